@@ -1,0 +1,1 @@
+//! The learning role: parameters, optimizer, update, checkpoints.

@@ -1,0 +1,6 @@
+//! The rollout engine: continuous batching over a paged key/value cache.
+//!
+//! [`scheduler`] and [`blocks`] decide what runs and where it is stored and name no tensor; a [`runner::Runner`] computes.
+
+pub mod request;
+pub mod runner;

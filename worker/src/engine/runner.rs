@@ -1,0 +1,64 @@
+//! What the engine's loop asks of the thing that computes. The scheduler knows nothing else of tensors.
+
+use std::sync::Arc;
+
+use super::request::SamplingParams;
+use crate::model::Weights;
+
+/// One forward over new tokens of several sequences: prompts, chunks of prompts and single decode tokens mixed.
+#[derive(Debug, Default)]
+pub struct ForwardBatch {
+    pub chunks: Vec<Chunk>,
+}
+
+/// New tokens of one sequence.
+#[derive(Debug)]
+pub struct Chunk {
+    pub tokens: Vec<u32>,
+    /// Position of the first of `tokens` in its sequence; everything before it is in the cache.
+    pub start: usize,
+    /// Blocks of the sequence in order, covering `start + tokens.len()` positions.
+    pub blocks: Vec<u32>,
+    /// What to draw after the last token: empty while a prompt is incomplete, one entry per sibling after a shared prompt.
+    pub draws: Vec<Draw>,
+}
+
+/// One token to draw.
+#[derive(Debug)]
+pub struct Draw {
+    pub params: Arc<SamplingParams>,
+    pub seed: u64,
+    /// Index of the drawn token in its response: the counter of the sample's random stream.
+    pub index: usize,
+}
+
+/// A drawn token.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Drawn {
+    pub token: u32,
+    pub logprob: f32,
+}
+
+/// Owns the weights and the cache. Lives on the engine's thread.
+pub trait Runner {
+    /// Blocks of the key/value cache.
+    fn num_blocks(&self) -> usize;
+
+    /// Longest sequence the model can hold.
+    fn max_positions(&self) -> usize;
+
+    /// Computes the batch, writes keys and values of its tokens, draws in order of `chunks`, then of `draws`.
+    ///
+    /// # Errors
+    /// When libtorch or the native code fails; the cache is then undefined.
+    fn forward(&mut self, batch: &ForwardBatch) -> anyhow::Result<Vec<Drawn>>;
+
+    /// Copies a block's keys and values in every layer (a sibling that diverges inside a block).
+    fn copy_block(&mut self, from: u32, to: u32);
+
+    /// Takes new weights, in Hugging Face names. The cache's contents are stale afterwards.
+    ///
+    /// # Errors
+    /// When a tensor is missing or has another shape.
+    fn load(&mut self, weights: &Weights) -> anyhow::Result<()>;
+}

@@ -1,0 +1,16 @@
+//! The data plane of PPO post-training: generation, scoring, reward shaping, advantages, the clipped update, checkpoints
+//! and metrics, on libtorch. This is the only crate that may name `tch`.
+
+pub mod actor;
+pub mod cli;
+pub mod data;
+pub mod engine;
+pub mod math;
+pub mod model;
+pub mod native;
+pub mod ppo;
+pub mod report;
+pub mod reward;
+pub mod sft;
+pub mod telemetry;
+pub mod tokenizer;

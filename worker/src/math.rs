@@ -1,0 +1,1 @@
+//! `ppo-worker math`: the PPO functions on given numbers.

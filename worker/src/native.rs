@@ -1,0 +1,1 @@
+//! Rust face of the C++ in `worker/native`.

@@ -1,0 +1,1 @@
+//! The PPO maths: pure functions on tensors of shape [batch, time].

@@ -1,0 +1,1 @@
+//! `ppo-worker sft`: supervised warm start on prompt and response pairs.

@@ -1,0 +1,1 @@
+//! What a run tells: metrics, TensorBoard events, samples, progress.
