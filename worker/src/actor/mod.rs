@@ -11,7 +11,7 @@ pub mod update;
 use ppo_crds::RunConfig;
 
 use self::learner::Learner;
-use crate::model::{Decoder, ValueHead};
+use crate::model::{Decoder, ValueModel};
 
 /// The policy that learns.
 #[derive(Debug)]
@@ -25,11 +25,9 @@ pub struct Actor {
 /// The critic: a trunk and a value head of its own.
 #[derive(Debug)]
 pub struct Critic {
-    /// The trunk.
-    pub trunk: Decoder,
-    /// Hidden state to value.
-    pub head: ValueHead,
-    /// Parameters and optimizer of both.
+    /// Computes with views of the learner's parameters.
+    pub model: ValueModel,
+    /// Parameters and optimizer of trunk and head.
     pub learner: Learner,
 }
 
