@@ -5,6 +5,8 @@ pub mod actor;
 pub mod cli;
 pub mod data;
 pub mod engine;
+pub mod http_client;
+pub mod hub;
 pub mod local;
 pub mod manifest;
 pub mod math;
