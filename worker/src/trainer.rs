@@ -35,6 +35,9 @@ use crate::tokenizer::Tokenizer;
 /// How long the engine may take for one step's generation before the run fails with a reason.
 const GENERATION_DEADLINE: Duration = Duration::from_secs(6 * 3600);
 
+/// How long the engine may take to load new weights.
+const PUBLISH_DEADLINE: Duration = Duration::from_secs(600);
+
 /// The run left the region in which it can learn; its last checkpoint is good.
 #[derive(Debug, thiserror::Error)]
 #[error("diverged in step {step}: {what}")]
@@ -151,7 +154,7 @@ impl Trainer {
             finished: Some(&finished),
             lengths: None,
         };
-        let shaped = shape(&self.config.algorithm, self.kl.coef(), &input)?;
+        let shaped = shape(&self.config.algorithm, self.kl.coef, &input)?;
         Ok(Shaped { scored, shaped })
     }
 
@@ -163,6 +166,7 @@ impl Trainer {
             mask: &scored.mask,
             scores: Some(&shaped.scores),
             groups: Some(&groups),
+            group_size: Some(self.config.batch.n_samples_per_prompt),
         };
         let advantages = advantages(&self.config.algorithm, &input)?;
         Ok(Batch { scored, shaped, advantages })
@@ -170,7 +174,8 @@ impl Trainer {
 
     fn update(&mut self, batch: &Batch) -> Result<Learnt> {
         self.stop.check()?;
-        let update = Update { config: &self.config, step: self.steps_done, batch };
+        let update =
+            Update { config: &self.config, step: self.steps_done, kl_coefficient: self.kl.coef, batch };
         let learnt = update.run(&mut self.actor, self.critic.as_mut())?;
         self.stages.push((Stage::UpdateActor, learnt.actor_time));
         if self.critic.is_some() {
@@ -182,7 +187,8 @@ impl Trainer {
 
     fn publish(&mut self) -> Result<()> {
         let weights = self.actor.learner.parameters.weights();
-        self.engine.update_weights(weights, self.steps_done).context("the rollout engine refused the new weights")
+        let taken = self.engine.update_weights(weights, self.steps_done).wait(PUBLISH_DEADLINE);
+        taken.context("the rollout engine did not take the new weights")
     }
 
     fn timed<T>(&mut self, stage: Stage, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {

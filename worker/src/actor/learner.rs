@@ -1,15 +1,18 @@
 //! One trained model's parameters with their optimizer: what actor and critic have in common.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Context;
 use ppo_crds::spec::OptimizerSpec;
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
 use super::adamw::AdamW;
 use super::parameters::Parameters;
 use super::schedule;
 use crate::model::Weights;
+use crate::model::safetensors::read_file;
+use crate::model::save::write_shard;
 
 /// Parameters, optimizer and learning-rate schedule of one model.
 #[derive(Debug)]
@@ -68,26 +71,32 @@ impl Learner {
         Ok(Updated { grad_norm, learning_rate })
     }
 
-    /// Writes the optimizer's state, and the master weights where they are not the model's own, as safetensors.
+    /// Writes the optimizer's state as safetensors, and the master weights where they are not the model's own.
     ///
     /// # Errors
     /// When the file cannot be written.
     pub fn save(&self, file: &Path) -> anyhow::Result<()> {
-        let mut tensors = Weights::default();
-        tensors.0.insert("m".into(), self.optimizer.m.shallow_clone());
-        tensors.0.insert("v".into(), self.optimizer.v.shallow_clone());
-        tensors.0.insert("master".into(), self.parameters.master().detach());
-        tensors.write_file(file)
+        let mut tensors = BTreeMap::from([
+            ("m".to_owned(), self.optimizer.m.shallow_clone()),
+            ("v".to_owned(), self.optimizer.v.shallow_clone()),
+        ]);
+        if let Some(master) = self.parameters.separate_master() {
+            tensors.insert("master".to_owned(), master.shallow_clone());
+        }
+        write_shard(file, &tensors.iter().collect::<Vec<_>>())
     }
 
-    /// Takes over what [`save`](Self::save) wrote.
+    /// Takes over what [`save`](Self::save) wrote. The model's own weights are already those of the checkpoint.
     ///
     /// # Errors
     /// When the file cannot be read or belongs to another model.
     pub fn restore(&mut self, file: &Path, updates: u64) -> anyhow::Result<()> {
-        let saved = Weights::read_file(file)?;
-        let tensor = |name: &str| saved.0.get(name).with_context(|| format!("{}: no tensor {name:?}", file.display()));
-        self.parameters.set_master(tensor("master")?)?;
-        self.optimizer.restore(tensor("m")?, tensor("v")?, updates)
+        let saved = read_file(file, Kind::Float, |_| true)?;
+        let tensor = |name: &str| saved.get(name).with_context(|| format!("{}: no tensor {name:?}", file.display()));
+        self.optimizer.restore(tensor("m")?, tensor("v")?, updates).with_context(|| file.display().to_string())?;
+        if self.parameters.separate_master().is_some() {
+            self.parameters.set_master(tensor("master")?)?;
+        }
+        Ok(())
     }
 }

@@ -108,6 +108,11 @@ impl Parameters {
         self.wide.as_ref().map_or(&self.model, |wide| &wide.master)
     }
 
+    /// The float32 master weights of a bfloat16 model; None where the model's own are float32.
+    pub fn separate_master(&self) -> Option<&Tensor> {
+        self.wide.as_ref().map(|wide| &wide.master)
+    }
+
     /// Rounds the master weights into the model.
     pub fn publish_master(&mut self) {
         let _guard = tch::no_grad_guard();

@@ -137,7 +137,7 @@ fn write_weights(folder: &Path, weights: &Weights, shard_bytes: usize) -> Result
     )
 }
 
-fn write_shard(path: &Path, tensors: &[(&String, &Tensor)]) -> Result<()> {
+pub(crate) fn write_shard(path: &Path, tensors: &[(&String, &Tensor)]) -> Result<()> {
     let views = tensors
         .iter()
         .map(|(name, tensor)| Ok((*name, Bytes::of(tensor)?)))
