@@ -7,7 +7,10 @@ fn main() {
     println!("cargo:rerun-if-changed=native");
     let libtorch = PathBuf::from(std::env::var("LIBTORCH").unwrap_or_default());
     let Ok(libtorch) = libtorch.canonicalize() else {
-        println!("cargo:warning=libtorch is not at {}: run `make libtorch` first", libtorch.display());
+        println!(
+            "cargo:warning=libtorch is not at {}: run `make libtorch` first",
+            libtorch.display()
+        );
         std::process::exit(1);
     };
     println!("cargo:rustc-link-arg=-Wl,-rpath,{}", libtorch.join("lib").display());

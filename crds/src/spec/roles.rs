@@ -32,7 +32,11 @@ pub struct PodPlacement {
 
 impl Default for PodPlacement {
     fn default() -> Self {
-        Self { nodes: 1, gpus_per_node: 1, template: None }
+        Self {
+            nodes: 1,
+            gpus_per_node: 1,
+            template: None,
+        }
     }
 }
 
