@@ -1,6 +1,22 @@
 //! The rollout engine: continuous batching over a paged key/value cache.
 //!
-//! [`scheduler`] and [`blocks`] decide what runs and where it is stored and name no tensor; a [`runner::Runner`] computes.
+//! [`scheduler`] and [`blocks`] decide what runs and where it is stored and name no tensor; a [`runner::Runner`] computes;
+//! a thread of its own owns the runner, and a [`handle::Engine`] moves requests in and completions out.
 
+pub mod blocks;
+pub mod handle;
+#[cfg(test)]
+mod hash_runner;
 pub mod request;
 pub mod runner;
+pub mod scheduler;
+pub mod seed;
+pub mod sequence;
+pub mod stats;
+pub mod stop;
+mod thread;
+
+pub use handle::{Answer, Engine, EngineConfig, EngineError, Pause, Ticket};
+pub use request::{Completion, FinishReason, Request, SamplingParams};
+pub use seed::sample_seed;
+pub use stats::Stats;

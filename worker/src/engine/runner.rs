@@ -44,6 +44,9 @@ pub trait Runner {
     /// Blocks of the key/value cache.
     fn num_blocks(&self) -> usize;
 
+    /// Tokens one block holds.
+    fn block_size(&self) -> usize;
+
     /// Longest sequence the model can hold.
     fn max_positions(&self) -> usize;
 

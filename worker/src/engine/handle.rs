@@ -1,0 +1,410 @@
+//! The engine as the rest of the process sees it: submit requests, wait for completions, exchange weights.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use tokio::sync::{Semaphore, oneshot};
+
+use super::request::{Completion, Request};
+use super::runner::Runner;
+use super::scheduler::Refusal;
+use super::stats::Stats;
+use super::stop::Detokenize;
+use super::thread::{Command, Worker, cause};
+use crate::model::Weights;
+
+/// How the engine batches. The cache's geometry is the runner's.
+#[derive(Clone)]
+pub struct EngineConfig {
+    /// New tokens in one forward pass; longer prompts are computed in chunks.
+    pub max_batch_tokens: usize,
+    /// Sequences in the running set.
+    pub max_sequences: usize,
+    /// Requests inside the engine, waiting and running; further ones are refused with [`EngineError::QueueFull`].
+    pub max_requests: usize,
+    /// Version of the weights that the runner starts with.
+    pub policy_version: u64,
+    /// Reads stop strings; without it requests with stop strings are refused.
+    pub detokenize: Option<Detokenize>,
+    /// Longest time to load the model.
+    pub start_deadline: Duration,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            max_batch_tokens: 2048,
+            max_sequences: 256,
+            max_requests: 65_536,
+            policy_version: 0,
+            detokenize: None,
+            start_deadline: Duration::from_secs(600),
+        }
+    }
+}
+
+/// Why there is no completion.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EngineError {
+    /// The request can never run.
+    #[error("request refused: {0}")]
+    Refused(#[from] Refusal),
+    /// As many requests as allowed are inside already.
+    #[error("the engine holds {limit} requests already: wait for some to finish, or raise max_requests")]
+    QueueFull {
+        /// Requests that may be inside.
+        limit: usize,
+    },
+    /// The engine takes no requests until it is resumed.
+    #[error("the engine is paused: resume it first")]
+    Paused,
+    /// The model could not be loaded, or the runner failed; the engine is over.
+    #[error("the rollout engine failed: {0}")]
+    Failed(Arc<str>),
+    /// The engine was shut down.
+    #[error("the rollout engine was shut down")]
+    Stopped,
+    /// A wait ended without an answer.
+    #[error("no answer from the rollout engine within {} s while waiting for {waited_for}", deadline.as_secs_f64())]
+    Deadline {
+        /// What was waited for.
+        waited_for: &'static str,
+        /// How long.
+        deadline: Duration,
+    },
+}
+
+/// How a pause treats what is inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause {
+    /// Freeze: requests in flight stop where they are, new ones queue.
+    Keep,
+    /// Drain: requests in flight are finished, new ones are refused.
+    Wait,
+    /// Empty: requests in flight end with the tokens they have, new ones are refused.
+    Abort,
+}
+
+/// Seen by the thread and by every handle.
+pub(super) struct Shared {
+    stats: Mutex<Stats>,
+    failure: OnceLock<Arc<str>>,
+}
+
+impl Shared {
+    /// Notes why the engine is over; the first cause stands.
+    pub(super) fn fail(&self, cause: String) -> EngineError {
+        let cause = self.failure.get_or_init(|| cause.into());
+        EngineError::Failed(cause.clone())
+    }
+
+    /// Why the engine answers no more.
+    pub(super) fn ended(&self) -> EngineError {
+        self.failure
+            .get()
+            .map_or(EngineError::Stopped, |cause| EngineError::Failed(cause.clone()))
+    }
+
+    pub(super) fn publish(&self, stats: Stats) {
+        *self.stats.lock().unwrap_or_else(PoisonError::into_inner) = stats;
+    }
+}
+
+/// A handle on a running engine; clones speak to the same one. When the last is dropped the engine finishes what it has and ends.
+#[derive(Clone)]
+pub struct Engine {
+    commands: Sender<Command>,
+    shared: Arc<Shared>,
+    places: Arc<Semaphore>,
+    max_requests: usize,
+    next_number: Arc<AtomicU64>,
+    /// Disconnected once the thread has ended.
+    ended: Receiver<()>,
+}
+
+impl Engine {
+    /// Starts the engine's thread, makes the runner on it and waits until it is ready.
+    ///
+    /// # Errors
+    /// [`EngineError::Failed`] with the cause when `make` fails or panics, [`EngineError::Deadline`] when it takes too long.
+    pub fn start<R, F>(make: F, config: EngineConfig) -> Result<Self, EngineError>
+    where
+        R: Runner,
+        F: FnOnce() -> anyhow::Result<R> + Send + 'static,
+    {
+        let (commands, inbox) = crossbeam_channel::unbounded();
+        let (ready, is_ready) = crossbeam_channel::bounded::<()>(1);
+        let (ends, ended) = crossbeam_channel::bounded::<()>(0);
+        let shared = Arc::new(Shared {
+            stats: Mutex::new(Stats {
+                policy_version: config.policy_version,
+                ..Stats::default()
+            }),
+            failure: OnceLock::new(),
+        });
+        let (deadline, max_requests) = (config.start_deadline, config.max_requests);
+        let on_thread = shared.clone();
+        let body = move || {
+            let _ends = ends;
+            match std::panic::catch_unwind(std::panic::AssertUnwindSafe(make)) {
+                Ok(Ok(runner)) => {
+                    let worker = Worker::new(runner, config, inbox, on_thread);
+                    drop(ready.send(()));
+                    worker.run();
+                }
+                Ok(Err(error)) => drop(on_thread.fail(format!("cannot start: {error:#}"))),
+                Err(panic) => drop(on_thread.fail(format!("starting panicked: {}", cause(&*panic)))),
+            }
+        };
+        std::thread::Builder::new()
+            .name("rollout-engine".to_owned())
+            .spawn(body)
+            .map_err(|error| shared.fail(format!("cannot start a thread: {error}")))?;
+        match is_ready.recv_timeout(deadline) {
+            Ok(()) => {}
+            Err(RecvTimeoutError::Disconnected) => return Err(shared.ended()),
+            Err(RecvTimeoutError::Timeout) => {
+                return Err(EngineError::Deadline {
+                    waited_for: "the model to load",
+                    deadline,
+                });
+            }
+        }
+        let places = Arc::new(Semaphore::new(max_requests.min(Semaphore::MAX_PERMITS)));
+        Ok(Self {
+            commands,
+            shared,
+            places,
+            max_requests,
+            next_number: Arc::default(),
+            ended,
+        })
+    }
+
+    /// Hands in a request. The ticket is the answer to come; dropping it withdraws the request.
+    ///
+    /// # Errors
+    /// [`EngineError::QueueFull`]. Every other error comes out of the ticket.
+    pub fn submit(&self, request: Request) -> Result<Ticket, EngineError> {
+        let Ok(permit) = self.places.clone().try_acquire_owned() else {
+            return Err(EngineError::QueueFull {
+                limit: self.max_requests,
+            });
+        };
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        let answer = self.ask(|reply| Command::Submit {
+            number,
+            request,
+            reply,
+            permit,
+        });
+        Ok(Ticket { number, answer })
+    }
+
+    /// Generates for all requests and waits: completions in the order of the requests, one for each seed. More requests than
+    /// `max_requests` are handed in as places come free.
+    ///
+    /// # Errors
+    /// The first request's that fails; [`EngineError::Deadline`] when they are not all done in time. What is unfinished is
+    /// withdrawn.
+    pub fn generate(&self, requests: Vec<Request>, deadline: Duration) -> Result<Vec<Vec<Completion>>, EngineError> {
+        let ends = after(deadline);
+        let late = |error| match error {
+            EngineError::Deadline { waited_for, .. } => EngineError::Deadline { waited_for, deadline },
+            error => error,
+        };
+        let mut completions = Vec::with_capacity(requests.len());
+        let mut tickets = std::collections::VecDeque::new();
+        for request in requests {
+            let ticket = loop {
+                match self.submit(request.clone()) {
+                    Err(EngineError::QueueFull { limit }) => {
+                        let oldest: Ticket = tickets.pop_front().ok_or(EngineError::QueueFull { limit })?;
+                        completions.push(
+                            oldest
+                                .wait(ends.saturating_duration_since(Instant::now()))
+                                .map_err(late)?,
+                        );
+                    }
+                    submitted => break submitted?,
+                }
+            };
+            tickets.push_back(ticket);
+        }
+        for ticket in tickets {
+            completions.push(
+                ticket
+                    .wait(ends.saturating_duration_since(Instant::now()))
+                    .map_err(late)?,
+            );
+        }
+        Ok(completions)
+    }
+
+    /// Ends requests now, by ticket number: their tickets get the tokens so far, with finish reason abort. Numbers that are done
+    /// already are passed over.
+    pub fn abort(&self, numbers: Vec<u64>) {
+        // A thread that is gone has no requests.
+        let _ = self.commands.send(Command::Abort(numbers));
+    }
+
+    /// Pauses generation. The answer comes once it has: at the next token boundary for [`Pause::Keep`], when nothing is in
+    /// flight for the others.
+    pub fn pause(&self, pause: Pause) -> Answer<()> {
+        self.ask(|reply| Command::Pause(pause, reply))
+    }
+
+    /// Goes on after a pause.
+    pub fn resume(&self) {
+        // A thread that is gone has nothing to go on with.
+        let _ = self.commands.send(Command::Resume);
+    }
+
+    /// Takes new weights between two passes, paused or not. Sequences in flight are recomputed under them and go on; each token
+    /// keeps the version that drew it. Cancel or drain first (see [`Engine::pause`]) if no response may mix versions.
+    ///
+    /// A failure ends the engine: half the weights may be new.
+    pub fn update_weights(&self, weights: Weights, version: u64) -> Answer<()> {
+        self.ask(|reply| Command::UpdateWeights {
+            weights,
+            version,
+            reply,
+        })
+    }
+
+    /// The latest snapshot; never waits for a pass.
+    pub fn stats(&self) -> Stats {
+        *self.shared.stats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why the engine is over; None while it runs.
+    pub fn failure(&self) -> Option<EngineError> {
+        let has_ended = matches!(
+            self.ended.try_recv(),
+            Err(crossbeam_channel::TryRecvError::Disconnected)
+        );
+        has_ended.then(|| self.shared.ended())
+    }
+
+    /// Ends the engine after the pass that runs now; unfinished requests get [`EngineError::Stopped`].
+    ///
+    /// # Errors
+    /// [`EngineError::Deadline`] when the pass does not end in time.
+    pub fn shutdown(&self, deadline: Duration) -> Result<(), EngineError> {
+        // A thread that is gone is shut down already.
+        let _ = self.commands.send(Command::Shutdown);
+        match self.ended.recv_timeout(deadline) {
+            Err(RecvTimeoutError::Timeout) => Err(EngineError::Deadline {
+                waited_for: "the engine to shut down",
+                deadline,
+            }),
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => Ok(()),
+        }
+    }
+
+    fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<Result<T, EngineError>>) -> Command) -> Answer<T> {
+        let (reply, answer) = oneshot::channel();
+        // If the thread is gone the command is dropped with its reply, and the answer says why.
+        let _ = self.commands.send(command(reply));
+        Answer {
+            answer,
+            shared: self.shared.clone(),
+        }
+    }
+}
+
+/// An answer to come: await it, or block for it with a deadline.
+pub struct Answer<T> {
+    answer: oneshot::Receiver<Result<T, EngineError>>,
+    shared: Arc<Shared>,
+}
+
+impl<T> Answer<T> {
+    /// Blocks this thread until the answer is there. Not for async code: await the answer there.
+    ///
+    /// # Errors
+    /// The engine's, or [`EngineError::Deadline`].
+    pub fn wait(mut self, deadline: Duration) -> Result<T, EngineError> {
+        self.wait_for("an answer", deadline)
+    }
+
+    fn wait_for(&mut self, waited_for: &'static str, deadline: Duration) -> Result<T, EngineError> {
+        let ends = after(deadline);
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let mut context = Context::from_waker(&waker);
+        loop {
+            if let Poll::Ready(answer) = Pin::new(&mut *self).poll(&mut context) {
+                return answer;
+            }
+            let left = ends.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(EngineError::Deadline { waited_for, deadline });
+            }
+            std::thread::park_timeout(left);
+        }
+    }
+}
+
+impl<T> Future for Answer<T> {
+    type Output = Result<T, EngineError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.answer)
+            .poll(context)
+            .map(|answer| answer.unwrap_or_else(|_| Err(self.shared.ended())))
+    }
+}
+
+/// The instant at which a wait of `deadline` ends; as good as never for what no clock can hold.
+fn after(deadline: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(deadline)
+        .unwrap_or_else(|| now + Duration::from_secs(u64::from(u32::MAX)))
+}
+
+/// Wakes the thread that waits.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// A request's completions to come, one for each seed: await them, or block with a deadline. Dropping it withdraws the request.
+pub struct Ticket {
+    number: u64,
+    answer: Answer<Vec<Completion>>,
+}
+
+impl Ticket {
+    /// The request's number, for [`Engine::abort`].
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Blocks this thread until the completions are there. Not for async code: await the ticket there.
+    ///
+    /// # Errors
+    /// The engine's, or [`EngineError::Deadline`].
+    pub fn wait(mut self, deadline: Duration) -> Result<Vec<Completion>, EngineError> {
+        self.answer.wait_for("completions", deadline)
+    }
+}
+
+impl Future for Ticket {
+    type Output = Result<Vec<Completion>, EngineError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.answer).poll(context)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,339 @@
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::engine::hash_runner::{Fault, HashRunner, alone, request};
+use crate::engine::request::FinishReason;
+
+const LONG: Duration = Duration::from_secs(60);
+const MAX_POSITIONS: usize = 100_000;
+
+fn start(fault: Fault, pace: Duration, config: EngineConfig) -> Engine {
+    let make = move || {
+        let mut runner = HashRunner::new(7000, 16, MAX_POSITIONS);
+        (runner.fault, runner.pace) = (fault, pace);
+        Ok(runner)
+    };
+    Engine::start(make, config).unwrap()
+}
+
+fn engine() -> Engine {
+    start(Fault::None, Duration::ZERO, EngineConfig::default())
+}
+
+/// An engine slow enough that a request of thousands of tokens is in flight while the test acts.
+fn slow_engine(config: EngineConfig) -> Engine {
+    start(Fault::None, Duration::from_millis(1), config)
+}
+
+fn no_weights() -> Weights {
+    Weights(BTreeMap::new())
+}
+
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let ends = Instant::now() + LONG;
+    while !holds() {
+        assert!(Instant::now() < ends, "waited for {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn assert_alone(completions: &[Completion], request: &Request) {
+    assert_eq!(completions.len(), request.seeds.len());
+    for (sample, completion) in completions.iter().enumerate() {
+        let (tokens, logprobs, finish_reason) = alone(request, sample, MAX_POSITIONS);
+        let versions = vec![0; tokens.len()];
+        assert_eq!(
+            *completion,
+            Completion {
+                tokens,
+                logprobs,
+                finish_reason,
+                versions
+            }
+        );
+    }
+}
+
+#[test]
+fn completions_come_in_the_order_of_requests_and_seeds() {
+    let engine = engine();
+    let requests: Vec<Request> = (1..20).map(|n| request(n, n as u64..n as u64 + 3, 30 - n)).collect();
+    let completions = engine.generate(requests.clone(), LONG).unwrap();
+    for (completions, request) in completions.iter().zip(&requests) {
+        assert_alone(completions, request);
+    }
+    let stats = engine.stats();
+    let drawn: usize = completions
+        .iter()
+        .flatten()
+        .map(|completion| completion.tokens.len())
+        .sum();
+    assert_eq!(stats.generation_tokens, drawn as u64);
+    assert_eq!(stats.prompt_tokens, (1..20).sum::<u64>());
+    assert_eq!((stats.running, stats.waiting, stats.kv_cache_usage), (0, 0, 0.0));
+}
+
+#[test]
+fn a_ticket_can_be_awaited() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let (engine, request) = (engine(), request(5, 0..2, 9));
+    let completions = runtime
+        .block_on(async { engine.submit(request.clone()).unwrap().await })
+        .unwrap();
+    assert_alone(&completions, &request);
+}
+
+#[test]
+fn a_request_without_seeds_has_no_completions() {
+    assert_eq!(engine().generate(vec![request(3, 0..0, 4)], LONG), Ok(vec![vec![]]));
+}
+
+#[test]
+fn an_aborted_request_returns_its_tokens_so_far() {
+    let engine = slow_engine(EngineConfig::default());
+    let wanted = request(5, 0..2, 50_000);
+    let ticket = engine.submit(wanted.clone()).unwrap();
+    until("some tokens", || engine.stats().generation_tokens > 10);
+    engine.abort(vec![ticket.number()]);
+    for completion in ticket.wait(LONG).unwrap() {
+        assert_eq!(completion.finish_reason, FinishReason::Abort);
+        assert!(!completion.tokens.is_empty() && completion.tokens.len() < 50_000);
+        assert_eq!(completion.versions.len(), completion.tokens.len());
+    }
+    until("free blocks", || engine.stats().kv_cache_usage == 0.0);
+}
+
+#[test]
+fn a_dropped_ticket_frees_its_sequences() {
+    let engine = slow_engine(EngineConfig::default());
+    let ticket = engine.submit(request(5, 0..4, 50_000)).unwrap();
+    until("a running request", || engine.stats().running == 4);
+    drop(ticket);
+    until("free blocks", || {
+        engine.stats().running == 0 && engine.stats().kv_cache_usage == 0.0
+    });
+}
+
+#[test]
+fn a_full_engine_refuses_and_generate_waits_for_its_turn() {
+    let engine = slow_engine(EngineConfig {
+        max_requests: 2,
+        ..EngineConfig::default()
+    });
+    let held = [
+        engine.submit(request(5, 0..1, 50_000)).unwrap(),
+        engine.submit(request(5, 0..1, 50_000)).unwrap(),
+    ];
+    assert_eq!(
+        engine.submit(request(1, 0..1, 1)).err(),
+        Some(EngineError::QueueFull { limit: 2 })
+    );
+    drop(held);
+    until("free places", || engine.submit(request(1, 0..1, 1)).is_ok());
+    let requests: Vec<Request> = (1..9).map(|n| request(n, 0..2, 3)).collect();
+    until("all places", || engine.places.available_permits() == 2);
+    let completions = engine.generate(requests.clone(), LONG).unwrap();
+    completions
+        .iter()
+        .zip(&requests)
+        .for_each(|(completions, request)| assert_alone(completions, request));
+}
+
+#[test]
+fn a_refused_request_names_the_reason_and_harms_no_other() {
+    let engine = engine();
+    let refused = engine.submit(request(MAX_POSITIONS, 0..1, 1)).unwrap();
+    let (served, wanted) = (engine.submit(request(3, 0..1, 4)).unwrap(), request(3, 0..1, 4));
+    assert!(
+        refused
+            .wait(LONG)
+            .unwrap_err()
+            .to_string()
+            .contains("the model holds 100000")
+    );
+    assert_alone(&served.wait(LONG).unwrap(), &wanted);
+}
+
+#[test]
+fn a_failing_runner_fails_every_ticket_with_the_cause() {
+    for (fault, cause) in [
+        (
+            Fault::ErrorInPass(3),
+            "the forward pass failed: out of memory on device 7",
+        ),
+        (Fault::PanicInPass(3), "the floor is gone"),
+        (Fault::LosesTokenInPass(3), "the runner drew 3 tokens of 4"),
+    ] {
+        let engine = start(fault, Duration::from_millis(20), EngineConfig::default());
+        let tickets = [
+            engine.submit(request(5, 0..2, 50)).unwrap(),
+            engine.submit(request(6, 0..2, 50)).unwrap(),
+        ];
+        for ticket in tickets {
+            let error = ticket.wait(LONG).unwrap_err().to_string();
+            assert!(error.contains(cause), "{error}");
+        }
+        let late = engine
+            .submit(request(5, 0..1, 5))
+            .unwrap()
+            .wait(LONG)
+            .unwrap_err()
+            .to_string();
+        assert!(late.contains(cause), "{late}");
+        until("the end", || engine.failure().is_some());
+        assert_eq!(engine.shutdown(LONG), Ok(()));
+    }
+}
+
+#[test]
+fn an_engine_whose_model_cannot_be_loaded_does_not_start() {
+    let missing = || -> anyhow::Result<HashRunner> { anyhow::bail!("model.safetensors: no such file") };
+    let error = Engine::start(missing, EngineConfig::default()).err().unwrap();
+    assert!(
+        error
+            .to_string()
+            .contains("cannot start: model.safetensors: no such file"),
+        "{error}"
+    );
+    let panics = || -> anyhow::Result<HashRunner> { panic!("bad shape") };
+    assert!(
+        Engine::start(panics, EngineConfig::default())
+            .err()
+            .unwrap()
+            .to_string()
+            .contains("bad shape")
+    );
+    let slow = || {
+        std::thread::sleep(Duration::from_secs(1));
+        Ok(HashRunner::new(1, 1, 1))
+    };
+    let config = EngineConfig {
+        start_deadline: Duration::from_millis(10),
+        ..EngineConfig::default()
+    };
+    let error = Engine::start(slow, config).err().unwrap();
+    assert!(error.to_string().contains("waiting for the model to load"), "{error}");
+}
+
+#[test]
+fn every_token_tells_the_version_that_drew_it() {
+    let engine = slow_engine(EngineConfig {
+        policy_version: 4,
+        ..EngineConfig::default()
+    });
+    let ticket = engine.submit(request(5, 0..2, 200)).unwrap();
+    until("some tokens", || engine.stats().generation_tokens > 20);
+    engine.update_weights(no_weights(), 5).wait(LONG).unwrap();
+    assert_eq!(engine.stats().policy_version, 5);
+    for completion in ticket.wait(LONG).unwrap() {
+        assert_eq!((completion.tokens.len(), completion.versions.len()), (200, 200));
+        assert!(completion.versions.is_sorted());
+        assert_eq!((completion.versions[0], completion.versions[199]), (4, 5));
+        // The tokens after the update are those of the new weights over all tokens before them, not over a stale cache.
+        let before = completion.versions.iter().filter(|&&version| version == 4).count();
+        let (old, ..) = alone(&request(5, 0..2, 200), 0, MAX_POSITIONS);
+        assert!(before < 200 && (completion.tokens[..before] != old[..before] || completion.tokens != old));
+    }
+}
+
+#[test]
+fn weights_that_do_not_load_end_the_engine() {
+    let engine = start(Fault::Load, Duration::from_millis(1), EngineConfig::default());
+    let ticket = engine.submit(request(5, 0..1, 50_000)).unwrap();
+    let error = engine
+        .update_weights(no_weights(), 7)
+        .wait(LONG)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("cannot load the weights of version 7: tensor lm_head.weight is missing"),
+        "{error}"
+    );
+    assert!(matches!(ticket.wait(LONG), Err(EngineError::Failed(_))));
+}
+
+#[test]
+fn a_frozen_engine_queues_and_goes_on_where_it_was() {
+    let engine = slow_engine(EngineConfig::default());
+    let wanted = request(5, 0..2, 100);
+    let first = engine.submit(wanted.clone()).unwrap();
+    until("some tokens", || engine.stats().generation_tokens > 10);
+    engine.pause(Pause::Keep).wait(LONG).unwrap();
+    let frozen = engine.stats();
+    let second = engine.submit(wanted.clone()).unwrap();
+    std::thread::sleep(Duration::from_millis(20));
+    assert_eq!(engine.stats().generation_tokens, frozen.generation_tokens);
+    engine.resume();
+    assert_alone(&first.wait(LONG).unwrap(), &wanted);
+    assert_alone(&second.wait(LONG).unwrap(), &wanted);
+}
+
+#[test]
+fn a_draining_engine_finishes_what_it_has_and_refuses_more() {
+    let engine = slow_engine(EngineConfig::default());
+    let wanted = request(5, 0..2, 50);
+    let ticket = engine.submit(wanted.clone()).unwrap();
+    let drained = engine.pause(Pause::Wait);
+    assert_eq!(
+        engine.submit(wanted.clone()).unwrap().wait(LONG),
+        Err(EngineError::Paused)
+    );
+    drained.wait(LONG).unwrap();
+    assert_eq!(engine.stats().running, 0);
+    assert_alone(&ticket.wait(Duration::ZERO).unwrap(), &wanted);
+    engine.resume();
+    assert_alone(&engine.submit(wanted.clone()).unwrap().wait(LONG).unwrap(), &wanted);
+}
+
+#[test]
+fn an_emptied_engine_returns_the_tokens_so_far() {
+    let engine = slow_engine(EngineConfig::default());
+    let ticket = engine.submit(request(5, 0..2, 50_000)).unwrap();
+    until("some tokens", || engine.stats().generation_tokens > 10);
+    engine.pause(Pause::Abort).wait(LONG).unwrap();
+    assert!(
+        ticket
+            .wait(LONG)
+            .unwrap()
+            .iter()
+            .all(|completion| completion.finish_reason == FinishReason::Abort)
+    );
+}
+
+#[test]
+fn a_wait_that_is_too_short_says_so_and_withdraws_the_request() {
+    let engine = slow_engine(EngineConfig::default());
+    let deadline = Duration::from_millis(20);
+    let error = engine.generate(vec![request(5, 0..1, 50_000)], deadline).unwrap_err();
+    assert_eq!(
+        error,
+        EngineError::Deadline {
+            waited_for: "completions",
+            deadline
+        }
+    );
+    until("an idle engine", || engine.stats().running == 0);
+}
+
+#[test]
+fn shutting_down_answers_everyone() {
+    let engine = slow_engine(EngineConfig::default());
+    let ticket = engine.submit(request(5, 0..1, 50_000)).unwrap();
+    assert_eq!(engine.shutdown(LONG), Ok(()));
+    assert_eq!(ticket.wait(LONG), Err(EngineError::Stopped));
+    assert_eq!(
+        engine.submit(request(5, 0..1, 5)).unwrap().wait(LONG),
+        Err(EngineError::Stopped)
+    );
+    assert_eq!(engine.pause(Pause::Keep).wait(LONG), Err(EngineError::Stopped));
+}
+
+#[test]
+fn an_engine_without_handles_finishes_what_it_has() {
+    let engine = slow_engine(EngineConfig::default());
+    let (wanted, ended) = (request(5, 0..2, 30), engine.ended.clone());
+    let ticket = engine.submit(wanted.clone()).unwrap();
+    drop(engine);
+    assert_alone(&ticket.wait(LONG).unwrap(), &wanted);
+    assert_eq!(ended.recv_timeout(LONG), Err(RecvTimeoutError::Disconnected));
+}

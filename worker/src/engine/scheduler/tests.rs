@@ -1,0 +1,387 @@
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::engine::hash_runner::{self, HashRunner, alone, request};
+use crate::engine::request::SamplingParams;
+use crate::engine::runner::Runner;
+
+const MAX_POSITIONS: usize = 40;
+
+/// A scheduler beside the runner it drives.
+struct World {
+    scheduler: Scheduler,
+    runner: HashRunner,
+    done: HashMap<SequenceId, Completion>,
+    passes: usize,
+}
+
+impl World {
+    fn new(blocks: usize, block_size: usize, limits: Limits) -> Self {
+        let rules = StopRules {
+            max_positions: MAX_POSITIONS,
+            detokenize: None,
+        };
+        Self {
+            scheduler: Scheduler::new(limits, rules, Blocks::new(blocks, block_size)),
+            runner: HashRunner::new(blocks, block_size, MAX_POSITIONS),
+            done: HashMap::new(),
+            passes: 0,
+        }
+    }
+
+    /// One pass, with every invariant checked. Returns the chunks' token counts.
+    fn pass(&mut self) -> Vec<usize> {
+        let was_idle = self.scheduler.is_idle();
+        let pass = self.scheduler.schedule();
+        self.check(&pass);
+        assert_eq!(
+            pass.batch.chunks.is_empty(),
+            was_idle,
+            "a pass does something as long as there is something to do"
+        );
+        for (from, to) in pass.copies {
+            self.runner.copy_block(from, to);
+        }
+        let drawn = self.runner.forward(&pass.batch).unwrap();
+        self.done.extend(
+            self.scheduler
+                .complete(&drawn, 0)
+                .into_iter()
+                .map(|done| (done.id, done.completion)),
+        );
+        self.check_blocks();
+        self.passes += 1;
+        pass.batch.chunks.iter().map(|chunk| chunk.tokens.len()).collect()
+    }
+
+    fn run(&mut self) {
+        while !self.scheduler.is_idle() {
+            self.pass();
+        }
+    }
+
+    fn check(&self, pass: &Pass) {
+        self.check_blocks();
+        let scheduler = &self.scheduler;
+        let tokens: usize = pass.batch.chunks.iter().map(|chunk| chunk.tokens.len()).sum();
+        assert!(tokens <= scheduler.limits.max_batch_tokens);
+        assert!(scheduler.running_sequences() <= scheduler.limits.max_sequences);
+        if let (Some((youngest, _)), Some((head, _))) =
+            (scheduler.running.last_key_value(), scheduler.waiting.first_key_value())
+        {
+            assert!(youngest < head, "a waiting sequence was overtaken");
+        }
+        for chunk in &pass.batch.chunks {
+            for &written in &chunk.blocks[chunk.start / scheduler.blocks.size()..] {
+                assert!(
+                    !scheduler.blocks.is_shared(written),
+                    "block {written} is written while another reads it"
+                );
+            }
+        }
+    }
+
+    /// Every hold is a running lane's, and every block is free or held.
+    fn check_blocks(&self) {
+        let scheduler = &self.scheduler;
+        let mut holders = vec![0; scheduler.blocks.total()];
+        scheduler
+            .running
+            .values()
+            .flat_map(|lane| &lane.blocks)
+            .for_each(|&block| holders[block as usize] += 1);
+        assert_eq!(scheduler.blocks.holders(), holders);
+        assert_eq!(
+            scheduler.blocks.free(),
+            holders.iter().filter(|&&holders| holders == 0).count()
+        );
+        assert!(
+            scheduler
+                .waiting
+                .values()
+                .all(|lane| lane.blocks.is_empty() && lane.computed == 0)
+        );
+    }
+
+    fn assert_done(&self, number: u64, request: &Request) {
+        for sample in 0..request.seeds.len() {
+            let completion = &self.done[&SequenceId {
+                request: number,
+                sample,
+            }];
+            let (tokens, logprobs, reason) = alone(request, sample, MAX_POSITIONS);
+            assert_eq!(
+                (&completion.tokens, &completion.logprobs, completion.finish_reason),
+                (&tokens, &logprobs, reason)
+            );
+            assert_eq!(completion.versions.len(), tokens.len());
+        }
+    }
+}
+
+fn requests() -> impl Strategy<Value = Vec<Request>> {
+    let token = 0u32..hash_runner::VOCABULARY as u32;
+    let one = (
+        prop::collection::vec(token.clone(), 1..24),
+        prop::collection::vec(any::<u64>(), 1..6),
+        (1usize..24, 0usize..6, prop::collection::vec(token, 0..4)),
+    );
+    let one = one.prop_map(
+        |(prompt, seeds, (max_new_tokens, min_new_tokens, stop_token_ids))| Request {
+            prompt: prompt.into(),
+            seeds,
+            params: SamplingParams {
+                min_new_tokens,
+                stop_token_ids,
+                ..hash_runner::params(max_new_tokens)
+            }
+            .into(),
+        },
+    );
+    prop::collection::vec(one, 1..8)
+}
+
+fn limits() -> impl Strategy<Value = Limits> {
+    (1usize..48, 1usize..12).prop_map(|(max_batch_tokens, max_sequences)| Limits {
+        max_batch_tokens,
+        max_sequences,
+    })
+}
+
+/// Blocks that hold the longest of `requests` alone, and `spare` more.
+fn enough_blocks(requests: &[Request], block_size: usize, spare: usize) -> usize {
+    let longest = requests
+        .iter()
+        .map(|request| (request.prompt.len() + request.params.max_new_tokens).min(MAX_POSITIONS));
+    (longest.max().unwrap_or(1) - 1).div_ceil(block_size).max(1) + spare
+}
+
+proptest! {
+    #[test]
+    fn a_sample_is_the_same_alone_and_in_any_batch(
+        requests in requests(), limits in limits(), block_size in 1usize..7, spare in 0usize..24, arrivals in prop::collection::vec(0usize..20, 8),
+    ) {
+        let mut world = World::new(enough_blocks(&requests, block_size, spare), block_size, limits);
+        for (number, request) in requests.iter().enumerate() {
+            for _ in 0..arrivals[number] {
+                world.pass();
+            }
+            world.scheduler.submit(number as u64, request).unwrap();
+        }
+        world.run();
+        for (number, request) in requests.iter().enumerate() {
+            world.assert_done(number as u64, request);
+        }
+        prop_assert_eq!(world.scheduler.blocks.used(), 0);
+        prop_assert_eq!(world.scheduler.counters.prompt_tokens > 0, true);
+    }
+
+    #[test]
+    fn no_sequence_starves(requests in requests(), limits in limits(), block_size in 1usize..7, spare in 0usize..6) {
+        let mut world = World::new(enough_blocks(&requests, block_size, spare), block_size, limits);
+        for (number, request) in requests.iter().enumerate() {
+            world.scheduler.submit(number as u64, request).unwrap();
+        }
+        world.run();
+        // At worst one after the other, each recomputed once when its turn as the oldest comes: chunks, then a token a pass.
+        let worst: usize = requests.iter().map(|request| {
+            let tokens = request.prompt.len() + request.params.max_new_tokens;
+            request.seeds.len() * (tokens.div_ceil(limits.max_batch_tokens) + request.params.max_new_tokens)
+        }).sum();
+        prop_assert!(world.passes <= worst, "{} passes, {} at worst", world.passes, worst);
+    }
+
+    #[test]
+    fn blocks_are_conserved_while_requests_come_and_go(
+        requests in requests(), limits in limits(), block_size in 1usize..7, spare in 0usize..12,
+        events in prop::collection::vec((0usize..8, 0u64..8), 0..24),
+    ) {
+        let mut world = World::new(enough_blocks(&requests, block_size, spare), block_size, limits);
+        for (number, request) in requests.iter().enumerate() {
+            world.scheduler.submit(number as u64, request).unwrap();
+        }
+        for (passes, victim) in events {
+            for _ in 0..passes {
+                world.pass();
+            }
+            let withdrawn = world.scheduler.abort(victim);
+            world.check_blocks();
+            world.done.extend(withdrawn.into_iter().map(|done| (done.id, done.completion)));
+        }
+        world.run();
+        prop_assert_eq!(world.scheduler.blocks.used(), 0);
+        for (number, request) in requests.iter().enumerate() {
+            for sample in 0..request.seeds.len() {
+                let completion = &world.done[&SequenceId { request: number as u64, sample }];
+                let (tokens, _, reason) = alone(request, sample, MAX_POSITIONS);
+                if completion.finish_reason == FinishReason::Abort {
+                    prop_assert!(tokens.starts_with(&completion.tokens) && completion.tokens.len() < tokens.len());
+                } else {
+                    prop_assert_eq!((&completion.tokens, completion.finish_reason), (&tokens, reason));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn losing_the_whole_cache_changes_no_sample(
+        requests in requests(), limits in limits(), block_size in 1usize..7, losses in prop::collection::vec(1usize..8, 1..5),
+    ) {
+        let mut world = World::new(enough_blocks(&requests, block_size, 12), block_size, limits);
+        for (number, request) in requests.iter().enumerate() {
+            world.scheduler.submit(number as u64, request).unwrap();
+        }
+        for passes in losses {
+            for _ in 0..passes {
+                world.pass();
+            }
+            world.scheduler.preempt_all();
+            prop_assert_eq!(world.scheduler.blocks.used(), 0);
+        }
+        world.run();
+        for (number, request) in requests.iter().enumerate() {
+            world.assert_done(number as u64, request);
+        }
+    }
+}
+
+const WIDE: Limits = Limits {
+    max_batch_tokens: 1000,
+    max_sequences: 1000,
+};
+
+#[test]
+fn siblings_share_the_blocks_of_their_prompt() {
+    // 10 tokens in blocks of 4: two full blocks, one half full.
+    let mut world = World::new(64, 4, WIDE);
+    let request = request(10, 0..8, 3);
+    world.scheduler.submit(0, &request).unwrap();
+    assert_eq!(world.pass(), [10], "the prompt is computed once");
+    assert_eq!(world.scheduler.blocks.used(), 3);
+    assert_eq!(world.scheduler.running_sequences(), 8);
+    // Each sibling writes into the third block: seven copy it, the last keeps it.
+    assert_eq!(world.pass(), [1; 8]);
+    assert_eq!(world.scheduler.blocks.used(), 2 + 8);
+    world.run();
+    world.assert_done(0, &request);
+    assert_eq!(world.scheduler.counters.prompt_tokens, 10);
+    assert_eq!(world.scheduler.counters.generation_tokens, 24);
+}
+
+#[test]
+fn a_prompt_that_fills_its_blocks_is_never_copied() {
+    let mut world = World::new(64, 4, WIDE);
+    world.scheduler.submit(0, &request(8, 0..8, 3)).unwrap();
+    world.pass();
+    assert!(world.scheduler.schedule().copies.is_empty());
+    assert_eq!(world.scheduler.blocks.used(), 2 + 8);
+}
+
+#[test]
+fn a_preempted_sequence_goes_on_where_it_was() {
+    // Two sequences of up to 24 tokens in a cache of 32: the younger must give way, and comes back.
+    let mut world = World::new(8, 4, WIDE);
+    let both = [request(8, 0..1, 16), request(8, 1..2, 16)];
+    world.scheduler.submit(0, &both[0]).unwrap();
+    world.scheduler.submit(1, &both[1]).unwrap();
+    world.run();
+    assert!(world.scheduler.counters.preemptions > 0, "the test is about preemption");
+    assert!(world.passes < 16 + 16, "they ran side by side as long as they could");
+    assert_eq!(
+        world.scheduler.counters.prompt_tokens, 16,
+        "recomputing is not counted as prompt"
+    );
+    world.assert_done(0, &both[0]);
+    world.assert_done(1, &both[1]);
+}
+
+#[test]
+fn a_prompt_longer_than_the_budget_is_computed_in_chunks_beside_decoding() {
+    let mut world = World::new(
+        64,
+        4,
+        Limits {
+            max_batch_tokens: 8,
+            max_sequences: 8,
+        },
+    );
+    let both = [request(2, 0..1, 10), request(20, 1..4, 2)];
+    world.scheduler.submit(0, &both[0]).unwrap();
+    world.scheduler.submit(1, &both[1]).unwrap();
+    assert_eq!(world.pass(), [2, 6]);
+    assert_eq!(world.pass(), [1, 7]);
+    assert_eq!(world.pass(), [1, 7]);
+    assert_eq!(world.pass(), [1, 1, 1, 1]);
+    world.run();
+    world.assert_done(0, &both[0]);
+    world.assert_done(1, &both[1]);
+}
+
+#[test]
+fn finished_sequences_make_room_at_once() {
+    let mut world = World::new(
+        64,
+        4,
+        Limits {
+            max_batch_tokens: 100,
+            max_sequences: 1,
+        },
+    );
+    world.scheduler.submit(0, &request(4, 0..1, 1)).unwrap();
+    world.scheduler.submit(1, &request(4, 1..2, 1)).unwrap();
+    world.pass();
+    assert_eq!(
+        (world.scheduler.running_sequences(), world.scheduler.waiting_sequences()),
+        (0, 1)
+    );
+    world.pass();
+    assert!(world.scheduler.is_idle());
+}
+
+#[test]
+fn more_siblings_than_may_run_at_once_take_turns() {
+    let mut world = World::new(
+        64,
+        4,
+        Limits {
+            max_batch_tokens: 100,
+            max_sequences: 3,
+        },
+    );
+    let request = request(5, 0..8, 4);
+    world.scheduler.submit(0, &request).unwrap();
+    world.run();
+    world.assert_done(0, &request);
+    assert_eq!(
+        world.scheduler.counters.prompt_tokens,
+        3 * 5,
+        "three handfuls, one prompt each"
+    );
+}
+
+#[test]
+fn a_request_that_can_never_run_is_refused_with_the_reason() {
+    let mut world = World::new(4, 4, WIDE);
+    let refusal = |world: &mut World, request: &Request| world.scheduler.submit(0, request).unwrap_err().to_string();
+    assert!(refusal(&mut world, &request(0, 0..1, 1)).contains("prompt is empty"));
+    assert!(refusal(&mut world, &request(1, 0..1, 0)).contains("maxNewTokens is 0"));
+    assert!(refusal(&mut world, &request(40, 0..1, 1)).contains("at most 39 fit"));
+    assert!(refusal(&mut world, &request(10, 0..1, 8)).contains("needs 5 cache blocks, the cache has 4"));
+    let with_stop = |stop: &str| Request {
+        params: SamplingParams {
+            stop: vec![stop.into()],
+            ..hash_runner::params(1)
+        }
+        .into(),
+        ..request(1, 0..1, 1)
+    };
+    assert!(refusal(&mut world, &with_stop("end")).contains("need a tokenizer"));
+    assert!(refusal(&mut world, &with_stop("")).contains("empty"));
+    assert!(world.scheduler.is_idle());
+    // 10 + 7 tokens fill the 16 positions: the last token drawn is never computed.
+    world.scheduler.submit(0, &request(10, 0..1, 7)).unwrap();
+    world.run();
+    world.assert_done(0, &request(10, 0..1, 7));
+}

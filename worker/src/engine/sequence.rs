@@ -1,0 +1,138 @@
+//! One sample while it is made, and the lane it runs in.
+
+use std::sync::Arc;
+
+use super::request::{Completion, FinishReason, SamplingParams};
+use super::runner::{Draw, Drawn};
+use super::stop::StopCheck;
+
+/// Names a sequence, in order of arrival: the smaller is the older.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SequenceId {
+    /// Number of the request, counted at submission.
+    pub request: u64,
+    /// Index of the sample among the request's seeds.
+    pub sample: usize,
+}
+
+/// One sample: its prompt and the response so far.
+#[derive(Debug)]
+pub struct Sequence {
+    /// Which sample of which request.
+    pub id: SequenceId,
+    prompt: Arc<[u32]>,
+    params: Arc<SamplingParams>,
+    seed: u64,
+    response: Completion,
+    stop: StopCheck,
+}
+
+impl Sequence {
+    /// A sequence with nothing generated yet.
+    pub fn new(id: SequenceId, prompt: Arc<[u32]>, params: Arc<SamplingParams>, seed: u64) -> Self {
+        let response = Completion {
+            tokens: vec![],
+            logprobs: vec![],
+            finish_reason: FinishReason::Abort,
+            versions: vec![],
+        };
+        Self {
+            id,
+            prompt,
+            params,
+            seed,
+            response,
+            stop: StopCheck::default(),
+        }
+    }
+
+    /// Tokens of prompt and response.
+    pub fn length(&self) -> usize {
+        self.prompt.len() + self.response.tokens.len()
+    }
+
+    /// Whether a token was drawn already.
+    pub fn has_begun(&self) -> bool {
+        !self.response.tokens.is_empty()
+    }
+
+    /// The `count` tokens from position `start`, prompt and response in one.
+    pub fn tokens(&self, start: usize, count: usize) -> Vec<u32> {
+        self.prompt
+            .iter()
+            .chain(&self.response.tokens)
+            .skip(start)
+            .take(count)
+            .copied()
+            .collect()
+    }
+
+    /// The next token to draw. Its random stream goes on at the token's index, whatever was recomputed in between.
+    pub fn draw(&self) -> Draw {
+        Draw {
+            params: self.params.clone(),
+            seed: self.seed,
+            index: self.response.tokens.len(),
+        }
+    }
+
+    /// Appends a token that `version` of the policy drew; says why the response is now complete, if it is.
+    pub fn push(&mut self, drawn: Drawn, version: u64, check: &StopRules) -> Option<FinishReason> {
+        self.response.tokens.push(drawn.token);
+        self.response.logprobs.push(drawn.logprob);
+        self.response.versions.push(version);
+        let room = check.max_positions.saturating_sub(self.length());
+        self.stop
+            .after_token(&self.response.tokens, &self.params, room, check.detokenize.as_ref())
+    }
+
+    /// The response as it stands.
+    pub fn finish(self, reason: FinishReason) -> Completion {
+        Completion {
+            finish_reason: reason,
+            ..self.response
+        }
+    }
+}
+
+/// What ends a response beside its own parameters.
+#[derive(Clone)]
+pub struct StopRules {
+    /// Longest sequence the model can hold.
+    pub max_positions: usize,
+    /// Reads stop strings; without it requests with stop strings are refused.
+    pub detokenize: Option<super::stop::Detokenize>,
+}
+
+/// Sequences that share every token so far and so one block table: the siblings of a request until their prompt is computed,
+/// a single sequence from then on.
+#[derive(Debug)]
+pub struct Lane {
+    /// At least one; ids ascend.
+    pub siblings: Vec<Sequence>,
+    /// Cache blocks in order of position.
+    pub blocks: Vec<u32>,
+    /// Positions whose keys and values are in the cache.
+    pub computed: usize,
+}
+
+impl Lane {
+    /// A lane with nothing in the cache.
+    pub fn new(siblings: Vec<Sequence>) -> Self {
+        Self {
+            siblings,
+            blocks: Vec::new(),
+            computed: 0,
+        }
+    }
+
+    /// Tokens the siblings share.
+    pub fn length(&self) -> usize {
+        self.siblings.first().map_or(0, Sequence::length)
+    }
+
+    /// Tokens not yet in the cache: 1 while decoding, more while a prompt is computed.
+    pub fn pending(&self) -> usize {
+        self.length() - self.computed
+    }
+}

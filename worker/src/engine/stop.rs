@@ -1,0 +1,253 @@
+//! When a response ends.
+
+use std::sync::Arc;
+
+use super::request::{FinishReason, SamplingParams};
+
+/// Turns token ids into text, special tokens included or not as the caller likes. The engine asks for short windows of a
+/// response; bytes that do not yet form a character must come back as U+FFFD.
+pub type Detokenize = Arc<dyn Fn(&[u32]) -> String + Send + Sync>;
+
+/// A window this long without a whole character is not a character that is still arriving (UTF-8 needs at most 4 bytes).
+const LONGEST_PENDING: usize = 8;
+
+/// Watches one response grow.
+#[derive(Debug, Default)]
+pub struct StopCheck {
+    text: StopText,
+}
+
+impl StopCheck {
+    /// Why the response ends with its newest token; None while it goes on. Must be asked after every token.
+    ///
+    /// `room` is how many more tokens the model's context holds. A stop condition wins over the length.
+    pub fn after_token(
+        &mut self,
+        response: &[u32],
+        params: &SamplingParams,
+        room: usize,
+        detokenize: Option<&Detokenize>,
+    ) -> Option<FinishReason> {
+        let completes_string = match detokenize {
+            Some(detokenize) if !params.stop.is_empty() => {
+                self.text.completes_any(response, &params.stop, detokenize.as_ref())
+            }
+            _ => false,
+        };
+        let is_stop_token = response
+            .last()
+            .is_some_and(|token| params.stop_token_ids.contains(token));
+        if (is_stop_token || completes_string) && response.len() >= params.min_new_tokens {
+            return Some(FinishReason::Stop);
+        }
+        (response.len() >= params.max_new_tokens || room == 0).then_some(FinishReason::Length)
+    }
+}
+
+/// Text of a response, detokenised as it grows: a token is only decoded together with the few before it, since what a token
+/// means (a leading space, part of a character) depends on them.
+#[derive(Debug, Default)]
+struct StopText {
+    /// First token of the window that is decoded.
+    window: usize,
+    /// End of the part of the window that stays when the window moves on.
+    settled: usize,
+    /// Bytes of the window's text already seen.
+    seen: usize,
+    /// Last bytes of the text seen: one less than the longest stop string.
+    tail: Vec<u8>,
+}
+
+impl StopText {
+    /// Whether the newest token completes one of `stop`.
+    fn completes_any(&mut self, response: &[u32], stop: &[String], detokenize: &dyn Fn(&[u32]) -> String) -> bool {
+        let fresh = self.advance(response, detokenize);
+        let old = self.tail.len();
+        self.tail.extend_from_slice(fresh.as_bytes());
+        let found = stop.iter().any(|stop| {
+            let stop = stop.as_bytes();
+            // Only an occurrence that ends in the fresh text: older ones were passed over below `min_new_tokens`.
+            let from = (old + 1).saturating_sub(stop.len());
+            !stop.is_empty() && self.tail[from..].windows(stop.len()).any(|window| window == stop)
+        });
+        let longest = stop.iter().map(String::len).max().unwrap_or(0);
+        let surplus = self.tail.len().saturating_sub(longest.saturating_sub(1));
+        self.tail.drain(..surplus);
+        found
+    }
+
+    /// Text that became certain with the newest tokens.
+    fn advance(&mut self, response: &[u32], detokenize: &dyn Fn(&[u32]) -> String) -> String {
+        let text = detokenize(&response[self.window..]);
+        let overdue = response.len() - self.settled > LONGEST_PENDING;
+        let certain = if overdue {
+            text.as_str()
+        } else {
+            text.trim_end_matches(char::REPLACEMENT_CHARACTER)
+        };
+        let fresh = certain.get(self.seen..).unwrap_or_default().to_owned();
+        if certain.len() < text.len() {
+            self.seen = self.seen.max(certain.len());
+            return fresh;
+        }
+        self.window = self.settled;
+        self.settled = response.len();
+        self.seen = detokenize(&response[self.window..]).len();
+        fresh
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Tokens are bytes.
+    fn bytes() -> Detokenize {
+        Arc::new(|tokens: &[u32]| {
+            String::from_utf8_lossy(&tokens.iter().map(|&token| token as u8).collect::<Vec<_>>()).into_owned()
+        })
+    }
+
+    fn params(stop: &[&str]) -> SamplingParams {
+        SamplingParams {
+            temperature: 1.0,
+            top_p: 1.0,
+            top_k: 0,
+            min_p: 0.0,
+            max_new_tokens: 1000,
+            min_new_tokens: 0,
+            stop_token_ids: vec![],
+            stop: stop.iter().map(|stop| (*stop).to_owned()).collect(),
+        }
+    }
+
+    /// Length and reason of the response that `tokens` would grow to.
+    fn run(tokens: &[u32], params: &SamplingParams, detokenize: &Detokenize) -> Option<(usize, FinishReason)> {
+        let mut check = StopCheck::default();
+        (1..=tokens.len()).find_map(|length| {
+            let room = tokens.len() + 1 - length;
+            Some((
+                length,
+                check.after_token(&tokens[..length], params, room, Some(detokenize))?,
+            ))
+        })
+    }
+
+    fn of(text: &str) -> Vec<u32> {
+        text.bytes().map(u32::from).collect()
+    }
+
+    #[test]
+    fn a_stop_token_ends_the_response_and_is_part_of_it() {
+        let params = SamplingParams {
+            stop_token_ids: vec![7],
+            ..params(&[])
+        };
+        assert_eq!(run(&[1, 2, 7, 3], &params, &bytes()), Some((3, FinishReason::Stop)));
+    }
+
+    #[test]
+    fn nothing_stops_a_response_before_its_minimum() {
+        let by_token = SamplingParams {
+            stop_token_ids: vec![7],
+            min_new_tokens: 3,
+            ..params(&[])
+        };
+        assert_eq!(
+            run(&[7, 7, 1, 7, 1], &by_token, &bytes()),
+            Some((4, FinishReason::Stop))
+        );
+        let by_string = SamplingParams {
+            min_new_tokens: 3,
+            ..params(&["ab", "abcdef"])
+        };
+        assert_eq!(run(&of("ab-ab-"), &by_string, &bytes()), Some((5, FinishReason::Stop)));
+        assert_eq!(run(&of("abcdefg"), &by_string, &bytes()), Some((6, FinishReason::Stop)));
+    }
+
+    #[test]
+    fn a_response_ends_at_its_length_and_at_the_context() {
+        let short = SamplingParams {
+            max_new_tokens: 2,
+            ..params(&[])
+        };
+        assert_eq!(run(&[1, 2, 3], &short, &bytes()), Some((2, FinishReason::Length)));
+        let mut check = StopCheck::default();
+        assert_eq!(
+            check.after_token(&[1], &params(&[]), 0, None),
+            Some(FinishReason::Length)
+        );
+    }
+
+    #[test]
+    fn a_stop_condition_wins_over_the_length() {
+        let params = SamplingParams {
+            stop_token_ids: vec![7],
+            max_new_tokens: 1,
+            ..params(&[])
+        };
+        assert_eq!(run(&[7], &params, &bytes()), Some((1, FinishReason::Stop)));
+    }
+
+    #[test]
+    fn a_stop_string_may_span_tokens_and_characters_may_span_tokens() {
+        assert_eq!(
+            run(&of("so \u{1f600}é."), &params(&["\u{1f600}é"]), &bytes()),
+            Some((9, FinishReason::Stop))
+        );
+        // The string is complete while a character behind it is still arriving in the same token.
+        let pieces: Detokenize = Arc::new(|tokens| {
+            let parts: [&[u8]; 2] = [b"sto", b"p\xe2"];
+            let bytes: Vec<u8> = tokens
+                .iter()
+                .flat_map(|&token| parts[token as usize])
+                .copied()
+                .collect();
+            String::from_utf8_lossy(&bytes).into_owned()
+        });
+        assert_eq!(run(&[0, 1], &params(&["stop"]), &pieces), Some((2, FinishReason::Stop)));
+    }
+
+    #[test]
+    fn bytes_that_never_form_a_character_do_not_hold_text_back() {
+        let mut tokens = vec![0xff; 100];
+        tokens.extend(of("end"));
+        assert_eq!(
+            run(&tokens, &params(&["end"]), &bytes()),
+            Some((103, FinishReason::Stop))
+        );
+    }
+
+    #[test]
+    fn a_tokenizer_that_drops_the_first_space_is_read_right() {
+        // As SentencePiece does: each token is " word", the text's first space is not shown.
+        let words: Detokenize = Arc::new(|tokens| {
+            tokens
+                .iter()
+                .map(|token| format!(" w{token}"))
+                .collect::<String>()
+                .trim_start()
+                .to_owned()
+        });
+        assert_eq!(
+            run(&[1, 2, 3, 4, 5], &params(&["w3 w4"]), &words),
+            Some((4, FinishReason::Stop))
+        );
+        assert_eq!(run(&[1, 2, 3, 4, 5], &params(&["w3w4"]), &words), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_response_ends_with_the_first_token_whose_text_holds_a_stop_string(
+            text in "[ab\u{e9}\u{1f600}]{0,24}",
+            stop in prop::collection::vec("[ab\u{e9}\u{1f600}]{1,4}", 1..3),
+        ) {
+            let stops: Vec<&str> = stop.iter().map(String::as_str).collect();
+            let expected = (1..=text.len())
+                .find(|&end| stops.iter().any(|stop| text.as_bytes()[..end].windows(stop.len()).any(|w| w == stop.as_bytes())));
+            prop_assert_eq!(run(&of(&text), &params(&stops), &bytes()), expected.map(|end| (end, FinishReason::Stop)));
+        }
+    }
+}

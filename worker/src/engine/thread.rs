@@ -1,0 +1,354 @@
+//! The thread that owns the runner, and the handle that talks to it.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+
+use crossbeam_channel::{Receiver, TryRecvError};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use super::blocks::Blocks;
+use super::handle::{EngineConfig, EngineError, Pause, Shared};
+use super::request::{Completion, Request};
+use super::runner::Runner;
+use super::scheduler::{Finished, Limits, Scheduler};
+use super::sequence::StopRules;
+use super::stats::{Rate, Stats};
+use crate::model::Weights;
+
+/// Answer to one call.
+pub(super) type Reply<T> = oneshot::Sender<Result<T, EngineError>>;
+
+/// What a handle asks of the thread.
+pub(super) enum Command {
+    Submit {
+        number: u64,
+        request: Request,
+        reply: Reply<Vec<Completion>>,
+        permit: OwnedSemaphorePermit,
+    },
+    Abort(Vec<u64>),
+    Pause(Pause, Reply<()>),
+    Resume,
+    UpdateWeights {
+        weights: Weights,
+        version: u64,
+        reply: Reply<()>,
+    },
+    Shutdown,
+}
+
+/// Whether passes run and requests are let in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Gate {
+    Open,
+    /// Requests queue, nothing runs.
+    Frozen,
+    /// Requests are refused; what was let in runs on.
+    Closed,
+}
+
+/// A request whose samples are not all done.
+struct Pending {
+    samples: Vec<Option<Completion>>,
+    missing: usize,
+    reply: Reply<Vec<Completion>>,
+    /// The request's place among `max_requests`; given back when this is dropped.
+    _permit: OwnedSemaphorePermit,
+}
+
+/// Everything the engine's thread owns.
+pub(super) struct Worker<R: Runner> {
+    runner: R,
+    scheduler: Scheduler,
+    pending: HashMap<u64, Pending>,
+    gate: Gate,
+    /// Callers of pause who wait until nothing runs.
+    draining: Vec<Reply<()>>,
+    commands: Receiver<Command>,
+    shared: Arc<Shared>,
+    stats: Stats,
+    rate: Rate,
+}
+
+/// What the loop does next.
+enum Next {
+    Pass,
+    Stop,
+}
+
+impl<R: Runner> Worker<R> {
+    pub(super) fn new(runner: R, config: EngineConfig, commands: Receiver<Command>, shared: Arc<Shared>) -> Self {
+        let limits = Limits {
+            max_batch_tokens: config.max_batch_tokens,
+            max_sequences: config.max_sequences,
+        };
+        let rules = StopRules {
+            max_positions: runner.max_positions(),
+            detokenize: config.detokenize,
+        };
+        let blocks = Blocks::new(runner.num_blocks(), runner.block_size());
+        Self {
+            scheduler: Scheduler::new(limits, rules, blocks),
+            runner,
+            pending: HashMap::new(),
+            gate: Gate::Open,
+            draining: Vec::new(),
+            commands,
+            shared,
+            stats: Stats {
+                policy_version: config.policy_version,
+                ..Stats::default()
+            },
+            rate: Rate::default(),
+        }
+    }
+
+    /// Runs until told to stop, until every handle is gone and the work is done, or until the runner fails.
+    pub(super) fn run(mut self) {
+        while let Next::Pass = self.take_commands() {
+            if self.pass().is_err() {
+                break;
+            }
+        }
+        self.fail_everything();
+    }
+
+    /// Takes what was asked since the last pass; waits when there is nothing to compute.
+    fn take_commands(&mut self) -> Next {
+        loop {
+            self.answer_drained();
+            self.publish();
+            let has_work = self.gate != Gate::Frozen && !self.scheduler.is_idle();
+            let command = match self.commands.try_recv() {
+                Ok(command) => command,
+                Err(TryRecvError::Empty) if has_work => return Next::Pass,
+                Err(TryRecvError::Disconnected) if has_work => return Next::Pass,
+                Err(TryRecvError::Disconnected) => return Next::Stop,
+                Err(TryRecvError::Empty) => match self.commands.recv() {
+                    Ok(command) => {
+                        self.rate.restart(Instant::now(), self.stats.generation_tokens);
+                        command
+                    }
+                    Err(_) => return Next::Stop,
+                },
+            };
+            if let Next::Stop = self.obey(command) {
+                return Next::Stop;
+            }
+        }
+    }
+
+    fn obey(&mut self, command: Command) -> Next {
+        match command {
+            Command::Submit {
+                number,
+                request,
+                reply,
+                permit,
+            } => self.submit(number, request, reply, permit),
+            Command::Abort(numbers) => numbers.into_iter().for_each(|number| self.abort(number)),
+            Command::Pause(Pause::Keep, reply) => {
+                self.gate = Gate::Frozen;
+                let _ = reply.send(Ok(()));
+            }
+            Command::Pause(pause, reply) => {
+                self.gate = Gate::Closed;
+                if pause == Pause::Abort {
+                    let numbers: Vec<u64> = self.pending.keys().copied().collect();
+                    numbers.into_iter().for_each(|number| self.abort(number));
+                }
+                self.draining.push(reply);
+            }
+            Command::Resume => self.gate = Gate::Open,
+            Command::UpdateWeights {
+                weights,
+                version,
+                reply,
+            } => {
+                let updated = self.update_weights(&weights, version);
+                let is_lost = updated.is_err();
+                let _ = reply.send(updated);
+                if is_lost {
+                    return Next::Stop;
+                }
+            }
+            Command::Shutdown => return Next::Stop,
+        }
+        Next::Pass
+    }
+
+    fn submit(&mut self, number: u64, request: Request, reply: Reply<Vec<Completion>>, permit: OwnedSemaphorePermit) {
+        if self.gate == Gate::Closed {
+            let _ = reply.send(Err(EngineError::Paused));
+            return;
+        }
+        if let Err(refusal) = self.scheduler.submit(number, &request) {
+            let _ = reply.send(Err(EngineError::Refused(refusal)));
+            return;
+        }
+        let missing = request.seeds.len();
+        if missing == 0 {
+            let _ = reply.send(Ok(vec![]));
+            return;
+        }
+        let samples = vec![None; missing];
+        self.pending.insert(
+            number,
+            Pending {
+                samples,
+                missing,
+                reply,
+                _permit: permit,
+            },
+        );
+    }
+
+    fn abort(&mut self, number: u64) {
+        let finished = self.scheduler.abort(number);
+        self.deliver(finished);
+    }
+
+    /// Runs between two passes. Sequences in flight go on with the tokens they have: their keys and values are recomputed
+    /// under the new weights, and each token keeps the version that drew it.
+    fn update_weights(&mut self, weights: &Weights, version: u64) -> Result<(), EngineError> {
+        self.scheduler.preempt_all();
+        let loaded = catch_unwind(AssertUnwindSafe(|| self.runner.load(weights)));
+        match loaded {
+            Ok(Ok(())) => {
+                self.stats.policy_version = version;
+                Ok(())
+            }
+            // Some tensors may be new and some old: nothing drawn from them would be of any version.
+            Ok(Err(error)) => Err(self
+                .shared
+                .fail(format!("cannot load the weights of version {version}: {error:#}"))),
+            Err(panic) => Err(self.shared.fail(format!(
+                "loading the weights of version {version} panicked: {}",
+                cause(&*panic)
+            ))),
+        }
+    }
+
+    /// One forward over whatever runs next.
+    fn pass(&mut self) -> Result<(), EngineError> {
+        self.drop_abandoned();
+        let pass = self.scheduler.schedule();
+        if pass.batch.chunks.is_empty() {
+            return Ok(());
+        }
+        let expected: usize = pass.batch.chunks.iter().map(|chunk| chunk.draws.len()).sum();
+        let began = Instant::now();
+        let drawn = catch_unwind(AssertUnwindSafe(|| {
+            for &(from, to) in &pass.copies {
+                self.runner.copy_block(from, to);
+            }
+            self.runner.forward(&pass.batch)
+        }));
+        let drawn = match drawn {
+            Ok(Ok(drawn)) if drawn.len() == expected => drawn,
+            Ok(Ok(drawn)) => {
+                return Err(self
+                    .shared
+                    .fail(format!("the runner drew {} tokens of {expected}", drawn.len())));
+            }
+            Ok(Err(error)) => return Err(self.shared.fail(format!("the forward pass failed: {error:#}"))),
+            Err(panic) => {
+                return Err(self
+                    .shared
+                    .fail(format!("the forward pass panicked: {}", cause(&*panic))));
+            }
+        };
+        self.stats.passes += 1;
+        self.stats.forward_seconds += began.elapsed().as_secs_f64();
+        let finished = self.scheduler.complete(&drawn, self.stats.policy_version);
+        self.deliver(finished);
+        Ok(())
+    }
+
+    /// A ticket nobody holds any more frees its sequences.
+    fn drop_abandoned(&mut self) {
+        let abandoned: Vec<u64> = self
+            .pending
+            .iter()
+            .filter(|(_, pending)| pending.reply.is_closed())
+            .map(|(number, _)| *number)
+            .collect();
+        abandoned.into_iter().for_each(|number| self.abort(number));
+    }
+
+    fn deliver(&mut self, finished: Vec<Finished>) {
+        for Finished { id, completion } in finished {
+            let Some(pending) = self.pending.get_mut(&id.request) else {
+                continue;
+            };
+            pending.samples[id.sample] = Some(completion);
+            pending.missing -= 1;
+            if pending.missing > 0 {
+                continue;
+            }
+            if let Some(pending) = self.pending.remove(&id.request) {
+                let _ = pending.reply.send(Ok(pending.samples.into_iter().flatten().collect()));
+            }
+        }
+    }
+
+    fn answer_drained(&mut self) {
+        if self.draining.is_empty() || !self.scheduler.is_idle() {
+            return;
+        }
+        for reply in self.draining.drain(..) {
+            let _ = reply.send(Ok(()));
+        }
+    }
+
+    fn publish(&mut self) {
+        let counters = self.scheduler.counters();
+        let blocks = self.scheduler.blocks();
+        self.rate.note(Instant::now(), counters.generation_tokens);
+        self.stats = Stats {
+            running: self.scheduler.running_sequences(),
+            waiting: self.scheduler.waiting_sequences(),
+            kv_cache_usage: blocks.used() as f64 / blocks.total().max(1) as f64,
+            preemptions: counters.preemptions,
+            prompt_tokens: counters.prompt_tokens,
+            generation_tokens: counters.generation_tokens,
+            tokens_per_second: self.rate.per_second(),
+            ..self.stats
+        };
+        self.shared.publish(self.stats);
+    }
+
+    /// Answers everyone who still waits, those whose command was not yet read included.
+    fn fail_everything(mut self) {
+        let error = self.shared.ended();
+        for (_, pending) in self.pending.drain() {
+            let _ = pending.reply.send(Err(error.clone()));
+        }
+        for reply in self.draining.drain(..) {
+            let _ = reply.send(Err(error.clone()));
+        }
+        for command in self.commands.try_iter() {
+            match command {
+                Command::Submit { reply, .. } => drop(reply.send(Err(error.clone()))),
+                Command::Pause(_, reply) | Command::UpdateWeights { reply, .. } => drop(reply.send(Err(error.clone()))),
+                Command::Abort(_) | Command::Resume | Command::Shutdown => {}
+            }
+        }
+        self.shared.publish(Stats {
+            running: 0,
+            waiting: 0,
+            kv_cache_usage: 0.0,
+            tokens_per_second: 0.0,
+            ..self.stats
+        });
+    }
+}
+
+/// What a panic said.
+pub(super) fn cause(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("it gave no reason")
+}
