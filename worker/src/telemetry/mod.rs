@@ -22,6 +22,7 @@ pub use exposition::{EngineStats, Exposition};
 pub use http::Server;
 pub use metric::{Kind, Metric, Unit};
 pub use progress::OutputMode;
+pub(crate) use progress::screen;
 pub use recorder::Recorder;
 pub use run_dir::RunDir;
 pub use stage::Stage;

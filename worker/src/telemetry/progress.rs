@@ -23,7 +23,7 @@ pub enum OutputMode {
 }
 
 /// The terminal's live area; whoever prints to stderr while a bar is up does so through it.
-pub(super) fn screen() -> &'static MultiProgress {
+pub(crate) fn screen() -> &'static MultiProgress {
     static SCREEN: OnceLock<MultiProgress> = OnceLock::new();
     SCREEN.get_or_init(MultiProgress::new)
 }
