@@ -30,6 +30,8 @@ pub(super) struct Chart {
     /// A sentence below the title; may be empty.
     pub note: String,
     pub series: Vec<Series>,
+    /// First and last step of the run, so that all charts of a page share their steps; may be empty.
+    pub steps: Vec<f64>,
 }
 
 /// What the page's script needs to answer the pointer.
@@ -63,6 +65,7 @@ impl Chart {
             shares: false,
             note: String::new(),
             series,
+            steps: Vec::new(),
         };
         (!chart.series.is_empty()).then_some(chart)
     }
@@ -137,7 +140,8 @@ impl Chart {
     fn axes(&self, lines: &[Vec<Point>]) -> (Axis, Axis) {
         let points = || lines.iter().flatten();
         let up = Axis::of_values(points().map(|point| point.value));
-        (Axis::of_steps(points().map(|point| point.step)), up)
+        let steps = points().map(|point| point.step).chain(self.steps.iter().copied());
+        (Axis::of_steps(steps), up)
     }
 
     fn body(&self, lines: &[Vec<Point>], across: &Axis, up: &Axis) -> String {
@@ -159,6 +163,12 @@ impl Chart {
                 height + 3.5
             );
         }
+        let _ = write!(
+            svg,
+            "<text class=\"tick\" x=\"{}\" y=\"{}\" text-anchor=\"end\">step</text>",
+            LEFT - 7.0,
+            HEIGHT - 9.0
+        );
         for tick in &across.ticks {
             let anchor = if across.share(*tick) > 0.97 { "end" } else { "middle" };
             let _ = write!(

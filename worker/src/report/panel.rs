@@ -55,7 +55,26 @@ pub(super) fn charts(run: &Run) -> Vec<Chart> {
         reward_sources(run),
         coefficient(run),
     ];
-    charts.into_iter().flatten().collect()
+    let steps = run_steps(run);
+    charts
+        .into_iter()
+        .flatten()
+        .map(|chart| Chart {
+            steps: steps.clone(),
+            ..chart
+        })
+        .collect()
+}
+
+/// First and last step anything is known of.
+fn run_steps(run: &Run) -> Vec<f64> {
+    let steps = run
+        .steps
+        .iter()
+        .map(|report| report.step)
+        .chain(run.evaluations.iter().map(|report| report.step));
+    let (first, last) = (steps.clone().min(), steps.max());
+    first.into_iter().chain(last).map(|step| step as f64).collect()
 }
 
 fn reward(run: &Run) -> Option<Chart> {
@@ -140,7 +159,14 @@ fn lines(run: &Run, title: &str, metrics: &[(&str, Metric)]) -> Option<Chart> {
 /// The reward and, where there is one, the held-out accuracy, as one picture that needs no page around it.
 pub(super) fn headline_svg(run: &Run) -> String {
     const HEAD: f64 = 34.0;
-    let charts: Vec<Chart> = [reward(run), held_out(run)].into_iter().flatten().collect();
+    let steps = run_steps(run);
+    let charts = [reward(run), held_out(run)].into_iter().flatten();
+    let charts: Vec<Chart> = charts
+        .map(|chart| Chart {
+            steps: steps.clone(),
+            ..chart
+        })
+        .collect();
     let (width, height) = Chart::size();
     let mut groups = String::new();
     for (index, chart) in charts.iter().enumerate() {
@@ -148,6 +174,7 @@ pub(super) fn headline_svg(run: &Run) -> String {
             .series
             .iter()
             .enumerate()
+            .filter(|_| chart.series.len() > 1)
             .map(|(line, series)| {
                 format!(
                     "<tspan class=\"key s{line}\" dx=\"12\">●</tspan><tspan dx=\"4\">{}</tspan>",

@@ -54,10 +54,10 @@ impl Series {
     }
 }
 
-/// Exponential mean over about a twentieth of the run, corrected for its start (as Adam's moments are, arXiv 1412.6980
+/// Exponential mean over about a twelfth of the run, corrected for its start (as Adam's moments are, arXiv 1412.6980
 /// section 3). Gaps stay gaps and do not enter the mean.
 fn smooth(values: &[f64]) -> Vec<f64> {
-    let window = (values.len() as f64 / 20.0).max(1.0);
+    let window = (values.len() as f64 / 12.0).max(1.0);
     let keep = 1.0 - 2.0 / (window + 1.0);
     let (mut mean, mut weight) = (0.0, 0.0);
     let step = |value: &f64| {
