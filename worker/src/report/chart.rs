@@ -181,7 +181,8 @@ impl Chart {
         for (index, (series, points)) in self.series.iter().zip(lines).enumerate() {
             let class = format!("s{index}");
             let raw = path(points.iter().map(|point| (point.step, point.value)), x, y);
-            if series.sparse {
+            // A line of a few points would hardly be seen.
+            if series.sparse || points.len() <= 3 {
                 let _ = write!(svg, "<path class=\"line {class}\" d=\"{raw}\"/>");
                 for point in points.iter().filter(|point| point.value.is_finite()) {
                     let _ = write!(

@@ -104,7 +104,7 @@ fn a_run_without_steps_says_so() {
 #[test]
 fn one_step_is_drawn_as_a_dot() {
     let folder = folder(1);
-    assert!(html(folder.path()).contains("h0\""), "a line of no length");
+    assert!(html(folder.path()).contains("<circle class=\"dot s0\""));
 }
 
 #[test]
