@@ -187,7 +187,7 @@ fn a_profile_adds_the_tags_its_framework_has() {
             Profile::Openrlhf,
             [
                 "train/policy_loss",
-                "train/kl",
+                "train/return",
                 "train/actor_lr",
                 "train/response_length",
             ],
