@@ -254,15 +254,12 @@ async fn hanging() -> (RewardSource, Arc<tokio::sync::Notify>) {
         }
     });
     let remote = serde_json::from_value(json!({"urls": [url]})).unwrap();
-    RewardSource::new(
-        &Reward {
-            model: None,
-            rules: Vec::new(),
-            remote: Some(remote),
-        },
-        None,
-    )
-    .unwrap()
+    let reward = Reward {
+        model: None,
+        rules: Vec::new(),
+        remote: Some(remote),
+    };
+    (RewardSource::new(&reward, None).unwrap(), called)
 }
 
 #[tokio::test]
