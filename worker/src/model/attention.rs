@@ -47,6 +47,22 @@ impl Attention {
         })
     }
 
+    /// The same tensors: nothing is copied.
+    #[must_use]
+    pub fn shallow_clone(&self) -> Self {
+        Self {
+            query: self.query.shallow_clone(),
+            key: self.key.shallow_clone(),
+            value: self.value.shallow_clone(),
+            output: self.output.shallow_clone(),
+            norms: self
+                .norms
+                .as_ref()
+                .map(|(query, key)| (query.shallow_clone(), key.shallow_clone())),
+            ..*self
+        }
+    }
+
     /// `[tokens, hidden]` to `[tokens, hidden]`; a token attends to itself and the tokens before it in its sequence.
     ///
     /// # Errors
@@ -98,6 +114,16 @@ impl Ragged {
             packed: Tensor::f_from_slice(&packed)?.f_to_device(device)?,
             slots: Tensor::f_from_slice(&slots)?.f_to_device(device)?,
         })
+    }
+
+    /// The same tensors: nothing is copied.
+    #[must_use]
+    pub fn shallow_clone(&self) -> Self {
+        Self {
+            packed: self.packed.shallow_clone(),
+            slots: self.slots.shallow_clone(),
+            ..*self
+        }
     }
 
     fn pad(&self, rows: &Tensor) -> Result<Tensor> {

@@ -12,6 +12,7 @@ use super::names;
 use super::norm::RmsNorm;
 use super::rope::{Rotation, frequency_tensor};
 use super::weights::Weights;
+use crate::native::training;
 
 /// A decoder over [`Weights`] that it shares: an in-place update of a tensor is an update of the model.
 #[derive(Debug)]
@@ -35,6 +36,15 @@ struct Batch {
     ragged: Ragged,
 }
 
+impl Batch {
+    fn shallow_clone(&self) -> Self {
+        Self {
+            rotation: self.rotation.shallow_clone(),
+            ragged: self.ragged.shallow_clone(),
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Layer {
     input_norm: RmsNorm,
@@ -52,6 +62,15 @@ impl Layer {
             mlp_norm: norm("post_attention_layernorm")?,
             mlp: Mlp::new(weights, &format!("{prefix}.mlp"))?,
         })
+    }
+
+    fn shallow_clone(&self) -> Self {
+        Self {
+            input_norm: self.input_norm.shallow_clone(),
+            attention: self.attention.shallow_clone(),
+            mlp_norm: self.mlp_norm.shallow_clone(),
+            mlp: self.mlp.shallow_clone(),
+        }
     }
 
     fn forward(&self, input: &Tensor, batch: &Batch) -> Result<Tensor> {
@@ -144,9 +163,17 @@ impl Decoder {
         };
         let mut hidden = Tensor::f_embedding(&self.embedding, &batch.ids, -1, false, false)?;
         for layer in &self.layers {
-            hidden = layer.forward(&hidden, &shared)?;
+            hidden = self.layer(layer, &hidden, &shared)?;
         }
         self.norm.forward(&hidden)
+    }
+
+    fn layer(&self, layer: &Layer, input: &Tensor, batch: &Batch) -> Result<Tensor> {
+        if !self.checkpointing {
+            return layer.forward(input, batch);
+        }
+        let (layer, batch) = (layer.shallow_clone(), batch.shallow_clone());
+        training::checkpoint(input, Box::new(move |input| layer.forward(input, &batch)))
     }
 
     /// Logits of rows of hidden states: `[rows, hidden]` to `[rows, vocab]`, in the model's precision.

@@ -4,6 +4,7 @@ use anyhow::Result;
 use tch::Tensor;
 
 use super::weights::Weights;
+use crate::native::training;
 
 /// `x W^T + b`.
 #[derive(Debug)]
@@ -27,11 +28,23 @@ impl Linear {
         })
     }
 
+    /// The same tensors: nothing is copied.
+    #[must_use]
+    pub fn shallow_clone(&self) -> Self {
+        Self {
+            weight: self.weight.shallow_clone(),
+            bias: self.bias.as_ref().map(Tensor::shallow_clone),
+        }
+    }
+
     /// `[rows, in]` to `[rows, out]`.
     ///
     /// # Errors
     /// When the input is of another width, or memory runs out.
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        if training::supports(input) {
+            return training::linear(input, &self.weight, self.bias.as_ref());
+        }
         Ok(input.f_linear(&self.weight, self.bias.as_ref())?)
     }
 }

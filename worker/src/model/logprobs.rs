@@ -4,6 +4,7 @@ use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
 
 use super::decoder::Decoder;
+use crate::native::training;
 
 /// Log-probabilities and, if asked for, entropies, one per row.
 #[derive(Debug)]
@@ -30,6 +31,14 @@ pub fn token_logprobs(
         temperature > 0.0,
         "temperature is {temperature}: log-probabilities need a positive one"
     );
+    if training::supports(hidden) {
+        let head = decoder.lm_head()?;
+        let (logprobs, entropy) = training::token_logprobs(hidden, &head.weight, targets, temperature)?;
+        return Ok(TokenLogprobs {
+            logprobs,
+            entropy: want_entropy.then_some(entropy),
+        });
+    }
     let logits = decoder
         .logits(hidden)?
         .f_to_kind(Kind::Float)?

@@ -5,6 +5,7 @@ use tch::Tensor;
 
 use super::linear::Linear;
 use super::weights::Weights;
+use crate::native::training;
 
 /// `down(silu(gate(x)) * up(x))`.
 #[derive(Debug)]
@@ -28,12 +29,27 @@ impl Mlp {
         })
     }
 
+    /// The same tensors: nothing is copied.
+    #[must_use]
+    pub fn shallow_clone(&self) -> Self {
+        Self {
+            gate: self.gate.shallow_clone(),
+            up: self.up.shallow_clone(),
+            down: self.down.shallow_clone(),
+        }
+    }
+
     /// `[tokens, hidden]` to `[tokens, hidden]`.
     ///
     /// # Errors
     /// When libtorch fails, as when memory runs out.
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        let gated = self.gate.forward(input)?.f_silu()?.f_mul(&self.up.forward(input)?)?;
+        let (gate, up) = (self.gate.forward(input)?, self.up.forward(input)?);
+        let gated = if training::supports(&gate) {
+            training::gate(&gate, &up)?
+        } else {
+            gate.f_silu()?.f_mul(&up)?
+        };
         self.down.forward(&gated)
     }
 }

@@ -4,6 +4,7 @@ use anyhow::Result;
 use tch::{Kind, Tensor};
 
 use super::weights::Weights;
+use crate::native::training;
 
 /// `weight * x / sqrt(mean(x^2) + eps)` over the last dimension, statistics in float32.
 #[derive(Debug)]
@@ -24,11 +25,23 @@ impl RmsNorm {
         })
     }
 
+    /// The same tensors: nothing is copied.
+    #[must_use]
+    pub fn shallow_clone(&self) -> Self {
+        Self {
+            weight: self.weight.shallow_clone(),
+            eps: self.eps,
+        }
+    }
+
     /// The input normalised, in its own precision.
     ///
     /// # Errors
     /// When the input is of another width, or memory runs out.
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        if training::supports(input) {
+            return training::rms_norm(input, &self.weight, self.eps);
+        }
         let wide = input.f_to_kind(Kind::Float)?;
         let scale = wide
             .f_square()?

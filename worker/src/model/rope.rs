@@ -5,6 +5,8 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value};
 use tch::{Device, Kind, Tensor};
 
+use crate::native::training;
+
 /// How the rotation's frequencies are stretched for contexts longer than the pre-training's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RopeScaling {
@@ -139,11 +141,23 @@ impl Rotation {
         })
     }
 
+    /// The same tensors: nothing is copied.
+    #[must_use]
+    pub fn shallow_clone(&self) -> Self {
+        Self {
+            cos: self.cos.shallow_clone(),
+            sin: self.sin.shallow_clone(),
+        }
+    }
+
     /// `heads` (`[tokens, heads, head_dim]`) rotated, in the precision it came in.
     ///
     /// # Errors
     /// When libtorch fails.
     pub fn apply(&self, heads: &Tensor) -> Result<Tensor> {
+        if training::supports(heads) {
+            return training::rotate(heads, &self.cos, &self.sin);
+        }
         let kind = heads.kind();
         let halves = heads.f_to_kind(Kind::Float)?.f_chunk(2, -1)?;
         let [first, second] = halves.as_slice() else {

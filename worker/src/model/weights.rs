@@ -89,11 +89,12 @@ impl Weights {
     /// When memory runs out.
     pub fn deep_clone(&self) -> Result<Self> {
         let _no_grad = tch::no_grad_guard();
-        let copies = self.0.iter().map(|(name, tensor)| {
+        let copy = |tensor: &Tensor| -> Result<Tensor> {
             let mut copy = tensor.f_empty_like()?;
             copy.f_copy_(tensor)?;
-            Ok((name.clone(), copy))
-        });
+            Ok(copy)
+        };
+        let copies = self.0.iter().map(|(name, tensor)| Ok((name.clone(), copy(tensor)?)));
         Ok(Self(copies.collect::<Result<_>>()?))
     }
 

@@ -1,3 +1,5 @@
 //! Rust face of the C++ in `worker/native`: what tch does not bind. The only place with `unsafe`.
 
+pub mod engine;
 pub mod optimizer;
+pub mod training;

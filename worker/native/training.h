@@ -1,0 +1,108 @@
+// Shared by the training kernels: products through the fastest library, rows of float32 or bfloat16 as float, and loops that
+// are compiled once per instruction set.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <cstdint>
+#include <cstring>
+#include <exception>
+
+// One binary runs on every x86-64-v2 machine: a loop marked so is compiled for the wider sets too and chosen at load time.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define PPO_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define PPO_CLONES
+#endif
+#define PPO_INLINE inline __attribute__((always_inline))
+
+namespace ppo::training {
+
+using at::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::Variable;
+using torch::autograd::variable_list;
+
+// a [M, K] times b [N, K] transposed, to [M, N]. Both may be strided views.
+Tensor product(const Tensor& a, const Tensor& b, const std::optional<Tensor>& bias = std::nullopt);
+
+// Runs the body; an exception becomes a message that the caller frees.
+template <typename Body>
+char* guarded(Body body) {
+  try {
+    body();
+    return nullptr;
+  } catch (const c10::Error& error) {
+    return strdup(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    return strdup(error.what());
+  } catch (...) {
+    return strdup("unknown C++ exception");
+  }
+}
+
+// bfloat16 as its bits: loops over plain integers vectorise.
+struct Half16 {
+  uint16_t bits;
+};
+
+PPO_INLINE float load(const float* row, int64_t i) { return row[i]; }
+PPO_INLINE float load(const Half16* row, int64_t i) {
+  uint32_t bits = static_cast<uint32_t>(row[i].bits) << 16;
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+PPO_INLINE void store(float* row, int64_t i, float value) { row[i] = value; }
+PPO_INLINE void store(Half16* row, int64_t i, float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  // Round to nearest even; a NaN stays one.
+  uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+  row[i].bits = static_cast<uint16_t>((bits & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : rounded);
+}
+
+// e^x to 1 unit in the last place (Cephes, expf). NaN stays NaN; below -87 it is the smallest normal number.
+PPO_INLINE float exponential(float x) {
+  x = x < -87.3f ? -87.3f : x;
+  x = x > 88.3f ? 88.3f : x;
+  const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number
+  float n = (x * 1.44269504088896341f + magic) - magic;
+  float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * r * r + r + 1.0f;
+  int32_t bits = (static_cast<int32_t>(n) + 127) << 23;
+  float power;
+  std::memcpy(&power, &bits, sizeof power);
+  return p * power;
+}
+
+// Calls body<float> or body<Half16> by the tensor's type.
+#define PPO_DISPATCH(tensor, ...)                                                                      \
+  do {                                                                                                 \
+    if ((tensor).scalar_type() == at::kFloat) {                                                        \
+      using scalar = float;                                                                            \
+      __VA_ARGS__                                                                                      \
+    } else {                                                                                           \
+      TORCH_CHECK((tensor).scalar_type() == at::kBFloat16, "the training kernels take float32 and bfloat16"); \
+      using scalar = Half16;                                                                           \
+      __VA_ARGS__                                                                                      \
+    }                                                                                                  \
+  } while (false)
+
+template <typename T>
+T* data(const Tensor& tensor) {
+  return static_cast<T*>(tensor.data_ptr());
+}
+
+// Rows a thread takes at a time so that a piece of work is worth a thread's wake-up.
+inline int64_t rows_per_thread(int64_t width) { return std::max<int64_t>(1, 16384 / std::max<int64_t>(1, width)); }
+
+}  // namespace ppo::training

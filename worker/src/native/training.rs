@@ -1,0 +1,168 @@
+//! The training kernels of `native/training_*.cpp`: differentiable functions on CPU tensors of float32 or bfloat16.
+
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::{null, null_mut};
+
+use anyhow::{Result, anyhow, bail};
+use tch::{Kind, Tensor};
+
+/// torch-sys hands `at::Tensor*` around; the C++ side takes it as such.
+type Handle = *const c_void;
+type Output = *mut *mut c_void;
+type Forward = unsafe extern "C" fn(*mut c_void, *mut c_void, Output) -> *mut c_char;
+
+unsafe extern "C" {
+    fn ppo_training_free_error(message: *mut c_char);
+    fn ppo_training_linear(input: Handle, weight: Handle, bias: Handle, output: Output) -> *mut c_char;
+    fn ppo_training_rms_norm(input: Handle, weight: Handle, eps: f64, output: Output) -> *mut c_char;
+    fn ppo_training_rotate(heads: Handle, cosine: Handle, sine: Handle, output: Output) -> *mut c_char;
+    fn ppo_training_gate(gate: Handle, up: Handle, output: Output) -> *mut c_char;
+    fn ppo_training_token_logprobs(
+        hidden: Handle,
+        weight: Handle,
+        targets: Handle,
+        temperature: f64,
+        logprobs: Output,
+        entropy: Output,
+    ) -> *mut c_char;
+    fn ppo_training_checkpoint(
+        input: Handle,
+        state: *mut c_void,
+        forward: Forward,
+        drop: unsafe extern "C" fn(*mut c_void),
+        free_message: unsafe extern "C" fn(*mut c_char),
+        output: Output,
+    ) -> *mut c_char;
+}
+
+/// Whether the kernels take this tensor. On others (GPU, float16, float64) the stock operators compute.
+pub fn supports(tensor: &Tensor) -> bool {
+    tensor.device() == tch::Device::Cpu && matches!(tensor.kind(), Kind::Float | Kind::BFloat16)
+}
+
+fn handle(tensor: &Tensor) -> Handle {
+    tensor.as_ptr().cast()
+}
+
+fn checked(error: *mut c_char) -> Result<()> {
+    if error.is_null() {
+        return Ok(());
+    }
+    // SAFETY: a message is a zero-terminated string that the C++ side allocated for us to free.
+    let message = unsafe { CStr::from_ptr(error) }.to_string_lossy().into_owned();
+    unsafe { ppo_training_free_error(error) };
+    Err(anyhow!(message))
+}
+
+fn one(call: impl FnOnce(Output) -> *mut c_char) -> Result<Tensor> {
+    let mut output = null_mut();
+    checked(call(&raw mut output))?;
+    // SAFETY: without an error the C++ side wrote a new tensor that is ours.
+    Ok(unsafe { Tensor::from_ptr(output.cast()) })
+}
+
+/// `input` (`[rows, in]`) times `weight` (`[out, in]`) transposed, plus `bias` (`[out]`).
+///
+/// # Errors
+/// When the shapes do not fit, or memory runs out.
+pub fn linear(input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+    // SAFETY: (here and below) the handles are of tensors that live through the call.
+    one(|output| unsafe { ppo_training_linear(handle(input), handle(weight), bias.map_or(null(), handle), output) })
+}
+
+/// RMSNorm over the last dimension.
+///
+/// # Errors
+/// When the shapes do not fit, or memory runs out.
+pub fn rms_norm(input: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
+    one(|output| unsafe { ppo_training_rms_norm(handle(input), handle(weight), eps, output) })
+}
+
+/// Rotary embedding of `heads` (`[tokens, heads, head_dim]`) by `cosine` and `sine` (`[tokens, head_dim / 2]`, float32).
+///
+/// # Errors
+/// When the shapes do not fit, or memory runs out.
+pub fn rotate(heads: &Tensor, cosine: &Tensor, sine: &Tensor) -> Result<Tensor> {
+    one(|output| unsafe { ppo_training_rotate(handle(heads), handle(cosine), handle(sine), output) })
+}
+
+/// `silu(gate) * up`.
+///
+/// # Errors
+/// When the shapes do not fit, or memory runs out.
+pub fn gate(gate: &Tensor, up: &Tensor) -> Result<Tensor> {
+    one(|output| unsafe { ppo_training_gate(handle(gate), handle(up), output) })
+}
+
+/// Log-probability of each row's target and entropy of each row's distribution, both `[rows]` float32, of logits `hidden`
+/// (`[rows, width]`) times `weight` (`[vocab, width]`) transposed over `temperature`.
+///
+/// # Errors
+/// When the shapes do not fit, a target is outside the vocabulary, or memory runs out.
+pub fn token_logprobs(
+    hidden: &Tensor,
+    weight: &Tensor,
+    targets: &Tensor,
+    temperature: f64,
+) -> Result<(Tensor, Tensor)> {
+    let mut entropy = null_mut();
+    let logprobs = one(|output| unsafe {
+        let entropy = &raw mut entropy;
+        ppo_training_token_logprobs(
+            handle(hidden),
+            handle(weight),
+            handle(targets),
+            temperature,
+            output,
+            entropy,
+        )
+    })?;
+    // SAFETY: without an error both outputs were written.
+    Ok((logprobs, unsafe { Tensor::from_ptr(entropy.cast()) }))
+}
+
+type Layer = Box<dyn Fn(&Tensor) -> Result<Tensor> + Send>;
+
+/// Applies `layer` so that only its input is kept for the backward pass, which computes it again. The gradients of tensors
+/// that the layer captured are added to by the way; gradients of the result must be asked for with `backward`.
+///
+/// # Errors
+/// When the layer fails.
+pub fn checkpoint(input: &Tensor, layer: Layer) -> Result<Tensor> {
+    let state: *mut Layer = Box::into_raw(Box::new(layer));
+    // SAFETY: the C++ side calls `drop_layer` exactly once, when the graph goes, or on an error.
+    one(|output| unsafe {
+        ppo_training_checkpoint(handle(input), state.cast(), run_layer, drop_layer, free_message, output)
+    })
+}
+
+unsafe extern "C" fn run_layer(state: *mut c_void, input: *mut c_void, output: Output) -> *mut c_char {
+    // SAFETY: state is the box of `checkpoint`, input a new tensor that is ours, output a place to write.
+    let (layer, input) = unsafe { (&*state.cast::<Layer>(), Tensor::from_ptr(input.cast())) };
+    let result = catch_unwind(AssertUnwindSafe(|| layer(&input))).unwrap_or_else(|_| bail_panicked());
+    let message = match result {
+        Ok(tensor) => {
+            unsafe { *output = tensor.as_ptr().cast_mut().cast() };
+            // The C++ side owns it now.
+            std::mem::forget(tensor);
+            return null_mut();
+        }
+        Err(error) => format!("{error:#}"),
+    };
+    CString::new(message.replace('\0', " ")).unwrap_or_default().into_raw()
+}
+
+fn bail_panicked() -> Result<Tensor> {
+    bail!("a layer panicked while it was computed again for its gradient")
+}
+
+unsafe extern "C" fn free_message(message: *mut c_char) {
+    // SAFETY: a message of `run_layer`, once.
+    drop(unsafe { CString::from_raw(message) });
+}
+
+unsafe extern "C" fn drop_layer(state: *mut c_void) {
+    // SAFETY: as in `checkpoint`.
+    drop(unsafe { Box::from_raw(state.cast::<Layer>()) });
+}
