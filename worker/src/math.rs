@@ -41,7 +41,7 @@ A setting left out takes the profile's value. Names: estimator gae, rloo, grpo, 
 
 What a block may leave out because another has it: advantage takes rewards, mask and scores from shape; policyLoss takes advantages, mask and estimator from advantage (oldLogprobs and mask from shape); valueLoss takes returns, mask and oldValues from advantage. Scores that are nowhere are the rows' sums of rewards.
 
-More settings: shape {klClamp, scoreScale, missingEosPenalty, finished: [bool], lengths: [slots, tool tokens included]}; advantage {whitenRewards, scoreClip, nSamplesPerPrompt}; policyLoss {estimator, rolloutLogprobs, truncatedImportanceSampling, maxResponseLength}; valueLoss {aggregation, maxResponseLength, valueMask}; kl {clamp}; whiten {keepMean}. scoreClip is c for [-c, c], or [least, greatest], or {min, max}. false (for dualClip and valueLoss.clip also 0) switches a clip off.
+More settings: shape {klClamp, scoreScale, missingEosPenalty, finished: [bool], lengths: [slots, tool tokens included]}; advantage {whitenRewards, scoreClip, nSamplesPerPrompt, klInReward}; policyLoss {estimator, rolloutLogprobs, truncatedImportanceSampling, maxResponseLength}; valueLoss {aggregation, maxResponseLength, valueMask}; kl {clamp}; whiten {keepMean}. scoreClip is c for [-c, c], or [least, greatest], or {min, max}. false (for dualClip and valueLoss.clip also 0) switches a clip off.
 
 - shape.kl is 0 outside the mask, and rewards hold the score at the profile's place. scores given to advantage are before the score clip.
 - gradient is the derivative of the loss with respect to logprobs (policyLoss) or values (valueLoss), and of the sum of kl with respect to logprobs (kl).
@@ -49,7 +49,7 @@ More settings: shape {klClamp, scoreScale, missingEosPenalty, finished: [bool], 
 - coefs has one entry for each observation: the coefficient after it, which is the one the next step uses. Without target the coefficient is fixed.
 - Under trl the value loss also counts the first slot after each response, as TRL's does; valueMask is taken as it is.
 - Under alpacafarm tokenMean is AlpacaFarm's mean over batch x time, and nothing is masked: give equal log-probs at padding.
-- grpo and drGrpo read scores, not token rewards (except under openrlhf and verl): train them with the KL in the loss."#;
+- grpo and drGrpo read scores, not token rewards (except under openrlhf and verl). klInReward adds the reward-to-go of the token KL that the rewards hold, as the trainer does when kl.placement is reward."#;
 
 /// Reads the question, answers it, writes the answer.
 ///
@@ -75,7 +75,9 @@ pub fn run(input: &str) -> Result<String> {
 fn read(path: &Path) -> Result<String> {
     if path == Path::new("-") {
         let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
+        std::io::stdin()
+            .read_to_string(&mut text)
+            .context("cannot read standard input")?;
         return Ok(text);
     }
     fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
@@ -89,5 +91,9 @@ fn write(path: &Path, answer: &str) -> Result<()> {
 }
 
 fn shown(path: &Path, stream: &str) -> String {
-    if path == Path::new("-") { stream.into() } else { path.display().to_string() }
+    if path == Path::new("-") {
+        stream.into()
+    } else {
+        path.display().to_string()
+    }
 }

@@ -12,20 +12,32 @@ pub(super) struct Answer {
 
 impl Answer {
     pub fn new(name: &'static str) -> Self {
-        Self { name, fields: Map::new() }
+        Self {
+            name,
+            fields: Map::new(),
+        }
     }
 
     /// Adds a [batch, time] tensor as rows.
     pub fn matrix(mut self, field: &str, tensor: &Tensor) -> Result<Self> {
         let time = tensor.size().last().copied().unwrap_or(0).max(1) as usize;
-        let flat = tensor.detach().f_to_device(Device::Cpu)?.f_to_kind(Kind::Double)?.f_contiguous()?.f_view(-1)?;
+        let flat = tensor
+            .detach()
+            .f_to_device(Device::Cpu)?
+            .f_to_kind(Kind::Double)?
+            .f_contiguous()?
+            .f_view(-1)?;
         let numbers = Vec::<f64>::try_from(&flat)?;
         let mut rows = Vec::new();
         for (sample, row) in numbers.chunks(time).enumerate() {
             for (t, number) in row.iter().enumerate() {
                 self.refuse_unless_finite(*number, &format!("{field}[{sample}][{t}]"))?;
             }
-            rows.push(row.iter().map(|&number| written(number, tensor.kind())).collect::<Vec<Value>>());
+            rows.push(
+                row.iter()
+                    .map(|&number| written(number, tensor.kind()))
+                    .collect::<Vec<Value>>(),
+            );
         }
         self.fields.insert(field.into(), json!(rows));
         Ok(self)

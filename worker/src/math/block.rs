@@ -29,11 +29,14 @@ impl<'a> Block<'a> {
     }
 
     pub fn number(&self, field: &str) -> Result<Option<f64>> {
-        self.value(field).map(|value| number(value, &self.path(field), self.kind)).transpose()
+        self.value(field)
+            .map(|value| number(value, &self.path(field), self.kind))
+            .transpose()
     }
 
     pub fn required_number(&self, field: &str) -> Result<f64> {
-        self.number(field)?.with_context(|| format!("{} is missing", self.path(field)))
+        self.number(field)?
+            .with_context(|| format!("{} is missing", self.path(field)))
     }
 
     /// A number, or false for none.
@@ -51,7 +54,11 @@ impl<'a> Block<'a> {
         };
         match value.as_u64() {
             Some(count) if count > 0 => Ok(Some(count as usize)),
-            _ => bail!("{}: expected a whole number of at least 1, found {}", self.path(field), found(value)),
+            _ => bail!(
+                "{}: expected a whole number of at least 1, found {}",
+                self.path(field),
+                found(value)
+            ),
         }
     }
 
@@ -77,16 +84,22 @@ impl<'a> Block<'a> {
 
     /// A rectangular array as a [batch, time] tensor.
     pub fn matrix(&self, field: &str) -> Result<Option<Tensor>> {
-        self.value(field).map(|value| self.rows(value, field, number)).transpose()
+        self.value(field)
+            .map(|value| self.rows(value, field, number))
+            .transpose()
     }
 
     pub fn required_matrix(&self, field: &str) -> Result<Tensor> {
-        self.matrix(field)?.with_context(|| format!("{} is missing", self.path(field)))
+        self.matrix(field)?
+            .with_context(|| format!("{} is missing", self.path(field)))
     }
 
     /// An array of 0 and 1 or booleans as a [batch, time] tensor.
     pub fn mask(&self, field: &str) -> Result<Option<Tensor>> {
-        let bits = self.value(field).map(|value| self.rows(value, field, bit)).transpose()?;
+        let bits = self
+            .value(field)
+            .map(|value| self.rows(value, field, bit))
+            .transpose()?;
         Ok(bits.map(|bits| bits.to_kind(Kind::Bool)))
     }
 
@@ -104,7 +117,11 @@ impl<'a> Block<'a> {
         let Value::Array(elements) = value else {
             bail!("{path}: expected an array of {batch}, found {}", found(value));
         };
-        ensure!(elements.len() as i64 == batch, "{path} has {} element(s), the batch has {batch}", elements.len());
+        ensure!(
+            elements.len() as i64 == batch,
+            "{path} has {} element(s), the batch has {batch}",
+            elements.len()
+        );
         elements
             .iter()
             .enumerate()
@@ -115,7 +132,9 @@ impl<'a> Block<'a> {
 
     /// Refuses matrices of different shapes; the first says what the others must be.
     pub fn same_shape(&self, matrices: &[(&str, Option<&Tensor>)]) -> Result<()> {
-        let mut given = matrices.iter().filter_map(|(field, tensor)| tensor.map(|tensor| (field, tensor.size())));
+        let mut given = matrices
+            .iter()
+            .filter_map(|(field, tensor)| tensor.map(|tensor| (field, tensor.size())));
         let Some((first, shape)) = given.next() else {
             return Ok(());
         };
@@ -138,12 +157,7 @@ impl<'a> Block<'a> {
         format!("{}.{field}", self.name)
     }
 
-    fn rows(
-        &self,
-        value: &Value,
-        field: &str,
-        element: impl Fn(&Value, &str, Kind) -> Result<f64>,
-    ) -> Result<Tensor> {
+    fn rows(&self, value: &Value, field: &str, element: impl Fn(&Value, &str, Kind) -> Result<f64>) -> Result<Tensor> {
         let path = self.path(field);
         let Value::Array(rows) = value else {
             bail!("{path}: expected rows of numbers, found {}", found(value));
@@ -157,7 +171,11 @@ impl<'a> Block<'a> {
             };
             let time = *time.get_or_insert(row.len());
             ensure!(time > 0, "{path}[{sample}] is empty: expected at least one number");
-            ensure!(row.len() == time, "{path}[{sample}] has {} numbers, {path}[0] has {time}", row.len());
+            ensure!(
+                row.len() == time,
+                "{path}[{sample}] has {} numbers, {path}[0] has {time}",
+                row.len()
+            );
             for (t, value) in row.iter().enumerate() {
                 numbers.push(element(value, &format!("{path}[{sample}][{t}]"), self.kind)?);
             }
@@ -172,13 +190,23 @@ pub(super) fn number(value: &Value, path: &str, kind: Kind) -> Result<f64> {
     let Some(number) = value.as_f64() else {
         bail!("{path}: expected a number, found {}", found(value));
     };
-    let finite = if kind == Kind::Float { (number as f32).is_finite() } else { number.is_finite() };
-    ensure!(finite, "{path}: expected a finite number, found {value} (too large for {})", dtype(kind));
+    let finite = if kind == Kind::Float {
+        (number as f32).is_finite()
+    } else {
+        number.is_finite()
+    };
+    ensure!(
+        finite,
+        "{path}: expected a finite number, found {value} (too large for {})",
+        dtype(kind)
+    );
     Ok(number)
 }
 
 pub(super) fn integer(value: &Value, path: &str, _: Kind) -> Result<i64> {
-    let whole = value.as_f64().filter(|number| number.fract() == 0.0 && number.abs() < 9e15);
+    let whole = value
+        .as_f64()
+        .filter(|number| number.fract() == 0.0 && number.abs() < 9e15);
     match value.as_i64().or(whole.map(|number| number as i64)) {
         Some(integer) => Ok(integer),
         None => bail!("{path}: expected a whole number, found {}", found(value)),

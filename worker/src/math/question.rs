@@ -40,14 +40,26 @@ struct AdvantageBlock {
 }
 
 /// The blocks in the order they are answered.
-const BLOCKS: [&str; 7] = ["shape", "advantage", "policyLoss", "valueLoss", "kl", "klController", "whiten"];
+const BLOCKS: [&str; 7] = [
+    "shape",
+    "advantage",
+    "policyLoss",
+    "valueLoss",
+    "kl",
+    "klController",
+    "whiten",
+];
 
 pub(super) fn answer(json: &Value) -> Result<Value> {
     let known: Vec<&str> = ["profile", "dtype"].into_iter().chain(BLOCKS).collect();
     let top = Block::new("input", json, &known, Kind::Double)?;
     let mut question = Question {
-        profile: top.text("profile")?.map_or(Ok(Profile::Default), |name| names::profile("profile", name))?,
-        kind: top.text("dtype")?.map_or(Ok(Kind::Double), |name| names::dtype("dtype", name))?,
+        profile: top
+            .text("profile")?
+            .map_or(Ok(Profile::Default), |name| names::profile("profile", name))?,
+        kind: top
+            .text("dtype")?
+            .map_or(Ok(Kind::Double), |name| names::dtype("dtype", name))?,
         shape: None,
         advantage: None,
     };
@@ -106,9 +118,15 @@ impl Question {
             algorithm.kl.coef
         );
         let mask = required_mask(&block, None)?;
-        block.same_shape(&[("mask", Some(&mask)), ("logprobs", Some(&logprobs)), ("refLogprobs", reference.as_ref())])?;
+        block.same_shape(&[
+            ("mask", Some(&mask)),
+            ("logprobs", Some(&logprobs)),
+            ("refLogprobs", reference.as_ref()),
+        ])?;
         let batch = mask.size()[0];
-        let scores = block.column("scores", batch, block::number)?.context("shape.scores is missing")?;
+        let scores = block
+            .column("scores", batch, block::number)?
+            .context("shape.scores is missing")?;
         let finished = block.column("finished", batch, block::boolean)?;
         let lengths = block.column("lengths", batch, block::integer)?.map(slots).transpose()?;
         let shaped = shape(
@@ -124,8 +142,16 @@ impl Question {
             },
         )
         .context("shape")?;
-        let answer = Answer::new("shape").matrix("rewards", &shaped.rewards)?.matrix("kl", &shaped.kl)?.done();
-        self.shape = Some(ShapeBlock { logprobs, mask, score: algorithm.score, shaped });
+        let answer = Answer::new("shape")
+            .matrix("rewards", &shaped.rewards)?
+            .matrix("kl", &shaped.kl)?
+            .done();
+        self.shape = Some(ShapeBlock {
+            logprobs,
+            mask,
+            score: algorithm.score,
+            shaped,
+        });
         Ok(answer)
     }
 
@@ -143,13 +169,15 @@ impl Question {
             "whitenRewards",
             "scoreClip",
             "nSamplesPerPrompt",
+            "klInReward",
         ];
         let block = Block::new("advantage", value, &known, self.kind)?;
-        let estimator = block
-            .text("estimator")?
-            .map_or(Ok(Estimator::Gae), |name| names::estimator(&block.path("estimator"), name))?;
+        let estimator = block.text("estimator")?.map_or(Ok(Estimator::Gae), |name| {
+            names::estimator(&block.path("estimator"), name)
+        })?;
         let mut algorithm = profile::algorithm(self.profile, estimator);
-        algorithm.kl.coef = 0.0; // The rewards are given: whatever KL they hold is in them.
+        algorithm.kl.placement = KlPlacement::Reward;
+        algorithm.kl.coef = f64::from(block.flag("klInReward")?.unwrap_or(false));
         algorithm.gamma = block.number("gamma")?.unwrap_or(algorithm.gamma);
         algorithm.lambda = block.number("lambda")?.unwrap_or(algorithm.lambda);
         algorithm.whiten = block.flag("whiten")?.unwrap_or(algorithm.whiten);
@@ -165,7 +193,11 @@ impl Question {
         let rewards = given.as_ref().or(shaped.map(|shaped| &shaped.rewards));
         let rewards = rewards.context("advantage.rewards is missing, and there is no shape block to take them from")?;
         let values = block.matrix("values")?;
-        block.same_shape(&[("mask", Some(&mask)), ("rewards", Some(rewards)), ("values", values.as_ref())])?;
+        block.same_shape(&[
+            ("mask", Some(&mask)),
+            ("rewards", Some(rewards)),
+            ("values", values.as_ref()),
+        ])?;
         let batch = mask.size()[0];
         let scores = match (block.column("scores", batch, block::number)?, shaped) {
             (Some(scores), _) => self.column(&scores),
@@ -187,7 +219,12 @@ impl Question {
             .matrix("advantages", &result.advantages)?
             .matrix("returns", &result.returns)?
             .done();
-        self.advantage = Some(AdvantageBlock { estimator, mask, values, result });
+        self.advantage = Some(AdvantageBlock {
+            estimator,
+            mask,
+            values,
+            result,
+        });
         Ok(answer)
     }
 
@@ -216,7 +253,10 @@ impl Question {
         let clip = &mut algorithm.clip;
         clip.policy_low = block.number("clipLow")?.unwrap_or(clip.policy_low);
         clip.policy_high = block.number("clipHigh")?.unwrap_or(clip.policy_high);
-        clip.dual = block.number_or_off("dualClip")?.unwrap_or(clip.dual).filter(|&dual| dual != 0.0);
+        clip.dual = block
+            .number_or_off("dualClip")?
+            .unwrap_or(clip.dual)
+            .filter(|&dual| dual != 0.0);
         if let Some(dual) = clip.dual.filter(|&dual| dual <= 1.0) {
             bail!("policyLoss.dualClip: expected a number above 1, or 0 for off, found {dual}");
         }
@@ -226,9 +266,12 @@ impl Question {
         let logprobs = block.required_matrix("logprobs")?;
         let old = block.matrix("oldLogprobs")?;
         let old = old.as_ref().or(self.shape.as_ref().map(|shape| &shape.logprobs));
-        let old = old.context("policyLoss.oldLogprobs is missing, and there is no shape block to take logprobs from")?;
+        let old =
+            old.context("policyLoss.oldLogprobs is missing, and there is no shape block to take logprobs from")?;
         let given = block.matrix("advantages")?;
-        let taken = given.as_ref().or(advantage.map(|advantage| &advantage.result.advantages));
+        let taken = given
+            .as_ref()
+            .or(advantage.map(|advantage| &advantage.result.advantages));
         let taken = taken.context("policyLoss.advantages is missing, and there is no advantage block")?;
         let mask = required_mask(&block, self.earlier_mask())?;
         let rollout = block.matrix("rolloutLogprobs")?;
@@ -258,11 +301,23 @@ impl Question {
     }
 
     fn value_loss(&self, value: &Value) -> Result<Value> {
-        let known = ["values", "oldValues", "returns", "mask", "valueMask", "clip", "aggregation", "maxResponseLength"];
+        let known = [
+            "values",
+            "oldValues",
+            "returns",
+            "mask",
+            "valueMask",
+            "clip",
+            "aggregation",
+            "maxResponseLength",
+        ];
         let block = Block::new("valueLoss", value, &known, self.kind)?;
         let advantage = self.advantage.as_ref();
         let mut algorithm = profile::algorithm(self.profile, Estimator::Gae);
-        let clip = block.number_or_off("clip")?.unwrap_or(algorithm.clip.value).filter(|&clip| clip != 0.0);
+        let clip = block
+            .number_or_off("clip")?
+            .unwrap_or(algorithm.clip.value)
+            .filter(|&clip| clip != 0.0);
         if let Some(clip) = clip.filter(|&clip| clip < 0.0) {
             bail!("valueLoss.clip: expected a number above 0, or 0 for off, found {clip}");
         }
@@ -271,10 +326,14 @@ impl Question {
 
         let values = block.required_matrix("values")?;
         let given_old = block.matrix("oldValues")?;
-        let old = given_old.as_ref().or(advantage.and_then(|advantage| advantage.values.as_ref()));
+        let old = given_old
+            .as_ref()
+            .or(advantage.and_then(|advantage| advantage.values.as_ref()));
         let old = old.context("valueLoss.oldValues is missing, and there is no advantage block with values")?;
         let given_returns = block.matrix("returns")?;
-        let returns = given_returns.as_ref().or(advantage.map(|advantage| &advantage.result.returns));
+        let returns = given_returns
+            .as_ref()
+            .or(advantage.map(|advantage| &advantage.result.returns));
         let returns = returns.context("valueLoss.returns is missing, and there is no advantage block")?;
         let mask = match block.mask("valueMask")? {
             Some(mask) => mask,
@@ -288,7 +347,12 @@ impl Question {
         ])?;
         let values = values.set_requires_grad(true);
         let whole = denominator(&block, &mask)?;
-        let input = ValueInput { values: &values, old_values: old, returns, mask: &mask };
+        let input = ValueInput {
+            values: &values,
+            old_values: old,
+            returns,
+            mask: &mask,
+        };
         let result = value_loss(&algorithm, &input, &whole).context("valueLoss")?;
         Ok(Answer::new("valueLoss")
             .number("loss", result.loss.f_double_value(&[])?, self.kind)?
@@ -298,7 +362,12 @@ impl Question {
     }
 
     fn kl(&self, value: &Value) -> Result<Value> {
-        let block = Block::new("kl", value, &["logprobs", "refLogprobs", "estimator", "clamp"], self.kind)?;
+        let block = Block::new(
+            "kl",
+            value,
+            &["logprobs", "refLogprobs", "estimator", "clamp"],
+            self.kind,
+        )?;
         let estimator = match block.text("estimator")? {
             Some(name) => names::kl_estimator(&block.path("estimator"), name)?,
             None => profile::algorithm(self.profile, Estimator::Gae).kl.estimator,
@@ -309,11 +378,19 @@ impl Question {
         let logprobs = logprobs.set_requires_grad(true);
         let estimate = kl::estimate(&logprobs, &reference, estimator, block.number("clamp")?, self.profile);
         let gradient = gradient(&estimate.sum(self.kind), &logprobs)?;
-        Ok(Answer::new("kl").matrix("kl", &estimate)?.matrix("gradient", &gradient)?.done())
+        Ok(Answer::new("kl")
+            .matrix("kl", &estimate)?
+            .matrix("gradient", &gradient)?
+            .done())
     }
 
     fn kl_controller(&self, value: &Value) -> Result<Value> {
-        let block = Block::new("klController", value, &["coef", "target", "horizon", "observations"], Kind::Double)?;
+        let block = Block::new(
+            "klController",
+            value,
+            &["coef", "target", "horizon", "observations"],
+            Kind::Double,
+        )?;
         let controller = match (positive(&block, "target")?, positive(&block, "horizon")?) {
             (None, _) => run_config::KlController::Fixed,
             (Some(target), Some(horizon)) => run_config::KlController::Adaptive { target, horizon },
@@ -386,9 +463,17 @@ fn read_score_clip(block: &Block, algorithm: &mut Algorithm) -> Result<()> {
         Value::Object(bounds) if bounds.len() == 2 && bounds.contains_key("min") && bounds.contains_key("max") => {
             (bound(&bounds["min"])?, bound(&bounds["max"])?)
         }
-        other => bail!("{path}: expected c, [least, greatest] or {{min, max}}, found {}", block::found(other)),
+        other => bail!(
+            "{path}: expected c, [least, greatest] or {{min, max}}, found {}",
+            block::found(other)
+        ),
     };
-    ensure!(range.0 <= range.1, "{path}: the range from {} to {} is empty", range.0, range.1);
+    ensure!(
+        range.0 <= range.1,
+        "{path}: the range from {} to {} is empty",
+        range.0,
+        range.1
+    );
     algorithm.score.clip = Some(range);
     Ok(())
 }
@@ -401,7 +486,11 @@ fn denominator(block: &Block, mask: &Tensor) -> Result<Denominator> {
 fn gradient(loss: &Tensor, leaf: &Tensor) -> Result<Tensor> {
     loss.f_backward()?;
     let gradient = leaf.f_grad()?;
-    Ok(if gradient.defined() { gradient } else { leaf.zeros_like().detach() })
+    Ok(if gradient.defined() {
+        gradient
+    } else {
+        leaf.zeros_like().detach()
+    })
 }
 
 fn positive(block: &Block, field: &str) -> Result<Option<f64>> {
@@ -424,6 +513,10 @@ fn observation(value: &Value, path: &str, kind: Kind) -> Result<(f64, usize)> {
 }
 
 fn slots(lengths: Vec<i64>) -> Result<Vec<usize>> {
-    let slots = |length| usize::try_from(length).ok().with_context(|| format!("shape.lengths holds {length}"));
+    let slots = |length| {
+        usize::try_from(length)
+            .ok()
+            .with_context(|| format!("shape.lengths holds {length}"))
+    };
     lengths.into_iter().map(slots).collect()
 }

@@ -1,4 +1,4 @@
-//! `ppo-worker math` against the frameworks: `math_reference.py` computed what each answers to the same numbers.
+//! `ppo-worker math` against the frameworks: `reference.py` computed what each answers to the same numbers.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ const TOLERANCE: f64 = 1e-10;
 
 #[test]
 fn every_profile_answers_what_its_framework_answers() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/math.json");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/math/expected.json");
     let cases: Vec<Value> = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     assert!(cases.len() > 100);
     let wrong: Vec<String> = cases.iter().flat_map(differences).collect();
@@ -18,9 +18,12 @@ fn every_profile_answers_what_its_framework_answers() {
 
 #[test]
 fn float32_answers_are_the_float64_answers_rounded() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/math.json");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/math/expected.json");
     let cases: Vec<Value> = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-    let case = cases.iter().find(|case| case["name"] == "default gae right gamma 1.0").unwrap();
+    let case = cases
+        .iter()
+        .find(|case| case["name"] == "default gae right gamma 1.0")
+        .unwrap();
     let mut question = case["input"].clone();
     question["dtype"] = "float32".into();
     let answer: Value = serde_json::from_str(&math::run(&question.to_string()).unwrap()).unwrap();
@@ -28,7 +31,11 @@ fn float32_answers_are_the_float64_answers_rounded() {
     compare("", &answer, &case["expected"], 2e-5, &mut wrong);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     let loss = answer["policyLoss"]["loss"].as_f64().unwrap();
-    assert_eq!(format!("{loss}"), format!("{}", loss as f32), "no digits float32 does not have");
+    assert_eq!(
+        format!("{loss}"),
+        format!("{}", loss as f32),
+        "no digits float32 does not have"
+    );
 }
 
 fn differences(case: &Value) -> Vec<String> {
@@ -39,14 +46,18 @@ fn differences(case: &Value) -> Vec<String> {
     };
     let mut wrong = Vec::new();
     compare("", &answer, &case["expected"], TOLERANCE, &mut wrong);
-    wrong.into_iter().map(|difference| format!("{name}: {difference}")).collect()
+    wrong
+        .into_iter()
+        .map(|difference| format!("{name}: {difference}"))
+        .collect()
 }
 
 fn compare(path: &str, answer: &Value, expected: &Value, tolerance: f64, wrong: &mut Vec<String>) {
     match (answer, expected) {
         (Value::Object(a), Value::Object(e)) => {
             assert_eq!(a.keys().collect::<Vec<_>>(), e.keys().collect::<Vec<_>>(), "{path}");
-            e.iter().for_each(|(key, e)| compare(&format!("{path}.{key}"), &a[key], e, tolerance, wrong));
+            e.iter()
+                .for_each(|(key, e)| compare(&format!("{path}.{key}"), &a[key], e, tolerance, wrong));
         }
         (Value::Array(a), Value::Array(e)) => {
             assert_eq!(a.len(), e.len(), "{path}");

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Expected values for `ppo-worker math`, from implementations that share no code with it.
 
-    python worker/tests/math_reference.py            writes worker/tests/fixtures/math.json
-    python worker/tests/math_reference.py --check    compares it with what is there
+    python worker/tests/math/reference.py            writes worker/tests/math/expected.json
+    python worker/tests/math/reference.py --check    compares it with what is there
 
 Needs torch and trl 0.24 (its masked_mean, masked_whiten and first_true_indices are called). The other frameworks'
 formulas are written out below from OpenRLHF 0.11 (models/utils.py, models/loss.py, experience_maker.py), verl 0.9
@@ -19,7 +19,7 @@ from trl.core import masked_mean as trl_mean
 from trl.core import masked_whiten as trl_whiten
 from trl.trainer.utils import first_true_indices
 
-FIXTURE = pathlib.Path(__file__).parent / "fixtures" / "math.json"
+FIXTURE = pathlib.Path(__file__).parent / "expected.json"
 torch.set_default_dtype(torch.float64)
 
 
