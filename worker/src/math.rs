@@ -2,8 +2,10 @@
 
 mod answer;
 mod block;
+mod losses;
 mod names;
 mod question;
+mod rewards;
 
 use std::fs;
 use std::io::{Read, Write};

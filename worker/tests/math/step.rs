@@ -126,10 +126,6 @@ impl Step {
         }
     }
 
-    pub fn samples(&self) -> i64 {
-        self.mask.size()[0]
-    }
-
     pub fn advantages(&self, algorithm: &Algorithm) -> Advantages {
         let input = ShapeInput {
             old_logprobs: &self.old,
