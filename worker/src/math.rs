@@ -1,1 +1,101 @@
-//! `ppo-worker math`: the PPO functions on given numbers.
+//! `ppo-worker math`: the PPO functions on given numbers, so that anyone can check them against their framework.
+
+mod answer;
+mod block;
+mod losses;
+mod names;
+mod question;
+mod rewards;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+/// Arguments of `ppo-worker math`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(about = "Run the PPO maths on given numbers", long_about = HELP)]
+pub struct MathArgs {
+    /// JSON with the numbers; `-` reads standard input
+    #[arg(long = "in", value_name = "FILE", default_value = "-")]
+    pub input: PathBuf,
+    /// Where the answer goes; `-` writes standard output
+    #[arg(long = "out", value_name = "FILE", default_value = "-")]
+    pub output: PathBuf,
+}
+
+const HELP: &str = r#"Run the PPO maths of a training step on given numbers.
+
+The input is one JSON object. Every block is optional; the answer has a block of the same name. Arrays are [batch][time], a mask holds 0 and 1 (or booleans), scores and groups are [batch].
+
+  {"profile": "default" | "openrlhf" | "verl" | "trl" | "alpacafarm",   (default)
+   "dtype": "float64" | "float32",                                       (float64)
+   "shape":        {logprobs, refLogprobs, mask, scores, klCoef, klEstimator, scoreClip} -> {rewards, kl}
+   "advantage":    {estimator, rewards, values, mask, scores, groups, gamma, lambda, whiten} -> {rawAdvantages, advantages, returns}
+   "policyLoss":   {logprobs, oldLogprobs, advantages, mask, clipLow, clipHigh, dualClip, aggregation} -> {loss, clipFraction, approxKl, gradient}
+   "valueLoss":    {values, oldValues, returns, mask, clip} -> {loss, clipFraction, gradient}
+   "kl":           {logprobs, refLogprobs, estimator} -> {kl, gradient}
+   "klController": {coef, target, horizon, observations: [[kl, samples], ...]} -> {coefs}
+   "whiten":       {values, mask} -> {whitened}}
+
+A setting left out takes the profile's value. Names: estimator gae, rloo, grpo, drGrpo, reinforcePlusPlus, reinforcePlusPlusBaseline; klEstimator k1, k2, k3, abs, oneSided; aggregation tokenMean, sequenceMeanTokenMean, sequenceMeanTokenSum, sequenceMeanTokenSumNorm, tokenSum, paddedMean. Other spellings of these (reinforce++, seq-mean-token-mean) are understood.
+
+What a block may leave out because another has it: advantage takes rewards, mask and scores from shape; policyLoss takes advantages, mask and estimator from advantage (oldLogprobs and mask from shape); valueLoss takes returns, mask and oldValues from advantage. Scores that are nowhere are the rows' sums of rewards.
+
+More settings: shape {klClamp, scoreScale, missingEosPenalty, finished: [bool], lengths: [slots, tool tokens included]}; advantage {whitenRewards, scoreClip, nSamplesPerPrompt, klInReward}; policyLoss {estimator, rolloutLogprobs, truncatedImportanceSampling, maxResponseLength}; valueLoss {aggregation, maxResponseLength, valueMask}; kl {clamp}; whiten {keepMean}. scoreClip is c for [-c, c], or [least, greatest], or {min, max}. false (for dualClip and valueLoss.clip also 0) switches a clip off.
+
+- shape.kl is 0 outside the mask, and rewards hold the score at the profile's place. scores given to advantage are before the score clip.
+- gradient is the derivative of the loss with respect to logprobs (policyLoss) or values (valueLoss), and of the sum of kl with respect to logprobs (kl).
+- approxKl is the mean of oldLogprobs - logprobs; under trl and alpacafarm half the mean square of it over batch x time.
+- coefs has one entry for each observation: the coefficient after it, which is the one the next step uses. Without target the coefficient is fixed.
+- Under trl the value loss also counts the first slot after each response, as TRL's does; valueMask is taken as it is.
+- Under alpacafarm tokenMean is AlpacaFarm's mean over batch x time, and nothing is masked: give equal log-probs at padding.
+- grpo and drGrpo read scores, not token rewards (except under openrlhf and verl). klInReward adds the reward-to-go of the token KL that the rewards hold, as the trainer does when kl.placement is reward."#;
+
+/// Reads the question, answers it, writes the answer.
+///
+/// # Errors
+/// A file that cannot be read or written; see [`run`].
+pub fn main(args: &MathArgs) -> Result<()> {
+    let question = read(&args.input)?;
+    let answer = run(&question).with_context(|| format!("in {}", shown(&args.input, "standard input")))?;
+    write(&args.output, &answer)
+}
+
+/// Answers one question: JSON in, JSON out, as [`MathArgs`]'s help describes.
+///
+/// # Errors
+/// JSON that does not parse, unknown fields, ragged or unequal arrays, numbers that are not finite (in the input or in
+/// the answer): each names its block and field and what was found.
+pub fn run(input: &str) -> Result<String> {
+    let json: serde_json::Value = serde_json::from_str(input).context("the input is not JSON")?;
+    let answer = question::answer(&json)?;
+    Ok(serde_json::to_string(&answer)?)
+}
+
+fn read(path: &Path) -> Result<String> {
+    if path == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin()
+            .read_to_string(&mut text)
+            .context("cannot read standard input")?;
+        return Ok(text);
+    }
+    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+fn write(path: &Path, answer: &str) -> Result<()> {
+    if path == Path::new("-") {
+        return writeln!(std::io::stdout(), "{answer}").context("cannot write standard output");
+    }
+    fs::write(path, format!("{answer}\n")).with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn shown(path: &Path, stream: &str) -> String {
+    if path == Path::new("-") {
+        stream.into()
+    } else {
+        path.display().to_string()
+    }
+}

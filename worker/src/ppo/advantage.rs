@@ -50,19 +50,18 @@ pub struct Advantages {
 /// * RLOO (arXiv 2402.14740): the baseline is the mean of the group's other scores, subtracted at the last token; A_t is
 ///   the reward-to-go, so that token KL stays. `verl` and `trl`: on the row's sum of rewards, constant over tokens.
 /// * GRPO (arXiv 2402.03300): (R - mean) / (unbiased std + 1e-6), constant over tokens; a group of one keeps R. Dr. GRPO
-///   (arXiv 2503.20783): without the division. `verl`: on the row's sum. `openrlhf`: eps 1e-9, then as its RLOO.
+///   (arXiv 2503.20783): without the division. With a KL penalty placed in the reward its reward-to-go is added, so that
+///   it reaches the update. `verl`: on the row's sum. `openrlhf`: eps 1e-9, then as its RLOO.
 /// * REINFORCE++ (arXiv 2501.03262): reward-to-go. Baseline: the group's mean is subtracted at the last token first;
 ///   `verl`: from the row's sum, constant over tokens.
 ///
 /// `openrlhf` clips the score after the baseline is subtracted and takes gamma = 1 for group estimators. Profiles of
 /// frameworks without an estimator use the default's. `score.whitenRewards` scales token rewards before GAE and
-/// REINFORCE++.
+/// REINFORCE++; the others bring scores to a scale of their own and do not look at it.
 ///
 /// # Errors
-/// Inputs of other shapes; missing values, scores or groups; a group too short (named); settings under which the KL
-/// penalty would not reach the update ([`check`]).
+/// Inputs of other shapes; missing values, scores or groups; a group too short (named).
 pub fn advantages(algorithm: &Algorithm, input: &AdvantageInput) -> Result<Advantages, Error> {
-    check(algorithm)?;
     let mask = Grid::read_mask(input.mask)?;
     let rewards = token_rewards(algorithm, input, &mask)?;
     let (mut raw, mut returns) = match algorithm.estimator {
@@ -92,39 +91,14 @@ pub fn advantages(algorithm: &Algorithm, input: &AdvantageInput) -> Result<Advan
     })
 }
 
-/// Refuses settings under which a configured KL penalty or reward whitening would silently do nothing. Call it before a
-/// run starts.
-///
-/// # Errors
-/// GRPO or Dr. GRPO, whose advantage is a function of the scores alone, with the KL placed in the reward (but under
-/// `openrlhf` and `verl`, which carry it); reward whitening with an estimator that normalises scores.
-pub fn check(algorithm: &Algorithm) -> Result<(), Error> {
-    let estimator = algorithm.estimator;
-    let token_rewards_unread = matches!(estimator, Estimator::Grpo | Estimator::DrGrpo)
-        && !matches!(algorithm.profile, Profile::Openrlhf | Profile::Verl);
-    if token_rewards_unread && algorithm.kl.placement == KlPlacement::Reward && algorithm.kl.coef != 0.0 {
-        return Err(Error::Settings(format!(
-            "kl.placement is reward, but {estimator:?} reads the scores alone, so the KL penalty (coefficient {}) would \
-             not reach the update: set kl.placement to loss, or kl.coef to 0",
-            algorithm.kl.coef
-        )));
-    }
-    let reads_tokens = matches!(estimator, Estimator::Gae | Estimator::ReinforcePlusPlus);
-    if algorithm.score.whiten_rewards && !reads_tokens {
-        return Err(Error::Settings(format!(
-            "score.whitenRewards is for gae and reinforcePlusPlus, {estimator:?} normalises scores itself: switch it off"
-        )));
-    }
-    Ok(())
-}
-
 fn twice(advantages: Grid<f64>) -> (Grid<f64>, Grid<f64>) {
     (advantages.clone(), advantages)
 }
 
 fn token_rewards(algorithm: &Algorithm, input: &AdvantageInput, mask: &Grid<bool>) -> Result<Grid<f64>, Error> {
     let rewards = Grid::read_as("rewards", input.rewards, mask.shape())?;
-    if !algorithm.score.whiten_rewards {
+    let reads_tokens = matches!(algorithm.estimator, Estimator::Gae | Estimator::ReinforcePlusPlus);
+    if !(algorithm.score.whiten_rewards && reads_tokens) {
         return Ok(rewards);
     }
     let longer = mask::trl_value_mask(mask);
@@ -195,11 +169,21 @@ fn group_advantages(
         return Ok(gae::reward_to_go(algorithm.profile, 1.0, &rewards, mask));
     }
     let centred = centre(&placed)?;
-    if matches!(estimator, Estimator::Grpo | Estimator::DrGrpo) {
-        return Ok(constant(&centred, mask));
+    if !matches!(estimator, Estimator::Grpo | Estimator::DrGrpo) {
+        let rewards = replaced(rewards, mask, &placed, &centred);
+        return Ok(gae::reward_to_go(algorithm.profile, algorithm.gamma, &rewards, mask));
     }
-    let rewards = replaced(rewards, mask, &placed, &centred);
-    Ok(gae::reward_to_go(algorithm.profile, algorithm.gamma, &rewards, mask))
+    let mut advantages = constant(&centred, mask);
+    if algorithm.kl.placement == KlPlacement::Reward && algorithm.kl.coef != 0.0 {
+        let penalties = replaced(rewards, mask, &placed, &vec![0.0; placed.len()]);
+        let penalties = gae::reward_to_go(algorithm.profile, algorithm.gamma, &penalties, mask);
+        advantages
+            .cells
+            .iter_mut()
+            .zip(&penalties.cells)
+            .for_each(|(advantage, penalty)| *advantage += penalty);
+    }
+    Ok(advantages)
 }
 
 /// What a framework makes of a group of one sample.

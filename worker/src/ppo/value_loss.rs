@@ -81,7 +81,8 @@ pub fn value_loss(algorithm: &Algorithm, input: &ValueInput, whole: &Denominator
     let (squares, clipped) = match algorithm.clip.value {
         None => (plain.shallow_clone(), plain.zeros_like().to_kind(Kind::Bool)),
         Some(eps) => {
-            let limited = (&old + (&values - &old).clamp(-eps, eps) - &returns).square();
+            // Bounds on V, not on V - V_old: within them V stays the same to the last bit and does not count as clipped.
+            let limited = (values.clamp_tensor(Some(&old - eps), Some(&old + eps)) - &returns).square();
             (plain.maximum(&limited), limited.gt_tensor(&plain))
         }
     };

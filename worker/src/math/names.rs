@@ -1,0 +1,74 @@
+//! Names of profiles, estimators and aggregations, in the spellings of this project and of the frameworks.
+
+use anyhow::{Result, bail};
+use ppo_crds::spec::{Aggregation, Estimator, KlEstimator, Profile};
+use tch::Kind;
+
+pub(super) fn profile(path: &str, name: &str) -> Result<Profile> {
+    Ok(match plain(name).as_str() {
+        "default" => Profile::Default,
+        "openrlhf" => Profile::Openrlhf,
+        "verl" => Profile::Verl,
+        "trl" => Profile::Trl,
+        "alpacafarm" => Profile::Alpacafarm,
+        _ => bail!("{path}: unknown profile {name:?}; expected default, openrlhf, verl, trl or alpacafarm"),
+    })
+}
+
+pub(super) fn dtype(path: &str, name: &str) -> Result<Kind> {
+    Ok(match plain(name).as_str() {
+        "float64" | "f64" | "double" => Kind::Double,
+        "float32" | "f32" | "float" => Kind::Float,
+        _ => bail!("{path}: unknown dtype {name:?}; expected float64 or float32"),
+    })
+}
+
+pub(super) fn estimator(path: &str, name: &str) -> Result<Estimator> {
+    Ok(match plain(name).as_str() {
+        "gae" => Estimator::Gae,
+        "rloo" => Estimator::Rloo,
+        "grpo" | "groupnorm" => Estimator::Grpo,
+        "drgrpo" => Estimator::DrGrpo,
+        "reinforceplusplus" | "reinforce" => Estimator::ReinforcePlusPlus,
+        "reinforceplusplusbaseline" | "reinforcebaseline" => Estimator::ReinforcePlusPlusBaseline,
+        _ => bail!(
+            "{path}: unknown estimator {name:?}; expected gae, rloo, grpo, drGrpo, reinforcePlusPlus or \
+             reinforcePlusPlusBaseline"
+        ),
+    })
+}
+
+pub(super) fn kl_estimator(path: &str, name: &str) -> Result<KlEstimator> {
+    Ok(match plain(name).as_str() {
+        "k1" | "kl" => KlEstimator::K1,
+        "k2" | "mse" => KlEstimator::K2,
+        "k3" | "lowvarkl" => KlEstimator::K3,
+        "abs" => KlEstimator::Abs,
+        "onesided" => KlEstimator::OneSided,
+        _ => bail!("{path}: unknown KL estimator {name:?}; expected k1, k2, k3, abs or oneSided"),
+    })
+}
+
+pub(super) fn aggregation(path: &str, name: &str) -> Result<Aggregation> {
+    Ok(match plain(name).replace("sequence", "seq").as_str() {
+        "tokenmean" => Aggregation::TokenMean,
+        "seqmeantokenmean" => Aggregation::SequenceMeanTokenMean,
+        "seqmeantokensum" => Aggregation::SequenceMeanTokenSum,
+        "seqmeantokensumnorm" => Aggregation::SequenceMeanTokenSumNorm,
+        "tokensum" => Aggregation::TokenSum,
+        "paddedmean" => Aggregation::PaddedMean,
+        _ => bail!(
+            "{path}: unknown aggregation {name:?}; expected tokenMean, sequenceMeanTokenMean, sequenceMeanTokenSum, \
+             sequenceMeanTokenSumNorm, tokenSum or paddedMean"
+        ),
+    })
+}
+
+/// Lower case, letters and digits only, `++` and `pp` written out: Dr. GRPO, dr_grpo and drGrpo are one name.
+fn plain(name: &str) -> String {
+    let name = name
+        .to_lowercase()
+        .replace("++", "plusplus")
+        .replace("reinforcepp", "reinforceplusplus");
+    name.chars().filter(char::is_ascii_alphanumeric).collect()
+}

@@ -1,0 +1,216 @@
+//! The blocks from scores to advantages: shape, advantage, whiten.
+
+use anyhow::{Context, Result, bail, ensure};
+use ppo_crds::run_config::Algorithm;
+use ppo_crds::spec::{Estimator, KlPlacement};
+use serde_json::Value;
+use tch::{Kind, Tensor};
+
+use super::answer::Answer;
+use super::block::{self, Block};
+use super::names;
+use super::question::{AdvantageBlock, Question, ShapeBlock, required_mask};
+use crate::ppo::advantage::{AdvantageInput, advantages};
+use crate::ppo::shape::{ShapeInput, shape};
+use crate::ppo::{mask, profile, whiten};
+
+impl Question {
+    pub(super) fn shape(&mut self, value: &Value) -> Result<Value> {
+        let known = [
+            "logprobs",
+            "refLogprobs",
+            "mask",
+            "scores",
+            "klCoef",
+            "klEstimator",
+            "klClamp",
+            "scoreClip",
+            "scoreScale",
+            "missingEosPenalty",
+            "finished",
+            "lengths",
+        ];
+        let block = Block::new("shape", value, &known, self.kind)?;
+        let mut algorithm = profile::algorithm(self.profile, Estimator::Gae);
+        algorithm.kl.placement = KlPlacement::Reward;
+        if let Some(name) = block.text("klEstimator")? {
+            algorithm.kl.estimator = names::kl_estimator(&block.path("klEstimator"), name)?;
+        }
+        algorithm.kl.clamp = block.number("klClamp")?;
+        algorithm.kl.coef = block.number("klCoef")?.unwrap_or(algorithm.kl.coef);
+        read_score_clip(&block, &mut algorithm)?;
+        algorithm.score.scale = block.number("scoreScale")?.unwrap_or(1.0);
+        algorithm.score.missing_eos_penalty = block.number("missingEosPenalty")?;
+
+        let logprobs = block.required_matrix("logprobs")?;
+        let reference = block.matrix("refLogprobs")?;
+        ensure!(
+            reference.is_some() || algorithm.kl.coef == 0.0,
+            "shape.refLogprobs is missing: the KL coefficient is {}",
+            algorithm.kl.coef
+        );
+        let mask = required_mask(&block, None)?;
+        block.same_shape(&[
+            ("mask", Some(&mask)),
+            ("logprobs", Some(&logprobs)),
+            ("refLogprobs", reference.as_ref()),
+        ])?;
+        let batch = mask.size()[0];
+        let scores = block
+            .column("scores", batch, block::number)?
+            .context("shape.scores is missing")?;
+        let finished = block.column("finished", batch, block::boolean)?;
+        let lengths = block.column("lengths", batch, block::integer)?.map(slots).transpose()?;
+        let shaped = shape(
+            &algorithm,
+            algorithm.kl.coef,
+            &ShapeInput {
+                old_logprobs: &logprobs,
+                ref_logprobs: reference.as_ref(),
+                mask: &mask,
+                scores: &self.column(&scores),
+                finished: finished.as_deref(),
+                lengths: lengths.as_deref(),
+            },
+        )
+        .context("shape")?;
+        let answer = Answer::new("shape")
+            .matrix("rewards", &shaped.rewards)?
+            .matrix("kl", &shaped.kl)?
+            .done();
+        self.shape = Some(ShapeBlock {
+            logprobs,
+            mask,
+            score: algorithm.score,
+            shaped,
+        });
+        Ok(answer)
+    }
+
+    pub(super) fn advantage(&mut self, value: &Value) -> Result<Value> {
+        let known = [
+            "estimator",
+            "rewards",
+            "values",
+            "mask",
+            "scores",
+            "groups",
+            "gamma",
+            "lambda",
+            "whiten",
+            "whitenRewards",
+            "scoreClip",
+            "nSamplesPerPrompt",
+            "klInReward",
+        ];
+        let block = Block::new("advantage", value, &known, self.kind)?;
+        let estimator = block.text("estimator")?.map_or(Ok(Estimator::Gae), |name| {
+            names::estimator(&block.path("estimator"), name)
+        })?;
+        let mut algorithm = profile::algorithm(self.profile, estimator);
+        algorithm.kl.placement = KlPlacement::Reward;
+        algorithm.kl.coef = f64::from(block.flag("klInReward")?.unwrap_or(false));
+        algorithm.gamma = block.number("gamma")?.unwrap_or(algorithm.gamma);
+        algorithm.lambda = block.number("lambda")?.unwrap_or(algorithm.lambda);
+        algorithm.whiten = block.flag("whiten")?.unwrap_or(algorithm.whiten);
+        algorithm.score.whiten_rewards = block.flag("whitenRewards")?.unwrap_or(algorithm.score.whiten_rewards);
+        if let Some(shape) = &self.shape {
+            algorithm.score.clip = shape.score.clip;
+        }
+        read_score_clip(&block, &mut algorithm)?;
+
+        let mask = required_mask(&block, self.shape.as_ref().map(|shape| &shape.mask))?;
+        let given = block.matrix("rewards")?;
+        let shaped = self.shape.as_ref().map(|shape| &shape.shaped);
+        let rewards = given.as_ref().or(shaped.map(|shaped| &shaped.rewards));
+        let rewards = rewards.context("advantage.rewards is missing, and there is no shape block to take them from")?;
+        let values = block.matrix("values")?;
+        block.same_shape(&[
+            ("mask", Some(&mask)),
+            ("rewards", Some(rewards)),
+            ("values", values.as_ref()),
+        ])?;
+        let batch = mask.size()[0];
+        let scores = match (block.column("scores", batch, block::number)?, shaped) {
+            (Some(scores), _) => self.column(&scores),
+            (None, Some(shaped)) if given.is_none() => shaped.scores.shallow_clone(),
+            (None, _) => mask::keep(rewards, &mask).sum_dim_intlist(-1, false, self.kind),
+        };
+        let groups = block.column("groups", batch, block::integer)?;
+        let input = AdvantageInput {
+            rewards,
+            values: values.as_ref(),
+            mask: &mask,
+            scores: Some(&scores),
+            groups: groups.as_deref(),
+            group_size: block.count("nSamplesPerPrompt")?,
+        };
+        let result = advantages(&algorithm, &input).context("advantage")?;
+        let answer = Answer::new("advantage")
+            .matrix("rawAdvantages", &result.raw)?
+            .matrix("advantages", &result.advantages)?
+            .matrix("returns", &result.returns)?
+            .done();
+        self.advantage = Some(AdvantageBlock {
+            estimator,
+            mask,
+            values,
+            result,
+        });
+        Ok(answer)
+    }
+
+    pub(super) fn whiten(&self, value: &Value) -> Result<Value> {
+        let block = Block::new("whiten", value, &["values", "mask", "keepMean"], self.kind)?;
+        let values = block.required_matrix("values")?;
+        let mask = required_mask(&block, None)?;
+        block.same_shape(&[("mask", Some(&mask)), ("values", Some(&values))])?;
+        let whitened = whiten::whiten(self.profile, &values, &mask, block.flag("keepMean")?.unwrap_or(false))?;
+        Ok(Answer::new("whiten").matrix("whitened", &whitened)?.done())
+    }
+
+    fn column(&self, numbers: &[f64]) -> Tensor {
+        Tensor::from_slice(numbers).to_kind(self.kind)
+    }
+}
+
+/// c, [least, greatest], {min, max}, or false.
+fn read_score_clip(block: &Block, algorithm: &mut Algorithm) -> Result<()> {
+    let path = block.path("scoreClip");
+    let Some(value) = block.value("scoreClip") else {
+        return Ok(());
+    };
+    let bound = |value: &Value| block::number(value, &path, Kind::Double);
+    let range = match value {
+        Value::Bool(false) => {
+            algorithm.score.clip = None;
+            return Ok(());
+        }
+        Value::Number(_) => (-bound(value)?, bound(value)?),
+        Value::Array(bounds) if bounds.len() == 2 => (bound(&bounds[0])?, bound(&bounds[1])?),
+        Value::Object(bounds) if bounds.len() == 2 && bounds.contains_key("min") && bounds.contains_key("max") => {
+            (bound(&bounds["min"])?, bound(&bounds["max"])?)
+        }
+        other => bail!(
+            "{path}: expected c, [least, greatest] or {{min, max}}, found {}",
+            block::found(other)
+        ),
+    };
+    ensure!(
+        range.0 <= range.1,
+        "{path}: the range from {} to {} is empty",
+        range.0,
+        range.1
+    );
+    algorithm.score.clip = Some(range);
+    Ok(())
+}
+
+fn slots(lengths: Vec<i64>) -> Result<Vec<usize>> {
+    let slots = |length| {
+        usize::try_from(length)
+            .ok()
+            .with_context(|| format!("shape.lengths holds {length}"))
+    };
+    lengths.into_iter().map(slots).collect()
+}

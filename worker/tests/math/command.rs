@@ -1,0 +1,197 @@
+//! `ppo-worker math` as a program: what it takes, what it refuses and what it says then.
+
+use ppo_worker::math::{self, MathArgs};
+use serde_json::{Value, json};
+
+fn answer(question: Value) -> Value {
+    serde_json::from_str(&math::run(&question.to_string()).unwrap()).unwrap()
+}
+
+fn complaint(question: Value) -> String {
+    format!("{:#}", math::run(&question.to_string()).unwrap_err())
+}
+
+#[test]
+fn later_blocks_take_what_earlier_ones_made() {
+    let chained = answer(json!({
+        "shape": {"logprobs": [[-1, -2]], "refLogprobs": [[-1.5, -2]], "mask": [[1, 1]], "scores": [1], "klCoef": 0.1},
+        "advantage": {"values": [[0.5, 0.25]], "whiten": false},
+        "policyLoss": {"logprobs": [[-1.1, -2]]},
+        "valueLoss": {"values": [[0.6, 0.25]]},
+    }));
+    let rewards = &chained["shape"]["rewards"];
+    let apart = answer(json!({
+        "advantage": {"rewards": rewards, "values": [[0.5, 0.25]], "mask": [[1, 1]], "whiten": false},
+        "policyLoss": {"logprobs": [[-1.1, -2]], "oldLogprobs": [[-1, -2]], "mask": [[true, true]],
+                       "advantages": chained["advantage"]["advantages"]},
+        "valueLoss": {"values": [[0.6, 0.25]], "oldValues": [[0.5, 0.25]], "mask": [[1, 1]],
+                      "returns": chained["advantage"]["returns"]},
+    }));
+    for block in ["advantage", "policyLoss", "valueLoss"] {
+        assert_eq!(chained[block], apart[block], "{block}");
+    }
+}
+
+#[test]
+fn the_answer_has_the_blocks_of_the_question_and_no_others() {
+    assert_eq!(answer(json!({})), json!({}));
+    let only = answer(json!({"whiten": {"values": [[1, 3]], "mask": [[1, 1]]}}));
+    assert_eq!(only.as_object().unwrap().keys().collect::<Vec<_>>(), ["whiten"]);
+}
+
+#[test]
+fn names_are_taken_in_the_spellings_of_the_frameworks() {
+    let estimate = |name: &str| {
+        let block = json!({"estimator": name, "rewards": [[1], [2]], "mask": [[1], [1]], "groups": [1, 1]});
+        answer(json!({"advantage": block}))["advantage"].clone()
+    };
+    for (ours, theirs) in [
+        ("rloo", "RLOO"),
+        ("drGrpo", "dr_grpo"),
+        ("drGrpo", "Dr. GRPO"),
+        ("reinforcePlusPlus", "reinforce++"),
+        ("reinforcePlusPlusBaseline", "REINFORCE++-baseline"),
+        ("reinforcePlusPlusBaseline", "reinforce_plus_plus_baseline"),
+        ("grpo", "group_norm"),
+    ] {
+        assert_eq!(estimate(ours), estimate(theirs), "{theirs}");
+    }
+    let aggregate = |name: &str| {
+        let block = json!({"logprobs": [[1, 2], [1, 1]], "oldLogprobs": [[1, 1], [1, 1]], "aggregation": name,
+                           "advantages": [[1, 2], [3, 4]], "mask": [[1, 1], [1, 0]]});
+        answer(json!({"policyLoss": block}))["policyLoss"].clone()
+    };
+    for (ours, theirs) in [
+        ("tokenMean", "token-mean"),
+        ("sequenceMeanTokenMean", "seq-mean-token-mean"),
+        ("sequenceMeanTokenSumNorm", "seq_mean_token_sum_norm"),
+        ("tokenSum", "token-sum"),
+    ] {
+        assert_eq!(aggregate(ours), aggregate(theirs), "{theirs}");
+    }
+}
+
+#[test]
+fn a_score_clip_is_a_bound_or_a_range() {
+    let rewards = |clip: Value| {
+        let block =
+            json!({"logprobs": [[0], [0]], "mask": [[1], [1]], "scores": [5, -5], "klCoef": 0, "scoreClip": clip});
+        answer(json!({"profile": "openrlhf", "shape": block}))["shape"]["rewards"].clone()
+    };
+    assert_eq!(rewards(json!(2)), json!([[2.0], [-2.0]]));
+    assert_eq!(rewards(json!([-1, 3])), json!([[3.0], [-1.0]]));
+    assert_eq!(rewards(json!({"min": -1, "max": 3})), json!([[3.0], [-1.0]]));
+    assert_eq!(rewards(json!(false)), json!([[5.0], [-5.0]]));
+}
+
+#[test]
+fn a_complaint_names_the_block_the_field_and_what_was_found() {
+    let policy = |changed: Value| {
+        let mut block =
+            json!({"logprobs": [[0, 0]], "oldLogprobs": [[0, 0]], "advantages": [[1, 1]], "mask": [[1, 1]]});
+        block
+            .as_object_mut()
+            .unwrap()
+            .extend(changed.as_object().unwrap().clone());
+        json!({"policyLoss": block})
+    };
+    for (question, expected) in [
+        (json!([]), "input: expected an object, found an array of 0"),
+        (json!({"polcyLoss": {}}), "unknown field \"polcyLoss\""),
+        (
+            json!({"profile": "rllib"}),
+            "unknown profile \"rllib\"; expected default, openrlhf",
+        ),
+        (json!({"dtype": "int8"}), "unknown dtype \"int8\""),
+        (
+            policy(json!({"clip": 0.2})),
+            "policyLoss: unknown field \"clip\"; it may have logprobs",
+        ),
+        (
+            policy(json!({"mask": [[1, 2]]})),
+            "policyLoss.mask[0][1]: expected 0 or 1, found 2",
+        ),
+        (
+            policy(json!({"mask": [[1]]})),
+            "policyLoss.logprobs is 1 x 2, but policyLoss.mask is 1 x 1",
+        ),
+        (
+            policy(json!({"logprobs": [[0, 0], [0]]})),
+            "policyLoss.logprobs[1] has 1 numbers, policyLoss.logprobs[0] has 2",
+        ),
+        (
+            policy(json!({"logprobs": [[0, "NaN"]]})),
+            "policyLoss.logprobs[0][1]: expected a number, found \"NaN\"",
+        ),
+        (
+            policy(json!({"logprobs": [[0, null]]})),
+            "policyLoss.logprobs[0][1]: expected a number, found null",
+        ),
+        (policy(json!({"logprobs": []})), "policyLoss.logprobs is empty"),
+        (policy(json!({"advantages": null})), "policyLoss.advantages is missing"),
+        (
+            policy(json!({"aggregation": "mean"})),
+            "policyLoss.aggregation: unknown aggregation \"mean\"",
+        ),
+        (
+            policy(json!({"dualClip": 0.9})),
+            "policyLoss.dualClip: expected a number above 1",
+        ),
+        (
+            json!({"shape": {"logprobs": [[0]], "refLogprobs": [[0]], "mask": [[1]], "scores": [1, 2]}}),
+            "shape.scores has 2 element(s), the batch has 1",
+        ),
+        (
+            json!({"shape": {"logprobs": [[0]], "mask": [[1]], "scores": [1]}}),
+            "shape.refLogprobs is missing: the KL coefficient is 0.01",
+        ),
+        (
+            json!({"advantage": {"rewards": [[1]], "mask": [[1]]}}),
+            "advantage: values is missing: gae needs the critic's values",
+        ),
+        (
+            json!({"advantage": {"estimator": "rloo", "rewards": [[1], [2], [3]], "mask": [[1], [1], [1]], "groups": [4, 4, 6]}}),
+            "advantage: group 6 has 1 sample(s), Rloo needs at least 2",
+        ),
+        (
+            json!({"klController": {"coef": 0.1, "target": 1, "horizon": 10, "observations": [[1]]}}),
+            "klController.observations[0]: expected [kl, samples], found an array of 1",
+        ),
+    ] {
+        let complaint = complaint(question);
+        assert!(complaint.contains(expected), "{complaint:?} should say {expected:?}");
+    }
+}
+
+#[test]
+fn a_number_that_is_not_finite_is_never_written() {
+    let block = json!({"logprobs": [[1000]], "oldLogprobs": [[0]], "advantages": [[-1]], "mask": [[1]]});
+    let complaint = complaint(json!({"profile": "trl", "policyLoss": block}));
+    assert!(complaint.contains("policyLoss: the result loss is inf"), "{complaint}");
+    let huge = math::run(r#"{"dtype": "float32", "whiten": {"values": [[1e39]], "mask": [[1]]}}"#).unwrap_err();
+    assert!(
+        format!("{huge:#}").contains("whiten.values[0][0]: expected a finite number"),
+        "{huge:#}"
+    );
+    assert!(math::run(r#"{"whiten": {"values": [[NaN]], "mask": [[1]]}}"#).is_err());
+    assert!(math::run(r#"{"whiten": {"values": [[1e999]], "mask": [[1]]}}"#).is_err());
+}
+
+#[test]
+fn the_command_reads_and_writes_files_and_names_one_it_cannot_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = MathArgs {
+        input: folder.path().join("in.json"),
+        output: folder.path().join("out.json"),
+    };
+    let missing = format!("{:#}", math::main(&args).unwrap_err());
+    assert!(
+        missing.contains("cannot read") && missing.contains("in.json"),
+        "{missing}"
+    );
+    let question = r#"{"klController": {"coef": 0.1, "observations": [[9, 1]]}}"#;
+    std::fs::write(&args.input, question).unwrap();
+    math::main(&args).unwrap();
+    let written = std::fs::read_to_string(&args.output).unwrap();
+    assert_eq!(written, "{\"klController\":{\"coefs\":[0.1]}}\n");
+}

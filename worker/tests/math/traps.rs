@@ -1,0 +1,275 @@
+//! Mistakes that shipped in other systems; each test carries the name of one.
+
+use ppo_crds::run_config::{Algorithm, KlController as Kind};
+use ppo_crds::spec::{Aggregation, Estimator, KlPlacement, Profile};
+use ppo_worker::ppo::advantage::{AdvantageInput, advantages};
+use ppo_worker::ppo::aggregation::Denominator;
+use ppo_worker::ppo::controller::KlController;
+use ppo_worker::ppo::policy_loss::{PolicyInput, PolicyLoss, kl_loss, policy_loss};
+use ppo_worker::ppo::shape::{ShapeInput, Shaped, shape};
+use ppo_worker::ppo::{distribution, mask, profile, whiten};
+use tch::{Kind as DType, Tensor};
+
+use crate::step::{ESTIMATORS, PROFILES, Step, assert_close};
+
+fn matrix<const T: usize>(rows: &[[f64; T]]) -> Tensor {
+    let cells: Vec<f64> = rows.iter().flatten().copied().collect();
+    Tensor::from_slice(&cells).view([rows.len() as i64, T as i64])
+}
+
+fn settings(profile: Profile, estimator: Estimator) -> Algorithm {
+    profile::algorithm(profile, estimator)
+}
+
+fn scores_alone(algorithm: &Algorithm, mask: &Tensor, scores: &[f64]) -> Shaped {
+    let zeros = mask.zeros_like().to_kind(DType::Double);
+    let input = ShapeInput {
+        old_logprobs: &zeros,
+        ref_logprobs: None,
+        mask,
+        scores: &Tensor::from_slice(scores),
+        finished: None,
+        lengths: None,
+    };
+    shape(algorithm, 0.0, &input).unwrap()
+}
+
+fn loss(logprobs: &Tensor, advantages: &Tensor, mask: &Tensor, whole: &Denominator) -> PolicyLoss {
+    let old = logprobs.detach();
+    let input = PolicyInput {
+        logprobs,
+        old_logprobs: &old,
+        advantages,
+        mask,
+        rollout_logprobs: None,
+    };
+    policy_loss(&settings(Profile::Default, Estimator::Gae), &input, whole).unwrap()
+}
+
+#[test]
+fn the_score_is_not_dropped_when_the_last_token_is_masked() {
+    let mask = matrix(&[[1.0, 1.0, 0.0, 1.0, 0.0]]); // ends in a tool token
+    let rewards = scores_alone(&settings(Profile::Default, Estimator::Gae), &mask, &[3.0]).rewards;
+    assert_close(&rewards, &matrix(&[[0.0, 0.0, 0.0, 3.0, 0.0]]));
+}
+
+#[test]
+fn the_score_is_not_one_token_early_when_pad_is_eos() {
+    // Lengths come from the mask, EOS included; the second response is EOS alone.
+    let mask = matrix(&[[1.0, 1.0, 1.0, 0.0], [1.0, 0.0, 0.0, 0.0]]);
+    let rewards = scores_alone(&settings(Profile::Default, Estimator::Gae), &mask, &[3.0, 5.0]).rewards;
+    assert_close(&rewards, &matrix(&[[0.0, 0.0, 3.0, 0.0], [5.0, 0.0, 0.0, 0.0]]));
+}
+
+#[test]
+fn eos_is_trained() {
+    let logprobs = matrix(&[[-1.0, -1.0, -1.0]]).set_requires_grad(true);
+    let mask = matrix(&[[1.0, 1.0, 0.0]]); // the second token is EOS
+    let advantages = matrix(&[[1.0, 1.0, 1.0]]);
+    loss(&logprobs, &advantages, &mask, &Denominator::of(&mask, 3))
+        .loss
+        .backward();
+    assert_close(&logprobs.grad(), &matrix(&[[-0.5, -0.5, 0.0]]));
+}
+
+#[test]
+fn accumulation_is_not_a_mean_of_means() {
+    let logprobs = matrix(&[[-1.0, -1.0, -1.0], [-1.0, -1.0, -1.0]]);
+    let advantages = matrix(&[[1.0, 1.0, 1.0], [5.0, 0.0, 0.0]]);
+    let mask = matrix(&[[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]]);
+    let whole = Denominator::of(&mask, 3);
+    let parts: f64 = (0..2)
+        .map(|row| {
+            let row = |tensor: &Tensor| tensor.narrow(0, row, 1);
+            loss(&row(&logprobs), &row(&advantages), &row(&mask), &whole)
+                .loss
+                .double_value(&[])
+        })
+        .sum();
+    assert!(
+        (parts + 8.0 / 4.0).abs() < 1e-12,
+        "{parts}: the mean of means would be -3"
+    );
+}
+
+#[test]
+fn whitening_is_masked() {
+    let mask = matrix(&[[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]]);
+    let clean = whiten::whiten(
+        Profile::Default,
+        &matrix(&[[1.0, 2.0, 0.0], [6.0, 0.0, 0.0]]),
+        &mask,
+        false,
+    )
+    .unwrap();
+    let dirty = whiten::whiten(
+        Profile::Default,
+        &matrix(&[[1.0, 2.0, 99.0], [6.0, -99.0, f64::NAN]]),
+        &mask,
+        false,
+    )
+    .unwrap();
+    assert_close(&clean, &dirty);
+    assert!(clean.sum(DType::Double).double_value(&[]).abs() < 1e-12);
+    let variance = clean.square().sum(DType::Double).double_value(&[]) / 2.0; // unbiased over 3 tokens
+    assert!((variance - 1.0).abs() < 1e-7);
+}
+
+#[test]
+fn one_valid_token_is_not_nan() {
+    let mask = matrix(&[[0.0, 1.0, 0.0]]);
+    for profile in [Profile::Default, Profile::Trl, Profile::Verl] {
+        let whitened = whiten::whiten(profile, &matrix(&[[4.0, 2.5, 4.0]]), &mask, false).unwrap();
+        assert_close(&whitened, &matrix(&[[0.0, 2.5, 0.0]]));
+    }
+}
+
+#[test]
+fn kl_that_is_set_reaches_the_update() {
+    let (old, reference) = (matrix(&[[-1.0, -1.0]]), matrix(&[[-2.0, -1.5]]));
+    let mask = matrix(&[[1.0, 1.0]]);
+    let scores = Tensor::from_slice(&[2.0_f64]);
+    let input = ShapeInput {
+        old_logprobs: &old,
+        ref_logprobs: Some(&reference),
+        mask: &mask,
+        scores: &scores,
+        finished: None,
+        lengths: None,
+    };
+    let mut algorithm = settings(Profile::Default, Estimator::Gae);
+    let in_reward = shape(&algorithm, 0.1, &input).unwrap().rewards;
+    assert_close(&in_reward, &matrix(&[[-0.1, 2.0 - 0.05]]));
+
+    algorithm.kl.placement = KlPlacement::Loss;
+    assert_close(&shape(&algorithm, 0.1, &input).unwrap().rewards, &matrix(&[[0.0, 2.0]]));
+    algorithm.kl.estimator = ppo_crds::spec::KlEstimator::K2;
+    let logprobs = old.copy().set_requires_grad(true);
+    kl_loss(&algorithm, &logprobs, &reference, &mask, &Denominator::of(&mask, 2))
+        .unwrap()
+        .backward();
+    assert_close(&logprobs.grad(), &matrix(&[[0.5, 0.25]]));
+}
+
+#[test]
+fn kl_in_the_reward_reaches_every_estimator() {
+    for profile in PROFILES {
+        for estimator in ESTIMATORS {
+            let step = Step::random(9, 6);
+            let mut algorithm = settings(profile, estimator);
+            algorithm.kl.placement = KlPlacement::Reward;
+            algorithm.kl.coef = 0.0;
+            let without = step.advantages(&algorithm).advantages;
+            algorithm.kl.coef = 0.5;
+            let with = step.advantages(&algorithm).advantages;
+            let change = (with - without).abs().max().double_value(&[]);
+            assert!(change > 1e-3, "{profile:?} {estimator:?} ignores the KL");
+        }
+    }
+}
+
+#[test]
+fn adaptive_beta_survives_a_resume() {
+    let adaptive = Kind::Adaptive {
+        target: 0.1,
+        horizon: 1000.0,
+    };
+    let mut uninterrupted = KlController::new(0.2, adaptive, Profile::Default);
+    uninterrupted.observe(0.5, 100);
+    let mut resumed: KlController = serde_json::from_str(&serde_json::to_string(&uninterrupted).unwrap()).unwrap();
+    for kl in [0.05, 0.3, 0.11] {
+        uninterrupted.observe(kl, 128);
+        resumed.observe(kl, 128);
+    }
+    assert_eq!(uninterrupted, resumed);
+    assert_ne!(uninterrupted.coef, 0.2);
+}
+
+#[test]
+fn temperature_is_applied_on_both_sides() {
+    let logits = matrix(&[[0.3, -1.0, 2.0, 0.1]]).view([1, 1, 4]);
+    let token = Tensor::from_slice(&[2_i64]).view([1, 1]);
+    let both = |policy: f64, reference: f64| {
+        let x = distribution::log_probs(&logits, &token, policy);
+        (x - distribution::log_probs(&logits, &token, reference)).double_value(&[0, 0])
+    };
+    assert_eq!(both(0.7, 0.7), 0.0, "equal policies have no KL at any temperature");
+    assert!(both(0.7, 1.0).abs() > 0.1, "and would seem to have one otherwise");
+    let expected = (&logits / 0.7).log_softmax(-1, DType::Double).double_value(&[0, 0, 2]);
+    assert!((distribution::log_probs(&logits, &token, 0.7).double_value(&[0, 0]) - expected).abs() < 1e-12);
+}
+
+#[test]
+fn groups_go_by_id_not_by_order() {
+    let mask = matrix(&[[1.0], [1.0], [1.0], [1.0]]);
+    let algorithm = settings(Profile::Default, Estimator::Rloo);
+    let given = |scores: [f64; 4], groups: [i64; 4]| {
+        let shaped = scores_alone(&algorithm, &mask, &scores);
+        let input = AdvantageInput {
+            rewards: &shaped.rewards,
+            values: None,
+            mask: &mask,
+            scores: Some(&shaped.scores),
+            groups: Some(&groups),
+            group_size: Some(2),
+        };
+        advantages(&algorithm, &input)
+    };
+    let interleaved = given([1.0, 10.0, 3.0, 40.0], [7, 8, 7, 8]).unwrap();
+    assert_close(&interleaved.advantages, &matrix(&[[-2.0], [-30.0], [2.0], [30.0]]));
+    let error = given([1.0, 10.0, 3.0, 40.0], [7, 7, 7, 8]).unwrap_err().to_string();
+    assert!(error.contains("group 7 has 3 sample(s)"), "{error}");
+}
+
+#[test]
+fn the_last_token_is_found_by_the_mask_wherever_padding_stands() {
+    let mask = matrix(&[[1.0, 1.0, 0.0], [0.0, 1.0, 1.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]);
+    assert_eq!(mask::last_indices(&mask).unwrap(), [1, 2, 1, -1]);
+}
+
+#[test]
+fn an_unfinished_response_pays_before_scale_and_clip() {
+    let mask = matrix(&[[1.0], [1.0]]);
+    let mut algorithm = settings(Profile::Default, Estimator::Gae);
+    (algorithm.score.missing_eos_penalty, algorithm.score.scale) = (Some(1.0), 2.0);
+    algorithm.score.clip = Some((-5.0, 5.0));
+    let zeros = mask.zeros_like();
+    let input = ShapeInput {
+        old_logprobs: &zeros,
+        ref_logprobs: None,
+        mask: &mask,
+        scores: &Tensor::from_slice(&[3.0_f64, 3.0]),
+        finished: Some(&[false, true]),
+        lengths: None,
+    };
+    let shaped = shape(&algorithm, 0.0, &input).unwrap();
+    assert_close(&shaped.rewards, &matrix(&[[4.0], [5.0]]));
+    assert_close(&shaped.scores, &Tensor::from_slice(&[4.0_f64, 6.0]));
+}
+
+#[test]
+fn masked_means_ignore_aggregation_names_for_full_rows_of_one_token() {
+    // Where every row is one token all means agree, whatever they are called.
+    let mask = matrix(&[[1.0], [1.0]]);
+    let x = matrix(&[[-1.0], [-2.0]]);
+    let advantages = matrix(&[[1.0], [3.0]]);
+    for aggregation in [
+        Aggregation::TokenMean,
+        Aggregation::SequenceMeanTokenMean,
+        Aggregation::PaddedMean,
+    ] {
+        let mut algorithm = settings(Profile::Default, Estimator::Gae);
+        algorithm.aggregation = aggregation;
+        let input = PolicyInput {
+            logprobs: &x,
+            old_logprobs: &x,
+            advantages: &advantages,
+            mask: &mask,
+            rollout_logprobs: None,
+        };
+        let loss = policy_loss(&algorithm, &input, &Denominator::of(&mask, 1))
+            .unwrap()
+            .loss;
+        assert!((loss.double_value(&[]) + 2.0).abs() < 1e-12);
+    }
+}
