@@ -155,7 +155,7 @@ impl Engine {
             match std::panic::catch_unwind(std::panic::AssertUnwindSafe(make)) {
                 Ok(Ok(runner)) => {
                     let worker = Worker::new(runner, config, inbox, on_thread);
-                    drop(ready.send(()));
+                    let _ = ready.send(());
                     worker.run();
                 }
                 Ok(Err(error)) => drop(on_thread.fail(format!("cannot start: {error:#}"))),
