@@ -1,11 +1,31 @@
 //! The contract between a user, the operator and the worker: the `PpoJob` custom resource, its validation, and the
 //! [`RunConfig`] that pods receive.
 //!
-//! A manifest is parsed once into [`spec`] (what the user wrote), then resolved and validated once into [`run_config`]
-//! (what runs). Nothing after that reads the raw spec.
+//! A manifest goes one way: [`parse_manifest`] reads it into [`spec`] (what the user wrote), [`fill`] adds every default,
+//! [`validate`] collects what is wrong, [`resolve`] makes the [`RunConfig`] (what runs). Nothing after that reads the raw
+//! spec. All of it is pure; no file is touched.
 
+mod cel;
+mod crd;
+pub mod defaults;
+pub mod geometry;
+pub mod manifest;
+pub mod memory;
+pub mod plan;
+pub mod report;
+pub mod resolve;
 pub mod run_config;
 pub mod spec;
+pub mod status;
+pub mod validate;
 
+pub use crd::{crd, crd_yaml, spec_schema};
+pub use defaults::fill;
+pub use geometry::Geometry;
+pub use manifest::{ManifestError, parse_manifest};
+pub use plan::{Plan, render_plan};
+pub use resolve::{Environment, resolve};
 pub use run_config::RunConfig;
 pub use spec::{PpoJob, PpoJobSpec};
+pub use status::PpoJobStatus;
+pub use validate::{ValidationErrors, validate, warnings};

@@ -14,26 +14,43 @@ use crate::spec::{
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RunConfig {
+    /// `metadata.name` of the job.
     pub name: String,
+    /// Seed of everything random.
     pub seed: u64,
+    /// How long the run is.
     pub length: RunLength,
+    /// Weights and precision.
     pub model: Model,
+    /// Training prompts.
     pub prompts: Prompts,
+    /// Held-out prompts. None: no evaluation.
     pub evaluation: Option<Evaluation>,
+    /// How responses are sampled.
     pub generation: GenerationSpec,
+    /// The PPO maths.
     pub algorithm: Algorithm,
+    /// Batch arithmetic.
     pub batch: Batch,
+    /// AdamW and its schedule.
     pub optimizer: OptimizerSpec,
+    /// The engines.
     pub rollout: Rollout,
+    /// Where scores come from.
     pub reward: Reward,
+    /// When and where state is saved.
     pub checkpoint: Checkpoint,
+    /// What is written for people to look at.
     pub telemetry: TelemetrySpec,
 }
 
+/// How long a run is.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub enum RunLength {
+    /// Passes over the prompts.
     Episodes(u32),
+    /// Steps, however many passes they take.
     Steps(u64),
 }
 
@@ -41,40 +58,64 @@ pub enum RunLength {
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub enum Location {
+    /// Folder or file on a disk.
     Path(PathBuf),
-    Hub { id: String, revision: String },
+    /// A model of the Hugging Face hub.
+    Hub {
+        /// Owner and name.
+        id: String,
+        /// Branch, tag or commit.
+        revision: String,
+    },
 }
 
+/// Weights and precision.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Model {
+    /// The policy to train.
     pub policy: Location,
     /// None: no critic (every estimator but gae).
     pub critic: Option<Location>,
     /// None: no reference (the KL coefficient is 0).
     pub reference: Option<Location>,
+    /// Number format of weights and activations.
     pub dtype: DType,
+    /// Compute activations again in the backward pass.
     pub activation_checkpointing: bool,
 }
 
+/// The training prompts.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Prompts {
+    /// The file.
     pub path: PathBuf,
+    /// Column or key of the prompt.
     pub prompt_field: String,
+    /// Column or key of the label. None: no label.
     pub label_field: Option<String>,
+    /// Render prompts through the model's chat template.
     pub chat_template: bool,
+    /// Longest prompt, in tokens.
     pub max_length: usize,
+    /// Shuffle in each episode, by the seed.
     pub shuffle: bool,
 }
 
+/// Held-out prompts, read with the fields of [`Prompts`].
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Evaluation {
+    /// The file.
     pub path: PathBuf,
+    /// Steps between two of them; 0 (checkpoints only): at the end only.
     pub every_steps: u64,
+    /// Only the first so many prompts. None: all.
     pub max_prompts: Option<usize>,
+    /// 0 is greedy.
     pub temperature: f64,
+    /// Score from which a prompt counts as passed.
     pub pass_score: f64,
 }
 
@@ -84,54 +125,88 @@ pub struct Evaluation {
 pub struct Algorithm {
     /// Selects the conventions that have no field of their own (`reference/ppo-math.md` section 2).
     pub profile: Profile,
+    /// How rewards become advantages.
     pub estimator: Estimator,
+    /// Discount per token.
     pub gamma: f64,
+    /// GAE's lambda.
     pub lambda: f64,
+    /// Whiten advantages over the step.
     pub whiten: bool,
+    /// KL penalty.
     pub kl: Kl,
+    /// Clipping of policy and value.
     pub clip: Clip,
+    /// Treatment of scores.
     pub score: Score,
+    /// Weight of the value loss.
     pub value_coef: f64,
+    /// Weight of the entropy bonus.
     pub entropy_coef: f64,
+    /// How token losses become one number.
     pub aggregation: Aggregation,
+    /// Cap on the actor-to-engine ratio. None: off.
     pub truncated_importance_sampling: Option<f64>,
 }
 
+/// The KL penalty.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Kl {
     /// 0: no reference, no KL.
     pub coef: f64,
+    /// Per-token estimate.
     pub estimator: KlEstimator,
+    /// In the reward or in the loss.
     pub placement: KlPlacement,
+    /// Whether the coefficient moves.
     pub controller: KlController,
+    /// Bound on the absolute per-token estimate. None: unclamped.
     pub clamp: Option<f64>,
+    /// Mean sequence KL at which the run stops as diverged. None: no limit.
     pub stop_above: Option<f64>,
 }
 
+/// Whether the KL coefficient moves.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub enum KlController {
+    /// The coefficient stays.
     Fixed,
-    Adaptive { target: f64, horizon: f64 },
+    /// The coefficient follows a target.
+    Adaptive {
+        /// Mean sequence KL to hold.
+        target: f64,
+        /// Samples over which it adapts.
+        horizon: f64,
+    },
 }
 
+/// Clipping of policy and value.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Clip {
+    /// The ratio is clipped at 1 - this.
     pub policy_low: f64,
+    /// The ratio is clipped at 1 + this.
     pub policy_high: f64,
+    /// Dual clip's c, above 1. None: off.
     pub dual: Option<f64>,
+    /// Range of the clipped value. None: off.
     pub value: Option<f64>,
 }
 
+/// What happens to a score before it becomes a reward.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Score {
     /// (least, greatest)
     pub clip: Option<(f64, f64)>,
+    /// Factor on the score.
     pub scale: f64,
+    /// Subtracted when a response did not finish. None: nothing.
     pub missing_eos_penalty: Option<f64>,
+    /// Whiten token rewards, mean kept.
     pub whiten_rewards: bool,
 }
 
@@ -141,11 +216,15 @@ pub struct Score {
 pub struct Batch {
     /// Prompts per step.
     pub rollout_batch_size: usize,
+    /// Samples of a group.
     pub n_samples_per_prompt: usize,
+    /// Samples per forward pass of one rank.
     pub micro_rollout_batch_size: usize,
     /// Samples per update, over all ranks.
     pub train_batch_size: usize,
+    /// Samples per forward and backward pass of one rank.
     pub micro_train_batch_size: usize,
+    /// Passes over a step's samples.
     pub ppo_epochs: usize,
 }
 
@@ -161,15 +240,23 @@ impl Batch {
     }
 }
 
+/// The rollout engines.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Rollout {
+    /// What generates.
     pub engine: Engine,
+    /// Engines.
     pub replicas: usize,
+    /// Engines without which the run stops.
     pub min_replicas: usize,
+    /// Tokens per cache block.
     pub block_size: usize,
+    /// Tokens computed at once.
     pub max_batch_tokens: usize,
+    /// Sequences that run at once.
     pub max_sequences: usize,
+    /// Memory of the cache in MiB. None: as much as `max_sequences` need.
     pub kv_cache_mebibytes: Option<u64>,
 }
 
@@ -177,24 +264,34 @@ pub struct Rollout {
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Reward {
+    /// A reward model. None: no model.
     pub model: Option<RewardModel>,
+    /// Checks of the response's text.
     pub rules: Vec<RewardRule>,
+    /// Remote servers. None: none.
     pub remote: Option<RemoteRewardSpec>,
 }
 
+/// A reward model.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RewardModel {
+    /// The weights.
     pub source: Location,
+    /// Factor on its score.
     pub weight: f64,
 }
 
+/// When and where state is saved.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Checkpoint {
     /// None: `checkpoints` below the run's folder.
     pub path: Option<PathBuf>,
+    /// Steps between two of them; 0 (checkpoints only): at the end only.
     pub every_steps: u64,
+    /// Newest ones kept.
     pub keep: usize,
+    /// Keep the best one too.
     pub keep_best: bool,
 }

@@ -1,1 +1,245 @@
 //! Text to token ids and back, and the chat template.
+//!
+//! A model folder in Hugging Face layout says all of it: `tokenizer.json` (vocabulary and rules), `tokenizer_config.json`
+//! (names of special tokens, chat template), `chat_template.jinja` (wins over the template inside the configuration),
+//! `generation_config.json` or `config.json` (the ids that end a response).
+
+mod chat_template;
+mod config;
+mod python_json;
+mod stream;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail};
+use serde_json::Value;
+
+pub use chat_template::ChatTemplate;
+pub use config::{SpecialTokens, TokenizerConfig};
+pub use stream::TextStream;
+
+/// A model's tokenizer. Shared between threads behind an `Arc`; every method takes `&self`.
+pub struct Tokenizer {
+    inner: tokenizers::Tokenizer,
+    config: TokenizerConfig,
+    template: Option<ChatTemplate>,
+    eos_ids: Vec<u32>,
+    folder: PathBuf,
+}
+
+impl std::fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tokenizer")
+            .field("folder", &self.folder)
+            .field("eos_ids", &self.eos_ids)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Tokenizer {
+    /// Reads the tokenizer of the model in `folder`.
+    ///
+    /// # Errors
+    /// Names the file that is missing or malformed and what would fix it. A folder without `tokenizer_config.json`, without
+    /// a chat template or without EOS ids is legal here: who needs one of them asks and gets the error then.
+    pub fn load(folder: &Path) -> Result<Self> {
+        let file = folder.join("tokenizer.json");
+        let bytes = std::fs::read(&file).with_context(|| missing_tokenizer(folder, &file))?;
+        let mut inner = tokenizers::Tokenizer::from_bytes(&bytes)
+            .map_err(|cause| anyhow!("{}: not a tokenizer this version understands: {cause}", file.display()))?;
+        // The file may carry the settings of the script that saved it; transformers resets both on every call.
+        inner.with_padding(None);
+        inner
+            .with_truncation(None)
+            .map_err(|cause| anyhow!("{}: {cause}", file.display()))?;
+
+        let config = TokenizerConfig::read(folder)?;
+        let template = ChatTemplate::read(folder, &config)?;
+        let mut eos_ids = config::model_eos_ids(folder)?;
+        if let Some(token) = &config.special.eos_token {
+            let id = inner.token_to_id(token).with_context(|| {
+                format!(
+                    "{}: eos_token {token:?} is not in the vocabulary of tokenizer.json; the two files belong to \
+                     different models",
+                    folder.join("tokenizer_config.json").display()
+                )
+            })?;
+            eos_ids.push(id);
+        }
+        eos_ids.sort_unstable();
+        eos_ids.dedup();
+        Ok(Self {
+            inner,
+            config,
+            template,
+            eos_ids,
+            folder: folder.to_owned(),
+        })
+    }
+
+    /// Token ids of `text`. With `special`, what the model expects around a text (BOS for Llama) is added; strings of
+    /// special tokens inside the text become those tokens either way.
+    ///
+    /// # Errors
+    /// When the text cannot be split by the tokenizer's own rules (a vocabulary without an unknown token).
+    pub fn encode(&self, text: &str, special: bool) -> Result<Vec<u32>> {
+        // Llama's and Gemma's classes in transformers rebuild the post-processor from add_bos_token and add_eos_token
+        // (tokenization_llama_fast.py, update_post_processor); every other class leaves it to tokenizer.json.
+        let own = special && self.config.class_adds_bos();
+        let encoding = self
+            .inner
+            .encode_fast(text, special && !own)
+            .map_err(|cause| anyhow!("tokenizer of {}: {cause}", self.folder.display()))?;
+        if !own {
+            return Ok(encoding.get_ids().to_vec());
+        }
+        let bos = self
+            .config
+            .add_bos_token
+            .unwrap_or(true)
+            .then(|| self.bos_id())
+            .flatten();
+        let eos = self
+            .config
+            .add_eos_token
+            .unwrap_or(false)
+            .then(|| self.eos_id())
+            .flatten();
+        Ok(bos
+            .into_iter()
+            .chain(encoding.get_ids().iter().copied())
+            .chain(eos)
+            .collect())
+    }
+
+    /// Text of `ids`; ids outside the vocabulary are left out. `skip_special` leaves out special tokens.
+    ///
+    /// # Errors
+    /// When the tokenizer's decoder refuses the tokens.
+    pub fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String> {
+        self.inner
+            .decode(ids, skip_special)
+            .map_err(|cause| anyhow!("tokenizer of {}: decoding: {cause}", self.folder.display()))
+    }
+
+    /// Chat messages (objects with `role` and `content`) as the text the model was trained on. With
+    /// `add_generation_prompt` it ends where the assistant's answer begins.
+    ///
+    /// # Errors
+    /// Without a chat template, or when the template refuses the messages.
+    pub fn render_chat(&self, messages: &[Value], add_generation_prompt: bool) -> Result<String> {
+        let template = self.template.as_ref().with_context(|| {
+            format!(
+                "{} has no chat template (neither chat_template.jinja nor chat_template in tokenizer_config.json); use \
+                 plain text prompts with chatTemplate: false, or add the template of the model's family",
+                self.folder.display()
+            )
+        })?;
+        template
+            .render(messages, &self.config.special, add_generation_prompt)
+            .with_context(|| format!("chat template of {}", self.folder.display()))
+    }
+
+    /// Token ids of chat messages. The template writes BOS itself where the model wants one, so none is added.
+    ///
+    /// # Errors
+    /// As [`render_chat`](Self::render_chat) and [`encode`](Self::encode).
+    pub fn encode_chat(&self, messages: &[Value], add_generation_prompt: bool) -> Result<Vec<u32>> {
+        self.encode(&self.render_chat(messages, add_generation_prompt)?, false)
+    }
+
+    /// True when the model has a chat template.
+    pub fn has_chat_template(&self) -> bool {
+        self.template.is_some()
+    }
+
+    /// Ids that end a response, ascending: those of `generation_config.json` (else `config.json`) and the tokenizer's
+    /// own `eos_token`, as vLLM has it. May be empty.
+    pub fn eos_ids(&self) -> &[u32] {
+        &self.eos_ids
+    }
+
+    /// The tokenizer's own end token, else the least of [`eos_ids`](Self::eos_ids).
+    pub fn eos_id(&self) -> Option<u32> {
+        self.id_of(&self.config.special.eos_token)
+            .or_else(|| self.eos_ids.first().copied())
+    }
+
+    /// The token a text begins with.
+    pub fn bos_id(&self) -> Option<u32> {
+        self.id_of(&self.config.special.bos_token)
+    }
+
+    /// The token that fills a batch. Nothing may infer a mask from it: it often equals EOS.
+    pub fn pad_id(&self) -> Option<u32> {
+        self.id_of(&self.config.special.pad_token)
+    }
+
+    /// Id of a token by its exact name.
+    pub fn token_id(&self, token: &str) -> Option<u32> {
+        self.inner.token_to_id(token)
+    }
+
+    /// Name of a token (its vocabulary entry, not its text).
+    pub fn token_name(&self, id: u32) -> Option<String> {
+        self.inner.id_to_token(id)
+    }
+
+    /// Number of tokens, the added ones included. The model's embedding may have more rows.
+    pub fn vocabulary_size(&self) -> usize {
+        self.inner.get_vocab_size(true)
+    }
+
+    /// The model folder this tokenizer came from.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// True when both give the same ids for every text: same `tokenizer.json` content and same BOS convention.
+    pub fn same_as(&self, other: &Self) -> Result<bool> {
+        if self.folder == other.folder {
+            return Ok(true);
+        }
+        let text = |tokenizer: &Self| {
+            tokenizer
+                .inner
+                .to_string(false)
+                .map_err(|cause| anyhow!("{}: {cause}", tokenizer.folder.display()))
+        };
+        Ok(self.config.same_convention(&other.config) && text(self)? == text(other)?)
+    }
+
+    /// Refuses a tokenizer without any end token: its responses could only end by length.
+    ///
+    /// # Errors
+    /// When [`eos_ids`](Self::eos_ids) is empty.
+    pub fn require_eos(&self) -> Result<()> {
+        if self.eos_ids.is_empty() {
+            bail!(
+                "{} names no end token: set eos_token in tokenizer_config.json or eos_token_id in generation_config.json",
+                self.folder.display()
+            );
+        }
+        Ok(())
+    }
+
+    fn id_of(&self, token: &Option<String>) -> Option<u32> {
+        self.inner.token_to_id(token.as_deref()?)
+    }
+}
+
+fn missing_tokenizer(folder: &Path, file: &Path) -> String {
+    if !folder.exists() {
+        return format!("model folder {} does not exist", folder.display());
+    }
+    let hint = if folder.join("tokenizer.model").exists() {
+        "the folder has only tokenizer.model (SentencePiece); save it again with \
+         transformers' AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
+    } else {
+        "a model folder in Hugging Face layout has one; copy it from the model this one was made from"
+    };
+    format!("cannot read {}: {hint}", file.display())
+}
+
+#[cfg(test)]
+mod tests;

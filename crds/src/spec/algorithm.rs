@@ -3,170 +3,295 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// The PPO maths: advantage estimator, KL penalty, clipping, and whose conventions apply. A field without a value takes the
+/// profile's; `ppo-worker plan` prints them all.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AlgorithmSpec {
+    /// Whose conventions apply where frameworks differ, and whose defaults fill the fields left out: `default` (this
+    /// project's), `openrlhf` (0.11), `verl` (0.9), `trl` (0.24 PPO), `alpacafarm` (0.2). A profile also settles what has no
+    /// field, such as the kind of variance in whitening, so that a run elsewhere can be repeated exactly.
     #[serde(default)]
     pub profile: Profile,
+    /// How rewards become advantages. OpenRLHF `algo.advantage`, verl `algorithm.adv_estimator`.
     #[serde(default)]
     pub advantage: AdvantageSpec,
+    /// The penalty that holds the policy near the reference.
     #[serde(default)]
     pub kl: KlSpec,
+    /// How far one step may move policy and value.
     #[serde(default)]
     pub clip: ClipSpec,
+    /// What happens to a sample's score before it becomes a reward.
     #[serde(default)]
     pub score: ScoreSpec,
+    /// Weight of the value loss. 0 to 1000. Default 0.5; trl and alpacafarm 0.1, openrlhf and verl 1. TRL `vf_coef`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0, max = 1000.0))]
     pub value_coef: Option<f64>,
+    /// Weight of the entropy bonus; 0 only measures the entropy. -1000 to 1000. Default 0. OpenRLHF `actor.entropy_coef`,
+    /// verl `actor_rollout_ref.actor.entropy_coeff`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = -1000.0, max = 1000.0))]
     pub entropy_coef: Option<f64>,
+    /// How per-token losses become one number, over the whole update whatever its pieces: `tokenMean`,
+    /// `sequenceMeanTokenMean` (mean over samples of each sample's token mean), `sequenceMeanTokenSum`,
+    /// `sequenceMeanTokenSumNorm` (that, divided by `maxNewTokens`: Dr. GRPO), `tokenSum`, `paddedMean` (over batch x time,
+    /// padding included). Default tokenMean; alpacafarm paddedMean. verl `actor_rollout_ref.actor.loss_agg_mode`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aggregation: Option<Aggregation>,
+    /// Corrects for the difference between the engine's log-probs and the actor's: multiplies each token's loss by
+    /// min(exp(old log-prob - engine log-prob), this). Above 0, at most 1000. Default: off, the difference is only measured.
+    /// OpenRLHF `algo.advantage.is_correction_threshold` (its upper bound), verl
+    /// `algorithm.rollout_correction.rollout_is_threshold`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0, max = 1000.0), extend("exclusiveMinimum" = true))]
     pub truncated_importance_sampling: Option<f64>,
 }
 
+/// Whose conventions apply where frameworks differ.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq, Hash, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Profile {
+    /// This project's.
     #[default]
     Default,
+    /// OpenRLHF 0.11.
     Openrlhf,
+    /// verl 0.9.
     Verl,
+    /// TRL 0.24, its PPO and RLOO trainers.
     Trl,
+    /// AlpacaFarm 0.2.
     Alpacafarm,
 }
 
+/// How rewards become advantages.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AdvantageSpec {
+    /// `gae` (PPO with a critic), `rloo` (leave-one-out baseline), `grpo` (group mean and deviation), `drGrpo` (group mean
+    /// only), `reinforcePlusPlus` (whitened reward-to-go), `reinforcePlusPlusBaseline` (that after the group's mean). All but
+    /// gae train without a critic; all but gae and reinforcePlusPlus need `batch.nSamplesPerPrompt` above 1. Default gae.
+    /// OpenRLHF `algo.advantage.estimator` (group_norm, dr_grpo, reinforce, reinforce_baseline), verl
+    /// `algorithm.adv_estimator`; TRL has a trainer for each.
     #[serde(default)]
     pub estimator: Estimator,
+    /// Discount of later rewards, per token. 0 to 1. Default 1. OpenRLHF `algo.advantage.gamma`, verl
+    /// `algorithm.gamma`, TRL `gamma`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub gamma: Option<f64>,
+    /// GAE's lambda: 0 trusts the critic, 1 trusts the rewards. Used by gae only. 0 to 1. Default 0.95; openrlhf, verl and
+    /// alpacafarm 1. OpenRLHF `algo.advantage.lambd`, verl `algorithm.lam`, TRL `lam`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub lambda: Option<f64>,
+    /// Bring the step's advantages to mean 0 and deviation 1, over all tokens of all ranks. Default: true for gae and the two
+    /// reinforcePlusPlus estimators, false for rloo, grpo and drGrpo, which have a scale of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub whiten: Option<bool>,
 }
 
+/// How rewards become advantages.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq, Hash, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Estimator {
+    /// Generalised advantage estimation with a critic (Schulman et al. 2015).
     #[default]
     Gae,
+    /// REINFORCE with the mean of the group's other samples as baseline (Ahmadian et al. 2024).
     Rloo,
+    /// Group mean subtracted, group deviation divided.
     Grpo,
+    /// Group mean subtracted.
     DrGrpo,
+    /// Reward-to-go, whitened.
     ReinforcePlusPlus,
+    /// Group mean subtracted, then as REINFORCE++.
     ReinforcePlusPlusBaseline,
 }
 
+impl Estimator {
+    /// Whether the estimator learns a value function.
+    pub fn has_critic(self) -> bool {
+        self == Self::Gae
+    }
+
+    /// Whether the estimator compares the samples of a group, and so needs more than one.
+    pub fn needs_group(self) -> bool {
+        matches!(self, Self::Rloo | Self::Grpo | Self::DrGrpo | Self::ReinforcePlusPlusBaseline)
+    }
+}
+
+/// The penalty that holds the policy near the reference.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct KlSpec {
+    /// Weight of the KL (its first value, with an adaptive controller). 0: no penalty, and no reference role. 0 to 1000.
+    /// Default 0.01; verl 0 (0.001 is usual there), trl 0.05, alpacafarm 0.2. OpenRLHF `algo.kl.init_coef`, verl
+    /// `algorithm.kl_ctrl.kl_coef` or `actor_rollout_ref.actor.kl_loss_coef`, TRL `kl_coef`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0, max = 1000.0))]
     pub coef: Option<f64>,
+    /// Per-token estimate, with d = log-prob - reference log-prob: `k1` = d, `k2` = d^2/2, `k3` = exp(-d) - 1 + d,
+    /// `abs` = |d|, `oneSided` = max(d, 0). Default k1; alpacafarm oneSided. OpenRLHF `algo.kl.estimator`, verl
+    /// `algorithm.kl_penalty` (kl, mse, low_var_kl, abs), TRL `kl_estimator`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimator: Option<KlEstimator>,
+    /// Where the penalty acts: `reward` (subtracted from each token's reward) or `loss` (added to the loss; k2 and k3 give it
+    /// the right gradient). Default reward. OpenRLHF `algo.kl.use_loss`, verl `algorithm.use_kl_in_reward` and
+    /// `actor_rollout_ref.actor.use_kl_loss`; TRL PPO knows reward only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<KlPlacement>,
+    /// Whether the coefficient stays (`fixed: {}`) or follows a target (`adaptive`). Exactly one of the two. Default fixed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<KlControllerSpec>,
-    /// Bound on the absolute per-token estimate.
+    /// Bound on the absolute per-token estimate; 0 switches it off. 0 to 1000000. Default off; openrlhf 10, and verl 10 with
+    /// k3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0, max = 1e6))]
     pub clamp: Option<f64>,
-    /// The run stops with reason Diverged when a step's mean sequence KL is above this.
+    /// The run stops with reason Diverged when a step's mean sequence KL is above this. Above 0. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0, max = 1e9), extend("exclusiveMinimum" = true))]
     pub stop_above: Option<f64>,
 }
 
+/// Per-token KL estimate (Schulman's note on KL approximation).
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq, Hash, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum KlEstimator {
+    /// The log-ratio: unbiased, of either sign.
     #[default]
     K1,
+    /// Half the squared log-ratio.
     K2,
+    /// Unbiased and never negative.
     K3,
+    /// The log-ratio's absolute value.
     Abs,
+    /// The log-ratio where it is positive, else 0.
     OneSided,
 }
 
+/// Where the KL penalty acts.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq, Hash, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum KlPlacement {
+    /// Subtracted from each token's reward.
     #[default]
     Reward,
+    /// Added to the loss.
     Loss,
 }
 
-/// Exactly one of `fixed`, `adaptive`.
+/// Whether the KL coefficient stays or follows a target. Exactly one of `fixed`, `adaptive`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct KlControllerSpec {
+    /// The coefficient stays as it is. verl `kl_ctrl.type: fixed`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fixed: Option<FixedKl>,
+    /// The coefficient rises above the target KL and falls below it. verl `kl_ctrl.type: adaptive`, OpenRLHF with
+    /// `algo.kl.target` set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adaptive: Option<AdaptiveKl>,
 }
 
+/// The coefficient stays as it is: `fixed: {}`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FixedKl {}
 
+/// After each step the coefficient is multiplied by 1 + clip(KL / target - 1, -0.2, 0.2) x samples / horizon.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AdaptiveKl {
+    /// Mean sequence KL to hold, in nats. Above 0. OpenRLHF `algo.kl.target`, verl `kl_ctrl.target_kl` (both per-token
+    /// means under those profiles).
+    #[schemars(range(min = 0.0, max = 1e9), extend("exclusiveMinimum" = true))]
     pub target: f64,
+    /// Samples over which the coefficient adapts: greater is slower. Above 0; 10000 is usual. OpenRLHF `algo.kl.horizon`,
+    /// verl `kl_ctrl.horizon`.
+    #[schemars(range(min = 0.0, max = 1e12), extend("exclusiveMinimum" = true))]
     pub horizon: f64,
 }
 
+/// How far one step may move policy and value.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClipSpec {
+    /// The policy ratio is clipped at 1 - this. 0 to 1. Default 0.2. OpenRLHF `actor.eps_clip` or `eps_clip_low_high`, verl
+    /// `actor_rollout_ref.actor.clip_ratio_low`, TRL `cliprange`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub policy_low: Option<f64>,
+    /// The policy ratio is clipped at 1 + this; greater than `policyLow` is "clip higher". 0 to 1000. Default 0.2. OpenRLHF
+    /// `actor.eps_clip` or `eps_clip_low_high`, verl `actor_rollout_ref.actor.clip_ratio_high`, TRL `cliprange`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0, max = 1000.0))]
     pub policy_high: Option<f64>,
-    /// Dual clip's c, above 1. 0 switches it off where the profile has it on.
+    /// Dual clip's c: with a negative advantage A the token's loss is at most -c A. Above 1, at most 1000; 0 switches it off.
+    /// Default off; verl 3. OpenRLHF `actor.dual_clip`, verl `actor_rollout_ref.actor.clip_ratio_c`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0, max = 1000.0))]
     pub dual: Option<f64>,
-    /// 0 switches value clipping off.
+    /// The new value is clipped to within this of the old one; 0 switches value clipping off. 0 to 1000000. Default 0.2;
+    /// openrlhf and verl 0.5. OpenRLHF `critic.value_clip`, verl `critic.cliprange_value`, TRL `cliprange_value`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0, max = 1e6))]
     pub value: Option<f64>,
 }
 
+/// What happens to a sample's score before it becomes a reward, in the order of the fields.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ScoreSpec {
+    /// Range that scores are clipped to. Default none; openrlhf [-10, 10]. OpenRLHF `reward.clip_range`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clip: Option<ScoreRange>,
+    /// Factor on the score. -1000000 to 1000000. Default 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = -1e6, max = 1e6))]
     pub scale: Option<f64>,
-    /// Subtracted from the score of a response that did not finish by EOS or stop.
+    /// Subtracted from the score of a response that did not finish by an end-of-sequence token or a stop condition. 0 to
+    /// 1000000. Default none. TRL `missing_eos_penalty`; related to OpenRLHF `reward.stop_properly_penalty_coef`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0, max = 1e6))]
     pub missing_eos_penalty: Option<f64>,
-    /// Whiten the shaped rewards, mean kept, before advantages.
+    /// Bring the shaped per-token rewards to deviation 1, mean kept, before advantages. Default false; alpacafarm true. TRL
+    /// `whiten_rewards`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub whiten_rewards: Option<bool>,
 }
 
+/// A closed range; `min` below `max`.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ScoreRange {
+    /// Scores below become this. Below `max`.
+    #[schemars(range(min = -1e12, max = 1e12))]
     pub min: f64,
+    /// Scores above become this. Above `min`.
+    #[schemars(range(min = -1e12, max = 1e12))]
     pub max: f64,
 }
 
+/// How per-token losses become one number.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq, Hash, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Aggregation {
+    /// Mean over all response tokens of the update.
     #[default]
     TokenMean,
+    /// Mean over samples of each sample's token mean.
     SequenceMeanTokenMean,
+    /// Mean over samples of each sample's token sum.
     SequenceMeanTokenSum,
     /// Sequence mean of token sums over the longest response allowed (Dr. GRPO).
     SequenceMeanTokenSumNorm,
+    /// Sum over all response tokens of the update.
     TokenSum,
     /// Mean over batch x time, padding included (AlpacaFarm).
     PaddedMean,

@@ -3,24 +3,47 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// How many prompts and samples make a step, and the pieces they are computed in. With `R = rolloutBatchSize`,
+/// `n = nSamplesPerPrompt`: samples per step = R x n; updates per epoch = samples / trainBatchSize; accumulation =
+/// trainBatchSize / (microTrainBatchSize x actor ranks). Each must be whole; `ppo-worker plan` writes them out.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct BatchSpec {
-    /// Prompts per step.
+    /// Prompts per step, over all engines; a multiple of `roles.rollout.replicas`. 1 to 1048576. Default 128. OpenRLHF
+    /// `rollout.batch_size`, verl `data.train_batch_size`; TRL's `batch_size` counts samples.
     #[serde(default = "default_rollout")]
+    #[schemars(range(min = 1, max = 1_048_576))]
     pub rollout_batch_size: u32,
+    /// Samples of each prompt: the size of a group. rloo, grpo, drGrpo and reinforcePlusPlusBaseline compare the samples of a
+    /// group and need more than 1. 1 to 1024. Default 1. OpenRLHF `rollout.n_samples_per_prompt`, verl
+    /// `actor_rollout_ref.rollout.n`, TRL RLOO `rloo_k`.
     #[serde(default = "default_n")]
+    #[schemars(range(min = 1, max = 1024))]
     pub n_samples_per_prompt: u32,
-    /// Samples per forward pass of reference, reward and old log-probs.
+    /// Samples per forward pass of one rank where nothing is learned: reference, reward model and old log-probs. Must divide
+    /// the rank's share of a step. Changes memory and speed, not results. Default: the greatest such divisor up to 8.
+    /// OpenRLHF `rollout.micro_batch_size`, verl `log_prob_micro_batch_size_per_gpu`, TRL
+    /// `local_rollout_forward_batch_size`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_073_741_824))]
     pub micro_rollout_batch_size: Option<u32>,
-    /// Samples per update.
+    /// Samples per optimizer update, over all actor ranks. Must divide the samples of a step, and be a multiple of the actor's
+    /// ranks. Default: a quarter of the step (4 updates per epoch), or the whole step where a quarter is not whole.
+    /// OpenRLHF `train.batch_size`, verl `actor_rollout_ref.actor.ppo_mini_batch_size` (which counts prompts), TRL
+    /// `mini_batch_size`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_073_741_824))]
     pub train_batch_size: Option<u32>,
-    /// Samples per forward and backward pass of one rank.
+    /// Samples per forward and backward pass of one actor rank; gradients accumulate until `trainBatchSize` is reached. Changes
+    /// memory and speed, not results. Default: the greatest divisor of the rank's share up to 8. OpenRLHF
+    /// `train.micro_batch_size`, verl `ppo_micro_batch_size_per_gpu`, TRL `per_device_train_batch_size`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_073_741_824))]
     pub micro_train_batch_size: Option<u32>,
+    /// Passes over a step's samples. 1 to 1000. Default 1. OpenRLHF `train.max_epochs`, verl
+    /// `actor_rollout_ref.actor.ppo_epochs`, TRL `num_ppo_epochs` (4 there).
     #[serde(default = "default_epochs")]
+    #[schemars(range(min = 1, max = 1000))]
     pub ppo_epochs: u32,
 }
 

@@ -3,19 +3,31 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// When and where the run's whole state is saved. A checkpoint holds everything an exact resume needs: weights, optimizer,
+/// KL coefficient, running statistics, random state, position in the data. At most one of `path`, `pvc`.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct CheckpointSpec {
-    /// Folder. Default: `checkpoints` below the run's folder.
+    /// Folder on a disk; a relative path starts at the manifest's folder. Default: `checkpoints` below the run's folder.
+    /// OpenRLHF `ckpt.path`, verl `trainer.default_local_dir`, TRL `output_dir`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 4096))]
     pub path: Option<String>,
+    /// Name of a PersistentVolumeClaim of the job's namespace; checkpoints go into a folder of the job's name. Clusters only,
+    /// where a run without it cannot outlive its actor pod. Default none.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
     pub pvc: Option<String>,
-    /// 0 saves only at the end and on SIGTERM.
+    /// Save every so many steps; 0 saves only at the end and on SIGTERM. 0 to 1000000000. Default 20. OpenRLHF
+    /// `ckpt.save_steps`, verl `trainer.save_freq`, TRL `save_steps`.
+    #[schemars(range(min = 0, max = 1_000_000_000))]
     pub every_steps: u64,
-    /// Newest checkpoints kept.
+    /// Newest checkpoints kept; older ones are deleted. 1 to 1000. Default 3. OpenRLHF `ckpt.max_num`, verl
+    /// `trainer.max_actor_ckpt_to_keep`, TRL `save_total_limit`.
+    #[schemars(range(min = 1, max = 1000))]
     pub keep: u32,
-    /// Keep the best one too: by held-out score where `evaluation` is set, else by mean score.
+    /// Keep the best one too: by held-out score where `evaluation` is set, else by mean score. Default true. OpenRLHF
+    /// `ckpt.best_metric_key`, TRL `load_best_model_at_end`.
     pub keep_best: bool,
 }
 
@@ -31,13 +43,19 @@ impl Default for CheckpointSpec {
     }
 }
 
+/// What the run writes for people to look at, besides its metrics.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct TelemetrySpec {
-    /// Decoded samples are written every so many steps. 0: never.
+    /// Write decoded samples (text, score, per-token reward, advantage and KL) every so many steps; 0: never. 0 to
+    /// 1000000000. Default 10. verl `trainer.rollout_data_dir`, TRL `num_sample_generations`.
+    #[schemars(range(min = 0, max = 1_000_000_000))]
     pub samples_every_steps: u64,
-    /// Samples written each time.
+    /// Samples written each time. 0 to 10000. Default 8. verl `trainer.log_val_generations`.
+    #[schemars(range(min = 0, max = 10_000))]
     pub samples: u32,
+    /// Write TensorBoard event files. Default true. OpenRLHF `logger.tensorboard_dir`, verl `trainer.logger`, TRL
+    /// `report_to`.
     pub tensorboard: bool,
 }
 

@@ -5,71 +5,121 @@ use serde::{Deserialize, Serialize};
 
 use super::PvcPath;
 
+/// The training prompts: a JSON Lines or Parquet file.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PromptsSpec {
+    /// The file. Exactly one of `path`, `pvc`. OpenRLHF `data.prompt_dataset`, verl `data.train_files`, TRL `dataset_name`.
     pub source: DataSource,
+    /// Column or key of the prompt: a string, or a list of chat messages. Default `prompt`. OpenRLHF `data.input_key`,
+    /// verl `data.prompt_key`.
     #[serde(default = "default_prompt_field")]
+    #[schemars(length(min = 1, max = 256))]
     pub prompt_field: String,
+    /// Column or key of the label (a right answer, say) that the reward sees. Default: no label. OpenRLHF
+    /// `data.label_key`; verl `reward_model.ground_truth` inside the row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 256))]
     pub label_field: Option<String>,
     /// Render each prompt through the model's chat template (a string becomes one user message). Default false.
+    /// OpenRLHF `data.apply_chat_template`; verl always does.
     #[serde(default)]
     pub chat_template: bool,
-    /// Longest prompt in tokens; a longer one is dropped, and counted. Default 1024.
+    /// Longest prompt in tokens; a longer one is dropped, and counted. 1 to 1048576. Default 1024. verl
+    /// `data.max_prompt_length`; part of OpenRLHF's `data.max_len`.
     #[serde(default = "default_max_length")]
+    #[schemars(range(min = 1, max = 1_048_576))]
     pub max_length: u32,
+    /// Shuffle the prompts anew in each episode, by the run's seed. Default true. verl `data.shuffle`; OpenRLHF and TRL
+    /// always shuffle.
     #[serde(default = "yes")]
     pub shuffle: bool,
 }
 
-/// Exactly one of `path`, `pvc`. The file's extension tells its format: .jsonl, .json, .parquet.
+/// Where a data file lies. Exactly one of `path`, `pvc`. The extension tells the format: .jsonl, .json, .parquet.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DataSource {
+    /// File on a disk. On one machine a relative path starts at the manifest's folder; on a cluster the path must be
+    /// absolute and lie in the image or in a volume that the role's `template` mounts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 4096))]
     pub path: Option<String>,
+    /// File in a PersistentVolumeClaim of the job's namespace. Clusters only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pvc: Option<PvcPath>,
 }
 
-/// Held-out prompts, read with the same fields as `prompts`.
+/// Held-out prompts on which the policy is measured, read with the same fields as `prompts`.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EvaluationSpec {
+    /// The file. Exactly one of `path`, `pvc`. OpenRLHF `eval.dataset`, verl `data.val_files`.
     pub source: DataSource,
+    /// Evaluate before the first step, then every so many steps, and after the last. 1 to 1000000000. Default 10. OpenRLHF
+    /// `eval.steps`, verl `trainer.test_freq`, TRL `eval_steps`.
     #[serde(default = "default_eval_every")]
+    #[schemars(range(min = 1, max = 1_000_000_000))]
     pub every_steps: u64,
+    /// Use only the first so many prompts. 1 to 1000000000. Default: all of them. verl `data.val_max_samples`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000_000))]
     pub max_prompts: Option<u32>,
-    /// 0 is greedy. Default 0.
+    /// Sampling temperature of the evaluation; 0 is greedy. 0 to 100. Default 0. OpenRLHF `eval.temperature`, verl
+    /// `actor_rollout_ref.rollout.val_kwargs.temperature`.
     #[serde(default)]
+    #[schemars(range(min = 0.0, max = 100.0))]
     pub temperature: f64,
     /// A prompt counts as passed (pass@1) when its score is at least this. Default 1.
     #[serde(default = "one")]
+    #[schemars(range(min = -1e9, max = 1e9))]
     pub pass_score: f64,
 }
 
+/// How responses are sampled.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct GenerationSpec {
+    /// Longest response in tokens. 1 to 1048576. Default 1024. OpenRLHF `rollout.max_new_tokens`, verl
+    /// `data.max_response_length`, TRL `response_length`.
     #[serde(default = "default_max_new")]
+    #[schemars(range(min = 1, max = 1_048_576))]
     pub max_new_tokens: u32,
+    /// No response ends before so many tokens. At most `maxNewTokens`. Default 0. vLLM `min_tokens`.
     #[serde(default)]
+    #[schemars(range(min = 0, max = 1_048_576))]
     pub min_new_tokens: u32,
+    /// Divides the logits before sampling; the log-probs that PPO uses are divided alike. Above 0 (greedy samples teach
+    /// nothing), at most 100. Default 1. OpenRLHF `rollout.temperature`, verl
+    /// `actor_rollout_ref.rollout.temperature`, TRL `temperature`.
     #[serde(default = "one")]
+    #[schemars(range(min = 0.0, max = 100.0), extend("exclusiveMinimum" = true))]
     pub temperature: f64,
+    /// Sample from the smallest set of tokens whose probability reaches this. Above 0, at most 1; 1 keeps all tokens. Below 1
+    /// the policy ratio is biased, and `plan` warns. Default 1. OpenRLHF `rollout.top_p`, verl
+    /// `actor_rollout_ref.rollout.top_p`; TRL fixes it at 1.
     #[serde(default = "one")]
+    #[schemars(range(min = 0.0, max = 1.0), extend("exclusiveMinimum" = true))]
     pub top_p: f64,
-    /// 0 switches it off. Default 0.
+    /// Sample from so many most likely tokens only; 0 switches it off. Above 0 the policy ratio is biased, and `plan` warns.
+    /// Default 0. verl `actor_rollout_ref.rollout.top_k` (-1 is off there).
     #[serde(default)]
+    #[schemars(range(min = 0, max = 1_048_576))]
     pub top_k: u32,
+    /// Sample only tokens at least this likely relative to the most likely one; 0 switches it off. 0 to 1. Above 0 the policy
+    /// ratio is biased, and `plan` warns. Default 0. vLLM `min_p`.
     #[serde(default)]
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub min_p: f64,
+    /// Strings that end a response; the text up to and including the string is kept. At most 64 of 256 characters. Default
+    /// none. vLLM `stop`.
     #[serde(default)]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 256)))]
     pub stop: Vec<String>,
-    /// Token ids that end a response, besides the model's own EOS ids.
+    /// Token ids that end a response, besides the model's own end-of-sequence ids. At most 256. Default none. TRL
+    /// `stop_token_id`, vLLM `stop_token_ids`.
     #[serde(default)]
+    #[schemars(length(max = 256), inner(range(min = 0, max = 2_147_483_647)))]
     pub stop_token_ids: Vec<u32>,
 }
 

@@ -1,4 +1,5 @@
-//! The `PpoJob` manifest as a user writes it: one file per block.
+//! The `PpoJob` manifest as a user writes it: one file per block. The field docs are the manual: they become the
+//! descriptions in the CRD, so `kubectl explain ppojob.spec.batch` prints them.
 
 mod algorithm;
 mod batch;
@@ -24,7 +25,11 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A PPO post-training run of a language model.
+use crate::status::PpoJobStatus;
+
+/// What to train, how, and on which pods. Only `model.policy`, `prompts.source` and one reward source have no default.
+/// Everything that shapes the run is fixed at creation; `suspend`, the engines' replicas, the deadlines, the clean-up and
+/// the failure policy may change while it runs.
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[kube(
     group = "ppojob.dev",
@@ -34,40 +39,107 @@ use serde::{Deserialize, Serialize};
     shortname = "ppo",
     category = "all",
     category = "ml",
-    namespaced
+    namespaced,
+    status = "PpoJobStatus",
+    derive = "PartialEq",
+    doc = "A PPO (or RLOO, GRPO, REINFORCE++) post-training run of a language model: rollout engines generate, the actor learns, \
+           the reference and the reward judge.",
+    scale(
+        spec_replicas_path = ".spec.roles.rollout.replicas",
+        status_replicas_path = ".status.rolloutReplicas",
+        label_selector_path = ".status.rolloutSelector"
+    ),
+    printcolumn(
+        name = "State",
+        type_ = "string",
+        json_path = ".status.phase",
+        description = "Where the job is in its life"
+    ),
+    printcolumn(
+        name = "Step",
+        type_ = "string",
+        json_path = ".status.progress.summary",
+        description = "Completed steps of all steps"
+    ),
+    printcolumn(
+        name = "Reward",
+        type_ = "number",
+        format = "double",
+        json_path = ".status.progress.reward",
+        description = "Mean score of the last step's samples"
+    ),
+    printcolumn(
+        name = "KL",
+        type_ = "number",
+        format = "double",
+        json_path = ".status.progress.kl",
+        description = "Mean sequence KL to the reference in the last step"
+    ),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.ready",
+        description = "Ready pods of wanted pods, over all roles"
+    ),
+    printcolumn(
+        name = "Restarts",
+        type_ = "integer",
+        json_path = ".status.restarts",
+        description = "Restarts of pods, roles and job so far"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PpoJobSpec {
+    /// The weights: the policy that is trained, and what the critic and the reference start from.
     pub model: ModelSpec,
+    /// The training prompts: a JSON Lines or Parquet file.
     pub prompts: PromptsSpec,
+    /// Held-out prompts on which the policy is measured every few steps. Default: no evaluation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evaluation: Option<EvaluationSpec>,
+    /// How responses are sampled: length, temperature, truncation, stop conditions.
     #[serde(default)]
     pub generation: GenerationSpec,
+    /// The PPO maths: advantage estimator, KL penalty, clipping, and whose conventions (`profile`) apply.
     #[serde(default)]
     pub algorithm: AlgorithmSpec,
+    /// How many prompts and samples make a step, and the pieces they are computed in. Every division must be exact.
     #[serde(default)]
     pub batch: BatchSpec,
+    /// AdamW and its learning-rate schedule, for actor and critic.
     #[serde(default)]
     pub optimizer: OptimizerSpec,
-    /// Passes over the prompts. Excludes `steps`. Default: 1 when `steps` is absent.
+    /// Passes over the prompts. Excludes `steps`. 1 to 1000000. Default: 1 when `steps` is absent.
+    /// OpenRLHF `train.num_episodes`, verl `trainer.total_epochs`, TRL `num_train_epochs`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000))]
     pub episodes: Option<u32>,
-    /// Steps to run, however many episodes that takes. Excludes `episodes`.
+    /// Steps to run (one step: a rollout batch and its updates), however many passes over the prompts that takes.
+    /// Excludes `episodes`. 1 to 1000000000. verl `trainer.total_training_steps`; TRL `total_episodes` counts samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000_000))]
     pub steps: Option<u64>,
-    /// Seed of everything random: sampling, shuffles, initial value head. Default 42.
+    /// Seed of everything random: sampling, shuffles, a new value head. 0 to 9007199254740991 (2^53 - 1, the greatest
+    /// integer that every JSON reader keeps). Default 42. OpenRLHF `train.seed`, TRL `seed`.
     #[serde(default = "default_seed")]
+    #[schemars(range(min = 0, max = 9_007_199_254_740_991i64))]
     pub seed: u64,
+    /// The four roles: pods and GPUs of actor, reference and rollout engines, and where scores come from.
     pub roles: RolesSpec,
+    /// When and where the run's whole state is saved, and how much of it is kept.
     #[serde(default)]
     pub checkpoint: CheckpointSpec,
+    /// What the run writes for people to look at, besides its metrics.
     #[serde(default)]
     pub telemetry: TelemetrySpec,
+    /// Suspension, deadlines and clean-up. Used on a cluster only.
     #[serde(default)]
     pub run_policy: RunPolicySpec,
+    /// Gang scheduling, queue and priority. Used on a cluster only.
     #[serde(default)]
     pub scheduling: SchedulingSpec,
+    /// What happens when a pod fails. Used on a cluster only.
     #[serde(default)]
     pub failure_policy: FailurePolicySpec,
 }

@@ -3,48 +3,76 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// The weights: the policy that is trained, and what the critic and the reference start from.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ModelSpec {
+    /// The policy to train: a folder in Hugging Face layout (config.json, tokenizer.json, safetensors) of the Llama, Qwen2
+    /// or Qwen3 family. Exactly one of `path`, `pvc`, `hub`. OpenRLHF `actor.model_name_or_path`, verl
+    /// `actor_rollout_ref.model.path`, TRL `sft_model_path`.
     pub policy: ModelSource,
-    /// Trunk of the critic; its value head starts at zero. Default: the policy's trunk.
+    /// Trunk of the critic; its value head starts at zero. Only with `algorithm.advantage.estimator: gae`, the one estimator
+    /// that has a critic. Default: the policy's trunk. OpenRLHF `critic.model_name_or_path`, verl `critic.model.path`;
+    /// TRL starts it from `reward_model_path`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub critic: Option<ModelSource>,
-    /// Weights of the reference. Default: the policy as it was at step 0.
+    /// Frozen weights that the KL is measured against. Not allowed with `algorithm.kl.coef: 0`, where there is no
+    /// reference. Default: the policy as it was at step 0, as in OpenRLHF, verl and TRL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference: Option<ModelSource>,
+    /// Number format of weights and activations: `bfloat16` or `float32`. Master weights, optimizer state, softmax,
+    /// log-probs and losses are float32 either way. Default bfloat16. OpenRLHF `ds.param_dtype`, verl
+    /// `actor_rollout_ref.rollout.dtype`, TRL `bf16`.
     #[serde(default)]
     pub dtype: DType,
+    /// Keep only each layer's input in the forward pass and compute the rest again in the backward pass: about a third more
+    /// compute for a fraction of the activation memory. Default false. OpenRLHF
+    /// `actor.gradient_checkpointing_enable`, verl `actor_rollout_ref.model.enable_gradient_checkpointing`, TRL
+    /// `gradient_checkpointing`.
     #[serde(default)]
     pub activation_checkpointing: bool,
 }
 
-/// Exactly one of `path`, `pvc`, `hub`.
+/// Where a model lies. Exactly one of `path`, `pvc`, `hub`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ModelSource {
+    /// Folder on a disk. On one machine a relative path starts at the manifest's folder; on a cluster the path must be
+    /// absolute and lie in the image or in a volume that the role's `template` mounts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 4096))]
     pub path: Option<String>,
+    /// Folder in a PersistentVolumeClaim of the job's namespace. Clusters only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pvc: Option<PvcPath>,
+    /// Model of the Hugging Face hub, fetched when the run starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hub: Option<HubModel>,
 }
 
+/// A file or folder in a PersistentVolumeClaim.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PvcPath {
+    /// Name of the PersistentVolumeClaim, in the job's namespace. The pods mount it.
+    #[schemars(length(min = 1, max = 253))]
     pub claim_name: String,
-    /// Path inside the volume. Default: its root.
+    /// Path inside the volume, without `..`. Default: the volume's root.
     #[serde(default)]
+    #[schemars(length(max = 4096))]
     pub path: String,
 }
 
+/// A model of the Hugging Face hub.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HubModel {
+    /// Owner and name, such as `Qwen/Qwen3-0.6B`.
+    #[schemars(length(min = 1, max = 256))]
     pub id: String,
+    /// Branch, tag or commit. A commit makes the run repeatable. Default `main`.
     #[serde(default = "default_revision")]
+    #[schemars(length(min = 1, max = 256))]
     pub revision: String,
 }
 
@@ -52,10 +80,13 @@ fn default_revision() -> String {
     "main".into()
 }
 
+/// Number format of weights and activations.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DType {
+    /// 4 bytes a number.
     Float32,
+    /// 2 bytes a number.
     #[default]
     Bfloat16,
 }

@@ -3,23 +3,52 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// AdamW with float32 master weights, and its learning-rate schedule, for actor and critic.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct OptimizerSpec {
+    /// The policy's greatest learning rate. 0 to 1. Default 1e-6. OpenRLHF `actor.adam.lr`, verl
+    /// `actor_rollout_ref.actor.optim.lr`, TRL `learning_rate` (shared with the value model).
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub actor_learning_rate: f64,
+    /// The critic's greatest learning rate; unused without a critic. 0 to 1. Default 9e-6. OpenRLHF `critic.adam.lr`, verl
+    /// `critic.optim.lr`, TRL `learning_rate`.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub critic_learning_rate: f64,
+    /// Decay of the gradient's running mean. 0 to below 1. Default 0.9. OpenRLHF `actor.adam.betas`, verl `optim.betas`,
+    /// TRL `adam_beta1`.
+    #[schemars(range(min = 0.0, max = 0.999999))]
     pub beta1: f64,
+    /// Decay of the squared gradient's running mean. 0 to below 1. Default 0.95, as in OpenRLHF; 0.999 in verl and TRL
+    /// (`adam_beta2`).
+    #[schemars(range(min = 0.0, max = 0.999999))]
     pub beta2: f64,
+    /// Added to the denominator. Above 0, at most 1. Default 1e-8. OpenRLHF `actor.adam.eps`, TRL `adam_epsilon`.
+    #[schemars(range(min = 0.0, max = 1.0), extend("exclusiveMinimum" = true))]
     pub epsilon: f64,
+    /// Decoupled weight decay, on matrices only. 0 to 10. Default 0. OpenRLHF `actor.adam.weight_decay`, verl
+    /// `optim.weight_decay` (0.01 there), TRL `weight_decay`.
+    #[schemars(range(min = 0.0, max = 10.0))]
     pub weight_decay: f64,
-    /// Global gradient norm above which gradients are scaled down. 0 switches clipping off.
+    /// Global gradient norm above which gradients are scaled down, for actor and critic each. 0 switches clipping off. 0 to
+    /// 1000000. Default 1. OpenRLHF `actor.max_norm`, verl `actor_rollout_ref.actor.grad_clip`, TRL `max_grad_norm`.
+    #[schemars(range(min = 0.0, max = 1e6))]
     pub max_grad_norm: f64,
+    /// Course of the learning rate after the warm-up: `constant`, `linear` or `cosine` down to `minLearningRateRatio`. Default
+    /// constant. OpenRLHF `actor.lr_scheduler` (cosine_with_min_lr there), verl `optim.lr_scheduler_type`, TRL
+    /// `lr_scheduler_type` (linear there).
     pub schedule: Schedule,
-    /// Updates over which the learning rate rises linearly from 0.
+    /// Updates over which the learning rate rises linearly from 0. 0 to 1000000000. Default 0. verl
+    /// `optim.lr_warmup_steps`, TRL `warmup_steps`; OpenRLHF's `actor.lr_warmup_ratio` is a fraction.
+    #[schemars(range(min = 0, max = 1_000_000_000))]
     pub warmup_updates: u64,
-    /// The schedule's last learning rate, as a fraction of the first.
+    /// Last learning rate of a linear or cosine schedule, as a fraction of the greatest. 0 to 1. Default 0.1. OpenRLHF
+    /// `actor.min_lr_ratio`, verl `optim.min_lr_ratio`.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub min_learning_rate_ratio: f64,
-    /// Steps at the start in which only the critic learns.
+    /// Steps at the start in which only the critic learns. 0 to 1000000000. Default 0. OpenRLHF `critic.freezing_steps`,
+    /// verl `trainer.critic_warmup`.
+    #[schemars(range(min = 0, max = 1_000_000_000))]
     pub critic_warmup_steps: u64,
 }
 
@@ -41,11 +70,15 @@ impl Default for OptimizerSpec {
     }
 }
 
+/// Course of the learning rate after the warm-up.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Schedule {
+    /// The greatest learning rate to the end.
     #[default]
     Constant,
+    /// A straight line down to the last learning rate.
     Linear,
+    /// Half a cosine down to the last learning rate.
     Cosine,
 }

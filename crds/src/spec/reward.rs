@@ -5,68 +5,95 @@ use serde::{Deserialize, Serialize};
 
 use super::{ModelSource, PodPlacement};
 
+/// Where scores come from. At least one of `model`, `rules`, `remote`; a sample's score is their weighted sum.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RewardSpec {
+    /// A reward model: a sequence classifier with one output. OpenRLHF `reward.model_name_or_path`, verl
+    /// `reward_model.model.path`, TRL `reward_model_path`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<RewardModelSpec>,
+    /// Rules that check the response's text. At most 16. What OpenRLHF, verl and TRL call a reward function.
     #[serde(default)]
+    #[schemars(length(max = 16))]
     pub rules: Vec<RewardRule>,
+    /// Servers that answer OpenRLHF's remote reward protocol. OpenRLHF `reward.remote_url`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote: Option<RemoteRewardSpec>,
-    /// Where the reward role's own pods run (unused with `remote` alone).
+    /// Where the reward role's own pods run. They exist only with `model`: rules and remote calls are made by the actor.
     #[serde(default)]
     pub placement: PodPlacement,
 }
 
+/// A reward model.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RewardModelSpec {
+    /// The weights: a `...ForSequenceClassification` in Hugging Face layout. Exactly one of `path`, `pvc`, `hub`.
     pub source: ModelSource,
+    /// Factor on its score in the sum. -1000000 to 1000000. Default 1.
     #[serde(default = "one")]
+    #[schemars(range(min = -1e6, max = 1e6))]
     pub weight: f64,
 }
 
-/// Exactly one of `exactMatch`, `numericMatch`, `regex`, `length`, `json`. Each scores between 0 and 1.
+/// One check of the response's text. Exactly one of `exactMatch`, `numericMatch`, `regex`, `length`, `json`. Each scores
+/// between 0 and 1.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RewardRule {
+    /// Factor on the rule's score in the sum. -1000000 to 1000000. Default 1.
     #[serde(default = "one")]
+    #[schemars(range(min = -1e6, max = 1e6))]
     pub weight: f64,
     /// Regular expression applied to the response first; its first group (else the whole match) is what the rule reads.
     /// The last match counts. No match scores 0. Default: the whole response, trimmed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 1024))]
     pub extract: Option<String>,
+    /// 1 when the text equals the label, else 0. Needs `prompts.labelField`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exact_match: Option<ExactMatch>,
+    /// 1 when text and label are the same number, else 0. Needs `prompts.labelField`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numeric_match: Option<NumericMatch>,
+    /// 1 when the pattern is found in the text, else 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub regex: Option<RegexRule>,
+    /// 1 while the response's length is in a range, falling to 0 outside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub length: Option<LengthRule>,
+    /// 1 when the text is valid JSON, else 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub json: Option<JsonRule>,
 }
 
+/// 1 when the text equals the label, else 0.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ExactMatch {
+    /// Compare without regard to upper and lower case. Default false.
     #[serde(default)]
     pub ignore_case: bool,
 }
 
+/// 1 when text and label are the same number, else 0.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NumericMatch {
-    /// Largest absolute difference that still matches. Default 0.
+    /// Largest absolute difference that still matches. 0 to 1e12. Default 0.
     #[serde(default)]
+    #[schemars(range(min = 0.0, max = 1e12))]
     pub tolerance: f64,
 }
 
+/// 1 when the pattern is found in the text, else 0.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RegexRule {
+    /// Regular expression in the Rust `regex` crate's syntax (no look-around, no back-references); found anywhere unless
+    /// anchored by `^` and `$`.
+    #[schemars(length(min = 1, max = 1024))]
     pub pattern: String,
 }
 
@@ -74,37 +101,57 @@ pub struct RegexRule {
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LengthRule {
+    /// Fewest tokens of a response that score 1. At most `max`. Default 0.
     #[serde(default)]
+    #[schemars(range(min = 0, max = 1_048_576))]
     pub min: u32,
+    /// Most tokens of a response that score 1. 0 to 1048576.
+    #[schemars(range(min = 0, max = 1_048_576))]
     pub max: u32,
+    /// Tokens outside the range over which the score falls from 1 to 0; 0 is a hard edge. 0 to 1048576. Default 0. OpenRLHF
+    /// `reward.overlong_buffer_len`.
     #[serde(default)]
+    #[schemars(range(min = 0, max = 1_048_576))]
     pub slope: u32,
 }
 
+/// 1 when the text is valid JSON, else 0.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct JsonRule {
-    /// Keys that a JSON object must have.
+    /// Keys that a JSON object must have. At most 64. Default none: any JSON value will do.
     #[serde(default)]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 256)))]
     pub required_keys: Vec<String>,
 }
 
-/// OpenRLHF's remote reward protocol.
+/// Servers that answer OpenRLHF's remote reward protocol: POST {"query", "prompts", "labels"}, answer {"rewards"}.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RemoteRewardSpec {
+    /// `http://` or `https://` addresses, path included, all equal: calls are spread over them. 1 to 64. OpenRLHF
+    /// `reward.remote_url`.
+    #[schemars(length(min = 1, max = 64), inner(length(min = 1, max = 2048)))]
     pub urls: Vec<String>,
+    /// Factor on its score in the sum. -1000000 to 1000000. Default 1.
     #[serde(default = "one")]
+    #[schemars(range(min = -1e6, max = 1e6))]
     pub weight: f64,
+    /// Seconds one call may take. 1 to 86400. Default 60.
     #[serde(default = "default_timeout")]
+    #[schemars(range(min = 1, max = 86_400))]
     pub timeout_seconds: u32,
+    /// Calls made again, after a growing, jittered pause, before the run fails. 0 to 100. Default 5.
     #[serde(default = "default_retries")]
+    #[schemars(range(min = 0, max = 100))]
     pub max_retries: u32,
-    /// Calls in flight at once, over all URLs.
+    /// Calls in flight at once, over all URLs. 1 to 4096. Default 8.
     #[serde(default = "default_concurrency")]
+    #[schemars(range(min = 1, max = 4096))]
     pub max_concurrency: u32,
-    /// Samples per call.
+    /// Samples per call. 1 to 65536. Default 64.
     #[serde(default = "default_batch")]
+    #[schemars(range(min = 1, max = 65_536))]
     pub batch_size: u32,
 }
 

@@ -1,33 +1,54 @@
 //! `spec.roles`: pods and GPUs of the four roles.
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use super::RewardSpec;
 
+/// The four roles. On one machine (`ppo-worker run`) all of them share the process, and pods and GPUs only size the batches.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RolesSpec {
+    /// The pods that learn: policy and critic, data-parallel over all their GPUs. OpenRLHF `actor.num_nodes`, verl
+    /// `trainer.nnodes`.
     #[serde(default)]
     pub actor: PodPlacement,
+    /// The pods of the frozen reference; none exist when `algorithm.kl.coef` is 0. OpenRLHF `ref.num_nodes`.
     #[serde(default)]
     pub reference: PodPlacement,
+    /// The engines that generate. OpenRLHF `vllm.num_engines`, verl `actor_rollout_ref.rollout`.
     #[serde(default)]
     pub rollout: RolloutSpec,
+    /// Where scores come from.
     pub reward: RewardSpec,
 }
 
+/// Pods and GPUs of a role: one pod per node.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PodPlacement {
+    /// Pods, each on a node of its own. 1 to 1024. Default 1. OpenRLHF `actor.num_nodes`, verl `trainer.nnodes`.
     #[serde(default = "one")]
+    #[schemars(range(min = 1, max = 1024))]
     pub nodes: u32,
-    /// 0 runs the role on the CPU. Default 1.
+    /// GPUs of each pod, one rank each; 0 runs the role on the CPU with one rank per pod. 0 to 64. Default 1. OpenRLHF
+    /// `actor.num_gpus_per_node`, verl `trainer.n_gpus_per_node`.
     #[serde(default = "one")]
+    #[schemars(range(min = 0, max = 64))]
     pub gpus_per_node: u32,
+    /// Pod template that the role's pods start from: image, resources, volumes, node selection, as in a Deployment. The
+    /// operator adds the container `worker`, its command and its environment. Default: the operator's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "pod_template")]
     pub template: Option<PodTemplateSpec>,
+}
+
+impl PodPlacement {
+    /// Processes of the role: one per GPU, or one per pod on the CPU.
+    pub fn ranks(&self) -> u64 {
+        u64::from(self.nodes) * u64::from(self.gpus_per_node.max(1))
+    }
 }
 
 impl Default for PodPlacement {
@@ -40,30 +61,49 @@ impl Default for PodPlacement {
     }
 }
 
+/// The engines that generate.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RolloutSpec {
+    /// What generates: `builtin` (this project's engine) or `vllm` (real vLLM pods behind our door). Default builtin.
     #[serde(default)]
     pub engine: Engine,
+    /// Engines, one pod each; must divide `batch.rolloutBatchSize`. `kubectl scale ppojob` changes it. 1 to 1024. Default 1.
+    /// OpenRLHF `vllm.num_engines`.
     #[serde(default = "one")]
+    #[schemars(range(min = 1, max = 1024))]
     pub replicas: u32,
+    /// GPUs of each engine, over which it splits the model; 0 runs it on the CPU. 0 to 64. Default 1. OpenRLHF
+    /// `vllm.tensor_parallel_size`, verl `actor_rollout_ref.rollout.tensor_model_parallel_size`.
     #[serde(default = "one")]
+    #[schemars(range(min = 0, max = 64))]
     pub gpus_per_replica: u32,
+    /// Engines that must be ready for the run to go on when others fail. 1 to `replicas`. Default 1.
     #[serde(default = "one")]
+    #[schemars(range(min = 1, max = 1024))]
     pub min_replicas: u32,
-    /// Tokens per block of the paged KV cache.
+    /// Tokens per block of the paged key/value cache. 1 to 1024. Default 16. vLLM `block_size`.
     #[serde(default = "default_block")]
+    #[schemars(range(min = 1, max = 1024))]
     pub block_size: u32,
-    /// Tokens the engine computes at once: prefill is admitted under this budget.
+    /// Tokens the engine computes at once: prefill is admitted under this budget. 1 to 16777216. Default 8192. vLLM
+    /// `max_num_batched_tokens`.
     #[serde(default = "default_tokens")]
+    #[schemars(range(min = 1, max = 16_777_216))]
     pub max_batch_tokens: u32,
-    /// Sequences that run at once.
+    /// Sequences that run at once in an engine. 1 to 65536. Default 256. vLLM `max_num_seqs`.
     #[serde(default = "default_sequences")]
+    #[schemars(range(min = 1, max = 65_536))]
     pub max_sequences: u32,
-    /// Memory of the KV cache. Default: what `maxSequences` of full length need, at most half of the free memory.
+    /// Memory of an engine's key/value cache, in MiB. 1 to 16777216. Default: what `maxSequences` of full length need, at most
+    /// half of the free memory. vLLM `gpu_memory_utilization` is a fraction of the GPU instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 16_777_216))]
     pub kv_cache_mebibytes: Option<u64>,
+    /// Pod template that the engines' pods start from: image, resources, volumes, node selection, as in a Deployment. The
+    /// operator adds the container `worker`, its command and its environment. Default: the operator's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "pod_template")]
     pub template: Option<PodTemplateSpec>,
 }
 
@@ -83,12 +123,21 @@ impl Default for RolloutSpec {
     }
 }
 
+/// What generates.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Engine {
+    /// This project's engine.
     #[default]
     Builtin,
+    /// Real vLLM.
     Vllm,
+}
+
+/// The full schema of a pod template has 10000 lines and would push the CRD over what `kubectl apply` can annotate; the API
+/// server checks the template when a pod is made of it.
+fn pod_template(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
 }
 
 fn one() -> u32 {

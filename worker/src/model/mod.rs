@@ -1,5 +1,27 @@
 //! Decoder language models on libtorch, read from and written to the Hugging Face layout.
+//!
+//! A [`Decoder`] computes over packed ragged sequences ([`TokenBatch`]): no padding token is ever multiplied. It holds
+//! shallow clones of the [`Weights`] by name, so an optimizer that updates those in place updates the model.
 
+pub mod attention;
+pub mod batch;
+pub mod config;
+pub mod decoder;
+pub mod heads;
+pub mod linear;
+pub mod logprobs;
+pub mod mlp;
+pub mod names;
+pub mod norm;
+pub mod rope;
+pub mod safetensors;
+pub mod save;
 pub mod weights;
 
+pub use batch::TokenBatch;
+pub use config::{Family, Head, ModelConfig, Shape};
+pub use decoder::Decoder;
+pub use heads::{RewardModel, ValueModel};
+pub use logprobs::{TokenLogprobs, token_logprobs};
+pub use save::save;
 pub use weights::Weights;

@@ -1,1 +1,28 @@
-//! What a run tells: metrics, TensorBoard events, samples, progress.
+//! What a run tells: metrics (JSONL, TensorBoard, Prometheus), samples, events, progress, the log.
+//!
+//! The trainer fills a [`StepReport`] and hands it to the [`Recorder`]; the recorder fans it out, one sink per file.
+
+mod before_after;
+mod catalogue;
+mod exposition;
+mod http;
+mod jsonl;
+pub mod log;
+mod metric;
+mod progress;
+mod recorder;
+pub mod run_dir;
+mod stage;
+mod step;
+pub mod table;
+mod tensorboard;
+
+pub use before_after::{Answer, BeforeAfter, BeforeAfterRow};
+pub use exposition::{EngineStats, Exposition};
+pub use http::Server;
+pub use metric::{Kind, Metric, Unit};
+pub use progress::OutputMode;
+pub use recorder::Recorder;
+pub use run_dir::RunDir;
+pub use stage::Stage;
+pub use step::{EvaluationReport, EventRecord, SampleRecord, StepReport, TokenRecord};

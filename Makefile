@@ -1,0 +1,58 @@
+# The two commands a newcomer needs: `make demo` and `make test`. Each does its own set-up.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ppo
+PYTHON ?= python3
+WORKER := target/release/ppo-worker
+
+.PHONY: help demo test lint deny bench parity crds tools libtorch release clean
+
+help: ## this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+tools: # says clearly what is missing
+	@missing=0; need() { command -v "$$1" >/dev/null || { echo "make: $$1 is needed: $$2" >&2; missing=1; }; }; \
+	need cargo "install Rust from https://rustup.rs"; \
+	need $(PYTHON) "install Python 3 with pip (Debian: apt install python3 python3-pip)"; \
+	need c++ "install a C++ compiler (Debian: apt install g++)"; \
+	if command -v $(PYTHON) >/dev/null; then $(PYTHON) -m pip --version >/dev/null 2>&1 || { echo "make: pip is needed: install it (Debian: apt install python3-pip)" >&2; missing=1; }; fi; \
+	exit $$missing
+
+libtorch: tools # libtorch 2.11.0 without CUDA, once per machine
+	@$(PYTHON) worker/native/fetch-libtorch.py
+
+release: libtorch # the worker as it is shipped
+	cargo build --release --locked -p ppo-worker
+
+demo: release ## make a small model, train it with PPO, show what it learnt
+	configs/quickstart/demo.sh $(WORKER)
+
+test: libtorch lint deny ## everything that must hold
+	cargo test --workspace --locked
+
+lint: libtorch ## format and clippy, warnings denied
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+
+# cargo-deny is built once into the cache: its own dependencies are not ours.
+CARGO_DENY := $(CACHE)/cargo-deny-0.20.2/bin/cargo-deny
+$(CARGO_DENY): | tools
+	cargo install --locked --quiet --root $(CACHE)/cargo-deny-0.20.2 cargo-deny@0.20.2
+
+deny: $(CARGO_DENY) ## dependency bans, licences and sources
+	$(CARGO_DENY) --offline check bans licenses sources
+
+crds: ## write the generated files anew
+	UPDATE_EXPECT=1 cargo test -p ppo-crds --locked
+
+bench: release ## rollout and training speed beside transformers, vLLM, llama.cpp and TRL
+	cargo build --release --locked -p ppo-worker --bin ppo-bench
+	$(PYTHON) worker/bench/run.py
+
+parity: libtorch ## models we save, loaded by transformers (fetches torch and transformers: 5 GB)
+	$(PYTHON) worker/bench/parity.py
+
+clean: ## build outputs and runs; the cache stays
+	cargo clean
+	rm -rf runs

@@ -1,0 +1,145 @@
+//! What the API server can refuse by itself: rules over several fields, and what is fixed at creation. Single-field limits
+//! are in the schema; [`validate`](crate::validate) says all of it again, with better words and suggestions, and more.
+
+use serde_json::{Value, json};
+
+/// A CEL rule at a node of the schema. `rule` sees the node as `self`.
+struct Rule {
+    /// Field names from the root, joined by dots; `[]` steps into a list's items.
+    at: &'static str,
+    rule: &'static str,
+    message: &'static str,
+}
+
+const fn rule(at: &'static str, rule: &'static str, message: &'static str) -> Rule {
+    Rule { at, rule, message }
+}
+
+const MODEL_SOURCE: &str = "(has(self.path) ? 1 : 0) + (has(self.pvc) ? 1 : 0) + (has(self.hub) ? 1 : 0) == 1";
+const DATA_SOURCE: &str = "has(self.path) != has(self.pvc)";
+const IN_VOLUME: &str = "!self.split('/').exists(part, part == '..')";
+const UNCHANGED: &str = "self == oldSelf";
+
+#[rustfmt::skip]
+const RULES: &[Rule] = &[
+    rule("", "size(self.metadata.name) <= 48 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+        "metadata.name must have at most 48 characters, lower-case letters, digits and '-', and start with a letter: pods are \
+         named <job>-<role>-<index>"),
+
+    rule("spec", "!(has(self.episodes) && has(self.steps))", "give episodes or steps, not both"),
+    rule("spec", "!(self.algorithm.advantage.estimator in ['rloo', 'grpo', 'drGrpo', 'reinforcePlusPlusBaseline']) || \
+        self.batch.nSamplesPerPrompt > 1",
+        "algorithm.advantage.estimator compares the samples of a prompt: batch.nSamplesPerPrompt must be above 1"),
+    rule("spec", "!has(self.model.critic) || self.algorithm.advantage.estimator == 'gae'",
+        "model.critic is for algorithm.advantage.estimator: gae only; the other estimators have no critic"),
+    rule("spec", "!has(self.model.reference) || !has(self.algorithm.kl.coef) || self.algorithm.kl.coef > 0.0",
+        "model.reference is not used with algorithm.kl.coef: 0; remove one of the two"),
+    rule("spec", "self.batch.rolloutBatchSize % self.roles.rollout.replicas == 0",
+        "roles.rollout.replicas must divide batch.rolloutBatchSize"),
+    rule("spec", "!has(self.batch.trainBatchSize) || \
+        (self.batch.rolloutBatchSize * self.batch.nSamplesPerPrompt) % self.batch.trainBatchSize == 0",
+        "batch.trainBatchSize must divide batch.rolloutBatchSize x batch.nSamplesPerPrompt"),
+    rule("spec", "has(self.prompts.labelField) || !self.roles.reward.rules.exists(r, has(r.exactMatch) || has(r.numericMatch))",
+        "exactMatch and numericMatch compare with a label: give prompts.labelField"),
+
+    rule("spec.model.policy", MODEL_SOURCE, "give exactly one of path, pvc, hub"),
+    rule("spec.model.critic", MODEL_SOURCE, "give exactly one of path, pvc, hub"),
+    rule("spec.model.reference", MODEL_SOURCE, "give exactly one of path, pvc, hub"),
+    rule("spec.roles.reward.model.source", MODEL_SOURCE, "give exactly one of path, pvc, hub"),
+    rule("spec.prompts.source", DATA_SOURCE, "give exactly one of path, pvc"),
+    rule("spec.evaluation.source", DATA_SOURCE, "give exactly one of path, pvc"),
+    rule("spec.checkpoint", "!(has(self.path) && has(self.pvc))", "give path or pvc, not both"),
+    rule("spec.model.policy.pvc.path", IN_VOLUME, "must not contain '..'"),
+    rule("spec.model.critic.pvc.path", IN_VOLUME, "must not contain '..'"),
+    rule("spec.model.reference.pvc.path", IN_VOLUME, "must not contain '..'"),
+    rule("spec.roles.reward.model.source.pvc.path", IN_VOLUME, "must not contain '..'"),
+    rule("spec.prompts.source.pvc.path", IN_VOLUME, "must not contain '..'"),
+    rule("spec.evaluation.source.pvc.path", IN_VOLUME, "must not contain '..'"),
+
+    rule("spec.generation", "self.minNewTokens <= self.maxNewTokens", "minNewTokens must be at most maxNewTokens"),
+    rule("spec.algorithm.kl.controller", "has(self.fixed) != has(self.adaptive)", "give exactly one of fixed, adaptive"),
+    rule("spec.algorithm.clip.dual", "self == 0.0 || self > 1.0", "must be above 1, or 0 for off"),
+    rule("spec.algorithm.score.clip", "self.min < self.max", "min must be below max"),
+
+    rule("spec.roles.rollout", "self.minReplicas <= self.replicas", "minReplicas must be at most replicas"),
+    rule("spec.roles.reward", "has(self.model) || has(self.remote) || size(self.rules) > 0",
+        "give at least one of model, rules, remote: there is no default reward"),
+    rule("spec.roles.reward.rules[]", "(has(self.exactMatch) ? 1 : 0) + (has(self.numericMatch) ? 1 : 0) + \
+        (has(self.regex) ? 1 : 0) + (has(self.length) ? 1 : 0) + (has(self.json) ? 1 : 0) == 1",
+        "give exactly one of exactMatch, numericMatch, regex, length, json"),
+    rule("spec.roles.reward.rules[].length", "self.min <= self.max", "min must be at most max"),
+    rule("spec.roles.reward.remote.urls", "self.all(url, url.startsWith('http://') || url.startsWith('https://'))",
+        "each URL must start with http:// or https://"),
+
+    // What a running job cannot change. The deadlines, suspend, the clean-up, replicas, minReplicas, scheduling, the failure
+    // policy and the pod templates (for pods made afterwards) may change.
+    rule("spec.model", UNCHANGED, "fixed at creation: make a new PpoJob"),
+    rule("spec.prompts", UNCHANGED, "fixed at creation: make a new PpoJob"),
+    rule("spec.generation", UNCHANGED, "fixed at creation: make a new PpoJob"),
+    rule("spec.algorithm", UNCHANGED, "fixed at creation: make a new PpoJob"),
+    rule("spec.batch", UNCHANGED, "fixed at creation: make a new PpoJob"),
+    rule("spec.optimizer", UNCHANGED, "fixed at creation: make a new PpoJob"),
+    rule("spec.seed", UNCHANGED, "fixed at creation: make a new PpoJob"),
+    rule("spec.checkpoint", UNCHANGED, "fixed at creation: make a new PpoJob"),
+    rule("spec.telemetry", UNCHANGED, "fixed at creation: make a new PpoJob"),
+    rule("spec", "has(self.evaluation) == has(oldSelf.evaluation) && (!has(self.evaluation) || self.evaluation == oldSelf.evaluation)",
+        "evaluation is fixed at creation: make a new PpoJob"),
+    rule("spec", "has(self.episodes) == has(oldSelf.episodes) && (!has(self.episodes) || self.episodes == oldSelf.episodes)",
+        "episodes is fixed at creation: make a new PpoJob"),
+    rule("spec", "has(self.steps) == has(oldSelf.steps) && (!has(self.steps) || self.steps == oldSelf.steps)",
+        "steps is fixed at creation: make a new PpoJob"),
+    rule("spec.runPolicy", "has(self.managedBy) == has(oldSelf.managedBy) && (!has(self.managedBy) || self.managedBy == oldSelf.managedBy)",
+        "managedBy is fixed at creation: make a new PpoJob"),
+    rule("spec.roles.actor", "self.nodes == oldSelf.nodes && self.gpusPerNode == oldSelf.gpusPerNode",
+        "nodes and gpusPerNode are fixed at creation: make a new PpoJob"),
+    rule("spec.roles.reference", "self.nodes == oldSelf.nodes && self.gpusPerNode == oldSelf.gpusPerNode",
+        "nodes and gpusPerNode are fixed at creation: make a new PpoJob"),
+    rule("spec.roles.reward.placement", "self.nodes == oldSelf.nodes && self.gpusPerNode == oldSelf.gpusPerNode",
+        "nodes and gpusPerNode are fixed at creation: make a new PpoJob"),
+    rule("spec.roles.reward.rules", UNCHANGED, "fixed at creation: make a new PpoJob"),
+    rule("spec.roles.reward", "has(self.model) == has(oldSelf.model) && (!has(self.model) || self.model == oldSelf.model)",
+        "model is fixed at creation: make a new PpoJob"),
+    rule("spec.roles.reward", "has(self.remote) == has(oldSelf.remote) && (!has(self.remote) || self.remote == oldSelf.remote)",
+        "remote is fixed at creation: make a new PpoJob"),
+    rule("spec.roles.rollout", "self.engine == oldSelf.engine && self.gpusPerReplica == oldSelf.gpusPerReplica && \
+        self.blockSize == oldSelf.blockSize && self.maxBatchTokens == oldSelf.maxBatchTokens && \
+        self.maxSequences == oldSelf.maxSequences && has(self.kvCacheMebibytes) == has(oldSelf.kvCacheMebibytes) && \
+        (!has(self.kvCacheMebibytes) || self.kvCacheMebibytes == oldSelf.kvCacheMebibytes)",
+        "only replicas, minReplicas and template may change after creation"),
+];
+
+/// Adds the rules to the schema of the whole object.
+pub(crate) fn insert(root: &mut Value) {
+    for Rule { at, rule, message } in RULES {
+        let Some(node) = root.pointer_mut(&pointer(at)).and_then(Value::as_object_mut) else { continue };
+        let rules = node.entry("x-kubernetes-validations").or_insert_with(|| json!([]));
+        if let Some(rules) = rules.as_array_mut() {
+            rules.push(json!({"rule": rule, "message": message}));
+        }
+    }
+}
+
+/// `spec.rules[]` becomes `/properties/spec/properties/rules/items`.
+fn pointer(at: &str) -> String {
+    at.split('.').filter(|name| !name.is_empty()).fold(String::new(), |path, name| match name.strip_suffix("[]") {
+        Some(list) => format!("{path}/properties/{list}/items"),
+        None => format!("{path}/properties/{name}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rule_has_found_its_place_in_the_schema() {
+        let crd = serde_json::to_value(crate::crd().unwrap()).unwrap();
+        let text = crd.to_string();
+        let placed = text.matches(r#""rule":"#).count();
+        assert_eq!(placed, RULES.len());
+        for Rule { rule, message, .. } in RULES {
+            assert!(message.len() < 2048, "the API server allows 2048 characters: {message}");
+            assert!(!rule.contains("  "), "white space inside: {rule}");
+        }
+    }
+}

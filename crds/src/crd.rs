@@ -1,0 +1,92 @@
+//! The CustomResourceDefinition: kube's derivation of it, made structural and strict, with the [rules](crate::cel) put in.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::CustomResourceExt;
+use serde_json::{Map, Value, json};
+
+use crate::{PpoJob, cel};
+
+const HEADER: &str = "\
+# Generated from crds/src/spec by `cargo run -p ppo-crds --bin crdgen > crds/ppojob.yaml`. Do not edit.
+# `UPDATE_EXPECT=1 cargo test -p ppo-crds` writes it too.
+";
+
+/// The CustomResourceDefinition to install. Use this one, not `PpoJob::crd()`, which lacks the CEL rules.
+///
+/// # Errors
+/// When the derived definition does not read back as one, which is a bug.
+pub fn crd() -> serde_json::Result<CustomResourceDefinition> {
+    let mut crd = serde_json::to_value(PpoJob::crd())?;
+    if let Some(root) = crd.pointer_mut(SCHEMA) {
+        normalise(root);
+        cel::insert(root);
+        merge_lists_by_key(root);
+    }
+    serde_json::from_value(crd)
+}
+
+/// `crds/ppojob.yaml`: the definition as text, with a header that says how it is made.
+///
+/// # Errors
+/// As [`crd`].
+pub fn crd_yaml() -> Result<String, Box<dyn std::error::Error>> {
+    Ok(format!("{HEADER}{}", serde_yaml::to_string(&crd()?)?))
+}
+
+/// The schema of `spec`, as JSON.
+///
+/// # Errors
+/// As [`crd`].
+pub fn spec_schema() -> serde_json::Result<Value> {
+    let crd = serde_json::to_value(crd()?)?;
+    Ok(crd.pointer(&format!("{SCHEMA}/properties/spec")).cloned().unwrap_or_default())
+}
+
+const SCHEMA: &str = "/spec/versions/0/schema/openAPIV3Schema";
+
+/// Makes a derived schema what the API server wants: no unsigned formats (it warns of formats it does not know), no
+/// `nullable` (a null is then pruned, which is what leaving the field out means), descriptions as paragraphs.
+fn normalise(schema: &mut Value) {
+    let Value::Object(node) = schema else { return };
+    node.remove("nullable");
+    if node.get("default") == Some(&Value::Null) {
+        node.remove("default");
+    }
+    let format = match node.get("format").and_then(Value::as_str) {
+        Some("uint8" | "uint16" | "uint32") => Some("int32"),
+        Some("uint" | "uint64") => Some("int64"),
+        _ => None,
+    };
+    if let Some(format) = format {
+        node.insert("format".into(), json!(format));
+        node.entry("minimum").or_insert(json!(0));
+    }
+    if let Some(Value::String(text)) = node.get_mut("description") {
+        *text = text.split("\n\n").map(|paragraph| paragraph.replace('\n', " ")).collect::<Vec<_>>().join("\n\n");
+    }
+    if let Some(Value::Object(properties)) = node.get_mut("properties") {
+        properties.values_mut().for_each(normalise);
+    }
+    for key in ["items", "additionalProperties"] {
+        if let Some(inner) = node.get_mut(key) {
+            normalise(inner);
+        }
+    }
+}
+
+/// Server-side apply merges these lists entry by entry, so two writers of the status do not undo each other.
+fn merge_lists_by_key(root: &mut Value) {
+    for (list, key) in [("conditions", "type"), ("roles", "name")] {
+        if let Some(node) = root.pointer_mut(&format!("/properties/status/properties/{list}")).and_then(Value::as_object_mut)
+        {
+            merge_by_key(node, key);
+        }
+    }
+}
+
+fn merge_by_key(list: &mut Map<String, Value>, key: &str) {
+    // The API server refuses a default on a list with keys that server-side apply owns by entry.
+    list.remove("default");
+    list.insert("x-kubernetes-list-type".into(), json!("map"));
+    list.insert("x-kubernetes-list-map-keys".into(), json!([key]));
+}

@@ -1,0 +1,168 @@
+//! Fills every default in: the profile's for the maths, exact divisors for the batch, the policy's weights for critic and
+//! reference. Filling twice changes nothing, and a filled manifest runs as the short one does.
+
+use crate::geometry::{divisors, gcd};
+use crate::spec::{
+    Aggregation, AlgorithmSpec, BatchSpec, Estimator, FixedKl, KlControllerSpec, KlEstimator, KlPlacement, PpoJob, Profile,
+    RolesSpec, ScoreRange,
+};
+
+/// Samples per forward (and backward) pass that a default goes up to.
+const MICRO_BATCH: u64 = 8;
+
+/// Optimizer updates per epoch that the default `trainBatchSize` makes (as InstructGPT-style PPO does: 4 mini-batches).
+const UPDATES_PER_EPOCH: u64 = 4;
+
+/// The job with every default filled in. Fields that stay absent mean "off" or "none".
+///
+/// Never fails: a batch size that no default fits stays absent, and [`validate`](crate::validate) says why.
+pub fn fill(job: &PpoJob) -> PpoJob {
+    let mut job = job.clone();
+    let spec = &mut job.spec;
+    if spec.steps.is_none() {
+        spec.episodes.get_or_insert(1);
+    }
+    fill_algorithm(&mut spec.algorithm);
+    if spec.algorithm.advantage.estimator.has_critic() && spec.model.critic.is_none() {
+        spec.model.critic = Some(spec.model.policy.clone());
+    }
+    if has_reference(&spec.algorithm) && spec.model.reference.is_none() {
+        spec.model.reference = Some(spec.model.policy.clone());
+    }
+    fill_batch(&mut spec.batch, &spec.roles, has_reference(&spec.algorithm));
+    job
+}
+
+/// Whether the run has a reference: whether its KL coefficient is above 0.
+pub(crate) fn has_reference(algorithm: &AlgorithmSpec) -> bool {
+    algorithm.kl.coef.unwrap_or_else(|| Conventions::of(algorithm.profile).kl_coef) != 0.0
+}
+
+/// A profile's defaults: `reference/ppo-math.md` section 2, from the code of OpenRLHF 0.11, verl 0.9, TRL 0.24 (PPOConfig) and
+/// AlpacaFarm 0.2.
+struct Conventions {
+    lambda: f64,
+    kl_coef: f64,
+    kl_estimator: KlEstimator,
+    kl_clamp: Option<f64>,
+    dual_clip: f64,
+    value_clip: f64,
+    value_coef: f64,
+    score_clip: Option<ScoreRange>,
+    whiten_rewards: bool,
+    aggregation: Aggregation,
+}
+
+impl Conventions {
+    fn of(profile: Profile) -> Self {
+        let ours = Self {
+            lambda: 0.95,
+            kl_coef: 0.01,
+            kl_estimator: KlEstimator::K1,
+            kl_clamp: None,
+            dual_clip: 0.0,
+            value_clip: 0.2,
+            value_coef: 0.5,
+            score_clip: None,
+            whiten_rewards: false,
+            aggregation: Aggregation::TokenMean,
+        };
+        match profile {
+            Profile::Default => ours,
+            Profile::Openrlhf => Self {
+                lambda: 1.0,
+                kl_clamp: Some(10.0),
+                value_clip: 0.5,
+                value_coef: 1.0,
+                score_clip: Some(ScoreRange { min: -10.0, max: 10.0 }),
+                ..ours
+            },
+            Profile::Verl => {
+                Self { lambda: 1.0, kl_coef: 0.0, dual_clip: 3.0, value_clip: 0.5, value_coef: 1.0, ..ours }
+            }
+            Profile::Trl => Self { kl_coef: 0.05, value_coef: 0.1, ..ours },
+            Profile::Alpacafarm => Self {
+                lambda: 1.0,
+                kl_coef: 0.2,
+                kl_estimator: KlEstimator::OneSided,
+                value_coef: 0.1,
+                whiten_rewards: true,
+                aggregation: Aggregation::PaddedMean,
+                ..ours
+            },
+        }
+    }
+}
+
+fn fill_algorithm(algorithm: &mut AlgorithmSpec) {
+    let profile = algorithm.profile;
+    let theirs = Conventions::of(profile);
+
+    let advantage = &mut algorithm.advantage;
+    advantage.gamma.get_or_insert(1.0);
+    advantage.lambda.get_or_insert(theirs.lambda);
+    // The group estimators without a critic have a scale of their own, which whitening would take away.
+    let own_scale = matches!(advantage.estimator, Estimator::Rloo | Estimator::Grpo | Estimator::DrGrpo);
+    advantage.whiten.get_or_insert(!own_scale);
+
+    let kl = &mut algorithm.kl;
+    kl.coef.get_or_insert(theirs.kl_coef);
+    let estimator = *kl.estimator.get_or_insert(theirs.kl_estimator);
+    kl.placement.get_or_insert(KlPlacement::Reward);
+    kl.controller.get_or_insert(KlControllerSpec { fixed: Some(FixedKl {}), adaptive: None });
+    // verl bounds only its low_var_kl.
+    let verl_k3 = profile == Profile::Verl && estimator == KlEstimator::K3;
+    kl.clamp = kl.clamp.or(theirs.kl_clamp).or(verl_k3.then_some(10.0));
+
+    algorithm.clip.policy_low.get_or_insert(0.2);
+    algorithm.clip.policy_high.get_or_insert(0.2);
+    algorithm.clip.dual.get_or_insert(theirs.dual_clip);
+    algorithm.clip.value.get_or_insert(theirs.value_clip);
+
+    let score = &mut algorithm.score;
+    score.clip = score.clip.take().or(theirs.score_clip);
+    score.scale.get_or_insert(1.0);
+    score.whiten_rewards.get_or_insert(theirs.whiten_rewards);
+
+    algorithm.value_coef.get_or_insert(theirs.value_coef);
+    algorithm.entropy_coef.get_or_insert(0.0);
+    algorithm.aggregation.get_or_insert(theirs.aggregation);
+}
+
+fn fill_batch(batch: &mut BatchSpec, roles: &RolesSpec, reference: bool) {
+    let samples = u64::from(batch.rollout_batch_size) * u64::from(batch.n_samples_per_prompt);
+    let ranks = roles.actor.ranks();
+    if samples == 0 || ranks == 0 {
+        return;
+    }
+    if batch.train_batch_size.is_none() {
+        let unit = ranks.saturating_mul(u64::from(batch.micro_train_batch_size.unwrap_or(1)).max(1));
+        let quarter = samples / UPDATES_PER_EPOCH;
+        let fits = samples.is_multiple_of(UPDATES_PER_EPOCH) && quarter > 0 && quarter.is_multiple_of(unit);
+        let size = if fits { quarter } else { samples };
+        batch.train_batch_size = size.is_multiple_of(unit).then(|| u32::try_from(size).ok()).flatten();
+    }
+    if let (Some(train), None) = (batch.train_batch_size, batch.micro_train_batch_size) {
+        batch.micro_train_batch_size = micro(u64::from(train), &[ranks]);
+    }
+    if batch.micro_rollout_batch_size.is_none() {
+        batch.micro_rollout_batch_size = micro(samples, &forward_ranks(roles, reference));
+    }
+}
+
+/// Ranks of the roles that run forward passes over a step's samples.
+pub(crate) fn forward_ranks(roles: &RolesSpec, reference: bool) -> Vec<u64> {
+    let reference = reference.then(|| roles.reference.ranks());
+    let reward = roles.reward.model.is_some().then(|| roles.reward.placement.ranks());
+    [Some(roles.actor.ranks()), reference, reward].into_iter().flatten().collect()
+}
+
+/// Greatest batch up to [`MICRO_BATCH`] that divides every rank's share of `samples`.
+fn micro(samples: u64, ranks: &[u64]) -> Option<u32> {
+    let whole = ranks.iter().all(|&ranks| ranks > 0 && samples.is_multiple_of(ranks));
+    let share = ranks.iter().fold(0, |share, &ranks| gcd(share, samples.checked_div(ranks).unwrap_or(0)));
+    if !whole || share == 0 {
+        return None;
+    }
+    divisors(share).into_iter().rfind(|&size| size <= MICRO_BATCH).and_then(|size| u32::try_from(size).ok())
+}

@@ -1,0 +1,148 @@
+//! `plan`: what a manifest would do, without doing it. Pods and GPUs, the batch arithmetic written out, memory, warnings, and
+//! the manifest with every default filled in.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use crate::geometry::Geometry;
+use crate::memory::{RoleMemory, Shapes, estimate};
+use crate::resolve::{Environment, resolve};
+use crate::run_config::Batch;
+use crate::validate::{ValidationErrors, Warning, warnings};
+use crate::{PpoJob, fill};
+
+/// What a manifest would do.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Plan {
+    /// `metadata.name` of the job.
+    pub name: String,
+    /// Batch and GPU arithmetic.
+    pub geometry: Geometry,
+    /// Names of all pods, role by role.
+    pub pod_names: Vec<String>,
+    /// The arithmetic written out, one equation a line.
+    pub equations: Vec<String>,
+    /// Memory of one rank of each role. Empty when no model shape is known.
+    pub memory: Vec<RoleMemory>,
+    /// What is allowed but most likely not meant.
+    pub warnings: Vec<Warning>,
+    /// The manifest with every default filled in.
+    pub manifest: PpoJob,
+}
+
+impl Plan {
+    /// Plans a job. `shapes` are those of its models, where their config.json could be read.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the job.
+    pub fn of(job: &PpoJob, environment: &Environment, shapes: Option<&Shapes>) -> Result<Self, ValidationErrors> {
+        let config = resolve(job, environment)?;
+        let Some(geometry) = Geometry::of(job) else {
+            // `resolve` refuses every job without a geometry.
+            return Err(ValidationErrors { problems: Vec::new() });
+        };
+        Ok(Self {
+            pod_names: geometry.roles.iter().flat_map(|role| role.pod_names(&config.name)).collect(),
+            equations: equations(&config.batch, config.rollout.replicas, &geometry),
+            memory: shapes.map(|shapes| estimate(&config, &geometry, shapes)).unwrap_or_default(),
+            warnings: warnings(job),
+            manifest: fill(job),
+            name: config.name,
+            geometry,
+        })
+    }
+}
+
+fn equations(batch: &Batch, engines: usize, geometry: &Geometry) -> Vec<String> {
+    let Batch { rollout_batch_size: prompts, n_samples_per_prompt: group, train_batch_size: train, .. } = batch;
+    let Batch { micro_train_batch_size: micro, ppo_epochs: epochs, .. } = batch;
+    let Geometry { samples_per_step: samples, updates_per_epoch: updates, actor_ranks: ranks, .. } = geometry;
+    vec![
+        format!("samples per step {samples} = {prompts} prompts x {group} samples"),
+        format!("prompts per engine {} = {prompts} / {engines} engines", geometry.prompts_per_engine),
+        format!("samples per engine {} = {samples} / {engines} engines", geometry.samples_per_engine),
+        format!("updates per epoch {updates} = {samples} / {train}"),
+        format!("updates per step {} = {updates} x {epochs} epochs", geometry.updates_per_step),
+        format!("accumulation {} = {train} / ({micro} x {ranks} ranks)", geometry.accumulation_steps),
+    ]
+}
+
+/// The plan as text for a terminal.
+pub fn render_plan(plan: &Plan) -> String {
+    let mut text = format!("{}\n\n", plan.name);
+    render_pods(plan, &mut text);
+    text.push_str("\nBatch arithmetic\n");
+    for equation in &plan.equations {
+        line(&mut text, &format!("  {equation}"));
+    }
+    render_memory(&plan.memory, &mut text);
+    if !plan.warnings.is_empty() {
+        text.push_str("\nWarnings\n");
+        for warning in &plan.warnings {
+            line(&mut text, &format!("  {warning}"));
+        }
+    }
+    text.push_str("\nManifest with every default filled in\n---\n");
+    text.push_str(&serde_yaml::to_string(&plan.manifest).unwrap_or_else(|error| format!("(cannot be written: {error})\n")));
+    text
+}
+
+fn render_pods(plan: &Plan, text: &mut String) {
+    line(text, &format!("{:<10} {:>5} {:>9} {:>6}  {}", "role", "pods", "GPUs/pod", "GPUs", "pod names"));
+    for role in &plan.geometry.roles {
+        let names: Vec<String> = role.pod_names(&plan.name).collect();
+        let names = match names.as_slice() {
+            [] => "none needed".to_string(),
+            [one] => one.clone(),
+            [first, .., last] => format!("{first} to {last}"),
+        };
+        let (name, pods, gpus) = (role.role.name(), role.pods, role.gpus());
+        line(text, &format!("{name:<10} {pods:>5} {:>9} {gpus:>6}  {names}", role.gpus_per_pod));
+    }
+    line(text, &format!("{:<10} {:>5} {:>9} {:>6}", "total", plan.geometry.pods, "", plan.geometry.gpus));
+}
+
+fn render_memory(memory: &[RoleMemory], text: &mut String) {
+    text.push_str("\nMemory per GPU (or process), estimated\n");
+    if memory.is_empty() {
+        text.push_str("  not known: the model's config.json cannot be read from here\n");
+    }
+    for role in memory {
+        line(text, &format!("  {:<28} {:>11}", role.role.name(), human(role.total)));
+        for part in &role.parts {
+            line(text, &format!("    {:<26} {:>11}", part.name, human(part.bytes)));
+        }
+    }
+}
+
+fn line(text: &mut String, content: &str) {
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "{}", content.trim_end());
+}
+
+/// Bytes in the greatest binary unit below them, one decimal.
+fn human(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_written_in_the_unit_a_person_would_choose() {
+        assert_eq!(human(512), "0.5 KiB");
+        assert_eq!(human(3 << 20), "3.0 MiB");
+        assert_eq!(human(80 << 30), "80.0 GiB");
+        assert_eq!(human(u64::MAX), "16384.0 PiB");
+    }
+}

@@ -1,0 +1,93 @@
+//! The small JSON report with which the actor tells the operator how training goes (`GET /report` on its metrics port).
+//! The operator copies `progress` into the job's status and decides on `outcome` and `seconds_since_progress`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::status::Progress;
+
+/// The actor's report. Unknown fields are ignored, so that operator and worker may be of different versions.
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// Name of the job; the operator drops a report of another job.
+    pub job: String,
+    /// Attempt this process belongs to; the operator drops a report of an earlier one.
+    pub attempt: u32,
+    /// What the actor is doing now.
+    pub stage: Stage,
+    /// Completed steps: the version of the policy's weights.
+    pub policy_version: u64,
+    /// How far training is.
+    pub progress: Progress,
+    /// Seconds since a stage last finished, to compare with `runPolicy.progressDeadlineSeconds`.
+    pub seconds_since_progress: f64,
+    /// How the run ended. Absent while it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Outcome>,
+}
+
+/// A stage of the trainer's line.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq, Hash)]
+#[serde(rename_all = "camelCase")]
+pub enum Stage {
+    /// Models load, peers meet.
+    Initialize,
+    /// Engines generate.
+    Rollout,
+    /// The reward role scores.
+    Score,
+    /// Old and reference log-probs, KL, token rewards.
+    Shape,
+    /// Advantages and returns.
+    Advantage,
+    /// Optimizer updates.
+    Update,
+    /// New weights go to the engines.
+    Publish,
+    /// Held-out prompts are answered.
+    Evaluate,
+    /// The run's state is saved.
+    Checkpoint,
+    /// The run has ended.
+    Finished,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Outcome {
+    /// One word: Completed, Interrupted, Diverged, RewardFailed, DataError, InternalError.
+    pub reason: Reason,
+    /// The same as a sentence that says what to do.
+    pub message: String,
+}
+
+/// Why a run ended.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// All steps made.
+    Completed,
+    /// Asked to stop (SIGTERM); a checkpoint was saved.
+    Interrupted,
+    /// A loss was not finite, or the KL exceeded `algorithm.kl.stopAbove`.
+    Diverged,
+    /// The reward could not be had.
+    RewardFailed,
+    /// A prompt or label could not be read.
+    DataError,
+    /// Anything else.
+    InternalError,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_of_a_newer_worker_is_still_read() {
+        let text = r#"{"job": "a", "attempt": 2, "stage": "update", "policyVersion": 3, "progress": {"step": 3, "new": 1},
+                       "secondsSinceProgress": 0.5, "somethingNew": true}"#;
+        let report: Report = serde_json::from_str(text).unwrap();
+        assert_eq!((report.stage, report.progress.step, report.outcome), (Stage::Update, 3, None));
+    }
+}

@@ -1,0 +1,229 @@
+//! From the manifest to what runs: every default filled in, every rule checked, every path that of the machine or pod.
+
+use std::path::{Path, PathBuf};
+
+use crate::run_config::{
+    Algorithm, Batch, Checkpoint, Clip, Evaluation, Kl, KlController, Location, Model, Prompts, Reward, RewardModel, Rollout,
+    RunConfig, RunLength, Score,
+};
+use crate::spec::{AlgorithmSpec, BatchSpec, DataSource, ModelSource, PpoJob, PpoJobSpec, PvcPath, RewardSpec};
+use crate::validate::{ValidationErrors, validate};
+use crate::{defaults::has_reference, fill};
+
+/// Where the job runs, and so what its paths mean.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Environment {
+    /// All roles on this machine. Claims cannot be mounted; relative paths start at the manifest's folder.
+    Laptop {
+        /// Folder of the manifest.
+        manifest_folder: PathBuf,
+    },
+    /// Pods. A claim `c` is mounted at `<volumes>/c`; paths are absolute.
+    Cluster {
+        /// Folder under which the operator mounts claims.
+        volumes: PathBuf,
+    },
+}
+
+impl Environment {
+    /// Folder under which the operator mounts claims, by the name of the claim.
+    pub const VOLUMES: &str = "/volumes";
+
+    /// The pods of a cluster, with claims under [`Self::VOLUMES`].
+    pub fn cluster() -> Self {
+        Self::Cluster { volumes: Self::VOLUMES.into() }
+    }
+
+    /// Where a manifest is meant to run, for `plan`: a cluster when it names a claim, else the machine it lies on.
+    pub fn meant_by(job: &PpoJob, manifest_folder: &Path) -> Self {
+        let spec = &job.spec;
+        let models = [Some(&spec.model.policy), spec.model.critic.as_ref(), spec.model.reference.as_ref()];
+        let reward = spec.roles.reward.model.as_ref().map(|model| &model.source);
+        let data = [Some(&spec.prompts.source), spec.evaluation.as_ref().map(|evaluation| &evaluation.source)];
+        let claims = spec.checkpoint.pvc.is_some()
+            || models.into_iter().chain([reward]).flatten().any(|source| source.pvc.is_some())
+            || data.into_iter().flatten().any(|source| source.pvc.is_some());
+        if claims { Self::cluster() } else { Self::Laptop { manifest_folder: manifest_folder.into() } }
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        match self {
+            Self::Laptop { manifest_folder } => manifest_folder.join(path),
+            Self::Cluster { .. } => path.into(),
+        }
+    }
+
+    fn claim(&self, claim: &str, path: &str) -> PathBuf {
+        let volumes = match self {
+            // Refused by `validate`.
+            Self::Laptop { manifest_folder } => manifest_folder.as_path(),
+            Self::Cluster { volumes } => volumes.as_path(),
+        };
+        let inside = path.trim_start_matches('/');
+        if inside.is_empty() { volumes.join(claim) } else { volumes.join(claim).join(inside) }
+    }
+
+    fn file(&self, path: Option<&str>, pvc: Option<&PvcPath>) -> PathBuf {
+        match (path, pvc) {
+            (_, Some(pvc)) => self.claim(&pvc.claim_name, &pvc.path),
+            (path, None) => self.path(path.unwrap_or_default()),
+        }
+    }
+
+    fn model(&self, source: &ModelSource) -> Location {
+        match &source.hub {
+            Some(hub) => Location::Hub { id: hub.id.clone(), revision: hub.revision.clone() },
+            None => Location::Path(self.file(source.path.as_deref(), source.pvc.as_ref())),
+        }
+    }
+
+    fn data(&self, source: &DataSource) -> PathBuf {
+        self.file(source.path.as_deref(), source.pvc.as_ref())
+    }
+}
+
+/// What runs.
+///
+/// # Errors
+/// All that [`validate`] finds.
+pub fn resolve(job: &PpoJob, environment: &Environment) -> Result<RunConfig, ValidationErrors> {
+    validate(job, environment)?;
+    let job = fill(job);
+    let name = job.metadata.name.clone().unwrap_or_default();
+    let spec = &job.spec;
+    Ok(RunConfig {
+        seed: spec.seed,
+        length: spec.steps.map_or(RunLength::Episodes(spec.episodes.unwrap_or(1)), RunLength::Steps),
+        model: model(spec, environment),
+        prompts: prompts(spec, environment),
+        evaluation: evaluation(spec, environment),
+        generation: spec.generation.clone(),
+        algorithm: algorithm(&spec.algorithm),
+        batch: batch(&spec.batch),
+        optimizer: spec.optimizer.clone(),
+        rollout: rollout(spec),
+        reward: reward(&spec.roles.reward, environment),
+        checkpoint: checkpoint(&name, spec, environment),
+        telemetry: spec.telemetry.clone(),
+        name,
+    })
+}
+
+fn model(spec: &PpoJobSpec, environment: &Environment) -> Model {
+    let model = &spec.model;
+    Model {
+        policy: environment.model(&model.policy),
+        critic: model.critic.as_ref().map(|source| environment.model(source)),
+        reference: model.reference.as_ref().map(|source| environment.model(source)),
+        dtype: model.dtype,
+        activation_checkpointing: model.activation_checkpointing,
+    }
+}
+
+fn prompts(spec: &PpoJobSpec, environment: &Environment) -> Prompts {
+    let prompts = &spec.prompts;
+    Prompts {
+        path: environment.data(&prompts.source),
+        prompt_field: prompts.prompt_field.clone(),
+        label_field: prompts.label_field.clone(),
+        chat_template: prompts.chat_template,
+        max_length: prompts.max_length as usize,
+        shuffle: prompts.shuffle,
+    }
+}
+
+fn evaluation(spec: &PpoJobSpec, environment: &Environment) -> Option<Evaluation> {
+    let evaluation = spec.evaluation.as_ref()?;
+    Some(Evaluation {
+        path: environment.data(&evaluation.source),
+        every_steps: evaluation.every_steps,
+        max_prompts: evaluation.max_prompts.map(|count| count as usize),
+        temperature: evaluation.temperature,
+        pass_score: evaluation.pass_score,
+    })
+}
+
+/// A filled block has every value; the fallbacks here are only what the types ask for.
+fn algorithm(spec: &AlgorithmSpec) -> Algorithm {
+    let off_at_zero = |value: Option<f64>| value.filter(|&value| value != 0.0);
+    let adaptive = spec.kl.controller.as_ref().and_then(|controller| controller.adaptive.as_ref());
+    Algorithm {
+        profile: spec.profile,
+        estimator: spec.advantage.estimator,
+        gamma: spec.advantage.gamma.unwrap_or(1.0),
+        lambda: spec.advantage.lambda.unwrap_or(1.0),
+        whiten: spec.advantage.whiten.unwrap_or_default(),
+        kl: Kl {
+            coef: if has_reference(spec) { spec.kl.coef.unwrap_or_default() } else { 0.0 },
+            estimator: spec.kl.estimator.unwrap_or_default(),
+            placement: spec.kl.placement.unwrap_or_default(),
+            controller: adaptive.map_or(KlController::Fixed, |adaptive| KlController::Adaptive {
+                target: adaptive.target,
+                horizon: adaptive.horizon,
+            }),
+            clamp: off_at_zero(spec.kl.clamp),
+            stop_above: spec.kl.stop_above,
+        },
+        clip: Clip {
+            policy_low: spec.clip.policy_low.unwrap_or_default(),
+            policy_high: spec.clip.policy_high.unwrap_or_default(),
+            dual: off_at_zero(spec.clip.dual),
+            value: off_at_zero(spec.clip.value),
+        },
+        score: Score {
+            clip: spec.score.clip.as_ref().map(|range| (range.min, range.max)),
+            scale: spec.score.scale.unwrap_or(1.0),
+            missing_eos_penalty: off_at_zero(spec.score.missing_eos_penalty),
+            whiten_rewards: spec.score.whiten_rewards.unwrap_or_default(),
+        },
+        value_coef: spec.value_coef.unwrap_or_default(),
+        entropy_coef: spec.entropy_coef.unwrap_or_default(),
+        aggregation: spec.aggregation.unwrap_or_default(),
+        truncated_importance_sampling: spec.truncated_importance_sampling,
+    }
+}
+
+fn batch(spec: &BatchSpec) -> Batch {
+    let size = |size: Option<u32>| size.unwrap_or(1) as usize;
+    Batch {
+        rollout_batch_size: spec.rollout_batch_size as usize,
+        n_samples_per_prompt: spec.n_samples_per_prompt as usize,
+        micro_rollout_batch_size: size(spec.micro_rollout_batch_size),
+        train_batch_size: size(spec.train_batch_size),
+        micro_train_batch_size: size(spec.micro_train_batch_size),
+        ppo_epochs: spec.ppo_epochs as usize,
+    }
+}
+
+fn rollout(spec: &PpoJobSpec) -> Rollout {
+    let rollout = &spec.roles.rollout;
+    Rollout {
+        engine: rollout.engine,
+        replicas: rollout.replicas as usize,
+        min_replicas: rollout.min_replicas as usize,
+        block_size: rollout.block_size as usize,
+        max_batch_tokens: rollout.max_batch_tokens as usize,
+        max_sequences: rollout.max_sequences as usize,
+        kv_cache_mebibytes: rollout.kv_cache_mebibytes,
+    }
+}
+
+fn reward(spec: &RewardSpec, environment: &Environment) -> Reward {
+    let model = spec.model.as_ref();
+    Reward {
+        model: model.map(|model| RewardModel { source: environment.model(&model.source), weight: model.weight }),
+        rules: spec.rules.clone(),
+        remote: spec.remote.clone(),
+    }
+}
+
+fn checkpoint(name: &str, spec: &PpoJobSpec, environment: &Environment) -> Checkpoint {
+    let checkpoint = &spec.checkpoint;
+    let claim = checkpoint.pvc.as_ref().map(|claim| environment.claim(claim, name));
+    Checkpoint {
+        path: claim.or_else(|| checkpoint.path.as_ref().map(|path| environment.path(path))),
+        every_steps: checkpoint.every_steps,
+        keep: checkpoint.keep as usize,
+        keep_best: checkpoint.keep_best,
+    }
+}

@@ -1,0 +1,60 @@
+//! Rules of the PPO maths and of generation that a single field's limits cannot say.
+
+use super::Problem;
+use crate::PpoJobSpec;
+use crate::defaults::has_reference;
+
+/// Adds contradictions between settings.
+pub fn check(spec: &PpoJobSpec, problems: &mut Vec<Problem>) {
+    let mut refuse = |wrong: bool, field: &str, message: &str| {
+        if wrong {
+            problems.push(Problem::new(field, message));
+        }
+    };
+    let algorithm = &spec.algorithm;
+    let reference = has_reference(algorithm);
+
+    refuse(spec.episodes.is_some() && spec.steps.is_some(), "spec.steps", "excludes spec.episodes; remove one of the two");
+    refuse(
+        spec.model.critic.is_some() && !algorithm.advantage.estimator.has_critic(),
+        "spec.model.critic",
+        "only algorithm.advantage.estimator: gae has a critic; remove it",
+    );
+    refuse(
+        spec.model.reference.is_some() && !reference,
+        "spec.model.reference",
+        "the KL coefficient is 0, so there is no reference; remove it or give algorithm.kl.coef",
+    );
+    refuse(
+        algorithm.kl.stop_above.is_some() && !reference,
+        "spec.algorithm.kl.stopAbove",
+        "the KL coefficient is 0, so no KL is measured; remove it or give algorithm.kl.coef",
+    );
+    if let Some(controller) = &algorithm.kl.controller {
+        let field = "spec.algorithm.kl.controller";
+        refuse(controller.fixed.is_some() == controller.adaptive.is_some(), field, "give exactly one of fixed, adaptive");
+        refuse(
+            controller.adaptive.is_some() && !reference,
+            field,
+            "an adaptive coefficient cannot rise from 0; give algorithm.kl.coef above 0",
+        );
+    }
+    refuse(
+        algorithm.clip.dual.is_some_and(|c| c != 0.0 && c <= 1.0),
+        "spec.algorithm.clip.dual",
+        "must be above 1 (3 is usual), or 0 for off",
+    );
+    refuse(
+        algorithm.score.clip.as_ref().is_some_and(|range| range.min >= range.max),
+        "spec.algorithm.score.clip",
+        "min must be below max",
+    );
+
+    let generation = &spec.generation;
+    if generation.min_new_tokens > generation.max_new_tokens {
+        let field = "spec.generation.minNewTokens";
+        let message = format!("{} is more than maxNewTokens, {}", generation.min_new_tokens, generation.max_new_tokens);
+        let most = u64::from(generation.max_new_tokens);
+        problems.push(Problem::new(field, message).or(field, [most]));
+    }
+}

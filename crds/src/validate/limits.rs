@@ -1,0 +1,80 @@
+//! Limits of single fields, read from the CRD's schema, so that the API server and we refuse the same.
+
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+use super::Problem;
+use crate::PpoJobSpec;
+
+/// Checks every number, string and list of the spec against the schema's limits.
+pub fn check(spec: &PpoJobSpec, problems: &mut Vec<Problem>) {
+    static SCHEMA: OnceLock<Value> = OnceLock::new();
+    let schema = SCHEMA.get_or_init(|| crate::spec_schema().unwrap_or_default());
+    match serde_json::to_value(spec) {
+        Ok(value) => walk(&value, schema, "spec", problems),
+        Err(error) => problems.push(Problem::new("spec", format!("cannot be written as JSON: {error}"))),
+    }
+}
+
+fn walk(value: &Value, schema: &Value, path: &str, problems: &mut Vec<Problem>) {
+    match value {
+        Value::Object(fields) => {
+            let known = fields.iter().filter_map(|(name, value)| Some((name, value, schema.get("properties")?.get(name)?)));
+            for (name, value, schema) in known {
+                walk(value, schema, &format!("{path}.{name}"), problems);
+            }
+        }
+        Value::Array(items) => {
+            let Some(schema_of_items) = schema.get("items") else { return };
+            problems.extend(check_count(items.len(), "item", schema, ["minItems", "maxItems"], path));
+            for (index, item) in items.iter().enumerate() {
+                walk(item, schema_of_items, &format!("{path}[{index}]"), problems);
+            }
+        }
+        Value::String(text) => {
+            problems.extend(check_count(text.chars().count(), "character", schema, ["minLength", "maxLength"], path));
+        }
+        Value::Number(_) => problems.extend(check_number(value, schema, path)),
+        // JSON has no infinity and no NaN: serde writes them as null. Absent fields are not written at all.
+        Value::Null if schema.get("type").and_then(Value::as_str) == Some("number") => {
+            problems.push(Problem::new(path, "is not a finite number"));
+        }
+        Value::Null | Value::Bool(_) => {}
+    }
+}
+
+fn check_count(count: usize, thing: &str, schema: &Value, [min, max]: [&str; 2], path: &str) -> Option<Problem> {
+    let limit = |key: &str| schema.get(key).and_then(Value::as_u64);
+    let count = count as u64;
+    let plural = |number: u64| if number == 1 { "" } else { "s" };
+    match (limit(min), limit(max)) {
+        (Some(0 | 1), _) if count == 0 && limit(min) == Some(1) => Some(Problem::new(path, "is empty")),
+        (Some(min), _) if count < min => {
+            Some(Problem::new(path, format!("has {count} {thing}{}; at least {min} are needed", plural(count))))
+        }
+        (_, Some(max)) if count > max => {
+            Some(Problem::new(path, format!("has {count} {thing}{}; at most {max} are allowed", plural(count))))
+        }
+        _ => None,
+    }
+}
+
+fn check_number(value: &Value, schema: &Value, path: &str) -> Option<Problem> {
+    let limit = |key: &str| schema.get(key).and_then(Value::as_f64);
+    let (number, min, max) = (value.as_f64()?, limit("minimum"), limit("maximum"));
+    let open = schema.get("exclusiveMinimum") == Some(&Value::Bool(true));
+    let below = min.is_some_and(|min| number < min || (open && number == min));
+    let above = max.is_some_and(|max| number > max);
+    if !below && !above {
+        return None;
+    }
+    let range = match (min, max) {
+        (Some(min), Some(max)) if open => format!("above {min} and at most {max}"),
+        (Some(min), Some(max)) => format!("{min} to {max}"),
+        (Some(min), None) => format!("at least {min}"),
+        (_, Some(max)) => format!("at most {max}"),
+        (None, None) => return None,
+    };
+    Some(Problem::new(path, format!("{value} is out of range; it must be {range}")))
+}

@@ -1,0 +1,83 @@
+//! Rules of where models, data and checkpoints lie: exactly one place each, and one that the environment can reach.
+
+use super::Problem;
+use crate::PpoJobSpec;
+use crate::resolve::Environment;
+use crate::spec::{DataSource, ModelSource, PvcPath};
+
+/// Adds sources that are missing, doubled or out of reach.
+pub fn check(spec: &PpoJobSpec, environment: &Environment, problems: &mut Vec<Problem>) {
+    let mut checker = Checker { environment, problems };
+    checker.model("spec.model.policy", Some(&spec.model.policy));
+    checker.model("spec.model.critic", spec.model.critic.as_ref());
+    checker.model("spec.model.reference", spec.model.reference.as_ref());
+    checker.data("spec.prompts.source", &spec.prompts.source);
+    if let Some(evaluation) = &spec.evaluation {
+        checker.data("spec.evaluation.source", &evaluation.source);
+    }
+    checker.model("spec.roles.reward.model.source", spec.roles.reward.model.as_ref().map(|model| &model.source));
+
+    let checkpoint = &spec.checkpoint;
+    if checkpoint.path.is_some() && checkpoint.pvc.is_some() {
+        checker.refuse("spec.checkpoint", "give path or pvc, not both");
+    }
+    checker.path("spec.checkpoint.path", checkpoint.path.as_deref());
+    if checkpoint.pvc.is_some() {
+        checker.claim("spec.checkpoint.pvc");
+    }
+}
+
+struct Checker<'a> {
+    environment: &'a Environment,
+    problems: &'a mut Vec<Problem>,
+}
+
+impl Checker<'_> {
+    fn model(&mut self, field: &str, source: Option<&ModelSource>) {
+        let Some(source) = source else { return };
+        let given = [source.path.is_some(), source.pvc.is_some(), source.hub.is_some()];
+        self.exactly_one(field, given.into_iter().filter(|&given| given).count(), "path, pvc, hub");
+        self.path(&format!("{field}.path"), source.path.as_deref());
+        self.volume(field, source.pvc.as_ref());
+    }
+
+    fn data(&mut self, field: &str, source: &DataSource) {
+        let given = [source.path.is_some(), source.pvc.is_some()];
+        self.exactly_one(field, given.into_iter().filter(|&given| given).count(), "path, pvc");
+        self.path(&format!("{field}.path"), source.path.as_deref());
+        self.volume(field, source.pvc.as_ref());
+    }
+
+    fn exactly_one(&mut self, field: &str, given: usize, of: &str) {
+        match given {
+            0 => self.refuse(field, &format!("names no place: give exactly one of {of}")),
+            1 => {}
+            _ => self.refuse(field, &format!("names {given} places: give exactly one of {of}")),
+        }
+    }
+
+    fn path(&mut self, field: &str, path: Option<&str>) {
+        let Some(path) = path else { return };
+        if matches!(self.environment, Environment::Cluster { .. }) && !path.starts_with('/') {
+            self.refuse(field, &format!("{path:?} is relative; in a pod only an absolute path has a meaning (or give pvc)"));
+        }
+    }
+
+    fn volume(&mut self, field: &str, pvc: Option<&PvcPath>) {
+        let Some(pvc) = pvc else { return };
+        self.claim(&format!("{field}.pvc"));
+        if pvc.path.split('/').any(|part| part == "..") {
+            self.refuse(&format!("{field}.pvc.path"), &format!("{:?} leaves the volume; remove '..'", pvc.path));
+        }
+    }
+
+    fn claim(&mut self, field: &str) {
+        if matches!(self.environment, Environment::Laptop { .. }) {
+            self.refuse(field, "a PersistentVolumeClaim is on a cluster; on this machine give path instead");
+        }
+    }
+
+    fn refuse(&mut self, field: &str, message: &str) {
+        self.problems.push(Problem::new(field, message));
+    }
+}

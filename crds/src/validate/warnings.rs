@@ -1,0 +1,56 @@
+//! What is allowed but most likely not meant.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::spec::KlEstimator;
+use crate::{PpoJob, fill};
+
+/// Something allowed but most likely not meant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Warning {
+    /// Path of the field.
+    pub field: String,
+    /// What follows from it, and what to do.
+    pub message: String,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.message)
+    }
+}
+
+/// What is allowed in a job but most likely not meant.
+pub fn warnings(job: &PpoJob) -> Vec<Warning> {
+    let spec = fill(job).spec;
+    let (generation, algorithm) = (&spec.generation, &spec.algorithm);
+    let mut found = Vec::new();
+    let mut warn = |when: bool, field: &str, message: &str| {
+        if when {
+            found.push(Warning { field: field.into(), message: message.into() });
+        }
+    };
+    let truncated = "samples come from a truncated distribution, log-probs from the whole one, so the policy ratio is biased";
+    warn(generation.top_p < 1.0, "spec.generation.topP", &format!("{truncated}; use 1"));
+    warn(generation.top_k > 0, "spec.generation.topK", &format!("{truncated}; use 0"));
+    warn(generation.min_p > 0.0, "spec.generation.minP", &format!("{truncated}; use 0"));
+    let loss = algorithm.kl.placement == Some(crate::spec::KlPlacement::Loss);
+    warn(
+        loss && algorithm.kl.coef != Some(0.0) && algorithm.kl.estimator == Some(KlEstimator::K1),
+        "spec.algorithm.kl.estimator",
+        "k1 in the loss has an expected gradient of zero, so the penalty does nothing; use k2 or k3",
+    );
+    warn(
+        spec.optimizer.actor_learning_rate == 0.0,
+        "spec.optimizer.actorLearningRate",
+        "is 0, so the policy never changes",
+    );
+    warn(
+        spec.optimizer.critic_warmup_steps > 0 && !algorithm.advantage.estimator.has_critic(),
+        "spec.optimizer.criticWarmupSteps",
+        "the policy rests in these steps although there is no critic to warm up",
+    );
+    found
+}

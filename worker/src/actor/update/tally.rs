@@ -1,0 +1,119 @@
+//! What the updates of a step did, summed up for the metrics.
+
+use std::time::Duration;
+
+use tch::Tensor;
+
+use crate::actor::learner::Updated;
+use crate::ppo::policy_loss::{PolicyLoss, PolicyStats};
+use crate::ppo::value_loss::{ValueLoss, ValueStats};
+
+/// Sums over the updates of a step. A micro-batch's loss is its share of its update's, so shares add up to updates.
+#[derive(Debug, Default)]
+pub struct Learnt {
+    /// Updates of the actor.
+    pub actor_updates: u64,
+    /// Updates of the critic.
+    pub critic_updates: u64,
+    /// Time spent on the actor.
+    pub actor_time: Duration,
+    /// Time spent on the critic.
+    pub critic_time: Duration,
+    /// Learning rate of the actor's last update.
+    pub actor_learning_rate: f64,
+    /// Learning rate of the critic's last update.
+    pub critic_learning_rate: f64,
+    /// Ratios and clipping over all tokens of all updates.
+    pub policy_stats: PolicyStats,
+    /// Value clipping over all tokens of all updates.
+    pub value_stats: ValueStats,
+    policy_loss: f64,
+    value_loss: f64,
+    entropy: f64,
+    kl_loss: f64,
+    has_kl_loss: bool,
+    total_loss: f64,
+    actor_grad_norm: f64,
+    critic_grad_norm: f64,
+}
+
+impl Learnt {
+    pub(super) fn add_policy(&mut self, policy: &PolicyLoss) {
+        self.policy_loss += policy.loss.double_value(&[]);
+        self.policy_stats += policy.stats;
+    }
+
+    pub(super) fn add_entropy(&mut self, entropy: &Tensor) {
+        self.entropy += entropy.double_value(&[]);
+    }
+
+    pub(super) fn add_kl_loss(&mut self, term: &Tensor) {
+        self.has_kl_loss = true;
+        self.kl_loss += term.double_value(&[]);
+    }
+
+    pub(super) fn add_total(&mut self, loss: &Tensor) {
+        self.total_loss += loss.double_value(&[]);
+    }
+
+    pub(super) fn add_value(&mut self, value: &ValueLoss) {
+        self.value_loss += value.loss.double_value(&[]);
+        self.value_stats += value.stats;
+    }
+
+    pub(super) fn actor_updated(&mut self, updated: Updated) {
+        self.actor_updates += 1;
+        self.actor_grad_norm += updated.grad_norm;
+        self.actor_learning_rate = updated.learning_rate;
+    }
+
+    pub(super) fn critic_updated(&mut self, updated: Updated) {
+        self.critic_updates += 1;
+        self.critic_grad_norm += updated.grad_norm;
+        self.critic_learning_rate = updated.learning_rate;
+    }
+
+    /// Mean over the actor's updates; None when there was none (critic warm-up).
+    fn per_actor_update(&self, sum: f64) -> Option<f64> {
+        (self.actor_updates > 0).then(|| sum / self.actor_updates as f64)
+    }
+
+    fn per_critic_update(&self, sum: f64) -> Option<f64> {
+        (self.critic_updates > 0).then(|| sum / self.critic_updates as f64)
+    }
+
+    /// Mean policy loss of an update.
+    pub fn policy_loss(&self) -> Option<f64> {
+        self.per_actor_update(self.policy_loss)
+    }
+
+    /// Mean value loss of an update, before its coefficient.
+    pub fn value_loss(&self) -> Option<f64> {
+        self.per_critic_update(self.value_loss)
+    }
+
+    /// Mean entropy during the updates.
+    pub fn entropy(&self) -> Option<f64> {
+        self.per_actor_update(self.entropy)
+    }
+
+    /// Mean KL term of the loss, before its coefficient; None when the KL is in the reward.
+    pub fn kl_loss(&self) -> Option<f64> {
+        if self.has_kl_loss { self.per_actor_update(self.kl_loss) } else { None }
+    }
+
+    /// Mean of everything the actor minimised.
+    pub fn total_loss(&self) -> Option<f64> {
+        self.per_actor_update(self.total_loss)
+    }
+
+    /// Mean gradient norm of the actor before clipping.
+    pub fn actor_grad_norm(&self) -> Option<f64> {
+        self.per_actor_update(self.actor_grad_norm)
+    }
+
+    /// Mean gradient norm of the critic before clipping.
+    pub fn critic_grad_norm(&self) -> Option<f64> {
+        self.per_critic_update(self.critic_grad_norm)
+    }
+}

@@ -1,0 +1,68 @@
+//! Rows of a Parquet file, by the record interface (no Arrow).
+
+use std::fs::File;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::Field;
+use serde_json::{Map, Number, Value};
+
+use super::Row;
+
+/// All rows of a Parquet file.
+pub(super) fn read(path: &Path) -> Result<Vec<Row>> {
+    let file = File::open(path).context("cannot open the file")?;
+    let reader = SerializedFileReader::new(file).context("not a Parquet file")?;
+    let mut rows = Vec::new();
+    for (index, row) in reader.get_row_iter(None).context("cannot read rows")?.enumerate() {
+        let place = format!("row {}", index + 1);
+        let row = row.with_context(|| place.clone())?;
+        let fields = row
+            .get_column_iter()
+            .map(|(name, field)| Ok((name.clone(), value(field)?)));
+        let fields = fields.collect::<Result<Map<_, _>>>().with_context(|| place.clone())?;
+        rows.push(Row {
+            place,
+            value: Value::Object(fields),
+        });
+    }
+    Ok(rows)
+}
+
+/// A Parquet value as the JSON that would have said the same. Text without the UTF8 annotation is text too.
+fn value(field: &Field) -> Result<Value> {
+    Ok(match field {
+        Field::Null => Value::Null,
+        Field::Bool(truth) => Value::Bool(*truth),
+        Field::Byte(number) => Value::from(*number),
+        Field::Short(number) => Value::from(*number),
+        Field::Int(number) => Value::from(*number),
+        Field::Long(number) => Value::from(*number),
+        Field::UByte(number) => Value::from(*number),
+        Field::UShort(number) => Value::from(*number),
+        Field::UInt(number) => Value::from(*number),
+        Field::ULong(number) => Value::from(*number),
+        Field::Float16(number) => finite(f64::from(*number)),
+        Field::Float(number) => finite(f64::from(*number)),
+        Field::Double(number) => finite(*number),
+        Field::Str(text) => Value::from(text.as_str()),
+        Field::Bytes(bytes) => match std::str::from_utf8(bytes.data()) {
+            Ok(text) => Value::from(text),
+            Err(_) => bail!("a binary column does not hold UTF-8 text"),
+        },
+        Field::Group(row) => {
+            let fields = row
+                .get_column_iter()
+                .map(|(name, field)| Ok((name.clone(), value(field)?)));
+            Value::Object(fields.collect::<Result<_>>()?)
+        }
+        Field::ListInternal(list) => Value::Array(list.elements().iter().map(value).collect::<Result<_>>()?),
+        // Dates, decimals and maps: the text that Parquet's own tools print.
+        other => Value::from(other.to_string()),
+    })
+}
+
+fn finite(number: f64) -> Value {
+    Number::from_f64(number).map_or(Value::Null, Value::Number)
+}

@@ -1,0 +1,317 @@
+//! Models from the Hugging Face hub: the cache that Python's `huggingface_hub` keeps, and a download into that same layout.
+
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use ppo_crds::run_config::Location;
+use reqwest::header::{CONTENT_RANGE, RANGE};
+use reqwest::{Client, StatusCode};
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+
+/// Tries for one file; each goes on where the one before broke off.
+const TRIES: usize = 4;
+
+/// The folder of a model or data file, on this machine's disk. A model on the hub is looked up in the cache and downloaded
+/// when it is not there. Blocks; may be called with or without a runtime around it.
+///
+/// # Errors
+/// A path that does not exist; a model that is neither in the cache nor can be downloaded, with what would help.
+pub fn resolve_location(location: &Location) -> Result<PathBuf> {
+    match location {
+        Location::Path(path) if path.exists() => Ok(path.clone()),
+        Location::Path(path) => bail!("{} does not exist", path.display()),
+        Location::Hub { id, revision } => Hub::from_env()?.model(id, revision),
+    }
+}
+
+/// Where models come from and where they are kept.
+#[derive(Clone, Debug)]
+pub struct Hub {
+    /// Folder of `models--<owner>--<name>` folders.
+    pub cache: PathBuf,
+    /// Base URL.
+    pub endpoint: String,
+    /// For private and gated models.
+    pub token: Option<String>,
+    /// Use the cache alone.
+    pub offline: bool,
+}
+
+/// Answer of `/api/models/<id>/revision/<revision>?blobs=true`.
+#[derive(Deserialize)]
+struct Info {
+    sha: String,
+    siblings: Vec<RemoteFile>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RemoteFile {
+    rfilename: String,
+    size: Option<u64>,
+    blob_id: Option<String>,
+    lfs: Option<Lfs>,
+}
+
+#[derive(Deserialize)]
+struct Lfs {
+    sha256: String,
+}
+
+impl Hub {
+    /// As Python's `huggingface_hub`: `HF_HUB_CACHE`, else `HF_HOME`/hub, else `XDG_CACHE_HOME`/huggingface/hub, else
+    /// `~/.cache/huggingface/hub`; `HF_ENDPOINT`, `HF_TOKEN`, `HF_HUB_OFFLINE`.
+    ///
+    /// # Errors
+    /// When no variable says where the cache is.
+    pub fn from_env() -> Result<Self> {
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let below = |name: &str, tail: &str| variable(name).map(|folder| Path::new(&folder).join(tail));
+        let cache = variable("HF_HUB_CACHE")
+            .map(PathBuf::from)
+            .or_else(|| below("HF_HOME", "hub"))
+            .or_else(|| below("XDG_CACHE_HOME", "huggingface/hub"))
+            .or_else(|| below("HOME", ".cache/huggingface/hub"))
+            .context("no folder for downloaded models: set HF_HOME")?;
+        Ok(Self {
+            cache,
+            endpoint: variable("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_owned()),
+            token: variable("HF_TOKEN"),
+            offline: variable("HF_HUB_OFFLINE").is_some_and(|value| !matches!(value.as_str(), "0" | "false" | "no")),
+        })
+    }
+
+    /// Folder of a model's files.
+    ///
+    /// # Errors
+    /// An id or revision that is not one, or a model that is not here and cannot be had.
+    pub fn model(&self, id: &str, revision: &str) -> Result<PathBuf> {
+        let plain = |text: &str| {
+            text.split('/').all(|part| {
+                let known = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+                !part.is_empty() && !part.starts_with('.') && part.chars().all(known)
+            })
+        };
+        if !plain(id) || id.split('/').count() > 2 {
+            bail!("hub model id {id:?}: want owner/name");
+        }
+        if !plain(revision) {
+            bail!("hub revision {revision:?}: want a branch, a tag or a commit");
+        }
+        let folder = self.cache.join(format!("models--{}", id.replace('/', "--")));
+        if let Some(snapshot) = cached(&folder, revision) {
+            return Ok(snapshot);
+        }
+        if self.offline {
+            bail!(
+                "{id}@{revision} is not in {} and HF_HUB_OFFLINE is set: download it there first, or give the model as a path",
+                self.cache.display()
+            );
+        }
+        // A thread with a runtime of its own: the caller may or may not be inside one.
+        std::thread::scope(|scope| {
+            let download = scope.spawn(|| {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+                runtime.block_on(self.download(&folder, id, revision))
+            });
+            download.join().map_err(|_| anyhow!("the download thread panicked"))?
+        })
+        .with_context(|| format!("downloading {id}@{revision} from {}", self.endpoint))
+    }
+
+    async fn download(&self, folder: &Path, id: &str, revision: &str) -> Result<PathBuf> {
+        let client = crate::http_client::builder()
+            .connect_timeout(Duration::from_secs(10))
+            .read_timeout(Duration::from_secs(60))
+            .build()?;
+        let endpoint = self.endpoint.trim_end_matches('/');
+        let url = format!(
+            "{endpoint}/api/models/{id}/revision/{}?blobs=true",
+            revision.replace('/', "%2F")
+        );
+        let info: Info = self
+            .get(&client, &url, 0)
+            .await?
+            .json()
+            .await
+            .with_context(|| format!("answer of {url}"))?;
+        if info.sha.is_empty() || !info.sha.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            bail!("{url}: {:?} is no commit", info.sha);
+        }
+        let snapshot = folder.join("snapshots").join(&info.sha);
+        let blobs = folder.join("blobs");
+        for folder in [&snapshot, &blobs] {
+            std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        }
+        let wanted: Vec<_> = info.siblings.iter().filter(|file| is_wanted(&file.rfilename)).collect();
+        if !wanted.iter().any(|file| file.rfilename.ends_with(".safetensors")) {
+            bail!("the model has no .safetensors file in its top folder; convert it first");
+        }
+        for file in wanted {
+            let url = format!("{endpoint}/{id}/resolve/{}/{}", info.sha, file.rfilename);
+            let name = blob_name(file).with_context(|| format!("{}: no blob id", file.rfilename))?;
+            let blob = blobs.join(&name);
+            if !blob.exists() {
+                self.fetch(&client, &url, &blob, file).await?;
+            }
+            let link = snapshot.join(&file.rfilename);
+            if !link.exists() {
+                let _ = std::fs::remove_file(&link);
+                std::os::unix::fs::symlink(Path::new("../../blobs").join(&name), &link)
+                    .with_context(|| format!("cannot create {}", link.display()))?;
+            }
+        }
+        // Last: a branch that points at a commit promises that its files are there.
+        let reference = folder.join("refs").join(revision);
+        write_whole(&reference, info.sha.as_bytes())?;
+        Ok(snapshot)
+    }
+
+    /// One file into `blob`: beside it until it is whole and checked.
+    async fn fetch(&self, client: &Client, url: &str, blob: &Path, file: &RemoteFile) -> Result<()> {
+        let part = blob.with_extension("incomplete");
+        let mut outcome = Ok(());
+        for _ in 0..TRIES {
+            outcome = self.fetch_rest(client, url, &part, file.size).await;
+            match &outcome {
+                Err(error) if error.is::<reqwest::Error>() => {
+                    tracing::warn!("{url}: {error:#}; going on where it broke off")
+                }
+                _ => break,
+            }
+        }
+        outcome.with_context(|| url.to_owned())?;
+        check(&part, file)
+            .inspect_err(|_| drop(std::fs::remove_file(&part)))
+            .with_context(|| url.to_owned())?;
+        std::fs::rename(&part, blob).with_context(|| format!("cannot create {}", blob.display()))
+    }
+
+    async fn fetch_rest(&self, client: &Client, url: &str, part: &Path, size: Option<u64>) -> Result<()> {
+        let have = std::fs::metadata(part).map_or(0, |metadata| metadata.len());
+        if size.is_some_and(|size| have == size) {
+            return Ok(());
+        }
+        let have = if size.is_some_and(|size| have > size) { 0 } else { have };
+        let mut response = self.get(client, url, have).await?;
+        let begins_there = || {
+            let range = response
+                .headers()
+                .get(CONTENT_RANGE)?
+                .to_str()
+                .ok()?
+                .strip_prefix("bytes ")?;
+            range.split('-').next()?.parse().ok()
+        };
+        // A server may ignore the range and send everything again.
+        let go_on = response.status() == StatusCode::PARTIAL_CONTENT && begins_there() == Some(have);
+        let mut options = std::fs::OpenOptions::new();
+        options.create(true).write(true).append(go_on).truncate(!go_on);
+        let place = || format!("cannot write {}", part.display());
+        let mut out = options.open(part).with_context(place)?;
+        while let Some(chunk) = response.chunk().await? {
+            out.write_all(&chunk).with_context(place)?;
+        }
+        out.sync_all().with_context(place)
+    }
+
+    async fn get(&self, client: &Client, url: &str, from: u64) -> Result<reqwest::Response> {
+        let mut request = client.get(url);
+        if from > 0 {
+            request = request.header(RANGE, format!("bytes={from}-"));
+        }
+        if let Some(token) = &self.token {
+            request = request.bearer_auth(token);
+        }
+        let response = request.send().await.map_err(|error| {
+            let hint =
+                "no answer: is the hub reachable from here? HF_ENDPOINT names a mirror; a model on disk is a path";
+            if error.is_connect() {
+                anyhow::Error::new(error).context(hint)
+            } else {
+                error.into()
+            }
+        })?;
+        match response.status() {
+            status if status.is_success() => Ok(response),
+            status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
+                bail!(
+                    "{url}: {status}: the model is private, gated or misspelt; set HF_TOKEN to a token that may read it"
+                )
+            }
+            StatusCode::NOT_FOUND => bail!("{url}: 404: no such model or revision"),
+            status => bail!("{url}: {status}"),
+        }
+    }
+}
+
+/// The snapshot of a revision (a commit, or a name in `refs/`) if all that a model needs is in it.
+fn cached(folder: &Path, revision: &str) -> Option<PathBuf> {
+    let snapshots = folder.join("snapshots");
+    let commit = std::fs::read_to_string(folder.join("refs").join(revision));
+    let snapshot = snapshots.join(commit.as_deref().map_or(revision, str::trim));
+    let has = |name: &str| snapshot.join(name).is_file();
+    let index = std::fs::read(snapshot.join("model.safetensors.index.json"));
+    let weights = match index
+        .ok()
+        .and_then(|bytes| serde_json::from_slice::<serde_json::Value>(&bytes).ok())
+    {
+        Some(index) => index["weight_map"]
+            .as_object()?
+            .values()
+            .all(|shard| shard.as_str().is_some_and(has)),
+        None => has("model.safetensors"),
+    };
+    (weights && has("config.json") && has("tokenizer.json")).then_some(snapshot)
+}
+
+/// Configuration, tokenizer and safetensors in the top folder; nothing of other frameworks.
+fn is_wanted(name: &str) -> bool {
+    let ending = [".json", ".jinja", ".safetensors", ".model"]
+        .iter()
+        .any(|ending| name.ends_with(ending));
+    ending && !name.contains('/') && !name.starts_with('.')
+}
+
+/// The name that `huggingface_hub` gives a blob: the hash that is also its ETag.
+fn blob_name(file: &RemoteFile) -> Option<String> {
+    let name = file.lfs.as_ref().map(|lfs| &lfs.sha256).or(file.blob_id.as_ref())?;
+    (name.len() >= 40 && name.bytes().all(|byte| byte.is_ascii_hexdigit())).then(|| name.clone())
+}
+
+fn check(part: &Path, file: &RemoteFile) -> Result<()> {
+    let mut content = std::fs::File::open(part).with_context(|| format!("cannot read {}", part.display()))?;
+    let size = content.metadata()?.len();
+    if let Some(wanted) = file.size.filter(|wanted| *wanted != size) {
+        bail!("{size} bytes arrived, want {wanted}");
+    }
+    if let Some(lfs) = &file.lfs {
+        let mut hash = Sha256::new();
+        let mut block = vec![0; 1 << 20];
+        loop {
+            let count = content.read(&mut block)?;
+            if count == 0 {
+                break;
+            }
+            hash.update(&block[..count]);
+        }
+        let found: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        if found != lfs.sha256 {
+            bail!("what arrived has SHA-256 {found}, want {}; try again", lfs.sha256);
+        }
+    }
+    Ok(())
+}
+
+fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
+    let place = || format!("cannot write {}", path.display());
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).with_context(place)?;
+    }
+    let aside = path.with_extension("incomplete");
+    std::fs::write(&aside, bytes).with_context(place)?;
+    std::fs::rename(&aside, path).with_context(place)
+}

@@ -1,0 +1,215 @@
+//! Builds the roles of a run in this process, from the manifest or from a checkpoint.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use ppo_crds::RunConfig;
+use ppo_crds::run_config::Location;
+use ppo_crds::spec::DType;
+use tch::Kind;
+
+use super::engine::{self, PolicyEngine};
+use crate::actor::checkpoint::Verified;
+use crate::actor::learner::Learner;
+use crate::actor::{Actor, Critic, planned_updates};
+use crate::data::{PromptOrder, PromptSet, total_steps};
+use crate::engine::SamplingParams;
+use crate::hub::resolve_location;
+use crate::model::{Decoder, ModelConfig, RewardModel, ValueModel, Weights};
+use crate::ppo::controller::KlController;
+use crate::reward::{ModelReward, RewardSource, SequenceScorer};
+use crate::stop::StopFlag;
+use crate::tokenizer::Tokenizer;
+use crate::trainer::Trainer;
+
+/// Sequences times longest sequence of one forward of the reward model.
+const REWARD_BATCH_TOKENS: usize = 16_384;
+
+/// The trainer with all its roles, and what else a run needs of them.
+pub struct Roles {
+    /// The trainer.
+    pub trainer: Trainer,
+    /// Held-out prompts.
+    pub held_out: Option<PromptSet>,
+    /// Folder the policy came from: tokenizer and configuration of what is saved.
+    pub policy_folder: PathBuf,
+    /// Folder the critic came from.
+    pub critic_folder: Option<PathBuf>,
+    /// The critic's configuration.
+    pub critic_config: Option<ModelConfig>,
+}
+
+/// The tensors' precision.
+pub fn kind(dtype: DType) -> Kind {
+    match dtype {
+        DType::Float32 => Kind::Float,
+        DType::Bfloat16 => Kind::BFloat16,
+    }
+}
+
+/// Loads everything. `checkpoint` replaces the manifest's weights of actor and critic.
+///
+/// # Errors
+/// When a model, the prompts or the engine cannot be had, naming what and where.
+pub fn roles(
+    config: RunConfig,
+    checkpoint: Option<&Verified>,
+    runtime: tokio::runtime::Handle,
+    stop: StopFlag,
+) -> Result<Roles> {
+    let kind = kind(config.model.dtype);
+    let policy_folder = resolve_location(&config.model.policy).context("model.policy")?;
+    let tokenizer = Arc::new(Tokenizer::load(&policy_folder)?);
+    let prompts = PromptSet::load(&config.prompts, &tokenizer)?;
+    let held_out = config.evaluation.as_ref();
+    let held_out = held_out.map(|wanted| PromptSet::load_evaluation(wanted, &config.prompts, &tokenizer)).transpose()?;
+    let total_steps = total_steps(config.length, prompts.prompts.len(), config.batch.rollout_batch_size);
+
+    let (actor, policy_config) = actor(&config, &policy_folder, checkpoint, total_steps)?;
+    let sampling = Arc::new(sampling(&config, &policy_config, &tokenizer));
+    let longest_prompt =
+        prompts.prompts.iter().chain(held_out.iter().flat_map(|set| &set.prompts)).map(|prompt| prompt.ids.len()).max();
+    let longest = longest_prompt.unwrap_or(0) + sampling.max_new_tokens;
+    ensure!(
+        longest_prompt.unwrap_or(0) < policy_config.max_positions,
+        "the longest prompt has {} tokens, the model's context {}; lower prompts.maxLength below it",
+        longest_prompt.unwrap_or(0),
+        policy_config.max_positions
+    );
+    let steps_done = checkpoint.map_or(0, |checkpoint| checkpoint.state.step);
+    let engine = engine::start(
+        &PolicyEngine {
+            model: &policy_config,
+            kind,
+            rollout: &config.rollout,
+            sequences: config.batch.samples_per_step(),
+            longest,
+            policy_version: steps_done,
+        },
+        actor.learner.parameters.weights(),
+        Some(tokenizer.clone()),
+    )?;
+
+    let reference = config.model.reference.as_ref().map(|location| reference(location, kind)).transpose()?;
+    let critic = config.model.critic.as_ref().map(|location| critic(&config, location, checkpoint, total_steps)).transpose()?;
+    let (critic, critic_folder) = critic.map_or((None, None), |(critic, folder)| (Some(critic), Some(folder)));
+    let critic_config = critic.as_ref().map(|critic| critic.model.decoder.config().clone());
+    let mut kl = KlController::of(&config.algorithm);
+    if let Some(checkpoint) = checkpoint {
+        kl.coef = checkpoint.state.kl_coefficient;
+    }
+    let order = PromptOrder {
+        seed: config.seed,
+        prompts: prompts.prompts.len(),
+        batch: config.batch.rollout_batch_size,
+        shuffle: config.prompts.shuffle,
+    };
+    let reward = reward(&config, kind, &tokenizer)?;
+    check_labels(&reward, &prompts)?;
+    let trainer = Trainer {
+        steps_done,
+        total_steps,
+        prompts,
+        order,
+        tokenizer,
+        sampling,
+        engine,
+        reward,
+        reference,
+        actor,
+        critic,
+        kl,
+        runtime,
+        stop,
+        stages: Vec::new(),
+        config,
+    };
+    Ok(Roles { trainer, held_out, policy_folder, critic_folder, critic_config })
+}
+
+fn actor(config: &RunConfig, folder: &Path, checkpoint: Option<&Verified>, steps: u64) -> Result<(Actor, ModelConfig)> {
+    let model = ModelConfig::read(folder)?;
+    let source = checkpoint.map_or(folder.to_owned(), |checkpoint| checkpoint.folder.join(super::run::POLICY));
+    let mut weights = Weights::load(&source, &model, kind(config.model.dtype))?;
+    let (updates, _) = planned_updates(config, steps);
+    let spec = &config.optimizer;
+    let mut learner = Learner::new(&mut weights, spec.clone(), spec.actor_learning_rate, updates)?;
+    if let Some(checkpoint) = checkpoint {
+        learner.restore(&checkpoint.folder.join(super::run::ACTOR_OPTIMIZER), checkpoint.state.actor_updates)?;
+    }
+    let mut decoder = Decoder::new(&model, &weights)?;
+    decoder.set_activation_checkpointing(config.model.activation_checkpointing);
+    Ok((Actor { decoder, learner }, model))
+}
+
+fn critic(
+    config: &RunConfig,
+    location: &Location,
+    checkpoint: Option<&Verified>,
+    steps: u64,
+) -> Result<(Critic, PathBuf)> {
+    let folder = resolve_location(location).context("model.critic")?;
+    let source = checkpoint.map_or(folder.clone(), |checkpoint| checkpoint.folder.join(super::run::CRITIC));
+    let (model, mut weights) = ValueModel::load(&source, kind(config.model.dtype))?;
+    let (_, updates) = planned_updates(config, steps);
+    let spec = &config.optimizer;
+    let mut learner = Learner::new(&mut weights, spec.clone(), spec.critic_learning_rate, updates)?;
+    if let Some(checkpoint) = checkpoint {
+        learner.restore(&checkpoint.folder.join(super::run::CRITIC_OPTIMIZER), checkpoint.state.critic_updates)?;
+    }
+    let mut model = ValueModel::new(&model, &weights)?;
+    model.decoder.set_activation_checkpointing(config.model.activation_checkpointing);
+    Ok((Critic { model, learner }, folder))
+}
+
+fn reference(location: &Location, kind: Kind) -> Result<Decoder> {
+    let folder = resolve_location(location).context("model.reference")?;
+    let model = ModelConfig::read(&folder)?;
+    Decoder::new(&model, &Weights::load(&folder, &model, kind)?)
+}
+
+impl SequenceScorer for RewardModel {
+    fn scores(&mut self, sequences: &[Vec<u32>]) -> Result<Vec<f32>> {
+        RewardModel::scores(self, sequences)
+    }
+}
+
+/// A reward model from its folder, with its own tokenizer.
+pub fn reward_model(location: &Location, kind: Kind) -> Result<ModelReward> {
+    let folder = resolve_location(location).context("roles.reward.model")?;
+    let model = RewardModel::load(&folder, kind)?;
+    Ok(ModelReward::new(Box::new(model), Arc::new(Tokenizer::load(&folder)?), REWARD_BATCH_TOKENS))
+}
+
+fn reward(config: &RunConfig, kind: Kind, tokenizer: &Arc<Tokenizer>) -> Result<RewardSource> {
+    let model = config.reward.model.as_ref();
+    let model = model.map(|model| reward_model(&model.source, kind)?.for_policy(tokenizer.clone())).transpose()?;
+    RewardSource::new(&config.reward, model)
+}
+
+/// A rule that compares with a label cannot work without one: said before the first step, not at it.
+fn check_labels(reward: &RewardSource, prompts: &PromptSet) -> Result<()> {
+    for prompt in &prompts.prompts {
+        reward.check_label(prompt.label.as_deref()).with_context(|| format!("prompt {}", prompt.index + 1))?;
+    }
+    Ok(())
+}
+
+fn sampling(config: &RunConfig, model: &ModelConfig, tokenizer: &Tokenizer) -> SamplingParams {
+    let generation = &config.generation;
+    let mut stop_token_ids = generation.stop_token_ids.clone();
+    stop_token_ids.extend(model.eos_token_ids().iter().chain(tokenizer.eos_ids()));
+    stop_token_ids.sort_unstable();
+    stop_token_ids.dedup();
+    SamplingParams {
+        temperature: generation.temperature as f32,
+        top_p: generation.top_p as f32,
+        top_k: generation.top_k as usize,
+        min_p: generation.min_p as f32,
+        max_new_tokens: generation.max_new_tokens as usize,
+        min_new_tokens: generation.min_new_tokens as usize,
+        stop_token_ids,
+        stop: generation.stop.clone(),
+    }
+}

@@ -1,0 +1,324 @@
+//! A run from its first step to its last: resume, evaluation, checkpoints, the end.
+
+use std::fs::File;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use ppo_crds::RunConfig;
+
+use super::build::{self, Roles};
+use crate::actor::checkpoint::{Checkpoints, State};
+use crate::model::{self, ModelConfig};
+use crate::stop::{Interrupted, StopFlag};
+use crate::telemetry::{BeforeAfter, BeforeAfterRow, EngineStats, Metric, OutputMode, Recorder, RunDir, Server, Stage, table};
+use crate::trainer::{Evaluated, Step, Trainer, describe};
+
+/// The policy in a checkpoint, in Hugging Face layout.
+pub const POLICY: &str = "policy";
+/// The critic in a checkpoint, in Hugging Face layout.
+pub const CRITIC: &str = "critic";
+/// Optimizer state of the actor in a checkpoint.
+pub const ACTOR_OPTIMIZER: &str = "actor-optimizer.safetensors";
+/// Optimizer state of the critic in a checkpoint.
+pub const CRITIC_OPTIMIZER: &str = "critic-optimizer.safetensors";
+/// Rows of the before-and-after table.
+const COMPARED: usize = 12;
+
+/// How a run is done on this machine, as opposed to what runs.
+#[derive(Debug)]
+pub struct Options {
+    /// Delete what an earlier run left.
+    pub fresh: bool,
+    /// Progress.
+    pub output: OutputMode,
+    /// Where to serve metrics.
+    pub metrics_address: Option<SocketAddr>,
+    /// Set by SIGTERM.
+    pub stop: StopFlag,
+}
+
+/// A run in its folder.
+pub struct Run {
+    roles: Roles,
+    checkpoints: Checkpoints,
+    recorder: Recorder,
+    server: Option<Server>,
+    folder: RunDir,
+    output: OutputMode,
+    before: Option<Evaluated>,
+    latest: Option<Evaluated>,
+    /// Step of the newest checkpoint.
+    saved: Option<u64>,
+    began: Instant,
+    _runtime: tokio::runtime::Runtime,
+    /// Held as long as the run lives: two processes in one folder would spoil both.
+    _lock: File,
+}
+
+impl Run {
+    /// Opens the folder, resumes from its newest checkpoint or starts anew, and loads every role.
+    ///
+    /// # Errors
+    /// When another process runs there, the checkpoint is of another configuration, or a role cannot be built.
+    pub fn open(config: RunConfig, manifest: &str, folder: &Path, options: Options) -> Result<Self> {
+        let began = Instant::now();
+        let folder = RunDir::new(folder);
+        folder.create()?;
+        let lock = lock(&folder)?;
+        let checkpoints = config.checkpoint.path.clone().unwrap_or_else(|| folder.root().join("checkpoints"));
+        let checkpoints = Checkpoints::open(checkpoints, config.checkpoint.keep, config.checkpoint.keep_best)?;
+        if options.fresh {
+            checkpoints.clear()?;
+        }
+        let found = checkpoints.latest(|problem| tracing::warn!("{problem}"))?;
+        if let Some(found) = &found {
+            refuse_other_run(&found.state.run_config, &config)
+                .with_context(|| format!("cannot go on from {}", found.folder.display()))?;
+        }
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let roles = build::roles(config, found.as_ref(), runtime.handle().clone(), options.stop)?;
+        let trainer = &roles.trainer;
+        let mut recorder =
+            Recorder::open(folder.root(), &trainer.config, trainer.total_steps, trainer.steps_done, options.output)?;
+        std::fs::write(folder.manifest(), manifest)
+            .with_context(|| format!("cannot write {}", folder.manifest().display()))?;
+        if let Some(found) = &found {
+            recorder.event("resumed", &format!("going on after step {} from {}", found.state.step, found.folder.display()))?;
+        }
+        let server = options.metrics_address.map(|address| Server::start(address, recorder.exposition())).transpose()?;
+        if let Some(server) = &server {
+            tracing::info!("metrics on http://{}/metrics", server.address());
+        }
+        recorder.exposition().set_ready(true);
+        Ok(Self {
+            saved: found.map(|found| found.state.step),
+            roles,
+            checkpoints,
+            recorder,
+            server,
+            folder,
+            output: options.output,
+            before: None,
+            latest: None,
+            began,
+            _runtime: runtime,
+            _lock: lock,
+        })
+    }
+
+    /// Trains to the end and leaves the model; or saves and stops when asked to.
+    ///
+    /// # Errors
+    /// What ended the run before its end; the newest checkpoint stays.
+    pub fn complete(mut self) -> Result<()> {
+        let ended = self.train();
+        match ended {
+            Ok(()) => self.finish(),
+            Err(error) if error.is::<Interrupted>() => self.interrupted(),
+            Err(error) => {
+                let kind = if error.is::<crate::trainer::Diverged>() { "diverged" } else { "failed" };
+                self.recorder.event(kind, &format!("{error:#}"))?;
+                let kept = self.saved.map(|step| format!("; the checkpoint of step {step} is kept")).unwrap_or_default();
+                self.recorder.finish(&format!("{kind} after step {}{kept}", self.roles.trainer.steps_done))?;
+                Err(error)
+            }
+        }
+    }
+
+    fn train(&mut self) -> Result<()> {
+        self.evaluate_before()?;
+        while self.roles.trainer.steps_done < self.roles.trainer.total_steps {
+            let mut step = self.roles.trainer.step()?;
+            self.after_step(&mut step)?;
+        }
+        Ok(())
+    }
+
+    /// Evaluation, checkpoint and records of a completed step.
+    fn after_step(&mut self, step: &mut Step) -> Result<()> {
+        let trainer = &mut self.roles.trainer;
+        let done = trainer.steps_done;
+        let last = done == trainer.total_steps;
+        let every = trainer.config.evaluation.as_ref().map_or(0, |evaluation| evaluation.every_steps);
+        if every > 0 && (done.is_multiple_of(every) || last) {
+            self.evaluate(&mut step.report.stages)?;
+        }
+        let every = self.roles.trainer.config.checkpoint.every_steps;
+        if last || (every > 0 && done.is_multiple_of(every)) {
+            let began = Instant::now();
+            self.save(step.report.get(Metric::Score))?;
+            step.report.stages.push((Stage::Checkpoint, began.elapsed()));
+        }
+        self.recorder.step(&step.report)?;
+        if self.recorder.wants_samples(done) {
+            let samples = describe(&step.batch, &self.roles.trainer.tokenizer, self.recorder.samples_wanted())?;
+            self.recorder.samples(done, &samples)?;
+        }
+        self.recorder.exposition().engine(&engine_stats(&self.roles.trainer))
+    }
+
+    /// The policy's answers at step 0, kept in the folder for runs that resume.
+    fn evaluate_before(&mut self) -> Result<()> {
+        let file = self.folder.root().join("before.json");
+        if self.roles.trainer.steps_done > 0 {
+            // A folder without it gives no comparison at the end, nothing else.
+            self.before = std::fs::read(&file).ok().and_then(|text| serde_json::from_slice(&text).ok());
+            return Ok(());
+        }
+        let mut stages = Vec::new();
+        self.evaluate(&mut stages)?;
+        self.before = self.latest.clone();
+        match &self.before {
+            Some(before) => crate::telemetry::run_dir::write_json(&file, before),
+            None => Ok(()),
+        }
+    }
+
+    fn evaluate(&mut self, stages: &mut Vec<(Stage, std::time::Duration)>) -> Result<()> {
+        let trainer = &self.roles.trainer;
+        let (Some(settings), Some(held_out)) = (&trainer.config.evaluation, &self.roles.held_out) else { return Ok(()) };
+        let began = Instant::now();
+        let evaluated = trainer.evaluate(settings, held_out)?;
+        stages.push((Stage::Evaluate, began.elapsed()));
+        self.recorder.evaluation(&evaluated.report)?;
+        self.latest = Some(evaluated);
+        Ok(())
+    }
+
+    /// Commits a checkpoint of the present step, unless it is there already.
+    fn save(&mut self, score: Option<f64>) -> Result<()> {
+        let trainer = &self.roles.trainer;
+        let done = trainer.steps_done;
+        if self.saved == Some(done) {
+            return Ok(());
+        }
+        let state = State {
+            step: done,
+            kl_coefficient: trainer.kl.coef,
+            actor_updates: trainer.actor.learner.updates(),
+            critic_updates: trainer.critic.as_ref().map_or(0, |critic| critic.learner.updates()),
+            quality: self.latest.as_ref().map(|evaluated| evaluated.report.score).or(score),
+            run_config: serde_json::to_value(&trainer.config)?,
+        };
+        self.checkpoints.save(state, |folder| write_models(&self.roles, folder))?;
+        self.saved = Some(done);
+        Ok(())
+    }
+
+    fn interrupted(mut self) -> Result<()> {
+        self.save(None)?;
+        let done = self.roles.trainer.steps_done;
+        let words = format!("stopped after step {done}, checkpoint saved; the same command goes on from there");
+        self.recorder.event("stopped", &words)?;
+        self.recorder.finish(&words)?;
+        self.server.map_or(Ok(()), Server::stop)
+    }
+
+    fn finish(mut self) -> Result<()> {
+        let trainer = &self.roles.trainer;
+        let target = self.folder.root().join("model");
+        write_policy(&self.roles, &target)?;
+        self.recorder.event("succeeded", &format!("{} steps", trainer.steps_done))?;
+        let comparison = compare(&self.roles, self.before.as_ref(), self.latest.as_ref());
+        if let Some(comparison) = &comparison {
+            self.recorder.before_after(comparison)?;
+            if matches!(self.output, OutputMode::Auto) {
+                self.recorder.print(&table::render(comparison, table::terminal_width()))?;
+            }
+        }
+        let seconds = self.began.elapsed().as_secs();
+        let result = comparison.map(|comparison| format!("{}, ", comparison.summary())).unwrap_or_default();
+        let summary = format!(
+            "{result}{} steps in {}m{:02}s, model in {}",
+            trainer.steps_done,
+            seconds / 60,
+            seconds % 60,
+            target.display()
+        );
+        self.recorder.finish(&summary)?;
+        self.server.map_or(Ok(()), Server::stop)
+    }
+}
+
+fn lock(folder: &RunDir) -> Result<File> {
+    let path = folder.root().join(".lock");
+    let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(std::fs::TryLockError::WouldBlock) => {
+            bail!("another process runs in {}; wait for it, or give another --run-dir", folder.root().display())
+        }
+        Err(std::fs::TryLockError::Error(error)) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
+    }
+}
+
+/// A checkpoint goes on only under the configuration that made it; how long, how often to look and to save may change.
+fn refuse_other_run(saved: &serde_json::Value, now: &RunConfig) -> Result<()> {
+    const MAY_CHANGE: [&str; 5] = ["length", "checkpoint", "telemetry", "evaluation", "rollout"];
+    let now = serde_json::to_value(now)?;
+    let fields = now.as_object().into_iter().flatten();
+    let changed: Vec<String> = fields
+        .filter(|(name, _)| !MAY_CHANGE.contains(&name.as_str()))
+        .filter(|(name, value)| saved.get(name) != Some(value))
+        .map(|(name, value)| format!("{name}: was {}, is {value}", saved.get(name).unwrap_or(&serde_json::Value::Null)))
+        .collect();
+    if changed.is_empty() {
+        return Ok(());
+    }
+    bail!(
+        "it was made under another configuration; restore the manifest, start anew with --fresh, or give another --run-dir\n{}",
+        changed.join("\n")
+    )
+}
+
+fn write_models(roles: &Roles, folder: &Path) -> Result<()> {
+    let trainer = &roles.trainer;
+    write_policy(roles, &folder.join(POLICY))?;
+    trainer.actor.learner.save(&folder.join(ACTOR_OPTIMIZER))?;
+    let Some(critic) = &trainer.critic else { return Ok(()) };
+    let (Some(source), Some(config)) = (&roles.critic_folder, &roles.critic_config) else { return Ok(()) };
+    let weights = critic.learner.parameters.weights();
+    model::save(&folder.join(CRITIC), source, config, &weights, model::save::SHARD_BYTES)?;
+    critic.learner.save(&folder.join(CRITIC_OPTIMIZER))
+}
+
+fn write_policy(roles: &Roles, target: &Path) -> Result<()> {
+    let actor = &roles.trainer.actor;
+    let config: &ModelConfig = actor.decoder.config();
+    model::save(target, &roles.policy_folder, config, &actor.learner.parameters.weights(), model::save::SHARD_BYTES)
+}
+
+fn compare(roles: &Roles, before: Option<&Evaluated>, after: Option<&Evaluated>) -> Option<BeforeAfter> {
+    let (before, after, held_out) = (before?, after?, roles.held_out.as_ref()?);
+    let answers = before.answers.iter().zip(&after.answers);
+    let rows = held_out.prompts.iter().zip(answers).take(COMPARED).map(|(prompt, (before, after))| BeforeAfterRow {
+        prompt: prompt.text.clone(),
+        label: prompt.label.clone(),
+        before: before.clone(),
+        after: after.clone(),
+    });
+    Some(BeforeAfter {
+        pass_score: roles.trainer.config.evaluation.as_ref()?.pass_score,
+        accuracy_before: before.report.pass_rate,
+        accuracy_after: after.report.pass_rate,
+        prompts: after.report.prompts,
+        rows: rows.collect(),
+    })
+}
+
+fn engine_stats(trainer: &Trainer) -> EngineStats {
+    let stats = trainer.engine.stats();
+    EngineStats {
+        model_name: trainer.config.name.clone(),
+        running: stats.running as u64,
+        waiting: stats.waiting as u64,
+        kv_cache_usage: stats.kv_cache_usage,
+        preemptions: stats.preemptions,
+        prompt_tokens: stats.prompt_tokens,
+        generation_tokens: stats.generation_tokens,
+        ..EngineStats::default()
+    }
+}
+

@@ -1,0 +1,56 @@
+//! Reads a PpoJob manifest for a command that runs on this machine.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use ppo_crds::manifest::parse_manifest;
+use ppo_crds::resolve::{Environment, resolve};
+use ppo_crds::{PpoJob, RunConfig};
+
+/// A manifest nobody can run as it stands. The exit status says that trying again does not help.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Invalid(String);
+
+/// A manifest with its text and the folder its relative paths start from.
+#[derive(Debug)]
+pub struct Manifest {
+    /// As the user wrote it.
+    pub text: String,
+    /// Parsed.
+    pub job: PpoJob,
+    /// Folder of the file; the working folder for standard input.
+    pub folder: PathBuf,
+    origin: String,
+}
+
+impl Manifest {
+    /// Reads and parses `file`; `-` is standard input.
+    ///
+    /// # Errors
+    /// When it cannot be read, or [`Invalid`] when it is not a PpoJob.
+    pub fn read(file: &Path) -> Result<Self> {
+        let standard_input = file == Path::new("-");
+        let origin = if standard_input { "standard input".to_owned() } else { file.display().to_string() };
+        let text = if standard_input {
+            let mut text = String::new();
+            std::io::stdin().read_to_string(&mut text).map(|_| text)
+        } else {
+            std::fs::read_to_string(file)
+        };
+        let text = text.with_context(|| format!("cannot read {origin}"))?;
+        let job = parse_manifest(&text, &origin).map_err(|error| Invalid(error.to_string()))?;
+        let folder = file.parent().filter(|_| !standard_input).unwrap_or(Path::new("")).to_owned();
+        Ok(Self { text, job, folder, origin })
+    }
+
+    /// What runs on this machine.
+    ///
+    /// # Errors
+    /// [`Invalid`] with everything that is wrong.
+    pub fn resolve(&self) -> Result<RunConfig> {
+        let environment = Environment::Laptop { manifest_folder: self.folder.clone() };
+        resolve(&self.job, &environment).map_err(|errors| Invalid(format!("{}:\n{errors}", self.origin)).into())
+    }
+}

@@ -1,0 +1,367 @@
+//! `config.json` of the supported decoder families, read strictly: what would be computed wrongly is refused by name.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Map, Value};
+use tch::Kind;
+
+use super::rope::RopeScaling;
+
+/// The decoder families. They differ in biases and in the norms of queries and keys, not in structure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// Llama 1, 2 and 3.
+    Llama,
+    /// Bias on the query, key and value projections.
+    Qwen2,
+    /// RMSNorm on every head's query and key.
+    Qwen3,
+}
+
+/// What sits on the trunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Head {
+    /// `...ForCausalLM`: logits over the vocabulary.
+    LanguageModel,
+    /// `...ForSequenceClassification`, one label: a score per sample, `score.weight` without bias.
+    Score,
+    /// `...ForTokenClassification`, one label: a value per token, `score.weight` and `score.bias`. The critic.
+    Value,
+}
+
+impl Head {
+    fn architecture_suffix(self) -> &'static str {
+        match self {
+            Self::LanguageModel => "ForCausalLM",
+            Self::Score => "ForSequenceClassification",
+            Self::Value => "ForTokenClassification",
+        }
+    }
+}
+
+const FAMILIES: [(&str, &str, Family); 3] = [
+    ("llama", "Llama", Family::Llama),
+    ("qwen2", "Qwen2", Family::Qwen2),
+    ("qwen3", "Qwen3", Family::Qwen3),
+];
+
+/// A decoder's shape and conventions.
+#[derive(Clone, Debug)]
+pub struct ModelConfig {
+    pub family: Family,
+    pub head: Head,
+    pub hidden: i64,
+    pub layers: i64,
+    pub heads: i64,
+    pub kv_heads: i64,
+    pub head_dim: i64,
+    pub intermediate: i64,
+    pub vocab: i64,
+    /// Whether the output projection is the embedding.
+    pub tied: bool,
+    /// Bias on the query, key and value projections.
+    pub qkv_bias: bool,
+    /// Bias on the attention's output projection.
+    pub output_bias: bool,
+    /// RMSNorm per head on queries and keys, before the rotation.
+    pub qk_norm: bool,
+    pub norm_eps: f64,
+    pub rope_theta: f64,
+    pub rope_scaling: RopeScaling,
+    /// Longest sequence the model was made for, tokens.
+    pub max_positions: usize,
+    /// Standard deviation of a random initialisation (`initializer_range`).
+    pub initializer_range: f64,
+    /// The precision the weights were saved in; None when the file does not say.
+    pub dtype: Option<Kind>,
+    eos_token_ids: Vec<u32>,
+    /// The file as it was read, passed through when the model is saved.
+    pub(super) raw: Map<String, Value>,
+}
+
+/// The numbers a memory estimate needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    pub hidden: u64,
+    pub layers: u64,
+    pub heads: u64,
+    pub kv_heads: u64,
+    pub head_dim: u64,
+    pub intermediate: u64,
+    pub vocab: u64,
+    pub tied: bool,
+    pub qkv_bias: bool,
+    /// Trainable numbers in the model as its head stands, tied weights once.
+    pub parameters: u64,
+}
+
+impl ModelConfig {
+    /// Reads `config.json` and, where present, `generation_config.json` of a model folder.
+    ///
+    /// # Errors
+    /// When the file is missing or not JSON, or names something this worker does not compute; the message has the file,
+    /// the key and what is supported.
+    pub fn read(folder: &Path) -> Result<Self> {
+        let path = folder.join("config.json");
+        let raw = read_object(&path)?.with_context(|| {
+            format!(
+                "{} does not exist: a model folder in Hugging Face layout has a config.json",
+                path.display()
+            )
+        })?;
+        let generation = read_object(&folder.join("generation_config.json"))?;
+        Self::from_json(raw, generation.as_ref()).with_context(|| format!("in {}", path.display()))
+    }
+
+    /// The configuration of parsed `config.json` and `generation_config.json` objects.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), without the file's name.
+    pub fn from_json(raw: Map<String, Value>, generation: Option<&Map<String, Value>>) -> Result<Self> {
+        let keys = Keys(&raw);
+        let (family, head) = architecture(&keys)?;
+        refuse_unsupported(&keys, family)?;
+
+        let hidden = keys.required("hidden_size")?;
+        let heads = keys.required("num_attention_heads")?;
+        let kv_heads = keys.size("num_key_value_heads")?.unwrap_or(heads);
+        if kv_heads > heads || heads % kv_heads != 0 {
+            bail!("num_attention_heads ({heads}) must be a multiple of num_key_value_heads ({kv_heads})");
+        }
+        let head_dim = match keys.size("head_dim")? {
+            Some(dim) => dim,
+            // Qwen3Config's default; the other families derive it.
+            None if family == Family::Qwen3 => 128,
+            None if hidden % heads == 0 => hidden / heads,
+            None => {
+                bail!("hidden_size ({hidden}) must be a multiple of num_attention_heads ({heads}) or head_dim given")
+            }
+        };
+        if head_dim % 2 != 0 {
+            bail!("head_dim is {head_dim}: rotary embeddings need an even number");
+        }
+        let attention_bias = keys.flag("attention_bias")?.unwrap_or(false);
+        let (rope_theta, rope_scaling) = RopeScaling::from_config(&raw)?;
+        let eos_token_ids = match generation.and_then(|g| g.get("eos_token_id")).filter(|v| !v.is_null()) {
+            Some(ids) => token_ids("generation_config.json: eos_token_id", ids)?,
+            None => raw
+                .get("eos_token_id")
+                .map(|ids| token_ids("eos_token_id", ids))
+                .transpose()?
+                .unwrap_or_default(),
+        };
+        Ok(Self {
+            family,
+            head,
+            hidden,
+            layers: keys.required("num_hidden_layers")?,
+            heads,
+            kv_heads,
+            head_dim,
+            intermediate: keys.required("intermediate_size")?,
+            vocab: keys.required("vocab_size")?,
+            tied: keys.flag("tie_word_embeddings")?.unwrap_or(false),
+            qkv_bias: family == Family::Qwen2 || attention_bias,
+            output_bias: family != Family::Qwen2 && attention_bias,
+            qk_norm: family == Family::Qwen3,
+            norm_eps: keys.number("rms_norm_eps")?.unwrap_or(1e-6),
+            rope_theta,
+            rope_scaling,
+            max_positions: keys.size("max_position_embeddings")?.unwrap_or(2048) as usize,
+            initializer_range: keys.number("initializer_range")?.unwrap_or(0.02),
+            dtype: keys.dtype()?,
+            eos_token_ids,
+            raw,
+        })
+    }
+
+    /// Tokens that end a response, of `generation_config.json` and else of `config.json`. Empty when neither says.
+    pub fn eos_token_ids(&self) -> &[u32] {
+        &self.eos_token_ids
+    }
+
+    /// The same trunk under another head, as a critic is built on a policy.
+    #[must_use]
+    pub fn with_head(mut self, head: Head) -> Self {
+        if self.head == head {
+            return self;
+        }
+        self.head = head;
+        let family = FAMILIES
+            .iter()
+            .find(|(_, _, family)| *family == self.family)
+            .map_or("", |(_, class, _)| *class);
+        let architecture = format!("{family}{}", head.architecture_suffix());
+        self.raw.insert("architectures".into(), Value::from(vec![architecture]));
+        if head != Head::LanguageModel {
+            // transformers derives num_labels from these.
+            self.raw.insert("id2label".into(), serde_json::json!({"0": "LABEL_0"}));
+            self.raw.insert("label2id".into(), serde_json::json!({"LABEL_0": 0}));
+        }
+        self
+    }
+
+    /// The numbers a memory estimate needs.
+    pub fn shape(&self) -> Shape {
+        let parameters = super::names::expected(self)
+            .values()
+            .map(|dims| dims.iter().product::<i64>() as u64)
+            .sum();
+        Shape {
+            hidden: self.hidden as u64,
+            layers: self.layers as u64,
+            heads: self.heads as u64,
+            kv_heads: self.kv_heads as u64,
+            head_dim: self.head_dim as u64,
+            intermediate: self.intermediate as u64,
+            vocab: self.vocab as u64,
+            tied: self.tied,
+            qkv_bias: self.qkv_bias,
+            parameters,
+        }
+    }
+}
+
+fn architecture(keys: &Keys) -> Result<(Family, Head)> {
+    let supported = "supported are Llama, Qwen2 and Qwen3, each ...ForCausalLM, ...ForSequenceClassification or \
+                     ...ForTokenClassification with one label";
+    let name = keys
+        .0
+        .get("architectures")
+        .and_then(|list| list.get(0))
+        .and_then(Value::as_str);
+    let Some(name) = name else {
+        let model_type = keys.0.get("model_type").and_then(Value::as_str).unwrap_or("absent");
+        return match FAMILIES.iter().find(|(model, _, _)| *model == model_type) {
+            Some((_, _, family)) => Ok((*family, Head::LanguageModel)),
+            None => bail!("architectures is empty and model_type is {model_type}: {supported}"),
+        };
+    };
+    for (_, class, family) in FAMILIES {
+        for head in [Head::LanguageModel, Head::Score, Head::Value] {
+            if name.strip_prefix(class) == Some(head.architecture_suffix()) {
+                if head != Head::LanguageModel {
+                    one_label(keys)?;
+                }
+                return Ok((family, head));
+            }
+        }
+    }
+    bail!("architectures is [\"{name}\"]: {supported}")
+}
+
+fn one_label(keys: &Keys) -> Result<()> {
+    let listed = keys
+        .0
+        .get("id2label")
+        .and_then(Value::as_object)
+        .map(|labels| labels.len() as i64);
+    // PretrainedConfig's default is two labels.
+    let labels = keys.size("num_labels")?.or(listed).unwrap_or(2);
+    if labels != 1 {
+        bail!("num_labels is {labels}: a reward model or critic has exactly one label");
+    }
+    Ok(())
+}
+
+fn refuse_unsupported(keys: &Keys, family: Family) -> Result<()> {
+    if let Some(activation) = keys.0.get("hidden_act").and_then(Value::as_str)
+        && activation != "silu"
+    {
+        bail!("hidden_act is {activation}: only silu is supported");
+    }
+    if keys.flag("mlp_bias")?.unwrap_or(false) {
+        bail!("mlp_bias is true: only MLPs without bias are supported");
+    }
+    if family != Family::Llama && keys.flag("use_sliding_window")?.unwrap_or(false) {
+        bail!("use_sliding_window is true: only full attention is supported");
+    }
+    let layer_types = keys.0.get("layer_types").and_then(Value::as_array);
+    if let Some(other) = layer_types
+        .into_iter()
+        .flatten()
+        .find(|kind| kind.as_str() != Some("full_attention"))
+    {
+        bail!("layer_types has {other}: only \"full_attention\" is supported");
+    }
+    if keys.0.get("quantization_config").is_some_and(|value| !value.is_null()) {
+        bail!("quantization_config is set: only float32, float16 and bfloat16 weights are supported");
+    }
+    Ok(())
+}
+
+fn read_object(path: &Path) -> Result<Option<Map<String, Value>>> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error).with_context(|| format!("reading {}", path.display())),
+    };
+    let object = serde_json::from_str(&text).with_context(|| format!("{} is not a JSON object", path.display()))?;
+    Ok(Some(object))
+}
+
+fn token_ids(key: &str, value: &Value) -> Result<Vec<u32>> {
+    let one = |value: &Value| {
+        value
+            .as_u64()
+            .and_then(|id| u32::try_from(id).ok())
+            .with_context(|| format!("{key}: {value} is not a token id"))
+    };
+    match value {
+        Value::Null => Ok(Vec::new()),
+        Value::Array(ids) => ids.iter().map(one).collect(),
+        id => Ok(vec![one(id)?]),
+    }
+}
+
+struct Keys<'a>(&'a Map<String, Value>);
+
+impl Keys<'_> {
+    fn given(&self, key: &str) -> Option<&Value> {
+        self.0.get(key).filter(|value| !value.is_null())
+    }
+
+    fn size(&self, key: &str) -> Result<Option<i64>> {
+        let Some(value) = self.given(key) else { return Ok(None) };
+        match value.as_i64().filter(|size| *size > 0) {
+            Some(size) => Ok(Some(size)),
+            None => bail!("{key} is {value}: a positive whole number is needed"),
+        }
+    }
+
+    fn required(&self, key: &str) -> Result<i64> {
+        self.size(key)?.with_context(|| format!("{key} is missing"))
+    }
+
+    fn number(&self, key: &str) -> Result<Option<f64>> {
+        let Some(value) = self.given(key) else { return Ok(None) };
+        value
+            .as_f64()
+            .map(Some)
+            .with_context(|| format!("{key} is {value}: a number is needed"))
+    }
+
+    fn flag(&self, key: &str) -> Result<Option<bool>> {
+        let Some(value) = self.given(key) else { return Ok(None) };
+        value
+            .as_bool()
+            .map(Some)
+            .with_context(|| format!("{key} is {value}: true or false is needed"))
+    }
+
+    fn dtype(&self) -> Result<Option<Kind>> {
+        // transformers before 4.56 wrote torch_dtype.
+        match self
+            .given("dtype")
+            .or_else(|| self.given("torch_dtype"))
+            .and_then(Value::as_str)
+        {
+            None => Ok(None),
+            Some("float32") => Ok(Some(Kind::Float)),
+            Some("bfloat16") => Ok(Some(Kind::BFloat16)),
+            Some("float16") => Ok(Some(Kind::Half)),
+            Some(other) => bail!("dtype is {other}: supported are float32, bfloat16 and float16"),
+        }
+    }
+}

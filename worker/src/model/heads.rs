@@ -1,0 +1,146 @@
+//! Models with one number per token or per sample: the critic and the reward model.
+
+use std::path::Path;
+
+use anyhow::{Result, ensure};
+use tch::{Kind, Tensor};
+
+use super::batch::TokenBatch;
+use super::config::{Head, ModelConfig};
+use super::decoder::Decoder;
+use super::linear::Linear;
+use super::names::{SCORE_BIAS, SCORE_WEIGHT};
+use super::weights::Weights;
+
+/// The critic: a trunk of its own and a linear head, one value per token. Saved as `...ForTokenClassification` with one
+/// label, which is what it is in transformers.
+#[derive(Debug)]
+pub struct ValueModel {
+    /// The trunk.
+    pub decoder: Decoder,
+    head: Linear,
+}
+
+impl ValueModel {
+    /// Reads a critic from a model folder, in `kind`. A saved critic comes with its head; on any other model the head
+    /// starts at zero, so the first values are 0.
+    ///
+    /// Returns the configuration and the weights, trunk and head, to train and to [`save`](super::save); build the model
+    /// on them with [`new`](Self::new).
+    ///
+    /// # Errors
+    /// As [`Weights::load`].
+    pub fn load(folder: &Path, kind: Kind) -> Result<(ModelConfig, Weights)> {
+        let config = ModelConfig::read(folder)?;
+        if config.head == Head::Value {
+            let weights = Weights::load(folder, &config, kind)?;
+            return Ok((config, weights));
+        }
+        let config = config.with_head(Head::Value);
+        let mut weights = Weights::load_trunk(folder, &config, kind)?;
+        let zeros = |dims: &[i64]| Tensor::f_zeros(dims, (kind, tch::Device::Cpu));
+        weights.0.insert(SCORE_WEIGHT.to_owned(), zeros(&[1, config.hidden])?);
+        weights.0.insert(SCORE_BIAS.to_owned(), zeros(&[1])?);
+        Ok((config, weights))
+    }
+
+    /// Takes shallow clones of the tensors.
+    ///
+    /// # Errors
+    /// When the configuration has another head or a tensor is missing.
+    pub fn new(config: &ModelConfig, weights: &Weights) -> Result<Self> {
+        ensure!(
+            config.head == Head::Value,
+            "a critic needs a value head, the model has {:?}",
+            config.head
+        );
+        let head = Linear::new(weights, "score")?;
+        ensure!(head.bias.is_some(), "tensor {SCORE_BIAS} is missing");
+        Ok(Self {
+            decoder: Decoder::new(config, weights)?,
+            head,
+        })
+    }
+
+    /// Value of each token's state, `[tokens]`, float32.
+    ///
+    /// # Errors
+    /// As [`Decoder::hidden`].
+    pub fn values(&self, batch: &TokenBatch) -> Result<Tensor> {
+        one_number(&self.head, &self.decoder.hidden(batch)?)
+    }
+
+    /// Every trainable tensor by name: trunk, then head.
+    pub fn parameters(&self) -> Vec<(String, Tensor)> {
+        let mut parameters = self.decoder.parameters();
+        let head = [
+            (SCORE_WEIGHT, Some(&self.head.weight)),
+            (SCORE_BIAS, self.head.bias.as_ref()),
+        ];
+        let head = head
+            .into_iter()
+            .filter_map(|(name, tensor)| Some((name.to_owned(), tensor?.shallow_clone())));
+        parameters.extend(head);
+        parameters
+    }
+}
+
+/// `...ForSequenceClassification` with one label: a score per sample, read at its last token.
+#[derive(Debug)]
+pub struct RewardModel {
+    decoder: Decoder,
+    head: Linear,
+}
+
+impl RewardModel {
+    /// Reads a reward model from its folder, in `kind`.
+    ///
+    /// # Errors
+    /// When the folder holds another kind of model; as [`Weights::load`].
+    pub fn load(folder: &Path, kind: Kind) -> Result<Self> {
+        let config = ModelConfig::read(folder)?;
+        ensure!(
+            config.head == Head::Score,
+            "{} is not a reward model: its config.json must name an architecture ...ForSequenceClassification",
+            folder.display()
+        );
+        let weights = Weights::load(folder, &config, kind)?;
+        Self::new(&config, &weights)
+    }
+
+    /// Takes shallow clones of the tensors.
+    ///
+    /// # Errors
+    /// When a tensor is missing.
+    pub fn new(config: &ModelConfig, weights: &Weights) -> Result<Self> {
+        Ok(Self {
+            decoder: Decoder::new(config, weights)?,
+            head: Linear::new(weights, "score")?,
+        })
+    }
+
+    /// The configuration it was made from.
+    pub fn config(&self) -> &ModelConfig {
+        self.decoder.config()
+    }
+
+    /// Scores of whole sequences (prompt and response). The length says which token is last, never a padding id: a
+    /// sequence that ends in the padding token is scored at that token.
+    ///
+    /// # Errors
+    /// When a sequence is empty; as [`Decoder::hidden`].
+    pub fn scores<S: AsRef<[u32]>>(&self, sequences: &[S]) -> Result<Vec<f32>> {
+        if sequences.is_empty() {
+            return Ok(Vec::new());
+        }
+        let _no_grad = tch::no_grad_guard();
+        let batch = TokenBatch::new(sequences)?;
+        let last = self.decoder.hidden(&batch)?.f_index_select(0, &batch.last_rows()?)?;
+        Ok(Vec::<f32>::try_from(&one_number(&self.head, &last)?)?)
+    }
+}
+
+/// `[rows, hidden]` to `[rows]`, float32.
+fn one_number(head: &Linear, hidden: &Tensor) -> Result<Tensor> {
+    Ok(head.forward(hidden)?.f_squeeze_dim(1)?.f_to_kind(Kind::Float)?)
+}

@@ -1,0 +1,39 @@
+//! The gated feed-forward layer (SwiGLU, Shazeer 2020, arXiv:2002.05202).
+
+use anyhow::Result;
+use tch::Tensor;
+
+use super::linear::Linear;
+use super::weights::Weights;
+
+/// `down(silu(gate(x)) * up(x))`.
+#[derive(Debug)]
+pub struct Mlp {
+    gate: Linear,
+    up: Linear,
+    down: Linear,
+}
+
+impl Mlp {
+    /// The layer whose tensors are called `{prefix}.gate_proj.weight` and so on.
+    ///
+    /// # Errors
+    /// When a tensor is missing.
+    pub fn new(weights: &Weights, prefix: &str) -> Result<Self> {
+        let linear = |name: &str| Linear::new(weights, &format!("{prefix}.{name}"));
+        Ok(Self {
+            gate: linear("gate_proj")?,
+            up: linear("up_proj")?,
+            down: linear("down_proj")?,
+        })
+    }
+
+    /// `[tokens, hidden]` to `[tokens, hidden]`.
+    ///
+    /// # Errors
+    /// When libtorch fails, as when memory runs out.
+    pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        let gated = self.gate.forward(input)?.f_silu()?.f_mul(&self.up.forward(input)?)?;
+        self.down.forward(&gated)
+    }
+}

@@ -1,0 +1,73 @@
+//! The tensors a configuration calls for: Hugging Face names and shapes.
+
+use std::collections::BTreeMap;
+
+use super::config::{Head, ModelConfig};
+
+/// Name of the token embedding, `[vocab, hidden]`.
+pub const EMBEDDING: &str = "model.embed_tokens.weight";
+/// Name of the output projection, `[vocab, hidden]`; absent when tied.
+pub const LM_HEAD: &str = "lm_head.weight";
+/// Name of the weight of a score or value head, `[1, hidden]`.
+pub const SCORE_WEIGHT: &str = "score.weight";
+/// Name of the bias of a value head, `[1]`.
+pub const SCORE_BIAS: &str = "score.bias";
+
+/// Every tensor of the model with its shape, by name.
+pub fn expected(config: &ModelConfig) -> BTreeMap<String, Vec<i64>> {
+    let mut shapes = trunk(config);
+    match config.head {
+        Head::LanguageModel if config.tied => {}
+        Head::LanguageModel => {
+            shapes.insert(LM_HEAD.into(), vec![config.vocab, config.hidden]);
+        }
+        Head::Score => {
+            shapes.insert(SCORE_WEIGHT.into(), vec![1, config.hidden]);
+        }
+        Head::Value => {
+            shapes.insert(SCORE_WEIGHT.into(), vec![1, config.hidden]);
+            shapes.insert(SCORE_BIAS.into(), vec![1]);
+        }
+    }
+    shapes
+}
+
+/// The tensors below the head, `model.*`.
+pub fn trunk(config: &ModelConfig) -> BTreeMap<String, Vec<i64>> {
+    let (hidden, intermediate) = (config.hidden, config.intermediate);
+    let (queries, keys) = (config.heads * config.head_dim, config.kv_heads * config.head_dim);
+    let mut shapes = BTreeMap::from([
+        (EMBEDDING.to_owned(), vec![config.vocab, hidden]),
+        ("model.norm.weight".to_owned(), vec![hidden]),
+    ]);
+    for layer in 0..config.layers {
+        let mut add = |name: &str, dims: &[i64]| shapes.insert(format!("model.layers.{layer}.{name}"), dims.to_vec());
+        add("input_layernorm.weight", &[hidden]);
+        add("post_attention_layernorm.weight", &[hidden]);
+        add("self_attn.q_proj.weight", &[queries, hidden]);
+        add("self_attn.k_proj.weight", &[keys, hidden]);
+        add("self_attn.v_proj.weight", &[keys, hidden]);
+        add("self_attn.o_proj.weight", &[hidden, queries]);
+        add("mlp.gate_proj.weight", &[intermediate, hidden]);
+        add("mlp.up_proj.weight", &[intermediate, hidden]);
+        add("mlp.down_proj.weight", &[hidden, intermediate]);
+        if config.qkv_bias {
+            add("self_attn.q_proj.bias", &[queries]);
+            add("self_attn.k_proj.bias", &[keys]);
+            add("self_attn.v_proj.bias", &[keys]);
+        }
+        if config.output_bias {
+            add("self_attn.o_proj.bias", &[hidden]);
+        }
+        if config.qk_norm {
+            add("self_attn.q_norm.weight", &[config.head_dim]);
+            add("self_attn.k_norm.weight", &[config.head_dim]);
+        }
+    }
+    shapes
+}
+
+/// Names that older exporters wrote and no model needs: buffers that are recomputed, and the copy of a tied embedding.
+pub fn ignored(config: &ModelConfig, name: &str) -> bool {
+    name.ends_with("rotary_emb.inv_freq") || (name == LM_HEAD && config.tied)
+}

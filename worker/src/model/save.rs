@@ -1,0 +1,192 @@
+//! Writing a model folder that `transformers` and vLLM load.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Map, Value, json};
+use tch::{Kind, Tensor};
+
+use super::config::ModelConfig;
+use super::safetensors::{Bytes, INDEX, shard_name};
+use super::weights::Weights;
+
+/// Shards are split above this size unless asked otherwise, bytes.
+pub const SHARD_BYTES: usize = 5_000_000_000;
+
+/// Files that travel with the weights unchanged, when the source folder has them.
+const COMPANIONS: [&str; 9] = [
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "tokenizer.model",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+];
+
+/// Writes `weights` to the folder `target` in Hugging Face layout: configuration with the dtype updated, the tokenizer and
+/// generation files of `source`, weights in shards of at most `shard_bytes` (a larger tensor has a shard of its own).
+///
+/// All is written to a temporary folder beside `target`, synced and renamed: `target` is either the old model or the whole
+/// new one.
+///
+/// # Errors
+/// When a file cannot be read or written; the message names it.
+pub fn save(target: &Path, source: &Path, config: &ModelConfig, weights: &Weights, shard_bytes: usize) -> Result<()> {
+    let parent = match target.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let Some(name) = target.file_name() else {
+        bail!("{} is not a folder name", target.display())
+    };
+    fs::create_dir_all(parent).with_context(|| format!("creating {}", parent.display()))?;
+    let aside = |suffix: &str| {
+        let mut hidden = OsString::from(".");
+        hidden.push(name);
+        hidden.push(format!(".{suffix}-{}", std::process::id()));
+        parent.join(hidden)
+    };
+    let (fresh, old) = (aside("new"), aside("old"));
+    remove_folder(&fresh)?;
+    fs::create_dir(&fresh).with_context(|| format!("creating {}", fresh.display()))?;
+    let written =
+        write_folder(&fresh, source, config, weights, shard_bytes).and_then(|()| replace(&fresh, target, &old));
+    if written.is_err() {
+        // The error already says what failed; a left-over would only be in the way.
+        let _ = fs::remove_dir_all(&fresh);
+    }
+    written
+}
+
+fn write_folder(
+    folder: &Path,
+    source: &Path,
+    config: &ModelConfig,
+    weights: &Weights,
+    shard_bytes: usize,
+) -> Result<()> {
+    write_json(&folder.join("config.json"), &Value::Object(config_of(config, weights)?))?;
+    for name in COMPANIONS {
+        let from = source.join(name);
+        if from.exists() {
+            fs::copy(&from, folder.join(name)).with_context(|| format!("copying {}", from.display()))?;
+            sync(&folder.join(name))?;
+        }
+    }
+    write_weights(folder, weights, shard_bytes)?;
+    sync(folder)
+}
+
+/// The configuration as read, with the precision of these weights.
+fn config_of(config: &ModelConfig, weights: &Weights) -> Result<Map<String, Value>> {
+    let mut raw = config.raw.clone();
+    let dtype = match weights.0.values().next().map(Tensor::kind) {
+        Some(Kind::Float) => "float32",
+        Some(Kind::BFloat16) => "bfloat16",
+        Some(Kind::Half) => "float16",
+        other => bail!("weights of kind {other:?} are not written; supported are float32, bfloat16 and float16"),
+    };
+    // transformers renamed torch_dtype to dtype in 4.56 and reads both.
+    let key = if raw.contains_key("dtype") {
+        "dtype"
+    } else {
+        "torch_dtype"
+    };
+    raw.insert(key.to_owned(), Value::from(dtype));
+    Ok(raw)
+}
+
+fn write_weights(folder: &Path, weights: &Weights, shard_bytes: usize) -> Result<()> {
+    let bytes = |tensor: &Tensor| tensor.numel() * tensor.kind().elt_size_in_bytes();
+    let mut shards: Vec<Vec<(&String, &Tensor)>> = vec![Vec::new()];
+    let (mut total, mut filled) = (0, 0);
+    for (name, tensor) in &weights.0 {
+        let size = bytes(tensor);
+        if filled > 0 && filled + size > shard_bytes {
+            shards.push(Vec::new());
+            filled = 0;
+        }
+        if let Some(shard) = shards.last_mut() {
+            shard.push((name, tensor));
+        }
+        filled += size;
+        total += size;
+    }
+    let mut weight_map = Map::new();
+    for (number, shard) in shards.iter().enumerate() {
+        let file = shard_name(number, shards.len());
+        write_shard(&folder.join(&file), shard)?;
+        weight_map.extend(
+            shard
+                .iter()
+                .map(|(name, _)| ((*name).clone(), Value::from(file.to_string_lossy()))),
+        );
+    }
+    if shards.len() == 1 {
+        return Ok(());
+    }
+    write_json(
+        &folder.join(INDEX),
+        &json!({"metadata": {"total_size": total}, "weight_map": weight_map}),
+    )
+}
+
+pub(crate) fn write_shard(path: &Path, tensors: &[(&String, &Tensor)]) -> Result<()> {
+    let views = tensors
+        .iter()
+        .map(|(name, tensor)| Ok((*name, Bytes::of(tensor)?)))
+        .collect::<Result<Vec<_>>>()?;
+    // transformers refuses a file that does not say which framework wrote it.
+    let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
+    safetensors::serialize_to_file(views.iter().map(|(name, view)| (*name, view)), Some(metadata), path)
+        .with_context(|| format!("writing {}", path.display()))?;
+    readable_by_all(path)?;
+    sync(path)
+}
+
+/// The safetensors writer makes a private temporary file; models are read by other processes and users.
+fn readable_by_all(path: &Path) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let permissions = fs::Permissions::from_mode(0o644);
+    fs::set_permissions(path, permissions).with_context(|| format!("setting permissions of {}", path.display()))
+}
+
+fn write_json(path: &Path, value: &Value) -> Result<()> {
+    let text = serde_json::to_string_pretty(value)? + "\n";
+    fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
+    sync(path)
+}
+
+fn sync(path: &Path) -> Result<()> {
+    File::open(path)
+        .and_then(|file| file.sync_all())
+        .with_context(|| format!("syncing {}", path.display()))
+}
+
+fn replace(fresh: &Path, target: &Path, old: &PathBuf) -> Result<()> {
+    let context = || format!("moving the written model to {}", target.display());
+    remove_folder(old)?;
+    if target.exists() {
+        fs::rename(target, old).with_context(context)?;
+    }
+    fs::rename(fresh, target).with_context(context)?;
+    if let Some(parent) = target.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        sync(parent)?;
+    }
+    remove_folder(old)
+}
+
+fn remove_folder(path: &Path) -> Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("removing {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,1 +1,0 @@
-//! Rust face of the C++ in `worker/native`.

@@ -1,0 +1,3 @@
+//! Rust face of the C++ in `worker/native`: what tch does not bind. The only place with `unsafe`.
+
+pub mod optimizer;

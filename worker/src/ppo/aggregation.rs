@@ -1,0 +1,133 @@
+//! From a loss per token to one number, so that the sum over micro-batches and ranks is the loss of the whole update.
+
+use std::iter::Sum;
+use std::ops::Add;
+
+use ppo_crds::run_config::Algorithm;
+use ppo_crds::spec::{Aggregation, Profile};
+use tch::{Kind, Tensor};
+
+use super::mask;
+
+/// What the losses of an update are divided by: counts over all its micro-batches on all ranks. Count each micro-batch
+/// with [`Denominator::of`] and add them up; across ranks, all-reduce [`Denominator::to_array`] with a sum.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Denominator {
+    /// Tokens with m = 1.
+    pub tokens: f64,
+    /// Samples with at least one such token.
+    pub sequences: f64,
+    /// batch x time, padding included (AlpacaFarm's mean).
+    pub slots: f64,
+    /// Micro-batches (TRL's mean of means).
+    pub micro_batches: f64,
+    /// The longest response allowed (generation.maxNewTokens): the constant of `sequenceMeanTokenSumNorm`.
+    pub max_response_length: f64,
+}
+
+impl Denominator {
+    /// Counts one micro-batch by its mask, [batch, time].
+    pub fn of(mask: &Tensor, max_response_length: usize) -> Self {
+        let mask = mask::booleans(mask);
+        Self {
+            tokens: mask.sum(Kind::Double).double_value(&[]),
+            sequences: mask.any_dim(-1, false).sum(Kind::Double).double_value(&[]),
+            slots: mask.numel() as f64,
+            micro_batches: 1.0,
+            max_response_length: max_response_length as f64,
+        }
+    }
+
+    /// The counts, for an all-reduce by sum: tokens, sequences, slots, micro-batches.
+    pub fn to_array(&self) -> [f64; 4] {
+        [self.tokens, self.sequences, self.slots, self.micro_batches]
+    }
+
+    /// The counts of all ranks.
+    pub fn from_array([tokens, sequences, slots, micro_batches]: [f64; 4], max_response_length: usize) -> Self {
+        Self {
+            tokens,
+            sequences,
+            slots,
+            micro_batches,
+            max_response_length: max_response_length as f64,
+        }
+    }
+}
+
+impl Add for Denominator {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            tokens: self.tokens + other.tokens,
+            sequences: self.sequences + other.sequences,
+            slots: self.slots + other.slots,
+            micro_batches: self.micro_batches + other.micro_batches,
+            max_response_length: self.max_response_length.max(other.max_response_length),
+        }
+    }
+}
+
+impl Sum for Denominator {
+    fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
+        let none = Self {
+            tokens: 0.0,
+            sequences: 0.0,
+            slots: 0.0,
+            micro_batches: 0.0,
+            max_response_length: 0.0,
+        };
+        counts.fold(none, Add::add)
+    }
+}
+
+/// A micro-batch's share of the update's loss; `per_token` and `mask` are [batch, time].
+///
+/// A token mean is over the whole update. Under `trl` it is TRL's: the token mean of this micro-batch over the number of
+/// micro-batches, so there the split matters. Under `alpacafarm` it is AlpacaFarm's, the same as `paddedMean`: over batch
+/// x time, padding included. Sequence means count the samples with at least one token.
+pub fn aggregate(algorithm: &Algorithm, per_token: &Tensor, mask: &Tensor, whole: &Denominator) -> Tensor {
+    let kept = mask::keep(per_token, mask);
+    let kind = kept.kind();
+    match convention(algorithm) {
+        Aggregation::PaddedMean => per_token.sum(kind) / at_least_one(whole.slots),
+        Aggregation::TokenMean if algorithm.profile == Profile::Trl => {
+            let tokens = mask::booleans(mask).sum(Kind::Double).double_value(&[]);
+            kept.sum(kind) / at_least_one(tokens) / at_least_one(whole.micro_batches)
+        }
+        Aggregation::TokenMean => kept.sum(kind) / at_least_one(whole.tokens),
+        Aggregation::TokenSum => kept.sum(kind),
+        Aggregation::SequenceMeanTokenSum => kept.sum(kind) / at_least_one(whole.sequences),
+        Aggregation::SequenceMeanTokenSumNorm => {
+            kept.sum(kind) / at_least_one(whole.sequences) / at_least_one(whole.max_response_length)
+        }
+        Aggregation::SequenceMeanTokenMean => {
+            let lengths = mask::booleans(mask).sum_dim_intlist(-1, false, kind).clamp_min(1.0); // [batch]
+            let lengths = lengths + length_eps(algorithm.profile);
+            (kept.sum_dim_intlist(-1, false, kind) / lengths).sum(kind) / at_least_one(whole.sequences)
+        }
+    }
+}
+
+/// The aggregation after the profile's word: AlpacaFarm's token mean counts padding.
+pub(super) fn convention(algorithm: &Algorithm) -> Aggregation {
+    match (algorithm.profile, algorithm.aggregation) {
+        (Profile::Alpacafarm, Aggregation::TokenMean) => Aggregation::PaddedMean,
+        (_, aggregation) => aggregation,
+    }
+}
+
+/// agg_loss in verl's core_algos.py and aggregate_loss in openrlhf/models/loss.py.
+fn length_eps(profile: Profile) -> f64 {
+    if matches!(profile, Profile::Verl | Profile::Openrlhf) {
+        1e-8
+    } else {
+        0.0
+    }
+}
+
+/// An update without a token has the loss 0, not NaN.
+fn at_least_one(count: f64) -> f64 {
+    count.max(1.0)
+}

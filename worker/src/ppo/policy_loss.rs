@@ -1,0 +1,330 @@
+//! The clipped policy loss (Schulman et al. 2017, arXiv 1707.06347), with what it is added to: KL and entropy.
+
+use std::ops::AddAssign;
+
+use ppo_crds::run_config::Algorithm;
+use ppo_crds::spec::{Aggregation, Estimator, Profile};
+use tch::{Kind, Tensor};
+
+use super::aggregation::{Denominator, aggregate, convention};
+use super::grid::wide_kind;
+use super::{Error, kl, mask};
+
+/// A micro-batch of the policy's update. All tensors [batch, time].
+#[derive(Clone, Copy, Debug)]
+pub struct PolicyInput<'a> {
+    /// Log-probs under the policy being trained, with their graph.
+    pub logprobs: &'a Tensor,
+    /// Log-probs under the policy that generated, recomputed by the actor.
+    pub old_logprobs: &'a Tensor,
+    /// Advantages of the step.
+    pub advantages: &'a Tensor,
+    /// Response mask.
+    pub mask: &'a Tensor,
+    /// Log-probs the engine recorded; read when `algorithm.truncated_importance_sampling` is set.
+    pub rollout_logprobs: Option<&'a Tensor>,
+}
+
+/// The policy loss of a micro-batch.
+#[derive(Debug)]
+pub struct PolicyLoss {
+    /// Its share of the update's loss, a scalar with the graph.
+    pub loss: Tensor,
+    /// Its sums; add them up over micro-batches and ranks.
+    pub stats: PolicyStats,
+}
+
+/// Sums over tokens (over sequences where the ratio is one per sequence).
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PolicyStats {
+    /// Ratios counted.
+    pub count: f64,
+    /// Ratios whose clipped loss was the greater.
+    pub clipped: f64,
+    /// Ratios held by the dual clip.
+    pub dual_clipped: f64,
+    /// Sum of the KL to the old policy, see [`PolicyStats::approx_kl`].
+    pub kl: f64,
+    /// What `kl` is divided by.
+    pub kl_count: f64,
+    /// Sum of ratios.
+    pub ratio: f64,
+    /// Sum of squared ratios.
+    pub ratio_square: f64,
+    /// Greatest ratio.
+    pub ratio_max: f64,
+}
+
+impl PolicyStats {
+    /// Share of ratios outside the clip range on the side where it counts, from 0 to 1.
+    pub fn clip_fraction(&self) -> f64 {
+        self.clipped / self.count.max(1.0)
+    }
+
+    /// Share of ratios held by the dual clip, from 0 to 1.
+    pub fn dual_clip_fraction(&self) -> f64 {
+        self.dual_clipped / self.count.max(1.0)
+    }
+
+    /// KL from the old policy: mean of x_old - x over tokens, as in OpenRLHF and verl (where the difference is clamped as
+    /// the ratio's is). `trl` and `alpacafarm`: half the mean square of the difference over batch x time.
+    pub fn approx_kl(&self) -> f64 {
+        self.kl / self.kl_count.max(1.0)
+    }
+
+    /// Mean ratio.
+    pub fn ratio_mean(&self) -> f64 {
+        self.ratio / self.count.max(1.0)
+    }
+
+    /// Population variance of the ratio.
+    pub fn ratio_variance(&self) -> f64 {
+        (self.ratio_square / self.count.max(1.0) - self.ratio_mean().powi(2)).max(0.0)
+    }
+}
+
+impl AddAssign for PolicyStats {
+    fn add_assign(&mut self, other: Self) {
+        self.count += other.count;
+        self.clipped += other.clipped;
+        self.dual_clipped += other.dual_clipped;
+        self.kl += other.kl;
+        self.kl_count += other.kl_count;
+        self.ratio += other.ratio;
+        self.ratio_square += other.ratio_square;
+        self.ratio_max = self.ratio_max.max(other.ratio_max);
+    }
+}
+
+/// max(-A r, -A clip(r, 1 - low, 1 + high)) with r = exp(clamp(x - x_old, -20, 20)); with `clip.dual` = c, where A < 0 at
+/// most -c A (Ye et al. 2020, arXiv 1912.09729); times min(exp(x_old - x_rollout), c) with truncated importance sampling.
+///
+/// `trl` and `alpacafarm` do not clamp the exponent. RLOO under `trl` has one ratio per sequence, that of the summed
+/// log-probs, and the mean over sequences. `alpacafarm` counts padding: its slots should hold equal log-probs.
+///
+/// # Errors
+/// Inputs of different shapes; truncated importance sampling without the engine's log-probs.
+pub fn policy_loss(algorithm: &Algorithm, input: &PolicyInput, whole: &Denominator) -> Result<PolicyLoss, Error> {
+    let shape = input.mask.size();
+    Error::unless_shape("logprobs", &input.logprobs.size(), &shape)?;
+    Error::unless_shape("old_logprobs", &input.old_logprobs.size(), &shape)?;
+    Error::unless_shape("advantages", &input.advantages.size(), &shape)?;
+    let counted = counted(algorithm, input.mask);
+    let kind = wide_kind(input.logprobs.kind());
+    let difference = input.logprobs.to_kind(kind) - input.old_logprobs.to_kind(kind).detach();
+    let difference = mask::keep(&difference, &counted); // [batch, time]
+    let advantages = mask::keep(&input.advantages.to_kind(kind).detach(), &counted);
+    let weight = importance_weight(algorithm, input, &counted)?;
+    if sequence_ratio(algorithm) {
+        return Ok(sequence_loss(
+            algorithm,
+            &difference,
+            &advantages,
+            weight.as_ref(),
+            &counted,
+            whole,
+        ));
+    }
+    let bounded = bounded(algorithm.profile, &difference);
+    let surrogate = Surrogate::of(algorithm, &bounded.exp(), &advantages);
+    let per_token = weighted(&surrogate.loss, weight.as_ref());
+    Ok(PolicyLoss {
+        loss: aggregate(algorithm, &per_token, &counted, whole),
+        stats: surrogate.stats(&counted, approx_kl(algorithm.profile, &difference, &bounded, &counted)),
+    })
+}
+
+/// Mean KL to the reference, to be multiplied by the coefficient and added to the loss (placement `loss`); a scalar with
+/// the graph of `logprobs`, aggregated as the policy loss is.
+///
+/// # Errors
+/// Inputs of different shapes.
+pub fn kl_loss(
+    algorithm: &Algorithm,
+    logprobs: &Tensor,
+    ref_logprobs: &Tensor,
+    mask: &Tensor,
+    whole: &Denominator,
+) -> Result<Tensor, Error> {
+    Error::unless_shape("logprobs", &logprobs.size(), &mask.size())?;
+    Error::unless_shape("ref_logprobs", &ref_logprobs.size(), &mask.size())?;
+    let counted = counted(algorithm, mask);
+    // Masked before the estimate: exp of a padded slot's difference may be infinite.
+    let kept = mask::keep(&(logprobs - ref_logprobs.detach()), &counted);
+    let zero = kept.zeros_like().detach();
+    let estimate = kl::estimate(
+        &kept,
+        &zero,
+        algorithm.kl.estimator,
+        algorithm.kl.clamp,
+        algorithm.profile,
+    );
+    Ok(aggregate(algorithm, &estimate, &counted, whole))
+}
+
+/// Mean entropy, to be multiplied by the coefficient and subtracted from the loss; a scalar with the graph of `entropy`
+/// ([batch, time], from [`super::distribution::entropy`]), aggregated as the policy loss is.
+///
+/// # Errors
+/// Inputs of different shapes.
+pub fn entropy_bonus(
+    algorithm: &Algorithm,
+    entropy: &Tensor,
+    mask: &Tensor,
+    whole: &Denominator,
+) -> Result<Tensor, Error> {
+    Error::unless_shape("entropy", &entropy.size(), &mask.size())?;
+    Ok(aggregate(
+        algorithm,
+        &entropy.to_kind(wide_kind(entropy.kind())),
+        mask,
+        whole,
+    ))
+}
+
+/// Every slot where padding is part of the mean, else the mask.
+fn counted(algorithm: &Algorithm, mask: &Tensor) -> Tensor {
+    let mask = mask::booleans(mask);
+    if convention(algorithm) == Aggregation::PaddedMean {
+        mask.ones_like()
+    } else {
+        mask
+    }
+}
+
+/// TRL's RLOO, arXiv 2402.14740 section 3: the whole response is one action.
+fn sequence_ratio(algorithm: &Algorithm) -> bool {
+    algorithm.profile == Profile::Trl && algorithm.estimator == Estimator::Rloo
+}
+
+fn bounded(profile: Profile, difference: &Tensor) -> Tensor {
+    match profile {
+        Profile::Trl | Profile::Alpacafarm => difference.shallow_clone(),
+        Profile::Default | Profile::Openrlhf | Profile::Verl => difference.clamp(-20.0, 20.0),
+    }
+}
+
+fn importance_weight(algorithm: &Algorithm, input: &PolicyInput, counted: &Tensor) -> Result<Option<Tensor>, Error> {
+    let Some(cap) = algorithm.truncated_importance_sampling else {
+        return Ok(None);
+    };
+    let Some(rollout) = input.rollout_logprobs else {
+        let why = "truncated importance sampling compares the actor's log-probs with the engine's".into();
+        return Err(Error::Missing {
+            name: "rollout_logprobs",
+            why,
+        });
+    };
+    Error::unless_shape("rollout_logprobs", &rollout.size(), &input.mask.size())?;
+    let kind = wide_kind(input.old_logprobs.kind());
+    let difference = (input.old_logprobs.to_kind(kind) - rollout.to_kind(kind)).detach();
+    Ok(Some(mask::keep(&difference, counted).exp().clamp_max(cap)))
+}
+
+fn weighted(loss: &Tensor, weight: Option<&Tensor>) -> Tensor {
+    weight.map_or_else(|| loss.shallow_clone(), |weight| loss * weight)
+}
+
+/// One ratio per sequence; rows without a token are left out. Under `trl` micro-batches are averaged.
+fn sequence_loss(
+    algorithm: &Algorithm,
+    difference: &Tensor,
+    advantages: &Tensor,
+    weight: Option<&Tensor>,
+    mask: &Tensor,
+    whole: &Denominator,
+) -> PolicyLoss {
+    let kind = difference.kind();
+    let rows = mask.any_dim(-1, false); // [batch]
+    let lengths = mask.sum_dim_intlist(-1, false, kind).clamp_min(1.0);
+    let difference = difference.sum_dim_intlist(-1, false, kind);
+    let advantages = advantages.sum_dim_intlist(-1, false, kind) / &lengths; // the same on every token
+    let surrogate = Surrogate::of(algorithm, &difference.exp(), &advantages);
+    let weight = weight.map(|weight| mask::keep(weight, mask).sum_dim_intlist(-1, false, kind) / &lengths);
+    let loss = mask::keep(&weighted(&surrogate.loss, weight.as_ref()), &rows);
+    let count = rows.sum(Kind::Double).double_value(&[]).max(1.0);
+    let kl = KlSum {
+        sum: number(&(difference.square() * 0.5)),
+        count,
+    };
+    PolicyLoss {
+        loss: loss.sum(kind) / count / whole.micro_batches.max(1.0),
+        stats: surrogate.stats(&rows, kl),
+    }
+}
+
+struct KlSum {
+    sum: f64,
+    count: f64,
+}
+
+fn approx_kl(profile: Profile, difference: &Tensor, bounded: &Tensor, counted: &Tensor) -> KlSum {
+    match profile {
+        Profile::Trl | Profile::Alpacafarm => KlSum {
+            sum: number(&(difference.square() * 0.5)),
+            count: counted.numel() as f64,
+        },
+        Profile::Openrlhf => KlSum {
+            sum: -number(difference),
+            count: number(counted),
+        },
+        Profile::Default | Profile::Verl => KlSum {
+            sum: -number(bounded),
+            count: number(counted),
+        },
+    }
+}
+
+/// Clipped losses per ratio, any shape.
+struct Surrogate {
+    ratio: Tensor,
+    loss: Tensor,
+    clipped: Tensor,
+    dual_clipped: Tensor,
+}
+
+impl Surrogate {
+    fn of(algorithm: &Algorithm, ratio: &Tensor, advantages: &Tensor) -> Self {
+        let clip = &algorithm.clip;
+        let unclipped = -advantages * ratio;
+        let limited = -advantages * ratio.clamp(1.0 - clip.policy_low, 1.0 + clip.policy_high);
+        let greater = unclipped.maximum(&limited);
+        let (loss, dual_clipped) = match clip.dual {
+            None => (greater.shallow_clone(), greater.zeros_like().to_kind(Kind::Bool)),
+            Some(bound) => {
+                let bad = advantages.lt(0.0);
+                let ceiling = -advantages * bound;
+                let held = greater.minimum(&ceiling).where_self(&bad, &greater);
+                (held, greater.gt_tensor(&ceiling).logical_and(&bad))
+            }
+        };
+        Self {
+            ratio: ratio.detach(),
+            loss,
+            clipped: limited.gt_tensor(&unclipped),
+            dual_clipped,
+        }
+    }
+
+    fn stats(&self, counted: &Tensor, kl: KlSum) -> PolicyStats {
+        let ratio = mask::keep(&self.ratio.to_kind(Kind::Double), counted);
+        PolicyStats {
+            count: number(counted),
+            clipped: number(&self.clipped.logical_and(counted)),
+            dual_clipped: number(&self.dual_clipped.logical_and(counted)),
+            kl: kl.sum,
+            kl_count: kl.count,
+            ratio: number(&ratio),
+            ratio_square: number(&ratio.square()),
+            ratio_max: if ratio.numel() == 0 {
+                0.0
+            } else {
+                ratio.max().double_value(&[])
+            },
+        }
+    }
+}
+
+fn number(tensor: &Tensor) -> f64 {
+    tensor.detach().sum(Kind::Double).double_value(&[])
+}

@@ -1,0 +1,173 @@
+//! The score of a sample: the weighted sum of its sources.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, bail};
+use ppo_crds::run_config::Reward;
+
+use super::model::ModelReward;
+use super::remote::{RemoteOptions, RemoteReward};
+use super::rule::Rule;
+use super::sample::ScoredSample;
+
+/// Scores of samples, in their order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Scores {
+    /// One finite number per sample.
+    pub scores: Vec<f32>,
+    /// Further numbers for the logs, one per sample under each name; NaN where a source gave none.
+    pub extra: BTreeMap<String, Vec<f32>>,
+}
+
+/// Everything that `roles.reward` names.
+pub struct RewardSource {
+    sources: Vec<Weighted>,
+}
+
+struct Weighted {
+    /// `model`, `remote`, or the rule's kind (`exactMatch`, a second one `exactMatch2`).
+    name: String,
+    weight: f64,
+    source: Source,
+}
+
+enum Source {
+    Model(ModelReward),
+    Rule(Rule),
+    Remote(RemoteReward),
+}
+
+impl RewardSource {
+    /// The sources of a run. `model` is the loaded reward model that `reward.model` names.
+    ///
+    /// # Errors
+    /// A rule or URL that is not one; no source at all; a reward model that is named but not given, or the reverse.
+    pub fn new(reward: &Reward, model: Option<ModelReward>) -> Result<Self> {
+        let mut sources: Vec<Weighted> = Vec::new();
+        match (&reward.model, model) {
+            (Some(named), Some(model)) => {
+                sources.push(Weighted {
+                    name: "model".to_owned(),
+                    weight: named.weight,
+                    source: Source::Model(model),
+                });
+            }
+            (None, None) => {}
+            (Some(_), None) => bail!("reward.model is named, but no reward model was loaded"),
+            (None, Some(_)) => bail!("a reward model was loaded, but reward.model names none"),
+        }
+        for (index, spec) in reward.rules.iter().enumerate() {
+            let rule = Rule::new(spec).with_context(|| format!("roles.reward.rules[{index}]"))?;
+            let before = sources.iter().filter(|source| source.kind() == rule.name()).count();
+            let number = if before == 0 {
+                String::new()
+            } else {
+                (before + 1).to_string()
+            };
+            let name = format!("{}{number}", rule.name());
+            sources.push(Weighted {
+                name,
+                weight: spec.weight,
+                source: Source::Rule(rule),
+            });
+        }
+        if let Some(spec) = &reward.remote {
+            let remote = RemoteReward::new(RemoteOptions::from(spec))?;
+            sources.push(Weighted {
+                name: "remote".to_owned(),
+                weight: spec.weight,
+                source: Source::Remote(remote),
+            });
+        }
+        if sources.is_empty() {
+            bail!("roles.reward has no source: want model, rules or remote");
+        }
+        Ok(Self { sources })
+    }
+
+    /// True when a rule counts tokens, so that text alone is not enough.
+    pub fn needs_tokens(&self) -> bool {
+        self.sources
+            .iter()
+            .any(|source| matches!(&source.source, Source::Rule(rule) if rule.needs_tokens()))
+    }
+
+    /// Refuses a label that a rule cannot compare with; cheap enough to ask for every prompt before a run.
+    ///
+    /// # Errors
+    /// Names the rule and the label.
+    pub fn check_label(&self, label: Option<&str>) -> Result<()> {
+        let mut rules = self.sources.iter().filter_map(|source| match &source.source {
+            Source::Rule(rule) => Some(rule),
+            _ => None,
+        });
+        rules.try_for_each(|rule| rule.check_label(label))
+    }
+
+    /// The score of each sample: the sum of weight times score over the sources, which run side by side. `extra` has each
+    /// source's own scores under `reward/<source>` and a remote's further logs under `reward/remote/<name>`.
+    ///
+    /// # Errors
+    /// The first source that fails; or a score that is not finite. Names the sample.
+    pub async fn score(&self, samples: &[ScoredSample]) -> Result<Scores> {
+        if samples.is_empty() {
+            return Ok(Scores::default());
+        }
+        let all = self.sources.iter().map(|source| source.score(samples));
+        let answers = futures::future::try_join_all(all).await?;
+        let mut sums = vec![0.0_f64; samples.len()];
+        let mut mixed = Scores::default();
+        for (source, answer) in self.sources.iter().zip(answers) {
+            for (sum, score) in sums.iter_mut().zip(&answer.scores) {
+                *sum += source.weight * f64::from(*score);
+            }
+            for (name, values) in answer.extra {
+                mixed.extra.insert(format!("reward/{}/{name}", source.name), values);
+            }
+            mixed.extra.insert(format!("reward/{}", source.name), answer.scores);
+        }
+        mixed.scores = sums.into_iter().map(|sum| sum as f32).collect();
+        check_finite("the weighted sum of all sources", &mixed.scores, samples)?;
+        Ok(mixed)
+    }
+}
+
+impl Weighted {
+    fn kind(&self) -> &str {
+        match &self.source {
+            Source::Rule(rule) => rule.name(),
+            _ => &self.name,
+        }
+    }
+
+    async fn score(&self, samples: &[ScoredSample]) -> Result<Scores> {
+        let scores = match &self.source {
+            Source::Remote(remote) => remote.score(samples).await?,
+            Source::Model(model) => Scores {
+                scores: model.score(samples).await?,
+                extra: BTreeMap::new(),
+            },
+            Source::Rule(rule) => {
+                let scores = samples.iter().map(|sample| rule.score(sample)).collect::<Result<_>>()?;
+                Scores {
+                    scores,
+                    extra: BTreeMap::new(),
+                }
+            }
+        };
+        check_finite(&self.name, &scores.scores, samples)?;
+        Ok(scores)
+    }
+}
+
+fn check_finite(source: &str, scores: &[f32], samples: &[ScoredSample]) -> Result<()> {
+    for (score, sample) in scores.iter().zip(samples) {
+        if !score.is_finite() {
+            bail!(
+                "reward source {source}: the score of sample {} is {score}, want a finite number",
+                sample.index
+            );
+        }
+    }
+    Ok(())
+}

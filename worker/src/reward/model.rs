@@ -1,0 +1,151 @@
+//! A reward model as a source of scores: sequences by token ids, batched by a token budget.
+
+use std::sync::{Arc, Mutex};
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use super::sample::ScoredSample;
+use crate::tokenizer::Tokenizer;
+
+/// A model that gives one number to each token sequence.
+pub trait SequenceScorer: Send {
+    /// One score per sequence, in order. A score depends on its own sequence only.
+    ///
+    /// # Errors
+    /// When the model cannot run (out of memory, a token outside its vocabulary).
+    fn scores(&mut self, sequences: &[Vec<u32>]) -> Result<Vec<f32>>;
+}
+
+/// A reward model with its tokenizer.
+pub struct ModelReward {
+    scorer: Arc<Mutex<Box<dyn SequenceScorer>>>,
+    tokenizer: Arc<Tokenizer>,
+    policy: Option<Policy>,
+    batch_tokens: usize,
+}
+
+/// The policy's tokenizer, and whether its ids are the reward model's too.
+struct Policy {
+    tokenizer: Arc<Tokenizer>,
+    shares_ids: bool,
+}
+
+impl ModelReward {
+    /// A reward model with its own tokenizer. `batch_tokens` bounds sequences times longest sequence of one forward (a
+    /// single longer sequence still runs).
+    pub fn new(scorer: Box<dyn SequenceScorer>, tokenizer: Arc<Tokenizer>, batch_tokens: usize) -> Self {
+        Self {
+            scorer: Arc::new(Mutex::new(scorer)),
+            tokenizer,
+            policy: None,
+            batch_tokens: batch_tokens.max(1),
+        }
+    }
+
+    /// Tells which tokenizer made the samples' ids. When it is the reward model's own they are used as they are; when not,
+    /// the text without special tokens is tokenised again, and ends with the reward model's EOS. Without this call (a
+    /// server, which gets text alone) text is tokenised as OpenRLHF's `serve_rm` does.
+    ///
+    /// # Errors
+    /// When a tokenizer cannot be compared.
+    pub fn for_policy(mut self, policy: Arc<Tokenizer>) -> Result<Self> {
+        let shares_ids = policy.same_as(&self.tokenizer)?;
+        self.policy = Some(Policy {
+            tokenizer: policy,
+            shares_ids,
+        });
+        Ok(self)
+    }
+
+    /// One score per sample. The forward runs on a thread of its own; calls take turns.
+    ///
+    /// # Errors
+    /// When a text cannot be tokenised or the model fails; names the samples.
+    pub async fn score(&self, samples: &[ScoredSample]) -> Result<Vec<f32>> {
+        let sequences = samples
+            .iter()
+            .map(|sample| {
+                self.sequence(sample)
+                    .with_context(|| format!("sample {}", sample.index))
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let mut scores = vec![0.0; samples.len()];
+        for batch in batches(&sequences, self.batch_tokens) {
+            let input: Vec<Vec<u32>> = batch.iter().map(|&at| sequences[at].clone()).collect();
+            let scorer = self.scorer.clone();
+            let output = tokio::task::spawn_blocking(move || {
+                let mut scorer = scorer
+                    .lock()
+                    .map_err(|_| anyhow!("an earlier call of the reward model panicked"))?;
+                scorer.scores(&input)
+            })
+            .await
+            .context("the reward model's thread died")?
+            .with_context(|| {
+                format!(
+                    "reward model on {} samples from {}",
+                    batch.len(),
+                    samples[batch[0]].index
+                )
+            })?;
+            if output.len() != batch.len() {
+                bail!(
+                    "the reward model gave {} scores for {} sequences",
+                    output.len(),
+                    batch.len()
+                );
+            }
+            for (at, score) in batch.into_iter().zip(output) {
+                scores[at] = score;
+            }
+        }
+        Ok(scores)
+    }
+
+    fn sequence(&self, sample: &ScoredSample) -> Result<Vec<u32>> {
+        match &self.policy {
+            Some(policy) if policy.shares_ids => {
+                Ok(sample.prompt_ids.iter().chain(&sample.response_ids).copied().collect())
+            }
+            Some(policy) => {
+                let prompt = policy.tokenizer.decode(&sample.prompt_ids, true)?;
+                let mut ids = self
+                    .tokenizer
+                    .encode(&format!("{prompt}{}", sample.visible_response), true)?;
+                if ids.last().copied() != self.tokenizer.eos_id() {
+                    ids.extend(self.tokenizer.eos_id());
+                }
+                Ok(ids)
+            }
+            None => self.query_sequence(&format!("{}{}", sample.prompt, sample.response)),
+        }
+    }
+
+    /// As `serve_rm.py`: pad and EOS are stripped from both ends, one EOS ends the text, nothing else is added.
+    fn query_sequence(&self, text: &str) -> Result<Vec<u32>> {
+        let (pad, eos) = (self.tokenizer.pad_id(), self.tokenizer.eos_id());
+        let filler = |id: &u32| Some(*id) == pad || Some(*id) == eos;
+        let ids = self.tokenizer.encode(text, false)?;
+        let first = ids.iter().position(|id| !filler(id)).unwrap_or(ids.len());
+        let last = ids.iter().rposition(|id| !filler(id)).map_or(first, |at| at + 1);
+        let ids: Vec<u32> = ids[first..last].iter().copied().chain(eos).collect();
+        if ids.is_empty() {
+            bail!("an empty text has no score");
+        }
+        Ok(ids)
+    }
+}
+
+/// Indices of the sequences of each forward: longest first, so that little is padding.
+fn batches(sequences: &[Vec<u32>], batch_tokens: usize) -> Vec<Vec<usize>> {
+    let mut order: Vec<usize> = (0..sequences.len()).collect();
+    order.sort_by_key(|&at| std::cmp::Reverse(sequences[at].len()));
+    let mut batches: Vec<Vec<usize>> = Vec::new();
+    for at in order {
+        match batches.last_mut() {
+            Some(batch) if (batch.len() + 1) * sequences[batch[0]].len() <= batch_tokens => batch.push(at),
+            _ => batches.push(vec![at]),
+        }
+    }
+    batches
+}

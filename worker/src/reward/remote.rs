@@ -1,0 +1,323 @@
+//! A remote reward: client of OpenRLHF's protocol, over several URLs.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use futures::{StreamExt, TryStreamExt};
+use ppo_crds::spec::RemoteRewardSpec;
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use reqwest::{Client, Url};
+use serde_json::Value;
+
+use super::mix::Scores;
+use super::protocol::{ScoreRequest, ScoreResponse};
+use super::retry::{Failure, Retry, after_status, backoff};
+use super::sample::ScoredSample;
+
+/// How a remote reward is called.
+#[derive(Clone, Debug)]
+pub struct RemoteOptions {
+    /// Called as given, path included. Batches go to them in turn; a retry goes to the next one.
+    pub urls: Vec<String>,
+    /// For one call, connecting and reading the whole answer included.
+    pub timeout: Duration,
+    /// Tries after the first one.
+    pub max_retries: u32,
+    /// Calls in flight at once, over all URLs.
+    pub max_concurrency: usize,
+    /// Samples per call, at most.
+    pub batch_size: usize,
+    /// Longest answer that is read.
+    pub max_body_bytes: usize,
+    /// The first wait lies between 0 and this; every round over the URLs doubles it.
+    pub backoff_base: Duration,
+    /// Longest wait of our own between two tries, and longest `Retry-After` that is obeyed in full.
+    pub backoff_cap: Duration,
+    /// Sent as `Authorization: Bearer`.
+    pub token: Option<String>,
+}
+
+impl From<&RemoteRewardSpec> for RemoteOptions {
+    /// The manifest's settings; the token comes from the environment variable `PPO_REWARD_TOKEN`.
+    fn from(spec: &RemoteRewardSpec) -> Self {
+        Self {
+            urls: spec.urls.clone(),
+            timeout: Duration::from_secs(spec.timeout_seconds.max(1).into()),
+            max_retries: spec.max_retries,
+            max_concurrency: spec.max_concurrency.max(1) as usize,
+            batch_size: spec.batch_size.max(1) as usize,
+            max_body_bytes: 16 << 20,
+            backoff_base: Duration::from_millis(500),
+            backoff_cap: Duration::from_secs(60),
+            token: std::env::var("PPO_REWARD_TOKEN").ok().filter(|token| !token.is_empty()),
+        }
+    }
+}
+
+/// A client of one or several reward servers.
+#[derive(Debug)]
+pub struct RemoteReward {
+    client: Client,
+    urls: Vec<Url>,
+    authorization: Option<HeaderValue>,
+    options: RemoteOptions,
+}
+
+impl RemoteReward {
+    /// A client; nothing is called yet.
+    ///
+    /// # Errors
+    /// No URL, one that is not http or https, or a token that no header can carry.
+    pub fn new(options: RemoteOptions) -> Result<Self> {
+        if options.urls.is_empty() {
+            bail!("roles.reward.remote.urls is empty, want at least one URL");
+        }
+        let urls = options.urls.iter().map(|text| parse_url(text)).collect::<Result<_>>()?;
+        let authorization = match &options.token {
+            None => None,
+            Some(token) => {
+                let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
+                    .context("PPO_REWARD_TOKEN holds characters that an HTTP header cannot carry")?;
+                value.set_sensitive(true);
+                Some(value)
+            }
+        };
+        // A redirect would turn the POST into a GET without the samples.
+        let client = crate::http_client::builder()
+            .redirect(reqwest::redirect::Policy::none())
+            .timeout(options.timeout)
+            .build()
+            .context("cannot set up the HTTP client of the remote reward")?;
+        Ok(Self {
+            client,
+            urls,
+            authorization,
+            options,
+        })
+    }
+
+    /// Scores of all samples, in order. Batches run side by side; the first that fails for good ends the call.
+    ///
+    /// # Errors
+    /// Names the URL, the status or cause, the first sample of the failed batch and the beginning of the answer.
+    pub async fn score(&self, samples: &[ScoredSample]) -> Result<Scores> {
+        let size = self
+            .options
+            .batch_size
+            .min(samples.len().div_ceil(self.urls.len()))
+            .max(1);
+        // Not a closure: the compiler cannot prove that one over borrowed batches may be sent to another thread.
+        let mut calls = Vec::new();
+        for (number, batch) in samples.chunks(size).enumerate() {
+            calls.push(self.batch(number, batch));
+        }
+        let answers: Vec<Scores> = futures::stream::iter(calls)
+            .buffered(self.options.max_concurrency.max(1))
+            .try_collect()
+            .await?;
+        Ok(join(answers))
+    }
+
+    /// One batch, tried until it succeeds, fails for good or has no tries left.
+    async fn batch(&self, number: usize, samples: &[ScoredSample]) -> Result<Scores> {
+        let request = ScoreRequest {
+            query: samples
+                .iter()
+                .map(|sample| format!("{}{}", sample.prompt, sample.response))
+                .collect(),
+            prompts: Some(samples.iter().map(|sample| sample.prompt.clone()).collect()),
+            labels: Some(samples.iter().map(|sample| sample.label.clone()).collect()),
+        };
+        let body = serde_json::to_vec(&request).context("cannot write the samples as JSON")?;
+        let mut tries = 0;
+        loop {
+            let url = &self.urls[(number + tries as usize) % self.urls.len()];
+            let failure = match self.call(url, body.clone(), samples).await {
+                Ok(scores) => return Ok(scores),
+                Err(failure) => failure,
+            };
+            let wait = self.wait(failure.retry, tries);
+            let Some(wait) = wait.filter(|_| tries < self.options.max_retries) else {
+                let (first, last) = (samples[0].index, samples[samples.len() - 1].index);
+                return Err(anyhow!(
+                    "remote reward {url} failed for samples {first} to {last} (try {} of {}): {}",
+                    tries + 1,
+                    self.options.max_retries + 1,
+                    failure.cause
+                ));
+            };
+            tracing::warn!(%url, sample = samples[0].index, tries, ?wait, "remote reward: {}; trying again", failure.cause);
+            tokio::time::sleep(wait).await;
+            tries += 1;
+        }
+    }
+
+    fn wait(&self, retry: Retry, tries: u32) -> Option<Duration> {
+        let rounds = tries / self.urls.len() as u32;
+        match retry {
+            Retry::Never => None,
+            Retry::Backoff => Some(backoff(
+                self.options.backoff_base,
+                self.options.backoff_cap,
+                rounds,
+                rand::random::<f64>(),
+            )),
+            Retry::After(wait) => Some(wait.min(self.options.backoff_cap)),
+        }
+    }
+
+    async fn call(&self, url: &Url, body: Vec<u8>, samples: &[ScoredSample]) -> Result<Scores, Failure> {
+        let mut request = self
+            .client
+            .post(url.clone())
+            .header(CONTENT_TYPE, "application/json")
+            .body(body);
+        if let Some(authorization) = &self.authorization {
+            request = request.header(AUTHORIZATION, authorization.clone());
+        }
+        let mut response = request.send().await.map_err(|error| self.broken(error))?;
+        let status = response.status();
+        let retry_after = response
+            .headers()
+            .get(RETRY_AFTER)
+            .and_then(|value| value.to_str().ok())
+            .map(str::to_owned);
+        let limit = self.options.max_body_bytes;
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(|error| self.broken(error))? {
+            if body.len() + chunk.len() > limit {
+                return Err(Failure::lasting(format!(
+                    "{status}: the answer is longer than {limit} bytes"
+                )));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        if !status.is_success() {
+            let cause = format!("{status}: {}", snippet(&body));
+            return Err(Failure {
+                cause,
+                retry: after_status(status, retry_after.as_deref()),
+            });
+        }
+        read_answer(&body, samples).map_err(|cause| Failure::lasting(format!("{status}: {cause}: {}", snippet(&body))))
+    }
+
+    /// The connection failed or the deadline passed: another try may fare better.
+    fn broken(&self, error: reqwest::Error) -> Failure {
+        if error.is_timeout() {
+            return Failure::passing(format!("no complete answer within {:?}", self.options.timeout));
+        }
+        // The outermost message repeats the URL; the cause is at the bottom.
+        let mut cause: &dyn std::error::Error = &error;
+        while let Some(source) = cause.source() {
+            cause = source;
+        }
+        let what = if error.is_connect() {
+            "cannot connect"
+        } else {
+            "the connection broke"
+        };
+        Failure::passing(format!("{what}: {cause}"))
+    }
+}
+
+fn parse_url(text: &str) -> Result<Url> {
+    let url = Url::parse(text).with_context(|| format!("roles.reward.remote.urls: {text:?} is not a URL"))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        bail!("roles.reward.remote.urls: {text:?}: want http:// or https://");
+    }
+    Ok(url)
+}
+
+/// The scores in an answer: `rewards`, else `scores`; a `scores` beside `rewards` and all `extra_logs` are further logs.
+fn read_answer(body: &[u8], samples: &[ScoredSample]) -> Result<Scores, String> {
+    let answer: ScoreResponse = serde_json::from_slice(body).map_err(|cause| {
+        let infinite = [b"NaN".as_slice(), b"Infinity"]
+            .iter()
+            .any(|word| body.windows(word.len()).any(|at| at == *word));
+        let hint = if infinite {
+            " (scores must be finite; NaN and Infinity are no JSON)"
+        } else {
+            ""
+        };
+        format!("want {{\"rewards\": [number, ..]}}: {cause}{hint}")
+    })?;
+    let (name, scores) = match (&answer.rewards, &answer.scores) {
+        (Some(rewards), _) => ("rewards", rewards),
+        (None, Some(scores)) => ("scores", scores),
+        (None, None) => return Err("the answer has neither \"rewards\" nor \"scores\"".to_owned()),
+    };
+    let scores = finite(name, scores, samples)?;
+    let mut extra = BTreeMap::new();
+    if let (Some(_), Some(further)) = (&answer.rewards, &answer.scores) {
+        extra.insert("scores".to_owned(), finite("scores", further, samples)?);
+    }
+    for (name, value) in &answer.extra_logs {
+        extra.insert(name.clone(), extra_log(name, value, samples)?);
+    }
+    Ok(Scores { scores, extra })
+}
+
+fn finite(name: &str, values: &[Option<f64>], samples: &[ScoredSample]) -> Result<Vec<f32>, String> {
+    if values.len() != samples.len() {
+        return Err(format!(
+            "{name} has {} numbers for {} samples",
+            values.len(),
+            samples.len()
+        ));
+    }
+    let one = |(value, sample): (&Option<f64>, &ScoredSample)| {
+        let number = value.map(|value| value as f32).filter(|value| value.is_finite());
+        let given = || value.map_or("null".to_owned(), |value| value.to_string());
+        number.ok_or_else(|| format!("{name} of sample {} is {}, want a finite number", sample.index, given()))
+    };
+    values.iter().zip(samples).map(one).collect()
+}
+
+/// A list with one number per sample, or one number for the whole batch.
+fn extra_log(name: &str, value: &Value, samples: &[ScoredSample]) -> Result<Vec<f32>, String> {
+    let name = format!("extra_logs.{name}");
+    match value {
+        Value::Array(items) => {
+            let numbers = items.iter().map(|item| item.as_f64().or(item.as_bool().map(f64::from)));
+            finite(&name, &numbers.collect::<Vec<_>>(), samples)
+        }
+        other => finite(&name, &vec![other.as_f64(); samples.len()], samples),
+    }
+}
+
+/// Puts the batches' answers together. An extra that only some of them have is NaN for the others' samples.
+fn join(answers: Vec<Scores>) -> Scores {
+    let mut joined = Scores::default();
+    for answer in answers {
+        let (before, count) = (joined.scores.len(), answer.scores.len());
+        joined.scores.extend(answer.scores);
+        for (name, values) in answer.extra {
+            let column = joined.extra.entry(name).or_default();
+            column.resize(before, f32::NAN);
+            column.extend(values);
+        }
+        for column in joined.extra.values_mut() {
+            column.resize(before + count, f32::NAN);
+        }
+    }
+    joined
+}
+
+/// The beginning of a body, on one line.
+fn snippet(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&body[..body.len().min(400)]);
+    let line: String = text
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
+        .chars()
+        .take(200)
+        .collect();
+    if line.is_empty() {
+        "(empty answer)".to_owned()
+    } else {
+        format!("answer begins {line:?}")
+    }
+}

@@ -1,0 +1,214 @@
+//! The file that `ppo-worker sft -f` reads.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail, ensure};
+use ppo_crds::spec::{DType, OptimizerSpec, Schedule};
+use serde::Deserialize;
+
+/// A supervised run. Paths are relative to the file's folder.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SftConfig {
+    /// What to train.
+    pub model: SftModel,
+    /// What to train on.
+    pub data: SftData,
+    /// Held-out pairs; none are evaluated without it.
+    #[serde(default)]
+    pub evaluation: Option<SftEvaluation>,
+    /// Updates.
+    pub steps: u64,
+    /// Pairs per update. Default 32.
+    #[serde(default = "batch_size")]
+    pub batch_size: usize,
+    /// Pairs per forward and backward pass; memory only. Default: `batchSize`.
+    #[serde(default)]
+    pub micro_batch_size: Option<usize>,
+    /// Default 1e-5.
+    #[serde(default = "learning_rate")]
+    pub learning_rate: f64,
+    /// Updates over which the learning rate rises from 0. Default 0.
+    #[serde(default)]
+    pub warmup_steps: u64,
+    /// constant, linear or cosine, the last two down to a tenth. Default constant.
+    #[serde(default)]
+    pub schedule: Schedule,
+    /// Decoupled weight decay on matrices. Default 0.
+    #[serde(default)]
+    pub weight_decay: f64,
+    /// Limit of the global gradient norm; 0: none. Default 1.
+    #[serde(default = "max_grad_norm")]
+    pub max_grad_norm: f64,
+    /// Seed of the initial weights and the order of the data. Default 42.
+    #[serde(default = "seed")]
+    pub seed: u64,
+    /// Folder the trained model is written to, in Hugging Face layout. It is replaced.
+    pub output: PathBuf,
+}
+
+/// Exactly one of `path`, `config`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SftModel {
+    /// Folder of a model to go on from.
+    #[serde(default)]
+    pub path: Option<PathBuf>,
+    /// Folder with config.json and tokenizer files: random initial weights.
+    #[serde(default)]
+    pub config: Option<PathBuf>,
+    /// Default float32.
+    #[serde(default = "float32")]
+    pub dtype: DType,
+}
+
+impl SftModel {
+    /// The folder with config.json and tokenizer, and whether it holds weights to start from.
+    ///
+    /// # Errors
+    /// When not exactly one of the two is given.
+    pub fn folder(&self) -> anyhow::Result<(&Path, bool)> {
+        match (&self.path, &self.config) {
+            (Some(path), None) => Ok((path, true)),
+            (None, Some(config)) => Ok((config, false)),
+            _ => bail!("model: give exactly one of `path` (weights to go on from) and `config` (random initial weights)"),
+        }
+    }
+}
+
+/// Rows of prompts and responses.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SftData {
+    /// JSONL, JSON or Parquet.
+    pub path: PathBuf,
+    /// Default `prompt`.
+    #[serde(default = "prompt_field")]
+    pub prompt_field: String,
+    /// Default `response`.
+    #[serde(default = "response_field")]
+    pub response_field: String,
+    /// Render prompts through the model's chat template. Default false.
+    #[serde(default)]
+    pub chat_template: bool,
+    /// Longest prompt in tokens; longer ones are dropped. Default 1024.
+    #[serde(default = "max_length")]
+    pub max_length: usize,
+}
+
+/// Held-out rows with the same fields.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SftEvaluation {
+    /// JSONL, JSON or Parquet.
+    pub path: PathBuf,
+    /// Default 100.
+    #[serde(default = "every_steps")]
+    pub every_steps: u64,
+}
+
+impl SftConfig {
+    /// Reads and checks the file.
+    ///
+    /// # Errors
+    /// When it cannot be read, has an unknown field, or a number makes no sense.
+    pub fn read(file: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+        let mut config: Self = serde_yaml::from_str(&text).with_context(|| format!("{} is not valid", file.display()))?;
+        config.check().with_context(|| file.display().to_string())?;
+        let base = file.parent().unwrap_or(Path::new("."));
+        let paths = [&mut config.model.path, &mut config.model.config].into_iter().flatten();
+        let paths = paths.chain([&mut config.data.path, &mut config.output]);
+        for path in paths.chain(config.evaluation.as_mut().map(|evaluation| &mut evaluation.path)) {
+            *path = base.join(&*path);
+        }
+        Ok(config)
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        self.model.folder()?;
+        ensure!(self.steps > 0, "steps must be at least 1");
+        ensure!(self.batch_size > 0, "batchSize must be at least 1");
+        ensure!(self.micro_batch_size != Some(0), "microBatchSize must be at least 1");
+        ensure!(
+            self.learning_rate.is_finite() && self.learning_rate >= 0.0,
+            "learningRate is {}, want a number of at least 0",
+            self.learning_rate
+        );
+        Ok(())
+    }
+
+    /// The optimizer these fields ask for; beta2 0.999 as usual in supervised training.
+    pub fn optimizer(&self) -> OptimizerSpec {
+        OptimizerSpec {
+            actor_learning_rate: self.learning_rate,
+            beta2: 0.999,
+            weight_decay: self.weight_decay,
+            max_grad_norm: self.max_grad_norm,
+            schedule: self.schedule,
+            warmup_updates: self.warmup_steps,
+            ..OptimizerSpec::default()
+        }
+    }
+}
+
+fn batch_size() -> usize {
+    32
+}
+fn learning_rate() -> f64 {
+    1e-5
+}
+fn max_grad_norm() -> f64 {
+    1.0
+}
+fn seed() -> u64 {
+    42
+}
+fn float32() -> DType {
+    DType::Float32
+}
+fn prompt_field() -> String {
+    "prompt".into()
+}
+fn response_field() -> String {
+    "response".into()
+}
+fn max_length() -> usize {
+    1024
+}
+fn every_steps() -> u64 {
+    100
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> anyhow::Result<SftConfig> {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("sft.yaml");
+        std::fs::write(&file, text).unwrap();
+        SftConfig::read(&file)
+    }
+
+    #[test]
+    fn paths_are_relative_to_the_file_and_defaults_are_filled_in() {
+        let config = read("{model: {path: m}, data: {path: /d.jsonl}, steps: 3, output: out}").unwrap();
+        assert!(config.output.is_absolute() && config.output.ends_with("out"));
+        assert_eq!(config.data.path, Path::new("/d.jsonl"));
+        assert_eq!((config.batch_size, config.learning_rate), (32, 1e-5));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (text, words) in [
+            ("{model: {path: m}, data: {path: d}, steps: 3, output: o, stepz: 1}", "stepz"),
+            ("{model: {}, data: {path: d}, steps: 3, output: o}", "exactly one of `path`"),
+            ("{model: {path: m}, data: {path: d}, steps: 0, output: o}", "steps must be at least 1"),
+            ("{model: {path: m}, data: {path: d}, steps: 1, output: o, learningRate: .nan}", "learningRate is NaN"),
+        ] {
+            let error = format!("{:#}", read(text).unwrap_err());
+            assert!(error.contains(words), "{error}");
+        }
+    }
+}

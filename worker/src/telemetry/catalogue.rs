@@ -1,0 +1,206 @@
+//! The table of every number a step produces: our name, what it is, and the names other frameworks' dashboards use.
+//!
+//! Aliases: verl `trainer/ppo/metric_utils.py`, TRL `trainer/ppo_trainer.py`, AlpacaFarm `rl/ppo_trainer.py`,
+//! OpenRLHF `trainer/ray/ppo_actor.py` and `ppo_critic.py` (its TensorBoard writer prefixes `train/` and `eval/`).
+
+use super::metric::{Definition, Kind, Unit};
+
+macro_rules! catalogue {
+    ($($variant:ident $name:literal $kind:ident $unit:ident
+        $help:literal
+        verl $verl:tt trl $trl:tt alpacafarm $alpacafarm:tt openrlhf $openrlhf:tt;)*) => {
+        /// A number a step produces.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Metric {
+            $(#[doc = $help] $variant,)*
+        }
+
+        impl Metric {
+            /// Every metric, in the order people read them.
+            pub const ALL: &'static [Metric] = &[$(Metric::$variant,)*];
+
+            pub(super) fn definition(self) -> &'static Definition {
+                match self {
+                    $(Metric::$variant => &Definition {
+                        name: $name,
+                        kind: Kind::$kind,
+                        unit: Unit::$unit,
+                        help: $help,
+                        verl: &$verl,
+                        trl: &$trl,
+                        alpacafarm: &$alpacafarm,
+                        openrlhf: &$openrlhf,
+                    },)*
+                }
+            }
+        }
+    };
+}
+
+catalogue! {
+    Reward "reward" Gauge None
+        "Mean over samples of the sum of shaped token rewards: score and KL penalty together."
+        verl["critic/rewards/mean"] trl["objective/rlhf_reward"] alpacafarm[] openrlhf[];
+    Score "score" Gauge None
+        "Mean score of the samples, as the reward role gave it."
+        verl["critic/score/mean"] trl["objective/scores"] alpacafarm[] openrlhf["train/reward"];
+    ScoreMax "score_max" Gauge None
+        "Greatest score of a sample."
+        verl["critic/score/max"] trl[] alpacafarm[] openrlhf[];
+    ScoreMin "score_min" Gauge None
+        "Least score of a sample."
+        verl["critic/score/min"] trl[] alpacafarm[] openrlhf[];
+    ScoreStd "score_std" Gauge None
+        "Standard deviation of the scores."
+        verl[] trl[] alpacafarm[] openrlhf[];
+    NonScoreReward "non_score_reward" Gauge None
+        "Mean over samples of the reward that is not score: the KL penalty."
+        verl[] trl["objective/non_score_reward"] alpacafarm[] openrlhf[];
+    Kl "kl" Gauge Nats
+        "Mean over samples of the summed KL estimate to the reference."
+        verl[] trl["objective/kl"] alpacafarm[] openrlhf["train/kl"];
+    KlCoefficient "kl_coefficient" Gauge None
+        "KL coefficient this step used."
+        verl["actor/kl_coef"] trl[] alpacafarm[] openrlhf["train/kl_coef"];
+    ApproxKl "approx_kl" Gauge Nats
+        "Mean KL estimate between the policy before and during the update, per token."
+        verl["actor/ppo_kl"] trl["policy/approxkl_avg"] alpacafarm[] openrlhf["train/ppo_kl"];
+    PolicyLoss "policy_loss" Gauge None
+        "Clipped policy loss."
+        verl["actor/pg_loss"] trl["loss/policy_avg"] alpacafarm["loss/policy"] openrlhf["train/policy_loss"];
+    ValueLoss "value_loss" Gauge None
+        "Clipped value loss, before its coefficient."
+        verl["critic/vf_loss"] trl["loss/value_avg"] alpacafarm["loss/value"] openrlhf["train/critic_loss"];
+    Entropy "entropy" Gauge Nats
+        "Mean entropy of the policy per token."
+        verl["actor/entropy"] trl["objective/entropy", "policy/entropy_avg"] alpacafarm["loss/entropy"] openrlhf["train/entropy_loss"];
+    KlLoss "kl_loss" Gauge Nats
+        "KL term of the loss per token, before its coefficient; only with the KL placed in the loss."
+        verl["actor/kl_loss"] trl[] alpacafarm[] openrlhf["train/kl_loss"];
+    TotalLoss "total_loss" Gauge None
+        "What was minimised: policy, value, entropy and KL terms with their coefficients."
+        verl["actor/loss"] trl[] alpacafarm["loss/total"] openrlhf[];
+    ClipFraction "clip_fraction" Gauge Ratio
+        "Share of tokens whose policy ratio was clipped."
+        verl["actor/pg_clipfrac"] trl["policy/clipfrac_avg"] alpacafarm[] openrlhf["train/ppo_clip_ratio"];
+    ValueClipFraction "value_clip_fraction" Gauge Ratio
+        "Share of tokens whose value was clipped."
+        verl["critic/vf_clipfrac"] trl["val/clipfrac_avg"] alpacafarm[] openrlhf[];
+    RatioMean "ratio_mean" Gauge None
+        "Mean probability ratio of the updated policy to the one that generated."
+        verl[] trl["val/ratio"] alpacafarm["policy/ratio"] openrlhf[];
+    RatioMax "ratio_max" Gauge None
+        "Greatest probability ratio."
+        verl[] trl[] alpacafarm[] openrlhf[];
+    ExplainedVariance "explained_variance" Gauge None
+        "Explained variance of the returns by the critic; 1 is perfect, below 0 worse than a constant."
+        verl["critic/vf_explained_var"] trl[] alpacafarm[] openrlhf[];
+    ActorGradNorm "actor_grad_norm" Gauge None
+        "Gradient norm of the actor before clipping."
+        verl["actor/grad_norm"] trl[] alpacafarm["loss/grad_norm"] openrlhf["train/actor_grad_norm"];
+    CriticGradNorm "critic_grad_norm" Gauge None
+        "Gradient norm of the critic before clipping."
+        verl["critic/grad_norm"] trl[] alpacafarm[] openrlhf["train/critic_grad_norm"];
+    ActorLearningRate "actor_learning_rate" Gauge None
+        "Learning rate of the actor."
+        verl["actor/lr"] trl["lr"] alpacafarm[] openrlhf["train/actor_lr"];
+    CriticLearningRate "critic_learning_rate" Gauge None
+        "Learning rate of the critic."
+        verl["critic/lr"] trl[] alpacafarm[] openrlhf["train/critic_lr"];
+    AdvantageMean "advantage_mean" Gauge None
+        "Mean advantage over tokens."
+        verl["critic/advantages/mean"] trl[] alpacafarm["policy/advantage"] openrlhf[];
+    AdvantageStd "advantage_std" Gauge None
+        "Standard deviation of the advantage over tokens."
+        verl[] trl[] alpacafarm[] openrlhf[];
+    AdvantageMin "advantage_min" Gauge None
+        "Least advantage of a token."
+        verl["critic/advantages/min"] trl[] alpacafarm[] openrlhf[];
+    AdvantageMax "advantage_max" Gauge None
+        "Greatest advantage of a token."
+        verl["critic/advantages/max"] trl[] alpacafarm[] openrlhf[];
+    ReturnMean "return_mean" Gauge None
+        "Mean return over tokens."
+        verl["critic/returns/mean"] trl[] alpacafarm[] openrlhf["train/return"];
+    ReturnStd "return_std" Gauge None
+        "Standard deviation of the return over tokens."
+        verl[] trl[] alpacafarm[] openrlhf[];
+    ReturnMin "return_min" Gauge None
+        "Least return of a token."
+        verl["critic/returns/min"] trl[] alpacafarm[] openrlhf[];
+    ReturnMax "return_max" Gauge None
+        "Greatest return of a token."
+        verl["critic/returns/max"] trl[] alpacafarm[] openrlhf[];
+    ValueMean "value_mean" Gauge None
+        "Mean critic value over tokens."
+        verl["critic/values/mean"] trl[] alpacafarm["policy/value"] openrlhf["train/values"];
+    ValueStd "value_std" Gauge None
+        "Standard deviation of the critic value over tokens."
+        verl[] trl[] alpacafarm[] openrlhf[];
+    ValueMin "value_min" Gauge None
+        "Least critic value of a token."
+        verl["critic/values/min"] trl[] alpacafarm[] openrlhf[];
+    ValueMax "value_max" Gauge None
+        "Greatest critic value of a token."
+        verl["critic/values/max"] trl[] alpacafarm[] openrlhf[];
+    ResponseLength "response_length" Gauge Tokens
+        "Mean length of the responses."
+        verl["response_length/mean"] trl[] alpacafarm[] openrlhf["train/response_length"];
+    ResponseLengthMax "response_length_max" Gauge Tokens
+        "Length of the longest response."
+        verl["response_length/max"] trl[] alpacafarm[] openrlhf[];
+    ResponseLengthMin "response_length_min" Gauge Tokens
+        "Length of the shortest response."
+        verl["response_length/min"] trl[] alpacafarm[] openrlhf[];
+    ResponseClipped "response_clipped" Gauge Ratio
+        "Share of responses cut off at the greatest length."
+        verl["response_length/clip_ratio"] trl[] alpacafarm[] openrlhf["train/truncated"];
+    EosFinished "eos_finished" Gauge Ratio
+        "Share of responses that ended by EOS or a stop condition."
+        verl[] trl[] alpacafarm[] openrlhf[];
+    LogprobDifference "logprob_difference" Gauge Nats
+        "Mean absolute difference between the log-probabilities of the rollout engine and of the actor."
+        verl["training/rollout_probs_diff_mean"] trl[] alpacafarm[] openrlhf["train/vllm_kl"];
+    LogprobDifferenceMax "logprob_difference_max" Gauge Nats
+        "Greatest absolute difference between the log-probabilities of the rollout engine and of the actor."
+        verl["training/rollout_probs_diff_max"] trl[] alpacafarm[] openrlhf[];
+    Samples "samples" Counter None
+        "Samples of the step."
+        verl[] trl[] alpacafarm[] openrlhf[];
+    DroppedPrompts "dropped_prompts" Counter None
+        "Prompts of the step that were dropped."
+        verl[] trl[] alpacafarm[] openrlhf[];
+    PromptTokens "prompt_tokens" Counter Tokens
+        "Prompt tokens of the step, each prompt counted once per sample."
+        verl[] trl[] alpacafarm[] openrlhf[];
+    GeneratedTokens "generated_tokens" Counter Tokens
+        "Generated tokens of the step."
+        verl[] trl[] alpacafarm[] openrlhf[];
+    GenerationTokensPerSecond "generation_tokens_per_second" Gauge TokensPerSecond
+        "Generated tokens per second of the generate stage."
+        verl[] trl[] alpacafarm[] openrlhf[];
+    TokensPerSecond "tokens_per_second" Gauge TokensPerSecond
+        "Prompt and generated tokens per second of the whole step."
+        verl["perf/throughput"] trl[] alpacafarm[] openrlhf[];
+    EosTokens "eos_tokens" Gauge None
+        "Responses of the step that ended by EOS."
+        verl[] trl["val/num_eos_tokens"] alpacafarm[] openrlhf[];
+    EvaluationScore "evaluation_score" Gauge None
+        "Mean score on the held-out prompts."
+        verl["val/score"] trl[] alpacafarm[] openrlhf["eval/score"];
+    EvaluationPassRate "evaluation_pass_rate" Gauge Ratio
+        "Share of held-out prompts that passed (pass@1)."
+        verl["val/pass@1"] trl[] alpacafarm[] openrlhf["eval/pass1"];
+    EvaluationResponseLength "evaluation_response_length" Gauge Tokens
+        "Mean length of the responses to held-out prompts."
+        verl["val/response_length"] trl[] alpacafarm[] openrlhf[];
+    Episode "episode" Gauge None
+        "Passes over the prompts, this one included."
+        verl[] trl["episode"] alpacafarm[] openrlhf[];
+    PolicyVersion "policy_version" Gauge None
+        "Number of completed steps the policy has learnt from."
+        verl[] trl[] alpacafarm[] openrlhf[];
+    StepSeconds "step_seconds" Histogram Seconds
+        "Wall-clock time of the step."
+        verl["timing_s/step"] trl[] alpacafarm[] openrlhf[];
+}

@@ -1,0 +1,416 @@
+//! The run in Prometheus' words. A metric appears once it has a value, so that a run without a critic shows no critic.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result};
+use prometheus::core::Collector;
+use prometheus::{
+    Counter, CounterVec, Encoder as _, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, Opts, Registry,
+    TextEncoder, exponential_buckets,
+};
+
+use super::metric::Kind;
+use super::{EvaluationReport, Metric, StepReport};
+
+/// What the rollout engine says of itself. Totals count from the engine's start.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EngineStats {
+    /// Label `model_name`, as in vLLM.
+    pub model_name: String,
+    /// Sequences being decoded.
+    pub running: u64,
+    /// Sequences waiting for blocks or budget.
+    pub waiting: u64,
+    /// Share of the cache's blocks in use, 0 to 1.
+    pub kv_cache_usage: f64,
+    /// Sequences preempted and recomputed, total.
+    pub preemptions: u64,
+    /// Prompt tokens computed, total.
+    pub prompt_tokens: u64,
+    /// Tokens generated, total.
+    pub generation_tokens: u64,
+    /// Prompt tokens looked up in the shared-prefix cache, total.
+    pub prefix_cache_queries: u64,
+    /// Prompt tokens found there, total.
+    pub prefix_cache_hits: u64,
+    /// Sequences finished by a stop condition, total.
+    pub finished_stop: u64,
+    /// Sequences finished at their greatest length, total.
+    pub finished_length: u64,
+    /// Sequences withdrawn, total.
+    pub finished_abort: u64,
+}
+
+/// A Prometheus registry with the run's metrics, and the latest step for `/report`.
+pub struct Exposition {
+    registry: Registry,
+    metrics: Mutex<HashMap<Metric, Instrument>>,
+    stage_seconds: HistogramVec,
+    reward_source: GaugeVec,
+    extra: GaugeVec,
+    step: Gauge,
+    total_steps: Gauge,
+    last_step: Gauge,
+    engine: Mutex<Option<EngineFamilies>>,
+    latest: Mutex<Option<StepReport>>,
+    ready: AtomicBool,
+}
+
+enum Instrument {
+    Gauge(Gauge),
+    Counter(Counter),
+    Histogram(Histogram),
+}
+
+impl Exposition {
+    /// An empty registry for the run of that name.
+    ///
+    /// # Errors
+    /// When a name is not one Prometheus takes.
+    pub fn new(run: &str) -> Result<Exposition> {
+        let registry = Registry::new();
+        let info = GaugeVec::new(
+            Opts::new("ppo_run_info", "Always 1; the run and the version that runs it."),
+            &["run", "version"],
+        )?;
+        info.with_label_values(&[run, env!("CARGO_PKG_VERSION")]).set(1.0);
+        register(&registry, info)?;
+        // 10 ms to about 1.5 hours: a laptop's shaping stage and a cluster's generation both fall inside.
+        let buckets = exponential_buckets(0.01, 2.0, 20)?;
+        let stages =
+            HistogramOpts::new("ppo_stage_seconds", "Wall-clock time of a stage of the step.").buckets(buckets);
+        let gauge = |name: &str, help: &str| register(&registry, Gauge::new(name, help)?);
+        Ok(Exposition {
+            stage_seconds: register(&registry, HistogramVec::new(stages, &["stage"])?)?,
+            reward_source: register(
+                &registry,
+                GaugeVec::new(
+                    Opts::new("ppo_reward_source", "Mean score from one source of the reward."),
+                    &["source"],
+                )?,
+            )?,
+            extra: register(
+                &registry,
+                GaugeVec::new(
+                    Opts::new("ppo_extra", "A number the reward role or the run added."),
+                    &["name"],
+                )?,
+            )?,
+            step: gauge("ppo_step", "Completed steps.")?,
+            total_steps: gauge("ppo_total_steps", "Steps the run will have.")?,
+            last_step: gauge(
+                "ppo_last_step_timestamp_seconds",
+                "When the latest step ended, seconds since 1970.",
+            )?,
+            registry,
+            metrics: Mutex::default(),
+            engine: Mutex::default(),
+            latest: Mutex::default(),
+            ready: AtomicBool::new(false),
+        })
+    }
+
+    /// A step is done.
+    ///
+    /// # Errors
+    /// When a metric cannot be registered: its name is taken.
+    pub fn step(&self, report: &StepReport) -> Result<()> {
+        for (metric, value) in report.values() {
+            self.observe(metric, value)?;
+        }
+        for (stage, seconds) in report.stage_seconds() {
+            self.stage_seconds.with_label_values(&[stage.name()]).observe(seconds);
+        }
+        for (name, value) in &report.extra {
+            match name.strip_prefix("reward/") {
+                Some(source) => self.reward_source.with_label_values(&[source]).set(*value),
+                None => self.extra.with_label_values(&[name]).set(*value),
+            }
+        }
+        self.step.set(report.step as f64);
+        self.total_steps.set(report.total_steps as f64);
+        self.last_step.set(
+            SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or_default()
+                .as_secs_f64(),
+        );
+        *lock(&self.latest) = Some(report.clone());
+        Ok(())
+    }
+
+    /// The held-out prompts were answered.
+    ///
+    /// # Errors
+    /// When a metric cannot be registered: its name is taken.
+    pub fn evaluation(&self, report: &EvaluationReport) -> Result<()> {
+        report
+            .values()
+            .into_iter()
+            .try_for_each(|(metric, value)| self.observe(metric, value))
+    }
+
+    /// The engine's state, under vLLM's names.
+    ///
+    /// # Errors
+    /// When a metric cannot be registered: its name is taken.
+    pub fn engine(&self, stats: &EngineStats) -> Result<()> {
+        let mut families = lock(&self.engine);
+        let families = match &mut *families {
+            Some(families) => families,
+            empty => empty.insert(EngineFamilies::register(&self.registry)?),
+        };
+        families.set(stats);
+        Ok(())
+    }
+
+    /// Whether `/readyz` says yes; no until told.
+    pub fn set_ready(&self, ready: bool) {
+        self.ready.store(ready, Ordering::Relaxed);
+    }
+
+    /// What `/readyz` says.
+    pub fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Relaxed)
+    }
+
+    /// The latest step, if one is done.
+    pub fn latest(&self) -> Option<StepReport> {
+        lock(&self.latest).clone()
+    }
+
+    /// Prometheus' text format.
+    ///
+    /// # Errors
+    /// When a metric cannot be encoded.
+    pub fn text(&self) -> Result<String> {
+        let mut text = Vec::new();
+        TextEncoder::new()
+            .encode(&self.registry.gather(), &mut text)
+            .context("cannot encode the metrics")?;
+        String::from_utf8(text).context("cannot encode the metrics")
+    }
+
+    fn observe(&self, metric: Metric, value: f64) -> Result<()> {
+        let mut metrics = lock(&self.metrics);
+        let instrument = match metrics.entry(metric) {
+            std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
+            std::collections::hash_map::Entry::Vacant(entry) => {
+                entry.insert(Instrument::register(metric, &self.registry)?)
+            }
+        };
+        match instrument {
+            Instrument::Gauge(gauge) => gauge.set(value),
+            Instrument::Histogram(histogram) => histogram.observe(value),
+            // A counter refuses to fall; what is no count adds nothing.
+            Instrument::Counter(counter) if value.is_finite() && value > 0.0 => counter.inc_by(value),
+            Instrument::Counter(_) => {}
+        }
+        Ok(())
+    }
+}
+
+impl Instrument {
+    fn register(metric: Metric, registry: &Registry) -> Result<Instrument> {
+        let (name, help) = (metric.prometheus_name(), metric.help());
+        Ok(match metric.kind() {
+            Kind::Gauge => Instrument::Gauge(register(registry, Gauge::new(name, help)?)?),
+            Kind::Counter => Instrument::Counter(register(registry, Counter::new(name, help)?)?),
+            Kind::Histogram => {
+                let options = HistogramOpts::new(name, help).buckets(exponential_buckets(0.1, 2.0, 18)?);
+                Instrument::Histogram(register(registry, Histogram::with_opts(options)?)?)
+            }
+        })
+    }
+}
+
+/// vLLM's families (`vllm/v1/metrics/loggers.py`), with its labels.
+struct EngineFamilies {
+    running: GaugeVec,
+    waiting: GaugeVec,
+    kv_cache_usage: GaugeVec,
+    preemptions: CounterVec,
+    prompt_tokens: CounterVec,
+    generation_tokens: CounterVec,
+    prefix_cache_queries: CounterVec,
+    prefix_cache_hits: CounterVec,
+    request_success: CounterVec,
+}
+
+impl EngineFamilies {
+    fn register(registry: &Registry) -> Result<EngineFamilies> {
+        const LABELS: [&str; 2] = ["model_name", "engine"];
+        let gauge = |name: &str, help: &str| register(registry, GaugeVec::new(Opts::new(name, help), &LABELS)?);
+        let counter = |name: &str, help: &str| register(registry, CounterVec::new(Opts::new(name, help), &LABELS)?);
+        Ok(EngineFamilies {
+            running: gauge("vllm:num_requests_running", "Sequences being decoded.")?,
+            waiting: gauge("vllm:num_requests_waiting", "Sequences waiting to be decoded.")?,
+            kv_cache_usage: gauge(
+                "vllm:kv_cache_usage_perc",
+                "Share of the key/value cache in use; 1 is all of it.",
+            )?,
+            preemptions: counter("vllm:num_preemptions_total", "Sequences preempted and recomputed.")?,
+            prompt_tokens: counter("vllm:prompt_tokens_total", "Prompt tokens computed.")?,
+            generation_tokens: counter("vllm:generation_tokens_total", "Tokens generated.")?,
+            prefix_cache_queries: counter(
+                "vllm:prefix_cache_queries_total",
+                "Prompt tokens looked up in the prefix cache.",
+            )?,
+            prefix_cache_hits: counter(
+                "vllm:prefix_cache_hits_total",
+                "Prompt tokens found in the prefix cache.",
+            )?,
+            request_success: register(
+                registry,
+                CounterVec::new(
+                    Opts::new("vllm:request_success_total", "Sequences finished, by reason."),
+                    &["model_name", "engine", "finished_reason"],
+                )?,
+            )?,
+        })
+    }
+
+    fn set(&self, stats: &EngineStats) {
+        let labels = [stats.model_name.as_str(), "0"];
+        self.running.with_label_values(&labels).set(stats.running as f64);
+        self.waiting.with_label_values(&labels).set(stats.waiting as f64);
+        self.kv_cache_usage.with_label_values(&labels).set(stats.kv_cache_usage);
+        raise(&self.preemptions.with_label_values(&labels), stats.preemptions);
+        raise(&self.prompt_tokens.with_label_values(&labels), stats.prompt_tokens);
+        raise(
+            &self.generation_tokens.with_label_values(&labels),
+            stats.generation_tokens,
+        );
+        raise(
+            &self.prefix_cache_queries.with_label_values(&labels),
+            stats.prefix_cache_queries,
+        );
+        raise(
+            &self.prefix_cache_hits.with_label_values(&labels),
+            stats.prefix_cache_hits,
+        );
+        let reasons = [
+            ("stop", stats.finished_stop),
+            ("length", stats.finished_length),
+            ("abort", stats.finished_abort),
+        ];
+        for (reason, total) in reasons {
+            raise(
+                &self.request_success.with_label_values(&[labels[0], labels[1], reason]),
+                total,
+            );
+        }
+    }
+}
+
+/// Brings a counter to the engine's total; an engine that started again begins anew, as Prometheus expects.
+fn raise(counter: &Counter, total: u64) {
+    let total = total as f64;
+    if total < counter.get() {
+        counter.reset();
+    }
+    counter.inc_by(total - counter.get());
+}
+
+fn register<C: Collector + Clone + 'static>(registry: &Registry, collector: C) -> Result<C> {
+    registry
+        .register(Box::new(collector.clone()))
+        .context("cannot register a metric")?;
+    Ok(collector)
+}
+
+/// A thread that panicked while it held the lock left numbers behind that are still good to read.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::telemetry::Stage;
+
+    #[test]
+    fn a_metric_without_a_value_is_absent() {
+        let exposition = Exposition::new("run").unwrap();
+        let mut report = StepReport {
+            step: 1,
+            ..StepReport::default()
+        };
+        report.set(Metric::PolicyLoss, f64::NAN);
+        exposition.step(&report).unwrap();
+        let text = exposition.text().unwrap();
+        assert!(text.contains("ppo_policy_loss NaN"), "{text}");
+        assert!(!text.contains("ppo_value_loss"), "{text}");
+    }
+
+    #[test]
+    fn counters_add_up_and_gauges_hold_the_latest() {
+        let exposition = Exposition::new("run").unwrap();
+        for step in 1..=3 {
+            let mut report = StepReport {
+                step,
+                samples: 8,
+                ..StepReport::default()
+            };
+            report.set(Metric::Reward, step as f64);
+            report.extra.insert("reward/exact".into(), 0.5);
+            report.extra.insert("latency".into(), 0.1);
+            report.stages.push((Stage::Generate, Duration::from_millis(15)));
+            exposition.step(&report).unwrap();
+        }
+        let text = exposition.text().unwrap();
+        for line in [
+            "ppo_samples_total 24",
+            "ppo_reward 3",
+            "ppo_step 3",
+            "ppo_reward_source{source=\"exact\"} 0.5",
+            "ppo_extra{name=\"latency\"} 0.1",
+            "ppo_stage_seconds_count{stage=\"generate\"} 3",
+            "ppo_step_seconds_count 3",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn the_engine_speaks_under_vllms_names_and_may_start_again() {
+        let exposition = Exposition::new("run").unwrap();
+        let stats = EngineStats {
+            model_name: "policy".into(),
+            running: 4,
+            generation_tokens: 100,
+            ..EngineStats::default()
+        };
+        exposition.engine(&stats).unwrap();
+        exposition
+            .engine(&EngineStats {
+                generation_tokens: 140,
+                ..stats.clone()
+            })
+            .unwrap();
+        let labels = "{engine=\"0\",model_name=\"policy\"}";
+        let text = exposition.text().unwrap();
+        assert!(
+            text.contains(&format!("vllm:generation_tokens_total{labels} 140")),
+            "{text}"
+        );
+        assert!(text.contains(&format!("vllm:num_requests_running{labels} 4")), "{text}");
+        exposition
+            .engine(&EngineStats {
+                generation_tokens: 7,
+                ..stats
+            })
+            .unwrap();
+        assert!(
+            exposition
+                .text()
+                .unwrap()
+                .contains(&format!("vllm:generation_tokens_total{labels} 7"))
+        );
+    }
+}

@@ -1,0 +1,208 @@
+//! `/metrics`, `/healthz`, `/readyz` and `/report` over HTTP, on a thread of its own.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use tokio::sync::oneshot;
+
+use super::Exposition;
+
+/// How long open requests may take to end once the server is told to stop.
+const STOP_DEADLINE: Duration = Duration::from_secs(2);
+
+/// A running server. It stops when dropped.
+pub struct Server {
+    address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Listens on `address`; port 0 takes a free one.
+    ///
+    /// # Errors
+    /// When the port is taken or may not be used, naming it.
+    pub fn start(address: SocketAddr, exposition: Arc<Exposition>) -> Result<Server> {
+        let refused = || {
+            format!(
+                "cannot serve metrics on {address}; give another port with --metrics-addr, or stop what holds port {}",
+                address.port()
+            )
+        };
+        let listener = TcpListener::bind(address).with_context(refused)?;
+        listener.set_nonblocking(true).with_context(refused)?;
+        let address = listener.local_addr().with_context(refused)?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("cannot start the metrics server's runtime")?;
+        let (stop, stopped) = oneshot::channel();
+        let serve = move || {
+            runtime.block_on(async move {
+                if let Err(error) = serve(listener, router(exposition), stopped).await {
+                    tracing::error!("the metrics server on {address} ended: {error:#}");
+                }
+            });
+        };
+        let thread = std::thread::Builder::new()
+            .name("metrics-server".into())
+            .spawn(serve)
+            .context("cannot start the metrics server's thread")?;
+        Ok(Server {
+            address,
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Lets open requests end, within two seconds, and frees the port.
+    ///
+    /// # Errors
+    /// When the server's thread died.
+    pub fn stop(mut self) -> Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<()> {
+        drop(self.stop.take());
+        let Some(thread) = self.thread.take() else {
+            return Ok(());
+        };
+        thread
+            .join()
+            .map_err(|_| anyhow!("the metrics server on {} died", self.address))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            tracing::error!("{error:#}");
+        }
+    }
+}
+
+async fn serve(listener: TcpListener, router: Router, stopped: oneshot::Receiver<()>) -> Result<()> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let (told, deadline) = oneshot::channel::<()>();
+    let serving = axum::serve(listener, router).with_graceful_shutdown(async move {
+        // Told or dropped, both mean stop.
+        let _ = stopped.await;
+        drop(told);
+    });
+    tokio::select! {
+        result = serving => Ok(result?),
+        () = async {
+            let _ = deadline.await;
+            tokio::time::sleep(STOP_DEADLINE).await;
+        } => Ok(()),
+    }
+}
+
+fn router(exposition: Arc<Exposition>) -> Router {
+    Router::new()
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .route("/report", get(report))
+        .with_state(exposition)
+}
+
+async fn metrics(State(exposition): State<Arc<Exposition>>) -> Response {
+    match exposition.text() {
+        Ok(text) => ([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error:#}\n")).into_response(),
+    }
+}
+
+async fn ready(State(exposition): State<Arc<Exposition>>) -> Response {
+    match exposition.is_ready() {
+        true => "ready\n".into_response(),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "not ready: models are still loading\n").into_response(),
+    }
+}
+
+async fn report(State(exposition): State<Arc<Exposition>>) -> Response {
+    match exposition.latest() {
+        Some(report) => Json(report).into_response(),
+        None => (StatusCode::NOT_FOUND, "no step is done yet\n").into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpStream;
+
+    use super::*;
+    use crate::telemetry::StepReport;
+
+    fn server() -> (Server, Arc<Exposition>) {
+        let exposition = Arc::new(Exposition::new("run").unwrap());
+        (
+            Server::start("127.0.0.1:0".parse().unwrap(), Arc::clone(&exposition)).unwrap(),
+            exposition,
+        )
+    }
+
+    fn get(server: &Server, path: &str) -> String {
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    #[test]
+    fn each_path_answers_as_its_name_says() {
+        let (server, exposition) = server();
+        assert!(get(&server, "/healthz").starts_with("HTTP/1.1 200"));
+        assert!(get(&server, "/readyz").starts_with("HTTP/1.1 503"));
+        assert!(get(&server, "/report").starts_with("HTTP/1.1 404"));
+        exposition.set_ready(true);
+        exposition
+            .step(&StepReport {
+                step: 3,
+                total_steps: 9,
+                ..StepReport::default()
+            })
+            .unwrap();
+        assert!(get(&server, "/readyz").starts_with("HTTP/1.1 200"));
+        assert!(get(&server, "/metrics").contains("\nppo_step 3\n"));
+        let answer = get(&server, "/report");
+        let report: StepReport = serde_json::from_str(answer.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+        assert_eq!((report.step, report.total_steps), (3, 9));
+    }
+
+    #[test]
+    fn a_busy_port_is_an_error_that_names_it() {
+        let (server, exposition) = server();
+        let port = server.address().port().to_string();
+        let error = format!("{:#}", Server::start(server.address(), exposition).err().unwrap());
+        assert!(error.contains(&port) && error.contains("in use"), "{error}");
+    }
+
+    #[test]
+    fn a_stopped_server_frees_its_port() {
+        let (server, exposition) = server();
+        let address = server.address();
+        // An idle keep-alive connection must not hold it up.
+        let _idle = TcpStream::connect(address).unwrap();
+        server.stop().unwrap();
+        Server::start(address, exposition).unwrap().stop().unwrap();
+    }
+}

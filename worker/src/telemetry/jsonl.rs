@@ -1,0 +1,187 @@
+//! Files of one JSON object per line: appended to, cut back on resume, read with torn lines skipped.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use super::run_dir::write_whole;
+
+/// A file that grows by lines. A line is written by one call, so only a crash of the machine or a full disk tears one.
+#[derive(Debug)]
+pub(super) struct JsonLines {
+    path: PathBuf,
+    file: File,
+}
+
+#[derive(Deserialize)]
+struct Stamp {
+    step: u64,
+}
+
+impl JsonLines {
+    /// Opens the file at its end, after dropping torn lines and the lines of steps later than `last_step`: a run that
+    /// resumes from there writes those steps again. The file is replaced whole, so a kill in between loses nothing.
+    pub fn open(path: &Path, last_step: u64) -> Result<JsonLines> {
+        cut(path, last_step)?;
+        let file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(path)
+            .with_context(|| format!("cannot open {} for writing", path.display()))?;
+        Ok(JsonLines {
+            path: path.to_owned(),
+            file,
+        })
+    }
+
+    /// Adds one line.
+    pub fn append(&mut self, record: &impl Serialize) -> Result<()> {
+        self.append_all(std::slice::from_ref(record))
+    }
+
+    /// Adds one line per record.
+    pub fn append_all(&mut self, records: &[impl Serialize]) -> Result<()> {
+        let mut lines = Vec::new();
+        for record in records {
+            serde_json::to_writer(&mut lines, record)
+                .with_context(|| format!("cannot encode a line of {}", self.path.display()))?;
+            lines.push(b'\n');
+        }
+        self.file
+            .write_all(&lines)
+            .with_context(|| format!("cannot write to {}", self.path.display()))
+    }
+}
+
+fn cut(path: &Path, last_step: u64) -> Result<()> {
+    // Only a regular file has a past to cut; a pipe or device is written to as it is.
+    if !path.metadata().is_ok_and(|metadata| metadata.is_file()) {
+        return Ok(());
+    }
+    let text = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let kept: Vec<u8> = text
+        .split_inclusive(|byte| *byte == b'\n')
+        .filter(|line| line.ends_with(b"\n"))
+        .filter(|line| serde_json::from_slice::<Stamp>(line).is_ok_and(|stamp| stamp.step <= last_step))
+        .flatten()
+        .copied()
+        .collect();
+    if kept.len() == text.len() {
+        return Ok(());
+    }
+    write_whole(path, &kept)
+}
+
+/// What a file of lines holds.
+#[derive(Debug)]
+pub(crate) struct Lines<T> {
+    /// The lines that could be read, in order.
+    pub records: Vec<T>,
+    /// How many could not: torn by a crash, or written by another version.
+    pub unreadable: usize,
+}
+
+/// Reads every line; a file that is not there has none.
+///
+/// # Errors
+/// When the file is there and cannot be read.
+pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Lines<T>> {
+    let mut lines = Lines {
+        records: Vec::new(),
+        unreadable: 0,
+    };
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(lines),
+        Err(error) => return Err(error).with_context(|| format!("cannot open {}", path.display())),
+    };
+    for line in BufReader::new(file).split(b'\n') {
+        let line = line.with_context(|| format!("cannot read {}", path.display()))?;
+        if line.iter().all(u8::is_ascii_whitespace) {
+            continue;
+        }
+        match serde_json::from_slice(&line) {
+            Ok(record) => lines.records.push(record),
+            Err(_) => lines.unreadable += 1,
+        }
+    }
+    Ok(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn steps(path: &Path) -> Vec<u64> {
+        read::<Stamp>(path)
+            .unwrap()
+            .records
+            .iter()
+            .map(|stamp| stamp.step)
+            .collect()
+    }
+
+    #[test]
+    fn a_resumed_file_has_one_line_per_step() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("metrics.jsonl");
+        let mut first = JsonLines::open(&path, 0).unwrap();
+        for step in 1..=7 {
+            first.append(&json!({"step": step, "reward": 0.5})).unwrap();
+        }
+        let mut resumed = JsonLines::open(&path, 4).unwrap();
+        for step in 5..=6 {
+            resumed.append(&json!({"step": step})).unwrap();
+        }
+        assert_eq!(steps(&path), [1, 2, 3, 4, 5, 6]);
+        assert!(
+            std::fs::read_dir(folder.path()).unwrap().count() == 1,
+            "nothing left aside"
+        );
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+        #[test]
+        fn a_torn_last_line_costs_that_line_only(count in 1u64..6, torn in 1usize..20) {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("metrics.jsonl");
+            let mut file = JsonLines::open(&path, 0).unwrap();
+            for step in 1..=count {
+                file.append(&json!({"step": step, "note": "a line of some length"})).unwrap();
+            }
+            let text = std::fs::read(&path).unwrap();
+            std::fs::write(&path, &text[..text.len() - torn]).unwrap();
+            let read = read::<Value>(&path).unwrap();
+            // Torn by the newline alone, the line can still be read.
+            prop_assert_eq!(read.records.len() as u64, if torn == 1 { count } else { count - 1 });
+            let mut resumed = JsonLines::open(&path, u64::MAX).unwrap();
+            resumed.append(&json!({"step": count})).unwrap();
+            prop_assert_eq!(steps(&path), (1..=count).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn a_full_disk_is_an_error_that_names_the_file() {
+        let mut file = JsonLines::open(Path::new("/dev/full"), 0).unwrap();
+        let error = format!("{:#}", file.append(&json!({"step": 1})).unwrap_err());
+        assert!(
+            error.contains("/dev/full") && error.contains("No space left"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_opened_is_an_error_that_names_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("no such folder").join("metrics.jsonl");
+        let error = format!("{:#}", JsonLines::open(&path, 0).unwrap_err());
+        assert!(error.contains("no such folder/metrics.jsonl"), "{error}");
+    }
+}

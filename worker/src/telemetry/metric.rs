@@ -1,0 +1,184 @@
+//! A number a step produces, and what every sink must know about it. The table itself is in `catalogue.rs`.
+
+use ppo_crds::spec::Profile;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+
+pub use super::catalogue::Metric;
+
+/// What a metric is measured in; decides the suffix of its Prometheus name and how people see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// A bare number (scores, losses, norms).
+    None,
+    /// Natural-log units: log-probabilities, KL, entropy.
+    Nats,
+    /// A share between 0 and 1.
+    Ratio,
+    /// Tokens.
+    Tokens,
+    /// Tokens per second.
+    TokensPerSecond,
+    /// Seconds.
+    Seconds,
+}
+
+impl Unit {
+    /// How people see the unit beside a number; empty for a bare number.
+    pub fn label(self) -> &'static str {
+        match self {
+            Unit::None | Unit::Ratio => "",
+            Unit::Nats => "nats",
+            Unit::Tokens => "tokens",
+            Unit::TokensPerSecond => "tokens/s",
+            Unit::Seconds => "s",
+        }
+    }
+
+    /// Prometheus' base-unit suffix. Nats have none: no dashboard writes them.
+    fn suffix(self) -> &'static str {
+        match self {
+            Unit::None | Unit::Nats => "",
+            Unit::Ratio => "_ratio",
+            Unit::Tokens => "_tokens",
+            Unit::TokensPerSecond => "_tokens_per_second",
+            Unit::Seconds => "_seconds",
+        }
+    }
+}
+
+/// How Prometheus sees a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The latest step's value.
+    Gauge,
+    /// The steps' values add up; the name ends in `_total`.
+    Counter,
+    /// One observation per step.
+    Histogram,
+}
+
+/// One row of the catalogue.
+pub(super) struct Definition {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub unit: Unit,
+    pub help: &'static str,
+    pub verl: &'static [&'static str],
+    pub trl: &'static [&'static str],
+    pub alpacafarm: &'static [&'static str],
+    pub openrlhf: &'static [&'static str],
+}
+
+impl Metric {
+    /// Our name: the key in metrics.jsonl, `ppo/<name>` in TensorBoard.
+    pub fn name(self) -> &'static str {
+        self.definition().name
+    }
+
+    /// One sentence on what the number is.
+    pub fn help(self) -> &'static str {
+        self.definition().help
+    }
+
+    /// What it is measured in.
+    pub fn unit(self) -> Unit {
+        self.definition().unit
+    }
+
+    /// How Prometheus sees it.
+    pub fn kind(self) -> Kind {
+        self.definition().kind
+    }
+
+    /// The name in `/metrics`: `ppo_`, our name, the unit's suffix unless the name ends in it, `_total` for a counter.
+    pub fn prometheus_name(self) -> String {
+        let suffix = self.unit().suffix();
+        let unit = if self.name().ends_with(suffix.trim_start_matches('_')) {
+            ""
+        } else {
+            suffix
+        };
+        let total = if self.kind() == Kind::Counter { "_total" } else { "" };
+        format!("ppo_{}{unit}{total}", self.name())
+    }
+
+    /// The tags this number has in TensorBoard under the other framework that `profile` reproduces; none for `default`.
+    pub fn aliases(self, profile: Profile) -> &'static [&'static str] {
+        let definition = self.definition();
+        match profile {
+            Profile::Default => &[],
+            Profile::Verl => definition.verl,
+            Profile::Trl => definition.trl,
+            Profile::Alpacafarm => definition.alpacafarm,
+            Profile::Openrlhf => definition.openrlhf,
+        }
+    }
+
+    /// The metric of that name, if there is one.
+    pub fn from_name(name: &str) -> Option<Metric> {
+        Metric::ALL.iter().copied().find(|metric| metric.name() == name)
+    }
+}
+
+impl Serialize for Metric {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+impl<'de> Deserialize<'de> for Metric {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        Metric::from_name(&name).ok_or_else(|| D::Error::custom(format!("no metric is named {name:?}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    const PROFILES: [Profile; 4] = [Profile::Verl, Profile::Trl, Profile::Alpacafarm, Profile::Openrlhf];
+
+    #[test]
+    fn names_are_unique_and_valid_in_every_sink() {
+        let mut ours = HashSet::new();
+        let mut exported = HashSet::new();
+        for metric in Metric::ALL {
+            assert!(
+                metric
+                    .name()
+                    .chars()
+                    .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+            );
+            assert!(ours.insert(metric.name()), "{} twice", metric.name());
+            assert!(
+                exported.insert(metric.prometheus_name()),
+                "{} twice",
+                metric.prometheus_name()
+            );
+            assert!(!metric.help().is_empty());
+            assert_eq!(Metric::from_name(metric.name()), Some(*metric));
+        }
+    }
+
+    #[test]
+    fn an_alias_belongs_to_one_metric() {
+        for profile in PROFILES {
+            let mut seen = HashSet::new();
+            for alias in Metric::ALL.iter().flat_map(|metric| metric.aliases(profile)) {
+                assert!(seen.insert(*alias), "{alias} twice under {profile:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn prometheus_names_carry_the_unit_once() {
+        assert_eq!(Metric::Kl.prometheus_name(), "ppo_kl");
+        assert_eq!(Metric::ResponseLength.prometheus_name(), "ppo_response_length_tokens");
+        assert_eq!(Metric::TokensPerSecond.prometheus_name(), "ppo_tokens_per_second");
+        assert_eq!(Metric::GeneratedTokens.prometheus_name(), "ppo_generated_tokens_total");
+        assert_eq!(Metric::StepSeconds.prometheus_name(), "ppo_step_seconds");
+    }
+}

@@ -1,0 +1,342 @@
+//! What the person who waits sees: a live line on a terminal, a line per step elsewhere, JSON or next to nothing on demand.
+
+use std::io::{IsTerminal as _, Write};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use clap::ValueEnum;
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+
+use super::{EvaluationReport, Metric, StepReport};
+
+/// How much a run says while it runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum OutputMode {
+    /// A live line on a terminal, a plain line per step elsewhere.
+    #[default]
+    Auto,
+    /// Errors and the final summary.
+    Quiet,
+    /// One JSON object per step on stdout and nothing else there.
+    Json,
+}
+
+/// The terminal's live area; whoever prints to stderr while a bar is up does so through it.
+pub(super) fn screen() -> &'static MultiProgress {
+    static SCREEN: OnceLock<MultiProgress> = OnceLock::new();
+    SCREEN.get_or_init(MultiProgress::new)
+}
+
+/// Shows the steps of a run.
+pub(super) struct Progress {
+    view: View,
+    pace: Pace,
+    total_steps: u64,
+}
+
+enum View {
+    Live(ProgressBar),
+    Plain(Box<dyn Write + Send>),
+    Json(Box<dyn Write + Send>),
+    Quiet,
+}
+
+impl Progress {
+    pub fn open(mode: OutputMode, completed_steps: u64, total_steps: u64) -> Progress {
+        let terminal = std::io::stdout().is_terminal() && std::io::stderr().is_terminal();
+        let view = match mode {
+            OutputMode::Quiet => View::Quiet,
+            OutputMode::Json => View::Json(Box::new(std::io::stdout())),
+            OutputMode::Auto if terminal => View::Live(bar(completed_steps, total_steps)),
+            OutputMode::Auto => View::Plain(Box::new(std::io::stdout())),
+        };
+        Progress {
+            view,
+            pace: Pace::default(),
+            total_steps,
+        }
+    }
+
+    pub fn step(&mut self, report: &StepReport) -> Result<()> {
+        self.pace.observe(report.wall);
+        let eta = self.pace.remaining(self.total_steps.saturating_sub(report.step));
+        match &mut self.view {
+            View::Quiet => Ok(()),
+            View::Live(bar) => {
+                bar.set_position(report.step);
+                bar.set_message(live_text(report, eta));
+                Ok(())
+            }
+            View::Plain(out) => print(out, &plain_line(report, eta)),
+            View::Json(out) => {
+                let line = serde_json::to_string(report).context("cannot encode the step's report")?;
+                print(out, &line)
+            }
+        }
+    }
+
+    pub fn evaluation(&mut self, report: &EvaluationReport) -> Result<()> {
+        let line = evaluation_line(report);
+        match &mut self.view {
+            View::Quiet | View::Json(_) => Ok(()),
+            View::Live(bar) => {
+                bar.suspend(|| eprintln!("{line}"));
+                Ok(())
+            }
+            View::Plain(out) => print(out, &line),
+        }
+    }
+
+    pub fn finish(&mut self, summary: &str) -> Result<()> {
+        match &mut self.view {
+            View::Live(bar) => {
+                bar.abandon();
+                print(&mut std::io::stdout(), summary)
+            }
+            View::Plain(out) => print(out, summary),
+            View::Quiet => print(&mut std::io::stdout(), summary),
+            View::Json(_) => print(&mut std::io::stderr(), summary),
+        }
+    }
+}
+
+fn print(out: &mut dyn Write, line: &str) -> Result<()> {
+    writeln!(out, "{line}")
+        .and_then(|()| out.flush())
+        .context("cannot print the progress (is the reader gone?)")
+}
+
+fn bar(completed_steps: u64, total_steps: u64) -> ProgressBar {
+    let bar = screen()
+        .add(ProgressBar::new(total_steps))
+        .with_position(completed_steps);
+    let style = ProgressStyle::with_template("{bar:24.cyan/dim} step {pos}/{len} {wide_msg} {elapsed:>4} elapsed");
+    // The template is a constant; the plain style is what remains should indicatif ever refuse it.
+    bar.set_style(
+        style
+            .unwrap_or_else(|_| ProgressStyle::default_bar())
+            .progress_chars("━╸─"),
+    );
+    bar.enable_steady_tick(Duration::from_secs(1));
+    bar
+}
+
+/// Mean time of a step, recent ones counting most.
+#[derive(Default)]
+struct Pace {
+    seconds_per_step: Option<f64>,
+}
+
+impl Pace {
+    fn observe(&mut self, wall: Duration) {
+        let seconds = wall.as_secs_f64();
+        self.seconds_per_step = Some(self.seconds_per_step.map_or(seconds, |mean| 0.8 * mean + 0.2 * seconds));
+    }
+
+    fn remaining(&self, steps: u64) -> Option<Duration> {
+        Duration::try_from_secs_f64(self.seconds_per_step? * steps as f64).ok()
+    }
+}
+
+/// `step=12/150   reward=0.41   kl=0.013 ...`: padded behind the value, so that columns align and `grep reward=0.4` works.
+fn plain_line(report: &StepReport, eta: Option<Duration>) -> String {
+    let mut line = String::new();
+    let steps = format!("{}/{}", report.step, report.total_steps);
+    column(&mut line, "step", &steps, 2 * report.total_steps.to_string().len() + 1);
+    for (name, value) in shown(report) {
+        column(&mut line, name, &value, 8);
+    }
+    column(&mut line, "eta", &eta.map_or("?".into(), duration), 0);
+    line.truncate(line.trim_end().len());
+    line
+}
+
+fn live_text(report: &StepReport, eta: Option<Duration>) -> String {
+    let mut text = String::new();
+    for (name, value) in shown(report) {
+        text.push_str(&format!("{name} {value}  "));
+    }
+    text.push_str(&format!("eta {}", eta.map_or("?".into(), duration)));
+    text
+}
+
+fn evaluation_line(report: &EvaluationReport) -> String {
+    format!(
+        "evaluation step={} score={} pass@1={:.3} length={:.1} prompts={}",
+        report.step,
+        decimal(report.score),
+        report.pass_rate,
+        report.response_length,
+        report.prompts
+    )
+}
+
+/// Name and text of what is worth a look at every step; what a run does not have is left out.
+fn shown(report: &StepReport) -> Vec<(&'static str, String)> {
+    let value = |metric| report.get(metric);
+    let columns = [
+        ("reward", value(Metric::Reward).map(decimal)),
+        ("score", value(Metric::Score).map(decimal)),
+        ("kl", value(Metric::Kl).map(decimal)),
+        (
+            "length",
+            value(Metric::ResponseLength).map(|length| format!("{length:.1}")),
+        ),
+        (
+            "tokens/s",
+            value(Metric::GenerationTokensPerSecond).map(|rate| format!("{rate:.0}")),
+        ),
+    ];
+    columns
+        .into_iter()
+        .filter_map(|(name, text)| Some((name, text?)))
+        .collect()
+}
+
+fn column(line: &mut String, name: &str, value: &str, width: usize) {
+    line.push_str(&format!("{name}={value:<width$} "));
+}
+
+/// Three significant digits or so, never an exponent for the sizes rewards and KL have.
+fn decimal(value: f64) -> String {
+    match value.abs() {
+        size if !size.is_finite() => value.to_string(),
+        size if size >= 100.0 => format!("{value:.1}"),
+        size if size >= 1.0 => format!("{value:.2}"),
+        size if size >= 0.001 || size == 0.0 => format!("{value:.3}"),
+        _ => format!("{value:.1e}"),
+    }
+}
+
+/// `45s`, `2m10s`, `3h05m`, `2d04h`.
+pub(crate) fn duration(time: Duration) -> String {
+    let seconds = time.as_secs_f64().round() as u64;
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        3600..86400 => format!("{}h{:02}m", seconds / 3600, seconds % 3600 / 60),
+        _ => format!("{}d{:02}h", seconds / 86400, seconds % 86400 / 3600),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Screen(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Screen {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Screen {
+        fn text(&self) -> String {
+            String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+        }
+    }
+
+    fn report(step: u64) -> StepReport {
+        let mut report = StepReport {
+            step,
+            total_steps: 150,
+            wall: Duration::from_secs(2),
+            ..StepReport::default()
+        };
+        report.set(Metric::Reward, 0.41);
+        report.set(Metric::Kl, 0.013);
+        report.set(Metric::ResponseLength, 4.94);
+        report.set(Metric::GenerationTokensPerSecond, 8123.4);
+        report
+    }
+
+    #[test]
+    fn a_plain_line_has_every_number_and_the_time_left() {
+        let line = plain_line(&report(12), Some(Duration::from_secs(130)));
+        let words: Vec<_> = line.split_whitespace().collect();
+        assert_eq!(
+            words,
+            [
+                "step=12/150",
+                "reward=0.410",
+                "kl=0.013",
+                "length=4.9",
+                "tokens/s=8123",
+                "eta=2m10s"
+            ]
+        );
+    }
+
+    #[test]
+    fn plain_lines_align() {
+        let mut large = report(150);
+        large.set(Metric::Reward, -12.5);
+        large.set(Metric::Kl, 123.456);
+        let columns = |line: &str| ["kl=", "length=", "tokens/s=", "eta="].map(|name| line.find(name).unwrap());
+        assert_eq!(
+            columns(&plain_line(&report(1), None)),
+            columns(&plain_line(&large, None))
+        );
+    }
+
+    #[test]
+    fn what_a_run_does_not_have_is_not_shown() {
+        let mut report = report(1);
+        report.metrics.remove(&Metric::Kl);
+        assert!(!plain_line(&report, None).contains("kl="));
+    }
+
+    #[test]
+    fn json_mode_prints_one_object_per_step_and_nothing_else() {
+        let screen = Screen::default();
+        let view = View::Json(Box::new(screen.clone()));
+        let mut progress = Progress {
+            view,
+            pace: Pace::default(),
+            total_steps: 150,
+        };
+        progress.step(&report(1)).unwrap();
+        let evaluation = EvaluationReport {
+            step: 1,
+            prompts: 4,
+            score: 0.5,
+            pass_rate: 0.5,
+            response_length: 3.0,
+            seconds: 0.1,
+        };
+        progress.evaluation(&evaluation).unwrap();
+        progress.step(&report(2)).unwrap();
+        let steps: Vec<StepReport> = screen
+            .text()
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        assert_eq!(steps, [report(1), report(2)]);
+    }
+
+    #[test]
+    fn the_time_left_follows_the_recent_pace() {
+        let mut pace = Pace::default();
+        assert_eq!(pace.remaining(10), None);
+        pace.observe(Duration::from_secs(2));
+        assert_eq!(pace.remaining(10), Some(Duration::from_secs(20)));
+        for _ in 0..50 {
+            pace.observe(Duration::from_secs(4));
+        }
+        assert_eq!(pace.remaining(10).unwrap().as_secs_f64().round(), 40.0);
+    }
+
+    #[test]
+    fn a_duration_reads_as_people_say_it() {
+        let texts = [0, 59, 60, 130, 3_600, 11_100, 187_200].map(|s| duration(Duration::from_secs(s)));
+        assert_eq!(texts, ["0s", "59s", "1m00s", "2m10s", "1h00m", "3h05m", "2d04h"]);
+    }
+}

@@ -1,0 +1,201 @@
+//! Hands what the trainer reports to every sink.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::Result;
+use ppo_crds::run_config::RunConfig;
+use ppo_crds::spec::{Profile, TelemetrySpec};
+use serde::Serialize;
+
+use super::BeforeAfter;
+use super::exposition::Exposition;
+use super::jsonl::JsonLines;
+use super::progress::{OutputMode, Progress};
+use super::run_dir::{RunDir, write_json};
+use super::step::{EvaluationReport, EventRecord, SampleRecord, StepReport};
+use super::tensorboard::EventFile;
+
+/// The sinks of a run: metrics.jsonl, evaluation.jsonl, samples.jsonl, events.jsonl, TensorBoard, Prometheus, progress.
+pub struct Recorder {
+    dir: RunDir,
+    profile: Profile,
+    telemetry: TelemetrySpec,
+    /// Completed steps.
+    step: u64,
+    total_steps: u64,
+    metrics: JsonLines,
+    evaluations: JsonLines,
+    samples: JsonLines,
+    events: JsonLines,
+    tensorboard: Option<EventFile>,
+    exposition: Arc<Exposition>,
+    progress: Progress,
+}
+
+#[derive(Serialize)]
+struct SampleLine<'a> {
+    step: u64,
+    #[serde(flatten)]
+    sample: &'a SampleRecord,
+}
+
+impl Recorder {
+    /// Opens the run's folder, making it where needed. `completed_steps` is 0 for a new run, and the step of the
+    /// checkpoint for one that resumes: what was written about later steps is dropped, since they run again.
+    ///
+    /// # Errors
+    /// When a file cannot be written, naming it.
+    pub fn open(
+        run_dir: &Path,
+        config: &RunConfig,
+        total_steps: u64,
+        completed_steps: u64,
+        output: OutputMode,
+    ) -> Result<Recorder> {
+        let dir = RunDir::new(run_dir);
+        dir.create()?;
+        write_json(&dir.run_config(), config)?;
+        let tensorboard = match config.telemetry.tensorboard {
+            true => Some(EventFile::create(&dir.tensorboard(), completed_steps)?),
+            false => None,
+        };
+        Ok(Recorder {
+            profile: config.algorithm.profile,
+            telemetry: config.telemetry.clone(),
+            step: completed_steps,
+            total_steps,
+            metrics: JsonLines::open(&dir.metrics(), completed_steps)?,
+            evaluations: JsonLines::open(&dir.evaluation(), completed_steps)?,
+            samples: JsonLines::open(&dir.samples(), completed_steps)?,
+            events: JsonLines::open(&dir.events(), u64::MAX)?,
+            tensorboard,
+            exposition: Arc::new(Exposition::new(&config.name)?),
+            progress: Progress::open(output, completed_steps, total_steps),
+            dir,
+        })
+    }
+
+    /// The run's folder.
+    pub fn dir(&self) -> &RunDir {
+        &self.dir
+    }
+
+    /// The Prometheus side, for [`Server`](super::Server) and for the engine's gauges.
+    pub fn exposition(&self) -> Arc<Exposition> {
+        Arc::clone(&self.exposition)
+    }
+
+    /// A step is done.
+    ///
+    /// # Errors
+    /// When a file cannot be written, naming it.
+    pub fn step(&mut self, report: &StepReport) -> Result<()> {
+        self.step = report.step;
+        self.metrics.append(report)?;
+        if let Some(tensorboard) = &mut self.tensorboard {
+            tensorboard.scalars(report.step, &tensorboard_tags(report, self.profile))?;
+        }
+        self.exposition.step(report)?;
+        self.progress.step(report)
+    }
+
+    /// The held-out prompts were answered.
+    ///
+    /// # Errors
+    /// When a file cannot be written, naming it.
+    pub fn evaluation(&mut self, report: &EvaluationReport) -> Result<()> {
+        self.evaluations.append(report)?;
+        if let Some(tensorboard) = &mut self.tensorboard {
+            let mut tags = Vec::new();
+            for (metric, value) in report.values() {
+                tags.push((format!("ppo/{}", metric.name()), value));
+                tags.extend(
+                    metric
+                        .aliases(self.profile)
+                        .iter()
+                        .map(|alias| (alias.to_string(), value)),
+                );
+            }
+            tensorboard.scalars(report.step, &tags)?;
+        }
+        self.exposition.evaluation(report)?;
+        self.progress.evaluation(report)
+    }
+
+    /// Whether the step's samples should be decoded and handed to [`Recorder::samples`]: the first step, the last, and
+    /// every `telemetry.samplesEverySteps`-th between.
+    pub fn wants_samples(&self, step: u64) -> bool {
+        let every = self.telemetry.samples_every_steps;
+        every > 0 && (step == 1 || step == self.total_steps || step.is_multiple_of(every))
+    }
+
+    /// How many samples of such a step to decode.
+    pub fn samples_wanted(&self) -> usize {
+        self.telemetry.samples as usize
+    }
+
+    /// Decoded samples of a step.
+    ///
+    /// # Errors
+    /// When the file cannot be written, naming it.
+    pub fn samples(&mut self, step: u64, samples: &[SampleRecord]) -> Result<()> {
+        let lines: Vec<_> = samples.iter().map(|sample| SampleLine { step, sample }).collect();
+        self.samples.append_all(&lines)
+    }
+
+    /// Something happened: one word and a sentence. It goes to events.jsonl and to the log.
+    ///
+    /// # Errors
+    /// When the file cannot be written, naming it.
+    pub fn event(&mut self, kind: &str, message: &str) -> Result<()> {
+        tracing::info!(step = self.step, kind, "{message}");
+        let time = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_secs_f64();
+        self.events.append(&EventRecord {
+            time,
+            step: self.step,
+            kind: kind.into(),
+            message: message.into(),
+        })
+    }
+
+    /// Keeps the comparison of held-out prompts for the report.
+    ///
+    /// # Errors
+    /// When the file cannot be written, naming it.
+    pub fn before_after(&self, comparison: &BeforeAfter) -> Result<()> {
+        write_json(&self.dir.before_after(), comparison)
+    }
+
+    /// Ends the progress display and prints the last words of the run (also under `--quiet`; to stderr under `--json`).
+    ///
+    /// # Errors
+    /// When stdout is closed.
+    pub fn finish(mut self, summary: &str) -> Result<()> {
+        self.progress.finish(summary)
+    }
+}
+
+/// Tag and value of everything a step says: ours as `ppo/<name>`, then the names of the profile's framework.
+fn tensorboard_tags(report: &StepReport, profile: Profile) -> Vec<(String, f64)> {
+    let mut tags = Vec::new();
+    for (metric, value) in report.values() {
+        tags.push((format!("ppo/{}", metric.name()), value));
+        tags.extend(metric.aliases(profile).iter().map(|alias| (alias.to_string(), value)));
+    }
+    tags.extend(
+        report
+            .extra
+            .iter()
+            .map(|(name, value)| (format!("extra/{name}"), *value)),
+    );
+    for (stage, seconds) in report.stage_seconds() {
+        tags.push((format!("stage_seconds/{}", stage.name()), seconds));
+        tags.extend(stage.alias(profile).map(|alias| (alias.to_string(), seconds)));
+    }
+    tags
+}

@@ -1,0 +1,104 @@
+//! Where everything a run leaves behind lies.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use serde::Serialize;
+
+/// The run's folder.
+#[derive(Clone, Debug)]
+pub struct RunDir {
+    root: PathBuf,
+}
+
+impl RunDir {
+    /// The folder at `root`, which need not exist.
+    pub fn new(root: impl Into<PathBuf>) -> RunDir {
+        RunDir { root: root.into() }
+    }
+
+    /// Makes the folder and the ones above it.
+    ///
+    /// # Errors
+    /// When the folder cannot be made, naming it.
+    pub fn create(&self) -> Result<()> {
+        std::fs::create_dir_all(&self.root)
+            .with_context(|| format!("cannot make the run folder {}", self.root.display()))
+    }
+
+    /// The folder itself.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// One line per step.
+    pub fn metrics(&self) -> PathBuf {
+        self.root.join("metrics.jsonl")
+    }
+
+    /// One line per decoded sample.
+    pub fn samples(&self) -> PathBuf {
+        self.root.join("samples.jsonl")
+    }
+
+    /// One line per thing that happened.
+    pub fn events(&self) -> PathBuf {
+        self.root.join("events.jsonl")
+    }
+
+    /// One line per evaluation on the held-out prompts.
+    pub fn evaluation(&self) -> PathBuf {
+        self.root.join("evaluation.jsonl")
+    }
+
+    /// TensorBoard's log folder.
+    pub fn tensorboard(&self) -> PathBuf {
+        self.root.join("tensorboard")
+    }
+
+    /// The [`RunConfig`](ppo_crds::run_config::RunConfig) that ran.
+    pub fn run_config(&self) -> PathBuf {
+        self.root.join("run_config.json")
+    }
+
+    /// The manifest as the user wrote it.
+    pub fn manifest(&self) -> PathBuf {
+        self.root.join("manifest.yaml")
+    }
+
+    /// Held-out prompts before and after training.
+    pub fn before_after(&self) -> PathBuf {
+        self.root.join("before_after.json")
+    }
+
+    /// The HTML report.
+    pub fn report(&self) -> PathBuf {
+        self.root.join("report.html")
+    }
+}
+
+/// Writes a file aside and renames it, so that a reader sees the old or the new contents and nothing between.
+///
+/// # Errors
+/// When the disk refuses, naming the file.
+pub fn write_whole(path: &Path, contents: &[u8]) -> Result<()> {
+    let aside = path.with_added_extension("partial");
+    let write = || {
+        let mut file = std::fs::File::create(&aside)?;
+        file.write_all(contents)?;
+        file.sync_all()?;
+        std::fs::rename(&aside, path)
+    };
+    write().with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Writes a value as indented JSON, whole or not at all.
+///
+/// # Errors
+/// When the disk refuses, naming the file.
+pub fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
+    let mut text = serde_json::to_vec_pretty(value).with_context(|| format!("cannot encode {}", path.display()))?;
+    text.push(b'\n');
+    write_whole(path, &text)
+}

@@ -1,0 +1,160 @@
+//! The before/after table for the terminal.
+
+use console::{measure_text_width, truncate_str};
+
+use super::{Answer, BeforeAfter};
+
+/// Least width of a column that had to give way.
+const NARROWEST: usize = 6;
+const GAP: &str = "  ";
+
+/// The table and its summary line, no line wider than `width` terminal cells (where that leaves each column a few).
+/// Control characters in prompts and responses are shown, not obeyed.
+pub fn render(comparison: &BeforeAfter, width: usize) -> String {
+    let rows = cells(comparison);
+    let widths = fit(&rows, width.saturating_sub(GAP.len() * 4));
+    let mut text = String::new();
+    for (index, row) in rows.iter().enumerate() {
+        text.push_str(&line(row, &widths));
+        if index == 0 {
+            let rule: Vec<String> = widths.iter().map(|width| "─".repeat(*width)).collect();
+            text.push_str(rule.join(GAP).trim_end());
+            text.push('\n');
+        }
+    }
+    text.push_str(&comparison.summary());
+    text.push('\n');
+    text
+}
+
+/// Width of the terminal behind stdout in cells; 100 where there is none.
+pub fn terminal_width() -> usize {
+    console::Term::stdout()
+        .size_checked()
+        .map_or(100, |(_, columns)| columns.into())
+}
+
+type Row = [String; 5];
+
+fn cells(comparison: &BeforeAfter) -> Vec<Row> {
+    let mark = |answer: &Answer| if comparison.passed(answer) { "✓" } else { "✗" };
+    let header = ["prompt", "label", "before", "after", "score"].map(String::from);
+    let rows = comparison.rows.iter().map(|row| {
+        [
+            visible(&row.prompt),
+            visible(row.label.as_deref().unwrap_or("")),
+            format!("{} {}", mark(&row.before), visible(&row.before.response)),
+            format!("{} {}", mark(&row.after), visible(&row.after.response)),
+            format!("{:.2} -> {:.2}", row.before.score, row.after.score),
+        ]
+    });
+    std::iter::once(header).chain(rows).collect()
+}
+
+/// Column widths: as wide as the contents, then the widest of the text columns gives way until all fit.
+fn fit(rows: &[Row], width: usize) -> [usize; 5] {
+    let mut widths = [0; 5];
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(measure_text_width(cell));
+        }
+    }
+    while widths.iter().sum::<usize>() > width {
+        let Some(widest) = widths[..4].iter_mut().filter(|width| **width > NARROWEST).max() else {
+            break;
+        };
+        *widest -= 1;
+    }
+    widths
+}
+
+fn line(row: &Row, widths: &[usize; 5]) -> String {
+    let mut line = String::new();
+    for (cell, width) in row.iter().zip(widths) {
+        let cell = truncate_str(cell, *width, "…");
+        line.push_str(&cell);
+        line.push_str(&" ".repeat(width.saturating_sub(measure_text_width(&cell)) + GAP.len()));
+    }
+    line.truncate(line.trim_end().len());
+    line.push('\n');
+    line
+}
+
+/// One line of printable text: a response must not move the cursor or recolour the terminal.
+fn visible(text: &str) -> String {
+    let mut out = String::new();
+    for character in text.trim().chars() {
+        match character {
+            '\n' => out.push('⏎'),
+            '\t' => out.push(' '),
+            // Bidirectional overrides and isolates would reorder the rest of the line.
+            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => out.push('\u{fffd}'),
+            control if control.is_control() => out.extend(control.escape_default()),
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::telemetry::BeforeAfterRow;
+
+    fn comparison(prompt: &str, response: &str) -> BeforeAfter {
+        let row = BeforeAfterRow {
+            prompt: prompt.into(),
+            label: Some("46".into()),
+            before: Answer {
+                response: response.into(),
+                score: 0.0,
+            },
+            after: Answer {
+                response: "46".into(),
+                score: 1.0,
+            },
+        };
+        BeforeAfter {
+            pass_score: 1.0,
+            accuracy_before: 0.34,
+            accuracy_after: 0.78,
+            prompts: 200,
+            rows: vec![row],
+        }
+    }
+
+    #[test]
+    fn the_table_shows_both_answers_and_ends_with_the_accuracy() {
+        let text = render(&comparison("12+34=", "45"), 100);
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(
+            lines[0].split_whitespace().collect::<Vec<_>>(),
+            ["prompt", "label", "before", "after", "score"]
+        );
+        assert_eq!(
+            lines[2].split_whitespace().collect::<Vec<_>>(),
+            ["12+34=", "46", "✗", "45", "✓", "46", "0.00", "->", "1.00"]
+        );
+        assert_eq!(lines[3], "accuracy 34 % -> 78 % on 200 held-out prompts");
+    }
+
+    #[test]
+    fn a_response_cannot_drive_the_terminal() {
+        let text = render(&comparison("line one\nline two", "\u{1b}[31mred\u{7}\u{202e}"), 100);
+        assert!(text.contains("line one⏎line two"));
+        assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
+        assert!(!text.contains('\u{202e}'));
+    }
+
+    proptest! {
+        #[test]
+        fn no_line_is_wider_than_asked(prompt in "\\PC{0,120}", response in "\\PC{0,120}", width in 60usize..140) {
+            let text = render(&comparison(&prompt, &response), width);
+            for line in text.lines() {
+                prop_assert!(measure_text_width(line) <= width, "{} > {width}: {line}", measure_text_width(line));
+            }
+        }
+    }
+}

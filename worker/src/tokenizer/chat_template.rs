@@ -1,0 +1,147 @@
+//! The chat template: Jinja as transformers runs it (`utils/chat_template_utils.py`, `_compile_jinja_template`): blocks
+//! trimmed, Python's methods on values, `raise_exception`, `strftime_now` and a `tojson` that is Python's `json.dumps`.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow};
+use jiff::Timestamp;
+use jiff::fmt::strtime::BrokenDownTime;
+use jiff::tz::TimeZone;
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Kwargs, Serde};
+use minijinja::{Environment, Error, ErrorKind, Value, context};
+use regex::Regex;
+
+use super::config::{SpecialTokens, TokenizerConfig};
+use super::python_json;
+
+const NAME: &str = "chat_template";
+
+/// A compiled chat template.
+#[derive(Debug)]
+pub struct ChatTemplate {
+    environment: Environment<'static>,
+}
+
+impl ChatTemplate {
+    /// The template of a model folder: `chat_template.jinja`, else the one in `tokenizer_config.json`, else none.
+    ///
+    /// # Errors
+    /// When it does not compile; with the line.
+    pub fn read(folder: &Path, config: &TokenizerConfig) -> Result<Option<Self>> {
+        let file = folder.join("chat_template.jinja");
+        let (source, origin) = match std::fs::read_to_string(&file) {
+            Ok(source) => (source, file),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => match &config.chat_template {
+                Some(source) => (source.clone(), folder.join("tokenizer_config.json")),
+                None => return Ok(None),
+            },
+            Err(error) => return Err(error).with_context(|| format!("cannot read {}", file.display())),
+        };
+        let template = Self::compile(&source).with_context(|| format!("{}: chat template", origin.display()))?;
+        Ok(Some(template))
+    }
+
+    /// Compiles a template.
+    ///
+    /// # Errors
+    /// When the source is not Jinja; with the line.
+    pub fn compile(source: &str) -> Result<Self> {
+        let mut environment = Environment::new();
+        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?;
+        environment.set_syntax(syntax);
+        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
+            Err(Error::new(ErrorKind::InvalidOperation, message))
+        });
+        environment.add_function("strftime_now", strftime_now);
+        environment.add_filter("tojson", tojson);
+        environment
+            .add_template_owned(NAME, without_generation_blocks(source)?)
+            .map_err(describe)?;
+        Ok(Self { environment })
+    }
+
+    /// The messages as text.
+    ///
+    /// # Errors
+    /// What the template says by `raise_exception`, or the line that cannot be evaluated.
+    pub fn render(
+        &self,
+        messages: &[serde_json::Value],
+        special: &SpecialTokens,
+        add_generation_prompt: bool,
+    ) -> Result<String> {
+        let named = [
+            ("bos_token", &special.bos_token),
+            ("eos_token", &special.eos_token),
+            ("pad_token", &special.pad_token),
+            ("unk_token", &special.unk_token),
+        ];
+        // A token the model lacks is undefined, not none: templates ask `is defined`.
+        let tokens: Value = named
+            .into_iter()
+            .filter_map(|(name, token)| Some((name, Value::from(token.clone()?))))
+            .collect();
+        let given = context! {
+            messages => Value::from(Serde(messages)),
+            add_generation_prompt => add_generation_prompt,
+            tools => Value::from(()),
+            documents => Value::from(()),
+            ..tokens
+        };
+        let template = self.environment.get_template(NAME).map_err(describe)?;
+        template.render(given).map_err(describe)
+    }
+}
+
+/// `{% generation %}` marks the assistant's tokens for training on them; it prints nothing and changes nothing.
+fn without_generation_blocks(source: &str) -> Result<String> {
+    let begin = Regex::new(r"\{%([-+]?)\s*generation\s*([-+]?)%\}")?;
+    let end = Regex::new(r"\{%([-+]?)\s*endgeneration\s*([-+]?)%\}")?;
+    let source = begin.replace_all(source, "{%${1} if true ${2}%}");
+    Ok(end.replace_all(&source, "{%${1} endif ${2}%}").into_owned())
+}
+
+/// Python's `datetime.now().strftime`. `SOURCE_DATE_EPOCH` (seconds, the reproducible-builds convention) fixes the moment:
+/// a run that resumes on another day then sees the same prompts.
+fn strftime_now(format: String) -> Result<String, Error> {
+    let refuse = |cause: String| Error::new(ErrorKind::InvalidOperation, cause);
+    let time = match std::env::var("SOURCE_DATE_EPOCH") {
+        Ok(seconds) => {
+            let seconds = seconds
+                .parse()
+                .map_err(|_| refuse(format!("SOURCE_DATE_EPOCH={seconds} is not a number")))?;
+            Timestamp::from_second(seconds)
+                .map_err(|cause| refuse(cause.to_string()))?
+                .to_zoned(TimeZone::UTC)
+        }
+        Err(_) => Timestamp::now().to_zoned(TimeZone::system()),
+    };
+    BrokenDownTime::from(&time)
+        .to_string(&format)
+        .map_err(|cause| refuse(format!("strftime_now({format:?}): {cause}")))
+}
+
+fn tojson(value: &Value, options: Kwargs) -> Result<Value, Error> {
+    let style = python_json::Style {
+        ensure_ascii: options.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false),
+        indent: options.get("indent")?,
+        separators: options
+            .get::<Option<Vec<String>>>("separators")?
+            .and_then(|pair| <[String; 2]>::try_from(pair).ok()),
+        sort_keys: options.get::<Option<bool>>("sort_keys")?.unwrap_or(false),
+    };
+    options.assert_all_used()?;
+    let plain = serde_json::to_value(value)
+        .map_err(|cause| Error::new(ErrorKind::InvalidOperation, "tojson: not a JSON value").with_source(cause))?;
+    Ok(Value::from_safe_string(python_json::dumps(&plain, &style)))
+}
+
+fn describe(error: Error) -> anyhow::Error {
+    let line = error.line().map(|line| format!("line {line}: ")).unwrap_or_default();
+    match error.detail() {
+        Some(detail) => anyhow!("{line}{detail}"),
+        None => anyhow!("{line}{error}"),
+    }
+}

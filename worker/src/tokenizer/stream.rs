@@ -1,0 +1,64 @@
+//! Text of a response while it grows, one token at a time.
+
+use anyhow::Result;
+
+use super::Tokenizer;
+
+/// Turns tokens into text as they arrive. A token may hold a part of a character, and SentencePiece decoders drop a leading
+/// space, so a slice is decoded together with the slice before it and only what that adds is given out (the method of
+/// vLLM's `detokenize_incrementally` and of text-generation-inference).
+#[derive(Clone, Debug)]
+pub struct TextStream {
+    ids: Vec<u32>,
+    /// `ids[context..given]` is decoded again as context; `ids[..given]` has been given out.
+    context: usize,
+    given: usize,
+    skip_special: bool,
+}
+
+impl TextStream {
+    /// An empty stream; `skip_special` leaves out special tokens.
+    pub fn new(skip_special: bool) -> Self {
+        Self {
+            ids: Vec::new(),
+            context: 0,
+            given: 0,
+            skip_special,
+        }
+    }
+
+    /// Adds one token and returns the text that is now certain; empty while a character is incomplete.
+    ///
+    /// # Errors
+    /// When the tokenizer's decoder refuses the tokens.
+    pub fn push(&mut self, tokenizer: &Tokenizer, id: u32) -> Result<String> {
+        self.ids.push(id);
+        let whole = tokenizer.decode(&self.ids[self.context..], self.skip_special)?;
+        if whole.ends_with('\u{fffd}') {
+            return Ok(String::new());
+        }
+        self.advance(tokenizer, &whole)
+    }
+
+    /// What is left when no token follows: an incomplete character comes out as U+FFFD.
+    ///
+    /// # Errors
+    /// When the tokenizer's decoder refuses the tokens.
+    pub fn finish(&mut self, tokenizer: &Tokenizer) -> Result<String> {
+        let whole = tokenizer.decode(&self.ids[self.context..], self.skip_special)?;
+        self.advance(tokenizer, &whole)
+    }
+
+    fn advance(&mut self, tokenizer: &Tokenizer, whole: &str) -> Result<String> {
+        let before = tokenizer.decode(&self.ids[self.context..self.given], self.skip_special)?;
+        let Some(added) = whole.strip_prefix(before.as_str()) else {
+            return Ok(String::new());
+        };
+        if added.is_empty() {
+            return Ok(String::new());
+        }
+        self.context = self.given;
+        self.given = self.ids.len();
+        Ok(added.to_owned())
+    }
+}

@@ -1,0 +1,200 @@
+//! The trainer: prompts -> rollout -> score -> shape -> advantage -> update -> publish.
+//!
+//! [`Trainer::step`] is the whole algorithm; each line consumes the stage before (`crate::stages`). PPO and the critic-less
+//! estimators differ in `advantage` and in having a critic, nowhere else.
+
+mod evaluate;
+mod measure;
+mod samples;
+mod score;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use ppo_crds::RunConfig;
+use tch::Tensor;
+
+pub use evaluate::Evaluated;
+pub use samples::describe;
+
+use crate::actor::update::{Learnt, Update};
+use crate::actor::{Actor, Critic};
+use crate::data::{Prompt, PromptOrder, PromptSet};
+use crate::engine::{Completion, Engine, Request, SamplingParams, sample_seed};
+use crate::model::Decoder;
+use crate::ppo::advantage::{AdvantageInput, advantages};
+use crate::ppo::controller::KlController;
+use crate::ppo::shape::{ShapeInput, shape};
+use crate::reward::RewardSource;
+use crate::stages::{Batch, Rollouts, Sample, Scored, Shaped};
+use crate::stop::StopFlag;
+use crate::telemetry::{Stage, StepReport};
+use crate::tokenizer::Tokenizer;
+
+/// How long the engine may take for one step's generation before the run fails with a reason.
+const GENERATION_DEADLINE: Duration = Duration::from_secs(6 * 3600);
+
+/// How long the engine may take to load new weights.
+const PUBLISH_DEADLINE: Duration = Duration::from_secs(600);
+
+/// The run left the region in which it can learn; its last checkpoint is good.
+#[derive(Debug, thiserror::Error)]
+#[error("diverged in step {step}: {what}")]
+pub struct Diverged {
+    /// The step, from 1.
+    pub step: u64,
+    /// Which number left its bounds and what to try.
+    pub what: String,
+}
+
+/// All roles of a run and the step that joins them. Owns every trained tensor; lives on one thread.
+pub struct Trainer {
+    /// What runs.
+    pub config: RunConfig,
+    /// Steps completed: the policy version.
+    pub steps_done: u64,
+    /// Steps of the whole run.
+    pub total_steps: u64,
+    /// The prompts.
+    pub prompts: PromptSet,
+    /// Which of them a step takes.
+    pub order: PromptOrder,
+    /// The policy's tokenizer.
+    pub tokenizer: Arc<Tokenizer>,
+    /// How responses are drawn in training.
+    pub sampling: Arc<SamplingParams>,
+    /// The rollout role.
+    pub engine: Engine,
+    /// The reward role.
+    pub reward: RewardSource,
+    /// The reference role.
+    pub reference: Option<Decoder>,
+    /// The policy that learns.
+    pub actor: Actor,
+    /// The critic, with gae.
+    pub critic: Option<Critic>,
+    /// The KL coefficient.
+    pub kl: KlController,
+    /// Runs the calls to reward servers.
+    pub runtime: tokio::runtime::Handle,
+    /// Set when the process was asked to stop.
+    pub stop: StopFlag,
+    /// Time of the present step's stages.
+    pub stages: Vec<(Stage, Duration)>,
+}
+
+/// A completed step: its numbers and what they are made of.
+#[derive(Debug)]
+pub struct Step {
+    /// The numbers.
+    pub report: StepReport,
+    /// The samples with everything known of them.
+    pub batch: Batch,
+}
+
+impl Trainer {
+    /// One step: new samples, then the updates they allow.
+    ///
+    /// # Errors
+    /// [`Diverged`]; [`Interrupted`](crate::stop::Interrupted) when asked to stop before the weights were touched; else
+    /// what failed in which role.
+    pub fn step(&mut self) -> Result<Step> {
+        let began = Instant::now();
+        let prompts = self.next_prompts();
+        let rollouts = self.timed(Stage::Generate, |it| it.rollout(prompts))?;
+        let scored = self.score(rollouts)?;
+        let shaped = self.timed(Stage::Shape, |it| it.shape(scored))?;
+        let batch = self.timed(Stage::Advantage, |it| it.advantage(shaped))?;
+        let learnt = self.update(&batch)?;
+        self.timed(Stage::Publish, Self::publish)?;
+        let report = self.measure(&batch, &learnt, began.elapsed())?;
+        Ok(Step { report, batch })
+    }
+
+    fn next_prompts(&self) -> Vec<Prompt> {
+        let indices = self.order.batch(self.steps_done);
+        indices.into_iter().map(|index| self.prompts.prompts[index].clone()).collect()
+    }
+
+    fn rollout(&mut self, prompts: Vec<Prompt>) -> Result<Rollouts> {
+        let n = self.config.batch.n_samples_per_prompt as u64;
+        // A prompt may occur twice in a step; its place in the step tells the two apart.
+        let seed = |place: usize, sample: u64| sample_seed(self.config.seed, self.steps_done, place as u64, sample);
+        let requests = prompts.iter().enumerate().map(|(place, prompt)| Request {
+            prompt: prompt.ids.clone(),
+            seeds: (0..n).map(|sample| seed(place, sample)).collect(),
+            params: self.sampling.clone(),
+        });
+        let completions = self.generate(requests.collect())?;
+        let samples = prompts.into_iter().zip(completions).enumerate().flat_map(|(group, (prompt, completions))| {
+            completions.into_iter().map(move |completion| Sample {
+                prompt: prompt.clone(),
+                group: group as i64,
+                response: completion.tokens,
+                rollout_logprobs: completion.logprobs,
+                finish_reason: completion.finish_reason,
+            })
+        });
+        Ok(Rollouts { samples: samples.collect() })
+    }
+
+    fn generate(&self, requests: Vec<Request>) -> Result<Vec<Vec<Completion>>> {
+        self.stop.check()?;
+        self.engine.generate(requests, GENERATION_DEADLINE).context("the rollout engine failed")
+    }
+
+    fn shape(&mut self, scored: Scored) -> Result<Shaped> {
+        let finished: Vec<bool> = scored.samples.iter().map(Sample::finished).collect();
+        let input = ShapeInput {
+            old_logprobs: &scored.old_logprobs,
+            ref_logprobs: scored.reference_logprobs.as_ref(),
+            mask: &scored.mask,
+            scores: &Tensor::from_slice(&scored.scores),
+            finished: Some(&finished),
+            lengths: None,
+        };
+        let shaped = shape(&self.config.algorithm, self.kl.coef, &input)?;
+        Ok(Shaped { scored, shaped })
+    }
+
+    fn advantage(&mut self, Shaped { scored, shaped }: Shaped) -> Result<Batch> {
+        let groups: Vec<i64> = scored.samples.iter().map(|sample| sample.group).collect();
+        let input = AdvantageInput {
+            rewards: &shaped.rewards,
+            values: scored.values.as_ref(),
+            mask: &scored.mask,
+            scores: Some(&shaped.scores),
+            groups: Some(&groups),
+            group_size: Some(self.config.batch.n_samples_per_prompt),
+        };
+        let advantages = advantages(&self.config.algorithm, &input)?;
+        Ok(Batch { scored, shaped, advantages })
+    }
+
+    fn update(&mut self, batch: &Batch) -> Result<Learnt> {
+        self.stop.check()?;
+        let update =
+            Update { config: &self.config, step: self.steps_done, kl_coefficient: self.kl.coef, batch };
+        let learnt = update.run(&mut self.actor, self.critic.as_mut())?;
+        self.stages.push((Stage::UpdateActor, learnt.actor_time));
+        if self.critic.is_some() {
+            self.stages.push((Stage::UpdateCritic, learnt.critic_time));
+        }
+        self.steps_done += 1;
+        Ok(learnt)
+    }
+
+    fn publish(&mut self) -> Result<()> {
+        let weights = self.actor.learner.parameters.weights();
+        let taken = self.engine.update_weights(weights, self.steps_done).wait(PUBLISH_DEADLINE);
+        taken.context("the rollout engine did not take the new weights")
+    }
+
+    fn timed<T>(&mut self, stage: Stage, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let began = Instant::now();
+        let done = work(self);
+        self.stages.push((stage, began.elapsed()));
+        done.with_context(|| format!("step {}, stage {}", self.steps_done + 1, stage.name()))
+    }
+}

@@ -1,0 +1,162 @@
+//! The numbers of a completed step.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use tch::{Kind, Tensor};
+
+use super::{Diverged, Trainer};
+use crate::actor::update::Learnt;
+use crate::engine::FinishReason;
+use crate::ppo::controller::observed_kl;
+use crate::ppo::mask::value_mask;
+use crate::ppo::stats::{explained_variance, mismatch, summary};
+use crate::stages::{Batch, Sample};
+use crate::telemetry::{Metric, StepReport};
+
+impl Trainer {
+    /// Fills the step's report and moves the KL coefficient by what was observed.
+    pub(super) fn measure(&mut self, batch: &Batch, learnt: &Learnt, wall: Duration) -> Result<StepReport> {
+        let scored = &batch.scored;
+        let mut report = StepReport {
+            step: self.steps_done,
+            total_steps: self.total_steps,
+            episode: self.order.episode_of(self.steps_done - 1) + 1,
+            policy_version: self.steps_done,
+            samples: scored.samples.len() as u64,
+            stages: std::mem::take(&mut self.stages),
+            wall,
+            ..StepReport::default()
+        };
+        rewards(&mut report, batch)?;
+        lengths(&mut report, &scored.samples);
+        per_token(&mut report, batch)?;
+        update(&mut report, learnt);
+        report.set(Metric::KlCoefficient, self.kl.coef);
+        if self.critic.is_some() {
+            let trained = value_mask(self.config.algorithm.profile, &scored.mask);
+            critic(&mut report, batch, &trained)?;
+        }
+        for (name, values) in &scored.extra {
+            let values: Vec<f64> = values.iter().copied().map(f64::from).filter(|value| !value.is_nan()).collect();
+            if !values.is_empty() {
+                report.extra.insert(name.clone(), values.iter().sum::<f64>() / values.len() as f64);
+            }
+        }
+        let seconds = report.stage_seconds();
+        let generated = report.get(Metric::GeneratedTokens).unwrap_or(0.0);
+        if let Some(generating) = seconds.get(&crate::telemetry::Stage::Generate).filter(|seconds| **seconds > 0.0) {
+            report.set(Metric::GenerationTokensPerSecond, generated / generating);
+        }
+        let tokens = generated + report.get(Metric::PromptTokens).unwrap_or(0.0);
+        report.set(Metric::TokensPerSecond, tokens / wall.as_secs_f64().max(1e-9));
+        self.observe_kl(batch, &report)?;
+        Ok(report)
+    }
+
+    /// Moves the KL coefficient, and stops the run above `kl.stopAbove`.
+    fn observe_kl(&mut self, batch: &Batch, report: &StepReport) -> Result<()> {
+        let observed = observed_kl(self.config.algorithm.profile, &batch.shaped.kl, &batch.scored.mask)?;
+        self.kl.observe(observed, batch.scored.samples.len());
+        let kl = report.get(Metric::Kl).unwrap_or(0.0);
+        match self.config.algorithm.kl.stop_above {
+            Some(limit) if kl > limit => Err(Diverged {
+                step: self.steps_done,
+                what: format!(
+                    "mean sequence KL to the reference is {kl:.3}, above algorithm.kl.stopAbove = {limit}; raise kl.coef or \
+                     lower optimizer.actorLearningRate"
+                ),
+            }
+            .into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn rewards(report: &mut StepReport, batch: &Batch) -> Result<()> {
+    let scores = Tensor::from_slice(&batch.scored.scores);
+    let all = summary(&scores, &scores.ones_like())?;
+    report.set(Metric::Score, all.mean);
+    report.set(Metric::ScoreMax, all.max);
+    report.set(Metric::ScoreMin, all.min);
+    report.set(Metric::ScoreStd, all.variance.sqrt());
+    let samples = batch.scored.samples.len().max(1) as f64;
+    let per_sample = |token: &Tensor| token.sum(Kind::Double).double_value(&[]) / samples;
+    let reward = per_sample(&batch.shaped.rewards);
+    report.set(Metric::Reward, reward);
+    report.set(Metric::NonScoreReward, reward - batch.shaped.scores.mean(Kind::Double).double_value(&[]));
+    report.set(Metric::Kl, per_sample(&(&batch.shaped.kl * &batch.scored.mask)));
+    Ok(())
+}
+
+fn lengths(report: &mut StepReport, samples: &[Sample]) {
+    let lengths = || samples.iter().map(|sample| sample.response.len());
+    let count = samples.len().max(1) as f64;
+    let share = |reason| samples.iter().filter(|sample| sample.finish_reason == reason).count() as f64 / count;
+    let generated = lengths().sum::<usize>() as f64;
+    report.set(Metric::GeneratedTokens, generated);
+    report.set(Metric::PromptTokens, samples.iter().map(|sample| sample.prompt.ids.len()).sum::<usize>() as f64);
+    report.set(Metric::ResponseLength, generated / count);
+    report.set(Metric::ResponseLengthMax, lengths().max().unwrap_or(0) as f64);
+    report.set(Metric::ResponseLengthMin, lengths().min().unwrap_or(0) as f64);
+    report.set(Metric::ResponseClipped, share(FinishReason::Length));
+    report.set(Metric::EosFinished, share(FinishReason::Stop));
+    report.set(Metric::EosTokens, share(FinishReason::Stop) * count);
+}
+
+fn per_token(report: &mut StepReport, batch: &Batch) -> Result<()> {
+    let mask = &batch.scored.mask;
+    let advantages = summary(&batch.advantages.advantages, mask)?;
+    report.set(Metric::AdvantageMean, advantages.mean);
+    report.set(Metric::AdvantageStd, advantages.variance.sqrt());
+    report.set(Metric::AdvantageMin, advantages.min);
+    report.set(Metric::AdvantageMax, advantages.max);
+    let difference = mismatch(&batch.scored.old_logprobs, &batch.scored.rollout_logprobs, mask)?;
+    report.set(Metric::LogprobDifference, difference.mean);
+    report.set(Metric::LogprobDifferenceMax, difference.max);
+    Ok(())
+}
+
+fn critic(report: &mut StepReport, batch: &Batch, trained: &Tensor) -> Result<()> {
+    let Some(values) = &batch.scored.values else { return Ok(()) };
+    let returns = &batch.advantages.returns;
+    let of_values = summary(values, trained)?;
+    report.set(Metric::ValueMean, of_values.mean);
+    report.set(Metric::ValueStd, of_values.variance.sqrt());
+    report.set(Metric::ValueMin, of_values.min);
+    report.set(Metric::ValueMax, of_values.max);
+    let of_returns = summary(returns, trained)?;
+    report.set(Metric::ReturnMean, of_returns.mean);
+    report.set(Metric::ReturnStd, of_returns.variance.sqrt());
+    report.set(Metric::ReturnMin, of_returns.min);
+    report.set(Metric::ReturnMax, of_returns.max);
+    report.set(Metric::ExplainedVariance, explained_variance(values, returns, trained)?);
+    Ok(())
+}
+
+fn update(report: &mut StepReport, learnt: &Learnt) {
+    let actor = learnt.actor_updates > 0;
+    let critic = learnt.critic_updates > 0;
+    let policy = &learnt.policy_stats;
+    let numbers = [
+        (Metric::PolicyLoss, learnt.policy_loss()),
+        (Metric::Entropy, learnt.entropy()),
+        (Metric::KlLoss, learnt.kl_loss()),
+        (Metric::TotalLoss, learnt.total_loss()),
+        (Metric::ActorGradNorm, learnt.actor_grad_norm()),
+        (Metric::ActorLearningRate, actor.then_some(learnt.actor_learning_rate)),
+        (Metric::ClipFraction, actor.then(|| policy.clip_fraction())),
+        (Metric::ApproxKl, actor.then(|| policy.approx_kl())),
+        (Metric::RatioMean, actor.then(|| policy.ratio_mean())),
+        (Metric::RatioMax, actor.then_some(policy.ratio_max)),
+        (Metric::ValueLoss, learnt.value_loss()),
+        (Metric::ValueClipFraction, critic.then(|| learnt.value_stats.clip_fraction())),
+        (Metric::CriticGradNorm, learnt.critic_grad_norm()),
+        (Metric::CriticLearningRate, critic.then_some(learnt.critic_learning_rate)),
+    ];
+    for (metric, value) in numbers {
+        if let Some(value) = value {
+            report.set(metric, value);
+        }
+    }
+}
