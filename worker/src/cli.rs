@@ -11,6 +11,8 @@ use crate::plan::PlanArgs;
 use crate::report::ReportArgs;
 use crate::reward::serve::RewardArgs;
 use crate::sft::SftArgs;
+use crate::telemetry::OutputMode;
+use crate::telemetry::log::{self, LogFormat};
 use crate::trainer::Diverged;
 
 /// PPO post-training of language models: one manifest, on this machine or on Kubernetes.
@@ -31,7 +33,23 @@ struct MachineArgs {
     threads: Option<u16>,
     /// Form of the log on standard error.
     #[arg(long, global = true, env = "PPO_LOG_FORMAT", value_enum, default_value_t)]
-    log_format: crate::telemetry::log::LogFormat,
+    log_format: LogFormat,
+    /// No progress: errors and the result only.
+    #[arg(long, global = true, conflicts_with = "json")]
+    quiet: bool,
+    /// Machine-readable standard output: one JSON object per step, or the plan as JSON.
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+impl MachineArgs {
+    fn output(&self) -> OutputMode {
+        match (self.quiet, self.json) {
+            (true, _) => OutputMode::Quiet,
+            (_, true) => OutputMode::Json,
+            _ => OutputMode::Auto,
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -65,7 +83,8 @@ const EXIT_INVALID: u8 = 2;
 
 /// Runs the command; the exit status is 0, 1 (failed), 2 (bad input) or 3 (diverged).
 pub fn run(cli: Cli) -> ExitCode {
-    if let Err(error) = crate::telemetry::log::init(cli.machine.log_format) {
+    let output = cli.machine.output();
+    if let Err(error) = log::init(cli.machine.log_format, output) {
         eprintln!("ppo-worker: {error:#}");
         return ExitCode::FAILURE;
     }
@@ -73,9 +92,9 @@ pub fn run(cli: Cli) -> ExitCode {
         tch::set_num_threads(i32::from(threads));
     }
     let outcome = match cli.command {
-        Command::Run(args) => local::main(args),
-        Command::Plan(args) => crate::plan::main(args),
-        Command::Sft(args) => crate::sft::main(args),
+        Command::Run(args) => local::main(args, output),
+        Command::Plan(args) => crate::plan::main(args, output),
+        Command::Sft(args) => crate::sft::main(args, output),
         Command::Reward(args) => crate::reward::serve::main(args),
         Command::Report(args) => crate::report::main(args),
         Command::Math(args) => crate::math::main(args),

@@ -315,3 +315,6 @@ fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
     std::fs::write(&aside, bytes).with_context(place)?;
     std::fs::rename(&aside, path).with_context(place)
 }
+
+#[cfg(test)]
+mod tests;

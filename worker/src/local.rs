@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 
+pub use build::{kind, reward_model};
 pub use engine::{PolicyEngine, start as start_engine};
 
 use crate::cli::ManifestArgs;
@@ -31,35 +32,19 @@ pub struct RunArgs {
     /// Serve /metrics, /healthz, /readyz and /report here, for example 127.0.0.1:9400.
     #[arg(long, value_name = "ADDRESS")]
     metrics_addr: Option<SocketAddr>,
-    /// No progress, only errors and the result.
-    #[arg(long, conflicts_with = "json")]
-    quiet: bool,
-    /// One JSON object per step on standard output.
-    #[arg(long)]
-    json: bool,
-}
-
-impl RunArgs {
-    fn output(&self) -> OutputMode {
-        match (self.quiet, self.json) {
-            (true, _) => OutputMode::Quiet,
-            (_, true) => OutputMode::Json,
-            _ => OutputMode::Auto,
-        }
-    }
 }
 
 /// Runs the job to its end, or until SIGTERM or Ctrl-C, after which the same command goes on from where it stopped.
 ///
 /// # Errors
 /// [`Invalid`](crate::manifest::Invalid), [`Diverged`](crate::trainer::Diverged), or what failed in which role.
-pub fn main(args: RunArgs) -> Result<()> {
+pub fn main(args: RunArgs, output: OutputMode) -> Result<()> {
     let manifest = Manifest::read(&args.manifest.file)?;
     let config = manifest.resolve()?;
     let folder = args.run_dir.clone().unwrap_or_else(|| PathBuf::from("runs").join(&config.name));
     let options = run::Options {
         fresh: args.fresh,
-        output: args.output(),
+        output,
         metrics_address: args.metrics_addr,
         stop: StopFlag::on_signals()?,
     };

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use ppo_crds::manifest::parse_manifest;
 use ppo_crds::resolve::{Environment, resolve};
-use ppo_crds::{PpoJob, RunConfig};
+use ppo_crds::{PpoJob, RunConfig, ValidationErrors};
 
 /// A manifest nobody can run as it stands. The exit status says that trying again does not help.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +51,11 @@ impl Manifest {
     /// [`Invalid`] with everything that is wrong.
     pub fn resolve(&self) -> Result<RunConfig> {
         let environment = Environment::Laptop { manifest_folder: self.folder.clone() };
-        resolve(&self.job, &environment).map_err(|errors| Invalid(format!("{}:\n{errors}", self.origin)).into())
+        resolve(&self.job, &environment).map_err(|errors| self.invalid(&errors).into())
+    }
+
+    /// Everything that is wrong with the manifest, under its name.
+    pub fn invalid(&self, errors: &ValidationErrors) -> Invalid {
+        Invalid(format!("{}:\n{errors}", self.origin))
     }
 }

@@ -5,6 +5,7 @@
 
 mod config;
 mod examples;
+mod progress;
 mod train;
 
 use clap::Args;
@@ -19,23 +20,12 @@ use crate::telemetry::OutputMode;
 pub struct SftArgs {
     #[command(flatten)]
     file: ManifestArgs,
-    /// No progress, only the result.
-    #[arg(long, conflicts_with = "json")]
-    quiet: bool,
-    /// One JSON object per evaluation on standard output.
-    #[arg(long)]
-    json: bool,
 }
 
 /// Trains as the file says and writes the model in Hugging Face layout.
 ///
 /// # Errors
 /// When the file, the data or the model cannot be read, or the loss is not finite.
-pub fn main(args: SftArgs) -> anyhow::Result<()> {
-    let mode = match (args.quiet, args.json) {
-        (true, _) => OutputMode::Quiet,
-        (_, true) => OutputMode::Json,
-        _ => OutputMode::Auto,
-    };
-    train::train(&SftConfig::read(&args.file.file)?, mode)
+pub fn main(args: SftArgs, output: OutputMode) -> anyhow::Result<()> {
+    train::train(&SftConfig::read(&args.file.file)?, output)
 }

@@ -43,6 +43,11 @@ impl Tokenizer {
     /// Names the file that is missing or malformed and what would fix it. A folder without `tokenizer_config.json`, without
     /// a chat template or without EOS ids is legal here: who needs one of them asks and gets the error then.
     pub fn load(folder: &Path) -> Result<Self> {
+        Self::load_at(folder, chat_template::fixed_moment()?)
+    }
+
+    /// `moment`: what the chat template takes for now; None is the clock.
+    fn load_at(folder: &Path, moment: Option<jiff::Timestamp>) -> Result<Self> {
         let file = folder.join("tokenizer.json");
         let bytes = std::fs::read(&file).with_context(|| missing_tokenizer(folder, &file))?;
         let mut inner = tokenizers::Tokenizer::from_bytes(&bytes)
@@ -54,7 +59,7 @@ impl Tokenizer {
             .map_err(|cause| anyhow!("{}: {cause}", file.display()))?;
 
         let config = TokenizerConfig::read(folder)?;
-        let template = ChatTemplate::read(folder, &config)?;
+        let template = ChatTemplate::read(folder, &config, moment)?;
         let mut eos_ids = config::model_eos_ids(folder)?;
         if let Some(token) = &config.special.eos_token {
             let id = inner.token_to_id(token).with_context(|| {

@@ -68,6 +68,16 @@ impl Rows {
         Ok((self.pad(&self.policy, &answer.logprobs)?, entropy))
     }
 
+    /// 1 where a response token is not the most likely one given the tokens before it, [batch, time].
+    ///
+    /// # Errors
+    /// When libtorch fails.
+    pub fn missed(&self, decoder: &Decoder) -> Result<Tensor> {
+        let hidden = decoder.hidden(&self.tokens)?.f_index_select(0, &self.policy.packed)?;
+        let likeliest = decoder.logits(&hidden)?.f_argmax(-1, false)?;
+        self.pad(&self.policy, &likeliest.f_ne_tensor(&self.targets)?)
+    }
+
     /// The critic's value of the state before each response token, [batch, time].
     ///
     /// # Errors

@@ -5,7 +5,7 @@
 
 mod tally;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Result;
 use ppo_crds::RunConfig;
@@ -59,17 +59,17 @@ impl Update<'_> {
             for chosen in order.chunks(batch.train_batch_size) {
                 let micros: Vec<Micro> = chosen.chunks(batch.micro_train_batch_size).map(|rows| self.micro(rows)).collect();
                 if policy_learns {
-                    learnt.actor_time += self.actor_update(actor, &micros, &mut learnt)?;
+                    self.actor_update(actor, &micros, &mut learnt)?;
                 }
                 if let Some(critic) = critic.as_deref_mut() {
-                    learnt.critic_time += self.critic_update(critic, &micros, &mut learnt)?;
+                    self.critic_update(critic, &micros, &mut learnt)?;
                 }
             }
         }
         Ok(learnt)
     }
 
-    fn actor_update(&self, actor: &mut Actor, micros: &[Micro], learnt: &mut Learnt) -> Result<Duration> {
+    fn actor_update(&self, actor: &mut Actor, micros: &[Micro], learnt: &mut Learnt) -> Result<()> {
         let began = Instant::now();
         let masks = micros.iter().map(|micro| self.cut(micro, &self.batch.scored.mask));
         let whole = self.denominator(masks);
@@ -80,8 +80,8 @@ impl Update<'_> {
         }
         let updated = actor.learner.update()?;
         self.finite("the actor's gradient norm", updated.grad_norm, "lower optimizer.actorLearningRate")?;
-        learnt.actor_updated(updated);
-        Ok(began.elapsed())
+        learnt.actor_updated(updated, began.elapsed());
+        Ok(())
     }
 
     fn policy_loss(&self, actor: &Actor, micro: &Micro, whole: &Denominator, learnt: &mut Learnt) -> Result<Tensor> {
@@ -118,11 +118,11 @@ impl Update<'_> {
         Ok(loss)
     }
 
-    fn critic_update(&self, critic: &mut Critic, micros: &[Micro], learnt: &mut Learnt) -> Result<Duration> {
+    fn critic_update(&self, critic: &mut Critic, micros: &[Micro], learnt: &mut Learnt) -> Result<()> {
         let began = Instant::now();
         let algorithm = &self.config.algorithm;
-        let Some(old_values) = &self.batch.scored.values else { return Ok(Duration::ZERO) };
-        let trained = value_mask(algorithm.profile, &self.batch.scored.mask);
+        let Some(old_values) = &self.batch.scored.values else { return Ok(()) };
+        let trained = value_mask(algorithm.profile, &self.batch.scored.mask)?;
         let whole = self.denominator(micros.iter().map(|micro| self.cut(micro, &trained)));
         for micro in micros {
             let slot_after = algorithm.profile == Profile::Trl;
@@ -140,8 +140,8 @@ impl Update<'_> {
         }
         let updated = critic.learner.update()?;
         self.finite("the critic's gradient norm", updated.grad_norm, "lower optimizer.criticLearningRate")?;
-        learnt.critic_updated(updated);
-        Ok(began.elapsed())
+        learnt.critic_updated(updated, began.elapsed());
+        Ok(())
     }
 
     /// The epoch's order of samples: a function of seed, step and epoch.

@@ -19,8 +19,12 @@ pub struct Row {
 /// # Errors
 /// A file that cannot be read, an unknown extension, or text that is not JSON: with the line.
 pub fn read_rows(path: &Path) -> Result<Vec<Row>> {
+    read(path).with_context(|| path.display().to_string())
+}
+
+fn read(path: &Path) -> Result<Vec<Row>> {
     if path.is_dir() {
-        bail!("{} is a folder, want a .jsonl, .json or .parquet file", path.display());
+        bail!("is a folder, want a .jsonl, .json or .parquet file");
     }
     let extension = path
         .extension()
@@ -28,14 +32,19 @@ pub fn read_rows(path: &Path) -> Result<Vec<Row>> {
         .unwrap_or_default()
         .to_ascii_lowercase();
     match extension.as_str() {
-        "jsonl" | "ndjson" => json_lines(&text(path)?),
-        // Several hubs name a file of JSON lines .json.
-        "json" if text(path)?.trim_start().starts_with('[') => json_array(&text(path)?),
-        "json" => json_lines(&text(path)?),
         "parquet" => super::parquet::read(path),
+        "jsonl" | "ndjson" => json_lines(&text(path)?),
+        "json" => {
+            let text = text(path)?;
+            // Several hubs name a file of JSON lines .json.
+            if text.trim_start().starts_with('[') {
+                json_array(&text)
+            } else {
+                json_lines(&text)
+            }
+        }
         other => bail!("extension {other:?} is not known, want .jsonl, .json or .parquet"),
     }
-    .with_context(|| path.display().to_string())
 }
 
 fn text(path: &Path) -> Result<String> {

@@ -1,1 +1,366 @@
+use proptest::prelude::*;
+use serde_json::json;
 
+use super::*;
+
+fn fixtures() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
+}
+
+fn tokenizer() -> Tokenizer {
+    Tokenizer::load(&fixtures().join("tokenizer/chatml")).unwrap()
+}
+
+fn wanted(path: &Path) -> Prompts {
+    Prompts {
+        path: path.to_owned(),
+        prompt_field: "prompt".into(),
+        label_field: None,
+        chat_template: false,
+        max_length: 64,
+        shuffle: true,
+    }
+}
+
+/// Reads `text` as a file called `name`, with `change` made to the settings.
+fn load(name: &str, text: impl AsRef<[u8]>, change: impl Fn(&mut Prompts)) -> Result<PromptSet> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join(name);
+    std::fs::write(&file, text).unwrap();
+    let mut wanted = wanted(&file);
+    change(&mut wanted);
+    PromptSet::load(&wanted, &tokenizer())
+}
+
+fn texts(set: &PromptSet) -> Vec<&str> {
+    set.prompts.iter().map(|prompt| prompt.text.as_str()).collect()
+}
+
+#[test]
+fn lines_may_have_a_byte_order_mark_crlf_blanks_and_no_last_line_feed() {
+    let text = "\u{feff}{\"prompt\": \"one\"}\r\n\r\n  \n{\"prompt\": \"a\u{2028}b\"}\n{\"prompt\": \"three\"}";
+    let set = load("a.jsonl", text, |_| {}).unwrap();
+    assert_eq!(texts(&set), ["one", "a\u{2028}b", "three"]);
+    assert_eq!(
+        set.prompts.iter().map(|prompt| prompt.index).collect::<Vec<_>>(),
+        [0, 1, 2]
+    );
+}
+
+#[test]
+fn a_json_file_is_an_array_or_lines() {
+    let array = load("a.json", " [{\"prompt\": \"one\"},\n {\"prompt\": \"two\"}]", |_| {}).unwrap();
+    let lines = load("a.json", "{\"prompt\": \"one\"}\n{\"prompt\": \"two\"}\n", |_| {}).unwrap();
+    assert_eq!(array, lines);
+}
+
+#[test]
+fn a_prompt_is_text_or_messages_and_text_may_go_through_the_template() {
+    let tokenizer = tokenizer();
+    let message = json!([{"role": "user", "content": "one"}]);
+    let rows = format!("{}\n{}", json!({"prompt": "one"}), json!({"prompt": message}));
+    let plain = load("a.jsonl", &rows, |_| {}).unwrap();
+    let chats = load("a.jsonl", &rows, |wanted| wanted.chat_template = true).unwrap();
+    let rendered = tokenizer.render_chat(message.as_array().unwrap(), true).unwrap();
+    assert_eq!(texts(&plain), ["one", rendered.as_str()]);
+    assert_eq!(texts(&chats), [rendered.as_str(), rendered.as_str()]);
+    assert_eq!(&*plain.prompts[0].ids, tokenizer.encode("one", true).unwrap());
+    assert_eq!(&*plain.prompts[1].ids, tokenizer.encode(&rendered, false).unwrap());
+}
+
+#[test]
+fn the_text_of_a_prompt_shows_the_bos_that_the_model_sees() {
+    let llama3 = Tokenizer::load(&fixtures().join("tokenizer/llama3")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.jsonl");
+    std::fs::write(&file, "{\"prompt\": \"one\"}").unwrap();
+    let set = PromptSet::load(&wanted(&file), &llama3).unwrap();
+    assert_eq!(texts(&set), ["<|begin_of_text|>one"]);
+}
+
+#[test]
+fn a_label_is_a_string_a_number_a_truth_or_nothing_and_may_be_nested() {
+    let values = [
+        json!("42"),
+        json!(42),
+        json!(2.5),
+        json!(-0.0),
+        json!(true),
+        json!(null),
+    ];
+    let rows: Vec<_> = values
+        .iter()
+        .map(|value| json!({"prompt": "x", "meta": {"answers": [{"value": value}]}, "meta.a": value}).to_string())
+        .collect();
+    for field in ["meta.answers.0.value", "meta.a"] {
+        let set = load("a.jsonl", rows.join("\n"), |wanted| {
+            wanted.label_field = Some(field.into())
+        })
+        .unwrap();
+        let labels: Vec<_> = set.prompts.iter().map(|prompt| prompt.label.as_deref()).collect();
+        assert_eq!(
+            labels,
+            [Some("42"), Some("42"), Some("2.5"), Some("-0.0"), Some("true"), None],
+            "{field}"
+        );
+    }
+}
+
+#[test]
+fn long_prompts_are_dropped_and_counted_and_indices_close_up() {
+    let rows = format!(
+        "{}\n{}\n{}",
+        json!({"prompt": "a"}),
+        json!({"prompt": "long ".repeat(100)}),
+        json!({"prompt": "b"})
+    );
+    let set = load("a.jsonl", &rows, |_| {}).unwrap();
+    assert_eq!((texts(&set), set.dropped), (vec!["a", "b"], 1));
+    assert_eq!(set.prompts[1].index, 1);
+    let ids = set.prompts[0].ids.len();
+    load("a.jsonl", json!({"prompt": "a"}).to_string(), |wanted| {
+        wanted.max_length = ids
+    })
+    .unwrap();
+    let error = load("a.jsonl", json!({"prompt": "aaa"}).to_string(), |wanted| {
+        wanted.max_length = 0
+    })
+    .unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("all 1 prompts are longer than prompts.maxLength = 0"),
+        "{error}"
+    );
+}
+
+#[test]
+fn evaluation_takes_the_first_prompts_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.jsonl");
+    // The bad third line is not reached.
+    std::fs::write(&file, "{\"prompt\": \"a\"}\n{\"prompt\": \"b\"}\n{\"prompt\": 3}\n").unwrap();
+    let evaluation = Evaluation {
+        path: file,
+        every_steps: 1,
+        max_prompts: Some(2),
+        temperature: 0.0,
+        pass_score: 1.0,
+    };
+    let set = PromptSet::load_evaluation(&evaluation, &wanted(Path::new("unused")), &tokenizer()).unwrap();
+    assert_eq!(texts(&set), ["a", "b"]);
+}
+
+#[test]
+fn a_bad_row_is_named_with_file_place_field_and_what_is_wanted() {
+    let good = "{\"prompt\": \"x\", \"answer\": 1}";
+    let cases: [(&str, &str, &str); 12] = [
+        (
+            "a.jsonl",
+            "{\"prompt\": 3}",
+            "a.jsonl: line 2: field \"prompt\" is the number 3, want a string or a list",
+        ),
+        (
+            "a.jsonl",
+            "{\"text\": \"x\"}",
+            "line 2: field \"prompt\" is missing; the row has \"text\"",
+        ),
+        ("a.jsonl", "[1]", "line 2: the row is the list [1], want an object"),
+        (
+            "a.jsonl",
+            "{\"prompt\": \"x\", }",
+            "a.jsonl: line 2: not JSON: trailing comma (column 17)",
+        ),
+        (
+            "a.jsonl",
+            "{\"prompt\": [\"x\"]}",
+            "field \"prompt\": message 0 is the string \"x\", want an object",
+        ),
+        (
+            "a.jsonl",
+            "{\"prompt\": [{\"role\": \"user\"}]}",
+            "message 0 (user) has no content",
+        ),
+        (
+            "a.jsonl",
+            "{\"prompt\": [{\"role\": \"user\", \"content\": 1}]}",
+            "content is the number 1, want a string",
+        ),
+        (
+            "a.jsonl",
+            "{\"prompt\": [{\"role\": \"assistant\", \"content\": \"\"}]}",
+            "the last message is the assistant's",
+        ),
+        ("a.jsonl", "{\"prompt\": []}", "the list of messages is empty"),
+        ("a.jsonl", "{\"prompt\": \"\"}", "field \"prompt\" is an empty prompt"),
+        (
+            "a.jsonl",
+            "{\"prompt\": \"x\", \"answer\": [1]}",
+            "line 2: field \"answer\" is the list [1], want a string, a number",
+        ),
+        ("a.jsonl", "{\"prompt\": \"x\"}", "line 2: field \"answer\" is missing"),
+    ];
+    for (name, row, message) in cases {
+        let error = load(name, format!("{good}\n{row}\n"), |wanted| {
+            wanted.label_field = Some("answer".into())
+        });
+        let error = format!("{:#}", error.unwrap_err());
+        assert!(error.contains(message), "{row}\n  gives {error}\n  wants {message}");
+    }
+}
+
+#[test]
+fn a_bad_file_is_named_with_what_is_wanted() {
+    let cases: [(&str, &[u8], &str); 7] = [
+        (
+            "a.jsonl",
+            b"{\"prompt\": \"x\"}\n{\"prompt\": \"\xff\"}",
+            "line 2: not UTF-8",
+        ),
+        ("a.jsonl", b" \n", "no prompts in it"),
+        ("a.json", b"[]", "no prompts in it"),
+        ("a.json", b"[{\"prompt\": 1}]", "a.json: row 1: field \"prompt\""),
+        (
+            "a.json",
+            b"[{\n]",
+            "not a JSON array of objects: key must be a string at line 2",
+        ),
+        ("a.parquet", b"PAR1", "not a Parquet file"),
+        (
+            "a.csv",
+            b"prompt\nx",
+            "extension \"csv\" is not known, want .jsonl, .json or .parquet",
+        ),
+    ];
+    for (name, text, message) in cases {
+        let error = format!("{:#}", load(name, text, |_| {}).unwrap_err());
+        assert!(error.contains(message) && error.contains(name), "{error}");
+    }
+    let missing = read_rows(Path::new("/nowhere/a.jsonl")).unwrap_err();
+    assert!(format!("{missing:#}").contains("/nowhere/a.jsonl: cannot read the file"));
+    assert!(format!("{:#}", read_rows(&fixtures()).unwrap_err()).contains("is a folder"));
+}
+
+#[test]
+fn parquet_gives_the_same_rows_in_every_compression() {
+    let read = |name: &str| read_rows(&fixtures().join(format!("prompts/{name}.parquet"))).unwrap();
+    let plain = read("none");
+    assert_eq!(
+        plain[0].value,
+        json!({"question": "1+1?", "chat": [{"content": "a", "role": "user"}], "answer": 2, "score": 0.5, "good": true,
+               "reward_model": {"ground_truth": "2", "style": "rule"}})
+    );
+    assert_eq!(
+        (plain[1].place.as_str(), &plain[1].value["question"]),
+        ("row 2", &json!("naïve 北京?"))
+    );
+    for name in ["snappy", "zstd", "gzip", "lz4"] {
+        assert_eq!(read(name), plain, "{name}");
+    }
+    let binary = read_rows(&fixtures().join("prompts/binary.parquet")).unwrap_err();
+    assert!(
+        format!("{binary:#}").contains("row 2: a binary column does not hold UTF-8"),
+        "{binary:#}"
+    );
+}
+
+#[test]
+fn parquet_columns_are_prompts_and_labels() {
+    let mut wanted = wanted(&fixtures().join("prompts/snappy.parquet"));
+    wanted.prompt_field = "chat".into();
+    wanted.label_field = Some("answer".into());
+    let set = PromptSet::load(&wanted, &tokenizer()).unwrap();
+    assert!(
+        set.prompts[2].text.contains("<|im_start|>user\nc<|im_end|>"),
+        "{}",
+        set.prompts[2].text
+    );
+    assert_eq!(
+        set.prompts
+            .iter()
+            .map(|prompt| prompt.label.as_deref())
+            .collect::<Vec<_>>(),
+        [Some("2"), None, Some("4")]
+    );
+    wanted.label_field = Some("reward_model.ground_truth".into());
+    let error = format!("{:#}", PromptSet::load(&wanted, &tokenizer()).unwrap_err());
+    assert!(
+        error.contains("snappy.parquet: row 3: field \"reward_model.ground_truth\" is missing"),
+        "{error}"
+    );
+}
+
+#[test]
+fn the_order_of_a_seed_never_changes() {
+    let order = PromptOrder {
+        seed: 42,
+        prompts: 10,
+        batch: 10,
+        shuffle: true,
+    };
+    assert_eq!(order.batch(0), GOLDEN[0]);
+    assert_eq!(order.batch(1), GOLDEN[1]);
+    assert_eq!(PromptOrder { seed: 43, ..order }.batch(0), GOLDEN[2]);
+}
+
+/// Drawn by a second implementation: `tests/fixtures/prompts/order.py`.
+const GOLDEN: [[usize; 10]; 3] = [
+    [1, 0, 8, 7, 5, 3, 9, 2, 6, 4],
+    [5, 6, 7, 3, 4, 8, 1, 9, 2, 0],
+    [3, 0, 8, 4, 9, 2, 1, 7, 5, 6],
+];
+
+#[test]
+fn the_number_of_steps_counts_whole_batches_over_all_episodes() {
+    let steps =
+        |episodes, prompts, batch| total_steps(ppo_crds::run_config::RunLength::Episodes(episodes), prompts, batch);
+    assert_eq!(steps(1, 128, 32), 4);
+    assert_eq!(steps(1, 100, 32), 3, "the last 4 prompts make no batch");
+    assert_eq!(steps(8, 100, 32), 25, "batches run across the episodes' ends");
+    assert_eq!(steps(1, 5, 32), 1, "a small set repeats within its only batch");
+    assert_eq!(total_steps(ppo_crds::run_config::RunLength::Steps(7), 5, 32), 7);
+}
+
+proptest! {
+    #[test]
+    fn every_episode_takes_every_prompt_once_whatever_the_batch(
+        seed: u64, prompts in 1_usize..40, batch in 1_usize..50, shuffle: bool,
+    ) {
+        let order = PromptOrder { seed, prompts, batch, shuffle };
+        let steps = (3 * prompts).div_ceil(batch) as u64;
+        let stream: Vec<usize> = (0..steps).flat_map(|step| order.batch(step)).collect();
+        for episode in stream.chunks_exact(prompts) {
+            let mut sorted = episode.to_vec();
+            sorted.sort_unstable();
+            prop_assert_eq!(&sorted, &(0..prompts).collect::<Vec<_>>());
+            prop_assert!(shuffle || episode == sorted);
+        }
+        // A step's prompts do not depend on the steps before it, nor the stream on the batch.
+        let single = PromptOrder { batch: 1, ..order };
+        let again: Vec<usize> = (0..stream.len() as u64).rev().flat_map(|place| single.batch(place)).collect();
+        prop_assert!(stream.iter().eq(again.iter().rev()));
+    }
+
+    #[test]
+    fn no_file_makes_the_reader_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0..3) {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join(["a.jsonl", "a.json", "a.parquet"][kind as usize]);
+        std::fs::write(&file, bytes).unwrap();
+        let _ = read_rows(&file);
+    }
+}
+
+#[test]
+fn episodes_and_seeds_have_orders_of_their_own() {
+    let order = PromptOrder {
+        seed: 1,
+        prompts: 1000,
+        batch: 1000,
+        shuffle: true,
+    };
+    assert_ne!(order.batch(0), order.batch(1));
+    assert_ne!(order.batch(0), PromptOrder { seed: 2, ..order }.batch(0));
+    assert_eq!((order.episode_of(0), order.episode_of(7)), (0, 7));
+    // A huge step number neither overflows nor loops.
+    assert_eq!(PromptOrder { prompts: 3, ..order }.batch(u64::MAX).len(), 1000);
+}

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
@@ -221,17 +221,18 @@ impl Run {
         let target = self.folder.root().join("model");
         write_policy(&self.roles, &target)?;
         self.recorder.event("succeeded", &format!("{} steps", trainer.steps_done))?;
-        let comparison = compare(&self.roles, self.before.as_ref(), self.latest.as_ref());
-        if let Some(comparison) = &comparison {
-            self.recorder.before_after(comparison)?;
-            if matches!(self.output, OutputMode::Auto) {
-                self.recorder.print(&table::render(comparison, table::terminal_width()))?;
+        let seconds = self.began.elapsed().as_secs();
+        let mut summary = String::new();
+        if let Some(comparison) = compare(&self.roles, self.before.as_ref(), self.latest.as_ref()) {
+            self.recorder.before_after(&comparison)?;
+            // The table's last line says what the comparison comes to.
+            match self.output {
+                OutputMode::Auto => summary = format!("\n{}\n\n", table::render(&comparison, table::terminal_width()).trim_end()),
+                OutputMode::Quiet | OutputMode::Json => summary = format!("{}, ", comparison.summary()),
             }
         }
-        let seconds = self.began.elapsed().as_secs();
-        let result = comparison.map(|comparison| format!("{}, ", comparison.summary())).unwrap_or_default();
-        let summary = format!(
-            "{result}{} steps in {}m{:02}s, model in {}",
+        summary += &format!(
+            "{} steps in {}m{:02}s, model in {}",
             trainer.steps_done,
             seconds / 60,
             seconds % 60,

@@ -89,8 +89,11 @@ impl Weights {
     /// When memory runs out.
     pub fn deep_clone(&self) -> Result<Self> {
         let _no_grad = tch::no_grad_guard();
-        let copy = |tensor: &Tensor| tensor.f_empty_like()?.f_copy_(tensor);
-        let copies = self.0.iter().map(|(name, tensor)| Ok((name.clone(), copy(tensor)?)));
+        let copies = self.0.iter().map(|(name, tensor)| {
+            let mut copy = tensor.f_empty_like()?;
+            copy.f_copy_(tensor)?;
+            Ok((name.clone(), copy))
+        });
         Ok(Self(copies.collect::<Result<_>>()?))
     }
 

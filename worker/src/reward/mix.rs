@@ -171,3 +171,6 @@ fn check_finite(source: &str, scores: &[f32], samples: &[ScoredSample]) -> Resul
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,7 @@ mod remote;
 mod retry;
 mod rule;
 mod sample;
+pub mod serve;
 mod server;
 
 pub use mix::{RewardSource, Scores};

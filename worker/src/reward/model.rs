@@ -149,3 +149,6 @@ fn batches(sequences: &[Vec<u32>], batch_tokens: usize) -> Vec<Vec<usize>> {
     }
     batches
 }
+
+#[cfg(test)]
+mod tests;

@@ -269,7 +269,7 @@ fn finite(name: &str, values: &[Option<f64>], samples: &[ScoredSample]) -> Resul
     }
     let one = |(value, sample): (&Option<f64>, &ScoredSample)| {
         let number = value.map(|value| value as f32).filter(|value| value.is_finite());
-        let given = || value.map_or("null".to_owned(), |value| value.to_string());
+        let given = || value.map_or("null".to_owned(), |value| format!("{value:?}"));
         number.ok_or_else(|| format!("{name} of sample {} is {}, want a finite number", sample.index, given()))
     };
     values.iter().zip(samples).map(one).collect()
@@ -321,3 +321,6 @@ fn snippet(body: &[u8]) -> String {
         format!("answer begins {line:?}")
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -313,3 +313,6 @@ fn same(left: &[u8; 32], right: &[u8; 32]) -> bool {
         .fold(0, |difference, (left, right)| difference | (left ^ right));
     std::hint::black_box(difference) == 0
 }
+
+#[cfg(test)]
+mod tests;

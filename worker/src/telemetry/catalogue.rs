@@ -1,7 +1,7 @@
 //! The table of every number a step produces: our name, what it is, and the names other frameworks' dashboards use.
 //!
-//! Aliases: verl `trainer/ppo/metric_utils.py`, TRL `trainer/ppo_trainer.py`, AlpacaFarm `rl/ppo_trainer.py`,
-//! OpenRLHF `trainer/ray/ppo_actor.py` and `ppo_critic.py` (its TensorBoard writer prefixes `train/` and `eval/`).
+//! An alias is given only where the other framework's number means the same: OpenRLHF's `train/kl` is a mean per token and
+//! verl's `training/rollout_probs_diff_*` compares probabilities, so neither is one of ours.
 
 use super::metric::{Definition, Kind, Unit};
 
@@ -58,10 +58,10 @@ catalogue! {
         verl[] trl["objective/non_score_reward"] alpacafarm[] openrlhf[];
     Kl "kl" Gauge Nats
         "Mean over samples of the summed KL estimate to the reference."
-        verl[] trl["objective/kl"] alpacafarm[] openrlhf["train/kl"];
+        verl[] trl["objective/kl"] alpacafarm[] openrlhf[];
     KlCoefficient "kl_coefficient" Gauge None
         "KL coefficient this step used."
-        verl["actor/kl_coef"] trl[] alpacafarm[] openrlhf["train/kl_coef"];
+        verl["actor/kl_coef"] trl[] alpacafarm[] openrlhf[];
     ApproxKl "approx_kl" Gauge Nats
         "Mean KL estimate between the policy before and during the update, per token."
         verl["actor/ppo_kl"] trl["policy/approxkl_avg"] alpacafarm[] openrlhf["train/ppo_kl"];
@@ -73,13 +73,13 @@ catalogue! {
         verl["critic/vf_loss"] trl["loss/value_avg"] alpacafarm["loss/value"] openrlhf["train/critic_loss"];
     Entropy "entropy" Gauge Nats
         "Mean entropy of the policy per token."
-        verl["actor/entropy"] trl["objective/entropy", "policy/entropy_avg"] alpacafarm["loss/entropy"] openrlhf["train/entropy_loss"];
+        verl["actor/entropy"] trl["objective/entropy", "policy/entropy_avg"] alpacafarm["loss/entropy"] openrlhf[];
     KlLoss "kl_loss" Gauge Nats
         "KL term of the loss per token, before its coefficient; only with the KL placed in the loss."
-        verl["actor/kl_loss"] trl[] alpacafarm[] openrlhf["train/kl_loss"];
+        verl["actor/kl_loss"] trl[] alpacafarm[] openrlhf[];
     TotalLoss "total_loss" Gauge None
         "What was minimised: policy, value, entropy and KL terms with their coefficients."
-        verl["actor/loss"] trl[] alpacafarm["loss/total"] openrlhf[];
+        verl[] trl[] alpacafarm["loss/total"] openrlhf[];
     ClipFraction "clip_fraction" Gauge Ratio
         "Share of tokens whose policy ratio was clipped."
         verl["actor/pg_clipfrac"] trl["policy/clipfrac_avg"] alpacafarm[] openrlhf["train/ppo_clip_ratio"];
@@ -97,10 +97,10 @@ catalogue! {
         verl["critic/vf_explained_var"] trl[] alpacafarm[] openrlhf[];
     ActorGradNorm "actor_grad_norm" Gauge None
         "Gradient norm of the actor before clipping."
-        verl["actor/grad_norm"] trl[] alpacafarm["loss/grad_norm"] openrlhf["train/actor_grad_norm"];
+        verl["actor/grad_norm"] trl[] alpacafarm["loss/grad_norm"] openrlhf[];
     CriticGradNorm "critic_grad_norm" Gauge None
         "Gradient norm of the critic before clipping."
-        verl["critic/grad_norm"] trl[] alpacafarm[] openrlhf["train/critic_grad_norm"];
+        verl["critic/grad_norm"] trl[] alpacafarm[] openrlhf[];
     ActorLearningRate "actor_learning_rate" Gauge None
         "Learning rate of the actor."
         verl["actor/lr"] trl["lr"] alpacafarm[] openrlhf["train/actor_lr"];
@@ -154,16 +154,16 @@ catalogue! {
         verl["response_length/min"] trl[] alpacafarm[] openrlhf[];
     ResponseClipped "response_clipped" Gauge Ratio
         "Share of responses cut off at the greatest length."
-        verl["response_length/clip_ratio"] trl[] alpacafarm[] openrlhf["train/truncated"];
+        verl["response_length/clip_ratio"] trl[] alpacafarm[] openrlhf[];
     EosFinished "eos_finished" Gauge Ratio
         "Share of responses that ended by EOS or a stop condition."
         verl[] trl[] alpacafarm[] openrlhf[];
     LogprobDifference "logprob_difference" Gauge Nats
         "Mean absolute difference between the log-probabilities of the rollout engine and of the actor."
-        verl["training/rollout_probs_diff_mean"] trl[] alpacafarm[] openrlhf["train/vllm_kl"];
+        verl[] trl[] alpacafarm[] openrlhf[];
     LogprobDifferenceMax "logprob_difference_max" Gauge Nats
         "Greatest absolute difference between the log-probabilities of the rollout engine and of the actor."
-        verl["training/rollout_probs_diff_max"] trl[] alpacafarm[] openrlhf[];
+        verl[] trl[] alpacafarm[] openrlhf[];
     Samples "samples" Counter None
         "Samples of the step."
         verl[] trl[] alpacafarm[] openrlhf[];
@@ -187,13 +187,13 @@ catalogue! {
         verl[] trl["val/num_eos_tokens"] alpacafarm[] openrlhf[];
     EvaluationScore "evaluation_score" Gauge None
         "Mean score on the held-out prompts."
-        verl["val/score"] trl[] alpacafarm[] openrlhf["eval/score"];
+        verl[] trl[] alpacafarm[] openrlhf[];
     EvaluationPassRate "evaluation_pass_rate" Gauge Ratio
         "Share of held-out prompts that passed (pass@1)."
-        verl["val/pass@1"] trl[] alpacafarm[] openrlhf["eval/pass1"];
+        verl[] trl[] alpacafarm[] openrlhf[];
     EvaluationResponseLength "evaluation_response_length" Gauge Tokens
         "Mean length of the responses to held-out prompts."
-        verl["val/response_length"] trl[] alpacafarm[] openrlhf[];
+        verl[] trl[] alpacafarm[] openrlhf[];
     Episode "episode" Gauge None
         "Passes over the prompts, this one included."
         verl[] trl["episode"] alpacafarm[] openrlhf[];

@@ -14,6 +14,8 @@ use super::run_dir::write_whole;
 pub(super) struct JsonLines {
     path: PathBuf,
     file: File,
+    /// The last write failed, perhaps in the middle of a line.
+    torn: bool,
 }
 
 #[derive(Deserialize)]
@@ -34,6 +36,7 @@ impl JsonLines {
         Ok(JsonLines {
             path: path.to_owned(),
             file,
+            torn: false,
         })
     }
 
@@ -44,15 +47,16 @@ impl JsonLines {
 
     /// Adds one line per record.
     pub fn append_all(&mut self, records: &[impl Serialize]) -> Result<()> {
-        let mut lines = Vec::new();
+        // What a full disk tore must not take the next line with it.
+        let mut lines = if self.torn { b"\n".to_vec() } else { Vec::new() };
         for record in records {
             serde_json::to_writer(&mut lines, record)
                 .with_context(|| format!("cannot encode a line of {}", self.path.display()))?;
             lines.push(b'\n');
         }
-        self.file
-            .write_all(&lines)
-            .with_context(|| format!("cannot write to {}", self.path.display()))
+        let written = self.file.write_all(&lines);
+        self.torn = written.is_err();
+        written.with_context(|| format!("cannot write to {}", self.path.display()))
     }
 }
 
@@ -175,6 +179,19 @@ mod tests {
             error.contains("/dev/full") && error.contains("No space left"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_line_after_a_torn_one_is_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("metrics.jsonl");
+        let mut file = JsonLines::open(&path, 0).unwrap();
+        file.append(&json!({"step": 1})).unwrap();
+        // What a disk leaves that filled up in the middle of a line and has room again.
+        file.file.write_all(b"{\"step\": 2, \"rew").unwrap();
+        file.torn = true;
+        file.append(&json!({"step": 3})).unwrap();
+        assert_eq!(steps(&path), [1, 3]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The log: human text or JSON lines on stderr. `PPO_LOG` filters it as tracing's `EnvFilter` understands.
 
-use std::io::Write;
+use std::io::{IsTerminal as _, Write};
 
 use anyhow::{Context as _, Result, anyhow};
 use clap::ValueEnum;
@@ -26,8 +26,10 @@ pub enum LogFormat {
 /// When `PPO_LOG` cannot be parsed, or the log was started before.
 pub fn init(format: LogFormat, output: OutputMode) -> Result<()> {
     let filter = filter(std::env::var("PPO_LOG").ok().as_deref(), output)?;
+    let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        .with_ansi(colours)
         .with_writer(BesideTheBar);
     let started = match format {
         LogFormat::Text => log.with_target(false).compact().try_init(),

@@ -4,6 +4,7 @@
 
 mod before_after;
 mod catalogue;
+mod engine_stats;
 mod exposition;
 mod http;
 mod jsonl;
@@ -18,10 +19,13 @@ pub mod table;
 mod tensorboard;
 
 pub use before_after::{Answer, BeforeAfter, BeforeAfterRow};
-pub use exposition::{EngineStats, Exposition};
+pub use engine_stats::EngineStats;
+pub use exposition::Exposition;
 pub use http::Server;
+pub(crate) use jsonl::read as read_lines;
 pub use metric::{Kind, Metric, Unit};
 pub use progress::OutputMode;
+pub(crate) use progress::{duration, screen};
 pub use recorder::Recorder;
 pub use run_dir::RunDir;
 pub use stage::Stage;

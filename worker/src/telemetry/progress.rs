@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressState, ProgressStyle};
 
 use super::{EvaluationReport, Metric, StepReport};
 
@@ -23,7 +23,7 @@ pub enum OutputMode {
 }
 
 /// The terminal's live area; whoever prints to stderr while a bar is up does so through it.
-pub(super) fn screen() -> &'static MultiProgress {
+pub(crate) fn screen() -> &'static MultiProgress {
     static SCREEN: OnceLock<MultiProgress> = OnceLock::new();
     SCREEN.get_or_init(MultiProgress::new)
 }
@@ -89,10 +89,14 @@ impl Progress {
     }
 
     pub fn finish(&mut self, summary: &str) -> Result<()> {
+        let summary = summary.trim_end();
         match &mut self.view {
             View::Live(bar) => {
-                bar.abandon();
-                print(&mut std::io::stdout(), summary)
+                let (step, message) = (bar.position(), bar.message());
+                bar.finish_and_clear();
+                let mut out = std::io::stdout();
+                print(&mut out, &format!("step {step}/{} {message}", self.total_steps))?;
+                print(&mut out, summary)
             }
             View::Plain(out) => print(out, summary),
             View::Quiet => print(&mut std::io::stdout(), summary),
@@ -111,13 +115,15 @@ fn bar(completed_steps: u64, total_steps: u64) -> ProgressBar {
     let bar = screen()
         .add(ProgressBar::new(total_steps))
         .with_position(completed_steps);
-    let style = ProgressStyle::with_template("{bar:24.cyan/dim} step {pos}/{len} {wide_msg} {elapsed:>4} elapsed");
+    // Everything fits a terminal of 80 columns.
+    let style = ProgressStyle::with_template("{bar:8.cyan/dim} {pos}/{len} {wide_msg} {took}");
+    let took = |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+        // A bar that cannot be drawn is no reason to stop a run.
+        let _ = write!(out, "{}", duration(state.elapsed()));
+    };
     // The template is a constant; the plain style is what remains should indicatif ever refuse it.
-    bar.set_style(
-        style
-            .unwrap_or_else(|_| ProgressStyle::default_bar())
-            .progress_chars("━╸─"),
-    );
+    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+    bar.set_style(style.with_key("took", took).progress_chars("━╸─"));
     bar.enable_steady_tick(Duration::from_secs(1));
     bar
 }
@@ -152,10 +158,16 @@ fn plain_line(report: &StepReport, eta: Option<Duration>) -> String {
     line
 }
 
+/// `reward 0.41 kl 0.013 length 4.9 8123 tokens/s eta 2m10s`.
 fn live_text(report: &StepReport, eta: Option<Duration>) -> String {
     let mut text = String::new();
     for (name, value) in shown(report) {
-        text.push_str(&format!("{name} {value}  "));
+        text.push_str(&match name {
+            "tokens/s" => format!("{value} {name} "),
+            // The reward says it; a line of a terminal is short.
+            "score" if report.get(Metric::Reward).is_some() => String::new(),
+            _ => format!("{name} {value} "),
+        });
     }
     text.push_str(&format!("eta {}", eta.map_or("?".into(), duration)));
     text
@@ -273,6 +285,13 @@ mod tests {
                 "eta=2m10s"
             ]
         );
+    }
+
+    #[test]
+    fn the_live_line_fits_a_narrow_terminal() {
+        let text = live_text(&report(12), Some(Duration::from_secs(130)));
+        assert_eq!(text, "reward 0.410 kl 0.013 length 4.9 8123 tokens/s eta 2m10s");
+        assert!("━━━━━━━━ 150/150 ".chars().count() + text.len() + " 2m10s".len() <= 80);
     }
 
     #[test]

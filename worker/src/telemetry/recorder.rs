@@ -199,3 +199,6 @@ fn tensorboard_tags(report: &StepReport, profile: Profile) -> Vec<(String, f64)>
     }
     tags
 }
+
+#[cfg(test)]
+mod tests;

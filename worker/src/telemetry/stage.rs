@@ -88,7 +88,6 @@ impl Stage {
             (Profile::Verl, Stage::Publish) => Some("timing_s/update_weights"),
             (Profile::Verl, Stage::Checkpoint) => Some("timing_s/save_checkpoint"),
             (Profile::Verl, Stage::Evaluate) => Some("timing_s/testing"),
-            (Profile::Openrlhf, Stage::Generate) => Some("timing/generation"),
             _ => None,
         }
     }

@@ -1,9 +1,10 @@
 //! The chat template: Jinja as transformers runs it (`utils/chat_template_utils.py`, `_compile_jinja_template`): blocks
 //! trimmed, Python's methods on values, `raise_exception`, `strftime_now` and a `tojson` that is Python's `json.dumps`.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use jiff::Timestamp;
 use jiff::fmt::strtime::BrokenDownTime;
 use jiff::tz::TimeZone;
@@ -24,11 +25,12 @@ pub struct ChatTemplate {
 }
 
 impl ChatTemplate {
-    /// The template of a model folder: `chat_template.jinja`, else the one in `tokenizer_config.json`, else none.
+    /// The template of a model folder: `chat_template.jinja`, else the one in `tokenizer_config.json`, else none. `moment`
+    /// as in [`compile`](Self::compile).
     ///
     /// # Errors
     /// When it does not compile; with the line.
-    pub fn read(folder: &Path, config: &TokenizerConfig) -> Result<Option<Self>> {
+    pub fn read(folder: &Path, config: &TokenizerConfig, moment: Option<Timestamp>) -> Result<Option<Self>> {
         let file = folder.join("chat_template.jinja");
         let (source, origin) = match std::fs::read_to_string(&file) {
             Ok(source) => (source, file),
@@ -38,15 +40,16 @@ impl ChatTemplate {
             },
             Err(error) => return Err(error).with_context(|| format!("cannot read {}", file.display())),
         };
-        let template = Self::compile(&source).with_context(|| format!("{}: chat template", origin.display()))?;
+        let template =
+            Self::compile(&source, moment).with_context(|| format!("{}: chat template", origin.display()))?;
         Ok(Some(template))
     }
 
-    /// Compiles a template.
+    /// Compiles a template. `moment` is what `strftime_now` takes for now (in UTC); None is the clock, in local time.
     ///
     /// # Errors
     /// When the source is not Jinja; with the line.
-    pub fn compile(source: &str) -> Result<Self> {
+    pub fn compile(source: &str, moment: Option<Timestamp>) -> Result<Self> {
         let mut environment = Environment::new();
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?;
         environment.set_syntax(syntax);
@@ -54,7 +57,7 @@ impl ChatTemplate {
         environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
             Err(Error::new(ErrorKind::InvalidOperation, message))
         });
-        environment.add_function("strftime_now", strftime_now);
+        environment.add_function("strftime_now", move |format: String| strftime(&format, moment));
         environment.add_filter("tojson", tojson);
         environment
             .add_template_owned(NAME, without_generation_blocks(source)?)
@@ -65,13 +68,17 @@ impl ChatTemplate {
     /// The messages as text.
     ///
     /// # Errors
-    /// What the template says by `raise_exception`, or the line that cannot be evaluated.
+    /// No messages; what the template says by `raise_exception`; or the line that cannot be evaluated.
     pub fn render(
         &self,
         messages: &[serde_json::Value],
         special: &SpecialTokens,
         add_generation_prompt: bool,
     ) -> Result<String> {
+        // Nothing to answer; and minijinja 3.0 panics on `messages[::-1]` of an empty list, which Qwen's template has.
+        if messages.is_empty() {
+            bail!("the list of messages is empty");
+        }
         let named = [
             ("bos_token", &special.bos_token),
             ("eos_token", &special.eos_token),
@@ -79,16 +86,16 @@ impl ChatTemplate {
             ("unk_token", &special.unk_token),
         ];
         // A token the model lacks is undefined, not none: templates ask `is defined`.
-        let tokens: Value = named
+        let tokens: BTreeMap<&str, &String> = named
             .into_iter()
-            .filter_map(|(name, token)| Some((name, Value::from(token.clone()?))))
+            .filter_map(|(name, token)| Some((name, token.as_ref()?)))
             .collect();
         let given = context! {
             messages => Value::from(Serde(messages)),
             add_generation_prompt => add_generation_prompt,
             tools => Value::from(()),
             documents => Value::from(()),
-            ..tokens
+            ..Value::from(Serde(tokens))
         };
         let template = self.environment.get_template(NAME).map_err(describe)?;
         template.render(given).map_err(describe)
@@ -103,24 +110,37 @@ fn without_generation_blocks(source: &str) -> Result<String> {
     Ok(end.replace_all(&source, "{%${1} endif ${2}%}").into_owned())
 }
 
-/// Python's `datetime.now().strftime`. `SOURCE_DATE_EPOCH` (seconds, the reproducible-builds convention) fixes the moment:
-/// a run that resumes on another day then sees the same prompts.
-fn strftime_now(format: String) -> Result<String, Error> {
-    let refuse = |cause: String| Error::new(ErrorKind::InvalidOperation, cause);
-    let time = match std::env::var("SOURCE_DATE_EPOCH") {
-        Ok(seconds) => {
-            let seconds = seconds
-                .parse()
-                .map_err(|_| refuse(format!("SOURCE_DATE_EPOCH={seconds} is not a number")))?;
-            Timestamp::from_second(seconds)
-                .map_err(|cause| refuse(cause.to_string()))?
-                .to_zoned(TimeZone::UTC)
-        }
-        Err(_) => Timestamp::now().to_zoned(TimeZone::system()),
+/// The moment that `SOURCE_DATE_EPOCH` (seconds, the reproducible-builds convention) names: a run whose template prints the
+/// date and that resumes on another day then sees the same prompts.
+///
+/// # Errors
+/// When it is set and no such moment.
+pub(super) fn fixed_moment() -> Result<Option<Timestamp>> {
+    let Ok(seconds) = std::env::var("SOURCE_DATE_EPOCH") else {
+        return Ok(None);
     };
-    BrokenDownTime::from(&time)
-        .to_string(&format)
-        .map_err(|cause| refuse(format!("strftime_now({format:?}): {cause}")))
+    let moment = seconds
+        .parse()
+        .ok()
+        .and_then(|seconds| Timestamp::from_second(seconds).ok());
+    moment
+        .map(Some)
+        .with_context(|| format!("SOURCE_DATE_EPOCH={seconds:?}: want seconds since 1970"))
+}
+
+/// Python's `datetime.now().strftime(format)`.
+fn strftime(format: &str, moment: Option<Timestamp>) -> Result<String, Error> {
+    let time = match moment {
+        Some(moment) => moment.to_zoned(TimeZone::UTC),
+        None => Timestamp::now().to_zoned(TimeZone::system()),
+    };
+    let refuse = |cause| {
+        Error::new(
+            ErrorKind::InvalidOperation,
+            format!("strftime_now({format:?}): {cause}"),
+        )
+    };
+    BrokenDownTime::from(&time).to_string(format).map_err(refuse)
 }
 
 fn tojson(value: &Value, options: Kwargs) -> Result<Value, Error> {

@@ -1,1 +1,217 @@
+use serde::Deserialize;
+use serde_json::json;
 
+use super::*;
+
+/// What transformers gave; `tests/fixtures/tokenizer/make.py` wrote it.
+#[derive(Deserialize)]
+struct Expected {
+    texts: Vec<Text>,
+    chats: Vec<Chat>,
+}
+
+#[derive(Deserialize)]
+struct Text {
+    text: String,
+    plain: Vec<u32>,
+    special: Vec<u32>,
+    kept: String,
+    skipped: String,
+}
+
+#[derive(Deserialize)]
+struct Chat {
+    messages: Vec<Value>,
+    add_generation_prompt: bool,
+    text: Option<String>,
+    ids: Option<Vec<u32>>,
+    refused: Option<String>,
+}
+
+const FAMILIES: [&str; 4] = ["chatml", "llama2", "llama3", "qwen3"];
+
+fn fixture(family: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures/tokenizer")
+        .join(family)
+}
+
+fn load(family: &str) -> (Tokenizer, Expected) {
+    let expected = std::fs::read(fixture(family).join("expected.json")).unwrap();
+    let moment = jiff::Timestamp::from_second(1_700_000_000).unwrap(); // MOMENT of make.py
+    (
+        Tokenizer::load_at(&fixture(family), Some(moment)).unwrap(),
+        serde_json::from_slice(&expected).unwrap(),
+    )
+}
+
+#[test]
+fn texts_become_the_ids_that_transformers_gives_and_come_back() {
+    for family in FAMILIES {
+        let (tokenizer, expected) = load(family);
+        for case in expected.texts {
+            let what = format!("{family}: {:?}", case.text);
+            assert_eq!(tokenizer.encode(&case.text, false).unwrap(), case.plain, "{what}");
+            assert_eq!(tokenizer.encode(&case.text, true).unwrap(), case.special, "{what}");
+            assert_eq!(tokenizer.decode(&case.special, false).unwrap(), case.kept, "{what}");
+            assert_eq!(tokenizer.decode(&case.special, true).unwrap(), case.skipped, "{what}");
+        }
+    }
+}
+
+#[test]
+fn chats_are_rendered_and_refused_as_by_transformers() {
+    for family in FAMILIES {
+        let (tokenizer, expected) = load(family);
+        for case in expected.chats {
+            let what = format!("{family}: {:?}", case.messages);
+            let text = tokenizer.render_chat(&case.messages, case.add_generation_prompt);
+            match (&case.text, &case.refused) {
+                (Some(wanted), _) => assert_eq!(&text.unwrap(), wanted, "{what}"),
+                (_, Some(reason)) => {
+                    let error = format!("{:#}", text.unwrap_err());
+                    // Python's and Rust's interpreters word their own errors differently; the template's words are its own.
+                    assert!(error.contains(reason) || !reason.contains("role"), "{what}: {error}");
+                    continue;
+                }
+                _ => unreachable!(),
+            }
+            let ids = tokenizer
+                .encode_chat(&case.messages, case.add_generation_prompt)
+                .unwrap();
+            assert_eq!(Some(ids), case.ids, "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_chat_without_messages_is_refused() {
+    for family in FAMILIES {
+        let error = load(family).0.render_chat(&[], true).unwrap_err();
+        assert!(format!("{error:#}").contains("list of messages is empty"), "{error:#}");
+    }
+}
+
+#[test]
+fn a_rendered_chat_has_one_bos() {
+    let (tokenizer, _) = load("llama3");
+    let ids = tokenizer
+        .encode_chat(&[json!({"role": "user", "content": "2+2?"})], true)
+        .unwrap();
+    assert_eq!(ids.iter().filter(|id| Some(**id) == tokenizer.bos_id()).count(), 1);
+}
+
+#[test]
+fn what_ends_a_response_comes_from_generation_config_then_config_and_the_tokenizer() {
+    let ends = |family| load(family).0.eos_ids().to_vec();
+    assert_eq!(ends("chatml"), [0, 2]);
+    assert_eq!(ends("llama2"), [2]);
+    assert_eq!(
+        ends("llama3"),
+        [1, 4],
+        "config.json's 99 loses against generation_config.json"
+    );
+    assert_eq!(ends("qwen3"), [2]);
+    let (llama3, _) = load("llama3");
+    assert_eq!(
+        (llama3.bos_id(), llama3.eos_id(), llama3.pad_id()),
+        (Some(0), Some(4), None)
+    );
+}
+
+#[test]
+fn a_stream_gives_the_text_of_the_whole_in_pieces_of_whole_characters() {
+    for family in FAMILIES {
+        let (tokenizer, expected) = load(family);
+        for case in expected.texts {
+            for skip_special in [false, true] {
+                let mut stream = TextStream::new(skip_special);
+                let mut pieces = Vec::new();
+                for id in &case.special {
+                    pieces.push(stream.push(&tokenizer, *id).unwrap());
+                }
+                assert!(
+                    pieces.iter().all(|piece| !piece.contains('\u{fffd}')),
+                    "{family}: {pieces:?}"
+                );
+                pieces.push(stream.finish(&tokenizer).unwrap());
+                let whole = if skip_special { &case.skipped } else { &case.kept };
+                assert_eq!(&pieces.concat(), whole, "{family}: {pieces:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn half_a_character_comes_out_as_a_replacement_only_at_the_end() {
+    let (tokenizer, _) = load("chatml");
+    let ids = tokenizer.encode("😀", false).unwrap();
+    assert!(ids.len() > 1);
+    let mut stream = TextStream::new(true);
+    assert_eq!(stream.push(&tokenizer, ids[0]).unwrap(), "");
+    assert_eq!(stream.finish(&tokenizer).unwrap(), "\u{fffd}");
+}
+
+#[test]
+fn tokenizers_are_the_same_when_files_are_whatever_the_folder() {
+    let copy = tempfile::tempdir().unwrap();
+    for name in ["tokenizer.json", "tokenizer_config.json"] {
+        std::fs::copy(fixture("llama3").join(name), copy.path().join(name)).unwrap();
+    }
+    let (llama3, copy) = (load("llama3").0, Tokenizer::load(copy.path()).unwrap());
+    assert!(llama3.same_as(&copy).unwrap());
+    assert!(!llama3.same_as(&load("qwen3").0).unwrap());
+}
+
+#[test]
+fn errors_name_the_file_and_what_helps() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = || format!("{:#}", Tokenizer::load(folder.path()).unwrap_err());
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    assert!(
+        error().contains("tokenizer.json: a model folder in Hugging Face layout has one"),
+        "{}",
+        error()
+    );
+    write("tokenizer.model", "");
+    assert!(error().contains("save_pretrained"), "{}", error());
+    write("tokenizer.json", "{}");
+    assert!(error().contains("tokenizer.json: not a tokenizer"), "{}", error());
+    std::fs::copy(
+        fixture("chatml").join("tokenizer.json"),
+        folder.path().join("tokenizer.json"),
+    )
+    .unwrap();
+
+    let plain = Tokenizer::load(folder.path()).unwrap();
+    assert!(format!("{:#}", plain.render_chat(&[], true).unwrap_err()).contains("has no chat template"));
+    assert!(format!("{:#}", plain.require_eos().unwrap_err()).contains("names no end token"));
+
+    write("tokenizer_config.json", r#"{"eos_token": "<nope>"}"#);
+    assert!(error().contains("\"<nope>\" is not in the vocabulary"), "{}", error());
+    write(
+        "tokenizer_config.json",
+        r#"{"chat_template": [{"name": "tool_use", "template": ""}]}"#,
+    );
+    assert!(error().contains("one named \"default\""), "{}", error());
+    write("tokenizer_config.json", "{");
+    assert!(
+        error().contains("tokenizer_config.json: not a JSON object"),
+        "{}",
+        error()
+    );
+    write("tokenizer_config.json", r#"{"eos_token": {"content": "<|im_end|>"}}"#);
+    write("chat_template.jinja", "a\n{% if %}");
+    assert!(
+        error().contains("chat_template.jinja: chat template: line 2"),
+        "{}",
+        error()
+    );
+    write("chat_template.jinja", "");
+    write("config.json", r#"{"eos_token_id": "2"}"#);
+    assert!(
+        error().contains("eos_token_id is [\"2\"], want a token id"),
+        "{}",
+        error()
+    );
+}

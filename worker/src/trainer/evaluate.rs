@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use ppo_crds::run_config::Evaluation;
+use serde::{Deserialize, Serialize};
 
 use super::Trainer;
 use crate::data::PromptSet;
@@ -15,7 +16,7 @@ use crate::telemetry::{Answer, EvaluationReport};
 const EVALUATION: u64 = u64::MAX;
 
 /// An evaluation and the answers it is made of, in the order of the prompts.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Evaluated {
     /// The numbers.
     pub report: EvaluationReport,

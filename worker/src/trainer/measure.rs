@@ -34,7 +34,7 @@ impl Trainer {
         update(&mut report, learnt);
         report.set(Metric::KlCoefficient, self.kl.coef);
         if self.critic.is_some() {
-            let trained = value_mask(self.config.algorithm.profile, &scored.mask);
+            let trained = value_mask(self.config.algorithm.profile, &scored.mask)?;
             critic(&mut report, batch, &trained)?;
         }
         for (name, values) in &scored.extra {

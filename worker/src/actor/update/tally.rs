@@ -61,13 +61,15 @@ impl Learnt {
         self.value_stats += value.stats;
     }
 
-    pub(super) fn actor_updated(&mut self, updated: Updated) {
+    pub(super) fn actor_updated(&mut self, updated: Updated, time: Duration) {
+        self.actor_time += time;
         self.actor_updates += 1;
         self.actor_grad_norm += updated.grad_norm;
         self.actor_learning_rate = updated.learning_rate;
     }
 
-    pub(super) fn critic_updated(&mut self, updated: Updated) {
+    pub(super) fn critic_updated(&mut self, updated: Updated, time: Duration) {
+        self.critic_time += time;
         self.critic_updates += 1;
         self.critic_grad_norm += updated.grad_norm;
         self.critic_learning_rate = updated.learning_rate;

@@ -1,1 +1,237 @@
+use ppo_crds::spec::{ExactMatch, NumericMatch, RegexRule};
+use proptest::prelude::*;
 
+use super::*;
+
+fn sample(response: &str, label: Option<&str>) -> ScoredSample {
+    ScoredSample {
+        index: 7,
+        prompt: "prompt".into(),
+        response: format!("{response}<eos>"),
+        visible_response: response.into(),
+        prompt_ids: vec![1].into(),
+        response_ids: vec![2; response.split_whitespace().count()],
+        label: label.map(str::to_owned),
+    }
+}
+
+fn exact(ignore_case: bool) -> RewardRule {
+    RewardRule {
+        exact_match: Some(ExactMatch { ignore_case }),
+        ..RewardRule::default()
+    }
+}
+
+fn numeric(tolerance: f64) -> RewardRule {
+    RewardRule {
+        numeric_match: Some(NumericMatch { tolerance }),
+        ..RewardRule::default()
+    }
+}
+
+fn regex(pattern: &str) -> RewardRule {
+    RewardRule {
+        regex: Some(RegexRule {
+            pattern: pattern.into(),
+        }),
+        ..RewardRule::default()
+    }
+}
+
+fn json(keys: &[&str]) -> RewardRule {
+    let required_keys = keys.iter().map(|key| key.to_string()).collect();
+    RewardRule {
+        json: Some(JsonRule { required_keys }),
+        ..RewardRule::default()
+    }
+}
+
+fn length(min: u32, max: u32, slope: u32) -> RewardRule {
+    RewardRule {
+        length: Some(LengthRule { min, max, slope }),
+        ..RewardRule::default()
+    }
+}
+
+fn extracting(pattern: &str, rule: RewardRule) -> RewardRule {
+    RewardRule {
+        extract: Some(pattern.into()),
+        ..rule
+    }
+}
+
+fn score(rule: &RewardRule, response: &str, label: &str) -> f32 {
+    Rule::new(rule).unwrap().score(&sample(response, Some(label))).unwrap()
+}
+
+#[test]
+fn exact_match_compares_trimmed_text() {
+    assert_eq!(score(&exact(false), " 42\n", "42 "), 1.0);
+    assert_eq!(score(&exact(false), "Paris", "paris"), 0.0);
+    assert_eq!(score(&exact(true), "PARÍS", "parís"), 1.0);
+    assert_eq!(score(&exact(false), "", ""), 1.0);
+}
+
+#[test]
+fn numbers_are_read_as_people_write_them() {
+    let cases = [
+        ("1,234", 1234.0),
+        ("$5", 5.0),
+        ("-$5", -5.0),
+        ("$-5", -5.0),
+        ("3/4", 0.75),
+        ("-2.50", -2.5),
+        ("6.02e23", 6.02e23),
+        ("1E-3", 0.001),
+        (".5", 0.5),
+        ("5.", 5.0),
+        ("+7", 7.0),
+        ("\u{2212}3", -3.0),
+        ("1,234,567.89", 1234567.89),
+        ("50%", 50.0),
+        ("12-5", 5.0),
+        ("(2)-5", 5.0),
+        ("x = -5", -5.0),
+        ("12 + 30 = 42.", 42.0),
+        ("#### 72", 72.0),
+        ("1,2345", 2345.0),
+        ("**42**", 42.0),
+        ("-1/2", -0.5),
+        ("1 / 4", 0.25),
+        ("€1,000", 1000.0),
+        ("007", 7.0),
+    ];
+    for (text, value) in cases {
+        assert_eq!(last_number(text), Some(value), "{text}");
+    }
+    for text in ["", "none", "1/0", "1e999", "-", "$", "½", "٣"] {
+        assert_eq!(last_number(text), None, "{text}");
+    }
+}
+
+#[test]
+fn numeric_match_takes_the_last_number_within_the_tolerance() {
+    assert_eq!(score(&numeric(0.0), "First 41, then 42", "42"), 1.0);
+    assert_eq!(score(&numeric(0.0), "42, not 41", "42"), 0.0);
+    assert_eq!(score(&numeric(0.0), "0.75", "3/4"), 1.0);
+    assert_eq!(score(&numeric(0.01), "0.333", "1/3"), 1.0);
+    assert_eq!(score(&numeric(0.0), "0.333", "1/3"), 0.0);
+    assert_eq!(score(&numeric(0.0), "I do not know", "42"), 0.0);
+}
+
+#[test]
+fn extract_reads_the_first_group_of_the_last_match() {
+    let rule = extracting(r"answer is (\S+)", exact(false));
+    assert_eq!(score(&rule, "The answer is 1. No, the answer is 42", "42"), 1.0);
+    assert_eq!(score(&rule, "42", "42"), 0.0, "no match scores 0");
+    assert_eq!(
+        score(&extracting(r"\d+", exact(false)), "1 and 2", "2"),
+        1.0,
+        "without a group, the whole match"
+    );
+    assert_eq!(
+        score(&extracting(r"(a)|\d+", exact(false)), "a 2", "2"),
+        1.0,
+        "a group that takes no part is none"
+    );
+}
+
+#[test]
+fn regex_matches_anywhere_unless_anchored() {
+    assert_eq!(score(&regex("wor"), "hello world", ""), 1.0);
+    assert_eq!(score(&regex("^world$"), "hello world", ""), 0.0);
+}
+
+#[test]
+fn json_is_valid_and_has_its_keys() {
+    assert_eq!(score(&json(&[]), "[1, 2]", ""), 1.0);
+    assert_eq!(score(&json(&[]), "[1, 2", ""), 0.0);
+    assert_eq!(score(&json(&["a"]), " {\"a\": null} ", ""), 1.0);
+    assert_eq!(score(&json(&["a", "b"]), "{\"a\": 1}", ""), 0.0);
+    assert_eq!(score(&json(&["a"]), "[\"a\"]", ""), 0.0);
+    assert_eq!(
+        score(&json(&[]), &"[".repeat(100_000), ""),
+        0.0,
+        "depth is no way to end the run"
+    );
+    assert_eq!(
+        score(
+            &extracting("(?s)```json(.*?)```", json(&["a"])),
+            "So: ```json\n{\"a\": 1}\n```",
+            ""
+        ),
+        1.0
+    );
+}
+
+#[test]
+fn length_falls_linearly_outside_its_bounds() {
+    let at = |rule: &RewardRule, tokens: usize| score(rule, &"t ".repeat(tokens), "");
+    let rule = length(4, 6, 4);
+    let scores: Vec<f32> = (0..12).map(|tokens| at(&rule, tokens)).collect();
+    assert_eq!(scores, [0.0, 0.25, 0.5, 0.75, 1.0, 1.0, 1.0, 0.75, 0.5, 0.25, 0.0, 0.0]);
+    assert_eq!([at(&length(0, 2, 0), 2), at(&length(0, 2, 0), 3)], [1.0, 0.0]);
+}
+
+#[test]
+fn a_missing_or_useless_label_is_an_error_that_names_the_sample() {
+    let error = |rule: RewardRule, label| {
+        format!(
+            "{:#}",
+            Rule::new(&rule).unwrap().score(&sample("no match", label)).unwrap_err()
+        )
+    };
+    assert_eq!(
+        error(exact(false), None),
+        "sample 7: rule exactMatch needs a label; set prompts.labelField"
+    );
+    assert_eq!(
+        error(extracting("^$", numeric(0.0)), None),
+        "sample 7: rule numericMatch needs a label; set prompts.labelField"
+    );
+    assert_eq!(
+        error(numeric(0.0), Some("six")),
+        "sample 7: label \"six\" holds no number for numericMatch"
+    );
+}
+
+#[test]
+fn a_rule_has_exactly_one_kind_and_legal_patterns() {
+    let error = |rule: RewardRule| format!("{:#}", Rule::new(&rule).unwrap_err());
+    assert!(error(RewardRule::default()).contains("has 0 of exactMatch"));
+    assert!(
+        error(RewardRule {
+            json: Some(JsonRule::default()),
+            ..exact(false)
+        })
+        .contains("has 2 of exactMatch")
+    );
+    assert!(error(regex("(")).starts_with("regex.pattern: \"(\" is not a regular expression"));
+    assert!(error(extracting("[", exact(false))).starts_with("extract: \"[\" is not"));
+}
+
+proptest! {
+    #[test]
+    fn any_response_scores_between_0_and_1(response in "\\PC*|[-+$€£0-9.,eE/ \u{2212}]*", label in "\\PC*") {
+        let label = format!("{label} 1");
+        for rule in [
+            exact(true), numeric(0.5), regex("a|1"), json(&["a"]), length(2, 3, 2),
+            extracting(r"(?s)(\w*)$", numeric(0.0)), extracting("", json(&[])),
+        ] {
+            let score = score(&rule, &response, &label);
+            prop_assert!((0.0..=1.0).contains(&score), "{score}");
+        }
+    }
+
+    #[test]
+    fn a_number_is_read_back_however_it_is_dressed(number in -1_000_000_000_i64..1_000_000_000, cents in 0..100) {
+        let digits = number.unsigned_abs().to_string();
+        let grouped: Vec<String> =
+            digits.as_bytes().rchunks(3).rev().map(|group| String::from_utf8_lossy(group).into_owned()).collect();
+        let sign = if number < 0 { "-" } else { "" };
+        let value: f64 = format!("{sign}{digits}.{cents:02}").parse().unwrap();
+        for text in [format!("{sign}{digits}.{cents:02}"), format!("so: {sign}${}.{cents:02}.", grouped.join(","))] {
+            prop_assert_eq!(last_number(&text), Some(value), "{}", text);
+        }
+    }
+}

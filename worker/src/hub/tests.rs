@@ -1,0 +1,260 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Path as UrlPath;
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use serde_json::json;
+
+use super::*;
+
+const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+const WEIGHTS: &[u8] = &[7; 5000];
+
+/// A hub with one model on this machine. It asks for `token`, and breaks off the first `breaks` downloads of weights.
+struct Server {
+    url: String,
+    requests: Arc<AtomicUsize>,
+    ranges: Arc<std::sync::Mutex<Vec<String>>>,
+}
+
+fn files(weights_sha256: &str) -> serde_json::Value {
+    let small = |name: &str| json!({"rfilename": name, "size": 2, "blobId": format!("{:040x}", name.len())});
+    let lfs = json!({"sha256": weights_sha256, "size": WEIGHTS.len()});
+    json!({"sha": COMMIT, "siblings": [
+        small("config.json"), small("tokenizer.json"), small("README.md"), small("onnx/model.json"), small(".x.json"),
+        {"rfilename": "model.safetensors", "size": WEIGHTS.len(), "blobId": "f".repeat(40), "lfs": lfs},
+    ]})
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Runs on a thread of its own: the code under test blocks.
+fn serve(token: &'static str, breaks: usize, info: serde_json::Value) -> Server {
+    let requests = Arc::new(AtomicUsize::new(0));
+    let ranges = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let (counter, seen) = (requests.clone(), ranges.clone());
+    let answer = move |UrlPath(path): UrlPath<String>, headers: HeaderMap| async move {
+        counter.fetch_add(1, Ordering::SeqCst);
+        let authorized = headers
+            .get("authorization")
+            .is_some_and(|value| value == &format!("Bearer {token}"));
+        match path.as_str() {
+            _ if !authorized && !token.is_empty() => StatusCode::UNAUTHORIZED.into_response(),
+            "api/models/owner/name/revision/main" => axum::Json(info).into_response(),
+            path if path.ends_with("/model.safetensors") => {
+                let mut ranges = seen.lock().unwrap();
+                ranges.push(
+                    headers
+                        .get("range")
+                        .map_or("", |value| value.to_str().unwrap())
+                        .to_owned(),
+                );
+                let range = ranges
+                    .last()
+                    .and_then(|range| range.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok());
+                weights(range, ranges.len() <= breaks)
+            }
+            path if path.starts_with("owner/name/resolve/0123") => "{}".into_response(),
+            _ => StatusCode::NOT_FOUND.into_response(),
+        }
+    };
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async move {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            sender
+                .send(format!("http://{}", listener.local_addr().unwrap()))
+                .unwrap();
+            axum::serve(listener, Router::new().route("/{*path}", get(answer)))
+                .await
+                .unwrap();
+        });
+    });
+    Server {
+        url: receiver.recv().unwrap(),
+        requests,
+        ranges,
+    }
+}
+
+/// The weights from `range` on; broken off in the middle when asked to.
+fn weights(range: Option<usize>, breaks: bool) -> Response {
+    let from = range.unwrap_or(0);
+    let rest = WEIGHTS[from..].to_vec();
+    let length = rest.len();
+    let body = if breaks {
+        let half = rest[..length / 2].to_vec();
+        let broken = [Ok(half), Err(std::io::Error::other("broken"))];
+        // A pause between the two, or the half that is written would be thrown away with the connection.
+        let pauses = futures::stream::iter(broken);
+        let slow = futures::StreamExt::then(pauses, |part| async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            part
+        });
+        Body::from_stream(slow)
+    } else {
+        Body::from(rest)
+    };
+    let total = WEIGHTS.len();
+    let headers = [
+        (header::CONTENT_LENGTH, length.to_string()),
+        (header::CONTENT_RANGE, format!("bytes {from}-{}/{total}", total - 1)),
+    ];
+    let status = if range.is_some() {
+        StatusCode::PARTIAL_CONTENT
+    } else {
+        StatusCode::OK
+    };
+    (status, headers, body).into_response()
+}
+
+fn hub(cache: &Path, url: &str) -> Hub {
+    Hub {
+        cache: cache.to_owned(),
+        endpoint: url.to_owned(),
+        token: None,
+        offline: false,
+    }
+}
+
+#[test]
+fn a_model_is_downloaded_once_into_the_layout_of_huggingface_hub() {
+    let cache = tempfile::tempdir().unwrap();
+    let server = serve("", 0, files(&sha256(WEIGHTS)));
+    let folder = hub(cache.path(), &server.url).model("owner/name", "main").unwrap();
+    assert_eq!(folder, cache.path().join("models--owner--name/snapshots").join(COMMIT));
+    let mut names: Vec<_> = std::fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["config.json", "model.safetensors", "tokenizer.json"]);
+    assert_eq!(std::fs::read(folder.join("model.safetensors")).unwrap(), WEIGHTS);
+    let link = std::fs::read_link(folder.join("model.safetensors")).unwrap();
+    assert_eq!(link, Path::new("../../blobs").join(sha256(WEIGHTS)));
+    assert_eq!(
+        std::fs::read_to_string(cache.path().join("models--owner--name/refs/main")).unwrap(),
+        COMMIT
+    );
+
+    let requests = server.requests.load(Ordering::SeqCst);
+    let offline = Hub {
+        offline: true,
+        ..hub(cache.path(), &server.url)
+    };
+    assert_eq!(offline.model("owner/name", "main").unwrap(), folder);
+    assert_eq!(
+        offline.model("owner/name", COMMIT).unwrap(),
+        folder,
+        "a commit is found without refs"
+    );
+    assert_eq!(
+        server.requests.load(Ordering::SeqCst),
+        requests,
+        "nothing is asked again"
+    );
+}
+
+#[test]
+fn a_download_that_breaks_off_goes_on_where_it_stopped() {
+    let cache = tempfile::tempdir().unwrap();
+    let server = serve("", 2, files(&sha256(WEIGHTS)));
+    let folder = hub(cache.path(), &server.url).model("owner/name", "main").unwrap();
+    assert_eq!(std::fs::read(folder.join("model.safetensors")).unwrap(), WEIGHTS);
+    let ranges = server.ranges.lock().unwrap();
+    assert_eq!((ranges.len(), ranges[0].as_str()), (3, ""));
+    assert!(ranges[2].starts_with("bytes="), "{ranges:?}");
+}
+
+#[test]
+fn what_does_not_match_its_hash_is_not_kept() {
+    let cache = tempfile::tempdir().unwrap();
+    let server = serve("", 0, files(&sha256(b"other")));
+    let error = format!(
+        "{:#}",
+        hub(cache.path(), &server.url).model("owner/name", "main").unwrap_err()
+    );
+    assert!(error.contains("model.safetensors: what arrived has SHA-256"), "{error}");
+    let blobs = std::fs::read_dir(cache.path().join("models--owner--name/blobs")).unwrap();
+    assert_eq!(
+        blobs
+            .filter(|blob| blob.as_ref().unwrap().metadata().unwrap().len() > 100)
+            .count(),
+        0
+    );
+    assert!(!cache.path().join("models--owner--name/refs").exists());
+}
+
+#[test]
+fn a_private_model_needs_the_token() {
+    let cache = tempfile::tempdir().unwrap();
+    let server = serve("secret", 0, files(&sha256(WEIGHTS)));
+    let open = hub(cache.path(), &server.url);
+    let error = format!("{:#}", open.model("owner/name", "main").unwrap_err());
+    assert!(error.contains("401") && error.contains("set HF_TOKEN"), "{error}");
+    Hub {
+        token: Some("secret".into()),
+        ..open
+    }
+    .model("owner/name", "main")
+    .unwrap();
+}
+
+#[tokio::test]
+async fn errors_say_what_would_help_even_inside_a_runtime() {
+    let cache = tempfile::tempdir().unwrap();
+    let server = serve("", 0, files(&sha256(WEIGHTS)));
+    let error = |hub: Hub, id: &str, revision: &str| format!("{:#}", hub.model(id, revision).unwrap_err());
+    let online = || hub(cache.path(), &server.url);
+    let offline = Hub {
+        offline: true,
+        ..online()
+    };
+    assert!(error(offline, "owner/name", "main").contains("HF_HUB_OFFLINE is set"));
+    assert!(error(online(), "owner/name", "v2").contains("404: no such model or revision"));
+    assert!(error(online(), "../name", "main").contains("want owner/name"));
+    assert!(error(online(), "a/b/c", "main").contains("want owner/name"));
+    assert!(error(online(), "owner/name", "../../x").contains("want a branch"));
+    let dead = error(hub(cache.path(), "http://127.0.0.1:9"), "owner/name", "main");
+    assert!(
+        dead.contains("downloading owner/name@main from http://127.0.0.1:9") && dead.contains("HF_ENDPOINT"),
+        "{dead}"
+    );
+}
+
+#[test]
+fn a_snapshot_without_all_its_shards_is_not_taken_for_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let snapshot = folder.path().join("snapshots").join(COMMIT);
+    std::fs::create_dir_all(&snapshot).unwrap();
+    let write = |name: &str, text: &str| std::fs::write(snapshot.join(name), text).unwrap();
+    write("config.json", "{}");
+    write("tokenizer.json", "{}");
+    write(
+        "model.safetensors.index.json",
+        r#"{"weight_map": {"x": "a.safetensors", "y": "b.safetensors"}}"#,
+    );
+    write("a.safetensors", "");
+    assert_eq!(cached(folder.path(), COMMIT), None);
+    write("b.safetensors", "");
+    assert_eq!(cached(folder.path(), COMMIT), Some(snapshot));
+}
+
+#[test]
+fn a_path_is_itself_or_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = Location::Path(folder.path().to_owned());
+    assert_eq!(resolve_location(&path).unwrap(), folder.path());
+    let error = resolve_location(&Location::Path("/nowhere/model".into())).unwrap_err();
+    assert_eq!(error.to_string(), "/nowhere/model does not exist");
+}

@@ -1,0 +1,208 @@
+//! Which curves a report shows, and the picture for a README.
+
+use std::collections::BTreeSet;
+
+use super::chart::Chart;
+use super::number::short;
+use super::run::Run;
+use super::series::Series;
+use crate::telemetry::{Metric, Unit};
+
+/// The charts that have something to show, most telling first.
+pub(super) fn charts(run: &Run) -> Vec<Chart> {
+    let charts = [
+        reward(run),
+        held_out(run),
+        lines(run, "KL to the reference", &[("KL", Metric::Kl)]).map(|chart| chart.note(coefficient_note(run))),
+        response_length(run),
+        lines(run, "Policy loss", &[("policy loss", Metric::PolicyLoss)]),
+        lines(run, "Value loss", &[("value loss", Metric::ValueLoss)]),
+        lines(run, "Entropy", &[("entropy", Metric::Entropy)]),
+        lines(
+            run,
+            "Clip fraction",
+            &[("policy", Metric::ClipFraction), ("value", Metric::ValueClipFraction)],
+        ),
+        lines(
+            run,
+            "Gradient norm",
+            &[("actor", Metric::ActorGradNorm), ("critic", Metric::CriticGradNorm)],
+        ),
+        lines(
+            run,
+            "Explained variance of the critic",
+            &[("explained variance", Metric::ExplainedVariance)],
+        ),
+        lines(run, "KL of the update", &[("approximate KL", Metric::ApproxKl)]),
+        lines(
+            run,
+            "Log-prob difference, engine to actor",
+            &[("mean", Metric::LogprobDifference)],
+        ),
+        lines(
+            run,
+            "Throughput",
+            &[
+                ("generation", Metric::GenerationTokensPerSecond),
+                ("whole step", Metric::TokensPerSecond),
+            ],
+        ),
+        lines(
+            run,
+            "Advantages",
+            &[("std", Metric::AdvantageStd), ("mean", Metric::AdvantageMean)],
+        ),
+        reward_sources(run),
+        coefficient(run),
+    ];
+    let steps = run_steps(run);
+    charts
+        .into_iter()
+        .flatten()
+        .map(|chart| Chart {
+            steps: steps.clone(),
+            ..chart
+        })
+        .collect()
+}
+
+/// First and last step anything is known of.
+fn run_steps(run: &Run) -> Vec<f64> {
+    let steps = run
+        .steps
+        .iter()
+        .map(|report| report.step)
+        .chain(run.evaluations.iter().map(|report| report.step));
+    let (first, last) = (steps.clone().min(), steps.max());
+    first.into_iter().chain(last).map(|step| step as f64).collect()
+}
+
+fn reward(run: &Run) -> Option<Chart> {
+    lines(
+        run,
+        "Reward",
+        &[("score", Metric::Score), ("reward with KL penalty", Metric::Reward)],
+    )
+}
+
+fn held_out(run: &Run) -> Option<Chart> {
+    let points = |value: fn(&crate::telemetry::EvaluationReport) -> f64| {
+        run.evaluations
+            .iter()
+            .map(|report| (report.step as f64, value(report)))
+            .collect()
+    };
+    let prompts = run.evaluations.last().map_or(0, |report| report.prompts);
+    let chart = Chart::new(
+        "Held-out accuracy (pass@1)",
+        vec![Series::sparse("accuracy", points(|report| report.pass_rate))],
+    );
+    chart.map(|chart| {
+        chart
+            .shares()
+            .note(format!("{prompts} prompts the policy does not train on"))
+    })
+}
+
+fn response_length(run: &Run) -> Option<Chart> {
+    let lengths = [
+        ("mean", Metric::ResponseLength),
+        ("longest", Metric::ResponseLengthMax),
+        ("shortest", Metric::ResponseLengthMin),
+    ];
+    lines(run, "Response length", &lengths)
+}
+
+fn reward_sources(run: &Run) -> Option<Chart> {
+    let names: BTreeSet<&String> = run.steps.iter().flat_map(|report| report.extra.keys()).collect();
+    let sources: Vec<Series> = names
+        .into_iter()
+        .filter_map(|name| Some(Series::dense(name.strip_prefix("reward/")?, run.extra(name))))
+        .take(4)
+        .collect();
+    // One source alone is the score again.
+    (sources.len() > 1)
+        .then(|| Chart::new("Score by source", sources))
+        .flatten()
+}
+
+/// Drawn only where it moves.
+fn coefficient(run: &Run) -> Option<Chart> {
+    coefficient_range(run).filter(|(first, last)| first != last)?;
+    lines(run, "KL coefficient", &[("coefficient", Metric::KlCoefficient)])
+}
+
+fn coefficient_range(run: &Run) -> Option<(f64, f64)> {
+    let values = run.metric(Metric::KlCoefficient);
+    Some((values.first()?.1, values.last()?.1))
+}
+
+fn coefficient_note(run: &Run) -> String {
+    match coefficient_range(run) {
+        Some((first, last)) if first == last => format!("coefficient {}", short(first)),
+        Some((first, last)) => format!("coefficient {} → {}", short(first), short(last)),
+        None => String::new(),
+    }
+}
+
+/// A chart of catalogue metrics; the first one's unit is the chart's.
+fn lines(run: &Run, title: &str, metrics: &[(&str, Metric)]) -> Option<Chart> {
+    let series = metrics
+        .iter()
+        .map(|(name, metric)| Series::dense(*name, run.metric(*metric)))
+        .collect();
+    let unit = metrics[0].1.unit();
+    let chart = Chart::new(title, series)?.unit(unit.label());
+    Some(if unit == Unit::Ratio { chart.shares() } else { chart })
+}
+
+/// The reward and, where there is one, the held-out accuracy, as one picture that needs no page around it.
+pub(super) fn headline_svg(run: &Run) -> String {
+    const HEAD: f64 = 34.0;
+    let steps = run_steps(run);
+    let charts = [reward(run), held_out(run)].into_iter().flatten();
+    let charts: Vec<Chart> = charts
+        .map(|chart| Chart {
+            steps: steps.clone(),
+            ..chart
+        })
+        .collect();
+    let (width, height) = Chart::size();
+    let mut groups = String::new();
+    for (index, chart) in charts.iter().enumerate() {
+        let legend: String = chart
+            .series
+            .iter()
+            .enumerate()
+            .filter(|_| chart.series.len() > 1)
+            .map(|(line, series)| {
+                format!(
+                    "<tspan class=\"key s{line}\" dx=\"12\">●</tspan><tspan dx=\"4\">{}</tspan>",
+                    super::html::escape(&series.name)
+                )
+            })
+            .collect();
+        groups.push_str(&format!(
+            "<g transform=\"translate({} 0)\"><text class=\"title\" x=\"20\" y=\"26\">{}</text>\
+             <text class=\"legend\" x=\"{}\" y=\"26\" text-anchor=\"end\">{legend}</text>\
+             <g transform=\"translate(0 {HEAD})\">{}</g></g>",
+            index as f64 * width,
+            super::html::escape(&chart.title),
+            width - 12.0,
+            chart.group()
+        ));
+    }
+    if charts.is_empty() {
+        groups = "<text class=\"title\" x=\"20\" y=\"26\">No step is recorded yet</text>".into();
+    }
+    let width = width * charts.len().max(1) as f64 + 8.0;
+    let height = height + HEAD + 6.0;
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" \
+         role=\"img\" aria-label=\"Reward and held-out accuracy over steps\"><style>{}</style>\
+         <rect class=\"card\" x=\".5\" y=\".5\" width=\"{}\" height=\"{}\" rx=\"8\"/>{groups}</svg>\n",
+        include_str!("chart.css"),
+        width - 1.0,
+        height - 1.0
+    )
+}

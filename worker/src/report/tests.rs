@@ -1,0 +1,188 @@
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::*;
+use crate::telemetry::{Metric, SampleRecord, Stage, StepReport, TokenRecord};
+
+/// A run's folder with `steps` steps in which the score rises.
+fn folder(steps: u64) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let lines: String = (1..=steps).map(|step| line(&report(step, steps))).collect();
+    std::fs::write(folder.path().join("metrics.jsonl"), lines).unwrap();
+    folder
+}
+
+fn report(step: u64, total_steps: u64) -> StepReport {
+    let mut report = StepReport {
+        step,
+        total_steps,
+        wall: Duration::from_secs(2),
+        ..StepReport::default()
+    };
+    report.set(Metric::Score, step as f64 / total_steps as f64);
+    report.set(Metric::Kl, 0.01);
+    report.set(Metric::ClipFraction, 0.1);
+    report.stages.push((Stage::Generate, Duration::from_millis(1500)));
+    report
+}
+
+fn line(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).unwrap() + "\n"
+}
+
+fn html(folder: &Path) -> String {
+    let out = folder.join("report.html");
+    write(folder, &out).unwrap();
+    std::fs::read_to_string(out).unwrap()
+}
+
+#[test]
+fn the_page_holds_all_it_needs_and_looks_up_no_address() {
+    let folder = folder(50);
+    let html = html(folder.path());
+    for address in ["http:", "https:", "//cdn", "src=", "href=", "@import", "url("] {
+        assert!(!html.contains(address), "{address} in the page");
+    }
+    assert!(html.contains("<svg class=\"chart\"") && html.contains("Where the time went"));
+}
+
+#[test]
+fn what_a_model_wrote_is_inert() {
+    const ATTACK: &str = "</script><img src=x onerror=alert(1)><script>alert(2)</script>\"'><!--";
+    let folder = folder(3);
+    let token = TokenRecord {
+        text: ATTACK.into(),
+        ..TokenRecord::default()
+    };
+    let sample = SampleRecord {
+        prompt: ATTACK.into(),
+        label: Some(ATTACK.into()),
+        response: ATTACK.into(),
+        finish_reason: ATTACK.into(),
+        tokens: vec![token],
+        ..SampleRecord::default()
+    };
+    let mut sample = serde_json::to_value(sample).unwrap();
+    sample["step"] = 3.into();
+    std::fs::write(folder.path().join("samples.jsonl"), line(&sample)).unwrap();
+    let answer = json!({"response": ATTACK, "score": 0.0});
+    let comparison = json!({"pass_score": 1.0, "accuracy_before": 0.1, "accuracy_after": 0.2, "prompts": 1,
+        "rows": [{"prompt": ATTACK, "label": ATTACK, "before": answer, "after": answer}]});
+    std::fs::write(folder.path().join("before_after.json"), comparison.to_string()).unwrap();
+    let event = json!({"time": 0.0, "step": 1, "kind": ATTACK, "message": ATTACK});
+    std::fs::write(folder.path().join("events.jsonl"), line(&event)).unwrap();
+    std::fs::write(
+        folder.path().join("run_config.json"),
+        json!({"name": ATTACK}).to_string(),
+    )
+    .unwrap();
+    let html = html(folder.path());
+    assert!(!html.contains("<img"), "an element from a response");
+    assert_eq!(html.matches("<script").count(), 2, "the data and the page's own script");
+    assert_eq!(html.matches("</script>").count(), 2);
+    assert!(!html.contains("<!--"), "a comment from a response");
+    assert!(
+        html.contains("script-src 'nonce-"),
+        "scripts are limited to the page's own"
+    );
+    assert!(
+        html.contains("&lt;/script&gt;&lt;img"),
+        "the text is still there to read"
+    );
+}
+
+#[test]
+fn a_run_without_steps_says_so() {
+    let folder = folder(0);
+    let html = html(folder.path());
+    assert!(html.contains("No step is recorded yet"));
+    assert!(!html.contains("<svg"));
+}
+
+#[test]
+fn one_step_is_drawn_as_a_dot() {
+    let folder = folder(1);
+    assert!(html(folder.path()).contains("<circle class=\"dot s0\""));
+}
+
+#[test]
+fn torn_lines_and_broken_numbers_are_named_and_skipped() {
+    let folder = folder(5);
+    let path = folder.path().join("metrics.jsonl");
+    let mut broken = report(6, 6);
+    broken.set(Metric::PolicyLoss, f64::NAN);
+    let text = std::fs::read_to_string(&path).unwrap() + &line(&broken) + "{\"step\": 7, \"sco";
+    std::fs::write(&path, text).unwrap();
+    let html = html(folder.path());
+    assert!(html.contains("1 line of metrics.jsonl could not be read"));
+    assert!(html.contains("policy_loss was not finite at step 6."));
+    assert!(!html.contains("<h3>Policy loss"), "a chart of nothing finite");
+}
+
+#[test]
+fn a_metric_that_was_never_reported_has_no_chart() {
+    let folder = folder(5);
+    let html = html(folder.path());
+    assert!(html.contains("<h3>Clip fraction") && !html.contains("<h3>Value loss"));
+}
+
+#[test]
+fn a_huge_run_makes_a_page_of_bounded_size_that_keeps_its_spike() {
+    let folder = folder(0);
+    let mut lines = String::new();
+    for step in 1..=20_000 {
+        let mut report = report(step, 20_000);
+        if step == 12_345 {
+            report.set(Metric::Kl, 98_765.0);
+        }
+        lines.push_str(&line(&report));
+    }
+    std::fs::write(folder.path().join("metrics.jsonl"), lines).unwrap();
+    let html = html(folder.path());
+    assert!(html.len() < 600_000, "{} bytes", html.len());
+    assert!(html.contains("98765"));
+}
+
+#[test]
+fn a_folder_that_is_no_run_is_an_error_that_names_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = write(folder.path(), &folder.path().join("report.html"))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains(&folder.path().display().to_string()) && error.contains("metrics.jsonl"),
+        "{error}"
+    );
+    let missing = folder.path().join("nowhere");
+    assert!(
+        write(&missing, &missing.join("report.html"))
+            .unwrap_err()
+            .to_string()
+            .contains("nowhere")
+    );
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_an_error_that_names_the_file() {
+    let folder = folder(1);
+    let out = folder.path().join("no such folder").join("report.html");
+    let error = format!("{:#}", write(folder.path(), &out).unwrap_err());
+    assert!(error.contains("no such folder/report.html"), "{error}");
+}
+
+#[test]
+fn the_picture_for_a_readme_stands_alone() {
+    let folder = folder(20);
+    let svg = folder.path().join("curve.svg");
+    let args = ReportArgs {
+        run_dir: folder.path().into(),
+        out: None,
+        svg: Some(svg.clone()),
+    };
+    main(&args).unwrap();
+    let svg = std::fs::read_to_string(svg).unwrap();
+    assert!(svg.starts_with("<svg xmlns") && svg.contains("<style>") && svg.contains("class=\"line s0\""));
+    assert!(!svg.contains("<script"));
+}

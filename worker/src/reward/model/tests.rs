@@ -1,0 +1,136 @@
+use std::path::Path;
+use std::sync::mpsc;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn tokenizer(family: &str) -> Arc<Tokenizer> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures/tokenizer")
+        .join(family);
+    Arc::new(Tokenizer::load(&folder).unwrap())
+}
+
+/// Scores a sequence by its length and tells which batches it saw.
+struct Length(mpsc::Sender<Vec<Vec<u32>>>);
+
+impl SequenceScorer for Length {
+    fn scores(&mut self, sequences: &[Vec<u32>]) -> Result<Vec<f32>> {
+        self.0.send(sequences.to_vec())?;
+        Ok(sequences.iter().map(|ids| ids.len() as f32).collect())
+    }
+}
+
+/// A response of the policy (ChatML) to the prompt `Hi`.
+fn sample(response: &str) -> ScoredSample {
+    let policy = tokenizer("chatml");
+    let prompt = crate::data::Prompt {
+        index: 0,
+        text: "<|im_start|>Hi".into(),
+        ids: policy.encode("<|im_start|>Hi", true).unwrap().into(),
+        label: None,
+    };
+    ScoredSample::new(&policy, 0, &prompt, &policy.encode(response, false).unwrap()).unwrap()
+}
+
+async fn seen(model: impl Fn(Box<dyn SequenceScorer>) -> ModelReward, samples: &[ScoredSample]) -> Vec<Vec<u32>> {
+    let (sender, receiver) = mpsc::channel();
+    model(Box::new(Length(sender))).score(samples).await.unwrap();
+    receiver.iter().flatten().collect()
+}
+
+#[tokio::test]
+async fn a_shared_tokenizer_gives_the_policys_own_ids() {
+    let sample = sample("42<|im_end|>");
+    let wanted: Vec<u32> = sample.prompt_ids.iter().chain(&sample.response_ids).copied().collect();
+    let model = |scorer| ModelReward::new(scorer, tokenizer("chatml"), 100).for_policy(tokenizer("qwen3"));
+    assert!(!tokenizer("chatml").same_as(&tokenizer("llama3")).unwrap());
+    assert_eq!(seen(|scorer| model(scorer).unwrap(), &[sample]).await, [wanted]);
+}
+
+#[tokio::test]
+async fn another_tokenizer_reads_the_text_without_the_policys_special_tokens_and_ends_it_its_own_way() {
+    let reward = tokenizer("llama3");
+    let mut wanted = reward.encode("Hi42", true).unwrap();
+    wanted.extend(reward.eos_id());
+    assert_eq!(wanted[0], reward.bos_id().unwrap());
+    let model = |scorer| {
+        ModelReward::new(scorer, reward.clone(), 100)
+            .for_policy(tokenizer("chatml"))
+            .unwrap()
+    };
+    assert_eq!(seen(model, &[sample("42<|im_end|>")]).await, [wanted]);
+}
+
+#[tokio::test]
+async fn a_servers_text_is_stripped_of_padding_and_ends_with_one_eos() {
+    let chatml = tokenizer("chatml");
+    let mut wanted = chatml.encode("<|im_start|>Hi42", false).unwrap();
+    wanted.extend(chatml.eos_id());
+    let model = |scorer| ModelReward::new(scorer, chatml.clone(), 100);
+    for response in ["42", "42<|im_end|>", "42<|im_end|><|endoftext|><|endoftext|>"] {
+        assert_eq!(seen(model, &[sample(response)]).await, [wanted.clone()], "{response}");
+    }
+}
+
+#[tokio::test]
+async fn scores_come_back_in_the_samples_order_whatever_the_budget() {
+    let samples: Vec<_> = [3, 1, 4, 1, 5, 9, 2, 6]
+        .iter()
+        .map(|count| sample(&"x".repeat(*count)))
+        .collect();
+    let scores = |budget| {
+        let (sender, receiver) = mpsc::channel();
+        let model = ModelReward::new(Box::new(Length(sender)), tokenizer("chatml"), budget)
+            .for_policy(tokenizer("chatml"))
+            .unwrap();
+        let samples = samples.clone();
+        async move { (model.score(&samples).await.unwrap(), receiver) }
+    };
+    let alone = scores(1).await.0;
+    let wanted: Vec<f32> = samples
+        .iter()
+        .map(|sample| (sample.prompt_ids.len() + sample.response_ids.len()) as f32)
+        .collect();
+    assert_eq!(alone, wanted);
+    for budget in [20, 1000] {
+        assert_eq!(scores(budget).await.0, alone, "{budget}");
+    }
+}
+
+/// A model that gives too few scores, or none.
+struct Broken(bool);
+
+impl SequenceScorer for Broken {
+    fn scores(&mut self, _: &[Vec<u32>]) -> Result<Vec<f32>> {
+        if self.0 { bail!("out of memory") } else { Ok(Vec::new()) }
+    }
+}
+
+#[tokio::test]
+async fn a_model_that_fails_is_an_error_that_names_the_samples() {
+    let error = |fails| async move {
+        let model = ModelReward::new(Box::new(Broken(fails)), tokenizer("chatml"), 100);
+        format!("{:#}", model.score(&[sample("x")]).await.unwrap_err())
+    };
+    assert_eq!(error(true).await, "reward model on 1 samples from 0: out of memory");
+    assert_eq!(error(false).await, "the reward model gave 0 scores for 1 sequences");
+}
+
+proptest! {
+    #[test]
+    fn batches_hold_every_sequence_once_within_the_budget(
+        lengths in proptest::collection::vec(1_usize..50, 0..40), budget in 1_usize..200,
+    ) {
+        let sequences: Vec<Vec<u32>> = lengths.iter().map(|length| vec![0; *length]).collect();
+        let batches = batches(&sequences, budget);
+        for batch in &batches {
+            let longest = batch.iter().map(|at| sequences[*at].len()).max().unwrap();
+            prop_assert!(batch.len() == 1 || batch.len() * longest <= budget);
+        }
+        let mut all: Vec<usize> = batches.concat();
+        all.sort_unstable();
+        prop_assert_eq!(all, (0..sequences.len()).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,407 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use serde_json::json;
+
+use super::*;
+
+/// A server on this machine; `answer` gets the number of the call, counted from 0, and the samples' queries.
+async fn server<F, R>(answer: F) -> (String, Arc<AtomicUsize>)
+where
+    F: Fn(usize, Vec<String>) -> R + Clone + Send + Sync + 'static,
+    R: Future<Output = Response> + Send,
+{
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counter = calls.clone();
+    let handler = move |body: Bytes| async move {
+        let request: ScoreRequest = serde_json::from_slice(&body).unwrap();
+        answer(counter.fetch_add(1, Ordering::SeqCst), request.query).await
+    };
+    (listen(Router::new().route("/get_reward", post(handler))).await, calls)
+}
+
+async fn listen(router: Router) -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/get_reward", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    url
+}
+
+/// A URL on which nothing listens.
+async fn dead() -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    format!("http://{}/get_reward", listener.local_addr().unwrap())
+}
+
+fn options(urls: &[&String]) -> RemoteOptions {
+    RemoteOptions {
+        urls: urls.iter().map(|url| url.to_string()).collect(),
+        timeout: Duration::from_secs(5),
+        max_retries: 3,
+        max_concurrency: 2,
+        batch_size: 2,
+        max_body_bytes: 10_000,
+        backoff_base: Duration::from_millis(1),
+        backoff_cap: Duration::from_millis(50),
+        token: None,
+    }
+}
+
+/// Samples 100, 101, ..; the response of each is its number.
+fn samples(count: usize) -> Vec<ScoredSample> {
+    let sample = |index: usize| ScoredSample {
+        index,
+        prompt: "n=".into(),
+        response: index.to_string(),
+        visible_response: index.to_string(),
+        prompt_ids: Vec::new().into(),
+        response_ids: Vec::new(),
+        label: (index % 2 == 0).then(|| "even".to_owned()),
+    };
+    (100..100 + count).map(sample).collect()
+}
+
+/// Scores each query by the number in it.
+fn good(query: &[String]) -> Response {
+    let rewards: Vec<f64> = query.iter().map(|text| text[2..].parse().unwrap()).collect();
+    axum::Json(json!({"rewards": rewards})).into_response()
+}
+
+async fn score(options: RemoteOptions, count: usize) -> Result<Scores, String> {
+    let remote = RemoteReward::new(options).unwrap();
+    remote
+        .score(&samples(count))
+        .await
+        .map_err(|error| format!("{error:#}"))
+}
+
+fn numbers(count: usize) -> Vec<f32> {
+    (100..100 + count).map(|number| number as f32).collect()
+}
+
+#[tokio::test]
+async fn samples_are_spread_over_urls_and_scores_keep_their_order() {
+    let ((first, first_calls), (second, second_calls)) = (
+        server(|_, query| async move { good(&query) }).await,
+        server(|_, query| async move { good(&query) }).await,
+    );
+    assert_eq!(score(options(&[&first, &second]), 9).await.unwrap().scores, numbers(9));
+    assert_eq!(
+        (first_calls.load(Ordering::SeqCst), second_calls.load(Ordering::SeqCst)),
+        (3, 2)
+    );
+    // Fewer samples than a batch each still use both.
+    let wide = RemoteOptions {
+        batch_size: 64,
+        ..options(&[&first, &second])
+    };
+    assert_eq!(score(wide, 9).await.unwrap().scores, numbers(9));
+    assert_eq!(
+        (first_calls.load(Ordering::SeqCst), second_calls.load(Ordering::SeqCst)),
+        (4, 3)
+    );
+}
+
+#[tokio::test]
+async fn a_call_carries_query_prompts_labels_and_the_token() {
+    let seen = Arc::new(std::sync::Mutex::new(None));
+    let store = seen.clone();
+    let handler = move |headers: HeaderMap, axum::Json(body): axum::Json<Value>| async move {
+        *store.lock().unwrap() = Some((headers["authorization"].to_str().unwrap().to_owned(), body));
+        axum::Json(json!({"rewards": [1, 2]}))
+    };
+    let url = listen(Router::new().route("/get_reward", post(handler))).await;
+    score(
+        RemoteOptions {
+            token: Some("secret".into()),
+            ..options(&[&url])
+        },
+        2,
+    )
+    .await
+    .unwrap();
+    let (authorization, body) = seen.lock().unwrap().take().unwrap();
+    assert_eq!(authorization, "Bearer secret");
+    assert_eq!(
+        body,
+        json!({"query": ["n=100", "n=101"], "prompts": ["n=", "n="], "labels": ["even", null]})
+    );
+}
+
+#[tokio::test]
+async fn what_can_pass_is_tried_again() {
+    for status in [500, 502, 503, 408, 429] {
+        let (url, calls) = server(move |call, query| async move {
+            if call == 0 {
+                StatusCode::from_u16(status).unwrap().into_response()
+            } else {
+                good(&query)
+            }
+        })
+        .await;
+        assert_eq!(score(options(&[&url]), 2).await.unwrap().scores, numbers(2), "{status}");
+        assert_eq!(calls.load(Ordering::SeqCst), 2, "{status}");
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_pass_is_not_tried_again_and_names_everything() {
+    for status in [400, 401, 404, 422, 302] {
+        let (url, calls) =
+            server(
+                move |_, _| async move { (StatusCode::from_u16(status).unwrap(), "no  such\nmodel").into_response() },
+            )
+            .await;
+        let error = score(options(&[&url]), 2).await.unwrap_err();
+        for part in [
+            &url,
+            &status.to_string(),
+            "samples 100 to 101",
+            "try 1 of 4",
+            "\"no such model\"",
+        ] {
+            assert!(error.contains(part), "{error} wants {part}");
+        }
+        assert_eq!(calls.load(Ordering::SeqCst), 1, "{status}");
+    }
+}
+
+#[tokio::test]
+async fn a_failure_that_lasts_ends_after_the_last_try() {
+    let (url, calls) = server(|_, _| async { (StatusCode::BAD_GATEWAY, "down").into_response() }).await;
+    let error = score(options(&[&url]), 1).await.unwrap_err();
+    assert!(
+        error.contains("try 4 of 4") && error.contains("502 Bad Gateway: answer begins \"down\""),
+        "{error}"
+    );
+    assert_eq!(calls.load(Ordering::SeqCst), 4);
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_meets_the_deadline() {
+    let (url, calls) = server(|call, query| async move {
+        if call == 0 {
+            std::future::pending::<()>().await;
+        }
+        good(&query)
+    })
+    .await;
+    let short = RemoteOptions {
+        timeout: Duration::from_millis(200),
+        ..options(&[&url])
+    };
+    assert_eq!(score(short.clone(), 1).await.unwrap().scores, numbers(1));
+    assert_eq!(calls.load(Ordering::SeqCst), 2);
+
+    let (url, _) = server(|_, _| std::future::pending()).await;
+    let error = score(
+        RemoteOptions {
+            urls: vec![url],
+            max_retries: 0,
+            ..short
+        },
+        1,
+    )
+    .await
+    .unwrap_err();
+    assert!(error.contains("no complete answer within 200ms"), "{error}");
+}
+
+#[tokio::test]
+async fn an_answer_that_drips_meets_the_deadline() {
+    let (url, _) = server(|_, _| async {
+        let drops = futures::stream::unfold((), |()| async {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            Some((Ok::<_, std::io::Error>(" "), ()))
+        });
+        Body::from_stream(drops).into_response()
+    })
+    .await;
+    let short = RemoteOptions {
+        timeout: Duration::from_millis(60),
+        max_retries: 1,
+        ..options(&[&url])
+    };
+    let error = score(short, 1).await.unwrap_err();
+    assert!(error.contains("no complete answer within 60ms"), "{error}");
+}
+
+#[tokio::test]
+async fn a_dead_url_beside_a_living_one_costs_nothing_but_a_try() {
+    let (dead, (live, calls)) = (dead().await, server(|_, query| async move { good(&query) }).await);
+    assert_eq!(score(options(&[&dead, &live]), 6).await.unwrap().scores, numbers(6));
+    assert_eq!(calls.load(Ordering::SeqCst), 3);
+    let error = score(options(&[&dead]), 1).await.unwrap_err();
+    assert!(
+        error.contains(&dead) && error.contains("cannot connect: Connection refused"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn retry_after_is_obeyed_up_to_the_cap() {
+    let (url, calls) = server(|call, query| async move {
+        let busy = [(RETRY_AFTER, if call == 0 { "0.02" } else { "3600" })];
+        if call < 2 {
+            (StatusCode::TOO_MANY_REQUESTS, busy).into_response()
+        } else {
+            good(&query)
+        }
+    })
+    .await;
+    assert_eq!(score(options(&[&url]), 1).await.unwrap().scores, numbers(1));
+    assert_eq!(calls.load(Ordering::SeqCst), 3);
+    let after = |status, text| after_status(StatusCode::from_u16(status).unwrap(), text);
+    assert_eq!(after(429, Some("2")), Retry::After(Duration::from_secs(2)));
+    assert_eq!(after(429, Some("Fri, 21 Nov 2026 08:00:00 GMT")), Retry::Backoff);
+    assert_eq!(after(429, Some("-1")), Retry::Backoff);
+    assert_eq!(after(429, Some("1e300")), Retry::Backoff);
+}
+
+#[tokio::test]
+async fn answers_that_are_not_scores_are_refused() {
+    let cases = [
+        ("{\"rewards\": [1]}", "rewards has 1 numbers for 2 samples"),
+        ("{\"rewards\": [1, 2, 3]}", "rewards has 3 numbers for 2 samples"),
+        (
+            "{\"rewards\": [1, null]}",
+            "rewards of sample 101 is null, want a finite number",
+        ),
+        (
+            "{\"rewards\": [1, 1e300]}",
+            "rewards of sample 101 is 1e300, want a finite number",
+        ),
+        ("{\"rewards\": [NaN, 1]}", "scores must be finite"),
+        ("{\"scores\": []}", "scores has 0 numbers for 2 samples"),
+        ("{\"reward\": [1, 2]}", "neither \"rewards\" nor \"scores\""),
+        (
+            "{\"rewards\": [1, 2], \"extra_logs\": {\"a\": [1]}}",
+            "extra_logs.a has 1 numbers for 2 samples",
+        ),
+        ("<html>proxy</html>", "want {\"rewards\": [number, ..]}"),
+        ("", "(empty answer)"),
+    ];
+    for (body, message) in cases {
+        let (url, calls) = server(move |_, _| async move { body.into_response() }).await;
+        let error = score(options(&[&url]), 2).await.unwrap_err();
+        assert!(
+            error.contains(message) && error.contains(&url) && error.contains("200 OK"),
+            "{error} wants {message}"
+        );
+        assert_eq!(calls.load(Ordering::SeqCst), 1, "the same answer would come again");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_without_end_is_cut_off() {
+    let (url, _) = server(|_, _| async {
+        Body::from_stream(futures::stream::repeat_with(|| {
+            Ok::<_, std::io::Error>("x".repeat(1000))
+        }))
+        .into_response()
+    })
+    .await;
+    let error = score(options(&[&url]), 1).await.unwrap_err();
+    assert!(error.contains("longer than 10000 bytes"), "{error}");
+}
+
+#[tokio::test]
+async fn extra_logs_are_kept_for_every_sample() {
+    let (url, _) = server(|call, query| async move {
+        let (rewards, scores) = (vec![-1.0; query.len()], vec![0.5; query.len()]);
+        if call == 0 {
+            return axum::Json(json!({"scores": scores, "extra_logs": {"a": vec![2; query.len()]}})).into_response();
+        }
+        axum::Json(json!({"rewards": rewards, "scores": scores, "extra_logs": {"b": true, "c": 3}})).into_response()
+    })
+    .await;
+    let one = RemoteOptions {
+        max_concurrency: 1,
+        ..options(&[&url])
+    };
+    let error = score(one.clone(), 3).await.unwrap_err();
+    assert!(error.contains("extra_logs.b of sample 102 is null"), "{error}");
+
+    let (url, _) = server(|call, query| async move {
+        let name = ["a", "b"][call];
+        axum::Json(json!({"rewards": vec![-1; query.len()], "scores": vec![0.5; query.len()], "extra_logs": {name: 3}}))
+            .into_response()
+    })
+    .await;
+    let scores = score(RemoteOptions { urls: vec![url], ..one }, 3).await.unwrap();
+    assert_eq!(scores.scores, [-1.0; 3], "rewards are what is optimised");
+    assert_eq!(scores.extra["scores"], [0.5; 3]);
+    assert_eq!(scores.extra["a"][..2], [3.0, 3.0]);
+    assert!(scores.extra["a"][2].is_nan() && scores.extra["b"][0].is_nan() && scores.extra["b"][2] == 3.0);
+}
+
+#[tokio::test]
+async fn calls_in_flight_are_bounded() {
+    let in_flight = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0)));
+    let counter = in_flight.clone();
+    let (url, _) = server(move |_, query| {
+        let counter = counter.clone();
+        async move {
+            let now = counter.0.fetch_add(1, Ordering::SeqCst) + 1;
+            counter.1.fetch_max(now, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            counter.0.fetch_sub(1, Ordering::SeqCst);
+            good(&query)
+        }
+    })
+    .await;
+    assert_eq!(score(options(&[&url]), 12).await.unwrap().scores, numbers(12));
+    assert!(in_flight.1.load(Ordering::SeqCst) <= 2);
+}
+
+#[tokio::test]
+async fn https_is_spoken() {
+    // A server without TLS behind an https URL: the handshake fails, with a cause that says so.
+    let url = server(|_, query| async move { good(&query) })
+        .await
+        .0
+        .replace("http://", "https://");
+    let error = score(
+        RemoteOptions {
+            max_retries: 0,
+            ..options(&[&url])
+        },
+        1,
+    )
+    .await
+    .unwrap_err();
+    assert!(
+        error.contains(&url) && error.contains("received corrupt message"),
+        "{error}"
+    );
+}
+
+#[test]
+fn urls_and_tokens_are_checked_before_any_call() {
+    let error = |urls: &[&str], token: Option<&str>| {
+        let urls: Vec<String> = urls.iter().map(|url| url.to_string()).collect();
+        let options = RemoteOptions {
+            token: token.map(str::to_owned),
+            ..options(&urls.iter().collect::<Vec<_>>())
+        };
+        format!("{:#}", RemoteReward::new(options).unwrap_err())
+    };
+    assert!(error(&[], None).contains("want at least one URL"));
+    assert!(error(&["host:5000/x"], None).contains("want http:// or https://"));
+    assert!(error(&["not a url"], None).contains("\"not a url\" is not a URL"));
+    assert!(error(&["http://a"], Some("a\nb")).contains("PPO_REWARD_TOKEN"));
+}
+
+#[test]
+fn backoff_grows_to_its_cap_and_is_jittered_from_zero() {
+    let wait = |tries, uniform| backoff(Duration::from_millis(100), Duration::from_secs(1), tries, uniform);
+    assert_eq!(wait(0, 0.5), Duration::from_millis(50));
+    assert_eq!(wait(2, 0.5), Duration::from_millis(200));
+    assert_eq!(wait(40, 1.0), Duration::from_secs(1));
+    assert_eq!(wait(3, 0.0), Duration::ZERO);
+}

@@ -1,0 +1,326 @@
+use std::path::Path;
+
+use ppo_crds::run_config::Reward;
+use serde_json::Value;
+
+use super::*;
+use crate::data::Prompt;
+use crate::reward::{RemoteOptions, RemoteReward};
+
+fn tokenizer() -> Arc<Tokenizer> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tokenizer/chatml");
+    Arc::new(Tokenizer::load(&folder).unwrap())
+}
+
+fn source(rules: Value) -> RewardSource {
+    RewardSource::new(
+        &Reward {
+            model: None,
+            rules: serde_json::from_value(rules).unwrap(),
+            remote: None,
+        },
+        None,
+    )
+    .unwrap()
+}
+
+fn service(options: ServeOptions, rules: Value) -> RewardService {
+    let service = RewardService::new(options);
+    service.ready(source(rules), Some(tokenizer())).unwrap();
+    service
+}
+
+/// Serves on this machine; the URL without a path.
+async fn listen(service: RewardService) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { service.serve(listener, std::future::pending()).await });
+    url
+}
+
+/// Status and JSON of a POST.
+async fn post(url: &str, body: impl Into<String>, token: Option<&str>) -> (u16, Value) {
+    let client = crate::http_client::builder().build().unwrap();
+    let mut request = client
+        .post(url)
+        .header("content-type", "application/json")
+        .body(body.into());
+    if let Some(token) = token {
+        request = request.header("authorization", token);
+    }
+    let response = request.send().await.unwrap();
+    (response.status().as_u16(), response.json().await.unwrap())
+}
+
+async fn get(url: &str) -> u16 {
+    let client = crate::http_client::builder().build().unwrap();
+    client.get(url).send().await.unwrap().status().as_u16()
+}
+
+fn exact() -> Value {
+    json!([{"exactMatch": {}}])
+}
+
+#[tokio::test]
+async fn a_request_of_openrlhf_is_scored_at_both_paths() {
+    let url = listen(service(ServeOptions::default(), exact())).await;
+    let body = json!({
+        "query": ["<|im_start|>2+2?4<|im_end|>", "<|endoftext|><|im_start|>3+3?7"],
+        "prompts": ["<|im_start|>2+2?", "<|im_start|>3+3?"],
+        "labels": ["4", "6"],
+    });
+    let wanted = json!({"rewards": [1.0, 0.0], "scores": [1.0, 0.0], "extra_logs": {"reward/exactMatch": [1.0, 0.0]}});
+    for path in ["/", "/get_reward"] {
+        assert_eq!(
+            post(&format!("{url}{path}"), body.to_string(), None).await,
+            (200, wanted.clone())
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_old_form_with_queries_alone_is_scored_as_a_whole() {
+    let url = listen(service(
+        ServeOptions::default(),
+        json!([{"regex": {"pattern": "^a.*4$"}}]),
+    ))
+    .await;
+    let (status, answer) = post(&url, json!({"query": ["a 4<|im_end|>", "b 4"]}).to_string(), None).await;
+    assert_eq!((status, &answer["rewards"]), (200, &json!([1.0, 0.0])));
+    assert_eq!(
+        post(&url, json!({"query": []}).to_string(), None).await.1["rewards"],
+        json!([])
+    );
+}
+
+#[tokio::test]
+async fn our_client_and_our_server_agree_with_scoring_in_place() {
+    let rules = json!([{"weight": 2, "numericMatch": {}}, {"length": {"max": 3, "slope": 10}}]);
+    let url = listen(service(
+        ServeOptions {
+            token: Some("secret".into()),
+            ..ServeOptions::default()
+        },
+        rules.clone(),
+    ))
+    .await;
+    let tokenizer = tokenizer();
+    let samples: Vec<_> = (0..10)
+        .map(|index| {
+            let ids = tokenizer.encode("What is it?", true).unwrap();
+            let prompt = Prompt {
+                index,
+                text: "What is it?".into(),
+                ids: ids.into(),
+                label: Some("3".into()),
+            };
+            let response = format!("{} is {index}<|im_end|>", "it ".repeat(index));
+            ScoredSample::new(&tokenizer, index, &prompt, &tokenizer.encode(&response, false).unwrap()).unwrap()
+        })
+        .collect();
+    let spec = json!({"urls": [format!("{url}/get_reward"), url], "batchSize": 3});
+    let options = RemoteOptions {
+        token: Some("secret".into()),
+        ..RemoteOptions::from(&serde_json::from_value::<ppo_crds::spec::RemoteRewardSpec>(spec).unwrap())
+    };
+    let remote = RemoteReward::new(options).unwrap().score(&samples).await.unwrap();
+    let here = source(rules).score(&samples).await.unwrap();
+    assert_eq!(remote.scores, here.scores);
+    assert!(here.scores.iter().any(|score| *score > 2.0) && here.scores.iter().any(|score| *score < 1.0));
+    for (name, values) in here.extra {
+        assert_eq!(remote.extra[&name], values, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn requests_that_are_wrong_are_told_why() {
+    let options = ServeOptions {
+        max_body_bytes: 500,
+        max_samples: 3,
+        ..ServeOptions::default()
+    };
+    let url = listen(service(options, exact())).await;
+    let cases = [
+        ("{", 400, "EOF"),
+        ("{}", 422, "missing field `query`"),
+        ("{\"query\": \"x\"}", 422, "query: invalid type"),
+        (
+            "{\"query\": [\"x\"], \"prompts\": []}",
+            422,
+            "prompts has 0 entries for 1 queries",
+        ),
+        (
+            "{\"query\": [\"x\"], \"labels\": [\"1\", \"2\"]}",
+            422,
+            "labels has 2 entries for 1 queries",
+        ),
+        (
+            "{\"query\": [\"x\"], \"prompts\": [\"y\"]}",
+            422,
+            "query[0] does not contain prompts[0]",
+        ),
+        (
+            "{\"query\": [\"x\"], \"labels\": [null]}",
+            422,
+            "labels[0]: rule exactMatch needs a label",
+        ),
+        (
+            "{\"query\": [\"x\", \"x\", \"x\", \"x\"]}",
+            413,
+            "4 queries in one request, at most 3",
+        ),
+    ];
+    for (body, status, message) in cases {
+        let (found, answer) = post(&url, body, None).await;
+        let text = answer["error"]["message"].as_str().unwrap();
+        assert!(
+            found == status && text.contains(message),
+            "{body}: {found} {text} wants {status} {message}"
+        );
+        assert_eq!(answer["error"]["code"], status);
+    }
+    let (status, answer) = post(&url, json!({"query": ["x".repeat(1000)]}).to_string(), None).await;
+    assert_eq!(status, 413, "{answer}");
+}
+
+#[tokio::test]
+async fn a_token_guards_scores_and_not_probes() {
+    let url = listen(service(
+        ServeOptions {
+            token: Some("secret".into()),
+            ..ServeOptions::default()
+        },
+        exact(),
+    ))
+    .await;
+    let body = || json!({"query": []}).to_string();
+    for token in [
+        None,
+        Some("Bearer wrong"),
+        Some("secret"),
+        Some("Basic secret"),
+        Some("Bearer"),
+    ] {
+        assert_eq!(post(&url, body(), token).await.0, 401, "{token:?}");
+    }
+    assert_eq!(post(&url, body(), Some("Bearer secret")).await.0, 200);
+    assert_eq!(post(&url, body(), Some("bearer secret")).await.0, 200);
+    assert_eq!(
+        (
+            get(&format!("{url}/healthz")).await,
+            get(&format!("{url}/readyz")).await
+        ),
+        (200, 200)
+    );
+}
+
+#[tokio::test]
+async fn a_server_whose_model_still_loads_is_alive_and_not_ready() {
+    let service = RewardService::new(ServeOptions::default());
+    let url = listen(service.clone()).await;
+    assert_eq!(
+        (
+            get(&format!("{url}/healthz")).await,
+            get(&format!("{url}/readyz")).await
+        ),
+        (200, 503)
+    );
+    assert_eq!(post(&url, json!({"query": []}).to_string(), None).await.0, 503);
+    service.ready(source(exact()), None).unwrap();
+    assert_eq!(get(&format!("{url}/readyz")).await, 200);
+    assert!(service.ready(source(exact()), None).is_err());
+}
+
+#[test]
+fn a_rule_that_counts_tokens_needs_a_tokenizer() {
+    let service = RewardService::new(ServeOptions::default());
+    let error = service
+        .ready(source(json!([{"length": {"max": 3}}])), None)
+        .unwrap_err();
+    assert!(error.to_string().contains("counts tokens"), "{error}");
+}
+
+/// A source whose calls hang: a remote that accepts and never answers. And what is told when a call has come that far.
+async fn hanging() -> (RewardSource, Arc<tokio::sync::Notify>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let called = Arc::new(tokio::sync::Notify::new());
+    let caller = called.clone();
+    tokio::spawn(async move {
+        let mut open = Vec::new();
+        while let Ok(connection) = listener.accept().await {
+            open.push(connection);
+            caller.notify_one();
+        }
+    });
+    let remote = serde_json::from_value(json!({"urls": [url]})).unwrap();
+    let reward = Reward {
+        model: None,
+        rules: Vec::new(),
+        remote: Some(remote),
+    };
+    (RewardSource::new(&reward, None).unwrap(), called)
+}
+
+#[tokio::test]
+async fn scoring_that_takes_too_long_is_answered_and_shutdown_does_not_wait_for_it() {
+    let quick = ServeOptions {
+        timeout: Duration::from_millis(30),
+        ..ServeOptions::default()
+    };
+    let service = RewardService::new(quick);
+    service.ready(hanging().await.0, None).unwrap();
+    let (status, answer) = post(&listen(service).await, json!({"query": ["x"]}).to_string(), None).await;
+    assert_eq!(status, 503);
+    assert!(
+        answer["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("longer than 30ms"),
+        "{answer}"
+    );
+
+    let patient = ServeOptions {
+        shutdown_grace: Duration::from_millis(20),
+        ..ServeOptions::default()
+    };
+    let service = RewardService::new(patient);
+    let (source, called) = hanging().await;
+    service.ready(source, None).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let serving = tokio::spawn(async move { service.serve(listener, async { drop(stopped.await) }).await });
+    let client = crate::http_client::builder().build().unwrap();
+    let call = tokio::spawn(client.post(&url).json(&json!({"query": ["x"]})).send());
+    called.notified().await;
+    stop.send(()).unwrap();
+    tokio::time::timeout(Duration::from_secs(20), serving)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
+    call.abort();
+}
+
+#[tokio::test]
+async fn a_source_that_fails_is_the_servers_error() {
+    let remote = serde_json::from_value(json!({"urls": ["http://127.0.0.1:9/"], "maxRetries": 0})).unwrap();
+    let source = RewardSource::new(
+        &Reward {
+            model: None,
+            rules: Vec::new(),
+            remote: Some(remote),
+        },
+        None,
+    )
+    .unwrap();
+    let service = RewardService::new(ServeOptions::default());
+    service.ready(source, None).unwrap();
+    let (status, answer) = post(&listen(service).await, json!({"query": ["x"]}).to_string(), None).await;
+    assert_eq!(status, 500);
+    assert!(
+        answer["error"]["message"].as_str().unwrap().contains("cannot connect"),
+        "{answer}"
+    );
+}

@@ -1,0 +1,81 @@
+//! What a supervised run shows: a live line on a terminal, a line now and then elsewhere, JSON on demand.
+
+use std::io::{IsTerminal, Write};
+
+use anyhow::{Context, Result};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+
+use super::train::HeldOut;
+use crate::telemetry::{OutputMode, screen};
+
+/// The progress of a supervised run.
+pub struct Progress {
+    bar: Option<ProgressBar>,
+    output: OutputMode,
+    steps: u64,
+}
+
+impl Progress {
+    /// A bar on a terminal unless `output` says otherwise.
+    pub fn open(output: OutputMode, steps: u64) -> Self {
+        let live = matches!(output, OutputMode::Auto) && std::io::stdout().is_terminal() && std::io::stderr().is_terminal();
+        let bar = live.then(|| {
+            let bar = screen().add(ProgressBar::new(steps));
+            let style = ProgressStyle::with_template("{bar:24.cyan/dim} step {pos}/{len} {wide_msg} {elapsed:>4} elapsed, {eta} left");
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("━╸─"));
+            bar
+        });
+        Self { bar, output, steps }
+    }
+
+    /// A step is done; `held_out` is the last evaluation.
+    ///
+    /// # Errors
+    /// When standard output is closed.
+    pub fn step(&mut self, step: u64, loss: f64, held_out: Option<HeldOut>) -> Result<()> {
+        let held_out_words = held_out.map_or(String::new(), |held_out| {
+            format!("  held-out loss {:.3} exact {:.0} %", held_out.loss, 100.0 * held_out.exact)
+        });
+        if let Some(bar) = &self.bar {
+            bar.set_position(step);
+            bar.set_message(format!("loss {loss:.3}{held_out_words}"));
+            return Ok(());
+        }
+        // Ten lines a run where nobody watches a bar.
+        let due = step == self.steps || step.is_multiple_of((self.steps / 10).max(1));
+        match self.output {
+            OutputMode::Auto if due => line(&format!("step={step}/{} loss={loss:.4}{held_out_words}", self.steps)),
+            OutputMode::Json if due => line(
+                &json!({
+                    "step": step, "totalSteps": self.steps, "loss": loss,
+                    "heldOutLoss": held_out.map(|held_out| held_out.loss),
+                    "heldOutExact": held_out.map(|held_out| held_out.exact),
+                })
+                .to_string(),
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// The last words; on standard error where standard output is for JSON.
+    ///
+    /// # Errors
+    /// When standard output is closed.
+    pub fn finish(self, summary: &str) -> Result<()> {
+        if let Some(bar) = &self.bar {
+            bar.abandon();
+        }
+        match self.output {
+            OutputMode::Json => {
+                eprintln!("{summary}");
+                Ok(())
+            }
+            OutputMode::Auto | OutputMode::Quiet => line(summary),
+        }
+    }
+}
+
+fn line(text: &str) -> Result<()> {
+    writeln!(std::io::stdout(), "{text}").context("cannot print the progress (is the reader gone?)")
+}

@@ -1,0 +1,285 @@
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use ppo_crds::run_config::*;
+use ppo_crds::spec::*;
+
+use super::*;
+use crate::telemetry::tensorboard::tests::read_scalars;
+use crate::telemetry::{Metric, Stage, read_lines};
+
+fn config(profile: Profile) -> RunConfig {
+    let path = std::path::PathBuf::from("policy");
+    RunConfig {
+        name: "addition".into(),
+        seed: 1,
+        length: RunLength::Steps(9),
+        model: Model {
+            policy: Location::Path(path.clone()),
+            critic: None,
+            reference: None,
+            dtype: DType::default(),
+            activation_checkpointing: false,
+        },
+        prompts: Prompts {
+            path,
+            prompt_field: "prompt".into(),
+            label_field: None,
+            chat_template: false,
+            max_length: 64,
+            shuffle: true,
+        },
+        evaluation: None,
+        generation: GenerationSpec::default(),
+        algorithm: Algorithm {
+            profile,
+            estimator: Estimator::default(),
+            gamma: 1.0,
+            lambda: 0.95,
+            whiten: true,
+            kl: Kl {
+                coef: 0.0,
+                estimator: KlEstimator::default(),
+                placement: KlPlacement::default(),
+                controller: KlController::Fixed,
+                clamp: None,
+                stop_above: None,
+            },
+            clip: Clip {
+                policy_low: 0.2,
+                policy_high: 0.2,
+                dual: None,
+                value: None,
+            },
+            score: Score {
+                clip: None,
+                scale: 1.0,
+                missing_eos_penalty: None,
+                whiten_rewards: false,
+            },
+            value_coef: 0.5,
+            entropy_coef: 0.0,
+            aggregation: Aggregation::default(),
+            truncated_importance_sampling: None,
+        },
+        batch: Batch {
+            rollout_batch_size: 4,
+            n_samples_per_prompt: 1,
+            micro_rollout_batch_size: 4,
+            train_batch_size: 4,
+            micro_train_batch_size: 4,
+            ppo_epochs: 1,
+        },
+        optimizer: OptimizerSpec::default(),
+        rollout: Rollout {
+            engine: Engine::default(),
+            replicas: 1,
+            min_replicas: 1,
+            block_size: 16,
+            max_batch_tokens: 1024,
+            max_sequences: 8,
+            kv_cache_mebibytes: None,
+        },
+        reward: Reward {
+            model: None,
+            rules: Vec::new(),
+            remote: None,
+        },
+        checkpoint: Checkpoint {
+            path: None,
+            every_steps: 1,
+            keep: 1,
+            keep_best: false,
+        },
+        telemetry: TelemetrySpec {
+            samples_every_steps: 4,
+            samples: 2,
+            tensorboard: true,
+        },
+    }
+}
+
+fn open(folder: &Path, profile: Profile, completed_steps: u64) -> Recorder {
+    Recorder::open(folder, &config(profile), 9, completed_steps, OutputMode::Quiet).unwrap()
+}
+
+/// A report in which every metric and every stage has a value of its own.
+fn full(step: u64) -> StepReport {
+    let mut report = StepReport {
+        step,
+        total_steps: 9,
+        episode: 1,
+        policy_version: step,
+        samples: 4,
+        ..StepReport::default()
+    };
+    for (index, metric) in Metric::ALL.iter().enumerate() {
+        if report.get(*metric).is_none() {
+            report.set(*metric, 1.0 + index as f64 / 64.0);
+        }
+    }
+    report.stages = Stage::ALL
+        .iter()
+        .map(|stage| (*stage, Duration::from_millis(250)))
+        .collect();
+    report.wall = Duration::from_secs(3);
+    report.extra.insert("reward/exact".into(), 0.5);
+    report
+}
+
+#[test]
+fn every_metric_and_stage_reaches_every_sink() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut recorder = open(folder.path(), Profile::Default, 0);
+    let report = full(1);
+    recorder.step(&report).unwrap();
+    let prometheus = recorder.exposition().text().unwrap();
+    let jsonl = std::fs::read_to_string(recorder.dir().metrics()).unwrap();
+    let tensorboard: BTreeSet<String> = read_scalars(&recorder.dir().tensorboard())
+        .into_iter()
+        .map(|(_, tag, _)| tag)
+        .collect();
+    for metric in Metric::ALL {
+        let name = metric.prometheus_name();
+        assert!(
+            prometheus.contains(&format!("# HELP {name} {}", metric.help())),
+            "{name} not in /metrics"
+        );
+        assert!(
+            jsonl.contains(&format!("\"{}\":", metric.name())),
+            "{} not in metrics.jsonl",
+            metric.name()
+        );
+        assert!(
+            tensorboard.contains(&format!("ppo/{}", metric.name())),
+            "{} not in TensorBoard",
+            metric.name()
+        );
+    }
+    for stage in Stage::ALL.map(Stage::name) {
+        assert!(prometheus.contains(&format!("ppo_stage_seconds_sum{{stage=\"{stage}\"}} 0.25")));
+        assert!(tensorboard.contains(&format!("stage_seconds/{stage}")));
+    }
+    assert_eq!(
+        read_lines::<StepReport>(&recorder.dir().metrics()).unwrap().records,
+        [report]
+    );
+}
+
+#[test]
+fn a_profile_adds_the_tags_its_framework_has() {
+    let cases = [
+        (
+            Profile::Verl,
+            [
+                "actor/pg_loss",
+                "critic/score/mean",
+                "timing_s/gen",
+                "response_length/clip_ratio",
+            ],
+        ),
+        (Profile::Trl, ["objective/kl", "policy/approxkl_avg", "val/ratio", "lr"]),
+        (
+            Profile::Alpacafarm,
+            ["loss/policy", "loss/value", "policy/ratio", "policy/advantage"],
+        ),
+        (
+            Profile::Openrlhf,
+            [
+                "train/policy_loss",
+                "train/return",
+                "train/actor_lr",
+                "train/response_length",
+            ],
+        ),
+    ];
+    for (profile, tags) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        let mut recorder = open(folder.path(), profile, 0);
+        recorder.step(&full(1)).unwrap();
+        let written: BTreeSet<String> = read_scalars(&recorder.dir().tensorboard())
+            .into_iter()
+            .map(|(_, tag, _)| tag)
+            .collect();
+        for tag in tags {
+            assert!(written.contains(tag), "{tag} missing under {profile:?}");
+        }
+        assert!(written.contains("ppo/reward"), "our own names stay");
+    }
+}
+
+#[test]
+fn a_resumed_run_has_one_line_per_step_in_every_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let evaluation = |step| EvaluationReport {
+        step,
+        prompts: 4,
+        score: 0.5,
+        pass_rate: 0.5,
+        response_length: 3.0,
+        seconds: 0.1,
+    };
+    let play = |recorder: &mut Recorder, steps: std::ops::RangeInclusive<u64>| {
+        for step in steps {
+            recorder.step(&full(step)).unwrap();
+            recorder.evaluation(&evaluation(step)).unwrap();
+            recorder.samples(step, &[SampleRecord::default()]).unwrap();
+        }
+    };
+    let mut killed = open(folder.path(), Profile::Default, 0);
+    play(&mut killed, 1..=6);
+    killed.event("stopped", "killed in the middle of a step").unwrap();
+    drop(killed);
+    let mut resumed = open(folder.path(), Profile::Default, 4);
+    resumed.event("resumed", "from the checkpoint of step 4").unwrap();
+    play(&mut resumed, 5..=9);
+    for file in [
+        resumed.dir().metrics(),
+        resumed.dir().evaluation(),
+        resumed.dir().samples(),
+    ] {
+        let steps: Vec<u64> = read_lines::<serde_json::Value>(&file)
+            .unwrap()
+            .records
+            .iter()
+            .map(|line| line["step"].as_u64().unwrap())
+            .collect();
+        assert_eq!(steps, (1..=9).collect::<Vec<_>>(), "{}", file.display());
+    }
+    let events = read_lines::<EventRecord>(&resumed.dir().events()).unwrap().records;
+    assert_eq!(
+        events.iter().map(|event| event.kind.as_str()).collect::<Vec<_>>(),
+        ["stopped", "resumed"]
+    );
+}
+
+#[test]
+fn samples_are_wanted_at_the_ends_and_at_every_interval() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut recorder = open(folder.path(), Profile::Default, 0);
+    let wanted: Vec<u64> = (1..=9).filter(|step| recorder.wants_samples(*step)).collect();
+    assert_eq!(wanted, [1, 4, 8, 9]);
+    recorder.telemetry.samples_every_steps = 0;
+    assert!((1..=9).all(|step| !recorder.wants_samples(step)));
+}
+
+#[test]
+fn the_run_config_is_kept_beside_the_metrics() {
+    let folder = tempfile::tempdir().unwrap();
+    let recorder = open(&folder.path().join("a/new/folder"), Profile::Default, 0);
+    let text = std::fs::read_to_string(recorder.dir().run_config()).unwrap();
+    assert_eq!(
+        serde_json::from_str::<RunConfig>(&text).unwrap(),
+        config(Profile::Default)
+    );
+}
+
+#[test]
+fn a_folder_that_cannot_be_made_is_an_error_that_names_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let refused = Recorder::open(&file.join("run"), &config(Profile::Default), 9, 0, OutputMode::Quiet);
+    let error = format!("{:#}", refused.err().unwrap());
+    assert!(error.contains("file/run"), "{error}");
+}
