@@ -1,22 +1,19 @@
 //! The engine as the rest of the process sees it: submit requests, wait for completions, exchange weights.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use tokio::sync::{Semaphore, oneshot};
 
+use super::refusal::Refusal;
 use super::request::{Completion, Request};
 use super::runner::Runner;
-use super::scheduler::Refusal;
 use super::stats::Stats;
 use super::stop::Detokenize;
 use super::thread::{Command, Worker, cause};
+use super::ticket::{Answer, Ticket, after};
 use crate::model::Weights;
 
 /// How the engine batches. The cache's geometry is the runner's.
@@ -155,7 +152,7 @@ impl Engine {
             match std::panic::catch_unwind(std::panic::AssertUnwindSafe(make)) {
                 Ok(Ok(runner)) => {
                     let worker = Worker::new(runner, config, inbox, on_thread);
-                    drop(ready.send(()));
+                    let _ = ready.send(());
                     worker.run();
                 }
                 Ok(Err(error)) => drop(on_thread.fail(format!("cannot start: {error:#}"))),
@@ -316,93 +313,6 @@ impl Engine {
             answer,
             shared: self.shared.clone(),
         }
-    }
-}
-
-/// An answer to come: await it, or block for it with a deadline.
-pub struct Answer<T> {
-    answer: oneshot::Receiver<Result<T, EngineError>>,
-    shared: Arc<Shared>,
-}
-
-impl<T> Answer<T> {
-    /// Blocks this thread until the answer is there. Not for async code: await the answer there.
-    ///
-    /// # Errors
-    /// The engine's, or [`EngineError::Deadline`].
-    pub fn wait(mut self, deadline: Duration) -> Result<T, EngineError> {
-        self.wait_for("an answer", deadline)
-    }
-
-    fn wait_for(&mut self, waited_for: &'static str, deadline: Duration) -> Result<T, EngineError> {
-        let ends = after(deadline);
-        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-        let mut context = Context::from_waker(&waker);
-        loop {
-            if let Poll::Ready(answer) = Pin::new(&mut *self).poll(&mut context) {
-                return answer;
-            }
-            let left = ends.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(EngineError::Deadline { waited_for, deadline });
-            }
-            std::thread::park_timeout(left);
-        }
-    }
-}
-
-impl<T> Future for Answer<T> {
-    type Output = Result<T, EngineError>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.answer)
-            .poll(context)
-            .map(|answer| answer.unwrap_or_else(|_| Err(self.shared.ended())))
-    }
-}
-
-/// The instant at which a wait of `deadline` ends; as good as never for what no clock can hold.
-fn after(deadline: Duration) -> Instant {
-    let now = Instant::now();
-    now.checked_add(deadline)
-        .unwrap_or_else(|| now + Duration::from_secs(u64::from(u32::MAX)))
-}
-
-/// Wakes the thread that waits.
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-/// A request's completions to come, one for each seed: await them, or block with a deadline. Dropping it withdraws the request.
-pub struct Ticket {
-    number: u64,
-    answer: Answer<Vec<Completion>>,
-}
-
-impl Ticket {
-    /// The request's number, for [`Engine::abort`].
-    pub fn number(&self) -> u64 {
-        self.number
-    }
-
-    /// Blocks this thread until the completions are there. Not for async code: await the ticket there.
-    ///
-    /// # Errors
-    /// The engine's, or [`EngineError::Deadline`].
-    pub fn wait(mut self, deadline: Duration) -> Result<Vec<Completion>, EngineError> {
-        self.answer.wait_for("completions", deadline)
-    }
-}
-
-impl Future for Ticket {
-    type Output = Result<Vec<Completion>, EngineError>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.answer).poll(context)
     }
 }
 

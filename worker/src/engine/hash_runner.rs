@@ -121,23 +121,25 @@ impl Runner for HashRunner {
     }
 }
 
+/// The token after `sequence` under the weights that `weights` loads made.
+pub fn next(sequence: &[u32], weights: u64, wanted: &Draw) -> Drawn {
+    let mut slots: Vec<u64> = Vec::new();
+    for &token in sequence {
+        slots.push(slot(slots.last().copied().unwrap_or(0), token, weights));
+    }
+    draw(slots.into_iter(), wanted)
+}
+
 /// The response of one sample, computed alone and without a cache: tokens, log-probabilities and reason.
 pub fn alone(request: &Request, sample: usize, max_positions: usize) -> (Vec<u32>, Vec<f32>, FinishReason) {
     let (mut sequence, mut logprobs, params) = (request.prompt.to_vec(), vec![], &request.params);
     loop {
-        let mut slots: Vec<u64> = Vec::new();
-        for &token in &sequence {
-            slots.push(slot(slots.last().copied().unwrap_or(0), token, 0));
-        }
-        let index = logprobs.len();
-        let drawn = draw(
-            slots.into_iter(),
-            &Draw {
-                params: params.clone(),
-                seed: request.seeds[sample],
-                index,
-            },
-        );
+        let wanted = Draw {
+            params: params.clone(),
+            seed: request.seeds[sample],
+            index: logprobs.len(),
+        };
+        let drawn = next(&sequence, 0, &wanted);
         sequence.push(drawn.token);
         logprobs.push(drawn.logprob);
         let response = &sequence[request.prompt.len()..];

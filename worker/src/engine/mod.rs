@@ -7,6 +7,7 @@ pub mod blocks;
 pub mod handle;
 #[cfg(test)]
 mod hash_runner;
+pub mod refusal;
 pub mod request;
 pub mod runner;
 pub mod scheduler;
@@ -15,8 +16,11 @@ pub mod sequence;
 pub mod stats;
 pub mod stop;
 mod thread;
+pub mod ticket;
 
-pub use handle::{Answer, Engine, EngineConfig, EngineError, Pause, Ticket};
+pub use handle::{Engine, EngineConfig, EngineError, Pause};
+pub use refusal::Refusal;
 pub use request::{Completion, FinishReason, Request, SamplingParams};
 pub use seed::sample_seed;
 pub use stats::Stats;
+pub use ticket::{Answer, Ticket};

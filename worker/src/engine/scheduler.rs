@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use super::blocks::Blocks;
+use super::refusal::{Refusal, admit};
 use super::request::{Completion, FinishReason, Request};
 use super::runner::{Chunk, Drawn, ForwardBatch};
 use super::sequence::{Lane, Sequence, SequenceId, StopRules};
@@ -19,46 +20,6 @@ pub struct Limits {
     pub max_batch_tokens: usize,
     /// Sequences in the running set.
     pub max_sequences: usize,
-}
-
-/// Why a request cannot run here, now or ever.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// There is nothing to condition the first token on.
-    #[error("the prompt is empty: the model needs at least one token")]
-    EmptyPrompt,
-    /// `max_new_tokens` is 0.
-    #[error("maxNewTokens is 0: ask for at least one token")]
-    NoTokens,
-    /// A stop string is empty.
-    #[error("a stop string is empty: it would end every response at once")]
-    EmptyStop,
-    /// Stop strings without a tokenizer.
-    #[error("stop strings need a tokenizer and this engine has none: give stop token ids instead")]
-    NoTokenizer,
-    /// The prompt leaves no room for a response.
-    #[error("the prompt has {prompt} tokens; the model holds {max_positions}, so at most {} fit", max_positions.saturating_sub(1))]
-    TooLong {
-        /// Tokens of the prompt.
-        prompt: usize,
-        /// Longest sequence the model can hold.
-        max_positions: usize,
-    },
-    /// The longest response asked for does not fit the cache even alone.
-    #[error(
-        "a prompt of {prompt} tokens with up to {response} new ones needs {needed} cache blocks, the cache has {total}: \
-         raise kvCacheMebibytes or lower maxNewTokens"
-    )]
-    CacheTooSmall {
-        /// Tokens of the prompt.
-        prompt: usize,
-        /// New tokens the request may draw.
-        response: usize,
-        /// Blocks for both.
-        needed: usize,
-        /// Blocks of the cache.
-        total: usize,
-    },
 }
 
 /// What one pass does: first the copies in order, then the forward.
@@ -135,7 +96,7 @@ impl Scheduler {
     /// # Errors
     /// When the request can never run: it is malformed, or longer than the model's context or the cache.
     pub fn submit(&mut self, number: u64, request: &Request) -> Result<(), Refusal> {
-        self.admissible(request)?;
+        admit(request, &self.rules, &self.blocks)?;
         let sequence = |sample: usize, seed: u64| {
             let id = SequenceId {
                 request: number,
@@ -154,38 +115,6 @@ impl Scheduler {
             let id = first.id;
             let lane = Lane::new(siblings.by_ref().take(self.limits.max_sequences).collect());
             self.waiting.insert(id, lane);
-        }
-        Ok(())
-    }
-
-    fn admissible(&self, request: &Request) -> Result<(), Refusal> {
-        let (prompt, params) = (request.prompt.len(), &request.params);
-        let max_positions = self.rules.max_positions;
-        if prompt == 0 {
-            return Err(Refusal::EmptyPrompt);
-        }
-        if params.max_new_tokens == 0 {
-            return Err(Refusal::NoTokens);
-        }
-        if params.stop.iter().any(String::is_empty) {
-            return Err(Refusal::EmptyStop);
-        }
-        if !params.stop.is_empty() && self.rules.detokenize.is_none() {
-            return Err(Refusal::NoTokenizer);
-        }
-        if prompt >= max_positions {
-            return Err(Refusal::TooLong { prompt, max_positions });
-        }
-        let response = params.max_new_tokens.min(max_positions - prompt);
-        // The last token drawn is never computed.
-        let (needed, total) = (self.blocks.needed(prompt + response - 1), self.blocks.total());
-        if needed > total {
-            return Err(Refusal::CacheTooSmall {
-                prompt,
-                response,
-                needed,
-                total,
-            });
         }
         Ok(())
     }
@@ -215,7 +144,7 @@ impl Scheduler {
                 match self.running.pop_last() {
                     Some((youngest, victim)) if youngest > id => self.preempt(youngest, victim),
                     older => {
-                        // The lane is itself the youngest. Alone it always fits: admissible() saw to that.
+                        // The lane is itself the youngest. Alone it always fits: submit() saw to that.
                         self.running.extend(older);
                         self.preempt(id, lane);
                         return;

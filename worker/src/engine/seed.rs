@@ -3,11 +3,11 @@
 /// Seed of one sample of a run: a fixed function of where the sample stands in the run, so that a resumed run, another batch
 /// split or another replica count draws the same tokens.
 ///
-/// Each coordinate is folded in through SplitMix64's finalizer, so neighbouring steps, prompts and samples get unrelated streams.
+/// Each coordinate is added to a mixed seed and mixed again, so neighbouring steps, prompts and samples get unrelated streams.
 pub fn sample_seed(run_seed: u64, step: u64, prompt_index: u64, sample_index: u64) -> u64 {
     [step, prompt_index, sample_index]
         .into_iter()
-        .fold(mix(run_seed), |seed, coordinate| mix(seed ^ mix(coordinate)))
+        .fold(mix(run_seed), |seed, coordinate| mix(seed.wrapping_add(coordinate)))
 }
 
 /// One output of SplitMix64 (Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators", figure 19): a bijection

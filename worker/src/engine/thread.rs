@@ -118,8 +118,8 @@ impl<R: Runner> Worker<R> {
     /// Takes what was asked since the last pass; waits when there is nothing to compute.
     fn take_commands(&mut self) -> Next {
         loop {
-            self.answer_drained();
             self.publish();
+            self.answer_drained();
             let has_work = self.gate != Gate::Frozen && !self.scheduler.is_idle();
             let command = match self.commands.try_recv() {
                 Ok(command) => command,
@@ -218,6 +218,7 @@ impl<R: Runner> Worker<R> {
         match loaded {
             Ok(Ok(())) => {
                 self.stats.policy_version = version;
+                self.publish();
                 Ok(())
             }
             // Some tensors may be new and some old: nothing drawn from them would be of any version.
@@ -279,6 +280,8 @@ impl<R: Runner> Worker<R> {
     }
 
     fn deliver(&mut self, finished: Vec<Finished>) {
+        // Before the tickets, so that whoever has an answer finds it counted.
+        self.publish();
         for Finished { id, completion } in finished {
             let Some(pending) = self.pending.get_mut(&id.request) else {
                 continue;

@@ -1,8 +1,9 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::engine::hash_runner::{Fault, HashRunner, alone, request};
+use crate::engine::hash_runner::{Fault, HashRunner, alone, next, request};
 use crate::engine::request::FinishReason;
+use crate::engine::runner::Draw;
 
 const LONG: Duration = Duration::from_secs(60);
 const MAX_POSITIONS: usize = 100_000;
@@ -164,11 +165,13 @@ fn a_failing_runner_fails_every_ticket_with_the_cause() {
         (Fault::PanicInPass(3), "the floor is gone"),
         (Fault::LosesTokenInPass(3), "the runner drew 3 tokens of 4"),
     ] {
-        let engine = start(fault, Duration::from_millis(20), EngineConfig::default());
+        let engine = start(fault, Duration::ZERO, EngineConfig::default());
+        engine.pause(Pause::Keep).wait(LONG).unwrap();
         let tickets = [
             engine.submit(request(5, 0..2, 50)).unwrap(),
             engine.submit(request(6, 0..2, 50)).unwrap(),
         ];
+        engine.resume();
         for ticket in tickets {
             let error = ticket.wait(LONG).unwrap_err().to_string();
             assert!(error.contains(cause), "{error}");
@@ -221,18 +224,32 @@ fn every_token_tells_the_version_that_drew_it() {
         policy_version: 4,
         ..EngineConfig::default()
     });
-    let ticket = engine.submit(request(5, 0..2, 200)).unwrap();
-    until("some tokens", || engine.stats().generation_tokens > 20);
+    let wanted = request(5, 0..2, 50_000);
+    let ticket = engine.submit(wanted.clone()).unwrap();
+    until("tokens of version 4", || engine.stats().generation_tokens > 20);
     engine.update_weights(no_weights(), 5).wait(LONG).unwrap();
-    assert_eq!(engine.stats().policy_version, 5);
-    for completion in ticket.wait(LONG).unwrap() {
-        assert_eq!((completion.tokens.len(), completion.versions.len()), (200, 200));
-        assert!(completion.versions.is_sorted());
-        assert_eq!((completion.versions[0], completion.versions[199]), (4, 5));
-        // The tokens after the update are those of the new weights over all tokens before them, not over a stale cache.
-        let before = completion.versions.iter().filter(|&&version| version == 4).count();
-        let (old, ..) = alone(&request(5, 0..2, 200), 0, MAX_POSITIONS);
-        assert!(before < 200 && (completion.tokens[..before] != old[..before] || completion.tokens != old));
+    let updated = engine.stats();
+    assert_eq!((updated.policy_version, updated.preemptions), (5, 2));
+    until("tokens of version 5", || {
+        engine.stats().generation_tokens > updated.generation_tokens + 20
+    });
+    engine.abort(vec![ticket.number()]);
+    for (completion, &seed) in ticket.wait(LONG).unwrap().iter().zip(&wanted.seeds) {
+        assert_eq!(
+            (completion.versions.first(), completion.versions.last()),
+            (Some(&4), Some(&5))
+        );
+        // After the update the whole cache is of the new weights, not only what was written since.
+        let mut sequence = wanted.prompt.to_vec();
+        for (index, (&token, &version)) in completion.tokens.iter().zip(&completion.versions).enumerate() {
+            let draw = Draw {
+                params: wanted.params.clone(),
+                seed,
+                index,
+            };
+            assert_eq!(next(&sequence, version - 4, &draw).token, token, "token {index}");
+            sequence.push(token);
+        }
     }
 }
 

@@ -1,0 +1,101 @@
+"""Seconds of a PPO step: TRL's PPOTrainer and ours, on the same models and prompts, in turns."""
+import json
+import pathlib
+import shutil
+import statistics
+import time
+
+import environments
+from process import Process, bench_line
+from workload import NEW_TOKENS, text_prompts
+
+HERE = pathlib.Path(__file__).parent
+BATCH, EPOCHS = 8, 3
+START_DEADLINE, STEP_DEADLINE, END_DEADLINE = 300, 600, 300
+ROUNDS = 2
+# The first step of a process warms up and is not counted.
+STEPS = {"3M": 11, "135M": 4}
+
+
+def write_prompts(models, size):
+    path = models / size / "prompts.jsonl"
+    path.write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in text_prompts(BATCH * STEPS[size])))
+    return path
+
+
+def manifest(folder, dtype, prompts, steps):
+    """The PpoJob that does what trl_steps.py does."""
+    policy, reward = str(folder / f"policy-{dtype}"), str(folder / f"reward-{dtype}")
+    return {
+        "apiVersion": "ppojob.dev/v1alpha1",
+        "kind": "PpoJob",
+        "metadata": {"name": "bench"},
+        "spec": {
+            "model": {"policy": {"path": policy}, "dtype": dtype},
+            "prompts": {"source": {"path": str(prompts)}, "promptField": "prompt", "chatTemplate": False, "maxLength": 64},
+            "generation": {"maxNewTokens": NEW_TOKENS, "minNewTokens": NEW_TOKENS, "temperature": 1.0},
+            "algorithm": {"profile": "trl"},
+            "batch": {"rolloutBatchSize": BATCH, "nSamplesPerPrompt": 1, "trainBatchSize": BATCH, "microTrainBatchSize": BATCH,
+                      "microRolloutBatchSize": BATCH, "ppoEpochs": EPOCHS},
+            "optimizer": {"actorLearningRate": 1e-6, "criticLearningRate": 1e-6},
+            "steps": steps,
+            "roles": {"reward": {"model": {"source": {"path": reward}}}},
+            "checkpoint": {"everySteps": 1_000_000},
+        },
+    }
+
+
+def step_line(line):
+    """A step of `ppo-worker run --json`."""
+    try:
+        parsed = json.loads(line)
+    except ValueError:
+        return None
+    return parsed if isinstance(parsed, dict) and "stages" in parsed else None
+
+
+def start(trainer, size, dtype, prompts, options):
+    folder, steps, threads = options.models_dir / size, STEPS[size], str(options.threads)
+    work = options.out / f"steps-{trainer}-{size}-{dtype}"
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    environment = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}
+    if trainer == "trl":
+        command = [environments.torch(), HERE / "trl_steps.py", folder, dtype, prompts, steps, threads, work]
+        return Process("trl", command, work / "log", environment, bench_line)
+    job = work / "job.yaml"
+    # JSON is YAML.
+    job.write_text(json.dumps(manifest(folder, dtype, prompts, steps), indent=1))
+    command = [options.binaries / "ppo-worker", "--threads", threads, "run", "-f", job, "--run-dir", work / "run", "--json"]
+    return Process("ours", command, work / "log", environment, step_line)
+
+
+def measure(size, dtype, options):
+    """One line per trainer: seconds of each step as seen from here, our stages, peak memory."""
+    prompts = write_prompts(options.models_dir, size)
+    lines = {trainer: {"model": size, "dtype": dtype, "trainer": trainer, "seconds": [], "peak_mib": 0.0} for trainer in ("trl", "ours")}
+    for _ in range(ROUNDS):
+        for trainer, line in lines.items():
+            process = start(trainer, size, dtype, prompts, options)
+            try:
+                one_round(process, line)
+            finally:
+                process.kill()
+    for line in lines.values():
+        line["median_s"] = statistics.median(line["seconds"])
+    return list(lines.values())
+
+
+def one_round(process, line):
+    """Times from one report of a step to the next, with one clock for both trainers."""
+    last, answer = None, process.answer(START_DEADLINE + STEP_DEADLINE)
+    while answer is not None:
+        if "ready" not in answer:
+            now = time.perf_counter()
+            if last is not None:
+                line["seconds"].append(now - last)
+                for stage, seconds in answer.get("stages", {}).items():
+                    line.setdefault("stages", {}).setdefault(stage, []).append(seconds)
+            last = now
+        answer = process.answer(STEP_DEADLINE)
+    line["peak_mib"] = max(line["peak_mib"], process.finish(END_DEADLINE))

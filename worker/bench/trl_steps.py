@@ -1,0 +1,52 @@
+"""TRL's PPOTrainer as a peer: seconds of each PPO step. usage: trl_steps.py MODELS_DIR DTYPE PROMPTS.jsonl STEPS THREADS OUT_DIR
+
+Policy, reference, reward and value model; batch 8, 3 epochs of one update; 64 new tokens and no stop token, so that every response has
+the same length. Weights lie in DTYPE, the faster of TRL's two ways to bfloat16 (the other keeps float32 weights under autocast).
+"""
+import json
+import os
+import sys
+import time
+
+import torch
+from datasets import Dataset
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer, TrainerCallback
+from trl import PPOConfig, PPOTrainer
+from workload import NEW_TOKENS, say
+
+BATCH, EPOCHS = 8, 3
+
+
+class Clock(TrainerCallback):
+    def on_train_begin(self, *_, **__):
+        self.began = time.perf_counter()
+
+    def on_step_end(self, *_, **__):
+        now = time.perf_counter()
+        say(seconds=now - self.began)
+        self.began = now
+
+
+def main():
+    models, dtype, prompts, steps, threads, out = sys.argv[1:]
+    torch.set_num_threads(int(threads))
+    policy_dir, reward_dir = os.path.join(models, f"policy-{dtype}"), os.path.join(models, f"reward-{dtype}")
+    tokenizer = AutoTokenizer.from_pretrained(policy_dir, padding_side="left")
+    kind = getattr(torch, dtype)
+    causal = lambda: AutoModelForCausalLM.from_pretrained(policy_dir, dtype=kind)
+    scalar = lambda: AutoModelForSequenceClassification.from_pretrained(reward_dir, dtype=kind, num_labels=1)
+    with open(prompts, encoding="utf-8") as lines:
+        rows = [tokenizer(json.loads(line)["prompt"])["input_ids"] for line in lines]
+    config = PPOConfig(output_dir=out, per_device_train_batch_size=BATCH, gradient_accumulation_steps=1, num_mini_batches=1,
+                       num_ppo_epochs=EPOCHS, total_episodes=BATCH * int(steps), response_length=NEW_TOKENS, stop_token=None,
+                       missing_eos_penalty=None, temperature=1.0, local_rollout_forward_batch_size=BATCH, learning_rate=1e-6,
+                       num_sample_generations=0, save_strategy="no", logging_strategy="no", report_to=[], disable_tqdm=True,
+                       use_cpu=True, bf16=False, gradient_checkpointing=False, seed=0)
+    trainer = PPOTrainer(args=config, processing_class=tokenizer, model=causal(), ref_model=causal(), reward_model=scalar(),
+                         value_model=scalar(), train_dataset=Dataset.from_dict({"input_ids": rows}),
+                         eval_dataset=Dataset.from_dict({"input_ids": rows[:BATCH]}), callbacks=[Clock()])
+    say(ready=True)
+    trainer.train()
+
+
+main()
