@@ -1,1 +1,3 @@
 //! Rust face of the C++ in `worker/native`.
+
+pub mod engine;
