@@ -7,7 +7,10 @@ fn main() {
     println!("cargo:rerun-if-changed=native");
     let libtorch = PathBuf::from(std::env::var("LIBTORCH").unwrap_or_default());
     let Ok(libtorch) = libtorch.canonicalize() else {
-        println!("cargo:warning=libtorch is not at {}: run `make libtorch` first", libtorch.display());
+        println!(
+            "cargo:warning=libtorch is not at {}: run `make libtorch` first",
+            libtorch.display()
+        );
         std::process::exit(1);
     };
     println!("cargo:rustc-link-arg=-Wl,-rpath,{}", libtorch.join("lib").display());
@@ -52,9 +55,14 @@ fn instructions(path: &Path) -> Option<&'static [&'static str]> {
         "decoder_portable" => Some(&[]),
         "decoder_avx2" => Some(&["-mavx2", "-mfma"]),
         "decoder_avx512" => Some(&["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma"]),
-        "decoder_avx512_bf16" => {
-            Some(&["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512bf16", "-mfma"])
-        }
+        "decoder_avx512_bf16" => Some(&[
+            "-mavx512f",
+            "-mavx512bw",
+            "-mavx512dq",
+            "-mavx512vl",
+            "-mavx512bf16",
+            "-mfma",
+        ]),
         _ => None,
     }
 }

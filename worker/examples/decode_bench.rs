@@ -20,7 +20,10 @@ fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let argument = |i: usize, default: &str| args.get(i).cloned().unwrap_or_else(|| default.into());
     let shape = shape(&argument(0, "small"), &argument(1, "float32"))?;
-    let batches: Vec<usize> = argument(2, "1,8,32").split(',').map(str::parse).collect::<Result<_, _>>()?;
+    let batches: Vec<usize> = argument(2, "1,8,32")
+        .split(',')
+        .map(str::parse)
+        .collect::<Result<_, _>>()?;
     let runs: usize = argument(3, "5").parse()?;
     let threads: usize = argument(4, "2").parse()?;
 
@@ -80,8 +83,14 @@ fn generate(runner: &mut NativeRunner, batch: usize, vocab: usize, blocks_per_se
             .map(|i| Chunk {
                 tokens: std::mem::take(&mut next[i]),
                 start: positions[i],
-                blocks: (0..blocks_per_sequence).map(|b| (i * blocks_per_sequence + b) as u32).collect(),
-                draws: vec![Draw { params: params.clone(), seed: i as u64, index }],
+                blocks: (0..blocks_per_sequence)
+                    .map(|b| (i * blocks_per_sequence + b) as u32)
+                    .collect(),
+                draws: vec![Draw {
+                    params: params.clone(),
+                    seed: i as u64,
+                    index,
+                }],
             })
             .collect();
         let forward = ForwardBatch { chunks };
@@ -99,12 +108,14 @@ fn generate(runner: &mut NativeRunner, batch: usize, vocab: usize, blocks_per_se
 
 /// Lengths of the prompts: 32 draws from 24 to 64, the ones every engine of the comparison is given.
 const LENGTHS: [usize; 32] = [
-    52, 57, 42, 40, 27, 60, 43, 56, 38, 56, 50, 53, 41, 44, 37, 60, 53, 61, 43, 59, 46, 34, 35, 60, 47, 31, 24, 64, 30, 49,
-    55, 63,
+    52, 57, 42, 40, 27, 60, 43, 56, 38, 56, 50, 53, 41, 44, 37, 60, 53, 61, 43, 59, 46, 34, 35, 60, 47, 31, 24, 64, 30,
+    49, 55, 63,
 ];
 
 fn prompt(i: usize, vocab: usize) -> Vec<u32> {
-    (0..LENGTHS[i % LENGTHS.len()]).map(|j| ((i * 7919 + j * 104_729) % vocab) as u32).collect()
+    (0..LENGTHS[i % LENGTHS.len()])
+        .map(|j| ((i * 7919 + j * 104_729) % vocab) as u32)
+        .collect()
 }
 
 fn shape(model: &str, dtype: &str) -> Result<DecoderShape> {
@@ -151,7 +162,8 @@ fn random_weights(s: &DecoderShape) -> Weights {
     put("model.embed_tokens.weight".into(), &[s.vocab, s.hidden], 0.02);
     put("model.norm.weight".into(), &[s.hidden], 0.0);
     for i in 0..s.layers {
-        let mut at = |name: &str, size: &[usize], scale: f64| put(format!("model.layers.{i}.{name}.weight"), size, scale);
+        let mut at =
+            |name: &str, size: &[usize], scale: f64| put(format!("model.layers.{i}.{name}.weight"), size, scale);
         at("input_layernorm", &[s.hidden], 0.0);
         at("post_attention_layernorm", &[s.hidden], 0.0);
         at("self_attn.q_proj", &[q, s.hidden], 0.02);
@@ -168,6 +180,10 @@ fn random_weights(s: &DecoderShape) -> Weights {
 /// Resident memory now, from the kernel's count of pages.
 fn resident_mib() -> Result<usize> {
     let statm = std::fs::read_to_string("/proc/self/statm")?;
-    let pages: usize = statm.split(' ').nth(1).context("/proc/self/statm has no second number")?.parse()?;
+    let pages: usize = statm
+        .split(' ')
+        .nth(1)
+        .context("/proc/self/statm has no second number")?
+        .parse()?;
     Ok(pages * 4096 >> 20)
 }

@@ -60,7 +60,11 @@ impl DecoderShape {
             self.heads,
             self.kv_heads
         );
-        ensure!(self.head_dim.is_multiple_of(2), "head_dim {} is odd: rotary positions turn pairs", self.head_dim);
+        ensure!(
+            self.head_dim.is_multiple_of(2),
+            "head_dim {} is odd: rotary positions turn pairs",
+            self.head_dim
+        );
         ensure!(
             self.inv_freq.len() == self.head_dim / 2,
             "{} rotary frequencies for head_dim {}",

@@ -26,7 +26,10 @@ impl NativeRunner {
     /// # Errors
     /// When the kernels cannot run the shape or memory runs out.
     pub fn new(shape: &DecoderShape, num_blocks: usize, threads: usize) -> Result<Self> {
-        Ok(Self { decoder: Decoder::new(shape, num_blocks, threads)?, loaded: false })
+        Ok(Self {
+            decoder: Decoder::new(shape, num_blocks, threads)?,
+            loaded: false,
+        })
     }
 
     /// Logits of the rows the last batch drew from, row-major `[rows, vocab]`.
@@ -64,7 +67,8 @@ impl NativeRunner {
             let logit_row = flat.logit_rows.len() as i32;
             flat.logit_rows.push(flat.tokens.len() as i32 - 1);
             for draw in &chunk.draws {
-                flat.draws.push(native_draw(draw, logit_row, vocab, &mut flat.suppressed)?);
+                flat.draws
+                    .push(native_draw(draw, logit_row, vocab, &mut flat.suppressed)?);
             }
         }
         Ok(flat)
@@ -87,7 +91,11 @@ impl Runner for NativeRunner {
         }
         let flat = self.flatten(batch)?;
         let drawn = self.decoder.forward(&flat)?;
-        let mut chunk_of_draw = batch.chunks.iter().enumerate().flat_map(|(i, chunk)| chunk.draws.iter().map(move |_| i));
+        let mut chunk_of_draw = batch
+            .chunks
+            .iter()
+            .enumerate()
+            .flat_map(|(i, chunk)| chunk.draws.iter().map(move |_| i));
         drawn
             .into_iter()
             .map(|drawn| {
@@ -120,7 +128,8 @@ impl Runner for NativeRunner {
             self.decoder.set_matrix(i, Matrix::Output, &[layer.output])?;
             self.decoder.set_matrix(i, Matrix::GateUp, &layer.gate_up)?;
             self.decoder.set_matrix(i, Matrix::Down, &[layer.down])?;
-            self.decoder.set_vector(i, Vector::AttentionNorm, &norm(layer.attention_norm)?)?;
+            self.decoder
+                .set_vector(i, Vector::AttentionNorm, &norm(layer.attention_norm)?)?;
             self.decoder.set_vector(i, Vector::MlpNorm, &norm(layer.mlp_norm)?)?;
             if let Some(parts) = &layer.qkv_bias {
                 let mut bias = Vec::new();
@@ -134,7 +143,8 @@ impl Runner for NativeRunner {
                 self.decoder.set_vector(i, Vector::KeyNorm, &floats(key)?)?;
             }
         }
-        self.decoder.set_vector(0, Vector::FinalNorm, &floats(found.final_norm)?)?;
+        self.decoder
+            .set_vector(0, Vector::FinalNorm, &floats(found.final_norm)?)?;
         self.decoder.set_matrix(0, Matrix::Head, &[found.head])?;
         if !shape.tied {
             self.decoder.set_matrix(0, Matrix::Embedding, &[found.embedding])?;
@@ -167,9 +177,15 @@ struct Found<'a> {
 impl<'a> Found<'a> {
     fn all(weights: &'a Weights, s: &DecoderShape) -> Result<Self> {
         let take = |name: String, size: &[usize]| -> Result<&'a Tensor> {
-            let Some(tensor) = weights.0.get(&name) else { bail!("the weights have no tensor {name}") };
+            let Some(tensor) = weights.0.get(&name) else {
+                bail!("the weights have no tensor {name}")
+            };
             let size: Vec<i64> = size.iter().map(|n| *n as i64).collect();
-            ensure!(tensor.size() == size, "{name} has shape {:?}, the model needs {size:?}", tensor.size());
+            ensure!(
+                tensor.size() == size,
+                "{name} has shape {:?}, the model needs {size:?}",
+                tensor.size()
+            );
             Ok(tensor)
         };
         let (q, kv) = (s.heads * s.head_dim, s.kv_heads * s.head_dim);
@@ -211,14 +227,21 @@ impl<'a> Found<'a> {
         Ok(Self {
             layers,
             final_norm: take("model.norm.weight".into(), &[s.hidden])?,
-            head: if s.tied { embedding } else { take("lm_head.weight".into(), &[s.vocab, s.hidden])? },
+            head: if s.tied {
+                embedding
+            } else {
+                take("lm_head.weight".into(), &[s.vocab, s.hidden])?
+            },
             embedding,
         })
     }
 }
 
 fn floats(values: &Tensor) -> Result<Vec<f32>> {
-    let plain = values.f_to_device(Device::Cpu)?.f_to_kind(Kind::Float)?.f_contiguous()?;
+    let plain = values
+        .f_to_device(Device::Cpu)?
+        .f_to_kind(Kind::Float)?
+        .f_contiguous()?;
     Ok(Vec::<f32>::try_from(&plain)?)
 }
 

@@ -205,7 +205,9 @@ unsafe extern "C" {
 /// Name of the instruction set the kernels use on this processor.
 pub fn instructions() -> &'static str {
     // SAFETY: the function returns a static C string.
-    unsafe { CStr::from_ptr(decoder_instructions()) }.to_str().unwrap_or("unknown")
+    unsafe { CStr::from_ptr(decoder_instructions()) }
+        .to_str()
+        .unwrap_or("unknown")
 }
 
 /// Draws from given logits `[vocab]` as [`Decoder::forward`] does. The draw's list is all of `suppressed`.
@@ -215,12 +217,26 @@ pub fn instructions() -> &'static str {
 pub fn sample(logits: &[f32], draw: &Draw, suppressed: &[i32]) -> Result<Drawn> {
     ensure!(!logits.is_empty(), "no logits to draw from");
     let vocab = i32::try_from(logits.len()).context("the vocabulary exceeds 2^31 tokens")?;
-    let draw = Draw { first_suppressed: 0, suppressed: i32::try_from(suppressed.len())?, ..*draw };
+    let draw = Draw {
+        first_suppressed: 0,
+        suppressed: i32::try_from(suppressed.len())?,
+        ..*draw
+    };
     check_draw(&draw, suppressed, vocab)?;
     let mut drawn = Drawn::default();
     checked(|error, size| {
         // SAFETY: `logits` holds `vocab` floats; `check_draw` bounds every suppressed id and the draw's list.
-        unsafe { decoder_sample(logits.as_ptr(), vocab, &draw, suppressed.as_ptr(), &mut drawn, error, size) }
+        unsafe {
+            decoder_sample(
+                logits.as_ptr(),
+                vocab,
+                &draw,
+                suppressed.as_ptr(),
+                &mut drawn,
+                error,
+                size,
+            )
+        }
     })?;
     Ok(drawn)
 }
@@ -246,7 +262,10 @@ impl Decoder {
         shape.check()?;
         ensure!(num_blocks > 0, "the key/value cache needs at least one block");
         let int = |what: &str, n: usize| {
-            i32::try_from(n).ok().filter(|n| *n <= i32::MAX / 4).with_context(|| format!("{what} is {n}: too large"))
+            i32::try_from(n)
+                .ok()
+                .filter(|n| *n <= i32::MAX / 4)
+                .with_context(|| format!("{what} is {n}: too large"))
         };
         let raw = RawShape {
             layers: int("layers", shape.layers)?,
@@ -276,7 +295,12 @@ impl Decoder {
                 text(&message)
             )
         })?;
-        Ok(Self { handle, shape: shape.clone(), num_blocks, logit_rows: 0 })
+        Ok(Self {
+            handle,
+            shape: shape.clone(),
+            num_blocks,
+            logit_rows: 0,
+        })
     }
 
     /// What the decoder computes.
@@ -296,15 +320,26 @@ impl Decoder {
     pub fn set_matrix(&mut self, layer: usize, which: Matrix, parts: &[&Tensor]) -> Result<()> {
         let s = &self.shape;
         let (rows, columns): (Vec<usize>, usize) = match which {
-            Matrix::Qkv => (vec![s.heads * s.head_dim, s.kv_heads * s.head_dim, s.kv_heads * s.head_dim], s.hidden),
+            Matrix::Qkv => (
+                vec![s.heads * s.head_dim, s.kv_heads * s.head_dim, s.kv_heads * s.head_dim],
+                s.hidden,
+            ),
             Matrix::Output => (vec![s.hidden], s.heads * s.head_dim),
             Matrix::GateUp => (vec![s.intermediate; 2], s.hidden),
             Matrix::Down => (vec![s.hidden], s.intermediate),
             Matrix::Head | Matrix::Embedding => (vec![s.vocab], s.hidden),
         };
         ensure!(layer < s.layers, "layer {layer} of {}", s.layers);
-        ensure!(!(s.tied && matches!(which, Matrix::Embedding)), "a tied model has no embedding of its own");
-        ensure!(parts.len() == rows.len(), "{which:?} has {} parts, got {}", rows.len(), parts.len());
+        ensure!(
+            !(s.tied && matches!(which, Matrix::Embedding)),
+            "a tied model has no embedding of its own"
+        );
+        ensure!(
+            parts.len() == rows.len(),
+            "{which:?} has {} parts, got {}",
+            rows.len(),
+            parts.len()
+        );
         let mut plain = Vec::with_capacity(parts.len());
         for (part, rows) in parts.iter().zip(&rows) {
             ensure!(
@@ -314,8 +349,13 @@ impl Decoder {
             );
             plain.push(part.f_to_device(tch::Device::Cpu)?.f_to_kind(s.kind)?.f_contiguous()?);
         }
-        let raw: Vec<RawPart> =
-            plain.iter().map(|part| RawPart { data: part.data_ptr(), rows: part.size()[0] }).collect();
+        let raw: Vec<RawPart> = plain
+            .iter()
+            .map(|part| RawPart {
+                data: part.data_ptr(),
+                rows: part.size()[0],
+            })
+            .collect();
         checked(|error, size| {
             // SAFETY: each part is a live contiguous CPU tensor of the storage type with the sizes checked above.
             unsafe {
@@ -344,7 +384,11 @@ impl Decoder {
             Vector::QueryNorm | Vector::KeyNorm => s.head_dim,
         };
         ensure!(layer < s.layers, "layer {layer} of {}", s.layers);
-        ensure!(values.len() == length, "{which:?}: {} values, expected {length}", values.len());
+        ensure!(
+            values.len() == length,
+            "{which:?}: {} values, expected {length}",
+            values.len()
+        );
         checked(|error, size| {
             // SAFETY: `values` holds `length` floats and outlives the call, which copies.
             unsafe {
@@ -407,7 +451,11 @@ impl Decoder {
     /// When a block does not exist.
     pub fn copy_block(&mut self, from: u32, to: u32) -> Result<()> {
         for block in [from, to] {
-            ensure!((block as usize) < self.num_blocks, "block {block} of a cache of {}", self.num_blocks);
+            ensure!(
+                (block as usize) < self.num_blocks,
+                "block {block} of a cache of {}",
+                self.num_blocks
+            );
         }
         // SAFETY: both blocks exist.
         unsafe { decoder_copy_block(self.handle.as_ptr(), from as i32, to as i32) };
@@ -420,27 +468,52 @@ impl Decoder {
         if let Some(token) = batch.tokens.iter().find(|token| !(0..s.vocab as i32).contains(token)) {
             bail!("token {token} is outside the vocabulary of {}", s.vocab);
         }
-        if let Some(block) = batch.blocks.iter().find(|block| !(0..self.num_blocks as i32).contains(block)) {
+        if let Some(block) = batch
+            .blocks
+            .iter()
+            .find(|block| !(0..self.num_blocks as i32).contains(block))
+        {
             bail!("block {block} is outside the cache of {} blocks", self.num_blocks);
         }
         let mut rows = 0;
         for (i, chunk) in batch.chunks.iter().enumerate() {
-            ensure!(chunk.rows > 0 && chunk.start >= 0, "sequence {i} of the batch has no tokens or a negative start");
-            ensure!(chunk.first_row == rows, "sequence {i} of the batch starts at row {}, not {rows}", chunk.first_row);
+            ensure!(
+                chunk.rows > 0 && chunk.start >= 0,
+                "sequence {i} of the batch has no tokens or a negative start"
+            );
+            ensure!(
+                chunk.first_row == rows,
+                "sequence {i} of the batch starts at row {}, not {rows}",
+                chunk.first_row
+            );
             rows = rows.checked_add(chunk.rows).context("too many rows")?;
             let end = chunk.start as usize + chunk.rows as usize;
-            ensure!(end <= s.max_positions, "sequence {i} reaches position {end} of {}", s.max_positions);
+            ensure!(
+                end <= s.max_positions,
+                "sequence {i} reaches position {end} of {}",
+                s.max_positions
+            );
             let last_block = chunk.first_block as usize + end.div_ceil(BLOCK_SIZE);
             ensure!(
                 chunk.first_block >= 0 && last_block <= batch.blocks.len(),
                 "sequence {i} has too few blocks for {end} positions"
             );
         }
-        ensure!(rows as usize == batch.tokens.len(), "{} tokens for {rows} rows", batch.tokens.len());
+        ensure!(
+            rows as usize == batch.tokens.len(),
+            "{} tokens for {rows} rows",
+            batch.tokens.len()
+        );
         ensure!(rows > 0, "the batch is empty");
-        ensure!(batch.logit_rows.iter().all(|row| (0..rows).contains(row)), "a drawn row is outside the batch");
+        ensure!(
+            batch.logit_rows.iter().all(|row| (0..rows).contains(row)),
+            "a drawn row is outside the batch"
+        );
         for draw in &batch.draws {
-            ensure!((0..batch.logit_rows.len() as i32).contains(&draw.logit_row), "a draw names no row of logits");
+            ensure!(
+                (0..batch.logit_rows.len() as i32).contains(&draw.logit_row),
+                "a draw names no row of logits"
+            );
             check_draw(draw, &batch.suppressed, s.vocab as i32)?;
         }
         Ok(())
@@ -455,14 +528,35 @@ impl Drop for Decoder {
 }
 
 fn check_draw(draw: &Draw, suppressed: &[i32], vocab: i32) -> Result<()> {
-    ensure!((0.0..1.0).contains(&draw.uniform), "uniform number {} is not in [0, 1)", draw.uniform);
-    ensure!(draw.temperature.is_finite() && draw.temperature >= 0.0, "temperature {} is not >= 0", draw.temperature);
-    ensure!(draw.top_p > 0.0 && draw.top_p <= 1.0, "top_p {} is not in (0, 1]", draw.top_p);
-    ensure!((0.0..=1.0).contains(&draw.min_p), "min_p {} is not in [0, 1]", draw.min_p);
+    ensure!(
+        (0.0..1.0).contains(&draw.uniform),
+        "uniform number {} is not in [0, 1)",
+        draw.uniform
+    );
+    ensure!(
+        draw.temperature.is_finite() && draw.temperature >= 0.0,
+        "temperature {} is not >= 0",
+        draw.temperature
+    );
+    ensure!(
+        draw.top_p > 0.0 && draw.top_p <= 1.0,
+        "top_p {} is not in (0, 1]",
+        draw.top_p
+    );
+    ensure!(
+        (0.0..=1.0).contains(&draw.min_p),
+        "min_p {} is not in [0, 1]",
+        draw.min_p
+    );
     ensure!(draw.top_k >= 0, "top_k {} is negative", draw.top_k);
-    ensure!(draw.first_suppressed >= 0 && draw.suppressed >= 0, "negative list of suppressed tokens");
+    ensure!(
+        draw.first_suppressed >= 0 && draw.suppressed >= 0,
+        "negative list of suppressed tokens"
+    );
     let first = draw.first_suppressed as usize;
-    let list = suppressed.get(first..first + draw.suppressed as usize).context("suppressed tokens out of range")?;
+    let list = suppressed
+        .get(first..first + draw.suppressed as usize)
+        .context("suppressed tokens out of range")?;
     if let Some(token) = list.iter().find(|token| !(0..vocab).contains(token)) {
         bail!("suppressed token {token} is outside the vocabulary of {vocab}");
     }
@@ -479,5 +573,7 @@ fn checked(call: impl FnOnce(*mut c_char, usize) -> i32) -> Result<()> {
 }
 
 fn text(message: &[u8]) -> String {
-    CStr::from_bytes_until_nul(message).map(|text| text.to_string_lossy().into_owned()).unwrap_or_default()
+    CStr::from_bytes_until_nul(message)
+        .map(|text| text.to_string_lossy().into_owned())
+        .unwrap_or_default()
 }
