@@ -1,6 +1,6 @@
 //! Compiles `native/*.cpp` against libtorch and tells the linker where libtorch lies at run time.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 fn main() {
     println!("cargo:rerun-if-env-changed=LIBTORCH");
@@ -25,15 +25,44 @@ fn main() {
     if sources.is_empty() {
         return;
     }
-    cc::Build::new()
+    let mut plain = cc::Build::new();
+    plain
         .cpp(true)
         .std("c++17")
         .opt_level(3)
         .flag("-fopenmp")
         .flag("-Wno-unused-parameter")
         .include(libtorch.join("include"))
-        .include(libtorch.join("include/torch/csrc/api/include"))
-        .files(&sources)
-        .compile("ppo_native");
+        .include(libtorch.join("include/torch/csrc/api/include"));
+    let x86 = std::env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "x86_64");
+    let (kernels, others): (Vec<_>, Vec<_>) = sources.iter().partition(|path| instructions(path).is_some());
+    plain.clone().files(others).compile("ppo_native");
+    for path in kernels {
+        let mut build = plain.clone();
+        // A multiply-add is fused where the kernels say so, not where the optimiser finds one: results must not depend on it.
+        build.file(path).flag("-ffp-contract=off");
+        for flag in instructions(path).into_iter().flatten().filter(|_| x86) {
+            build.flag(flag);
+        }
+        build.compile(&path.file_stem().unwrap_or_default().to_string_lossy());
+    }
     println!("cargo:rustc-link-lib=dylib=gomp");
+}
+
+/// Flags of the kernel files, which are compiled once per instruction set and chosen among at run time; None for other files.
+fn instructions(path: &Path) -> Option<&'static [&'static str]> {
+    match path.file_stem()?.to_str()? {
+        "decoder_portable" => Some(&[]),
+        "decoder_avx2" => Some(&["-mavx2", "-mfma"]),
+        "decoder_avx512" => Some(&["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma"]),
+        "decoder_avx512_bf16" => Some(&[
+            "-mavx512f",
+            "-mavx512bw",
+            "-mavx512dq",
+            "-mavx512vl",
+            "-mavx512bf16",
+            "-mfma",
+        ]),
+        _ => None,
+    }
 }

@@ -4,12 +4,15 @@
 //! a thread of its own owns the runner, and a [`handle::Engine`] moves requests in and completions out.
 
 pub mod blocks;
+pub mod decoder_shape;
 pub mod handle;
 #[cfg(test)]
 mod hash_runner;
+pub mod native_runner;
 pub mod refusal;
 pub mod request;
 pub mod runner;
+pub mod sampler;
 pub mod scheduler;
 pub mod seed;
 pub mod sequence;
@@ -18,6 +21,7 @@ pub mod stop;
 mod thread;
 pub mod ticket;
 
+pub use decoder_shape::DecoderShape;
 pub use handle::{Engine, EngineConfig, EngineError, Pause};
 pub use refusal::Refusal;
 pub use request::{Completion, FinishReason, Request, SamplingParams};

@@ -1,0 +1,78 @@
+// The C interface between the engine (worker/src/native/engine.rs) and the decoder. Plain structs, no exceptions.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+extern "C" {
+
+// Rows of one key/value block: fixed, because a block of keys is one vector group in the attention kernel.
+enum { DECODER_BLOCK_SIZE = 16 };
+
+struct DecoderShape {
+    int32_t layers, hidden, heads, kv_heads, head_dim, intermediate, vocab, max_positions;
+    int32_t bfloat16;   // storage of weights, product inputs and cache: 0 float32, 1 bfloat16
+    int32_t tied;       // token embedding and output head are one matrix
+    int32_t qkv_bias;   // Qwen2
+    int32_t qk_norm;    // Qwen3: RMSNorm over each head's query and key
+    int32_t num_blocks; // of the key/value cache
+    int32_t threads;
+    float rms_eps;
+    float rope_attention_scaling; // multiplies cos and sin (YaRN); 1 otherwise
+    const float * inv_freq;       // [head_dim / 2], scaling already applied
+};
+
+enum DecoderMatrix { DECODER_QKV, DECODER_OUTPUT, DECODER_GATE_UP, DECODER_DOWN, DECODER_HEAD, DECODER_EMBEDDING };
+enum DecoderVector { DECODER_ATTENTION_NORM, DECODER_MLP_NORM, DECODER_FINAL_NORM, DECODER_QKV_BIAS, DECODER_Q_NORM, DECODER_K_NORM };
+
+// A row-major matrix [rows, columns] in the model's storage type.
+struct DecoderPart {
+    const void * data;
+    int64_t rows;
+};
+
+struct DecoderChunk {
+    int32_t first_row;   // in the batch
+    int32_t rows;
+    int32_t start;       // position of the first row in its sequence
+    int32_t first_block; // into DecoderBatch::blocks
+};
+
+struct DecoderDraw {
+    double uniform; // in [0, 1)
+    float temperature, top_p, min_p;
+    int32_t top_k;
+    int32_t logit_row;        // into DecoderBatch::logit_rows
+    int32_t first_suppressed; // into DecoderBatch::suppressed: tokens of probability 0
+    int32_t suppressed;
+};
+
+struct DecoderBatch {
+    const int32_t * tokens; // [n_rows]
+    const DecoderChunk * chunks;
+    const int32_t * blocks;
+    const int32_t * logit_rows; // rows whose next token is drawn, ascending
+    const DecoderDraw * draws;
+    const int32_t * suppressed;
+    int32_t n_rows, n_chunks, n_logit_rows, n_draws;
+};
+
+struct DecoderDrawn {
+    int32_t token; // -1: the row's logits hold no distribution (NaN or infinity, or every token suppressed)
+    float logprob;
+};
+
+// Every function returns 0, or writes a sentence to `error` and returns 1 (`decoder_new`: null).
+struct Decoder;
+Decoder * decoder_new(const DecoderShape * shape, char * error, size_t error_size);
+void decoder_free(Decoder * decoder);
+int decoder_set_matrix(Decoder * decoder, int32_t layer, DecoderMatrix which, const DecoderPart * parts, int32_t n_parts, char * error, size_t error_size);
+int decoder_set_vector(Decoder * decoder, int32_t layer, DecoderVector which, const float * data, int64_t length, char * error, size_t error_size);
+int decoder_forward(Decoder * decoder, const DecoderBatch * batch, DecoderDrawn * drawn, char * error, size_t error_size);
+void decoder_copy_block(Decoder * decoder, int32_t from, int32_t to);
+// Copies the logits of the last forward, row-major [n_logit_rows, vocab]: for tests.
+void decoder_logits(const Decoder * decoder, float * out);
+// Draws from given logits [vocab] the way `decoder_forward` does.
+int decoder_sample(const float * logits, int32_t vocab, const DecoderDraw * draw, const int32_t * suppressed, DecoderDrawn * drawn, char * error, size_t error_size);
+// Name of the instruction set in use.
+const char * decoder_instructions(void);
+}

@@ -1,0 +1,86 @@
+// What one decoder owns, shared by the dispatcher (decoder.cpp) and the kernels compiled per instruction set.
+// No standard containers below: kernels are compiled with wider instructions than the rest of the program, and an inline
+// library function emitted by such a file could be the copy the linker keeps for everyone.
+#pragma once
+#include "decoder_abi.h"
+
+namespace decoder {
+
+typedef uint16_t bf16; // bit pattern
+
+// A weight [n, k] packed into panels of `panel_columns` outputs. A panel is [steps][panel_columns] of 32-bit units: one
+// float, or two consecutive k in bfloat16. So a product walks memory strictly forward, and a step is the same few loads
+// in both types. Outputs beyond n and the odd k are zero.
+struct Matrix {
+    uint32_t * panels = nullptr;
+    int n = 0, k = 0;
+    int steps = 0; // k, or ceil(k / 2) in bfloat16
+    int count = 0; // panels
+};
+
+struct Layer {
+    Matrix qkv, output, gate_up, down;
+    float *attention_norm = nullptr, *mlp_norm = nullptr;                  // [hidden], zero-padded
+    float *qkv_bias = nullptr, *q_norm = nullptr, *k_norm = nullptr;       // [(heads + 2 kv_heads) head_dim], [head_dim]
+};
+
+// Rows of one sequence that share the passes over keys and values.
+struct Tile {
+    int first_row, rows;
+    const int32_t * blocks;
+};
+
+// Buffers of one forward. Rows are padded to a stride that is an odd number of cache lines: strides of a power of two
+// would put the same column of all rows into one set of the L1 cache.
+struct Workspace {
+    float * x;            // [rows, hidden]: the residual stream, float32 in both types
+    void * normed;        // [rows, hidden] storage type
+    float * qkv;          // [rows, (heads + 2 kv_heads) head_dim]
+    void * attended;      // [rows, heads head_dim] storage type
+    void * activated;     // [rows, intermediate] storage type
+    float * logits;       // [logit rows, vocab]
+    float * scores;       // [threads, scores_size]
+    float * sample;       // [threads, sample_size]
+    const float *cos, *sin; // [positions, head_dim / 2]
+    const int32_t * positions; // [rows]
+    const Tile * tiles;
+    int n_tiles;
+    size_t scores_size, sample_size;
+};
+
+// All threads of one forward meet here between stages. Spins, then yields: with fewer cores than threads the holder of
+// the last arrival must get to run.
+struct Barrier {
+    alignas(64) int arrived = 0;
+    alignas(64) int generation = 0;
+};
+
+struct Model {
+    DecoderShape shape;
+    Layer * layers;
+    float * final_norm;
+    Matrix head;
+    void * embedding;     // [vocab, hidden] storage type; null when tied: rows are read out of the packed head
+    char * cache;         // [layers][blocks][kv_heads]{keys [head_dim][16], values [16][padded(head_dim)]}
+    size_t cache_head;    // bytes of one kv head of one block
+};
+
+constexpr int padded(int n) { return (n + 15) / 16 * 16; }
+// Row stride in elements of `size` bytes, for n columns rounded up to a panel.
+constexpr size_t stride(int n, size_t size) { return (((n + 63) / 64 * 64) * size / 64 | 1) * 64 / size; }
+
+// Kernels of one instruction set.
+struct Kernels {
+    const char * name;
+    int lanes; // floats in a vector; a panel is two vectors wide
+    void (*pack)(const Model &, Matrix &, const DecoderPart * parts, int n_parts, bool interleave, int thread, int threads);
+    void (*forward)(const Model &, const Workspace &, const DecoderBatch &, DecoderDrawn *, Barrier &, int thread, int threads);
+    void (*sample)(const float * logits, int vocab, const DecoderDraw &, const int32_t * suppressed, float * scratch, DecoderDrawn *);
+};
+
+extern const Kernels portable_kernels;
+#if defined(__x86_64__)
+extern const Kernels avx2_kernels, avx512_kernels, avx512_bf16_kernels;
+#endif
+
+} // namespace decoder
