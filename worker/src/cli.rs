@@ -96,8 +96,8 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Plan(args) => crate::plan::main(args, output),
         Command::Sft(args) => crate::sft::main(args, output),
         Command::Reward(args) => crate::reward::serve::main(args),
-        Command::Report(args) => crate::report::main(args),
-        Command::Math(args) => crate::math::main(args),
+        Command::Report(args) => crate::report::main(&args),
+        Command::Math(args) => crate::math::main(&args),
     };
     let Err(error) = outcome else { return ExitCode::SUCCESS };
     eprintln!("ppo-worker: {error:#}");

@@ -80,6 +80,10 @@ impl Runner for NativeRunner {
         self.decoder.num_blocks()
     }
 
+    fn block_size(&self) -> usize {
+        BLOCK_SIZE
+    }
+
     fn max_positions(&self) -> usize {
         self.decoder.shape().max_positions
     }
