@@ -1,5 +1,6 @@
 //! Where scores come from: a reward model, rules, a remote server; alone or as a weighted sum.
 
+mod answer;
 mod mix;
 mod model;
 mod number;

@@ -1,6 +1,5 @@
 //! A remote reward: client of OpenRLHF's protocol, over several URLs.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -8,10 +7,10 @@ use futures::{StreamExt, TryStreamExt};
 use ppo_crds::spec::RemoteRewardSpec;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use reqwest::{Client, Url};
-use serde_json::Value;
 
+use super::answer::read_answer;
 use super::mix::Scores;
-use super::protocol::{ScoreRequest, ScoreResponse};
+use super::protocol::ScoreRequest;
 use super::retry::{Failure, Retry, after_status, backoff};
 use super::sample::ScoredSample;
 
@@ -228,63 +227,6 @@ fn parse_url(text: &str) -> Result<Url> {
         bail!("roles.reward.remote.urls: {text:?}: want http:// or https://");
     }
     Ok(url)
-}
-
-/// The scores in an answer: `rewards`, else `scores`; a `scores` beside `rewards` and all `extra_logs` are further logs.
-fn read_answer(body: &[u8], samples: &[ScoredSample]) -> Result<Scores, String> {
-    let answer: ScoreResponse = serde_json::from_slice(body).map_err(|cause| {
-        let infinite = [b"NaN".as_slice(), b"Infinity"]
-            .iter()
-            .any(|word| body.windows(word.len()).any(|at| at == *word));
-        let hint = if infinite {
-            " (scores must be finite; NaN and Infinity are no JSON)"
-        } else {
-            ""
-        };
-        format!("want {{\"rewards\": [number, ..]}}: {cause}{hint}")
-    })?;
-    let (name, scores) = match (&answer.rewards, &answer.scores) {
-        (Some(rewards), _) => ("rewards", rewards),
-        (None, Some(scores)) => ("scores", scores),
-        (None, None) => return Err("the answer has neither \"rewards\" nor \"scores\"".to_owned()),
-    };
-    let scores = finite(name, scores, samples)?;
-    let mut extra = BTreeMap::new();
-    if let (Some(_), Some(further)) = (&answer.rewards, &answer.scores) {
-        extra.insert("scores".to_owned(), finite("scores", further, samples)?);
-    }
-    for (name, value) in &answer.extra_logs {
-        extra.insert(name.clone(), extra_log(name, value, samples)?);
-    }
-    Ok(Scores { scores, extra })
-}
-
-fn finite(name: &str, values: &[Option<f64>], samples: &[ScoredSample]) -> Result<Vec<f32>, String> {
-    if values.len() != samples.len() {
-        return Err(format!(
-            "{name} has {} numbers for {} samples",
-            values.len(),
-            samples.len()
-        ));
-    }
-    let one = |(value, sample): (&Option<f64>, &ScoredSample)| {
-        let number = value.map(|value| value as f32).filter(|value| value.is_finite());
-        let given = || value.map_or("null".to_owned(), |value| format!("{value:?}"));
-        number.ok_or_else(|| format!("{name} of sample {} is {}, want a finite number", sample.index, given()))
-    };
-    values.iter().zip(samples).map(one).collect()
-}
-
-/// A list with one number per sample, or one number for the whole batch.
-fn extra_log(name: &str, value: &Value, samples: &[ScoredSample]) -> Result<Vec<f32>, String> {
-    let name = format!("extra_logs.{name}");
-    match value {
-        Value::Array(items) => {
-            let numbers = items.iter().map(|item| item.as_f64().or(item.as_bool().map(f64::from)));
-            finite(&name, &numbers.collect::<Vec<_>>(), samples)
-        }
-        other => finite(&name, &vec![other.as_f64(); samples.len()], samples),
-    }
 }
 
 /// Puts the batches' answers together. An extra that only some of them have is NaN for the others' samples.

@@ -6,7 +6,7 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 
@@ -61,7 +61,7 @@ fn samples(count: usize) -> Vec<ScoredSample> {
         visible_response: index.to_string(),
         prompt_ids: Vec::new().into(),
         response_ids: Vec::new(),
-        label: (index % 2 == 0).then(|| "even".to_owned()),
+        label: index.is_multiple_of(2).then(|| "even".to_owned()),
     };
     (100..100 + count).map(sample).collect()
 }
