@@ -3,8 +3,9 @@
 #include <cstring>
 #include <exception>
 
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/_fused_adamw.h>
-#include <torch/torch.h>
 
 namespace {
 
@@ -34,7 +35,7 @@ char* ppo_set_grad(at::Tensor* parameter, at::Tensor* grad) {
 char* ppo_adamw(at::Tensor* weights, at::Tensor* grads, at::Tensor* m, at::Tensor* v, at::Tensor* step, at::Tensor* grad_scale,
                 double learning_rate, double beta1, double beta2, double weight_decay, double epsilon) {
   return guarded([&] {
-    torch::NoGradGuard no_grad;
+    at::NoGradGuard no_grad;
     at::_fused_adamw_({*weights}, {*grads}, {*m}, {*v}, {}, {*step}, learning_rate, beta1, beta2, weight_decay, epsilon,
                       /*amsgrad=*/false, /*maximize=*/false, *grad_scale, /*found_inf=*/std::nullopt);
   });
