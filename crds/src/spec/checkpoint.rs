@@ -33,7 +33,13 @@ pub struct CheckpointSpec {
 
 impl Default for CheckpointSpec {
     fn default() -> Self {
-        Self { path: None, pvc: None, every_steps: 20, keep: 3, keep_best: true }
+        Self {
+            path: None,
+            pvc: None,
+            every_steps: 20,
+            keep: 3,
+            keep_best: true,
+        }
     }
 }
 
@@ -55,6 +61,10 @@ pub struct TelemetrySpec {
 
 impl Default for TelemetrySpec {
     fn default() -> Self {
-        Self { samples_every_steps: 10, samples: 8, tensorboard: true }
+        Self {
+            samples_every_steps: 10,
+            samples: 8,
+            tensorboard: true,
+        }
     }
 }

@@ -116,7 +116,7 @@ pub struct PpoJobSpec {
     #[schemars(range(min = 1, max = 1_000_000))]
     pub episodes: Option<u32>,
     /// Steps to run (one step: a rollout batch and its updates), however many passes over the prompts that takes.
-    /// Excludes `episodes`. 1 to 1000000000. verl `trainer.total_training_steps`; TRL `total_episodes` counts samples.
+    /// Excludes `episodes`. 1 to 1000000000. Default: as many as `episodes` take. verl `trainer.total_training_steps`; TRL `total_episodes` counts samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000_000_000))]
     pub steps: Option<u64>,

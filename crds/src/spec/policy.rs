@@ -112,7 +112,10 @@ pub struct FailurePolicySpec {
 
 impl Default for FailurePolicySpec {
     fn default() -> Self {
-        Self { max_restarts: 3, rules: Vec::new() }
+        Self {
+            max_restarts: 3,
+            rules: Vec::new(),
+        }
     }
 }
 

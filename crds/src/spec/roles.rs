@@ -53,7 +53,11 @@ impl PodPlacement {
 
 impl Default for PodPlacement {
     fn default() -> Self {
-        Self { nodes: 1, gpus_per_node: 1, template: None }
+        Self {
+            nodes: 1,
+            gpus_per_node: 1,
+            template: None,
+        }
     }
 }
 
