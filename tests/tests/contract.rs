@@ -1,5 +1,7 @@
 //! The files of `configs/` and the generated CRD as a user meets them.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
 use std::path::{Path, PathBuf};
 
 use ppo_crds::{Environment, Geometry, Plan, PpoJob, fill, parse_manifest, render_plan, resolve, validate};

@@ -1,6 +1,11 @@
 //! The `PpoJob` manifest as a user writes it: one file per block. The field docs are the manual: they become the
 //! descriptions in the CRD, so `kubectl explain ppojob.spec.batch` prints them.
 
+#![allow(
+    clippy::duplicated_attributes,
+    reason = "each printcolumn of kube's derive has a type_ of its own"
+)]
+
 mod algorithm;
 mod batch;
 mod checkpoint;

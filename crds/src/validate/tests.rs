@@ -35,7 +35,7 @@ fn one(blocks: &str, roles: &str) -> String {
 /// The job with a fix applied.
 fn fixed(job: &PpoJob, fix: &Fix) -> PpoJob {
     let mut value = serde_json::to_value(job).unwrap();
-    let pointer = format!("/{}", fix.field.replace('.', "/").replace('[', "/").replace(']', ""));
+    let pointer = format!("/{}", fix.field.replace('.', "/"));
     let (block, name) = pointer.rsplit_once('/').unwrap();
     let block = value.pointer_mut(block).unwrap();
     block.as_object_mut().unwrap().insert(name.into(), fix.value.into());
