@@ -111,7 +111,9 @@ const RULES: &[Rule] = &[
 /// Adds the rules to the schema of the whole object.
 pub(crate) fn insert(root: &mut Value) {
     for Rule { at, rule, message } in RULES {
-        let Some(node) = root.pointer_mut(&pointer(at)).and_then(Value::as_object_mut) else { continue };
+        let Some(node) = root.pointer_mut(&pointer(at)).and_then(Value::as_object_mut) else {
+            continue;
+        };
         let rules = node.entry("x-kubernetes-validations").or_insert_with(|| json!([]));
         if let Some(rules) = rules.as_array_mut() {
             rules.push(json!({"rule": rule, "message": message}));
@@ -121,10 +123,12 @@ pub(crate) fn insert(root: &mut Value) {
 
 /// `spec.rules[]` becomes `/properties/spec/properties/rules/items`.
 fn pointer(at: &str) -> String {
-    at.split('.').filter(|name| !name.is_empty()).fold(String::new(), |path, name| match name.strip_suffix("[]") {
-        Some(list) => format!("{path}/properties/{list}/items"),
-        None => format!("{path}/properties/{name}"),
-    })
+    at.split('.')
+        .filter(|name| !name.is_empty())
+        .fold(String::new(), |path, name| match name.strip_suffix("[]") {
+            Some(list) => format!("{path}/properties/{list}/items"),
+            None => format!("{path}/properties/{name}"),
+        })
 }
 
 #[cfg(test)]

@@ -39,7 +39,10 @@ pub fn crd_yaml() -> Result<String, Box<dyn std::error::Error>> {
 /// As [`crd`].
 pub fn spec_schema() -> serde_json::Result<Value> {
     let crd = serde_json::to_value(crd()?)?;
-    Ok(crd.pointer(&format!("{SCHEMA}/properties/spec")).cloned().unwrap_or_default())
+    Ok(crd
+        .pointer(&format!("{SCHEMA}/properties/spec"))
+        .cloned()
+        .unwrap_or_default())
 }
 
 const SCHEMA: &str = "/spec/versions/0/schema/openAPIV3Schema";
@@ -52,6 +55,10 @@ fn normalise(schema: &mut Value) {
     if node.get("default") == Some(&Value::Null) {
         node.remove("default");
     }
+    // An empty block such as `fixed: {}` derives `false`, which a structural schema may not say: pruning does it.
+    if node.get("additionalProperties").is_some_and(Value::is_boolean) {
+        node.remove("additionalProperties");
+    }
     let format = match node.get("format").and_then(Value::as_str) {
         Some("uint8" | "uint16" | "uint32") => Some("int32"),
         Some("uint" | "uint64") => Some("int64"),
@@ -62,7 +69,11 @@ fn normalise(schema: &mut Value) {
         node.entry("minimum").or_insert(json!(0));
     }
     if let Some(Value::String(text)) = node.get_mut("description") {
-        *text = text.split("\n\n").map(|paragraph| paragraph.replace('\n', " ")).collect::<Vec<_>>().join("\n\n");
+        *text = text
+            .split("\n\n")
+            .map(|paragraph| paragraph.replace('\n', " "))
+            .collect::<Vec<_>>()
+            .join("\n\n");
     }
     if let Some(Value::Object(properties)) = node.get_mut("properties") {
         properties.values_mut().for_each(normalise);
@@ -77,7 +88,9 @@ fn normalise(schema: &mut Value) {
 /// Server-side apply merges these lists entry by entry, so two writers of the status do not undo each other.
 fn merge_lists_by_key(root: &mut Value) {
     for (list, key) in [("conditions", "type"), ("roles", "name")] {
-        if let Some(node) = root.pointer_mut(&format!("/properties/status/properties/{list}")).and_then(Value::as_object_mut)
+        if let Some(node) = root
+            .pointer_mut(&format!("/properties/status/properties/{list}"))
+            .and_then(Value::as_object_mut)
         {
             merge_by_key(node, key);
         }

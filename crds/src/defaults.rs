@@ -3,8 +3,8 @@
 
 use crate::geometry::{divisors, gcd};
 use crate::spec::{
-    Aggregation, AlgorithmSpec, BatchSpec, Estimator, FixedKl, KlControllerSpec, KlEstimator, KlPlacement, PpoJob, Profile,
-    RolesSpec, ScoreRange,
+    Aggregation, AlgorithmSpec, BatchSpec, Estimator, FixedKl, KlControllerSpec, KlEstimator, KlPlacement, PpoJob,
+    Profile, RolesSpec, ScoreRange,
 };
 
 /// Samples per forward (and backward) pass that a default goes up to.
@@ -35,7 +35,11 @@ pub fn fill(job: &PpoJob) -> PpoJob {
 
 /// Whether the run has a reference: whether its KL coefficient is above 0.
 pub(crate) fn has_reference(algorithm: &AlgorithmSpec) -> bool {
-    algorithm.kl.coef.unwrap_or_else(|| Conventions::of(algorithm.profile).kl_coef) != 0.0
+    algorithm
+        .kl
+        .coef
+        .unwrap_or_else(|| Conventions::of(algorithm.profile).kl_coef)
+        != 0.0
 }
 
 /// A profile's defaults: `reference/ppo-math.md` section 2, from the code of OpenRLHF 0.11, verl 0.9, TRL 0.24 (PPOConfig) and
@@ -77,10 +81,19 @@ impl Conventions {
                 score_clip: Some(ScoreRange { min: -10.0, max: 10.0 }),
                 ..ours
             },
-            Profile::Verl => {
-                Self { lambda: 1.0, kl_coef: 0.0, dual_clip: 3.0, value_clip: 0.5, value_coef: 1.0, ..ours }
-            }
-            Profile::Trl => Self { kl_coef: 0.05, value_coef: 0.1, ..ours },
+            Profile::Verl => Self {
+                lambda: 1.0,
+                kl_coef: 0.0,
+                dual_clip: 3.0,
+                value_clip: 0.5,
+                value_coef: 1.0,
+                ..ours
+            },
+            Profile::Trl => Self {
+                kl_coef: 0.05,
+                value_coef: 0.1,
+                ..ours
+            },
             Profile::Alpacafarm => Self {
                 lambda: 1.0,
                 kl_coef: 0.2,
@@ -102,14 +115,20 @@ fn fill_algorithm(algorithm: &mut AlgorithmSpec) {
     advantage.gamma.get_or_insert(1.0);
     advantage.lambda.get_or_insert(theirs.lambda);
     // The group estimators without a critic have a scale of their own, which whitening would take away.
-    let own_scale = matches!(advantage.estimator, Estimator::Rloo | Estimator::Grpo | Estimator::DrGrpo);
+    let own_scale = matches!(
+        advantage.estimator,
+        Estimator::Rloo | Estimator::Grpo | Estimator::DrGrpo
+    );
     advantage.whiten.get_or_insert(!own_scale);
 
     let kl = &mut algorithm.kl;
     kl.coef.get_or_insert(theirs.kl_coef);
     let estimator = *kl.estimator.get_or_insert(theirs.kl_estimator);
     kl.placement.get_or_insert(KlPlacement::Reward);
-    kl.controller.get_or_insert(KlControllerSpec { fixed: Some(FixedKl {}), adaptive: None });
+    kl.controller.get_or_insert(KlControllerSpec {
+        fixed: Some(FixedKl {}),
+        adaptive: None,
+    });
     // verl bounds only its low_var_kl.
     let verl_k3 = profile == Profile::Verl && estimator == KlEstimator::K3;
     kl.clamp = kl.clamp.or(theirs.kl_clamp).or(verl_k3.then_some(10.0));
@@ -154,15 +173,23 @@ fn fill_batch(batch: &mut BatchSpec, roles: &RolesSpec, reference: bool) {
 pub(crate) fn forward_ranks(roles: &RolesSpec, reference: bool) -> Vec<u64> {
     let reference = reference.then(|| roles.reference.ranks());
     let reward = roles.reward.model.is_some().then(|| roles.reward.placement.ranks());
-    [Some(roles.actor.ranks()), reference, reward].into_iter().flatten().collect()
+    [Some(roles.actor.ranks()), reference, reward]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// Greatest batch up to [`MICRO_BATCH`] that divides every rank's share of `samples`.
 fn micro(samples: u64, ranks: &[u64]) -> Option<u32> {
     let whole = ranks.iter().all(|&ranks| ranks > 0 && samples.is_multiple_of(ranks));
-    let share = ranks.iter().fold(0, |share, &ranks| gcd(share, samples.checked_div(ranks).unwrap_or(0)));
+    let share = ranks
+        .iter()
+        .fold(0, |share, &ranks| gcd(share, samples.checked_div(ranks).unwrap_or(0)));
     if !whole || share == 0 {
         return None;
     }
-    divisors(share).into_iter().rfind(|&size| size <= MICRO_BATCH).and_then(|size| u32::try_from(size).ok())
+    divisors(share)
+        .into_iter()
+        .rfind(|&size| size <= MICRO_BATCH)
+        .and_then(|size| u32::try_from(size).ok())
 }

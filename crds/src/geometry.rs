@@ -73,16 +73,27 @@ impl Geometry {
 
         let reference = has_reference(&spec.algorithm);
         let roles = vec![
-            RoleGeometry { role: Role::Rollout, pods: engines, gpus_per_pod: u64::from(rollout.gpus_per_replica) },
+            RoleGeometry {
+                role: Role::Rollout,
+                pods: engines,
+                gpus_per_pod: u64::from(rollout.gpus_per_replica),
+            },
             placed(Role::Actor, &spec.roles.actor, true),
             placed(Role::Reference, &spec.roles.reference, reference),
-            placed(Role::Reward, &spec.roles.reward.placement, spec.roles.reward.model.is_some()),
+            placed(
+                Role::Reward,
+                &spec.roles.reward.placement,
+                spec.roles.reward.model.is_some(),
+            ),
         ];
         Some(Self {
             samples_per_step: samples,
             updates_per_epoch,
             updates_per_step: updates_per_epoch.checked_mul(u64::from(batch.ppo_epochs))?,
-            accumulation_steps: exact(train, actor_ranks.checked_mul(u64::from(batch.micro_train_batch_size?))?)?,
+            accumulation_steps: exact(
+                train,
+                actor_ranks.checked_mul(u64::from(batch.micro_train_batch_size?))?,
+            )?,
             prompts_per_engine: exact(prompts, engines)?,
             samples_per_engine: exact(samples, engines)?,
             actor_ranks,
@@ -100,7 +111,11 @@ impl Geometry {
 
 fn placed(role: Role, placement: &PodPlacement, exists: bool) -> RoleGeometry {
     let pods = if exists { u64::from(placement.nodes) } else { 0 };
-    RoleGeometry { role, pods, gpus_per_pod: u64::from(placement.gpus_per_node) }
+    RoleGeometry {
+        role,
+        pods,
+        gpus_per_pod: u64::from(placement.gpus_per_node),
+    }
 }
 
 /// The quotient, when it is whole and above 0.
@@ -122,8 +137,16 @@ pub(crate) fn lcm(a: u64, b: u64) -> Option<u64> {
 
 /// All divisors in rising order. Takes the square root of `number` in steps: meant for numbers up to 2^40.
 pub(crate) fn divisors(number: u64) -> Vec<u64> {
-    let mut low: Vec<u64> = (1..).take_while(|&d| d <= number / d).filter(|&d| number.is_multiple_of(d)).collect();
-    let high: Vec<u64> = low.iter().rev().map(|&d| number / d).filter(|d| !low.contains(d)).collect();
+    let mut low: Vec<u64> = (1..)
+        .take_while(|&d| d <= number / d)
+        .filter(|&d| number.is_multiple_of(d))
+        .collect();
+    let high: Vec<u64> = low
+        .iter()
+        .rev()
+        .map(|&d| number / d)
+        .filter(|d| !low.contains(d))
+        .collect();
     low.extend(high);
     low
 }
@@ -162,7 +185,11 @@ mod tests {
         let batch = &mut job.spec.batch;
         (batch.rollout_batch_size, batch.n_samples_per_prompt, batch.ppo_epochs) = (u32::MAX, u32::MAX, u32::MAX);
         batch.train_batch_size = Some(u32::MAX);
-        job.spec.roles.actor = PodPlacement { nodes: u32::MAX, gpus_per_node: u32::MAX, template: None };
+        job.spec.roles.actor = PodPlacement {
+            nodes: u32::MAX,
+            gpus_per_node: u32::MAX,
+            template: None,
+        };
         assert_eq!(Geometry::of(&job), None);
     }
 

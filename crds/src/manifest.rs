@@ -60,18 +60,30 @@ pub fn parse_manifest(text: &str, origin: &str) -> Result<PpoJob, ManifestError>
     let documents = serde_yaml::Deserializer::from_str(text)
         .map(Value::deserialize)
         .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| ManifestError::Syntax { origin: origin.into(), message: error.to_string() })?;
+        .map_err(|error| ManifestError::Syntax {
+            origin: origin.into(),
+            message: error.to_string(),
+        })?;
     let kinds: Vec<_> = documents.iter().map(identify).collect();
     let jobs: Vec<usize> = (0..documents.len()).filter(|&index| kinds[index].is_ok()).collect();
     let &[index] = jobs.as_slice() else {
         return Err(match jobs.len() {
-            0 => ManifestError::NotAPpoJob { origin: origin.into(), found: describe(kinds) },
-            count => ManifestError::Several { origin: origin.into(), count },
+            0 => ManifestError::NotAPpoJob {
+                origin: origin.into(),
+                found: describe(kinds),
+            },
+            count => ManifestError::Several {
+                origin: origin.into(),
+                count,
+            },
         });
     };
     // Read again from the text, not from the value: only then the parser knows lines.
     let Some(document) = serde_yaml::Deserializer::from_str(text).nth(index) else {
-        return Err(ManifestError::NotAPpoJob { origin: origin.into(), found: "the document is gone".into() });
+        return Err(ManifestError::NotAPpoJob {
+            origin: origin.into(),
+            found: "the document is gone".into(),
+        });
     };
     refuse_unknown_top_level(&documents[index], origin)?;
     serde_path_to_error::deserialize(document).map_err(|error| field_error(&error, origin))
@@ -93,7 +105,11 @@ fn identify(document: &Value) -> Result<(), String> {
 
 fn describe(kinds: Vec<Result<(), String>>) -> String {
     let found: Vec<_> = kinds.into_iter().filter_map(Result::err).collect();
-    if found.is_empty() { "it is empty".into() } else { found.join(", ") }
+    if found.is_empty() {
+        "it is empty".into()
+    } else {
+        found.join(", ")
+    }
 }
 
 /// kube's derived object ignores unknown fields beside `spec`; the API server does not.
@@ -102,15 +118,29 @@ fn refuse_unknown_top_level(document: &Value, origin: &str) -> Result<(), Manife
     let keys = document.as_mapping().into_iter().flat_map(|mapping| mapping.keys());
     let unknown = keys.filter_map(Value::as_str).find(|key| !KNOWN.contains(key));
     let Some(key) = unknown else { return Ok(()) };
-    let message = format!("unknown field; known here: {}{}", KNOWN.join(", "), did_you_mean(key, &KNOWN));
-    Err(ManifestError::Field { origin: origin.into(), line: None, field: key.into(), message })
+    let message = format!(
+        "unknown field; known here: {}{}",
+        KNOWN.join(", "),
+        did_you_mean(key, &KNOWN)
+    );
+    Err(ManifestError::Field {
+        origin: origin.into(),
+        line: None,
+        field: key.into(),
+        message,
+    })
 }
 
 fn field_error(error: &serde_path_to_error::Error<serde_yaml::Error>, origin: &str) -> ManifestError {
     let line = error.inner().location().map(|location| location.line());
     let path = error.path().to_string();
     let (field, message) = explain(path.trim_start_matches('.'), &error.inner().to_string());
-    ManifestError::Field { origin: origin.into(), line, field, message }
+    ManifestError::Field {
+        origin: origin.into(),
+        line,
+        field,
+        message,
+    }
 }
 
 /// Puts serde's words into field path and sentence. serde quotes names in backticks: the offender first, then what it knows.
@@ -122,25 +152,45 @@ fn explain(path: &str, words: &str) -> (String, String) {
     let quoted: Vec<&str> = words.split('`').skip(1).step_by(2).collect();
     let join = |name: &str| {
         let inside = path_here.rsplit(['.', ']']).next() == Some(name);
-        if inside || path_here.is_empty() { if inside { path_here.into() } else { name.into() } } else { format!("{path_here}.{name}") }
+        if inside || path_here.is_empty() {
+            if inside { path_here.into() } else { name.into() }
+        } else {
+            format!("{path_here}.{name}")
+        }
     };
-    let at = words.find("unknown field").or_else(|| words.find("missing field")).or_else(|| words.find("unknown variant"));
+    let at = words
+        .find("unknown field")
+        .or_else(|| words.find("missing field"))
+        .or_else(|| words.find("unknown variant"));
     let (kind, Some((&name, known))) = (at.map(|at| &words[at..]), quoted.split_first()) else {
         return (path_here.into(), words.into());
     };
     match kind.map(|kind| &kind[..15.min(kind.len())]) {
         Some(kind) if kind.starts_with("unknown field") => {
-            let known_here = if known.is_empty() { "no field is allowed here".into() } else { format!("known here: {}", known.join(", ")) };
-            (join(name), format!("unknown field; {known_here}{}", did_you_mean(name, known)))
+            let known_here = if known.is_empty() {
+                "no field is allowed here".into()
+            } else {
+                format!("known here: {}", known.join(", "))
+            };
+            (
+                join(name),
+                format!("unknown field; {known_here}{}", did_you_mean(name, known)),
+            )
         }
         Some(kind) if kind.starts_with("missing field") => (join(name), "missing; it has no default".into()),
-        Some(_) => (path_here.into(), format!("{name} is not one of {}{}", known.join(", "), did_you_mean(name, known))),
+        Some(_) => (
+            path_here.into(),
+            format!("{name} is not one of {}{}", known.join(", "), did_you_mean(name, known)),
+        ),
         None => (path_here.into(), words.into()),
     }
 }
 
 fn did_you_mean(name: &str, known: &[&str]) -> String {
-    let nearest = known.iter().map(|candidate| (distance(&name.to_lowercase(), &candidate.to_lowercase()), candidate)).min();
+    let nearest = known
+        .iter()
+        .map(|candidate| (distance(&name.to_lowercase(), &candidate.to_lowercase()), candidate))
+        .min();
     match nearest {
         Some((distance, candidate)) if distance <= 2 => format!(" (did you mean {candidate}?)"),
         _ => String::new(),
@@ -196,27 +246,42 @@ pub(crate) mod tests {
 
     #[test]
     fn a_missing_field_is_named_with_its_path() {
-        assert_eq!(error("  model: {}\n"), "job.yaml:5: spec.model.policy: missing; it has no default");
+        assert_eq!(
+            error("  model: {}\n"),
+            "job.yaml:5: spec.model.policy: missing; it has no default"
+        );
         assert_eq!(error(MODEL), "job.yaml:5: spec.prompts: missing; it has no default");
     }
 
     #[test]
     fn a_wrong_type_is_named_with_its_path_and_both_types() {
         let message = error(&format!("{MODEL}{REST}  batch: {{rolloutBatchSize: many}}\n"));
-        assert!(message.starts_with("job.yaml:8: spec.batch.rolloutBatchSize: invalid type: string \"many\", expected u32"), "{message}");
+        assert!(
+            message.starts_with("job.yaml:8: spec.batch.rolloutBatchSize: invalid type: string \"many\", expected u32"),
+            "{message}"
+        );
     }
 
     #[test]
     fn an_unknown_value_is_answered_with_the_known_ones() {
-        let message = error(&format!("{MODEL}{REST}  algorithm: {{advantage: {{estimator: gea}}}}\n"));
-        assert!(message.contains("spec.algorithm.advantage.estimator: gea is not one of gae, rloo"), "{message}");
+        let message = error(&format!(
+            "{MODEL}{REST}  algorithm: {{advantage: {{estimator: gea}}}}\n"
+        ));
+        assert!(
+            message.contains("spec.algorithm.advantage.estimator: gea is not one of gae, rloo"),
+            "{message}"
+        );
         assert!(message.ends_with("(did you mean gae?)"), "{message}");
     }
 
     #[test]
     fn a_text_that_is_no_ppo_job_says_what_it_is() {
         let message = |text: &str| parse_manifest(text, "x.yaml").unwrap_err().to_string();
-        assert!(message("").contains("it is empty") || message("").contains("a document is empty"), "{}", message(""));
+        assert!(
+            message("").contains("it is empty") || message("").contains("a document is empty"),
+            "{}",
+            message("")
+        );
         assert!(message("kind: PpoJob").contains("`apiVersion` is missing"));
         assert!(message("apiVersion: ppojob.dev/v1alpha1").contains("`kind` is missing"));
         assert!(message("apiVersion: v1\nkind: Pod").contains("`kind` is Pod"));
@@ -227,16 +292,30 @@ pub(crate) mod tests {
 
     #[test]
     fn the_ppo_job_is_found_among_other_documents_and_two_are_refused() {
-        let job = format!("---\napiVersion: ppojob.dev/v1alpha1\nkind: PpoJob\nmetadata: {{name: math}}\nspec:\n{MODEL}{REST}");
+        let job = format!(
+            "---\napiVersion: ppojob.dev/v1alpha1\nkind: PpoJob\nmetadata: {{name: math}}\nspec:\n{MODEL}{REST}"
+        );
         let text = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: rl}}\n{job}");
-        assert_eq!(parse_manifest(&text, "x").unwrap().metadata.name.as_deref(), Some("math"));
-        assert!(parse_manifest(&format!("{text}{job}"), "x").unwrap_err().to_string().contains("holds 2 PpoJobs"));
+        assert_eq!(
+            parse_manifest(&text, "x").unwrap().metadata.name.as_deref(),
+            Some("math")
+        );
+        assert!(
+            parse_manifest(&format!("{text}{job}"), "x")
+                .unwrap_err()
+                .to_string()
+                .contains("holds 2 PpoJobs")
+        );
     }
 
     #[test]
     fn a_misspelt_top_level_field_is_refused() {
-        let text = format!("apiVersion: ppojob.dev/v1alpha1\nkind: PpoJob\nmetdata: {{name: math}}\nspec:\n{MODEL}{REST}");
+        let text =
+            format!("apiVersion: ppojob.dev/v1alpha1\nkind: PpoJob\nmetdata: {{name: math}}\nspec:\n{MODEL}{REST}");
         let message = parse_manifest(&text, "x").unwrap_err().to_string();
-        assert!(message.contains("metdata: unknown field") && message.contains("did you mean metadata?"), "{message}");
+        assert!(
+            message.contains("metdata: unknown field") && message.contains("did you mean metadata?"),
+            "{message}"
+        );
     }
 }

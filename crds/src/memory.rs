@@ -39,7 +39,11 @@ pub struct ModelShape {
 impl ModelShape {
     /// Parameters with the language-model head.
     pub fn parameters(&self) -> u64 {
-        let head = if self.tied { 0 } else { product(&[self.vocab, self.hidden]) };
+        let head = if self.tied {
+            0
+        } else {
+            product(&[self.vocab, self.hidden])
+        };
         self.trunk_parameters().saturating_add(head)
     }
 
@@ -52,7 +56,11 @@ impl ModelShape {
         let mlp = product(&[3, self.hidden, self.intermediate]);
         let norms = self.hidden.saturating_mul(2);
         let layer = sum(&[attention, bias, mlp, norms]);
-        sum(&[product(&[self.vocab, self.hidden]), product(&[self.layers, layer]), self.hidden])
+        sum(&[
+            product(&[self.vocab, self.hidden]),
+            product(&[self.layers, layer]),
+            self.hidden,
+        ])
     }
 
     /// Values of keys and values that the cache keeps per token, over all layers.
@@ -135,8 +143,15 @@ fn rollout(config: &RunConfig, geometry: &Geometry, shape: &ModelShape, gpus: u6
     let sequences = (config.rollout.max_sequences as u64).min(geometry.samples_per_engine);
     let slots = longest(config).div_ceil(block.max(1)).saturating_mul(block);
     let needed = product(&[sequences, slots, shape.cache_values_per_token(), number]);
-    let cache = config.rollout.kv_cache_mebibytes.map_or(needed, |mebibytes| mebibytes.saturating_mul(1 << 20));
-    let batch = product(&[config.rollout.max_batch_tokens as u64, shape.layer_values_per_token(), number]);
+    let cache = config
+        .rollout
+        .kv_cache_mebibytes
+        .map_or(needed, |mebibytes| mebibytes.saturating_mul(1 << 20));
+    let batch = product(&[
+        config.rollout.max_batch_tokens as u64,
+        shape.layer_values_per_token(),
+        number,
+    ]);
     vec![
         part("policy weights", product(&[shape.parameters(), number]).div_ceil(gpus)),
         part("key/value cache", cache.div_ceil(gpus)),
@@ -159,19 +174,33 @@ fn actor(config: &RunConfig, geometry: &Geometry, shapes: &Shapes) -> Vec<Part> 
     let activations = [Some(*policy), critic].into_iter().flatten().map(|shape| {
         let layer = product(&[tokens, shape.layer_values_per_token(), number]);
         let inputs = product(&[tokens, shape.layers, shape.hidden, number]);
-        if config.model.activation_checkpointing { inputs.saturating_add(layer) } else { product(&[shape.layers, layer]) }
+        if config.model.activation_checkpointing {
+            inputs.saturating_add(layer)
+        } else {
+            product(&[shape.layers, layer])
+        }
     });
     parts.push(part("activations of one pass", activations.max().unwrap_or_default()));
     // Logits of the response's tokens and their gradient.
-    let response = product(&[config.batch.micro_train_batch_size as u64, u64::from(config.generation.max_new_tokens)]);
-    parts.push(part("logits and their gradient", product(&[2, response, policy.vocab, FLOAT32])));
+    let response = product(&[
+        config.batch.micro_train_batch_size as u64,
+        u64::from(config.generation.max_new_tokens),
+    ]);
+    parts.push(part(
+        "logits and their gradient",
+        product(&[2, response, policy.vocab, FLOAT32]),
+    ));
     parts
 }
 
 fn trained(name: &str, parameters: u64, config: &RunConfig, geometry: &Geometry) -> Vec<Part> {
-    let shard = |bytes_per_parameter: u64| product(&[parameters, bytes_per_parameter]).div_ceil(geometry.actor_ranks.max(1));
+    let shard =
+        |bytes_per_parameter: u64| product(&[parameters, bytes_per_parameter]).div_ceil(geometry.actor_ranks.max(1));
     let mut parts = vec![
-        part(&format!("{name} weights"), product(&[parameters, bytes(config.model.dtype)])),
+        part(
+            &format!("{name} weights"),
+            product(&[parameters, bytes(config.model.dtype)]),
+        ),
         part(&format!("{name} gradients"), shard(FLOAT32)),
         part(&format!("{name} optimizer state"), shard(2 * FLOAT32)),
     ];
@@ -184,11 +213,18 @@ fn trained(name: &str, parameters: u64, config: &RunConfig, geometry: &Geometry)
 /// A frozen model keeps one layer's activations at a time.
 fn forward_only(config: &RunConfig, shape: &ModelShape, has_head: bool) -> Vec<Part> {
     let micro = config.batch.micro_rollout_batch_size as u64;
-    let parameters = if has_head { shape.parameters() } else { shape.trunk_parameters() };
+    let parameters = if has_head {
+        shape.parameters()
+    } else {
+        shape.trunk_parameters()
+    };
     let number = bytes(config.model.dtype);
     let mut parts = vec![
         part("weights", product(&[parameters, number])),
-        part("activations of one pass", product(&[micro, longest(config), shape.layer_values_per_token(), number])),
+        part(
+            "activations of one pass",
+            product(&[micro, longest(config), shape.layer_values_per_token(), number]),
+        ),
     ];
     if has_head {
         let response = product(&[micro, u64::from(config.generation.max_new_tokens)]);
@@ -198,7 +234,10 @@ fn forward_only(config: &RunConfig, shape: &ModelShape, has_head: bool) -> Vec<P
 }
 
 fn part(name: &str, bytes: u64) -> Part {
-    Part { name: name.into(), bytes }
+    Part {
+        name: name.into(),
+        bytes,
+    }
 }
 
 /// Longest sequence in tokens.
@@ -214,7 +253,9 @@ fn bytes(dtype: DType) -> u64 {
 }
 
 fn product(factors: &[u64]) -> u64 {
-    factors.iter().fold(1, |product, factor| product.saturating_mul(*factor))
+    factors
+        .iter()
+        .fold(1, |product, factor| product.saturating_mul(*factor))
 }
 
 fn sum(terms: &[u64]) -> u64 {
@@ -256,12 +297,23 @@ mod tests {
     fn estimated(blocks: &str, roles: &str, shape: ModelShape) -> Vec<RoleMemory> {
         let job = job(blocks, roles);
         let config = resolve(&job, &Environment::cluster()).unwrap();
-        estimate(&config, &Geometry::of(&job).unwrap(), &Shapes { policy: shape, critic: None, reward: None })
+        estimate(
+            &config,
+            &Geometry::of(&job).unwrap(),
+            &Shapes {
+                policy: shape,
+                critic: None,
+                reward: None,
+            },
+        )
     }
 
     fn bytes_of(memory: &[RoleMemory], role: Role, name: &str) -> u64 {
         let role = memory.iter().find(|memory| memory.role == role).unwrap();
-        role.parts.iter().find(|part| part.name == name).map_or(0, |part| part.bytes)
+        role.parts
+            .iter()
+            .find(|part| part.name == name)
+            .map_or(0, |part| part.bytes)
     }
 
     const RULE: &str = "reward: {rules: [{json: {}}]}";
@@ -276,7 +328,12 @@ mod tests {
     fn gradients_and_optimizer_state_are_shared_over_the_actor_ranks_and_weights_are_not() {
         let one = estimated("", RULE, LLAMA_8B);
         let eight = estimated("", &format!("actor: {{gpusPerNode: 8}}, {RULE}"), LLAMA_8B);
-        for name in ["policy gradients", "policy optimizer state", "critic gradients", "policy float32 master weights"] {
+        for name in [
+            "policy gradients",
+            "policy optimizer state",
+            "critic gradients",
+            "policy float32 master weights",
+        ] {
             let (one, eight) = (bytes_of(&one, Role::Actor, name), bytes_of(&eight, Role::Actor, name));
             assert_eq!(one.div_ceil(8), eight, "{name}");
             assert!(one > 0);
@@ -293,7 +350,11 @@ mod tests {
                     float32}\n  prompts: {source: {path: /d}}\n  roles: {reward: {rules: [{json: {}}]}}";
         let job = crate::parse_manifest(text, "a").unwrap();
         let config = resolve(&job, &Environment::cluster()).unwrap();
-        let shapes = Shapes { policy: QWEN_HALF_B, critic: None, reward: None };
+        let shapes = Shapes {
+            policy: QWEN_HALF_B,
+            critic: None,
+            reward: None,
+        };
         let memory = estimate(&config, &Geometry::of(&job).unwrap(), &shapes);
         assert_eq!(bytes_of(&memory, Role::Reference, "weights"), 4 * 494_032_768);
         assert_eq!(bytes_of(&memory, Role::Actor, "policy float32 master weights"), 0);
@@ -303,9 +364,19 @@ mod tests {
     fn checkpointed_activations_are_far_fewer() {
         let job = job("", RULE);
         let mut config = resolve(&job, &Environment::cluster()).unwrap();
-        let shapes = Shapes { policy: LLAMA_8B, critic: None, reward: None };
+        let shapes = Shapes {
+            policy: LLAMA_8B,
+            critic: None,
+            reward: None,
+        };
         let geometry = Geometry::of(&job).unwrap();
-        let activations = |config: &RunConfig| bytes_of(&estimate(config, &geometry, &shapes), Role::Actor, "activations of one pass");
+        let activations = |config: &RunConfig| {
+            bytes_of(
+                &estimate(config, &geometry, &shapes),
+                Role::Actor,
+                "activations of one pass",
+            )
+        };
         let whole = activations(&config);
         config.model.activation_checkpointing = true;
         assert!(activations(&config) * 8 < whole);
@@ -315,15 +386,29 @@ mod tests {
     fn the_cache_holds_every_sample_of_full_length_unless_a_size_is_given() {
         let memory = estimated("batch: {rolloutBatchSize: 4, nSamplesPerPrompt: 2}", RULE, LLAMA_8B);
         // [keys and values] x layers x kv heads x head size x bytes, for 8 samples of 1024 + 1024 tokens.
-        assert_eq!(bytes_of(&memory, Role::Rollout, "key/value cache"), 8 * 2048 * 2 * 32 * 8 * 128 * 2);
-        let memory = estimated("", &format!("rollout: {{kvCacheMebibytes: 64, gpusPerReplica: 2}}, {RULE}"), LLAMA_8B);
+        assert_eq!(
+            bytes_of(&memory, Role::Rollout, "key/value cache"),
+            8 * 2048 * 2 * 32 * 8 * 128 * 2
+        );
+        let memory = estimated(
+            "",
+            &format!("rollout: {{kvCacheMebibytes: 64, gpusPerReplica: 2}}, {RULE}"),
+            LLAMA_8B,
+        );
         assert_eq!(bytes_of(&memory, Role::Rollout, "key/value cache"), 32 << 20);
     }
 
     #[test]
     fn only_roles_with_pods_are_counted() {
-        let memory = estimated("algorithm: {kl: {coef: 0}, advantage: {estimator: reinforcePlusPlus}}", RULE, LLAMA_8B);
-        assert_eq!(memory.iter().map(|memory| memory.role).collect::<Vec<_>>(), [Role::Rollout, Role::Actor]);
+        let memory = estimated(
+            "algorithm: {kl: {coef: 0}, advantage: {estimator: reinforcePlusPlus}}",
+            RULE,
+            LLAMA_8B,
+        );
+        assert_eq!(
+            memory.iter().map(|memory| memory.role).collect::<Vec<_>>(),
+            [Role::Rollout, Role::Actor]
+        );
         assert!(memory[1].parts.iter().all(|part| !part.name.contains("critic")));
     }
 

@@ -44,9 +44,15 @@ impl Plan {
             return Err(ValidationErrors { problems: Vec::new() });
         };
         Ok(Self {
-            pod_names: geometry.roles.iter().flat_map(|role| role.pod_names(&config.name)).collect(),
+            pod_names: geometry
+                .roles
+                .iter()
+                .flat_map(|role| role.pod_names(&config.name))
+                .collect(),
             equations: equations(&config.batch, config.rollout.replicas, &geometry),
-            memory: shapes.map(|shapes| estimate(&config, &geometry, shapes)).unwrap_or_default(),
+            memory: shapes
+                .map(|shapes| estimate(&config, &geometry, shapes))
+                .unwrap_or_default(),
             warnings: warnings(job),
             manifest: fill(job),
             name: config.name,
@@ -56,16 +62,42 @@ impl Plan {
 }
 
 fn equations(batch: &Batch, engines: usize, geometry: &Geometry) -> Vec<String> {
-    let Batch { rollout_batch_size: prompts, n_samples_per_prompt: group, train_batch_size: train, .. } = batch;
-    let Batch { micro_train_batch_size: micro, ppo_epochs: epochs, .. } = batch;
-    let Geometry { samples_per_step: samples, updates_per_epoch: updates, actor_ranks: ranks, .. } = geometry;
+    let Batch {
+        rollout_batch_size: prompts,
+        n_samples_per_prompt: group,
+        train_batch_size: train,
+        ..
+    } = batch;
+    let Batch {
+        micro_train_batch_size: micro,
+        ppo_epochs: epochs,
+        ..
+    } = batch;
+    let Geometry {
+        samples_per_step: samples,
+        updates_per_epoch: updates,
+        actor_ranks: ranks,
+        ..
+    } = geometry;
     vec![
         format!("samples per step {samples} = {prompts} prompts x {group} samples"),
-        format!("prompts per engine {} = {prompts} / {engines} engines", geometry.prompts_per_engine),
-        format!("samples per engine {} = {samples} / {engines} engines", geometry.samples_per_engine),
+        format!(
+            "prompts per engine {} = {prompts} / {engines} engines",
+            geometry.prompts_per_engine
+        ),
+        format!(
+            "samples per engine {} = {samples} / {engines} engines",
+            geometry.samples_per_engine
+        ),
         format!("updates per epoch {updates} = {samples} / {train}"),
-        format!("updates per step {} = {updates} x {epochs} epochs", geometry.updates_per_step),
-        format!("accumulation {} = {train} / ({micro} x {ranks} ranks)", geometry.accumulation_steps),
+        format!(
+            "updates per step {} = {updates} x {epochs} epochs",
+            geometry.updates_per_step
+        ),
+        format!(
+            "accumulation {} = {train} / ({micro} x {ranks} ranks)",
+            geometry.accumulation_steps
+        ),
     ]
 }
 
@@ -85,12 +117,20 @@ pub fn render_plan(plan: &Plan) -> String {
         }
     }
     text.push_str("\nManifest with every default filled in\n---\n");
-    text.push_str(&serde_yaml::to_string(&plan.manifest).unwrap_or_else(|error| format!("(cannot be written: {error})\n")));
+    text.push_str(
+        &serde_yaml::to_string(&plan.manifest).unwrap_or_else(|error| format!("(cannot be written: {error})\n")),
+    );
     text
 }
 
 fn render_pods(plan: &Plan, text: &mut String) {
-    line(text, &format!("{:<10} {:>5} {:>9} {:>6}  {}", "role", "pods", "GPUs/pod", "GPUs", "pod names"));
+    line(
+        text,
+        &format!(
+            "{:<10} {:>5} {:>9} {:>6}  {}",
+            "role", "pods", "GPUs/pod", "GPUs", "pod names"
+        ),
+    );
     for role in &plan.geometry.roles {
         let names: Vec<String> = role.pod_names(&plan.name).collect();
         let names = match names.as_slice() {
@@ -99,9 +139,18 @@ fn render_pods(plan: &Plan, text: &mut String) {
             [first, .., last] => format!("{first} to {last}"),
         };
         let (name, pods, gpus) = (role.role.name(), role.pods, role.gpus());
-        line(text, &format!("{name:<10} {pods:>5} {:>9} {gpus:>6}  {names}", role.gpus_per_pod));
+        line(
+            text,
+            &format!("{name:<10} {pods:>5} {:>9} {gpus:>6}  {names}", role.gpus_per_pod),
+        );
     }
-    line(text, &format!("{:<10} {:>5} {:>9} {:>6}", "total", plan.geometry.pods, "", plan.geometry.gpus));
+    line(
+        text,
+        &format!(
+            "{:<10} {:>5} {:>9} {:>6}",
+            "total", plan.geometry.pods, "", plan.geometry.gpus
+        ),
+    );
 }
 
 fn render_memory(memory: &[RoleMemory], text: &mut String) {

@@ -88,6 +88,9 @@ mod tests {
         let text = r#"{"job": "a", "attempt": 2, "stage": "update", "policyVersion": 3, "progress": {"step": 3, "new": 1},
                        "secondsSinceProgress": 0.5, "somethingNew": true}"#;
         let report: Report = serde_json::from_str(text).unwrap();
-        assert_eq!((report.stage, report.progress.step, report.outcome), (Stage::Update, 3, None));
+        assert_eq!(
+            (report.stage, report.progress.step, report.outcome),
+            (Stage::Update, 3, None)
+        );
     }
 }

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use crate::run_config::{
-    Algorithm, Batch, Checkpoint, Clip, Evaluation, Kl, KlController, Location, Model, Prompts, Reward, RewardModel, Rollout,
-    RunConfig, RunLength, Score,
+    Algorithm, Batch, Checkpoint, Clip, Evaluation, Kl, KlController, Location, Model, Prompts, Reward, RewardModel,
+    Rollout, RunConfig, RunLength, Score,
 };
 use crate::spec::{AlgorithmSpec, BatchSpec, DataSource, ModelSource, PpoJob, PpoJobSpec, PvcPath, RewardSpec};
 use crate::validate::{ValidationErrors, validate};
@@ -31,19 +31,38 @@ impl Environment {
 
     /// The pods of a cluster, with claims under [`Self::VOLUMES`].
     pub fn cluster() -> Self {
-        Self::Cluster { volumes: Self::VOLUMES.into() }
+        Self::Cluster {
+            volumes: Self::VOLUMES.into(),
+        }
     }
 
     /// Where a manifest is meant to run, for `plan`: a cluster when it names a claim, else the machine it lies on.
     pub fn meant_by(job: &PpoJob, manifest_folder: &Path) -> Self {
         let spec = &job.spec;
-        let models = [Some(&spec.model.policy), spec.model.critic.as_ref(), spec.model.reference.as_ref()];
+        let models = [
+            Some(&spec.model.policy),
+            spec.model.critic.as_ref(),
+            spec.model.reference.as_ref(),
+        ];
         let reward = spec.roles.reward.model.as_ref().map(|model| &model.source);
-        let data = [Some(&spec.prompts.source), spec.evaluation.as_ref().map(|evaluation| &evaluation.source)];
+        let data = [
+            Some(&spec.prompts.source),
+            spec.evaluation.as_ref().map(|evaluation| &evaluation.source),
+        ];
         let claims = spec.checkpoint.pvc.is_some()
-            || models.into_iter().chain([reward]).flatten().any(|source| source.pvc.is_some())
+            || models
+                .into_iter()
+                .chain([reward])
+                .flatten()
+                .any(|source| source.pvc.is_some())
             || data.into_iter().flatten().any(|source| source.pvc.is_some());
-        if claims { Self::cluster() } else { Self::Laptop { manifest_folder: manifest_folder.into() } }
+        if claims {
+            Self::cluster()
+        } else {
+            Self::Laptop {
+                manifest_folder: manifest_folder.into(),
+            }
+        }
     }
 
     fn path(&self, path: &str) -> PathBuf {
@@ -60,7 +79,11 @@ impl Environment {
             Self::Cluster { volumes } => volumes.as_path(),
         };
         let inside = path.trim_start_matches('/');
-        if inside.is_empty() { volumes.join(claim) } else { volumes.join(claim).join(inside) }
+        if inside.is_empty() {
+            volumes.join(claim)
+        } else {
+            volumes.join(claim).join(inside)
+        }
     }
 
     fn file(&self, path: Option<&str>, pvc: Option<&PvcPath>) -> PathBuf {
@@ -72,7 +95,10 @@ impl Environment {
 
     fn model(&self, source: &ModelSource) -> Location {
         match &source.hub {
-            Some(hub) => Location::Hub { id: hub.id.clone(), revision: hub.revision.clone() },
+            Some(hub) => Location::Hub {
+                id: hub.id.clone(),
+                revision: hub.revision.clone(),
+            },
             None => Location::Path(self.file(source.path.as_deref(), source.pvc.as_ref())),
         }
     }
@@ -93,7 +119,9 @@ pub fn resolve(job: &PpoJob, environment: &Environment) -> Result<RunConfig, Val
     let spec = &job.spec;
     Ok(RunConfig {
         seed: spec.seed,
-        length: spec.steps.map_or(RunLength::Episodes(spec.episodes.unwrap_or(1)), RunLength::Steps),
+        length: spec
+            .steps
+            .map_or(RunLength::Episodes(spec.episodes.unwrap_or(1)), RunLength::Steps),
         model: model(spec, environment),
         prompts: prompts(spec, environment),
         evaluation: evaluation(spec, environment),
@@ -146,7 +174,11 @@ fn evaluation(spec: &PpoJobSpec, environment: &Environment) -> Option<Evaluation
 /// A filled block has every value; the fallbacks here are only what the types ask for.
 fn algorithm(spec: &AlgorithmSpec) -> Algorithm {
     let off_at_zero = |value: Option<f64>| value.filter(|&value| value != 0.0);
-    let adaptive = spec.kl.controller.as_ref().and_then(|controller| controller.adaptive.as_ref());
+    let adaptive = spec
+        .kl
+        .controller
+        .as_ref()
+        .and_then(|controller| controller.adaptive.as_ref());
     Algorithm {
         profile: spec.profile,
         estimator: spec.advantage.estimator,
@@ -154,7 +186,11 @@ fn algorithm(spec: &AlgorithmSpec) -> Algorithm {
         lambda: spec.advantage.lambda.unwrap_or(1.0),
         whiten: spec.advantage.whiten.unwrap_or_default(),
         kl: Kl {
-            coef: if has_reference(spec) { spec.kl.coef.unwrap_or_default() } else { 0.0 },
+            coef: if has_reference(spec) {
+                spec.kl.coef.unwrap_or_default()
+            } else {
+                0.0
+            },
             estimator: spec.kl.estimator.unwrap_or_default(),
             placement: spec.kl.placement.unwrap_or_default(),
             controller: adaptive.map_or(KlController::Fixed, |adaptive| KlController::Adaptive {
@@ -211,7 +247,10 @@ fn rollout(spec: &PpoJobSpec) -> Rollout {
 fn reward(spec: &RewardSpec, environment: &Environment) -> Reward {
     let model = spec.model.as_ref();
     Reward {
-        model: model.map(|model| RewardModel { source: environment.model(&model.source), weight: model.weight }),
+        model: model.map(|model| RewardModel {
+            source: environment.model(&model.source),
+            weight: model.weight,
+        }),
         rules: spec.rules.clone(),
         remote: spec.remote.clone(),
     }

@@ -16,6 +16,7 @@ pub struct PpoJobStatus {
     /// Where the job is in its life: Pending, Queued, Scheduling, Initializing, Running, Restarting, Suspended, Succeeded or
     /// Failed. A summary for people; programs read `conditions`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Phase")]
     pub phase: Option<Phase>,
     /// Conditions, one per type: Suspended, GangScheduled, RolesReady, Progressing, Complete, Failed.
     pub conditions: Vec<Condition>,
@@ -133,9 +134,19 @@ pub struct Progress {
 impl Progress {
     /// Progress at `step` of `total` (0: not known), with `summary` and `percent` derived and no measurements yet.
     pub fn at(step: u64, total: u64) -> Self {
-        let summary = if total == 0 { step.to_string() } else { format!("{step}/{total}") };
+        let summary = if total == 0 {
+            step.to_string()
+        } else {
+            format!("{step}/{total}")
+        };
         let percent = step.min(total).saturating_mul(100).checked_div(total).unwrap_or(0);
-        Self { step, total, summary, percent: u32::try_from(percent).unwrap_or(100), ..Self::default() }
+        Self {
+            step,
+            total,
+            summary,
+            percent: u32::try_from(percent).unwrap_or(100),
+            ..Self::default()
+        }
     }
 }
 
@@ -145,15 +156,27 @@ mod tests {
 
     #[test]
     fn progress_is_summed_up_for_the_column_and_never_exceeds_a_hundred_percent() {
-        assert_eq!((Progress::at(40, 150).summary.as_str(), Progress::at(40, 150).percent), ("40/150", 26));
-        assert_eq!((Progress::at(7, 0).summary.as_str(), Progress::at(7, 0).percent), ("7", 0));
+        assert_eq!(
+            (Progress::at(40, 150).summary.as_str(), Progress::at(40, 150).percent),
+            ("40/150", 26)
+        );
+        assert_eq!(
+            (Progress::at(7, 0).summary.as_str(), Progress::at(7, 0).percent),
+            ("7", 0)
+        );
         assert_eq!(Progress::at(u64::MAX, 3).percent, 100);
     }
 
     #[test]
     fn an_empty_status_reads_back_from_what_it_writes() {
         let json = serde_json::to_string(&PpoJobStatus::default()).unwrap();
-        assert_eq!(serde_json::from_str::<PpoJobStatus>(&json).unwrap(), PpoJobStatus::default());
-        assert_eq!(serde_json::from_str::<PpoJobStatus>("{}").unwrap(), PpoJobStatus::default());
+        assert_eq!(
+            serde_json::from_str::<PpoJobStatus>(&json).unwrap(),
+            PpoJobStatus::default()
+        );
+        assert_eq!(
+            serde_json::from_str::<PpoJobStatus>("{}").unwrap(),
+            PpoJobStatus::default()
+        );
     }
 }

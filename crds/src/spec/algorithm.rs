@@ -39,6 +39,7 @@ pub struct AlgorithmSpec {
     /// `sequenceMeanTokenSumNorm` (that, divided by `maxNewTokens`: Dr. GRPO), `tokenSum`, `paddedMean` (over batch x time,
     /// padding included). Default tokenMean; alpacafarm paddedMean. verl `actor_rollout_ref.actor.loss_agg_mode`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Aggregation")]
     pub aggregation: Option<Aggregation>,
     /// Corrects for the difference between the engine's log-probs and the actor's: multiplies each token's loss by
     /// min(exp(old log-prob - engine log-prob), this). Above 0, at most 1000. Default: off, the difference is only measured.
@@ -120,7 +121,10 @@ impl Estimator {
 
     /// Whether the estimator compares the samples of a group, and so needs more than one.
     pub fn needs_group(self) -> bool {
-        matches!(self, Self::Rloo | Self::Grpo | Self::DrGrpo | Self::ReinforcePlusPlusBaseline)
+        matches!(
+            self,
+            Self::Rloo | Self::Grpo | Self::DrGrpo | Self::ReinforcePlusPlusBaseline
+        )
     }
 }
 
@@ -138,11 +142,13 @@ pub struct KlSpec {
     /// `abs` = |d|, `oneSided` = max(d, 0). Default k1; alpacafarm oneSided. OpenRLHF `algo.kl.estimator`, verl
     /// `algorithm.kl_penalty` (kl, mse, low_var_kl, abs), TRL `kl_estimator`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "KlEstimator")]
     pub estimator: Option<KlEstimator>,
     /// Where the penalty acts: `reward` (subtracted from each token's reward) or `loss` (added to the loss; k2 and k3 give it
     /// the right gradient). Default reward. OpenRLHF `algo.kl.use_loss`, verl `algorithm.use_kl_in_reward` and
     /// `actor_rollout_ref.actor.use_kl_loss`; TRL PPO knows reward only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "KlPlacement")]
     pub placement: Option<KlPlacement>,
     /// Whether the coefficient stays (`fixed: {}`) or follows a target (`adaptive`). Exactly one of the two. Default fixed.
     #[serde(default, skip_serializing_if = "Option::is_none")]

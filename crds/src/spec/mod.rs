@@ -1,6 +1,11 @@
 //! The `PpoJob` manifest as a user writes it: one file per block. The field docs are the manual: they become the
 //! descriptions in the CRD, so `kubectl explain ppojob.spec.batch` prints them.
 
+#![allow(
+    clippy::duplicated_attributes,
+    reason = "each printcolumn of kube's derive has a type_ of its own"
+)]
+
 mod algorithm;
 mod batch;
 mod checkpoint;
@@ -116,7 +121,7 @@ pub struct PpoJobSpec {
     #[schemars(range(min = 1, max = 1_000_000))]
     pub episodes: Option<u32>,
     /// Steps to run (one step: a rollout batch and its updates), however many passes over the prompts that takes.
-    /// Excludes `episodes`. 1 to 1000000000. verl `trainer.total_training_steps`; TRL `total_episodes` counts samples.
+    /// Excludes `episodes`. 1 to 1000000000. Default: as many as `episodes` take. verl `trainer.total_training_steps`; TRL `total_episodes` counts samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000_000_000))]
     pub steps: Option<u64>,

@@ -14,7 +14,11 @@ pub fn check(spec: &PpoJobSpec, problems: &mut Vec<Problem>) {
     let algorithm = &spec.algorithm;
     let reference = has_reference(algorithm);
 
-    refuse(spec.episodes.is_some() && spec.steps.is_some(), "spec.steps", "excludes spec.episodes; remove one of the two");
+    refuse(
+        spec.episodes.is_some() && spec.steps.is_some(),
+        "spec.steps",
+        "excludes spec.episodes; remove one of the two",
+    );
     refuse(
         spec.model.critic.is_some() && !algorithm.advantage.estimator.has_critic(),
         "spec.model.critic",
@@ -32,7 +36,11 @@ pub fn check(spec: &PpoJobSpec, problems: &mut Vec<Problem>) {
     );
     if let Some(controller) = &algorithm.kl.controller {
         let field = "spec.algorithm.kl.controller";
-        refuse(controller.fixed.is_some() == controller.adaptive.is_some(), field, "give exactly one of fixed, adaptive");
+        refuse(
+            controller.fixed.is_some() == controller.adaptive.is_some(),
+            field,
+            "give exactly one of fixed, adaptive",
+        );
         refuse(
             controller.adaptive.is_some() && !reference,
             field,
@@ -45,7 +53,11 @@ pub fn check(spec: &PpoJobSpec, problems: &mut Vec<Problem>) {
         "must be above 1 (3 is usual), or 0 for off",
     );
     refuse(
-        algorithm.score.clip.as_ref().is_some_and(|range| range.min >= range.max),
+        algorithm
+            .score
+            .clip
+            .as_ref()
+            .is_some_and(|range| range.min >= range.max),
         "spec.algorithm.score.clip",
         "min must be below max",
     );
@@ -53,7 +65,10 @@ pub fn check(spec: &PpoJobSpec, problems: &mut Vec<Problem>) {
     let generation = &spec.generation;
     if generation.min_new_tokens > generation.max_new_tokens {
         let field = "spec.generation.minNewTokens";
-        let message = format!("{} is more than maxNewTokens, {}", generation.min_new_tokens, generation.max_new_tokens);
+        let message = format!(
+            "{} is more than maxNewTokens, {}",
+            generation.min_new_tokens, generation.max_new_tokens
+        );
         let most = u64::from(generation.max_new_tokens);
         problems.push(Problem::new(field, message).or(field, [most]));
     }

@@ -43,7 +43,10 @@ struct Sizes {
 impl Sizes {
     fn of(spec: &PpoJobSpec) -> Self {
         let batch = &spec.batch;
-        let (prompts, group) = (u64::from(batch.rollout_batch_size), u64::from(batch.n_samples_per_prompt));
+        let (prompts, group) = (
+            u64::from(batch.rollout_batch_size),
+            u64::from(batch.n_samples_per_prompt),
+        );
         Self {
             prompts,
             group,
@@ -60,7 +63,8 @@ impl Sizes {
 
     /// `trainBatchSize`, when it is given and fits the step and the actor's ranks.
     fn fitting_train(&self) -> Option<u64> {
-        self.train.filter(|train| self.samples.is_multiple_of(*train) && train.is_multiple_of(self.actor_ranks))
+        self.train
+            .filter(|train| self.samples.is_multiple_of(*train) && train.is_multiple_of(self.actor_ranks))
     }
 
     /// Samples that one actor rank passes through at once, over all ranks.
@@ -72,7 +76,11 @@ impl Sizes {
     fn fitting_prompts(&self) -> Vec<u64> {
         let train = self.train.filter(|train| train.is_multiple_of(self.actor_ranks));
         let micro_rollout = self.micro_rollout.unwrap_or(1);
-        let mut divide_samples = self.forward_ranks.iter().map(|ranks| ranks.checked_mul(micro_rollout)).collect::<Vec<_>>();
+        let mut divide_samples = self
+            .forward_ranks
+            .iter()
+            .map(|ranks| ranks.checked_mul(micro_rollout))
+            .collect::<Vec<_>>();
         divide_samples.push(Some(train.or_else(|| self.pass()).unwrap_or(1)));
         let unit = divide_samples.into_iter().try_fold(1, |unit, size| lcm(unit, size?));
         let unit = unit.and_then(|unit| lcm(unit / gcd(unit, self.group), self.engines));
@@ -92,13 +100,20 @@ pub fn check(job: &PpoJob, problems: &mut Vec<Problem>) {
         problems.extend(check_train(&sizes));
         problems.extend(check_micro_train(&sizes));
     }
-    if sizes.forward_ranks.iter().all(|ranks| sizes.samples.is_multiple_of(*ranks)) {
+    if sizes
+        .forward_ranks
+        .iter()
+        .all(|ranks| sizes.samples.is_multiple_of(*ranks))
+    {
         problems.extend(check_micro_rollout(&sizes));
     }
 }
 
 fn check_group(job: &PpoJob) -> Option<Problem> {
-    let (estimator, group) = (job.spec.algorithm.advantage.estimator, job.spec.batch.n_samples_per_prompt);
+    let (estimator, group) = (
+        job.spec.algorithm.advantage.estimator,
+        job.spec.batch.n_samples_per_prompt,
+    );
     if !estimator.needs_group() || group > 1 {
         return None;
     }
@@ -111,31 +126,65 @@ fn check_group(job: &PpoJob) -> Option<Problem> {
 }
 
 fn check_min_engines(sizes: &Sizes) -> Option<Problem> {
-    let Sizes { engines, min_engines, .. } = *sizes;
+    let Sizes {
+        engines, min_engines, ..
+    } = *sizes;
     let message = format!("{min_engines} is more than the {engines} replicas there are");
     (min_engines > engines).then(|| Problem::new(MIN_ENGINES, message).or(MIN_ENGINES, [engines]))
 }
 
 fn check_engines(sizes: &Sizes) -> Option<Problem> {
-    let Sizes { prompts, engines, min_engines, .. } = *sizes;
+    let Sizes {
+        prompts,
+        engines,
+        min_engines,
+        ..
+    } = *sizes;
     if prompts.is_multiple_of(engines) {
         return None;
     }
     let message = format!("{prompts} prompts cannot be shared equally by {engines} engines");
-    let fewer_or_more = divisors(prompts).into_iter().filter(|&count| count >= min_engines && count <= 1024).collect();
-    Some(Problem::new(PROMPTS, message).or(PROMPTS, sizes.fitting_prompts()).or(ENGINES, nearest(fewer_or_more, engines)))
+    let fewer_or_more = divisors(prompts)
+        .into_iter()
+        .filter(|&count| count >= min_engines && count <= 1024)
+        .collect();
+    Some(
+        Problem::new(PROMPTS, message)
+            .or(PROMPTS, sizes.fitting_prompts())
+            .or(ENGINES, nearest(fewer_or_more, engines)),
+    )
 }
 
 fn check_ranks(sizes: &Sizes) -> Option<Problem> {
-    let Sizes { samples, prompts, group, .. } = *sizes;
-    let ranks = sizes.forward_ranks.iter().find(|ranks| !samples.is_multiple_of(**ranks))?;
-    let whose = if *ranks == sizes.actor_ranks { "actor ranks" } else { "ranks of reference or reward" };
-    let message = format!("the {samples} samples of a step ({prompts} prompts x {group}) cannot be shared equally by {ranks} {whose}");
+    let Sizes {
+        samples,
+        prompts,
+        group,
+        ..
+    } = *sizes;
+    let ranks = sizes
+        .forward_ranks
+        .iter()
+        .find(|ranks| !samples.is_multiple_of(**ranks))?;
+    let whose = if *ranks == sizes.actor_ranks {
+        "actor ranks"
+    } else {
+        "ranks of reference or reward"
+    };
+    let message = format!(
+        "the {samples} samples of a step ({prompts} prompts x {group}) cannot be shared equally by {ranks} {whose}"
+    );
     Some(Problem::new(PROMPTS, message).or(PROMPTS, sizes.fitting_prompts()))
 }
 
 fn check_train(sizes: &Sizes) -> Option<Problem> {
-    let Sizes { samples, prompts, group, actor_ranks, .. } = *sizes;
+    let Sizes {
+        samples,
+        prompts,
+        group,
+        actor_ranks,
+        ..
+    } = *sizes;
     let train = sizes.train?;
     let wrong = if !samples.is_multiple_of(train) {
         format!("{train} does not divide the {samples} samples of a step ({prompts} prompts x {group})")
@@ -144,8 +193,14 @@ fn check_train(sizes: &Sizes) -> Option<Problem> {
     } else {
         return None;
     };
-    let unit = sizes.pass().filter(|pass| samples.is_multiple_of(*pass)).unwrap_or(actor_ranks);
-    let fitting = divisors(samples / unit).into_iter().map(|updates| updates * unit).collect();
+    let unit = sizes
+        .pass()
+        .filter(|pass| samples.is_multiple_of(*pass))
+        .unwrap_or(actor_ranks);
+    let fitting = divisors(samples / unit)
+        .into_iter()
+        .map(|updates| updates * unit)
+        .collect();
     Some(Problem::new(TRAIN, wrong).or(TRAIN, nearest(fitting, train)))
 }
 
@@ -162,7 +217,10 @@ fn check_micro_train(sizes: &Sizes) -> Option<Problem> {
 
 fn check_micro_rollout(sizes: &Sizes) -> Option<Problem> {
     let micro = sizes.micro_rollout?;
-    let share = sizes.forward_ranks.iter().fold(0, |share, ranks| gcd(share, sizes.samples / ranks));
+    let share = sizes
+        .forward_ranks
+        .iter()
+        .fold(0, |share, ranks| gcd(share, sizes.samples / ranks));
     if share.is_multiple_of(micro) {
         return None;
     }

@@ -36,13 +36,20 @@ pub struct Fix {
 impl Problem {
     /// A problem that no single number puts right.
     pub fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { field: field.into(), message: message.into(), fixes: Vec::new() }
+        Self {
+            field: field.into(),
+            message: message.into(),
+            fixes: Vec::new(),
+        }
     }
 
     /// Adds values that `field` could have instead.
     #[must_use]
     pub fn or(mut self, field: &str, values: impl IntoIterator<Item = u64>) -> Self {
-        self.fixes.extend(values.into_iter().map(|value| Fix { field: field.into(), value }));
+        self.fixes.extend(values.into_iter().map(|value| Fix {
+            field: field.into(),
+            value,
+        }));
         self
     }
 }

@@ -20,20 +20,30 @@ pub fn check(spec: &PpoJobSpec, problems: &mut Vec<Problem>) {
 fn walk(value: &Value, schema: &Value, path: &str, problems: &mut Vec<Problem>) {
     match value {
         Value::Object(fields) => {
-            let known = fields.iter().filter_map(|(name, value)| Some((name, value, schema.get("properties")?.get(name)?)));
+            let known = fields
+                .iter()
+                .filter_map(|(name, value)| Some((name, value, schema.get("properties")?.get(name)?)));
             for (name, value, schema) in known {
                 walk(value, schema, &format!("{path}.{name}"), problems);
             }
         }
         Value::Array(items) => {
-            let Some(schema_of_items) = schema.get("items") else { return };
+            let Some(schema_of_items) = schema.get("items") else {
+                return;
+            };
             problems.extend(check_count(items.len(), "item", schema, ["minItems", "maxItems"], path));
             for (index, item) in items.iter().enumerate() {
                 walk(item, schema_of_items, &format!("{path}[{index}]"), problems);
             }
         }
         Value::String(text) => {
-            problems.extend(check_count(text.chars().count(), "character", schema, ["minLength", "maxLength"], path));
+            problems.extend(check_count(
+                text.chars().count(),
+                "character",
+                schema,
+                ["minLength", "maxLength"],
+                path,
+            ));
         }
         Value::Number(_) => problems.extend(check_number(value, schema, path)),
         // JSON has no infinity and no NaN: serde writes them as null. Absent fields are not written at all.
@@ -50,12 +60,14 @@ fn check_count(count: usize, thing: &str, schema: &Value, [min, max]: [&str; 2],
     let plural = |number: u64| if number == 1 { "" } else { "s" };
     match (limit(min), limit(max)) {
         (Some(0 | 1), _) if count == 0 && limit(min) == Some(1) => Some(Problem::new(path, "is empty")),
-        (Some(min), _) if count < min => {
-            Some(Problem::new(path, format!("has {count} {thing}{}; at least {min} are needed", plural(count))))
-        }
-        (_, Some(max)) if count > max => {
-            Some(Problem::new(path, format!("has {count} {thing}{}; at most {max} are allowed", plural(count))))
-        }
+        (Some(min), _) if count < min => Some(Problem::new(
+            path,
+            format!("has {count} {thing}{}; at least {min} are needed", plural(count)),
+        )),
+        (_, Some(max)) if count > max => Some(Problem::new(
+            path,
+            format!("has {count} {thing}{}; at most {max} are allowed", plural(count)),
+        )),
         _ => None,
     }
 }
@@ -76,5 +88,8 @@ fn check_number(value: &Value, schema: &Value, path: &str) -> Option<Problem> {
         (_, Some(max)) => format!("at most {max}"),
         (None, None) => return None,
     };
-    Some(Problem::new(path, format!("{value} is out of range; it must be {range}")))
+    Some(Problem::new(
+        path,
+        format!("{value} is out of range; it must be {range}"),
+    ))
 }

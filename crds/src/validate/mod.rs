@@ -31,7 +31,11 @@ pub fn validate(job: &PpoJob, environment: &Environment) -> Result<(), Validatio
         batch::check(job, &mut problems);
     }
     roles::check(&job.spec, &mut problems);
-    if problems.is_empty() { Ok(()) } else { Err(ValidationErrors { problems }) }
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        Err(ValidationErrors { problems })
+    }
 }
 
 #[cfg(test)]

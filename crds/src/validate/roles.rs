@@ -19,7 +19,9 @@ pub fn check_name(job: &PpoJob, problems: &mut Vec<Problem>) {
         "missing; pods and the run's folder are named after it".to_string()
     } else if name.len() > LONGEST_NAME {
         let length = name.len();
-        format!("has {length} characters; at most {LONGEST_NAME} leave room for <job>-<role>-<index> in a pod's name of 63")
+        format!(
+            "has {length} characters; at most {LONGEST_NAME} leave room for <job>-<role>-<index> in a pod's name of 63"
+        )
     } else if !name.chars().all(letters) || !name.starts_with(|c: char| c.is_ascii_lowercase()) || name.ends_with('-') {
         format!("{name:?} is not a DNS label: lower-case letters, digits and '-', a letter first and no '-' last")
     } else {
@@ -33,7 +35,12 @@ pub fn check(spec: &PpoJobSpec, problems: &mut Vec<Problem>) {
     let reward = &spec.roles.reward;
     check_presence(reward, problems);
     for (index, rule) in reward.rules.iter().enumerate() {
-        check_rule(rule, &format!("spec.roles.reward.rules[{index}]"), spec.prompts.label_field.is_some(), problems);
+        check_rule(
+            rule,
+            &format!("spec.roles.reward.rules[{index}]"),
+            spec.prompts.label_field.is_some(),
+            problems,
+        );
     }
     for (index, url) in reward.remote.iter().flat_map(|remote| &remote.urls).enumerate() {
         if let Some(message) = wrong_url(url) {
@@ -45,7 +52,11 @@ pub fn check(spec: &PpoJobSpec, problems: &mut Vec<Problem>) {
 fn check_presence(reward: &RewardSpec, problems: &mut Vec<Problem>) {
     let model = reward.model.as_ref().map(|model| model.weight);
     let remote = reward.remote.as_ref().map(|remote| remote.weight);
-    let weights: Vec<f64> = model.into_iter().chain(remote).chain(reward.rules.iter().map(|rule| rule.weight)).collect();
+    let weights: Vec<f64> = model
+        .into_iter()
+        .chain(remote)
+        .chain(reward.rules.iter().map(|rule| rule.weight))
+        .collect();
     let message = if weights.is_empty() {
         "has no source: give at least one of model, rules, remote"
     } else if weights.iter().all(|&weight| weight == 0.0) {
@@ -65,17 +76,35 @@ fn check_rule(rule: &RewardRule, field: &str, has_label: bool, problems: &mut Ve
         rule.json.is_some(),
     ];
     if kinds.into_iter().filter(|&given| given).count() != 1 {
-        problems.push(Problem::new(field, "give exactly one of exactMatch, numericMatch, regex, length, json"));
+        problems.push(Problem::new(
+            field,
+            "give exactly one of exactMatch, numericMatch, regex, length, json",
+        ));
     }
     if (rule.exact_match.is_some() || rule.numeric_match.is_some()) && !has_label {
-        problems.push(Problem::new(field, "compares with the label: give spec.prompts.labelField"));
+        problems.push(Problem::new(
+            field,
+            "compares with the label: give spec.prompts.labelField",
+        ));
     }
-    let patterns = [("extract", rule.extract.as_ref()), ("regex.pattern", rule.regex.as_ref().map(|regex| &regex.pattern))];
+    let patterns = [
+        ("extract", rule.extract.as_ref()),
+        ("regex.pattern", rule.regex.as_ref().map(|regex| &regex.pattern)),
+    ];
     for (name, pattern) in patterns {
         if let Some(Err(error)) = pattern.map(|pattern| Regex::new(pattern)) {
             // The last line of the crate's drawing is the reason in words.
-            let reason = error.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").to_string();
-            problems.push(Problem::new(format!("{field}.{name}"), format!("not a regular expression: {reason}")));
+            let reason = error
+                .to_string()
+                .lines()
+                .last()
+                .unwrap_or_default()
+                .trim_start_matches("error: ")
+                .to_string();
+            problems.push(Problem::new(
+                format!("{field}.{name}"),
+                format!("not a regular expression: {reason}"),
+            ));
         }
     }
     if let Some(length) = rule.length.as_ref().filter(|length| length.min > length.max) {
@@ -87,10 +116,13 @@ fn check_rule(rule: &RewardRule, field: &str, has_label: bool, problems: &mut Ve
 
 fn wrong_url(url: &str) -> Option<String> {
     match url::Url::parse(url) {
-        Err(error) => Some(format!("{url:?} is not a URL: {error}; give one such as http://verifier:5000/get_reward")),
-        Ok(parsed) if !["http", "https"].contains(&parsed.scheme()) => {
-            Some(format!("{url:?} starts with {}:, not http:// or https://", parsed.scheme()))
-        }
+        Err(error) => Some(format!(
+            "{url:?} is not a URL: {error}; give one such as http://verifier:5000/get_reward"
+        )),
+        Ok(parsed) if !["http", "https"].contains(&parsed.scheme()) => Some(format!(
+            "{url:?} starts with {}:, not http:// or https://",
+            parsed.scheme()
+        )),
         Ok(_) => None,
     }
 }

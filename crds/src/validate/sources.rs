@@ -15,7 +15,10 @@ pub fn check(spec: &PpoJobSpec, environment: &Environment, problems: &mut Vec<Pr
     if let Some(evaluation) = &spec.evaluation {
         checker.data("spec.evaluation.source", &evaluation.source);
     }
-    checker.model("spec.roles.reward.model.source", spec.roles.reward.model.as_ref().map(|model| &model.source));
+    checker.model(
+        "spec.roles.reward.model.source",
+        spec.roles.reward.model.as_ref().map(|model| &model.source),
+    );
 
     let checkpoint = &spec.checkpoint;
     if checkpoint.path.is_some() && checkpoint.pvc.is_some() {
@@ -36,7 +39,11 @@ impl Checker<'_> {
     fn model(&mut self, field: &str, source: Option<&ModelSource>) {
         let Some(source) = source else { return };
         let given = [source.path.is_some(), source.pvc.is_some(), source.hub.is_some()];
-        self.exactly_one(field, given.into_iter().filter(|&given| given).count(), "path, pvc, hub");
+        self.exactly_one(
+            field,
+            given.into_iter().filter(|&given| given).count(),
+            "path, pvc, hub",
+        );
         self.path(&format!("{field}.path"), source.path.as_deref());
         self.volume(field, source.pvc.as_ref());
     }
@@ -59,7 +66,10 @@ impl Checker<'_> {
     fn path(&mut self, field: &str, path: Option<&str>) {
         let Some(path) = path else { return };
         if matches!(self.environment, Environment::Cluster { .. }) && !path.starts_with('/') {
-            self.refuse(field, &format!("{path:?} is relative; in a pod only an absolute path has a meaning (or give pvc)"));
+            self.refuse(
+                field,
+                &format!("{path:?} is relative; in a pod only an absolute path has a meaning (or give pvc)"),
+            );
         }
     }
 
@@ -67,13 +77,19 @@ impl Checker<'_> {
         let Some(pvc) = pvc else { return };
         self.claim(&format!("{field}.pvc"));
         if pvc.path.split('/').any(|part| part == "..") {
-            self.refuse(&format!("{field}.pvc.path"), &format!("{:?} leaves the volume; remove '..'", pvc.path));
+            self.refuse(
+                &format!("{field}.pvc.path"),
+                &format!("{:?} leaves the volume; remove '..'", pvc.path),
+            );
         }
     }
 
     fn claim(&mut self, field: &str) {
         if matches!(self.environment, Environment::Laptop { .. }) {
-            self.refuse(field, "a PersistentVolumeClaim is on a cluster; on this machine give path instead");
+            self.refuse(
+                field,
+                "a PersistentVolumeClaim is on a cluster; on this machine give path instead",
+            );
         }
     }
 

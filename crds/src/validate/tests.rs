@@ -1,0 +1,470 @@
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::*;
+use crate::manifest::tests::job;
+use crate::spec::{Estimator, PodPlacement, Profile};
+use crate::{Geometry, fill, resolve};
+
+const RULE: &str = "reward: {rules: [{exactMatch: {}}]}";
+
+fn laptop() -> Environment {
+    Environment::Laptop {
+        manifest_folder: "/home/me".into(),
+    }
+}
+
+fn problems(job: &PpoJob) -> Vec<Problem> {
+    validate(job, &Environment::cluster())
+        .err()
+        .map(|errors| errors.problems)
+        .unwrap_or_default()
+}
+
+/// The texts of a job's problems, with further blocks of the spec and the given `roles`.
+fn texts(blocks: &str, roles: &str) -> Vec<String> {
+    problems(&job(blocks, roles)).iter().map(ToString::to_string).collect()
+}
+
+fn one(blocks: &str, roles: &str) -> String {
+    let texts = texts(blocks, roles);
+    assert_eq!(texts.len(), 1, "{texts:#?}");
+    texts.into_iter().next().unwrap()
+}
+
+/// The job with a fix applied.
+fn fixed(job: &PpoJob, fix: &Fix) -> PpoJob {
+    let mut value = serde_json::to_value(job).unwrap();
+    let pointer = format!("/{}", fix.field.replace('.', "/"));
+    let (block, name) = pointer.rsplit_once('/').unwrap();
+    let block = value.pointer_mut(block).unwrap();
+    block.as_object_mut().unwrap().insert(name.into(), fix.value.into());
+    serde_json::from_value::<PpoJob>(value).unwrap()
+}
+
+fn count(problems: &[Problem], field: &str) -> usize {
+    problems.iter().filter(|problem| problem.field == field).count()
+}
+
+#[test]
+fn a_small_job_is_valid_with_its_defaults() {
+    assert!(texts("", RULE).is_empty());
+}
+
+#[test]
+fn a_batch_that_does_not_divide_is_told_the_nearest_ones_that_fit() {
+    let text = one(
+        "batch: {rolloutBatchSize: 32, nSamplesPerPrompt: 4, trainBatchSize: 48}",
+        RULE,
+    );
+    let expected =
+        "spec.batch.trainBatchSize: 48 does not divide the 128 samples of a step (32 prompts x 4); use 32 or 64";
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn engines_that_cannot_share_the_prompts_are_told_both_numbers_that_could_change() {
+    let text = one(
+        "batch: {rolloutBatchSize: 32}",
+        &format!("rollout: {{replicas: 3}}, {RULE}"),
+    );
+    let expected = "spec.batch.rolloutBatchSize: 32 prompts cannot be shared equally by 3 engines; use 30 or 33, or \
+                    spec.roles.rollout.replicas: 2 or 4";
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn an_accumulation_that_is_not_whole_is_written_out() {
+    let text = one(
+        "batch: {rolloutBatchSize: 32, trainBatchSize: 32, microTrainBatchSize: 3}",
+        &format!("actor: {{gpusPerNode: 8}}, {RULE}"),
+    );
+    assert_eq!(
+        text,
+        "spec.batch.microTrainBatchSize: accumulation = 32 / (3 x 8 ranks) is not whole; use 2 or 4"
+    );
+}
+
+#[test]
+fn group_estimators_need_a_group_and_the_others_do_not() {
+    for (estimator, needs) in [
+        ("gae", false),
+        ("rloo", true),
+        ("grpo", true),
+        ("drGrpo", true),
+        ("reinforcePlusPlus", false),
+        ("reinforcePlusPlusBaseline", true),
+    ] {
+        let found = texts(&format!("algorithm: {{advantage: {{estimator: {estimator}}}}}"), RULE);
+        assert_eq!(found.len(), usize::from(needs), "{estimator}: {found:?}");
+        let group = format!("algorithm: {{advantage: {{estimator: {estimator}}}}}\n  batch: {{nSamplesPerPrompt: 2}}");
+        assert!(texts(&group, RULE).is_empty(), "{estimator}");
+    }
+}
+
+#[test]
+fn settings_that_contradict_each_other_are_refused() {
+    let refused = [
+        ("episodes: 1\n  steps: 2", "spec.steps: excludes spec.episodes"),
+        (
+            "algorithm: {kl: {coef: 0, stopAbove: 3}}",
+            "spec.algorithm.kl.stopAbove: the KL coefficient is 0",
+        ),
+        (
+            "algorithm: {kl: {controller: {}}}",
+            "spec.algorithm.kl.controller: give exactly one of fixed, adaptive",
+        ),
+        (
+            "algorithm: {profile: verl, kl: {controller: {adaptive: {target: 6, horizon: 1}}}}",
+            "cannot rise from 0",
+        ),
+        (
+            "algorithm: {clip: {dual: 0.5}}",
+            "spec.algorithm.clip.dual: must be above 1",
+        ),
+        (
+            "algorithm: {score: {clip: {min: 1, max: 1}}}",
+            "spec.algorithm.score.clip: min must be below max",
+        ),
+        (
+            "generation: {minNewTokens: 9, maxNewTokens: 8}",
+            "spec.generation.minNewTokens: 9 is more than maxNewTokens, 8; use 8",
+        ),
+        (
+            "generation: {temperature: 0}",
+            "spec.generation.temperature: 0.0 is out of range; it must be above 0 and at most 100",
+        ),
+        (
+            "generation: {temperature: .nan}",
+            "spec.generation.temperature: is not a finite number",
+        ),
+        (
+            "algorithm: {valueCoef: .inf}",
+            "spec.algorithm.valueCoef: is not a finite number",
+        ),
+        (
+            "batch: {ppoEpochs: 0}",
+            "spec.batch.ppoEpochs: 0 is out of range; it must be 1 to 1000",
+        ),
+        ("generation: {stop: ['']}", "spec.generation.stop[0]: is empty"),
+    ];
+    for (blocks, expected) in refused {
+        let text = one(blocks, RULE);
+        assert!(text.contains(expected), "{blocks}: {text}");
+    }
+}
+
+#[test]
+fn a_critic_or_reference_that_nothing_uses_is_refused() {
+    let mut job = job(
+        "algorithm: {advantage: {estimator: reinforcePlusPlus}, kl: {coef: 0}}",
+        RULE,
+    );
+    job.spec.model.critic = Some(job.spec.model.policy.clone());
+    job.spec.model.reference = Some(job.spec.model.policy.clone());
+    let fields: Vec<String> = problems(&job).into_iter().map(|problem| problem.field).collect();
+    assert_eq!(fields, ["spec.model.critic", "spec.model.reference"]);
+}
+
+#[test]
+fn a_reward_must_exist_weigh_something_and_make_sense() {
+    let refused = [
+        ("reward: {}", "spec.roles.reward: has no source"),
+        (
+            "reward: {rules: [{json: {}, weight: 0}]}",
+            "spec.roles.reward: every source has weight 0",
+        ),
+        (
+            "reward: {rules: [{}]}",
+            "spec.roles.reward.rules[0]: give exactly one of",
+        ),
+        (
+            "reward: {rules: [{json: {}, weight: .inf}]}",
+            "spec.roles.reward.rules[0].weight: is not a finite number",
+        ),
+        (
+            "reward: {rules: [{regex: {pattern: '('}}]}",
+            "spec.roles.reward.rules[0].regex.pattern: not a regular expression: unclosed group",
+        ),
+        (
+            "reward: {rules: [{length: {min: 5, max: 4}}]}",
+            "spec.roles.reward.rules[0].length.min: 5 is more than max, 4; use 4",
+        ),
+        (
+            "reward: {remote: {urls: ['verifier:5000']}}",
+            "spec.roles.reward.remote.urls[0]: \"verifier:5000\" starts with verifier:",
+        ),
+        (
+            "reward: {remote: {urls: ['verifier']}}",
+            "spec.roles.reward.remote.urls[0]: \"verifier\" is not a URL",
+        ),
+        (
+            "reward: {remote: {urls: []}}",
+            "spec.roles.reward.remote.urls: is empty",
+        ),
+        (
+            "rollout: {minReplicas: 2}, reward: {rules: [{json: {}}]}",
+            "spec.roles.rollout.minReplicas: 2 is more than the 1 replicas",
+        ),
+    ];
+    for (roles, expected) in refused {
+        let found = texts("", roles);
+        assert!(found.iter().any(|text| text.contains(expected)), "{roles}: {found:?}");
+    }
+}
+
+#[test]
+fn a_rule_that_compares_with_a_label_needs_one() {
+    let mut job = job("", RULE);
+    job.spec.prompts.label_field = None;
+    assert!(problems(&job)[0].to_string().contains("give spec.prompts.labelField"));
+}
+
+#[test]
+fn a_name_leaves_room_for_the_names_of_pods() {
+    let mut job = job("", RULE);
+    for (name, fits) in [
+        ("a", true),
+        ("rloo-math-2", true),
+        ("", false),
+        ("2a", false),
+        ("A", false),
+        ("a-", false),
+        ("a.b", false),
+    ] {
+        job.metadata.name = Some(name.into());
+        assert_eq!(problems(&job).is_empty(), fits, "{name}");
+    }
+    job.metadata.name = Some("a".repeat(48));
+    let longest = format!("{}-reference-{}", "a".repeat(48), 1023);
+    assert!(problems(&job).is_empty() && longest.len() <= 63);
+    job.metadata.name = Some("a".repeat(49));
+    assert_eq!(problems(&job).len(), 1);
+}
+
+#[test]
+fn sources_must_be_one_place_that_can_be_reached() {
+    let mut job = job("", RULE);
+    job.spec.prompts.source.path = Some("data.jsonl".into());
+    assert!(problems(&job)[0].message.contains("relative"));
+    assert!(validate(&job, &laptop()).is_ok());
+
+    job.spec.prompts.source.pvc = Some(crate::spec::PvcPath {
+        claim_name: "data".into(),
+        path: "../x".into(),
+    });
+    let errors = validate(&job, &laptop()).unwrap_err().to_string();
+    assert!(
+        errors.contains("names 2 places")
+            && errors.contains("give path instead")
+            && errors.contains("leaves the volume"),
+        "{errors}"
+    );
+}
+
+#[test]
+fn truncated_sampling_and_k1_in_the_loss_are_warned_of_but_allowed() {
+    let job = job(
+        "generation: {topP: 0.9, topK: 5, minP: 0.1}\n  algorithm: {kl: {placement: loss}}",
+        RULE,
+    );
+    assert!(problems(&job).is_empty());
+    let fields: Vec<String> = warnings(&job).into_iter().map(|warning| warning.field).collect();
+    assert_eq!(
+        fields,
+        [
+            "spec.generation.topP",
+            "spec.generation.topK",
+            "spec.generation.minP",
+            "spec.algorithm.kl.estimator"
+        ]
+    );
+}
+
+#[test]
+fn errors_are_a_numbered_list() {
+    let errors = validate(&job("episodes: 0\n  batch: {ppoEpochs: 0}", RULE), &laptop()).unwrap_err();
+    let lines: Vec<String> = errors.to_string().lines().map(str::to_string).collect();
+    assert_eq!(lines.len(), 3);
+    assert_eq!(lines[0], "2 errors in the manifest:");
+    assert!(
+        lines[1].starts_with("  1. spec.") && lines[2].starts_with("  2. spec."),
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn each_profile_fills_in_its_own_framework_s_defaults() {
+    let filled = |profile: &str| {
+        let job = fill(&job(&format!("algorithm: {{profile: {profile}}}"), RULE));
+        let a = job.spec.algorithm;
+        (
+            a.advantage.lambda.unwrap(),
+            a.kl.coef.unwrap(),
+            a.clip.dual.unwrap(),
+            a.clip.value.unwrap(),
+            a.kl.clamp,
+            a.score.whiten_rewards.unwrap(),
+        )
+    };
+    assert_eq!(filled("default"), (0.95, 0.01, 0.0, 0.2, None, false));
+    assert_eq!(filled("openrlhf"), (1.0, 0.01, 0.0, 0.5, Some(10.0), false));
+    assert_eq!(filled("verl"), (1.0, 0.0, 3.0, 0.5, None, false));
+    assert_eq!(filled("trl"), (0.95, 0.05, 0.0, 0.2, None, false));
+    assert_eq!(filled("alpacafarm"), (1.0, 0.2, 0.0, 0.2, None, true));
+}
+
+#[test]
+fn a_given_value_wins_over_the_profile_s() {
+    let job = fill(&job(
+        "algorithm: {profile: verl, clip: {dual: 0}, kl: {coef: 0.1}}",
+        RULE,
+    ));
+    assert_eq!(
+        (job.spec.algorithm.clip.dual, job.spec.algorithm.kl.coef),
+        (Some(0.0), Some(0.1))
+    );
+    let config = resolve(&job, &laptop()).unwrap();
+    assert_eq!(config.algorithm.clip.dual, None);
+    assert!(config.model.reference.is_some());
+}
+
+#[test]
+fn every_value_of_every_enum_reads_back_from_what_it_writes() {
+    let schema = crate::spec_schema().unwrap();
+    let mut values = 0;
+    // Sets each enum of the schema to each of its values in a job that has every block, and reads it back.
+    let mut whole = fill(&job("", RULE));
+    whole.spec.failure_policy.rules = serde_json::from_str(r#"[{"action": "FailJob", "roles": ["actor"]}]"#).unwrap();
+    let whole = serde_json::to_value(whole).unwrap();
+    for (pointer, names) in enums(&schema, String::from("/spec")) {
+        for name in names {
+            let mut changed = whole.clone();
+            *changed
+                .pointer_mut(&pointer)
+                .unwrap_or_else(|| panic!("{pointer} is not in the job")) = name.clone();
+            let read: PpoJob = serde_json::from_value(changed).unwrap();
+            assert_eq!(serde_json::to_value(&read).unwrap().pointer(&pointer), Some(&name));
+            values += 1;
+        }
+    }
+    assert!(values > 40, "{values}");
+}
+
+fn enums(schema: &Value, pointer: String) -> Vec<(String, Vec<Value>)> {
+    let own = schema
+        .get("enum")
+        .and_then(Value::as_array)
+        .map(|names| (pointer.clone(), names.clone()));
+    let properties = schema
+        .get("properties")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten();
+    let inner = properties.flat_map(|(name, schema)| enums(schema, format!("{pointer}/{name}")));
+    let items = schema
+        .get("items")
+        .into_iter()
+        .flat_map(|items| enums(items, format!("{pointer}/0")));
+    own.into_iter().chain(inner).chain(items).collect()
+}
+
+prop_compose! {
+    /// Sizes small enough to collide often, with some of the greatest there are.
+    fn any_size()(small in 0u32..50, pick in 0u32..24) -> u32 {
+        match pick { 0 => u32::MAX, 1 => 1 << 20, 2 => 1 << 30, _ => small }
+    }
+}
+
+prop_compose! {
+    fn any_job()(
+        prompts in any_size(), group in any_size(), epochs in any_size(),
+        train in proptest::option::of(any_size()), micro_train in proptest::option::of(any_size()),
+        micro_rollout in proptest::option::of(any_size()),
+        actor in (any_size(), any_size()), reference in (any_size(), any_size()),
+        replicas in any_size(), min_replicas in any_size(),
+        profile in proptest::sample::select(vec![Profile::Default, Profile::Verl]),
+        estimator in proptest::sample::select(vec![Estimator::Gae, Estimator::Rloo]),
+    ) -> PpoJob {
+        let mut job = job("", RULE);
+        let batch = &mut job.spec.batch;
+        (batch.rollout_batch_size, batch.n_samples_per_prompt, batch.ppo_epochs) = (prompts, group, epochs);
+        (batch.train_batch_size, batch.micro_train_batch_size, batch.micro_rollout_batch_size) = (train, micro_train, micro_rollout);
+        let roles = &mut job.spec.roles;
+        let placed = |(nodes, gpus_per_node): (u32, u32)| PodPlacement { nodes, gpus_per_node, template: None };
+        (roles.actor, roles.reference) = (placed(actor), placed(reference));
+        (roles.rollout.replicas, roles.rollout.min_replicas) = (replicas, min_replicas);
+        job.spec.algorithm.profile = profile;
+        job.spec.algorithm.advantage.estimator = estimator;
+        job
+    }
+}
+
+prop_compose! {
+    /// Mostly valid: few ranks and engines.
+    fn small_job()(
+        prompts in 1u32..65, group in 1u32..9, train in proptest::option::of(1u32..129),
+        micro_train in proptest::option::of(1u32..9), micro_rollout in proptest::option::of(1u32..9),
+        actor in 0u32..5, reference in 0u32..5, replicas in 1u32..5,
+    ) -> PpoJob {
+        let mut job = job("", RULE);
+        let batch = &mut job.spec.batch;
+        (batch.rollout_batch_size, batch.n_samples_per_prompt) = (prompts, group);
+        (batch.train_batch_size, batch.micro_train_batch_size, batch.micro_rollout_batch_size) = (train, micro_train, micro_rollout);
+        job.spec.roles.actor.gpus_per_node = actor;
+        job.spec.roles.reference.gpus_per_node = reference;
+        job.spec.roles.rollout.replicas = replicas;
+        job
+    }
+}
+
+fn check_fixes(job: &PpoJob) {
+    let before = problems(job);
+    for problem in &before {
+        for fix in &problem.fixes {
+            let after = problems(&fixed(job, fix));
+            assert!(
+                count(&after, &problem.field) < count(&before, &problem.field),
+                "{problem}\nafter {fix:?}: {after:?}"
+            );
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_numbers_make_validation_or_the_arithmetic_panic(job in any_job()) {
+        let valid = problems(&job).is_empty();
+        let _ = warnings(&job);
+        prop_assert!(!valid || Geometry::of(&job).is_some());
+    }
+
+    #[test]
+    fn a_valid_job_has_a_geometry_whose_products_give_back_the_batch(job in small_job()) {
+        prop_assume!(problems(&job).is_empty());
+        let geometry = Geometry::of(&job).unwrap();
+        let batch = fill(&job).spec.batch;
+        let (train, micro) = (u64::from(batch.train_batch_size.unwrap()), u64::from(batch.micro_train_batch_size.unwrap()));
+        prop_assert_eq!(geometry.updates_per_epoch * train, geometry.samples_per_step);
+        prop_assert_eq!(geometry.accumulation_steps * micro * geometry.actor_ranks, train);
+        prop_assert_eq!(geometry.prompts_per_engine * u64::from(job.spec.roles.rollout.replicas), u64::from(batch.rollout_batch_size));
+        prop_assert!(resolve(&job, &Environment::cluster()).is_ok());
+    }
+
+    #[test]
+    fn every_suggestion_fits_when_it_is_followed(job in prop_oneof![any_job(), small_job()]) {
+        check_fixes(&job);
+    }
+
+    #[test]
+    fn filling_twice_changes_nothing_and_a_filled_job_runs_as_the_short_one(job in prop_oneof![any_job(), small_job()]) {
+        let filled = fill(&job);
+        prop_assert_eq!(&fill(&filled), &filled);
+        let environment = Environment::cluster();
+        if let Ok(config) = resolve(&job, &environment) {
+            prop_assert_eq!(resolve(&filled, &environment), Ok(config));
+        }
+    }
+}

@@ -29,13 +29,29 @@ pub fn warnings(job: &PpoJob) -> Vec<Warning> {
     let mut found = Vec::new();
     let mut warn = |when: bool, field: &str, message: &str| {
         if when {
-            found.push(Warning { field: field.into(), message: message.into() });
+            found.push(Warning {
+                field: field.into(),
+                message: message.into(),
+            });
         }
     };
-    let truncated = "samples come from a truncated distribution, log-probs from the whole one, so the policy ratio is biased";
-    warn(generation.top_p < 1.0, "spec.generation.topP", &format!("{truncated}; use 1"));
-    warn(generation.top_k > 0, "spec.generation.topK", &format!("{truncated}; use 0"));
-    warn(generation.min_p > 0.0, "spec.generation.minP", &format!("{truncated}; use 0"));
+    let truncated =
+        "samples come from a truncated distribution, log-probs from the whole one, so the policy ratio is biased";
+    warn(
+        generation.top_p < 1.0,
+        "spec.generation.topP",
+        &format!("{truncated}; use 1"),
+    );
+    warn(
+        generation.top_k > 0,
+        "spec.generation.topK",
+        &format!("{truncated}; use 0"),
+    );
+    warn(
+        generation.min_p > 0.0,
+        "spec.generation.minP",
+        &format!("{truncated}; use 0"),
+    );
     let loss = algorithm.kl.placement == Some(crate::spec::KlPlacement::Loss);
     warn(
         loss && algorithm.kl.coef != Some(0.0) && algorithm.kl.estimator == Some(KlEstimator::K1),
