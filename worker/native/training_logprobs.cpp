@@ -6,8 +6,6 @@
 
 namespace ppo::training {
 
-// Logits kept for the backward pass up to this many bytes; above it they are computed twice.
-constexpr int64_t kKeptBytes = int64_t{128} << 20;
 // Size of a slice of logits: it should stay in the outer cache between the product and the softmax.
 constexpr int64_t kSliceBytes = int64_t{4} << 20;
 
@@ -78,7 +76,7 @@ PPO_SOFTMAX(Half16)
 struct TokenLogprobs : torch::autograd::Function<TokenLogprobs> {
   // hidden [rows, width], weight [vocab, width], targets [rows] int64 -> logprobs [rows], entropy [rows], float32
   static variable_list forward(AutogradContext* ctx, const Tensor& hidden_, const Tensor& weight, const Tensor& targets_,
-                               double temperature, bool keep) {
+                               double temperature, int64_t kept_bytes) {
     const Tensor hidden = hidden_.contiguous(), targets = targets_.contiguous();
     const int64_t rows = hidden.size(0), vocab = weight.size(0), width = slice_width(rows, vocab);
     TORCH_CHECK(targets.numel() == rows, targets.numel(), " targets for ", rows, " rows");
@@ -91,7 +89,7 @@ struct TokenLogprobs : torch::autograd::Function<TokenLogprobs> {
     Tensor m = at::full({rows}, -INFINITY, wide), s = at::zeros({rows}, wide), v = at::zeros({rows}, wide);
     Tensor chosen = at::empty({rows}, wide);
     const Running running{data<float>(m), data<float>(s), data<float>(v)};
-    keep = keep && rows * vocab * static_cast<int64_t>(hidden.element_size()) <= kKeptBytes;
+    const bool keep = rows * vocab * static_cast<int64_t>(hidden.element_size()) <= kept_bytes;
     std::vector<Tensor> kept;
     for (int64_t start = 0; start < vocab; start += width) {
       const int64_t count = std::min(width, vocab - start);
@@ -155,11 +153,12 @@ struct TokenLogprobs : torch::autograd::Function<TokenLogprobs> {
 }  // namespace ppo::training
 
 extern "C" char* ppo_training_token_logprobs(const at::Tensor* hidden, const at::Tensor* weight, const at::Tensor* targets,
-                                             double temperature, at::Tensor** logprobs, at::Tensor** entropy) {
+                                             double temperature, int64_t kept_bytes, at::Tensor** logprobs,
+                                             at::Tensor** entropy) {
   using namespace ppo::training;
   return guarded([&] {
-    const bool keep = at::GradMode::is_enabled() && (hidden->requires_grad() || weight->requires_grad());
-    const auto result = TokenLogprobs::apply(*hidden, *weight, *targets, temperature, keep);
+    const bool differentiated = at::GradMode::is_enabled() && (hidden->requires_grad() || weight->requires_grad());
+    const auto result = TokenLogprobs::apply(*hidden, *weight, *targets, temperature, differentiated ? kept_bytes : -1);
     *logprobs = new Tensor(result[0]);
     *entropy = new Tensor(result[1]);
   });

@@ -365,3 +365,89 @@ impl Keys<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn config(change: Value) -> Result<ModelConfig> {
+        let mut raw = json!({
+            "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2,
+            "intermediate_size": 96, "vocab_size": 128, "eos_token_id": 7
+        });
+        for (key, value) in change.as_object().unwrap() {
+            raw[key] = value.clone();
+        }
+        ModelConfig::from_json(raw.as_object().unwrap().clone(), None)
+    }
+
+    #[test]
+    fn what_would_be_computed_wrongly_is_refused_by_key() {
+        for (change, named) in [
+            (json!({"architectures": ["MistralForCausalLM"]}), "MistralForCausalLM"),
+            (json!({"hidden_act": "gelu"}), "hidden_act"),
+            (json!({"mlp_bias": true}), "mlp_bias"),
+            (
+                json!({"architectures": ["Qwen2ForCausalLM"], "use_sliding_window": true}),
+                "use_sliding_window",
+            ),
+            (
+                json!({"layer_types": ["full_attention", "sliding_attention"]}),
+                "sliding_attention",
+            ),
+            (
+                json!({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}),
+                "dynamic",
+            ),
+            (json!({"rope_parameters": {"rope_type": "yarn", "factor": 2.0}}), "yarn"),
+            (json!({"rope_scaling": {"type": "linear"}}), "rope_scaling.factor"),
+            (json!({"quantization_config": {"bits": 4}}), "quantization_config"),
+            (json!({"num_key_value_heads": 3}), "num_key_value_heads"),
+            (
+                json!({"architectures": ["LlamaForSequenceClassification"]}),
+                "num_labels",
+            ),
+            (json!({"vocab_size": -1}), "vocab_size"),
+            (json!({"dtype": "int8"}), "dtype"),
+        ] {
+            let message = config(change).unwrap_err().to_string();
+            assert!(message.contains(named), "{named} is not in: {message}");
+        }
+    }
+
+    #[test]
+    fn eos_is_a_number_or_a_list_and_the_generation_config_wins() {
+        assert_eq!(config(json!({})).unwrap().eos_token_ids(), [7]);
+        assert_eq!(config(json!({"eos_token_id": [5, 6]})).unwrap().eos_token_ids(), [5, 6]);
+        assert!(
+            config(json!({"eos_token_id": null}))
+                .unwrap()
+                .eos_token_ids()
+                .is_empty()
+        );
+        let raw = config(json!({})).unwrap().raw;
+        let generation = json!({"eos_token_id": [9, 10]});
+        let both = ModelConfig::from_json(raw, generation.as_object()).unwrap();
+        assert_eq!(both.eos_token_ids(), [9, 10]);
+    }
+
+    #[test]
+    fn the_parameter_count_follows_the_shape() {
+        // Per layer 2 norms, 4 square projections, 3 of the MLP; embedding, final norm, untied output.
+        let per_layer = 2 * 64 + 4 * 64 * 64 + 3 * 64 * 96;
+        assert_eq!(
+            config(json!({})).unwrap().shape().parameters,
+            2 * per_layer + 64 + 2 * 128 * 64
+        );
+        let tied = config(json!({"tie_word_embeddings": true})).unwrap().shape();
+        assert_eq!(tied.parameters, 2 * per_layer + 64 + 128 * 64);
+    }
+
+    #[test]
+    fn a_critic_is_a_token_classifier_with_one_label() {
+        let critic = config(json!({})).unwrap().with_head(Head::Value);
+        let again = ModelConfig::from_json(critic.raw, None).unwrap();
+        assert_eq!((again.family, again.head), (Family::Llama, Head::Value));
+    }
+}

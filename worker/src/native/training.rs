@@ -23,6 +23,7 @@ unsafe extern "C" {
         weight: Handle,
         targets: Handle,
         temperature: f64,
+        kept_bytes: i64,
         logprobs: Output,
         entropy: Output,
     ) -> *mut c_char;
@@ -96,7 +97,8 @@ pub fn gate(gate: &Tensor, up: &Tensor) -> Result<Tensor> {
 }
 
 /// Log-probability of each row's target and entropy of each row's distribution, both `[rows]` float32, of logits `hidden`
-/// (`[rows, width]`) times `weight` (`[vocab, width]`) transposed over `temperature`.
+/// (`[rows, width]`) times `weight` (`[vocab, width]`) transposed over `temperature`. Logits of at most `kept_bytes` are kept
+/// for the backward pass; more are computed again there.
 ///
 /// # Errors
 /// When the shapes do not fit, a target is outside the vocabulary, or memory runs out.
@@ -105,6 +107,7 @@ pub fn token_logprobs(
     weight: &Tensor,
     targets: &Tensor,
     temperature: f64,
+    kept_bytes: i64,
 ) -> Result<(Tensor, Tensor)> {
     let mut entropy = null_mut();
     let logprobs = one(|output| unsafe {
@@ -114,6 +117,7 @@ pub fn token_logprobs(
             handle(weight),
             handle(targets),
             temperature,
+            kept_bytes,
             output,
             entropy,
         )
