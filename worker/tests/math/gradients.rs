@@ -10,7 +10,7 @@ fn gradients_are_those_of_finite_differences() {
     for profile in PROFILES {
         for aggregation in AGGREGATIONS {
             for kl in [KlEstimator::K2, KlEstimator::K3] {
-                let mut step = Step::random(11, 3);
+                let mut step = Step::random(11, 2);
                 let mut algorithm = everything(profile, Estimator::Gae, aggregation);
                 algorithm.kl.estimator = kl;
                 let given = step.advantages(&algorithm);

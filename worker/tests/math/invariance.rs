@@ -10,7 +10,7 @@ use tch::{Kind, Tensor};
 use crate::step::{AGGREGATIONS, ESTIMATORS, LONGEST, PROFILES, Step, assert_close, everything};
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 16, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn the_split_into_micro_batches_does_not_matter(seed in any::<u64>(), cut in 1_i64..7, profile in 0..5_usize, way in 0..6_usize) {
