@@ -185,5 +185,5 @@ fn resident_mib() -> Result<usize> {
         .nth(1)
         .context("/proc/self/statm has no second number")?
         .parse()?;
-    Ok(pages * 4096 >> 20)
+    Ok((pages * 4096) >> 20)
 }

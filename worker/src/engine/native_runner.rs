@@ -126,15 +126,14 @@ impl Runner for NativeRunner {
         // Everything is looked up first: a missing tensor must not leave a mixture of two policies.
         let found = Found::all(weights, &shape)?;
         self.loaded = false;
-        let norm = |values: &Tensor| floats(values);
         for (i, layer) in found.layers.iter().enumerate() {
             self.decoder.set_matrix(i, Matrix::Qkv, &layer.qkv)?;
             self.decoder.set_matrix(i, Matrix::Output, &[layer.output])?;
             self.decoder.set_matrix(i, Matrix::GateUp, &layer.gate_up)?;
             self.decoder.set_matrix(i, Matrix::Down, &[layer.down])?;
             self.decoder
-                .set_vector(i, Vector::AttentionNorm, &norm(layer.attention_norm)?)?;
-            self.decoder.set_vector(i, Vector::MlpNorm, &norm(layer.mlp_norm)?)?;
+                .set_vector(i, Vector::AttentionNorm, &floats(layer.attention_norm)?)?;
+            self.decoder.set_vector(i, Vector::MlpNorm, &floats(layer.mlp_norm)?)?;
             if let Some(parts) = &layer.qkv_bias {
                 let mut bias = Vec::new();
                 for part in parts {

@@ -109,7 +109,7 @@ fn check_frequencies(logits: &[f32], params: &SamplingParams) {
         counts[sample(logits, params, seed, 3).token as usize] += 1.0;
     }
     // Tokens expected fewer than 10 times are pooled.
-    let (mut chi, mut cells, mut rare, mut rare_expected) = (0.0, 0, 0.0, 0.0);
+    let (mut chi, mut cells, mut rare, mut rare_expected) = (0f64, 0, 0f64, 0f64);
     for (count, probability) in counts.iter().zip(&expected) {
         let expected = probability * DRAWS as f64;
         assert!(expected > 0.0 || *count == 0.0);
@@ -122,7 +122,7 @@ fn check_frequencies(logits: &[f32], params: &SamplingParams) {
         }
     }
     if rare_expected > 1.0 {
-        chi += f64::from(rare - rare_expected).powi(2) / rare_expected;
+        chi += (rare - rare_expected).powi(2) / rare_expected;
         cells += 1;
     }
     // The 99.9 % point of chi-square, by Wilson and Hilferty (1931).

@@ -53,11 +53,11 @@ pub fn logits(s: &DecoderShape, weights: &Weights, tokens: &[u32]) -> Tensor {
         let mask = Tensor::full([n, n], f64::NEG_INFINITY, (Kind::Float, Device::Cpu)).triu(1);
         let attention = (q.matmul(&k.transpose(1, 2)) / (d as f64).sqrt() + mask).softmax(-1, Kind::Float);
         let mixed = stored(attention.matmul(&v).transpose(0, 1).reshape([n, heads * d]));
-        x = x + mixed.matmul(&at("self_attn.o_proj.weight").tr());
+        x += mixed.matmul(&at("self_attn.o_proj.weight").tr());
         let y = stored(norm(&x, &at("post_attention_layernorm.weight")));
         let gated =
             stored(y.matmul(&at("mlp.gate_proj.weight").tr()).silu() * y.matmul(&at("mlp.up_proj.weight").tr()));
-        x = x + gated.matmul(&at("mlp.down_proj.weight").tr());
+        x += gated.matmul(&at("mlp.down_proj.weight").tr());
     }
     let head = if s.tied { embedding } else { get("lm_head.weight") };
     stored(norm(&x, &get("model.norm.weight"))).matmul(&head.tr())
