@@ -150,40 +150,37 @@ fn explain(path: &str, words: &str) -> (String, String) {
     let path_here = if path == "." { "" } else { path };
     let words = words.strip_prefix(&format!("{path_here}: ")).unwrap_or(words);
     let quoted: Vec<&str> = words.split('`').skip(1).step_by(2).collect();
-    let join = |name: &str| {
-        let inside = path_here.rsplit(['.', ']']).next() == Some(name);
-        if inside || path_here.is_empty() {
-            if inside { path_here.into() } else { name.into() }
-        } else {
-            format!("{path_here}.{name}")
-        }
-    };
-    let at = words
-        .find("unknown field")
-        .or_else(|| words.find("missing field"))
-        .or_else(|| words.find("unknown variant"));
-    let (kind, Some((&name, known))) = (at.map(|at| &words[at..]), quoted.split_first()) else {
+    let Some((&name, known)) = quoted.split_first() else {
         return (path_here.into(), words.into());
     };
-    match kind.map(|kind| &kind[..15.min(kind.len())]) {
-        Some(kind) if kind.starts_with("unknown field") => {
-            let known_here = if known.is_empty() {
-                "no field is allowed here".into()
-            } else {
-                format!("known here: {}", known.join(", "))
-            };
-            (
-                join(name),
-                format!("unknown field; {known_here}{}", did_you_mean(name, known)),
-            )
-        }
-        Some(kind) if kind.starts_with("missing field") => (join(name), "missing; it has no default".into()),
-        Some(_) => (
-            path_here.into(),
-            format!("{name} is not one of {}{}", known.join(", "), did_you_mean(name, known)),
-        ),
-        None => (path_here.into(), words.into()),
+    let already_there = path_here.rsplit('.').next() == Some(name);
+    let inside = match path_here {
+        "" => name.to_string(),
+        _ if already_there => path_here.to_string(),
+        _ => format!("{path_here}.{name}"),
+    };
+    if words.contains("unknown field `") {
+        let known_here = if known.is_empty() {
+            "none".into()
+        } else {
+            known.join(", ")
+        };
+        return (
+            inside,
+            format!("unknown field; known here: {known_here}{}", did_you_mean(name, known)),
+        );
     }
+    if words.contains("missing field `") {
+        return (inside, "missing; it has no default".into());
+    }
+    if words.contains("unknown variant `") {
+        let known_here = known.join(", ");
+        return (
+            path_here.into(),
+            format!("{name} is not one of {known_here}{}", did_you_mean(name, known)),
+        );
+    }
+    (path_here.into(), words.into())
 }
 
 fn did_you_mean(name: &str, known: &[&str]) -> String {
