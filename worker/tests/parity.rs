@@ -17,14 +17,19 @@ fn fixture(name: &str) -> PathBuf {
 
 /// Floating-point tensors of a fixture's expectations.
 fn expected(name: &str, wanted: &str) -> BTreeMap<String, Tensor> {
-    safetensors::read_file(&fixture(name).join("expected.safetensors"), Kind::Float, |key| key.starts_with(wanted)).unwrap()
+    safetensors::read_file(&fixture(name).join("expected.safetensors"), Kind::Float, |key| {
+        key.starts_with(wanted)
+    })
+    .unwrap()
 }
 
 fn integers(name: &str, key: &str) -> Vec<Vec<i64>> {
     let tensors = Tensor::read_safetensors(fixture(name).join("expected.safetensors")).unwrap();
     let (_, tensor) = tensors.into_iter().find(|(found, _)| found == key).unwrap();
     let rows = if tensor.dim() == 1 { tensor.unsqueeze(0) } else { tensor };
-    (0..rows.size()[0]).map(|row| Vec::try_from(rows.get(row)).unwrap()).collect()
+    (0..rows.size()[0])
+        .map(|row| Vec::try_from(rows.get(row)).unwrap())
+        .collect()
 }
 
 fn sequences(name: &str, left_padded: bool) -> Vec<Vec<u32>> {
@@ -32,7 +37,10 @@ fn sequences(name: &str, left_padded: bool) -> Vec<Vec<u32>> {
     let lengths = integers(name, "lengths").remove(0);
     let cut = |(row, length): (Vec<i64>, i64)| {
         let start = if left_padded { row.len() - length as usize } else { 0 };
-        row[start..start + length as usize].iter().map(|id| *id as u32).collect()
+        row[start..start + length as usize]
+            .iter()
+            .map(|id| *id as u32)
+            .collect()
     };
     rows.into_iter().zip(lengths).map(cut).collect()
 }
@@ -50,7 +58,10 @@ fn logits(decoder: &Decoder, batch: &TokenBatch) -> Tensor {
 
 fn distance(a: &Tensor, b: &Tensor) -> f64 {
     assert_eq!(a.size(), b.size());
-    (a.to_kind(Kind::Double) - b.to_kind(Kind::Double)).abs().max().double_value(&[])
+    (a.to_kind(Kind::Double) - b.to_kind(Kind::Double))
+        .abs()
+        .max()
+        .double_value(&[])
 }
 
 /// Mean negative log-probability of each next token, the loss of the fixtures' gradients.
@@ -61,9 +72,15 @@ fn loss(decoder: &Decoder, sequences: &[Vec<u32>]) -> Tensor {
         rows.extend((0..sequence.len() - 1).map(|position| (start + position) as i64));
         targets.extend(sequence[1..].iter().map(|id| i64::from(*id)));
     }
-    let hidden = decoder.hidden(&batch).unwrap().index_select(0, &Tensor::from_slice(&rows));
+    let hidden = decoder
+        .hidden(&batch)
+        .unwrap()
+        .index_select(0, &Tensor::from_slice(&rows));
     let targets = Tensor::from_slice(&targets);
-    -token_logprobs(decoder, &hidden, &targets, 1.0, false).unwrap().logprobs.mean(Kind::Float)
+    -token_logprobs(decoder, &hidden, &targets, 1.0, false)
+        .unwrap()
+        .logprobs
+        .mean(Kind::Float)
 }
 
 fn gradients(name: &str, kind: Kind, checkpointing: bool) -> BTreeMap<String, Tensor> {
@@ -71,7 +88,11 @@ fn gradients(name: &str, kind: Kind, checkpointing: bool) -> BTreeMap<String, Te
     weights.require_gradients().unwrap();
     decoder.set_activation_checkpointing(checkpointing);
     loss(&decoder, &sequences(name, false)).backward();
-    decoder.parameters().into_iter().map(|(name, tensor)| (name, tensor.grad())).collect()
+    decoder
+        .parameters()
+        .into_iter()
+        .map(|(name, tensor)| (name, tensor.grad()))
+        .collect()
 }
 
 #[test]
@@ -88,11 +109,17 @@ fn logits_are_those_of_transformers_whatever_the_padding() {
 
 #[test]
 fn padded_rows_pack_to_the_same_batch() {
-    let lengths: Vec<usize> = integers("llama", "lengths").remove(0).into_iter().map(|length| length as usize).collect();
+    let lengths: Vec<usize> = integers("llama", "lengths")
+        .remove(0)
+        .into_iter()
+        .map(|length| length as usize)
+        .collect();
     let packed = TokenBatch::new(&sequences("llama", false)).unwrap();
     for (key, left_padded) in [("ids.left", true), ("ids.right", false)] {
-        let rows: Vec<Vec<u32>> =
-            integers("llama", key).into_iter().map(|row| row.into_iter().map(|id| id as u32).collect()).collect();
+        let rows: Vec<Vec<u32>> = integers("llama", key)
+            .into_iter()
+            .map(|row| row.into_iter().map(|id| id as u32).collect())
+            .collect();
         let batch = TokenBatch::from_padded(&rows, &lengths, left_padded).unwrap();
         assert!(batch.ids.equal(&packed.ids) && batch.positions.equal(&packed.positions));
     }
@@ -122,7 +149,10 @@ fn bfloat16_logits_are_as_near_to_float32_as_those_of_transformers() {
         let known = expected(name, "logits");
         let ours = distance(&logits(&decoder, &batch), &known["logits.f32"]);
         let theirs = distance(&known["logits.bf16"], &known["logits.f32"]);
-        assert!(ours < 1.5 * theirs, "{name}: {ours} from float32, transformers {theirs}");
+        assert!(
+            ours < 1.5 * theirs,
+            "{name}: {ours} from float32, transformers {theirs}"
+        );
     }
 }
 
@@ -144,7 +174,10 @@ fn gradients_are_those_of_transformers() {
 fn the_kernels_agree_with_stock_operators_in_float64() {
     // float64 is not the kernels' business, so this compares two implementations.
     for name in POLICIES {
-        let (kernels, stock) = (gradients(name, Kind::Float, false), gradients(name, Kind::Double, false));
+        let (kernels, stock) = (
+            gradients(name, Kind::Float, false),
+            gradients(name, Kind::Double, false),
+        );
         for (parameter, gradient) in kernels {
             let far = distance(&gradient, &stock[&parameter]);
             assert!(far < 1e-5, "{name}, {parameter}: {far}");
@@ -156,11 +189,20 @@ fn the_kernels_agree_with_stock_operators_in_float64() {
 fn gradients_are_bit_identical_again_and_under_activation_checkpointing() {
     for kind in [Kind::Float, Kind::BFloat16] {
         for name in POLICIES {
-            let (first, again, checkpointed) =
-                (gradients(name, kind, false), gradients(name, kind, false), gradients(name, kind, true));
+            let (first, again, checkpointed) = (
+                gradients(name, kind, false),
+                gradients(name, kind, false),
+                gradients(name, kind, true),
+            );
             for (parameter, gradient) in first {
-                assert!(gradient.equal(&again[&parameter]), "{name}, {parameter} differs when computed again");
-                assert!(gradient.equal(&checkpointed[&parameter]), "{name}, {parameter} differs under checkpointing");
+                assert!(
+                    gradient.equal(&again[&parameter]),
+                    "{name}, {parameter} differs when computed again"
+                );
+                assert!(
+                    gradient.equal(&checkpointed[&parameter]),
+                    "{name}, {parameter} differs under checkpointing"
+                );
             }
         }
     }
@@ -206,7 +248,10 @@ fn reward_scores_are_those_of_transformers_even_if_the_last_token_is_the_padding
     for (sequence, score) in all.iter().zip(&scores) {
         assert!((model.scores(&[sequence]).unwrap()[0] - score).abs() < 1e-5);
     }
-    let rounded = RewardModel::load(&fixture("reward"), Kind::BFloat16).unwrap().scores(&all).unwrap();
+    let rounded = RewardModel::load(&fixture("reward"), Kind::BFloat16)
+        .unwrap()
+        .scores(&all)
+        .unwrap();
     let spread = distance(&known["scores.bf16"], &known["scores.f32"]);
     assert!(distance(&Tensor::from_slice(&rounded), &known["scores.f32"].view([-1])) < 1.5 * spread + 0.02);
     assert!(model.scores::<Vec<u32>>(&[]).unwrap().is_empty());
@@ -215,7 +260,11 @@ fn reward_scores_are_those_of_transformers_even_if_the_last_token_is_the_padding
 #[test]
 fn both_spellings_of_the_rotary_parameters_mean_the_same() {
     let folder = tempfile::tempdir().unwrap();
-    fs::copy(fixture("llama3").join("config.v5.json"), folder.path().join("config.json")).unwrap();
+    fs::copy(
+        fixture("llama3").join("config.v5.json"),
+        folder.path().join("config.json"),
+    )
+    .unwrap();
     let new = ModelConfig::read(folder.path()).unwrap();
     let old = ModelConfig::read(&fixture("llama3")).unwrap();
     assert_eq!((new.rope_theta, new.rope_scaling), (old.rope_theta, old.rope_scaling));
@@ -230,7 +279,10 @@ fn a_saved_model_is_the_same_model_in_one_file_or_in_shards() {
             let (decoder, weights) = load(name, kind);
             let target = scratch.path().join(name);
             save(&target, &fixture(name), decoder.config(), &weights, shard_bytes).unwrap();
-            assert_eq!(target.join("model.safetensors.index.json").exists(), shard_bytes == 20_000);
+            assert_eq!(
+                target.join("model.safetensors.index.json").exists(),
+                shard_bytes == 20_000
+            );
             assert!(target.join("generation_config.json").exists());
             let config = ModelConfig::read(&target).unwrap();
             assert_eq!(config.dtype, Some(kind));
@@ -238,7 +290,10 @@ fn a_saved_model_is_the_same_model_in_one_file_or_in_shards() {
             assert!(weights.0.iter().all(|(name, tensor)| tensor.equal(&again.0[name])));
         }
     }
-    let left: Vec<_> = fs::read_dir(scratch.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let left: Vec<_> = fs::read_dir(scratch.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
     assert_eq!(left.len(), POLICIES.len(), "something temporary was left: {left:?}");
 }
 
@@ -248,11 +303,21 @@ fn missing_and_unexpected_tensors_are_one_error() {
     let (decoder, mut weights) = load("qwen2", Kind::Float);
     let norm = weights.0.remove("model.norm.weight").unwrap();
     weights.0.insert("model.strange.weight".into(), norm);
-    weights.0.insert("model.layers.1.mlp.up_proj.weight".into(), Tensor::zeros([3, 3], (Kind::Float, tch::Device::Cpu)));
+    weights.0.insert(
+        "model.layers.1.mlp.up_proj.weight".into(),
+        Tensor::zeros([3, 3], (Kind::Float, tch::Device::Cpu)),
+    );
     let target = scratch.path().join("broken");
     save(&target, &fixture("qwen2"), decoder.config(), &weights, 1 << 30).unwrap();
-    let error = format!("{:#}", Weights::load(&target, decoder.config(), Kind::Float).unwrap_err());
-    for part in ["missing: model.norm.weight", "unexpected: model.strange.weight", "up_proj.weight is [3, 3], not [48, 32]"] {
+    let error = format!(
+        "{:#}",
+        Weights::load(&target, decoder.config(), Kind::Float).unwrap_err()
+    );
+    for part in [
+        "missing: model.norm.weight",
+        "unexpected: model.strange.weight",
+        "up_proj.weight is [3, 3], not [48, 32]",
+    ] {
         assert!(error.contains(part), "{part} is not in: {error}");
     }
 }
@@ -265,7 +330,13 @@ fn a_truncated_or_corrupt_file_is_an_error_that_names_it() {
     let path = scratch.path().join("model.safetensors");
     let mut corrupt = whole.clone();
     corrupt[..8].copy_from_slice(&u64::MAX.to_le_bytes());
-    let cases = [&whole[..whole.len() - 10], &whole[..100], &whole[..4], &[], corrupt.as_slice()];
+    let cases = [
+        &whole[..whole.len() - 10],
+        &whole[..100],
+        &whole[..4],
+        &[],
+        corrupt.as_slice(),
+    ];
     for bytes in cases {
         fs::write(&path, bytes).unwrap();
         let error = format!("{:#}", Weights::load(scratch.path(), &config, Kind::Float).unwrap_err());
@@ -294,7 +365,10 @@ fn a_critic_made_from_a_policy_starts_at_zero_and_survives_saving() {
     assert_eq!(critic.values(&batch).unwrap().abs().max().double_value(&[]), 0.0);
 
     weights.require_gradients().unwrap();
-    (critic.values(&batch).unwrap() - 1.0).square().mean(Kind::Float).backward();
+    (critic.values(&batch).unwrap() - 1.0)
+        .square()
+        .mean(Kind::Float)
+        .backward();
     {
         let _no_grad = tch::no_grad_guard();
         for (_, parameter) in critic.parameters() {
@@ -309,7 +383,13 @@ fn a_critic_made_from_a_policy_starts_at_zero_and_survives_saving() {
     save(&target, &fixture("llama3"), &config, &weights, 1 << 30).unwrap();
     let (config, weights) = ValueModel::load(&target, Kind::Float).unwrap();
     assert_eq!(config.head, Head::Value);
-    assert!(ValueModel::new(&config, &weights).unwrap().values(&batch).unwrap().equal(&values));
+    assert!(
+        ValueModel::new(&config, &weights)
+            .unwrap()
+            .values(&batch)
+            .unwrap()
+            .equal(&values)
+    );
 }
 
 #[test]

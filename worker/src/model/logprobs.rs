@@ -152,7 +152,9 @@ mod tests {
         let targets = Tensor::full([37], 1500, (Kind::Int64, tch::Device::Cpu));
         let error = training::token_logprobs(&hidden, &weight, &targets, 1.0, 0).unwrap_err();
         assert!(
-            error.to_string().contains("target 1500 is outside the vocabulary of 1500"),
+            error
+                .to_string()
+                .contains("target 1500 is outside the vocabulary of 1500"),
             "{error}"
         );
     }
