@@ -74,7 +74,7 @@ impl Trainer {
 }
 
 fn rewards(report: &mut StepReport, batch: &Batch) -> Result<()> {
-    let scores = Tensor::from_slice(&batch.scored.scores);
+    let scores = Tensor::from_slice(&batch.scored.scores).unsqueeze(1); // [batch, 1]
     let all = summary(&scores, &scores.ones_like())?;
     report.set(Metric::Score, all.mean);
     report.set(Metric::ScoreMax, all.max);
