@@ -37,10 +37,11 @@ Tensor product(const Tensor& a, const Tensor& b, const std::optional<Tensor>& bi
 }
 
 struct Linear : torch::autograd::Function<Linear> {
-  // input [rows, in], weight [out, in], bias [out] or undefined -> [rows, out]
-  static Tensor forward(AutogradContext* ctx, const Tensor& input, const Tensor& weight, const Tensor& bias) {
+  // input [rows, in], weight [out, in], bias [out] -> [rows, out]
+  static Tensor forward(AutogradContext* ctx, const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias) {
     ctx->save_for_backward({input, weight});
-    return product(input, weight, bias.defined() ? std::optional<Tensor>(bias) : std::nullopt);
+    ctx->saved_data["biased"] = bias.has_value();
+    return product(input, weight, bias);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
@@ -50,7 +51,7 @@ struct Linear : torch::autograd::Function<Linear> {
     Tensor of_input, of_weight, of_bias;
     if (ctx->needs_input_grad(0)) of_input = product(gradient, weight.t());
     if (ctx->needs_input_grad(1)) of_weight = product(gradient.t(), input.t());
-    if (ctx->needs_input_grad(2)) of_bias = gradient.sum(0);
+    if (ctx->saved_data["biased"].toBool() && ctx->needs_input_grad(2)) of_bias = gradient.sum(0);
     return {of_input, of_weight, of_bias};
   }
 };
@@ -60,7 +61,8 @@ struct Linear : torch::autograd::Function<Linear> {
 extern "C" char* ppo_training_linear(const at::Tensor* input, const at::Tensor* weight, const at::Tensor* bias,
                                      at::Tensor** output) {
   return ppo::training::guarded([&] {
-    *output = new at::Tensor(ppo::training::Linear::apply(*input, *weight, bias ? *bias : at::Tensor()));
+    const auto given = bias ? std::optional<at::Tensor>(*bias) : std::nullopt;
+    *output = new at::Tensor(ppo::training::Linear::apply(*input, *weight, given));
   });
 }
 
