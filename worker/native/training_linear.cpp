@@ -37,11 +37,10 @@ Tensor product(const Tensor& a, const Tensor& b, const std::optional<Tensor>& bi
 }
 
 struct Linear : torch::autograd::Function<Linear> {
-  // input [rows, in], weight [out, in], bias [out] or none -> [rows, out]. An undefined tensor cannot be handed in: autograd
-  // asks every input for its device.
+  // input [rows, in], weight [out, in], bias [out] -> [rows, out]
   static Tensor forward(AutogradContext* ctx, const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias) {
     ctx->save_for_backward({input, weight});
-    ctx->saved_data["bias"] = bias.has_value();
+    ctx->saved_data["biased"] = bias.has_value();
     return product(input, weight, bias);
   }
 
@@ -52,7 +51,7 @@ struct Linear : torch::autograd::Function<Linear> {
     Tensor of_input, of_weight, of_bias;
     if (ctx->needs_input_grad(0)) of_input = product(gradient, weight.t());
     if (ctx->needs_input_grad(1)) of_weight = product(gradient.t(), input.t());
-    if (ctx->saved_data["bias"].toBool() && ctx->needs_input_grad(2)) of_bias = gradient.sum(0);
+    if (ctx->saved_data["biased"].toBool() && ctx->needs_input_grad(2)) of_bias = gradient.sum(0);
     return {of_input, of_weight, of_bias};
   }
 };
@@ -62,7 +61,8 @@ struct Linear : torch::autograd::Function<Linear> {
 extern "C" char* ppo_training_linear(const at::Tensor* input, const at::Tensor* weight, const at::Tensor* bias,
                                      at::Tensor** output) {
   return ppo::training::guarded([&] {
-    *output = new at::Tensor(ppo::training::Linear::apply(*input, *weight, bias ? std::optional<at::Tensor>(*bias) : std::nullopt));
+    const auto given = bias ? std::optional<at::Tensor>(*bias) : std::nullopt;
+    *output = new at::Tensor(ppo::training::Linear::apply(*input, *weight, given));
   });
 }
 

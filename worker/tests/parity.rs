@@ -46,6 +46,8 @@ fn sequences(name: &str, left_padded: bool) -> Vec<Vec<u32>> {
 }
 
 fn load(name: &str, kind: Kind) -> (Decoder, Weights) {
+    // The test harness already runs a thread per core; tiny products gain nothing from more.
+    tch::set_num_threads(1);
     let config = ModelConfig::read(&fixture(name)).unwrap();
     let weights = Weights::load(&fixture(name), &config, kind).unwrap();
     (Decoder::new(&config, &weights).unwrap(), weights)
