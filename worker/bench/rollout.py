@@ -1,6 +1,7 @@
 """Rollout speed: every engine on the same prompts, in turns."""
 import pathlib
 import statistics
+import sys
 
 import environments
 from process import Process
@@ -49,6 +50,7 @@ def measure(size, dtype, prompts, options):
             process.expect(START_DEADLINE)
             lines.append({"model": size, "dtype": dtype, "engine": engine, "startup_s": process.elapsed(), "rates": {b: [] for b in BATCHES}})
             process.freeze()
+            print(f"bench:   {engine} ready after {process.elapsed():.1f} s", file=sys.stderr)
         for number in range(-1, options.runs):
             for batch in BATCHES:
                 # In turns, beginning with another one each time: drift of the machine hits all alike.

@@ -41,7 +41,10 @@ pub struct RunArgs {
 pub fn main(args: RunArgs, output: OutputMode) -> Result<()> {
     let manifest = Manifest::read(&args.manifest.file)?;
     let config = manifest.resolve()?;
-    let folder = args.run_dir.clone().unwrap_or_else(|| PathBuf::from("runs").join(&config.name));
+    let folder = args
+        .run_dir
+        .clone()
+        .unwrap_or_else(|| PathBuf::from("runs").join(&config.name));
     let options = run::Options {
         fresh: args.fresh,
         output,

@@ -32,7 +32,11 @@ impl Manifest {
     /// When it cannot be read, or [`Invalid`] when it is not a PpoJob.
     pub fn read(file: &Path) -> Result<Self> {
         let standard_input = file == Path::new("-");
-        let origin = if standard_input { "standard input".to_owned() } else { file.display().to_string() };
+        let origin = if standard_input {
+            "standard input".to_owned()
+        } else {
+            file.display().to_string()
+        };
         let text = if standard_input {
             let mut text = String::new();
             std::io::stdin().read_to_string(&mut text).map(|_| text)
@@ -41,8 +45,17 @@ impl Manifest {
         };
         let text = text.with_context(|| format!("cannot read {origin}"))?;
         let job = parse_manifest(&text, &origin).map_err(|error| Invalid(error.to_string()))?;
-        let folder = file.parent().filter(|_| !standard_input).unwrap_or(Path::new("")).to_owned();
-        Ok(Self { text, job, folder, origin })
+        let folder = file
+            .parent()
+            .filter(|_| !standard_input)
+            .unwrap_or(Path::new(""))
+            .to_owned();
+        Ok(Self {
+            text,
+            job,
+            folder,
+            origin,
+        })
     }
 
     /// What runs on this machine.
@@ -50,7 +63,9 @@ impl Manifest {
     /// # Errors
     /// [`Invalid`] with everything that is wrong.
     pub fn resolve(&self) -> Result<RunConfig> {
-        let environment = Environment::Laptop { manifest_folder: self.folder.clone() };
+        let environment = Environment::Laptop {
+            manifest_folder: self.folder.clone(),
+        };
         resolve(&self.job, &environment).map_err(|errors| self.invalid(&errors).into())
     }
 

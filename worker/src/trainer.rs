@@ -114,7 +114,10 @@ impl Trainer {
 
     fn next_prompts(&self) -> Vec<Prompt> {
         let indices = self.order.batch(self.steps_done);
-        indices.into_iter().map(|index| self.prompts.prompts[index].clone()).collect()
+        indices
+            .into_iter()
+            .map(|index| self.prompts.prompts[index].clone())
+            .collect()
     }
 
     fn rollout(&mut self, prompts: Vec<Prompt>) -> Result<Rollouts> {
@@ -127,21 +130,29 @@ impl Trainer {
             params: self.sampling.clone(),
         });
         let completions = self.generate(requests.collect())?;
-        let samples = prompts.into_iter().zip(completions).enumerate().flat_map(|(group, (prompt, completions))| {
-            completions.into_iter().map(move |completion| Sample {
-                prompt: prompt.clone(),
-                group: group as i64,
-                response: completion.tokens,
-                rollout_logprobs: completion.logprobs,
-                finish_reason: completion.finish_reason,
-            })
-        });
-        Ok(Rollouts { samples: samples.collect() })
+        let samples = prompts
+            .into_iter()
+            .zip(completions)
+            .enumerate()
+            .flat_map(|(group, (prompt, completions))| {
+                completions.into_iter().map(move |completion| Sample {
+                    prompt: prompt.clone(),
+                    group: group as i64,
+                    response: completion.tokens,
+                    rollout_logprobs: completion.logprobs,
+                    finish_reason: completion.finish_reason,
+                })
+            });
+        Ok(Rollouts {
+            samples: samples.collect(),
+        })
     }
 
     fn generate(&self, requests: Vec<Request>) -> Result<Vec<Vec<Completion>>> {
         self.stop.check()?;
-        self.engine.generate(requests, GENERATION_DEADLINE).context("the rollout engine failed")
+        self.engine
+            .generate(requests, GENERATION_DEADLINE)
+            .context("the rollout engine failed")
     }
 
     fn shape(&mut self, scored: Scored) -> Result<Shaped> {
@@ -169,13 +180,21 @@ impl Trainer {
             group_size: Some(self.config.batch.n_samples_per_prompt),
         };
         let advantages = advantages(&self.config.algorithm, &input)?;
-        Ok(Batch { scored, shaped, advantages })
+        Ok(Batch {
+            scored,
+            shaped,
+            advantages,
+        })
     }
 
     fn update(&mut self, batch: &Batch) -> Result<Learnt> {
         self.stop.check()?;
-        let update =
-            Update { config: &self.config, step: self.steps_done, kl_coefficient: self.kl.coef, batch };
+        let update = Update {
+            config: &self.config,
+            step: self.steps_done,
+            kl_coefficient: self.kl.coef,
+            batch,
+        };
         let learnt = update.run(&mut self.actor, self.critic.as_mut())?;
         self.stages.push((Stage::UpdateActor, learnt.actor_time));
         if self.critic.is_some() {
@@ -187,7 +206,10 @@ impl Trainer {
 
     fn publish(&mut self) -> Result<()> {
         let weights = self.actor.learner.parameters.weights();
-        let taken = self.engine.update_weights(weights, self.steps_done).wait(PUBLISH_DEADLINE);
+        let taken = self
+            .engine
+            .update_weights(weights, self.steps_done)
+            .wait(PUBLISH_DEADLINE);
         taken.context("the rollout engine did not take the new weights")
     }
 

@@ -21,7 +21,11 @@ pub struct AdamW {
 impl AdamW {
     /// Fresh state for `parameters`.
     pub fn new(parameters: &Parameters) -> Self {
-        Self { m: parameters.master().zeros_like(), v: parameters.master().zeros_like(), updates: 0 }
+        Self {
+            m: parameters.master().zeros_like(),
+            v: parameters.master().zeros_like(),
+            updates: 0,
+        }
     }
 
     /// Applies the accumulated gradients and zeroes them. Returns the global gradient norm before clipping.
@@ -30,7 +34,12 @@ impl AdamW {
     ///
     /// # Errors
     /// When libtorch refuses the update.
-    pub fn update(&mut self, parameters: &mut Parameters, spec: &OptimizerSpec, learning_rate: f64) -> anyhow::Result<f64> {
+    pub fn update(
+        &mut self,
+        parameters: &mut Parameters,
+        spec: &OptimizerSpec,
+        learning_rate: f64,
+    ) -> anyhow::Result<f64> {
         let _guard = tch::no_grad_guard();
         let norm = f64::try_from(parameters.grads().f_norm()?)?;
         if !norm.is_finite() {
@@ -38,13 +47,18 @@ impl AdamW {
         }
         // torch.nn.utils.clip_grad_norm_ scales by max / (norm + 1e-6), capped at 1.
         let clip = spec.max_grad_norm > 0.0 && norm + 1e-6 > spec.max_grad_norm;
-        let grad_scale = Tensor::from(if clip { ((norm + 1e-6) / spec.max_grad_norm) as f32 } else { 1.0 });
+        let grad_scale = Tensor::from(if clip {
+            ((norm + 1e-6) / spec.max_grad_norm) as f32
+        } else {
+            1.0
+        });
         self.updates += 1;
         let count = Tensor::from(self.updates as f32);
         let decayed = parameters.decayed();
-        for (start, length, weight_decay) in
-            [(0, decayed, spec.weight_decay), (decayed, parameters.count() - decayed, 0.0)]
-        {
+        for (start, length, weight_decay) in [
+            (0, decayed, spec.weight_decay),
+            (decayed, parameters.count() - decayed, 0.0),
+        ] {
             if length == 0 {
                 continue;
             }
@@ -57,7 +71,13 @@ impl AdamW {
                 step: &count,
                 grad_scale: &grad_scale,
             };
-            let step = AdamWStep { learning_rate, beta1: spec.beta1, beta2: spec.beta2, weight_decay, epsilon: spec.epsilon };
+            let step = AdamWStep {
+                learning_rate,
+                beta1: spec.beta1,
+                beta2: spec.beta2,
+                weight_decay,
+                epsilon: spec.epsilon,
+            };
             adamw(&tensors, step)?;
         }
         parameters.publish_master();
@@ -93,8 +113,15 @@ mod tests {
 
     fn one_parameter(kind: Kind) -> (Weights, Parameters) {
         let mut weights = Weights::default();
-        weights.0.insert("w".into(), Tensor::from_slice(&[0.5f32, -1.0, 2.0, 0.25]).view([2, 2]).to_kind(kind));
-        weights.0.insert("norm".into(), Tensor::from_slice(&[1.0f32, 1.5]).to_kind(kind));
+        weights.0.insert(
+            "w".into(),
+            Tensor::from_slice(&[0.5f32, -1.0, 2.0, 0.25])
+                .view([2, 2])
+                .to_kind(kind),
+        );
+        weights
+            .0
+            .insert("norm".into(), Tensor::from_slice(&[1.0f32, 1.5]).to_kind(kind));
         let parameters = Parameters::adopt(&mut weights).unwrap();
         (weights, parameters)
     }
@@ -116,7 +143,11 @@ mod tests {
     #[test]
     fn updates_follow_the_paper_and_weight_decay_spares_norms() {
         let (weights, mut parameters) = one_parameter(Kind::Float);
-        let spec = OptimizerSpec { weight_decay: 0.1, max_grad_norm: 0.0, ..OptimizerSpec::default() };
+        let spec = OptimizerSpec {
+            weight_decay: 0.1,
+            max_grad_norm: 0.0,
+            ..OptimizerSpec::default()
+        };
         let mut optimizer = AdamW::new(&parameters);
         for scale in [1.0, -0.5, 2.0] {
             let loss = weights.0["w"].sum(Kind::Float) * scale + weights.0["norm"].sum(Kind::Float) * (3.0 * scale);
@@ -135,7 +166,10 @@ mod tests {
     #[test]
     fn the_global_norm_is_reported_before_clipping_and_clipping_keeps_the_direction() {
         let (weights, mut parameters) = one_parameter(Kind::Float);
-        let spec = OptimizerSpec { max_grad_norm: 1.0, ..OptimizerSpec::default() };
+        let spec = OptimizerSpec {
+            max_grad_norm: 1.0,
+            ..OptimizerSpec::default()
+        };
         let mut optimizer = AdamW::new(&parameters);
         (weights.0["w"].sum(Kind::Float) * 30.0).backward();
         let norm = optimizer.update(&mut parameters, &spec, 0.0).unwrap();
@@ -151,7 +185,9 @@ mod tests {
         for _ in 0..50 {
             weights.0["w"].sum(Kind::Float).backward();
             parameters.accumulate();
-            optimizer.update(&mut parameters, &OptimizerSpec::default(), 1e-4).unwrap();
+            optimizer
+                .update(&mut parameters, &OptimizerSpec::default(), 1e-4)
+                .unwrap();
         }
         // Each step is below half a unit in the last place of 2.0 in bfloat16 (1/128); fifty of them are not.
         assert!(weights.0["w"].double_value(&[1, 0]) < 2.0);
@@ -164,7 +200,9 @@ mod tests {
         let before = parameters.master().copy();
         let mut optimizer = AdamW::new(&parameters);
         (weights.0["w"].sum(Kind::Float) * f64::NAN).backward();
-        let norm = optimizer.update(&mut parameters, &OptimizerSpec::default(), 1.0).unwrap();
+        let norm = optimizer
+            .update(&mut parameters, &OptimizerSpec::default(), 1.0)
+            .unwrap();
         assert!(norm.is_nan());
         assert_eq!(parameters.master(), &before);
         assert_eq!(optimizer.updates, 0);

@@ -72,8 +72,13 @@ impl Checkpoints {
     /// # Errors
     /// When the folder cannot be made.
     pub fn open(folder: PathBuf, keep: usize, keep_best: bool) -> anyhow::Result<Self> {
-        fs::create_dir_all(&folder).with_context(|| format!("cannot make the checkpoint folder {}", folder.display()))?;
-        Ok(Self { folder, keep: keep.max(1), keep_best })
+        fs::create_dir_all(&folder)
+            .with_context(|| format!("cannot make the checkpoint folder {}", folder.display()))?;
+        Ok(Self {
+            folder,
+            keep: keep.max(1),
+            keep_best,
+        })
     }
 
     /// Commits a checkpoint of `state`; `write` puts its files into the folder it is given.
@@ -85,11 +90,23 @@ impl Checkpoints {
         let (aside, target) = (self.folder.join(format!("{WRITING}{name}")), self.folder.join(&name));
         remove(&aside)?;
         fs::create_dir(&aside).with_context(|| format!("cannot make {}", aside.display()))?;
-        write(&aside).with_context(|| format!("cannot write the checkpoint of step {} in {}", state.step, aside.display()))?;
+        write(&aside).with_context(|| {
+            format!(
+                "cannot write the checkpoint of step {} in {}",
+                state.step,
+                aside.display()
+            )
+        })?;
         let files = hash_all(&aside)?;
-        let manifest = serde_json::to_vec_pretty(&Manifest { format: FORMAT, state, files })?;
+        let manifest = serde_json::to_vec_pretty(&Manifest {
+            format: FORMAT,
+            state,
+            files,
+        })?;
         let mut file = File::create(aside.join(MANIFEST))?;
-        file.write_all(&manifest).and_then(|()| file.sync_all()).context("cannot write the checkpoint's manifest")?;
+        file.write_all(&manifest)
+            .and_then(|()| file.sync_all())
+            .context("cannot write the checkpoint's manifest")?;
         sync_folder(&aside)?;
         remove(&target)?;
         fs::rename(&aside, &target).with_context(|| format!("cannot move the checkpoint to {}", target.display()))?;
@@ -136,7 +153,10 @@ impl Checkpoints {
         let mut found = BTreeMap::new();
         for entry in entries {
             let path = entry?.path();
-            let step = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_prefix("step-"));
+            let step = path
+                .file_name()
+                .and_then(|name| name.to_str())
+                .and_then(|name| name.strip_prefix("step-"));
             if let Some(step) = step.and_then(|step| step.parse().ok()) {
                 found.insert(step, path);
             }
@@ -165,7 +185,13 @@ impl Checkpoints {
 
 /// The step with the highest quality; of equals the newest.
 fn best(all: &BTreeMap<u64, PathBuf>) -> Option<u64> {
-    let quality = |folder: &Path| read_manifest(folder).ok()?.state.quality.filter(|quality| quality.is_finite());
+    let quality = |folder: &Path| {
+        read_manifest(folder)
+            .ok()?
+            .state
+            .quality
+            .filter(|quality| quality.is_finite())
+    };
     all.iter()
         .filter_map(|(step, folder)| Some((*step, quality(folder)?)))
         .max_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)))
@@ -179,7 +205,11 @@ fn folder_name(step: u64) -> String {
 fn read_manifest(folder: &Path) -> anyhow::Result<Manifest> {
     let text = fs::read(folder.join(MANIFEST)).with_context(|| format!("{MANIFEST} cannot be read"))?;
     let manifest: Manifest = serde_json::from_slice(&text).with_context(|| format!("{MANIFEST} is damaged"))?;
-    ensure!(manifest.format == FORMAT, "it has format {}, this version reads format {FORMAT}", manifest.format);
+    ensure!(
+        manifest.format == FORMAT,
+        "it has format {}, this version reads format {FORMAT}",
+        manifest.format
+    );
     Ok(manifest)
 }
 
@@ -188,7 +218,13 @@ fn verify(folder: &Path) -> anyhow::Result<State> {
     for (name, entry) in &manifest.files {
         let found = hash(&folder.join(name)).with_context(|| format!("{name} cannot be read"))?;
         if &found != entry {
-            bail!("{name} was changed: {} bytes sha256 {}, the manifest says {} bytes {}", found.bytes, found.sha256, entry.bytes, entry.sha256);
+            bail!(
+                "{name} was changed: {} bytes sha256 {}, the manifest says {} bytes {}",
+                found.bytes,
+                found.sha256,
+                entry.bytes,
+                entry.sha256
+            );
         }
     }
     Ok(manifest.state)
@@ -204,7 +240,9 @@ fn hash_all(root: &Path) -> anyhow::Result<BTreeMap<String, FileEntry>> {
                 folders.push(path);
                 continue;
             }
-            File::open(&path)?.sync_all().with_context(|| format!("cannot make {} durable", path.display()))?;
+            File::open(&path)?
+                .sync_all()
+                .with_context(|| format!("cannot make {} durable", path.display()))?;
             let name = path.strip_prefix(root)?.to_string_lossy().into_owned();
             files.insert(name, hash(&path)?);
         }
@@ -229,7 +267,9 @@ fn hash(path: &Path) -> io::Result<FileEntry> {
 }
 
 fn sync_folder(folder: &Path) -> anyhow::Result<()> {
-    File::open(folder)?.sync_all().with_context(|| format!("cannot make {} durable", folder.display()))
+    File::open(folder)?
+        .sync_all()
+        .with_context(|| format!("cannot make {} durable", folder.display()))
 }
 
 fn remove(folder: &Path) -> anyhow::Result<()> {
@@ -246,7 +286,14 @@ mod tests {
     use super::*;
 
     fn state(step: u64, quality: Option<f64>) -> State {
-        State { step, kl_coefficient: 0.1, actor_updates: step, critic_updates: 0, quality, run_config: serde_json::Value::Null }
+        State {
+            step,
+            kl_coefficient: 0.1,
+            actor_updates: step,
+            critic_updates: 0,
+            quality,
+            run_config: serde_json::Value::Null,
+        }
     }
 
     fn write(folder: &Path) -> anyhow::Result<()> {
@@ -300,7 +347,10 @@ mod tests {
 
         fs::remove_file(found.folder.join("optimizer")).unwrap();
         let error = checkpoints.latest(|_| ()).unwrap_err().to_string();
-        assert!(error.contains("optimizer cannot be read") && error.contains("no usable checkpoint"), "{error}");
+        assert!(
+            error.contains("optimizer cannot be read") && error.contains("no usable checkpoint"),
+            "{error}"
+        );
     }
 
     #[test]

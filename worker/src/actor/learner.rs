@@ -39,10 +39,21 @@ impl Learner {
     ///
     /// # Errors
     /// When there is no memory for them.
-    pub fn new(weights: &mut Weights, spec: OptimizerSpec, learning_rate: f64, total_updates: u64) -> anyhow::Result<Self> {
+    pub fn new(
+        weights: &mut Weights,
+        spec: OptimizerSpec,
+        learning_rate: f64,
+        total_updates: u64,
+    ) -> anyhow::Result<Self> {
         let parameters = Parameters::adopt(weights)?;
         let optimizer = AdamW::new(&parameters);
-        Ok(Self { parameters, optimizer, spec, learning_rate, total_updates })
+        Ok(Self {
+            parameters,
+            optimizer,
+            spec,
+            learning_rate,
+            total_updates,
+        })
     }
 
     /// Updates done.
@@ -68,7 +79,10 @@ impl Learner {
         let factor = schedule::factor(&self.spec, self.optimizer.updates, self.total_updates);
         let learning_rate = self.learning_rate * factor;
         let grad_norm = self.optimizer.update(&mut self.parameters, &self.spec, learning_rate)?;
-        Ok(Updated { grad_norm, learning_rate })
+        Ok(Updated {
+            grad_norm,
+            learning_rate,
+        })
     }
 
     /// Writes the optimizer's state as safetensors, and the master weights where they are not the model's own.
@@ -92,8 +106,14 @@ impl Learner {
     /// When the file cannot be read or belongs to another model.
     pub fn restore(&mut self, file: &Path, updates: u64) -> anyhow::Result<()> {
         let saved = read_file(file, Kind::Float, |_| true)?;
-        let tensor = |name: &str| saved.get(name).with_context(|| format!("{}: no tensor {name:?}", file.display()));
-        self.optimizer.restore(tensor("m")?, tensor("v")?, updates).with_context(|| file.display().to_string())?;
+        let tensor = |name: &str| {
+            saved
+                .get(name)
+                .with_context(|| format!("{}: no tensor {name:?}", file.display()))
+        };
+        self.optimizer
+            .restore(tensor("m")?, tensor("v")?, updates)
+            .with_context(|| file.display().to_string())?;
         if self.parameters.separate_master().is_some() {
             self.parameters.set_master(tensor("master")?)?;
         }

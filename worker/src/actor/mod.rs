@@ -34,5 +34,8 @@ pub struct Critic {
 /// Optimizer updates of the actor and of the critic in a run of `steps` steps.
 pub fn planned_updates(config: &RunConfig, steps: u64) -> (u64, u64) {
     let per_step = (config.batch.updates_per_epoch() * config.batch.ppo_epochs) as u64;
-    (steps.saturating_sub(config.optimizer.critic_warmup_steps) * per_step, steps * per_step)
+    (
+        steps.saturating_sub(config.optimizer.critic_warmup_steps) * per_step,
+        steps * per_step,
+    )
 }

@@ -47,7 +47,11 @@ impl Parameters {
         ensure!(!order.is_empty(), "a model without parameters cannot be trained");
         order.sort_by_key(|(name, tensor)| (tensor.dim() < 2, (*name).clone()));
         let total: i64 = order.iter().map(|(_, tensor)| tensor.numel() as i64).sum();
-        let decayed = order.iter().filter(|(_, tensor)| tensor.dim() >= 2).map(|(_, tensor)| tensor.numel() as i64).sum();
+        let decayed = order
+            .iter()
+            .filter(|(_, tensor)| tensor.dim() >= 2)
+            .map(|(_, tensor)| tensor.numel() as i64)
+            .sum();
         let options = (order[0].1.kind(), order[0].1.device());
         let model = Tensor::f_empty([total], options).with_context(|| format!("no memory for {total} parameters"))?;
         let grads = Tensor::f_zeros([total], options).with_context(|| format!("no memory for {total} gradients"))?;
@@ -62,12 +66,23 @@ impl Parameters {
             let view = view.f_set_requires_grad(true)?;
             set_grad(&view, &grads.f_narrow(0, offset, length)?.f_view(shape.as_slice())?)?;
             *tensor = view.shallow_clone();
-            slots.push(Slot { name: name.clone(), view });
+            slots.push(Slot {
+                name: name.clone(),
+                view,
+            });
             offset += length;
         }
-        let wide = (options.0 != Kind::Float)
-            .then(|| Wide { master: model.to_kind(Kind::Float), grads: grads.to_kind(Kind::Float) });
-        Ok(Self { slots, decayed, model, grads, wide })
+        let wide = (options.0 != Kind::Float).then(|| Wide {
+            master: model.to_kind(Kind::Float),
+            grads: grads.to_kind(Kind::Float),
+        });
+        Ok(Self {
+            slots,
+            decayed,
+            model,
+            grads,
+            wide,
+        })
     }
 
     /// Number of parameters.
@@ -142,6 +157,11 @@ impl Parameters {
 
     /// The model's tensors by name, sharing storage, not tracked.
     pub fn weights(&self) -> Weights {
-        Weights(self.slots.iter().map(|slot| (slot.name.clone(), slot.view.detach())).collect())
+        Weights(
+            self.slots
+                .iter()
+                .map(|slot| (slot.name.clone(), slot.view.detach()))
+                .collect(),
+        )
     }
 }

@@ -38,7 +38,10 @@ impl Rows {
         let mut start = 0;
         for (row, sample) in samples.iter().enumerate() {
             let length = sample.response.len();
-            anyhow::ensure!(length <= time, "a response of {length} tokens does not fit into {time} columns");
+            anyhow::ensure!(
+                length <= time,
+                "a response of {length} tokens does not fit into {time} columns"
+            );
             // The output at the token before predicts a token; for the first that is the prompt's last.
             let before = start + sample.prompt.ids.len() - 1;
             let place = |column: usize| ((before + column) as i64, (row * time + column) as i64);
@@ -64,7 +67,10 @@ impl Rows {
     pub fn logprobs(&self, decoder: &Decoder, temperature: f64, entropy: bool) -> Result<(Tensor, Option<Tensor>)> {
         let hidden = decoder.hidden(&self.tokens)?.f_index_select(0, &self.policy.packed)?;
         let answer = token_logprobs(decoder, &hidden, &self.targets, temperature, entropy)?;
-        let entropy = answer.entropy.map(|entropy| self.pad(&self.policy, &entropy)).transpose()?;
+        let entropy = answer
+            .entropy
+            .map(|entropy| self.pad(&self.policy, &entropy))
+            .transpose()?;
         Ok((self.pad(&self.policy, &answer.logprobs)?, entropy))
     }
 
@@ -98,7 +104,10 @@ impl Rows {
 impl Places {
     fn new(places: &[(i64, i64)]) -> Self {
         let (packed, padded): (Vec<i64>, Vec<i64>) = places.iter().copied().unzip();
-        Self { packed: Tensor::from_slice(&packed), padded: Tensor::from_slice(&padded) }
+        Self {
+            packed: Tensor::from_slice(&packed),
+            padded: Tensor::from_slice(&padded),
+        }
     }
 }
 

@@ -23,7 +23,12 @@ mod tests {
     use super::*;
 
     fn spec(schedule: Schedule, warmup_updates: u64) -> OptimizerSpec {
-        OptimizerSpec { schedule, warmup_updates, min_learning_rate_ratio: 0.1, ..OptimizerSpec::default() }
+        OptimizerSpec {
+            schedule,
+            warmup_updates,
+            min_learning_rate_ratio: 0.1,
+            ..OptimizerSpec::default()
+        }
     }
 
     #[test]

@@ -57,7 +57,10 @@ impl Update<'_> {
         for epoch in 0..batch.ppo_epochs {
             let order = self.order(epoch);
             for chosen in order.chunks(batch.train_batch_size) {
-                let micros: Vec<Micro> = chosen.chunks(batch.micro_train_batch_size).map(|rows| self.micro(rows)).collect();
+                let micros: Vec<Micro> = chosen
+                    .chunks(batch.micro_train_batch_size)
+                    .map(|rows| self.micro(rows))
+                    .collect();
                 if policy_learns {
                     self.actor_update(actor, &micros, &mut learnt)?;
                 }
@@ -75,11 +78,19 @@ impl Update<'_> {
         let whole = self.denominator(masks);
         for micro in micros {
             let loss = self.policy_loss(actor, micro, &whole, learnt)?;
-            self.finite("the policy loss", loss.double_value(&[]), "lower optimizer.actorLearningRate")?;
+            self.finite(
+                "the policy loss",
+                loss.double_value(&[]),
+                "lower optimizer.actorLearningRate",
+            )?;
             actor.learner.backward(&loss)?;
         }
         let updated = actor.learner.update()?;
-        self.finite("the actor's gradient norm", updated.grad_norm, "lower optimizer.actorLearningRate")?;
+        self.finite(
+            "the actor's gradient norm",
+            updated.grad_norm,
+            "lower optimizer.actorLearningRate",
+        )?;
         learnt.actor_updated(updated, began.elapsed());
         Ok(())
     }
@@ -121,7 +132,9 @@ impl Update<'_> {
     fn critic_update(&self, critic: &mut Critic, micros: &[Micro], learnt: &mut Learnt) -> Result<()> {
         let began = Instant::now();
         let algorithm = &self.config.algorithm;
-        let Some(old_values) = &self.batch.scored.values else { return Ok(()) };
+        let Some(old_values) = &self.batch.scored.values else {
+            return Ok(());
+        };
         let trained = value_mask(algorithm.profile, &self.batch.scored.mask)?;
         let whole = self.denominator(micros.iter().map(|micro| self.cut(micro, &trained)));
         for micro in micros {
@@ -134,12 +147,20 @@ impl Update<'_> {
                 mask: &self.cut(micro, &trained),
             };
             let value = value_loss(algorithm, &input, &whole)?;
-            self.finite("the value loss", value.loss.double_value(&[]), "lower optimizer.criticLearningRate")?;
+            self.finite(
+                "the value loss",
+                value.loss.double_value(&[]),
+                "lower optimizer.criticLearningRate",
+            )?;
             learnt.add_value(&value);
             critic.learner.backward(&(value.loss * algorithm.value_coef))?;
         }
         let updated = critic.learner.update()?;
-        self.finite("the critic's gradient norm", updated.grad_norm, "lower optimizer.criticLearningRate")?;
+        self.finite(
+            "the critic's gradient norm",
+            updated.grad_norm,
+            "lower optimizer.criticLearningRate",
+        )?;
         learnt.critic_updated(updated, began.elapsed());
         Ok(())
     }
@@ -150,7 +171,13 @@ impl Update<'_> {
         // The order of updates is a domain of its own beside the order of prompts.
         let seed = self.config.seed ^ 0x7570_6461_7465; // "update"
         let epoch = self.step * self.config.batch.ppo_epochs as u64 + epoch as u64;
-        PromptOrder { seed, prompts: samples, batch: samples, shuffle: true }.batch(epoch)
+        PromptOrder {
+            seed,
+            prompts: samples,
+            batch: samples,
+            shuffle: true,
+        }
+        .batch(epoch)
     }
 
     fn micro(&self, chosen: &[usize]) -> Micro<'_> {
@@ -163,7 +190,11 @@ impl Update<'_> {
             Profile::Trl | Profile::Alpacafarm => scored.mask.size()[1],
         };
         let rows: Vec<i64> = chosen.iter().map(|&index| index as i64).collect();
-        Micro { samples, rows: Tensor::from_slice(&rows), columns }
+        Micro {
+            samples,
+            rows: Tensor::from_slice(&rows),
+            columns,
+        }
     }
 
     /// The micro-batch's part of a tensor [samples, columns of the step].
@@ -173,13 +204,18 @@ impl Update<'_> {
 
     fn denominator(&self, masks: impl Iterator<Item = Tensor>) -> Denominator {
         let longest = self.config.generation.max_new_tokens as usize;
-        masks.map(|mask| Denominator::of(&mask.to_kind(Kind::Float), longest)).sum()
+        masks
+            .map(|mask| Denominator::of(&mask.to_kind(Kind::Float), longest))
+            .sum()
     }
 
     fn finite(&self, what: &str, value: f64, advice: &str) -> Result<(), Diverged> {
         if value.is_finite() {
             return Ok(());
         }
-        Err(Diverged { step: self.step + 1, what: format!("{what} is {value}; {advice}") })
+        Err(Diverged {
+            step: self.step + 1,
+            what: format!("{what} is {value}; {advice}"),
+        })
     }
 }

@@ -63,13 +63,19 @@ pub fn roles(
     let tokenizer = Arc::new(Tokenizer::load(&policy_folder)?);
     let prompts = PromptSet::load(&config.prompts, &tokenizer)?;
     let held_out = config.evaluation.as_ref();
-    let held_out = held_out.map(|wanted| PromptSet::load_evaluation(wanted, &config.prompts, &tokenizer)).transpose()?;
+    let held_out = held_out
+        .map(|wanted| PromptSet::load_evaluation(wanted, &config.prompts, &tokenizer))
+        .transpose()?;
     let total_steps = total_steps(config.length, prompts.prompts.len(), config.batch.rollout_batch_size);
 
     let (actor, policy_config) = actor(&config, &policy_folder, checkpoint, total_steps)?;
     let sampling = Arc::new(sampling(&config, &policy_config, &tokenizer));
-    let longest_prompt =
-        prompts.prompts.iter().chain(held_out.iter().flat_map(|set| &set.prompts)).map(|prompt| prompt.ids.len()).max();
+    let longest_prompt = prompts
+        .prompts
+        .iter()
+        .chain(held_out.iter().flat_map(|set| &set.prompts))
+        .map(|prompt| prompt.ids.len())
+        .max();
     let longest = longest_prompt.unwrap_or(0) + sampling.max_new_tokens;
     ensure!(
         longest_prompt.unwrap_or(0) < policy_config.max_positions,
@@ -91,8 +97,18 @@ pub fn roles(
         Some(tokenizer.clone()),
     )?;
 
-    let reference = config.model.reference.as_ref().map(|location| reference(location, kind)).transpose()?;
-    let critic = config.model.critic.as_ref().map(|location| critic(&config, location, checkpoint, total_steps)).transpose()?;
+    let reference = config
+        .model
+        .reference
+        .as_ref()
+        .map(|location| reference(location, kind))
+        .transpose()?;
+    let critic = config
+        .model
+        .critic
+        .as_ref()
+        .map(|location| critic(&config, location, checkpoint, total_steps))
+        .transpose()?;
     let (critic, critic_folder) = critic.map_or((None, None), |(critic, folder)| (Some(critic), Some(folder)));
     let critic_config = critic.as_ref().map(|critic| critic.model.decoder.config().clone());
     let mut kl = KlController::of(&config.algorithm);
@@ -125,18 +141,29 @@ pub fn roles(
         stages: Vec::new(),
         config,
     };
-    Ok(Roles { trainer, held_out, policy_folder, critic_folder, critic_config })
+    Ok(Roles {
+        trainer,
+        held_out,
+        policy_folder,
+        critic_folder,
+        critic_config,
+    })
 }
 
 fn actor(config: &RunConfig, folder: &Path, checkpoint: Option<&Verified>, steps: u64) -> Result<(Actor, ModelConfig)> {
     let model = ModelConfig::read(folder)?;
-    let source = checkpoint.map_or(folder.to_owned(), |checkpoint| checkpoint.folder.join(super::run::POLICY));
+    let source = checkpoint.map_or(folder.to_owned(), |checkpoint| {
+        checkpoint.folder.join(super::run::POLICY)
+    });
     let mut weights = Weights::load(&source, &model, kind(config.model.dtype))?;
     let (updates, _) = planned_updates(config, steps);
     let spec = &config.optimizer;
     let mut learner = Learner::new(&mut weights, spec.clone(), spec.actor_learning_rate, updates)?;
     if let Some(checkpoint) = checkpoint {
-        learner.restore(&checkpoint.folder.join(super::run::ACTOR_OPTIMIZER), checkpoint.state.actor_updates)?;
+        learner.restore(
+            &checkpoint.folder.join(super::run::ACTOR_OPTIMIZER),
+            checkpoint.state.actor_updates,
+        )?;
     }
     let mut decoder = Decoder::new(&model, &weights)?;
     decoder.set_activation_checkpointing(config.model.activation_checkpointing);
@@ -156,10 +183,15 @@ fn critic(
     let spec = &config.optimizer;
     let mut learner = Learner::new(&mut weights, spec.clone(), spec.critic_learning_rate, updates)?;
     if let Some(checkpoint) = checkpoint {
-        learner.restore(&checkpoint.folder.join(super::run::CRITIC_OPTIMIZER), checkpoint.state.critic_updates)?;
+        learner.restore(
+            &checkpoint.folder.join(super::run::CRITIC_OPTIMIZER),
+            checkpoint.state.critic_updates,
+        )?;
     }
     let mut model = ValueModel::new(&model, &weights)?;
-    model.decoder.set_activation_checkpointing(config.model.activation_checkpointing);
+    model
+        .decoder
+        .set_activation_checkpointing(config.model.activation_checkpointing);
     Ok((Critic { model, learner }, folder))
 }
 
@@ -179,19 +211,27 @@ impl SequenceScorer for RewardModel {
 pub fn reward_model(location: &Location, kind: Kind) -> Result<ModelReward> {
     let folder = resolve_location(location).context("roles.reward.model")?;
     let model = RewardModel::load(&folder, kind)?;
-    Ok(ModelReward::new(Box::new(model), Arc::new(Tokenizer::load(&folder)?), REWARD_BATCH_TOKENS))
+    Ok(ModelReward::new(
+        Box::new(model),
+        Arc::new(Tokenizer::load(&folder)?),
+        REWARD_BATCH_TOKENS,
+    ))
 }
 
 fn reward(config: &RunConfig, kind: Kind, tokenizer: &Arc<Tokenizer>) -> Result<RewardSource> {
     let model = config.reward.model.as_ref();
-    let model = model.map(|model| reward_model(&model.source, kind)?.for_policy(tokenizer.clone())).transpose()?;
+    let model = model
+        .map(|model| reward_model(&model.source, kind)?.for_policy(tokenizer.clone()))
+        .transpose()?;
     RewardSource::new(&config.reward, model)
 }
 
 /// A rule that compares with a label cannot work without one: said before the first step, not at it.
 fn check_labels(reward: &RewardSource, prompts: &PromptSet) -> Result<()> {
     for prompt in &prompts.prompts {
-        reward.check_label(prompt.label.as_deref()).with_context(|| format!("prompt {}", prompt.index + 1))?;
+        reward
+            .check_label(prompt.label.as_deref())
+            .with_context(|| format!("prompt {}", prompt.index + 1))?;
     }
     Ok(())
 }

@@ -66,7 +66,10 @@ fn blocks(policy: &PolicyEngine, block_bytes: usize) -> usize {
 }
 
 fn shape(model: &ModelConfig, kind: Kind) -> Result<DecoderShape> {
-    ensure!(!model.output_bias, "the rollout engine does not compute a bias on the attention's output projection");
+    ensure!(
+        !model.output_bias,
+        "the rollout engine does not compute a bias on the attention's output projection"
+    );
     let size = |value: i64| usize::try_from(value).context("a size in config.json is negative");
     let frequencies = frequency_tensor(model.rope_scaling, model.rope_theta, model.head_dim, Device::Cpu)?;
     Ok(DecoderShape {

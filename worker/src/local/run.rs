@@ -12,7 +12,9 @@ use super::build::{self, Roles};
 use crate::actor::checkpoint::{Checkpoints, State};
 use crate::model::{self, ModelConfig};
 use crate::stop::{Interrupted, StopFlag};
-use crate::telemetry::{BeforeAfter, BeforeAfterRow, EngineStats, Metric, OutputMode, Recorder, RunDir, Server, Stage, table};
+use crate::telemetry::{
+    BeforeAfter, BeforeAfterRow, EngineStats, Metric, OutputMode, Recorder, RunDir, Server, Stage, table,
+};
 use crate::trainer::{Evaluated, Step, Trainer, describe};
 
 /// The policy in a checkpoint, in Hugging Face layout.
@@ -67,7 +69,11 @@ impl Run {
         let folder = RunDir::new(folder);
         folder.create()?;
         let lock = lock(&folder)?;
-        let checkpoints = config.checkpoint.path.clone().unwrap_or_else(|| folder.root().join("checkpoints"));
+        let checkpoints = config
+            .checkpoint
+            .path
+            .clone()
+            .unwrap_or_else(|| folder.root().join("checkpoints"));
         let checkpoints = Checkpoints::open(checkpoints, config.checkpoint.keep, config.checkpoint.keep_best)?;
         if options.fresh {
             checkpoints.clear()?;
@@ -77,17 +83,35 @@ impl Run {
             refuse_other_run(&found.state.run_config, &config)
                 .with_context(|| format!("cannot go on from {}", found.folder.display()))?;
         }
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()?;
         let roles = build::roles(config, found.as_ref(), runtime.handle().clone(), options.stop)?;
         let trainer = &roles.trainer;
-        let mut recorder =
-            Recorder::open(folder.root(), &trainer.config, trainer.total_steps, trainer.steps_done, options.output)?;
+        let mut recorder = Recorder::open(
+            folder.root(),
+            &trainer.config,
+            trainer.total_steps,
+            trainer.steps_done,
+            options.output,
+        )?;
         std::fs::write(folder.manifest(), manifest)
             .with_context(|| format!("cannot write {}", folder.manifest().display()))?;
         if let Some(found) = &found {
-            recorder.event("resumed", &format!("going on after step {} from {}", found.state.step, found.folder.display()))?;
+            recorder.event(
+                "resumed",
+                &format!(
+                    "going on after step {} from {}",
+                    found.state.step,
+                    found.folder.display()
+                ),
+            )?;
         }
-        let server = options.metrics_address.map(|address| Server::start(address, recorder.exposition())).transpose()?;
+        let server = options
+            .metrics_address
+            .map(|address| Server::start(address, recorder.exposition()))
+            .transpose()?;
         if let Some(server) = &server {
             tracing::info!("metrics on http://{}/metrics", server.address());
         }
@@ -118,10 +142,18 @@ impl Run {
             Ok(()) => self.finish(),
             Err(error) if error.is::<Interrupted>() => self.interrupted(),
             Err(error) => {
-                let kind = if error.is::<crate::trainer::Diverged>() { "diverged" } else { "failed" };
+                let kind = if error.is::<crate::trainer::Diverged>() {
+                    "diverged"
+                } else {
+                    "failed"
+                };
                 self.recorder.event(kind, &format!("{error:#}"))?;
-                let kept = self.saved.map(|step| format!("; the checkpoint of step {step} is kept")).unwrap_or_default();
-                self.recorder.finish(&format!("{kind} after step {}{kept}", self.roles.trainer.steps_done))?;
+                let kept = self
+                    .saved
+                    .map(|step| format!("; the checkpoint of step {step} is kept"))
+                    .unwrap_or_default();
+                self.recorder
+                    .finish(&format!("{kind} after step {}{kept}", self.roles.trainer.steps_done))?;
                 Err(error)
             }
         }
@@ -141,7 +173,11 @@ impl Run {
         let trainer = &mut self.roles.trainer;
         let done = trainer.steps_done;
         let last = done == trainer.total_steps;
-        let every = trainer.config.evaluation.as_ref().map_or(0, |evaluation| evaluation.every_steps);
+        let every = trainer
+            .config
+            .evaluation
+            .as_ref()
+            .map_or(0, |evaluation| evaluation.every_steps);
         if every > 0 && (done.is_multiple_of(every) || last) {
             self.evaluate(&mut step.report.stages)?;
         }
@@ -153,7 +189,11 @@ impl Run {
         }
         self.recorder.step(&step.report)?;
         if self.recorder.wants_samples(done) {
-            let samples = describe(&step.batch, &self.roles.trainer.tokenizer, self.recorder.samples_wanted())?;
+            let samples = describe(
+                &step.batch,
+                &self.roles.trainer.tokenizer,
+                self.recorder.samples_wanted(),
+            )?;
             self.recorder.samples(done, &samples)?;
         }
         self.recorder.exposition().engine(&engine_stats(&self.roles.trainer))
@@ -164,7 +204,9 @@ impl Run {
         let file = self.folder.root().join("before.json");
         if self.roles.trainer.steps_done > 0 {
             // A folder without it gives no comparison at the end, nothing else.
-            self.before = std::fs::read(&file).ok().and_then(|text| serde_json::from_slice(&text).ok());
+            self.before = std::fs::read(&file)
+                .ok()
+                .and_then(|text| serde_json::from_slice(&text).ok());
             return Ok(());
         }
         let mut stages = Vec::new();
@@ -178,7 +220,9 @@ impl Run {
 
     fn evaluate(&mut self, stages: &mut Vec<(Stage, std::time::Duration)>) -> Result<()> {
         let trainer = &self.roles.trainer;
-        let (Some(settings), Some(held_out)) = (&trainer.config.evaluation, &self.roles.held_out) else { return Ok(()) };
+        let (Some(settings), Some(held_out)) = (&trainer.config.evaluation, &self.roles.held_out) else {
+            return Ok(());
+        };
         let began = Instant::now();
         let evaluated = trainer.evaluate(settings, held_out)?;
         stages.push((Stage::Evaluate, began.elapsed()));
@@ -202,7 +246,8 @@ impl Run {
             quality: self.latest.as_ref().map(|evaluated| evaluated.report.score).or(score),
             run_config: serde_json::to_value(&trainer.config)?,
         };
-        self.checkpoints.save(state, |folder| write_models(&self.roles, folder))?;
+        self.checkpoints
+            .save(state, |folder| write_models(&self.roles, folder))?;
         self.saved = Some(done);
         Ok(())
     }
@@ -220,14 +265,20 @@ impl Run {
         let trainer = &self.roles.trainer;
         let target = self.folder.root().join("model");
         write_policy(&self.roles, &target)?;
-        self.recorder.event("succeeded", &format!("{} steps", trainer.steps_done))?;
+        self.recorder
+            .event("succeeded", &format!("{} steps", trainer.steps_done))?;
         let seconds = self.began.elapsed().as_secs();
         let mut summary = String::new();
         if let Some(comparison) = compare(&self.roles, self.before.as_ref(), self.latest.as_ref()) {
             self.recorder.before_after(&comparison)?;
             // The table's last line says what the comparison comes to.
             match self.output {
-                OutputMode::Auto => summary = format!("\n{}\n\n", table::render(&comparison, table::terminal_width()).trim_end()),
+                OutputMode::Auto => {
+                    summary = format!(
+                        "\n{}\n\n",
+                        table::render(&comparison, table::terminal_width()).trim_end()
+                    )
+                }
                 OutputMode::Quiet | OutputMode::Json => summary = format!("{}, ", comparison.summary()),
             }
         }
@@ -249,9 +300,14 @@ fn lock(folder: &RunDir) -> Result<File> {
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(std::fs::TryLockError::WouldBlock) => {
-            bail!("another process runs in {}; wait for it, or give another --run-dir", folder.root().display())
+            bail!(
+                "another process runs in {}; wait for it, or give another --run-dir",
+                folder.root().display()
+            )
         }
-        Err(std::fs::TryLockError::Error(error)) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
+        Err(std::fs::TryLockError::Error(error)) => {
+            Err(error).with_context(|| format!("cannot lock {}", path.display()))
+        }
     }
 }
 
@@ -263,7 +319,12 @@ fn refuse_other_run(saved: &serde_json::Value, now: &RunConfig) -> Result<()> {
     let changed: Vec<String> = fields
         .filter(|(name, _)| !MAY_CHANGE.contains(&name.as_str()))
         .filter(|(name, value)| saved.get(name) != Some(value))
-        .map(|(name, value)| format!("{name}: was {}, is {value}", saved.get(name).unwrap_or(&serde_json::Value::Null)))
+        .map(|(name, value)| {
+            format!(
+                "{name}: was {}, is {value}",
+                saved.get(name).unwrap_or(&serde_json::Value::Null)
+            )
+        })
         .collect();
     if changed.is_empty() {
         return Ok(());
@@ -279,7 +340,9 @@ fn write_models(roles: &Roles, folder: &Path) -> Result<()> {
     write_policy(roles, &folder.join(POLICY))?;
     trainer.actor.learner.save(&folder.join(ACTOR_OPTIMIZER))?;
     let Some(critic) = &trainer.critic else { return Ok(()) };
-    let (Some(source), Some(config)) = (&roles.critic_folder, &roles.critic_config) else { return Ok(()) };
+    let (Some(source), Some(config)) = (&roles.critic_folder, &roles.critic_config) else {
+        return Ok(());
+    };
     let weights = critic.learner.parameters.weights();
     model::save(&folder.join(CRITIC), source, config, &weights, model::save::SHARD_BYTES)?;
     critic.learner.save(&folder.join(CRITIC_OPTIMIZER))
@@ -288,18 +351,29 @@ fn write_models(roles: &Roles, folder: &Path) -> Result<()> {
 fn write_policy(roles: &Roles, target: &Path) -> Result<()> {
     let actor = &roles.trainer.actor;
     let config: &ModelConfig = actor.decoder.config();
-    model::save(target, &roles.policy_folder, config, &actor.learner.parameters.weights(), model::save::SHARD_BYTES)
+    model::save(
+        target,
+        &roles.policy_folder,
+        config,
+        &actor.learner.parameters.weights(),
+        model::save::SHARD_BYTES,
+    )
 }
 
 fn compare(roles: &Roles, before: Option<&Evaluated>, after: Option<&Evaluated>) -> Option<BeforeAfter> {
     let (before, after, held_out) = (before?, after?, roles.held_out.as_ref()?);
     let answers = before.answers.iter().zip(&after.answers);
-    let rows = held_out.prompts.iter().zip(answers).take(COMPARED).map(|(prompt, (before, after))| BeforeAfterRow {
-        prompt: prompt.text.clone(),
-        label: prompt.label.clone(),
-        before: before.clone(),
-        after: after.clone(),
-    });
+    let rows = held_out
+        .prompts
+        .iter()
+        .zip(answers)
+        .take(COMPARED)
+        .map(|(prompt, (before, after))| BeforeAfterRow {
+            prompt: prompt.text.clone(),
+            label: prompt.label.clone(),
+            before: before.clone(),
+            after: after.clone(),
+        });
     Some(BeforeAfter {
         pass_score: roles.trainer.config.evaluation.as_ref()?.pass_score,
         accuracy_before: before.report.pass_rate,
@@ -322,4 +396,3 @@ fn engine_stats(trainer: &Trainer) -> EngineStats {
         ..EngineStats::default()
     }
 }
-

@@ -86,8 +86,21 @@ pub struct AdamWTensors<'a> {
 /// # Errors
 /// When libtorch refuses the tensors.
 pub fn adamw(tensors: &AdamWTensors, step: AdamWStep) -> anyhow::Result<()> {
-    let AdamWTensors { weights, grads, m, v, step: count, grad_scale } = tensors;
-    let AdamWStep { learning_rate, beta1, beta2, weight_decay, epsilon } = step;
+    let AdamWTensors {
+        weights,
+        grads,
+        m,
+        v,
+        step: count,
+        grad_scale,
+    } = tensors;
+    let AdamWStep {
+        learning_rate,
+        beta1,
+        beta2,
+        weight_decay,
+        epsilon,
+    } = step;
     // SAFETY: every pointer is a live tensor for the length of the call.
     check(unsafe {
         ppo_adamw(

@@ -41,13 +41,19 @@ pub fn main(args: RewardArgs) -> Result<()> {
         "spec.roles.reward of {} has neither a model nor rules: there is nothing to serve",
         args.manifest.file.display()
     );
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
     runtime.block_on(async {
         let listener = TcpListener::bind(args.listen)
             .await
             .with_context(|| format!("cannot listen on {}; is the port taken?", args.listen))?;
         tracing::info!("reward server on http://{}/get_reward", listener.local_addr()?);
-        let service = RewardService::new(ServeOptions { token: args.token.clone(), ..ServeOptions::default() });
+        let service = RewardService::new(ServeOptions {
+            token: args.token.clone(),
+            ..ServeOptions::default()
+        });
         let server = tokio::spawn({
             let service = service.clone();
             let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
@@ -70,8 +76,16 @@ type Sources = (RewardSource, Option<Arc<Tokenizer>>);
 /// Model and rules; a remote source is left out: a server that calls another one would only add a hop.
 fn sources(config: &ppo_crds::RunConfig) -> Result<Sources> {
     let model = config.reward.model.as_ref();
-    let model = model.map(|model| reward_model(&model.source, kind(config.model.dtype))).transpose()?;
-    let source = RewardSource::new(&Reward { remote: None, ..config.reward.clone() }, model)?;
+    let model = model
+        .map(|model| reward_model(&model.source, kind(config.model.dtype)))
+        .transpose()?;
+    let source = RewardSource::new(
+        &Reward {
+            remote: None,
+            ..config.reward.clone()
+        },
+        model,
+    )?;
     let policy = resolve_location(&config.model.policy).and_then(|folder| Tokenizer::load(&folder));
     let tokenizer = match policy {
         Ok(tokenizer) => Some(Arc::new(tokenizer)),

@@ -71,7 +71,9 @@ impl SftModel {
         match (&self.path, &self.config) {
             (Some(path), None) => Ok((path, true)),
             (None, Some(config)) => Ok((config, false)),
-            _ => bail!("model: give exactly one of `path` (weights to go on from) and `config` (random initial weights)"),
+            _ => {
+                bail!("model: give exactly one of `path` (weights to go on from) and `config` (random initial weights)")
+            }
         }
     }
 }
@@ -114,7 +116,8 @@ impl SftConfig {
     /// When it cannot be read, has an unknown field, or a number makes no sense.
     pub fn read(file: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-        let mut config: Self = serde_yaml::from_str(&text).with_context(|| format!("{} is not valid", file.display()))?;
+        let mut config: Self =
+            serde_yaml::from_str(&text).with_context(|| format!("{} is not valid", file.display()))?;
         config.check().with_context(|| file.display().to_string())?;
         let base = file.parent().unwrap_or(Path::new("."));
         let paths = [&mut config.model.path, &mut config.model.config].into_iter().flatten();
@@ -202,10 +205,22 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         for (text, words) in [
-            ("{model: {path: m}, data: {path: d}, steps: 3, output: o, stepz: 1}", "stepz"),
-            ("{model: {}, data: {path: d}, steps: 3, output: o}", "exactly one of `path`"),
-            ("{model: {path: m}, data: {path: d}, steps: 0, output: o}", "steps must be at least 1"),
-            ("{model: {path: m}, data: {path: d}, steps: 1, output: o, learningRate: .nan}", "learningRate is NaN"),
+            (
+                "{model: {path: m}, data: {path: d}, steps: 3, output: o, stepz: 1}",
+                "stepz",
+            ),
+            (
+                "{model: {}, data: {path: d}, steps: 3, output: o}",
+                "exactly one of `path`",
+            ),
+            (
+                "{model: {path: m}, data: {path: d}, steps: 0, output: o}",
+                "steps must be at least 1",
+            ),
+            (
+                "{model: {path: m}, data: {path: d}, steps: 1, output: o, learningRate: .nan}",
+                "learningRate is NaN",
+            ),
         ] {
             let error = format!("{:#}", read(text).unwrap_err());
             assert!(error.contains(words), "{error}");

@@ -25,16 +25,30 @@ pub fn read(path: &Path, data: &SftData, tokenizer: &Tokenizer) -> anyhow::Resul
         max_length: data.max_length,
         shuffle: false,
     };
-    let eos = tokenizer.eos_id().context("the tokenizer names no EOS token, so a response cannot be ended")?;
+    let eos = tokenizer
+        .eos_id()
+        .context("the tokenizer names no EOS token, so a response cannot be ended")?;
     let pairs = PromptSet::load(&wanted, tokenizer)?.prompts;
     pairs
         .into_iter()
         .map(|prompt| {
             let text = prompt.label.as_deref().unwrap_or_default();
-            ensure!(!text.is_empty(), "{}: prompt {}: field {:?} is empty", path.display(), prompt.index + 1, data.response_field);
+            ensure!(
+                !text.is_empty(),
+                "{}: prompt {}: field {:?} is empty",
+                path.display(),
+                prompt.index + 1,
+                data.response_field
+            );
             let mut response = tokenizer.encode(text, false)?;
             response.push(eos);
-            Ok(Sample { group: prompt.index as i64, rollout_logprobs: vec![0.0; response.len()], response, prompt, finish_reason: FinishReason::Stop })
+            Ok(Sample {
+                group: prompt.index as i64,
+                rollout_logprobs: vec![0.0; response.len()],
+                response,
+                prompt,
+                finish_reason: FinishReason::Stop,
+            })
         })
         .collect()
 }

@@ -19,11 +19,18 @@ pub struct Progress {
 impl Progress {
     /// A bar on a terminal unless `output` says otherwise.
     pub fn open(output: OutputMode, steps: u64) -> Self {
-        let live = matches!(output, OutputMode::Auto) && std::io::stdout().is_terminal() && std::io::stderr().is_terminal();
+        let live =
+            matches!(output, OutputMode::Auto) && std::io::stdout().is_terminal() && std::io::stderr().is_terminal();
         let bar = live.then(|| {
             let bar = screen().add(ProgressBar::new(steps));
-            let style = ProgressStyle::with_template("{bar:24.cyan/dim} step {pos}/{len} {wide_msg} {elapsed:>4} elapsed, {eta} left");
-            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("━╸─"));
+            let style = ProgressStyle::with_template(
+                "{bar:24.cyan/dim} step {pos}/{len} {wide_msg} {elapsed:>4} elapsed, {eta} left",
+            );
+            bar.set_style(
+                style
+                    .unwrap_or_else(|_| ProgressStyle::default_bar())
+                    .progress_chars("━╸─"),
+            );
             bar
         });
         Self { bar, output, steps }
@@ -35,7 +42,11 @@ impl Progress {
     /// When standard output is closed.
     pub fn step(&mut self, step: u64, loss: f64, held_out: Option<HeldOut>) -> Result<()> {
         let held_out_words = held_out.map_or(String::new(), |held_out| {
-            format!("  held-out loss {:.3} exact {:.0} %", held_out.loss, 100.0 * held_out.exact)
+            format!(
+                "  held-out loss {:.3} exact {:.0} %",
+                held_out.loss,
+                100.0 * held_out.exact
+            )
         });
         if let Some(bar) = &self.bar {
             bar.set_position(step);

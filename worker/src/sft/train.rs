@@ -26,7 +26,10 @@ pub fn train(config: &SftConfig, output: OutputMode) -> Result<()> {
     let (folder, has_weights) = config.model.folder()?;
     let tokenizer = Tokenizer::load(folder)?;
     let data = examples::read(&config.data.path, &config.data, &tokenizer)?;
-    let held_out = config.evaluation.as_ref().map(|held_out| examples::read(&held_out.path, &config.data, &tokenizer));
+    let held_out = config
+        .evaluation
+        .as_ref()
+        .map(|held_out| examples::read(&held_out.path, &config.data, &tokenizer));
     let held_out = held_out.transpose()?.unwrap_or_default();
     let mut student = Student::new(config, folder, has_weights)?;
     let mut progress = Progress::open(output, config.steps);
@@ -36,7 +39,10 @@ pub fn train(config: &SftConfig, output: OutputMode) -> Result<()> {
         let chosen = student.order(data.len()).batch(step - 1);
         let batch: Vec<&Sample> = chosen.into_iter().map(|index| &data[index]).collect();
         let loss = student.update(&batch)?;
-        ensure!(loss.is_finite(), "the loss of step {step} is {loss}; lower learningRate");
+        ensure!(
+            loss.is_finite(),
+            "the loss of step {step} is {loss}; lower learningRate"
+        );
         let every = config.evaluation.as_ref().map_or(0, |held_out| held_out.every_steps);
         if !held_out.is_empty() && (step == config.steps || (every > 0 && step.is_multiple_of(every))) {
             last = Some(student.evaluate(&held_out)?);
@@ -44,8 +50,20 @@ pub fn train(config: &SftConfig, output: OutputMode) -> Result<()> {
         progress.step(step, loss, last)?;
     }
     let weights = student.learner.parameters.weights();
-    model::save(&config.output, folder, student.decoder.config(), &weights, model::save::SHARD_BYTES)?;
-    let held_out = last.map(|last| format!(", held-out loss {:.3}, exact match {:.0} %", last.loss, 100.0 * last.exact));
+    model::save(
+        &config.output,
+        folder,
+        student.decoder.config(),
+        &weights,
+        model::save::SHARD_BYTES,
+    )?;
+    let held_out = last.map(|last| {
+        format!(
+            ", held-out loss {:.3}, exact match {:.0} %",
+            last.loss,
+            100.0 * last.exact
+        )
+    });
     progress.finish(&format!(
         "{} steps in {:.0} s{}, model in {}",
         config.steps,
@@ -79,11 +97,20 @@ impl<'a> Student<'a> {
             false => Weights::random(&model, kind, config.seed)?,
         };
         let learner = Learner::new(&mut weights, config.optimizer(), config.learning_rate, config.steps)?;
-        Ok(Self { config, decoder: Decoder::new(&model, &weights)?, learner })
+        Ok(Self {
+            config,
+            decoder: Decoder::new(&model, &weights)?,
+            learner,
+        })
     }
 
     fn order(&self, pairs: usize) -> PromptOrder {
-        PromptOrder { seed: self.config.seed, prompts: pairs, batch: self.config.batch_size, shuffle: true }
+        PromptOrder {
+            seed: self.config.seed,
+            prompts: pairs,
+            batch: self.config.batch_size,
+            shuffle: true,
+        }
     }
 
     /// One update; returns the mean cross-entropy per response token.
@@ -112,7 +139,10 @@ impl<'a> Student<'a> {
             let wrong: Tensor = rows.missed(&self.decoder)?.sum_dim_intlist(1, false, Kind::Float);
             exact += wrong.eq(0.0).sum(Kind::Double).double_value(&[]);
         }
-        Ok(HeldOut { loss: loss / tokens as f64, exact: exact / held_out.len() as f64 })
+        Ok(HeldOut {
+            loss: loss / tokens as f64,
+            exact: exact / held_out.len() as f64,
+        })
     }
 }
 

@@ -31,7 +31,10 @@ impl Trainer {
     /// When the engine or a reward source fails.
     pub fn evaluate(&self, settings: &Evaluation, prompts: &PromptSet) -> Result<Evaluated> {
         let began = Instant::now();
-        let params = SamplingParams { temperature: settings.temperature as f32, ..self.sampling.as_ref().clone() };
+        let params = SamplingParams {
+            temperature: settings.temperature as f32,
+            ..self.sampling.as_ref().clone()
+        };
         let params = std::sync::Arc::new(params);
         let requests = prompts.prompts.iter().map(|prompt| Request {
             prompt: prompt.ids.clone(),
@@ -47,8 +50,15 @@ impl Trainer {
             .collect::<Result<Vec<_>>>()?;
         let scores = self.runtime.block_on(self.reward.score(&samples))?.scores;
         let count = samples.len() as f64;
-        let passed = scores.iter().filter(|score| f64::from(**score) >= settings.pass_score).count();
-        let tokens: usize = completions.iter().flatten().map(|completion| completion.tokens.len()).sum();
+        let passed = scores
+            .iter()
+            .filter(|score| f64::from(**score) >= settings.pass_score)
+            .count();
+        let tokens: usize = completions
+            .iter()
+            .flatten()
+            .map(|completion| completion.tokens.len())
+            .sum();
         let report = EvaluationReport {
             step: self.steps_done,
             prompts: samples.len() as u64,
@@ -58,7 +68,13 @@ impl Trainer {
             seconds: began.elapsed().as_secs_f64(),
         };
         let answers = samples.into_iter().zip(scores);
-        let answers = answers.map(|(sample, score)| Answer { response: sample.visible_response, score: f64::from(score) });
-        Ok(Evaluated { report, answers: answers.collect() })
+        let answers = answers.map(|(sample, score)| Answer {
+            response: sample.visible_response,
+            score: f64::from(score),
+        });
+        Ok(Evaluated {
+            report,
+            answers: answers.collect(),
+        })
     }
 }

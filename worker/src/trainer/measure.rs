@@ -38,14 +38,24 @@ impl Trainer {
             critic(&mut report, batch, &trained)?;
         }
         for (name, values) in &scored.extra {
-            let values: Vec<f64> = values.iter().copied().map(f64::from).filter(|value| !value.is_nan()).collect();
+            let values: Vec<f64> = values
+                .iter()
+                .copied()
+                .map(f64::from)
+                .filter(|value| !value.is_nan())
+                .collect();
             if !values.is_empty() {
-                report.extra.insert(name.clone(), values.iter().sum::<f64>() / values.len() as f64);
+                report
+                    .extra
+                    .insert(name.clone(), values.iter().sum::<f64>() / values.len() as f64);
             }
         }
         let seconds = report.stage_seconds();
         let generated = report.get(Metric::GeneratedTokens).unwrap_or(0.0);
-        if let Some(generating) = seconds.get(&crate::telemetry::Stage::Generate).filter(|seconds| **seconds > 0.0) {
+        if let Some(generating) = seconds
+            .get(&crate::telemetry::Stage::Generate)
+            .filter(|seconds| **seconds > 0.0)
+        {
             report.set(Metric::GenerationTokensPerSecond, generated / generating);
         }
         let tokens = generated + report.get(Metric::PromptTokens).unwrap_or(0.0);
@@ -84,7 +94,10 @@ fn rewards(report: &mut StepReport, batch: &Batch) -> Result<()> {
     let per_sample = |token: &Tensor| token.sum(Kind::Double).double_value(&[]) / samples;
     let reward = per_sample(&batch.shaped.rewards);
     report.set(Metric::Reward, reward);
-    report.set(Metric::NonScoreReward, reward - batch.shaped.scores.mean(Kind::Double).double_value(&[]));
+    report.set(
+        Metric::NonScoreReward,
+        reward - batch.shaped.scores.mean(Kind::Double).double_value(&[]),
+    );
     report.set(Metric::Kl, per_sample(&(&batch.shaped.kl * &batch.scored.mask)));
     Ok(())
 }
@@ -95,7 +108,10 @@ fn lengths(report: &mut StepReport, samples: &[Sample]) {
     let share = |reason| samples.iter().filter(|sample| sample.finish_reason == reason).count() as f64 / count;
     let generated = lengths().sum::<usize>() as f64;
     report.set(Metric::GeneratedTokens, generated);
-    report.set(Metric::PromptTokens, samples.iter().map(|sample| sample.prompt.ids.len()).sum::<usize>() as f64);
+    report.set(
+        Metric::PromptTokens,
+        samples.iter().map(|sample| sample.prompt.ids.len()).sum::<usize>() as f64,
+    );
     report.set(Metric::ResponseLength, generated / count);
     report.set(Metric::ResponseLengthMax, lengths().max().unwrap_or(0) as f64);
     report.set(Metric::ResponseLengthMin, lengths().min().unwrap_or(0) as f64);
@@ -118,7 +134,9 @@ fn per_token(report: &mut StepReport, batch: &Batch) -> Result<()> {
 }
 
 fn critic(report: &mut StepReport, batch: &Batch, trained: &Tensor) -> Result<()> {
-    let Some(values) = &batch.scored.values else { return Ok(()) };
+    let Some(values) = &batch.scored.values else {
+        return Ok(());
+    };
     let returns = &batch.advantages.returns;
     let of_values = summary(values, trained)?;
     report.set(Metric::ValueMean, of_values.mean);
@@ -150,9 +168,15 @@ fn update(report: &mut StepReport, learnt: &Learnt) {
         (Metric::RatioMean, actor.then(|| policy.ratio_mean())),
         (Metric::RatioMax, actor.then_some(policy.ratio_max)),
         (Metric::ValueLoss, learnt.value_loss()),
-        (Metric::ValueClipFraction, critic.then(|| learnt.value_stats.clip_fraction())),
+        (
+            Metric::ValueClipFraction,
+            critic.then(|| learnt.value_stats.clip_fraction()),
+        ),
         (Metric::CriticGradNorm, learnt.critic_grad_norm()),
-        (Metric::CriticLearningRate, critic.then_some(learnt.critic_learning_rate)),
+        (
+            Metric::CriticLearningRate,
+            critic.then_some(learnt.critic_learning_rate),
+        ),
     ];
     for (metric, value) in numbers {
         if let Some(value) = value {

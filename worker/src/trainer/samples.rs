@@ -14,7 +14,9 @@ use crate::tokenizer::Tokenizer;
 /// When the tokenizer cannot decode a token.
 pub fn describe(batch: &Batch, tokenizer: &Tokenizer, count: usize) -> Result<Vec<SampleRecord>> {
     let columns = |tensor: &Tensor, row: usize| -> Result<Vec<f64>> {
-        Ok(Vec::<f64>::try_from(tensor.f_get(row as i64)?.f_to_kind(tch::Kind::Double)?)?)
+        Ok(Vec::<f64>::try_from(
+            tensor.f_get(row as i64)?.f_to_kind(tch::Kind::Double)?,
+        )?)
     };
     let describe = |(row, sample): (usize, &crate::stages::Sample)| {
         let rewards = columns(&batch.shaped.rewards, row)?;
@@ -39,7 +41,14 @@ pub fn describe(batch: &Batch, tokenizer: &Tokenizer, count: usize) -> Result<Ve
             tokens: sample.response.iter().enumerate().map(token).collect::<Result<_>>()?,
         })
     };
-    batch.scored.samples.iter().enumerate().take(count).map(describe).collect()
+    batch
+        .scored
+        .samples
+        .iter()
+        .enumerate()
+        .take(count)
+        .map(describe)
+        .collect()
 }
 
 fn finish_reason(reason: FinishReason) -> &'static str {

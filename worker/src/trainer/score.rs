@@ -25,11 +25,23 @@ impl Trainer {
             pieces.compute(|rows| Ok(rows.logprobs(&it.actor.decoder, temperature, false)?.0))
         })?;
         let values = self.timed(Stage::Values, |it| {
-            it.critic.as_ref().map(|critic| pieces.compute(|rows| rows.values(&critic.model))).transpose()
+            it.critic
+                .as_ref()
+                .map(|critic| pieces.compute(|rows| rows.values(&critic.model)))
+                .transpose()
         })?;
         let mask = mask(&samples, pieces.columns);
         let rollout_logprobs = padded(&samples, pieces.columns, |sample| sample.rollout_logprobs.clone());
-        Ok(Scored { samples, scores, extra, mask, old_logprobs, rollout_logprobs, reference_logprobs, values })
+        Ok(Scored {
+            samples,
+            scores,
+            extra,
+            mask,
+            old_logprobs,
+            rollout_logprobs,
+            reference_logprobs,
+            values,
+        })
     }
 
     fn rewards(&self, samples: &[Sample]) -> Result<Scores> {
@@ -37,7 +49,9 @@ impl Trainer {
             ScoredSample::new(&self.tokenizer, index, &sample.prompt, &sample.response)
         };
         let scored = samples.iter().enumerate().map(describe).collect::<Result<Vec<_>>>()?;
-        self.runtime.block_on(self.reward.score(&scored)).context("the reward role failed")
+        self.runtime
+            .block_on(self.reward.score(&scored))
+            .context("the reward role failed")
     }
 
     /// Columns of the step's tensors: the longest response, and for TRL the slot after it.
@@ -66,7 +80,12 @@ struct Pieces<'a> {
 impl<'a> Pieces<'a> {
     fn new(trainer: &Trainer, samples: &'a [Sample]) -> Self {
         let size = trainer.config.batch.micro_rollout_batch_size.max(1);
-        Self { samples, size, columns: trainer.columns(samples), slot_after: trainer.slot_after() }
+        Self {
+            samples,
+            size,
+            columns: trainer.columns(samples),
+            slot_after: trainer.slot_after(),
+        }
     }
 
     /// [samples, columns] from what `forward` says of each piece.

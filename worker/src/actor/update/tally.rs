@@ -101,7 +101,11 @@ impl Learnt {
 
     /// Mean KL term of the loss, before its coefficient; None when the KL is in the reward.
     pub fn kl_loss(&self) -> Option<f64> {
-        if self.has_kl_loss { self.per_actor_update(self.kl_loss) } else { None }
+        if self.has_kl_loss {
+            self.per_actor_update(self.kl_loss)
+        } else {
+            None
+        }
     }
 
     /// Mean of everything the actor minimised.
