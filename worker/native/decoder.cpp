@@ -1,7 +1,7 @@
 // Owns a decoder's memory, chooses the kernels for this processor and runs a forward in one parallel region.
 #include "decoder_state.h"
+#include "decoder_memory.h"
 #include <omp.h>
-#include <sys/mman.h>
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -19,10 +19,12 @@ const Kernels & choose() {
 #if defined(__x86_64__)
     const char * asked = std::getenv("PPO_CPU_INSTRUCTIONS"); // to run narrower kernels than the processor's best
     const std::string at_most = asked ? asked : "";
-    const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     if (at_most == "portable") return portable_kernels;
-    if (avx512 && at_most != "avx2") return __builtin_cpu_supports("avx512bf16") && at_most != "avx512" ? avx512_bf16_kernels : avx512_kernels;
+    if (avx512 && at_most != "avx2")
+        return __builtin_cpu_supports("avx512bf16") && at_most != "avx512" ? avx512_bf16_kernels : avx512_kernels;
     if (avx2) return avx2_kernels;
 #endif
     return portable_kernels;
@@ -32,58 +34,6 @@ const Kernels & kernels() {
     static const Kernels & chosen = choose();
     return chosen;
 }
-
-size_t times(size_t a, size_t b) {
-    size_t product;
-    if (__builtin_mul_overflow(a, b, &product)) throw std::bad_alloc();
-    return product;
-}
-
-// Zeroed memory on its own pages, in huge pages where the system gives them: weights and cache are read front to back, and
-// the processor's prefetchers stop at page borders. Pages take no memory before they are written.
-class Pages {
-public:
-    Pages() = default;
-    Pages(const Pages &) = delete;
-    Pages & operator=(const Pages &) = delete;
-    ~Pages() { release(); }
-    // At least `bytes`, contents undefined after growing.
-    void reserve(size_t bytes) {
-        if (bytes <= size_) return;
-        release();
-        const size_t huge = size_t(2) << 20, rounded = bytes < huge ? (bytes + 4095) / 4096 * 4096 : (bytes + huge - 1) / huge * huge;
-        // Huge pages need a border of 2 MiB: map a little more and give the ends back.
-        const size_t slack = rounded < huge ? 0 : huge;
-        char * mapped = (char *) mmap(nullptr, rounded + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (mapped == MAP_FAILED) throw std::bad_alloc();
-        char * start = slack ? (char *) (((uintptr_t) mapped + huge - 1) / huge * huge) : mapped;
-        if (start > mapped) munmap(mapped, start - mapped);
-        if (slack && start < mapped + slack) munmap(start + rounded, mapped + slack - start);
-        if (slack) madvise(start, rounded, MADV_HUGEPAGE);
-        data_ = start, size_ = rounded;
-    }
-    char * data() const { return data_; }
-
-private:
-    void release() {
-        if (data_) munmap(data_, size_);
-        data_ = nullptr, size_ = 0;
-    }
-    char * data_ = nullptr;
-    size_t size_ = 0;
-};
-
-// Cuts one mapping into aligned pieces: first measure, then place.
-class Arena {
-public:
-    char * take(size_t bytes) {
-        char * at = base ? base + used : nullptr;
-        used += (bytes + 255) / 256 * 256;
-        return at;
-    }
-    char * base = nullptr;
-    size_t used = 0;
-};
 
 int report(char * error, size_t size, const char * what) {
     std::snprintf(error, size, "%s", what);
@@ -113,7 +63,7 @@ struct Decoder {
     std::vector<float> inv_freq, cos, sin;
     Pages weights, cache, buffers, logits;
     Workspace work{};
-    std::vector<int32_t> positions;
+    std::vector<int32_t> positions, row_blocks;
     std::vector<Tile> tiles;
     int n_logit_rows = 0;
 
@@ -170,19 +120,30 @@ struct Decoder {
             std::memcpy(model.embedding, parts[0].data, (size_t) parts[0].rows * model.shape.hidden * element());
             return;
         }
-        Matrix & w = which == DECODER_HEAD ? model.head : which == DECODER_QKV ? layers[layer].qkv : which == DECODER_OUTPUT ? layers[layer].output
-                   : which == DECODER_GATE_UP ? layers[layer].gate_up : layers[layer].down;
+        Matrix & w = which == DECODER_HEAD      ? model.head
+                     : which == DECODER_QKV     ? layers[layer].qkv
+                     : which == DECODER_OUTPUT  ? layers[layer].output
+                     : which == DECODER_GATE_UP ? layers[layer].gate_up
+                                                : layers[layer].down;
+        const bool interleave = which == DECODER_GATE_UP;
+        Barrier barrier;
         #pragma omp parallel num_threads(model.shape.threads)
-        kernels().pack(model, w, parts, n_parts, which == DECODER_GATE_UP, omp_get_thread_num(), omp_get_num_threads());
+        kernels().pack(model, w, parts, n_parts, interleave, barrier, omp_get_thread_num(), omp_get_num_threads());
     }
 
     void set_vector(int layer, DecoderVector which, const float * data, int64_t length) {
         const int padded_length = padded((int) length);
         switch (which) {
         case DECODER_FINAL_NORM: model.final_norm = keep(model.final_norm, data, length, padded_length); return;
-        case DECODER_ATTENTION_NORM: layers[layer].attention_norm = keep(layers[layer].attention_norm, data, length, padded_length); return;
-        case DECODER_MLP_NORM: layers[layer].mlp_norm = keep(layers[layer].mlp_norm, data, length, padded_length); return;
-        case DECODER_QKV_BIAS: layers[layer].qkv_bias = keep(layers[layer].qkv_bias, data, length, padded_length); return;
+        case DECODER_ATTENTION_NORM:
+            layers[layer].attention_norm = keep(layers[layer].attention_norm, data, length, padded_length);
+            return;
+        case DECODER_MLP_NORM:
+            layers[layer].mlp_norm = keep(layers[layer].mlp_norm, data, length, padded_length);
+            return;
+        case DECODER_QKV_BIAS:
+            layers[layer].qkv_bias = keep(layers[layer].qkv_bias, data, length, padded_length);
+            return;
         case DECODER_Q_NORM: layers[layer].q_norm = keep(layers[layer].q_norm, data, length, padded_length); return;
         case DECODER_K_NORM: layers[layer].k_norm = keep(layers[layer].k_norm, data, length, padded_length); return;
         }
@@ -207,20 +168,26 @@ struct Decoder {
     // Positions of rows, tiles of rows that attend together, and buffers large enough.
     void prepare(const DecoderBatch & batch) {
         const DecoderShape & s = model.shape;
-        positions.resize(batch.n_rows);
+        positions.resize(batch.n_rows), row_blocks.resize(batch.n_rows);
         tiles.clear();
         const int rows_per_tile = std::max(1, 12 / (s.heads / s.kv_heads));
         int last = 0;
         for (int c = 0; c < batch.n_chunks; c++) {
             const DecoderChunk & chunk = batch.chunks[c];
-            for (int r = 0; r < chunk.rows; r++) positions[chunk.first_row + r] = chunk.start + r;
+            for (int r = 0; r < chunk.rows; r++) {
+                const int position = chunk.start + r;
+                positions[chunk.first_row + r] = position;
+                row_blocks[chunk.first_row + r] = batch.blocks[chunk.first_block + position / DECODER_BLOCK_SIZE];
+            }
             for (int r = 0; r < chunk.rows; r += rows_per_tile)
-                tiles.push_back({chunk.first_row + r, std::min(rows_per_tile, chunk.rows - r), batch.blocks + chunk.first_block});
+                tiles.push_back(
+                    {chunk.first_row + r, std::min(rows_per_tile, chunk.rows - r), batch.blocks + chunk.first_block});
             last = std::max(last, chunk.start + chunk.rows - 1);
         }
         reach(last);
         work.cos = cos.data(), work.sin = sin.data();
-        work.positions = positions.data(), work.tiles = tiles.data(), work.n_tiles = (int) tiles.size();
+        work.positions = positions.data(), work.row_blocks = row_blocks.data();
+        work.tiles = tiles.data(), work.n_tiles = (int) tiles.size();
 
         const int qkv = (s.heads + 2 * s.kv_heads) * s.head_dim;
         work.scores_size = (size_t) 4 * padded(last + 1);
@@ -264,15 +231,18 @@ Decoder * decoder_new(const DecoderShape * shape, char * error, size_t error_siz
 
 void decoder_free(Decoder * decoder) { delete decoder; }
 
-int decoder_set_matrix(Decoder * decoder, int32_t layer, DecoderMatrix which, const DecoderPart * parts, int32_t n_parts, char * error, size_t error_size) {
+int decoder_set_matrix(Decoder * decoder, int32_t layer, DecoderMatrix which, const DecoderPart * parts,
+    int32_t n_parts, char * error, size_t error_size) {
     return guarded(error, error_size, [&] { decoder->set_matrix(layer, which, parts, n_parts); });
 }
 
-int decoder_set_vector(Decoder * decoder, int32_t layer, DecoderVector which, const float * data, int64_t length, char * error, size_t error_size) {
+int decoder_set_vector(Decoder * decoder, int32_t layer, DecoderVector which, const float * data, int64_t length,
+    char * error, size_t error_size) {
     return guarded(error, error_size, [&] { decoder->set_vector(layer, which, data, length); });
 }
 
-int decoder_forward(Decoder * decoder, const DecoderBatch * batch, DecoderDrawn * drawn, char * error, size_t error_size) {
+int decoder_forward(
+    Decoder * decoder, const DecoderBatch * batch, DecoderDrawn * drawn, char * error, size_t error_size) {
     return guarded(error, error_size, [&] { decoder->forward(*batch, drawn); });
 }
 
@@ -291,9 +261,11 @@ void decoder_logits(const Decoder * decoder, float * out) {
         std::copy_n(decoder->work.logits + i * stride(vocab, 4), vocab, out + (size_t) i * vocab);
 }
 
-int decoder_sample(const float * logits, int32_t vocab, const DecoderDraw * draw, const int32_t * suppressed, DecoderDrawn * drawn, char * error, size_t error_size) {
+int decoder_sample(const float * logits, int32_t vocab, const DecoderDraw * draw, const int32_t * suppressed,
+    DecoderDrawn * drawn, char * error, size_t error_size) {
     return guarded(error, error_size, [&] {
-        std::vector<double> scratch((size_t) padded(vocab) * 2 + vocab / 128 + 16); // in doubles: the kernel wants their alignment
+        std::vector<double> scratch(
+            (size_t) padded(vocab) * 2 + vocab / 128 + 16); // in doubles: the kernel wants their alignment
         kernels().sample(logits, vocab, *draw, suppressed, (float *) scratch.data(), drawn);
     });
 }

@@ -22,7 +22,14 @@ struct DecoderShape {
 };
 
 enum DecoderMatrix { DECODER_QKV, DECODER_OUTPUT, DECODER_GATE_UP, DECODER_DOWN, DECODER_HEAD, DECODER_EMBEDDING };
-enum DecoderVector { DECODER_ATTENTION_NORM, DECODER_MLP_NORM, DECODER_FINAL_NORM, DECODER_QKV_BIAS, DECODER_Q_NORM, DECODER_K_NORM };
+enum DecoderVector {
+    DECODER_ATTENTION_NORM,
+    DECODER_MLP_NORM,
+    DECODER_FINAL_NORM,
+    DECODER_QKV_BIAS,
+    DECODER_Q_NORM,
+    DECODER_K_NORM
+};
 
 // A row-major matrix [rows, columns] in the model's storage type.
 struct DecoderPart {
@@ -31,7 +38,7 @@ struct DecoderPart {
 };
 
 struct DecoderChunk {
-    int32_t first_row;   // in the batch
+    int32_t first_row; // in the batch
     int32_t rows;
     int32_t start;       // position of the first row in its sequence
     int32_t first_block; // into DecoderBatch::blocks
@@ -65,14 +72,18 @@ struct DecoderDrawn {
 struct Decoder;
 Decoder * decoder_new(const DecoderShape * shape, char * error, size_t error_size);
 void decoder_free(Decoder * decoder);
-int decoder_set_matrix(Decoder * decoder, int32_t layer, DecoderMatrix which, const DecoderPart * parts, int32_t n_parts, char * error, size_t error_size);
-int decoder_set_vector(Decoder * decoder, int32_t layer, DecoderVector which, const float * data, int64_t length, char * error, size_t error_size);
-int decoder_forward(Decoder * decoder, const DecoderBatch * batch, DecoderDrawn * drawn, char * error, size_t error_size);
+int decoder_set_matrix(Decoder * decoder, int32_t layer, DecoderMatrix which, const DecoderPart * parts,
+    int32_t n_parts, char * error, size_t error_size);
+int decoder_set_vector(Decoder * decoder, int32_t layer, DecoderVector which, const float * data, int64_t length,
+    char * error, size_t error_size);
+int decoder_forward(
+    Decoder * decoder, const DecoderBatch * batch, DecoderDrawn * drawn, char * error, size_t error_size);
 void decoder_copy_block(Decoder * decoder, int32_t from, int32_t to);
 // Copies the logits of the last forward, row-major [n_logit_rows, vocab]: for tests.
 void decoder_logits(const Decoder * decoder, float * out);
 // Draws from given logits [vocab] the way `decoder_forward` does.
-int decoder_sample(const float * logits, int32_t vocab, const DecoderDraw * draw, const int32_t * suppressed, DecoderDrawn * drawn, char * error, size_t error_size);
+int decoder_sample(const float * logits, int32_t vocab, const DecoderDraw * draw, const int32_t * suppressed,
+    DecoderDrawn * drawn, char * error, size_t error_size);
 // Name of the instruction set in use.
 const char * decoder_instructions(void);
 }

@@ -1,6 +1,6 @@
 // What one decoder owns, shared by the dispatcher (decoder.cpp) and the kernels compiled per instruction set.
-// No standard containers below: kernels are compiled with wider instructions than the rest of the program, and an inline
-// library function emitted by such a file could be the copy the linker keeps for everyone.
+// No standard containers below: kernels are compiled with wider instructions than the rest of the program, and an
+// inline library function emitted by such a file could be the copy the linker keeps for everyone.
 #pragma once
 #include "decoder_abi.h"
 
@@ -20,8 +20,8 @@ struct Matrix {
 
 struct Layer {
     Matrix qkv, output, gate_up, down;
-    float *attention_norm = nullptr, *mlp_norm = nullptr;                  // [hidden], zero-padded
-    float *qkv_bias = nullptr, *q_norm = nullptr, *k_norm = nullptr;       // [(heads + 2 kv_heads) head_dim], [head_dim]
+    float *attention_norm = nullptr, *mlp_norm = nullptr;            // [hidden], zero-padded
+    float *qkv_bias = nullptr, *q_norm = nullptr, *k_norm = nullptr; // [(heads + 2 kv_heads) head_dim], [head_dim]
 };
 
 // Rows of one sequence that share the passes over keys and values.
@@ -33,23 +33,23 @@ struct Tile {
 // Buffers of one forward. Rows are padded to a stride that is an odd number of cache lines: strides of a power of two
 // would put the same column of all rows into one set of the L1 cache.
 struct Workspace {
-    float * x;            // [rows, hidden]: the residual stream, float32 in both types
-    void * normed;        // [rows, hidden] storage type
-    float * qkv;          // [rows, (heads + 2 kv_heads) head_dim]
-    void * attended;      // [rows, heads head_dim] storage type
-    void * activated;     // [rows, intermediate] storage type
-    float * logits;       // [logit rows, vocab]
-    float * scores;       // [threads, scores_size]
-    float * sample;       // [threads, sample_size]
-    const float *cos, *sin; // [positions, head_dim / 2]
-    const int32_t * positions; // [rows]
+    float * x;                  // [rows, hidden]: the residual stream, float32 in both types
+    void * normed;              // [rows, hidden] storage type
+    float * qkv;                // [rows, (heads + 2 kv_heads) head_dim]
+    void * attended;            // [rows, heads head_dim] storage type
+    void * activated;           // [rows, intermediate] storage type
+    float * logits;             // [logit rows, vocab]
+    float * scores;             // [threads, scores_size]
+    float * sample;             // [threads, sample_size]
+    const float *cos, *sin;     // [positions, head_dim / 2]
+    const int32_t * positions;  // [rows]
+    const int32_t * row_blocks; // [rows]: cache block of each row's position
     const Tile * tiles;
     int n_tiles;
     size_t scores_size, sample_size;
 };
 
-// All threads of one forward meet here between stages. Spins, then yields: with fewer cores than threads the holder of
-// the last arrival must get to run.
+// Where the threads of one forward meet.
 struct Barrier {
     alignas(64) int arrived = 0;
     alignas(64) int generation = 0;
@@ -60,9 +60,9 @@ struct Model {
     Layer * layers;
     float * final_norm;
     Matrix head;
-    void * embedding;     // [vocab, hidden] storage type; null when tied: rows are read out of the packed head
-    char * cache;         // [layers][blocks][kv_heads]{keys [head_dim][16], values [16][padded(head_dim)]}
-    size_t cache_head;    // bytes of one kv head of one block
+    void * embedding;  // [vocab, hidden] storage type; null when tied: rows are read out of the packed head
+    char * cache;      // [layers][blocks][kv_heads]{keys [head_dim][16], values [16][padded(head_dim)]}
+    size_t cache_head; // bytes of one kv head of one block
 };
 
 constexpr int padded(int n) { return (n + 15) / 16 * 16; }
@@ -73,9 +73,12 @@ constexpr size_t stride(int n, size_t size) { return (((n + 63) / 64 * 64) * siz
 struct Kernels {
     const char * name;
     int lanes; // floats in a vector; a panel is two vectors wide
-    void (*pack)(const Model &, Matrix &, const DecoderPart * parts, int n_parts, bool interleave, int thread, int threads);
-    void (*forward)(const Model &, const Workspace &, const DecoderBatch &, DecoderDrawn *, Barrier &, int thread, int threads);
-    void (*sample)(const float * logits, int vocab, const DecoderDraw &, const int32_t * suppressed, float * scratch, DecoderDrawn *);
+    void (*pack)(const Model &, Matrix &, const DecoderPart * parts, int n_parts, bool interleave, Barrier &,
+        int thread, int threads);
+    void (*forward)(
+        const Model &, const Workspace &, const DecoderBatch &, DecoderDrawn *, Barrier &, int thread, int threads);
+    void (*sample)(const float * logits, int vocab, const DecoderDraw &, const int32_t * suppressed, float * scratch,
+        DecoderDrawn *);
 };
 
 extern const Kernels portable_kernels;

@@ -1,0 +1,65 @@
+// Memory of a decoder: whole pages, cut into pieces.
+#pragma once
+#include <sys/mman.h>
+#include <cstddef>
+#include <cstdint>
+#include <new>
+
+namespace decoder {
+
+// a * b, or out of memory.
+inline size_t times(size_t a, size_t b) {
+    size_t product;
+    if (__builtin_mul_overflow(a, b, &product)) throw std::bad_alloc();
+    return product;
+}
+
+// Zeroed memory on its own pages, in huge pages where the system gives them: weights and cache are read front to back,
+// and the processor's prefetchers stop at page borders. Pages take no memory before they are written.
+class Pages {
+public:
+    Pages() = default;
+    Pages(const Pages &) = delete;
+    Pages & operator=(const Pages &) = delete;
+    ~Pages() { release(); }
+    // At least `bytes`, contents undefined after growing.
+    void reserve(size_t bytes) {
+        if (bytes <= size_) return;
+        release();
+        const size_t huge = size_t(2) << 20,
+                     rounded = bytes < huge ? (bytes + 4095) / 4096 * 4096 : (bytes + huge - 1) / huge * huge;
+        // Huge pages need a border of 2 MiB: map a little more and give the ends back.
+        const size_t slack = rounded < huge ? 0 : huge;
+        char * mapped =
+            (char *) mmap(nullptr, rounded + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (mapped == MAP_FAILED) throw std::bad_alloc();
+        char * start = slack ? (char *) (((uintptr_t) mapped + huge - 1) / huge * huge) : mapped;
+        if (start > mapped) munmap(mapped, start - mapped);
+        if (slack && start < mapped + slack) munmap(start + rounded, mapped + slack - start);
+        if (slack) madvise(start, rounded, MADV_HUGEPAGE);
+        data_ = start, size_ = rounded;
+    }
+    char * data() const { return data_; }
+
+private:
+    void release() {
+        if (data_) munmap(data_, size_);
+        data_ = nullptr, size_ = 0;
+    }
+    char * data_ = nullptr;
+    size_t size_ = 0;
+};
+
+// Cuts one mapping into aligned pieces: first measure, then place.
+class Arena {
+public:
+    char * take(size_t bytes) {
+        char * at = base ? base + used : nullptr;
+        used += (bytes + 255) / 256 * 256;
+        return at;
+    }
+    char * base = nullptr;
+    size_t used = 0;
+};
+
+} // namespace decoder
