@@ -10,16 +10,22 @@ use crate::native::training;
 /// How the rotation's frequencies are stretched for contexts longer than the pre-training's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RopeScaling {
+    /// As trained.
     None,
     /// All frequencies divided by the factor.
     Linear {
+        /// Above 1 for a longer context.
         factor: f64,
     },
     /// Llama 3.1: long wavelengths divided by the factor, short ones kept, a smooth transition between.
     Llama3 {
+        /// Divisor of the low frequencies.
         factor: f64,
+        /// Wavelengths above `original_max_positions` over this are long.
         low_freq_factor: f64,
+        /// Wavelengths below `original_max_positions` over this are short.
         high_freq_factor: f64,
+        /// Context the model was first trained for, tokens.
         original_max_positions: f64,
     },
 }
