@@ -13,6 +13,7 @@ pub struct SamplingParams {
     pub top_k: usize,
     /// Keep tokens at least this likely relative to the most likely one. 0 keeps all.
     pub min_p: f32,
+    /// A response ends at this many tokens.
     pub max_new_tokens: usize,
     /// Before this many tokens no stop condition ends the response, and stop tokens are not drawn.
     pub min_new_tokens: usize,
@@ -25,9 +26,11 @@ pub struct SamplingParams {
 /// One prompt and the samples wanted of it. The prompt is computed once for all of them.
 #[derive(Clone, Debug)]
 pub struct Request {
+    /// Token ids; at least one.
     pub prompt: Arc<[u32]>,
     /// One sample per seed. A sample depends on prompt, parameters, weights and its own seed, on nothing else.
     pub seeds: Vec<u64>,
+    /// How every sample of the request is drawn.
     pub params: Arc<SamplingParams>,
 }
 
@@ -45,9 +48,11 @@ pub enum FinishReason {
 /// One finished sample.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Completion {
+    /// Token ids of the response, without the prompt's.
     pub tokens: Vec<u32>,
     /// Log-probability of each token under the tempered, truncated distribution it was drawn from; 0 when greedy is exact.
     pub logprobs: Vec<f32>,
+    /// Why it ended.
     pub finish_reason: FinishReason,
     /// Policy version that produced each token.
     pub versions: Vec<u64>,

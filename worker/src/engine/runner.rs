@@ -8,12 +8,14 @@ use crate::model::Weights;
 /// One forward over new tokens of several sequences: prompts, chunks of prompts and single decode tokens mixed.
 #[derive(Debug, Default)]
 pub struct ForwardBatch {
+    /// Each of another sequence, or of siblings that share every token so far.
     pub chunks: Vec<Chunk>,
 }
 
 /// New tokens of one sequence.
 #[derive(Debug)]
 pub struct Chunk {
+    /// Ids to compute; at least one.
     pub tokens: Vec<u32>,
     /// Position of the first of `tokens` in its sequence; everything before it is in the cache.
     pub start: usize,
@@ -26,7 +28,9 @@ pub struct Chunk {
 /// One token to draw.
 #[derive(Debug)]
 pub struct Draw {
+    /// How to draw it.
     pub params: Arc<SamplingParams>,
+    /// Names the sample's random stream.
     pub seed: u64,
     /// Index of the drawn token in its response: the counter of the sample's random stream.
     pub index: usize,
@@ -35,7 +39,9 @@ pub struct Draw {
 /// A drawn token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Drawn {
+    /// Its id.
     pub token: u32,
+    /// Under the tempered, truncated distribution it was drawn from.
     pub logprob: f32,
 }
 
