@@ -13,7 +13,7 @@ pub struct SamplingParams {
     pub top_k: usize,
     /// Keep tokens at least this likely relative to the most likely one. 0 keeps all.
     pub min_p: f32,
-    /// Most tokens of a response.
+    /// A response ends at this many tokens.
     pub max_new_tokens: usize,
     /// Before this many tokens no stop condition ends the response, and stop tokens are not drawn.
     pub min_new_tokens: usize,
@@ -30,7 +30,7 @@ pub struct Request {
     pub prompt: Arc<[u32]>,
     /// One sample per seed. A sample depends on prompt, parameters, weights and its own seed, on nothing else.
     pub seeds: Vec<u64>,
-    /// How its tokens are drawn.
+    /// How every sample of the request is drawn.
     pub params: Arc<SamplingParams>,
 }
 
@@ -48,7 +48,7 @@ pub enum FinishReason {
 /// One finished sample.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Completion {
-    /// Token ids of the response, the stop token included.
+    /// Token ids of the response, without the prompt's.
     pub tokens: Vec<u32>,
     /// Log-probability of each token under the tempered, truncated distribution it was drawn from; 0 when greedy is exact.
     pub logprobs: Vec<f32>,

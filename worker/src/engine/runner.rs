@@ -8,14 +8,14 @@ use crate::model::Weights;
 /// One forward over new tokens of several sequences: prompts, chunks of prompts and single decode tokens mixed.
 #[derive(Debug, Default)]
 pub struct ForwardBatch {
-    /// New tokens, sequence by sequence.
+    /// Each of another sequence, or of siblings that share every token so far.
     pub chunks: Vec<Chunk>,
 }
 
 /// New tokens of one sequence.
 #[derive(Debug)]
 pub struct Chunk {
-    /// The new tokens, in order; at least one.
+    /// Ids to compute; at least one.
     pub tokens: Vec<u32>,
     /// Position of the first of `tokens` in its sequence; everything before it is in the cache.
     pub start: usize,
@@ -28,9 +28,9 @@ pub struct Chunk {
 /// One token to draw.
 #[derive(Debug)]
 pub struct Draw {
-    /// How to draw.
+    /// How to draw it.
     pub params: Arc<SamplingParams>,
-    /// The sample's seed.
+    /// Names the sample's random stream.
     pub seed: u64,
     /// Index of the drawn token in its response: the counter of the sample's random stream.
     pub index: usize,
@@ -41,7 +41,7 @@ pub struct Draw {
 pub struct Drawn {
     /// Its id.
     pub token: u32,
-    /// Log-probability under the distribution it was drawn from.
+    /// Under the tempered, truncated distribution it was drawn from.
     pub logprob: f32,
 }
 
