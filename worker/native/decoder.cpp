@@ -127,7 +127,7 @@ struct Decoder {
                                                 : layers[layer].down;
         const bool interleave = which == DECODER_GATE_UP;
         Barrier barrier;
-        #pragma omp parallel num_threads(model.shape.threads)
+#pragma omp parallel num_threads(model.shape.threads)
         kernels().pack(model, w, parts, n_parts, interleave, barrier, omp_get_thread_num(), omp_get_num_threads());
     }
 
@@ -170,7 +170,7 @@ struct Decoder {
         const DecoderShape & s = model.shape;
         positions.resize(batch.n_rows), row_blocks.resize(batch.n_rows);
         tiles.clear();
-        const int rows_per_tile = std::max(1, 12 / (s.heads / s.kv_heads));
+        const int rows_per_tile = std::max(1, kTileQueries / (s.heads / s.kv_heads));
         int last = 0;
         for (int c = 0; c < batch.n_chunks; c++) {
             const DecoderChunk & chunk = batch.chunks[c];
@@ -215,8 +215,8 @@ struct Decoder {
     void forward(const DecoderBatch & batch, DecoderDrawn * drawn) {
         prepare(batch);
         Barrier barrier;
-        // One region for the whole forward: waking a team per operator would cost more than a small model's step.
-        #pragma omp parallel num_threads(model.shape.threads)
+// One region for the whole forward: waking a team per operator would cost more than a small model's step.
+#pragma omp parallel num_threads(model.shape.threads)
         kernels().forward(model, work, batch, drawn, barrier, omp_get_thread_num(), omp_get_num_threads());
     }
 };

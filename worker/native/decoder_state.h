@@ -24,6 +24,9 @@ struct Layer {
     float *qkv_bias = nullptr, *q_norm = nullptr, *k_norm = nullptr; // [(heads + 2 kv_heads) head_dim], [head_dim]
 };
 
+// Queries of one key/value head in a tile, about: rows x (heads / kv_heads).
+constexpr int kTileQueries = 12;
+
 // Rows of one sequence that share the passes over keys and values.
 struct Tile {
     int first_row, rows;
