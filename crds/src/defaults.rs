@@ -2,6 +2,7 @@
 //! reference. Filling twice changes nothing, and a filled manifest runs as the short one does.
 
 use crate::geometry::{divisors, gcd};
+use crate::run_config::Algorithm;
 use crate::spec::{
     Aggregation, AlgorithmSpec, BatchSpec, Estimator, FixedKl, KlControllerSpec, KlEstimator, KlPlacement, PpoJob,
     Profile, RolesSpec, ScoreRange,
@@ -107,6 +108,17 @@ impl Conventions {
     }
 }
 
+/// The maths of a profile with an estimator where nothing else is said.
+pub fn algorithm(profile: Profile, estimator: Estimator) -> Algorithm {
+    let mut spec = AlgorithmSpec {
+        profile,
+        ..AlgorithmSpec::default()
+    };
+    spec.advantage.estimator = estimator;
+    fill_algorithm(&mut spec);
+    crate::resolve::algorithm(&spec)
+}
+
 fn fill_algorithm(algorithm: &mut AlgorithmSpec) {
     let profile = algorithm.profile;
     let theirs = Conventions::of(profile);
@@ -123,8 +135,19 @@ fn fill_algorithm(algorithm: &mut AlgorithmSpec) {
 
     let kl = &mut algorithm.kl;
     kl.coef.get_or_insert(theirs.kl_coef);
-    let estimator = *kl.estimator.get_or_insert(theirs.kl_estimator);
-    kl.placement.get_or_insert(KlPlacement::Reward);
+    // GRPO (arXiv 2402.03300) is constant over a response's tokens: its KL is a term of the loss, estimated by k3. OpenRLHF
+    // keeps it in the token rewards.
+    let constant = matches!(advantage.estimator, Estimator::Grpo | Estimator::DrGrpo) && profile != Profile::Openrlhf;
+    let placement = *kl.placement.get_or_insert(if constant {
+        KlPlacement::Loss
+    } else {
+        KlPlacement::Reward
+    });
+    let estimator = *kl.estimator.get_or_insert(match placement {
+        // The gradient of k1 in the loss is 0 on average.
+        KlPlacement::Loss => KlEstimator::K3,
+        KlPlacement::Reward => theirs.kl_estimator,
+    });
     kl.controller.get_or_insert(KlControllerSpec {
         fixed: Some(FixedKl {}),
         adaptive: None,

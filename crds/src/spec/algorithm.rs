@@ -139,13 +139,13 @@ pub struct KlSpec {
     #[schemars(range(min = 0.0, max = 1000.0))]
     pub coef: Option<f64>,
     /// Per-token estimate, with d = log-prob - reference log-prob: `k1` = d, `k2` = d^2/2, `k3` = exp(-d) - 1 + d,
-    /// `abs` = |d|, `oneSided` = max(d, 0). Default k1; alpacafarm oneSided. OpenRLHF `algo.kl.estimator`, verl
+    /// `abs` = |d|, `oneSided` = max(d, 0). Default k1 (alpacafarm: oneSided), and k3 when the KL is placed in the loss. OpenRLHF `algo.kl.estimator`, verl
     /// `algorithm.kl_penalty` (kl, mse, low_var_kl, abs), TRL `kl_estimator`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "KlEstimator")]
     pub estimator: Option<KlEstimator>,
     /// Where the penalty acts: `reward` (subtracted from each token's reward) or `loss` (added to the loss; k2 and k3 give it
-    /// the right gradient). Default reward. OpenRLHF `algo.kl.use_loss`, verl `algorithm.use_kl_in_reward` and
+    /// the right gradient). Default reward; loss for grpo and drGrpo, but not under openrlhf. OpenRLHF `algo.kl.use_loss`, verl `algorithm.use_kl_in_reward` and
     /// `actor_rollout_ref.actor.use_kl_loss`; TRL PPO knows reward only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "KlPlacement")]

@@ -1,6 +1,7 @@
 //! The blocks of the update: policyLoss, valueLoss, kl, klController.
 
 use anyhow::{Context, Result, bail};
+use ppo_crds::defaults;
 use ppo_crds::run_config::{self, Algorithm};
 use ppo_crds::spec::{Estimator, Profile};
 use serde_json::Value;
@@ -14,7 +15,7 @@ use crate::ppo::aggregation::Denominator;
 use crate::ppo::controller::KlController;
 use crate::ppo::policy_loss::{PolicyInput, policy_loss};
 use crate::ppo::value_loss::{ValueInput, value_loss};
-use crate::ppo::{kl, mask, profile};
+use crate::ppo::{kl, mask};
 
 impl Question {
     pub(super) fn policy_loss(&self, value: &Value) -> Result<Value> {
@@ -38,7 +39,7 @@ impl Question {
             Some(name) => names::estimator(&block.path("estimator"), name)?,
             None => advantage.map_or(Estimator::Gae, |advantage| advantage.estimator),
         };
-        let mut algorithm = profile::algorithm(self.profile, estimator);
+        let mut algorithm = defaults::algorithm(self.profile, estimator);
         let clip = &mut algorithm.clip;
         clip.policy_low = block.number("clipLow")?.unwrap_or(clip.policy_low);
         clip.policy_high = block.number("clipHigh")?.unwrap_or(clip.policy_high);
@@ -102,7 +103,7 @@ impl Question {
         ];
         let block = Block::new("valueLoss", value, &known, self.kind)?;
         let advantage = self.advantage.as_ref();
-        let mut algorithm = profile::algorithm(self.profile, Estimator::Gae);
+        let mut algorithm = defaults::algorithm(self.profile, Estimator::Gae);
         let clip = block
             .number_or_off("clip")?
             .unwrap_or(algorithm.clip.value)
@@ -159,7 +160,7 @@ impl Question {
         )?;
         let estimator = match block.text("estimator")? {
             Some(name) => names::kl_estimator(&block.path("estimator"), name)?,
-            None => profile::algorithm(self.profile, Estimator::Gae).kl.estimator,
+            None => defaults::algorithm(self.profile, Estimator::Gae).kl.estimator,
         };
         let logprobs = block.required_matrix("logprobs")?;
         let reference = block.required_matrix("refLogprobs")?;

@@ -1,6 +1,7 @@
 //! The blocks from scores to advantages: shape, advantage, whiten.
 
 use anyhow::{Context, Result, bail, ensure};
+use ppo_crds::defaults;
 use ppo_crds::run_config::Algorithm;
 use ppo_crds::spec::{Estimator, KlPlacement};
 use serde_json::Value;
@@ -12,7 +13,7 @@ use super::names;
 use super::question::{AdvantageBlock, Question, ShapeBlock, required_mask};
 use crate::ppo::advantage::{AdvantageInput, advantages};
 use crate::ppo::shape::{ShapeInput, shape};
-use crate::ppo::{mask, profile, whiten};
+use crate::ppo::{mask, whiten};
 
 impl Question {
     pub(super) fn shape(&mut self, value: &Value) -> Result<Value> {
@@ -31,7 +32,7 @@ impl Question {
             "lengths",
         ];
         let block = Block::new("shape", value, &known, self.kind)?;
-        let mut algorithm = profile::algorithm(self.profile, Estimator::Gae);
+        let mut algorithm = defaults::algorithm(self.profile, Estimator::Gae);
         algorithm.kl.placement = KlPlacement::Reward;
         if let Some(name) = block.text("klEstimator")? {
             algorithm.kl.estimator = names::kl_estimator(&block.path("klEstimator"), name)?;
@@ -107,7 +108,7 @@ impl Question {
         let estimator = block.text("estimator")?.map_or(Ok(Estimator::Gae), |name| {
             names::estimator(&block.path("estimator"), name)
         })?;
-        let mut algorithm = profile::algorithm(self.profile, estimator);
+        let mut algorithm = defaults::algorithm(self.profile, estimator);
         algorithm.kl.placement = KlPlacement::Reward;
         algorithm.kl.coef = f64::from(block.flag("klInReward")?.unwrap_or(false));
         algorithm.gamma = block.number("gamma")?.unwrap_or(algorithm.gamma);

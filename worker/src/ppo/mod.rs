@@ -18,7 +18,6 @@ mod grid;
 pub mod kl;
 pub mod mask;
 pub mod policy_loss;
-pub mod profile;
 pub mod shape;
 pub mod stats;
 pub mod value_loss;

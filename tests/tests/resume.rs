@@ -1,0 +1,153 @@
+//! A run that is stopped, politely or not, goes on where it was and ends with the same bits.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking, in its helpers too"
+)]
+
+mod worker;
+
+use std::process::Child;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use worker::{Bench, finish, signal, text, wait_for};
+
+const STEPS: u64 = 6;
+
+/// Checkpoints that are complete.
+fn checkpoints(bench: &Bench, run_dir: &str) -> usize {
+    let folder = bench.path(run_dir).join("checkpoints");
+    let entries = std::fs::read_dir(folder).into_iter().flatten();
+    entries
+        .filter(|entry| {
+            entry
+                .as_ref()
+                .unwrap()
+                .file_name()
+                .to_string_lossy()
+                .starts_with("step-")
+        })
+        .count()
+}
+
+fn start(bench: &Bench, run_dir: &str) -> Child {
+    bench
+        .command(["run", "-f", "job.yaml", "--run-dir", run_dir, "--quiet"])
+        .spawn()
+        .unwrap()
+}
+
+/// Kills a run again and again, a little later each time after its first checkpoint, then lets it end.
+fn check_that_kills_change_nothing(patch: Value) {
+    let bench = Bench::new();
+    bench.manifest("job.yaml", patch);
+    bench.run("job.yaml", "whole");
+    for delay in [0, 3, 11, 27, 60] {
+        let mut child = start(&bench, "killed");
+        wait_for("a checkpoint", || {
+            checkpoints(&bench, "killed") > 0 || child.try_wait().unwrap().is_some()
+        });
+        std::thread::sleep(Duration::from_millis(delay));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    bench.run("job.yaml", "killed");
+    let (whole, killed) = (bench.bits("whole", STEPS), bench.bits("killed", STEPS));
+    assert!(whole.len() >= 2);
+    for ((name, whole), (_, killed)) in whole.iter().zip(&killed) {
+        assert!(whole == killed, "{name} differs");
+    }
+    let steps: Vec<u64> = bench
+        .metrics("killed")
+        .iter()
+        .map(|line| line["step"].as_u64().unwrap())
+        .collect();
+    assert_eq!(
+        steps,
+        (1..=STEPS).collect::<Vec<_>>(),
+        "one line of metrics per step, whatever happened"
+    );
+}
+
+#[test]
+fn a_run_killed_at_any_moment_ends_with_the_bits_of_an_uninterrupted_one() {
+    check_that_kills_change_nothing(json!({
+        "evaluation": {"source": {"path": "prompts.jsonl"}, "everySteps": 2, "maxPrompts": 10},
+    }));
+}
+
+#[test]
+fn so_does_one_in_bfloat16_with_an_adaptive_coefficient_a_schedule_and_no_critic() {
+    check_that_kills_change_nothing(json!({
+        "model": {"dtype": "bfloat16"},
+        "algorithm": {"advantage": {"estimator": "rloo"},
+                      "kl": {"controller": {"adaptive": {"target": 0.1, "horizon": 200}}}},
+        "optimizer": {"schedule": "cosine", "warmupUpdates": 3},
+    }));
+}
+
+#[test]
+fn sigterm_saves_and_exits_cleanly_and_the_same_command_goes_on() {
+    let bench = Bench::new();
+    bench.manifest("job.yaml", json!({"steps": 200, "checkpoint": {"everySteps": 0}}));
+    let child = start(&bench, "run");
+    wait_for("a second step", || {
+        std::fs::read_to_string(bench.path("run/metrics.jsonl")).is_ok_and(|lines| lines.lines().count() >= 2)
+    });
+    signal(&child, "-TERM");
+    let stopped = finish(child);
+    assert!(stopped.status.success(), "{}", text(&stopped.stderr));
+    assert!(
+        text(&stopped.stdout).contains("the same command goes on"),
+        "{}",
+        text(&stopped.stdout)
+    );
+    assert_eq!(checkpoints(&bench, "run"), 1);
+    let done = bench.metrics("run").len() as u64;
+    assert!(done < 200);
+
+    let more = done + 2;
+    bench.manifest("job.yaml", json!({"steps": more, "checkpoint": {"everySteps": 0}}));
+    bench.run("job.yaml", "run");
+    bench.run("job.yaml", "whole");
+    assert_eq!(bench.bits("run", more), bench.bits("whole", more));
+    let events = std::fs::read_to_string(bench.path("run/events.jsonl")).unwrap();
+    assert!(
+        ["stopped", "resumed", "succeeded"]
+            .iter()
+            .all(|kind| events.contains(kind)),
+        "{events}"
+    );
+}
+
+#[test]
+fn a_checkpoint_of_another_configuration_is_not_continued() {
+    let bench = Bench::new();
+    bench.manifest("job.yaml", json!({"steps": 1}));
+    bench.run("job.yaml", "run");
+    bench.manifest("job.yaml", json!({"steps": 2, "optimizer": {"actorLearningRate": 0.5}}));
+    let refused = bench.worker(["run", "-f", "job.yaml", "--run-dir", "run"]);
+    let words = text(&refused.stderr);
+    assert!(!refused.status.success());
+    assert!(words.contains("optimizer") && words.contains("--fresh"), "{words}");
+    let fresh = bench.worker(["run", "-f", "job.yaml", "--run-dir", "run", "--fresh", "--quiet"]);
+    assert!(fresh.status.success(), "{}", text(&fresh.stderr));
+}
+
+#[test]
+fn two_processes_do_not_share_a_folder() {
+    let bench = Bench::new();
+    bench.manifest("job.yaml", json!({"steps": 2000, "checkpoint": {"everySteps": 0}}));
+    let mut first = start(&bench, "run");
+    wait_for("a first step", || bench.path("run/metrics.jsonl").exists());
+    let second = bench.worker(["run", "-f", "job.yaml", "--run-dir", "run"]);
+    first.kill().unwrap();
+    first.wait().unwrap();
+    assert!(
+        text(&second.stderr).contains("another process runs in run"),
+        "{}",
+        text(&second.stderr)
+    );
+}

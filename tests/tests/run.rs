@@ -1,0 +1,286 @@
+//! `ppo-worker run` and its companions as a user meets them.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking, in its helpers too"
+)]
+
+mod worker;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+
+use serde_json::{Value, json};
+use worker::{Bench, repository, signal, text, wait_for};
+
+fn number(line: &Value, name: &str) -> f64 {
+    line[name].as_f64().unwrap_or_else(|| panic!("{name} is not in {line}"))
+}
+
+#[test]
+fn ppo_raises_the_reward() {
+    let bench = Bench::new();
+    bench.manifest("job.yaml", json!({"steps": 25, "algorithm": {"kl": {"coef": 0.01}}}));
+    bench.run("job.yaml", "run");
+    let scores: Vec<f64> = bench.metrics("run").iter().map(|line| number(line, "score")).collect();
+    let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
+    assert!(mean(&scores[20..]) > mean(&scores[..5]) + 0.1, "{scores:?}");
+}
+
+#[test]
+fn the_first_step_starts_at_the_reference_and_the_engine_agrees_with_the_actor() {
+    let bench = Bench::new();
+    bench.manifest("job.yaml", json!({"steps": 1}));
+    bench.run("job.yaml", "run");
+    let first = &bench.metrics("run")[0];
+    assert!(number(first, "kl").abs() < 1e-4, "{first}");
+    assert!(number(first, "logprob_difference_max") < 1e-4, "{first}");
+    assert_eq!(number(first, "value_mean"), 0.0, "the value head starts at zero");
+}
+
+#[test]
+fn the_micro_batch_size_changes_nothing_but_rounding() {
+    let bench = Bench::new();
+    let mut lines = Vec::new();
+    for (micro_train, micro_rollout) in [(16, 32), (4, 8), (1, 1)] {
+        let batch = json!({"microTrainBatchSize": micro_train, "microRolloutBatchSize": micro_rollout});
+        bench.manifest("job.yaml", json!({"steps": 2, "batch": batch}));
+        let run_dir = format!("run-{micro_train}");
+        bench.run("job.yaml", &run_dir);
+        lines.push(bench.metrics(&run_dir).pop().unwrap());
+    }
+    for name in [
+        "score",
+        "policy_loss",
+        "value_loss",
+        "actor_grad_norm",
+        "critic_grad_norm",
+        "entropy",
+        "kl",
+    ] {
+        let whole = number(&lines[0], name);
+        for split in &lines[1..] {
+            let difference = (number(split, name) - whole).abs();
+            assert!(
+                difference < 1e-3 * whole.abs().max(0.1),
+                "{name}: {whole} and {}",
+                number(split, name)
+            );
+        }
+    }
+}
+
+#[test]
+fn every_estimator_and_profile_trains() {
+    let bench = Bench::new();
+    let estimators = [
+        "gae",
+        "rloo",
+        "grpo",
+        "drGrpo",
+        "reinforcePlusPlus",
+        "reinforcePlusPlusBaseline",
+    ];
+    let profiles = ["default", "openrlhf", "verl", "trl", "alpacafarm"];
+    let estimators = estimators.map(|estimator| (estimator, "default"));
+    for (estimator, profile) in estimators.into_iter().chain(profiles.map(|profile| ("gae", profile))) {
+        let algorithm = json!({"profile": profile, "advantage": {"estimator": estimator}, "kl": {"coef": 0.05}});
+        bench.manifest("job.yaml", json!({"steps": 2, "algorithm": algorithm}));
+        let run_dir = format!("{estimator}-{profile}");
+        bench.run("job.yaml", &run_dir);
+        let last = bench.metrics(&run_dir).pop().unwrap();
+        assert!(number(&last, "policy_loss").is_finite(), "{run_dir}: {last}");
+        assert!(number(&last, "actor_grad_norm") > 0.0, "{run_dir}: {last}");
+        assert_eq!(
+            last.get("value_loss").is_some(),
+            estimator == "gae",
+            "{run_dir}: {last}"
+        );
+    }
+}
+
+#[test]
+fn a_diverging_run_stops_with_a_reason_and_keeps_its_checkpoint() {
+    let bench = Bench::new();
+    bench.manifest("job.yaml", json!({"algorithm": {"kl": {"stopAbove": 1e-7}}}));
+    let stopped = bench.worker(["run", "-f", "job.yaml", "--run-dir", "kl"]);
+    assert_eq!(stopped.status.code(), Some(3), "{}", text(&stopped.stderr));
+    assert!(
+        text(&stopped.stderr).contains("algorithm.kl.stopAbove"),
+        "{}",
+        text(&stopped.stderr)
+    );
+    assert!(
+        bench.path("kl/checkpoints/step-00000001").exists(),
+        "the step before is kept"
+    );
+
+    bench.manifest("job.yaml", json!({"optimizer": {"actorLearningRate": 1e30}}));
+    let stopped = bench.worker(["run", "-f", "job.yaml", "--run-dir", "nan"]);
+    assert_eq!(stopped.status.code(), Some(3), "{}", text(&stopped.stderr));
+    assert!(
+        text(&stopped.stderr).contains("diverged in step"),
+        "{}",
+        text(&stopped.stderr)
+    );
+}
+
+#[test]
+fn a_reward_server_gives_the_run_that_its_rules_give_in_process() {
+    let bench = Bench::new();
+    let rloo = json!({"advantage": {"estimator": "rloo"}});
+    bench.manifest("rules.yaml", json!({"algorithm": rloo, "steps": 3}));
+    bench.run("rules.yaml", "rules");
+
+    let mut server = bench
+        .command(["reward", "-f", "rules.yaml", "--listen", "127.0.0.1:0"])
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    let mut lines = BufReader::new(server.stderr.take().unwrap());
+    while !said.contains("http://") {
+        assert!(lines.read_line(&mut said).unwrap() > 0, "the server ended: {said}");
+    }
+    let url = said
+        .split_whitespace()
+        .find(|word| word.starts_with("http://"))
+        .unwrap()
+        .to_owned();
+    let reward = json!({"rules": null, "remote": {"urls": [url]}});
+    bench.manifest(
+        "remote.yaml",
+        json!({"algorithm": rloo, "steps": 3, "roles": {"reward": reward}}),
+    );
+    bench.run("remote.yaml", "remote");
+    signal(&server, "-TERM");
+    assert!(server.wait().unwrap().success());
+    assert_eq!(bench.bits("rules", 3)[0], bench.bits("remote", 3)[0]);
+
+    let failed = bench.worker(["run", "-f", "remote.yaml", "--run-dir", "dead"]);
+    let words = text(&failed.stderr);
+    assert!(
+        !failed.status.success() && words.contains(&url),
+        "a server that is gone is named: {words}"
+    );
+}
+
+#[test]
+fn what_a_run_leaves_can_be_watched_and_reported() {
+    let bench = Bench::new();
+    let evaluation = json!({"source": {"path": "prompts.jsonl"}, "everySteps": 50, "maxPrompts": 20});
+    bench.manifest(
+        "job.yaml",
+        json!({"steps": 400, "evaluation": evaluation, "checkpoint": {"everySteps": 0}}),
+    );
+    let mut child = bench
+        .command([
+            "run",
+            "-f",
+            "job.yaml",
+            "--run-dir",
+            "run",
+            "--metrics-addr",
+            "127.0.0.1:0",
+        ])
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    let mut lines = BufReader::new(child.stderr.take().unwrap());
+    while !said.contains("/metrics") {
+        assert!(lines.read_line(&mut said).unwrap() > 0, "the worker ended: {said}");
+    }
+    let address = said
+        .split("http://")
+        .nth(1)
+        .unwrap()
+        .split('/')
+        .next()
+        .unwrap()
+        .to_owned();
+    wait_for("a second step", || {
+        std::fs::read_to_string(bench.path("run/metrics.jsonl")).is_ok_and(|lines| lines.lines().count() >= 2)
+    });
+    let metrics = get(&address, "/metrics");
+    for name in [
+        "ppo_reward",
+        "ppo_stage_seconds_bucket",
+        "vllm:generation_tokens_total",
+        "ppo_step ",
+    ] {
+        assert!(metrics.contains(name), "{name} is not in {metrics}");
+    }
+    signal(&child, "-TERM");
+    let mut out = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert!(
+        out.lines()
+            .any(|line| line.starts_with("step=1/400 ") && line.contains("eta=")),
+        "{out}"
+    );
+
+    let report = bench.worker(["report", "run"]);
+    assert!(report.status.success(), "{}", text(&report.stderr));
+    let html = std::fs::read_to_string(bench.path("run/report.html")).unwrap();
+    assert!(
+        html.contains("<svg") && !html.contains("http://"),
+        "curves, and nothing from elsewhere"
+    );
+}
+
+fn get(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(worker::DEADLINE)).unwrap();
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.0 200"), "{answer}");
+    answer
+}
+
+#[test]
+fn a_manifest_full_of_mistakes_is_refused_with_all_of_them_at_once() {
+    let bench = Bench::new();
+    let illegal = repository().join("configs/illegal.yaml");
+    for command in ["run", "plan"] {
+        let refused = bench.worker([command, "-f", illegal.to_str().unwrap()]);
+        assert_eq!(refused.status.code(), Some(2));
+        let words = text(&refused.stderr);
+        assert!(words.matches("spec.").count() >= 5, "{words}");
+    }
+    assert!(!bench.path("runs").exists(), "a refused run leaves nothing");
+}
+
+#[test]
+fn plan_tells_the_arithmetic_and_changes_nothing() {
+    let bench = Bench::new();
+    bench.manifest("job.yaml", json!({}));
+    let before = std::fs::read_dir(bench.folder.path()).unwrap().count();
+    let plan = bench.worker(["plan", "-f", "job.yaml"]);
+    let words = text(&plan.stdout);
+    assert!(plan.status.success(), "{}", text(&plan.stderr));
+    for part in [
+        "samples per step 32 = 8 prompts x 4 samples",
+        "test-actor-0",
+        "policy weights",
+        "lambda: 0.95",
+    ] {
+        assert!(words.contains(part), "{part} is not in {words}");
+    }
+    assert_eq!(std::fs::read_dir(bench.folder.path()).unwrap().count(), before);
+}
+
+#[test]
+fn a_bad_row_is_named_by_file_and_line() {
+    let bench = Bench::new();
+    let rows = std::fs::read_to_string(bench.path("prompts.jsonl")).unwrap();
+    std::fs::write(bench.path("prompts.jsonl"), rows + "\n{\"prompt\": 7}").unwrap();
+    bench.manifest("job.yaml", json!({}));
+    let refused = bench.worker(["run", "-f", "job.yaml"]);
+    let words = text(&refused.stderr);
+    assert!(
+        words.contains("prompts.jsonl: line 91") && words.contains("prompt"),
+        "{words}"
+    );
+}

@@ -1,0 +1,201 @@
+//! A tiny model, prompts and manifests in a scratch folder, and the worker's binary run on them.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+/// Longest wait for anything a test starts.
+pub const DEADLINE: Duration = Duration::from_secs(120);
+
+pub fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// The binary that `cargo test --workspace` built beside this test.
+pub fn binary() -> PathBuf {
+    let deps = std::env::current_exe().unwrap();
+    let binary = deps.parent().unwrap().parent().unwrap().join("ppo-worker");
+    assert!(
+        binary.exists(),
+        "{} is not built: run `cargo build -p ppo-worker`",
+        binary.display()
+    );
+    binary
+}
+
+/// A scratch folder with a supervised model and prompts.
+pub struct Bench {
+    pub folder: tempfile::TempDir,
+}
+
+impl Bench {
+    /// A 2-layer Llama that has seen a little of single-digit addition, and 90 prompts.
+    pub fn new() -> Self {
+        let bench = Self {
+            folder: tempfile::tempdir().unwrap(),
+        };
+        let source = repository().join("configs/quickstart/model");
+        let model = bench.path("config");
+        fs::create_dir(&model).unwrap();
+        for name in ["tokenizer.json", "tokenizer_config.json"] {
+            fs::copy(source.join(name), model.join(name)).unwrap();
+        }
+        let mut config: Value = serde_json::from_slice(&fs::read(source.join("config.json")).unwrap()).unwrap();
+        for (key, value) in [
+            ("hidden_size", 32),
+            ("intermediate_size", 48),
+            ("num_hidden_layers", 2),
+            ("num_attention_heads", 2),
+            ("num_key_value_heads", 1),
+            ("head_dim", 16),
+        ] {
+            config[key] = json!(value);
+        }
+        fs::write(model.join("config.json"), config.to_string()).unwrap();
+        let rows: Vec<String> = (0..90)
+            .map(|index| (index / 10 + 1, index % 10))
+            .map(|(a, b)| json!({"prompt": format!("{a}+{b}="), "answer": (a + b).to_string()}).to_string())
+            .collect();
+        fs::write(bench.path("prompts.jsonl"), rows.join("\n")).unwrap();
+        fs::write(
+            bench.path("sft.yaml"),
+            "{model: {config: config}, data: {path: prompts.jsonl, responseField: answer}, steps: 40, batchSize: 30, \
+             learningRate: 3e-3, output: sft}",
+        )
+        .unwrap();
+        let made = bench.worker(["sft", "-f", "sft.yaml", "--quiet"]);
+        assert!(made.status.success(), "{}", text(&made.stderr));
+        bench
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Writes a manifest: a small PPO run, changed by `patch` (merged into the spec).
+    pub fn manifest(&self, name: &str, patch: Value) {
+        let mut spec = json!({
+            "model": {"policy": {"path": "sft"}, "dtype": "float32"},
+            "prompts": {"source": {"path": "prompts.jsonl"}, "labelField": "answer"},
+            "generation": {"maxNewTokens": 4},
+            "algorithm": {"kl": {"coef": 0.05}},
+            "batch": {"rolloutBatchSize": 8, "nSamplesPerPrompt": 4, "trainBatchSize": 16, "microTrainBatchSize": 8,
+                      "microRolloutBatchSize": 16, "ppoEpochs": 2},
+            "optimizer": {"actorLearningRate": 1e-3, "criticLearningRate": 2e-3},
+            "steps": 6,
+            "roles": {"actor": {"gpusPerNode": 0}, "reference": {"gpusPerNode": 0}, "rollout": {"gpusPerReplica": 0},
+                      "reward": {"rules": [{"exactMatch": {}}]}},
+            "checkpoint": {"everySteps": 1},
+        });
+        merge(&mut spec, patch);
+        let manifest =
+            json!({"apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "test"}, "spec": spec});
+        fs::write(self.path(name), serde_yaml::to_string(&manifest).unwrap()).unwrap();
+    }
+
+    /// The worker in this folder, on one thread: tests run beside each other.
+    pub fn command<const N: usize>(&self, args: [&str; N]) -> Command {
+        let mut command = Command::new(binary());
+        command
+            .current_dir(self.folder.path())
+            .args(args)
+            .args(["--threads", "1"])
+            .env_remove("PPO_LOG");
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs the worker to its end.
+    pub fn worker<const N: usize>(&self, args: [&str; N]) -> Output {
+        finish(self.command(args).spawn().unwrap())
+    }
+
+    /// Runs a manifest to its end in a folder of its own; panics with the worker's words when it fails.
+    pub fn run(&self, manifest: &str, run_dir: &str) {
+        let done = self.worker(["run", "-f", manifest, "--run-dir", run_dir, "--quiet"]);
+        assert!(done.status.success(), "{manifest}: {}", text(&done.stderr));
+    }
+
+    /// A line of metrics.jsonl per step.
+    pub fn metrics(&self, run_dir: &str) -> Vec<Value> {
+        let lines = fs::read_to_string(self.path(run_dir).join("metrics.jsonl")).unwrap();
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// Every bit a run ends with: the weights and both optimizers' state.
+    pub fn bits(&self, run_dir: &str, steps: u64) -> Vec<(String, Vec<u8>)> {
+        let last = format!("checkpoints/step-{steps:08}");
+        [
+            "model/model.safetensors".to_owned(),
+            format!("{last}/actor-optimizer.safetensors"),
+            format!("{last}/critic/model.safetensors"),
+            format!("{last}/critic-optimizer.safetensors"),
+        ]
+        .into_iter()
+        .map(|name| (self.path(run_dir).join(&name), name))
+        .filter(|(path, _)| path.exists())
+        .map(|(path, name)| (name, fs::read(path).unwrap()))
+        .collect()
+    }
+}
+
+/// Waits for a process; one that hangs is killed and fails the test.
+pub fn finish(mut child: Child) -> Output {
+    let ends = Instant::now() + DEADLINE;
+    // The pipes are drained by `wait_with_output`; what the worker prints in a test fits into them.
+    while child.try_wait().unwrap().is_none() {
+        if Instant::now() > ends {
+            child.kill().unwrap();
+            let output = child.wait_with_output().unwrap();
+            panic!("the worker did not end within {DEADLINE:?}: {}", text(&output.stderr));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child.wait_with_output().unwrap()
+}
+
+/// Waits until `ready` says so.
+pub fn wait_for(what: &str, mut ready: impl FnMut() -> bool) {
+    let ends = Instant::now() + DEADLINE;
+    while !ready() {
+        assert!(Instant::now() < ends, "{what} did not happen within {DEADLINE:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+pub fn signal(child: &Child, name: &str) {
+    assert!(
+        Command::new("kill")
+            .args([name, &child.id().to_string()])
+            .status()
+            .unwrap()
+            .success()
+    );
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn merge(into: &mut Value, patch: Value) {
+    match (into, patch) {
+        (Value::Object(into), Value::Object(patch)) => {
+            for (key, value) in patch {
+                if value.is_null() {
+                    into.remove(&key);
+                } else {
+                    merge(into.entry(key).or_insert(Value::Null), value);
+                }
+            }
+        }
+        (into, patch) => *into = patch,
+    }
+}
