@@ -21,11 +21,13 @@ fn number(line: &Value, name: &str) -> f64 {
 #[test]
 fn ppo_raises_the_reward() {
     let bench = Bench::new();
-    bench.manifest("job.yaml", json!({"steps": 25, "algorithm": {"kl": {"coef": 0.01}}}));
+    let reward = json!({"rules": [{"regex": {"pattern": "^1"}}]});
+    let patch = json!({"steps": 25, "algorithm": {"kl": {"coef": 0.01}}, "roles": {"reward": reward}});
+    bench.manifest("job.yaml", patch);
     bench.run("job.yaml", "run");
     let scores: Vec<f64> = bench.metrics("run").iter().map(|line| number(line, "score")).collect();
     let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
-    assert!(mean(&scores[20..]) > mean(&scores[..5]) + 0.1, "{scores:?}");
+    assert!(mean(&scores[20..]) > mean(&scores[..5]) + 0.2, "{scores:?}");
 }
 
 #[test]
@@ -116,8 +118,8 @@ fn a_diverging_run_stops_with_a_reason_and_keeps_its_checkpoint() {
         "the step before is kept"
     );
 
-    bench.manifest("job.yaml", json!({"optimizer": {"actorLearningRate": 1e30}}));
-    let stopped = bench.worker(["run", "-f", "job.yaml", "--run-dir", "nan"]);
+    bench.manifest("job.yaml", json!({"algorithm": {"score": {"scale": 1e38}}}));
+    let stopped = bench.worker(["run", "-f", "job.yaml", "--run-dir", "infinite"]);
     assert_eq!(stopped.status.code(), Some(3), "{}", text(&stopped.stderr));
     assert!(
         text(&stopped.stderr).contains("diverged in step"),

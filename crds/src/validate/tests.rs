@@ -265,7 +265,7 @@ fn sources_must_be_one_place_that_can_be_reached() {
 #[test]
 fn truncated_sampling_and_k1_in_the_loss_are_warned_of_but_allowed() {
     let job = job(
-        "generation: {topP: 0.9, topK: 5, minP: 0.1}\n  algorithm: {kl: {placement: loss}}",
+        "generation: {topP: 0.9, topK: 5, minP: 0.1}\n  algorithm: {kl: {placement: loss, estimator: k1}}",
         RULE,
     );
     assert!(problems(&job).is_empty());
@@ -432,7 +432,7 @@ fn check_fixes(job: &PpoJob) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 128, max_global_rejects: 100_000, ..ProptestConfig::default() })]
 
     #[test]
     fn no_numbers_make_validation_or_the_arithmetic_panic(job in any_job()) {

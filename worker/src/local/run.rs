@@ -181,12 +181,8 @@ impl Run {
         if every > 0 && (done.is_multiple_of(every) || last) {
             self.evaluate(&mut step.report.stages)?;
         }
-        let every = self.roles.trainer.config.checkpoint.every_steps;
-        if last || (every > 0 && done.is_multiple_of(every)) {
-            let began = Instant::now();
-            self.save(step.report.get(Metric::Score))?;
-            step.report.stages.push((Stage::Checkpoint, began.elapsed()));
-        }
+        // Records come before the checkpoint: a run that resumes cuts off what came after its checkpoint, and can not make
+        // up for what is missing before.
         self.recorder.step(&step.report)?;
         if self.recorder.wants_samples(done) {
             let samples = describe(
@@ -195,6 +191,13 @@ impl Run {
                 self.recorder.samples_wanted(),
             )?;
             self.recorder.samples(done, &samples)?;
+        }
+        let every = self.roles.trainer.config.checkpoint.every_steps;
+        if last || (every > 0 && done.is_multiple_of(every)) {
+            let began = Instant::now();
+            self.save(step.report.get(Metric::Score))?;
+            // Shown with the next step.
+            self.roles.trainer.stages.push((Stage::Checkpoint, began.elapsed()));
         }
         self.recorder.exposition().engine(&engine_stats(&self.roles.trainer))
     }

@@ -1,9 +1,9 @@
 //! What must not change the loss or its gradient: the split, the padding, the order, the packing.
 
+use ppo_crds::defaults;
 use ppo_crds::spec::{Aggregation, Estimator, Profile};
 use ppo_worker::ppo::advantage::{AdvantageInput, advantages};
 use ppo_worker::ppo::aggregation::Denominator;
-use ppo_worker::ppo::profile;
 use proptest::prelude::*;
 use tch::{Kind, Tensor};
 
@@ -126,7 +126,7 @@ proptest! {
         if step.mask.size()[1] > hole {
             let _ = mask.select(1, hole).fill_(0.0); // tool tokens
         }
-        let mut algorithm = profile::algorithm(Profile::Default, Estimator::Gae);
+        let mut algorithm = defaults::algorithm(Profile::Default, Estimator::Gae);
         (algorithm.gamma, algorithm.lambda, algorithm.whiten) = (gamma, lambda, false);
         let input = AdvantageInput {
             rewards: &step.reference,
@@ -186,6 +186,6 @@ fn under_trl_the_update_is_the_mean_of_its_micro_batches_means() {
 #[test]
 fn counts_survive_an_all_reduce() {
     let step = Step::random(3, 4);
-    let counts = step.counts(&profile::algorithm(Profile::Default, Estimator::Gae)).0;
+    let counts = step.counts(&defaults::algorithm(Profile::Default, Estimator::Gae)).0;
     assert_eq!(Denominator::from_array(counts.to_array(), LONGEST), counts);
 }

@@ -1,12 +1,12 @@
 //! A random step to run the maths on.
 
+use ppo_crds::defaults;
 use ppo_crds::run_config::Algorithm;
 use ppo_crds::spec::{Aggregation, Estimator, Profile};
 use ppo_worker::ppo::advantage::{AdvantageInput, Advantages, advantages};
 use ppo_worker::ppo::aggregation::Denominator;
 use ppo_worker::ppo::mask::value_mask;
 use ppo_worker::ppo::policy_loss::{PolicyInput, entropy_bonus, kl_loss, policy_loss};
-use ppo_worker::ppo::profile;
 use ppo_worker::ppo::shape::{ShapeInput, shape};
 use ppo_worker::ppo::value_loss::{ValueInput, value_loss};
 use rand::{RngExt, SeedableRng};
@@ -201,7 +201,7 @@ pub struct Losses {
 
 /// A profile's settings with every part of the loss switched on.
 pub fn everything(profile: Profile, estimator: Estimator, aggregation: Aggregation) -> Algorithm {
-    let mut algorithm = profile::algorithm(profile, estimator);
+    let mut algorithm = defaults::algorithm(profile, estimator);
     algorithm.aggregation = aggregation;
     algorithm.kl.coef = 0.05;
     algorithm.clip.dual = Some(1.3);

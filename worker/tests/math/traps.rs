@@ -1,5 +1,6 @@
 //! Mistakes that shipped in other systems; each test carries the name of one.
 
+use ppo_crds::defaults;
 use ppo_crds::run_config::{Algorithm, KlController as Kind};
 use ppo_crds::spec::{Aggregation, Estimator, KlPlacement, Profile};
 use ppo_worker::ppo::advantage::{AdvantageInput, advantages};
@@ -7,7 +8,7 @@ use ppo_worker::ppo::aggregation::Denominator;
 use ppo_worker::ppo::controller::KlController;
 use ppo_worker::ppo::policy_loss::{PolicyInput, PolicyLoss, kl_loss, policy_loss};
 use ppo_worker::ppo::shape::{ShapeInput, Shaped, shape};
-use ppo_worker::ppo::{distribution, mask, profile, whiten};
+use ppo_worker::ppo::{distribution, mask, whiten};
 use tch::{Kind as DType, Tensor};
 
 use crate::step::{ESTIMATORS, PROFILES, Step, assert_close};
@@ -18,7 +19,7 @@ fn matrix<const T: usize>(rows: &[[f64; T]]) -> Tensor {
 }
 
 fn settings(profile: Profile, estimator: Estimator) -> Algorithm {
-    profile::algorithm(profile, estimator)
+    defaults::algorithm(profile, estimator)
 }
 
 fn scores_alone(algorithm: &Algorithm, mask: &Tensor, scores: &[f64]) -> Shaped {
