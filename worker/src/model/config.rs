@@ -49,14 +49,23 @@ const FAMILIES: [(&str, &str, Family); 3] = [
 /// A decoder's shape and conventions.
 #[derive(Clone, Debug)]
 pub struct ModelConfig {
+    /// Which family's conventions hold.
     pub family: Family,
+    /// What sits on the trunk.
     pub head: Head,
+    /// Width of the hidden states.
     pub hidden: i64,
+    /// Decoder layers.
     pub layers: i64,
+    /// Query heads.
     pub heads: i64,
+    /// Key and value heads; a divisor of the query heads.
     pub kv_heads: i64,
+    /// Dimensions of a head; even.
     pub head_dim: i64,
+    /// Width inside the MLP.
     pub intermediate: i64,
+    /// Rows of the embedding.
     pub vocab: i64,
     /// Whether the output projection is the embedding.
     pub tied: bool,
@@ -66,8 +75,11 @@ pub struct ModelConfig {
     pub output_bias: bool,
     /// RMSNorm per head on queries and keys, before the rotation.
     pub qk_norm: bool,
+    /// Added to the mean square in every norm.
     pub norm_eps: f64,
+    /// Base of the rotary frequencies.
     pub rope_theta: f64,
+    /// How the rotary frequencies are stretched.
     pub rope_scaling: RopeScaling,
     /// Longest sequence the model was made for, tokens.
     pub max_positions: usize,
@@ -83,14 +95,23 @@ pub struct ModelConfig {
 /// The numbers a memory estimate needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
+    /// Width of the hidden states.
     pub hidden: u64,
+    /// Decoder layers.
     pub layers: u64,
+    /// Query heads.
     pub heads: u64,
+    /// Key and value heads; a divisor of the query heads.
     pub kv_heads: u64,
+    /// Dimensions of a head; even.
     pub head_dim: u64,
+    /// Width inside the MLP.
     pub intermediate: u64,
+    /// Rows of the embedding.
     pub vocab: u64,
+    /// Whether the output projection is the embedding.
     pub tied: bool,
+    /// Bias on the query, key and value projections.
     pub qkv_bias: bool,
     /// Trainable numbers in the model as its head stands, tied weights once.
     pub parameters: u64,

@@ -10,16 +10,22 @@ use crate::native::training;
 /// How the rotation's frequencies are stretched for contexts longer than the pre-training's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RopeScaling {
+    /// As trained.
     None,
     /// All frequencies divided by the factor.
     Linear {
+        /// By which frequencies are divided.
         factor: f64,
     },
     /// Llama 3.1: long wavelengths divided by the factor, short ones kept, a smooth transition between.
     Llama3 {
+        /// By which low frequencies are divided.
         factor: f64,
+        /// Wavelengths above `original_max_positions` over this are divided.
         low_freq_factor: f64,
+        /// Wavelengths below `original_max_positions` over this are kept.
         high_freq_factor: f64,
+        /// Context length of the pre-training, tokens.
         original_max_positions: f64,
     },
 }
