@@ -118,8 +118,18 @@ fn a_diverging_run_stops_with_a_reason_and_keeps_its_checkpoint() {
         "the step before is kept"
     );
 
-    bench.manifest("job.yaml", json!({"algorithm": {"score": {"scale": 1e38}}}));
-    let stopped = bench.worker(["run", "-f", "job.yaml", "--run-dir", "infinite"]);
+    // A critic with a NaN among its weights, the last four bytes of its file.
+    let broken = bench.path("broken");
+    std::fs::create_dir(&broken).unwrap();
+    for name in ["config.json", "model.safetensors"] {
+        std::fs::copy(bench.path("sft").join(name), broken.join(name)).unwrap();
+    }
+    let mut weights = std::fs::read(broken.join("model.safetensors")).unwrap();
+    let end = weights.len();
+    weights[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
+    std::fs::write(broken.join("model.safetensors"), weights).unwrap();
+    bench.manifest("job.yaml", json!({"model": {"critic": {"path": "broken"}}}));
+    let stopped = bench.worker(["run", "-f", "job.yaml", "--run-dir", "nan"]);
     assert_eq!(stopped.status.code(), Some(3), "{}", text(&stopped.stderr));
     assert!(
         text(&stopped.stderr).contains("diverged in step"),

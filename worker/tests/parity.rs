@@ -1,5 +1,8 @@
 //! What `transformers` computes with the models of `fixtures/` (made by `fixtures/make_fixtures.py`), we compute.
 
+// clippy.toml allows these in #[test] functions; the helpers beside them are test code too.
+#![allow(clippy::unwrap_used)]
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
