@@ -49,25 +49,6 @@ const FAMILIES: [(&str, &str, Family); 3] = [
 /// A decoder's shape and conventions.
 #[derive(Clone, Debug)]
 pub struct ModelConfig {
-<<<<<<< HEAD
-    /// The family.
-    pub family: Family,
-    /// What sits on the trunk.
-    pub head: Head,
-    /// Width of the residual stream (`hidden_size`).
-    pub hidden: i64,
-    /// Decoder layers (`num_hidden_layers`).
-    pub layers: i64,
-    /// Query heads (`num_attention_heads`).
-    pub heads: i64,
-    /// Key and value heads (`num_key_value_heads`); divides `heads`.
-    pub kv_heads: i64,
-    /// Width of a head.
-    pub head_dim: i64,
-    /// Width inside the MLP (`intermediate_size`).
-    pub intermediate: i64,
-    /// Rows of the embedding (`vocab_size`).
-=======
     /// Which family's conventions hold.
     pub family: Family,
     /// What sits on the trunk.
@@ -85,7 +66,6 @@ pub struct ModelConfig {
     /// Width inside the MLP.
     pub intermediate: i64,
     /// Rows of the embedding.
->>>>>>> model
     pub vocab: i64,
     /// Whether the output projection is the embedding.
     pub tied: bool,
@@ -95,19 +75,11 @@ pub struct ModelConfig {
     pub output_bias: bool,
     /// RMSNorm per head on queries and keys, before the rotation.
     pub qk_norm: bool,
-<<<<<<< HEAD
-    /// Added to the mean square in RMSNorm (`rms_norm_eps`).
-    pub norm_eps: f64,
-    /// Base of the rotary frequencies.
-    pub rope_theta: f64,
-    /// How the rotary frequencies are stretched for long contexts.
-=======
     /// Added to the mean square in every norm.
     pub norm_eps: f64,
     /// Base of the rotary frequencies.
     pub rope_theta: f64,
     /// How the rotary frequencies are stretched.
->>>>>>> model
     pub rope_scaling: RopeScaling,
     /// Longest sequence the model was made for, tokens.
     pub max_positions: usize,
@@ -123,21 +95,6 @@ pub struct ModelConfig {
 /// The numbers a memory estimate needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-<<<<<<< HEAD
-    /// Width of the residual stream (`hidden_size`).
-    pub hidden: u64,
-    /// Decoder layers (`num_hidden_layers`).
-    pub layers: u64,
-    /// Query heads (`num_attention_heads`).
-    pub heads: u64,
-    /// Key and value heads (`num_key_value_heads`); divides `heads`.
-    pub kv_heads: u64,
-    /// Width of a head.
-    pub head_dim: u64,
-    /// Width inside the MLP (`intermediate_size`).
-    pub intermediate: u64,
-    /// Rows of the embedding (`vocab_size`).
-=======
     /// Width of the hidden states.
     pub hidden: u64,
     /// Decoder layers.
@@ -151,7 +108,6 @@ pub struct Shape {
     /// Width inside the MLP.
     pub intermediate: u64,
     /// Rows of the embedding.
->>>>>>> model
     pub vocab: u64,
     /// Whether the output projection is the embedding.
     pub tied: bool,

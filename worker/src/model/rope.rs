@@ -14,24 +14,11 @@ pub enum RopeScaling {
     None,
     /// All frequencies divided by the factor.
     Linear {
-<<<<<<< HEAD
-        /// Above 1 for a longer context.
-=======
         /// By which frequencies are divided.
->>>>>>> model
         factor: f64,
     },
     /// Llama 3.1: long wavelengths divided by the factor, short ones kept, a smooth transition between.
     Llama3 {
-<<<<<<< HEAD
-        /// Divisor of the low frequencies.
-        factor: f64,
-        /// Wavelengths above `original_max_positions` over this are long.
-        low_freq_factor: f64,
-        /// Wavelengths below `original_max_positions` over this are short.
-        high_freq_factor: f64,
-        /// Context the model was first trained for, tokens.
-=======
         /// By which low frequencies are divided.
         factor: f64,
         /// Wavelengths above `original_max_positions` over this are divided.
@@ -39,7 +26,6 @@ pub enum RopeScaling {
         /// Wavelengths below `original_max_positions` over this are kept.
         high_freq_factor: f64,
         /// Context length of the pre-training, tokens.
->>>>>>> model
         original_max_positions: f64,
     },
 }
