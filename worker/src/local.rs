@@ -1,7 +1,10 @@
 //! `ppo-worker run`: all roles of a PpoJob in one process.
 
 mod build;
+mod comparison;
 mod engine;
+mod guard;
+mod models;
 mod run;
 
 use std::net::SocketAddr;
@@ -9,6 +12,8 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
+use ppo_crds::spec::Engine;
+use ppo_crds::warnings;
 
 pub use build::{kind, reward_model};
 pub use engine::{PolicyEngine, start as start_engine};
@@ -41,6 +46,15 @@ pub struct RunArgs {
 pub fn main(args: RunArgs, output: OutputMode) -> Result<()> {
     let manifest = Manifest::read(&args.manifest.file)?;
     let config = manifest.resolve()?;
+    for warning in warnings(&manifest.job) {
+        tracing::warn!("{}: {}", warning.field, warning.message);
+    }
+    let roles = &manifest.job.spec.roles;
+    if roles.actor.gpus_per_node > 0 || roles.rollout.gpus_per_replica > 0 || roles.rollout.engine == Engine::Vllm {
+        tracing::warn!(
+            "GPUs, replicas and engine under spec.roles are for a cluster: here one process computes on the CPU"
+        );
+    }
     let folder = args
         .run_dir
         .clone()

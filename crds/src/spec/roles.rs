@@ -82,7 +82,8 @@ pub struct RolloutSpec {
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 1024))]
     pub min_replicas: u32,
-    /// Tokens per block of the paged key/value cache. 1 to 1024. Default 16. vLLM `block_size`.
+    /// Tokens per block of the paged key/value cache. The builtin engine's is 16; `vllm` takes 1 to 1024. Default 16. vLLM
+    /// `block_size`.
     #[serde(default = "default_block")]
     #[schemars(range(min = 1, max = 1024))]
     pub block_size: u32,
@@ -95,8 +96,8 @@ pub struct RolloutSpec {
     #[serde(default = "default_sequences")]
     #[schemars(range(min = 1, max = 65_536))]
     pub max_sequences: u32,
-    /// Memory of an engine's key/value cache, in MiB. 1 to 16777216. Default: what `maxSequences` of full length need, at most
-    /// half of the free memory. vLLM `gpu_memory_utilization` is a fraction of the GPU instead.
+    /// Memory of an engine's key/value cache, in MiB. 1 to 16777216. Default: what the
+    /// samples of a step (at most `maxSequences`) need at full length. vLLM `gpu_memory_utilization` is a fraction of the GPU instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 16_777_216))]
     pub kv_cache_mebibytes: Option<u64>,

@@ -1,14 +1,17 @@
-//! Rules of the job's name and of the reward.
+//! Rules of the job's name, of the reward and of the rollout engine.
 
 use regex::Regex;
 
 use super::Problem;
-use crate::spec::{RewardRule, RewardSpec};
+use crate::spec::{Engine, RewardRule, RewardSpec};
 use crate::{PpoJob, PpoJobSpec};
 
 /// Longest job name: pods are named `<job>-<role>-<index>`, a label of at most 63 characters, the longest role is `reference`
 /// and 4 digits hold any index.
 const LONGEST_NAME: usize = 63 - "-reference-".len() - 4;
+
+/// Tokens per block of the builtin engine's cache: its kernels are made for it.
+const BUILTIN_BLOCK: u32 = 16;
 
 /// Adds what is wrong with `metadata.name`.
 pub fn check_name(job: &PpoJob, problems: &mut Vec<Problem>) {
@@ -30,10 +33,16 @@ pub fn check_name(job: &PpoJob, problems: &mut Vec<Problem>) {
     problems.push(Problem::new(field, problem));
 }
 
-/// Adds what is wrong with the reward.
+/// Adds what is wrong with the reward and the rollout engine.
 pub fn check(spec: &PpoJobSpec, problems: &mut Vec<Problem>) {
     let reward = &spec.roles.reward;
     check_presence(reward, problems);
+    let rollout = &spec.roles.rollout;
+    if rollout.engine == Engine::Builtin && rollout.block_size != BUILTIN_BLOCK {
+        let given = rollout.block_size;
+        let message = format!("is {given}; the builtin engine's blocks hold {BUILTIN_BLOCK} tokens, leave it out");
+        problems.push(Problem::new("spec.roles.rollout.blockSize", message));
+    }
     for (index, rule) in reward.rules.iter().enumerate() {
         check_rule(
             rule,

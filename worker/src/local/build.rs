@@ -153,7 +153,7 @@ pub fn roles(
 fn actor(config: &RunConfig, folder: &Path, checkpoint: Option<&Verified>, steps: u64) -> Result<(Actor, ModelConfig)> {
     let model = ModelConfig::read(folder)?;
     let source = checkpoint.map_or(folder.to_owned(), |checkpoint| {
-        checkpoint.folder.join(super::run::POLICY)
+        checkpoint.folder.join(super::models::POLICY)
     });
     let mut weights = Weights::load(&source, &model, kind(config.model.dtype))?;
     let (updates, _) = planned_updates(config, steps);
@@ -161,7 +161,7 @@ fn actor(config: &RunConfig, folder: &Path, checkpoint: Option<&Verified>, steps
     let mut learner = Learner::new(&mut weights, spec.clone(), spec.actor_learning_rate, updates)?;
     if let Some(checkpoint) = checkpoint {
         learner.restore(
-            &checkpoint.folder.join(super::run::ACTOR_OPTIMIZER),
+            &checkpoint.folder.join(super::models::ACTOR_OPTIMIZER),
             checkpoint.state.actor_updates,
         )?;
     }
@@ -177,14 +177,16 @@ fn critic(
     steps: u64,
 ) -> Result<(Critic, PathBuf)> {
     let folder = resolve_location(location).context("model.critic")?;
-    let source = checkpoint.map_or(folder.clone(), |checkpoint| checkpoint.folder.join(super::run::CRITIC));
+    let source = checkpoint.map_or(folder.clone(), |checkpoint| {
+        checkpoint.folder.join(super::models::CRITIC)
+    });
     let (model, mut weights) = ValueModel::load(&source, kind(config.model.dtype))?;
     let (_, updates) = planned_updates(config, steps);
     let spec = &config.optimizer;
     let mut learner = Learner::new(&mut weights, spec.clone(), spec.critic_learning_rate, updates)?;
     if let Some(checkpoint) = checkpoint {
         learner.restore(
-            &checkpoint.folder.join(super::run::CRITIC_OPTIMIZER),
+            &checkpoint.folder.join(super::models::CRITIC_OPTIMIZER),
             checkpoint.state.critic_updates,
         )?;
     }

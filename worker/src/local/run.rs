@@ -5,28 +5,17 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use ppo_crds::RunConfig;
 
 use super::build::{self, Roles};
+use super::comparison::compare;
+use super::guard::{lock, refuse_other_run};
+use super::models::{write_models, write_policy};
 use crate::actor::checkpoint::{Checkpoints, State};
-use crate::model::{self, ModelConfig};
 use crate::stop::{Interrupted, StopFlag};
-use crate::telemetry::{
-    BeforeAfter, BeforeAfterRow, EngineStats, Metric, OutputMode, Recorder, RunDir, Server, Stage, table,
-};
+use crate::telemetry::{EngineStats, Metric, OutputMode, Recorder, RunDir, Server, Stage, table};
 use crate::trainer::{Evaluated, Step, Trainer, describe};
-
-/// The policy in a checkpoint, in Hugging Face layout.
-pub const POLICY: &str = "policy";
-/// The critic in a checkpoint, in Hugging Face layout.
-pub const CRITIC: &str = "critic";
-/// Optimizer state of the actor in a checkpoint.
-pub const ACTOR_OPTIMIZER: &str = "actor-optimizer.safetensors";
-/// Optimizer state of the critic in a checkpoint.
-pub const CRITIC_OPTIMIZER: &str = "critic-optimizer.safetensors";
-/// Rows of the before-and-after table.
-const COMPARED: usize = 12;
 
 /// How a run is done on this machine, as opposed to what runs.
 #[derive(Debug)]
@@ -51,6 +40,8 @@ pub struct Run {
     output: OutputMode,
     before: Option<Evaluated>,
     latest: Option<Evaluated>,
+    /// Score of the last evaluation, also of one before a resume: what "best" is judged by where there are held-out prompts.
+    held_out_score: Option<f64>,
     /// Step of the newest checkpoint.
     saved: Option<u64>,
     began: Instant,
@@ -116,6 +107,7 @@ impl Run {
             tracing::info!("metrics on http://{}/metrics", server.address());
         }
         recorder.exposition().set_ready(true);
+        let held_out_score = found.as_ref().and_then(|found| found.state.quality);
         Ok(Self {
             saved: found.map(|found| found.state.step),
             roles,
@@ -126,6 +118,7 @@ impl Run {
             output: options.output,
             before: None,
             latest: None,
+            held_out_score,
             began,
             _runtime: runtime,
             _lock: lock,
@@ -230,6 +223,7 @@ impl Run {
         let evaluated = trainer.evaluate(settings, held_out)?;
         stages.push((Stage::Evaluate, began.elapsed()));
         self.recorder.evaluation(&evaluated.report)?;
+        self.held_out_score = Some(evaluated.report.score);
         self.latest = Some(evaluated);
         Ok(())
     }
@@ -246,7 +240,11 @@ impl Run {
             kl_coefficient: trainer.kl.coef,
             actor_updates: trainer.actor.learner.updates(),
             critic_updates: trainer.critic.as_ref().map_or(0, |critic| critic.learner.updates()),
-            quality: self.latest.as_ref().map(|evaluated| evaluated.report.score).or(score),
+            quality: if trainer.config.evaluation.is_some() {
+                self.held_out_score
+            } else {
+                score
+            },
             run_config: serde_json::to_value(&trainer.config)?,
         };
         self.checkpoints
@@ -295,95 +293,6 @@ impl Run {
         self.recorder.finish(&summary)?;
         self.server.map_or(Ok(()), Server::stop)
     }
-}
-
-fn lock(folder: &RunDir) -> Result<File> {
-    let path = folder.root().join(".lock");
-    let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(std::fs::TryLockError::WouldBlock) => {
-            bail!(
-                "another process runs in {}; wait for it, or give another --run-dir",
-                folder.root().display()
-            )
-        }
-        Err(std::fs::TryLockError::Error(error)) => {
-            Err(error).with_context(|| format!("cannot lock {}", path.display()))
-        }
-    }
-}
-
-/// A checkpoint goes on only under the configuration that made it; how long, how often to look and to save may change.
-fn refuse_other_run(saved: &serde_json::Value, now: &RunConfig) -> Result<()> {
-    const MAY_CHANGE: [&str; 5] = ["length", "checkpoint", "telemetry", "evaluation", "rollout"];
-    let now = serde_json::to_value(now)?;
-    let fields = now.as_object().into_iter().flatten();
-    let changed: Vec<String> = fields
-        .filter(|(name, _)| !MAY_CHANGE.contains(&name.as_str()))
-        .filter(|(name, value)| saved.get(name) != Some(value))
-        .map(|(name, value)| {
-            format!(
-                "{name}: was {}, is {value}",
-                saved.get(name).unwrap_or(&serde_json::Value::Null)
-            )
-        })
-        .collect();
-    if changed.is_empty() {
-        return Ok(());
-    }
-    bail!(
-        "it was made under another configuration; restore the manifest, start anew with --fresh, or give another --run-dir\n{}",
-        changed.join("\n")
-    )
-}
-
-fn write_models(roles: &Roles, folder: &Path) -> Result<()> {
-    let trainer = &roles.trainer;
-    write_policy(roles, &folder.join(POLICY))?;
-    trainer.actor.learner.save(&folder.join(ACTOR_OPTIMIZER))?;
-    let Some(critic) = &trainer.critic else { return Ok(()) };
-    let (Some(source), Some(config)) = (&roles.critic_folder, &roles.critic_config) else {
-        return Ok(());
-    };
-    let weights = critic.learner.parameters.weights();
-    model::save(&folder.join(CRITIC), source, config, &weights, model::save::SHARD_BYTES)?;
-    critic.learner.save(&folder.join(CRITIC_OPTIMIZER))
-}
-
-fn write_policy(roles: &Roles, target: &Path) -> Result<()> {
-    let actor = &roles.trainer.actor;
-    let config: &ModelConfig = actor.decoder.config();
-    model::save(
-        target,
-        &roles.policy_folder,
-        config,
-        &actor.learner.parameters.weights(),
-        model::save::SHARD_BYTES,
-    )
-}
-
-fn compare(roles: &Roles, before: Option<&Evaluated>, after: Option<&Evaluated>) -> Option<BeforeAfter> {
-    let (before, after, held_out) = (before?, after?, roles.held_out.as_ref()?);
-    let answers = before.answers.iter().zip(&after.answers);
-    let rows = held_out
-        .prompts
-        .iter()
-        .zip(answers)
-        .take(COMPARED)
-        .map(|(prompt, (before, after))| BeforeAfterRow {
-            prompt: prompt.text.clone(),
-            label: prompt.label.clone(),
-            before: before.clone(),
-            after: after.clone(),
-        });
-    Some(BeforeAfter {
-        pass_score: roles.trainer.config.evaluation.as_ref()?.pass_score,
-        accuracy_before: before.report.pass_rate,
-        accuracy_after: after.report.pass_rate,
-        prompts: after.report.prompts,
-        rows: rows.collect(),
-    })
 }
 
 fn engine_stats(trainer: &Trainer) -> EngineStats {
