@@ -191,7 +191,7 @@ mod tests {
         }
         // Each step is below half a unit in the last place of 2.0 in bfloat16 (1/128); fifty of them are not.
         assert!(weights.0["w"].double_value(&[1, 0]) < 2.0);
-        assert!((parameters.master().double_value(&[2 + 0]) - (2.0 - 50.0 * 1e-4)).abs() < 1e-3);
+        assert!((parameters.master().double_value(&[2]) - (2.0 - 50.0 * 1e-4)).abs() < 1e-3);
     }
 
     #[test]
