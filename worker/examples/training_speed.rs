@@ -50,7 +50,7 @@ fn main() -> Result<()> {
     // Two floating-point operations per weight and row; the embedding is a look-up, the output sees response rows alone.
     let head = (config.vocab * config.hidden) as f64;
     let tied = if config.tied { 1.0 } else { 2.0 };
-    let trunk = config.shape().parameters as f64 - tied * head;
+    let trunk = config.shape().parameters() as f64 - tied * head;
     let forward_flops = 2.0 * (trunk * (sequences * length) as f64 + head * (sequences * response) as f64);
 
     let (mut forward, mut backward) = (f64::INFINITY, f64::INFINITY);

@@ -54,16 +54,5 @@ fn shapes(config: &RunConfig) -> Option<Shapes> {
 }
 
 fn read_shape(folder: &Path) -> Option<ModelShape> {
-    let model = ModelConfig::read(folder).ok()?.shape();
-    Some(ModelShape {
-        hidden: model.hidden,
-        layers: model.layers,
-        heads: model.heads,
-        kv_heads: model.kv_heads,
-        head_dim: model.head_dim,
-        intermediate: model.intermediate,
-        vocab: model.vocab,
-        tied: model.tied,
-        qkv_bias: model.qkv_bias,
-    })
+    Some(ModelConfig::read(folder).ok()?.shape())
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use ppo_crds::memory::ModelShape;
 use serde_json::{Map, Value};
 use tch::Kind;
 
@@ -90,31 +91,6 @@ pub struct ModelConfig {
     eos_token_ids: Vec<u32>,
     /// The file as it was read, passed through when the model is saved.
     pub(super) raw: Map<String, Value>,
-}
-
-/// The numbers a memory estimate needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
-    /// Width of the hidden states.
-    pub hidden: u64,
-    /// Decoder layers.
-    pub layers: u64,
-    /// Query heads.
-    pub heads: u64,
-    /// Key and value heads; a divisor of the query heads.
-    pub kv_heads: u64,
-    /// Dimensions of a head; even.
-    pub head_dim: u64,
-    /// Width inside the MLP.
-    pub intermediate: u64,
-    /// Rows of the embedding.
-    pub vocab: u64,
-    /// Whether the output projection is the embedding.
-    pub tied: bool,
-    /// Bias on the query, key and value projections.
-    pub qkv_bias: bool,
-    /// Trainable numbers in the model as its head stands, tied weights once.
-    pub parameters: u64,
 }
 
 impl ModelConfig {
@@ -224,12 +200,8 @@ impl ModelConfig {
     }
 
     /// The numbers a memory estimate needs.
-    pub fn shape(&self) -> Shape {
-        let parameters = super::names::expected(self)
-            .values()
-            .map(|dims| dims.iter().product::<i64>() as u64)
-            .sum();
-        Shape {
+    pub fn shape(&self) -> ModelShape {
+        ModelShape {
             hidden: self.hidden as u64,
             layers: self.layers as u64,
             heads: self.heads as u64,
@@ -239,7 +211,6 @@ impl ModelConfig {
             vocab: self.vocab as u64,
             tied: self.tied,
             qkv_bias: self.qkv_bias,
-            parameters,
         }
     }
 }
@@ -458,11 +429,11 @@ mod tests {
         // Per layer 2 norms, 4 square projections, 3 of the MLP; embedding, final norm, untied output.
         let per_layer = 2 * 64 + 4 * 64 * 64 + 3 * 64 * 96;
         assert_eq!(
-            config(json!({})).unwrap().shape().parameters,
+            config(json!({})).unwrap().shape().parameters(),
             2 * per_layer + 64 + 2 * 128 * 64
         );
         let tied = config(json!({"tie_word_embeddings": true})).unwrap().shape();
-        assert_eq!(tied.parameters, 2 * per_layer + 64 + 128 * 64);
+        assert_eq!(tied.parameters(), 2 * per_layer + 64 + 128 * 64);
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub mod save;
 pub mod weights;
 
 pub use batch::TokenBatch;
-pub use config::{Family, Head, ModelConfig, Shape};
+pub use config::{Family, Head, ModelConfig};
 pub use decoder::Decoder;
 pub use heads::{RewardModel, ValueModel};
 pub use logprobs::{TokenLogprobs, token_logprobs};
