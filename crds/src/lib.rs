@@ -12,6 +12,7 @@ pub mod geometry;
 pub mod manifest;
 pub mod memory;
 pub mod plan;
+pub mod pod;
 pub mod report;
 pub mod resolve;
 pub mod run_config;
