@@ -38,6 +38,9 @@ pub struct PpoJobStatus {
     pub rollout_replicas: u32,
     /// Label selector of the rollout engines' pods: what autoscalers read through the scale subresource.
     pub rollout_selector: String,
+    /// The last value of the annotation `ppojob.dev/restart` that was acted on.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub restart_request: String,
     /// Since when the job has wanted its pods: its creation, or its last resumption. Absent while it is suspended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub active_since: Option<Time>,
@@ -136,6 +139,22 @@ pub struct RuleRestarts {
 }
 
 impl RoleStatus {
+    /// A role that was started once and of which nothing is known yet.
+    pub fn started(role: Role) -> Self {
+        Self {
+            name: role,
+            desired: 0,
+            ready: 0,
+            restarts: 0,
+            attempt: 1,
+            pod_attempts: Vec::new(),
+            last_restart_time: None,
+            policy_version: None,
+            reason: String::new(),
+            message: String::new(),
+        }
+    }
+
     /// Attempt that the pod of this index should have.
     pub fn attempt_of(&self, index: u32) -> u32 {
         let alone = self.pod_attempts.iter().find(|pod| pod.index == index);

@@ -1,1 +1,7 @@
-fn main() {}
+//! `ppo-operator`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ppo_operator::cli::main()
+}

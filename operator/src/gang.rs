@@ -1,0 +1,140 @@
+//! Who places all pods of a job at once or none: one of the gang schedulers, or nobody.
+
+mod admission;
+mod coscheduling;
+mod kueue;
+mod members;
+mod native;
+mod volcano;
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::jiff::Timestamp;
+use kube::api::DynamicObject;
+use ppo_crds::spec::{Gang as Asked, Role, SchedulingSpec};
+
+pub use admission::{Admission, Place};
+
+use crate::job::Job;
+use crate::lifecycle::Intent;
+use crate::plan::Action;
+use crate::settings::PodSettings;
+use crate::snapshot::Snapshot;
+use crate::world::{Children, Kind};
+
+/// The gang scheduler of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gang {
+    /// Pods are placed one by one.
+    None,
+    /// Volcano.
+    Volcano,
+    /// The coscheduling plugin of scheduler-plugins.
+    Coscheduling,
+    /// Kueue: quota for the whole gang, then any scheduler.
+    Kueue,
+    /// Kubernetes' own, by the version that the server has.
+    Native(Kind),
+    /// What was asked for is not on this cluster.
+    Missing(Asked),
+}
+
+/// The gang scheduler for `asked`, given the kinds that the API server has.
+pub fn choose(asked: &SchedulingSpec, served: &BTreeSet<Kind>) -> Gang {
+    let has = |kind, gang| served.contains(&kind).then_some(gang);
+    let native = || {
+        has(Kind::NativePodGroupBeta, Gang::Native(Kind::NativePodGroupBeta))
+            .or_else(|| has(Kind::NativePodGroupAlpha, Gang::Native(Kind::NativePodGroupAlpha)))
+    };
+    let volcano = || has(Kind::VolcanoPodGroup, Gang::Volcano);
+    let coscheduling = || has(Kind::CoschedulingPodGroup, Gang::Coscheduling);
+    let kueue = || has(Kind::KueueWorkload, Gang::Kueue);
+    let found = match asked.gang {
+        Asked::None => Some(Gang::None),
+        Asked::Volcano => volcano(),
+        Asked::Coscheduling => coscheduling(),
+        Asked::Kueue => kueue(),
+        Asked::Workload => native(),
+        // Kueue admits through a queue only: without one it is not what the user means.
+        Asked::Auto => (if asked.queue.is_empty() { None } else { kueue() })
+            .or_else(volcano)
+            .or_else(coscheduling)
+            .or_else(native)
+            .or(Some(Gang::None)),
+    };
+    found.unwrap_or(Gang::Missing(asked.gang))
+}
+
+impl Gang {
+    /// Whether the job's pods may exist.
+    pub fn admission(self, job: &Job, children: &Children) -> Admission {
+        match self {
+            Self::Kueue => kueue::admission(job, children),
+            Self::Missing(asked) => Admission::Missing(missing(asked)),
+            Self::None | Self::Volcano | Self::Coscheduling | Self::Native(_) => Admission::Free,
+        }
+    }
+
+    /// The gang's own object, as it should be.
+    pub fn object(self, job: &Job, settings: &PodSettings) -> Option<(Kind, DynamicObject)> {
+        match self {
+            Self::Volcano => Some((Kind::VolcanoPodGroup, volcano::pod_group(job, settings))),
+            Self::Coscheduling => Some((Kind::CoschedulingPodGroup, coscheduling::pod_group(job, settings))),
+            Self::Kueue => Some((Kind::KueueWorkload, kueue::workload(job, settings))),
+            Self::Native(kind) => Some((kind, native::pod_group(kind, job))),
+            Self::None | Self::Missing(_) => None,
+        }
+    }
+
+    /// Makes a pod a member.
+    pub fn join(self, pod: &mut DynamicObject, job: &Job, role: Role, index: u32, seen: &Snapshot) {
+        match self {
+            Self::Volcano => volcano::join(pod, job, role),
+            Self::Coscheduling => coscheduling::join(pod, job),
+            Self::Kueue => kueue::join(pod, role, index, seen),
+            Self::Native(_) => native::join(pod, job),
+            Self::None | Self::Missing(_) => {}
+        }
+    }
+
+    /// What the scheduler itself leaves undone, and when to look again.
+    pub fn upkeep(self, job: &Job, intent: &Intent, seen: &Snapshot, now: Timestamp) -> Upkeep {
+        match self {
+            Self::Coscheduling => coscheduling::upkeep(job, intent, seen, now),
+            Self::Kueue => kueue::upkeep(job, intent, seen, now),
+            Self::None | Self::Volcano | Self::Native(_) | Self::Missing(_) => Upkeep::default(),
+        }
+    }
+}
+
+/// Remedies that real schedulers need.
+#[derive(Debug, Default)]
+pub struct Upkeep {
+    /// What to do now.
+    pub actions: Vec<Action>,
+    /// When to look again, should nothing happen before.
+    pub wake: Option<Timestamp>,
+}
+
+fn missing(asked: Asked) -> String {
+    let (word, needs) = match asked {
+        Asked::Volcano => (
+            "volcano",
+            "the kind PodGroup of scheduling.volcano.sh/v1beta1: install Volcano",
+        ),
+        Asked::Coscheduling => (
+            "coscheduling",
+            "the kind PodGroup of scheduling.x-k8s.io/v1alpha1: install scheduler-plugins",
+        ),
+        Asked::Kueue => (
+            "kueue",
+            "the kind Workload of kueue.x-k8s.io/v1beta2: install Kueue 0.16 or newer",
+        ),
+        Asked::Workload => (
+            "workload",
+            "the kind PodGroup of scheduling.k8s.io (v1alpha2 or v1beta1): enable the feature gate GenericWorkload",
+        ),
+        Asked::Auto | Asked::None => return String::new(),
+    };
+    format!("scheduling.gang is {word}, but this cluster does not serve {needs}, or ask for another gang scheduler")
+}

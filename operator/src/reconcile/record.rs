@@ -1,0 +1,77 @@
+//! Writes the status, when it says something new, and the events of what changed.
+
+use std::time::Duration;
+
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use ppo_crds::PpoJob;
+use ppo_crds::status::PpoJobStatus;
+use serde_json::{Value, json};
+
+use super::Error;
+use super::read::Subject;
+use crate::context::{Context, FIELD_MANAGER};
+use crate::events;
+use crate::plan::Plan;
+
+/// Progress and reworded messages are written at most so often: a scheduler rewords why pods wait at every try.
+const MINOR_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Writes the plan's status. Returns when to come back, if a minor change was held back.
+///
+/// # Errors
+/// When the job has changed since it was read (nothing may then be done on the old word), or the server does not answer.
+pub async fn status(job: &Subject, plan: &Plan, context: &Context) -> Result<Option<Duration>, Error> {
+    if plan.status == job.status {
+        return Ok(None);
+    }
+    let key = &job.checked.key;
+    let minor = settled(&plan.status) == settled(&job.status);
+    if minor && let Some(wait) = context.minor.wait(key, MINOR_INTERVAL) {
+        return Ok(Some(wait));
+    }
+    let api: Api<PpoJob> = Api::namespaced(context.client.clone(), &key.namespace);
+    // The whole status under our field manager, bound to the version it was computed from.
+    let patch = json!({
+        "apiVersion": "ppojob.dev/v1alpha1",
+        "kind": "PpoJob",
+        "metadata": {"name": key.name, "uid": job.checked.uid, "resourceVersion": job.object.metadata.resource_version},
+        "status": plan.status,
+    });
+    let params = PatchParams::apply(FIELD_MANAGER).force();
+    context.metrics.wrote("patch", "PpoJobStatus");
+    let answer = api.patch_status(&key.name, &params, &Patch::Apply(&patch)).await;
+    answer.map_err(|source| match &source {
+        kube::Error::Api(status) if status.is_conflict() => Error::Stale,
+        _ => Error::Request {
+            what: format!("writing the status of PpoJob {key}"),
+            source: Box::new(source),
+        },
+    })?;
+    context.minor.wrote(key);
+    events::publish(job, plan, context).await;
+    Ok(None)
+}
+
+/// The status without what may wait a little: words, and how far training is.
+fn settled(status: &PpoJobStatus) -> Value {
+    let mut value = serde_json::to_value(status).unwrap_or_default();
+    if let Some(fields) = value.as_object_mut() {
+        fields.remove("progress");
+    }
+    for list in ["conditions", "roles"] {
+        for entry in value[list]
+            .as_array_mut()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_object_mut)
+        {
+            entry.remove("message");
+            entry.remove("policyVersion");
+            if list == "roles" {
+                entry.remove("reason");
+            }
+        }
+    }
+    value
+}
