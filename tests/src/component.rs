@@ -86,8 +86,8 @@ fn api_server(options: &Options, addresses: &Addresses) -> Vec<String> {
         "--bind-address=127.0.0.1",
         "--advertise-address=127.0.0.1",
         "--cert-dir=certificates",
-        "--service-account-key-file=service-accounts.pem",
-        "--service-account-signing-key-file=service-accounts.pem",
+        "--service-account-key-file=service-accounts.pub",
+        "--service-account-signing-key-file=service-accounts.key",
         "--service-account-issuer=https://kubernetes.default.svc",
         "--token-auth-file=tokens.csv",
         "--authorization-mode=RBAC",
@@ -116,7 +116,7 @@ fn api_server(options: &Options, addresses: &Addresses) -> Vec<String> {
 fn controller_manager() -> Vec<String> {
     let mut argv = flags(&[
         "--kubeconfig=kubeconfig",
-        "--service-account-private-key-file=service-accounts.pem",
+        "--service-account-private-key-file=service-accounts.key",
         "--root-ca-file=certificates/apiserver.crt",
         "--leader-elect=false",
         "--secure-port=0",

@@ -121,7 +121,7 @@ impl ControlPlane {
     fn write_files(&self) -> Result<()> {
         let own = self.own()?;
         write_configuration(&own.folder)?;
-        credentials::write_signing_key(&own.folder.join("service-accounts.pem"))?;
+        credentials::write_signing_key(&own.folder)?;
         let token = credentials::write_admin_token(&own.folder.join("tokens.csv"))?;
         let authority = own.folder.join("certificates/apiserver.crt");
         let config = credentials::kubeconfig(own.addresses.api_server, &authority, &token)?;
