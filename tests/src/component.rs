@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
+use serde_json::json;
 
 use crate::credentials::write;
 use crate::{Options, Programs};
@@ -141,16 +142,11 @@ fn kwok() -> Vec<String> {
 
 /// Writes the files that the command lines name.
 pub(crate) fn write_configuration(folder: &Path) -> Result<()> {
-    write(
-        &folder.join("audit-policy.yaml"),
-        "{apiVersion: audit.k8s.io/v1, kind: Policy, omitStages: [RequestReceived], rules: [{level: Metadata}]}\n",
-    )?;
-    write(
-        &folder.join("scheduler.yaml"),
-        &format!(
-            "{{apiVersion: kubescheduler.config.k8s.io/v1, kind: KubeSchedulerConfiguration, leaderElection: {{leaderElect: \
-             false}}, clientConnection: {{kubeconfig: kubeconfig, qps: {CLIENT_QPS}, burst: {}}}}}\n",
-            2 * CLIENT_QPS
-        ),
-    )
+    let audit_policy = json!({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
+        "rules": [{"level": "Metadata"}]});
+    let scheduler = json!({"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
+        "leaderElection": {"leaderElect": false},
+        "clientConnection": {"kubeconfig": "kubeconfig", "qps": CLIENT_QPS, "burst": 2 * CLIENT_QPS}});
+    write(&folder.join("audit-policy.yaml"), &audit_policy.to_string())?;
+    write(&folder.join("scheduler.yaml"), &scheduler.to_string())
 }

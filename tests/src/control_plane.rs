@@ -115,6 +115,7 @@ impl ControlPlane {
             cluster.launch(component).await?;
         }
         cluster.wait_for_service_account("default").await?;
+        cluster.check().await?;
         Ok(cluster)
     }
 
