@@ -23,8 +23,8 @@ const GIVEN: &str = "PPO_TEST_KUBECONFIG";
 /// Times a control plane is started anew when another process has taken one of its ports.
 const ATTEMPTS: u32 = 3;
 
-/// How long a component may take to end by itself.
-const STOP: Duration = Duration::from_secs(15);
+/// How long a component may take to end by itself: an API server whose watches stay open would take a minute.
+const STOP: Duration = Duration::from_secs(2);
 
 /// Lines of a log that an error shows.
 const TAIL: usize = 25;
