@@ -144,7 +144,10 @@ impl Sink {
 /// # Errors
 /// The kinds that have not after `deadline`: usually a missing permission.
 pub async fn wait_synced(watches: &mut [(Kind, watch::Receiver<bool>)], deadline: Duration) -> Result<(), String> {
-    let all = futures::future::join_all(watches.iter_mut().map(|(_, synced)| synced.wait_for(|done| *done)));
+    let all = futures::future::join_all(watches.iter_mut().map(|(_, synced)| async {
+        // A watch never ends by itself.
+        let _ = synced.wait_for(|done| *done).await;
+    }));
     let in_time = tokio::time::timeout(deadline, all).await.is_ok();
     if in_time {
         return Ok(());
