@@ -118,17 +118,15 @@ pub struct LogsArgs {
 }
 
 #[derive(Debug, Args)]
-#[group(required = true)]
 pub struct PlanArgs {
     /// Name of a job on the cluster.
-    #[arg(conflicts_with = "file")]
+    #[arg(conflicts_with = "file", required_unless_present = "file")]
     pub name: Option<String>,
     /// Manifest; `-` reads standard input.
     #[arg(short, long, value_name = "FILE")]
     pub file: Option<PathBuf>,
     /// `json`: the plan for programs. `wide` is the same as the text.
     #[arg(short, long)]
-    #[arg(group = "format")]
     pub output: Option<Output>,
 }
 

@@ -165,7 +165,7 @@ fn waiting(evidence: &Evidence, pod: &Pod, status: &ContainerStatus, now: Timest
             let event = evidence
                 .words(&name, &["Failed"])
                 .filter(|words| words.contains("pull image"));
-            let words = match said.contains("Back-off") && !said.contains(':') || said.is_empty() {
+            let words = match said.contains("Back-off") && !said.contains(": ") || said.is_empty() {
                 true => event.unwrap_or(said),
                 false => said,
             };
@@ -243,15 +243,9 @@ fn restarted(evidence: &Evidence, pod: &Pod, status: &ContainerStatus) -> Option
 
 /// A pod that runs and fails its readiness probe: normal while it loads its model, not for ever.
 fn not_ready(evidence: &Evidence, pod: &Pod, now: Timestamp) -> Option<Finding> {
-    if pods::phase(pod) != "Running" {
-        return None;
-    }
     let started =
         pods::containers(pod).filter_map(|status| status.state.as_ref()?.running.as_ref()?.started_at.as_ref());
-    let since = started
-        .map(|time| time.0)
-        .max()
-        .or_else(|| pod.status.as_ref()?.start_time.as_ref().map(|time| time.0))?;
+    let since = started.map(|time| time.0).max()?;
     let age = age::seconds_since(since, now);
     let probe = evidence.words(&pod.name_any(), &["Unhealthy"]);
     let said = probe.map(|words| format!(": {words}")).unwrap_or_default();

@@ -65,7 +65,9 @@ fn missing(evidence: &Evidence, now: Timestamp) -> Option<Finding> {
         .as_ref()
         .or(evidence.job.metadata.creation_timestamp.as_ref())?
         .0;
-    let waiting = matches!(evidence.phase(), Some(Phase::Restarting));
+    // Pods are made after the gang's object, and not at all when the scheduler asked for is missing.
+    let waiting =
+        matches!(evidence.phase(), Some(Phase::Restarting)) || evidence.condition("GangScheduled", "False").is_some();
     (age::seconds_since(since, now) > ATTENTION && !waiting).then(|| {
         Finding::blocking(
             Cause::PodsMissing,

@@ -161,6 +161,13 @@ fn volcanos_words_count_only_while_its_group_is_pending() {
     };
     let mut waiting = evidence(job("Scheduling"));
     waiting.gang = vec![group("Inqueue")];
+    let status = json!({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+        "message": "pod group is not ready, 5 Pending, 5 minAvailable"}]});
+    waiting.pods = pods(&json!({"schedulerName": "volcano", "containers": []}), &status);
+    assert_eq!(explain(&waiting, now()).len(), 1, "the pods say the same");
+    says(&first(&waiting), Cause::Gang, &["volcano says: pod group is not ready"]);
+    waiting.pods.clear();
+    waiting.job.status.as_mut().unwrap().roles.clear();
     says(&first(&waiting), Cause::Gang, &["5/5 tasks in gang unschedulable"]);
     let mut running = actor(ready());
     running.gang = vec![group("Running")];
