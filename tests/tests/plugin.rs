@@ -202,6 +202,16 @@ async fn a_mistyped_name_is_answered_with_the_right_one() {
 }
 
 #[tokio::test]
+async fn who_has_no_rights_is_told_which_verb_is_missing() {
+    let cluster = ControlPlane::shared().await.unwrap();
+    let namespace = cluster.namespace("plugin").await.unwrap();
+    let kubeconfig = namespace.service_account_kubeconfig("default").await.unwrap();
+    let answer = ppo(&namespace, &["list", "--kubeconfig", kubeconfig.to_str().unwrap()]).await;
+    let words = format!("forbidden: you may not list ppojobs in namespace {}", namespace.name);
+    assert!(answer.code == Some(1) && answer.stderr.contains(&words), "{answer:?}");
+}
+
+#[tokio::test]
 async fn a_cluster_that_does_not_answer_is_an_error_that_says_so() {
     let cluster = ControlPlane::shared().await.unwrap();
     let namespace = cluster.namespace("plugin").await.unwrap();

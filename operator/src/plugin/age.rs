@@ -9,14 +9,14 @@ pub fn human(seconds: i64) -> String {
     let (minutes, hours) = (seconds / 60, seconds / 3600);
     let days = hours / 24;
     match seconds {
-        ..120 => format!("{seconds}s"),
-        ..600 => two(minutes, "m", seconds % 60, "s"),
-        ..10_800 => format!("{minutes}m"),
-        ..28_800 => two(hours, "h", minutes % 60, "m"),
-        ..172_800 => format!("{hours}h"),
-        ..691_200 => two(days, "d", hours % 24, "h"),
-        ..63_072_000 => format!("{days}d"),
-        ..252_288_000 => two(days / 365, "y", days % 365, "d"),
+        i64::MIN..120 => format!("{seconds}s"),
+        120..600 => two(minutes, "m", seconds % 60, "s"),
+        600..10_800 => format!("{minutes}m"),
+        10_800..28_800 => two(hours, "h", minutes % 60, "m"),
+        28_800..172_800 => format!("{hours}h"),
+        172_800..691_200 => two(days, "d", hours % 24, "h"),
+        691_200..63_072_000 => format!("{days}d"),
+        63_072_000..252_288_000 => two(days / 365, "y", days % 365, "d"),
         _ => format!("{}y", days / 365),
     }
 }
