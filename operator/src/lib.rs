@@ -19,6 +19,7 @@ pub mod ledger;
 pub mod lifecycle;
 pub mod metrics;
 pub mod plan;
+pub mod plugin;
 pub mod reconcile;
 pub mod reports;
 pub mod run;
