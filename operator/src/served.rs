@@ -58,7 +58,8 @@ async fn is_served(client: &Client, kind: Kind) -> kube::Result<bool> {
     let resource = kind.resource();
     match client.list_api_group_resources(&resource.api_version).await {
         Ok(list) => Ok(list.resources.iter().any(|served| served.name == resource.plural)),
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(false),
+        // The answer for a group that is not there is plain text, without a reason.
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
         Err(error) => Err(error),
     }
 }

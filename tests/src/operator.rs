@@ -9,6 +9,7 @@ use ppo_operator::run::{Options, run};
 use ppo_operator::settings::PodSettings;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tracing_subscriber::EnvFilter;
 
 use crate::Namespace;
 
@@ -41,8 +42,15 @@ impl Operator {
 
     /// Starts one with a client and options of one's own.
     pub fn start_with(client: Client, options: Options) -> Self {
+        show_log();
         let (stop, stopped) = watch::channel(false);
-        let task = tokio::spawn(run(client, options, stopped));
+        let task = tokio::spawn(async {
+            let ended = run(client, options, stopped).await;
+            if let Err(error) = &ended {
+                tracing::error!("the operator ended: {error:#}");
+            }
+            ended
+        });
         Self { stop, task }
     }
 
@@ -64,6 +72,14 @@ impl Operator {
         // Its tasks are gone once it has been awaited.
         let _ = (&mut self.task).await;
     }
+}
+
+/// The operator's log goes to the failing test's output; `RUST_LOG` says how much of it.
+fn show_log() {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,ppo_operator=info"));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer();
+    // Another test of the process was first.
+    let _ = log.try_init();
 }
 
 impl Drop for Operator {

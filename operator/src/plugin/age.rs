@@ -1,6 +1,6 @@
 //! Durations as kubectl writes them.
 
-use jiff::Timestamp;
+use k8s_openapi::jiff::Timestamp;
 
 /// A duration in at most two units, as `duration.HumanDuration` of k8s.io/apimachinery rounds it: `90s`, `5m30s`, `5h20m`,
 /// `3d4h`.

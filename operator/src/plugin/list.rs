@@ -1,7 +1,7 @@
 //! `kubectl ppo list`.
 
 use anyhow::Result;
-use jiff::Timestamp;
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use ppo_crds::{PpoJob, PpoJobStatus};
 use serde_json::{Value, json};

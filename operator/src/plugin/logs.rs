@@ -7,7 +7,7 @@ use std::time::Duration;
 use anstyle::{AnsiColor, Style};
 use anyhow::{Context as _, Result, bail};
 use futures::stream::{self, StreamExt as _};
-use jiff::Timestamp;
+use k8s_openapi::jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerState, Pod};
 use kube::api::{Api, LogParams};
 use kube::{Error, ResourceExt as _};

@@ -4,7 +4,7 @@ use std::io;
 
 use futures::io::{AsyncBufRead, AsyncBufReadExt as _};
 use futures::stream::{self, Stream, StreamExt as _};
-use jiff::Timestamp;
+use k8s_openapi::jiff::Timestamp;
 
 /// A line of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! `kubectl ppo restart-role`: asks the operator, by an annotation, to replace all pods of a role once.
 
 use anyhow::{Result, bail};
-use jiff::Timestamp;
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use ppo_crds::pod::annotation;
 use ppo_crds::spec::Role;

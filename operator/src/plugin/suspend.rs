@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use jiff::Timestamp;
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use ppo_crds::PpoJob;
 use ppo_crds::status::Phase;

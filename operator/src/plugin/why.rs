@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
 use anyhow::Result;
-use jiff::Timestamp;
+use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 
 use super::cli::{Output, WhyArgs};

@@ -1,6 +1,6 @@
 //! Pods that have a node and do not run as they should.
 
-use jiff::Timestamp;
+use k8s_openapi::jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt as _;
 

@@ -1,6 +1,6 @@
 //! Is there an operator that looks at the job?
 
-use jiff::Timestamp;
+use k8s_openapi::jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 
 use super::{Cause, Evidence, Finding};

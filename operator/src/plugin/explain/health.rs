@@ -1,6 +1,6 @@
 //! What a job does that nothing holds up.
 
-use jiff::Timestamp;
+use k8s_openapi::jiff::Timestamp;
 use ppo_crds::status::Phase;
 
 use super::Evidence;

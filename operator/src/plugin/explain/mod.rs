@@ -16,7 +16,7 @@ mod termination;
 #[cfg(test)]
 mod tests;
 
-use jiff::Timestamp;
+use k8s_openapi::jiff::Timestamp;
 use ppo_crds::status::Phase;
 
 pub use evidence::{Evidence, time as event_time};

@@ -1,6 +1,6 @@
 //! All pods run; does the training? And what the operator itself says of roles, budgets and deadlines.
 
-use jiff::Timestamp;
+use k8s_openapi::jiff::Timestamp;
 use ppo_crds::status::{Phase, RoleStatus};
 
 use super::evidence::one_line;

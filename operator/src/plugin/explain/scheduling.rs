@@ -1,6 +1,6 @@
 //! Pods that do not exist, or have no node.
 
-use jiff::Timestamp;
+use k8s_openapi::jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use ppo_crds::status::Phase;

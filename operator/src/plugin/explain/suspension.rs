@@ -1,6 +1,6 @@
 //! Suspended, and by whom.
 
-use jiff::Timestamp;
+use k8s_openapi::jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 
 use super::{Cause, Evidence, Finding};
