@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
-use ppo_worker::telemetry::{EngineStats, EvaluationReport, Exposition, Metric, Stage, StepReport};
+use ppo_worker::telemetry::{EngineStats, Exposition, Metric, Stage, StepReport};
 
 /// `/metrics` of a run in which every number has a value.
 fn exposition() -> String {
@@ -21,7 +21,6 @@ fn exposition() -> String {
     step.extra = BTreeMap::from([("reward/rule".to_owned(), 1.0), ("latency".to_owned(), 1.0)]);
     step.stages = Stage::ALL.map(|stage| (stage, Duration::from_secs(1))).to_vec();
     exposition.step(&step).unwrap();
-    exposition.evaluation(&EvaluationReport::default()).unwrap();
     exposition.engine(&EngineStats::default()).unwrap();
     exposition.text().unwrap()
 }
@@ -51,9 +50,11 @@ fn table() -> String {
     }
     let mut table = "# Metrics of a job's pods\n\n\
         Generated from worker/src/telemetry by `make crds`. Do not edit. The chart's PodMonitor adds the labels `namespace`, `job`, `role`,\n\
-        `index`, `pod` and `container`.\n\n\
-        | metric | type | labels | |\n|---|---|---|---|\n"
+        `index`, `pod` and `container`.\n\n"
         .to_owned();
+    let stages = Stage::ALL.map(|stage| format!("`{}`", stage.name()));
+    table += &format!("The label `stage` is one of {}.\n\n", stages.join(", "));
+    table += "| metric | type | labels | |\n|---|---|---|---|\n";
     for (name, kind) in kinds {
         let own = |line: &&str| {
             let rest = line.strip_prefix(name).unwrap_or("x");

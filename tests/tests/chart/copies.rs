@@ -28,7 +28,12 @@ fn the_chart_has_the_definition_the_dashboards_and_the_alerts_of_this_repository
             fs::write(copy, &wanted).unwrap();
         }
         let found = fs::read_to_string(copy).unwrap_or_default();
-        assert!(found == wanted, "{} is not {}: run `make crds`", copy.display(), original.display());
+        assert!(
+            found == wanted,
+            "{} is not {}: run `make crds`",
+            copy.display(),
+            original.display()
+        );
     }
 }
 
@@ -37,7 +42,11 @@ fn the_chart_has_no_dashboard_or_alert_of_its_own() {
     let copies = copies();
     for (folder, ending) in [("dashboards", "json"), ("rules", "yaml")] {
         for path in files(&chart().join("files").join(folder), ending) {
-            assert!(copies.contains_key(&path), "{} has no original: delete it", path.display());
+            assert!(
+                copies.contains_key(&path),
+                "{} has no original: delete it",
+                path.display()
+            );
         }
     }
 }

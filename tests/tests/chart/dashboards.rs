@@ -9,29 +9,35 @@ use crate::metrics::check;
 use crate::rendered::{objects, of_kind, template};
 use crate::tools::{files, name, repository};
 
-fn dashboards() -> Vec<(String, Value)> {
+pub fn dashboards() -> Vec<(String, Value)> {
     let paths = files(&repository().join("configs/grafana"), "json");
     let read = |path: &std::path::PathBuf| serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
     paths.iter().map(|path| (name(path).to_owned(), read(path))).collect()
 }
 
-fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
-    value.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+pub fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
+    value
+        .pointer(pointer)
+        .and_then(Value::as_array)
+        .map_or(&[], Vec::as_slice)
 }
 
-fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+pub fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or_default()
 }
 
 /// The panels that show something.
-fn panels(dashboard: &Value) -> Vec<&Value> {
-    let panels: Vec<&Value> = list(dashboard, "/panels").iter().filter(|panel| panel["type"] != "row").collect();
+pub fn panels(dashboard: &Value) -> Vec<&Value> {
+    let panels: Vec<&Value> = list(dashboard, "/panels")
+        .iter()
+        .filter(|panel| panel["type"] != "row")
+        .collect();
     assert!(panels.len() >= 10, "{}", dashboard["title"]);
     panels
 }
 
 /// Grafana's variables as Prometheus would see them, ours being those that the dashboard defines.
-fn filled(expression: &str, dashboard: &Value) -> String {
+pub fn filled(expression: &str, dashboard: &Value) -> String {
     let mut filled = expression.to_owned();
     for (variable, value) in [("$__rate_interval", "5m"), ("$__interval", "1m"), ("$__range", "6h")] {
         filled = filled.replace(variable, value);
@@ -40,7 +46,11 @@ fn filled(expression: &str, dashboard: &Value) -> String {
         let value = if variable["type"] == "custom" { "30m" } else { "some" };
         filled = filled.replace(&format!("${}", text(variable, "name")), value);
     }
-    assert!(!filled.contains('$'), "{}: a variable that is not defined: {filled}", dashboard["title"]);
+    assert!(
+        !filled.contains('$'),
+        "{}: a variable that is not defined: {filled}",
+        dashboard["title"]
+    );
     filled
 }
 
@@ -54,11 +64,20 @@ fn expressions(file: &str, dashboard: &Value) -> Vec<(String, String)> {
         }
     }
     for annotation in list(dashboard, "/annotations/list") {
-        found.push((format!("{file}, annotation"), filled(text(annotation, "expr"), dashboard)));
+        found.push((
+            format!("{file}, annotation"),
+            filled(text(annotation, "expr"), dashboard),
+        ));
     }
-    for variable in list(dashboard, "/templating/list").iter().filter(|variable| variable["type"] == "query") {
+    for variable in list(dashboard, "/templating/list")
+        .iter()
+        .filter(|variable| variable["type"] == "query")
+    {
         let query = variable.pointer("/query/query").and_then(Value::as_str).unwrap();
-        let inside = query.strip_prefix("label_values(").and_then(|rest| rest.strip_suffix(')')).unwrap();
+        let inside = query
+            .strip_prefix("label_values(")
+            .and_then(|rest| rest.strip_suffix(')'))
+            .unwrap();
         let (selector, label) = inside.rsplit_once(", ").unwrap();
         let asked = format!("count by ({label}) ({})", filled(selector, dashboard));
         found.push((format!("{file}, variable {}", text(variable, "name")), asked));
@@ -81,7 +100,10 @@ fn a_legend_names_labels_that_its_expression_leaves() {
                 let legend = text(target, "legendFormat").split("{{").skip(1);
                 for label in legend.map(|rest| rest.split_once("}}").unwrap().0) {
                     let expression = text(target, "expr");
-                    let groups = expression.split("by (").skip(1).map(|rest| rest.split_once(')').unwrap().0);
+                    let groups = expression
+                        .split("by (")
+                        .skip(1)
+                        .map(|rest| rest.split_once(')').unwrap().0);
                     let kept = groups.flat_map(|group| group.split(", ")).any(|kept| kept == label);
                     assert!(kept, "{file}, {}: {label} is not in {expression}", panel["title"]);
                 }
@@ -97,16 +119,36 @@ fn what_the_dashboards_were_asked_to_show_is_there() {
         named.extend(check(&expressions(&file, &dashboard)));
     }
     for metric in [
-        "ppo_stage_seconds", "ppo_step_seconds", "ppo_tokens_per_second", "ppo_generation_tokens_per_second",
-        "ppo_score", "ppo_reward", "ppo_kl", "ppo_clip_fraction_ratio", "ppo_entropy", "ppo_explained_variance",
-        "ppo_actor_grad_norm", "ppo_critic_grad_norm", "ppo_response_length_tokens", "ppo_logprob_difference",
-        "vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc",
-        "vllm:num_preemptions_total", "vllm:generation_tokens_total", "vllm:prompt_tokens_total",
-        "ppojob_phase", "ppojob_role_pods", "ppojob_restarts",
+        "ppo_stage_seconds",
+        "ppo_step_seconds",
+        "ppo_tokens_per_second",
+        "ppo_generation_tokens_per_second",
+        "ppo_score",
+        "ppo_reward",
+        "ppo_kl",
+        "ppo_clip_fraction_ratio",
+        "ppo_entropy",
+        "ppo_explained_variance",
+        "ppo_actor_grad_norm",
+        "ppo_critic_grad_norm",
+        "ppo_response_length_tokens",
+        "ppo_logprob_difference",
+        "vllm:num_requests_running",
+        "vllm:num_requests_waiting",
+        "vllm:kv_cache_usage_perc",
+        "vllm:num_preemptions_total",
+        "vllm:generation_tokens_total",
+        "vllm:prompt_tokens_total",
+        "ppojob_phase",
+        "ppojob_role_pods",
+        "ppojob_restarts",
     ] {
         assert!(named.contains(metric), "no dashboard shows {metric}");
     }
-    for (metric, _) in crate::metrics::exported().iter().filter(|(metric, _)| metric.starts_with("ppo_operator_")) {
+    for (metric, _) in crate::metrics::exported()
+        .iter()
+        .filter(|(metric, _)| metric.starts_with("ppo_operator_"))
+    {
         assert!(named.contains(metric), "no dashboard shows {metric}");
     }
 }
@@ -116,7 +158,11 @@ fn every_panel_says_what_it_shows_in_which_unit() {
     for (file, dashboard) in dashboards() {
         for panel in panels(&dashboard) {
             let unit = panel.pointer("/fieldConfig/defaults/unit").and_then(Value::as_str);
-            assert!(text(panel, "description").len() > 10 && unit.is_some(), "{file}: {}", panel["title"]);
+            assert!(
+                text(panel, "description").len() > 10 && unit.is_some(),
+                "{file}: {}",
+                panel["title"]
+            );
         }
     }
 }
@@ -125,16 +171,38 @@ fn every_panel_says_what_it_shows_in_which_unit() {
 fn dashboards_are_told_apart_and_take_namespace_and_data_source_from_their_user() {
     let mut identities = BTreeSet::new();
     for (file, dashboard) in dashboards() {
-        assert!(identities.insert(text(&dashboard, "uid").to_owned()), "{file}: its uid is taken");
-        let variables: Vec<&str> = list(&dashboard, "/templating/list").iter().map(|one| text(one, "name")).collect();
-        assert!(variables.contains(&"datasource") && variables.contains(&"namespace"), "{file}: {variables:?}");
-        assert!(variables.contains(&"job") || file == "operator.json", "{file}: {variables:?}");
+        assert!(
+            identities.insert(text(&dashboard, "uid").to_owned()),
+            "{file}: its uid is taken"
+        );
+        let variables: Vec<&str> = list(&dashboard, "/templating/list")
+            .iter()
+            .map(|one| text(one, "name"))
+            .collect();
+        assert!(
+            variables.contains(&"datasource") && variables.contains(&"namespace"),
+            "{file}: {variables:?}"
+        );
+        assert!(
+            variables.contains(&"job") || file == "operator.json",
+            "{file}: {variables:?}"
+        );
         for panel in panels(&dashboard) {
-            assert_eq!(panel["datasource"]["uid"], "${datasource}", "{file}: {}", panel["title"]);
+            assert_eq!(
+                panel["datasource"]["uid"], "${datasource}",
+                "{file}: {}",
+                panel["title"]
+            );
         }
-        let mut ids: Vec<u64> = list(&dashboard, "/panels").iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
+        let mut ids: Vec<u64> = list(&dashboard, "/panels")
+            .iter()
+            .map(|panel| panel["id"].as_u64().unwrap())
+            .collect();
         ids.sort_unstable();
-        assert!(ids.windows(2).all(|pair| pair[0] != pair[1]), "{file}: two panels have the same id");
+        assert!(
+            ids.windows(2).all(|pair| pair[0] != pair[1]),
+            "{file}: two panels have the same id"
+        );
     }
     assert_eq!(identities.len(), 4);
 }
@@ -164,6 +232,10 @@ fn the_chart_gives_grafana_every_dashboard_word_for_word() {
     for (file, dashboard) in dashboards {
         let map = maps.iter().find(|map| map["data"].get(&file).is_some()).unwrap();
         assert_eq!(map["metadata"]["labels"]["grafana_dashboard"], "1", "{file}");
-        assert_eq!(serde_json::from_str::<Value>(text(&map["data"], &file)).unwrap(), dashboard, "{file}");
+        assert_eq!(
+            serde_json::from_str::<Value>(text(&map["data"], &file)).unwrap(),
+            dashboard,
+            "{file}"
+        );
     }
 }

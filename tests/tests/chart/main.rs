@@ -6,6 +6,7 @@ mod alerts;
 mod conformity;
 mod copies;
 mod dashboards;
+mod evaluation;
 mod images;
 mod metrics;
 mod rendered;

@@ -8,7 +8,16 @@ use serde::Deserialize;
 use crate::tools::{repository, run};
 
 /// Labels that Prometheus adds to what it scrapes, by the chart's ServiceMonitor and PodMonitor.
-const SCRAPED: [&str; 8] = ["namespace", "pod", "container", "instance", "job", "role", "index", "le"];
+const SCRAPED: [&str; 8] = [
+    "namespace",
+    "pod",
+    "container",
+    "instance",
+    "job",
+    "role",
+    "index",
+    "le",
+];
 
 /// A metric as the lists in `configs/prometheus` have it.
 pub struct Exported {
@@ -21,11 +30,21 @@ pub fn exported() -> BTreeMap<String, Exported> {
     let mut all = BTreeMap::new();
     for list in ["operator-metrics.md", "worker-metrics.md"] {
         let text = fs::read_to_string(repository().join("configs/prometheus").join(list)).unwrap();
-        for row in text.lines().filter(|line| line.starts_with("| ppo") || line.starts_with("| vllm:")) {
+        for row in text
+            .lines()
+            .filter(|line| line.starts_with("| ppo") || line.starts_with("| vllm:"))
+        {
             let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-            let labels = cells[3].split(", ").filter(|label| !label.is_empty()).map(str::to_owned).collect();
+            let labels = cells[3]
+                .split(", ")
+                .filter(|label| !label.is_empty())
+                .map(str::to_owned)
+                .collect();
             let kind = cells[2].to_owned();
-            assert!(all.insert(cells[1].to_owned(), Exported { kind, labels }).is_none(), "{row} is listed twice");
+            assert!(
+                all.insert(cells[1].to_owned(), Exported { kind, labels }).is_none(),
+                "{row} is listed twice"
+            );
         }
     }
     all
@@ -49,9 +68,15 @@ struct Selector {
 /// Every expression (with where it stands) parses and asks for metrics and labels that exist; returns the metrics.
 pub fn check(expressions: &[(String, String)]) -> BTreeSet<String> {
     let exported = exported();
-    let lines: Vec<String> = expressions.iter().map(|(_, text)| serde_json::to_string(text).unwrap()).collect();
+    let lines: Vec<String> = expressions
+        .iter()
+        .map(|(_, text)| serde_json::to_string(text).unwrap())
+        .collect();
     let answers = run("promql-selectors", &[], &(lines.join("\n") + "\n")).unless_it_failed();
-    let answers: Vec<Asked> = answers.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let answers: Vec<Asked> = answers
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     assert_eq!(answers.len(), expressions.len());
 
     let mut named = BTreeSet::new();
@@ -70,7 +95,10 @@ pub fn check(expressions: &[(String, String)]) -> BTreeSet<String> {
             named.insert(name.to_owned());
         }
         for label in &asked.grouping {
-            assert!(offered.contains(label.as_str()), "{place}: no metric here has the label {label}\n{text}");
+            assert!(
+                offered.contains(label.as_str()),
+                "{place}: no metric here has the label {label}\n{text}"
+            );
         }
     }
     named
@@ -78,7 +106,9 @@ pub fn check(expressions: &[(String, String)]) -> BTreeSet<String> {
 
 /// The exported metric that a series of that name belongs to: a histogram has three.
 fn find<'a>(exported: &'a BTreeMap<String, Exported>, series: &'a str) -> Option<(&'a str, &'a Exported)> {
-    let histogram = ["_bucket", "_sum", "_count"].into_iter().find_map(|end| series.strip_suffix(end));
+    let histogram = ["_bucket", "_sum", "_count"]
+        .into_iter()
+        .find_map(|end| series.strip_suffix(end));
     let histogram = histogram.filter(|name| exported.get(*name).is_some_and(|metric| metric.kind == "histogram"));
     let (name, metric) = exported.get_key_value(histogram.unwrap_or(series))?;
     // A histogram's bare name is no series.

@@ -38,14 +38,22 @@ pub fn run(program: &str, args: &[&str], input: &str) -> Said {
     let mut command = Command::new(PROGRAMS.path(program).unwrap());
     // Helm keeps settings and caches of its user; those of whoever runs the tests stay out.
     let home = std::env::temp_dir().join("ppo-chart-tests");
-    command.env("HELM_CONFIG_HOME", &home).env("HELM_CACHE_HOME", &home).env("HELM_DATA_HOME", &home);
+    command
+        .env("HELM_CONFIG_HOME", &home)
+        .env("HELM_CACHE_HOME", &home)
+        .env("HELM_DATA_HOME", &home);
     complete(command.args(args).current_dir(repository()), input)
 }
 
 /// Runs a command to its end.
 pub fn complete(command: &mut Command, input: &str) -> Said {
-    let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = pipes.spawn().unwrap_or_else(|error| panic!("{command:?} does not start: {error}"));
+    let pipes = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = pipes
+        .spawn()
+        .unwrap_or_else(|error| panic!("{command:?} does not start: {error}"));
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_owned();
     // From another thread: a program that answers line by line would wait for its reader.
@@ -64,7 +72,9 @@ pub fn complete(command: &mut Command, input: &str) -> Said {
 pub fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let paths = entries.map(|entry| entry.unwrap().path());
-    let mut paths: Vec<PathBuf> = paths.filter(|path| path.extension().is_some_and(|found| found == ending)).collect();
+    let mut paths: Vec<PathBuf> = paths
+        .filter(|path| path.extension().is_some_and(|found| found == ending))
+        .collect();
     paths.sort();
     paths
 }

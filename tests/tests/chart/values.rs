@@ -9,7 +9,11 @@ use crate::rendered::{objects, only, template};
 use crate::tools::{chart, run};
 
 fn refusal(flags: &[&str]) -> String {
-    let said = run("helm", &[&["template", "ppo", "charts/ppo-operator"], flags].concat(), "");
+    let said = run(
+        "helm",
+        &[&["template", "ppo", "charts/ppo-operator"], flags].concat(),
+        "",
+    );
     assert!(!said.ok, "{flags:?} is taken");
     said.err
 }
@@ -25,7 +29,10 @@ fn an_unknown_value_is_refused_by_name_at_every_depth() {
         ("livenessProbe.exec=x", "'exec'"),
     ] {
         let error = refusal(&["--set", flag]);
-        assert!(error.contains(named) && error.contains("not allowed"), "{flag}: {error}");
+        assert!(
+            error.contains(named) && error.contains("not allowed"),
+            "{flag}: {error}"
+        );
     }
 }
 
@@ -63,7 +70,9 @@ fn paths(values: &Value, schema: &Value, path: &str, found: &mut BTreeSet<String
     match (values.as_object(), known) {
         (Some(values), Some(known)) => {
             for (key, value) in values {
-                let schema = known.get(key).unwrap_or_else(|| panic!("{path}.{key} is not in values.schema.json"));
+                let schema = known
+                    .get(key)
+                    .unwrap_or_else(|| panic!("{path}.{key} is not in values.schema.json"));
                 paths(value, schema, &format!("{path}.{key}"), found);
             }
         }
@@ -86,28 +95,62 @@ fn values() -> BTreeSet<String> {
 fn every_value_is_in_the_readme() {
     let readme = fs::read_to_string(chart().join("README.md")).unwrap();
     for value in values() {
-        assert!(readme.contains(&format!("| `{value}` |")), "charts/ppo-operator/README.md has no row for {value}");
+        assert!(
+            readme.contains(&format!("| `{value}` |")),
+            "charts/ppo-operator/README.md has no row for {value}"
+        );
     }
-    let rows = readme.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
+    let rows = readme
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
     for (value, _) in rows {
-        assert!(values().contains(value), "charts/ppo-operator/README.md: there is no value {value}");
+        assert!(
+            values().contains(value),
+            "charts/ppo-operator/README.md: there is no value {value}"
+        );
     }
 }
 
 #[test]
 fn everything_is_tried_with_another_value_than_the_default() {
-    let read = |path: &str| -> Value { serde_yaml::from_str(&fs::read_to_string(chart().join(path)).unwrap()).unwrap() };
+    let read =
+        |path: &str| -> Value { serde_yaml::from_str(&fs::read_to_string(chart().join(path)).unwrap()).unwrap() };
     let default = read("values.yaml");
     let tried = ["ci/namespaces-values.yaml", "ci/everything-values.yaml"].map(read);
     for value in values() {
         let pointer = format!("/{}", value.replace('.', "/"));
-        let differs = |tried: &Value| tried.pointer(&pointer).is_some_and(|found| Some(found) != default.pointer(&pointer));
+        let differs = |tried: &Value| {
+            tried
+                .pointer(&pointer)
+                .is_some_and(|found| Some(found) != default.pointer(&pointer))
+        };
         // Names and timings, which have no branch in a template.
-        let plain = ["nameOverride", "fullnameOverride", "resources", "SecurityContext", "securityContext", "Probe", "Seconds",
-            "interval", "scrapeTimeout", "repository", "pullPolicy", "tag", "digest", "registry", "labels", "annotations",
-            "podDisruptionBudget", "create", "keep"];
+        let plain = [
+            "nameOverride",
+            "fullnameOverride",
+            "resources",
+            "SecurityContext",
+            "securityContext",
+            "Probe",
+            "Seconds",
+            "interval",
+            "scrapeTimeout",
+            "repository",
+            "pullPolicy",
+            "tag",
+            "digest",
+            "registry",
+            "labels",
+            "annotations",
+            "podDisruptionBudget",
+            "create",
+            "keep",
+        ];
         let plain = plain.iter().any(|name| value.contains(name));
-        assert!(plain || tried.iter().any(differs), "no file in charts/ppo-operator/ci sets {value}");
+        assert!(
+            plain || tried.iter().any(differs),
+            "no file in charts/ppo-operator/ci sets {value}"
+        );
     }
 }
 
@@ -116,8 +159,14 @@ fn the_definition_is_upgraded_with_the_chart_and_outlives_it() {
     let rendered = objects(&template(&[]));
     let mut crd = only(&rendered, "CustomResourceDefinition").clone();
     let metadata = crd["metadata"].as_object_mut().unwrap();
-    assert_eq!(metadata.remove("annotations").unwrap()["helm.sh/resource-policy"], "keep");
-    assert_eq!(metadata.remove("labels").unwrap()["app.kubernetes.io/managed-by"], "Helm");
+    assert_eq!(
+        metadata.remove("annotations").unwrap()["helm.sh/resource-policy"],
+        "keep"
+    );
+    assert_eq!(
+        metadata.remove("labels").unwrap()["app.kubernetes.io/managed-by"],
+        "Helm"
+    );
     let wanted: Value = serde_yaml::from_str(&ppo_crds::crd_yaml().unwrap()).unwrap();
     assert_eq!(crd, wanted);
 
