@@ -6,7 +6,7 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ppo
 PYTHON ?= python3
 WORKER := target/release/ppo-worker
 
-.PHONY: help demo test lint deny bench parity crds images tools libtorch release clean
+.PHONY: help demo test lint deny bench parity crds cluster images tools libtorch release clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -22,13 +22,16 @@ tools: # says clearly what is missing
 libtorch: tools # libtorch 2.11.0 without CUDA, once per machine
 	@$(PYTHON) worker/native/fetch-libtorch.py
 
+cluster: tools ## the Kubernetes that the tests run against, built once per machine (eight minutes on two cores)
+	@tests/cluster/build
+
 release: libtorch # the worker as it is shipped
 	cargo build --release --locked -p ppo-worker
 
 demo: release ## make a small model, train it with PPO, show what it learnt
 	configs/quickstart/demo.sh $(WORKER)
 
-test: libtorch lint deny ## everything that must hold
+test: libtorch cluster lint deny ## everything that must hold
 	cargo test --workspace --locked
 
 lint: libtorch ## format and clippy, warnings denied

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
+use serde_json::json;
 
 use crate::credentials::write;
 use crate::{Options, Programs};
@@ -86,8 +87,8 @@ fn api_server(options: &Options, addresses: &Addresses) -> Vec<String> {
         "--bind-address=127.0.0.1",
         "--advertise-address=127.0.0.1",
         "--cert-dir=certificates",
-        "--service-account-key-file=service-accounts.pem",
-        "--service-account-signing-key-file=service-accounts.pem",
+        "--service-account-key-file=service-accounts.pub",
+        "--service-account-signing-key-file=service-accounts.key",
         "--service-account-issuer=https://kubernetes.default.svc",
         "--token-auth-file=tokens.csv",
         "--authorization-mode=RBAC",
@@ -116,7 +117,7 @@ fn api_server(options: &Options, addresses: &Addresses) -> Vec<String> {
 fn controller_manager() -> Vec<String> {
     let mut argv = flags(&[
         "--kubeconfig=kubeconfig",
-        "--service-account-private-key-file=service-accounts.pem",
+        "--service-account-private-key-file=service-accounts.key",
         "--root-ca-file=certificates/apiserver.crt",
         "--leader-elect=false",
         "--secure-port=0",
@@ -141,16 +142,11 @@ fn kwok() -> Vec<String> {
 
 /// Writes the files that the command lines name.
 pub(crate) fn write_configuration(folder: &Path) -> Result<()> {
-    write(
-        &folder.join("audit-policy.yaml"),
-        "{apiVersion: audit.k8s.io/v1, kind: Policy, omitStages: [RequestReceived], rules: [{level: Metadata}]}\n",
-    )?;
-    write(
-        &folder.join("scheduler.yaml"),
-        &format!(
-            "{{apiVersion: kubescheduler.config.k8s.io/v1, kind: KubeSchedulerConfiguration, leaderElection: {{leaderElect: \
-             false}}, clientConnection: {{kubeconfig: kubeconfig, qps: {CLIENT_QPS}, burst: {}}}}}\n",
-            2 * CLIENT_QPS
-        ),
-    )
+    let audit_policy = json!({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
+        "rules": [{"level": "Metadata"}]});
+    let scheduler = json!({"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
+        "leaderElection": {"leaderElect": false},
+        "clientConnection": {"kubeconfig": "kubeconfig", "qps": CLIENT_QPS, "burst": 2 * CLIENT_QPS}});
+    write(&folder.join("audit-policy.yaml"), &audit_policy.to_string())?;
+    write(&folder.join("scheduler.yaml"), &scheduler.to_string())
 }

@@ -23,8 +23,8 @@ const GIVEN: &str = "PPO_TEST_KUBECONFIG";
 /// Times a control plane is started anew when another process has taken one of its ports.
 const ATTEMPTS: u32 = 3;
 
-/// How long a component may take to end by itself.
-const STOP: Duration = Duration::from_secs(15);
+/// How long a component may take to end by itself: an API server whose watches stay open would take a minute.
+const STOP: Duration = Duration::from_secs(2);
 
 /// Lines of a log that an error shows.
 const TAIL: usize = 25;
@@ -115,13 +115,14 @@ impl ControlPlane {
             cluster.launch(component).await?;
         }
         cluster.wait_for_service_account("default").await?;
+        cluster.check().await?;
         Ok(cluster)
     }
 
     fn write_files(&self) -> Result<()> {
         let own = self.own()?;
         write_configuration(&own.folder)?;
-        credentials::write_signing_key(&own.folder.join("service-accounts.pem"))?;
+        credentials::write_signing_key(&own.folder)?;
         let token = credentials::write_admin_token(&own.folder.join("tokens.csv"))?;
         let authority = own.folder.join("certificates/apiserver.crt");
         let config = credentials::kubeconfig(own.addresses.api_server, &authority, &token)?;

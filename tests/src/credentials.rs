@@ -7,10 +7,11 @@ use kube::config::Kubeconfig;
 use rand::Rng;
 use serde_json::json;
 
-/// Writes a new key with which service account tokens are signed.
-pub(crate) fn write_signing_key(path: &Path) -> Result<()> {
+/// Writes a new key pair, `service-accounts.key` and `service-accounts.pub`, with which service account tokens are signed.
+pub(crate) fn write_signing_key(folder: &Path) -> Result<()> {
     let key = rcgen::KeyPair::generate().context("a signing key cannot be made")?;
-    write(path, &key.serialize_pem())
+    write(&folder.join("service-accounts.key"), &key.serialize_pem())?;
+    write(&folder.join("service-accounts.pub"), &key.public_key_pem())
 }
 
 /// Writes the API server's token file: one administrator, whose token is returned.

@@ -37,10 +37,10 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_wait_that_ends_in_vain_names_what_it_waited_for_and_what_it_saw() {
         let mut looks = 0;
-        let error = wait_for::<()>("a pod", Duration::from_secs(1), async || {
+        let error = wait_for::<()>("a pod", Duration::from_millis(150), async || {
             looks += 1;
             bail!("phase Pending at look {looks}")
         })
@@ -51,15 +51,15 @@ mod tests {
         assert!(text.contains(&format!("phase Pending at look {looks}")), "{text}");
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_look_that_hangs_does_not_outlive_the_deadline() {
-        let hangs = wait_for::<()>("an answer", Duration::from_secs(1), async || {
+        let hangs = wait_for::<()>("an answer", Duration::from_millis(150), async || {
             std::future::pending().await
         });
         assert!(hangs.await.unwrap_err().to_string().contains("for an answer"));
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn what_was_waited_for_is_handed_over() {
         let mut looks = 0;
         let seen = wait_for("the third look", PATIENCE, async || {
