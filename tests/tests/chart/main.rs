@@ -8,6 +8,7 @@ mod copies;
 mod dashboards;
 mod evaluation;
 mod images;
+mod installed;
 mod metrics;
 mod rendered;
 mod rights;
