@@ -1,6 +1,10 @@
 //! The Helm chart, the dashboards, the alerts and the images' recipes, checked by the tools that their users use.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking, in its helpers too"
+)]
 
 mod alerts;
 mod conformity;

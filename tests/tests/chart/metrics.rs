@@ -5,6 +5,7 @@ use std::fs;
 
 use serde::Deserialize;
 
+use crate::evaluation::known_values;
 use crate::tools::{repository, run};
 
 /// Labels that Prometheus adds to what it scrapes, by the chart's ServiceMonitor and PodMonitor.
@@ -62,7 +63,7 @@ struct Asked {
 #[derive(Deserialize)]
 struct Selector {
     metric: String,
-    labels: Vec<String>,
+    labels: BTreeMap<String, Vec<String>>,
 }
 
 /// Every expression (with where it stands) parses and asks for metrics and labels that exist; returns the metrics.
@@ -88,8 +89,11 @@ pub fn check(expressions: &[(String, String)]) -> BTreeSet<String> {
             let (name, metric) = find(&exported, &selector.metric)
                 .unwrap_or_else(|| panic!("{place}: nothing exports {:?}\n{text}", selector.metric));
             let has = |label: &str| SCRAPED.contains(&label) || metric.labels.contains(label);
-            for label in &selector.labels {
+            for (label, wanted) in &selector.labels {
                 assert!(has(label), "{place}: {name} has no label {label}\n{text}");
+                let known = known_values(label);
+                let unknown = wanted.iter().find(|value| !known.is_empty() && !known.contains(value));
+                assert_eq!(unknown, None, "{place}: {label} is never that\n{text}");
             }
             offered.extend(metric.labels.iter().map(String::as_str));
             named.insert(name.to_owned());
@@ -125,6 +129,12 @@ fn a_metric_that_nobody_exports_is_seen() {
 #[should_panic(expected = "ppojob_phase has no label stage")]
 fn a_label_that_a_metric_has_not_is_seen() {
     check(&[("here".into(), "ppojob_phase{stage=\"generate\"}".into())]);
+}
+
+#[test]
+#[should_panic(expected = "stage is never that")]
+fn a_stage_that_no_step_has_is_seen() {
+    check(&[("here".into(), "ppo_stage_seconds_sum{stage=~\"generate|train\"}".into())]);
 }
 
 #[test]

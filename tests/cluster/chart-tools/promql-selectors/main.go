@@ -7,14 +7,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
 type selector struct {
-	Metric string   `json:"metric"`
-	Labels []string `json:"labels"`
+	Metric string `json:"metric"`
+	// What each label may be, alternatives of a regular expression apart.
+	Labels map[string][]string `json:"labels"`
 }
 
 type answer struct {
@@ -33,10 +35,10 @@ func read(expression string) answer {
 	parser.Inspect(parsed, func(node parser.Node, _ []parser.Node) error {
 		switch node := node.(type) {
 		case *parser.VectorSelector:
-			one := selector{Metric: node.Name, Labels: []string{}}
+			one := selector{Metric: node.Name, Labels: map[string][]string{}}
 			for _, matcher := range node.LabelMatchers {
 				if matcher.Name != labels.MetricName {
-					one.Labels = append(one.Labels, matcher.Name)
+					one.Labels[matcher.Name] = append(one.Labels[matcher.Name], strings.Split(matcher.Value, "|")...)
 				}
 			}
 			found.Selectors = append(found.Selectors, one)
