@@ -139,7 +139,7 @@ async fn a_release_is_installed_upgraded_tested_and_removed_without_its_definiti
     let check = async {
         let pod = "ppo-operator-test-ready";
         wait_for("the pod of helm test", PATIENCE, async || {
-            Ok(namespace.wait_until_ready(pod).await?)
+            namespace.wait_until_ready(pod).await
         })
         .await
         .unwrap();
