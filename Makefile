@@ -6,7 +6,7 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ppo
 PYTHON ?= python3
 WORKER := target/release/ppo-worker
 
-.PHONY: help demo test lint deny bench parity crds cluster tools libtorch release clean
+.PHONY: help demo test lint deny bench parity crds cluster images tools libtorch release clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -46,8 +46,20 @@ $(CARGO_DENY): | tools
 deny: $(CARGO_DENY) ## dependency bans, licences and sources
 	$(CARGO_DENY) --offline check bans licenses sources
 
-crds: ## write the generated files anew
-	UPDATE_EXPECT=1 cargo test -p ppo-crds --locked
+crds: libtorch ## write the generated files anew
+	UPDATE_EXPECT=1 cargo test --locked -p ppo-crds
+	UPDATE_EXPECT=1 cargo test --locked -p ppo-worker --test metrics
+	UPDATE_EXPECT=1 cargo test --locked -p ppo-tests --test chart copies
+
+images: ## container images of operator and worker; REGISTRY=host/path in front of their names
+	@for engine in docker podman buildah none; do command -v $$engine >/dev/null && break; done; \
+	if [ $$engine = none ]; then echo "make images: docker, podman or buildah is needed and none is in PATH: install one of them" >&2; exit 1; fi; \
+	version=$$(sed -n 's/^version = "\(.*\)"$$/\1/p' Cargo.toml | head -1); prefix=$(if $(REGISTRY),$(REGISTRY:/=)/); \
+	build() { echo "== $$prefix$$2"; $$engine build --file $$1 --tag $$prefix$$2 .; }; \
+	build operator/Dockerfile ppo-operator:$$version; \
+	build worker/Dockerfile ppo-worker:$$version; \
+	build worker/Dockerfile.cuda ppo-worker:$$version-cuda; \
+	echo "push them with: for i in ppo-operator:$$version ppo-worker:$$version ppo-worker:$$version-cuda; do $$engine push $$prefix\$$i; done"
 
 bench: release ## rollout and training speed beside transformers, vLLM, llama.cpp and TRL
 	cargo build --release --locked -p ppo-worker --bin ppo-bench
