@@ -47,6 +47,9 @@ struct RunArgs {
     /// Jobs worked on at once.
     #[arg(long, env = "PPO_OPERATOR_CONCURRENCY", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..))]
     concurrency: u16,
+    /// Seconds between two questions to each actor how training goes.
+    #[arg(long, env = "PPO_OPERATOR_REPORT_INTERVAL_SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    report_interval_seconds: u64,
     /// Let one of several replicas act, chosen by a Lease.
     #[arg(long, env = "PPO_OPERATOR_LEADER_ELECTION", default_value_t = true, action = ArgAction::Set)]
     leader_election: bool,
@@ -122,6 +125,7 @@ impl RunArgs {
             namespaces: self.namespaces,
             http_address: self.http_address,
             concurrency: self.concurrency,
+            report_interval: Duration::from_secs(self.report_interval_seconds),
             lease: self.leader_election.then(|| LeaseOptions {
                 namespace: self.lease_namespace.unwrap_or(self.own_namespace),
                 name: "ppo-operator".into(),

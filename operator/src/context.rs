@@ -24,6 +24,10 @@ pub const FIELD_MANAGER: &str = "ppo-operator";
 
 /// What every reconcile shares.
 pub struct Context {
+    /// When this process began.
+    pub started: Timestamp,
+    /// Between two questions to an actor.
+    pub report_interval: Duration,
     /// The API server.
     pub client: Client,
     /// The administrator's choices.

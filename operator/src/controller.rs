@@ -13,7 +13,7 @@ use kube::runtime::{WatchStreamExt, applier, controller, reflector};
 use ppo_crds::PpoJob;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio_stream::wrappers::UnboundedReceiverStream;
+use tokio_stream::wrappers::{UnboundedReceiverStream, WatchStream};
 
 use crate::context::Context;
 use crate::reconcile::{reconcile, retry};
@@ -79,6 +79,7 @@ pub async fn control(
     watches.spawn(crate::reports::poll(
         context.reports.clone(),
         crate::reports::client()?,
+        context.report_interval,
         actors(context.clone(), scope.namespace.clone()),
         tell(changed),
     ));
@@ -109,7 +110,11 @@ async fn work(
         // A dropped sender stops as well.
         let _ = stop.wait_for(|stop| *stop).await;
     };
-    let queue = stream::select(of_jobs, of_children)
+    // Once the right CRD is there, every job is looked at that was left alone before.
+    let known = jobs.clone();
+    let of_contract = WatchStream::from_changes(context.contract.clone())
+        .flat_map(move |_| stream::iter(known.state().into_iter().map(|job| ObjectRef::from_obj(job.as_ref())).collect::<Vec<_>>()));
+    let queue = stream::select(stream::select(of_jobs, of_children), of_contract)
         .map(Ok::<_, std::convert::Infallible>)
         .take_until(stopped);
     let config = controller::Config::default()

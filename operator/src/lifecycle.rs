@@ -234,7 +234,7 @@ fn hung(job: &Job, seen: &Snapshot, ledger: &Ledger, now: Timestamp) -> Option<F
     let limit = job.spec.run_policy.progress_deadline_seconds;
     let actor = seen.pod(job, Role::Actor, 0).filter(|pod| pod.life == Life::Ready)?;
     let current = actor.attempt == ledger.attempt_of(Role::Actor, 0);
-    if !current || seconds_without_progress(seen, now)? < limit as f64 {
+    if !current || seconds_without_progress(ledger, seen, now)? < limit as f64 {
         return None;
     }
     let message = match &seen.report {
@@ -264,10 +264,15 @@ fn hung(job: &Job, seen: &Snapshot, ledger: &Ledger, now: Timestamp) -> Option<F
     })
 }
 
-/// Seconds since a stage finished; None while nothing was ever heard.
-pub fn seconds_without_progress(seen: &Snapshot, now: Timestamp) -> Option<f64> {
-    let heard = seen.report.as_ref()?;
-    Some(heard.report.seconds_since_progress + heard.age(now))
+/// Seconds since a stage finished, by the actor's word. An actor that never said one counts from when all roles were ready,
+/// or from when this process began to listen. None while roles are not ready.
+pub fn seconds_without_progress(ledger: &Ledger, seen: &Snapshot, now: Timestamp) -> Option<f64> {
+    if let Some(heard) = &seen.report {
+        return Some(heard.report.seconds_since_progress + heard.age(now));
+    }
+    let ready = condition::get(&ledger.status.conditions, kind::ROLES_READY).filter(|ready| ready.status == "True")?;
+    let since = ready.last_transition_time.0.max(seen.listening_since);
+    Some(now.duration_since(since).as_secs_f64().max(0.0))
 }
 
 /// The deadline that has passed.

@@ -12,8 +12,6 @@ use crate::context::Table;
 use crate::snapshot::Heard;
 use crate::world::JobKey;
 
-/// Between two rounds.
-const INTERVAL: Duration = Duration::from_secs(10);
 /// For one answer.
 const DEADLINE: Duration = Duration::from_secs(2);
 /// Requests under way at once.
@@ -66,10 +64,11 @@ impl Reports {
 pub async fn poll(
     reports: Arc<Reports>,
     client: reqwest::Client,
+    interval: Duration,
     actors: impl Fn() -> Vec<Actor>,
     tell: impl Fn(&Actor),
 ) {
-    let mut rounds = tokio::time::interval(INTERVAL);
+    let mut rounds = tokio::time::interval(interval);
     rounds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         rounds.tick().await;

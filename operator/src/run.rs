@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use futures::future::try_join_all;
+use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::runtime::events::{Recorder, Reporter};
 use tokio::sync::{broadcast, watch};
@@ -37,6 +38,8 @@ pub struct Options {
     pub http_address: SocketAddr,
     /// Reconciles side by side.
     pub concurrency: u16,
+    /// Between two questions to an actor.
+    pub report_interval: Duration,
     /// The Lease to hold; None: this process alone acts.
     pub lease: Option<LeaseOptions>,
     /// Name of this process among the operator's replicas.
@@ -169,6 +172,8 @@ fn context(client: Client, options: &Options, metrics: Arc<Metrics>, contract: w
         instance: Some(options.identity.clone()),
     };
     Context {
+        started: Timestamp::now(),
+        report_interval: options.report_interval,
         recorder: Recorder::new(client.clone(), reporter),
         client,
         settings: options.pods.clone(),

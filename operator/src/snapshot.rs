@@ -29,8 +29,8 @@ pub struct Snapshot {
     pub lost_nodes: BTreeSet<String>,
     /// The annotation that asks for a restart.
     pub restart_request: Option<String>,
-    /// When the job was made.
-    pub created: Option<Timestamp>,
+    /// Since when this process listens for reports: silence before that says nothing.
+    pub listening_since: Timestamp,
 }
 
 /// An actor's report and when it came.

@@ -193,13 +193,26 @@ fn progressing(decision: &Decision, seen: &Snapshot, now: Timestamp) -> Option<T
     if decision.intent != Intent::Run {
         return Some(Truth::no("NotRunning", "the job does not run now"));
     }
-    let heard = seen.report.as_ref()?;
+    let silent = seconds_without_progress(&decision.ledger, seen, now)? > SILENCE_SECONDS;
+    let Some(heard) = &seen.report else {
+        return silent.then(|| {
+            Truth::no(
+                "Silent",
+                format!("the actor's report could not be read for over {SILENCE_SECONDS} s"),
+            )
+        });
+    };
     let stage = format!("{:?}", heard.report.stage).to_lowercase();
-    let silent = seconds_without_progress(seen, now)? > SILENCE_SECONDS;
+    let peer = &heard.report.waiting_for;
+    let waits = if peer.is_empty() {
+        String::new()
+    } else {
+        format!(", waiting for {peer}")
+    };
     Some(match silent {
         true => Truth::no(
             "Stalled",
-            format!("no stage finished for over {SILENCE_SECONDS} s; it is in stage {stage}"),
+            format!("no stage finished for over {SILENCE_SECONDS} s; it is in stage {stage}{waits}"),
         ),
         false => Truth::yes("Steps", "stages finish"),
     })

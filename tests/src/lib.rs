@@ -14,6 +14,7 @@
 //! With `PPO_TEST_KUBECONFIG` set the tests use that cluster and start nothing (fake nodes then need kwok in it). With
 //! `PPO_TEST_KEEP` set folders and logs of a control plane stay behind, and so do namespaces.
 
+mod actor;
 mod audit;
 mod command;
 mod component;
@@ -31,6 +32,7 @@ mod service_account;
 mod supervisor;
 mod wait;
 
+pub use actor::Actor;
 pub use audit::{AuditEvent, ObjectRef, Requests, ResponseStatus};
 pub use command::{Finished, run};
 pub use component::Component;

@@ -34,6 +34,7 @@ impl Operator {
             namespaces: vec![namespace.name.clone()],
             http_address: SocketAddr::from(([127, 0, 0, 1], 0)),
             concurrency: 4,
+            report_interval: Duration::from_millis(200),
             lease: None,
             identity: "test".into(),
             pods: PodSettings::default(),

@@ -7,7 +7,8 @@ use k8s_openapi::api::core::v1::Node;
 use kube::core::DeserializeGuard;
 use kube::{Api, ResourceExt};
 use ppo_crds::PpoJob;
-use ppo_crds::pod::annotation;
+use ppo_crds::pod::{annotation, pod_name};
+use ppo_crds::spec::Role;
 use ppo_crds::status::PpoJobStatus;
 
 use super::Error;
@@ -72,13 +73,19 @@ pub async fn snapshot(job: &Subject, context: &Context) -> Result<Snapshot, Erro
     let children = context.world.children(key);
     let gang = gang::choose(&job.checked.spec.scheduling, &context.served.kinds());
     let annotations = job.object.annotations();
+    // What an earlier attempt said is over.
+    let actor = children.pods.get(&pod_name(&key.name, Role::Actor, 0));
+    let attempt = actor.map(|pod| pod.attempt);
     Ok(Snapshot {
-        report: context.reports.heard(&job.checked.uid),
+        report: context
+            .reports
+            .heard(&job.checked.uid)
+            .filter(|heard| attempt == Some(heard.report.attempt)),
         admission: gang.admission(&job.checked, &children),
         gang,
         lost_nodes: lost_nodes(&children, context).await?,
         restart_request: annotations.get(annotation::RESTART).cloned(),
-        created: job.object.creation_timestamp().map(|time| time.0),
+        listening_since: context.started,
         children,
     })
 }
