@@ -5,8 +5,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use axum::http::HeaderValue;
+use axum::http::header::USER_AGENT;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
-use kube::Client;
+use kube::{Client, Config};
 use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
 
@@ -169,12 +171,18 @@ fn start(options: Options) -> anyhow::Result<()> {
         .worker_threads(2)
         .build()
         .context("cannot start threads")?;
-    runtime.block_on(async {
-        let client = Client::try_default()
-            .await
-            .context("no cluster: neither a kubeconfig nor a service account was found")?;
-        run(client, options, stop_signal()?).await
-    })
+    runtime.block_on(async { run(connect().await?, options, stop_signal()?).await })
+}
+
+/// The cluster that this process runs in, or that the kubeconfig names.
+async fn connect() -> anyhow::Result<Client> {
+    let mut config = Config::infer()
+        .await
+        .context("no cluster: neither a kubeconfig nor a service account was found")?;
+    // An administrator finds the operator's requests in the audit log by this name.
+    let agent = HeaderValue::from_static(concat!("ppo-operator/", env!("CARGO_PKG_VERSION")));
+    config.headers.push((USER_AGENT, agent));
+    Client::try_from(config).context("the cluster's address or credentials cannot be used")
 }
 
 /// Turns true at SIGTERM or SIGINT.

@@ -112,8 +112,15 @@ async fn work(
     };
     // Once the right CRD is there, every job is looked at that was left alone before.
     let known = jobs.clone();
-    let of_contract = WatchStream::from_changes(context.contract.clone())
-        .flat_map(move |_| stream::iter(known.state().into_iter().map(|job| ObjectRef::from_obj(job.as_ref())).collect::<Vec<_>>()));
+    let of_contract = WatchStream::from_changes(context.contract.clone()).flat_map(move |_| {
+        stream::iter(
+            known
+                .state()
+                .into_iter()
+                .map(|job| ObjectRef::from_obj(job.as_ref()))
+                .collect::<Vec<_>>(),
+        )
+    });
     let queue = stream::select(stream::select(of_jobs, of_children), of_contract)
         .map(Ok::<_, std::convert::Infallible>)
         .take_until(stopped);

@@ -33,7 +33,7 @@ async fn a_job_that_cannot_run_fails_at_once_and_names_every_field() {
     let (_, reason, message) = condition(&status, "Failed");
     assert_eq!(reason, "InvalidSpec");
     assert!(
-        message.contains("trainBatchSize") || message.contains("microTrainBatchSize"),
+        message.contains("spec.batch") && message.contains("7 actor ranks"),
         "{message}"
     );
     assert!(stage.pods().await.is_empty());
