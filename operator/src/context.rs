@@ -9,9 +9,10 @@ use k8s_openapi::jiff::Timestamp;
 use kube::runtime::events::Recorder;
 use kube::{Client, ResourceExt};
 use ppo_crds::PpoJob;
-use tokio::sync::{broadcast, watch};
+use tokio::sync::{Semaphore, broadcast, watch};
 
 use crate::contract::Contract;
+use crate::expected::Expected;
 use crate::job::Job;
 use crate::metrics::Metrics;
 use crate::reports::Reports;
@@ -36,6 +37,10 @@ pub struct Context {
     pub world: Arc<World>,
     /// Jobs, checked.
     pub jobs: Jobs,
+    /// What was made and not seen yet.
+    pub expected: Arc<Expected>,
+    /// How many writes may be under way at once.
+    pub writes: Semaphore,
     /// What actors say.
     pub reports: Arc<Reports>,
     /// Gang schedulers that the cluster has.
@@ -63,6 +68,7 @@ impl Context {
     /// Forgets a deleted job.
     pub fn forget(&self, key: &JobKey) {
         self.jobs.forget(key);
+        self.expected.forget(key);
         self.backoff.forget(key);
         self.minor.0.forget(key);
         self.metrics.forget(key);
@@ -146,9 +152,9 @@ impl Backoff {
 pub struct Minor(Table<JobKey, Instant>);
 
 impl Minor {
-    /// How long a minor change still has to wait.
+    /// How long a minor change still has to wait: since the last write, or since the job was first seen.
     pub fn wait(&self, key: &JobKey, interval: Duration) -> Option<Duration> {
-        let last = self.0.lock().get(key).copied()?;
+        let last = *self.0.lock().entry(key.clone()).or_insert_with(Instant::now);
         interval.checked_sub(last.elapsed()).filter(|left| !left.is_zero())
     }
 

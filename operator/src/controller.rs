@@ -50,6 +50,7 @@ pub async fn control(
     let (changed, changes) = mpsc::unbounded_channel();
     let sink = Sink {
         world: context.world.clone(),
+        expected: context.expected.clone(),
         changed: changed.clone(),
         metrics: context.metrics.clone(),
     };

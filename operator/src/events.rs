@@ -31,7 +31,8 @@ fn events(before: &PpoJobStatus, plan: &Plan) -> Vec<Event> {
         .map(|note| event("Restarting", EventType::Warning, note))
         .collect();
     let after = &plan.status;
-    if let Some(phase) = after.phase.filter(|phase| before.phase != Some(*phase)) {
+    let changed = after.phase.filter(|phase| before.phase != Some(*phase));
+    if let Some(phase) = changed.filter(|phase| *phase != Phase::Pending) {
         let kind = match phase {
             Phase::Failed | Phase::Restarting => EventType::Warning,
             _ => EventType::Normal,

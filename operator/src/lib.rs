@@ -10,6 +10,7 @@ pub mod context;
 pub mod contract;
 pub mod controller;
 pub mod events;
+pub mod expected;
 pub mod failure;
 pub mod gang;
 pub mod http;

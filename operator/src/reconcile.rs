@@ -78,9 +78,11 @@ pub async fn reconcile(object: Arc<DeserializeGuard<PpoJob>>, context: Arc<Conte
     let due = plan
         .wake
         .map(|wake| Duration::try_from(wake.duration_since(now)).unwrap_or_default());
+    let patience = context.expected.patience(&job.checked.key);
     Ok(due
         .into_iter()
         .chain(held_back)
+        .chain(patience)
         .min()
         .map_or_else(Next::await_change, Next::requeue))
 }

@@ -9,7 +9,7 @@ use futures::future::try_join_all;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::runtime::events::{Recorder, Reporter};
-use tokio::sync::{broadcast, watch};
+use tokio::sync::{Semaphore, broadcast, watch};
 use tokio::task::JoinSet;
 
 use crate::context::Context;
@@ -28,6 +28,9 @@ const DRAIN_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Kinds of gang schedulers that can be found at once.
 const NEW_KINDS: usize = 16;
+
+/// Writes under way at once, over all jobs. Each takes a connection of its own; more of them make the API server no faster.
+const CONCURRENT_WRITES: usize = 32;
 
 /// What the operator was started with.
 #[derive(Clone, Debug)]
@@ -179,6 +182,8 @@ fn context(client: Client, options: &Options, metrics: Arc<Metrics>, contract: w
         settings: options.pods.clone(),
         world: Arc::new(World::default()),
         jobs: Default::default(),
+        expected: Default::default(),
+        writes: Semaphore::new(CONCURRENT_WRITES),
         reports: Default::default(),
         served: Default::default(),
         new_kinds: broadcast::channel(NEW_KINDS).0,

@@ -9,6 +9,7 @@ use ppo_crds::pod::pod_name;
 use ppo_crds::report::Report;
 use ppo_crds::spec::Role;
 
+use crate::expected::Names;
 use crate::gang::{Admission, Gang};
 use crate::job::{Job, RolePods};
 use crate::ledger::Ledger;
@@ -19,6 +20,8 @@ use crate::world::{Children, Kind, Life, PodView};
 pub struct Snapshot {
     /// Its objects.
     pub children: Children,
+    /// Objects that were made and that no watch has shown yet.
+    pub expected: Names,
     /// What the actor last said of this attempt.
     pub report: Option<Heard>,
     /// Who places its pods.
@@ -60,6 +63,15 @@ impl Snapshot {
     pub fn pod(&self, job: &Job, role: Role, index: u32) -> Option<&PodView> {
         let pod = self.children.pods.get(&pod_name(&job.key.name, role, index))?;
         (pod.owner.as_deref() == Some(job.uid.as_str())).then_some(pod.as_ref())
+    }
+
+    /// Whether an object is there, or was made a moment ago.
+    pub fn exists(&self, kind: Kind, name: &str) -> bool {
+        let there = match kind {
+            Kind::Pod => self.children.pods.contains_key(name),
+            _ => self.object(kind, name).is_some(),
+        };
+        there || self.expected.contains_key(&(kind, name.to_string()))
     }
 
     /// An object of the job.

@@ -15,6 +15,7 @@ use kube::{Client, Resource, ResourceExt};
 use ppo_crds::pod::label;
 use tokio::sync::{mpsc, watch};
 
+use crate::expected::Expected;
 use crate::metrics::Metrics;
 use crate::world::{JobKey, Kind, Observed, PodView, World};
 
@@ -23,6 +24,8 @@ use crate::world::{JobKey, Kind, Observed, PodView, World};
 pub struct Sink {
     /// What is known.
     pub world: Arc<World>,
+    /// What was made and not seen yet.
+    pub expected: Arc<Expected>,
     /// Jobs to look at again.
     pub changed: mpsc::UnboundedSender<JobKey>,
     /// Counts of failures.
@@ -104,12 +107,13 @@ async fn follow(
         match event {
             Ok(Event::Init) => listed.clear(),
             Ok(Event::InitApply(Some((key, name, observed)))) => {
-                listed.insert((key.clone(), name));
-                sink.insert(key, kind, observed);
+                listed.insert((key.clone(), name.clone()));
+                sink.insert(key, kind, &name, observed);
             }
-            Ok(Event::Apply(Some((key, _, observed)))) => sink.insert(key, kind, observed),
+            Ok(Event::Apply(Some((key, name, observed)))) => sink.insert(key, kind, &name, observed),
             Ok(Event::Delete(Some((key, name, _)))) => {
                 sink.world.remove(&key, kind, &name);
+                sink.expected.seen(&key, kind, &name);
                 sink.tell(key);
             }
             Ok(Event::InitDone) => {
@@ -128,8 +132,9 @@ async fn follow(
 }
 
 impl Sink {
-    fn insert(&self, key: JobKey, kind: Kind, observed: Observed) {
+    fn insert(&self, key: JobKey, kind: Kind, name: &str, observed: Observed) {
         self.world.insert(&key, kind, observed);
+        self.expected.seen(&key, kind, name);
         self.tell(key);
     }
 

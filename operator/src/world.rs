@@ -70,6 +70,13 @@ impl World {
         self.lock().get(key).cloned().unwrap_or_default()
     }
 
+    /// Whether an object that is no pod was observed.
+    pub fn knows(&self, key: &JobKey, kind: Kind, name: &str) -> bool {
+        let jobs = self.lock();
+        jobs.get(key)
+            .is_some_and(|children| children.objects.contains_key(&(kind, name.to_string())))
+    }
+
     /// Remembers an object as it is now.
     pub fn insert(&self, key: &JobKey, kind: Kind, observed: Observed) {
         let mut jobs = self.lock();

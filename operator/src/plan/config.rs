@@ -13,11 +13,11 @@ use crate::world::Kind;
 pub fn missing(job: &Job, config: &RunConfig, seen: &Snapshot) -> Vec<Action> {
     let name = &job.key.name;
     let mut actions = Vec::new();
-    if seen.object(Kind::ConfigMap, &config_name(name)).is_none() {
+    if !seen.exists(Kind::ConfigMap, &config_name(name)) {
         let object = untyped(Kind::ConfigMap, &run_config(job, config));
         actions.push(Action::Create(Kind::ConfigMap, Box::new(object)));
     }
-    if seen.object(Kind::Secret, &token_name(name)).is_none() {
+    if !seen.exists(Kind::Secret, &token_name(name)) {
         let object = untyped(Kind::Secret, &token(job));
         actions.push(Action::CreateToken(Box::new(object)));
     }

@@ -10,7 +10,12 @@ use crate::world::Kind;
 
 /// What brings the object to `desired`; None when it is there and says so.
 pub fn repair(kind: Kind, desired: DynamicObject, seen: &Snapshot) -> Option<Action> {
-    let observed = seen.object(kind, &desired.name_any());
+    let name = desired.name_any();
+    let observed = seen.object(kind, &name);
+    // Made a moment ago: what the watch will show is what was sent.
+    if observed.is_none() && seen.exists(kind, &name) {
+        return None;
+    }
     let as_desired = observed.is_some_and(|observed| {
         let labels = desired
             .labels()

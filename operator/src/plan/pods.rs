@@ -35,12 +35,7 @@ pub fn missing(job: &Job, decision: &Decision, seen: &Snapshot, settings: &PodSe
         .iter()
         .flat_map(|role| (0..seen.count(*role)).map(move |index| (*role, index)));
     wanted
-        .filter(|(role, index)| {
-            !seen
-                .children
-                .pods
-                .contains_key(&pod_name(&job.key.name, role.role, *index))
-        })
+        .filter(|(role, index)| !seen.exists(Kind::Pod, &pod_name(&job.key.name, role.role, *index)))
         .map(|(role, index)| {
             let mut object = untyped(Kind::Pod, &pod(job, role, index, decision, settings));
             seen.gang.join(&mut object, job, role.role, index, seen);

@@ -19,7 +19,7 @@ use crate::world::Kind;
 pub fn missing(job: &Job, seen: &Snapshot) -> Option<Action> {
     let asked = job.spec.checkpoint.volume_claim.as_ref()?;
     let name = job.spec.checkpoint.claim(&job.key.name)?;
-    if seen.object(Kind::PersistentVolumeClaim, &name).is_some() {
+    if seen.exists(Kind::PersistentVolumeClaim, &name) {
         return None;
     }
     let several = job.spec.roles.actor.nodes > 1;

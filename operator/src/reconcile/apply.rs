@@ -27,7 +27,13 @@ pub async fn all(job: &Subject, waves: Vec<Vec<Action>>, context: &Context) -> R
         confirm(job, context).await?;
     }
     for wave in waves {
-        let actions = stream::iter(wave).map(|action| Ok(one(job, action, context)));
+        let actions = stream::iter(wave).map(|action| {
+            Ok(async move {
+                // The semaphore is never closed.
+                let _turn = context.writes.acquire().await;
+                one(job, action, context).await
+            })
+        });
         actions
             .try_buffer_unordered(CONCURRENT_WRITES)
             .try_collect::<()>()
@@ -91,7 +97,10 @@ async fn create(job: &Subject, kind: Kind, object: &DynamicObject, context: &Con
     let api = api(job, kind, context);
     context.metrics.wrote("create", kind.name());
     match api.create(&params, object).await {
-        Ok(_) => Ok(()),
+        Ok(_) => {
+            context.expected.made(&job.checked.key, kind, &name);
+            Ok(())
+        }
         Err(kube::Error::Api(status)) if status.is_already_exists() => {
             let existing = api.get_metadata_opt(&name).await;
             let existing = existing.map_err(request(format!("reading {} {name}", kind.name())))?;
@@ -131,9 +140,12 @@ async fn apply(job: &Subject, kind: Kind, object: &DynamicObject, context: &Cont
     let answer = api(job, kind, context)
         .patch(&name, &params, &Patch::Apply(object))
         .await;
-    answer
-        .map(drop)
-        .map_err(request(format!("applying {} {name}", kind.name())))
+    answer.map_err(request(format!("applying {} {name}", kind.name())))?;
+    // A change of an object that is there shows in its content instead.
+    if !context.world.knows(&job.checked.key, kind, &name) {
+        context.expected.made(&job.checked.key, kind, &name);
+    }
+    Ok(())
 }
 
 async fn delete(job: &Subject, target: &Target, context: &Context) -> Result<(), Error> {

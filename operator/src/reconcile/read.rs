@@ -77,6 +77,7 @@ pub async fn snapshot(job: &Subject, context: &Context) -> Result<Snapshot, Erro
     let actor = children.pods.get(&pod_name(&key.name, Role::Actor, 0));
     let attempt = actor.map(|pod| pod.attempt);
     Ok(Snapshot {
+        expected: context.expected.of(key),
         report: context
             .reports
             .heard(&job.checked.uid)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use ppo_crds::PpoJob;
-use ppo_crds::status::PpoJobStatus;
+use ppo_crds::status::{Phase, PpoJobStatus};
 use serde_json::{Value, json};
 
 use super::Error;
@@ -14,8 +14,8 @@ use crate::context::{Context, FIELD_MANAGER};
 use crate::events;
 use crate::plan::Plan;
 
-/// Progress and reworded messages are written at most so often: a scheduler rewords why pods wait at every try.
-const MINOR_INTERVAL: Duration = Duration::from_secs(10);
+/// Minor changes are written at most so often: a scheduler rewords why pods wait at every try.
+const MINOR_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Writes the plan's status. Returns when to come back, if a minor change was held back.
 ///
@@ -53,25 +53,24 @@ pub async fn status(job: &Subject, plan: &Plan, context: &Context) -> Result<Opt
     Ok(None)
 }
 
-/// The status without what may wait a little: words, and how far training is.
+/// The part of the status that cannot wait: what was decided, and what people and programs wait for. How a job starts, words
+/// and progress can: a job that is up within two seconds is written once.
 fn settled(status: &PpoJobStatus) -> Value {
-    let mut value = serde_json::to_value(status).unwrap_or_default();
-    if let Some(fields) = value.as_object_mut() {
-        fields.remove("progress");
-    }
-    for list in ["conditions", "roles"] {
-        for entry in value[list]
-            .as_array_mut()
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_object_mut)
-        {
-            entry.remove("message");
-            entry.remove("policyVersion");
-            if list == "roles" {
-                entry.remove("reason");
-            }
-        }
-    }
-    value
+    let roles = status
+        .roles
+        .iter()
+        .map(|role| json!([role.name, role.attempt.max(1), role.pod_attempts, role.restarts]));
+    let decided = status.attempt > 1 || status.restarts > 0;
+    let starting = matches!(
+        status.phase,
+        None | Some(Phase::Pending | Phase::Queued | Phase::Scheduling | Phase::Initializing)
+    );
+    json!({
+        "attempt": status.attempt.max(1),
+        // Roles that were never restarted say nothing yet.
+        "roles": roles.filter(|role| decided || role[1] != json!(1) || role[2] != json!([])).collect::<Vec<_>>(),
+        "counts": [status.restarts, status.rule_restarts.len()],
+        "request": status.restart_request,
+        "phase": if starting { None } else { status.phase },
+    })
 }
