@@ -31,7 +31,7 @@ mod service_account;
 mod supervisor;
 mod wait;
 
-pub use audit::{AuditEvent, ObjectRef, Requests, ResponseStatus};
+pub use audit::{AuditEvent, ObjectRef, Requests, ResponseStatus, User};
 pub use command::{Finished, run};
 pub use component::Component;
 pub use control_plane::ControlPlane;

@@ -24,7 +24,6 @@ fn trials() -> Vec<Trial> {
     for (path, node) in nodes_of_the_spec().into_iter().filter(|(path, _)| path != "spec") {
         for candidate in candidates(&path, &node) {
             let mut manifest = host(&path);
-            alone(&mut manifest, &path);
             set(&mut manifest, &path, candidate.value.clone());
             trials.push(Trial {
                 path: path.clone(),
@@ -34,14 +33,6 @@ fn trials() -> Vec<Trial> {
         }
     }
     trials
-}
-
-/// Takes away what excludes the field.
-fn alone(manifest: &mut Value, path: &str) {
-    let fixed = "/spec/algorithm/kl/controller";
-    if path == "spec.algorithm.kl.controller.adaptive" {
-        *manifest.pointer_mut(fixed).unwrap() = json!({});
-    }
 }
 
 /// Messages of all rules: a value within its own limits may still break one.
@@ -105,6 +96,8 @@ fn disagreement(trial: &Trial, answer: Result<Value, Refusal>, rules: &BTreeSet<
     let own = own(&trial.manifest);
     match (trial.candidate.allowed, answer, own) {
         (false, Ok(_), _) => Some("the API server accepts it".into()),
+        // Our own check reads limits, not patterns: such a text is left to the API server.
+        (false, Err(refused), Ok(())) if refused.message.contains("should match") => None,
         (false, Err(_), Ok(())) => Some("our own check accepts it".into()),
         (false, Err(refused), Err(_)) => {
             let field = trial.path.replace("[]", "[0]");

@@ -34,13 +34,8 @@ pub fn merge(into: &mut Value, patch: Value) {
 /// A manifest that is accepted and has every block above `path`.
 pub fn host(path: &str) -> Value {
     let mut manifest = least();
-    let mut blocks: Vec<&str> = path.match_indices(['.', '[']).map(|(at, _)| &path[..at]).collect();
-    // A list's items are its first entry; a block's own field may ask for others.
-    blocks.push(path);
-    for block in blocks {
-        // An entry of a list counts for what lies inside it.
-        let inside = path.strip_prefix(block).is_some_and(|rest| !rest.is_empty());
-        if let Some(patch) = inside.then(|| needed_by(block)).flatten() {
+    for block in path.match_indices(['.', '[']).map(|(at, _)| &path[..at]) {
+        if let Some(patch) = needed_by(block) {
             merge(&mut manifest["spec"], patch);
         }
     }
@@ -69,7 +64,6 @@ fn needed_by(block: &str) -> Option<Value> {
             json!({"algorithm": {"kl": {"controller": {"fixed": null, "adaptive": {"target": 6, "horizon": 10000}}}}})
         }
         "spec.algorithm.score.clip" => json!({"algorithm": {"score": {"clip": {"min": -1e12, "max": 1e12}}}}),
-        "spec.roles.rollout.minReplicas" => json!({"roles": {"rollout": {"replicas": 128}}}),
         "spec.roles.reward.model" => json!({"roles": {"reward": {"model": {"source": {"path": "/models/reward"}}}}}),
         "spec.roles.reward.model.source.pvc" => json!({"roles": {"reward": {"model": {"source": claim()}}}}),
         "spec.roles.reward.model.source.hub" => json!({"roles": {"reward": {"model": {"source": hub()}}}}),

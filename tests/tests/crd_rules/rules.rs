@@ -64,7 +64,7 @@ fn at_creation() -> Vec<Case> {
         ),
         of(
             "spec",
-            "must divide batch.rolloutBatchSize",
+            "replicas must divide",
             json!({"roles": {"rollout": {"replicas": 5}}}),
         ),
         of(
