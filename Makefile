@@ -49,7 +49,7 @@ deny: $(CARGO_DENY) ## dependency bans, licences and sources
 crds: libtorch ## write the generated files anew
 	UPDATE_EXPECT=1 cargo test --locked -p ppo-crds
 	UPDATE_EXPECT=1 cargo test --locked -p ppo-worker --test metrics
-	UPDATE_EXPECT=1 cargo test --locked -p ppo-tests --test chart copies
+	UPDATE_EXPECT=1 cargo test --locked -p ppo-tests --test chart -- copies the_list_of_the_operators_metrics
 
 images: ## container images of operator and worker; REGISTRY=host/path in front of their names
 	@for engine in docker podman buildah none; do command -v $$engine >/dev/null && break; done; \

@@ -8,11 +8,13 @@ use prometheus::{
     Encoder, GaugeVec, Histogram, HistogramOpts, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
+use crate::job::Job;
 use crate::world::{JobKey, Kind};
 
 /// Counters and gauges.
 pub struct Metrics {
     registry: Registry,
+    build: IntGaugeVec,
     /// Duration of a reconcile.
     pub reconcile_seconds: Histogram,
     /// Reconciles by result.
@@ -29,7 +31,9 @@ pub struct Metrics {
     cached: IntGaugeVec,
     phase: IntGaugeVec,
     role_pods: IntGaugeVec,
+    role_gpus: IntGaugeVec,
     restarts: IntGaugeVec,
+    restarts_left: IntGaugeVec,
     step: IntGaugeVec,
     total_steps: IntGaugeVec,
     reward: GaugeVec,
@@ -85,6 +89,16 @@ impl Metrics {
             phase: int_gauges("ppojob_phase", "1 for the job's present phase", &job(&["phase"]))?,
             role_pods: int_gauges("ppojob_role_pods", "Pods of a role", &job(&["role", "state"]))?,
             restarts: int_gauges("ppojob_restarts", "Restarts of a role that count", &job(&["role"]))?,
+            role_gpus: int_gauges(
+                "ppojob_role_gpus",
+                "GPUs that a role's pods ask for now",
+                &job(&["role"]),
+            )?,
+            restarts_left: int_gauges(
+                "ppojob_restarts_left",
+                "Restarts that failurePolicy.maxRestarts still allows",
+                &JOB,
+            )?,
             step: int_gauges("ppojob_step", "Completed steps", &JOB)?,
             total_steps: int_gauges("ppojob_total_steps", "Steps of the whole run", &JOB)?,
             reward: gauges("ppojob_reward", "Mean score of the last step's samples", &JOB)?,
@@ -95,9 +109,9 @@ impl Metrics {
                 "Seconds from wanting pods to running",
                 &JOB,
             )?,
+            build,
             registry,
         };
-        metrics.registry.register(Box::new(build))?;
         for collector in metrics.collectors() {
             metrics.registry.register(collector)?;
         }
@@ -112,10 +126,13 @@ impl Metrics {
             &self.writes,
         ];
         let int_gauges = [
+            &self.build,
             &self.cached,
             &self.phase,
             &self.role_pods,
+            &self.role_gpus,
             &self.restarts,
+            &self.restarts_left,
             &self.step,
             &self.total_steps,
         ];
@@ -142,8 +159,11 @@ impl Metrics {
     }
 
     /// Shows a job's status.
-    pub fn observe(&self, key: &JobKey, status: &PpoJobStatus) {
+    pub fn observe(&self, checked: &Job, status: &PpoJobStatus) {
+        let key = &checked.key;
         let job = [key.namespace.as_str(), key.name.as_str()];
+        let left = checked.spec.failure_policy.max_restarts.saturating_sub(status.restarts);
+        self.restarts_left.with_label_values(&job).set(left.into());
         for phase in PHASES {
             let word = format!("{phase:?}");
             let labels = [job[0], job[1], word.as_str()];
@@ -161,6 +181,10 @@ impl Metrics {
             self.restarts
                 .with_label_values(&[job[0], job[1], name])
                 .set(role.restarts.into());
+            let gpus = checked.role(role.name).map_or(0, |pods| pods.gpus);
+            self.role_gpus
+                .with_label_values(&[job[0], job[1], name])
+                .set(i64::from(role.desired) * i64::from(gpus));
         }
         if let Some(progress) = &status.progress {
             self.step
@@ -203,7 +227,7 @@ impl Metrics {
     /// Removes every series of a deleted job.
     pub fn forget(&self, key: &JobKey) {
         let job = [key.namespace.as_str(), key.name.as_str()];
-        for metric in [&self.step, &self.total_steps] {
+        for metric in [&self.step, &self.total_steps, &self.restarts_left] {
             let _ = metric.remove_label_values(&job);
         }
         for metric in [
@@ -218,7 +242,9 @@ impl Metrics {
             let _ = self.phase.remove_label_values(&[job[0], job[1], &format!("{phase:?}")]);
         }
         for role in ppo_crds::spec::Role::ALL {
-            let _ = self.restarts.remove_label_values(&[job[0], job[1], role.name()]);
+            for metric in [&self.restarts, &self.role_gpus] {
+                let _ = metric.remove_label_values(&[job[0], job[1], role.name()]);
+            }
             for state in ["desired", "ready"] {
                 let _ = self
                     .role_pods
@@ -227,15 +253,15 @@ impl Metrics {
         }
     }
 
-    /// Names of all metrics, for those who check dashboards and rules against them.
-    pub fn names(&self) -> Vec<String> {
-        let all = self.collectors();
-        let mut names: Vec<String> = all
+    /// All metrics, whether they have a series yet or not: for the list that dashboards and rules are checked against.
+    pub fn described(&self) -> Vec<Described> {
+        let mut all: Vec<Described> = self
+            .collectors()
             .iter()
-            .flat_map(|collector| collector.desc().into_iter().map(|desc| desc.fq_name.clone()))
+            .flat_map(|one| described(one.as_ref()))
             .collect();
-        names.push("ppo_operator_build_info".into());
-        names
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
     }
 
     /// Prometheus' text format.
@@ -247,6 +273,40 @@ impl Metrics {
         TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
+}
+
+/// What there is to know of a metric.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Described {
+    /// Its name.
+    pub name: String,
+    /// `counter`, `gauge` or `histogram`.
+    pub kind: String,
+    /// Names of its labels, sorted.
+    pub labels: Vec<String>,
+    /// One line.
+    pub help: String,
+}
+
+fn described(collector: &dyn Collector) -> Vec<Described> {
+    let kinds: Vec<String> = collector
+        .collect()
+        .iter()
+        .map(|family| format!("{:?}", family.get_field_type()).to_lowercase())
+        .collect();
+    let descs = collector.desc().into_iter().zip(kinds);
+    descs
+        .map(|(desc, kind)| {
+            let mut labels = desc.variable_labels.clone();
+            labels.sort();
+            Described {
+                name: desc.fq_name.clone(),
+                kind,
+                labels,
+                help: desc.help.clone(),
+            }
+        })
+        .collect()
 }
 
 fn counters(name: &str, help: &str, labels: &[&str]) -> prometheus::Result<IntCounterVec> {

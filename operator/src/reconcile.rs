@@ -74,7 +74,7 @@ pub async fn reconcile(object: Arc<DeserializeGuard<PpoJob>>, context: Arc<Conte
     let held_back = record::status(&job, &plan, &context).await?;
     apply::all(&job, plan.waves, &context).await?;
     context.backoff.forget(&job.checked.key);
-    context.metrics.observe(&job.checked.key, &plan.status);
+    context.metrics.observe(&job.checked, &plan.status);
     let due = plan
         .wake
         .map(|wake| Duration::try_from(wake.duration_since(now)).unwrap_or_default());

@@ -14,6 +14,9 @@ use crate::ControlPlane;
 pub struct AuditEvent {
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`.
     pub verb: String,
+    /// Who asked.
+    #[serde(default)]
+    pub user: User,
     /// The client's User-Agent header.
     #[serde(default)]
     pub user_agent: String,
@@ -26,6 +29,14 @@ pub struct AuditEvent {
     pub object_ref: Option<ObjectRef>,
     /// What the server answered.
     pub response_status: Option<ResponseStatus>,
+}
+
+/// Who asked.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct User {
+    /// `system:serviceaccount:<namespace>:<name>` for a service account.
+    pub username: String,
 }
 
 /// The object of a request.

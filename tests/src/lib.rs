@@ -33,7 +33,7 @@ mod supervisor;
 mod wait;
 
 pub use actor::Actor;
-pub use audit::{AuditEvent, ObjectRef, Requests, ResponseStatus};
+pub use audit::{AuditEvent, ObjectRef, Requests, ResponseStatus, User};
 pub use command::{Finished, run};
 pub use component::Component;
 pub use control_plane::ControlPlane;

@@ -58,10 +58,10 @@
   resources: [nodes]
   verbs: [get]
 - apiGroups: [apiextensions.k8s.io]
-  # Is the definition the one that this version was built for?
+  # Is the definition the one that this version was built for? Followed, by name: it may be upgraded meanwhile.
   resources: [customresourcedefinitions]
   resourceNames: [ppojobs.ppojob.dev]
-  verbs: [get]
+  verbs: [get, list, watch]
 - apiGroups: [kueue.x-k8s.io]
   resources: [resourceflavors]
   verbs: [get, list, watch]

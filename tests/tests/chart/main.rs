@@ -14,6 +14,7 @@ mod evaluation;
 mod images;
 mod installed;
 mod metrics;
+mod operating;
 mod rendered;
 mod rights;
 mod schemas;

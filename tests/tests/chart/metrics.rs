@@ -148,3 +148,30 @@ fn a_grouping_by_a_label_that_is_not_there_is_seen() {
 fn an_expression_that_does_not_parse_is_seen() {
     check(&[("here".into(), "sum by (job (ppo_reward)".into())]);
 }
+
+const HEAD: &str = "\
+# Metrics of the operator
+
+Generated from `operator/src/metrics.rs`: `UPDATE_EXPECT=1 cargo test -p ppo-tests --test chart` writes this file.
+
+`ppo_operator_*` are of the operator itself; the chart's ServiceMonitor adds the labels `namespace`, `pod` and `container`. `ppojob_*` are of one job,
+carry its `namespace` and `job`, and vanish with it.
+
+| metric | type | labels | |
+|---|---|---|---|
+";
+
+#[test]
+fn the_list_of_the_operators_metrics_is_what_it_exports() {
+    let mut wanted = HEAD.to_owned();
+    for metric in ppo_operator::metrics::Metrics::new().unwrap().described() {
+        let labels = metric.labels.join(", ");
+        wanted += &format!("| {} | {} | {labels} | {}. |\n", metric.name, metric.kind, metric.help);
+    }
+    let path = repository().join("configs/prometheus/operator-metrics.md");
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        fs::write(&path, &wanted).unwrap();
+    }
+    let found = fs::read_to_string(&path).unwrap();
+    assert_eq!(found, wanted, "run `make crds`");
+}

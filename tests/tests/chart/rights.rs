@@ -45,7 +45,7 @@ const OF_THE_CLUSTER: [(&str, &str, &str); 4] = [
     (
         "apiextensions.k8s.io",
         "customresourcedefinitions=ppojobs.ppojob.dev",
-        "get",
+        "get list watch",
     ),
     ("kueue.x-k8s.io", "resourceflavors", "get list watch"),
     ("kueue.x-k8s.io", "topologies", "get"),

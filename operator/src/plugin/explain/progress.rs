@@ -12,7 +12,10 @@ pub fn findings(evidence: &Evidence, now: Timestamp) -> Vec<Finding> {
     let (status, spec) = (evidence.status(), &evidence.job.spec);
     let mut findings = Vec::new();
     let trains = matches!(status.phase, Some(Phase::Running | Phase::Restarting));
-    if let Some(stalled) = evidence.condition("Progressing", "False").filter(|_| trains) {
+    if let Some(stalled) = evidence
+        .condition("Progressing", "False")
+        .filter(|stalled| trains && stalled.reason == "Stalled")
+    {
         let since = age::since(stalled.last_transition_time.0, now);
         findings.push(Finding::blocking(
             Cause::NoProgress,

@@ -18,16 +18,21 @@ pub fn findings(evidence: &Evidence) -> Vec<Finding> {
     if !found.is_empty() || evidence.phase() != Some(Phase::Queued) {
         return found;
     }
+    let condition = evidence.condition("GangScheduled", "False");
+    if let Some(missing) = condition.filter(|condition| condition.reason == "GangSchedulerMissing") {
+        let what = format!("The job's gang scheduler is missing: {}.", one_line(&missing.message));
+        return vec![Finding::blocking(Cause::Gang, what, INSTALL)];
+    }
     let queue = &evidence.job.spec.scheduling.queue;
-    let words = evidence
-        .condition("GangScheduled", "False")
-        .map(|condition| one_line(&condition.message));
+    let words = condition.map(|condition| one_line(&condition.message));
     let what = match words.filter(|words| !words.is_empty()) {
         Some(words) => format!("The job waits in queue {queue:?}: {words}."),
         None => format!("The job waits in queue {queue:?}."),
     };
     vec![Finding::blocking(Cause::Queued, what, WAIT)]
 }
+
+const INSTALL: &str = "install it, or set spec.scheduling.gang to auto or to one that the cluster has";
 
 const WAIT: &str = "wait until others end, ask for fewer GPUs or engines, or have the queue's quota raised (`kubectl get clusterqueues -o wide`)";
 

@@ -192,7 +192,7 @@ pub fn of_preparation(words: &str) -> String {
 
 /// For a job that failed, by the condition's reason.
 pub fn of_failure(reason: &str, message: &str) -> String {
-    const RULES: [Rule; 13] = [
+    const RULES: [Rule; 9] = [
         ("Diverged", DIVERGED),
         (
             "RewardFailed",
@@ -200,38 +200,28 @@ pub fn of_failure(reason: &str, message: &str) -> String {
         ),
         ("DataError", "correct the line of the prompts that the message names"),
         (
-            "PreRunning",
+            "NotRunningInTime",
             "make room first (`kubectl ppo plan` shows what the job needs), or raise spec.runPolicy.preRunningDeadlineSeconds",
         ),
         (
-            "Progress",
+            "Hung",
             "see what the named stage and pod waited for, or raise spec.runPolicy.progressDeadlineSeconds where stages are this long",
         ),
         (
-            "NoProgress",
-            "see what the named stage and pod waited for, or raise spec.runPolicy.progressDeadlineSeconds where stages are this long",
-        ),
-        (
-            "Deadline",
+            "DeadlineExceeded",
             "raise spec.runPolicy.activeDeadlineSeconds; the last checkpoint is a start for the next run",
         ),
-        ("Restarts", BUDGET),
-        ("Budget", BUDGET),
-        ("BackoffLimit", BUDGET),
+        ("RestartsExhausted", BUDGET),
         (
-            "Configuration",
+            "InvalidSpec",
             "correct the manifest as the message says (`kubectl ppo plan -f FILE` checks it)",
         ),
         (
-            "Invalid",
-            "correct the manifest as the message says (`kubectl ppo plan -f FILE` checks it)",
-        ),
-        (
-            "OOM",
+            "OOMKilled",
             "raise the memory limit in spec.roles.<role>.template, or make the pieces smaller: spec.batch.micro*BatchSize",
         ),
     ];
-    let found = RULES.iter().find(|(key, _)| reason.contains(key));
+    let found = RULES.iter().find(|(key, _)| reason == *key);
     let found = found.or_else(|| RULES.iter().find(|(key, _)| message.contains(key)));
     found
         .map_or("put right what the message names", |(_, fix)| fix)

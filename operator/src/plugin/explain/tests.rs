@@ -1,4 +1,5 @@
-//! The words of kube-scheduler, kubelet, Kueue, Volcano and coscheduling here are those that the real ones wrote.
+//! Words of kube-scheduler, kubelet, Kueue, Volcano and coscheduling in the form their sources have;
+//! `tests/tests/plugin.rs` has the real scheduler say its own.
 
 use k8s_openapi::api::core::v1::{Event, Pod};
 use ppo_crds::PpoJob;
@@ -134,9 +135,21 @@ fn a_gang_without_room_is_one_finding_in_the_schedulers_words_with_the_gpus_aske
 }
 
 #[test]
+fn a_gang_scheduler_that_is_not_installed_is_no_wait_for_quota() {
+    let mut queued = job("Queued");
+    queued["status"]["conditions"] = json!([{"type": "GangScheduled", "status": "False", "reason": "GangSchedulerMissing",
+        "message": "this cluster has no Volcano", "lastTransitionTime": NOW}]);
+    says(
+        &first(&evidence(queued)),
+        Cause::Gang,
+        &["this cluster has no Volcano", "set spec.scheduling.gang to auto"],
+    );
+}
+
+#[test]
 fn words_of_the_operator_do_not_repeat_those_of_the_pods_but_replace_them_when_pods_say_nothing() {
     let mut waiting = job("Scheduling");
-    waiting["status"]["conditions"] = json!([{"type": "GangScheduled", "status": "False", "reason": "ProviderMissing",
+    waiting["status"]["conditions"] = json!([{"type": "GangScheduled", "status": "False", "reason": "WaitsForNodes",
         "message": "scheduling.gang asks for volcano, which this cluster does not have.", "lastTransitionTime": NOW}]);
     let silent = evidence(waiting.clone());
     says(
