@@ -7,7 +7,7 @@ use ppo_crds::status::{Phase, PpoJobStatus};
 use crate::condition::{get, kind};
 use crate::context::Context;
 use crate::plan::Plan;
-use crate::reconcile::Subject;
+use crate::reconcile::{Error, Subject};
 
 /// Longest note that the API server takes.
 const LONGEST: usize = 1024;
@@ -21,6 +21,15 @@ pub async fn publish(job: &Subject, plan: &Plan, context: &Context) {
         if let Err(error) = context.recorder.publish(&event, &regarding).await {
             tracing::warn!(job = %job.checked.key, %error, reason = event.reason, "an event could not be written");
         }
+    }
+}
+
+/// Writes that something was refused, and why.
+pub async fn refused(job: &Subject, error: &Error, context: &Context) {
+    let event = event("Refused", EventType::Warning, &error.to_string());
+    context.metrics.wrote("create", "Event");
+    if let Err(error) = context.recorder.publish(&event, &job.object.object_ref(&())).await {
+        tracing::warn!(job = %job.checked.key, %error, "an event could not be written");
     }
 }
 
@@ -56,7 +65,10 @@ fn words(status: &PpoJobStatus, phase: Phase) -> String {
 }
 
 fn event(reason: &str, type_: EventType, note: &str) -> Event {
-    let note: String = note.chars().take(LONGEST / 4).collect();
+    let end = (0..=LONGEST.min(note.len()))
+        .rev()
+        .find(|at| note.is_char_boundary(*at));
+    let note = note[..end.unwrap_or(0)].to_string();
     Event {
         type_,
         reason: reason.into(),

@@ -58,6 +58,9 @@ impl Decision {
     }
 }
 
+/// Until a gang scheduler that is missing is looked for again.
+const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(31);
+
 /// Decides.
 pub fn decide(job: &Job, seen: &Snapshot, previous: &PpoJobStatus, now: Timestamp) -> Decision {
     let mut ledger = Ledger::open(previous, job);
@@ -76,7 +79,11 @@ pub fn decide(job: &Job, seen: &Snapshot, previous: &PpoJobStatus, now: Timestam
         return Decision::of(ledger, Intent::Suspend);
     }
     match &seen.admission {
-        Admission::Missing(why) => return Decision::of(ledger, Intent::Queue(Truth::no("GangSchedulerMissing", why))),
+        Admission::Missing(why) => {
+            let mut decision = Decision::of(ledger, Intent::Queue(Truth::no("GangSchedulerMissing", why)));
+            decision.wake = now.checked_add(LOOK_AGAIN).ok();
+            return decision;
+        }
         Admission::Waiting { reason, message } => {
             ledger.pause(now);
             return Decision::of(ledger, Intent::Queue(Truth::no(reason, message)));

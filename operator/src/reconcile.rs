@@ -45,6 +45,25 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether another try ends the same way: the API server takes the object for invalid.
+    pub fn is_final(&self) -> bool {
+        let Self::Request { source, .. } = self else {
+            return false;
+        };
+        matches!(source.as_ref(), kube::Error::Api(status) if status.is_invalid())
+    }
+
+    /// Whether a person has to do something before another try can succeed.
+    pub fn needs_a_person(&self) -> bool {
+        match self {
+            Self::NameTaken { .. } => true,
+            Self::Request { source, .. } => {
+                matches!(source.as_ref(), kube::Error::Api(status) if status.is_forbidden() || status.is_invalid())
+            }
+            Self::Stale => false,
+        }
+    }
+
     /// The word in metrics.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -72,7 +91,10 @@ pub async fn reconcile(object: Arc<DeserializeGuard<PpoJob>>, context: Arc<Conte
     let plan = plan(&job.checked, &seen, &job.status, &context.settings, now);
     // The status first: it holds the decisions, and what follows must not happen without them.
     let held_back = record::status(&job, &plan, &context).await?;
-    apply::all(&job, plan.waves, &context).await?;
+    let refused = apply::all(&job, plan.waves, &context).await.err();
+    if let Some(error) = refused {
+        return record::refusal(&job, &plan.status, error, &context).await;
+    }
     context.backoff.forget(&job.checked.key);
     context.metrics.observe(&job.checked, &plan.status);
     let due = plan

@@ -1,6 +1,6 @@
 //! Carries a plan's actions out.
 
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{StreamExt, stream};
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Resource, ResourceExt};
 use ppo_crds::PpoJob;
@@ -20,24 +20,21 @@ const CONCURRENT_WRITES: usize = 16;
 /// Carries the waves out, one after the other, each wave's actions side by side.
 ///
 /// # Errors
-/// The first that was refused; what had been sent beside it is finished first.
+/// The first that was refused; the others of its wave are done.
 pub async fn all(job: &Subject, waves: Vec<Vec<Action>>, context: &Context) -> Result<(), Error> {
     let destructive = |action: &Action| matches!(action, Action::Delete(_) | Action::DeleteJob);
     if waves.iter().flatten().any(destructive) {
         confirm(job, context).await?;
     }
     for wave in waves {
-        let actions = stream::iter(wave).map(|action| {
-            Ok(async move {
-                // The semaphore is never closed.
-                let _turn = context.writes.acquire().await;
-                one(job, action, context).await
-            })
+        let actions = stream::iter(wave).map(|action| async move {
+            // The semaphore is never closed.
+            let _turn = context.writes.acquire().await;
+            one(job, action, context).await
         });
-        actions
-            .try_buffer_unordered(CONCURRENT_WRITES)
-            .try_collect::<()>()
-            .await?;
+        // One that is refused does not hold up the others.
+        let answers: Vec<Result<(), Error>> = actions.buffer_unordered(CONCURRENT_WRITES).collect().await;
+        answers.into_iter().collect::<Result<(), Error>>()?;
     }
     Ok(())
 }

@@ -2,14 +2,18 @@
 
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use ppo_crds::PpoJob;
 use ppo_crds::status::{Phase, PpoJobStatus};
 use serde_json::{Value, json};
 
+use kube::runtime::controller::Action as Next;
+
 use super::Error;
 use super::read::Subject;
+use crate::condition::{Truth, kind, set, whole_second};
 use crate::context::{Context, FIELD_MANAGER};
 use crate::events;
 use crate::plan::Plan;
@@ -30,13 +34,21 @@ pub async fn status(job: &Subject, plan: &Plan, context: &Context) -> Result<Opt
     if minor && let Some(wait) = context.minor.wait(key, MINOR_INTERVAL) {
         return Ok(Some(wait));
     }
+    write(job, &plan.status, context).await?;
+    context.minor.wrote(key);
+    events::publish(job, plan, context).await;
+    Ok(None)
+}
+
+/// The whole status under our field manager, bound to the version it was computed from.
+async fn write(job: &Subject, status: &PpoJobStatus, context: &Context) -> Result<(), Error> {
+    let key = &job.checked.key;
     let api: Api<PpoJob> = Api::namespaced(context.client.clone(), &key.namespace);
-    // The whole status under our field manager, bound to the version it was computed from.
     let patch = json!({
         "apiVersion": "ppojob.dev/v1alpha1",
         "kind": "PpoJob",
         "metadata": {"name": key.name, "uid": job.checked.uid, "resourceVersion": job.object.metadata.resource_version},
-        "status": plan.status,
+        "status": status,
     });
     let params = PatchParams::apply(FIELD_MANAGER).force();
     context.metrics.wrote("patch", "PpoJobStatus");
@@ -48,9 +60,39 @@ pub async fn status(job: &Subject, plan: &Plan, context: &Context) -> Result<Opt
             source: Box::new(source),
         },
     })?;
-    context.minor.wrote(key);
-    events::publish(job, plan, context).await;
-    Ok(None)
+    Ok(())
+}
+
+/// What a write that was refused leads to: an object that the API server takes for invalid, such as a pod of a wrong template,
+/// ends the job; what a person has to see to is an event; all is tried again but the end.
+///
+/// # Errors
+/// The refusal, to be tried again.
+pub async fn refusal(job: &Subject, status: &PpoJobStatus, error: Error, context: &Context) -> Result<Next, Error> {
+    if error.needs_a_person() {
+        events::refused(job, &error, context).await;
+    }
+    let ended = status.phase.is_some_and(Phase::is_finished);
+    if !error.is_final() || ended {
+        return Err(error);
+    }
+    let mut failed = status.clone();
+    let (now, generation) = (context.now(), job.checked.generation);
+    set(
+        &mut failed.conditions,
+        kind::FAILED,
+        Truth::yes("Refused", error.to_string()),
+        generation,
+        now,
+    );
+    failed.phase = Some(Phase::Failed);
+    failed.completion_time = Some(Time(whole_second(now)));
+    write(job, &failed, context).await.map_err(|late| match late {
+        // The status was written a moment ago: the next look has the new version.
+        Error::Stale => error,
+        other => other,
+    })?;
+    Ok(Next::await_change())
 }
 
 /// The part of the status that cannot wait: what was decided, and what people and programs wait for. How a job starts, words

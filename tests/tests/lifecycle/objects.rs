@@ -9,7 +9,7 @@ use ppo_crds::RunConfig;
 use ppo_crds::status::Phase;
 use serde_json::json;
 
-use crate::job::{Stage, manifest, variable};
+use crate::job::{Stage, condition, manifest, variable};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_pods_get_their_config_token_services_policy_and_budget() {
@@ -84,6 +84,24 @@ async fn the_users_template_is_patched_and_never_replaced() {
         Some(true)
     );
     assert_eq!(spec.containers.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_template_that_makes_no_valid_pod_ends_the_job_with_the_api_servers_words() {
+    let template = json!({"spec": {"containers": [{"name": "worker", "imagePullPolicy": "Sometimes"}]}});
+    let stage = Stage::applied(
+        "wrong",
+        json!({"spec": {"roles": {"reference": {"template": template}}}}),
+    )
+    .await;
+    let status = stage.phase(Phase::Failed).await;
+    let (_, reason, message) = condition(&status, "Failed");
+    assert_eq!(reason, "Refused");
+    assert!(
+        message.contains("wrong-reference-0") && message.contains("Sometimes"),
+        "{message}"
+    );
+    stage.has_pods(&[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -166,6 +184,20 @@ async fn a_pod_of_somebody_else_is_never_touched_and_the_job_waits_for_its_name(
         .has_pods(&["actor-0", "reference-0", "rollout-0", "rollout-1"])
         .await;
     assert_eq!(stage.uid("actor-0").await, foreign.metadata.uid.clone().unwrap());
+    stage
+        .wait("the event", async || {
+            let events = stage
+                .namespace
+                .kubectl(&["get", "events", "-o", "jsonpath={.items[*].message}"])
+                .await?;
+            anyhow::ensure!(
+                events.stdout.contains("taken-actor-0 belongs to nobody"),
+                "{}",
+                events.stdout
+            );
+            Ok(())
+        })
+        .await;
     stage
         .namespace
         .pods()
