@@ -159,10 +159,8 @@ fn the_definition_is_upgraded_with_the_chart_and_outlives_it() {
     let rendered = objects(&template(&[]));
     let mut crd = only(&rendered, "CustomResourceDefinition").clone();
     let metadata = crd["metadata"].as_object_mut().unwrap();
-    assert_eq!(
-        metadata.remove("annotations").unwrap()["helm.sh/resource-policy"],
-        "keep"
-    );
+    let annotations = metadata["annotations"].as_object_mut().unwrap();
+    assert_eq!(annotations.remove("helm.sh/resource-policy").unwrap(), "keep");
     assert_eq!(
         metadata.remove("labels").unwrap()["app.kubernetes.io/managed-by"],
         "Helm"
