@@ -85,7 +85,7 @@ pub fn set(manifest: &mut Value, path: &str, value: Value) {
         let list = name.strip_suffix("[]");
         node = &mut node[list.unwrap_or(name)];
         if list.is_some() {
-            if !node.as_array().is_some_and(|entries| !entries.is_empty()) {
+            if node.as_array().is_none_or(Vec::is_empty) {
                 *node = json!([null]);
             }
             node = &mut node[0];

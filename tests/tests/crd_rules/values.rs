@@ -109,7 +109,7 @@ fn lists(path: &str, node: &Value) -> Vec<Candidate> {
         "spec.failurePolicy.rules[]" => json!({"action": "Ignore"}),
         inside => {
             let good = candidates(inside, &node["items"]).into_iter().filter(|it| it.allowed);
-            good.last().unwrap().value
+            good.next_back().unwrap().value
         }
     };
     let list = |length: u64| Value::Array((0..length).map(|_| entry()).collect());
