@@ -12,6 +12,7 @@ use ppo_crds::PpoJob;
 use tokio::sync::{broadcast, watch};
 
 use crate::contract::Contract;
+use crate::gang::Flavors;
 use crate::job::Job;
 use crate::metrics::Metrics;
 use crate::reports::Reports;
@@ -38,6 +39,8 @@ pub struct Context {
     pub served: Arc<Served>,
     /// Those that are found while the operator runs.
     pub new_kinds: broadcast::Sender<Kind>,
+    /// Kueue's flavors, as far as they were read.
+    pub flavors: Flavors,
     /// Whether the installed CRD is this operator's.
     pub contract: watch::Receiver<Contract>,
     /// Counts.

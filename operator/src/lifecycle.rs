@@ -13,6 +13,9 @@ use crate::ledger::Ledger;
 use crate::snapshot::Snapshot;
 use crate::world::{Life, PodView};
 
+/// How often a gang scheduler that was asked for is looked for while it is missing.
+const LOOK_FOR_GANGS: SignedDuration = SignedDuration::from_secs(30);
+
 /// What the job wants.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Intent {
@@ -76,7 +79,15 @@ pub fn decide(job: &Job, seen: &Snapshot, previous: &PpoJobStatus, now: Timestam
         return Decision::of(ledger, Intent::Suspend);
     }
     match &seen.admission {
-        Admission::Missing(why) => return Decision::of(ledger, Intent::Queue(Truth::no("GangSchedulerMissing", why))),
+        Admission::Missing(why) => {
+            ledger.pause(now);
+            let mut decision = Decision::of(ledger, Intent::Queue(Truth::no("GangSchedulerMissing", why)));
+            // Nothing tells when it is installed.
+            if let Ok(again) = now.checked_add(LOOK_FOR_GANGS) {
+                decision.wake_at(again);
+            }
+            return decision;
+        }
         Admission::Waiting { reason, message } => {
             ledger.pause(now);
             return Decision::of(ledger, Intent::Queue(Truth::no(reason, message)));

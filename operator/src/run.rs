@@ -176,6 +176,7 @@ fn context(client: Client, options: &Options, metrics: Arc<Metrics>, contract: w
         jobs: Default::default(),
         reports: Default::default(),
         served: Default::default(),
+        flavors: Default::default(),
         new_kinds: broadcast::channel(NEW_KINDS).0,
         contract,
         metrics,

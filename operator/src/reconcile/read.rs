@@ -71,10 +71,16 @@ pub async fn snapshot(job: &Subject, context: &Context) -> Result<Snapshot, Erro
     let key = &job.checked.key;
     let children = context.world.children(key);
     let gang = gang::choose(&job.checked.spec.scheduling, &context.served.kinds());
+    let lookups = gang.look_up(&job.checked, &children, &context.client, &context.flavors).await;
+    let lookups = lookups.map_err(|source| Error::Request {
+        what: "looking up Kueue's flavors and priority classes".into(),
+        source: Box::new(source),
+    })?;
     let annotations = job.object.annotations();
     Ok(Snapshot {
         report: context.reports.heard(&job.checked.uid),
-        admission: gang.admission(&job.checked, &children),
+        admission: gang.admission(&job.checked, &children, &lookups),
+        lookups,
         gang,
         lost_nodes: lost_nodes(&children, context).await?,
         restart_request: annotations.get(annotation::RESTART).cloned(),
