@@ -12,12 +12,12 @@ use std::collections::BTreeSet;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::api::DynamicObject;
-use ppo_crds::spec::{Gang as Asked, Role, SchedulingSpec};
+use ppo_crds::spec::{Gang as Asked, SchedulingSpec};
 
 pub use admission::{Admission, Place};
 pub use kueue::{Flavors, Lookups};
 
-use crate::job::Job;
+use crate::job::{Job, RolePods};
 use crate::lifecycle::{Decision, Intent};
 use crate::plan::{Action, repair};
 use crate::settings::PodSettings;
@@ -113,7 +113,9 @@ impl Gang {
             named => named,
         };
         match self {
-            Self::Volcano => format!("Volcano has said nothing of it: does its scheduler run, and is there a queue {queue}?"),
+            Self::Volcano => {
+                format!("Volcano has said nothing of it: does its scheduler run, and is there a queue {queue}?")
+            }
             Self::Coscheduling => {
                 "the scheduler has said nothing of it: does one with schedulerName coscheduling run?".into()
             }
@@ -121,13 +123,21 @@ impl Gang {
         }
     }
 
-    /// Makes a pod a member.
-    pub fn join(self, pod: &mut DynamicObject, job: &Job, role: Role, index: u32, seen: &Snapshot) {
+    /// Whether a pod waits until the gang has its nodes. A scheduler that knows one floor and not one per role could place
+    /// engines above theirs and leave another role out: those engines are no members, and come after.
+    pub fn comes_after(self, job: &Job, role: RolePods, index: u32, seen: &Snapshot) -> bool {
+        matches!(self, Self::Coscheduling | Self::Native(_)) && index >= role.floor && !members::placed(job, seen)
+    }
+
+    /// Makes a pod a member, or sends it where the gang is.
+    pub fn join(self, pod: &mut DynamicObject, job: &Job, role: RolePods, index: u32, seen: &Snapshot) {
+        let member = index < role.floor;
         match self {
-            Self::Volcano => volcano::join(pod, job, role),
-            Self::Coscheduling => coscheduling::join(pod, job),
-            Self::Kueue => kueue::join(pod, job, role, index, seen),
-            Self::Native(_) => native::join(pod, job),
+            Self::Volcano => volcano::join(pod, job, role.role),
+            Self::Coscheduling => coscheduling::join(pod, job, member),
+            Self::Kueue => kueue::join(pod, job, role.role, index, seen),
+            Self::Native(_) if member => native::join(pod, job),
+            Self::Native(_) => {}
             Self::None | Self::Missing(_) => {}
         }
     }

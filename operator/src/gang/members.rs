@@ -6,10 +6,20 @@ use k8s_openapi::api::core::v1::Container;
 use serde_json::{Map, Value, json};
 
 use crate::job::{Job, RolePods};
+use crate::snapshot::Snapshot;
 
 /// Pods without which nothing is to be placed: the sum of the roles' floors.
 pub fn floor(job: &Job) -> u32 {
     job.roles.iter().map(|role| role.floor).sum()
+}
+
+/// Whether every member has a node.
+pub fn placed(job: &Job, seen: &Snapshot) -> bool {
+    let mut members = job
+        .roles
+        .iter()
+        .flat_map(|role| (0..role.floor).map(|index| seen.pod(job, role.role, index)));
+    members.all(|pod| pod.is_some_and(|pod| pod.node.is_some()))
 }
 
 /// A name that no other job's gang has, in any namespace: some schedulers' status mixes namespaces.

@@ -38,14 +38,12 @@ pub fn missing(job: &Job, decision: &Decision, seen: &Snapshot, settings: &PodSe
         .flat_map(|role| (0..seen.count(*role)).map(move |index| (*role, index)));
     wanted
         .filter(|(role, index)| {
-            !seen
-                .children
-                .pods
-                .contains_key(&pod_name(&job.key.name, role.role, *index))
+            let name = pod_name(&job.key.name, role.role, *index);
+            !seen.children.pods.contains_key(&name) && !seen.gang.comes_after(job, *role, *index, seen)
         })
         .map(|(role, index)| {
             let mut object = untyped(Kind::Pod, &pod(job, role, index, decision, settings));
-            seen.gang.join(&mut object, job, role.role, index, seen);
+            seen.gang.join(&mut object, job, role, index, seen);
             Action::Create(Kind::Pod, Box::new(object))
         })
         .collect()
@@ -95,7 +93,11 @@ fn pod(job: &Job, role: RolePods, index: u32, decision: &Decision, settings: &Po
 /// What a queue has to know of a role's pods: what each asks for and where it may go.
 pub fn shape(job: &Job, role: RolePods, settings: &PodSettings) -> Value {
     let mut pod = spec(job.template(role.role));
-    ask_for_gpus(container(&mut pod, computing(job, role.role)), &settings.gpu_resource, role.gpus);
+    ask_for_gpus(
+        container(&mut pod, computing(job, role.role)),
+        &settings.gpu_resource,
+        role.gpus,
+    );
     container(&mut pod, WORKER_CONTAINER);
     let size = |container: &Container| {
         json!({"name": container.name, "image": "any", "resources": container.resources,

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use futures::{StreamExt as _, stream};
-use k8s_openapi::jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Pod};
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ListParams, LogParams};
 use kube::{Resource as _, ResourceExt as _};
 use ppo_crds::PpoJob;

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
-use k8s_openapi::jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, Pod};
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 use ppo_crds::PpoJob;
 use ppo_crds::status::{PpoJobStatus, Progress, RoleStatus};

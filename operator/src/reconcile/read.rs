@@ -71,7 +71,9 @@ pub async fn snapshot(job: &Subject, context: &Context) -> Result<Snapshot, Erro
     let key = &job.checked.key;
     let children = context.world.children(key);
     let gang = gang::choose(&job.checked.spec.scheduling, &context.served.kinds());
-    let lookups = gang.look_up(&job.checked, &children, &context.client, &context.flavors).await;
+    let lookups = gang
+        .look_up(&job.checked, &children, &context.client, &context.flavors)
+        .await;
     let lookups = lookups.map_err(|source| Error::Request {
         what: "looking up Kueue's flavors and priority classes".into(),
         source: Box::new(source),

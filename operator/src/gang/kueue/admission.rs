@@ -23,7 +23,8 @@ pub fn admission(job: &Job, children: &Children, lookups: &Lookups) -> Admission
     }
     if lookups.priority == Some(Priority::NoSuchClass) {
         let name = &scheduling.priority_class_name;
-        let message = format!("there is no WorkloadPriorityClass or PriorityClass {name} (scheduling.priorityClassName)");
+        let message =
+            format!("there is no WorkloadPriorityClass or PriorityClass {name} (scheduling.priorityClassName)");
         return waiting("PriorityClassMissing", &message);
     }
     let Some(workload) = workload::observed(job, children) else {
@@ -81,7 +82,9 @@ fn place(workload: &DynamicObject, name: &str, assigned: &Value, lookups: &Looku
     let checks = list(&workload.data["status"]["admissionChecks"]);
     let updates = checks.flat_map(|check| list(&check["podSetUpdates"]));
     for update in updates.filter(|update| update["name"] == name) {
-        place.node_selector.extend(read::<BTreeMap<_, _>>(&update["nodeSelector"]));
+        place
+            .node_selector
+            .extend(read::<BTreeMap<_, _>>(&update["nodeSelector"]));
         place.tolerations.extend(read::<Vec<Value>>(&update["tolerations"]));
         place.labels.extend(read::<BTreeMap<_, _>>(&update["labels"]));
         place.annotations.extend(read::<BTreeMap<_, _>>(&update["annotations"]));

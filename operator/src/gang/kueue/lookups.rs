@@ -75,7 +75,11 @@ pub async fn look_up(job: &Job, children: &Children, client: &Client, flavors: &
 }
 
 fn pods_are_missing(job: &Job, children: &Children, places: &BTreeMap<Role, Place>) -> bool {
-    let count = |role: &RolePods| places.get(&role.role).map_or(role.pods, |place| place.count.min(role.pods));
+    let count = |role: &RolePods| {
+        places
+            .get(&role.role)
+            .map_or(role.pods, |place| place.count.min(role.pods))
+    };
     let mut wanted = job
         .roles
         .iter()
@@ -112,7 +116,9 @@ async fn priority(name: &str, client: &Client) -> kube::Result<Priority> {
     if name.is_empty() {
         let defaults = classes.list(&ListParams::default()).await?;
         let default = defaults.into_iter().filter(|class| class.global_default == Some(true));
-        return Ok(default.min_by_key(|class| class.value).map_or(Priority::Of(0, None), of));
+        return Ok(default
+            .min_by_key(|class| class.value)
+            .map_or(Priority::Of(0, None), of));
     }
     if let Some(class) = api("WorkloadPriorityClass", client).get_opt(name).await? {
         let value = class.data["value"].as_i64().and_then(|value| i32::try_from(value).ok());
@@ -139,4 +145,3 @@ fn api(kind: &str, client: &Client) -> Api<DynamicObject> {
 fn gvk(kind: &str) -> GroupVersionKind {
     GroupVersionKind::gvk("kueue.x-k8s.io", "v1beta2", kind)
 }
-

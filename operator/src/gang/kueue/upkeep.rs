@@ -26,7 +26,9 @@ const REQUEUED_AT_ONCE: [&str; 2] = ["Preempted", "NodeFailures"];
 /// The status writes that are due.
 pub fn upkeep(job: &Job, decision: &Decision, seen: &Snapshot, now: Timestamp) -> Upkeep {
     let workload = workload::observed(job, &seen.children).filter(|workload| !holds(workload, FINISHED));
-    let Some(workload) = workload else { return Upkeep::default() };
+    let Some(workload) = workload else {
+        return Upkeep::default();
+    };
     let change = match &decision.intent {
         Intent::Complete(_) | Intent::Fail(_) | Intent::Ended => finish(job, decision, seen, workload, now),
         Intent::Suspend | Intent::Queue(_) => release(job, seen, workload, now),
@@ -40,13 +42,7 @@ pub fn upkeep(job: &Job, decision: &Decision, seen: &Snapshot, now: Timestamp) -
 }
 
 /// The job is over and its GPUs are free: the next one may have the quota.
-fn finish(
-    job: &Job,
-    decision: &Decision,
-    seen: &Snapshot,
-    workload: &DynamicObject,
-    now: Timestamp,
-) -> Option<Value> {
+fn finish(job: &Job, decision: &Decision, seen: &Snapshot, workload: &DynamicObject, now: Timestamp) -> Option<Value> {
     let pods_go = job.spec.run_policy.clean_pod_policy != CleanPodPolicy::None;
     if pods_go && seen.pods(job).any(|pod| pod.is_alive()) {
         return None;
@@ -96,17 +92,16 @@ fn release(job: &Job, seen: &Snapshot, workload: &DynamicObject, now: Timestamp)
         changes.push(no(PODS_READY, "WaitForStart", "the pods are gone"));
     }
     // Its place, and what was given back of it, go together.
-    Some(patch(workload, &changes, json!({"admission": null, "reclaimablePods": null}), now))
+    Some(patch(
+        workload,
+        &changes,
+        json!({"admission": null, "reclaimablePods": null}),
+        now,
+    ))
 }
 
 /// `waitForPodsReady` evicts a Workload that does not say so in time.
-fn ready(
-    job: &Job,
-    decision: &Decision,
-    seen: &Snapshot,
-    workload: &DynamicObject,
-    now: Timestamp,
-) -> Option<Value> {
+fn ready(job: &Job, decision: &Decision, seen: &Snapshot, workload: &DynamicObject, now: Timestamp) -> Option<Value> {
     let (ready, said) = (seen.roles_ready(job, &decision.ledger), holds(workload, PODS_READY));
     let change = match (ready, said) {
         (true, false) => Change {
@@ -129,7 +124,9 @@ fn ready(
 /// Engines that were scaled away: their quota is free once their pods are gone. Kueue does not take it back: a later scale up
 /// waits for the next admission.
 fn reclaim(job: &Job, seen: &Snapshot, workload: &DynamicObject) -> Option<Value> {
-    let Admission::Admitted(_) = &seen.admission else { return None };
+    let Admission::Admitted(_) = &seen.admission else {
+        return None;
+    };
     let name = Role::Rollout.name();
     let wanted = job.role(Role::Rollout)?;
     let assigned = assignments(workload).find(|assigned| assigned["name"] == name)?;

@@ -1,7 +1,7 @@
 //! Pods that have a node and do not run as they should.
 
-use k8s_openapi::jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 
 use super::evidence::one_line;

@@ -1,7 +1,7 @@
 //! Is there an operator that looks at the job?
 
-use k8s_openapi::jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::jiff::Timestamp;
 
 use super::{Cause, Evidence, Finding};
 use crate::plugin::age;

@@ -1,7 +1,7 @@
 //! Pods that do not exist, or have no node.
 
-use k8s_openapi::jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 use ppo_crds::status::Phase;
 

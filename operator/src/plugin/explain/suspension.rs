@@ -1,7 +1,7 @@
 //! Suspended, and by whom.
 
-use k8s_openapi::jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+use k8s_openapi::jiff::Timestamp;
 
 use super::{Cause, Evidence, Finding};
 use crate::plugin::age;
