@@ -183,3 +183,32 @@ fn missing(asked: Asked) -> String {
     };
     format!("scheduling.gang is {word}, but this cluster does not serve {needs}, or ask for another gang scheduler")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn auto(queue: &str, served: &[Kind]) -> Gang {
+        let asked = SchedulingSpec {
+            gang: Asked::Auto,
+            queue: queue.into(),
+            ..SchedulingSpec::default()
+        };
+        choose(&asked, &served.iter().copied().collect())
+    }
+
+    #[test]
+    fn auto_takes_kueue_for_a_queue_and_then_the_scheduler_that_knows_most_of_gangs() {
+        assert_eq!(auto("rl", &Kind::GANGS), Gang::Kueue);
+        assert_eq!(auto("", &Kind::GANGS), Gang::Volcano);
+        assert_eq!(
+            auto("", &[Kind::CoschedulingPodGroup, Kind::NativePodGroupAlpha]),
+            Gang::Coscheduling
+        );
+        assert_eq!(
+            auto("", &[Kind::NativePodGroupAlpha]),
+            Gang::Native(Kind::NativePodGroupAlpha)
+        );
+        assert_eq!(auto("", &[Kind::KueueWorkload]), Gang::None);
+    }
+}
