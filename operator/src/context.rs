@@ -13,6 +13,7 @@ use tokio::sync::{Semaphore, broadcast, watch};
 
 use crate::contract::Contract;
 use crate::expected::Expected;
+use crate::gang::Flavors;
 use crate::job::Job;
 use crate::metrics::Metrics;
 use crate::reports::Reports;
@@ -47,6 +48,8 @@ pub struct Context {
     pub served: Arc<Served>,
     /// Those that are found while the operator runs.
     pub new_kinds: broadcast::Sender<Kind>,
+    /// Kueue's flavors, as far as they were read.
+    pub flavors: Flavors,
     /// Whether the installed CRD is this operator's.
     pub contract: watch::Receiver<Contract>,
     /// Counts.

@@ -10,14 +10,16 @@ mod volcano;
 use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::Timestamp;
+use kube::Client;
 use kube::api::DynamicObject;
-use ppo_crds::spec::{Gang as Asked, Role, SchedulingSpec};
+use ppo_crds::spec::{Gang as Asked, SchedulingSpec};
 
 pub use admission::{Admission, Place};
+pub use kueue::{Flavors, Lookups};
 
-use crate::job::Job;
-use crate::lifecycle::Intent;
-use crate::plan::Action;
+use crate::job::{Job, RolePods};
+use crate::lifecycle::{Decision, Intent};
+use crate::plan::{Action, repair};
 use crate::settings::PodSettings;
 use crate::snapshot::Snapshot;
 use crate::world::{Children, Kind};
@@ -66,42 +68,85 @@ pub fn choose(asked: &SchedulingSpec, served: &BTreeSet<Kind>) -> Gang {
 }
 
 impl Gang {
-    /// Whether the job's pods may exist.
-    pub fn admission(self, job: &Job, children: &Children) -> Admission {
+    /// Asks for what the scheduler's own objects say and the next step needs.
+    ///
+    /// # Errors
+    /// When the API server does not answer.
+    pub async fn look_up(
+        self,
+        job: &Job,
+        children: &Children,
+        client: &Client,
+        flavors: &Flavors,
+    ) -> kube::Result<Lookups> {
         match self {
-            Self::Kueue => kueue::admission(job, children),
+            Self::Kueue => kueue::look_up(job, children, client, flavors).await,
+            _ => Ok(Lookups::default()),
+        }
+    }
+
+    /// Whether the job's pods may exist.
+    pub fn admission(self, job: &Job, children: &Children, lookups: &Lookups) -> Admission {
+        match self {
+            Self::Kueue => kueue::admission(job, children, lookups),
             Self::Missing(asked) => Admission::Missing(missing(asked)),
             Self::None | Self::Volcano | Self::Coscheduling | Self::Native(_) => Admission::Free,
         }
     }
 
-    /// The gang's own object, as it should be.
-    pub fn object(self, job: &Job, settings: &PodSettings) -> Option<(Kind, DynamicObject)> {
+    /// What brings the gang's own object to what it should be.
+    pub fn repair(self, job: &Job, intent: &Intent, seen: &Snapshot, settings: &PodSettings) -> Vec<Action> {
+        let (kind, desired) = match self {
+            Self::Volcano => (Kind::VolcanoPodGroup, volcano::pod_group(job, settings)),
+            Self::Coscheduling => (Kind::CoschedulingPodGroup, coscheduling::pod_group(job, settings)),
+            Self::Native(kind) => (kind, native::pod_group(kind, job)),
+            Self::Kueue => return kueue::repair(job, intent, seen, settings),
+            Self::None | Self::Missing(_) => return Vec::new(),
+        };
+        repair(kind, desired, seen).into_iter().collect()
+    }
+
+    /// Whose silence it is when pods wait without a word: a scheduler's kinds say nothing of whether it runs.
+    pub fn silence(self, job: &Job) -> String {
+        let queue = match job.spec.scheduling.queue.as_str() {
+            "" => "default",
+            named => named,
+        };
         match self {
-            Self::Volcano => Some((Kind::VolcanoPodGroup, volcano::pod_group(job, settings))),
-            Self::Coscheduling => Some((Kind::CoschedulingPodGroup, coscheduling::pod_group(job, settings))),
-            Self::Kueue => Some((Kind::KueueWorkload, kueue::workload(job, settings))),
-            Self::Native(kind) => Some((kind, native::pod_group(kind, job))),
-            Self::None | Self::Missing(_) => None,
+            Self::Volcano => {
+                format!("Volcano has said nothing of it: does its scheduler run, and is there a queue {queue}?")
+            }
+            Self::Coscheduling => {
+                "the scheduler has said nothing of it: does one with schedulerName coscheduling run?".into()
+            }
+            Self::None | Self::Kueue | Self::Native(_) | Self::Missing(_) => "waits for the scheduler".into(),
         }
     }
 
-    /// Makes a pod a member.
-    pub fn join(self, pod: &mut DynamicObject, job: &Job, role: Role, index: u32, seen: &Snapshot) {
+    /// Whether a pod waits until the gang has its nodes. A scheduler that knows one floor and not one per role could place
+    /// engines above theirs and leave another role out: those engines are no members, and come after.
+    pub fn comes_after(self, job: &Job, role: RolePods, index: u32, seen: &Snapshot) -> bool {
+        matches!(self, Self::Coscheduling | Self::Native(_)) && index >= role.floor && !members::placed(job, seen)
+    }
+
+    /// Makes a pod a member, or sends it where the gang is.
+    pub fn join(self, pod: &mut DynamicObject, job: &Job, role: RolePods, index: u32, seen: &Snapshot) {
+        let member = index < role.floor;
         match self {
-            Self::Volcano => volcano::join(pod, job, role),
-            Self::Coscheduling => coscheduling::join(pod, job),
-            Self::Kueue => kueue::join(pod, role, index, seen),
-            Self::Native(_) => native::join(pod, job),
+            Self::Volcano => volcano::join(pod, job, role.role),
+            Self::Coscheduling => coscheduling::join(pod, job, member),
+            Self::Kueue => kueue::join(pod, job, role.role, index, seen),
+            Self::Native(_) if member => native::join(pod, job),
+            Self::Native(_) => {}
             Self::None | Self::Missing(_) => {}
         }
     }
 
     /// What the scheduler itself leaves undone, and when to look again.
-    pub fn upkeep(self, job: &Job, intent: &Intent, seen: &Snapshot, now: Timestamp) -> Upkeep {
+    pub fn upkeep(self, job: &Job, decision: &Decision, seen: &Snapshot, now: Timestamp) -> Upkeep {
         match self {
-            Self::Coscheduling => coscheduling::upkeep(job, intent, seen, now),
-            Self::Kueue => kueue::upkeep(job, intent, seen, now),
+            Self::Coscheduling => coscheduling::upkeep(job, &decision.intent, seen, now),
+            Self::Kueue => kueue::upkeep(job, decision, seen, now),
             Self::None | Self::Volcano | Self::Native(_) | Self::Missing(_) => Upkeep::default(),
         }
     }
@@ -137,4 +182,33 @@ fn missing(asked: Asked) -> String {
         Asked::Auto | Asked::None => return String::new(),
     };
     format!("scheduling.gang is {word}, but this cluster does not serve {needs}, or ask for another gang scheduler")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn auto(queue: &str, served: &[Kind]) -> Gang {
+        let asked = SchedulingSpec {
+            gang: Asked::Auto,
+            queue: queue.into(),
+            ..SchedulingSpec::default()
+        };
+        choose(&asked, &served.iter().copied().collect())
+    }
+
+    #[test]
+    fn auto_takes_kueue_for_a_queue_and_then_the_scheduler_that_knows_most_of_gangs() {
+        assert_eq!(auto("rl", &Kind::GANGS), Gang::Kueue);
+        assert_eq!(auto("", &Kind::GANGS), Gang::Volcano);
+        assert_eq!(
+            auto("", &[Kind::CoschedulingPodGroup, Kind::NativePodGroupAlpha]),
+            Gang::Coscheduling
+        );
+        assert_eq!(
+            auto("", &[Kind::NativePodGroupAlpha]),
+            Gang::Native(Kind::NativePodGroupAlpha)
+        );
+        assert_eq!(auto("", &[Kind::KueueWorkload]), Gang::None);
+    }
 }

@@ -1,5 +1,6 @@
 //! A PpoJob as the operator works on it: defaults filled in, checked, its pods counted. Computed once per generation.
 
+use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
 use ppo_crds::geometry::RoleGeometry;
@@ -75,6 +76,14 @@ impl Job {
             Role::Actor => Some(&self.spec.roles.actor),
             Role::Reference => Some(&self.spec.roles.reference),
             Role::Reward => Some(&self.spec.roles.reward.placement),
+        }
+    }
+
+    /// The user's template of the role's pods.
+    pub fn template(&self, role: Role) -> Option<&PodTemplateSpec> {
+        match self.placement(role) {
+            Some(placement) => placement.template.as_ref(),
+            None => self.spec.roles.rollout.template.as_ref(),
         }
     }
 

@@ -53,21 +53,24 @@ impl Ledger {
         self.role(role).map_or(1, |status| status.attempt_of(index))
     }
 
-    /// Begins to want pods; after a suspension under a new attempt.
+    /// Begins to want pods; after a suspension or an eviction under a new attempt.
     pub fn activate(&mut self, now: Timestamp) {
         if self.status.active_since.is_some() {
             return;
         }
         self.status.active_since = Some(Time(whole_second(now)));
-        let resumed = crate::condition::holds(&self.status.conditions, crate::condition::kind::SUSPENDED);
-        if resumed {
+        if self.status.active_seconds > 0 {
             self.restart_job(now);
         }
     }
 
     /// Wants no pods for now.
     pub fn pause(&mut self, now: Timestamp) {
-        self.status.active_seconds = self.active_seconds(now);
+        if self.status.active_since.is_none() {
+            return;
+        }
+        // Never 0: that it was active once is what makes the next pods another attempt's.
+        self.status.active_seconds = self.active_seconds(now).max(1);
         self.status.active_since = None;
     }
 

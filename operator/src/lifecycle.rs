@@ -13,6 +13,9 @@ use crate::ledger::Ledger;
 use crate::snapshot::Snapshot;
 use crate::world::{Life, PodView};
 
+/// How often a gang scheduler that was asked for is looked for while it is missing.
+const LOOK_FOR_GANGS: SignedDuration = SignedDuration::from_secs(30);
+
 /// What the job wants.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Intent {
@@ -58,9 +61,6 @@ impl Decision {
     }
 }
 
-/// Until a gang scheduler that is missing is looked for again.
-const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(31);
-
 /// Decides.
 pub fn decide(job: &Job, seen: &Snapshot, previous: &PpoJobStatus, now: Timestamp) -> Decision {
     let mut ledger = Ledger::open(previous, job);
@@ -80,8 +80,12 @@ pub fn decide(job: &Job, seen: &Snapshot, previous: &PpoJobStatus, now: Timestam
     }
     match &seen.admission {
         Admission::Missing(why) => {
+            ledger.pause(now);
             let mut decision = Decision::of(ledger, Intent::Queue(Truth::no("GangSchedulerMissing", why)));
-            decision.wake = now.checked_add(LOOK_AGAIN).ok();
+            // Nothing tells when it is installed.
+            if let Ok(again) = now.checked_add(LOOK_FOR_GANGS) {
+                decision.wake_at(again);
+            }
             return decision;
         }
         Admission::Waiting { reason, message } => {

@@ -11,6 +11,8 @@ mod storage;
 mod template;
 mod vllm;
 
+pub use drift::repair;
+pub use pods::shape;
 pub use retire::hangs_at;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -79,7 +81,7 @@ pub struct Plan {
 /// Plans.
 pub fn plan(job: &Job, seen: &Snapshot, previous: &PpoJobStatus, settings: &PodSettings, now: Timestamp) -> Plan {
     let decision = decide(job, seen, previous, now);
-    let upkeep = seen.gang.upkeep(job, &decision.intent, seen, now);
+    let upkeep = seen.gang.upkeep(job, &decision, seen, now);
     let ended = end(job, &decision, now);
     let mut objects = objects(job, &decision, seen, settings);
     objects.extend(upkeep.actions);
@@ -100,10 +102,8 @@ fn objects(job: &Job, decision: &Decision, seen: &Snapshot, settings: &PodSettin
     if matches!(decision.intent, Intent::Complete(_) | Intent::Fail(_) | Intent::Ended) {
         return Vec::new();
     }
-    let mut actions = Vec::new();
-    // Kueue's Workload exists before its pods and outlives them; other gangs' objects belong to the pods.
-    let gang = seen.gang.object(job, settings);
-    actions.extend(gang.and_then(|(kind, desired)| drift::repair(kind, desired, seen)));
+    // The gang's object exists before the pods: Kueue has to admit it first.
+    let mut actions = seen.gang.repair(job, &decision.intent, seen, settings);
     if decision.intent != Intent::Run {
         return actions;
     }

@@ -186,6 +186,7 @@ fn context(client: Client, options: &Options, metrics: Arc<Metrics>, contract: w
         writes: Semaphore::new(CONCURRENT_WRITES),
         reports: Default::default(),
         served: Default::default(),
+        flavors: Default::default(),
         new_kinds: broadcast::channel(NEW_KINDS).0,
         contract,
         metrics,

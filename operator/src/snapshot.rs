@@ -10,7 +10,7 @@ use ppo_crds::report::Report;
 use ppo_crds::spec::Role;
 
 use crate::expected::Names;
-use crate::gang::{Admission, Gang};
+use crate::gang::{Admission, Gang, Lookups};
 use crate::job::{Job, RolePods};
 use crate::ledger::Ledger;
 use crate::world::{Children, Kind, Life, PodView};
@@ -26,6 +26,8 @@ pub struct Snapshot {
     pub report: Option<Heard>,
     /// Who places its pods.
     pub gang: Gang,
+    /// What was looked up for it.
+    pub lookups: Lookups,
     /// Whether they may exist.
     pub admission: Admission,
     /// Nodes that are gone or not ready, of pods that hang terminating.

@@ -180,7 +180,10 @@ fn gang_scheduled(job: &Job, decision: &Decision, seen: &Snapshot) -> Truth {
         .min_by_key(|pod| (pod.reason == "Unscheduled", pod.name.clone()))
         .map_or_else(
             || "pods are being made".to_string(),
-            |pod| format!("{}: {}", pod.name, pod.message),
+            |pod| match pod.reason.as_str() {
+                "Unscheduled" => format!("{}: {}", pod.name, seen.gang.silence(job)),
+                _ => format!("{}: {}", pod.name, pod.message),
+            },
         );
     Truth::no(
         "WaitsForNodes",

@@ -63,9 +63,11 @@
   resourceNames: [ppojobs.ppojob.dev]
   verbs: [get, list, watch]
 - apiGroups: [kueue.x-k8s.io]
-  resources: [resourceflavors]
-  verbs: [get, list, watch]
-- apiGroups: [kueue.x-k8s.io]
-  resources: [topologies]
+  # Labels of the nodes that a queue gave; the value of a job's priority class.
+  resources: [resourceflavors, workloadpriorityclasses]
   verbs: [get]
+- apiGroups: [scheduling.k8s.io]
+  # The same of Kubernetes' classes; the default one is found in the list.
+  resources: [priorityclasses]
+  verbs: [get, list]
 {{- end }}

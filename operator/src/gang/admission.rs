@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use ppo_crds::spec::Role;
+use serde_json::Value;
 
 /// The gang scheduler's word on a job.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,6 +30,12 @@ pub struct Place {
     pub count: u32,
     /// Labels of the nodes they must go to.
     pub node_selector: BTreeMap<String, String>,
+    /// Taints of those nodes that they bear.
+    pub tolerations: Vec<Value>,
+    /// Labels for them.
+    pub labels: BTreeMap<String, String>,
+    /// Annotations for them.
+    pub annotations: BTreeMap<String, String>,
     /// A node for each pod by its index, where the queue chose nodes.
     pub nodes: Vec<BTreeMap<String, String>>,
 }

@@ -36,17 +36,20 @@ pub fn pod_group(job: &Job, settings: &PodSettings) -> DynamicObject {
     group
 }
 
-/// Makes a pod a member.
-pub fn join(pod: &mut DynamicObject, job: &Job) {
-    pod.labels_mut().insert(GROUP_LABEL.into(), members::name(job));
+/// Makes a pod a member, or leaves it to the same scheduler alone.
+pub fn join(pod: &mut DynamicObject, job: &Job, member: bool) {
+    if member {
+        pod.labels_mut().insert(GROUP_LABEL.into(), members::name(job));
+    }
     pod.data["spec"]["schedulerName"] = json!(SCHEDULER);
 }
 
 /// Touches the PodGroup of a gang that waits, so that the plugin tries again.
 pub fn upkeep(job: &Job, intent: &Intent, seen: &Snapshot, now: Timestamp) -> Upkeep {
-    let waits = seen
-        .pods(job)
-        .any(|pod| pod.life == Life::Unscheduled && pod.deleting_since.is_none());
+    let waits = seen.pods(job).any(|pod| {
+        let member = job.role(pod.role).is_some_and(|role| pod.index < role.floor);
+        member && pod.life == Life::Unscheduled && pod.deleting_since.is_none()
+    });
     let name = members::name(job);
     let group = seen.object(Kind::CoschedulingPodGroup, &name);
     let (Intent::Run, true, Some(group)) = (intent, waits, group) else {

@@ -2,14 +2,24 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Container, PodTemplateSpec};
+use k8s_openapi::api::core::v1::Container;
 use serde_json::{Map, Value, json};
 
 use crate::job::{Job, RolePods};
+use crate::snapshot::Snapshot;
 
 /// Pods without which nothing is to be placed: the sum of the roles' floors.
 pub fn floor(job: &Job) -> u32 {
     job.roles.iter().map(|role| role.floor).sum()
+}
+
+/// Whether every member has a node.
+pub fn placed(job: &Job, seen: &Snapshot) -> bool {
+    let mut members = job
+        .roles
+        .iter()
+        .flat_map(|role| (0..role.floor).map(|index| seen.pod(job, role.role, index)));
+    members.all(|pod| pod.is_some_and(|pod| pod.node.is_some()))
 }
 
 /// A name that no other job's gang has, in any namespace: some schedulers' status mixes namespaces.
@@ -42,20 +52,9 @@ pub fn min_resources(job: &Job, gpu_resource: &str) -> Value {
 }
 
 /// Whole-number requests of a role's template. Fractions and suffixed quantities are left to the scheduler's own filter.
-/// The same as the API server writes them.
-pub fn requests_of(job: &Job, role: RolePods) -> BTreeMap<String, String> {
-    requests(job, role)
-        .into_iter()
-        .map(|(resource, sum)| (resource, sum.to_string()))
-        .collect()
-}
-
 fn requests(job: &Job, role: RolePods) -> BTreeMap<String, u64> {
-    let template: Option<&PodTemplateSpec> = match job.placement(role.role) {
-        Some(placement) => placement.template.as_ref(),
-        None => job.spec.roles.rollout.template.as_ref(),
-    };
-    let containers: &[Container] = template
+    let containers: &[Container] = job
+        .template(role.role)
         .and_then(|template| template.spec.as_ref())
         .map_or(&[], |spec| spec.containers.as_slice());
     let mut sums = BTreeMap::new();

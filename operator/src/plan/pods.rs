@@ -11,6 +11,8 @@ use ppo_crds::pod::{
 };
 use ppo_crds::spec::{Engine, Role};
 
+use serde_json::{Value, json};
+
 use super::template::{
     add_port, add_volume, ask_for_gpus, container, env, leave_lost_nodes, restrict, scratch, set_env, spec,
 };
@@ -35,10 +37,13 @@ pub fn missing(job: &Job, decision: &Decision, seen: &Snapshot, settings: &PodSe
         .iter()
         .flat_map(|role| (0..seen.count(*role)).map(move |index| (*role, index)));
     wanted
-        .filter(|(role, index)| !seen.exists(Kind::Pod, &pod_name(&job.key.name, role.role, *index)))
+        .filter(|(role, index)| {
+            let name = pod_name(&job.key.name, role.role, *index);
+            !seen.exists(Kind::Pod, &name) && !seen.gang.comes_after(job, *role, *index, seen)
+        })
         .map(|(role, index)| {
             let mut object = untyped(Kind::Pod, &pod(job, role, index, decision, settings));
-            seen.gang.join(&mut object, job, role.role, index, seen);
+            seen.gang.join(&mut object, job, role, index, seen);
             Action::Create(Kind::Pod, Box::new(object))
         })
         .collect()
@@ -46,7 +51,7 @@ pub fn missing(job: &Job, decision: &Decision, seen: &Snapshot, settings: &PodSe
 
 /// One pod: the user's template, with what the role needs.
 fn pod(job: &Job, role: RolePods, index: u32, decision: &Decision, settings: &PodSettings) -> Pod {
-    let template = template_of(job, role.role);
+    let template = job.template(role.role);
     let attempt = decision.ledger.attempt_of(role.role, index);
     let name = pod_name(&job.key.name, role.role, index);
     let mut pod = Pod {
@@ -73,9 +78,8 @@ fn pod(job: &Job, role: RolePods, index: u32, decision: &Decision, settings: &Po
         let variables = environment(job, role, index, attempt, decision.ledger.status.attempt);
         let worker = container(spec, WORKER_CONTAINER);
         variables.into_iter().for_each(|variable| set_env(worker, variable));
-        let with_vllm = role.role == Role::Rollout && job.spec.roles.rollout.engine == Engine::Vllm;
-        let computing = if with_vllm { VLLM_CONTAINER } else { WORKER_CONTAINER };
-        if with_vllm {
+        let computing = computing(job, role.role);
+        if computing == VLLM_CONTAINER {
             vllm::add(spec, job, settings);
         }
         ask_for_gpus(container(spec, computing), &settings.gpu_resource, role.gpus);
@@ -86,10 +90,51 @@ fn pod(job: &Job, role: RolePods, index: u32, decision: &Decision, settings: &Po
     pod
 }
 
-fn template_of(job: &Job, role: Role) -> Option<&PodTemplateSpec> {
-    match job.placement(role) {
-        Some(placement) => placement.template.as_ref(),
-        None => job.spec.roles.rollout.template.as_ref(),
+/// What a queue has to know of a role's pods: what each asks for and where it may go.
+pub fn shape(job: &Job, role: RolePods, settings: &PodSettings) -> Value {
+    let mut pod = spec(job.template(role.role));
+    ask_for_gpus(
+        container(&mut pod, computing(job, role.role)),
+        &settings.gpu_resource,
+        role.gpus,
+    );
+    container(&mut pod, WORKER_CONTAINER);
+    let size = |container: &Container| {
+        json!({"name": container.name, "image": "any", "resources": container.resources,
+               "restartPolicy": container.restart_policy})
+    };
+    let sizes = |containers: &[Container]| containers.iter().map(size).collect::<Value>();
+    let mut shape = json!({
+        "restartPolicy": "Never",
+        "containers": sizes(&pod.containers),
+        "initContainers": pod.init_containers.as_deref().map(sizes),
+        "nodeSelector": pod.node_selector,
+        "affinity": pod.affinity,
+        "tolerations": pod.tolerations,
+        "overhead": pod.overhead,
+        "runtimeClassName": pod.runtime_class_name,
+        "resourceClaims": pod.resource_claims,
+    });
+    without_nulls(&mut shape);
+    shape
+}
+
+fn without_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, field| !field.is_null());
+            fields.values_mut().for_each(without_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_nulls),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// The container that has the GPUs.
+fn computing(job: &Job, role: Role) -> &'static str {
+    match (role, job.spec.roles.rollout.engine) {
+        (Role::Rollout, Engine::Vllm) => VLLM_CONTAINER,
+        _ => WORKER_CONTAINER,
     }
 }
 

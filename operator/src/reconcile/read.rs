@@ -72,6 +72,13 @@ pub async fn snapshot(job: &Subject, context: &Context) -> Result<Snapshot, Erro
     let key = &job.checked.key;
     let children = context.world.children(key);
     let gang = gang::choose(&job.checked.spec.scheduling, &context.served.kinds());
+    let lookups = gang
+        .look_up(&job.checked, &children, &context.client, &context.flavors)
+        .await;
+    let lookups = lookups.map_err(|source| Error::Request {
+        what: "looking up Kueue's flavors and priority classes".into(),
+        source: Box::new(source),
+    })?;
     let annotations = job.object.annotations();
     // What an earlier attempt said is over.
     let actor = children.pods.get(&pod_name(&key.name, Role::Actor, 0));
@@ -82,7 +89,8 @@ pub async fn snapshot(job: &Subject, context: &Context) -> Result<Snapshot, Erro
             .reports
             .heard(&job.checked.uid)
             .filter(|heard| attempt == Some(heard.report.attempt)),
-        admission: gang.admission(&job.checked, &children),
+        admission: gang.admission(&job.checked, &children, &lookups),
+        lookups,
         gang,
         lost_nodes: lost_nodes(&children, context).await?,
         restart_request: annotations.get(annotation::RESTART).cloned(),

@@ -47,8 +47,8 @@ const OF_THE_CLUSTER: [(&str, &str, &str); 4] = [
         "customresourcedefinitions=ppojobs.ppojob.dev",
         "get list watch",
     ),
-    ("kueue.x-k8s.io", "resourceflavors", "get list watch"),
-    ("kueue.x-k8s.io", "topologies", "get"),
+    ("kueue.x-k8s.io", "resourceflavors workloadpriorityclasses", "get"),
+    ("scheduling.k8s.io", "priorityclasses", "get list"),
 ];
 
 /// In the operator's own namespace.

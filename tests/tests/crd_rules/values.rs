@@ -108,7 +108,7 @@ fn lists(path: &str, node: &Value) -> Vec<Candidate> {
         "spec.roles.reward.rules[]" => json!({"json": {}}),
         "spec.failurePolicy.rules[]" => json!({"action": "Ignore"}),
         inside => {
-            let good = candidates(inside, &node["items"]).into_iter().filter(|it| it.allowed);
+            let mut good = candidates(inside, &node["items"]).into_iter().filter(|it| it.allowed);
             good.next_back().unwrap().value
         }
     };
