@@ -30,8 +30,6 @@ pub struct Life {
     pub history: History,
     /// What the operator wrote, in order.
     pub writes: Vec<String>,
-    /// Writes that a fault befell.
-    pub struck: usize,
 }
 
 /// Plays a life under `faults`, a new operator taking the place of each that a fault kills.
@@ -53,7 +51,6 @@ pub async fn live(cluster: &ControlPlane, faults: Faults) -> Result<Life> {
         end,
         history: history.close(),
         writes: faults.writes(),
-        struck: faults.struck(),
     })
 }
 
