@@ -73,7 +73,9 @@ impl Process {
     }
 
     async fn write(&self, request: Request<RequestBody>) -> Result<Response<Body>, Failure> {
-        let fault = self.faults.befalls(format!("{} {}", request.method(), request.uri().path()));
+        let fault = self
+            .faults
+            .befalls(format!("{} {}", request.method(), request.uri().path()));
         match fault {
             None => self.pass(request).await,
             Some(Fault::Refuse(code)) => refusal(code),
@@ -94,7 +96,9 @@ impl Process {
     }
 
     async fn read(&self, request: Request<RequestBody>) -> Result<Response<Body>, Failure> {
-        let Some(list) = List::of(&request) else { return self.pass(request).await };
+        let Some(list) = List::of(&request) else {
+            return self.pass(request).await;
+        };
         let old = {
             let mut state = self.faults.lock();
             state.past.note(&list);
@@ -139,7 +143,11 @@ impl Service<Request<RequestBody>> for Process {
 
 fn is_counted_write<B>(request: &Request<B>) -> bool {
     let writes = [Method::POST, Method::PUT, Method::PATCH, Method::DELETE].contains(request.method());
-    let counted = !request.uri().path().split('/').any(|part| part == "events" || part == "leases");
+    let counted = !request
+        .uri()
+        .path()
+        .split('/')
+        .any(|part| part == "events" || part == "leases");
     writes && counted
 }
 

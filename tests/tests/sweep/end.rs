@@ -63,7 +63,9 @@ pub async fn end(namespace: &Namespace<'_>) -> Result<End> {
 
 async fn list(namespace: &Namespace<'_>, group: &str, version: &str, kind: &str) -> Result<Vec<DynamicObject>> {
     let resource = match kind {
-        "NetworkPolicy" => ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), "networkpolicies"),
+        "NetworkPolicy" => {
+            ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), "networkpolicies")
+        }
         _ => ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind)),
     };
     let api: Api<DynamicObject> = Api::namespaced_with(namespace.client.clone(), &namespace.name, &resource);

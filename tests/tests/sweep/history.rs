@@ -37,7 +37,12 @@ impl History {
         let history = Arc::new(Mutex::new(Self::default()));
         let (pods_ready, jobs_ready) = (oneshot::channel(), oneshot::channel());
         let tasks = [
-            tokio::spawn(follow(namespace.api::<Pod>(), history.clone(), pods_ready.0, Self::note_pod)),
+            tokio::spawn(follow(
+                namespace.api::<Pod>(),
+                history.clone(),
+                pods_ready.0,
+                Self::note_pod,
+            )),
             tokio::spawn(follow(
                 namespace.api::<PpoJob>(),
                 history.clone(),
@@ -86,7 +91,10 @@ impl History {
                     ("a role's attempt", before.attempt, after.attempt),
                 ]
             });
-            let fallen = falls.into_iter().chain(roles).filter(|(_, before, after)| after < before);
+            let fallen = falls
+                .into_iter()
+                .chain(roles)
+                .filter(|(_, before, after)| after < before);
             wrongs.extend(fallen.map(|(what, before, after)| format!("{what} fell from {before} to {after}")));
         }
         wrongs
@@ -107,8 +115,12 @@ impl Drop for Recording {
     }
 }
 
-async fn follow<K>(api: kube::Api<K>, history: Arc<Mutex<History>>, ready: oneshot::Sender<()>, note: fn(&mut History, &K))
-where
+async fn follow<K>(
+    api: kube::Api<K>,
+    history: Arc<Mutex<History>>,
+    ready: oneshot::Sender<()>,
+    note: fn(&mut History, &K),
+) where
     K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
 {
     let mut events = pin!(watcher(api, watcher::Config::default()));

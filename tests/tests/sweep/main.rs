@@ -1,7 +1,11 @@
 //! Crash sweep: wherever the operator dies, and whatever it sees late or not at all, a job's life comes to the same end.
 //! The method is Sieve's (OSDI'22), the places those of Anvil's fault injection (OSDI'24): around every write.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking, in its helpers too"
+)]
 
 mod end;
 mod history;
@@ -54,13 +58,21 @@ async fn sweep(cluster: &ControlPlane, lives: Vec<(String, Faults)>, expected: &
     let played = stream::iter(lives).map(|(name, faults)| async move {
         let life = live(cluster, faults.clone()).await;
         let wrongs = differences(life, expected);
-        (faults.struck(), (!wrongs.is_empty()).then(|| format!("{name}:\n{}", wrongs.join("\n"))))
+        (
+            faults.struck(),
+            (!wrongs.is_empty()).then(|| format!("{name}:\n{}", wrongs.join("\n"))),
+        )
     });
     let ended: Vec<(usize, Option<String>)> = played.buffer_unordered(SIDE_BY_SIDE).collect().await;
     let struck = ended.iter().map(|(struck, _)| struck).sum();
     let failed: Vec<String> = ended.into_iter().filter_map(|(_, failed)| failed).collect();
     eprintln!("{count} lives, {struck} faults, {:.1?}", begun.elapsed());
-    assert!(failed.is_empty(), "{} of {count} lives:\n{}", failed.len(), failed.join("\n\n"));
+    assert!(
+        failed.is_empty(),
+        "{} of {count} lives:\n{}",
+        failed.len(),
+        failed.join("\n\n")
+    );
     struck
 }
 
