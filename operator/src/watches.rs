@@ -42,7 +42,11 @@ pub async fn watch_kind(
     match kind {
         Kind::Pod => {
             let stream = watcher(scoped::<Pod>(&client, namespace.as_deref()), config);
-            let views = stream.map_ok(|event| map(event, |pod| entry(&pod, |pod| PodView::of(pod).map(Observed::Pod))));
+            let views = stream.map_ok(|event| {
+                map(event, |pod| {
+                    entry(&pod, |pod| PodView::of(pod).map(|view| Observed::Pod(Arc::new(view))))
+                })
+            });
             follow(kind, namespace, views, sink, synced).await;
         }
         // The content of Secrets is none of the operator's business.

@@ -54,7 +54,7 @@ struct State {
 enum Script {
     None,
     Once(usize, Fault),
-    Random(Chance),
+    Random(Box<Chance>),
 }
 
 impl Faults {
@@ -70,7 +70,7 @@ impl Faults {
 
     /// Faults of all sorts, drawn from a generator with this seed, until [`stop`](Self::stop).
     pub fn random(seed: u64) -> Self {
-        let faults = Self::scripted(Script::Random(Chance::new(seed)));
+        let faults = Self::scripted(Script::Random(Box::new(Chance::new(seed))));
         faults.lock().stale_restarts = true;
         faults
     }
