@@ -47,7 +47,7 @@ pub async fn watch_kind(
             let stream = watcher(scoped::<Pod>(&client, namespace.as_deref()), config);
             let views = stream.map_ok(|event| {
                 map(event, |pod| {
-                    entry(&pod, |pod| PodView::of(pod).map(|view| Observed::Pod(Box::new(view))))
+                    entry(&pod, |pod| PodView::of(pod).map(|view| Observed::Pod(Arc::new(view))))
                 })
             });
             follow(kind, namespace, views, sink, synced).await;

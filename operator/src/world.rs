@@ -53,7 +53,7 @@ pub struct Children {
 /// An observed object.
 pub enum Observed {
     /// A pod.
-    Pod(Box<PodView>),
+    Pod(Arc<PodView>),
     /// Anything else.
     Object(Box<DynamicObject>),
 }
@@ -83,7 +83,7 @@ impl World {
         let children = jobs.entry(key.clone()).or_default();
         match observed {
             Observed::Pod(pod) => {
-                children.pods.insert(pod.name.clone(), Arc::from(pod));
+                children.pods.insert(pod.name.clone(), pod);
             }
             Observed::Object(object) => {
                 let name = object.name_any();
