@@ -91,7 +91,7 @@ pub async fn reconcile(object: Arc<DeserializeGuard<PpoJob>>, context: Arc<Conte
     let plan = plan(&job.checked, &seen, &job.status, &context.settings, now);
     // The status first: it holds the decisions, and what follows must not happen without them.
     let held_back = record::status(&job, &plan, &context).await?;
-    let refused = apply::all(&job, plan.waves, &context).await.err();
+    let refused = apply::all(&job, &plan.status, plan.waves, &context).await.err();
     if let Some(error) = refused {
         return record::refusal(&job, &plan.status, error, &context).await;
     }

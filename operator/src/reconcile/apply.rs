@@ -5,6 +5,7 @@ use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Pre
 use kube::{Api, Resource, ResourceExt};
 use ppo_crds::PpoJob;
 use ppo_crds::pod::TOKEN_KEY;
+use ppo_crds::status::{PpoJobStatus, RoleStatus};
 use rand::Rng;
 use serde_json::json;
 
@@ -21,10 +22,20 @@ const CONCURRENT_WRITES: usize = 16;
 ///
 /// # Errors
 /// The first that was refused; the others of its wave are done.
-pub async fn all(job: &Subject, waves: Vec<Vec<Action>>, context: &Context) -> Result<(), Error> {
-    let destructive = |action: &Action| matches!(action, Action::Delete(_) | Action::DeleteJob);
-    if waves.iter().flatten().any(destructive) {
-        confirm(job, context).await?;
+pub async fn all(
+    job: &Subject,
+    planned: &PpoJobStatus,
+    waves: Vec<Vec<Action>>,
+    context: &Context,
+) -> Result<(), Error> {
+    let grave = |action: &Action| {
+        matches!(
+            action,
+            Action::Delete(_) | Action::DeleteJob | Action::Create(Kind::Pod, _)
+        )
+    };
+    if waves.iter().flatten().any(grave) {
+        confirm(job, planned, context).await?;
     }
     for wave in waves {
         let actions = stream::iter(wave).map(|action| async move {
@@ -39,21 +50,32 @@ pub async fn all(job: &Subject, waves: Vec<Vec<Action>>, context: &Context) -> R
     Ok(())
 }
 
-/// Before anything is deleted: is the job still what it was read as? The cache may be older than the world, after a restart
-/// much older, and a deletion cannot be taken back.
-async fn confirm(job: &Subject, context: &Context) -> Result<(), Error> {
+/// Before pods are made or anything is deleted: is the job still what it was planned on, with the same attempts? The cache may be
+/// older than the world, after a restart much older; a deletion cannot be taken back, and a pod of an old attempt must not start.
+async fn confirm(job: &Subject, planned: &PpoJobStatus, context: &Context) -> Result<(), Error> {
     let key = &job.checked.key;
     let api: Api<PpoJob> = Api::namespaced(context.client.clone(), &key.namespace);
     let now = api
-        .get_metadata_opt(&key.name)
+        .get_opt(&key.name)
         .await
         .map_err(request(format!("reading PpoJob {key} again")))?;
     let same = now.is_some_and(|now| {
         now.uid().as_deref() == Some(job.checked.uid.as_str())
             && now.metadata.generation == Some(job.checked.generation)
             && now.metadata.deletion_timestamp.is_none()
+            && same_attempts(&now.status.unwrap_or_default(), planned)
     });
     if same { Ok(()) } else { Err(Error::Stale) }
+}
+
+/// A role that was never written is at its first attempt.
+fn same_attempts(now: &PpoJobStatus, planned: &PpoJobStatus) -> bool {
+    let same = |role: &RoleStatus| {
+        let known = now.roles.iter().find(|known| known.name == role.name);
+        let (attempt, alone) = known.map_or((1, &[][..]), |known| (known.attempt, known.pod_attempts.as_slice()));
+        attempt == role.attempt && alone == role.pod_attempts
+    };
+    now.attempt.max(1) == planned.attempt.max(1) && planned.roles.iter().all(same)
 }
 
 async fn one(job: &Subject, action: Action, context: &Context) -> Result<(), Error> {

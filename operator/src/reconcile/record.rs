@@ -35,6 +35,9 @@ pub async fn status(job: &Subject, plan: &Plan, context: &Context) -> Result<Opt
         return Ok(Some(wait));
     }
     write(job, &plan.status, context).await?;
+    for note in &plan.notes {
+        tracing::info!(job = %key, "{note}");
+    }
     context.minor.wrote(key);
     events::publish(job, plan, context).await;
     Ok(None)

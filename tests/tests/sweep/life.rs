@@ -20,7 +20,7 @@ use crate::history::History;
 pub const JOB: &str = "life";
 
 /// So long without a write means that there is nothing left to write: longer than the pauses of the fault layer.
-const QUIET: Duration = Duration::from_millis(1500);
+const QUIET: Duration = Duration::from_millis(3500);
 
 /// What a life came to.
 pub struct Life {
