@@ -6,7 +6,7 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ppo
 PYTHON ?= python3
 WORKER := target/release/ppo-worker
 
-.PHONY: help demo test lint deny bench parity crds cluster images tools libtorch release clean
+.PHONY: help demo test sweep lint deny bench parity crds cluster images tools libtorch release clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -32,7 +32,11 @@ demo: release ## make a small model, train it with PPO, show what it learnt
 	configs/quickstart/demo.sh $(WORKER)
 
 test: libtorch cluster lint deny ## everything that must hold
+	cargo build --workspace --bins --locked # the tests run the binaries, as a user does
 	cargo test --workspace --locked
+
+sweep: ## the operator killed around every write of a job's life, and under random faults (minutes)
+	cargo test -p ppo-tests --locked --test sweep
 
 lint: libtorch ## format and clippy, warnings denied
 	cargo fmt --all --check

@@ -393,11 +393,11 @@ fn a_failed_job_says_why_at_which_step_and_what_its_pods_still_show() {
 #[test]
 fn every_way_to_fail_has_its_own_help() {
     let cases = [
-        ("PreRunningDeadlineExceeded", "preRunningDeadlineSeconds"),
-        ("ActiveDeadlineExceeded", "activeDeadlineSeconds"),
-        ("ProgressDeadlineExceeded", "progressDeadlineSeconds"),
-        ("MaxRestartsExceeded", "maxRestarts"),
-        ("BadConfiguration", "kubectl ppo plan"),
+        ("NotRunningInTime", "preRunningDeadlineSeconds"),
+        ("DeadlineExceeded", "activeDeadlineSeconds"),
+        ("Hung", "progressDeadlineSeconds"),
+        ("RestartsExhausted", "maxRestarts"),
+        ("InvalidSpec", "kubectl ppo plan"),
         ("RewardFailed", "servers"),
         ("SomethingNew", "what the message names"),
     ];
