@@ -21,6 +21,7 @@ mod component;
 mod control_plane;
 mod crd;
 mod credentials;
+mod fake_kubelet;
 mod faults;
 mod gang;
 mod namespace;
