@@ -10,6 +10,7 @@ mod actor;
 mod ends;
 mod job;
 mod leads;
+mod metrics;
 mod objects;
 mod restarts;
 mod runs;
