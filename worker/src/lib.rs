@@ -12,6 +12,8 @@ pub mod manifest;
 pub mod math;
 pub mod model;
 pub mod native;
+pub mod outcome;
+pub mod place;
 pub mod plan;
 pub mod ppo;
 pub mod report;

@@ -29,7 +29,7 @@ use crate::ppo::shape::{ShapeInput, shape};
 use crate::reward::RewardSource;
 use crate::stages::{Batch, Rollouts, Sample, Scored, Shaped};
 use crate::stop::StopFlag;
-use crate::telemetry::{Stage, StepReport};
+use crate::telemetry::{Live, Stage, StepReport};
 use crate::tokenizer::Tokenizer;
 
 /// How long the engine may take for one step's generation before the run fails with a reason.
@@ -80,6 +80,8 @@ pub struct Trainer {
     pub runtime: tokio::runtime::Handle,
     /// Set when the process was asked to stop.
     pub stop: StopFlag,
+    /// Told of every stage that begins.
+    pub live: Arc<Live>,
     /// Time of the present step's stages.
     pub stages: Vec<(Stage, Duration)>,
 }
@@ -189,6 +191,7 @@ impl Trainer {
 
     fn update(&mut self, batch: &Batch) -> Result<Learnt> {
         self.stop.check()?;
+        self.live.enter(Stage::UpdateActor);
         let update = Update {
             config: &self.config,
             step: self.steps_done,
@@ -215,6 +218,7 @@ impl Trainer {
 
     fn timed<T>(&mut self, stage: Stage, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let began = Instant::now();
+        self.live.enter(stage);
         let done = work(self);
         self.stages.push((stage, began.elapsed()));
         done.with_context(|| format!("step {}, stage {}", self.steps_done + 1, stage.name()))

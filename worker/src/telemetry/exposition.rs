@@ -16,7 +16,7 @@ use super::engine_stats::{EngineFamilies, EngineStats};
 use super::metric::Kind;
 use super::{EvaluationReport, Metric, StepReport};
 
-/// A Prometheus registry with the run's metrics, and the latest step for `/report`.
+/// A Prometheus registry with the run's metrics.
 pub struct Exposition {
     registry: Registry,
     metrics: Mutex<HashMap<Metric, Instrument>>,
@@ -27,7 +27,6 @@ pub struct Exposition {
     total_steps: Gauge,
     last_step: Gauge,
     engine: Mutex<Option<EngineFamilies>>,
-    latest: Mutex<Option<StepReport>>,
     ready: AtomicBool,
 }
 
@@ -80,7 +79,6 @@ impl Exposition {
             registry,
             metrics: Mutex::default(),
             engine: Mutex::default(),
-            latest: Mutex::default(),
             ready: AtomicBool::new(false),
         })
     }
@@ -110,7 +108,6 @@ impl Exposition {
                 .unwrap_or_default()
                 .as_secs_f64(),
         );
-        *lock(&self.latest) = Some(report.clone());
         Ok(())
     }
 
@@ -147,11 +144,6 @@ impl Exposition {
     /// What `/readyz` says.
     pub fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Relaxed)
-    }
-
-    /// The latest step, if one is done.
-    pub fn latest(&self) -> Option<StepReport> {
-        lock(&self.latest).clone()
     }
 
     /// Prometheus' text format.
