@@ -10,6 +10,7 @@ use crate::math::MathArgs;
 use crate::plan::PlanArgs;
 use crate::report::ReportArgs;
 use crate::reward::serve::RewardArgs;
+use crate::rollout::RolloutArgs;
 use crate::sft::SftArgs;
 use crate::telemetry::OutputMode;
 use crate::telemetry::log::{self, LogFormat};
@@ -60,6 +61,8 @@ enum Command {
     Plan(PlanArgs),
     /// Supervised warm start: train a model on prompts and responses.
     Sft(SftArgs),
+    /// Serve a model over HTTP (vLLM's dialect of the OpenAI API): the rollout role of a PpoJob, or a model of your own.
+    Rollout(RolloutArgs),
     /// Serve the reward role of a PpoJob over HTTP (OpenRLHF's remote reward protocol).
     Reward(RewardArgs),
     /// Turn a run's folder into one HTML file with curves and samples.
@@ -95,6 +98,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Run(args) => local::main(args, output),
         Command::Plan(args) => crate::plan::main(args, output),
         Command::Sft(args) => crate::sft::main(args, output),
+        Command::Rollout(args) => crate::rollout::main(args),
         Command::Reward(args) => crate::reward::serve::main(args),
         Command::Report(args) => crate::report::main(&args),
         Command::Math(args) => crate::math::main(&args),

@@ -17,7 +17,7 @@ use crate::native::engine as native;
 const GREEDY_BELOW: f32 = 1e-5;
 
 /// Whether the likeliest token is taken instead of a drawn one.
-pub(super) fn is_greedy(temperature: f32) -> bool {
+pub fn is_greedy(temperature: f32) -> bool {
     (0.0..GREEDY_BELOW).contains(&temperature)
 }
 

@@ -61,6 +61,8 @@ pub struct GenerateRequest {
     pub stream: Option<bool>,
     /// What a stream tells beside text.
     pub stream_options: Option<StreamOptions>,
+    /// False: no text, which spares its cost to those who read token ids (vLLM's sampling parameter of that name).
+    pub detokenize: Option<bool>,
     /// Give the ids of prompt and response.
     pub return_token_ids: Option<bool>,
     /// Write tokens as `token_id:<id>` in log-probabilities.
