@@ -13,6 +13,7 @@ use crate::outcome::Ended;
 use crate::plan::PlanArgs;
 use crate::report::ReportArgs;
 use crate::reward::serve::RewardArgs;
+use crate::rollout::RolloutArgs;
 use crate::sft::SftArgs;
 use crate::telemetry::OutputMode;
 use crate::telemetry::log::{self, LogFormat};
@@ -64,6 +65,8 @@ enum Command {
     Plan(PlanArgs),
     /// Supervised warm start: train a model on prompts and responses.
     Sft(SftArgs),
+    /// Serve a model over HTTP (vLLM's dialect of the OpenAI API): the rollout role of a PpoJob, or a model of your own.
+    Rollout(RolloutArgs),
     /// Serve the reward role of a PpoJob over HTTP (OpenRLHF's remote reward protocol).
     Reward(RewardArgs),
     /// Turn a run's folder into one HTML file with curves and samples.
@@ -100,6 +103,7 @@ pub fn run(cli: Cli) -> ExitCode {
         }),
         Command::Plan(args) => done(crate::plan::main(args, output)),
         Command::Sft(args) => done(crate::sft::main(args, output)),
+        Command::Rollout(args) => done(crate::rollout::main(args)),
         Command::Reward(args) => done(crate::reward::serve::main(args)),
         Command::Report(args) => done(crate::report::main(&args)),
         Command::Math(args) => done(crate::math::main(&args)),

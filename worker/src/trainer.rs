@@ -21,7 +21,7 @@ pub use samples::describe;
 use crate::actor::update::{Learnt, Update};
 use crate::actor::{Actor, Critic};
 use crate::data::{Prompt, PromptOrder, PromptSet};
-use crate::engine::{Completion, Engine, Request, SamplingParams, sample_seed};
+use crate::engine::{Completion, Details, Engine, Request, SamplingParams, sample_seed};
 use crate::model::Decoder;
 use crate::ppo::advantage::{AdvantageInput, advantages};
 use crate::ppo::controller::KlController;
@@ -130,6 +130,7 @@ impl Trainer {
             prompt: prompt.ids.clone(),
             seeds: (0..n).map(|sample| seed(place, sample)).collect(),
             params: self.sampling.clone(),
+            details: Details::default(),
         });
         let completions = self.generate(requests.collect())?;
         let samples = prompts

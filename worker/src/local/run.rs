@@ -326,6 +326,9 @@ fn engine_stats(trainer: &Trainer) -> EngineStats {
         preemptions: stats.preemptions,
         prompt_tokens: stats.prompt_tokens,
         generation_tokens: stats.generation_tokens,
+        finished_stop: stats.finished_stop,
+        finished_length: stats.finished_length,
+        finished_abort: stats.finished_abort,
         ..EngineStats::default()
     }
 }

@@ -13,6 +13,7 @@ use prometheus::{
 };
 
 use super::engine_stats::{EngineFamilies, EngineStats};
+use super::request_times::RequestTimes;
 use super::metric::Kind;
 use super::{EvaluationReport, Metric, StepReport};
 
@@ -27,6 +28,7 @@ pub struct Exposition {
     total_steps: Gauge,
     last_step: Gauge,
     engine: Mutex<Option<EngineFamilies>>,
+    requests: Mutex<Option<RequestTimes>>,
     ready: AtomicBool,
 }
 
@@ -79,6 +81,7 @@ impl Exposition {
             registry,
             metrics: Mutex::default(),
             engine: Mutex::default(),
+            requests: Mutex::default(),
             ready: AtomicBool::new(false),
         })
     }
@@ -134,6 +137,20 @@ impl Exposition {
         };
         families.set(stats);
         Ok(())
+    }
+
+    /// Times of a server's requests, for `model_name` of the first call.
+    ///
+    /// # Errors
+    /// When a metric cannot be registered: its name is taken.
+    pub fn requests(&self, model_name: &str) -> Result<RequestTimes> {
+        let mut requests = lock(&self.requests);
+        match &*requests {
+            Some(times) => Ok(times.clone()),
+            None => Ok(requests
+                .insert(RequestTimes::register(&self.registry, model_name)?)
+                .clone()),
+        }
     }
 
     /// Whether `/readyz` says yes; no until told.

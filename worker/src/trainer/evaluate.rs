@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Trainer;
 use crate::data::PromptSet;
-use crate::engine::{Request, SamplingParams, sample_seed};
+use crate::engine::{Details, Request, SamplingParams, sample_seed};
 use crate::outcome::RewardFailed;
 use crate::reward::ScoredSample;
 use crate::telemetry::{Answer, EvaluationReport};
@@ -41,6 +41,7 @@ impl Trainer {
             prompt: prompt.ids.clone(),
             seeds: vec![sample_seed(self.config.seed, EVALUATION, prompt.index as u64, 0)],
             params: params.clone(),
+            details: Details::default(),
         });
         let completions = self.generate(requests.collect()).context("evaluation failed")?;
         let samples = prompts
