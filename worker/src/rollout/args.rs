@@ -175,7 +175,8 @@ fn location(model: PathBuf) -> Location {
 }
 
 fn run_config(file: &Path) -> Result<RunConfig> {
-    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read the RunConfig {}", file.display()))?;
+    let text =
+        std::fs::read_to_string(file).with_context(|| format!("cannot read the RunConfig {}", file.display()))?;
     serde_json::from_str(&text).with_context(|| {
         format!(
             "{} is not a RunConfig of this version ({}): are operator and worker of the same release?",
@@ -188,7 +189,11 @@ fn run_config(file: &Path) -> Result<RunConfig> {
 fn read_token(file: &Path) -> Result<String> {
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read the token in {}", file.display()))?;
     let token = text.trim();
-    ensure!(!token.is_empty(), "{} is empty: it should hold the token", file.display());
+    ensure!(
+        !token.is_empty(),
+        "{} is empty: it should hold the token",
+        file.display()
+    );
     Ok(token.to_owned())
 }
 

@@ -64,4 +64,3 @@ fn too_long(most: usize) -> ApiError {
         format!("the body is longer than {most} bytes: send fewer prompts at once, or raise --max-body-bytes"),
     )
 }
-

@@ -116,7 +116,10 @@ async fn complete(mut running: Running, deadline: Duration) -> Result<Vec<Vec<Co
     tokio::time::timeout(deadline, all).await.unwrap_or_else(|_| {
         Err(ApiError::new(
             StatusCode::GATEWAY_TIMEOUT,
-            format!("the request took longer than {} s and was withdrawn", deadline.as_secs_f64()),
+            format!(
+                "the request took longer than {} s and was withdrawn",
+                deadline.as_secs_f64()
+            ),
         ))
     })
 }

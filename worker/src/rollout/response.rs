@@ -191,7 +191,9 @@ impl ShownChoice {
         let mut list = vec![Value::Null];
         for (&token, score) in prompt.iter().skip(1).zip(scores) {
             let own = entry(token, score.logprob, score.rank);
-            let top = (1..).zip(&score.top).map(|(rank, top)| entry(top.token, top.logprob, rank));
+            let top = (1..)
+                .zip(&score.top)
+                .map(|(rank, top)| entry(top.token, top.logprob, rank));
             let fields: Map<String, Value> = std::iter::once(own).chain(top).collect();
             list.push(Value::Object(fields));
         }
@@ -220,7 +222,10 @@ fn show_logprobs(dialect: Dialect, tokens: Vec<ShownToken>) -> ShownLogprobs {
             content: tokens
                 .into_iter()
                 .map(|token| {
-                    let top = token.top.into_iter().map(|(label, logprob)| chat_token(label, logprob, None));
+                    let top = token
+                        .top
+                        .into_iter()
+                        .map(|(label, logprob)| chat_token(label, logprob, None));
                     let top = top.collect();
                     chat_token(token.label, token.logprob, Some(top))
                 })

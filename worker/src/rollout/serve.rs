@@ -132,13 +132,12 @@ async fn work(service: &Service, settings: &Settings) -> Result<()> {
 }
 
 /// Lets requests in flight finish, then hands back the rest with finish reason `abort`.
-async fn drain(
-    service: &Service,
-    limits: &Limits,
-    api: &mut tokio::task::JoinHandle<()>,
-    is_broken: bool,
-) -> Ended {
-    let grace = if is_broken { Duration::ZERO } else { limits.shutdown_grace };
+async fn drain(service: &Service, limits: &Limits, api: &mut tokio::task::JoinHandle<()>, is_broken: bool) -> Ended {
+    let grace = if is_broken {
+        Duration::ZERO
+    } else {
+        limits.shutdown_grace
+    };
     // What a pause had frozen could never finish.
     if let (true, Ok(model)) = (service.is_paused(), service.model()) {
         model.engine.resume();

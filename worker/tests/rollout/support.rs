@@ -96,7 +96,9 @@ impl Server {
             stop: Some(stop),
             running,
         };
-        server.until("ready", async || server.get("/readyz").await.status() == 200).await;
+        server
+            .until("ready", async || server.get("/readyz").await.status() == 200)
+            .await;
         server
     }
 
@@ -158,7 +160,9 @@ impl Server {
         let text = response.text().await.unwrap();
         let mut data: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
         assert_eq!(data.pop(), Some("[DONE]"), "{text}");
-        data.into_iter().map(|data| serde_json::from_str(data).unwrap()).collect()
+        data.into_iter()
+            .map(|data| serde_json::from_str(data).unwrap())
+            .collect()
     }
 
     /// A number of `/metrics`.
@@ -199,7 +203,11 @@ impl Server {
 
     /// How it ended.
     pub async fn ended(self) -> Ended {
-        tokio::time::timeout(LONG, self.running).await.unwrap().unwrap().unwrap()
+        tokio::time::timeout(LONG, self.running)
+            .await
+            .unwrap()
+            .unwrap()
+            .unwrap()
     }
 }
 
@@ -209,5 +217,10 @@ pub fn long(tokens: usize) -> Value {
 }
 
 pub fn ids(choice: &Value) -> Vec<u64> {
-    choice["token_ids"].as_array().unwrap().iter().map(|id| id.as_u64().unwrap()).collect()
+    choice["token_ids"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|id| id.as_u64().unwrap())
+        .collect()
 }

@@ -592,7 +592,12 @@ fn given_tokens_are_scored_the_same_in_any_chunking_and_tops_hold_the_drawn_toke
             let chunk = Chunk {
                 targets,
                 target_tops: 2,
-                ..chunk(&ids[from..to], from, &blocks, if is_last { vec![wanted] } else { vec![] })
+                ..chunk(
+                    &ids[from..to],
+                    from,
+                    &blocks,
+                    if is_last { vec![wanted] } else { vec![] },
+                )
             };
             let output = runner.forward(&ForwardBatch { chunks: vec![chunk] }).unwrap();
             scores.extend(output.scores);

@@ -59,7 +59,10 @@ pub fn pieces(weights: &Weights) -> Result<impl Iterator<Item = Result<Vec<u8>>>
                 if count <= 0 {
                     continue;
                 }
-                let piece = flat.f_narrow(0, from, count).map_err(Into::into).and_then(|part| bytes(&part));
+                let piece = flat
+                    .f_narrow(0, from, count)
+                    .map_err(Into::into)
+                    .and_then(|part| bytes(&part));
                 current = Some((flat, from + count));
                 if let Ok(piece) = &piece {
                     hash.update(piece);

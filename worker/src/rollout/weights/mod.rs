@@ -94,7 +94,10 @@ pub async fn update(
     let late = || {
         ApiError::new(
             StatusCode::GATEWAY_TIMEOUT,
-            format!("the new weights were not there within {} s; the old ones stay", limit.as_secs_f64()),
+            format!(
+                "the new weights were not there within {} s; the old ones stay",
+                limit.as_secs_f64()
+            ),
         )
     };
     let (version, weights, digest) = tokio::time::timeout(limit, read).await.map_err(|_| late())??;
