@@ -1,6 +1,7 @@
 //! A server on a tiny model, in the test's own process, and a client.
 
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -32,7 +33,12 @@ pub fn make_model(folder: &Path, seed: u64) {
         "rope_theta": 10000.0, "tie_word_embeddings": false, "dtype": "float32",
     });
     let config = ModelConfig::from_json(config.as_object().unwrap().clone(), None).unwrap();
-    let weights = Weights::random(&config, Kind::Float, seed).unwrap();
+    let weights = {
+        // libtorch's generator is one for all threads.
+        static GENERATOR: Mutex<()> = Mutex::new(());
+        let _alone = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
+        Weights::random(&config, Kind::Float, seed).unwrap()
+    };
     let tokenizer = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tokenizer/chatml");
     save(folder, &tokenizer, &config, &weights, SHARD_BYTES).unwrap();
 }
