@@ -230,7 +230,7 @@ mod tests {
     fn a_pod_serves_the_jobs_policy_to_the_whole_job() {
         let folder = tempfile::tempdir().unwrap();
         let manifest = "{apiVersion: ppojob.dev/v1alpha1, kind: PpoJob, metadata: {name: j}, spec: {\
-            model: {policy: {path: /models/p}, dtype: float32}, prompts: {source: {path: /data/p.jsonl}, maxLength: 100},\
+            model: {policy: {path: /models/p}, dtype: float32}, prompts: {source: {path: /data/p.jsonl}, labelField: answer, maxLength: 100},\
             generation: {maxNewTokens: 50}, roles: {reward: {rules: [{exactMatch: {}}]}}}}";
         let job = ppo_crds::parse_manifest(manifest, "test").unwrap();
         let environment = ppo_crds::Environment::Laptop {
