@@ -86,6 +86,9 @@ pub fn parse_manifest(text: &str, origin: &str) -> Result<PpoJob, ManifestError>
         });
     };
     refuse_unknown_top_level(&documents[index], origin)?;
+    if let Some(spec) = documents[index].get("spec") {
+        refuse_lists_for_blocks(spec, crate::spec_schema(), "spec", origin)?;
+    }
     serde_path_to_error::deserialize(document).map_err(|error| field_error(&error, origin))
 }
 
@@ -129,6 +132,43 @@ fn refuse_unknown_top_level(document: &Value, origin: &str) -> Result<(), Manife
         field: key.into(),
         message,
     })
+}
+
+/// serde reads a list as a block whose fields come in order; the API server does not.
+fn refuse_lists_for_blocks(
+    value: &Value,
+    schema: &serde_json::Value,
+    path: &str,
+    origin: &str,
+) -> Result<(), ManifestError> {
+    let is_block = schema.get("type").and_then(serde_json::Value::as_str) == Some("object");
+    match value {
+        Value::Sequence(_) if is_block => Err(ManifestError::Field {
+            origin: origin.into(),
+            line: None,
+            field: path.into(),
+            message: "a list is given where a block of fields is needed".into(),
+        }),
+        Value::Sequence(items) => {
+            let Some(schema) = schema.get("items") else {
+                return Ok(());
+            };
+            let mut items = items.iter().enumerate();
+            items.try_for_each(|(index, item)| {
+                refuse_lists_for_blocks(item, schema, &format!("{path}[{index}]"), origin)
+            })
+        }
+        Value::Mapping(fields) => {
+            let mut known = fields.iter().filter_map(|(name, value)| {
+                let name = name.as_str()?;
+                Some((name, value, schema.get("properties")?.get(name)?))
+            });
+            known.try_for_each(|(name, value, schema)| {
+                refuse_lists_for_blocks(value, schema, &format!("{path}.{name}"), origin)
+            })
+        }
+        _ => Ok(()),
+    }
 }
 
 fn field_error(error: &serde_path_to_error::Error<serde_yaml::Error>, origin: &str) -> ManifestError {
@@ -257,6 +297,16 @@ pub(crate) mod tests {
             message.starts_with("job.yaml:8: spec.batch.rolloutBatchSize: invalid type: string \"many\", expected u32"),
             "{message}"
         );
+    }
+
+    #[test]
+    fn a_list_is_no_block() {
+        assert_eq!(
+            error(&format!("{MODEL}{REST}  batch: []\n")),
+            "job.yaml: spec.batch: a list is given where a block of fields is needed"
+        );
+        let rules = "  prompts: {source: {path: d}}\n  roles: {reward: {rules: [[]]}}\n";
+        assert!(error(&format!("{MODEL}{rules}")).contains("spec.roles.reward.rules[0]: a list is given"));
     }
 
     #[test]

@@ -46,29 +46,20 @@ impl Truth {
     /// One that holds if `holds`.
     pub fn new(holds: bool, reason: &str, message: impl Into<String>) -> Self {
         let word = |c: char| c.is_ascii_alphanumeric() || "_,:".contains(c);
+        let mut message = message.into();
+        message.truncate(message.floor_char_boundary(LONGEST));
         // The API server refuses other characters, and the kubelet's reasons are free text.
         let reason: String = reason.chars().filter(|c| word(*c)).collect();
         Self {
             holds,
             reason: if reason.is_empty() { "Unknown".into() } else { reason },
-            message: truncated(message.into()),
+            message,
         }
     }
 }
 
 /// Longest message the API server takes.
 const LONGEST: usize = 32_768;
-
-fn truncated(mut message: String) -> String {
-    if message.len() > LONGEST {
-        let end = (0..=LONGEST)
-            .rev()
-            .find(|at| message.is_char_boundary(*at))
-            .unwrap_or(0);
-        message.truncate(end);
-    }
-    message
-}
 
 /// Sets the condition `kind`.
 pub fn set(conditions: &mut Vec<Condition>, kind: &str, truth: Truth, generation: i64, now: Timestamp) {

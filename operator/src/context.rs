@@ -1,8 +1,7 @@
 //! What every reconcile shares.
 
-use std::collections::HashMap;
-use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::jiff::Timestamp;
@@ -15,6 +14,7 @@ use crate::contract::Contract;
 use crate::expected::Expected;
 use crate::gang::Flavors;
 use crate::job::Job;
+use crate::locked::{Locked, Table};
 use crate::metrics::Metrics;
 use crate::reports::Reports;
 use crate::served::Served;
@@ -40,6 +40,8 @@ pub struct Context {
     pub jobs: Jobs,
     /// What was made and not seen yet.
     pub expected: Arc<Expected>,
+    /// Jobs that changed and were not looked at yet.
+    pub queued: Locked<HashSet<JobKey>>,
     /// How many writes may be under way at once.
     pub writes: Semaphore,
     /// What actors say.
@@ -69,33 +71,27 @@ impl Context {
     }
 
     /// Forgets a deleted job.
-    pub fn forget(&self, key: &JobKey) {
-        self.jobs.forget(key);
-        self.expected.forget(key);
-        self.backoff.forget(key);
-        self.minor.0.forget(key);
-        self.metrics.forget(key);
-    }
-}
-
-/// A map behind a lock. A panic while it was held leaves a whole map behind: every change is one insertion or removal.
-pub struct Table<K, V>(Mutex<HashMap<K, V>>);
-
-impl<K, V> Default for Table<K, V> {
-    fn default() -> Self {
-        Self(Mutex::default())
-    }
-}
-
-impl<K: Eq + Hash, V> Table<K, V> {
-    /// The map.
-    pub fn lock(&self) -> MutexGuard<'_, HashMap<K, V>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn forget(&self, job: &impl ResourceExt) {
+        let key = JobKey::of(job);
+        self.jobs.forget(&key);
+        self.expected.forget(&key);
+        self.backoff.forget(&key);
+        self.minor.0.forget(&key);
+        self.metrics.forget(&key);
+        self.reports.forget(&job.uid().unwrap_or_default());
     }
 
-    /// Removes an entry.
-    pub fn forget(&self, key: &K) {
-        self.lock().remove(key);
+    /// The metrics as they are now; what changes without a reconcile is looked up here.
+    ///
+    /// # Errors
+    /// When a metric cannot be written, which is a bug.
+    pub fn scrape(&self) -> prometheus::Result<String> {
+        let size = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.metrics.cached(&self.world.count());
+        self.metrics.queue_depth.set(size(self.queued.lock().len()));
+        self.metrics
+            .progress(self.reports.silences(&self.world.actors(None), self.now()));
+        self.metrics.text()
     }
 }
 
@@ -106,10 +102,7 @@ pub struct Jobs(Table<JobKey, Arc<Job>>);
 impl Jobs {
     /// The job, checked now if it is new or has changed.
     pub fn checked(&self, object: &PpoJob) -> Arc<Job> {
-        let key = JobKey {
-            namespace: object.namespace().unwrap_or_default(),
-            name: object.name_any(),
-        };
+        let key = JobKey::of(object);
         let known = self.0.lock().get(&key).cloned();
         let same = |job: &Arc<Job>| {
             Some(job.generation) == object.metadata.generation && Some(&job.uid) == object.uid().as_ref()

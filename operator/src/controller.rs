@@ -123,6 +123,9 @@ async fn work(
         )
     });
     let queue = stream::select(stream::select(of_jobs, of_children), of_contract)
+        .inspect(|job| {
+            context.queued.lock().insert(key(job));
+        })
         .map(Ok::<_, std::convert::Infallible>)
         .take_until(stopped);
     let config = controller::Config::default()
@@ -152,7 +155,9 @@ where
     match result {
         Ok(_) => context.metrics.reconciles.with_label_values(&["ok"]).inc(),
         // An object of a job that is gone; garbage collection sees to it.
-        Err(controller::Error::ObjectNotFound(_)) => {}
+        Err(controller::Error::ObjectNotFound(gone)) => {
+            context.queued.lock().remove(&key(&gone));
+        }
         Err(_) => context.metrics.reconciles.with_label_values(&["error"]).inc(),
     }
 }
@@ -165,12 +170,7 @@ fn job_changes(
         let changed = match event {
             Ok(Event::Apply(job) | Event::InitApply(job)) => Some(ObjectRef::from_obj(&job)),
             Ok(Event::Delete(job)) => {
-                let key = JobKey {
-                    namespace: job.namespace().unwrap_or_default(),
-                    name: job.name_any(),
-                };
-                context.forget(&key);
-                context.reports.forget(&job.uid().unwrap_or_default());
+                context.forget(&job);
                 None
             }
             Ok(Event::Init | Event::InitDone) => None,
@@ -181,6 +181,13 @@ fn job_changes(
             }
         };
         std::future::ready(changed)
+    }
+}
+
+fn key<K: kube::runtime::reflector::Lookup>(reference: &ObjectRef<K>) -> JobKey {
+    JobKey {
+        namespace: reference.namespace.clone().unwrap_or_default(),
+        name: reference.name.clone(),
     }
 }
 

@@ -15,21 +15,21 @@ const LONGEST: usize = 1024;
 /// Writes what changed between the job's status and the plan's. An event that cannot be written is logged, and nothing waits
 /// for it: the status says the same.
 pub async fn publish(job: &Subject, plan: &Plan, context: &Context) {
-    let regarding = job.object.object_ref(&());
     for event in events(&job.status, plan) {
-        context.metrics.wrote("create", "Event");
-        if let Err(error) = context.recorder.publish(&event, &regarding).await {
-            tracing::warn!(job = %job.checked.key, %error, reason = event.reason, "an event could not be written");
-        }
+        write(job, &event, context).await;
     }
 }
 
 /// Writes that something was refused, and why.
 pub async fn refused(job: &Subject, error: &Error, context: &Context) {
     let event = event("Refused", EventType::Warning, &error.to_string());
+    write(job, &event, context).await;
+}
+
+async fn write(job: &Subject, event: &Event, context: &Context) {
     context.metrics.wrote("create", "Event");
-    if let Err(error) = context.recorder.publish(&event, &job.object.object_ref(&())).await {
-        tracing::warn!(job = %job.checked.key, %error, "an event could not be written");
+    if let Err(error) = context.recorder.publish(event, &job.object.object_ref(&())).await {
+        tracing::warn!(job = %job.checked.key, %error, reason = event.reason, "an event could not be written");
     }
 }
 
@@ -65,14 +65,10 @@ fn words(status: &PpoJobStatus, phase: Phase) -> String {
 }
 
 fn event(reason: &str, type_: EventType, note: &str) -> Event {
-    let end = (0..=LONGEST.min(note.len()))
-        .rev()
-        .find(|at| note.is_char_boundary(*at));
-    let note = note[..end.unwrap_or(0)].to_string();
     Event {
         type_,
         reason: reason.into(),
-        note: Some(note),
+        note: Some(note[..note.floor_char_boundary(LONGEST)].to_string()),
         action: "Reconcile".into(),
         secondary: None,
     }

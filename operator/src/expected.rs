@@ -2,9 +2,9 @@
 //! writes arrive would make everything a second time, and be refused. As `ControllerExpectations` of kube-controller-manager.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::locked::Table;
 use crate::world::{JobKey, Kind};
 
 /// News that take longer never come: the object was deleted before it was seen.
@@ -12,7 +12,7 @@ const LONGEST: Duration = Duration::from_secs(15);
 
 /// Names that need not be made again yet, by job.
 #[derive(Default)]
-pub struct Expected(Mutex<HashMap<JobKey, Names>>);
+pub struct Expected(Table<JobKey, Names>);
 
 /// Names of one job, each with when it was made.
 pub type Names = HashMap<(Kind, String), Instant>;
@@ -20,7 +20,7 @@ pub type Names = HashMap<(Kind, String), Instant>;
 impl Expected {
     /// Notes that an object was made.
     pub fn made(&self, key: &JobKey, kind: Kind, name: &str) {
-        let mut jobs = self.lock();
+        let mut jobs = self.0.lock();
         jobs.entry(key.clone())
             .or_default()
             .insert((kind, name.to_string()), Instant::now());
@@ -28,7 +28,7 @@ impl Expected {
 
     /// Notes that a watch has shown it, or its end.
     pub fn seen(&self, key: &JobKey, kind: Kind, name: &str) {
-        let mut jobs = self.lock();
+        let mut jobs = self.0.lock();
         let Some(names) = jobs.get_mut(key) else { return };
         names.remove(&(kind, name.to_string()));
         if names.is_empty() {
@@ -38,7 +38,7 @@ impl Expected {
 
     /// What is still to come for a job.
     pub fn of(&self, key: &JobKey) -> Names {
-        let mut jobs = self.lock();
+        let mut jobs = self.0.lock();
         let Some(names) = jobs.get_mut(key) else {
             return Names::new();
         };
@@ -48,19 +48,14 @@ impl Expected {
 
     /// When to look again whether something came.
     pub fn patience(&self, key: &JobKey) -> Option<Duration> {
-        let jobs = self.lock();
+        let jobs = self.0.lock();
         let oldest = jobs.get(key)?.values().min()?;
         Some(LONGEST.saturating_sub(oldest.elapsed()) + Duration::from_millis(1))
     }
 
     /// Forgets a deleted job.
     pub fn forget(&self, key: &JobKey) {
-        self.lock().remove(key);
-    }
-
-    // A panic while the lock was held left a whole map behind: every change is one insertion or removal.
-    fn lock(&self) -> MutexGuard<'_, HashMap<JobKey, Names>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.forget(key);
     }
 }
 

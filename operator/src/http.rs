@@ -12,19 +12,14 @@ use axum::routing::get;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use crate::context::Context;
 use crate::contract::Contract;
-use crate::metrics::Metrics;
-use crate::world::World;
 
 /// What the server shows.
 #[derive(Clone)]
 pub struct Shown {
-    /// Counters and gauges.
-    pub metrics: Arc<Metrics>,
-    /// What is remembered.
-    pub world: Arc<World>,
-    /// Whether the installed CRD is this operator's.
-    pub contract: watch::Receiver<Contract>,
+    /// What the operator knows.
+    pub context: Arc<Context>,
     /// Whether this process waits to lead, or leads with complete caches.
     pub ready: watch::Receiver<bool>,
 }
@@ -53,7 +48,7 @@ pub async fn serve(listener: TcpListener, shown: Shown) -> anyhow::Result<()> {
 }
 
 async fn readyz(State(shown): State<Shown>) -> Response {
-    let contract = shown.contract.borrow().clone();
+    let contract = shown.context.contract.borrow().clone();
     match contract {
         Contract::Differs(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response(),
         Contract::Unknown => (StatusCode::SERVICE_UNAVAILABLE, "the CRD was not read yet\n").into_response(),
@@ -65,8 +60,7 @@ async fn readyz(State(shown): State<Shown>) -> Response {
 }
 
 async fn metrics(State(shown): State<Shown>) -> Response {
-    shown.metrics.cached(&shown.world.count());
-    match shown.metrics.text() {
+    match shown.context.scrape() {
         Ok(text) => ([("content-type", "text/plain; version=0.0.4")], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }

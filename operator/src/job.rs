@@ -49,10 +49,7 @@ impl Job {
             false => resolve(object, &Environment::cluster()),
         };
         Self {
-            key: JobKey {
-                namespace: object.namespace().unwrap_or_default(),
-                name: object.name_any(),
-            },
+            key: JobKey::of(object),
             uid: object.uid().unwrap_or_default(),
             generation: object.metadata.generation.unwrap_or_default(),
             roles: RoleGeometry::all(&filled.spec)
@@ -97,11 +94,6 @@ impl Job {
             controller: Some(true),
             block_owner_deletion: Some(true),
         }
-    }
-
-    /// Pods of all roles.
-    pub fn pods(&self) -> u32 {
-        self.roles.iter().map(|role| role.pods).sum()
     }
 }
 

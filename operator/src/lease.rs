@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Client};
 use tokio::time::Instant;
@@ -147,9 +147,4 @@ fn won(answer: kube::Result<Lease>) -> kube::Result<bool> {
         Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => Ok(false),
         Err(error) => Err(error),
     }
-}
-
-/// How long a candidate may have to wait for a holder that died.
-pub fn longest_wait() -> SignedDuration {
-    SignedDuration::try_from(DURATION + PERIOD).unwrap_or(SignedDuration::MAX)
 }

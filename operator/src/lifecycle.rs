@@ -279,7 +279,7 @@ fn hung(job: &Job, seen: &Snapshot, ledger: &Ledger, now: Timestamp) -> Option<F
 /// or from when this process began to listen. None while roles are not ready.
 pub fn seconds_without_progress(ledger: &Ledger, seen: &Snapshot, now: Timestamp) -> Option<f64> {
     if let Some(heard) = &seen.report {
-        return Some(heard.report.seconds_since_progress + heard.age(now));
+        return Some(heard.silence(now));
     }
     let ready = condition::get(&ledger.status.conditions, kind::ROLES_READY).filter(|ready| ready.status == "True")?;
     let since = ready.last_transition_time.0.max(seen.listening_since);

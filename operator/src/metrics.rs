@@ -208,11 +208,14 @@ impl Metrics {
         }
     }
 
-    /// Shows how long a job's actor has finished no stage.
-    pub fn progress(&self, key: &JobKey, seconds: f64) {
-        self.seconds_since_progress
-            .with_label_values(&[key.namespace.as_str(), key.name.as_str()])
-            .set(seconds);
+    /// Shows for how long each running job's actor has finished no stage. A job that no longer runs has no series.
+    pub fn progress(&self, silences: Vec<(JobKey, f64)>) {
+        self.seconds_since_progress.reset();
+        for (key, seconds) in silences {
+            self.seconds_since_progress
+                .with_label_values(&[key.namespace.as_str(), key.name.as_str()])
+                .set(seconds);
+        }
     }
 
     /// Shows how much is remembered.

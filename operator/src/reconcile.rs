@@ -9,7 +9,6 @@ mod record;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::ResourceExt;
 use kube::core::DeserializeGuard;
 use kube::runtime::controller::Action as Next;
 use ppo_crds::PpoJob;
@@ -83,6 +82,7 @@ impl Error {
 /// Brings the world one step closer to what the job says. Without a change in the world it writes nothing.
 pub async fn reconcile(object: Arc<DeserializeGuard<PpoJob>>, context: Arc<Context>) -> Result<Next, Error> {
     let _timer = context.metrics.reconcile_seconds.start_timer();
+    context.queued.lock().remove(&JobKey::of(object.as_ref()));
     let Some(job) = read::job(&object, &context) else {
         return Ok(Next::await_change());
     };
@@ -111,10 +111,7 @@ pub async fn reconcile(object: Arc<DeserializeGuard<PpoJob>>, context: Arc<Conte
 
 /// Tries again, later each time.
 pub fn retry(object: Arc<DeserializeGuard<PpoJob>>, error: &Error, context: Arc<Context>) -> Next {
-    let key = JobKey {
-        namespace: object.namespace().unwrap_or_default(),
-        name: object.name_any(),
-    };
+    let key = JobKey::of(object.as_ref());
     let delay = context.backoff.next(&key);
     context
         .metrics

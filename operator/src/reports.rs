@@ -8,7 +8,7 @@ use k8s_openapi::jiff::Timestamp;
 use ppo_crds::pod::port;
 use ppo_crds::report::Report;
 
-use crate::context::Table;
+use crate::locked::Table;
 use crate::snapshot::Heard;
 use crate::world::JobKey;
 
@@ -45,6 +45,17 @@ impl Reports {
     /// Forgets a job, or an attempt that is over.
     pub fn forget(&self, uid: &str) {
         self.0.forget(&uid.to_string());
+    }
+
+    /// For how long each of `actors` has finished no stage, in seconds; without those that never reported.
+    pub fn silences(&self, actors: &[Actor], now: Timestamp) -> Vec<(JobKey, f64)> {
+        let heard = self.0.lock();
+        let silence = |actor: &Actor| {
+            let heard = heard.get(&actor.uid)?;
+            let current = heard.report.attempt == actor.attempt;
+            current.then(|| (actor.key.clone(), heard.silence(now)))
+        };
+        actors.iter().filter_map(silence).collect()
     }
 
     fn note(&self, actor: &Actor, report: Report) {

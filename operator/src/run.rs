@@ -68,12 +68,10 @@ pub async fn run(client: Client, options: Options, stop: watch::Receiver<bool>) 
     let (contract_state, contract) = watch::channel(Contract::Unknown);
     let (ready, is_ready) = watch::channel(false);
     let metrics = Arc::new(Metrics::new().context("the metrics are wrong")?);
-    let context = Arc::new(context(client.clone(), &options, metrics.clone(), contract.clone()));
+    let context = Arc::new(context(client.clone(), &options, metrics, contract.clone()));
     let listener = http::bind(options.http_address).await?;
     let shown = Shown {
-        metrics: metrics.clone(),
-        world: context.world.clone(),
-        contract: contract.clone(),
+        context: context.clone(),
         ready: is_ready,
     };
     // Dropped at the end, and the tasks with it.
@@ -183,6 +181,7 @@ fn context(client: Client, options: &Options, metrics: Arc<Metrics>, contract: w
         world: Arc::new(World::default()),
         jobs: Default::default(),
         expected: Default::default(),
+        queued: Default::default(),
         writes: Semaphore::new(CONCURRENT_WRITES),
         reports: Default::default(),
         served: Default::default(),

@@ -1,11 +1,11 @@
 //! Which gang schedulers' kinds the API server has. Looked up when it matters, never at rest.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use kube::Client;
 
+use crate::locked::Locked;
 use crate::world::Kind;
 
 /// What a discovery found is trusted for so long: a gang scheduler installed later is found with a job made later.
@@ -13,7 +13,7 @@ const TRUSTED: Duration = Duration::from_secs(30);
 
 /// Gang schedulers of the cluster.
 #[derive(Default)]
-pub struct Served(Mutex<Found>);
+pub struct Served(Locked<Found>);
 
 #[derive(Default)]
 struct Found {
@@ -24,7 +24,7 @@ struct Found {
 impl Served {
     /// The kinds found last.
     pub fn kinds(&self) -> BTreeSet<Kind> {
-        self.lock().kinds.clone()
+        self.0.lock().kinds.clone()
     }
 
     /// Looks again, unless it was done a moment ago. Returns the kinds that are new.
@@ -32,7 +32,7 @@ impl Served {
     /// # Errors
     /// When the API server does not answer.
     pub async fn refresh(&self, client: &Client) -> kube::Result<Vec<Kind>> {
-        if self.lock().at.is_some_and(|at| at.elapsed() < TRUSTED) {
+        if self.0.lock().at.is_some_and(|at| at.elapsed() < TRUSTED) {
             return Ok(Vec::new());
         }
         let mut kinds = BTreeSet::new();
@@ -41,16 +41,12 @@ impl Served {
                 kinds.insert(kind);
             }
         }
-        let mut found = self.lock();
+        let mut found = self.0.lock();
         let new = kinds.difference(&found.kinds).copied().collect();
         // A kind that is gone stays: its watch goes on, and its objects are still ours.
         found.kinds.extend(kinds);
         found.at = Some(Instant::now());
         Ok(new)
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Found> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

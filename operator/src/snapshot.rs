@@ -48,6 +48,11 @@ pub struct Heard {
 }
 
 impl Heard {
+    /// Seconds since the actor finished a stage.
+    pub fn silence(&self, now: Timestamp) -> f64 {
+        self.report.seconds_since_progress + self.age(now)
+    }
+
     /// Seconds since it came.
     pub fn age(&self, now: Timestamp) -> f64 {
         now.duration_since(self.at).as_secs_f64().max(0.0)

@@ -79,7 +79,7 @@ pub async fn watch_kind(
 type Entry = Option<(JobKey, String, Observed)>;
 
 fn entry<K: Resource>(object: &K, view: impl Fn(&K) -> Option<Observed>) -> Entry {
-    Some((JobKey::of(object)?, object.name_any(), view(object)?))
+    Some((JobKey::owning(object)?, object.name_any(), view(object)?))
 }
 
 fn pruned(object: &DynamicObject) -> Observed {

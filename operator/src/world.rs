@@ -3,14 +3,15 @@
 mod kind;
 mod pod;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 use kube::ResourceExt;
 use kube::api::DynamicObject;
 use ppo_crds::pod::{label, pod_name};
 use ppo_crds::spec::Role;
 
+use crate::locked::Table;
 use crate::reports::Actor;
 
 pub use kind::Kind;
@@ -26,8 +27,16 @@ pub struct JobKey {
 }
 
 impl JobKey {
+    /// The key of a job itself.
+    pub fn of(job: &impl ResourceExt) -> Self {
+        Self {
+            namespace: job.namespace().unwrap_or_default(),
+            name: job.name_any(),
+        }
+    }
+
     /// The job that an object is labelled with.
-    pub fn of(object: &impl ResourceExt) -> Option<Self> {
+    pub fn owning(object: &impl ResourceExt) -> Option<Self> {
         Some(Self {
             namespace: object.namespace()?,
             name: object.labels().get(label::JOB)?.clone(),
@@ -61,25 +70,25 @@ pub enum Observed {
 /// The objects of all jobs.
 #[derive(Default)]
 pub struct World {
-    children: Mutex<HashMap<JobKey, Children>>,
+    children: Table<JobKey, Children>,
 }
 
 impl World {
     /// What is known of a job's objects.
     pub fn children(&self, key: &JobKey) -> Children {
-        self.lock().get(key).cloned().unwrap_or_default()
+        self.children.lock().get(key).cloned().unwrap_or_default()
     }
 
     /// Whether an object that is no pod was observed.
     pub fn knows(&self, key: &JobKey, kind: Kind, name: &str) -> bool {
-        let jobs = self.lock();
+        let jobs = self.children.lock();
         jobs.get(key)
             .is_some_and(|children| children.objects.contains_key(&(kind, name.to_string())))
     }
 
     /// Remembers an object as it is now.
     pub fn insert(&self, key: &JobKey, kind: Kind, observed: Observed) {
-        let mut jobs = self.lock();
+        let mut jobs = self.children.lock();
         let children = jobs.entry(key.clone()).or_default();
         match observed {
             Observed::Pod(pod) => {
@@ -94,7 +103,7 @@ impl World {
 
     /// Forgets a deleted object.
     pub fn remove(&self, key: &JobKey, kind: Kind, name: &str) {
-        let mut jobs = self.lock();
+        let mut jobs = self.children.lock();
         let Some(children) = jobs.get_mut(key) else { return };
         match kind {
             Kind::Pod => drop(children.pods.remove(name)),
@@ -109,6 +118,7 @@ impl World {
     /// Returns the jobs that lost one.
     pub fn retain(&self, kind: Kind, namespace: Option<&str>, listed: &HashSet<(JobKey, String)>) -> Vec<JobKey> {
         let gone: Vec<(JobKey, String)> = self
+            .children
             .lock()
             .iter()
             .filter(|(key, _)| namespace.is_none_or(|namespace| namespace == key.namespace))
@@ -123,7 +133,7 @@ impl World {
 
     /// The first actor pod of each job in `namespace` (None: everywhere) that has an address.
     pub fn actors(&self, namespace: Option<&str>) -> Vec<Actor> {
-        let jobs = self.lock();
+        let jobs = self.children.lock();
         let here = jobs
             .iter()
             .filter(|(key, _)| namespace.is_none_or(|namespace| namespace == key.namespace));
@@ -143,18 +153,13 @@ impl World {
     /// Objects known, by kind.
     pub fn count(&self) -> BTreeMap<Kind, usize> {
         let mut counts = BTreeMap::new();
-        for children in self.lock().values() {
+        for children in self.children.lock().values() {
             *counts.entry(Kind::Pod).or_default() += children.pods.len();
             for (kind, _) in children.objects.keys() {
                 *counts.entry(*kind).or_default() += 1;
             }
         }
         counts
-    }
-
-    // A panic while the lock was held left a whole map behind: every update is one insertion or removal.
-    fn lock(&self) -> MutexGuard<'_, HashMap<JobKey, Children>> {
-        self.children.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde_json::json;
 
 use crate::credentials::write;
-use crate::{Options, Programs};
+use crate::{Options, Programs, fake_kubelet};
 
 /// A process of the control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl Component {
             Self::ApiServer => api_server(options, addresses),
             Self::ControllerManager => controller_manager(),
             Self::Scheduler => flags(&["--config=scheduler.yaml", "--secure-port=0"]),
-            Self::Kwok => kwok(),
+            Self::Kwok => fake_kubelet::argv(),
         });
         let gated = [Self::ApiServer, Self::ControllerManager, Self::Scheduler].contains(&self);
         if gated && !options.feature_gates.is_empty() {
@@ -65,7 +65,7 @@ impl Component {
     }
 }
 
-fn flags(list: &[&str]) -> Vec<String> {
+pub(crate) fn flags(list: &[&str]) -> Vec<String> {
     list.iter().map(|&flag| flag.to_owned()).collect()
 }
 
@@ -124,19 +124,6 @@ fn controller_manager() -> Vec<String> {
     ]);
     argv.push(format!("--kube-api-qps={CLIENT_QPS}"));
     argv.push(format!("--kube-api-burst={}", 2 * CLIENT_QPS));
-    argv
-}
-
-fn kwok() -> Vec<String> {
-    let stages = Path::new(env!("CARGO_MANIFEST_DIR")).join("cluster/stages.yaml");
-    let mut argv = flags(&[
-        "--kubeconfig=kubeconfig",
-        "--manage-all-nodes=false",
-        "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
-        // Without leases the fake nodes would be NotReady after the grace period.
-        "--node-lease-duration-seconds=40",
-    ]);
-    argv.push(format!("--config={}", stages.display()));
     argv
 }
 

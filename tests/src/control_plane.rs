@@ -15,7 +15,7 @@ use tokio::task::spawn_blocking;
 use crate::component::{Addresses, write_configuration};
 use crate::ports::free_ports;
 use crate::supervisor::Supervisor;
-use crate::{Component, Finished, Options, PATIENCE, Programs, credentials, install_crd, run, wait_for};
+use crate::{Component, Finished, Options, PATIENCE, Programs, credentials, fake_kubelet, install_crd, run, wait_for};
 
 /// Names a cluster to use instead of one of our own.
 const GIVEN: &str = "PPO_TEST_KUBECONFIG";
@@ -111,6 +111,7 @@ impl ControlPlane {
         cluster.launch(Component::ApiServer).await?;
         cluster.wait_until_serving().await?;
         cluster.install_crds(&options).await?;
+        fake_kubelet::spare_successors(&cluster.client().await?).await?;
         for component in [Component::ControllerManager, Component::Scheduler, Component::Kwok] {
             cluster.launch(component).await?;
         }
@@ -123,10 +124,15 @@ impl ControlPlane {
         let own = self.own()?;
         write_configuration(&own.folder)?;
         credentials::write_signing_key(&own.folder)?;
-        let token = credentials::write_admin_token(&own.folder.join("tokens.csv"))?;
+        let users = ["admin", fake_kubelet::USER];
+        let tokens = credentials::write_tokens(&own.folder.join("tokens.csv"), users)?;
         let authority = own.folder.join("certificates/apiserver.crt");
-        let config = credentials::kubeconfig(own.addresses.api_server, &authority, &token)?;
-        credentials::write(&self.kubeconfig, &serde_yaml::to_string(&config)?)
+        let files = [self.kubeconfig.clone(), own.folder.join(fake_kubelet::KUBECONFIG)];
+        for (file, token) in files.iter().zip(tokens) {
+            let config = credentials::kubeconfig(own.addresses.api_server, &authority, &token)?;
+            credentials::write(file, &serde_yaml::to_string(&config)?)?;
+        }
+        Ok(())
     }
 
     async fn wait_until_serving(&self) -> Result<()> {

@@ -14,11 +14,13 @@ pub(crate) fn write_signing_key(folder: &Path) -> Result<()> {
     write(&folder.join("service-accounts.pub"), &key.public_key_pem())
 }
 
-/// Writes the API server's token file: one administrator, whose token is returned.
-pub(crate) fn write_admin_token(path: &Path) -> Result<String> {
-    let token = format!("{:032x}", rand::rng().random::<u128>());
-    write(path, &format!("{token},admin,admin,\"system:masters\"\n"))?;
-    Ok(token)
+/// Writes the API server's token file: users with all rights, told apart by their names. Their tokens.
+pub(crate) fn write_tokens<const N: usize>(path: &Path, users: [&str; N]) -> Result<[String; N]> {
+    let tokens = users.map(|_| format!("{:032x}", rand::rng().random::<u128>()));
+    let line = |(user, token): (&str, &String)| format!("{token},{user},{user},\"system:masters\"\n");
+    let lines: String = users.into_iter().zip(&tokens).map(line).collect();
+    write(path, &lines)?;
+    Ok(tokens)
 }
 
 /// A kubeconfig for a server, trusting the certificates of `authority`.

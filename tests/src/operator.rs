@@ -12,12 +12,15 @@ use tokio::task::JoinHandle;
 use tracing_subscriber::EnvFilter;
 
 use crate::Namespace;
+use crate::ports::free_ports;
 
 /// For a clean stop.
 const STOP_DEADLINE: Duration = Duration::from_secs(20);
 
 /// A running operator. Dropped, it is gone at once, as if its process had been killed.
 pub struct Operator {
+    /// Where it serves its metrics.
+    pub address: SocketAddr,
     stop: watch::Sender<bool>,
     task: JoinHandle<Result<()>>,
 }
@@ -30,9 +33,11 @@ impl Operator {
 
     /// What [`Self::start`] starts it with.
     pub fn options(namespace: &Namespace<'_>) -> Options {
+        // Port 0, when no free one is found, is as good for all but a test that reads the metrics.
+        let [port] = free_ports().unwrap_or_default();
         Options {
             namespaces: vec![namespace.name.clone()],
-            http_address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            http_address: SocketAddr::from(([127, 0, 0, 1], port)),
             concurrency: 4,
             report_interval: Duration::from_millis(200),
             lease: None,
@@ -45,6 +50,7 @@ impl Operator {
     pub fn start_with(client: Client, options: Options) -> Self {
         show_log();
         let (stop, stopped) = watch::channel(false);
+        let address = options.http_address;
         let task = tokio::spawn(async {
             let ended = run(client, options, stopped).await;
             if let Err(error) = &ended {
@@ -52,7 +58,16 @@ impl Operator {
             }
             ended
         });
-        Self { stop, task }
+        Self { address, stop, task }
+    }
+
+    /// Its metrics, in Prometheus' text format.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn metrics(&self) -> Result<String> {
+        let answer = reqwest::get(format!("http://{}/metrics", self.address)).await?;
+        Ok(answer.error_for_status()?.text().await?)
     }
 
     /// Asks it to stop, as SIGTERM does, and waits for its end.

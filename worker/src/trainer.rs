@@ -6,7 +6,7 @@
 mod evaluate;
 mod measure;
 mod samples;
-mod score;
+pub(crate) mod score;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,15 +21,15 @@ pub use samples::describe;
 use crate::actor::update::{Learnt, Update};
 use crate::actor::{Actor, Critic};
 use crate::data::{Prompt, PromptOrder, PromptSet};
-use crate::engine::{Completion, Details, Engine, Request, SamplingParams, sample_seed};
-use crate::model::Decoder;
+use crate::engine::{Completion, Details, Request, SamplingParams, sample_seed};
 use crate::ppo::advantage::{AdvantageInput, advantages};
 use crate::ppo::controller::KlController;
 use crate::ppo::shape::{ShapeInput, shape};
 use crate::reward::RewardSource;
+use crate::roles::{Reference, Rollout};
 use crate::stages::{Batch, Rollouts, Sample, Scored, Shaped};
 use crate::stop::StopFlag;
-use crate::telemetry::{Stage, StepReport};
+use crate::telemetry::{Live, Stage, StepReport};
 use crate::tokenizer::Tokenizer;
 
 /// How long the engine may take for one step's generation before the run fails with a reason.
@@ -65,11 +65,11 @@ pub struct Trainer {
     /// How responses are drawn in training.
     pub sampling: Arc<SamplingParams>,
     /// The rollout role.
-    pub engine: Engine,
+    pub rollout: Rollout,
     /// The reward role.
     pub reward: RewardSource,
     /// The reference role.
-    pub reference: Option<Decoder>,
+    pub reference: Option<Reference>,
     /// The policy that learns.
     pub actor: Actor,
     /// The critic, with gae.
@@ -80,6 +80,8 @@ pub struct Trainer {
     pub runtime: tokio::runtime::Handle,
     /// Set when the process was asked to stop.
     pub stop: StopFlag,
+    /// Told of every stage that begins.
+    pub live: Arc<Live>,
     /// Time of the present step's stages.
     pub stages: Vec<(Stage, Duration)>,
 }
@@ -102,7 +104,7 @@ impl Trainer {
     pub fn step(&mut self) -> Result<Step> {
         let began = Instant::now();
         let prompts = self.next_prompts();
-        let rollouts = self.timed(Stage::Generate, |it| it.rollout(prompts))?;
+        let rollouts = self.timed(Stage::Generate, |it| it.draw(prompts))?;
         let scored = self.score(rollouts)?;
         let shaped = self.timed(Stage::Shape, |it| it.shape(scored))?;
         let batch = self.timed(Stage::Advantage, |it| it.advantage(shaped))?;
@@ -120,7 +122,7 @@ impl Trainer {
             .collect()
     }
 
-    fn rollout(&mut self, prompts: Vec<Prompt>) -> Result<Rollouts> {
+    fn draw(&mut self, prompts: Vec<Prompt>) -> Result<Rollouts> {
         let n = self.config.batch.n_samples_per_prompt as u64;
         // A prompt may occur twice in a step; its place in the step tells the two apart.
         let seed = |place: usize, sample: u64| sample_seed(self.config.seed, self.steps_done, place as u64, sample);
@@ -151,9 +153,7 @@ impl Trainer {
 
     fn generate(&self, requests: Vec<Request>) -> Result<Vec<Vec<Completion>>> {
         self.stop.check()?;
-        self.engine
-            .generate(requests, GENERATION_DEADLINE)
-            .context("the rollout engine failed")
+        self.rollout.generate(requests, GENERATION_DEADLINE)
     }
 
     fn shape(&mut self, scored: Scored) -> Result<Shaped> {
@@ -190,6 +190,7 @@ impl Trainer {
 
     fn update(&mut self, batch: &Batch) -> Result<Learnt> {
         self.stop.check()?;
+        self.live.enter(Stage::UpdateActor);
         let update = Update {
             config: &self.config,
             step: self.steps_done,
@@ -207,15 +208,12 @@ impl Trainer {
 
     fn publish(&mut self) -> Result<()> {
         let weights = self.actor.learner.parameters.weights();
-        let taken = self
-            .engine
-            .update_weights(weights, self.steps_done)
-            .wait(PUBLISH_DEADLINE);
-        taken.context("the rollout engine did not take the new weights")
+        self.rollout.publish(weights, self.steps_done, PUBLISH_DEADLINE)
     }
 
     fn timed<T>(&mut self, stage: Stage, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let began = Instant::now();
+        self.live.enter(stage);
         let done = work(self);
         self.stages.push((stage, began.elapsed()));
         done.with_context(|| format!("step {}, stage {}", self.steps_done + 1, stage.name()))

@@ -68,7 +68,7 @@ pub enum CleanPodPolicy {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct SchedulingSpec {
     /// Who places all pods of the job at once or none: `auto` (the first of the others that the cluster has), `none`,
-    /// `volcano`, `coscheduling` (scheduler-plugins), `kueue`, `workload` (Kubernetes' own, from 1.37). Default auto.
+    /// `volcano`, `coscheduling` (scheduler-plugins), `kueue`, `workload` (Kubernetes' own: 1.36 with the feature gates GenericWorkload and GangScheduling, or later). Default auto.
     pub gang: Gang,
     /// Queue of Kueue or Volcano. At most 253 characters. Default empty: the scheduler's default.
     #[schemars(length(max = 253))]

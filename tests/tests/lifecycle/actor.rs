@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::job::{Stage, role};
 
-fn report(job: &str, step: u64, seconds_since_progress: f64) -> Report {
+pub fn report(job: &str, step: u64, seconds_since_progress: f64) -> Report {
     Report {
         job: job.into(),
         attempt: 1,

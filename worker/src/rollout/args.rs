@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use ppo_crds::RunConfig;
 use ppo_crds::pod::{env, port};
@@ -13,6 +13,7 @@ use ppo_crds::spec::{DType, Engine};
 
 use super::limits::Limits;
 use super::settings::{ModelSettings, Settings};
+use crate::manifest::Invalid;
 
 /// Arguments of `ppo-worker rollout`.
 #[derive(Clone, Debug, Args)]
@@ -147,11 +148,12 @@ impl RolloutArgs {
         if let Some(file) = &self.config {
             let config = run_config(file)?;
             if config.rollout.engine == Engine::Vllm {
-                bail!(
+                let words = format!(
                     "{}: the job's engine is vllm, and this version cannot stand in front of one: set \
                      spec.roles.rollout.engine to builtin",
                     file.display()
                 );
+                return Err(Invalid::new(words).into());
             }
             return Ok(ModelSettings::of_job(&config));
         }
@@ -177,12 +179,13 @@ fn location(model: PathBuf) -> Location {
 fn run_config(file: &Path) -> Result<RunConfig> {
     let text =
         std::fs::read_to_string(file).with_context(|| format!("cannot read the RunConfig {}", file.display()))?;
-    serde_json::from_str(&text).with_context(|| {
-        format!(
-            "{} is not a RunConfig of this version ({}): are operator and worker of the same release?",
+    serde_json::from_str(&text).map_err(|error| {
+        let words = format!(
+            "{} is not a RunConfig of this version ({}): {error}; are operator and worker of the same release?",
             file.display(),
             env!("CARGO_PKG_VERSION")
-        )
+        );
+        Invalid::new(words).into()
     })
 }
 

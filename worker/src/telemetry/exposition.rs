@@ -17,7 +17,7 @@ use super::metric::Kind;
 use super::request_times::RequestTimes;
 use super::{EvaluationReport, Metric, StepReport};
 
-/// A Prometheus registry with the run's metrics, and the latest step for `/report`.
+/// A Prometheus registry with the run's metrics.
 pub struct Exposition {
     registry: Registry,
     metrics: Mutex<HashMap<Metric, Instrument>>,
@@ -29,7 +29,6 @@ pub struct Exposition {
     last_step: Gauge,
     engine: Mutex<Option<EngineFamilies>>,
     requests: Mutex<Option<RequestTimes>>,
-    latest: Mutex<Option<StepReport>>,
     ready: AtomicBool,
 }
 
@@ -83,7 +82,6 @@ impl Exposition {
             metrics: Mutex::default(),
             engine: Mutex::default(),
             requests: Mutex::default(),
-            latest: Mutex::default(),
             ready: AtomicBool::new(false),
         })
     }
@@ -113,7 +111,6 @@ impl Exposition {
                 .unwrap_or_default()
                 .as_secs_f64(),
         );
-        *lock(&self.latest) = Some(report.clone());
         Ok(())
     }
 
@@ -164,11 +161,6 @@ impl Exposition {
     /// What `/readyz` says.
     pub fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Relaxed)
-    }
-
-    /// The latest step, if one is done.
-    pub fn latest(&self) -> Option<StepReport> {
-        lock(&self.latest).clone()
     }
 
     /// Prometheus' text format.

@@ -2,7 +2,6 @@
 //! only when a Workload or pods are about to be made, so that at rest nothing is asked.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::scheduling::v1::PriorityClass;
@@ -15,6 +14,7 @@ use serde_json::{Value, json};
 use super::{admission, workload};
 use crate::gang::{Admission, Place};
 use crate::job::{Job, RolePods};
+use crate::locked::Locked;
 use crate::world::Children;
 
 /// A flavor that was read is trusted for so long.
@@ -49,7 +49,7 @@ pub enum Priority {
 
 /// Flavors that were read.
 #[derive(Default)]
-pub struct Flavors(Mutex<BTreeMap<String, (Instant, Flavor)>>);
+pub struct Flavors(Locked<BTreeMap<String, (Instant, Flavor)>>);
 
 /// Asks for what the next step needs and the job's own objects do not say.
 ///
@@ -89,7 +89,7 @@ fn pods_are_missing(job: &Job, children: &Children, places: &BTreeMap<Role, Plac
 
 impl Flavors {
     async fn get(&self, name: &str, client: &Client) -> kube::Result<Flavor> {
-        if let Some((at, flavor)) = self.lock().get(name)
+        if let Some((at, flavor)) = self.0.lock().get(name)
             && at.elapsed() < TRUSTED
         {
             return Ok(flavor.clone());
@@ -100,13 +100,8 @@ impl Flavors {
             node_labels: serde_json::from_value(object.data["spec"]["nodeLabels"].clone()).unwrap_or_default(),
             tolerations: serde_json::from_value(object.data["spec"]["tolerations"].clone()).unwrap_or_default(),
         };
-        self.lock().insert(name.to_string(), (Instant::now(), flavor.clone()));
+        self.0.lock().insert(name.to_string(), (Instant::now(), flavor.clone()));
         Ok(flavor)
-    }
-
-    // A panic while the lock was held left a whole map behind: every change is one insertion.
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, (Instant, Flavor)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
