@@ -177,7 +177,7 @@ impl Pieces {
         let is_first = self.is_new.get_mut(index).is_some_and(std::mem::take);
         let choice = response::choice(&self.job, index, &self.choices[index], delta, true, is_first);
         let mut answer = self.piece()?;
-        answer.choices.push(choice);
+        answer.push(self.job.dialect, choice);
         self.push(&answer)
     }
 

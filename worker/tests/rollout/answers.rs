@@ -214,7 +214,7 @@ async fn a_conversation_goes_through_the_chat_template() {
     assert_eq!(whole["object"], "chat.completion");
     let choice = &whole["choices"][0];
     assert_eq!(choice["message"]["role"], "assistant");
-    assert_eq!(choice["prompt_token_ids"], tokenized["tokens"]);
+    assert_eq!(whole["prompt_token_ids"], tokenized["tokens"]);
     assert_eq!(
         choice["logprobs"]["content"].as_array().unwrap().len(),
         ids(choice).len()
@@ -286,11 +286,24 @@ async fn what_cannot_be_served_is_refused_with_the_field_and_harms_no_other() {
     let not_json = server
         .client
         .post(format!("{}/v1/completions", server.url))
+        .header("content-type", "application/json")
         .body("{\"prompt\": ")
         .send()
         .await
         .unwrap();
     assert_eq!(not_json.status(), 400);
+    let no_kind = server
+        .client
+        .post(format!("{}/v1/completions", server.url))
+        .body("{}")
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(
+        no_kind.status(),
+        415,
+        "what a page in a browser can send without asking"
+    );
     assert!(
         server
             .error("/v1/chat/completions", json!({"messages": []}), 400)

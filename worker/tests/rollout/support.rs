@@ -1,10 +1,12 @@
 //! A server on a tiny model, in the test's own process, and a client.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use ppo_crds::run_config::Location;
+use ppo_worker::model::save::SHARD_BYTES;
 use ppo_worker::model::{ModelConfig, Weights, save};
 use ppo_worker::rollout::{Ended, Limits, ModelSettings, Settings, serve};
 use reqwest::{Client, RequestBuilder, Response};
@@ -31,13 +33,14 @@ pub fn make_model(folder: &Path, seed: u64) {
         "rope_theta": 10000.0, "tie_word_embeddings": false, "dtype": "float32",
     });
     let config = ModelConfig::from_json(config.as_object().unwrap().clone(), None).unwrap();
-    let weights = Weights::random(&config, Kind::Float, seed).unwrap();
+    let weights = {
+        // libtorch's generator is one for all threads.
+        static GENERATOR: Mutex<()> = Mutex::new(());
+        let _alone = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
+        Weights::random(&config, Kind::Float, seed).unwrap()
+    };
     let tokenizer = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tokenizer/chatml");
-    save(folder, &tokenizer, &config, &weights, save_shards()).unwrap();
-}
-
-fn save_shards() -> usize {
-    ppo_worker::model::save::SHARD_BYTES
+    save(folder, &tokenizer, &config, &weights, SHARD_BYTES).unwrap();
 }
 
 /// A running server.
@@ -100,10 +103,6 @@ impl Server {
             .until("ready", async || server.get("/readyz").await.status() == 200)
             .await;
         server
-    }
-
-    pub fn model_folder(&self) -> PathBuf {
-        self.folder.path().join("model")
     }
 
     fn authorized(&self, request: RequestBuilder) -> RequestBuilder {
