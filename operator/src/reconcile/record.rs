@@ -17,8 +17,11 @@ use crate::context::{Context, FIELD_MANAGER};
 use crate::events;
 use crate::plan::Plan;
 
-/// Minor changes are written at most so often: a scheduler rewords why pods wait at every try.
+/// Minor changes are written at most so often: how training goes, and a job's first words.
 const MINOR_INTERVAL: Duration = Duration::from_secs(2);
+/// While a job starts there is a minor change with every pod and with every try of the scheduler, which words its reason anew.
+/// Hundreds of jobs at once would spend more on telling so than on starting.
+const STARTING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Writes the plan's status. Returns when to come back, if a minor change was held back.
 ///
@@ -30,7 +33,9 @@ pub async fn status(job: &Subject, plan: &Plan, context: &Context) -> Result<Opt
     }
     let key = &job.checked.key;
     let minor = settled(&plan.status) == settled(&job.status);
-    if minor && let Some(wait) = context.minor.wait(key, MINOR_INTERVAL) {
+    let starts = job.status.phase.is_some_and(is_starting);
+    let interval = if starts { STARTING_INTERVAL } else { MINOR_INTERVAL };
+    if minor && let Some(wait) = context.minor.wait(key, interval) {
         return Ok(Some(wait));
     }
     write(job, &plan.status, context).await?;
@@ -96,6 +101,13 @@ pub async fn refusal(job: &Subject, status: &PpoJobStatus, error: Error, context
     Ok(Next::await_change())
 }
 
+fn is_starting(phase: Phase) -> bool {
+    matches!(
+        phase,
+        Phase::Pending | Phase::Queued | Phase::Scheduling | Phase::Initializing
+    )
+}
+
 /// The part of the status that cannot wait: what was decided, and what people and programs wait for. How a job starts, words
 /// and progress can: a job that is up within two seconds is written once.
 fn settled(status: &PpoJobStatus) -> Value {
@@ -104,10 +116,7 @@ fn settled(status: &PpoJobStatus) -> Value {
         .iter()
         .map(|role| json!([role.name, role.attempt.max(1), role.pod_attempts, role.restarts]));
     let decided = status.attempt > 1 || status.restarts > 0;
-    let starting = matches!(
-        status.phase,
-        None | Some(Phase::Pending | Phase::Queued | Phase::Scheduling | Phase::Initializing)
-    );
+    let starting = status.phase.is_none_or(is_starting);
     json!({
         "attempt": status.attempt.max(1),
         // Roles that were never restarted say nothing yet.
