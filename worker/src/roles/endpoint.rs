@@ -16,6 +16,8 @@ use crate::rollout::weights::{LoadedWeights, frame};
 
 /// To connect.
 const CONNECT: Duration = Duration::from_secs(5);
+/// An idle connection is given up before the engine closes it.
+const IDLE: Duration = Duration::from_secs(15);
 /// For an answer that needs no computing.
 const SHORT: Duration = Duration::from_secs(10);
 /// Longest answer that is read.
@@ -66,6 +68,7 @@ pub fn client() -> reqwest::Result<Client> {
     // Pods are reached directly, whatever proxy the image was built behind.
     crate::http_client::builder()
         .connect_timeout(CONNECT)
+        .pool_idle_timeout(IDLE)
         .no_proxy()
         .build()
 }
