@@ -28,7 +28,7 @@ using torch::autograd::variable_list;
 // a [M, K] times b [N, K] transposed, to [M, N]. Both may be strided views.
 Tensor product(const Tensor& a, const Tensor& b, const std::optional<Tensor>& bias = std::nullopt);
 
-// Runs the body; an exception becomes a message that the caller frees.
+// Runs the body; an exception becomes a message that the caller gives back to ppo_training_free_error.
 template <typename Body>
 char* guarded(Body body) {
   try {

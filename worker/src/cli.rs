@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::local::{self, RunArgs};
 use crate::math::MathArgs;
+use crate::native::allocator;
 use crate::plan::PlanArgs;
 use crate::report::ReportArgs;
 use crate::reward::serve::RewardArgs;
@@ -83,6 +84,9 @@ const EXIT_INVALID: u8 = 2;
 
 /// Runs the command; the exit status is 0, 1 (failed), 2 (bad input) or 3 (diverged).
 pub fn run(cli: Cli) -> ExitCode {
+    if matches!(cli.command, Command::Run(_) | Command::Sft(_)) {
+        allocator::tune();
+    }
     let output = cli.machine.output();
     if let Err(error) = log::init(cli.machine.log_format, output) {
         eprintln!("ppo-worker: {error:#}");

@@ -1,13 +1,18 @@
 //! Causal self-attention of packed sequences.
 
 use anyhow::Result;
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
 use super::config::ModelConfig;
 use super::linear::Linear;
 use super::norm::RmsNorm;
 use super::rope::Rotation;
 use super::weights::Weights;
+
+/// Longest sequence for which bfloat16 attention holds its whole score matrices. In bfloat16 libtorch's fused attention
+/// multiplies in tiles that each cost oneDNN more than their arithmetic: forward and backward together take eight times as
+/// long. Beyond this length the matrices would outgrow the layer's other activations.
+const WHOLE_SCORES: i64 = 512;
 
 /// Projections, norms and head counts of one layer's attention.
 #[derive(Debug)]
@@ -88,19 +93,19 @@ pub struct Ragged {
     longest: i64,
     /// Packed row of each padded slot, `[sequences * longest]`; padding reads row 0, which nothing after it sees.
     packed: Tensor,
-    /// Padded slot of each packed row, `[tokens]`.
+    /// Padded slot of each packed row, `[rows]`; filler rows after the tokens read slot 0, and nobody reads them.
     slots: Tensor,
 }
 
 impl Ragged {
-    /// The layout of sequences of these lengths.
+    /// The layout of sequences of these lengths, with filler after them up to `rows` packed rows.
     ///
     /// # Errors
     /// When libtorch fails.
-    pub fn new(lengths: &[usize], device: tch::Device) -> Result<Self> {
+    pub fn new(lengths: &[usize], rows: usize, device: tch::Device) -> Result<Self> {
         let longest = lengths.iter().copied().max().unwrap_or(0);
         let mut packed = vec![0; lengths.len() * longest];
-        let mut slots = Vec::with_capacity(lengths.iter().sum());
+        let mut slots = Vec::with_capacity(rows);
         for (sequence, length) in lengths.iter().enumerate() {
             for position in 0..*length {
                 let slot = sequence * longest + position;
@@ -108,6 +113,7 @@ impl Ragged {
                 slots.push(slot as i64);
             }
         }
+        slots.resize(rows, 0);
         Ok(Self {
             sequences: lengths.len() as i64,
             longest: longest as i64,
@@ -141,8 +147,23 @@ impl Ragged {
 /// # Errors
 /// When libtorch fails.
 pub fn attend(queries: &Tensor, keys: &Tensor, values: &Tensor, ragged: &Ragged) -> Result<Tensor> {
-    let [tokens, heads, head_dim] = queries.size3()?.into();
-    let group = heads / keys.size3()?.1;
+    let [rows, heads, head_dim] = queries.size3()?.into();
+    let padded = if queries.kind() == Kind::BFloat16 && ragged.longest <= WHOLE_SCORES {
+        whole_scores(queries, keys, values, ragged)?
+    } else {
+        fused(queries, keys, values, ragged)?
+    };
+    let padded = padded
+        .f_transpose(1, 2)?
+        .f_reshape([ragged.sequences * ragged.longest, heads, head_dim])?;
+    Ok(padded
+        .f_index_select(0, &ragged.slots)?
+        .f_view([rows, heads, head_dim])?)
+}
+
+/// Both forms of attention: packed rows to `[sequences, heads, longest, head_dim]`. This one holds no score matrix.
+fn fused(queries: &Tensor, keys: &Tensor, values: &Tensor, ragged: &Ragged) -> Result<Tensor> {
+    let group = queries.size3()?.1 / keys.size3()?.1;
     let spread = |rows: &Tensor| {
         if group == 1 {
             Ok(rows.shallow_clone())
@@ -150,7 +171,7 @@ pub fn attend(queries: &Tensor, keys: &Tensor, values: &Tensor, ragged: &Ragged)
             rows.f_repeat_interleave_self_int(group, 1, None)
         }
     };
-    let mixed = Tensor::f_scaled_dot_product_attention::<&Tensor>(
+    Ok(Tensor::f_scaled_dot_product_attention::<&Tensor>(
         &ragged.pad(queries)?,
         &ragged.pad(&spread(keys)?)?,
         &ragged.pad(&spread(values)?)?,
@@ -159,11 +180,30 @@ pub fn attend(queries: &Tensor, keys: &Tensor, values: &Tensor, ragged: &Ragged)
         true,
         None,
         false,
-    )?;
-    let rows = mixed
-        .f_transpose(1, 2)?
-        .f_reshape([ragged.sequences * ragged.longest, heads, head_dim])?;
-    Ok(rows
-        .f_index_select(0, &ragged.slots)?
-        .f_view([tokens, heads, head_dim])?)
+    )?)
+}
+
+/// The heads that share a key are rows of one product, so keys and values are not repeated. The softmax is computed in
+/// float32 and, as in transformers' eager attention, reads and writes the model's precision.
+fn whole_scores(queries: &Tensor, keys: &Tensor, values: &Tensor, ragged: &Ragged) -> Result<Tensor> {
+    let [_, heads, head_dim] = queries.size3()?.into();
+    let kv_heads = keys.size3()?.1;
+    let (sequences, longest, group) = (ragged.sequences, ragged.longest, heads / kv_heads);
+    let products = |rows: &Tensor, heads_together: i64| {
+        ragged
+            .pad(rows)?
+            .f_reshape([sequences * kv_heads, heads_together * longest, head_dim])
+            .map_err(anyhow::Error::from)
+    };
+    let scaled = queries.f_mul_scalar((head_dim as f64).powf(-0.5))?;
+    let scores = products(&scaled, group)?.f_bmm(&products(keys, 1)?.f_transpose(1, 2)?)?;
+    let future = Tensor::f_full([longest, longest], f64::NEG_INFINITY, (scores.kind(), scores.device()))?.f_triu(1)?;
+    let weights = scores
+        .f_view([sequences * kv_heads, group, longest, longest])?
+        .f_add(&future)?
+        .f_softmax(-1, scores.kind())?
+        .f_view([sequences * kv_heads, group * longest, longest])?;
+    Ok(weights
+        .f_bmm(&products(values, 1)?)?
+        .f_view([sequences, heads, longest, head_dim])?)
 }

@@ -46,14 +46,15 @@ fn handle(tensor: &Tensor) -> Handle {
     tensor.as_ptr().cast()
 }
 
-fn checked(error: *mut c_char) -> Result<()> {
+/// Of what a shim of `native/` answers: null, or a message that is ours to free.
+pub(super) fn checked(error: *mut c_char) -> Result<()> {
     if error.is_null() {
         return Ok(());
     }
     // SAFETY: a message is a zero-terminated string that the C++ side allocated for us to free.
     let message = unsafe { CStr::from_ptr(error) }.to_string_lossy().into_owned();
     unsafe { ppo_training_free_error(error) };
-    Err(anyhow!(message))
+    Err(anyhow!("libtorch: {}", message.lines().next().unwrap_or_default()))
 }
 
 fn one(call: impl FnOnce(Output) -> *mut c_char) -> Result<Tensor> {
