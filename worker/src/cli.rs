@@ -85,7 +85,7 @@ const EXIT_INVALID: u8 = 2;
 /// Runs the command; the exit status is 0, 1 (failed), 2 (bad input) or 3 (diverged).
 pub fn run(cli: Cli) -> ExitCode {
     if matches!(cli.command, Command::Run(_) | Command::Sft(_)) {
-        allocator::tune();
+        allocator::keep_memory();
     }
     let output = cli.machine.output();
     if let Err(error) = log::init(cli.machine.log_format, output) {
