@@ -6,7 +6,7 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ppo
 PYTHON ?= python3
 WORKER := target/release/ppo-worker
 
-.PHONY: help demo test lint deny bench parity crds tools libtorch release clean
+.PHONY: help demo test sweep lint deny bench parity crds cluster images tools libtorch release clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -22,14 +22,21 @@ tools: # says clearly what is missing
 libtorch: tools # libtorch 2.11.0 without CUDA, once per machine
 	@$(PYTHON) worker/native/fetch-libtorch.py
 
+cluster: tools ## the Kubernetes that the tests run against, built once per machine (eight minutes on two cores)
+	@tests/cluster/build
+
 release: libtorch # the worker as it is shipped
 	cargo build --release --locked -p ppo-worker
 
 demo: release ## make a small model, train it with PPO, show what it learnt
 	configs/quickstart/demo.sh $(WORKER)
 
-test: libtorch lint deny ## everything that must hold
+test: libtorch cluster lint deny ## everything that must hold
+	cargo build --workspace --bins --locked # the tests run the binaries, as a user does
 	cargo test --workspace --locked
+
+sweep: ## the operator killed around every write of a job's life, and under random faults (minutes)
+	cargo test -p ppo-tests --locked --test sweep
 
 lint: libtorch ## format and clippy, warnings denied
 	cargo fmt --all --check
@@ -43,8 +50,20 @@ $(CARGO_DENY): | tools
 deny: $(CARGO_DENY) ## dependency bans, licences and sources
 	$(CARGO_DENY) --offline check bans licenses sources
 
-crds: ## write the generated files anew
-	UPDATE_EXPECT=1 cargo test -p ppo-crds --locked
+crds: libtorch ## write the generated files anew
+	UPDATE_EXPECT=1 cargo test --locked -p ppo-crds
+	UPDATE_EXPECT=1 cargo test --locked -p ppo-worker --test metrics
+	UPDATE_EXPECT=1 cargo test --locked -p ppo-tests --test chart -- copies the_list_of_the_operators_metrics
+
+images: ## container images of operator and worker; REGISTRY=host/path in front of their names
+	@for engine in docker podman buildah none; do command -v $$engine >/dev/null && break; done; \
+	if [ $$engine = none ]; then echo "make images: docker, podman or buildah is needed and none is in PATH: install one of them" >&2; exit 1; fi; \
+	version=$$(sed -n 's/^version = "\(.*\)"$$/\1/p' Cargo.toml | head -1); prefix=$(if $(REGISTRY),$(REGISTRY:/=)/); \
+	build() { echo "== $$prefix$$2"; $$engine build --file $$1 --tag $$prefix$$2 .; }; \
+	build operator/Dockerfile ppo-operator:$$version; \
+	build worker/Dockerfile ppo-worker:$$version; \
+	build worker/Dockerfile.cuda ppo-worker:$$version-cuda; \
+	echo "push them with: for i in ppo-operator:$$version ppo-worker:$$version ppo-worker:$$version-cuda; do $$engine push $$prefix\$$i; done"
 
 bench: release ## rollout and training speed beside transformers, vLLM, llama.cpp and TRL
 	cargo build --release --locked -p ppo-worker --bin ppo-bench

@@ -34,7 +34,8 @@ const RULES: &[Rule] = &[
         "model.critic is for algorithm.advantage.estimator: gae only; the other estimators have no critic"),
     rule("spec", "!has(self.model.reference) || !has(self.algorithm.kl.coef) || self.algorithm.kl.coef > 0.0",
         "model.reference is not used with algorithm.kl.coef: 0; remove one of the two"),
-    rule("spec", "self.batch.rolloutBatchSize % self.roles.rollout.replicas == 0",
+    // Only at creation: a running job hands prompts out to however many engines there are, so scaling is free.
+    rule("spec", "oldSelf.hasValue() || self.batch.rolloutBatchSize % self.roles.rollout.replicas == 0",
         "roles.rollout.replicas must divide batch.rolloutBatchSize"),
     rule("spec", "!has(self.batch.trainBatchSize) || \
         (self.batch.rolloutBatchSize * self.batch.nSamplesPerPrompt) % self.batch.trainBatchSize == 0",
@@ -48,7 +49,8 @@ const RULES: &[Rule] = &[
     rule("spec.roles.reward.model.source", MODEL_SOURCE, "give exactly one of path, pvc, hub"),
     rule("spec.prompts.source", DATA_SOURCE, "give exactly one of path, pvc"),
     rule("spec.evaluation.source", DATA_SOURCE, "give exactly one of path, pvc"),
-    rule("spec.checkpoint", "!(has(self.path) && has(self.pvc))", "give path or pvc, not both"),
+    rule("spec.checkpoint", "(has(self.path) ? 1 : 0) + (has(self.pvc) ? 1 : 0) + (has(self.volumeClaim) ? 1 : 0) <= 1",
+        "give at most one of path, pvc, volumeClaim"),
     rule("spec.model.policy.pvc.path", IN_VOLUME, "must not contain '..'"),
     rule("spec.model.critic.pvc.path", IN_VOLUME, "must not contain '..'"),
     rule("spec.model.reference.pvc.path", IN_VOLUME, "must not contain '..'"),
@@ -116,7 +118,12 @@ pub(crate) fn insert(root: &mut Value) {
         };
         let rules = node.entry("x-kubernetes-validations").or_insert_with(|| json!([]));
         if let Some(rules) = rules.as_array_mut() {
-            rules.push(json!({"rule": rule, "message": message}));
+            let mut entry = json!({"rule": rule, "message": message});
+            // `oldSelf` is then an optional, absent at creation; without it a rule that names oldSelf runs on updates only.
+            if rule.contains("oldSelf.hasValue()") {
+                entry["optionalOldSelf"] = json!(true);
+            }
+            rules.push(entry);
         }
     }
 }
@@ -139,7 +146,7 @@ mod tests {
     fn every_rule_has_found_its_place_in_the_schema() {
         let crd = serde_json::to_value(crate::crd().unwrap()).unwrap();
         let text = crd.to_string();
-        let placed = text.matches(r#""rule":"#).count();
+        let placed = text.matches(r#""rule":""#).count();
         assert_eq!(placed, RULES.len());
         for Rule { rule, message, .. } in RULES {
             assert!(message.len() < 2048, "the API server allows 2048 characters: {message}");

@@ -3,6 +3,7 @@
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
 
 use crate::{PpoJob, cel};
 
@@ -22,7 +23,40 @@ pub fn crd() -> serde_json::Result<CustomResourceDefinition> {
         cel::insert(root);
         merge_lists_by_key(root);
     }
+    crd["metadata"]["annotations"] = json!({CONTRACT_ANNOTATION: fingerprint(&crd["spec"])});
     serde_json::from_value(crd)
+}
+
+/// Annotation of the CRD with the fingerprint of its schema: an operator acts only on the CRD that it was built with.
+pub const CONTRACT_ANNOTATION: &str = "ppojob.dev/contract";
+
+/// The fingerprint of this crate's CRD.
+///
+/// # Errors
+/// As [`crd`].
+pub fn contract() -> serde_json::Result<String> {
+    let annotations = crd()?.metadata.annotations.unwrap_or_default();
+    Ok(annotations.get(CONTRACT_ANNOTATION).cloned().unwrap_or_default())
+}
+
+/// Hash of all but the words.
+fn fingerprint(spec: &Value) -> String {
+    let mut spec = spec.clone();
+    remove_words(&mut spec);
+    let hash = Sha256::digest(spec.to_string());
+    hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn remove_words(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            // A property may have the name of a keyword: only a keyword's value is a text.
+            fields.retain(|key, value| !(["description", "message"].contains(&key.as_str()) && value.is_string()));
+            fields.values_mut().for_each(remove_words);
+        }
+        Value::Array(items) => items.iter_mut().for_each(remove_words),
+        _ => {}
+    }
 }
 
 /// `crds/ppojob.yaml`: the definition as text, with a header that says how it is made.

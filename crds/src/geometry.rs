@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::defaults::has_reference;
 use crate::fill;
-use crate::spec::{PodPlacement, PpoJob, Role};
+use crate::spec::{PodPlacement, PpoJob, PpoJobSpec, Role, RolesSpec};
 
 /// What a job's numbers come to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -45,6 +45,26 @@ pub struct RoleGeometry {
 }
 
 impl RoleGeometry {
+    /// Pods and GPUs of the four roles; one that has no pods is there with 0.
+    pub fn all(spec: &PpoJobSpec) -> Vec<Self> {
+        let RolesSpec {
+            rollout,
+            actor,
+            reference,
+            reward,
+        } = &spec.roles;
+        vec![
+            Self {
+                role: Role::Rollout,
+                pods: u64::from(rollout.replicas),
+                gpus_per_pod: u64::from(rollout.gpus_per_replica),
+            },
+            placed(Role::Actor, actor, true),
+            placed(Role::Reference, reference, has_reference(&spec.algorithm)),
+            placed(Role::Reward, &reward.placement, reward.model.is_some()),
+        ]
+    }
+
     /// GPUs of the role.
     pub fn gpus(&self) -> u64 {
         self.pods.saturating_mul(self.gpus_per_pod)
@@ -71,21 +91,7 @@ impl Geometry {
         let updates_per_epoch = exact(samples, train)?;
         let engines = u64::from(rollout.replicas);
 
-        let reference = has_reference(&spec.algorithm);
-        let roles = vec![
-            RoleGeometry {
-                role: Role::Rollout,
-                pods: engines,
-                gpus_per_pod: u64::from(rollout.gpus_per_replica),
-            },
-            placed(Role::Actor, &spec.roles.actor, true),
-            placed(Role::Reference, &spec.roles.reference, reference),
-            placed(
-                Role::Reward,
-                &spec.roles.reward.placement,
-                spec.roles.reward.model.is_some(),
-            ),
-        ];
+        let roles = RoleGeometry::all(&spec);
         Some(Self {
             samples_per_step: samples,
             updates_per_epoch,

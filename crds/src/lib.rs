@@ -12,6 +12,7 @@ pub mod geometry;
 pub mod manifest;
 pub mod memory;
 pub mod plan;
+pub mod pod;
 pub mod report;
 pub mod resolve;
 pub mod run_config;
@@ -19,7 +20,7 @@ pub mod spec;
 pub mod status;
 pub mod validate;
 
-pub use crd::{crd, crd_yaml, spec_schema};
+pub use crd::{CONTRACT_ANNOTATION, contract, crd, crd_yaml, spec_schema};
 pub use defaults::fill;
 pub use geometry::Geometry;
 pub use manifest::{ManifestError, parse_manifest};

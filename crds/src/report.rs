@@ -1,4 +1,5 @@
-//! The small JSON report with which the actor tells the operator how training goes (`GET /report` on its metrics port).
+//! The small JSON report with which the actor tells the operator how training goes (`GET /report` on its metrics port),
+//! and the exit codes and the outcome by which a process that has ended explains itself.
 //! The operator copies `progress` into the job's status and decides on `outcome` and `seconds_since_progress`.
 
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,9 @@ pub struct Report {
     pub progress: Progress,
     /// Seconds since a stage last finished, to compare with `runPolicy.progressDeadlineSeconds`.
     pub seconds_since_progress: f64,
+    /// What the stage waits for, such as the slowest pod's name or a server's URL. Empty when it waits for nobody.
+    #[serde(default)]
+    pub waiting_for: String,
     /// How the run ended. Absent while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
@@ -52,7 +56,19 @@ pub enum Stage {
     Finished,
 }
 
-/// How a run ended.
+/// Exit codes of `ppo-worker`, which the operator's failure policy reads.
+pub mod exit_code {
+    /// All steps made.
+    pub const COMPLETED: i32 = 0;
+    /// The manifest, the arguments or the data cannot be used; another try ends the same way.
+    pub const BAD_CONFIGURATION: i32 = 2;
+    /// Training diverged; another try ends the same way.
+    pub const DIVERGED: i32 = 3;
+    /// Asked to stop, and a checkpoint was saved (`EX_TEMPFAIL` of sysexits.h): go on from there.
+    pub const INTERRUPTED: i32 = 75;
+}
+
+/// How a run ended. A process that ends writes it as JSON to its termination message, where the operator reads it.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Outcome {

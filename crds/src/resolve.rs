@@ -49,7 +49,7 @@ impl Environment {
             Some(&spec.prompts.source),
             spec.evaluation.as_ref().map(|evaluation| &evaluation.source),
         ];
-        let claims = spec.checkpoint.pvc.is_some()
+        let claims = spec.checkpoint.claim("").is_some()
             || models
                 .into_iter()
                 .chain([reward])
@@ -259,7 +259,7 @@ fn reward(spec: &RewardSpec, environment: &Environment) -> Reward {
 
 fn checkpoint(name: &str, spec: &PpoJobSpec, environment: &Environment) -> Checkpoint {
     let checkpoint = &spec.checkpoint;
-    let claim = checkpoint.pvc.as_ref().map(|claim| environment.claim(claim, name));
+    let claim = checkpoint.claim(name).map(|claim| environment.claim(&claim, name));
     Checkpoint {
         path: claim.or_else(|| checkpoint.path.as_ref().map(|path| environment.path(path))),
         every_steps: checkpoint.every_steps,

@@ -18,7 +18,7 @@ pub struct PpoJobStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Phase")]
     pub phase: Option<Phase>,
-    /// Conditions, one per type: Suspended, GangScheduled, RolesReady, Progressing, Complete, Failed.
+    /// Conditions, one per type: Accepted, Suspended, GangScheduled, RolesReady, Progressing, Complete, Failed.
     pub conditions: Vec<Condition>,
     /// One entry per role that the job has.
     pub roles: Vec<RoleStatus>,
@@ -32,11 +32,21 @@ pub struct PpoJobStatus {
     pub restarts: u32,
     /// How many times the whole job has been started; fences processes of earlier attempts out. Starts at 1.
     pub attempt: u32,
+    /// Restarts by each rule of `failurePolicy.rules`, for the rules' own budgets. Rules that never matched are left out.
+    pub rule_restarts: Vec<RuleRestarts>,
     /// Rollout engines that exist: what the scale subresource reports.
     pub rollout_replicas: u32,
     /// Label selector of the rollout engines' pods: what autoscalers read through the scale subresource.
     pub rollout_selector: String,
-    /// When the job first ran.
+    /// The last value of the annotation `ppojob.dev/restart` that was acted on.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub restart_request: String,
+    /// Since when the job has wanted its pods: its creation, or its last resumption. Absent while it is suspended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub active_since: Option<Time>,
+    /// Seconds it was active before that, for `runPolicy.activeDeadlineSeconds`.
+    pub active_seconds: u64,
+    /// When all roles were first ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
     /// When the job succeeded or failed.
@@ -85,9 +95,18 @@ pub struct RoleStatus {
     pub desired: u32,
     /// Pods that passed their readiness probe.
     pub ready: u32,
-    /// Restarts of the role's pods so far.
+    /// Restarts of the role's pods that count towards its budget.
     #[serde(default)]
     pub restarts: u32,
+    /// How many times the role has been started as a whole; passed to its pods. Starts at 1.
+    #[serde(default)]
+    pub attempt: u32,
+    /// Pods that were restarted alone since, each with an attempt of its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pod_attempts: Vec<PodAttempt>,
+    /// When a pod of the role was last restarted: the next one of a role that keeps failing waits longer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_restart_time: Option<Time>,
     /// Policy version that all of the role's ready pods hold. Absent for roles without the policy's weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy_version: Option<u64>,
@@ -97,6 +116,56 @@ pub struct RoleStatus {
     /// The same as a sentence, in the words of the scheduler, the kubelet or the process.
     #[serde(default)]
     pub message: String,
+}
+
+/// A pod that was restarted alone.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PodAttempt {
+    /// The pod's index in its role.
+    pub index: u32,
+    /// Its attempt; older pods of the same name are deleted.
+    pub attempt: u32,
+}
+
+/// Restarts by one rule of the failure policy.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RuleRestarts {
+    /// Position of the rule in `failurePolicy.rules`, from 0.
+    pub rule: u32,
+    /// Restarts it led to.
+    pub restarts: u32,
+}
+
+impl RoleStatus {
+    /// A role that was started once and of which nothing is known yet.
+    pub fn started(role: Role) -> Self {
+        Self {
+            name: role,
+            desired: 0,
+            ready: 0,
+            restarts: 0,
+            attempt: 1,
+            pod_attempts: Vec::new(),
+            last_restart_time: None,
+            policy_version: None,
+            reason: String::new(),
+            message: String::new(),
+        }
+    }
+
+    /// Attempt that the pod of this index should have.
+    pub fn attempt_of(&self, index: u32) -> u32 {
+        let alone = self.pod_attempts.iter().find(|pod| pod.index == index);
+        alone.map_or(self.attempt, |pod| pod.attempt).max(1)
+    }
+
+    /// The attempt after every one that a pod of the role has had.
+    pub fn next_attempt(&self) -> u32 {
+        let alone = self.pod_attempts.iter().map(|pod| pod.attempt).max();
+        self.attempt.max(alone.unwrap_or_default()).max(1).saturating_add(1)
+    }
 }
 
 /// How far training is.

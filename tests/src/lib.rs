@@ -1,1 +1,51 @@
-//! The tests of this package are in `tests/tests`.
+//! A real Kubernetes for tests: etcd, API server, controller manager and scheduler as processes of this machine, kwok's fake
+//! nodes with GPUs, and what a test does with them. The programs are pinned and built in `tests/cluster`.
+//!
+//! ```no_run
+//! # async fn example() -> anyhow::Result<()> {
+//! let cluster = ppo_tests::ControlPlane::shared().await?;
+//! let namespace = cluster.namespace("example").await?;
+//! namespace.gpu_nodes(2, 8).await?;
+//! let jobs = namespace.api::<ppo_crds::PpoJob>();
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! With `PPO_TEST_KUBECONFIG` set the tests use that cluster and start nothing (fake nodes then need kwok in it). With
+//! `PPO_TEST_KEEP` set folders and logs of a control plane stay behind, and so do namespaces.
+
+mod actor;
+mod audit;
+mod command;
+mod component;
+mod control_plane;
+mod crd;
+mod credentials;
+mod faults;
+mod gang;
+mod namespace;
+mod nodes;
+mod operator;
+mod options;
+mod pods;
+mod ports;
+mod programs;
+mod service_account;
+mod supervisor;
+mod wait;
+
+pub use actor::Actor;
+pub use audit::{AuditEvent, ObjectRef, Requests, ResponseStatus, User};
+pub use command::{Finished, run};
+pub use component::Component;
+pub use control_plane::ControlPlane;
+pub use crd::install_crd;
+pub use faults::{Fault, Faults, Moment, Process};
+pub use gang::GangScheduler;
+pub use namespace::Namespace;
+pub use nodes::NODE_LABEL;
+pub use operator::Operator;
+pub use options::Options;
+pub use pods::{HOLD_START, HOLD_STOP, PodFailure};
+pub use programs::Programs;
+pub use wait::{PATIENCE, wait_for};

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// When and where the run's whole state is saved. A checkpoint holds everything an exact resume needs: weights, optimizer,
-/// KL coefficient, running statistics, random state, position in the data. At most one of `path`, `pvc`.
+/// KL coefficient, running statistics, random state, position in the data. At most one of `path`, `pvc`, `volumeClaim`.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct CheckpointSpec {
@@ -18,6 +18,10 @@ pub struct CheckpointSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub pvc: Option<String>,
+    /// A PersistentVolumeClaim that the operator makes for the job, `<job>-checkpoints`. It stays when the job is deleted:
+    /// checkpoints are what the run was for. Clusters only. Default none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub volume_claim: Option<VolumeClaimSpec>,
     /// Save every so many steps; 0 saves only at the end and on SIGTERM. 0 to 1000000000. Default 20. OpenRLHF
     /// `ckpt.save_steps`, verl `trainer.save_freq`, TRL `save_steps`.
     #[schemars(range(min = 0, max = 1_000_000_000))]
@@ -36,11 +40,42 @@ impl Default for CheckpointSpec {
         Self {
             path: None,
             pvc: None,
+            volume_claim: None,
             every_steps: 20,
             keep: 3,
             keep_best: true,
         }
     }
+}
+
+impl CheckpointSpec {
+    /// Name of the claim that checkpoints of the job `name` go to, given or made.
+    pub fn claim(&self, name: &str) -> Option<String> {
+        let made = || self.volume_claim.as_ref().map(|_| format!("{name}-checkpoints"));
+        self.pvc.clone().or_else(made)
+    }
+}
+
+/// A PersistentVolumeClaim to make.
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct VolumeClaimSpec {
+    /// Size, such as `200Gi`. A checkpoint of a model of P parameters takes 16 P bytes with a critic, 8 P without; `keep`
+    /// and `keepBest` say how many there are.
+    #[schemars(
+        length(min = 1, max = 32),
+        regex(pattern = r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|Pi|k|M|G|T|P)?$")
+    )]
+    pub storage: String,
+    /// StorageClass. Default: the cluster's default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub storage_class_name: Option<String>,
+    /// Access modes; several actor pods need `ReadWriteMany`. At most 4. Default `ReadWriteOnce` for one actor pod, else
+    /// `ReadWriteMany`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 4), inner(length(min = 1, max = 32)))]
+    pub access_modes: Vec<String>,
 }
 
 /// What the run writes for people to look at, besides its metrics.

@@ -104,6 +104,8 @@ pub struct FailurePolicySpec {
     /// Restarts of any kind before the job fails. 0 to 10000. Default 3. JobSet `failurePolicy.maxRestarts`.
     #[schemars(range(min = 0, max = 10_000))]
     pub max_restarts: u32,
+    /// Restarts of one role before the job fails, whatever is left of `maxRestarts`. Default: `maxRestarts` for each.
+    pub max_restarts_per_role: RoleBudgets,
     /// Rules tried in order; the first whose every given matcher matches decides. At most 32. Default none: an actor's failure
     /// restarts the actor role, another role's failure restarts the pod.
     #[schemars(length(max = 32))]
@@ -114,7 +116,42 @@ impl Default for FailurePolicySpec {
     fn default() -> Self {
         Self {
             max_restarts: 3,
+            max_restarts_per_role: RoleBudgets::default(),
             rules: Vec::new(),
+        }
+    }
+}
+
+/// A budget of restarts for each role.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct RoleBudgets {
+    /// Restarts of rollout engines. 0 to 10000. Default: `maxRestarts`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 10_000))]
+    pub rollout: Option<u32>,
+    /// Restarts of the actor. 0 to 10000. Default: `maxRestarts`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 10_000))]
+    pub actor: Option<u32>,
+    /// Restarts of the reference. 0 to 10000. Default: `maxRestarts`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 10_000))]
+    pub reference: Option<u32>,
+    /// Restarts of the reward. 0 to 10000. Default: `maxRestarts`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 10_000))]
+    pub reward: Option<u32>,
+}
+
+impl RoleBudgets {
+    /// The role's own budget, where it has one.
+    pub fn of(&self, role: Role) -> Option<u32> {
+        match role {
+            Role::Rollout => self.rollout,
+            Role::Actor => self.actor,
+            Role::Reference => self.reference,
+            Role::Reward => self.reward,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 
+use regex::Regex;
 use serde_json::Value;
 
 use super::Problem;
@@ -44,6 +45,7 @@ fn walk(value: &Value, schema: &Value, path: &str, problems: &mut Vec<Problem>) 
                 ["minLength", "maxLength"],
                 path,
             ));
+            problems.extend(check_pattern(text, schema, path));
         }
         Value::Number(_) => problems.extend(check_number(value, schema, path)),
         // JSON has no infinity and no NaN: serde writes them as null. Absent fields are not written at all.
@@ -70,6 +72,13 @@ fn check_count(count: usize, thing: &str, schema: &Value, [min, max]: [&str; 2],
         )),
         _ => None,
     }
+}
+
+fn check_pattern(text: &str, schema: &Value, path: &str) -> Option<Problem> {
+    let pattern = schema.get("pattern").and_then(Value::as_str)?;
+    // The patterns are ours, and short; the API server reads them by the same rules (RE2).
+    let matches = Regex::new(pattern).is_ok_and(|regex| regex.is_match(text));
+    (!matches).then(|| Problem::new(path, format!("{text:?} does not match {pattern}")))
 }
 
 fn check_number(value: &Value, schema: &Value, path: &str) -> Option<Problem> {

@@ -21,12 +21,20 @@ pub fn check(spec: &PpoJobSpec, environment: &Environment, problems: &mut Vec<Pr
     );
 
     let checkpoint = &spec.checkpoint;
-    if checkpoint.path.is_some() && checkpoint.pvc.is_some() {
-        checker.refuse("spec.checkpoint", "give path or pvc, not both");
+    let places = [
+        checkpoint.path.is_some(),
+        checkpoint.pvc.is_some(),
+        checkpoint.volume_claim.is_some(),
+    ];
+    if places.into_iter().filter(|given| *given).count() > 1 {
+        checker.refuse("spec.checkpoint", "give at most one of path, pvc, volumeClaim");
     }
     checker.path("spec.checkpoint.path", checkpoint.path.as_deref());
     if checkpoint.pvc.is_some() {
         checker.claim("spec.checkpoint.pvc");
+    }
+    if checkpoint.volume_claim.is_some() {
+        checker.claim("spec.checkpoint.volumeClaim");
     }
 }
 

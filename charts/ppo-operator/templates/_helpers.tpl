@@ -1,0 +1,58 @@
+{{- define "ppo-operator.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "ppo-operator.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" }}
+{{- else }}
+{{- $name := include "ppo-operator.name" . }}
+{{- if contains $name .Release.Name }}
+{{- .Release.Name | trunc 50 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name $name | trunc 50 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "ppo-operator.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "ppo-operator.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: operator
+{{- end }}
+
+{{/* Without the component: the chart has objects that are not the operator. */}}
+{{- define "ppo-operator.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+app.kubernetes.io/name: {{ include "ppo-operator.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/part-of: ppo-operator
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "ppo-operator.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create }}
+{{- default (include "ppo-operator.fullname" .) .Values.serviceAccount.name }}
+{{- else }}
+{{- required "serviceAccount.create is false: set serviceAccount.name to the account that the operator shall run as" .Values.serviceAccount.name }}
+{{- end }}
+{{- end }}
+
+{{/* An image reference from (dict "image" {registry, repository, tag, digest} "tag" DEFAULT). */}}
+{{- define "ppo-operator.image" -}}
+{{- $name := .image.repository }}
+{{- with .image.registry }}{{ $name = printf "%s/%s" (trimSuffix "/" .) $name }}{{ end }}
+{{- if .image.digest }}
+{{- printf "%s@%s" $name .image.digest }}
+{{- else }}
+{{- printf "%s:%s" $name (default .tag .image.tag) }}
+{{- end }}
+{{- end }}
+
+{{- define "ppo-operator.operatorImage" -}}
+{{- include "ppo-operator.image" (dict "image" .Values.image "tag" .Chart.AppVersion) }}
+{{- end }}

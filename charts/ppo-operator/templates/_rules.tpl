@@ -1,0 +1,73 @@
+{{/* What the operator does to the objects of jobs, in each namespace it watches. */}}
+{{- define "ppo-operator.jobRules" -}}
+- apiGroups: [ppojob.dev]
+  resources: [ppojobs]
+  # delete: ttlSecondsAfterFinished
+  verbs: [get, list, watch, delete]
+- apiGroups: [ppojob.dev]
+  resources: [ppojobs/status]
+  verbs: [get, patch]
+- apiGroups: [ppojob.dev]
+  # Asked for by the admission plugin OwnerReferencesPermissionEnforcement.
+  resources: [ppojobs/finalizers]
+  verbs: [update]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, create, delete]
+- apiGroups: [""]
+  resources: [configmaps, services]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [""]
+  # The operator writes a job's token and reads no secret's content; its list and watch ask for metadata only.
+  resources: [secrets]
+  verbs: [list, watch, create]
+- apiGroups: [""]
+  # Never deleted by the operator: they hold checkpoints.
+  resources: [persistentvolumeclaims]
+  verbs: [get, list, watch, create]
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create, patch]
+- apiGroups: [scheduling.volcano.sh, scheduling.x-k8s.io]
+  resources: [podgroups]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [scheduling.k8s.io]
+  resources: [podgroups, workloads]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [kueue.x-k8s.io]
+  resources: [workloads]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [kueue.x-k8s.io]
+  resources: [workloads/status]
+  verbs: [get, patch]
+- apiGroups: [kueue.x-k8s.io]
+  resources: [localqueues]
+  verbs: [get, list, watch]
+{{- end }}
+
+{{/* What it reads that lies in no namespace. */}}
+{{- define "ppo-operator.clusterRules" -}}
+- apiGroups: [""]
+  # A pod hangs while it terminates: is its node lost?
+  resources: [nodes]
+  verbs: [get]
+- apiGroups: [apiextensions.k8s.io]
+  # Is the definition the one that this version was built for? Followed, by name: it may be upgraded meanwhile.
+  resources: [customresourcedefinitions]
+  resourceNames: [ppojobs.ppojob.dev]
+  verbs: [get, list, watch]
+- apiGroups: [kueue.x-k8s.io]
+  # Labels of the nodes that a queue gave; the value of a job's priority class.
+  resources: [resourceflavors, workloadpriorityclasses]
+  verbs: [get]
+- apiGroups: [scheduling.k8s.io]
+  # The same of Kubernetes' classes; the default one is found in the list.
+  resources: [priorityclasses]
+  verbs: [get, list]
+{{- end }}

@@ -1,0 +1,244 @@
+//! The command line.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use axum::http::HeaderValue;
+use axum::http::header::USER_AGENT;
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use kube::{Client, Config};
+use tokio::sync::watch;
+use tracing_subscriber::EnvFilter;
+
+use crate::run::{LeaseOptions, Options, run};
+use crate::settings::{PodSettings, Scrapers};
+
+/// The operator of PpoJobs: turns them into pods, restarts, suspends and explains them.
+#[derive(Debug, Parser)]
+#[command(name = "ppo-operator", version, max_term_width = 110)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Look after the PpoJobs of a cluster.
+    Run(Box<RunArgs>),
+    /// Print the CustomResourceDefinition that belongs to this operator.
+    Crd,
+    /// Ask a URL, such as a readiness probe's, and succeed if it answers with a 2xx status.
+    Check(CheckArgs),
+}
+
+#[derive(Debug, Args)]
+struct RunArgs {
+    /// Namespace to look after; repeat it for several. Default: all of them.
+    #[arg(
+        long = "namespace",
+        env = "PPO_OPERATOR_NAMESPACE",
+        value_delimiter = ',',
+        value_name = "NAME"
+    )]
+    namespaces: Vec<String>,
+    /// Address of /metrics, /healthz and /readyz.
+    #[arg(long, env = "PPO_OPERATOR_HTTP_ADDRESS", default_value = "0.0.0.0:8080")]
+    http_address: SocketAddr,
+    /// Jobs worked on at once.
+    #[arg(long, env = "PPO_OPERATOR_CONCURRENCY", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..))]
+    concurrency: u16,
+    /// Seconds between two questions to each actor how training goes.
+    #[arg(long, env = "PPO_OPERATOR_REPORT_INTERVAL_SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    report_interval_seconds: u64,
+    /// Let one of several replicas act, chosen by a Lease.
+    #[arg(long, env = "PPO_OPERATOR_LEADER_ELECTION", default_value_t = true, action = ArgAction::Set)]
+    leader_election: bool,
+    /// Namespace of the Lease. Default: the operator's own.
+    #[arg(long, env = "PPO_OPERATOR_LEASE_NAMESPACE")]
+    lease_namespace: Option<String>,
+    /// Namespace that the operator runs in.
+    #[arg(long, env = "POD_NAMESPACE", default_value = "default")]
+    own_namespace: String,
+    /// Name of this process among the replicas. Default: a random one.
+    #[arg(long, env = "POD_NAME")]
+    identity: Option<String>,
+    #[command(flatten)]
+    pods: PodArgs,
+    /// Form of the log on standard error.
+    #[arg(long, env = "PPO_OPERATOR_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
+    log_format: LogFormat,
+}
+
+#[derive(Debug, Args)]
+struct PodArgs {
+    /// Image of ppo-worker, for pod templates that name none.
+    #[arg(long, env = "PPO_OPERATOR_WORKER_IMAGE", default_value_t = PodSettings::default().worker_image)]
+    worker_image: String,
+    /// Image of vLLM, for pod templates that name none.
+    #[arg(long, env = "PPO_OPERATOR_VLLM_IMAGE", default_value_t = PodSettings::default().vllm_image)]
+    vllm_image: String,
+    /// When images are pulled: Always, IfNotPresent or Never.
+    #[arg(long, env = "PPO_OPERATOR_IMAGE_PULL_POLICY", default_value_t = PodSettings::default().image_pull_policy)]
+    image_pull_policy: String,
+    /// Resource name of a GPU.
+    #[arg(long, env = "PPO_OPERATOR_GPU_RESOURCE", default_value_t = PodSettings::default().gpu_resource)]
+    gpu_resource: String,
+    /// Make a NetworkPolicy for every job.
+    #[arg(long, env = "PPO_OPERATOR_NETWORK_POLICIES", default_value_t = true, action = ArgAction::Set)]
+    network_policies: bool,
+    /// Namespace whose pods may read the metrics of role pods; repeat it for several. The operator's own always may.
+    #[arg(
+        long = "scraper-namespace",
+        env = "PPO_OPERATOR_SCRAPER_NAMESPACE",
+        value_delimiter = ',',
+        value_name = "NAME"
+    )]
+    scraper_namespaces: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+struct CheckArgs {
+    /// The URL.
+    #[arg(long)]
+    url: String,
+    /// Seconds to wait for the answer.
+    #[arg(long, default_value_t = 30)]
+    timeout_seconds: u64,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LogFormat {
+    /// For people.
+    Text,
+    /// For log collectors.
+    Json,
+}
+
+impl RunArgs {
+    fn options(self) -> Options {
+        let random = || format!("ppo-operator-{:08x}", rand::random::<u32>());
+        let mut scrapers = self.pods.scraper_namespaces;
+        scrapers.push(self.own_namespace.clone());
+        scrapers.sort();
+        scrapers.dedup();
+        Options {
+            namespaces: self.namespaces,
+            http_address: self.http_address,
+            concurrency: self.concurrency,
+            report_interval: Duration::from_secs(self.report_interval_seconds),
+            lease: self.leader_election.then(|| LeaseOptions {
+                namespace: self.lease_namespace.unwrap_or(self.own_namespace),
+                name: "ppo-operator".into(),
+            }),
+            identity: self.identity.unwrap_or_else(random),
+            pods: PodSettings {
+                worker_image: self.pods.worker_image,
+                vllm_image: self.pods.vllm_image,
+                image_pull_policy: self.pods.image_pull_policy,
+                gpu_resource: self.pods.gpu_resource,
+                network_policies: self.pods.network_policies.then_some(Scrapers { namespaces: scrapers }),
+            },
+        }
+    }
+}
+
+/// Does what the command line says.
+pub fn main() -> ExitCode {
+    let ended = match Cli::parse().command {
+        Command::Run(args) => {
+            log(args.log_format);
+            start(args.options())
+        }
+        Command::Crd => crd(),
+        Command::Check(args) => check(&args),
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("ppo-operator: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(options: Options) -> anyhow::Result<()> {
+    // A provider that is installed already serves as well.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .worker_threads(2)
+        .build()
+        .context("cannot start threads")?;
+    runtime.block_on(async { run(connect().await?, options, stop_signal()?).await })
+}
+
+/// The cluster that this process runs in, or that the kubeconfig names.
+async fn connect() -> anyhow::Result<Client> {
+    let mut config = Config::infer()
+        .await
+        .context("no cluster: neither a kubeconfig nor a service account was found")?;
+    // An administrator finds the operator's requests in the audit log by this name.
+    let agent = HeaderValue::from_static(concat!("ppo-operator/", env!("CARGO_PKG_VERSION")));
+    config.headers.push((USER_AGENT, agent));
+    Client::try_from(config).context("the cluster's address or credentials cannot be used")
+}
+
+/// Turns true at SIGTERM or SIGINT.
+fn stop_signal() -> anyhow::Result<watch::Receiver<bool>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (stop, stopped) = watch::channel(false);
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("stops");
+        stop.send_replace(true);
+    });
+    Ok(stopped)
+}
+
+fn crd() -> anyhow::Result<()> {
+    let yaml = ppo_crds::crd_yaml().map_err(|error| anyhow::anyhow!("the CRD cannot be written: {error}"))?;
+    print!("{yaml}");
+    Ok(())
+}
+
+fn check(args: &CheckArgs) -> anyhow::Result<()> {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start")?;
+    let url = &args.url;
+    runtime.block_on(async {
+        let client = reqwest::Client::builder()
+            .timeout(Duration::from_secs(args.timeout_seconds))
+            .build()?;
+        let answer = client
+            .get(url)
+            .send()
+            .await
+            .with_context(|| format!("{url} does not answer"))?;
+        let status = answer.status();
+        let body = answer.text().await.unwrap_or_default();
+        anyhow::ensure!(status.is_success(), "{url} answered {status}: {}", body.trim());
+        println!("{url} answered {status}");
+        Ok(())
+    })
+}
+
+fn log(format: LogFormat) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,kube=warn"));
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => builder.init(),
+        LogFormat::Json => builder.json().init(),
+    }
+}

@@ -1,0 +1,79 @@
+//! Events: one for every change of phase, and one for every decision.
+
+use kube::Resource;
+use kube::runtime::events::{Event, EventType};
+use ppo_crds::status::{Phase, PpoJobStatus};
+
+use crate::condition::{get, kind};
+use crate::context::Context;
+use crate::plan::Plan;
+use crate::reconcile::{Error, Subject};
+
+/// Longest note that the API server takes.
+const LONGEST: usize = 1024;
+
+/// Writes what changed between the job's status and the plan's. An event that cannot be written is logged, and nothing waits
+/// for it: the status says the same.
+pub async fn publish(job: &Subject, plan: &Plan, context: &Context) {
+    let regarding = job.object.object_ref(&());
+    for event in events(&job.status, plan) {
+        context.metrics.wrote("create", "Event");
+        if let Err(error) = context.recorder.publish(&event, &regarding).await {
+            tracing::warn!(job = %job.checked.key, %error, reason = event.reason, "an event could not be written");
+        }
+    }
+}
+
+/// Writes that something was refused, and why.
+pub async fn refused(job: &Subject, error: &Error, context: &Context) {
+    let event = event("Refused", EventType::Warning, &error.to_string());
+    context.metrics.wrote("create", "Event");
+    if let Err(error) = context.recorder.publish(&event, &job.object.object_ref(&())).await {
+        tracing::warn!(job = %job.checked.key, %error, "an event could not be written");
+    }
+}
+
+fn events(before: &PpoJobStatus, plan: &Plan) -> Vec<Event> {
+    let mut events: Vec<Event> = plan
+        .notes
+        .iter()
+        .map(|note| event("Restarting", EventType::Warning, note))
+        .collect();
+    let after = &plan.status;
+    let changed = after.phase.filter(|phase| before.phase != Some(*phase));
+    if let Some(phase) = changed.filter(|phase| *phase != Phase::Pending) {
+        let kind = match phase {
+            Phase::Failed | Phase::Restarting => EventType::Warning,
+            _ => EventType::Normal,
+        };
+        events.push(event(&format!("{phase:?}"), kind, &words(after, phase)));
+    }
+    events
+}
+
+/// What the condition behind a phase says.
+fn words(status: &PpoJobStatus, phase: Phase) -> String {
+    let condition = match phase {
+        Phase::Pending => kind::ACCEPTED,
+        Phase::Queued | Phase::Scheduling => kind::GANG_SCHEDULED,
+        Phase::Initializing | Phase::Running | Phase::Restarting => kind::ROLES_READY,
+        Phase::Suspended => kind::SUSPENDED,
+        Phase::Succeeded => kind::COMPLETE,
+        Phase::Failed => kind::FAILED,
+    };
+    get(&status.conditions, condition).map_or_else(String::new, |condition| condition.message.clone())
+}
+
+fn event(reason: &str, type_: EventType, note: &str) -> Event {
+    let end = (0..=LONGEST.min(note.len()))
+        .rev()
+        .find(|at| note.is_char_boundary(*at));
+    let note = note[..end.unwrap_or(0)].to_string();
+    Event {
+        type_,
+        reason: reason.into(),
+        note: Some(note),
+        action: "Reconcile".into(),
+        secondary: None,
+    }
+}

@@ -1,0 +1,118 @@
+//! What a pod's failure leads to: the user's rules in order, then the defaults. Pure.
+
+use ppo_crds::report::{Reason, exit_code};
+use ppo_crds::spec::{FailureAction, FailurePolicySpec, FailureRule, Role};
+
+use crate::world::{Life, PodView};
+
+/// Why a pod has to be replaced, or the job ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Failure {
+    /// Role of the pod.
+    pub role: Role,
+    /// Its index.
+    pub index: u32,
+    /// Its name.
+    pub pod: String,
+    /// Exit code of the container that failed.
+    pub exit_code: Option<i32>,
+    /// One word, such as OOMKilled, Deleted, Diverged or Hung.
+    pub reason: String,
+    /// A sentence.
+    pub message: String,
+    /// Its conditions that are True, but for those that every healthy pod has.
+    pub conditions: Vec<String>,
+    /// Whether the cluster took it away (preemption, a lost node, a deletion) or it stopped because it was asked to.
+    pub disrupted: bool,
+}
+
+/// Condition of pods that the cluster takes away.
+const DISRUPTION_TARGET: &str = "DisruptionTarget";
+
+/// How `pod`, which should be running, has failed. None: it has not.
+pub fn failure_of(pod: &PodView) -> Option<Failure> {
+    let deleted = pod.deleting_since.is_some();
+    // The actor alone ends by itself; that is success, which is looked for elsewhere.
+    let exited = pod.life == Life::Succeeded && pod.role != Role::Actor;
+    if pod.life != Life::Failed && !exited && !deleted {
+        return None;
+    }
+    let asked = pod.exit_code == Some(exit_code::INTERRUPTED);
+    let reason = match &pod.outcome {
+        Some(outcome) if pod.life == Life::Failed => format!("{:?}", outcome.reason),
+        _ if pod.life == Life::Failed || exited => pod.reason.clone(),
+        _ => "Deleted".into(),
+    };
+    let message = match pod.life {
+        Life::Failed | Life::Succeeded => pod.message.clone(),
+        _ => "the pod was deleted, by its node's drain or loss, by preemption or by hand".into(),
+    };
+    Some(Failure {
+        role: pod.role,
+        index: pod.index,
+        pod: pod.name.clone(),
+        exit_code: pod.exit_code,
+        reason,
+        message,
+        conditions: pod.conditions.clone(),
+        disrupted: deleted || asked || pod.conditions.iter().any(|kind| kind == DISRUPTION_TARGET),
+    })
+}
+
+/// What to do about a failure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// The action.
+    pub action: FailureAction,
+    /// Whether it uses up the budgets.
+    pub counted: bool,
+    /// Index of the rule that decided; None: a default.
+    pub rule: Option<usize>,
+}
+
+/// The first rule that matches, else the default.
+pub fn judge(failure: &Failure, policy: &FailurePolicySpec) -> Verdict {
+    let rule = policy.rules.iter().position(|rule| matches(rule, failure));
+    match rule {
+        Some(index) => Verdict {
+            action: policy.rules[index].action,
+            counted: policy.rules[index].action != FailureAction::Ignore,
+            rule: Some(index),
+        },
+        None => Verdict {
+            action: default_action(failure),
+            counted: !failure.disrupted,
+            rule: None,
+        },
+    }
+}
+
+fn matches(rule: &FailureRule, failure: &Failure) -> bool {
+    let any_code = rule.exit_codes.is_empty();
+    let any_condition = rule.pod_conditions.is_empty();
+    (rule.roles.is_empty() || rule.roles.contains(&failure.role))
+        && (any_code || failure.exit_code.is_some_and(|code| rule.exit_codes.contains(&code)))
+        && (any_condition || failure.conditions.iter().any(|kind| rule.pod_conditions.contains(kind)))
+        && (rule.reasons.is_empty() || rule.reasons.contains(&failure.reason))
+}
+
+/// A rollout, reference or reward pod restarts alone; an actor rank takes the actor role with it, since its ranks hold one
+/// state; what would end the same way again fails the job.
+fn default_action(failure: &Failure) -> FailureAction {
+    let hopeless = [exit_code::BAD_CONFIGURATION, exit_code::DIVERGED];
+    let reasons = [Reason::Diverged, Reason::DataError].map(|reason| format!("{reason:?}"));
+    if failure.disrupted {
+        return restart(failure.role);
+    }
+    if failure.exit_code.is_some_and(|code| hopeless.contains(&code)) || reasons.contains(&failure.reason) {
+        return FailureAction::FailJob;
+    }
+    restart(failure.role)
+}
+
+fn restart(role: Role) -> FailureAction {
+    match role {
+        Role::Actor => FailureAction::RestartRole,
+        _ => FailureAction::RestartPod,
+    }
+}

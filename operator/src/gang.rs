@@ -1,0 +1,214 @@
+//! Who places all pods of a job at once or none: one of the gang schedulers, or nobody.
+
+mod admission;
+mod coscheduling;
+mod kueue;
+mod members;
+mod native;
+mod volcano;
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::jiff::Timestamp;
+use kube::Client;
+use kube::api::DynamicObject;
+use ppo_crds::spec::{Gang as Asked, SchedulingSpec};
+
+pub use admission::{Admission, Place};
+pub use kueue::{Flavors, Lookups};
+
+use crate::job::{Job, RolePods};
+use crate::lifecycle::{Decision, Intent};
+use crate::plan::{Action, repair};
+use crate::settings::PodSettings;
+use crate::snapshot::Snapshot;
+use crate::world::{Children, Kind};
+
+/// The gang scheduler of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gang {
+    /// Pods are placed one by one.
+    None,
+    /// Volcano.
+    Volcano,
+    /// The coscheduling plugin of scheduler-plugins.
+    Coscheduling,
+    /// Kueue: quota for the whole gang, then any scheduler.
+    Kueue,
+    /// Kubernetes' own, by the version that the server has.
+    Native(Kind),
+    /// What was asked for is not on this cluster.
+    Missing(Asked),
+}
+
+/// The gang scheduler for `asked`, given the kinds that the API server has.
+pub fn choose(asked: &SchedulingSpec, served: &BTreeSet<Kind>) -> Gang {
+    let has = |kind, gang| served.contains(&kind).then_some(gang);
+    let native = || {
+        has(Kind::NativePodGroupBeta, Gang::Native(Kind::NativePodGroupBeta))
+            .or_else(|| has(Kind::NativePodGroupAlpha, Gang::Native(Kind::NativePodGroupAlpha)))
+    };
+    let volcano = || has(Kind::VolcanoPodGroup, Gang::Volcano);
+    let coscheduling = || has(Kind::CoschedulingPodGroup, Gang::Coscheduling);
+    let kueue = || has(Kind::KueueWorkload, Gang::Kueue);
+    let found = match asked.gang {
+        Asked::None => Some(Gang::None),
+        Asked::Volcano => volcano(),
+        Asked::Coscheduling => coscheduling(),
+        Asked::Kueue => kueue(),
+        Asked::Workload => native(),
+        // Kueue admits through a queue only: without one it is not what the user means.
+        Asked::Auto => (if asked.queue.is_empty() { None } else { kueue() })
+            .or_else(volcano)
+            .or_else(coscheduling)
+            .or_else(native)
+            .or(Some(Gang::None)),
+    };
+    found.unwrap_or(Gang::Missing(asked.gang))
+}
+
+impl Gang {
+    /// Asks for what the scheduler's own objects say and the next step needs.
+    ///
+    /// # Errors
+    /// When the API server does not answer.
+    pub async fn look_up(
+        self,
+        job: &Job,
+        children: &Children,
+        client: &Client,
+        flavors: &Flavors,
+    ) -> kube::Result<Lookups> {
+        match self {
+            Self::Kueue => kueue::look_up(job, children, client, flavors).await,
+            _ => Ok(Lookups::default()),
+        }
+    }
+
+    /// Whether the job's pods may exist.
+    pub fn admission(self, job: &Job, children: &Children, lookups: &Lookups) -> Admission {
+        match self {
+            Self::Kueue => kueue::admission(job, children, lookups),
+            Self::Missing(asked) => Admission::Missing(missing(asked)),
+            Self::None | Self::Volcano | Self::Coscheduling | Self::Native(_) => Admission::Free,
+        }
+    }
+
+    /// What brings the gang's own object to what it should be.
+    pub fn repair(self, job: &Job, intent: &Intent, seen: &Snapshot, settings: &PodSettings) -> Vec<Action> {
+        let (kind, desired) = match self {
+            Self::Volcano => (Kind::VolcanoPodGroup, volcano::pod_group(job, settings)),
+            Self::Coscheduling => (Kind::CoschedulingPodGroup, coscheduling::pod_group(job, settings)),
+            Self::Native(kind) => (kind, native::pod_group(kind, job)),
+            Self::Kueue => return kueue::repair(job, intent, seen, settings),
+            Self::None | Self::Missing(_) => return Vec::new(),
+        };
+        repair(kind, desired, seen).into_iter().collect()
+    }
+
+    /// Whose silence it is when pods wait without a word: a scheduler's kinds say nothing of whether it runs.
+    pub fn silence(self, job: &Job) -> String {
+        let queue = match job.spec.scheduling.queue.as_str() {
+            "" => "default",
+            named => named,
+        };
+        match self {
+            Self::Volcano => {
+                format!("Volcano has said nothing of it: does its scheduler run, and is there a queue {queue}?")
+            }
+            Self::Coscheduling => {
+                "the scheduler has said nothing of it: does one with schedulerName coscheduling run?".into()
+            }
+            Self::None | Self::Kueue | Self::Native(_) | Self::Missing(_) => "waits for the scheduler".into(),
+        }
+    }
+
+    /// Whether a pod waits until the gang has its nodes. A scheduler that knows one floor and not one per role could place
+    /// engines above theirs and leave another role out: those engines are no members, and come after.
+    pub fn comes_after(self, job: &Job, role: RolePods, index: u32, seen: &Snapshot) -> bool {
+        matches!(self, Self::Coscheduling | Self::Native(_)) && index >= role.floor && !members::placed(job, seen)
+    }
+
+    /// Makes a pod a member, or sends it where the gang is.
+    pub fn join(self, pod: &mut DynamicObject, job: &Job, role: RolePods, index: u32, seen: &Snapshot) {
+        let member = index < role.floor;
+        match self {
+            Self::Volcano => volcano::join(pod, job, role.role),
+            Self::Coscheduling => coscheduling::join(pod, job, member),
+            Self::Kueue => kueue::join(pod, job, role.role, index, seen),
+            Self::Native(_) if member => native::join(pod, job),
+            Self::Native(_) => {}
+            Self::None | Self::Missing(_) => {}
+        }
+    }
+
+    /// What the scheduler itself leaves undone, and when to look again.
+    pub fn upkeep(self, job: &Job, decision: &Decision, seen: &Snapshot, now: Timestamp) -> Upkeep {
+        match self {
+            Self::Coscheduling => coscheduling::upkeep(job, &decision.intent, seen, now),
+            Self::Kueue => kueue::upkeep(job, decision, seen, now),
+            Self::None | Self::Volcano | Self::Native(_) | Self::Missing(_) => Upkeep::default(),
+        }
+    }
+}
+
+/// Remedies that real schedulers need.
+#[derive(Debug, Default)]
+pub struct Upkeep {
+    /// What to do now.
+    pub actions: Vec<Action>,
+    /// When to look again, should nothing happen before.
+    pub wake: Option<Timestamp>,
+}
+
+fn missing(asked: Asked) -> String {
+    let (word, needs) = match asked {
+        Asked::Volcano => (
+            "volcano",
+            "the kind PodGroup of scheduling.volcano.sh/v1beta1: install Volcano",
+        ),
+        Asked::Coscheduling => (
+            "coscheduling",
+            "the kind PodGroup of scheduling.x-k8s.io/v1alpha1: install scheduler-plugins",
+        ),
+        Asked::Kueue => (
+            "kueue",
+            "the kind Workload of kueue.x-k8s.io/v1beta2: install Kueue 0.16 or newer",
+        ),
+        Asked::Workload => (
+            "workload",
+            "the kind PodGroup of scheduling.k8s.io (v1alpha2 or v1beta1): enable the feature gate GenericWorkload",
+        ),
+        Asked::Auto | Asked::None => return String::new(),
+    };
+    format!("scheduling.gang is {word}, but this cluster does not serve {needs}, or ask for another gang scheduler")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn auto(queue: &str, served: &[Kind]) -> Gang {
+        let asked = SchedulingSpec {
+            gang: Asked::Auto,
+            queue: queue.into(),
+            ..SchedulingSpec::default()
+        };
+        choose(&asked, &served.iter().copied().collect())
+    }
+
+    #[test]
+    fn auto_takes_kueue_for_a_queue_and_then_the_scheduler_that_knows_most_of_gangs() {
+        assert_eq!(auto("rl", &Kind::GANGS), Gang::Kueue);
+        assert_eq!(auto("", &Kind::GANGS), Gang::Volcano);
+        assert_eq!(
+            auto("", &[Kind::CoschedulingPodGroup, Kind::NativePodGroupAlpha]),
+            Gang::Coscheduling
+        );
+        assert_eq!(
+            auto("", &[Kind::NativePodGroupAlpha]),
+            Gang::Native(Kind::NativePodGroupAlpha)
+        );
+        assert_eq!(auto("", &[Kind::KueueWorkload]), Gang::None);
+    }
+}

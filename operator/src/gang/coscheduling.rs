@@ -1,0 +1,77 @@
+//! The coscheduling plugin of scheduler-plugins: one PodGroup for all roles. Seen with 0.34.7.
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
+use kube::api::DynamicObject;
+use serde_json::json;
+
+use super::{Upkeep, members};
+use crate::job::Job;
+use crate::lifecycle::Intent;
+use crate::plan::{Action, metadata};
+use crate::settings::PodSettings;
+use crate::snapshot::Snapshot;
+use crate::world::{Kind, Life};
+
+const SCHEDULER: &str = "coscheduling";
+const GROUP_LABEL: &str = "scheduling.x-k8s.io/pod-group";
+const TOUCHED: &str = "ppojob.dev/touched";
+
+/// Between two touches of a gang that waits. The plugin does not hear of new nodes by itself for 5 minutes.
+const TOUCH_SECONDS: i64 = 20;
+
+/// Seconds that placed members wait for the others before they give their nodes back.
+const SCHEDULE_TIMEOUT_SECONDS: u32 = 60;
+
+/// The gang.
+pub fn pod_group(job: &Job, settings: &PodSettings) -> DynamicObject {
+    let spec = json!({
+        "minMember": members::floor(job),
+        // Without it the plugin tries thousands of times a second while a part of the gang would fit.
+        "minResources": members::min_resources(job, &settings.gpu_resource),
+        "scheduleTimeoutSeconds": SCHEDULE_TIMEOUT_SECONDS,
+    });
+    let mut group = DynamicObject::new("", &Kind::CoschedulingPodGroup.resource()).data(json!({"spec": spec}));
+    group.metadata = metadata(job, &members::name(job));
+    group
+}
+
+/// Makes a pod a member, or leaves it to the same scheduler alone.
+pub fn join(pod: &mut DynamicObject, job: &Job, member: bool) {
+    if member {
+        pod.labels_mut().insert(GROUP_LABEL.into(), members::name(job));
+    }
+    pod.data["spec"]["schedulerName"] = json!(SCHEDULER);
+}
+
+/// Touches the PodGroup of a gang that waits, so that the plugin tries again.
+pub fn upkeep(job: &Job, intent: &Intent, seen: &Snapshot, now: Timestamp) -> Upkeep {
+    let waits = seen.pods(job).any(|pod| {
+        let member = job.role(pod.role).is_some_and(|role| pod.index < role.floor);
+        member && pod.life == Life::Unscheduled && pod.deleting_since.is_none()
+    });
+    let name = members::name(job);
+    let group = seen.object(Kind::CoschedulingPodGroup, &name);
+    let (Intent::Run, true, Some(group)) = (intent, waits, group) else {
+        return Upkeep::default();
+    };
+    let touched = group
+        .annotations()
+        .get(TOUCHED)
+        .and_then(|text| text.parse::<Timestamp>().ok());
+    let made = group.creation_timestamp().map(|time| time.0);
+    let due = touched
+        .or(made)
+        .and_then(|last| last.checked_add(SignedDuration::from_secs(TOUCH_SECONDS)).ok());
+    if let Some(due) = due.filter(|due| *due > now) {
+        return Upkeep {
+            actions: Vec::new(),
+            wake: Some(due),
+        };
+    }
+    let touch = json!({"metadata": {"annotations": {TOUCHED: now.to_string()}}});
+    Upkeep {
+        actions: vec![Action::Merge(Kind::CoschedulingPodGroup, name, touch)],
+        wake: now.checked_add(SignedDuration::from_secs(TOUCH_SECONDS)).ok(),
+    }
+}

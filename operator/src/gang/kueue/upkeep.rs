@@ -1,0 +1,146 @@
+//! What Kueue expects of the owner of a Workload: quota back after an eviction, word of readiness, word of the end.
+
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use kube::api::DynamicObject;
+use ppo_crds::spec::{CleanPodPolicy, Role};
+use ppo_crds::status::Phase;
+use serde_json::{Value, json};
+
+use super::admission::{assignments, reclaimed};
+use super::conditions::{
+    ADMITTED, Change, EVICTED, FINISHED, PODS_READY, QUOTA_RESERVED, REQUEUED, holds, patch, words,
+};
+use super::workload;
+use crate::gang::{Admission, Upkeep};
+use crate::job::Job;
+use crate::lifecycle::{Decision, Intent};
+use crate::plan::Action;
+use crate::snapshot::Snapshot;
+use crate::world::Kind;
+
+/// Evictions after which a Workload may be admitted again at once (`reconciler.go` of Kueue's job framework); after the
+/// others Kueue says when.
+const REQUEUED_AT_ONCE: [&str; 2] = ["Preempted", "NodeFailures"];
+
+/// The status writes that are due.
+pub fn upkeep(job: &Job, decision: &Decision, seen: &Snapshot, now: Timestamp) -> Upkeep {
+    let workload = workload::observed(job, &seen.children).filter(|workload| !holds(workload, FINISHED));
+    let Some(workload) = workload else {
+        return Upkeep::default();
+    };
+    let change = match &decision.intent {
+        Intent::Complete(_) | Intent::Fail(_) | Intent::Ended => finish(job, decision, seen, workload, now),
+        Intent::Suspend | Intent::Queue(_) => release(job, seen, workload, now),
+        Intent::Run => ready(job, decision, seen, workload, now).or_else(|| reclaim(job, seen, workload)),
+    };
+    let write = |patch| Action::MergeStatus(Kind::KueueWorkload, workload.name_any(), patch);
+    Upkeep {
+        actions: change.map(write).into_iter().collect(),
+        wake: None,
+    }
+}
+
+/// The job is over and its GPUs are free: the next one may have the quota.
+fn finish(job: &Job, decision: &Decision, seen: &Snapshot, workload: &DynamicObject, now: Timestamp) -> Option<Value> {
+    let pods_go = job.spec.run_policy.clean_pod_policy != CleanPodPolicy::None;
+    if pods_go && seen.pods(job).any(|pod| pod.is_alive()) {
+        return None;
+    }
+    let succeeded = match &decision.intent {
+        Intent::Complete(_) => true,
+        Intent::Fail(_) => false,
+        _ => decision.ledger.status.phase == Some(Phase::Succeeded),
+    };
+    let (reason, message) = match succeeded {
+        true => ("Succeeded", "the PpoJob has succeeded"),
+        false => ("Failed", "the PpoJob has failed"),
+    };
+    let finished = Change {
+        kind: FINISHED,
+        holds: true,
+        reason,
+        message,
+    };
+    Some(patch(workload, &[finished], json!({}), now))
+}
+
+/// Evicted, and the pods are gone: the quota stays taken until the owner says so (`UnsetQuotaReservationWithCondition`).
+fn release(job: &Job, seen: &Snapshot, workload: &DynamicObject, now: Timestamp) -> Option<Value> {
+    let evicted = holds(workload, EVICTED) && holds(workload, QUOTA_RESERVED);
+    if !evicted || seen.pods(job).next().is_some() {
+        return None;
+    }
+    let (reason, message) = words(workload, EVICTED);
+    let no = |kind, reason, message| Change {
+        kind,
+        holds: false,
+        reason,
+        message,
+    };
+    let mut changes = vec![
+        no(QUOTA_RESERVED, "Pending", message.as_str()),
+        no(ADMITTED, "NoReservation", "The workload has no reservation"),
+        Change {
+            kind: REQUEUED,
+            holds: REQUEUED_AT_ONCE.contains(&reason.as_str()),
+            reason: &reason,
+            message: &message,
+        },
+    ];
+    if holds(workload, PODS_READY) {
+        changes.push(no(PODS_READY, "WaitForStart", "the pods are gone"));
+    }
+    // Its place, and what was given back of it, go together.
+    Some(patch(
+        workload,
+        &changes,
+        json!({"admission": null, "reclaimablePods": null}),
+        now,
+    ))
+}
+
+/// `waitForPodsReady` evicts a Workload that does not say so in time.
+fn ready(job: &Job, decision: &Decision, seen: &Snapshot, workload: &DynamicObject, now: Timestamp) -> Option<Value> {
+    let (ready, said) = (seen.roles_ready(job, &decision.ledger), holds(workload, PODS_READY));
+    let change = match (ready, said) {
+        (true, false) => Change {
+            kind: PODS_READY,
+            holds: true,
+            reason: "Started",
+            message: "every role has the ready pods it needs",
+        },
+        (false, true) => Change {
+            kind: PODS_READY,
+            holds: false,
+            reason: "WaitForRecovery",
+            message: "pods were lost and are being replaced",
+        },
+        _ => return None,
+    };
+    Some(patch(workload, &[change], json!({}), now))
+}
+
+/// Engines that were scaled away: their quota is free once their pods are gone. Kueue does not take it back: a later scale up
+/// waits for the next admission.
+fn reclaim(job: &Job, seen: &Snapshot, workload: &DynamicObject) -> Option<Value> {
+    let Admission::Admitted(_) = &seen.admission else {
+        return None;
+    };
+    let name = Role::Rollout.name();
+    let wanted = job.role(Role::Rollout)?;
+    let assigned = assignments(workload).find(|assigned| assigned["name"] == name)?;
+    let assigned = u32::try_from(assigned["count"].as_u64()?).ok()?;
+    let free = assigned.saturating_sub(wanted.pods);
+    let leaving = seen
+        .pods(job)
+        .any(|pod| pod.role == Role::Rollout && pod.index >= wanted.pods);
+    if free <= reclaimed(workload, name) || leaving {
+        return None;
+    }
+    let version = workload.resource_version();
+    Some(json!({
+        "metadata": {"resourceVersion": version},
+        "status": {"reclaimablePods": [{"name": name, "count": free}]},
+    }))
+}

@@ -1,0 +1,103 @@
+//! The Workload: what the job asks for, one podSet per role.
+
+use kube::ResourceExt;
+use kube::api::DynamicObject;
+use ppo_crds::spec::Role;
+use serde_json::{Value, json};
+
+use super::conditions::{QUOTA_RESERVED, holds};
+use super::lookups::Priority;
+use crate::gang::members;
+use crate::job::{Job, RolePods};
+use crate::lifecycle::Intent;
+use crate::plan::{Action, metadata, shape};
+use crate::settings::PodSettings;
+use crate::snapshot::Snapshot;
+use crate::world::{Children, Kind};
+
+/// The job's generation that a Workload says. Kueue and the API server rewrite parts of what is sent (quantities, podSets
+/// that may not shrink), so that the two cannot be compared field by field.
+const GENERATION: &str = "ppojob.dev/generation";
+
+/// On a Workload that is inactive because the job is suspended; one that somebody else made inactive is left so.
+const SUSPENDED: &str = "ppojob.dev/suspended";
+
+/// The job's Workload as last observed.
+pub fn observed<'a>(job: &Job, children: &'a Children) -> Option<&'a DynamicObject> {
+    let key = (Kind::KueueWorkload, members::name(job));
+    children.objects.get(&key).map(AsRef::as_ref)
+}
+
+/// Whether it is missing or says what the job said once. While it holds quota it cannot change: Kueue refuses that.
+pub fn is_due(job: &Job, observed: Option<&DynamicObject>) -> bool {
+    observed.is_none_or(|observed| {
+        let same = observed.annotations().get(GENERATION) == Some(&job.generation.to_string());
+        !same && !holds(observed, QUOTA_RESERVED)
+    })
+}
+
+/// What brings the Workload to what it should be.
+pub fn repair(job: &Job, intent: &Intent, seen: &Snapshot, settings: &PodSettings) -> Vec<Action> {
+    let observed = observed(job, &seen.children);
+    let suspend = *intent == Intent::Suspend;
+    let mut actions = Vec::new();
+    let priority = seen.lookups.priority.as_ref();
+    // A suspended job queues when it is resumed.
+    if let Some(Priority::Of(value, class)) = priority
+        && (observed.is_some() || !suspend)
+        && !job.spec.scheduling.queue.is_empty()
+    {
+        let workload = desired(job, *value, class.as_ref(), settings);
+        actions.push(Action::Apply(Kind::KueueWorkload, Box::new(workload)));
+    }
+    let marked = observed.map(|observed| observed.annotations().contains_key(SUSPENDED));
+    if marked.is_some_and(|marked| marked != suspend) {
+        let mark = if suspend { json!("true") } else { Value::Null };
+        let patch = json!({"metadata": {"annotations": {SUSPENDED: mark}}, "spec": {"active": !suspend}});
+        actions.push(Action::Merge(Kind::KueueWorkload, members::name(job), patch));
+    }
+    actions
+}
+
+fn desired(job: &Job, priority: i32, class: Option<&Value>, settings: &PodSettings) -> DynamicObject {
+    let sets: Vec<Value> = job.roles.iter().map(|role| pod_set(job, *role, settings)).collect();
+    let mut spec = json!({"queueName": job.spec.scheduling.queue, "priority": priority, "podSets": sets});
+    if let Some(class) = class {
+        spec["priorityClassRef"] = class.clone();
+    }
+    let mut workload = DynamicObject::new("", &Kind::KueueWorkload.resource()).data(json!({"spec": spec}));
+    workload.metadata = metadata(job, &members::name(job));
+    workload
+        .annotations_mut()
+        .insert(GENERATION.into(), job.generation.to_string());
+    workload
+}
+
+fn pod_set(job: &Job, role: RolePods, settings: &PodSettings) -> Value {
+    let mut set = json!({
+        "name": role.role.name(),
+        "count": role.pods,
+        "template": {"spec": shape(job, role, settings)},
+    });
+    // Kueue refuses a Workload with two of them; only engines can be fewer.
+    if role.role == Role::Rollout && role.floor < role.pods {
+        set["minCount"] = json!(role.floor);
+    }
+    if let Some(topology) = topology(job, role.role) {
+        set["topologyRequest"] = topology;
+    }
+    set
+}
+
+/// Where pods of a role are to lie close together, by the annotations that Kueue reads on the pod templates of jobs.
+fn topology(job: &Job, role: Role) -> Option<Value> {
+    let annotations = job.template(role)?.metadata.as_ref()?.annotations.as_ref()?;
+    let level = |word: &str| annotations.get(&format!("kueue.x-k8s.io/podset-{word}-topology"));
+    if let Some(level) = level("required") {
+        return Some(json!({"required": level}));
+    }
+    if let Some(level) = level("preferred") {
+        return Some(json!({"preferred": level}));
+    }
+    level("unconstrained").map(|word| json!({"unconstrained": word == "true"}))
+}

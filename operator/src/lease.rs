@@ -1,0 +1,155 @@
+//! Leader election by a Lease: one process acts, the others wait. As client-go's `leaderelection` does it.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::api::PostParams;
+use kube::{Api, Client};
+use tokio::time::Instant;
+
+/// For how long a holder that does not renew is believed.
+const DURATION: Duration = Duration::from_secs(15);
+/// Between two renewals, and between two looks of those who wait.
+const PERIOD: Duration = Duration::from_secs(3);
+/// After so long without a renewal the holder stops, before anyone else may begin.
+const RENEW_DEADLINE: Duration = Duration::from_secs(10);
+
+/// A candidate for leadership.
+#[derive(Clone)]
+pub struct Candidate {
+    api: Api<Lease>,
+    name: String,
+    identity: String,
+}
+
+impl Candidate {
+    /// `identity` is unique among the candidates: the pod's name.
+    pub fn new(client: Client, namespace: &str, name: &str, identity: &str) -> Self {
+        Self {
+            api: Api::namespaced(client, namespace),
+            name: name.into(),
+            identity: identity.into(),
+        }
+    }
+
+    /// Waits until this process leads. Drop it to stop waiting.
+    pub async fn lead(&self) {
+        let mut seen: Option<(Option<MicroTime>, Instant)> = None;
+        loop {
+            match self.try_once(&mut seen).await {
+                Ok(true) => return,
+                Ok(false) => {}
+                Err(error) => tracing::warn!(%error, lease = self.name, "leadership cannot be asked for; trying again"),
+            }
+            tokio::time::sleep(PERIOD).await;
+        }
+    }
+
+    /// Renews until that fails for too long, or another process leads. Returns why.
+    pub async fn hold(&self) -> String {
+        let mut renewed = Instant::now();
+        loop {
+            tokio::time::sleep(PERIOD).await;
+            let attempt = tokio::time::timeout(PERIOD, self.try_once(&mut None)).await;
+            match attempt {
+                Ok(Ok(true)) => renewed = Instant::now(),
+                Ok(Ok(false)) => return "another process leads".into(),
+                Ok(Err(error)) => tracing::warn!(%error, "the lease could not be renewed"),
+                Err(_) => tracing::warn!("the lease could not be renewed: no answer"),
+            }
+            if renewed.elapsed() > RENEW_DEADLINE {
+                return format!("the lease was not renewed for {} s", RENEW_DEADLINE.as_secs());
+            }
+        }
+    }
+
+    /// Lets another process lead at once.
+    pub async fn release(&self) {
+        let released = async {
+            let mut lease = self.api.get(&self.name).await?;
+            if holder(&lease) == Some(self.identity.as_str())
+                && let Some(spec) = &mut lease.spec
+            {
+                spec.holder_identity = None;
+                spec.lease_duration_seconds = Some(1);
+                self.api.replace(&self.name, &PostParams::default(), &lease).await?;
+            }
+            Ok::<_, kube::Error>(())
+        };
+        match tokio::time::timeout(PERIOD, released).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "the lease could not be given up; it runs out by itself"),
+            Err(_) => tracing::warn!("the lease could not be given up: no answer; it runs out by itself"),
+        }
+    }
+
+    /// Takes or renews the lease. `seen` remembers when another's last renewal was first observed, so that clocks of different
+    /// machines are never compared.
+    async fn try_once(&self, seen: &mut Option<(Option<MicroTime>, Instant)>) -> kube::Result<bool> {
+        let Some(lease) = self.api.get_opt(&self.name).await? else {
+            return won(self.api.create(&PostParams::default(), &self.fresh(None)).await);
+        };
+        let mine = holder(&lease) == Some(self.identity.as_str());
+        let renewal = lease.spec.as_ref().and_then(|spec| spec.renew_time.clone());
+        let free = holder(&lease).is_none_or(str::is_empty);
+        if !mine && !free {
+            match seen {
+                Some((known, since)) if *known == renewal && since.elapsed() > DURATION => {}
+                Some((known, _)) if *known == renewal => return Ok(false),
+                _ => {
+                    *seen = Some((renewal, Instant::now()));
+                    return Ok(false);
+                }
+            }
+        }
+        won(self
+            .api
+            .replace(&self.name, &PostParams::default(), &self.fresh(Some(lease)))
+            .await)
+    }
+
+    /// The lease with this process as holder, bound to the version it was read at.
+    fn fresh(&self, before: Option<Lease>) -> Lease {
+        let now = MicroTime(Timestamp::now());
+        let old = before.as_ref().and_then(|lease| lease.spec.clone()).unwrap_or_default();
+        let same = old.holder_identity.as_deref() == Some(self.identity.as_str());
+        let transitions = old.lease_transitions.unwrap_or_default() + i32::from(before.is_some() && !same);
+        Lease {
+            metadata: before.map_or_else(
+                || ObjectMeta {
+                    name: Some(self.name.clone()),
+                    ..ObjectMeta::default()
+                },
+                |lease| lease.metadata,
+            ),
+            spec: Some(LeaseSpec {
+                holder_identity: Some(self.identity.clone()),
+                lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),
+                acquire_time: old.acquire_time.filter(|_| same).or_else(|| Some(now.clone())),
+                renew_time: Some(now),
+                lease_transitions: Some(transitions),
+                ..LeaseSpec::default()
+            }),
+        }
+    }
+}
+
+fn holder(lease: &Lease) -> Option<&str> {
+    lease.spec.as_ref()?.holder_identity.as_deref()
+}
+
+/// Losing a race is no error.
+fn won(answer: kube::Result<Lease>) -> kube::Result<bool> {
+    match answer {
+        Ok(_) => Ok(true),
+        Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// How long a candidate may have to wait for a holder that died.
+pub fn longest_wait() -> SignedDuration {
+    SignedDuration::try_from(DURATION + PERIOD).unwrap_or(SignedDuration::MAX)
+}

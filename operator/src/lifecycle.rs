@@ -1,0 +1,345 @@
+//! What becomes of the job now: run, wait for quota, be suspended, end. Pure; its decisions are in the ledger.
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use ppo_crds::report::Reason;
+use ppo_crds::spec::{FailureAction, Role};
+use ppo_crds::status::PpoJobStatus;
+
+use crate::condition::{self, Truth, kind};
+use crate::failure::{Failure, failure_of, judge};
+use crate::gang::Admission;
+use crate::job::Job;
+use crate::ledger::Ledger;
+use crate::snapshot::Snapshot;
+use crate::world::{Life, PodView};
+
+/// How often a gang scheduler that was asked for is looked for while it is missing.
+const LOOK_FOR_GANGS: SignedDuration = SignedDuration::from_secs(30);
+
+/// What the job wants.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Intent {
+    /// Its pods.
+    Run,
+    /// No pods until quota is there.
+    Queue(Truth),
+    /// No pods, by request.
+    Suspend,
+    /// Nothing any more: it succeeded.
+    Complete(Truth),
+    /// Nothing any more: it failed.
+    Fail(Truth),
+    /// Nothing any more, as was written before.
+    Ended,
+}
+
+/// What was decided.
+#[derive(Clone, Debug)]
+pub struct Decision {
+    /// Attempts and counts to write.
+    pub ledger: Ledger,
+    /// What the job wants.
+    pub intent: Intent,
+    /// When to decide again, should nothing happen before.
+    pub wake: Option<Timestamp>,
+    /// Failures seen now, each with what is done about it, for events.
+    pub notes: Vec<String>,
+}
+
+impl Decision {
+    fn of(ledger: Ledger, intent: Intent) -> Self {
+        Self {
+            ledger,
+            intent,
+            wake: None,
+            notes: Vec::new(),
+        }
+    }
+
+    fn wake_at(&mut self, time: Timestamp) {
+        self.wake = Some(self.wake.map_or(time, |known| known.min(time)));
+    }
+}
+
+/// Decides.
+pub fn decide(job: &Job, seen: &Snapshot, previous: &PpoJobStatus, now: Timestamp) -> Decision {
+    let mut ledger = Ledger::open(previous, job);
+    if previous.phase.is_some_and(|phase| phase.is_finished()) {
+        ledger.status = previous.clone();
+        return Decision::of(ledger, Intent::Ended);
+    }
+    if let Err(errors) = &job.config {
+        return Decision::of(ledger, Intent::Fail(Truth::yes("InvalidSpec", errors.to_string())));
+    }
+    if let Some(done) = completed(job, &ledger, seen) {
+        return Decision::of(ledger, Intent::Complete(done));
+    }
+    if job.spec.run_policy.suspend {
+        ledger.pause(now);
+        return Decision::of(ledger, Intent::Suspend);
+    }
+    match &seen.admission {
+        Admission::Missing(why) => {
+            ledger.pause(now);
+            let mut decision = Decision::of(ledger, Intent::Queue(Truth::no("GangSchedulerMissing", why)));
+            // Nothing tells when it is installed.
+            if let Ok(again) = now.checked_add(LOOK_FOR_GANGS) {
+                decision.wake_at(again);
+            }
+            return decision;
+        }
+        Admission::Waiting { reason, message } => {
+            ledger.pause(now);
+            return Decision::of(ledger, Intent::Queue(Truth::no(reason, message)));
+        }
+        Admission::Free | Admission::Admitted(_) => ledger.activate(now),
+    }
+    let mut decision = Decision::of(ledger, Intent::Run);
+    restart_on_request(job, seen, &mut decision, now);
+    restart_what_failed(job, seen, &mut decision, now);
+    if let (Intent::Run, Some(late)) = (&decision.intent, overdue(job, seen, &mut decision.clone(), now)) {
+        decision.intent = Intent::Fail(late);
+    }
+    for deadline in deadlines(job, seen, &decision.ledger) {
+        if deadline > now {
+            decision.wake_at(deadline);
+        }
+    }
+    decision
+}
+
+/// The run is over when the actor's first pod, which commits the last checkpoint, has ended well.
+fn completed(job: &Job, ledger: &Ledger, seen: &Snapshot) -> Option<Truth> {
+    let actor = seen.pod(job, Role::Actor, 0)?;
+    let current = actor.attempt == ledger.attempt_of(Role::Actor, 0);
+    let interrupted = actor
+        .outcome
+        .as_ref()
+        .is_some_and(|outcome| outcome.reason != Reason::Completed);
+    if !current || actor.life != Life::Succeeded || interrupted {
+        return None;
+    }
+    let message = actor
+        .outcome
+        .as_ref()
+        .map_or("all steps are made", |outcome| outcome.message.as_str());
+    Some(Truth::yes("Completed", message))
+}
+
+/// `ppojob.dev/restart: <role>=<anything>`, once per value.
+fn restart_on_request(job: &Job, seen: &Snapshot, decision: &mut Decision, now: Timestamp) {
+    let Some(request) = &seen.restart_request else { return };
+    let status = &mut decision.ledger.status;
+    if *request == status.restart_request {
+        return;
+    }
+    status.restart_request.clone_from(request);
+    let asked = request.split('=').next().unwrap_or_default();
+    let role = job
+        .roles
+        .iter()
+        .find(|pods| pods.role.name() == asked)
+        .map(|pods| pods.role);
+    match role {
+        Some(role) => {
+            decision.ledger.restart_role(role, now);
+            decision.notes.push(format!(
+                "role {asked} restarts: asked for by the annotation ppojob.dev/restart"
+            ));
+        }
+        None => decision.notes.push(format!(
+            "the annotation ppojob.dev/restart names {asked:?}, which is no role of this job; nothing restarts"
+        )),
+    }
+}
+
+/// Judges every failed pod, the worst first: a restarted role takes its other failures with it.
+fn restart_what_failed(job: &Job, seen: &Snapshot, decision: &mut Decision, now: Timestamp) {
+    let mut failures: Vec<Failure> = current_pods(job, seen, &decision.ledger)
+        .filter_map(failure_of)
+        .collect();
+    failures.extend(hung(job, seen, &decision.ledger, now));
+    let policy = &job.spec.failure_policy;
+    let mut judged: Vec<_> = failures
+        .into_iter()
+        .map(|failure| (judge(&failure, policy), failure))
+        .collect();
+    judged.sort_by_key(|(verdict, _)| severity(verdict.action));
+    let mut restarted: Vec<Role> = Vec::new();
+    for (verdict, failure) in judged {
+        let role = failure.role;
+        if restarted.contains(&role) {
+            continue;
+        }
+        if verdict.action == FailureAction::FailJob {
+            let message = format!("{} failed and the job with it: {}", failure.pod, failure.message);
+            decision.intent = Intent::Fail(Truth::yes(&failure.reason, message));
+            return;
+        }
+        if let Some(budget) = decision.ledger.exhausted(role, &verdict, policy) {
+            let message = format!("{} failed: {}; {budget}", failure.pod, failure.message);
+            decision.intent = Intent::Fail(Truth::yes("RestartsExhausted", message));
+            return;
+        }
+        let earliest = decision.ledger.restart_not_before(role).filter(|_| verdict.counted);
+        if let Some(time) = earliest.filter(|time| *time > now) {
+            decision.wake_at(time);
+            continue;
+        }
+        let what = act(verdict.action, &failure, decision, &mut restarted, now);
+        decision.ledger.count(role, &verdict);
+        let uncounted = if verdict.counted { "" } else { ", not counted" };
+        decision.notes.push(format!(
+            "{what}{uncounted}: {} failed ({}): {}",
+            failure.pod, failure.reason, failure.message
+        ));
+    }
+}
+
+fn act(
+    action: FailureAction,
+    failure: &Failure,
+    decision: &mut Decision,
+    restarted: &mut Vec<Role>,
+    now: Timestamp,
+) -> String {
+    // The ranks of an actor hold one state: one of them cannot be replaced alone.
+    let alone = failure.role != Role::Actor;
+    match action {
+        FailureAction::RestartJob => {
+            decision.ledger.restart_job(now);
+            restarted.extend(Role::ALL);
+            "the job restarts".into()
+        }
+        FailureAction::RestartPod | FailureAction::Ignore if alone => {
+            decision.ledger.restart_pod(failure.role, failure.index, now);
+            format!("pod {} restarts", failure.pod)
+        }
+        _ => {
+            decision.ledger.restart_role(failure.role, now);
+            restarted.push(failure.role);
+            format!("role {} restarts", failure.role.name())
+        }
+    }
+}
+
+fn severity(action: FailureAction) -> u8 {
+    match action {
+        FailureAction::FailJob => 0,
+        FailureAction::RestartJob => 1,
+        FailureAction::RestartRole => 2,
+        FailureAction::RestartPod | FailureAction::Ignore => 3,
+    }
+}
+
+/// Pods that should be there, at the attempt that they should have.
+fn current_pods<'a>(job: &'a Job, seen: &'a Snapshot, ledger: &'a Ledger) -> impl Iterator<Item = &'a PodView> {
+    seen.pods(job).filter(move |pod| {
+        let wanted = job.role(pod.role).is_some_and(|role| pod.index < seen.count(role));
+        wanted && pod.attempt == ledger.attempt_of(pod.role, pod.index)
+    })
+}
+
+/// No stage finished for longer than the policy allows, by the actor's word; or no word from it for as long.
+fn hung(job: &Job, seen: &Snapshot, ledger: &Ledger, now: Timestamp) -> Option<Failure> {
+    let limit = job.spec.run_policy.progress_deadline_seconds;
+    let actor = seen.pod(job, Role::Actor, 0).filter(|pod| pod.life == Life::Ready)?;
+    let current = actor.attempt == ledger.attempt_of(Role::Actor, 0);
+    if !current || seconds_without_progress(ledger, seen, now)? < limit as f64 {
+        return None;
+    }
+    let message = match &seen.report {
+        Some(heard) if heard.age(now) < limit as f64 => {
+            let stage = format!("{:?}", heard.report.stage).to_lowercase();
+            let peer = &heard.report.waiting_for;
+            let waits = if peer.is_empty() {
+                String::new()
+            } else {
+                format!(", where it waits for {peer}")
+            };
+            format!(
+                "no stage finished for {limit} s (runPolicy.progressDeadlineSeconds): it hangs in stage {stage}{waits}"
+            )
+        }
+        _ => format!("its report could not be read for {limit} s (runPolicy.progressDeadlineSeconds)"),
+    };
+    Some(Failure {
+        role: Role::Actor,
+        index: 0,
+        pod: actor.name.clone(),
+        exit_code: None,
+        reason: "Hung".into(),
+        message,
+        conditions: Vec::new(),
+        disrupted: false,
+    })
+}
+
+/// Seconds since a stage finished, by the actor's word. An actor that never said one counts from when all roles were ready,
+/// or from when this process began to listen. None while roles are not ready.
+pub fn seconds_without_progress(ledger: &Ledger, seen: &Snapshot, now: Timestamp) -> Option<f64> {
+    if let Some(heard) = &seen.report {
+        return Some(heard.report.seconds_since_progress + heard.age(now));
+    }
+    let ready = condition::get(&ledger.status.conditions, kind::ROLES_READY).filter(|ready| ready.status == "True")?;
+    let since = ready.last_transition_time.0.max(seen.listening_since);
+    Some(now.duration_since(since).as_secs_f64().max(0.0))
+}
+
+/// The deadline that has passed.
+fn overdue(job: &Job, seen: &Snapshot, decision: &mut Decision, now: Timestamp) -> Option<Truth> {
+    let policy = &job.spec.run_policy;
+    let active = decision.ledger.active_seconds(now);
+    if let Some(limit) = policy.active_deadline_seconds.filter(|limit| active >= *limit) {
+        let message = format!("it was active for {active} s; runPolicy.activeDeadlineSeconds is {limit}");
+        return Some(Truth::yes("DeadlineExceeded", message));
+    }
+    let limit = policy.pre_running_deadline_seconds;
+    let since = not_ready_since(&decision.ledger, seen, job)?;
+    let waited = u64::try_from(now.duration_since(since).as_secs()).unwrap_or_default();
+    (waited >= limit).then(|| {
+        let why = first_obstacle(job, seen).unwrap_or_else(|| "pods are missing".into());
+        let message = format!("not all roles were ready within {limit} s (runPolicy.preRunningDeadlineSeconds): {why}");
+        Truth::yes("NotRunningInTime", message)
+    })
+}
+
+/// Times at which a deadline would pass.
+fn deadlines(job: &Job, seen: &Snapshot, ledger: &Ledger) -> Vec<Timestamp> {
+    let policy = &job.spec.run_policy;
+    let after = |time: Timestamp, seconds: u64| {
+        let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
+        time.checked_add(SignedDuration::from_secs(seconds)).ok()
+    };
+    let since = ledger.status.active_since.as_ref().map(|since| since.0);
+    let active = since
+        .zip(policy.active_deadline_seconds)
+        .and_then(|(since, limit)| after(since, limit.saturating_sub(ledger.status.active_seconds)));
+    let ready = not_ready_since(ledger, seen, job).and_then(|since| after(since, policy.pre_running_deadline_seconds));
+    [active, ready].into_iter().flatten().collect()
+}
+
+/// Since when the job has had too few ready pods: its activation, or the moment it lost them.
+fn not_ready_since(ledger: &Ledger, seen: &Snapshot, job: &Job) -> Option<Timestamp> {
+    if seen.roles_ready(job, ledger) {
+        return None;
+    }
+    let active = ledger.status.active_since.as_ref()?.0;
+    let lost = condition::get(&ledger.status.conditions, kind::ROLES_READY)
+        .filter(|condition| condition.status == "False")
+        .map(|condition| condition.last_transition_time.0);
+    Some(lost.map_or(active, |lost| lost.max(active)))
+}
+
+/// Why the first pod that is not ready is not, scheduling before starting.
+pub fn first_obstacle(job: &Job, seen: &Snapshot) -> Option<String> {
+    let waiting = seen
+        .pods(job)
+        .filter(|pod| matches!(pod.life, Life::Unscheduled | Life::Starting));
+    let worst = waiting.min_by_key(|pod| (pod.life != Life::Unscheduled, vague(pod), pod.name.clone()))?;
+    Some(format!("{} {}: {}", worst.name, worst.reason, worst.message))
+}
+
+fn vague(pod: &PodView) -> bool {
+    matches!(pod.reason.as_str(), "Starting" | "Unscheduled")
+}

@@ -1,0 +1,175 @@
+//! `plan(job, observed, now) -> actions`: a function without a client, a clock or randomness.
+
+mod config;
+mod disruption_budget;
+mod drift;
+mod network_policy;
+mod pods;
+mod retire;
+mod services;
+mod storage;
+mod template;
+mod vllm;
+
+pub use drift::repair;
+pub use pods::shape;
+pub use retire::hangs_at;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::Resource;
+use kube::api::DynamicObject;
+use ppo_crds::pod::label;
+use ppo_crds::status::PpoJobStatus;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::job::Job;
+use crate::lifecycle::{Decision, Intent, decide};
+use crate::settings::PodSettings;
+use crate::snapshot::Snapshot;
+use crate::status::status;
+use crate::world::Kind;
+
+/// A write to the API server.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// Makes the Secret with a new random token.
+    CreateToken(Box<DynamicObject>),
+    /// Makes an object that is never changed afterwards.
+    Create(Kind, Box<DynamicObject>),
+    /// Makes an object or brings it back to what it should be.
+    Apply(Kind, Box<DynamicObject>),
+    /// Merges into an object's status.
+    MergeStatus(Kind, String, Value),
+    /// Merges into an object.
+    Merge(Kind, String, Value),
+    /// Deletes exactly the observed object.
+    Delete(Target),
+    /// Deletes the job: its time after the end is over.
+    DeleteJob,
+}
+
+/// What to delete. It is left alone when it is another object by now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// Its resource version; None where any will do.
+    pub resource_version: Option<String>,
+    /// 0: without waiting for its processes, whose node is lost.
+    pub grace_seconds: Option<u32>,
+}
+
+/// What a reconcile does: the status first, since it holds the decisions, then the waves in order.
+#[derive(Debug)]
+pub struct Plan {
+    /// The status to write, if it differs.
+    pub status: PpoJobStatus,
+    /// Writes, each wave after the one before.
+    pub waves: Vec<Vec<Action>>,
+    /// Sentences for events.
+    pub notes: Vec<String>,
+    /// When to look again, should nothing happen before.
+    pub wake: Option<Timestamp>,
+}
+
+/// Plans.
+pub fn plan(job: &Job, seen: &Snapshot, previous: &PpoJobStatus, settings: &PodSettings, now: Timestamp) -> Plan {
+    let decision = decide(job, seen, previous, now);
+    let upkeep = seen.gang.upkeep(job, &decision, seen, now);
+    let ended = end(job, &decision, now);
+    let mut objects = objects(job, &decision, seen, settings);
+    objects.extend(upkeep.actions);
+    objects.extend(ended.0);
+    let retired = retire::pods(job, &decision, seen, now);
+    let wakes = [decision.wake, upkeep.wake, ended.1, retired.wake];
+    Plan {
+        status: status(job, &decision, seen, now),
+        waves: vec![retired.actions, objects, pods::missing(job, &decision, seen, settings)],
+        notes: decision.notes,
+        wake: wakes.into_iter().flatten().min(),
+    }
+}
+
+/// Objects that are missing or have drifted, while the job is alive.
+fn objects(job: &Job, decision: &Decision, seen: &Snapshot, settings: &PodSettings) -> Vec<Action> {
+    let Ok(config) = &job.config else { return Vec::new() };
+    if matches!(decision.intent, Intent::Complete(_) | Intent::Fail(_) | Intent::Ended) {
+        return Vec::new();
+    }
+    // The gang's object exists before the pods: Kueue has to admit it first.
+    let mut actions = seen.gang.repair(job, &decision.intent, seen, settings);
+    if decision.intent != Intent::Run {
+        return actions;
+    }
+    actions.extend(config::missing(job, config, seen));
+    actions.extend(storage::missing(job, seen));
+    let applied = services::desired(job)
+        .into_iter()
+        .chain(
+            settings
+                .network_policies
+                .as_ref()
+                .map(|policy| network_policy::desired(job, policy)),
+        )
+        .chain([disruption_budget::desired(job)]);
+    actions.extend(applied.filter_map(|(kind, desired)| drift::repair(kind, desired, seen)));
+    actions
+}
+
+/// Deletes a finished job whose time is over, or says when it will be.
+fn end(job: &Job, decision: &Decision, now: Timestamp) -> (Option<Action>, Option<Timestamp>) {
+    let ttl = job.spec.run_policy.ttl_seconds_after_finished;
+    let ended = decision
+        .ledger
+        .status
+        .completion_time
+        .as_ref()
+        .filter(|_| decision.intent == Intent::Ended);
+    let Some((ttl, ended)) = ttl.zip(ended) else {
+        return (None, None);
+    };
+    let seconds = SignedDuration::from_secs(i64::try_from(ttl).unwrap_or(i64::MAX));
+    match ended.0.checked_add(seconds) {
+        Ok(due) if due <= now => (Some(Action::DeleteJob), None),
+        Ok(due) => (None, Some(due)),
+        Err(_) => (None, None),
+    }
+}
+
+/// Metadata of an object of the job.
+pub fn metadata(job: &Job, name: &str) -> ObjectMeta {
+    let labels = [
+        (label::NAME, label::NAME_VALUE),
+        (label::MANAGED_BY, label::MANAGED_BY_VALUE),
+        (label::JOB, job.key.name.as_str()),
+    ];
+    ObjectMeta {
+        name: Some(name.into()),
+        namespace: Some(job.key.namespace.clone()),
+        labels: Some(labels.map(|(key, value)| (key.to_string(), value.to_string())).into()),
+        owner_references: Some(vec![job.owner_reference()]),
+        ..ObjectMeta::default()
+    }
+}
+
+/// An object without its type, ready to be sent.
+pub fn untyped<K>(kind: Kind, object: &K) -> DynamicObject
+where
+    K: Resource<DynamicType = ()> + Serialize,
+{
+    let mut data = serde_json::to_value(object).unwrap_or_default();
+    if let Some(fields) = data.as_object_mut() {
+        for known in ["apiVersion", "kind", "metadata"] {
+            fields.remove(known);
+        }
+    }
+    let mut untyped = DynamicObject::new("", &kind.resource()).data(data);
+    untyped.metadata = object.meta().clone();
+    untyped
+}

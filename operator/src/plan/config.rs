@@ -1,0 +1,46 @@
+//! What the pods run, and the token they ask of each other. Both are made once: a run does not change under its pods.
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use ppo_crds::RunConfig;
+use ppo_crds::pod::{CONFIG_FILE, config_name, token_name};
+
+use super::{Action, metadata, untyped};
+use crate::job::Job;
+use crate::snapshot::Snapshot;
+use crate::world::Kind;
+
+/// The ConfigMap and the Secret, where they are missing.
+pub fn missing(job: &Job, config: &RunConfig, seen: &Snapshot) -> Vec<Action> {
+    let name = &job.key.name;
+    let mut actions = Vec::new();
+    if !seen.exists(Kind::ConfigMap, &config_name(name)) {
+        let object = untyped(Kind::ConfigMap, &run_config(job, config));
+        actions.push(Action::Create(Kind::ConfigMap, Box::new(object)));
+    }
+    if !seen.exists(Kind::Secret, &token_name(name)) {
+        let object = untyped(Kind::Secret, &token(job));
+        actions.push(Action::CreateToken(Box::new(object)));
+    }
+    actions
+}
+
+fn run_config(job: &Job, config: &RunConfig) -> ConfigMap {
+    // A RunConfig is plain data: it can always be written.
+    let text = serde_json::to_string(config).unwrap_or_default();
+    ConfigMap {
+        metadata: metadata(job, &config_name(&job.key.name)),
+        data: Some([(CONFIG_FILE.to_string(), text)].into()),
+        immutable: Some(true),
+        binary_data: None,
+    }
+}
+
+/// Without its content, which is drawn when it is sent: this function has no randomness.
+fn token(job: &Job) -> Secret {
+    Secret {
+        metadata: metadata(job, &token_name(&job.key.name)),
+        immutable: Some(true),
+        type_: Some("Opaque".into()),
+        ..Secret::default()
+    }
+}

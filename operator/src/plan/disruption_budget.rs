@@ -1,0 +1,32 @@
+//! Drains leave the actor where it is: every eviction of it costs the steps since the last checkpoint.
+
+use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::api::DynamicObject;
+use ppo_crds::pod::{label, service_name};
+use ppo_crds::spec::Role;
+
+use super::{metadata, untyped};
+use crate::job::Job;
+use crate::world::Kind;
+
+/// The actor's budget.
+pub fn desired(job: &Job) -> (Kind, DynamicObject) {
+    let selector = [(label::JOB, job.key.name.as_str()), (label::ROLE, Role::Actor.name())];
+    let budget = PodDisruptionBudget {
+        metadata: metadata(job, &service_name(&job.key.name, Role::Actor)),
+        spec: Some(PodDisruptionBudgetSpec {
+            max_unavailable: Some(IntOrString::Int(0)),
+            selector: Some(LabelSelector {
+                match_labels: Some(selector.map(|(key, value)| (key.into(), value.into())).into()),
+                match_expressions: None,
+            }),
+            // A pod that is not running guards nothing.
+            unhealthy_pod_eviction_policy: Some("AlwaysAllow".into()),
+            min_available: None,
+        }),
+        status: None,
+    };
+    (Kind::PodDisruptionBudget, untyped(Kind::PodDisruptionBudget, &budget))
+}

@@ -1,0 +1,65 @@
+//! Only the job's own pods reach its pods; the scraper and the operator reach the metrics port.
+
+use k8s_openapi::api::networking::v1::{
+    NetworkPolicy, NetworkPolicyIngressRule, NetworkPolicyPeer, NetworkPolicyPort, NetworkPolicySpec,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::api::DynamicObject;
+use ppo_crds::pod::{label, port};
+
+use super::{metadata, untyped};
+use crate::job::Job;
+use crate::settings::Scrapers;
+use crate::world::Kind;
+
+/// Label that every namespace has, with its name.
+const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+
+/// The job's policy.
+pub fn desired(job: &Job, scrapers: &Scrapers) -> (Kind, DynamicObject) {
+    let own = labelled(label::JOB, &job.key.name);
+    let peer = |pods: Option<LabelSelector>, namespaces: Option<LabelSelector>| NetworkPolicyPeer {
+        pod_selector: pods,
+        namespace_selector: namespaces,
+        ip_block: None,
+    };
+    let siblings = NetworkPolicyIngressRule {
+        from: Some(vec![peer(Some(own.clone()), None)]),
+        ports: None,
+    };
+    let namespaces = scrapers
+        .namespaces
+        .iter()
+        .map(|name| peer(None, Some(labelled(NAMESPACE_NAME, name))));
+    let metrics = NetworkPolicyIngressRule {
+        from: Some(namespaces.collect()),
+        ports: Some(vec![NetworkPolicyPort {
+            port: Some(IntOrString::Int(port::METRICS.into())),
+            protocol: Some("TCP".into()),
+            end_port: None,
+        }]),
+    };
+    let mut ingress = vec![siblings];
+    // An empty list of peers would let everybody in.
+    if !scrapers.namespaces.is_empty() {
+        ingress.push(metrics);
+    }
+    let policy = NetworkPolicy {
+        metadata: metadata(job, &job.key.name),
+        spec: Some(NetworkPolicySpec {
+            pod_selector: Some(own),
+            policy_types: Some(vec!["Ingress".into()]),
+            ingress: Some(ingress),
+            egress: None,
+        }),
+    };
+    (Kind::NetworkPolicy, untyped(Kind::NetworkPolicy, &policy))
+}
+
+fn labelled(key: &str, value: &str) -> LabelSelector {
+    LabelSelector {
+        match_labels: Some([(key.to_string(), value.to_string())].into()),
+        match_expressions: None,
+    }
+}

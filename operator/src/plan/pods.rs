@@ -1,0 +1,266 @@
+//! The pods of the roles.
+
+use k8s_openapi::api::core::v1::{
+    ConfigMapVolumeSource, Container, EnvVar, EnvVarSource, HTTPGetAction, Pod, PodSpec, PodTemplateSpec, Probe,
+    SecretKeySelector, Volume, VolumeMount,
+};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use ppo_crds::pod::{
+    CONFIG_FILE, CONFIG_FOLDER, TOKEN_KEY, VLLM_CONTAINER, WORKER_CONTAINER, annotation, config_name, env as variable,
+    label, pod_name, port, service_name, token_name,
+};
+use ppo_crds::spec::{Engine, Role};
+
+use serde_json::{Value, json};
+
+use super::template::{
+    add_port, add_volume, ask_for_gpus, container, env, leave_lost_nodes, restrict, scratch, set_env, spec,
+};
+use super::{Action, metadata, storage, untyped, vllm};
+use crate::job::{Job, RolePods};
+use crate::lifecycle::{Decision, Intent};
+use crate::settings::PodSettings;
+use crate::snapshot::Snapshot;
+use crate::world::Kind;
+
+/// Seconds the actor has after SIGTERM to finish its step and save; the other roles hold nothing.
+const ACTOR_GRACE_SECONDS: i64 = 300;
+const GRACE_SECONDS: i64 = 30;
+
+/// Creations of the pods that should be there and are not. All at once: a gang scheduler waits for the whole gang.
+pub fn missing(job: &Job, decision: &Decision, seen: &Snapshot, settings: &PodSettings) -> Vec<Action> {
+    if decision.intent != Intent::Run {
+        return Vec::new();
+    }
+    let wanted = job
+        .roles
+        .iter()
+        .flat_map(|role| (0..seen.count(*role)).map(move |index| (*role, index)));
+    wanted
+        .filter(|(role, index)| {
+            let name = pod_name(&job.key.name, role.role, *index);
+            !seen.exists(Kind::Pod, &name) && !seen.gang.comes_after(job, *role, *index, seen)
+        })
+        .map(|(role, index)| {
+            let mut object = untyped(Kind::Pod, &pod(job, role, index, decision, settings));
+            seen.gang.join(&mut object, job, role, index, seen);
+            Action::Create(Kind::Pod, Box::new(object))
+        })
+        .collect()
+}
+
+/// One pod: the user's template, with what the role needs.
+fn pod(job: &Job, role: RolePods, index: u32, decision: &Decision, settings: &PodSettings) -> Pod {
+    let template = job.template(role.role);
+    let attempt = decision.ledger.attempt_of(role.role, index);
+    let name = pod_name(&job.key.name, role.role, index);
+    let mut pod = Pod {
+        metadata: metadata(job, &name),
+        spec: Some(spec(template)),
+        status: None,
+    };
+    label_pod(&mut pod, template, role.role, index, attempt);
+    if let Some(spec) = &mut pod.spec {
+        spec.hostname = Some(name);
+        spec.subdomain = Some(service_name(&job.key.name, role.role));
+        // A container that ends is the operator's to judge.
+        spec.restart_policy = Some("Never".into());
+        let grace = if role.role == Role::Actor {
+            ACTOR_GRACE_SECONDS
+        } else {
+            GRACE_SECONDS
+        };
+        spec.termination_grace_period_seconds.get_or_insert(grace);
+        if !job.spec.scheduling.priority_class_name.is_empty() {
+            spec.priority_class_name = Some(job.spec.scheduling.priority_class_name.clone());
+        }
+        worker(container(spec, WORKER_CONTAINER), role.role, settings);
+        let variables = environment(job, role, index, attempt, decision.ledger.status.attempt);
+        let worker = container(spec, WORKER_CONTAINER);
+        variables.into_iter().for_each(|variable| set_env(worker, variable));
+        let computing = computing(job, role.role);
+        if computing == VLLM_CONTAINER {
+            vllm::add(spec, job, settings);
+        }
+        ask_for_gpus(container(spec, computing), &settings.gpu_resource, role.gpus);
+        volumes(spec, job, role.role);
+        restrict(spec);
+        leave_lost_nodes(spec);
+    }
+    pod
+}
+
+/// What a queue has to know of a role's pods: what each asks for and where it may go.
+pub fn shape(job: &Job, role: RolePods, settings: &PodSettings) -> Value {
+    let mut pod = spec(job.template(role.role));
+    ask_for_gpus(
+        container(&mut pod, computing(job, role.role)),
+        &settings.gpu_resource,
+        role.gpus,
+    );
+    container(&mut pod, WORKER_CONTAINER);
+    let size = |container: &Container| {
+        json!({"name": container.name, "image": "any", "resources": container.resources,
+               "restartPolicy": container.restart_policy})
+    };
+    let sizes = |containers: &[Container]| containers.iter().map(size).collect::<Value>();
+    let mut shape = json!({
+        "restartPolicy": "Never",
+        "containers": sizes(&pod.containers),
+        "initContainers": pod.init_containers.as_deref().map(sizes),
+        "nodeSelector": pod.node_selector,
+        "affinity": pod.affinity,
+        "tolerations": pod.tolerations,
+        "overhead": pod.overhead,
+        "runtimeClassName": pod.runtime_class_name,
+        "resourceClaims": pod.resource_claims,
+    });
+    without_nulls(&mut shape);
+    shape
+}
+
+fn without_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, field| !field.is_null());
+            fields.values_mut().for_each(without_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_nulls),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// The container that has the GPUs.
+fn computing(job: &Job, role: Role) -> &'static str {
+    match (role, job.spec.roles.rollout.engine) {
+        (Role::Rollout, Engine::Vllm) => VLLM_CONTAINER,
+        _ => WORKER_CONTAINER,
+    }
+}
+
+/// The template's labels and annotations, then ours.
+fn label_pod(pod: &mut Pod, template: Option<&PodTemplateSpec>, role: Role, index: u32, attempt: u32) {
+    let given = template.and_then(|template| template.metadata.as_ref());
+    let mut labels = given.and_then(|given| given.labels.clone()).unwrap_or_default();
+    labels.extend(pod.metadata.labels.take().unwrap_or_default());
+    labels.insert(label::ROLE.into(), role.name().into());
+    labels.insert(label::INDEX.into(), index.to_string());
+    let mut annotations = given.and_then(|given| given.annotations.clone()).unwrap_or_default();
+    annotations.insert(annotation::ATTEMPT.into(), attempt.to_string());
+    pod.metadata.labels = Some(labels);
+    pod.metadata.annotations = Some(annotations);
+}
+
+/// The container that runs `ppo-worker`: image, command and probe where the template says nothing.
+fn worker(container: &mut Container, role: Role, settings: &PodSettings) {
+    container.image.get_or_insert_with(|| settings.worker_image.clone());
+    container
+        .image_pull_policy
+        .get_or_insert_with(|| settings.image_pull_policy.clone());
+    if container.command.is_none() && container.args.is_none() {
+        container.command = Some(vec!["ppo-worker".into()]);
+        container.args = Some(vec![role.name().into()]);
+    }
+    // What the process last said is read from its log when it wrote no outcome.
+    container
+        .termination_message_policy
+        .get_or_insert_with(|| "FallbackToLogsOnError".into());
+    add_port(container, "metrics", port::METRICS);
+    match role {
+        Role::Actor => add_port(container, "rendezvous", port::RENDEZVOUS),
+        Role::Rollout | Role::Reference | Role::Reward => add_port(container, "http", port::HTTP),
+    }
+    container.readiness_probe.get_or_insert_with(|| Probe {
+        http_get: Some(HTTPGetAction {
+            path: Some("/readyz".into()),
+            port: IntOrString::String("metrics".into()),
+            ..HTTPGetAction::default()
+        }),
+        period_seconds: Some(5),
+        timeout_seconds: Some(3),
+        failure_threshold: Some(3),
+        ..Probe::default()
+    });
+}
+
+/// What the process is told of its place.
+fn environment(job: &Job, role: RolePods, index: u32, attempt: u32, job_attempt: u32) -> Vec<EnvVar> {
+    let name = &job.key.name;
+    let address = |role: Role, port: u16| format!("{}.{}.svc:{port}", service_name(name, role), job.key.namespace);
+    let first = format!(
+        "{}.{}",
+        pod_name(name, role.role, 0),
+        address(role.role, port::RENDEZVOUS)
+    );
+    let ranks = role.gpus.max(1);
+    let mut variables = vec![
+        env(variable::JOB, name),
+        env(variable::ROLE, role.role.name()),
+        env(variable::INDEX, index),
+        env(variable::NODES, role.pods),
+        env(variable::RANKS_PER_NODE, ranks),
+        env(variable::WORLD_SIZE, u64::from(ranks) * u64::from(role.pods)),
+        env(variable::RENDEZVOUS, first),
+        env(variable::ATTEMPT, attempt),
+        env(variable::JOB_ATTEMPT, job_attempt),
+        env(variable::CONFIG, format!("{CONFIG_FOLDER}/{CONFIG_FILE}")),
+        token(job),
+    ];
+    let others = job.roles.iter().map(|other| {
+        let port = if other.role == Role::Actor {
+            port::METRICS
+        } else {
+            port::HTTP
+        };
+        env(variable::service(other.role), address(other.role, port))
+    });
+    variables.extend(others);
+    variables
+}
+
+fn token(job: &Job) -> EnvVar {
+    EnvVar {
+        name: variable::TOKEN.into(),
+        value: None,
+        value_from: Some(EnvVarSource {
+            secret_key_ref: Some(SecretKeySelector {
+                name: token_name(&job.key.name),
+                key: TOKEN_KEY.into(),
+                optional: None,
+            }),
+            ..EnvVarSource::default()
+        }),
+    }
+}
+
+fn volumes(spec: &mut PodSpec, job: &Job, role: Role) {
+    let containers = [WORKER_CONTAINER, VLLM_CONTAINER];
+    let config = Volume {
+        name: "ppo-config".into(),
+        config_map: Some(ConfigMapVolumeSource {
+            name: config_name(&job.key.name),
+            ..ConfigMapVolumeSource::default()
+        }),
+        ..Volume::default()
+    };
+    let mount = VolumeMount {
+        name: "ppo-config".into(),
+        mount_path: CONFIG_FOLDER.into(),
+        read_only: Some(true),
+        ..VolumeMount::default()
+    };
+    add_volume(spec, config, &mount, &containers[..1]);
+    // Ranks on one node, and vLLM's workers, pass tensors through shared memory; a container's own has 64 MiB.
+    for (name, path, medium) in [
+        ("ppo-shm", "/dev/shm", Some("Memory")),
+        ("ppo-tmp", "/tmp", None),
+        ("ppo-runs", "/runs", None),
+    ] {
+        let (volume, mount) = scratch(name, path, medium);
+        add_volume(spec, volume, &mount, &containers);
+    }
+    let (claims, mounts) = storage::mounts(job, role);
+    for (claim, mount) in claims.into_iter().zip(&mounts) {
+        add_volume(spec, claim, mount, &containers);
+    }
+}

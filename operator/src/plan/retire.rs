@@ -1,0 +1,76 @@
+//! Which pods have to go: those of an older attempt, those nobody wants any more, those that hang on a lost node.
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use ppo_crds::spec::{CleanPodPolicy, Role};
+
+use super::{Action, Target};
+use crate::gang::Upkeep;
+use crate::job::Job;
+use crate::lifecycle::{Decision, Intent};
+use crate::snapshot::Snapshot;
+use crate::world::{Kind, PodView};
+
+/// Beyond its grace period a terminating pod's node is looked at after so many seconds.
+const HANGS_AFTER_SECONDS: i64 = 30;
+
+/// Deletions of pods, and when to look again.
+pub fn pods(job: &Job, decision: &Decision, seen: &Snapshot, now: Timestamp) -> Upkeep {
+    let mut upkeep = Upkeep::default();
+    let actors_save = actors_save_first(job, decision, seen);
+    for pod in seen.pods(job) {
+        if pod.deleting_since.is_none() {
+            let waits_for_actor = actors_save && pod.role != Role::Actor;
+            if !waits_for_actor && unwanted(job, decision, seen, pod) {
+                upkeep.actions.push(delete(pod, None));
+            }
+            continue;
+        }
+        let Some(hangs_at) = hangs_at(pod) else { continue };
+        if hangs_at > now {
+            upkeep.wake = Some(upkeep.wake.map_or(hangs_at, |wake| wake.min(hangs_at)));
+        } else if pod.node.as_ref().is_some_and(|node| seen.lost_nodes.contains(node)) {
+            // Its processes cannot be asked to stop. Should they still run, their attempt is old: they are refused.
+            upkeep.actions.push(delete(pod, Some(0)));
+        }
+    }
+    upkeep
+}
+
+/// When a terminating pod counts as hanging.
+pub fn hangs_at(pod: &PodView) -> Option<Timestamp> {
+    // deletionTimestamp already includes the grace period.
+    pod.deleting_since?
+        .checked_add(SignedDuration::from_secs(HANGS_AFTER_SECONDS))
+        .ok()
+}
+
+/// A checkpoint first: while an actor pod is there to save its state, the other roles stay.
+fn actors_save_first(job: &Job, decision: &Decision, seen: &Snapshot) -> bool {
+    let leaving = matches!(decision.intent, Intent::Suspend | Intent::Queue(_));
+    leaving && seen.pods(job).any(|pod| pod.role == Role::Actor && pod.is_alive())
+}
+
+fn unwanted(job: &Job, decision: &Decision, seen: &Snapshot, pod: &PodView) -> bool {
+    match decision.intent {
+        Intent::Run => {
+            let wanted = job.role(pod.role).is_some_and(|role| pod.index < seen.count(role));
+            !wanted || pod.attempt != decision.ledger.attempt_of(pod.role, pod.index)
+        }
+        Intent::Suspend | Intent::Queue(_) => true,
+        Intent::Complete(_) | Intent::Fail(_) | Intent::Ended => match job.spec.run_policy.clean_pod_policy {
+            CleanPodPolicy::All => true,
+            CleanPodPolicy::Running => pod.is_alive(),
+            CleanPodPolicy::None => false,
+        },
+    }
+}
+
+fn delete(pod: &PodView, grace_seconds: Option<u32>) -> Action {
+    Action::Delete(Target {
+        kind: Kind::Pod,
+        name: pod.name.clone(),
+        uid: pod.uid.clone(),
+        resource_version: Some(pod.resource_version.clone()),
+        grace_seconds,
+    })
+}

@@ -1,0 +1,75 @@
+//! A real vLLM beside its door: on localhost, with the flags that our protocol needs.
+
+use k8s_openapi::api::core::v1::PodSpec;
+use ppo_crds::pod::{VLLM_CONTAINER, WORKER_CONTAINER, env as variable, port};
+use ppo_crds::run_config::Location;
+use ppo_crds::spec::DType;
+
+use super::template::{container, env, set_env};
+use crate::job::Job;
+use crate::settings::PodSettings;
+
+/// The name under which vLLM serves the policy.
+const SERVED_NAME: &str = "policy";
+
+/// Adds the container `vllm` and tells the door where it is.
+pub fn add(spec: &mut PodSpec, job: &Job, settings: &PodSettings) {
+    let address = format!("127.0.0.1:{}", port::VLLM);
+    set_env(container(spec, WORKER_CONTAINER), env(variable::VLLM, address));
+    let vllm = container(spec, VLLM_CONTAINER);
+    vllm.image.get_or_insert_with(|| settings.vllm_image.clone());
+    vllm.image_pull_policy
+        .get_or_insert_with(|| settings.image_pull_policy.clone());
+    if vllm.command.is_none() {
+        vllm.command = Some(
+            ["python3", "-m", "vllm.entrypoints.openai.api_server"]
+                .map(str::to_string)
+                .into(),
+        );
+    }
+    // The template's own flags come last, where vLLM lets the last one win.
+    let given = vllm.args.take().unwrap_or_default();
+    vllm.args = Some(flags(job).into_iter().chain(given).collect());
+    // Pause, resume and the weight update exist in this mode only. They check no key, hence the door.
+    set_env(vllm, env("VLLM_SERVER_DEV_MODE", 1));
+    set_env(vllm, env("HOME", "/tmp"));
+}
+
+/// vLLM 0.33's flags (`vllm/engine/arg_utils.py`).
+fn flags(job: &Job) -> Vec<String> {
+    let rollout = &job.spec.roles.rollout;
+    let (prompt, response) = (job.spec.prompts.max_length, job.spec.generation.max_new_tokens);
+    let length = u64::from(prompt).saturating_add(u64::from(response));
+    let model = job.config.as_ref().map(|config| &config.model.policy);
+    let mut flags = match model {
+        Ok(Location::Hub { id, revision }) => vec![format!("--model={id}"), format!("--revision={revision}")],
+        Ok(Location::Path(path)) => vec![format!("--model={}", path.display())],
+        Err(_) => Vec::new(),
+    };
+    flags.extend([
+        format!("--served-model-name={SERVED_NAME}"),
+        "--host=127.0.0.1".into(),
+        format!("--port={}", port::VLLM),
+        format!("--tensor-parallel-size={}", rollout.gpus_per_replica.max(1)),
+        format!("--dtype={}", dtype(job.spec.model.dtype)),
+        format!("--max-model-len={length}"),
+        format!("--block-size={}", rollout.block_size),
+        format!("--max-num-batched-tokens={}", rollout.max_batch_tokens),
+        format!("--max-num-seqs={}", rollout.max_sequences),
+        // Log-probs of the distribution that was sampled from: after temperature and truncation.
+        "--logprobs-mode=processed_logprobs".into(),
+        // The job's sampling parameters, not the model's own file of them.
+        "--generation-config=vllm".into(),
+    ]);
+    if rollout.gpus_per_replica > 0 {
+        flags.push(r#"--weight-transfer-config={"backend":"nccl"}"#.into());
+    }
+    flags
+}
+
+fn dtype(dtype: DType) -> &'static str {
+    match dtype {
+        DType::Float32 => "float32",
+        DType::Bfloat16 => "bfloat16",
+    }
+}

@@ -1,0 +1,195 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use ppo_crds::spec::Role;
+
+/// PPO post-training jobs on Kubernetes: what they do, what they wait for, and why.
+#[derive(Debug, Parser)]
+#[command(name = "kubectl-ppo", bin_name = "kubectl ppo", version, max_term_width = 120)]
+pub struct Cli {
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Which cluster and namespace: kubectl's own flags.
+#[derive(Clone, Debug, Default, Args)]
+pub struct ConnectionArgs {
+    /// Namespace of the job. Default: that of the context.
+    #[arg(short, long, global = true)]
+    pub namespace: Option<String>,
+    /// Context of the kubeconfig. Default: its current one.
+    #[arg(long, global = true)]
+    pub context: Option<String>,
+    /// File with clusters and credentials. Default: $KUBECONFIG, else ~/.kube/config, else the pod's service account.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Lists jobs with state, step, reward, KL, queue and time to the end.
+    #[command(visible_alias = "ls")]
+    List(ListArgs),
+    /// Shows one job: progress, roles, conditions, last events.
+    Status(StatusArgs),
+    /// Says in plain words what a job waits for or why it failed. Exits with 0 when nothing holds the job up, else with 3.
+    Why(WhyArgs),
+    /// Prints the logs of all pods of a job, merged, each line with its role and index.
+    Logs(LogsArgs),
+    /// Shows pods, GPUs and batch arithmetic of a manifest, or of a job on the cluster. Changes nothing.
+    Plan(PlanArgs),
+    /// Saves a checkpoint and releases the pods; `resume` goes on from there.
+    Suspend(SuspendArgs),
+    /// Goes on with a suspended job.
+    Resume(SuspendArgs),
+    /// Replaces all pods of one role once.
+    RestartRole(RestartRoleArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// Jobs of all namespaces.
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    pub all_namespaces: bool,
+    /// Only jobs with these labels, such as `team=math,stage!=test`.
+    #[arg(short = 'l', long, default_value = "")]
+    pub selector: String,
+    /// More columns, or the objects as JSON.
+    #[arg(short, long)]
+    pub output: Option<Output>,
+}
+
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// Name of the job.
+    pub name: String,
+    /// `wide` adds the pods and their nodes; `json` is for programs.
+    #[arg(short, long)]
+    pub output: Option<Output>,
+}
+
+#[derive(Debug, Args)]
+pub struct WhyArgs {
+    /// Name of the job.
+    pub name: String,
+    /// `json`: the findings for programs. `wide` is the same as the text.
+    #[arg(short, long)]
+    pub output: Option<Output>,
+}
+
+/// How a command prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// More columns.
+    Wide,
+    /// For programs.
+    Json,
+}
+
+#[derive(Debug, Args)]
+pub struct LogsArgs {
+    /// Name of the job.
+    pub name: String,
+    /// Only this role.
+    #[arg(short, long, value_parser = role)]
+    pub role: Option<Role>,
+    /// Only the pod with this index in its role.
+    #[arg(short, long)]
+    pub index: Option<u32>,
+    /// Keep printing, replaced pods included, until the job ends.
+    #[arg(short, long)]
+    pub follow: bool,
+    /// Lines from the end of each pod's log. Default: all of them.
+    #[arg(long, value_name = "LINES")]
+    pub tail: Option<u32>,
+    /// Container: `worker`, or `vllm` on engines of vLLM.
+    #[arg(short, long, default_value = ppo_crds::pod::WORKER_CONTAINER)]
+    pub container: String,
+    /// Logs of the container before its last restart.
+    #[arg(short, long, conflicts_with = "follow")]
+    pub previous: bool,
+    /// Begin each line with the time at which it was written.
+    #[arg(long)]
+    pub timestamps: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    /// Name of a job on the cluster.
+    #[arg(conflicts_with = "file", required_unless_present = "file")]
+    pub name: Option<String>,
+    /// Manifest; `-` reads standard input.
+    #[arg(short, long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// `json`: the plan for programs. `wide` is the same as the text.
+    #[arg(short, long)]
+    pub output: Option<Output>,
+}
+
+#[derive(Debug, Args)]
+pub struct SuspendArgs {
+    /// Name of the job.
+    pub name: String,
+    /// Wait until the job is suspended, or runs again, and say meanwhile what it waits for.
+    #[arg(short, long)]
+    pub wait: bool,
+    /// Seconds to wait before giving up.
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, requires = "wait")]
+    pub timeout: u64,
+}
+
+#[derive(Debug, Args)]
+pub struct RestartRoleArgs {
+    /// Name of the job.
+    pub name: String,
+    /// rollout, actor, reference or reward.
+    #[arg(value_parser = role)]
+    pub role: Role,
+}
+
+fn role(text: &str) -> Result<Role, String> {
+    let found = Role::ALL.into_iter().find(|role| role.name() == text);
+    found.ok_or_else(|| "a role is rollout, actor, reference or reward".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_has_no_contradictions() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn plan_takes_a_file_or_a_name_but_not_both_and_not_neither() {
+        let accepted = |args: &[&str]| Cli::try_parse_from([&["kubectl-ppo", "plan"], args].concat()).is_ok();
+        assert!(accepted(&["-f", "job.yaml"]) && accepted(&["rloo"]) && accepted(&["rloo", "-o", "json"]));
+        assert!(!accepted(&["rloo", "-f", "job.yaml"]) && !accepted(&[]) && !accepted(&["-o", "json"]));
+    }
+
+    #[test]
+    fn kubectl_flags_are_known_before_and_after_the_command() {
+        for args in [["kubectl-ppo", "-n", "a", "list"], ["kubectl-ppo", "list", "-n", "a"]] {
+            assert_eq!(
+                Cli::try_parse_from(args).unwrap().connection.namespace.as_deref(),
+                Some("a")
+            );
+        }
+    }
+
+    #[test]
+    fn an_unknown_role_is_refused_with_the_roles_there_are() {
+        let error = Cli::try_parse_from(["kubectl-ppo", "restart-role", "a", "critic"]).unwrap_err();
+        assert!(
+            error.to_string().contains("rollout, actor, reference or reward"),
+            "{error}"
+        );
+    }
+}

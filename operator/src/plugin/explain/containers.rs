@@ -1,0 +1,265 @@
+//! Pods that have a node and do not run as they should.
+
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt as _;
+
+use super::evidence::one_line;
+use super::{Cause, Evidence, Finding, remedy, termination};
+use crate::plugin::{age, pods};
+
+/// Seconds in which images are pulled, volumes mounted and models loaded without a word.
+const START: i64 = 300;
+/// Seconds after its grace period in which a pod is really gone.
+const FAREWELL: i64 = 30;
+
+/// What is wrong with the pods on nodes.
+pub fn findings(evidence: &Evidence, now: Timestamp) -> Vec<Finding> {
+    let placed = evidence
+        .living()
+        .filter(|pod| pods::node(pod).is_some() || pods::phase(pod) == "Failed");
+    let each = placed.flat_map(|pod| {
+        let name = pod.name_any();
+        let found = of_pod(evidence, pod, now);
+        found.into_iter().map(move |finding| finding.of_pod(&name))
+    });
+    each.collect()
+}
+
+/// How the pods of a finished job ended, as far as they still exist.
+pub fn ended(evidence: &Evidence) -> Vec<Finding> {
+    let each = evidence.living().flat_map(|pod| {
+        let name = pod.name_any();
+        let failed = failed(evidence, pod).into_iter();
+        failed.map(move |finding| {
+            Finding {
+                blocks: false,
+                ..finding
+            }
+            .of_pod(&name)
+        })
+    });
+    each.collect()
+}
+
+/// Pods that should be gone: their successors need the names, a suspended job's GPUs are not free.
+pub fn terminating(evidence: &Evidence, now: Timestamp) -> Vec<Finding> {
+    let going = evidence
+        .pods
+        .iter()
+        .filter_map(|pod| Some((pod, pod.metadata.deletion_timestamp.as_ref()?.0)));
+    going
+        .filter_map(|(pod, deadline)| late(pod, deadline, now).map(|finding| finding.of_pod(&pod.name_any())))
+        .collect()
+}
+
+/// `deletionTimestamp` is when the grace period ends, not when it began.
+fn late(pod: &Pod, deadline: Timestamp, now: Timestamp) -> Option<Finding> {
+    let late = age::seconds_since(deadline, now);
+    if late <= FAREWELL {
+        return None;
+    }
+    let late = age::human(late);
+    let held = pod
+        .metadata
+        .finalizers
+        .iter()
+        .flatten()
+        .cloned()
+        .collect::<Vec<_>>()
+        .join(", ");
+    if !held.is_empty() {
+        return Some(Finding::blocking(
+            Cause::Terminating,
+            format!("The pod should have been gone {late} ago; the finalizer {held} holds it."),
+            "the controller that set the finalizer must take it away: is it running?",
+        ));
+    }
+    let node = pods::node(pod).unwrap_or("none");
+    Some(Finding::blocking(
+        Cause::Terminating,
+        format!("The pod should have been gone {late} ago, but its node {node} does not confirm that it stopped."),
+        format!(
+            "`kubectl get node {node}`: when the machine is off for good, delete the Node, or taint it with \
+             node.kubernetes.io/out-of-service; the pod's GPUs and its name are held until then"
+        ),
+    ))
+}
+
+fn of_pod(evidence: &Evidence, pod: &Pod, now: Timestamp) -> Vec<Finding> {
+    let failed = failed(evidence, pod);
+    if !failed.is_empty() {
+        return failed;
+    }
+    let waiting: Vec<Finding> = pods::containers(pod)
+        .filter_map(|status| waiting(evidence, pod, status, now))
+        .collect();
+    if !waiting.is_empty() {
+        return waiting;
+    }
+    if pods::is_ready(pod) {
+        return pods::containers(pod)
+            .filter_map(|status| restarted(evidence, pod, status))
+            .collect();
+    }
+    not_ready(evidence, pod, now).into_iter().collect()
+}
+
+/// A pod that was taken away, or whose containers ended with an error.
+fn failed(evidence: &Evidence, pod: &Pod) -> Vec<Finding> {
+    let last_line = evidence.last_lines.get(&pod.name_any()).map(String::as_str);
+    if let Some((reason, message)) = pods::condition(pod, "DisruptionTarget", "True") {
+        let fix = match reason {
+            "PreemptionByScheduler" => {
+                "nothing: it is replaced when there is room; a higher spec.scheduling.priorityClassName keeps it from being preempted"
+            }
+            _ => "nothing: it is replaced, and the restart does not count",
+        };
+        return vec![Finding::blocking(
+            Cause::Disrupted,
+            format!("The cluster took the pod away ({reason}): {}.", one_line(message)),
+            fix,
+        )];
+    }
+    let ends = pods::containers(pod).filter_map(|status| {
+        let end = status.state.as_ref()?.terminated.as_ref()?;
+        (end.exit_code != 0).then(|| termination::finding(&status.name, end, last_line))
+    });
+    let ends: Vec<Finding> = ends.collect();
+    if !ends.is_empty() || pods::phase(pod) != "Failed" {
+        return ends;
+    }
+    let status = pod.status.as_ref();
+    let reason = status
+        .and_then(|status| status.reason.as_deref())
+        .unwrap_or("no reason given");
+    let message = status.and_then(|status| status.message.as_deref()).unwrap_or_default();
+    let fix = match reason {
+        "Evicted" => {
+            "the node ran out of what the message names: ask for it in resources of spec.roles.<role>.template"
+        }
+        "UnexpectedAdmissionError" => {
+            "the node's device plugin had no device to give: are its GPUs well? `kubectl describe node`"
+        }
+        _ => "nothing, if it is replaced; else see the node: `kubectl describe node`",
+    };
+    vec![Finding::blocking(
+        Cause::Disrupted,
+        format!("The kubelet gave the pod up ({reason}): {}.", one_line(message)),
+        fix,
+    )]
+}
+
+fn waiting(evidence: &Evidence, pod: &Pod, status: &ContainerStatus, now: Timestamp) -> Option<Finding> {
+    let waiting = status.state.as_ref()?.waiting.as_ref()?;
+    let name = pod.name_any();
+    let said = one_line(waiting.message.as_deref().unwrap_or_default());
+    let container = &status.name;
+    match waiting.reason.as_deref().unwrap_or_default() {
+        reason @ ("ErrImagePull"
+        | "ImagePullBackOff"
+        | "InvalidImageName"
+        | "ErrImageNeverPull"
+        | "RegistryUnavailable") => {
+            // `Back-off pulling image` hides the reason that the event of the failed pull has.
+            let event = evidence
+                .words(&name, &["Failed"])
+                .filter(|words| words.contains("pull image"));
+            let words = match said.contains("Back-off") && !said.contains(": ") || said.is_empty() {
+                true => event.unwrap_or(said),
+                false => said,
+            };
+            let fix = remedy::of_image(&words);
+            let what = format!(
+                "The image {} of container {container} cannot be pulled ({reason}): {words}.",
+                status.image
+            );
+            Some(Finding::blocking(Cause::Image, what, fix))
+        }
+        "CrashLoopBackOff" => {
+            let end = status.last_state.as_ref()?.terminated.as_ref()?;
+            let last_line = evidence.last_lines.get(&name).map(String::as_str);
+            let finding = termination::finding(container, end, last_line);
+            let what = format!(
+                "{} It was restarted {} times in its pod.",
+                finding.what, status.restart_count
+            );
+            Some(Finding { what, ..finding })
+        }
+        "ContainerCreating" | "PodInitializing" => preparing(evidence, pod, now),
+        reason => {
+            let fix = remedy::of_preparation(&said);
+            Some(Finding::blocking(
+                Cause::Preparation,
+                format!("Container {container} cannot start ({reason}): {said}."),
+                fix,
+            ))
+        }
+    }
+}
+
+fn preparing(evidence: &Evidence, pod: &Pod, now: Timestamp) -> Option<Finding> {
+    const FAILURES: [&str; 4] = [
+        "FailedMount",
+        "FailedAttachVolume",
+        "FailedCreatePodSandBox",
+        "FailedMapVolume",
+    ];
+    if let Some(words) = evidence.words(&pod.name_any(), &FAILURES) {
+        let fix = remedy::of_preparation(&words);
+        return Some(Finding::blocking(
+            Cause::Preparation,
+            format!("The pod cannot be prepared: {words}."),
+            fix,
+        ));
+    }
+    let since = pod.status.as_ref()?.start_time.as_ref()?.0;
+    let age = age::seconds_since(since, now);
+    (age > START).then(|| {
+        Finding::blocking(
+            Cause::Preparation,
+            format!(
+                "Node {} has prepared the pod for {} without a word (volumes, network, images).",
+                pods::node(pod).unwrap_or("none"),
+                age::human(age)
+            ),
+            "is the node well? `kubectl describe node`; a large image takes minutes on a node for the first time",
+        )
+    })
+}
+
+/// A container that runs again after it ended with an error.
+fn restarted(evidence: &Evidence, pod: &Pod, status: &ContainerStatus) -> Option<Finding> {
+    let end = status.last_state.as_ref()?.terminated.as_ref()?;
+    let last_line = evidence.last_lines.get(&pod.name_any()).map(String::as_str);
+    let finding = termination::finding(&status.name, end, last_line);
+    let what = format!("It runs again. {}", finding.what);
+    Some(Finding {
+        blocks: false,
+        what,
+        ..finding
+    })
+}
+
+/// A pod that runs and fails its readiness probe: normal while it loads its model, not for ever.
+fn not_ready(evidence: &Evidence, pod: &Pod, now: Timestamp) -> Option<Finding> {
+    let started =
+        pods::containers(pod).filter_map(|status| status.state.as_ref()?.running.as_ref()?.started_at.as_ref());
+    let since = started.map(|time| time.0).max()?;
+    let age = age::seconds_since(since, now);
+    let probe = evidence.words(&pod.name_any(), &["Unhealthy"]);
+    let said = probe.map(|words| format!(": {words}")).unwrap_or_default();
+    let what = match age > START {
+        true => format!(
+            "The pod runs and is not ready, {} after its start{said}.",
+            age::human(age)
+        ),
+        // Without the age and the probe: pods that start together make one finding.
+        false => "The pod runs and is not ready yet: it loads its model and meets its peers.".into(),
+    };
+    let fix = "`kubectl ppo logs NAME` shows what it is doing; a role waits for the roles that it needs";
+    Some(match age > START {
+        true => Finding::blocking(Cause::NotReady, what, fix),
+        false => Finding::note(Cause::NotReady, what, "wait a little"),
+    })
+}

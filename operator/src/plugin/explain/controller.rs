@@ -1,0 +1,133 @@
+//! Is there an operator that looks at the job?
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::jiff::Timestamp;
+
+use super::{Cause, Evidence, Finding};
+use crate::plugin::age;
+
+/// Value of `runPolicy.managedBy` that means this operator.
+const OPERATOR: &str = "ppojob.dev/operator";
+/// Seconds that a working operator may take to look at a change.
+const ATTENTION: i64 = 15;
+/// The time a Lease without a duration of its own lasts, as client-go's leader election has it.
+const LEASE: i64 = 15;
+
+/// The job belongs to another controller.
+pub fn elsewhere(evidence: &Evidence) -> Option<Finding> {
+    let manager = evidence
+        .job
+        .spec
+        .run_policy
+        .managed_by
+        .as_deref()
+        .filter(|manager| *manager != OPERATOR)?;
+    let fix = match manager.contains("multikueue") {
+        true => {
+            "ask Kueue: `kubectl describe workloads.kueue.x-k8s.io`; the job runs on the worker cluster that MultiKueue chose"
+        }
+        false => {
+            "ask that controller; the field is fixed at creation, so a job for this operator is a new one without it"
+        }
+    };
+    let what = format!(
+        "The job belongs to the controller {manager} (spec.runPolicy.managedBy); this cluster's operator leaves it alone."
+    );
+    // A controller that reports is at work.
+    let finding = match evidence.phase() {
+        None => Finding::blocking(Cause::ManagedElsewhere, what, fix),
+        Some(_) => Finding::note(Cause::ManagedElsewhere, what, fix),
+    };
+    Some(finding)
+}
+
+/// The operator does not run, or has not seen the last change; or it refuses the manifest.
+pub fn findings(evidence: &Evidence, now: Timestamp) -> Vec<Finding> {
+    let lease = evidence.lease.as_ref().and_then(|lease| expired(lease, now));
+    let mut findings = Vec::new();
+    if let Some(unseen) = unseen(evidence, now) {
+        let lease = lease.unwrap_or_else(|| match evidence.lease {
+            Some(_) => "An operator holds its Lease, so it may not watch this namespace (its flag --namespace)".into(),
+            None => "No Lease of an operator could be found".into(),
+        });
+        findings.push(Finding::blocking(
+            Cause::OperatorAbsent,
+            format!("{unseen} {lease}."),
+            START,
+        ));
+    } else if let Some(lease) = lease {
+        findings.push(Finding::blocking(
+            Cause::OperatorAbsent,
+            format!("{lease}: pods that fail now are not replaced."),
+            START,
+        ));
+    }
+    if let Some(refused) = evidence.condition("Accepted", "False") {
+        findings.push(Finding::blocking(
+            Cause::Refused,
+            format!("The operator refuses the manifest: {}", refused.message),
+            "correct the manifest and apply it again; a field that is fixed needs a new job (`kubectl ppo plan -f FILE` checks first)",
+        ));
+    }
+    findings
+}
+
+const START: &str =
+    "look at the operator's pods: `kubectl get pods -A -l app.kubernetes.io/name=ppo-operator`, and at their logs";
+
+/// The generation that the operator has not seen, in words.
+fn unseen(evidence: &Evidence, now: Timestamp) -> Option<String> {
+    let metadata = &evidence.job.metadata;
+    let observed = evidence
+        .job
+        .status
+        .as_ref()
+        .and_then(|status| status.observed_generation);
+    let created = metadata.creation_timestamp.as_ref().map(|time| time.0);
+    if observed.is_none() {
+        let age = age::seconds_since(created?, now);
+        return (age > ATTENTION).then(|| {
+            format!(
+                "No operator has looked at the job in the {} since it was created.",
+                age::human(age)
+            )
+        });
+    }
+    if observed >= metadata.generation {
+        return None;
+    }
+    // The last write that was not one of the status made the generation that is not seen.
+    let writes = metadata
+        .managed_fields
+        .iter()
+        .flatten()
+        .filter(|write| write.subresource.is_none());
+    let changed = writes
+        .filter_map(|write| write.time.as_ref())
+        .map(|time| time.0)
+        .max()
+        .or(created)?;
+    let age = age::seconds_since(changed, now);
+    (age > ATTENTION).then(|| {
+        format!(
+            "No operator has looked at the change of the job {} ago.",
+            age::human(age)
+        )
+    })
+}
+
+/// How the Lease ended, in words without a full stop.
+fn expired(lease: &Lease, now: Timestamp) -> Option<String> {
+    let spec = lease.spec.as_ref()?;
+    let renewed = spec.renew_time.as_ref()?.0;
+    let silent = age::seconds_since(renewed, now);
+    let namespace = lease.metadata.namespace.as_deref().unwrap_or("?");
+    if silent <= i64::from(spec.lease_duration_seconds.unwrap_or_default()).max(LEASE) {
+        return None;
+    }
+    let silent = age::human(silent);
+    Some(match spec.holder_identity.as_deref().unwrap_or_default() {
+        "" => format!("The operator gave its Lease in namespace {namespace} up {silent} ago and nobody took it"),
+        holder => format!("The operator {holder} has not renewed its Lease in namespace {namespace} for {silent}"),
+    })
+}

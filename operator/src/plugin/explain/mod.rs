@@ -1,0 +1,58 @@
+//! Why a job does not run, in plain words: a pure function of what the API server knows.
+
+mod containers;
+mod controller;
+mod end;
+mod evidence;
+mod finding;
+mod gang;
+mod health;
+mod progress;
+mod queue;
+mod remedy;
+mod scheduling;
+mod suspension;
+mod termination;
+#[cfg(test)]
+mod tests;
+
+use k8s_openapi::jiff::Timestamp;
+use ppo_crds::status::Phase;
+
+pub use evidence::{Evidence, time as event_time};
+pub use finding::{Cause, Finding};
+pub use health::healthy;
+
+/// Everything that holds the job up, causes before their effects. Empty when nothing does; findings that do not
+/// [block](Finding::blocks) are worth knowing all the same.
+pub fn explain(evidence: &Evidence, now: Timestamp) -> Vec<Finding> {
+    finding::group(causes(evidence, now))
+}
+
+fn causes(evidence: &Evidence, now: Timestamp) -> Vec<Finding> {
+    if let Some(elsewhere) = controller::elsewhere(evidence) {
+        return vec![elsewhere];
+    }
+    if evidence.phase().is_some_and(Phase::is_finished) {
+        return end::findings(evidence);
+    }
+    let mut findings = controller::findings(evidence, now);
+    if evidence.job.spec.run_policy.suspend {
+        findings.extend(suspension::findings(evidence, now));
+        findings.extend(containers::terminating(evidence, now));
+        return findings;
+    }
+    let queued = queue::findings(evidence);
+    if queued.is_empty() {
+        findings.extend(gang::findings(evidence));
+        findings.extend(scheduling::findings(evidence, now));
+    }
+    findings.extend(queued);
+    findings.extend(containers::terminating(evidence, now));
+    findings.extend(containers::findings(evidence, now));
+    findings.extend(progress::findings(evidence, now));
+    // A role's own words matter where no pod shows the cause any more.
+    let explained = findings.iter().any(|finding| finding.blocks);
+    findings.extend(progress::roles(evidence, explained));
+    findings
+}

@@ -1,0 +1,122 @@
+//! All pods run; does the training? And what the operator itself says of roles, budgets and deadlines.
+
+use k8s_openapi::jiff::Timestamp;
+use ppo_crds::status::{Phase, RoleStatus};
+
+use super::evidence::one_line;
+use super::{Cause, Evidence, Finding};
+use crate::plugin::age;
+
+/// No stage ends; restarts are used up; a deadline comes nearer.
+pub fn findings(evidence: &Evidence, now: Timestamp) -> Vec<Finding> {
+    let (status, spec) = (evidence.status(), &evidence.job.spec);
+    let mut findings = Vec::new();
+    let trains = matches!(status.phase, Some(Phase::Running | Phase::Restarting));
+    if let Some(stalled) = evidence
+        .condition("Progressing", "False")
+        .filter(|stalled| trains && stalled.reason == "Stalled")
+    {
+        let since = age::since(stalled.last_transition_time.0, now);
+        findings.push(Finding::blocking(
+            Cause::NoProgress,
+            format!("Training makes no progress ({}, for {since}): {}.", stalled.reason, one_line(&stalled.message)),
+            format!(
+                "look at the pod that it waits for: `kubectl ppo logs {}`; `kubectl ppo restart-role {} ROLE` replaces a role that hangs, \
+                 as the operator does after spec.runPolicy.progressDeadlineSeconds ({})",
+                evidence.name(),
+                evidence.name(),
+                age::human_unsigned(spec.run_policy.progress_deadline_seconds)
+            ),
+        ));
+    }
+    let limit = spec.failure_policy.max_restarts;
+    if status.restarts >= limit && status.restarts > 0 {
+        findings.push(Finding::note(
+            Cause::Budget,
+            format!("All {limit} restarts of spec.failurePolicy.maxRestarts are used: the next failure ends the job."),
+            "raise spec.failurePolicy.maxRestarts, which may change while the job runs",
+        ));
+    }
+    findings.extend(deadline(evidence, now));
+    findings
+}
+
+/// The deadline that ends the job soonest, when a tenth or less of it is left.
+fn deadline(evidence: &Evidence, now: Timestamp) -> Option<Finding> {
+    let status = evidence.status();
+    let policy = &evidence.job.spec.run_policy;
+    let active = age::seconds_since(status.active_since.as_ref()?.0, now);
+    let waits = matches!(
+        status.phase,
+        Some(Phase::Pending | Phase::Scheduling | Phase::Initializing)
+    );
+    let (limit, spent, field) = match policy.active_deadline_seconds {
+        _ if waits && status.start_time.is_none() => {
+            (policy.pre_running_deadline_seconds, active, "preRunningDeadlineSeconds")
+        }
+        Some(limit) => {
+            let before = i64::try_from(status.active_seconds).unwrap_or(i64::MAX);
+            (limit, active.saturating_add(before), "activeDeadlineSeconds")
+        }
+        None => return None,
+    };
+    let left = i64::try_from(limit).unwrap_or(i64::MAX).saturating_sub(spent);
+    (left <= i64::try_from(limit / 10).unwrap_or(i64::MAX)).then(|| {
+        Finding::note(
+            Cause::Deadline,
+            format!(
+                "The job fails in {}, by spec.runPolicy.{field} ({}).",
+                age::human(left),
+                age::human_unsigned(limit)
+            ),
+            format!("raise spec.runPolicy.{field}, which may change while the job runs"),
+        )
+    })
+}
+
+/// What the operator says of roles that are not ready: all there is once the pod that failed has been replaced.
+pub fn roles(evidence: &Evidence, explained: bool) -> Vec<Finding> {
+    let starting = matches!(
+        evidence.phase(),
+        Some(Phase::Pending | Phase::Scheduling | Phase::Initializing | Phase::Queued)
+    );
+    let status = evidence.status();
+    let told = status
+        .roles
+        .iter()
+        .filter(|role| !role.reason.is_empty() && role.ready < role.desired);
+    told.map(|role| of_role(evidence, role, !explained && !starting))
+        .filter(|finding| !explained || finding.blocks)
+        .collect()
+}
+
+fn of_role(evidence: &Evidence, role: &RoleStatus, blocks: bool) -> Finding {
+    let (name, limit) = (role.name.name(), evidence.job.spec.failure_policy.max_restarts);
+    let budget = evidence
+        .job
+        .spec
+        .failure_policy
+        .max_restarts_per_role
+        .of(role.name)
+        .unwrap_or(limit);
+    let said = match role.message.is_empty() {
+        true => String::new(),
+        false => format!(": {}", one_line(&role.message)),
+    };
+    let restarts = match role.restarts {
+        0 => String::new(),
+        restarts => format!(
+            " It is at attempt {}; {restarts} of {budget} restarts are used.",
+            role.attempt
+        ),
+    };
+    let what = format!(
+        "Role {name} has {} of {} pods ready ({}){said}.{restarts}",
+        role.ready, role.desired, role.reason
+    );
+    let fix = format!("`kubectl ppo logs {} --role {name}`", evidence.name());
+    Finding {
+        blocks,
+        ..Finding::blocking(Cause::Role, what, fix)
+    }
+}

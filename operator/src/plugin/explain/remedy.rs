@@ -1,0 +1,255 @@
+//! What would put a thing right, chosen by the words that schedulers, kubelets and API servers use.
+//!
+//! Sources of the words: kube-scheduler's plugins (`pkg/scheduler/framework/plugins`), scheduler-plugins' coscheduling,
+//! Volcano's gang plugin, kubelet's image manager and containerd's resolver.
+
+use ppo_crds::spec::Gang;
+
+use super::Evidence;
+use crate::plugin::pods;
+
+/// A rule: when the words hold this, this helps.
+type Rule = (&'static str, &'static str);
+
+/// For a pod without a node, or a gang without its nodes.
+pub fn of_scheduling(words: &str, evidence: &Evidence) -> String {
+    const RULES: [Rule; 12] = [
+        (
+            "enough sibling pods",
+            "the gang waits for its other pods to be created; if that lasts, see the operator's log",
+        ),
+        (
+            "PodGroup not found",
+            "the gang's PodGroup is gone: the operator makes it again; if that lasts, see the operator's log",
+        ),
+        (
+            "unbound immediate PersistentVolumeClaims",
+            "the claim has no volume: `kubectl get pvc`, and does its StorageClass exist?",
+        ),
+        (
+            "persistentvolumeclaim",
+            "create the claim, or correct its name in the manifest: `kubectl get pvc`",
+        ),
+        (
+            "volume node affinity conflict",
+            "the volume is bound to a zone or node without room: use a volume that every node can mount",
+        ),
+        (
+            "Insufficient cpu",
+            "free CPUs, or ask for fewer in resources of spec.roles.<role>.template",
+        ),
+        (
+            "Insufficient memory",
+            "free memory, or ask for less in resources of spec.roles.<role>.template",
+        ),
+        ("Too many pods", "the nodes are full of pods: add nodes"),
+        (
+            "untolerated taint",
+            "give the pods the toleration in spec.roles.<role>.template, or remove the taint",
+        ),
+        (
+            "node affinity/selector",
+            "no node has the labels that spec.roles.<role>.template asks for: `kubectl get nodes --show-labels`",
+        ),
+        (
+            "were unschedulable",
+            "nodes are cordoned: `kubectl uncordon NODE` when they are well again",
+        ),
+        (
+            "no nodes available to schedule pods",
+            "the cluster has no nodes: add some",
+        ),
+    ];
+    // An extended resource, `Insufficient nvidia.com/gpu`, comes first: it is what such jobs lack, and other words follow.
+    if let Some(resource) = insufficient(words).filter(|resource| resource.contains('/')) {
+        let asked = evidence
+            .living()
+            .filter_map(|pod| pods::limits(pod).remove(&resource))
+            .max_by_key(|it| number(it));
+        let each = asked
+            .map(|asked| format!(" (its pods ask for up to {asked} on one node)"))
+            .unwrap_or_default();
+        let gang = match evidence.job.spec.scheduling.gang {
+            Gang::None => "",
+            _ => ", all of them at once",
+        };
+        return format!(
+            "free or add nodes with {resource}{each}{gang}; or ask for fewer: spec.roles.<role>.gpusPerNode, \
+             spec.roles.rollout.replicas and gpusPerReplica (`kubectl ppo plan {}` adds them up)",
+            evidence.name()
+        );
+    }
+    first(
+        &RULES,
+        words,
+        "make room, or change what the pods ask for: `kubectl ppo plan` shows it",
+    )
+}
+
+/// For a pod that the API server refuses.
+pub fn of_creation(words: &str) -> String {
+    const RULES: [Rule; 4] = [
+        (
+            "exceeded quota",
+            "raise the namespace's ResourceQuota, or ask for less: `kubectl describe resourcequota`",
+        ),
+        (
+            "PodSecurity",
+            "the namespace's pod security level forbids what spec.roles.<role>.template asks for",
+        ),
+        (
+            "service account",
+            "the service account that spec.roles.<role>.template names does not exist",
+        ),
+        (
+            "no PriorityClass",
+            "create the PriorityClass, or correct spec.scheduling.priorityClassName",
+        ),
+    ];
+    first(&RULES, words, "correct what the API server objects to")
+}
+
+/// For an image that cannot be pulled.
+pub fn of_image(words: &str) -> String {
+    const RULES: [Rule; 11] = [
+        (
+            "not found",
+            "correct the image's name or tag (spec.roles.<role>.template, or the operator's --worker-image)",
+        ),
+        (
+            "manifest unknown",
+            "correct the image's tag (spec.roles.<role>.template, or the operator's --worker-image)",
+        ),
+        (
+            "invalid reference format",
+            "correct the image's name (spec.roles.<role>.template, or the operator's --worker-image)",
+        ),
+        (
+            "couldn't parse image",
+            "correct the image's name (spec.roles.<role>.template, or the operator's --worker-image)",
+        ),
+        (
+            "toomanyrequests",
+            "the registry limits pulls: log in by imagePullSecrets, or use a mirror",
+        ),
+        ("unauthorized", LOG_IN),
+        ("denied", LOG_IN),
+        ("authentication required", LOG_IN),
+        (
+            "no such host",
+            "the node cannot find the registry: correct the image's name, or the node's DNS",
+        ),
+        ("no space left", "the node's disk is full: free space on it"),
+        (
+            "never",
+            "the image is not on the node and may not be pulled: load it there, or change imagePullPolicy",
+        ),
+    ];
+    let words = words.replace("Never", "never");
+    first(
+        &RULES,
+        &words,
+        "can the node reach the registry, and does the image exist?",
+    )
+}
+
+const LOG_IN: &str = "give the pods credentials: imagePullSecrets in spec.roles.<role>.template (a private image that does not exist reads the same)";
+
+/// For a pod that cannot be prepared: volumes, secrets, sandboxes.
+pub fn of_preparation(words: &str) -> String {
+    const RULES: [Rule; 7] = [
+        (
+            "secret",
+            "create the secret, or correct its name in spec.roles.<role>.template",
+        ),
+        (
+            "configmap",
+            "create the config map, or correct its name in spec.roles.<role>.template",
+        ),
+        (
+            "Multi-Attach",
+            "the volume is held by another node: the pod there must go first, or use a ReadWriteMany claim",
+        ),
+        (
+            "AttachVolume",
+            "the storage system cannot attach the volume: see its driver's logs",
+        ),
+        (
+            "MountVolume",
+            "the node cannot mount the volume: see the storage driver's pods on that node",
+        ),
+        (
+            "runAsNonRoot",
+            "the image runs as root, which the pods forbid: use an image with a user, or set runAsUser in spec.roles.<role>.template",
+        ),
+        (
+            "sandbox",
+            "the node's network or container runtime is not well: see the kubelet and CNI pods on that node",
+        ),
+    ];
+    first(&RULES, words, "`kubectl describe pod` shows all events of the pod")
+}
+
+/// For a job that failed, by the condition's reason.
+pub fn of_failure(reason: &str, message: &str) -> String {
+    const RULES: [Rule; 9] = [
+        ("Diverged", DIVERGED),
+        (
+            "RewardFailed",
+            "bring the reward's servers back, or raise spec.roles.reward.remote.maxRetries",
+        ),
+        ("DataError", "correct the line of the prompts that the message names"),
+        (
+            "NotRunningInTime",
+            "make room first (`kubectl ppo plan` shows what the job needs), or raise spec.runPolicy.preRunningDeadlineSeconds",
+        ),
+        (
+            "Hung",
+            "see what the named stage and pod waited for, or raise spec.runPolicy.progressDeadlineSeconds where stages are this long",
+        ),
+        (
+            "DeadlineExceeded",
+            "raise spec.runPolicy.activeDeadlineSeconds; the last checkpoint is a start for the next run",
+        ),
+        ("RestartsExhausted", BUDGET),
+        (
+            "InvalidSpec",
+            "correct the manifest as the message says (`kubectl ppo plan -f FILE` checks it)",
+        ),
+        (
+            "OOMKilled",
+            "raise the memory limit in spec.roles.<role>.template, or make the pieces smaller: spec.batch.micro*BatchSize",
+        ),
+    ];
+    let found = RULES.iter().find(|(key, _)| reason == *key);
+    let found = found.or_else(|| RULES.iter().find(|(key, _)| message.contains(key)));
+    found
+        .map_or("put right what the message names", |(_, fix)| fix)
+        .to_string()
+}
+
+/// For a run that diverged.
+pub const DIVERGED: &str = "lower spec.optimizer.actorLearningRate or raise spec.algorithm.kl.coef, and go on from a checkpoint of before; another try with the same numbers ends the same way";
+/// For a job whose restarts are used up.
+const BUDGET: &str =
+    "put the failure itself right; spec.failurePolicy.maxRestarts allows more restarts where failures are expected";
+
+fn first(rules: &[Rule], words: &str, otherwise: &str) -> String {
+    let found = rules.iter().find(|(key, _)| words.contains(key));
+    found.map_or(otherwise, |(_, fix)| fix).to_string()
+}
+
+/// The resource in `5 Insufficient nvidia.com/gpu`; extended ones before cpu and memory.
+fn insufficient(words: &str) -> Option<String> {
+    let names = words
+        .split("Insufficient ")
+        .skip(1)
+        .filter_map(|rest| rest.split([' ', ',', '.']).next().map(|_| rest));
+    let mut names: Vec<&str> = names.filter_map(|rest| rest.split([' ', ',']).next()).collect();
+    names.sort_by_key(|name| !name.contains('/'));
+    names.first().map(|name| name.trim_end_matches('.').to_string())
+}
+
+fn number(quantity: &str) -> u64 {
+    quantity.parse().unwrap_or(0)
+}

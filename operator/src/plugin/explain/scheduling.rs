@@ -1,0 +1,121 @@
+//! Pods that do not exist, or have no node.
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt as _;
+use ppo_crds::status::Phase;
+
+use super::evidence::{one_line, time};
+use super::{Cause, Evidence, Finding, remedy};
+use crate::plugin::{age, pods};
+
+/// Seconds in which a scheduler looks at a new pod, and an operator makes its pods.
+const ATTENTION: i64 = 30;
+
+/// Pods that are missing, and pods without a node.
+pub fn findings(evidence: &Evidence, now: Timestamp) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = missing(evidence, now).into_iter().collect();
+    for pod in evidence
+        .living()
+        .filter(|pod| pods::node(pod).is_none() && pods::phase(pod) != "Failed")
+    {
+        findings.extend(unscheduled(evidence, pod, now).map(|finding| finding.of_pod(&pod.name_any())));
+    }
+    findings
+}
+
+/// Roles with fewer pods than wanted. Not while old ones go: their successors have the same names.
+fn missing(evidence: &Evidence, now: Timestamp) -> Option<Finding> {
+    if evidence.living().count() < evidence.pods.len() || evidence.phase().is_none() {
+        return None;
+    }
+    let status = evidence.status();
+    let short: Vec<String> = status
+        .roles
+        .iter()
+        .filter_map(|role| {
+            let exist = evidence.of_role(role.name).count();
+            let wanted = role.desired as usize;
+            (exist < wanted).then(|| format!("{} of {wanted} {} pods", wanted - exist, role.name.name()))
+        })
+        .collect();
+    if short.is_empty() {
+        return None;
+    }
+    let refused = evidence.events.iter().filter(|event| {
+        event.involved_object.kind.as_deref() == Some("PpoJob")
+            && event.type_.as_deref() == Some("Warning")
+            && event
+                .message
+                .as_deref()
+                .is_some_and(|it| it.contains("forbidden") || it.contains("exceeded quota"))
+    });
+    if let Some(words) = refused
+        .max_by_key(|event| time(event))
+        .and_then(|event| event.message.as_deref())
+    {
+        return Some(Finding::blocking(
+            Cause::PodsMissing,
+            format!("{} cannot be created: {}.", short.join(", "), one_line(words)),
+            remedy::of_creation(words),
+        ));
+    }
+    let since = status
+        .active_since
+        .as_ref()
+        .or(evidence.job.metadata.creation_timestamp.as_ref())?
+        .0;
+    // Pods are made after the gang's object, and not at all when the scheduler asked for is missing.
+    let waiting =
+        matches!(evidence.phase(), Some(Phase::Restarting)) || evidence.condition("GangScheduled", "False").is_some();
+    (age::seconds_since(since, now) > ATTENTION && !waiting).then(|| {
+        Finding::blocking(
+            Cause::PodsMissing,
+            format!("{} do not exist.", short.join(", ")),
+            "look at the operator's log, which says what it tried: `kubectl logs -A -l app.kubernetes.io/name=ppo-operator`",
+        )
+    })
+}
+
+fn unscheduled(evidence: &Evidence, pod: &Pod, now: Timestamp) -> Option<Finding> {
+    let cause = match evidence.gang.is_empty() {
+        true => Cause::Unscheduled,
+        false => Cause::Gang,
+    };
+    let scheduler = pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.scheduler_name.as_deref())
+        .unwrap_or("default-scheduler");
+    if let Some((reason, message)) = pods::condition(pod, "PodScheduled", "False") {
+        if reason == "SchedulingGated" {
+            return Some(Finding::blocking(
+                cause,
+                format!("Scheduling gates hold the pod back: {}.", gates(pod)),
+                "whoever set the gates removes them; Kueue does so when it admits the job",
+            ));
+        }
+        let words = one_line(message);
+        let fix = remedy::of_scheduling(&words, evidence);
+        let what = match cause {
+            Cause::Gang => format!("The gang gets no nodes; {scheduler} says: {words}."),
+            _ => format!("No node takes the pod; {scheduler} says: {words}."),
+        };
+        return Some(Finding::blocking(cause, what, fix));
+    }
+    let age = age::seconds_since(pod.metadata.creation_timestamp.as_ref()?.0, now);
+    (age > ATTENTION).then(|| {
+        Finding::blocking(
+            cause,
+            format!("The scheduler {scheduler} has not looked at the pod since it was created."),
+            format!(
+                "is {scheduler} running? Set spec.scheduling.gang to a scheduler that this cluster has, or to none"
+            ),
+        )
+    })
+}
+
+fn gates(pod: &Pod) -> String {
+    let gates = pod.spec.iter().flat_map(|spec| spec.scheduling_gates.iter().flatten());
+    gates.map(|gate| gate.name.as_str()).collect::<Vec<_>>().join(", ")
+}

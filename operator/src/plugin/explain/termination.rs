@@ -1,0 +1,97 @@
+//! How a container ended, in a sentence and with a remedy.
+
+use k8s_openapi::api::core::v1::ContainerStateTerminated;
+use ppo_crds::report::{Outcome, Reason, exit_code};
+
+use super::evidence::one_line;
+use super::{Cause, Finding, remedy};
+
+/// What a container's end means. `last_line` is the last line of its log, where it could be read.
+pub fn finding(container: &str, end: &ContainerStateTerminated, last_line: Option<&str>) -> Finding {
+    if end.reason.as_deref() == Some("OOMKilled") {
+        return Finding::blocking(
+            Cause::OutOfMemory,
+            format!(
+                "Container {container} used more memory than its limit and was killed (OOMKilled, exit code {}).",
+                end.exit_code
+            ),
+            "raise the memory limit in spec.roles.<role>.template, or make the pieces smaller: spec.batch.microTrainBatchSize, \
+             microRolloutBatchSize, spec.roles.rollout.kvCacheMebibytes",
+        );
+    }
+    let written = end.message.as_deref().unwrap_or_default();
+    if let Ok(outcome) = serde_json::from_str::<Outcome>(written.trim()) {
+        let (reason, message) = (outcome.reason, one_line(&outcome.message));
+        let what = format!(
+            "Container {container} ended with {reason:?} (exit code {}): {message}.",
+            end.exit_code
+        );
+        return Finding::blocking(Cause::Crashed, what, of_outcome(reason));
+    }
+    let last_line = written.lines().rev().find(|line| !line.trim().is_empty()).or(last_line);
+    let said = match last_line {
+        Some(line) => format!("; its last words: {}", shorten(&one_line(line))),
+        None => String::new(),
+    };
+    let signal = match signal(end) {
+        Some(signal) => format!(" ({signal})"),
+        None => String::new(),
+    };
+    Finding::blocking(
+        Cause::Crashed,
+        format!(
+            "Container {container} ended with exit code {}{signal}{said}.",
+            end.exit_code
+        ),
+        of_exit_code(end.exit_code),
+    )
+}
+
+fn of_outcome(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Diverged => remedy::DIVERGED,
+        Reason::RewardFailed => "bring the reward's servers back, or raise spec.roles.reward.remote.maxRetries",
+        Reason::DataError => "correct the line of the prompts that the message names",
+        Reason::Interrupted => "nothing: it saved a checkpoint and goes on from there",
+        Reason::Completed => "nothing",
+        Reason::InternalError => LOGS,
+    }
+}
+
+const LOGS: &str = "read its log: `kubectl ppo logs NAME` (`--previous` for a container that was restarted in its pod)";
+
+fn of_exit_code(code: i32) -> &'static str {
+    match code {
+        exit_code::BAD_CONFIGURATION => {
+            "correct the manifest, the arguments or the data as its log says; another try ends the same way"
+        }
+        exit_code::DIVERGED => remedy::DIVERGED,
+        exit_code::INTERRUPTED => "nothing: it saved a checkpoint and goes on from there",
+        126 | 127 => "the image lacks the program: correct the image or the command in spec.roles.<role>.template",
+        137 => {
+            "somebody killed it without its memory limit being the reason: the node may have been out of memory, or it did not stop in its grace period"
+        }
+        139 => "the process broke memory rules: keep the log, and report it with versions of image, driver and GPU",
+        _ => LOGS,
+    }
+}
+
+/// The signal behind an exit code above 128.
+fn signal(end: &ContainerStateTerminated) -> Option<&'static str> {
+    match end.signal.unwrap_or(end.exit_code - 128) {
+        6 => Some("SIGABRT"),
+        7 => Some("SIGBUS"),
+        9 => Some("SIGKILL"),
+        11 => Some("SIGSEGV"),
+        15 => Some("SIGTERM"),
+        _ => None,
+    }
+}
+
+fn shorten(line: &str) -> String {
+    const LONGEST: usize = 300;
+    match line.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}...", &line[..end]),
+        None => line.to_string(),
+    }
+}

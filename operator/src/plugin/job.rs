@@ -1,0 +1,77 @@
+//! Reads jobs, and finds the one that a mistyped name meant.
+
+use anyhow::{Result, bail};
+use kube::api::ListParams;
+use ppo_crds::PpoJob;
+
+use super::connection::Connection;
+use super::refusal::{Request, is_not_found};
+
+/// How a request about jobs of this connection's namespace is named in errors.
+pub fn request<'a>(connection: &'a Connection, verb: &'static str) -> Request<'a> {
+    Request {
+        verb,
+        resource: "ppojobs",
+        namespace: &connection.namespace,
+        url: &connection.url,
+    }
+}
+
+/// The job of this name; else an error with the names nearest to it.
+pub async fn read(connection: &Connection, name: &str) -> Result<PpoJob> {
+    match connection.jobs().get(name).await {
+        Ok(job) => Ok(job),
+        Err(error) if is_not_found(&error) => not_found(connection, name).await,
+        Err(error) => Err(request(connection, "get").refused(error)),
+    }
+}
+
+async fn not_found(connection: &Connection, name: &str) -> Result<PpoJob> {
+    let list = connection.jobs().list_metadata(&ListParams::default()).await;
+    let list = list.map_err(|error| request(connection, "list").refused(error))?;
+    let names: Vec<String> = list.items.into_iter().filter_map(|item| item.metadata.name).collect();
+    bail!("{}", absent(name, &connection.namespace, &names))
+}
+
+/// Says that there is no such job, and which were meant.
+fn absent(name: &str, namespace: &str, names: &[String]) -> String {
+    let mut near: Vec<(f64, &str)> = names
+        .iter()
+        .map(|other| (likeness(name, other), other.as_str()))
+        .filter(|(likeness, _)| *likeness > 0.7)
+        .collect();
+    near.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let near: Vec<&str> = near.into_iter().take(3).map(|(_, name)| name).collect();
+    let hint = match (near.as_slice(), names.len()) {
+        ([], 0) => "it has no PpoJobs; another one is chosen with -n, `kubectl ppo list -A` shows all".to_string(),
+        ([], count) => format!("`kubectl ppo list -n {namespace}` shows the {count} there are"),
+        (near, _) => format!("did you mean {}?", near.join(" or ")),
+    };
+    format!("namespace {namespace} has no PpoJob {name}: {hint}")
+}
+
+/// 0 to 1. A part of a name is as good as a typing error.
+fn likeness(given: &str, name: &str) -> f64 {
+    match name.contains(given) || given.contains(name) {
+        true => 0.9,
+        false => strsim::jaro_winkler(given, name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistyped_name_is_answered_with_the_nearest_ones() {
+        let names = ["rloo-math", "code", "sft-big"].map(String::from);
+        assert!(absent("rlo-math", "ml", &names).ends_with("did you mean rloo-math?"));
+        assert!(absent("math", "ml", &names).ends_with("did you mean rloo-math?"));
+    }
+
+    #[test]
+    fn without_a_near_name_the_list_is_offered() {
+        assert!(absent("zzz", "ml", &["a".into()]).contains("`kubectl ppo list -n ml` shows the 1 there are"));
+        assert!(absent("zzz", "ml", &[]).contains("-A"));
+    }
+}

@@ -1,0 +1,195 @@
+//! `kubectl ppo list`.
+
+use anyhow::Result;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, ApiResource, DynamicObject, ListParams};
+use ppo_crds::{PpoJob, PpoJobStatus};
+use serde_json::{Value, json};
+
+use super::age;
+use super::cli::{ListArgs, Output};
+use super::connection::Connection;
+use super::printer;
+use super::refusal::Request;
+use super::table::Table;
+
+/// Prints all jobs of a namespace, or of all.
+pub async fn main(connection: &Connection, args: &ListArgs) -> Result<()> {
+    // Read as they are: one job that this version cannot decode must not hide the others.
+    let resource = ApiResource::erase::<PpoJob>(&());
+    let api: Api<DynamicObject> = match args.all_namespaces {
+        true => Api::all_with(connection.client.clone(), &resource),
+        false => Api::namespaced_with(connection.client.clone(), &connection.namespace, &resource),
+    };
+    let request = Request {
+        verb: "list",
+        resource: "ppojobs",
+        namespace: if args.all_namespaces { "" } else { &connection.namespace },
+        url: &connection.url,
+    };
+    let list = api.list(&ListParams::default().labels(&args.selector)).await;
+    let jobs = list.map_err(|error| request.refused(error))?.items;
+    if args.output == Some(Output::Json) {
+        return printer::print_json(&json!({"apiVersion": "v1", "kind": "List", "items": jobs}));
+    }
+    if jobs.is_empty() {
+        let place = match args.all_namespaces {
+            true => "in any namespace".to_string(),
+            false => format!("in namespace {}; -A looks in all", connection.namespace),
+        };
+        anstream::eprintln!("No PpoJobs {place}.");
+        return Ok(());
+    }
+    let wide = args.output == Some(Output::Wide);
+    printer::print(&render(&jobs, args.all_namespaces, wide, Timestamp::now()))
+}
+
+fn render(jobs: &[DynamicObject], namespaces: bool, wide: bool, now: Timestamp) -> String {
+    let mut head = vec![
+        "NAME", "STATE", "STEP", "REWARD", "KL", "READY", "RESTARTS", "QUEUE", "ETA", "AGE",
+    ];
+    if namespaces {
+        head.insert(0, "NAMESPACE");
+    }
+    if wide {
+        head.extend(["ENGINES", "ATTEMPT", "LENGTH", "CHECKPOINT", "GANG", "REASON"]);
+    }
+    let mut table = Table::new(head);
+    for job in jobs {
+        table.row(row(job, namespaces, wide, now));
+    }
+    table.render("")
+}
+
+fn row(job: &DynamicObject, namespaces: bool, wide: bool, now: Timestamp) -> Vec<String> {
+    let status: PpoJobStatus = job
+        .data
+        .get("status")
+        .cloned()
+        .and_then(|status| serde_json::from_value(status).ok())
+        .unwrap_or_default();
+    let spec = |path: &str| {
+        job.data
+            .pointer(path)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_string()
+    };
+    let progress = status.progress.clone().unwrap_or_default();
+    let number = |value: Option<f64>| value.map(|value| significant(value, 4)).unwrap_or_default();
+    let mut cells = vec![
+        job.metadata.name.clone().unwrap_or_default(),
+        status.phase.map(|phase| format!("{phase:?}")).unwrap_or_default(),
+        progress.summary,
+        number(progress.reward),
+        number(progress.kl),
+        status.ready.clone().unwrap_or_default(),
+        status.restarts.to_string(),
+        spec("/spec/scheduling/queue"),
+        progress.eta_seconds.map(age::human_unsigned).unwrap_or_default(),
+        job.metadata
+            .creation_timestamp
+            .as_ref()
+            .map(|time| age::since(time.0, now))
+            .unwrap_or_default(),
+    ];
+    if namespaces {
+        cells.insert(0, job.metadata.namespace.clone().unwrap_or_default());
+    }
+    if wide {
+        let reason = status.roles.iter().find(|role| !role.reason.is_empty());
+        cells.extend([
+            status.rollout_replicas.to_string(),
+            status.attempt.to_string(),
+            progress
+                .response_length
+                .map(|length| format!("{length:.0}"))
+                .unwrap_or_default(),
+            progress
+                .last_checkpoint
+                .map(|step| step.to_string())
+                .unwrap_or_default(),
+            spec("/spec/scheduling/gang"),
+            reason
+                .map(|role| format!("{}: {}", role.name.name(), role.reason))
+                .unwrap_or_default(),
+        ]);
+    }
+    cells
+}
+
+/// A number with `digits` significant digits: 0.03125 and 123.4, never 0.0 for what is only small.
+pub fn significant(value: f64, digits: usize) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return format!("{value}");
+    }
+    let magnitude = value.abs().log10().floor();
+    // Beyond these no column is wide enough for all the zeros.
+    if !(-5.0..9.0).contains(&magnitude) {
+        return format!("{value:.*e}", digits.saturating_sub(1));
+    }
+    let decimals = (digits as f64 - 1.0 - magnitude).max(0.0) as usize;
+    let text = format!("{value:.decimals$}");
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_string(),
+        false => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(value: Value) -> DynamicObject {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn a_job_is_one_row_with_queue_and_time_to_the_end() {
+        let running = job(json!({
+            "metadata": {"name": "rloo", "namespace": "ml", "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"scheduling": {"queue": "research"}},
+            "status": {"phase": "Running", "ready": "5/6", "restarts": 1,
+                       "progress": {"summary": "40/150", "reward": 0.51239, "kl": 0.00312, "etaSeconds": 5400}},
+        }));
+        let text = render(&[running], false, false, "2026-01-01T03:00:00Z".parse().unwrap());
+        assert_eq!(
+            text.lines().nth(1).unwrap().split_whitespace().collect::<Vec<_>>(),
+            [
+                "rloo", "Running", "40/150", "0.5124", "0.00312", "5/6", "1", "research", "90m", "3h"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_job_that_this_version_cannot_decode_is_still_listed() {
+        let strange = job(json!({"metadata": {"name": "new"}, "spec": {"colour": 1}, "status": {"phase": "Dreaming"}}));
+        let text = render(&[strange], true, true, Timestamp::UNIX_EPOCH);
+        assert!(text.contains("new"), "{text}");
+    }
+
+    #[test]
+    fn every_row_has_as_many_cells_as_the_head() {
+        let empty = job(json!({"metadata": {"name": "a", "namespace": "b"}}));
+        for (namespaces, wide) in [(false, false), (true, false), (false, true), (true, true)] {
+            let text = render(std::slice::from_ref(&empty), namespaces, wide, Timestamp::UNIX_EPOCH);
+            let mut widths = text.lines().map(|line| line.split_whitespace().count());
+            assert_eq!(widths.next(), widths.next(), "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers_keep_their_significant_digits() {
+        let cases = [
+            (0.0, "0"),
+            (0.5, "0.5"),
+            (123.456, "123.5"),
+            (-0.03125, "-0.03125"),
+            (1e-9, "1.000e-9"),
+            (12345.6, "12346"),
+        ];
+        for (value, text) in cases {
+            assert_eq!(significant(value, 4), text);
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! `kubectl ppo`: lists jobs, tells what they wait for, merges their logs, suspends and resumes them. It asks the API server
+//! alone, with the rights of whoever runs it.
+//!
+//! Exit codes: 0 done (`why`: nothing holds the job up), 1 an error, 2 wrong arguments, 3 (`why` only) something holds the
+//! job up.
+
+mod age;
+mod cli;
+mod connection;
+pub mod explain;
+mod gang;
+mod job;
+mod list;
+mod logs;
+mod merge;
+mod plan;
+mod pods;
+mod printer;
+mod refusal;
+mod restart_role;
+mod situation;
+mod status;
+mod suspend;
+mod table;
+mod why;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command};
+use connection::Connection;
+
+/// Runs the command of the process's arguments.
+pub async fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(cli).await {
+        Ok(code) => code,
+        // Whoever read our output has seen enough: `kubectl ppo list | head -1` is not an error.
+        Err(error) if printer::is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            anstream::eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    let Cli { connection, command } = cli;
+    match command {
+        Command::List(args) => list::main(&Connection::open(&connection).await?, &args).await?,
+        Command::Status(args) => status::main(&Connection::open(&connection).await?, &args).await?,
+        Command::Why(args) => return why::main(&Connection::open(&connection).await?, &args).await,
+        Command::Logs(args) => {
+            let open = match args.follow {
+                true => Connection::open_for_streaming(&connection).await?,
+                false => Connection::open(&connection).await?,
+            };
+            logs::main(&open, &args).await?;
+        }
+        Command::Plan(args) => plan::main(&connection, &args).await?,
+        Command::Suspend(args) => suspend::main(&Connection::open(&connection).await?, &args, true).await?,
+        Command::Resume(args) => suspend::main(&Connection::open(&connection).await?, &args, false).await?,
+        Command::RestartRole(args) => restart_role::main(&Connection::open(&connection).await?, &args).await?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,96 @@
+//! What pods say of themselves.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use kube::ResourceExt as _;
+use ppo_crds::pod::label;
+use ppo_crds::spec::Role;
+
+/// Selector of a job's pods.
+pub fn selector(job: &str) -> String {
+    format!("{}={},{}={job}", label::NAME, label::NAME_VALUE, label::JOB)
+}
+
+/// The role by label.
+pub fn role(pod: &Pod) -> Option<Role> {
+    let name = pod.labels().get(label::ROLE)?;
+    Role::ALL.into_iter().find(|role| role.name() == name)
+}
+
+/// The index by label.
+pub fn index(pod: &Pod) -> Option<u32> {
+    pod.labels().get(label::INDEX)?.parse().ok()
+}
+
+/// Order in which pods are shown: by role, then index.
+pub fn order(pod: &Pod) -> (Option<Role>, Option<u32>, String) {
+    (role(pod), index(pod), pod.name_any())
+}
+
+/// `<role>-<index>`: how a pod is called within its job.
+pub fn short_name(pod: &Pod) -> String {
+    match (role(pod), index(pod)) {
+        (Some(role), Some(index)) => format!("{}-{index}", role.name()),
+        _ => pod.name_any(),
+    }
+}
+
+/// Statuses of init and other containers, in the order in which they start.
+pub fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
+    let status = pod.status.as_ref();
+    let init = status
+        .and_then(|status| status.init_container_statuses.as_ref())
+        .into_iter()
+        .flatten();
+    init.chain(
+        status
+            .and_then(|status| status.container_statuses.as_ref())
+            .into_iter()
+            .flatten(),
+    )
+}
+
+/// Running, Pending and so on; empty when not known.
+pub fn phase(pod: &Pod) -> &str {
+    pod.status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref())
+        .unwrap_or_default()
+}
+
+/// Message of the pod's condition when it has this status, with its reason first.
+pub fn condition<'a>(pod: &'a Pod, kind: &str, status: &str) -> Option<(&'a str, &'a str)> {
+    let conditions = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_ref())
+        .into_iter()
+        .flatten();
+    let found = conditions
+        .into_iter()
+        .find(|condition| condition.type_ == kind && condition.status == status)?;
+    Some((
+        found.reason.as_deref().unwrap_or_default(),
+        found.message.as_deref().unwrap_or_default(),
+    ))
+}
+
+/// Whether the pod passed its readiness probes.
+pub fn is_ready(pod: &Pod) -> bool {
+    condition(pod, "Ready", "True").is_some()
+}
+
+/// The node, where it has one.
+pub fn node(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref())
+}
+
+/// Amount of each resource that its largest container asks for, such as `nvidia.com/gpu: 8`.
+pub fn limits(pod: &Pod) -> BTreeMap<String, String> {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let resources = containers.filter_map(|container| container.resources.as_ref());
+    let each = resources.flat_map(|resources| resources.requests.iter().chain(&resources.limits).flatten());
+    each.map(|(name, quantity)| (name.clone(), quantity.0.clone()))
+        .collect()
+}

@@ -1,0 +1,110 @@
+//! Errors of the API server, in words for whoever typed the command.
+
+use anyhow::anyhow;
+use kube::Error;
+
+/// What a request was for: `get ppojobs in namespace research`.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// As in RBAC: get, list, patch.
+    pub verb: &'static str,
+    /// As in RBAC: `ppojobs`, `pods/log`.
+    pub resource: &'static str,
+    /// Empty: all of them.
+    pub namespace: &'a str,
+    /// The API server's address.
+    pub url: &'a str,
+}
+
+impl Request<'_> {
+    /// Why the request failed, and what would help.
+    pub fn refused(&self, error: Error) -> anyhow::Error {
+        let Self {
+            verb, resource, url, ..
+        } = self;
+        let place = match self.namespace {
+            "" => "in all namespaces".to_string(),
+            namespace => format!("in namespace {namespace}"),
+        };
+        match error {
+            Error::Api(status) if status.code == 401 => {
+                anyhow!("{url} does not know you: the credentials of this context are wrong or have expired")
+            }
+            Error::Api(status) if status.code == 403 => anyhow!(
+                "forbidden: you may not {verb} {resource} {place}; whoever runs the cluster can grant the verb `{verb}` on \
+                 `{resource}` ({})",
+                status.message
+            ),
+            Error::Api(status) if status.code == 404 && resource.starts_with("ppojobs") => anyhow!(
+                "this cluster knows no PpoJobs: install the operator, or choose another cluster with --context ({url})"
+            ),
+            Error::Api(status) => anyhow!("{url} refuses to {verb} {resource} {place}: {}", status.message),
+            Error::Auth(error) => anyhow!("cannot log in at {url}: {error}"),
+            Error::Service(error) => anyhow!("no cluster answers at {url}: {}", chain(error.as_ref())),
+            Error::HyperError(error) => anyhow!("no cluster answers at {url}: {}", chain(&error)),
+            Error::SerdeError(error) => anyhow!(
+                "{url} answered with {resource} that this version cannot read: {error}; install the plugin of the operator's \
+                 version"
+            ),
+            other => anyhow!(other).context(format!("cannot {verb} {resource} {place} at {url}")),
+        }
+    }
+}
+
+/// An error with its causes: hyper's own text stops at `client error (Connect)`.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let mut words: Vec<String> = causes.map(ToString::to_string).collect();
+    words.dedup();
+    words.join(": ")
+}
+
+/// Whether the API server said that there is no such object.
+pub fn is_not_found(error: &Error) -> bool {
+    matches!(error, Error::Api(status) if status.code == 404)
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    fn words(code: u16, message: &str) -> String {
+        let request = Request {
+            verb: "patch",
+            resource: "ppojobs",
+            namespace: "research",
+            url: "https://10.0.0.1:6443",
+        };
+        let status = Status {
+            code,
+            message: message.into(),
+            ..Status::default()
+        };
+        request.refused(Error::Api(Box::new(status))).to_string()
+    }
+
+    #[test]
+    fn forbidden_names_the_verb_the_resource_and_the_namespace() {
+        let words = words(
+            403,
+            r#"ppojobs.ppojob.dev "a" is forbidden: User "eve" cannot patch resource "ppojobs""#,
+        );
+        assert!(
+            words.contains("you may not patch ppojobs in namespace research"),
+            "{words}"
+        );
+        assert!(words.contains(r#"User "eve""#), "{words}");
+    }
+
+    #[test]
+    fn a_cluster_without_the_crd_is_told_from_a_job_that_does_not_exist() {
+        assert!(words(404, "the server could not find the requested resource").contains("install the operator"));
+    }
+
+    #[test]
+    fn expired_credentials_are_named() {
+        assert!(words(401, "Unauthorized").contains("expired"));
+    }
+}

@@ -1,0 +1,111 @@
+//! `kubectl ppo restart-role`: asks the operator, by an annotation, to replace all pods of a role once.
+
+use anyhow::{Result, bail};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams};
+use ppo_crds::pod::annotation;
+use ppo_crds::spec::Role;
+use ppo_crds::status::Phase;
+use ppo_crds::{Geometry, PpoJob};
+use serde_json::json;
+
+use super::cli::RestartRoleArgs;
+use super::connection::Connection;
+use super::{job, printer};
+
+/// Sets the annotation that the operator acts on once.
+pub async fn main(connection: &Connection, args: &RestartRoleArgs) -> Result<()> {
+    let job = job::read(connection, &args.name).await?;
+    if let Some(refusal) = refusal(&job, args.role) {
+        bail!("{}: {refusal}", args.name);
+    }
+    let value = format!("{}={:.0}", args.role.name(), Timestamp::now());
+    let patch = json!({"metadata": {"annotations": {annotation::RESTART: value}}});
+    let parameters = PatchParams {
+        field_manager: Some(super::suspend::MANAGER.into()),
+        ..PatchParams::default()
+    };
+    let patched = connection
+        .jobs()
+        .patch(&args.name, &parameters, &Patch::Merge(patch))
+        .await;
+    patched.map_err(|error| job::request(connection, "patch").refused(error))?;
+    let from = job
+        .status
+        .and_then(|status| status.progress)
+        .and_then(|progress| progress.last_checkpoint);
+    let note = match (args.role, from) {
+        (Role::Actor, Some(step)) => format!("; it goes on from the checkpoint of step {step}"),
+        (Role::Actor, None) => "; it has no checkpoint and starts at step 0".into(),
+        _ => String::new(),
+    };
+    let role = args.role.name();
+    printer::print(&format!(
+        "ppojob {} asked to restart role {role}{note}. `kubectl ppo status {}` shows its attempt.\n",
+        args.name, args.name
+    ))
+}
+
+/// Why the operator would not act on it.
+fn refusal(job: &PpoJob, role: Role) -> Option<String> {
+    let phase = job.status.as_ref().and_then(|status| status.phase);
+    if phase.is_some_and(Phase::is_finished) {
+        return Some("the job has ended; a new run is a new job".into());
+    }
+    if job.spec.run_policy.suspend {
+        return Some(format!(
+            "the job is suspended and has no pods; `kubectl ppo resume` starts all its roles ({} too)",
+            role.name()
+        ));
+    }
+    let pods = Geometry::of(job).and_then(|geometry| geometry.role(role).map(|role| role.pods));
+    let why = match role {
+        Role::Reference => "algorithm.kl.coef is 0",
+        Role::Reward => "the actor computes its rewards: there is no reward model",
+        Role::Rollout | Role::Actor => "its geometry is empty",
+    };
+    (pods == Some(0)).then(|| format!("the job has no {} pods ({why})", role.name()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(status: serde_json::Value, suspend: bool) -> PpoJob {
+        serde_json::from_value(json!({
+            "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a"},
+            "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p"}},
+                     "roles": {"reward": {"rules": [{"json": {}}]}}, "runPolicy": {"suspend": suspend}},
+            "status": status,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_role_without_pods_cannot_be_restarted_and_the_reason_is_said() {
+        let refusal = refusal(&job(json!({"phase": "Running"}), false), Role::Reward).unwrap();
+        assert!(
+            refusal.contains("no reward pods") && refusal.contains("no reward model"),
+            "{refusal}"
+        );
+    }
+
+    #[test]
+    fn a_job_that_ended_or_is_suspended_has_nothing_to_restart() {
+        assert!(
+            refusal(&job(json!({"phase": "Succeeded"}), false), Role::Actor)
+                .unwrap()
+                .contains("ended")
+        );
+        assert!(
+            refusal(&job(json!({"phase": "Suspended"}), true), Role::Actor)
+                .unwrap()
+                .contains("resume")
+        );
+    }
+
+    #[test]
+    fn a_running_role_can_be_restarted() {
+        assert_eq!(refusal(&job(json!({"phase": "Running"}), false), Role::Actor), None);
+    }
+}

@@ -1,0 +1,130 @@
+//! Gathers what [`explain`](super::explain::explain) reads. What the user has no right to read is left out: the job itself
+//! is all that is needed.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use futures::{StreamExt as _, stream};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Event, Pod};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, ListParams, LogParams};
+use kube::{Resource as _, ResourceExt as _};
+use ppo_crds::PpoJob;
+
+use super::connection::Connection;
+use super::explain::Evidence;
+use super::refusal::Request;
+use super::{gang, job, pods};
+
+/// Pods whose own events are read, those in trouble first: a job of a thousand pods has the same trouble many times.
+const PODS: usize = 16;
+/// Requests in flight at once.
+const REQUESTS: usize = 8;
+/// Name of the operator's Lease.
+const LEASE: &str = "ppo-operator";
+
+/// All evidence about the job of this name.
+pub async fn read(connection: &Connection, name: &str) -> Result<Evidence> {
+    let job = job::read(connection, name).await?;
+    let pods = read_pods(connection, name).await?;
+    let (events, gang, lease) = tokio::join!(
+        events(connection, &job, &pods),
+        gang::read(connection, name),
+        lease(connection)
+    );
+    Ok(Evidence {
+        last_lines: last_lines(connection, &pods).await,
+        job,
+        pods,
+        events,
+        gang,
+        lease,
+    })
+}
+
+/// The job's pods, in the order in which they are shown.
+pub async fn read_pods(connection: &Connection, job: &str) -> Result<Vec<Pod>> {
+    let api: Api<Pod> = Api::namespaced(connection.client.clone(), &connection.namespace);
+    let request = Request {
+        verb: "list",
+        resource: "pods",
+        namespace: &connection.namespace,
+        url: &connection.url,
+    };
+    let list = api.list(&ListParams::default().labels(&pods::selector(job))).await;
+    let mut pods = list.map_err(|error| request.refused(error))?.items;
+    pods.sort_by_key(pods::order);
+    Ok(pods)
+}
+
+/// Events of the job and of its pods in trouble, of this job and not of an earlier one of the same name; oldest first.
+pub async fn events(connection: &Connection, job: &PpoJob, pods: &[Pod]) -> Vec<Event> {
+    let api: Api<Event> = Api::namespaced(connection.client.clone(), &connection.namespace);
+    let of_job = [(PpoJob::kind(&()).into_owned(), job.name_any(), job.uid())];
+    let troubled = pods
+        .iter()
+        .filter(|pod| !pods::is_ready(pod) && pods::phase(pod) != "Succeeded")
+        .take(PODS);
+    let of_pods = troubled.map(|pod| ("Pod".to_string(), pod.name_any(), pod.uid()));
+    let lists = stream::iter(of_job.into_iter().chain(of_pods)).map(|(kind, name, uid)| {
+        let api = &api;
+        async move {
+            let fields = format!("involvedObject.kind={kind},involvedObject.name={name}");
+            let events = api
+                .list(&ListParams::default().fields(&fields))
+                .await
+                .map(|list| list.items);
+            let is_its_own = |event: &Event| uid.is_none() || event.involved_object.uid == uid;
+            events
+                .unwrap_or_default()
+                .into_iter()
+                .filter(is_its_own)
+                .collect::<Vec<_>>()
+        }
+    });
+    let mut events: Vec<Event> = lists.buffered(REQUESTS).concat().await;
+    events.sort_by_key(super::explain::event_time);
+    events
+}
+
+/// The Lease that was renewed last: an operator may have several, one for each set of namespaces.
+async fn lease(connection: &Connection) -> Option<Lease> {
+    let api: Api<Lease> = Api::all(connection.client.clone());
+    let named = ListParams::default().fields(&format!("metadata.name={LEASE}"));
+    let leases = api.list(&named).await.ok()?.items;
+    let renewed = |lease: &Lease| -> Option<Timestamp> { Some(lease.spec.as_ref()?.renew_time.as_ref()?.0) };
+    leases.into_iter().max_by_key(renewed)
+}
+
+/// Last log line of containers that ended with an error and left no message.
+async fn last_lines(connection: &Connection, pods: &[Pod]) -> BTreeMap<String, String> {
+    let api: Api<Pod> = Api::namespaced(connection.client.clone(), &connection.namespace);
+    let lines = stream::iter(pods.iter().filter_map(silent).take(PODS)).map(|(pod, container, previous)| {
+        let api = &api;
+        async move {
+            let parameters = LogParams {
+                container: Some(container),
+                previous,
+                tail_lines: Some(1),
+                limit_bytes: Some(4096),
+                ..LogParams::default()
+            };
+            let text = api.logs(&pod, &parameters).await.ok()?;
+            let line = text.lines().next_back()?.trim().to_string();
+            (!line.is_empty()).then_some((pod, line))
+        }
+    });
+    lines.buffered(REQUESTS).filter_map(std::future::ready).collect().await
+}
+
+/// Pod and container that ended without a word, and whether its log is that of a previous container.
+fn silent(pod: &Pod) -> Option<(String, String, bool)> {
+    pods::containers(pod).find_map(|status| {
+        let now = status.state.as_ref().and_then(|state| state.terminated.as_ref());
+        let before = status.last_state.as_ref().and_then(|state| state.terminated.as_ref());
+        let end = now.or(before)?;
+        let says_nothing = end.message.as_deref().unwrap_or_default().trim().is_empty();
+        (end.exit_code != 0 && says_nothing).then(|| (pod.name_any(), status.name.clone(), now.is_none()))
+    })
+}

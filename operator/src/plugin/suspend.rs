@@ -1,0 +1,155 @@
+//! `kubectl ppo suspend` and `resume`.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams};
+use ppo_crds::PpoJob;
+use ppo_crds::status::Phase;
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+use super::cli::SuspendArgs;
+use super::connection::Connection;
+use super::explain::explain;
+use super::{job, printer, situation};
+
+/// Name under which the plugin writes; `why` says by it who suspended a job.
+pub const MANAGER: &str = "kubectl-ppo";
+/// Pause between two looks at the job.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Sets `spec.runPolicy.suspend`, and waits for its effect when asked to.
+pub async fn main(connection: &Connection, args: &SuspendArgs, suspend: bool) -> Result<()> {
+    let (name, done) = (&args.name, if suspend { "suspended" } else { "resumed" });
+    let job = job::read(connection, name).await?;
+    if let Some(phase) = phase(&job).filter(|phase| phase.is_finished()) {
+        bail!("{name} has ended ({phase:?}) and cannot be {done}");
+    }
+    if job.spec.run_policy.suspend == suspend {
+        printer::print(&format!("ppojob {name} was {done} before\n"))?;
+    } else {
+        let patch = json!({"spec": {"runPolicy": {"suspend": suspend}}});
+        let parameters = PatchParams {
+            field_manager: Some(MANAGER.into()),
+            ..PatchParams::default()
+        };
+        let patched = connection.jobs().patch(name, &parameters, &Patch::Merge(patch)).await;
+        patched.map_err(|error| job::request(connection, "patch").refused(error))?;
+        printer::print(&format!("ppojob {name} {done}\n"))?;
+    }
+    match args.wait {
+        true => wait(connection, name, suspend, Duration::from_secs(args.timeout)).await,
+        false => Ok(()),
+    }
+}
+
+async fn wait(connection: &Connection, name: &str, suspend: bool, limit: Duration) -> Result<()> {
+    let (deadline, mut shown) = (Instant::now() + limit, String::new());
+    loop {
+        let job = job::read(connection, name).await?;
+        let state = match outcome(&job, suspend) {
+            Outcome::Reached(state) => return printer::print(&format!("{state}\n")),
+            Outcome::Impossible(why) => bail!("{name} {why}"),
+            Outcome::Waits(state) => state,
+        };
+        if state != shown {
+            printer::print(&format!("{state}\n"))?;
+            shown = state;
+        }
+        if Instant::now() >= deadline {
+            bail!(
+                "gave up after {} s: {name} {shown}. {}",
+                limit.as_secs(),
+                cause(connection, name).await
+            );
+        }
+        sleep(PAUSE.min(deadline.saturating_duration_since(Instant::now()))).await;
+    }
+}
+
+enum Outcome {
+    Reached(String),
+    Impossible(String),
+    Waits(String),
+}
+
+/// How far the job is on its way to Suspended or Running.
+fn outcome(job: &PpoJob, suspend: bool) -> Outcome {
+    if job.spec.run_policy.suspend != suspend {
+        let who = if suspend { "resumed" } else { "suspended" };
+        return Outcome::Impossible(format!("was {who} by somebody else meanwhile"));
+    }
+    let status = job.status.clone().unwrap_or_default();
+    if status.observed_generation < job.metadata.generation {
+        return Outcome::Waits("waits for the operator to see the change".into());
+    }
+    let ready = status.ready.clone().unwrap_or_else(|| "no".into());
+    match (status.phase, suspend) {
+        (Some(Phase::Suspended), true) => Outcome::Reached("Suspended: its pods are gone".into()),
+        (Some(Phase::Running), false) => Outcome::Reached(format!("Running: {ready} pods ready")),
+        (Some(Phase::Succeeded), false) => Outcome::Reached("Succeeded".into()),
+        (Some(phase @ (Phase::Succeeded | Phase::Failed)), _) => {
+            Outcome::Impossible(format!("ended meanwhile: {phase:?}"))
+        }
+        (_, true) => Outcome::Waits("waits for its pods to save a checkpoint and stop".into()),
+        (Some(Phase::Queued), false) => Outcome::Waits("is Queued: it waits for quota".into()),
+        (Some(Phase::Scheduling), false) => Outcome::Waits("is Scheduling: its pods wait for nodes".into()),
+        (Some(phase), false) => Outcome::Waits(format!("is {phase:?}: {ready} pods ready")),
+        (None, false) => Outcome::Waits("waits for the operator".into()),
+    }
+}
+
+fn phase(job: &PpoJob) -> Option<Phase> {
+    job.status.as_ref().and_then(|status| status.phase)
+}
+
+/// The first thing that holds the job up, for who waited in vain.
+async fn cause(connection: &Connection, name: &str) -> String {
+    let Ok(evidence) = situation::read(connection, name).await else {
+        return String::new();
+    };
+    let findings = explain(&evidence, Timestamp::now());
+    match findings.into_iter().find(|finding| finding.blocks) {
+        Some(finding) => format!("{} What helps: {}", finding.what, finding.fix),
+        None => format!("`kubectl ppo why {name}` says more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(suspend: bool, generation: i64, status: serde_json::Value) -> PpoJob {
+        serde_json::from_value(json!({
+            "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "generation": generation},
+            "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p"}},
+                     "roles": {"reward": {}}, "runPolicy": {"suspend": suspend}},
+            "status": status,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_phase_of_before_the_change_does_not_count() {
+        let stale = job(true, 2, json!({"phase": "Suspended", "observedGeneration": 1}));
+        assert!(matches!(outcome(&stale, true), Outcome::Waits(state) if state.contains("operator")));
+        let seen = job(true, 2, json!({"phase": "Suspended", "observedGeneration": 2}));
+        assert!(matches!(outcome(&seen, true), Outcome::Reached(_)));
+    }
+
+    #[test]
+    fn waiting_ends_when_the_job_does_or_somebody_else_decides_otherwise() {
+        let failed = job(false, 1, json!({"phase": "Failed", "observedGeneration": 1}));
+        assert!(matches!(outcome(&failed, false), Outcome::Impossible(_)));
+        let resumed = job(false, 3, json!({"phase": "Running", "observedGeneration": 3}));
+        assert!(matches!(outcome(&resumed, true), Outcome::Impossible(why) if why.contains("resumed")));
+    }
+
+    #[test]
+    fn a_resumed_job_says_what_it_waits_for() {
+        let queued = job(false, 2, json!({"phase": "Queued", "observedGeneration": 2}));
+        assert!(matches!(outcome(&queued, false), Outcome::Waits(state) if state.contains("quota")));
+    }
+}

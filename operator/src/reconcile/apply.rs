@@ -1,0 +1,223 @@
+//! Carries a plan's actions out.
+
+use futures::{StreamExt, stream};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, Resource, ResourceExt};
+use ppo_crds::PpoJob;
+use ppo_crds::pod::TOKEN_KEY;
+use ppo_crds::status::{PpoJobStatus, RoleStatus};
+use rand::Rng;
+use serde_json::json;
+
+use super::Error;
+use super::read::Subject;
+use crate::context::{Context, FIELD_MANAGER};
+use crate::plan::{Action, Target};
+use crate::world::Kind;
+
+/// Writes of one job under way at once.
+const CONCURRENT_WRITES: usize = 16;
+
+/// Carries the waves out, one after the other, each wave's actions side by side.
+///
+/// # Errors
+/// The first that was refused; the others of its wave are done.
+pub async fn all(
+    job: &Subject,
+    planned: &PpoJobStatus,
+    waves: Vec<Vec<Action>>,
+    context: &Context,
+) -> Result<(), Error> {
+    let grave = |action: &Action| {
+        matches!(
+            action,
+            Action::Delete(_) | Action::DeleteJob | Action::Create(Kind::Pod, _)
+        )
+    };
+    if waves.iter().flatten().any(grave) {
+        confirm(job, planned, context).await?;
+    }
+    for wave in waves {
+        let actions = stream::iter(wave).map(|action| async move {
+            // The semaphore is never closed.
+            let _turn = context.writes.acquire().await;
+            one(job, action, context).await
+        });
+        // One that is refused does not hold up the others.
+        let answers: Vec<Result<(), Error>> = actions.buffer_unordered(CONCURRENT_WRITES).collect().await;
+        answers.into_iter().collect::<Result<(), Error>>()?;
+    }
+    Ok(())
+}
+
+/// Before pods are made or anything is deleted: is the job still what it was planned on, with the same attempts? The cache may be
+/// older than the world, after a restart much older; a deletion cannot be taken back, and a pod of an old attempt must not start.
+async fn confirm(job: &Subject, planned: &PpoJobStatus, context: &Context) -> Result<(), Error> {
+    let key = &job.checked.key;
+    let api: Api<PpoJob> = Api::namespaced(context.client.clone(), &key.namespace);
+    let now = api
+        .get_opt(&key.name)
+        .await
+        .map_err(request(format!("reading PpoJob {key} again")))?;
+    let same = now.is_some_and(|now| {
+        now.uid().as_deref() == Some(job.checked.uid.as_str())
+            && now.metadata.generation == Some(job.checked.generation)
+            && now.metadata.deletion_timestamp.is_none()
+            && same_attempts(&now.status.unwrap_or_default(), planned)
+    });
+    if same { Ok(()) } else { Err(Error::Stale) }
+}
+
+/// A role that was never written is at its first attempt.
+fn same_attempts(now: &PpoJobStatus, planned: &PpoJobStatus) -> bool {
+    let same = |role: &RoleStatus| {
+        let known = now.roles.iter().find(|known| known.name == role.name);
+        let (attempt, alone) = known.map_or((1, &[][..]), |known| (known.attempt, known.pod_attempts.as_slice()));
+        attempt == role.attempt && alone == role.pod_attempts
+    };
+    now.attempt.max(1) == planned.attempt.max(1) && planned.roles.iter().all(same)
+}
+
+async fn one(job: &Subject, action: Action, context: &Context) -> Result<(), Error> {
+    match action {
+        Action::CreateToken(mut secret) => {
+            secret.data["stringData"] = json!({TOKEN_KEY: token()});
+            create(job, Kind::Secret, &secret, context).await
+        }
+        Action::Create(kind, object) => create(job, kind, &object, context).await,
+        Action::Apply(kind, object) => apply(job, kind, &object, context).await,
+        Action::MergeStatus(kind, name, patch) => {
+            context.metrics.wrote("patch", kind.name());
+            let api = api(job, kind, context);
+            let answer = api
+                .patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch))
+                .await;
+            gone_is_fine(answer.map(drop)).map_err(request(format!("writing the status of {} {name}", kind.name())))
+        }
+        Action::Merge(kind, name, patch) => {
+            context.metrics.wrote("patch", kind.name());
+            let answer = api(job, kind, context)
+                .patch(&name, &PatchParams::default(), &Patch::Merge(&patch))
+                .await;
+            gone_is_fine(answer.map(drop)).map_err(request(format!("changing {} {name}", kind.name())))
+        }
+        Action::Delete(target) => delete(job, &target, context).await,
+        Action::DeleteJob => delete_job(job, context).await,
+    }
+}
+
+/// A name that exists already is ours from an earlier try (the cache has not seen it yet), or somebody else's.
+async fn create(job: &Subject, kind: Kind, object: &DynamicObject, context: &Context) -> Result<(), Error> {
+    let name = object.name_any();
+    let params = PostParams {
+        field_manager: Some(FIELD_MANAGER.into()),
+        dry_run: false,
+    };
+    let api = api(job, kind, context);
+    context.metrics.wrote("create", kind.name());
+    match api.create(&params, object).await {
+        Ok(_) => {
+            context.expected.made(&job.checked.key, kind, &name);
+            Ok(())
+        }
+        Err(kube::Error::Api(status)) if status.is_already_exists() => {
+            let existing = api.get_metadata_opt(&name).await;
+            let existing = existing.map_err(request(format!("reading {} {name}", kind.name())))?;
+            let ours = |owner: &str| owner == job.checked.uid || kind == Kind::PersistentVolumeClaim;
+            let owner = existing
+                .as_ref()
+                .map(|existing| controller(existing).unwrap_or_default());
+            match owner {
+                Some(uid) if !ours(&uid) => Err(Error::NameTaken {
+                    kind: kind.name(),
+                    name,
+                    owner: if uid.is_empty() {
+                        "nobody".into()
+                    } else {
+                        format!("the object with uid {uid}")
+                    },
+                }),
+                _ => Ok(()),
+            }
+        }
+        Err(error) => Err(request(format!("creating {} {name}", kind.name()))(error)),
+    }
+}
+
+fn controller(object: &impl Resource) -> Option<String> {
+    let owners = object.meta().owner_references.iter().flatten();
+    owners
+        .into_iter()
+        .find(|owner| owner.controller == Some(true))
+        .map(|owner| owner.uid.clone())
+}
+
+async fn apply(job: &Subject, kind: Kind, object: &DynamicObject, context: &Context) -> Result<(), Error> {
+    let name = object.name_any();
+    let params = PatchParams::apply(FIELD_MANAGER).force();
+    context.metrics.wrote("apply", kind.name());
+    let answer = api(job, kind, context)
+        .patch(&name, &params, &Patch::Apply(object))
+        .await;
+    answer.map_err(request(format!("applying {} {name}", kind.name())))?;
+    // A change of an object that is there shows in its content instead.
+    if !context.world.knows(&job.checked.key, kind, &name) {
+        context.expected.made(&job.checked.key, kind, &name);
+    }
+    Ok(())
+}
+
+async fn delete(job: &Subject, target: &Target, context: &Context) -> Result<(), Error> {
+    let params = DeleteParams {
+        grace_period_seconds: target.grace_seconds,
+        preconditions: Some(Preconditions {
+            uid: Some(target.uid.clone()),
+            resource_version: target.resource_version.clone(),
+        }),
+        ..DeleteParams::background()
+    };
+    context.metrics.wrote("delete", target.kind.name());
+    let answer = api(job, target.kind, context).delete(&target.name, &params).await;
+    gone_is_fine(answer.map(drop)).map_err(request(format!("deleting {} {}", target.kind.name(), target.name)))
+}
+
+async fn delete_job(job: &Subject, context: &Context) -> Result<(), Error> {
+    let key = &job.checked.key;
+    let api: Api<PpoJob> = Api::namespaced(context.client.clone(), &key.namespace);
+    let params = DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: Some(job.checked.uid.clone()),
+            resource_version: job.object.metadata.resource_version.clone(),
+        }),
+        ..DeleteParams::background()
+    };
+    context.metrics.wrote("delete", "PpoJob");
+    let answer = api.delete(&key.name, &params).await;
+    gone_is_fine(answer.map(drop)).map_err(request(format!(
+        "deleting PpoJob {key}, whose time after its end is over"
+    )))
+}
+
+fn api(job: &Subject, kind: Kind, context: &Context) -> Api<DynamicObject> {
+    Api::namespaced_with(context.client.clone(), &job.checked.key.namespace, &kind.resource())
+}
+
+fn gone_is_fine(answer: kube::Result<()>) -> kube::Result<()> {
+    match answer {
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        other => other,
+    }
+}
+
+fn request(what: String) -> impl Fn(kube::Error) -> Error {
+    move |source| Error::Request {
+        what: what.clone(),
+        source: Box::new(source),
+    }
+}
+
+/// 256 random bits.
+fn token() -> String {
+    let bits: [u8; 32] = rand::rng().random();
+    bits.iter().map(|byte| format!("{byte:02x}")).collect()
+}

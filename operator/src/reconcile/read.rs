@@ -1,0 +1,153 @@
+//! Gathers what a reconcile looks at, nearly all of it from memory.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Node;
+use kube::core::DeserializeGuard;
+use kube::{Api, ResourceExt};
+use ppo_crds::PpoJob;
+use ppo_crds::pod::{annotation, pod_name};
+use ppo_crds::spec::Role;
+use ppo_crds::status::PpoJobStatus;
+
+use super::Error;
+use crate::context::Context;
+use crate::contract::Contract;
+use crate::gang::{self, Gang};
+use crate::job::Job;
+use crate::plan::hangs_at;
+use crate::snapshot::Snapshot;
+use crate::world::Children;
+
+/// The value of `runPolicy.managedBy` that means this operator.
+const OPERATOR: &str = "ppojob.dev/operator";
+
+/// A job to work on.
+pub struct Subject {
+    /// What it says, checked.
+    pub checked: Arc<Job>,
+    /// The object, as last observed.
+    pub object: PpoJob,
+    /// Its status.
+    pub status: PpoJobStatus,
+}
+
+/// The job, if it is this operator's to work on.
+pub fn job(object: &DeserializeGuard<PpoJob>, context: &Context) -> Option<Subject> {
+    // On another CRD than its own the operator might misread, or lose, what decides. It then touches nothing.
+    if *context.contract.borrow() != Contract::Same {
+        return None;
+    }
+    let object = match &object.0 {
+        Ok(object) => object,
+        Err(invalid) => {
+            let name = invalid.metadata.name.as_deref().unwrap_or_default();
+            tracing::error!(job = name, error = %invalid.error, "a PpoJob cannot be read: is the CRD newer than this operator?");
+            return None;
+        }
+    };
+    let elsewhere = object
+        .spec
+        .run_policy
+        .managed_by
+        .as_deref()
+        .is_some_and(|manager| manager != OPERATOR);
+    if elsewhere || object.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    Some(Subject {
+        checked: context.jobs.checked(object),
+        status: object.status.clone().unwrap_or_default(),
+        object: object.clone(),
+    })
+}
+
+/// What is known of the job's world.
+///
+/// # Errors
+/// When a node cannot be looked up.
+pub async fn snapshot(job: &Subject, context: &Context) -> Result<Snapshot, Error> {
+    look_for_gangs(job, context).await?;
+    let key = &job.checked.key;
+    let children = context.world.children(key);
+    let gang = gang::choose(&job.checked.spec.scheduling, &context.served.kinds());
+    let lookups = gang
+        .look_up(&job.checked, &children, &context.client, &context.flavors)
+        .await;
+    let lookups = lookups.map_err(|source| Error::Request {
+        what: "looking up Kueue's flavors and priority classes".into(),
+        source: Box::new(source),
+    })?;
+    let annotations = job.object.annotations();
+    // What an earlier attempt said is over.
+    let actor = children.pods.get(&pod_name(&key.name, Role::Actor, 0));
+    let attempt = actor.map(|pod| pod.attempt);
+    Ok(Snapshot {
+        expected: context.expected.of(key),
+        report: context
+            .reports
+            .heard(&job.checked.uid)
+            .filter(|heard| attempt == Some(heard.report.attempt)),
+        admission: gang.admission(&job.checked, &children, &lookups),
+        lookups,
+        gang,
+        lost_nodes: lost_nodes(&children, context).await?,
+        restart_request: annotations.get(annotation::RESTART).cloned(),
+        listening_since: context.started,
+        children,
+    })
+}
+
+/// A new job may want a gang scheduler that was installed since the operator last looked; one that misses it looks again.
+async fn look_for_gangs(job: &Subject, context: &Context) -> Result<(), Error> {
+    let scheduling = &job.checked.spec.scheduling;
+    let missing = || matches!(gang::choose(scheduling, &context.served.kinds()), Gang::Missing(_));
+    if job.status.phase.is_some() && !missing() {
+        return Ok(());
+    }
+    let new = context
+        .served
+        .refresh(&context.client)
+        .await
+        .map_err(|source| Error::Request {
+            what: "asking which gang schedulers there are".into(),
+            source: Box::new(source),
+        })?;
+    for kind in new {
+        tracing::info!(kind = kind.name(), "found a gang scheduler");
+        // Nobody watches while the operator starts or stops.
+        let _ = context.new_kinds.send(kind);
+    }
+    Ok(())
+}
+
+/// Of the nodes whose pods hang terminating, those that are gone or do not answer. Asked for only then.
+async fn lost_nodes(children: &Children, context: &Context) -> Result<BTreeSet<String>, Error> {
+    let now = context.now();
+    let hanging = children
+        .pods
+        .values()
+        .filter(|pod| hangs_at(pod).is_some_and(|due| due <= now));
+    let nodes: BTreeSet<&String> = hanging.filter_map(|pod| pod.node.as_ref()).collect();
+    let api: Api<Node> = Api::all(context.client.clone());
+    let mut lost = BTreeSet::new();
+    for name in nodes {
+        let node = api.get_opt(name).await.map_err(|source| Error::Request {
+            what: format!("looking up node {name}"),
+            source: Box::new(source),
+        })?;
+        if node.is_none_or(|node| !is_ready(&node)) {
+            lost.insert(name.clone());
+        }
+    }
+    Ok(lost)
+}
+
+fn is_ready(node: &Node) -> bool {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}

@@ -1,0 +1,121 @@
+//! Writes the status, when it says something new, and the events of what changed.
+
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use ppo_crds::PpoJob;
+use ppo_crds::status::{Phase, PpoJobStatus};
+use serde_json::{Value, json};
+
+use kube::runtime::controller::Action as Next;
+
+use super::Error;
+use super::read::Subject;
+use crate::condition::{Truth, kind, set, whole_second};
+use crate::context::{Context, FIELD_MANAGER};
+use crate::events;
+use crate::plan::Plan;
+
+/// Minor changes are written at most so often: a scheduler rewords why pods wait at every try.
+const MINOR_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Writes the plan's status. Returns when to come back, if a minor change was held back.
+///
+/// # Errors
+/// When the job has changed since it was read (nothing may then be done on the old word), or the server does not answer.
+pub async fn status(job: &Subject, plan: &Plan, context: &Context) -> Result<Option<Duration>, Error> {
+    if plan.status == job.status {
+        return Ok(None);
+    }
+    let key = &job.checked.key;
+    let minor = settled(&plan.status) == settled(&job.status);
+    if minor && let Some(wait) = context.minor.wait(key, MINOR_INTERVAL) {
+        return Ok(Some(wait));
+    }
+    write(job, &plan.status, context).await?;
+    for note in &plan.notes {
+        tracing::info!(job = %key, "{note}");
+    }
+    context.minor.wrote(key);
+    events::publish(job, plan, context).await;
+    Ok(None)
+}
+
+/// The whole status under our field manager, bound to the version it was computed from.
+async fn write(job: &Subject, status: &PpoJobStatus, context: &Context) -> Result<(), Error> {
+    let key = &job.checked.key;
+    let api: Api<PpoJob> = Api::namespaced(context.client.clone(), &key.namespace);
+    let patch = json!({
+        "apiVersion": "ppojob.dev/v1alpha1",
+        "kind": "PpoJob",
+        "metadata": {"name": key.name, "uid": job.checked.uid, "resourceVersion": job.object.metadata.resource_version},
+        "status": status,
+    });
+    let params = PatchParams::apply(FIELD_MANAGER).force();
+    context.metrics.wrote("patch", "PpoJobStatus");
+    let answer = api.patch_status(&key.name, &params, &Patch::Apply(&patch)).await;
+    answer.map_err(|source| match &source {
+        kube::Error::Api(status) if status.is_conflict() => Error::Stale,
+        _ => Error::Request {
+            what: format!("writing the status of PpoJob {key}"),
+            source: Box::new(source),
+        },
+    })?;
+    Ok(())
+}
+
+/// What a write that was refused leads to: an object that the API server takes for invalid, such as a pod of a wrong template,
+/// ends the job; what a person has to see to is an event; all is tried again but the end.
+///
+/// # Errors
+/// The refusal, to be tried again.
+pub async fn refusal(job: &Subject, status: &PpoJobStatus, error: Error, context: &Context) -> Result<Next, Error> {
+    if error.needs_a_person() {
+        events::refused(job, &error, context).await;
+    }
+    let ended = status.phase.is_some_and(Phase::is_finished);
+    if !error.is_final() || ended {
+        return Err(error);
+    }
+    let mut failed = status.clone();
+    let (now, generation) = (context.now(), job.checked.generation);
+    set(
+        &mut failed.conditions,
+        kind::FAILED,
+        Truth::yes("Refused", error.to_string()),
+        generation,
+        now,
+    );
+    failed.phase = Some(Phase::Failed);
+    failed.completion_time = Some(Time(whole_second(now)));
+    write(job, &failed, context).await.map_err(|late| match late {
+        // The status was written a moment ago: the next look has the new version.
+        Error::Stale => error,
+        other => other,
+    })?;
+    Ok(Next::await_change())
+}
+
+/// The part of the status that cannot wait: what was decided, and what people and programs wait for. How a job starts, words
+/// and progress can: a job that is up within two seconds is written once.
+fn settled(status: &PpoJobStatus) -> Value {
+    let roles = status
+        .roles
+        .iter()
+        .map(|role| json!([role.name, role.attempt.max(1), role.pod_attempts, role.restarts]));
+    let decided = status.attempt > 1 || status.restarts > 0;
+    let starting = matches!(
+        status.phase,
+        None | Some(Phase::Pending | Phase::Queued | Phase::Scheduling | Phase::Initializing)
+    );
+    json!({
+        "attempt": status.attempt.max(1),
+        // Roles that were never restarted say nothing yet.
+        "roles": roles.filter(|role| decided || role[1] != json!(1) || role[2] != json!([])).collect::<Vec<_>>(),
+        "counts": [status.restarts, status.rule_restarts.len()],
+        "request": status.restart_request,
+        "phase": if starting { None } else { status.phase },
+    })
+}

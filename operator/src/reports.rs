@@ -1,0 +1,123 @@
+//! What actors say of their training, fetched beside the reconciles: a silent actor holds up nobody.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+use k8s_openapi::jiff::Timestamp;
+use ppo_crds::pod::port;
+use ppo_crds::report::Report;
+
+use crate::context::Table;
+use crate::snapshot::Heard;
+use crate::world::JobKey;
+
+/// For one answer.
+const DEADLINE: Duration = Duration::from_secs(2);
+/// Requests under way at once.
+const CONCURRENT: usize = 32;
+/// Longest answer that is read.
+const LONGEST: usize = 64 * 1024;
+
+/// An actor to ask.
+#[derive(Clone, Debug)]
+pub struct Actor {
+    /// Its job.
+    pub key: JobKey,
+    /// Uid of its job.
+    pub uid: String,
+    /// Its address.
+    pub ip: String,
+    /// Its attempt.
+    pub attempt: u32,
+}
+
+/// The last report of each job.
+#[derive(Default)]
+pub struct Reports(Table<String, Heard>);
+
+impl Reports {
+    /// What the job's actor last said.
+    pub fn heard(&self, uid: &str) -> Option<Heard> {
+        self.0.lock().get(uid).cloned()
+    }
+
+    /// Forgets a job, or an attempt that is over.
+    pub fn forget(&self, uid: &str) {
+        self.0.forget(&uid.to_string());
+    }
+
+    fn note(&self, actor: &Actor, report: Report) {
+        // A report of another job (an address used again) or of an earlier attempt says nothing of this one.
+        if report.job != actor.key.name || report.attempt != actor.attempt {
+            return;
+        }
+        let heard = Heard {
+            report,
+            at: Timestamp::now(),
+        };
+        self.0.lock().insert(actor.uid.clone(), heard);
+    }
+}
+
+/// Asks every actor, round after round, and tells of each answer. Runs until it is dropped.
+pub async fn poll(
+    reports: Arc<Reports>,
+    client: reqwest::Client,
+    interval: Duration,
+    actors: impl Fn() -> Vec<Actor>,
+    tell: impl Fn(&Actor),
+) {
+    let mut rounds = tokio::time::interval(interval);
+    rounds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        rounds.tick().await;
+        let answers = stream::iter(actors()).map(|actor| {
+            let client = client.clone();
+            async move {
+                let answer = fetch(&client, &actor).await;
+                (actor, answer)
+            }
+        });
+        let mut answers = answers.buffer_unordered(CONCURRENT);
+        while let Some((actor, answer)) = answers.next().await {
+            match answer {
+                Ok(report) => reports.note(&actor, report),
+                Err(error) => tracing::debug!(job = %actor.key, ip = actor.ip, %error, "no report"),
+            }
+            tell(&actor);
+        }
+    }
+}
+
+/// A client for reports.
+///
+/// # Errors
+/// When TLS cannot be set up.
+pub fn client() -> reqwest::Result<reqwest::Client> {
+    reqwest::Client::builder()
+        .timeout(DEADLINE)
+        .connect_timeout(DEADLINE)
+        .no_proxy()
+        .pool_max_idle_per_host(0)
+        .build()
+}
+
+async fn fetch(client: &reqwest::Client, actor: &Actor) -> anyhow::Result<Report> {
+    let host = if actor.ip.contains(':') {
+        format!("[{}]", actor.ip)
+    } else {
+        actor.ip.clone()
+    };
+    let url = format!("http://{host}:{}/report", port::METRICS);
+    let mut answer = client.get(url).send().await?.error_for_status()?;
+    let mut body = Vec::new();
+    while let Some(chunk) = answer.chunk().await? {
+        anyhow::ensure!(
+            body.len() + chunk.len() <= LONGEST,
+            "the report is longer than {LONGEST} bytes"
+        );
+        body.extend_from_slice(&chunk);
+    }
+    Ok(serde_json::from_slice(&body)?)
+}

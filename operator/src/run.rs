@@ -1,0 +1,196 @@
+//! The operator's life: serve, wait to lead, act, hand over.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use futures::future::try_join_all;
+use k8s_openapi::jiff::Timestamp;
+use kube::Client;
+use kube::runtime::events::{Recorder, Reporter};
+use tokio::sync::{Semaphore, broadcast, watch};
+use tokio::task::JoinSet;
+
+use crate::context::Context;
+use crate::contract::{self, Contract};
+use crate::controller::{Scope, control};
+use crate::http::{self, Shown};
+use crate::lease::Candidate;
+use crate::metrics::Metrics;
+use crate::settings::PodSettings;
+use crate::world::World;
+
+/// For the first look at the CRD.
+const CONTRACT_DEADLINE: Duration = Duration::from_secs(30);
+/// For reconciles under way when the operator is told to stop.
+const DRAIN_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Kinds of gang schedulers that can be found at once.
+const NEW_KINDS: usize = 16;
+
+/// Writes under way at once, over all jobs. Each takes a connection of its own; more of them make the API server no faster.
+const CONCURRENT_WRITES: usize = 32;
+
+/// What the operator was started with.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Namespaces to look after; none: all.
+    pub namespaces: Vec<String>,
+    /// Where `/metrics` and the probes are served.
+    pub http_address: SocketAddr,
+    /// Reconciles side by side.
+    pub concurrency: u16,
+    /// Between two questions to an actor.
+    pub report_interval: Duration,
+    /// The Lease to hold; None: this process alone acts.
+    pub lease: Option<LeaseOptions>,
+    /// Name of this process among the operator's replicas.
+    pub identity: String,
+    /// How pods are made.
+    pub pods: PodSettings,
+}
+
+/// Which Lease decides who acts.
+#[derive(Clone, Debug)]
+pub struct LeaseOptions {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// Runs until `stop` turns true.
+///
+/// # Errors
+/// When the address is taken, something cannot be watched, or leadership was lost: start again.
+pub async fn run(client: Client, options: Options, stop: watch::Receiver<bool>) -> anyhow::Result<()> {
+    let (contract_state, contract) = watch::channel(Contract::Unknown);
+    let (ready, is_ready) = watch::channel(false);
+    let metrics = Arc::new(Metrics::new().context("the metrics are wrong")?);
+    let context = Arc::new(context(client.clone(), &options, metrics.clone(), contract.clone()));
+    let listener = http::bind(options.http_address).await?;
+    let shown = Shown {
+        metrics: metrics.clone(),
+        world: context.world.clone(),
+        contract: contract.clone(),
+        ready: is_ready,
+    };
+    // Dropped at the end, and the tasks with it.
+    let mut tasks = JoinSet::new();
+    tasks.spawn(http::serve(listener, shown));
+    let own = ppo_crds::contract().context("this operator's own CRD is wrong")?;
+    tasks.spawn(async {
+        contract::follow(client, own, contract_state).await;
+        Ok(())
+    });
+    contract::looked_at(contract, CONTRACT_DEADLINE).await?;
+    let acting = lead_and_act(context, &options, ready, stop);
+    tokio::select! {
+        ended = acting => ended,
+        Some(failed) = tasks.join_next() => failed.context("a task ended")?,
+    }
+}
+
+async fn lead_and_act(
+    context: Arc<Context>,
+    options: &Options,
+    ready: watch::Sender<bool>,
+    mut stop: watch::Receiver<bool>,
+) -> anyhow::Result<()> {
+    let Some(lease) = &options.lease else {
+        context.metrics.is_leader.set(1);
+        return act(context, options, &ready, stop).await;
+    };
+    let candidate = Candidate::new(context.client.clone(), &lease.namespace, &lease.name, &options.identity);
+    // One that waits is as ready as it can be.
+    ready.send_replace(true);
+    tracing::info!(lease = lease.name, identity = options.identity, "waits to lead");
+    tokio::select! {
+        () = candidate.lead() => {}
+        _ = stop.wait_for(|stop| *stop) => return Ok(()),
+    }
+    ready.send_replace(false);
+    context.metrics.is_leader.set(1);
+    tracing::info!("leads");
+    let ended = tokio::select! {
+        ended = act(context.clone(), options, &ready, stop) => ended,
+        why = candidate.hold() => Err(anyhow::anyhow!("{why}; this process stops acting")),
+    };
+    context.metrics.is_leader.set(0);
+    candidate.release().await;
+    ended
+}
+
+/// Works on every scope until told to stop, then finishes what is under way.
+async fn act(
+    context: Arc<Context>,
+    options: &Options,
+    ready: &watch::Sender<bool>,
+    mut stop: watch::Receiver<bool>,
+) -> anyhow::Result<()> {
+    context
+        .served
+        .refresh(&context.client)
+        .await
+        .context("cannot ask which gang schedulers there are")?;
+    let scopes: Vec<Option<String>> = match options.namespaces.as_slice() {
+        [] => vec![None],
+        names => names.iter().cloned().map(Some).collect(),
+    };
+    let (synced, mut all_synced): (Vec<_>, Vec<_>) = scopes.iter().map(|_| watch::channel(false)).unzip();
+    let working = scopes.into_iter().zip(synced).map(|(namespace, synced)| {
+        let scope = Scope {
+            namespace,
+            concurrency: options.concurrency,
+        };
+        control(context.clone(), scope, synced, stop.clone())
+    });
+    let announce = async {
+        for synced in &mut all_synced {
+            // A scope that failed ends the process through `working`.
+            let _ = synced.wait_for(|done| *done).await;
+        }
+        ready.send_replace(true);
+        std::future::pending::<()>().await;
+    };
+    let working = try_join_all(working);
+    let drained = async {
+        let _ = stop.wait_for(|stop| *stop).await;
+        tokio::time::sleep(DRAIN_DEADLINE).await;
+    };
+    tokio::select! {
+        ended = working => ended.map(drop),
+        () = announce => Ok(()),
+        () = drained => {
+            tracing::warn!("reconciles were still under way after {} s", DRAIN_DEADLINE.as_secs());
+            Ok(())
+        }
+    }
+}
+
+fn context(client: Client, options: &Options, metrics: Arc<Metrics>, contract: watch::Receiver<Contract>) -> Context {
+    let reporter = Reporter {
+        controller: "ppo-operator".into(),
+        instance: Some(options.identity.clone()),
+    };
+    Context {
+        started: Timestamp::now(),
+        report_interval: options.report_interval,
+        recorder: Recorder::new(client.clone(), reporter),
+        client,
+        settings: options.pods.clone(),
+        world: Arc::new(World::default()),
+        jobs: Default::default(),
+        expected: Default::default(),
+        writes: Semaphore::new(CONCURRENT_WRITES),
+        reports: Default::default(),
+        served: Default::default(),
+        flavors: Default::default(),
+        new_kinds: broadcast::channel(NEW_KINDS).0,
+        contract,
+        metrics,
+        backoff: Default::default(),
+        minor: Default::default(),
+    }
+}

@@ -1,0 +1,113 @@
+//! Everything a reconcile looks at, gathered before it thinks.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use k8s_openapi::jiff::Timestamp;
+use kube::api::DynamicObject;
+use ppo_crds::pod::pod_name;
+use ppo_crds::report::Report;
+use ppo_crds::spec::Role;
+
+use crate::expected::Names;
+use crate::gang::{Admission, Gang, Lookups};
+use crate::job::{Job, RolePods};
+use crate::ledger::Ledger;
+use crate::world::{Children, Kind, Life, PodView};
+
+/// The observed state of a job.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// Its objects.
+    pub children: Children,
+    /// Objects that were made and that no watch has shown yet.
+    pub expected: Names,
+    /// What the actor last said of this attempt.
+    pub report: Option<Heard>,
+    /// Who places its pods.
+    pub gang: Gang,
+    /// What was looked up for it.
+    pub lookups: Lookups,
+    /// Whether they may exist.
+    pub admission: Admission,
+    /// Nodes that are gone or not ready, of pods that hang terminating.
+    pub lost_nodes: BTreeSet<String>,
+    /// The annotation that asks for a restart.
+    pub restart_request: Option<String>,
+    /// Since when this process listens for reports: silence before that says nothing.
+    pub listening_since: Timestamp,
+}
+
+/// An actor's report and when it came.
+#[derive(Clone, Debug)]
+pub struct Heard {
+    /// What it said.
+    pub report: Report,
+    /// When.
+    pub at: Timestamp,
+}
+
+impl Heard {
+    /// Seconds since it came.
+    pub fn age(&self, now: Timestamp) -> f64 {
+        now.duration_since(self.at).as_secs_f64().max(0.0)
+    }
+}
+
+impl Snapshot {
+    /// The job's own pods: those of an earlier job of the name are not.
+    pub fn pods<'a>(&'a self, job: &'a Job) -> impl Iterator<Item = &'a PodView> {
+        let pods = self.children.pods.values().map(Arc::as_ref);
+        pods.filter(|pod| pod.owner.as_deref() == Some(job.uid.as_str()))
+    }
+
+    /// One of them.
+    pub fn pod(&self, job: &Job, role: Role, index: u32) -> Option<&PodView> {
+        let pod = self.children.pods.get(&pod_name(&job.key.name, role, index))?;
+        (pod.owner.as_deref() == Some(job.uid.as_str())).then_some(pod.as_ref())
+    }
+
+    /// Whether an object is there, or was made a moment ago.
+    pub fn exists(&self, kind: Kind, name: &str) -> bool {
+        let there = match kind {
+            Kind::Pod => self.children.pods.contains_key(name),
+            _ => self.object(kind, name).is_some(),
+        };
+        there || self.expected.contains_key(&(kind, name.to_string()))
+    }
+
+    /// An object of the job.
+    pub fn object(&self, kind: Kind, name: &str) -> Option<&Arc<DynamicObject>> {
+        self.children.objects.get(&(kind, name.to_string()))
+    }
+
+    /// Pods of a role that may exist now: fewer than wanted when a queue admitted fewer.
+    pub fn count(&self, role: RolePods) -> u32 {
+        match &self.admission {
+            Admission::Admitted(places) => places
+                .get(&role.role)
+                .map_or(role.pods, |place| place.count.min(role.pods)),
+            _ => role.pods,
+        }
+    }
+
+    /// Ready pods of each role, at the attempt that they should have.
+    pub fn ready(&self, job: &Job, ledger: &Ledger) -> HashMap<Role, u32> {
+        let mut ready = HashMap::new();
+        for pod in self.pods(job) {
+            let current = pod.attempt == ledger.attempt_of(pod.role, pod.index) && pod.deleting_since.is_none();
+            if current && pod.life == Life::Ready {
+                *ready.entry(pod.role).or_default() += 1;
+            }
+        }
+        ready
+    }
+
+    /// Whether every role has as many ready pods as the run needs.
+    pub fn roles_ready(&self, job: &Job, ledger: &Ledger) -> bool {
+        let ready = self.ready(job, ledger);
+        job.roles
+            .iter()
+            .all(|role| ready.get(&role.role).copied().unwrap_or_default() >= role.floor)
+    }
+}

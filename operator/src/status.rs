@@ -1,0 +1,249 @@
+//! The status as a function of what was decided and observed. Pure.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use ppo_crds::pod::label;
+use ppo_crds::spec::Role;
+use ppo_crds::status::{Phase, PpoJobStatus, RoleStatus};
+
+use crate::condition::{Truth, holds, kind, set, whole_second};
+use crate::gang::Admission;
+use crate::job::Job;
+use crate::ledger::Ledger;
+use crate::lifecycle::{Decision, Intent, first_obstacle, seconds_without_progress};
+use crate::snapshot::Snapshot;
+use crate::world::{Life, PodView};
+
+/// The status to write.
+pub fn status(job: &Job, decision: &Decision, seen: &Snapshot, now: Timestamp) -> PpoJobStatus {
+    let ledger = &decision.ledger;
+    if decision.intent == Intent::Ended {
+        return ended(job, ledger, seen);
+    }
+    let mut status = ledger.status.clone();
+    status.observed_generation = Some(job.generation);
+    status.roles = job
+        .roles
+        .iter()
+        .map(|role| role_status(job, role.role, ledger, seen))
+        .collect();
+    status.ready = Some(ready(&status.roles));
+    status.rollout_replicas = existing(job, Role::Rollout, seen);
+    status.rollout_selector = format!(
+        "{}={},{}={}",
+        label::JOB,
+        job.key.name,
+        label::ROLE,
+        Role::Rollout.name()
+    );
+    if let Some(heard) = &seen.report {
+        status.progress = Some(heard.report.progress.clone());
+    }
+    let ready = seen.roles_ready(job, ledger) && decision.intent == Intent::Run;
+    if ready && status.start_time.is_none() {
+        status.start_time = Some(Time(whole_second(now)));
+    }
+    for (kind, truth) in conditions(job, decision, seen, ready, now) {
+        set(&mut status.conditions, kind, truth, job.generation, now);
+    }
+    status.phase = Some(phase(job, decision, seen, ready, &status));
+    if status.phase.is_some_and(Phase::is_finished) {
+        status.completion_time = Some(Time(whole_second(now)));
+    }
+    status
+}
+
+/// A finished job's status never changes but for the pods that are left.
+fn ended(job: &Job, ledger: &Ledger, seen: &Snapshot) -> PpoJobStatus {
+    let mut status = ledger.status.clone();
+    status.rollout_replicas = existing(job, Role::Rollout, seen);
+    status
+}
+
+fn existing(job: &Job, role: Role, seen: &Snapshot) -> u32 {
+    let pods = seen.pods(job).filter(|pod| pod.role == role && pod.is_alive());
+    u32::try_from(pods.count()).unwrap_or(u32::MAX)
+}
+
+fn ready(roles: &[RoleStatus]) -> String {
+    let sum = |count: fn(&RoleStatus) -> u32| roles.iter().map(count).sum::<u32>();
+    format!("{}/{}", sum(|role| role.ready), sum(|role| role.desired))
+}
+
+fn role_status(job: &Job, role: Role, ledger: &Ledger, seen: &Snapshot) -> RoleStatus {
+    let known = ledger.role(role).cloned().unwrap_or_else(|| RoleStatus::started(role));
+    let mut pods: Vec<&PodView> = seen.pods(job).filter(|pod| pod.role == role).collect();
+    pods.sort_by_key(|pod| {
+        (
+            pod.life == Life::Ready,
+            pod.life != Life::Failed,
+            pod.life != Life::Unscheduled,
+            pod.index,
+        )
+    });
+    let worst = pods
+        .first()
+        .filter(|pod| pod.life != Life::Ready && !pod.reason.is_empty());
+    let (reason, message) = worst.map_or_else(Default::default, |pod| {
+        let message = format!("{}: {}", pod.name, pod.message);
+        (pod.reason.clone(), message)
+    });
+    RoleStatus {
+        ready: seen.ready(job, ledger).get(&role).copied().unwrap_or_default(),
+        policy_version: policy_version(role, seen),
+        reason,
+        message,
+        ..known
+    }
+}
+
+/// Engines and actor hold the version that the actor reports: a step begins only when every engine has it.
+fn policy_version(role: Role, seen: &Snapshot) -> Option<u64> {
+    let holds_policy = matches!(role, Role::Rollout | Role::Actor);
+    seen.report
+        .as_ref()
+        .filter(|_| holds_policy)
+        .map(|heard| heard.report.policy_version)
+}
+
+fn conditions(
+    job: &Job,
+    decision: &Decision,
+    seen: &Snapshot,
+    ready: bool,
+    now: Timestamp,
+) -> Vec<(&'static str, Truth)> {
+    let accepted = match &job.config {
+        Ok(_) => Truth::yes("Valid", "the manifest can run"),
+        Err(errors) => Truth::no("InvalidSpec", errors.to_string()),
+    };
+    let mut conditions = vec![(kind::ACCEPTED, accepted)];
+    match &decision.intent {
+        Intent::Complete(truth) => conditions.push((kind::COMPLETE, truth.clone())),
+        Intent::Fail(truth) => conditions.push((kind::FAILED, truth.clone())),
+        Intent::Run | Intent::Queue(_) | Intent::Suspend | Intent::Ended => {}
+    }
+    if job.config.is_err() {
+        return conditions;
+    }
+    conditions.push((kind::SUSPENDED, suspended(job, decision, seen)));
+    conditions.push((kind::GANG_SCHEDULED, gang_scheduled(job, decision, seen)));
+    let obstacle = || first_obstacle(job, seen).unwrap_or_else(|| "pods are being made".into());
+    conditions.push((
+        kind::ROLES_READY,
+        match (ready, &decision.intent) {
+            (true, _) => Truth::yes("Ready", "every role has the ready pods it needs"),
+            (false, Intent::Run) => Truth::no("WaitsForPods", obstacle()),
+            (false, _) => Truth::no("NoPodsWanted", "the job wants no pods now"),
+        },
+    ));
+    if let Some(truth) = progressing(decision, seen, now) {
+        conditions.push((kind::PROGRESSING, truth));
+    }
+    conditions
+}
+
+fn suspended(job: &Job, decision: &Decision, seen: &Snapshot) -> Truth {
+    if decision.intent != Intent::Suspend {
+        return Truth::no("Active", "runPolicy.suspend is false");
+    }
+    match seen.pods(job).filter(|pod| pod.is_alive()).count() {
+        0 => Truth::yes(
+            "Suspended",
+            "no pods, by runPolicy.suspend; set it to false to go on from the last checkpoint",
+        ),
+        left => Truth::yes("Suspending", format!("{left} pods save their state and end")),
+    }
+}
+
+fn gang_scheduled(job: &Job, decision: &Decision, seen: &Snapshot) -> Truth {
+    if let Intent::Queue(truth) = &decision.intent {
+        return truth.clone();
+    }
+    if decision.intent != Intent::Run {
+        return Truth::no("NoPodsWanted", "the job wants no pods now");
+    }
+    let wanted: u32 = job.roles.iter().map(|role| seen.count(*role)).sum();
+    let placed = seen
+        .pods(job)
+        .filter(|pod| !matches!(pod.life, Life::Unscheduled))
+        .count();
+    if u32::try_from(placed).is_ok_and(|placed| placed >= wanted) {
+        return Truth::yes("Scheduled", format!("all {wanted} pods have nodes"));
+    }
+    let why = match &seen.admission {
+        Admission::Admitted(_) => "admitted; ",
+        _ => "",
+    };
+    let unscheduled = seen.pods(job).filter(|pod| pod.life == Life::Unscheduled);
+    let words = unscheduled
+        .min_by_key(|pod| (pod.reason == "Unscheduled", pod.name.clone()))
+        .map_or_else(
+            || "pods are being made".to_string(),
+            |pod| match pod.reason.as_str() {
+                "Unscheduled" => format!("{}: {}", pod.name, seen.gang.silence(job)),
+                _ => format!("{}: {}", pod.name, pod.message),
+            },
+        );
+    Truth::no(
+        "WaitsForNodes",
+        format!("{why}{placed} of {wanted} pods have nodes; {words}"),
+    )
+}
+
+/// Known from the actor's first report on.
+fn progressing(decision: &Decision, seen: &Snapshot, now: Timestamp) -> Option<Truth> {
+    if decision.intent != Intent::Run {
+        return Some(Truth::no("NotRunning", "the job does not run now"));
+    }
+    let silent = seconds_without_progress(&decision.ledger, seen, now)? > SILENCE_SECONDS;
+    let Some(heard) = &seen.report else {
+        return silent.then(|| {
+            Truth::no(
+                "Silent",
+                format!("the actor's report could not be read for over {SILENCE_SECONDS} s"),
+            )
+        });
+    };
+    let stage = format!("{:?}", heard.report.stage).to_lowercase();
+    let peer = &heard.report.waiting_for;
+    let waits = if peer.is_empty() {
+        String::new()
+    } else {
+        format!(", waiting for {peer}")
+    };
+    Some(match silent {
+        true => Truth::no(
+            "Stalled",
+            format!("no stage finished for over {SILENCE_SECONDS} s; it is in stage {stage}{waits}"),
+        ),
+        false => Truth::yes("Steps", "stages finish"),
+    })
+}
+
+/// From this silence on the condition says so, long before the deadline acts.
+const SILENCE_SECONDS: f64 = 300.0;
+
+fn phase(job: &Job, decision: &Decision, seen: &Snapshot, ready: bool, status: &PpoJobStatus) -> Phase {
+    match &decision.intent {
+        Intent::Complete(_) => Phase::Succeeded,
+        Intent::Fail(_) => Phase::Failed,
+        Intent::Suspend => Phase::Suspended,
+        Intent::Queue(_) => Phase::Queued,
+        Intent::Ended => status.phase.unwrap_or_default(),
+        Intent::Run if ready => Phase::Running,
+        Intent::Run if has_run(&decision.ledger) => Phase::Restarting,
+        Intent::Run if !holds(&status.conditions, kind::GANG_SCHEDULED) => match seen.pods(job).next() {
+            Some(_) => Phase::Scheduling,
+            None => Phase::Pending,
+        },
+        Intent::Run => Phase::Initializing,
+    }
+}
+
+/// Whether it ran since it was last activated.
+fn has_run(ledger: &Ledger) -> bool {
+    let status = &ledger.status;
+    let ran = matches!(status.phase, Some(Phase::Running | Phase::Restarting));
+    ran && status.start_time.is_some()
+}

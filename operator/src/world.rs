@@ -1,0 +1,171 @@
+//! What the operator knows of the objects it made, by job: fed by watches, read by reconcile, pruned to what decides.
+
+mod kind;
+mod pod;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kube::ResourceExt;
+use kube::api::DynamicObject;
+use ppo_crds::pod::{label, pod_name};
+use ppo_crds::spec::Role;
+
+use crate::reports::Actor;
+
+pub use kind::Kind;
+pub use pod::{Life, PodView};
+
+/// Namespace and name of a PpoJob.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct JobKey {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+}
+
+impl JobKey {
+    /// The job that an object is labelled with.
+    pub fn of(object: &impl ResourceExt) -> Option<Self> {
+        Some(Self {
+            namespace: object.namespace()?,
+            name: object.labels().get(label::JOB)?.clone(),
+        })
+    }
+}
+
+impl std::fmt::Display for JobKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// A job's objects as last observed.
+#[derive(Clone, Debug, Default)]
+pub struct Children {
+    /// Its pods, by name.
+    pub pods: BTreeMap<String, Arc<PodView>>,
+    /// All else, by kind and name; Secrets without their content.
+    pub objects: BTreeMap<(Kind, String), Arc<DynamicObject>>,
+}
+
+/// An observed object.
+pub enum Observed {
+    /// A pod.
+    Pod(Arc<PodView>),
+    /// Anything else.
+    Object(Box<DynamicObject>),
+}
+
+/// The objects of all jobs.
+#[derive(Default)]
+pub struct World {
+    children: Mutex<HashMap<JobKey, Children>>,
+}
+
+impl World {
+    /// What is known of a job's objects.
+    pub fn children(&self, key: &JobKey) -> Children {
+        self.lock().get(key).cloned().unwrap_or_default()
+    }
+
+    /// Whether an object that is no pod was observed.
+    pub fn knows(&self, key: &JobKey, kind: Kind, name: &str) -> bool {
+        let jobs = self.lock();
+        jobs.get(key)
+            .is_some_and(|children| children.objects.contains_key(&(kind, name.to_string())))
+    }
+
+    /// Remembers an object as it is now.
+    pub fn insert(&self, key: &JobKey, kind: Kind, observed: Observed) {
+        let mut jobs = self.lock();
+        let children = jobs.entry(key.clone()).or_default();
+        match observed {
+            Observed::Pod(pod) => {
+                children.pods.insert(pod.name.clone(), pod);
+            }
+            Observed::Object(object) => {
+                let name = object.name_any();
+                children.objects.insert((kind, name), Arc::new(*object));
+            }
+        }
+    }
+
+    /// Forgets a deleted object.
+    pub fn remove(&self, key: &JobKey, kind: Kind, name: &str) {
+        let mut jobs = self.lock();
+        let Some(children) = jobs.get_mut(key) else { return };
+        match kind {
+            Kind::Pod => drop(children.pods.remove(name)),
+            _ => drop(children.objects.remove(&(kind, name.to_string()))),
+        }
+        if children.pods.is_empty() && children.objects.is_empty() {
+            jobs.remove(key);
+        }
+    }
+
+    /// After a watch was begun anew: forgets the objects of `kind` in `namespace` (None: everywhere) that it did not list.
+    /// Returns the jobs that lost one.
+    pub fn retain(&self, kind: Kind, namespace: Option<&str>, listed: &HashSet<(JobKey, String)>) -> Vec<JobKey> {
+        let gone: Vec<(JobKey, String)> = self
+            .lock()
+            .iter()
+            .filter(|(key, _)| namespace.is_none_or(|namespace| namespace == key.namespace))
+            .flat_map(|(key, children)| names(children, kind).into_iter().map(|name| (key.clone(), name)))
+            .filter(|entry| !listed.contains(entry))
+            .collect();
+        for (key, name) in &gone {
+            self.remove(key, kind, name);
+        }
+        gone.into_iter().map(|(key, _)| key).collect()
+    }
+
+    /// The first actor pod of each job in `namespace` (None: everywhere) that has an address.
+    pub fn actors(&self, namespace: Option<&str>) -> Vec<Actor> {
+        let jobs = self.lock();
+        let here = jobs
+            .iter()
+            .filter(|(key, _)| namespace.is_none_or(|namespace| namespace == key.namespace));
+        here.filter_map(|(key, children)| {
+            let pod = children.pods.get(&pod_name(&key.name, Role::Actor, 0))?;
+            let asked = pod.life == Life::Ready && pod.deleting_since.is_none();
+            Some(Actor {
+                key: key.clone(),
+                uid: pod.owner.clone()?,
+                ip: pod.ip.clone().filter(|_| asked)?,
+                attempt: pod.attempt,
+            })
+        })
+        .collect()
+    }
+
+    /// Objects known, by kind.
+    pub fn count(&self) -> BTreeMap<Kind, usize> {
+        let mut counts = BTreeMap::new();
+        for children in self.lock().values() {
+            *counts.entry(Kind::Pod).or_default() += children.pods.len();
+            for (kind, _) in children.objects.keys() {
+                *counts.entry(*kind).or_default() += 1;
+            }
+        }
+        counts
+    }
+
+    // A panic while the lock was held left a whole map behind: every update is one insertion or removal.
+    fn lock(&self) -> MutexGuard<'_, HashMap<JobKey, Children>> {
+        self.children.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn names(children: &Children, kind: Kind) -> Vec<String> {
+    match kind {
+        Kind::Pod => children.pods.keys().cloned().collect(),
+        _ => children
+            .objects
+            .keys()
+            .filter(|(of, _)| *of == kind)
+            .map(|(_, name)| name.clone())
+            .collect(),
+    }
+}

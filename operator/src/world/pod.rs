@@ -1,0 +1,221 @@
+//! What the operator remembers of a pod: a few hundred bytes of its several thousand.
+
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition, PodStatus};
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use ppo_crds::pod::{WORKER_CONTAINER, annotation, label};
+use ppo_crds::report::Outcome;
+use ppo_crds::spec::Role;
+
+/// A role's pod as last observed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PodView {
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.uid`: what a deletion is bound to.
+    pub uid: String,
+    /// `metadata.resourceVersion`.
+    pub resource_version: String,
+    /// Uid of the PpoJob that controls it.
+    pub owner: Option<String>,
+    /// Its role.
+    pub role: Role,
+    /// Its index in the role.
+    pub index: u32,
+    /// The attempt it was made for.
+    pub attempt: u32,
+    /// Since when it terminates.
+    pub deleting_since: Option<Timestamp>,
+    /// Its node, once it has one.
+    pub node: Option<String>,
+    /// Its address, once it has one.
+    pub ip: Option<String>,
+    /// Its life.
+    pub life: Life,
+    /// Why it is not ready, or how it ended, in the words of the scheduler, the kubelet or the process. Empty when ready.
+    pub reason: String,
+    /// The same as a sentence.
+    pub message: String,
+    /// Exit code of the container that ended it.
+    pub exit_code: Option<i32>,
+    /// What the process said of its end.
+    pub outcome: Option<Outcome>,
+    /// Types of its conditions that are True, but for those that every healthy pod has.
+    pub conditions: Vec<String>,
+}
+
+/// Where a pod is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// No node yet.
+    Unscheduled,
+    /// On a node, not ready.
+    Starting,
+    /// Passed its readiness probe.
+    Ready,
+    /// All containers exited with 0.
+    Succeeded,
+    /// A container exited otherwise, or the kubelet ended the pod.
+    Failed,
+}
+
+const HEALTHY: [&str; 6] = [
+    "PodScheduled",
+    "Initialized",
+    "ContainersReady",
+    "Ready",
+    "PodReadyToStartContainers",
+    "PodReadyToStartContainersCondition",
+];
+
+impl PodView {
+    /// What matters of `pod`. None for a pod without our labels.
+    pub fn of(pod: &Pod) -> Option<Self> {
+        let role = pod.labels().get(label::ROLE)?;
+        let role = Role::ALL.into_iter().find(|known| known.name() == role)?;
+        let attempt = pod.annotations().get(annotation::ATTEMPT);
+        let status = pod.status.clone().unwrap_or_default();
+        let life = life(pod, &status);
+        let ended = ending(&status);
+        let (reason, message) = explain(life, &status, ended.as_ref());
+        Some(Self {
+            name: pod.name_any(),
+            uid: pod.uid().unwrap_or_default(),
+            resource_version: pod.resource_version().unwrap_or_default(),
+            owner: pod
+                .owner_references()
+                .iter()
+                .find(|owner| owner.controller == Some(true))
+                .map(|owner| owner.uid.clone()),
+            role,
+            index: pod.labels().get(label::INDEX)?.parse().ok()?,
+            attempt: attempt.and_then(|text| text.parse().ok()).unwrap_or(1),
+            deleting_since: pod.metadata.deletion_timestamp.as_ref().map(|time| time.0),
+            node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
+            ip: status.pod_ip.clone(),
+            life,
+            reason,
+            message,
+            exit_code: ended.as_ref().map(|ending| ending.exit_code),
+            outcome: ended.and_then(|ending| serde_json::from_str(&ending.message).ok()),
+            conditions: true_conditions(&status),
+        })
+    }
+
+    /// Whether its processes may still run.
+    pub fn is_alive(&self) -> bool {
+        !matches!(self.life, Life::Succeeded | Life::Failed)
+    }
+}
+
+struct Ending {
+    exit_code: i32,
+    reason: String,
+    message: String,
+}
+
+/// How the pod's work ended: the container that failed, else `worker`.
+fn ending(status: &PodStatus) -> Option<Ending> {
+    let containers = || {
+        let inits = status.init_container_statuses.iter().flatten();
+        inits.chain(status.container_statuses.iter().flatten())
+    };
+    let failed = containers().find(|container| terminated(container).is_some_and(|state| state.exit_code != 0));
+    let worker = || containers().find(|container| container.name == WORKER_CONTAINER);
+    let state = failed.or_else(worker).and_then(terminated)?;
+    Some(Ending {
+        exit_code: state.exit_code,
+        reason: state.reason.clone().unwrap_or_default(),
+        message: state.message.clone().unwrap_or_default(),
+    })
+}
+
+fn terminated(container: &ContainerStatus) -> Option<&k8s_openapi::api::core::v1::ContainerStateTerminated> {
+    container.state.as_ref()?.terminated.as_ref()
+}
+
+fn life(pod: &Pod, status: &PodStatus) -> Life {
+    match status.phase.as_deref() {
+        Some("Succeeded") => Life::Succeeded,
+        Some("Failed") => Life::Failed,
+        _ if condition(status, "Ready").is_some_and(|ready| ready.status == "True") => Life::Ready,
+        _ if pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()) => Life::Starting,
+        _ => Life::Unscheduled,
+    }
+}
+
+fn explain(life: Life, status: &PodStatus, ended: Option<&Ending>) -> (String, String) {
+    let of_pod = || (text(status.reason.as_ref()), text(status.message.as_ref()));
+    match life {
+        Life::Ready => Default::default(),
+        Life::Succeeded => ("Exited".into(), "the process ended with exit code 0".into()),
+        Life::Failed => match ended {
+            Some(end) if status.reason.is_none() => (or(&end.reason, "Error"), last_line(end)),
+            _ => of_pod(),
+        },
+        Life::Unscheduled => condition(status, "PodScheduled")
+            .filter(|scheduled| scheduled.status == "False")
+            .map(|scheduled| (text(scheduled.reason.as_ref()), text(scheduled.message.as_ref())))
+            .unwrap_or_else(|| ("Unscheduled".into(), "waits for the scheduler".into())),
+        Life::Starting => waiting(status).unwrap_or_else(|| ("Starting".into(), "not ready yet".into())),
+    }
+}
+
+/// The first container that waits for something that may never come.
+fn waiting(status: &PodStatus) -> Option<(String, String)> {
+    let inits = status.init_container_statuses.iter().flatten();
+    inits
+        .chain(status.container_statuses.iter().flatten())
+        .filter_map(|container| Some((container, container.state.as_ref()?.waiting.as_ref()?)))
+        .find(|(_, waiting)| {
+            !matches!(
+                waiting.reason.as_deref(),
+                Some("ContainerCreating" | "PodInitializing") | None
+            )
+        })
+        .map(|(container, waiting)| {
+            let message = format!("container {}: {}", container.name, text(waiting.message.as_ref()));
+            (text(waiting.reason.as_ref()), message)
+        })
+}
+
+/// The outcome's sentence, else the last line of what the process wrote, else the code alone.
+fn last_line(end: &Ending) -> String {
+    let outcome: Option<Outcome> = serde_json::from_str(&end.message).ok();
+    let said = match &outcome {
+        Some(outcome) => outcome.message.as_str(),
+        None => end.message.trim().lines().last().unwrap_or_default(),
+    };
+    match said {
+        "" => format!("exit code {}", end.exit_code),
+        said => format!("exit code {}: {said}", end.exit_code),
+    }
+}
+
+fn true_conditions(status: &PodStatus) -> Vec<String> {
+    let conditions = status.conditions.iter().flatten();
+    conditions
+        .filter(|condition| condition.status == "True" && !HEALTHY.contains(&condition.type_.as_str()))
+        .map(|condition| condition.type_.clone())
+        .collect()
+}
+
+fn condition<'a>(status: &'a PodStatus, name: &str) -> Option<&'a PodCondition> {
+    status
+        .conditions
+        .iter()
+        .flatten()
+        .find(|condition| condition.type_ == name)
+}
+
+fn text(value: Option<&String>) -> String {
+    value.cloned().unwrap_or_default()
+}
+
+fn or(value: &str, fallback: &str) -> String {
+    if value.is_empty() {
+        fallback.into()
+    } else {
+        value.into()
+    }
+}

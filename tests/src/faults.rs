@@ -1,0 +1,165 @@
+//! Faults between an operator and its API server: a service around a client's own that kills, refuses, loses answers, and
+//! shows the past. The perturbations are those of Sieve (OSDI'22): intermediate, unobserved and stale states.
+//!
+//! The writes of all processes of one [`Faults`] are counted together, so that "the k-th write of a life" has a meaning
+//! across restarts. Events and leases are not counted and never disturbed.
+
+mod answer;
+mod chance;
+mod past;
+mod process;
+mod stream;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+pub use process::Process;
+
+use chance::Chance;
+use past::Past;
+
+/// When a process dies: around one of its writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// The write is not sent.
+    Before,
+    /// The write is done and its answer is not seen.
+    After,
+}
+
+/// What befalls a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The process ends: no request of it is sent any more, no answer arrives.
+    Kill(Moment),
+    /// The API server refuses with this HTTP status and does nothing.
+    Refuse(u16),
+    /// The API server does it, and the connection breaks before the answer.
+    LoseAnswer,
+}
+
+/// Which faults there are, and what was written.
+#[derive(Clone)]
+pub struct Faults(Arc<Mutex<State>>);
+
+struct State {
+    script: Script,
+    writes: Vec<String>,
+    struck: usize,
+    processes: usize,
+    past: Past,
+    stale_restarts: bool,
+}
+
+enum Script {
+    None,
+    Once(usize, Fault),
+    Random(Box<Chance>),
+}
+
+impl Faults {
+    /// No faults: writes are counted.
+    pub fn none() -> Self {
+        Self::scripted(Script::None)
+    }
+
+    /// One fault at the `write`-th write, counted from 1.
+    pub fn at(write: usize, fault: Fault) -> Self {
+        Self::scripted(Script::Once(write, fault))
+    }
+
+    /// Faults of all sorts, drawn from a generator with this seed, until [`stop`](Self::stop).
+    pub fn random(seed: u64) -> Self {
+        let faults = Self::scripted(Script::Random(Box::new(Chance::new(seed))));
+        faults.lock().stale_restarts = true;
+        faults
+    }
+
+    fn scripted(script: Script) -> Self {
+        Self(Arc::new(Mutex::new(State {
+            script,
+            writes: Vec::new(),
+            struck: 0,
+            processes: 0,
+            past: Past::default(),
+            stale_restarts: false,
+        })))
+    }
+
+    /// A process that follows another first sees what [`remember`](Self::remember) saw last, as one that lists from an API
+    /// server whose cache lags; its watches catch up a little later, each at its own time.
+    pub fn with_stale_restarts(self) -> Self {
+        self.lock().stale_restarts = true;
+        self
+    }
+
+    /// No faults from now on.
+    pub fn stop(&self) {
+        let mut state = self.lock();
+        state.script = Script::None;
+        state.stale_restarts = false;
+    }
+
+    /// The writes so far, each as method and path.
+    pub fn writes(&self) -> Vec<String> {
+        self.lock().writes.clone()
+    }
+
+    /// How many faults befell a write.
+    pub fn struck(&self) -> usize {
+        self.lock().struck
+    }
+
+    /// Lists again what the processes list, for the one that starts next. Does nothing unless restarts are stale.
+    ///
+    /// # Errors
+    /// When the API server does not answer.
+    pub async fn remember(&self, client: &kube::Client) -> anyhow::Result<()> {
+        if !self.lock().stale_restarts {
+            return Ok(());
+        }
+        let lists = self.lock().past.lists();
+        for list in lists {
+            let answer = list.ask(client).await?;
+            self.lock().past.keep(&list, answer);
+        }
+        Ok(())
+    }
+
+    /// Counts a write and says what befalls it.
+    fn befalls(&self, write: String) -> Option<Fault> {
+        let mut state = self.lock();
+        state.writes.push(write);
+        let count = state.writes.len();
+        let fault = match &mut state.script {
+            Script::None => None,
+            Script::Once(at, fault) => (*at == count).then_some(*fault),
+            Script::Random(chance) => chance.of_write(),
+        };
+        state.struck += usize::from(fault.is_some());
+        fault
+    }
+
+    /// What befalls the next event of a watch.
+    fn befalls_event(&self) -> Option<stream::Disturbance> {
+        match &mut self.lock().script {
+            Script::Random(chance) => chance.of_event(),
+            Script::None | Script::Once(..) => None,
+        }
+    }
+
+    /// How much later than the list a process's watch begins.
+    fn lag(&self, process: usize) -> Duration {
+        let mut state = self.lock();
+        if !state.stale_restarts || process == 1 {
+            return Duration::ZERO;
+        }
+        // Different for every watch, so that the caches disagree with one another.
+        state.past.next_lag()
+    }
+
+    // A panic while it was held is the test's own end.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,90 @@
+//! The operator, in the test's own process: the same code as the binary's, on one namespace.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use kube::Client;
+use ppo_operator::run::{Options, run};
+use ppo_operator::settings::PodSettings;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tracing_subscriber::EnvFilter;
+
+use crate::Namespace;
+
+/// For a clean stop.
+const STOP_DEADLINE: Duration = Duration::from_secs(20);
+
+/// A running operator. Dropped, it is gone at once, as if its process had been killed.
+pub struct Operator {
+    stop: watch::Sender<bool>,
+    task: JoinHandle<Result<()>>,
+}
+
+impl Operator {
+    /// Starts one that looks after `namespace` alone, through that namespace's client.
+    pub fn start(namespace: &Namespace<'_>) -> Self {
+        Self::start_with(namespace.client.clone(), Self::options(namespace))
+    }
+
+    /// What [`Self::start`] starts it with.
+    pub fn options(namespace: &Namespace<'_>) -> Options {
+        Options {
+            namespaces: vec![namespace.name.clone()],
+            http_address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            concurrency: 4,
+            report_interval: Duration::from_millis(200),
+            lease: None,
+            identity: "test".into(),
+            pods: PodSettings::default(),
+        }
+    }
+
+    /// Starts one with a client and options of one's own.
+    pub fn start_with(client: Client, options: Options) -> Self {
+        show_log();
+        let (stop, stopped) = watch::channel(false);
+        let task = tokio::spawn(async {
+            let ended = run(client, options, stopped).await;
+            if let Err(error) = &ended {
+                tracing::error!("the operator ended: {error:#}");
+            }
+            ended
+        });
+        Self { stop, task }
+    }
+
+    /// Asks it to stop, as SIGTERM does, and waits for its end.
+    ///
+    /// # Errors
+    /// What it ended with, or that it did not.
+    pub async fn stop(mut self) -> Result<()> {
+        self.stop.send_replace(true);
+        match tokio::time::timeout(STOP_DEADLINE, &mut self.task).await {
+            Ok(ended) => ended.context("the operator panicked")?,
+            Err(_) => bail!("the operator did not stop within {} s", STOP_DEADLINE.as_secs()),
+        }
+    }
+
+    /// Kills it between two instructions.
+    pub async fn kill(mut self) {
+        self.task.abort();
+        // Its tasks are gone once it has been awaited.
+        let _ = (&mut self.task).await;
+    }
+}
+
+/// The operator's log goes to the failing test's output; `RUST_LOG` says how much of it.
+fn show_log() {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,ppo_operator=info"));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer();
+    // Another test of the process was first.
+    let _ = log.try_init();
+}
+
+impl Drop for Operator {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

@@ -1,0 +1,129 @@
+//! The alerts are sound, have cases, and reach a cluster whole.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use crate::metrics::check;
+use crate::rendered::{objects, only, template};
+use crate::tools::{files, name, repository, run};
+
+fn folder() -> PathBuf {
+    repository().join("configs/prometheus")
+}
+
+fn paths(folder: PathBuf) -> Vec<String> {
+    files(&folder, "yaml")
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect()
+}
+
+/// Every alert with the file it stands in.
+fn alerts() -> Vec<(String, Value)> {
+    let mut alerts = Vec::new();
+    for path in files(&folder(), "yaml") {
+        let rules: Value = serde_yaml::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+        for group in rules["groups"].as_array().unwrap() {
+            let rules = group["rules"].as_array().unwrap();
+            alerts.extend(rules.iter().map(|rule| (name(&path).to_owned(), rule.clone())));
+        }
+    }
+    assert!(alerts.len() >= 15, "{}", alerts.len());
+    alerts
+}
+
+fn names(alerts: &[(String, Value)]) -> BTreeSet<String> {
+    alerts
+        .iter()
+        .map(|(_, alert)| alert["alert"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn promtool_takes_the_rules_and_their_cases_hold() {
+    let rules = paths(folder());
+    let mut args = vec!["check", "rules", "--lint-fatal"];
+    args.extend(rules.iter().map(String::as_str));
+    run("promtool", &args, "").unless_it_failed();
+
+    let cases = paths(folder().join("tests"));
+    let mut args = vec!["test", "rules"];
+    args.extend(cases.iter().map(String::as_str));
+    run("promtool", &args, "").unless_it_failed();
+}
+
+#[test]
+fn every_alert_has_a_case_in_which_it_fires() {
+    let cases: String = paths(folder().join("tests"))
+        .iter()
+        .map(|path| fs::read_to_string(path).unwrap())
+        .collect();
+    for alert in names(&alerts()) {
+        let fires = cases.contains(&format!("alertname=\"{alert}\", alertstate=\"firing\""))
+            || cases.contains(&format!("alertname: {alert}\n"));
+        assert!(fires, "no case in configs/prometheus/tests expects {alert}");
+    }
+}
+
+#[test]
+fn every_alert_asks_for_metrics_and_labels_that_exist() {
+    let place = |file: &String, alert: &Value| format!("{file}, {}", alert["alert"]);
+    let expressions: Vec<(String, String)> = alerts()
+        .iter()
+        .map(|(file, alert)| (place(file, alert), alert["expr"].as_str().unwrap().to_owned()))
+        .collect();
+    check(&expressions);
+}
+
+#[test]
+fn every_alert_says_how_bad_it_is_what_is_wrong_and_what_to_do() {
+    for (file, alert) in alerts() {
+        let at = |pointer: &str| alert.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        assert!(at("/alert").starts_with("Ppo"), "{file}: {alert}");
+        assert!(
+            ["info", "warning", "critical"].contains(&at("/labels/severity")),
+            "{file}: {alert}"
+        );
+        let (summary, description) = (at("/annotations/summary"), at("/annotations/description"));
+        assert!(summary.len() > 20 && description.len() > 60, "{file}: {alert}");
+        let place = summary.contains("$labels.namespace") || at("/expr").starts_with("absent");
+        assert!(place, "{file}: the summary of {} does not say where", at("/alert"));
+    }
+}
+
+#[test]
+fn the_chart_gives_prometheus_every_alert_but_those_turned_off() {
+    let flags = [
+        "--set",
+        "monitoring.rules.enabled=true",
+        "--set",
+        "monitoring.rules.disabled={PpoJobFailed}",
+        "--set",
+        "monitoring.rules.alertLabels.team=ml",
+    ];
+    let rendered = objects(&template(&flags));
+    let rule = only(&rendered, "PrometheusRule");
+    let groups = rule["spec"]["groups"].as_array().unwrap();
+    let rendered: Vec<&Value> = groups
+        .iter()
+        .flat_map(|group| group["rules"].as_array().unwrap())
+        .collect();
+
+    let ours = alerts();
+    let mut wanted = names(&ours);
+    assert!(wanted.remove("PpoJobFailed"));
+    let found = rendered.iter().map(|alert| alert["alert"].as_str().unwrap().to_owned());
+    assert_eq!(found.collect::<BTreeSet<_>>(), wanted);
+    for alert in rendered {
+        let (_, original) = ours
+            .iter()
+            .find(|(_, original)| original["alert"] == alert["alert"])
+            .unwrap();
+        let mut original = original.clone();
+        original["labels"]["team"] = "ml".into();
+        assert_eq!(alert, &original);
+    }
+}

@@ -1,0 +1,241 @@
+//! The dashboards ask for what exists, explain themselves, and reach a cluster as Grafana's sidecar wants them.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use serde_json::Value;
+
+use crate::metrics::check;
+use crate::rendered::{objects, of_kind, template};
+use crate::tools::{files, name, repository};
+
+pub fn dashboards() -> Vec<(String, Value)> {
+    let paths = files(&repository().join("configs/grafana"), "json");
+    let read = |path: &std::path::PathBuf| serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+    paths.iter().map(|path| (name(path).to_owned(), read(path))).collect()
+}
+
+pub fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
+    value
+        .pointer(pointer)
+        .and_then(Value::as_array)
+        .map_or(&[], Vec::as_slice)
+}
+
+pub fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or_default()
+}
+
+/// The panels that show something.
+pub fn panels(dashboard: &Value) -> Vec<&Value> {
+    let panels: Vec<&Value> = list(dashboard, "/panels")
+        .iter()
+        .filter(|panel| panel["type"] != "row")
+        .collect();
+    assert!(panels.len() >= 10, "{}", dashboard["title"]);
+    panels
+}
+
+/// Grafana's variables as Prometheus would see them, ours being those that the dashboard defines.
+pub fn filled(expression: &str, dashboard: &Value) -> String {
+    let mut filled = expression.to_owned();
+    for (variable, value) in [("$__rate_interval", "5m"), ("$__interval", "1m"), ("$__range", "6h")] {
+        filled = filled.replace(variable, value);
+    }
+    for variable in list(dashboard, "/templating/list") {
+        let value = if variable["type"] == "custom" { "30m" } else { "some" };
+        filled = filled.replace(&format!("${}", text(variable, "name")), value);
+    }
+    assert!(
+        !filled.contains('$'),
+        "{}: a variable that is not defined: {filled}",
+        dashboard["title"]
+    );
+    filled
+}
+
+/// Every expression of a dashboard, with where it stands.
+fn expressions(file: &str, dashboard: &Value) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for panel in panels(dashboard) {
+        for target in list(panel, "/targets") {
+            let place = format!("{file}, panel {:?}, {}", text(panel, "title"), text(target, "refId"));
+            found.push((place, filled(text(target, "expr"), dashboard)));
+        }
+    }
+    for annotation in list(dashboard, "/annotations/list") {
+        found.push((
+            format!("{file}, annotation"),
+            filled(text(annotation, "expr"), dashboard),
+        ));
+    }
+    for variable in list(dashboard, "/templating/list")
+        .iter()
+        .filter(|variable| variable["type"] == "query")
+    {
+        let query = variable.pointer("/query/query").and_then(Value::as_str).unwrap();
+        let inside = query
+            .strip_prefix("label_values(")
+            .and_then(|rest| rest.strip_suffix(')'))
+            .unwrap();
+        let (selector, label) = inside.rsplit_once(", ").unwrap();
+        let asked = format!("count by ({label}) ({})", filled(selector, dashboard));
+        found.push((format!("{file}, variable {}", text(variable, "name")), asked));
+    }
+    found
+}
+
+#[test]
+fn every_expression_asks_for_metrics_and_labels_that_exist() {
+    for (file, dashboard) in dashboards() {
+        check(&expressions(&file, &dashboard));
+    }
+}
+
+#[test]
+fn a_legend_names_labels_that_its_expression_leaves() {
+    for (file, dashboard) in dashboards() {
+        for panel in panels(&dashboard) {
+            for target in list(panel, "/targets") {
+                let legend = text(target, "legendFormat").split("{{").skip(1);
+                for label in legend.map(|rest| rest.split_once("}}").unwrap().0) {
+                    let expression = text(target, "expr");
+                    let groups = expression
+                        .split("by (")
+                        .skip(1)
+                        .map(|rest| rest.split_once(')').unwrap().0);
+                    let kept = groups.flat_map(|group| group.split(", ")).any(|kept| kept == label);
+                    assert!(kept, "{file}, {}: {label} is not in {expression}", panel["title"]);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_the_dashboards_were_asked_to_show_is_there() {
+    let mut named = BTreeSet::new();
+    for (file, dashboard) in dashboards() {
+        named.extend(check(&expressions(&file, &dashboard)));
+    }
+    for metric in [
+        "ppo_stage_seconds",
+        "ppo_step_seconds",
+        "ppo_tokens_per_second",
+        "ppo_generation_tokens_per_second",
+        "ppo_score",
+        "ppo_reward",
+        "ppo_kl",
+        "ppo_clip_fraction_ratio",
+        "ppo_entropy",
+        "ppo_explained_variance",
+        "ppo_actor_grad_norm",
+        "ppo_critic_grad_norm",
+        "ppo_response_length_tokens",
+        "ppo_logprob_difference",
+        "vllm:num_requests_running",
+        "vllm:num_requests_waiting",
+        "vllm:kv_cache_usage_perc",
+        "vllm:num_preemptions_total",
+        "vllm:generation_tokens_total",
+        "vllm:prompt_tokens_total",
+        "ppojob_phase",
+        "ppojob_role_pods",
+        "ppojob_restarts",
+    ] {
+        assert!(named.contains(metric), "no dashboard shows {metric}");
+    }
+    for (metric, _) in crate::metrics::exported()
+        .iter()
+        .filter(|(metric, _)| metric.starts_with("ppo_operator_"))
+    {
+        assert!(named.contains(metric), "no dashboard shows {metric}");
+    }
+}
+
+#[test]
+fn every_panel_says_what_it_shows_in_which_unit() {
+    for (file, dashboard) in dashboards() {
+        for panel in panels(&dashboard) {
+            let unit = panel.pointer("/fieldConfig/defaults/unit").and_then(Value::as_str);
+            assert!(
+                text(panel, "description").len() > 10 && unit.is_some(),
+                "{file}: {}",
+                panel["title"]
+            );
+        }
+    }
+}
+
+#[test]
+fn dashboards_are_told_apart_and_take_namespace_and_data_source_from_their_user() {
+    let mut identities = BTreeSet::new();
+    for (file, dashboard) in dashboards() {
+        assert!(
+            identities.insert(text(&dashboard, "uid").to_owned()),
+            "{file}: its uid is taken"
+        );
+        let variables: Vec<&str> = list(&dashboard, "/templating/list")
+            .iter()
+            .map(|one| text(one, "name"))
+            .collect();
+        assert!(
+            variables.contains(&"datasource") && variables.contains(&"namespace"),
+            "{file}: {variables:?}"
+        );
+        assert!(
+            variables.contains(&"job") || file == "operator.json",
+            "{file}: {variables:?}"
+        );
+        for panel in panels(&dashboard) {
+            assert_eq!(
+                panel["datasource"]["uid"], "${datasource}",
+                "{file}: {}",
+                panel["title"]
+            );
+        }
+        let mut ids: Vec<u64> = list(&dashboard, "/panels")
+            .iter()
+            .map(|panel| panel["id"].as_u64().unwrap())
+            .collect();
+        ids.sort_unstable();
+        assert!(
+            ids.windows(2).all(|pair| pair[0] != pair[1]),
+            "{file}: two panels have the same id"
+        );
+    }
+    assert_eq!(identities.len(), 4);
+}
+
+#[test]
+fn panels_fill_the_grid_without_lying_on_one_another() {
+    for (file, dashboard) in dashboards() {
+        let mut taken = BTreeSet::new();
+        for panel in list(&dashboard, "/panels") {
+            let at = |key: &str| panel["gridPos"][key].as_u64().unwrap();
+            assert!(at("x") + at("w") <= 24, "{file}: {} is too wide", panel["title"]);
+            for x in at("x")..at("x") + at("w") {
+                for y in at("y")..at("y") + at("h") {
+                    assert!(taken.insert((x, y)), "{file}: {} lies on another panel", panel["title"]);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_chart_gives_grafana_every_dashboard_word_for_word() {
+    let rendered = objects(&template(&["--set", "monitoring.dashboards.enabled=true"]));
+    let maps = of_kind(&rendered, "ConfigMap");
+    let dashboards = dashboards();
+    assert_eq!(maps.len(), dashboards.len());
+    for (file, dashboard) in dashboards {
+        let map = maps.iter().find(|map| map["data"].get(&file).is_some()).unwrap();
+        assert_eq!(map["metadata"]["labels"]["grafana_dashboard"], "1", "{file}");
+        assert_eq!(
+            serde_json::from_str::<Value>(text(&map["data"], &file)).unwrap(),
+            dashboard,
+            "{file}"
+        );
+    }
+}

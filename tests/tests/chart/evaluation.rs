@@ -1,0 +1,126 @@
+//! The dashboards before a Prometheus that has scraped a whole installation: every panel shows something.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::dashboards::{dashboards, filled, list, panels, text};
+use crate::metrics::{Exported, exported};
+use crate::tools::{repository, run};
+
+/// The stages that the worker says it has.
+fn stages() -> Vec<String> {
+    let listed = fs::read_to_string(repository().join("configs/prometheus/worker-metrics.md")).unwrap();
+    let line = listed
+        .lines()
+        .find_map(|line| line.strip_prefix("The label `stage` is one of "))
+        .unwrap()
+        .to_owned();
+    line.trim_end_matches('.')
+        .split(", ")
+        .map(|stage| stage.trim_matches('`').to_owned())
+        .collect()
+}
+
+/// The phases that the definition knows.
+fn phases() -> Vec<String> {
+    let crd = serde_json::to_value(ppo_crds::crd().unwrap()).unwrap();
+    let path = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/phase/enum";
+    let phases = crd.pointer(path).and_then(Value::as_array).unwrap();
+    phases.iter().map(|phase| phase.as_str().unwrap().to_owned()).collect()
+}
+
+/// What a label can be, where our code says so; empty where anything goes.
+pub fn known_values(label: &str) -> Vec<String> {
+    let words = |words: &str| words.split(' ').map(str::to_owned).collect();
+    match label {
+        "stage" => stages(),
+        "phase" => phases(),
+        "role" => words("rollout actor reference reward"),
+        "state" => words("desired ready"),
+        "result" => words("ok error"),
+        _ => Vec::new(),
+    }
+}
+
+/// What a label is in the made-up series.
+fn values(label: &str) -> Vec<String> {
+    let words = |words: &str| words.split(' ').map(str::to_owned).collect();
+    match label {
+        "pod" => words("one two"),
+        "le" => words("0.1 1 10 100 +Inf"),
+        _ if known_values(label).is_empty() => words("some"),
+        _ => known_values(label),
+    }
+}
+
+/// Every combination of the labels' values.
+fn combinations(labels: &[&str]) -> Vec<BTreeMap<String, String>> {
+    let mut all = vec![BTreeMap::new()];
+    for label in labels {
+        let with = |value: &String| {
+            let add = |one: &BTreeMap<String, String>| {
+                let mut one = one.clone();
+                one.insert((*label).to_owned(), value.clone());
+                one
+            };
+            all.iter().map(add).collect::<Vec<_>>()
+        };
+        all = values(label).iter().flat_map(with).collect();
+    }
+    all
+}
+
+/// The series of a metric, as a scrape of two pods gives them. Gauges rest, the others rise.
+fn series(name: &str, metric: &Exported) -> Vec<Value> {
+    let mut labels: Vec<&str> = metric.labels.iter().map(String::as_str).collect();
+    labels.extend(
+        ["namespace", "pod"]
+            .iter()
+            .filter(|label| !metric.labels.contains(**label)),
+    );
+    if !name.starts_with("ppo_operator_") && !metric.labels.contains("job") {
+        labels.push("job");
+    }
+    let rise = if metric.kind == "gauge" { 0 } else { 1 };
+    let parts: &[&str] = if metric.kind == "histogram" {
+        &["_bucket", "_sum", "_count"]
+    } else {
+        &[""]
+    };
+    let mut found = Vec::new();
+    for part in parts {
+        let mut labels = labels.clone();
+        labels.extend((*part == "_bucket").then_some("le"));
+        for mut one in combinations(&labels) {
+            one.insert("__name__".to_owned(), format!("{name}{part}"));
+            found.push(json!({"labels": one, "rise": rise}));
+        }
+    }
+    found
+}
+
+#[test]
+fn every_panel_shows_something_of_a_job_that_runs() {
+    let series: Vec<Value> = exported()
+        .iter()
+        .flat_map(|(name, metric)| series(name, metric))
+        .collect();
+    let mut input = vec![serde_json::to_string(&series).unwrap()];
+    let mut places = Vec::new();
+    for (file, dashboard) in dashboards() {
+        for panel in panels(&dashboard) {
+            for target in list(panel, "/targets") {
+                places.push(format!("{file}, panel {}: {}", panel["title"], text(target, "expr")));
+                input.push(serde_json::to_string(&filled(text(target, "expr"), &dashboard)).unwrap());
+            }
+        }
+    }
+    let answers = run("promql-evaluate", &[], &(input.join("\n") + "\n")).unless_it_failed();
+    assert_eq!(answers.lines().count(), places.len());
+    for (place, answer) in places.iter().zip(answers.lines()) {
+        let answer: Value = serde_json::from_str(answer).unwrap();
+        assert!(answer["error"].is_null() && answer["samples"] != 0, "{place}: {answer}");
+    }
+}

@@ -1,0 +1,22 @@
+//! The Helm chart, the dashboards, the alerts and the images' recipes, checked by the tools that their users use.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking, in its helpers too"
+)]
+
+mod alerts;
+mod conformity;
+mod copies;
+mod dashboards;
+mod evaluation;
+mod images;
+mod installed;
+mod metrics;
+mod operating;
+mod rendered;
+mod rights;
+mod schemas;
+mod tools;
+mod values;

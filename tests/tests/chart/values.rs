@@ -1,0 +1,174 @@
+//! A wrong value is refused, with words that name it.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use serde_json::Value;
+
+use crate::rendered::{objects, only, template};
+use crate::tools::{chart, run};
+
+fn refusal(flags: &[&str]) -> String {
+    let said = run(
+        "helm",
+        &[&["template", "ppo", "charts/ppo-operator"], flags].concat(),
+        "",
+    );
+    assert!(!said.ok, "{flags:?} is taken");
+    said.err
+}
+
+#[test]
+fn an_unknown_value_is_refused_by_name_at_every_depth() {
+    for (flag, named) in [
+        ("replica=2", "'replica'"),
+        ("image.repo=x", "'repo'"),
+        ("monitoring.serviceMonitor.enable=true", "'enable'"),
+        ("networkPolicy.egress.apiServer.port=6443", "'port'"),
+        ("worker.image.pullPolicy=Always", "'pullPolicy'"),
+        ("livenessProbe.exec=x", "'exec'"),
+    ] {
+        let error = refusal(&["--set", flag]);
+        assert!(
+            error.contains(named) && error.contains("not allowed"),
+            "{flag}: {error}"
+        );
+    }
+}
+
+#[test]
+fn a_value_that_could_not_work_is_refused() {
+    for (flag, named) in [
+        ("replicas=two", "/replicas"),
+        ("replicas=-1", "/replicas"),
+        ("concurrency=0", "/concurrency"),
+        ("log.format=xml", "/log/format"),
+        ("image.pullPolicy=Sometimes", "/image/pullPolicy"),
+        ("image.digest=sha256:12", "/image/digest"),
+        ("watchNamespaces={Team_A}", "/watchNamespaces/0"),
+        ("gpuResource=gpu", "/gpuResource"),
+        ("service.port=70000", "/service/port"),
+        ("monitoring.podMonitor.interval=soon", "/monitoring/podMonitor/interval"),
+        ("extraArgs={run}", "/extraArgs/0"),
+    ] {
+        let error = refusal(&["--set", flag]);
+        assert!(error.contains(named), "{flag}: {error}");
+    }
+}
+
+#[test]
+fn values_that_contradict_each_other_are_refused_with_the_remedy() {
+    let error = refusal(&["--set", "leaderElection=false"]);
+    assert!(error.contains("set replicas to 1"), "{error}");
+    let error = refusal(&["--set", "serviceAccount.create=false"]);
+    assert!(error.contains("set serviceAccount.name"), "{error}");
+}
+
+/// Paths of all values; a map that holds only what its user puts in is one value.
+fn paths(values: &Value, schema: &Value, path: &str, found: &mut BTreeSet<String>) {
+    let known = schema.get("properties").and_then(Value::as_object);
+    match (values.as_object(), known) {
+        (Some(values), Some(known)) => {
+            for (key, value) in values {
+                let schema = known
+                    .get(key)
+                    .unwrap_or_else(|| panic!("{path}.{key} is not in values.schema.json"));
+                paths(value, schema, &format!("{path}.{key}"), found);
+            }
+        }
+        _ => {
+            found.insert(path.trim_start_matches('.').to_owned());
+        }
+    }
+}
+
+fn values() -> BTreeSet<String> {
+    let read = |name: &str| fs::read_to_string(chart().join(name)).unwrap();
+    let values: Value = serde_yaml::from_str(&read("values.yaml")).unwrap();
+    let schema: Value = serde_json::from_str(&read("values.schema.json")).unwrap();
+    let mut found = BTreeSet::new();
+    paths(&values, &schema, "", &mut found);
+    found
+}
+
+#[test]
+fn every_value_is_in_the_readme() {
+    let readme = fs::read_to_string(chart().join("README.md")).unwrap();
+    for value in values() {
+        assert!(
+            readme.contains(&format!("| `{value}` |")),
+            "charts/ppo-operator/README.md has no row for {value}"
+        );
+    }
+    let rows = readme
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
+    for (value, _) in rows {
+        assert!(
+            values().contains(value),
+            "charts/ppo-operator/README.md: there is no value {value}"
+        );
+    }
+}
+
+#[test]
+fn everything_is_tried_with_another_value_than_the_default() {
+    let read =
+        |path: &str| -> Value { serde_yaml::from_str(&fs::read_to_string(chart().join(path)).unwrap()).unwrap() };
+    let default = read("values.yaml");
+    let tried = ["ci/namespaces-values.yaml", "ci/everything-values.yaml"].map(read);
+    for value in values() {
+        let pointer = format!("/{}", value.replace('.', "/"));
+        let differs = |tried: &Value| {
+            tried
+                .pointer(&pointer)
+                .is_some_and(|found| Some(found) != default.pointer(&pointer))
+        };
+        // Names and timings, which have no branch in a template.
+        let plain = [
+            "nameOverride",
+            "fullnameOverride",
+            "resources",
+            "SecurityContext",
+            "securityContext",
+            "Probe",
+            "Seconds",
+            "interval",
+            "scrapeTimeout",
+            "repository",
+            "pullPolicy",
+            "tag",
+            "digest",
+            "registry",
+            "labels",
+            "annotations",
+            "podDisruptionBudget",
+            "create",
+            "keep",
+        ];
+        let plain = plain.iter().any(|name| value.contains(name));
+        assert!(
+            plain || tried.iter().any(differs),
+            "no file in charts/ppo-operator/ci sets {value}"
+        );
+    }
+}
+
+#[test]
+fn the_definition_is_upgraded_with_the_chart_and_outlives_it() {
+    let rendered = objects(&template(&[]));
+    let mut crd = only(&rendered, "CustomResourceDefinition").clone();
+    let metadata = crd["metadata"].as_object_mut().unwrap();
+    let annotations = metadata["annotations"].as_object_mut().unwrap();
+    assert_eq!(annotations.remove("helm.sh/resource-policy").unwrap(), "keep");
+    assert_eq!(
+        metadata.remove("labels").unwrap()["app.kubernetes.io/managed-by"],
+        "Helm"
+    );
+    let wanted: Value = serde_yaml::from_str(&ppo_crds::crd_yaml().unwrap()).unwrap();
+    assert_eq!(crd, wanted);
+
+    let gone = template(&["--set", "crds.keep=false"]);
+    assert!(!gone.contains("resource-policy"));
+    assert!(!template(&["--set", "crds.install=false"]).contains("kind: CustomResourceDefinition"));
+}

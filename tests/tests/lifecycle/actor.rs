@@ -1,0 +1,119 @@
+//! What the actor says of its training, and what happens when it says nothing good.
+
+use ppo_crds::report::{Report, Stage as Stages};
+use ppo_crds::spec::Role;
+use ppo_crds::status::{Phase, Progress};
+use ppo_tests::Actor;
+use serde_json::json;
+
+use crate::job::{Stage, role};
+
+fn report(job: &str, step: u64, seconds_since_progress: f64) -> Report {
+    Report {
+        job: job.into(),
+        attempt: 1,
+        stage: Stages::Rollout,
+        policy_version: step,
+        progress: Progress {
+            reward: Some(0.5),
+            kl: Some(0.01),
+            ..Progress::at(step, 100)
+        },
+        seconds_since_progress,
+        waiting_for: String::new(),
+        outcome: None,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_actors_progress_is_the_jobs_and_kubectl_shows_it() {
+    let stage = Stage::running("steps", json!({})).await;
+    let actor = Actor::behind(&stage.namespace, &stage.pod_name("actor-0"))
+        .await
+        .unwrap();
+    actor.say(Some(report("steps", 40, 1.0)));
+    let status = stage
+        .status("progress", |status| {
+            status.progress.as_ref().is_some_and(|progress| progress.step == 40)
+        })
+        .await;
+    assert_eq!(role(&status, Role::Rollout).policy_version, Some(40));
+    let table = stage
+        .namespace
+        .kubectl(&["get", "ppo"])
+        .await
+        .unwrap()
+        .success()
+        .unwrap();
+    let line = table.lines().nth(1).unwrap();
+    for word in ["Running", "40/100", "0.5", "0.01", "4/4"] {
+        assert!(line.contains(word), "{word} in {table}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_report_of_another_job_or_an_earlier_attempt_is_not_believed() {
+    let stage = Stage::running("own", json!({})).await;
+    let actor = Actor::behind(&stage.namespace, &stage.pod_name("actor-0"))
+        .await
+        .unwrap();
+    actor.say(Some(report("somebody-elses", 99, 1.0)));
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    actor.say(Some(Report {
+        attempt: 7,
+        ..report("own", 98, 1.0)
+    }));
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    actor.say(Some(report("own", 3, 1.0)));
+    let status = stage.status("progress", |status| status.progress.is_some()).await;
+    assert_eq!(status.progress.unwrap().step, 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_hangs_is_restarted_and_told_of_with_its_stage_and_whom_it_waits_for() {
+    let stage = Stage::running("hung", json!({"spec": {"runPolicy": {"progressDeadlineSeconds": 30}}})).await;
+    let uid = stage.uid("actor-0").await;
+    let actor = Actor::behind(&stage.namespace, &stage.pod_name("actor-0"))
+        .await
+        .unwrap();
+    actor.say(Some(Report {
+        waiting_for: "hung-rollout-1".into(),
+        ..report("hung", 5, 31.0)
+    }));
+    stage.replaced("actor-0", &uid).await;
+    let status = stage.phase(Phase::Running).await;
+    assert_eq!((status.restarts, role(&status, Role::Actor).attempt), (1, 2));
+    stage
+        .wait("the event", async || {
+            let events = stage
+                .namespace
+                .kubectl(&["get", "events", "-o", "jsonpath={.items[*].message}"])
+                .await?;
+            let said = events.stdout;
+            anyhow::ensure!(
+                said.contains("stage rollout") && said.contains("hung-rollout-1"),
+                "{said}"
+            );
+            Ok(())
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_actor_that_never_answers_is_restarted_after_the_same_deadline_and_holds_up_nobody() {
+    let stage = Stage::running("silent", json!({"spec": {"runPolicy": {"progressDeadlineSeconds": 3}}})).await;
+    let uid = stage.uid("actor-0").await;
+    stage
+        .jobs
+        .create(&Default::default(), &crate::job::manifest("other", json!({})))
+        .await
+        .unwrap();
+    stage
+        .wait("the other job to run", async || {
+            let status = stage.jobs.get("other").await?.status.unwrap_or_default();
+            anyhow::ensure!(status.phase == Some(Phase::Running), "{:?}", status.phase);
+            Ok(())
+        })
+        .await;
+    stage.replaced("actor-0", &uid).await;
+}

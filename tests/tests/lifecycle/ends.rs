@@ -1,0 +1,70 @@
+//! How jobs end, and what is left of them.
+
+use ppo_crds::PpoJob;
+use ppo_crds::status::Phase;
+use serde_json::json;
+
+use crate::job::{Stage, condition};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_job_succeeds_when_its_actor_has_made_all_steps_and_gives_the_gpus_back() {
+    let stage = Stage::running("done", json!({})).await;
+    stage.namespace.complete_pod(&stage.pod_name("actor-0")).await.unwrap();
+    let status = stage.phase(Phase::Succeeded).await;
+    assert_eq!(condition(&status, "Complete").0, "True");
+    assert!(status.completion_time.is_some());
+    // The finished pod stays for its log.
+    stage.has_pods(&["actor-0"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_finished_job_stays_what_it_is() {
+    let stage = Stage::running("over", json!({"spec": {"runPolicy": {"cleanPodPolicy": "All"}}})).await;
+    stage.namespace.complete_pod(&stage.pod_name("actor-0")).await.unwrap();
+    let ended = stage.phase(Phase::Succeeded).await;
+    stage.has_pods(&[]).await;
+    stage.patch(json!({"spec": {"runPolicy": {"suspend": true}}})).await;
+    stage
+        .patch(json!({"metadata": {"annotations": {"ppojob.dev/restart": "actor=now"}}}))
+        .await;
+    // A job made afterwards shows that the operator has been through the changes.
+    stage
+        .jobs
+        .create(&Default::default(), &crate::job::manifest("later", json!({})))
+        .await
+        .unwrap();
+    stage
+        .wait("the later job to run", async || {
+            let status = stage.jobs.get("later").await?.status.unwrap_or_default();
+            anyhow::ensure!(status.phase == Some(Phase::Running), "{:?}", status.phase);
+            Ok(())
+        })
+        .await;
+    let status = stage.jobs.get("over").await.unwrap().status.unwrap();
+    assert_eq!((status.phase, status.conditions), (ended.phase, ended.conditions));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_active_deadline_fails_the_job() {
+    let stage = Stage::applied("slow", json!({"spec": {"runPolicy": {"activeDeadlineSeconds": 3}}})).await;
+    let status = stage.phase(Phase::Failed).await;
+    let (_, reason, message) = condition(&status, "Failed");
+    assert_eq!(reason, "DeadlineExceeded");
+    assert!(message.contains("activeDeadlineSeconds is 3"), "{message}");
+    stage.has_pods(&[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_job_object_deletes_itself_after_its_time_and_takes_all_with_it() {
+    let policy = json!({"ttlSecondsAfterFinished": 1, "cleanPodPolicy": "None"});
+    let stage = Stage::running("brief", json!({"spec": {"runPolicy": policy}})).await;
+    stage.namespace.complete_pod(&stage.pod_name("actor-0")).await.unwrap();
+    stage
+        .wait("the job to be gone", async || {
+            let left: Option<PpoJob> = stage.jobs.get_opt("brief").await?;
+            anyhow::ensure!(left.is_none(), "it is there");
+            Ok(())
+        })
+        .await;
+    stage.has_pods(&[]).await;
+}

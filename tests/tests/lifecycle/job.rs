@@ -1,0 +1,180 @@
+//! A small job, and how a test waits for it.
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
+use ppo_crds::PpoJob;
+use ppo_crds::spec::Role;
+use ppo_crds::status::{Phase, PpoJobStatus, RoleStatus};
+use ppo_tests::{ControlPlane, Namespace, Operator, PATIENCE, wait_for};
+use serde_json::{Value, json};
+
+/// One actor, one reference, two engines, a GPU each; `changes` are merged in.
+pub fn manifest(name: &str, changes: Value) -> PpoJob {
+    let mut job = json!({
+        "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": name},
+        "spec": {
+            "model": {"policy": {"path": "/models/policy"}},
+            "prompts": {"source": {"path": "/data/train.jsonl"}},
+            "batch": {"rolloutBatchSize": 32},
+            "roles": {"rollout": {"replicas": 2}, "reward": {"rules": [{"json": {}}]}},
+            "scheduling": {"gang": "none"},
+        },
+    });
+    merge(&mut job, changes);
+    serde_json::from_value(job).unwrap()
+}
+
+fn merge(into: &mut Value, from: Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, from) => *into = from,
+    }
+}
+
+/// A namespace with eight GPUs, an operator and a job.
+pub struct Stage<'a> {
+    pub namespace: Namespace<'a>,
+    pub jobs: Api<PpoJob>,
+    pub name: &'static str,
+    pub operator: Option<Operator>,
+}
+
+impl Stage<'static> {
+    /// Applies the job and starts an operator; waits for nothing.
+    pub async fn applied(name: &'static str, changes: Value) -> Self {
+        let cluster = ControlPlane::shared().await.unwrap();
+        let namespace = cluster.namespace(name).await.unwrap();
+        namespace.gpu_nodes(1, 8).await.unwrap();
+        let jobs: Api<PpoJob> = namespace.api();
+        jobs.create(&PostParams::default(), &manifest(name, changes))
+            .await
+            .unwrap();
+        let operator = Some(Operator::start(&namespace));
+        Self {
+            namespace,
+            jobs,
+            name,
+            operator,
+        }
+    }
+
+    /// Applies the job and waits until it runs.
+    pub async fn running(name: &'static str, changes: Value) -> Self {
+        let stage = Self::applied(name, changes).await;
+        stage.phase(Phase::Running).await;
+        stage
+    }
+}
+
+impl Stage<'_> {
+    /// Waits for a phase.
+    pub async fn phase(&self, phase: Phase) -> PpoJobStatus {
+        self.status(&format!("phase {phase:?}"), |status| status.phase == Some(phase))
+            .await
+    }
+
+    /// Waits for a status.
+    pub async fn status(&self, what: &str, reached: impl Fn(&PpoJobStatus) -> bool) -> PpoJobStatus {
+        wait_for(&format!("{what} of {}", self.name), PATIENCE, async || {
+            let status = self.jobs.get(self.name).await?.status.unwrap_or_default();
+            anyhow::ensure!(reached(&status), "{}", serde_yaml::to_string(&status)?);
+            Ok(status)
+        })
+        .await
+        .unwrap()
+    }
+
+    /// Waits for something.
+    pub async fn wait<T>(&self, what: &str, look: impl AsyncFnMut() -> anyhow::Result<T>) -> T {
+        wait_for(what, PATIENCE, look).await.unwrap()
+    }
+
+    /// Merges into the job.
+    pub async fn patch(&self, patch: Value) {
+        let patch = Patch::Merge(patch);
+        self.jobs
+            .patch(self.name, &PatchParams::default(), &patch)
+            .await
+            .unwrap();
+    }
+
+    /// A pod's full name.
+    pub fn pod_name(&self, short: &str) -> String {
+        format!("{}-{short}", self.name)
+    }
+
+    /// A pod, by role and index.
+    pub async fn pod(&self, short: &str) -> Pod {
+        self.namespace.pods().get(&self.pod_name(short)).await.unwrap()
+    }
+
+    /// Its uid.
+    pub async fn uid(&self, short: &str) -> String {
+        self.pod(short).await.uid().unwrap()
+    }
+
+    /// Names of the pods that exist, without the job's.
+    pub async fn pods(&self) -> Vec<String> {
+        let pods = self.namespace.pods().list(&Default::default()).await.unwrap();
+        let prefix = format!("{}-", self.name);
+        let mut names: Vec<String> = pods.iter().map(|pod| pod.name_any().replacen(&prefix, "", 1)).collect();
+        names.sort();
+        names
+    }
+
+    /// Waits until exactly these pods exist.
+    pub async fn has_pods(&self, expected: &[&str]) {
+        self.wait(&format!("pods {expected:?}"), async || {
+            let pods = self.pods().await;
+            anyhow::ensure!(pods == expected, "{pods:?}");
+            Ok(())
+        })
+        .await;
+    }
+
+    /// Waits until a pod was replaced by another of its name that is ready; the new one.
+    pub async fn replaced(&self, short: &str, uid: &str) -> Pod {
+        let name = self.pod_name(short);
+        self.wait(&format!("{name} to be replaced"), async || {
+            let pod = self.namespace.pods().get(&name).await?;
+            anyhow::ensure!(pod.uid().as_deref() != Some(uid), "it is still the old one");
+            Ok(())
+        })
+        .await;
+        self.namespace.wait_until_ready(&name).await.unwrap()
+    }
+}
+
+/// A role's entry.
+pub fn role(status: &PpoJobStatus, role: Role) -> &RoleStatus {
+    status.roles.iter().find(|status| status.name == role).unwrap()
+}
+
+/// A condition's (status, reason, message).
+pub fn condition(status: &PpoJobStatus, kind: &str) -> (String, String, String) {
+    let condition = status.conditions.iter().find(|condition| condition.type_ == kind);
+    let condition = condition.unwrap_or_else(|| panic!("no condition {kind} in {:?}", status.conditions));
+    (
+        condition.status.clone(),
+        condition.reason.clone(),
+        condition.message.clone(),
+    )
+}
+
+/// The value of a variable in a pod's container `worker`.
+pub fn variable(pod: &Pod, name: &str) -> Option<String> {
+    let containers = &pod.spec.as_ref()?.containers;
+    let worker = containers.iter().find(|container| container.name == "worker")?;
+    worker
+        .env
+        .as_ref()?
+        .iter()
+        .find(|variable| variable.name == name)?
+        .value
+        .clone()
+}

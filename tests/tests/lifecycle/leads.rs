@@ -1,0 +1,86 @@
+//! One operator acts; another takes over; none acts on a CRD that is not its own.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use ppo_crds::status::Phase;
+use ppo_operator::run::LeaseOptions;
+use ppo_tests::{ControlPlane, Operator, Options as Cluster};
+use serde_json::json;
+
+use crate::job::{Stage, manifest};
+
+fn elected(stage: &Stage<'_>, identity: &str) -> Operator {
+    let mut options = Operator::options(&stage.namespace);
+    options.identity = identity.into();
+    options.lease = Some(LeaseOptions {
+        namespace: stage.namespace.name.clone(),
+        name: "ppo-operator".into(),
+    });
+    Operator::start_with(stage.namespace.client.clone(), options)
+}
+
+async fn holder(stage: &Stage<'_>) -> anyhow::Result<String> {
+    let lease = stage
+        .namespace
+        .kubectl(&["get", "lease", "ppo-operator", "-o", "jsonpath={.spec.holderIdentity}"])
+        .await?;
+    Ok(lease.stdout)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_stops_hands_over_at_once_and_one_that_dies_is_replaced() {
+    let mut stage = Stage::applied("lead", json!({"spec": {"runPolicy": {"suspend": true}}})).await;
+    stage.operator.take().unwrap().stop().await.unwrap();
+    let first = elected(&stage, "first");
+    stage
+        .wait("the first to lead", async || {
+            anyhow::ensure!(holder(&stage).await? == "first");
+            Ok(())
+        })
+        .await;
+    let second = elected(&stage, "second");
+    first.stop().await.unwrap();
+    stage
+        .wait("the second to lead", async || {
+            anyhow::ensure!(holder(&stage).await? == "second");
+            Ok(())
+        })
+        .await;
+    let _third = elected(&stage, "third");
+    second.kill().await;
+    stage.patch(json!({"spec": {"runPolicy": {"suspend": false}}})).await;
+    stage.phase(Phase::Running).await;
+    assert_eq!(holder(&stage).await.unwrap(), "third");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_touches_nothing_while_the_crd_is_not_its_own() {
+    let cluster = ControlPlane::start(Cluster::default()).await.unwrap();
+    let namespace = cluster.namespace("skew").await.unwrap();
+    namespace.gpu_nodes(1, 8).await.unwrap();
+    let crds: Api<CustomResourceDefinition> = Api::all(namespace.client.clone());
+    let set = async |fingerprint: &str| {
+        let patch = json!({"metadata": {"annotations": {ppo_crds::CONTRACT_ANNOTATION: fingerprint}}});
+        crds.patch("ppojobs.ppojob.dev", &PatchParams::default(), &Patch::Merge(&patch))
+            .await
+            .unwrap();
+    };
+    set("0123456789abcdef").await;
+    let stage = Stage {
+        jobs: namespace.api(),
+        operator: Some(Operator::start(&namespace)),
+        name: "skew",
+        namespace,
+    };
+    stage
+        .jobs
+        .create(&Default::default(), &manifest("skew", json!({})))
+        .await
+        .unwrap();
+    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    assert!(stage.jobs.get("skew").await.unwrap().status.is_none());
+    assert!(stage.pods().await.is_empty());
+    set(&ppo_crds::contract().unwrap()).await;
+    stage.phase(Phase::Running).await;
+}

@@ -1,0 +1,17 @@
+//! The life of jobs on a real control plane: they run, restart, are suspended and end, and say why.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking, in its helpers too"
+)]
+
+mod actor;
+mod ends;
+mod job;
+mod leads;
+mod objects;
+mod restarts;
+mod runs;
+mod scales;
+mod suspends;

@@ -1,0 +1,235 @@
+//! What a job is made of, and that it stays so.
+
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use ppo_crds::RunConfig;
+use ppo_crds::status::Phase;
+use serde_json::json;
+
+use crate::job::{Stage, condition, manifest, variable};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_pods_get_their_config_token_services_policy_and_budget() {
+    let stage = Stage::running("parts", json!({})).await;
+    let configs: Api<ConfigMap> = stage.namespace.api();
+    let text = configs.get("parts-config").await.unwrap().data.unwrap()["run-config.json"].clone();
+    let config: RunConfig = serde_json::from_str(&text).unwrap();
+    assert_eq!((config.name.as_str(), config.batch.rollout_batch_size), ("parts", 32));
+
+    let secrets: Api<Secret> = stage.namespace.api();
+    let token = secrets.get("parts-token").await.unwrap().data.unwrap()["token"].clone();
+    assert_eq!(token.0.len(), 64);
+
+    let services: Api<Service> = stage.namespace.api();
+    for role in ["rollout", "actor", "reference"] {
+        let spec = services.get(&format!("parts-{role}")).await.unwrap().spec.unwrap();
+        assert_eq!(spec.cluster_ip.as_deref(), Some("None"));
+        assert_eq!(spec.publish_not_ready_addresses, Some(true));
+    }
+    let policies: Api<NetworkPolicy> = stage.namespace.api();
+    let ingress = policies.get("parts").await.unwrap().spec.unwrap().ingress.unwrap();
+    assert_eq!(ingress.len(), 1, "only the job's own pods: {ingress:?}");
+    let budgets: Api<PodDisruptionBudget> = stage.namespace.api();
+    budgets.get("parts-actor").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_users_template_is_patched_and_never_replaced() {
+    let template = json!({
+        "metadata": {"labels": {"team": "rl"}, "annotations": {"note": "mine"}},
+        "spec": {
+            "nodeSelector": {"kubernetes.io/os": "linux"},
+            "terminationGracePeriodSeconds": 7,
+            "securityContext": {"runAsUser": 1234},
+            "containers": [
+                {"name": "worker", "image": "mine:1", "env": [{"name": "MINE", "value": "1"}, {"name": "PPO_ATTEMPT", "value": "9"}],
+                 "resources": {"requests": {"cpu": "2"}}},
+                {"name": "sidecar", "image": "side:1"},
+            ],
+        },
+    });
+    let stage = Stage::running("mine", json!({"spec": {"roles": {"actor": {"template": template}}}})).await;
+    let pod = stage.pod("actor-0").await;
+    let labels = pod.metadata.labels.clone().unwrap();
+    assert_eq!(
+        (labels["team"].as_str(), labels["ppojob.dev/role"].as_str()),
+        ("rl", "actor")
+    );
+    assert_eq!(
+        (variable(&pod, "MINE").unwrap(), variable(&pod, "PPO_ATTEMPT").unwrap()),
+        ("1".into(), "1".into())
+    );
+    let spec = pod.spec.unwrap();
+    assert_eq!(spec.termination_grace_period_seconds, Some(7));
+    assert_eq!(spec.automount_service_account_token, Some(false));
+    let security = spec.security_context.unwrap();
+    assert_eq!(
+        (security.run_as_user, security.run_as_non_root),
+        (Some(1234), Some(true))
+    );
+    let worker = spec
+        .containers
+        .iter()
+        .find(|container| container.name == "worker")
+        .unwrap();
+    assert_eq!(worker.image.as_deref(), Some("mine:1"));
+    let resources = worker.resources.as_ref().unwrap();
+    assert_eq!(resources.requests.as_ref().unwrap()["cpu"].0, "2");
+    assert_eq!(resources.limits.as_ref().unwrap()["nvidia.com/gpu"].0, "1");
+    assert_eq!(
+        worker.security_context.as_ref().unwrap().read_only_root_filesystem,
+        Some(true)
+    );
+    assert_eq!(spec.containers.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_template_that_makes_no_valid_pod_ends_the_job_with_the_api_servers_words() {
+    let template = json!({"spec": {"containers": [{"name": "worker", "imagePullPolicy": "Sometimes"}]}});
+    let stage = Stage::applied(
+        "wrong",
+        json!({"spec": {"roles": {"reference": {"template": template}}}}),
+    )
+    .await;
+    let status = stage.phase(Phase::Failed).await;
+    let (_, reason, message) = condition(&status, "Failed");
+    assert_eq!(reason, "Refused");
+    assert!(
+        message.contains("wrong-reference-0") && message.contains("Sometimes"),
+        "{message}"
+    );
+    stage.has_pods(&[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_vllm_engine_listens_on_localhost_behind_its_door() {
+    let stage = Stage::running(
+        "door",
+        json!({"spec": {"roles": {"rollout": {"engine": "vllm", "gpusPerReplica": 2}}}}),
+    )
+    .await;
+    let pod = stage.pod("rollout-0").await;
+    assert_eq!(variable(&pod, "PPO_VLLM").unwrap(), "127.0.0.1:8001");
+    let containers = pod.spec.unwrap().containers;
+    let vllm = containers.iter().find(|container| container.name == "vllm").unwrap();
+    let flags = vllm.args.clone().unwrap();
+    for flag in [
+        "--host=127.0.0.1",
+        "--tensor-parallel-size=2",
+        "--logprobs-mode=processed_logprobs",
+        "--model=/models/policy",
+    ] {
+        assert!(flags.iter().any(|given| given == flag), "{flag} in {flags:?}");
+    }
+    assert!(vllm.ports.is_none());
+    assert_eq!(
+        vllm.resources.as_ref().unwrap().limits.as_ref().unwrap()["nvidia.com/gpu"].0,
+        "2"
+    );
+    let door = containers.iter().find(|container| container.name == "worker").unwrap();
+    assert!(
+        door.resources
+            .as_ref()
+            .and_then(|resources| resources.limits.as_ref())
+            .is_none()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_changed_or_deleted_by_hand_is_put_back() {
+    let stage = Stage::running("drift", json!({})).await;
+    let services: Api<Service> = stage.namespace.api();
+    let wrong = json!({"spec": {"selector": {"ppojob.dev/role": "nobody"}}});
+    services
+        .patch("drift-rollout", &PatchParams::default(), &Patch::Merge(&wrong))
+        .await
+        .unwrap();
+    let policies: Api<NetworkPolicy> = stage.namespace.api();
+    policies.delete("drift", &DeleteParams::default()).await.unwrap();
+    stage
+        .wait("the selector to be put back", async || {
+            let selector = services
+                .get("drift-rollout")
+                .await?
+                .spec
+                .and_then(|spec| spec.selector)
+                .unwrap_or_default();
+            anyhow::ensure!(selector["ppojob.dev/role"] == "rollout", "{selector:?}");
+            policies.get("drift").await?;
+            Ok(())
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_of_somebody_else_is_never_touched_and_the_job_waits_for_its_name() {
+    let stage = Stage::applied("taken", json!({"spec": {"runPolicy": {"suspend": true}}})).await;
+    stage.phase(Phase::Suspended).await;
+    let foreign: Pod = serde_json::from_value(json!({
+        "metadata": {"name": "taken-actor-0"},
+        "spec": {"containers": [{"name": "c", "image": "somebody:1"}]},
+    }))
+    .unwrap();
+    let foreign = stage
+        .namespace
+        .pods()
+        .create(&Default::default(), &foreign)
+        .await
+        .unwrap();
+    stage.patch(json!({"spec": {"runPolicy": {"suspend": false}}})).await;
+    stage
+        .has_pods(&["actor-0", "reference-0", "rollout-0", "rollout-1"])
+        .await;
+    assert_eq!(stage.uid("actor-0").await, foreign.metadata.uid.clone().unwrap());
+    stage
+        .wait("the event", async || {
+            let events = stage
+                .namespace
+                .kubectl(&["get", "events", "-o", "jsonpath={.items[*].message}"])
+                .await?;
+            anyhow::ensure!(
+                events.stdout.contains("taken-actor-0 belongs to nobody"),
+                "{}",
+                events.stdout
+            );
+            Ok(())
+        })
+        .await;
+    stage
+        .namespace
+        .pods()
+        .delete("taken-actor-0", &DeleteParams::default())
+        .await
+        .unwrap();
+    stage.phase(Phase::Running).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deleted_job_takes_everything_with_it_but_its_checkpoints() {
+    let claim = json!({"spec": {"checkpoint": {"volumeClaim": {"storage": "10Gi"}}}});
+    let stage = Stage::applied("gone", claim).await;
+    let claims: Api<PersistentVolumeClaim> = stage.namespace.api();
+    stage
+        .wait("the claim", async || Ok(claims.get("gone-checkpoints").await?))
+        .await;
+    stage.jobs.delete("gone", &DeleteParams::background()).await.unwrap();
+    let services: Api<Service> = stage.namespace.api();
+    stage
+        .wait("garbage collection", async || {
+            let left = services.list(&Default::default()).await?.items.len();
+            anyhow::ensure!(left == 0 && stage.pods().await.is_empty(), "{left} services");
+            Ok(())
+        })
+        .await;
+    claims.get("gone-checkpoints").await.unwrap();
+    // The next job of the name finds them.
+    stage
+        .jobs
+        .create(&Default::default(), &manifest("gone", json!({})))
+        .await
+        .unwrap();
+    stage.phase(Phase::Running).await;
+}

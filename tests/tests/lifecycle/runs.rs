@@ -1,0 +1,134 @@
+//! From `kubectl apply` to running, and why not.
+
+use ppo_crds::spec::Role;
+use ppo_crds::status::Phase;
+use serde_json::json;
+
+use crate::job::{Stage, condition, role, variable};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_applied_job_becomes_pods_of_its_roles_and_runs() {
+    let stage = Stage::running("runs", json!({})).await;
+    assert_eq!(stage.pods().await, ["actor-0", "reference-0", "rollout-0", "rollout-1"]);
+    let status = stage.jobs.get("runs").await.unwrap().status.unwrap();
+    assert_eq!(status.ready.as_deref(), Some("4/4"));
+    assert_eq!(status.rollout_replicas, 2);
+    assert_eq!(status.observed_generation, Some(1));
+    assert!(status.start_time.is_some());
+    assert_eq!(condition(&status, "RolesReady").0, "True");
+    let actor = stage.pod("actor-0").await;
+    assert_eq!(variable(&actor, "PPO_ATTEMPT").unwrap(), "1");
+    assert_eq!(
+        variable(&actor, "PPO_ROLLOUT_SERVICE").unwrap(),
+        format!("runs-rollout.{}.svc:8000", stage.namespace.name)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_that_cannot_run_fails_at_once_and_names_every_field() {
+    // The API server cannot know the arithmetic of ranks; the operator does.
+    let changes = json!({"spec": {"roles": {"actor": {"gpusPerNode": 7}}, "batch": {"trainBatchSize": 32}}});
+    let stage = Stage::applied("invalid", changes).await;
+    let status = stage.phase(Phase::Failed).await;
+    let (_, reason, message) = condition(&status, "Failed");
+    assert_eq!(reason, "InvalidSpec");
+    assert!(
+        message.contains("spec.batch") && message.contains("7 actor ranks"),
+        "{message}"
+    );
+    assert!(stage.pods().await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pods_without_a_node_are_explained_in_the_schedulers_words_until_the_deadline_fails_the_job() {
+    let changes = json!({"spec": {
+        "roles": {"actor": {"gpusPerNode": 16}},
+        "runPolicy": {"preRunningDeadlineSeconds": 4},
+    }});
+    let stage = Stage::applied("stuck", changes).await;
+    let status = stage.phase(Phase::Failed).await;
+    let (_, reason, message) = condition(&status, "Failed");
+    assert_eq!(reason, "NotRunningInTime");
+    assert!(
+        message.contains("stuck-actor-0") && message.contains("Insufficient nvidia.com/gpu"),
+        "{message}"
+    );
+    assert!(message.contains("preRunningDeadlineSeconds"), "{message}");
+    // GPUs are given back.
+    stage.has_pods(&[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_container_that_does_not_start_is_explained_in_the_kubelets_words() {
+    let template = json!({"metadata": {"annotations": {"test.ppojob.dev/hold-start": ""}}});
+    let changes = json!({"spec": {"roles": {"reference": {"template": template}}}});
+    let stage = Stage::applied("blocked", changes).await;
+    let name = stage.pod_name("reference-0");
+    stage
+        .wait("the pod to have a node", async || {
+            let pod = stage.namespace.pods().get(&name).await?;
+            anyhow::ensure!(pod.spec.and_then(|spec| spec.node_name).is_some(), "none yet");
+            Ok(())
+        })
+        .await;
+    stage
+        .namespace
+        .block_pod(&name, "ImagePullBackOff", "Back-off pulling image \"nowhere/worker\"")
+        .await
+        .unwrap();
+    let status = stage
+        .status("the kubelet's reason", |status| {
+            status
+                .roles
+                .iter()
+                .any(|role| role.name == Role::Reference && role.reason == "ImagePullBackOff")
+        })
+        .await;
+    assert_eq!(status.phase, Some(Phase::Initializing));
+    let reference = role(&status, Role::Reference);
+    assert!(
+        reference.message.contains("Back-off pulling image"),
+        "{}",
+        reference.message
+    );
+    stage.namespace.release_start(&name).await.unwrap();
+    stage.phase(Phase::Running).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_that_another_controller_manages_is_left_alone() {
+    let changes = json!({"spec": {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}});
+    let other = Stage::applied("managed", changes).await;
+    // A second job in the namespace shows that the operator has been through both.
+    let own = crate::job::manifest("own", json!({}));
+    other.jobs.create(&Default::default(), &own).await.unwrap();
+    other
+        .wait("the operator's own job to run", async || {
+            let status = other.jobs.get("own").await?.status.unwrap_or_default();
+            anyhow::ensure!(status.phase == Some(Phase::Running), "{:?}", status.phase);
+            Ok(())
+        })
+        .await;
+    assert!(other.jobs.get("managed").await.unwrap().status.is_none());
+    assert!(other.pods().await.iter().all(|pod| pod.starts_with("own-")));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_change_of_phase_is_an_event_on_the_job() {
+    let stage = Stage::running("told", json!({})).await;
+    stage
+        .wait("the events", async || {
+            let events = stage
+                .namespace
+                .kubectl(&[
+                    "get",
+                    "events",
+                    "-o",
+                    "jsonpath={range .items[*]}{.involvedObject.name}:{.reason} {end}",
+                ])
+                .await?;
+            anyhow::ensure!(events.stdout.contains("told:Running"), "{}", events.stdout);
+            Ok(())
+        })
+        .await;
+}
