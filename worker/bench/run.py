@@ -34,6 +34,7 @@ def arguments():
     parser.add_argument("--dtypes", type=several(["float32", "bfloat16"]), default=["float32", "bfloat16"])
     parser.add_argument("--engines", type=several(ENGINES), default=ENGINES)
     parser.add_argument("--runs", type=int, default=5, help="runs of each figure, after one to warm up (default 5)")
+    parser.add_argument("--rounds", type=int, default=2, help="processes of each trainer, in turns (default 2)")
     parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1), help="threads of every engine (default 2)")
     parser.add_argument("--skip-rollout", action="store_true")
     parser.add_argument("--skip-steps", action="store_true")

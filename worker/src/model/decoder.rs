@@ -170,7 +170,11 @@ impl Decoder {
             ragged: Ragged::new(&batch.lengths, rows, device)?,
         };
         let ids = batch.ids.f_constant_pad_nd(filler)?;
-        let mut hidden = Tensor::f_embedding(&self.embedding, &ids, -1, false, false)?;
+        let mut hidden = if training::supports(&self.embedding) {
+            training::embed(&self.embedding, &ids)?
+        } else {
+            Tensor::f_embedding(&self.embedding, &ids, -1, false, false)?
+        };
         for layer in &self.layers {
             hidden = self.layer(layer, &hidden, &shared)?;
         }

@@ -3,4 +3,5 @@
 pub mod allocator;
 pub mod engine;
 pub mod optimizer;
+pub mod threads;
 pub mod training;
