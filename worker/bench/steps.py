@@ -80,6 +80,8 @@ def measure(size, dtype, options):
                 one_round(process, line)
             finally:
                 process.kill()
+                # Our checkpoint of the larger model takes gigabytes.
+                shutil.rmtree(options.out / f"steps-{trainer}-{size}-{dtype}" / "run", ignore_errors=True)
     for line in lines.values():
         line["median_s"] = statistics.median(line["seconds"])
     return list(lines.values())
