@@ -36,7 +36,7 @@ pub fn token_logprobs(
     );
     if training::supports(hidden) {
         let head = decoder.lm_head()?;
-        let rows = targets.numel() as usize;
+        let rows = targets.numel();
         let filler = (rows.next_multiple_of(ROW_STEP) - rows) as i64;
         let (hidden, targets) = (
             hidden.f_constant_pad_nd([0, 0, 0, filler])?,
