@@ -11,8 +11,9 @@ def rollout_table(lines):
         ours = next((other for other in lines if other["engine"] == "ours" and same_model(other, line)), None)
 
         def cell(batch):
-            rate = line["tokens_per_s"][batch]
-            return f"{rate:.0f}" if ours in (None, line) else f"{rate:.0f} ({ours['tokens_per_s'][batch] / rate:.2f}x)"
+            # JSON has no numbers for keys.
+            rate = line["tokens_per_s"][str(batch)]
+            return f"{rate:.0f}" if ours in (None, line) else f"{rate:.0f} ({ours['tokens_per_s'][str(batch)] / rate:.2f}x)"
 
         out.append(f"| {line['model']} | {line['dtype']} | {NAMES[line['engine']]} | {cell(1)} | {cell(8)} | {cell(32)} | "
                    f"{line['peak_mib']:.0f} | {line['startup_s']:.1f} |")
@@ -43,12 +44,20 @@ def same_model(one, other):
     return one["model"] == other["model"] and one["dtype"] == other["dtype"]
 
 
+def lines_of(figures, kind):
+    """The lines of all cells of a kind; models and precisions in one order whatever was measured first."""
+    cells = [cell for cell in figures["cells"] if cell["kind"] == kind]
+    order = lambda cell: (len(cell["model"]), cell["model"], cell["dtype"] != "float32")
+    return [line for cell in sorted(cells, key=order) for line in cell["lines"]]
+
+
 def markdown(figures):
-    machine = figures["machine"]
-    parts = [f"{machine['processor']}, {machine['threads']} threads, {machine['memory_gib']:.0f} GiB; load average {machine['load_before']:.2f} before, "
-             f"{machine['load_after']:.2f} after; medians of {figures['runs']} runs taken in turns."]
-    if figures["rollout"]:
-        parts += ["Rollout, tokens per second (in brackets: how many times as fast ours is):", rollout_table(figures["rollout"])]
-    if figures["steps"]:
-        parts += ["PPO step (batch 8, 64 new tokens, 3 epochs):", step_table(figures["steps"]), stage_table(figures["steps"])]
+    machine, cells = figures["machine"], figures["cells"]
+    of = lambda field: ", ".join(sorted({cell[field] for cell in cells}))
+    parts = [f"{machine['processor']}, {machine['threads']} threads, {machine['memory_gib']} GiB; {of('measured')}; commit {of('commit')}; rollouts are "
+             f"medians of {figures['runs']} runs taken in turns."]
+    if rollouts := lines_of(figures, "rollout"):
+        parts += ["Rollout, tokens per second (in brackets: how many times as fast ours is):", rollout_table(rollouts)]
+    if steps := lines_of(figures, "steps"):
+        parts += ["PPO step (batch 8, 64 new tokens, 3 epochs):", step_table(steps), stage_table(steps)]
     return "\n\n".join(parts) + "\n"

@@ -62,7 +62,7 @@ def measure(size, dtype, prompts, options):
                         lines[index]["rates"][batch].append(rate)
         for process, line in zip(processes, lines):
             line["peak_mib"] = process.finish(END_DEADLINE)
-            line["tokens_per_s"] = {batch: statistics.median(rates) for batch, rates in line["rates"].items()}
+            line["tokens_per_s"] = {str(batch): statistics.median(rates) for batch, rates in line["rates"].items()}
     finally:
         for process in processes:
             process.kill()

@@ -5,16 +5,17 @@
     python3 worker/bench/run.py --models 3M --dtypes float32 --engines ours,transformers --skip-steps
 
 The peers come from PyPI into environments of their own below ${XDG_CACHE_HOME:-~/.cache}/ppo (about 12 GB, once per machine).
-Writes figures.json and figures.md into --out and prints the Markdown.
+Writes figures.json and figures.md into --out after every cell (rollout or steps of one model in one precision) and prints the Markdown.
+Started again with the same --out it goes on: cells of the same machine, threads, runs and commit are kept (see cells.py).
 """
 import argparse
-import json
 import os
 import pathlib
 import signal
 import subprocess
 import sys
 
+import cells
 import environments
 import report
 import rollout
@@ -33,9 +34,12 @@ def arguments():
     parser.add_argument("--dtypes", type=several(["float32", "bfloat16"]), default=["float32", "bfloat16"])
     parser.add_argument("--engines", type=several(ENGINES), default=ENGINES)
     parser.add_argument("--runs", type=int, default=5, help="runs of each figure, after one to warm up (default 5)")
+    parser.add_argument("--rounds", type=int, default=2, help="processes of each trainer, in turns (default 2)")
     parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1), help="threads of every engine (default 2)")
     parser.add_argument("--skip-rollout", action="store_true")
     parser.add_argument("--skip-steps", action="store_true")
+    parser.add_argument("--keep", action="store_true", help="keep cells of other commits too; the table says which commit each is of")
+    parser.add_argument("--again", action="store_true", help="measure the chosen cells even if they are there")
     parser.add_argument("--binaries", type=pathlib.Path, default=ROOT / "target/release")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "runs/bench")
     options = parser.parse_args()
@@ -69,30 +73,32 @@ def make_models(options):
 def machine(options):
     with open("/proc/cpuinfo", encoding="utf-8") as lines:
         processor = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown processor")
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return {"processor": processor, "threads": options.threads, "memory_gib": memory, "load_before": os.getloadavg()[0]}
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**30
+    return {"processor": processor, "threads": options.threads, "memory_gib": memory}
 
 
 def main():
     options = arguments()
     check_binaries(options)
     make_models(options)
-    figures = {"machine": machine(options), "runs": options.runs, "rollout": [], "steps": []}
-    if figures["machine"]["load_before"] > 0.5:
-        print(f"bench: the machine is not idle (load {figures['machine']['load_before']:.1f}): figures will be low and uneven", file=sys.stderr)
+    figures = cells.Figures(options.out, machine(options), options.runs, keep_other_commits=options.keep)
     for size in options.models:
         prompts = rollout.write_prompts(options.models_dir, size, VOCABULARY[size])
         for dtype in options.dtypes:
-            print(f"bench: {size} {dtype} ...", file=sys.stderr)
+            wanted = {}
             if not options.skip_rollout:
-                figures["rollout"] += rollout.measure(size, dtype, prompts, options)
+                wanted["rollout"] = lambda: rollout.measure(size, dtype, prompts, options)
             if not options.skip_steps:
-                figures["steps"] += steps.measure(size, dtype, options)
-    figures["machine"]["load_after"] = os.getloadavg()[0]
-    text = report.markdown(figures)
-    (options.out / "figures.json").write_text(json.dumps(figures, indent=1) + "\n")
-    (options.out / "figures.md").write_text(text)
-    print(text)
+                wanted["steps"] = lambda: steps.measure(size, dtype, options)
+            for kind, measure in wanted.items():
+                if figures.has(kind, size, dtype) and not options.again:
+                    print(f"bench: {kind} {size} {dtype}: there already", file=sys.stderr)
+                    continue
+                print(f"bench: {kind} {size} {dtype} ...", file=sys.stderr)
+                if os.getloadavg()[0] > 0.5:
+                    print(f"bench: the machine is not idle (load {os.getloadavg()[0]:.1f}): figures may be low and uneven", file=sys.stderr)
+                figures.add(kind, size, dtype, measure)
+    print(report.markdown(figures.all))
 
 
 if __name__ == "__main__":

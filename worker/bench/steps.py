@@ -12,7 +12,6 @@ from workload import NEW_TOKENS, text_prompts
 HERE = pathlib.Path(__file__).parent
 BATCH, EPOCHS = 8, 3
 START_DEADLINE, STEP_DEADLINE, END_DEADLINE = 300, 600, 300
-ROUNDS = 2
 # The first step of a process warms up and is not counted.
 STEPS = {"3M": 11, "135M": 4}
 
@@ -74,13 +73,15 @@ def measure(size, dtype, options):
     """One line per trainer: seconds of each step as seen from here, our stages, peak memory."""
     prompts = write_prompts(options.models_dir, size)
     lines = {trainer: {"model": size, "dtype": dtype, "trainer": trainer, "seconds": [], "peak_mib": 0.0} for trainer in ("trl", "ours")}
-    for _ in range(ROUNDS):
+    for _ in range(options.rounds):
         for trainer, line in lines.items():
             process = start(trainer, size, dtype, prompts, options)
             try:
                 one_round(process, line)
             finally:
                 process.kill()
+                # Our checkpoint of the larger model takes gigabytes.
+                shutil.rmtree(options.out / f"steps-{trainer}-{size}-{dtype}" / "run", ignore_errors=True)
     for line in lines.values():
         line["median_s"] = statistics.median(line["seconds"])
     return list(lines.values())

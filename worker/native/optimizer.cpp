@@ -1,28 +1,7 @@
 // What the optimizer needs and tch does not bind: gradients that accumulate into storage of ours, and libtorch's fused AdamW.
-#include <cstdlib>
-#include <cstring>
-#include <exception>
+#include "training.h"
 
-#include <ATen/core/Tensor.h>
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/_fused_adamw.h>
-
-namespace {
-
-// Runs `body`; nullptr when it succeeds, else the exception's text, to be freed by the caller with free().
-template <typename F>
-char* guarded(F body) {
-  try {
-    body();
-    return nullptr;
-  } catch (const std::exception& error) {
-    return strdup(error.what());
-  } catch (...) {
-    return strdup("unknown C++ exception");
-  }
-}
-
-}  // namespace
+using ppo::training::guarded;
 
 extern "C" {
 

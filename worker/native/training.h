@@ -28,7 +28,14 @@ using torch::autograd::variable_list;
 // a [M, K] times b [N, K] transposed, to [M, N]. Both may be strided views.
 Tensor product(const Tensor& a, const Tensor& b, const std::optional<Tensor>& bias = std::nullopt);
 
-// Runs the body; an exception becomes a message that the caller frees.
+// The same into `result` [M, N], or added to it.
+void product_into(const Tensor& a, const Tensor& b, bool add, Tensor result);
+
+// The gradient that a backward pass may add to in place of answering with a new one, which would be added to it anyway: where
+// the parameter's gradients gather already. Else undefined.
+Tensor gathered_gradient(const Tensor& parameter);
+
+// Runs the body; an exception becomes a message that the caller gives back to ppo_training_free_error.
 template <typename Body>
 char* guarded(Body body) {
   try {

@@ -124,7 +124,8 @@ struct TokenLogprobs : torch::autograd::Function<TokenLogprobs> {
     const bool wants_hidden = ctx->needs_input_grad(0), wants_weight = ctx->needs_input_grad(1);
 
     Tensor hidden_gradient = wants_hidden ? at::zeros(hidden.sizes(), lse.options()) : Tensor();
-    Tensor weight_gradient = wants_weight ? at::empty_like(weight) : Tensor();
+    const Tensor gathered = wants_weight ? gathered_gradient(weight) : Tensor();
+    const Tensor fresh = wants_weight && !gathered.defined() ? at::empty_like(weight) : Tensor();
     for (int64_t start = 0, slice = 0; start < vocab; start += width, slice++) {
       const int64_t count = std::min(width, vocab - start);
       const Tensor rows_of_weight = weight.narrow(0, start, count);
@@ -142,11 +143,13 @@ struct TokenLogprobs : torch::autograd::Function<TokenLogprobs> {
           }
         });
       });
-      if (wants_hidden) hidden_gradient.add_(product(logits, rows_of_weight.t()));
-      if (wants_weight) weight_gradient.narrow(0, start, count).copy_(product(logits.t(), hidden.t()));
+      if (wants_hidden && logits.scalar_type() == at::kFloat) product_into(logits, rows_of_weight.t(), true, hidden_gradient);
+      else if (wants_hidden) hidden_gradient.add_(product(logits, rows_of_weight.t()));
+      if (gathered.defined()) product_into(logits.t(), hidden.t(), true, gathered.narrow(0, start, count));
+      else if (wants_weight) product_into(logits.t(), hidden.t(), false, fresh.narrow(0, start, count));
     }
     if (wants_hidden) hidden_gradient = hidden_gradient.to(hidden.scalar_type());
-    return {hidden_gradient, weight_gradient, Tensor(), Tensor(), Tensor()};
+    return {hidden_gradient, fresh, Tensor(), Tensor(), Tensor()};
   }
 };
 

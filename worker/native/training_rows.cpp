@@ -1,4 +1,4 @@
-// Row-wise layers between the products: RMSNorm, rotary embedding and the gated activation, forward and backward, each in one
+// Row-wise layers between the products: embedding, RMSNorm, rotary embedding and the gated activation, forward and backward, each in one
 // pass over its rows with float32 arithmetic. A row is computed by one thread in one order; sums over rows go over a fixed
 // number of partial sums, so results do not depend on timing.
 #include "training.h"
@@ -196,6 +196,41 @@ struct Gate : torch::autograd::Function<Gate> {
   }
 };
 
+// ---- Embedding: rows of a table. A gradient of the whole table is never made where one gathers already.
+
+template <typename T>
+PPO_INLINE void add_row(const T* from, T* to, int64_t width) {
+#pragma omp simd
+  for (int64_t i = 0; i < width; i++) store(to, i, load(to, i) + load(from, i));
+}
+
+#define PPO_ADD(T)                                                                                            \
+  PPO_CLONES void add_rows(const T* from, const int64_t* ids, int64_t rows, T* table, int64_t width) {        \
+    for (int64_t row = 0; row < rows; row++) add_row(from + row * width, table + ids[row] * width, width);    \
+  }
+PPO_ADD(float)
+PPO_ADD(Half16)
+
+struct Embed : torch::autograd::Function<Embed> {
+  // weight [vocab, width], ids [rows] int64 -> [rows, width]
+  static Tensor forward(AutogradContext* ctx, const Tensor& weight, const Tensor& ids) {
+    ctx->save_for_backward({weight, ids.contiguous()});
+    return weight.index_select(0, ids);
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list gradients) {
+    const auto saved = ctx->get_saved_variables();
+    const Tensor &weight = saved[0], &ids = saved[1], gradient = gradients[0].contiguous();
+    const Tensor gathered = gathered_gradient(weight), fresh = gathered.defined() ? Tensor() : at::zeros_like(weight);
+    const Tensor& table = gathered.defined() ? gathered : fresh;
+    // By one thread, since ids repeat.
+    PPO_DISPATCH(weight, {
+      add_rows(data<scalar>(gradient), data<int64_t>(ids), ids.numel(), data<scalar>(table), weight.size(1));
+    });
+    return {fresh, Tensor()};
+  }
+};
+
 }  // namespace ppo::training
 
 using namespace ppo::training;
@@ -210,4 +245,8 @@ extern "C" char* ppo_training_rotate(const Tensor* heads, const Tensor* cosine, 
 
 extern "C" char* ppo_training_gate(const Tensor* gate, const Tensor* up, Tensor** output) {
   return guarded([&] { *output = new Tensor(Gate::apply(*gate, *up)); });
+}
+
+extern "C" char* ppo_training_embed(const Tensor* weight, const Tensor* ids, Tensor** output) {
+  return guarded([&] { *output = new Tensor(Embed::apply(*weight, *ids)); });
 }

@@ -9,6 +9,7 @@ use ppo_crds::report::exit_code;
 use crate::actor::pod::{self, ActorArgs};
 use crate::local::{self, RunArgs};
 use crate::math::MathArgs;
+use crate::native::allocator;
 use crate::outcome::Ended;
 use crate::plan::PlanArgs;
 use crate::report::ReportArgs;
@@ -85,6 +86,9 @@ pub struct ManifestArgs {
 
 /// Runs the command; the exit status is 0, 1 (failed), 2 (bad input) or 3 (diverged), and 75 for a pod that was asked to stop.
 pub fn run(cli: Cli) -> ExitCode {
+    if matches!(cli.command, Command::Run(_) | Command::Sft(_)) {
+        allocator::keep_memory();
+    }
     let output = cli.machine.output();
     if let Err(error) = log::init(cli.machine.log_format, output) {
         eprintln!("ppo-worker: {error:#}");

@@ -17,6 +17,7 @@ use super::scheduler::{Advance, Finished, Limits, Outcome, Scheduler};
 use super::sequence::StopRules;
 use super::stats::{Rate, Stats};
 use crate::model::Weights;
+use crate::native::threads::release_team;
 
 /// Answer to one call.
 pub(super) type Reply<T> = oneshot::Sender<Result<T, EngineError>>;
@@ -130,13 +131,14 @@ impl<R: Runner> Worker<R> {
                 Err(TryRecvError::Empty) if has_work => return Next::Pass,
                 Err(TryRecvError::Disconnected) if has_work => return Next::Pass,
                 Err(TryRecvError::Disconnected) => return Next::Stop,
-                Err(TryRecvError::Empty) => match self.commands.recv() {
-                    Ok(command) => {
-                        self.rate.restart(Instant::now(), self.stats.generation_tokens);
-                        command
-                    }
-                    Err(_) => return Next::Stop,
-                },
+                Err(TryRecvError::Empty) => {
+                    release_team();
+                    let Ok(command) = self.commands.recv() else {
+                        return Next::Stop;
+                    };
+                    self.rate.restart(Instant::now(), self.stats.generation_tokens);
+                    command
+                }
             };
             if let Next::Stop = self.obey(command) {
                 return Next::Stop;

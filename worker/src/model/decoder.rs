@@ -14,6 +14,11 @@ use super::rope::{Rotation, frequency_tensor};
 use super::weights::Weights;
 use crate::native::training;
 
+/// Rows are filled up to a multiple of this. oneDNN builds a product anew for every number of rows it has not seen (0.5 ms
+/// for a small one, of which a model has a dozen) and the next micro-batch has another number. Nothing reads the filler and
+/// its gradients are zero.
+pub(super) const ROW_STEP: usize = 64;
+
 /// A decoder over [`Weights`] that it shares: an in-place update of a tensor is an update of the model.
 #[derive(Debug)]
 pub struct Decoder {
@@ -157,15 +162,23 @@ impl Decoder {
             self.config.vocab
         );
         let device = self.embedding.device();
+        let tokens = batch.tokens();
+        let rows = tokens.next_multiple_of(ROW_STEP);
+        let filler = [0, (rows - tokens) as i64];
         let shared = Batch {
-            rotation: Rotation::at(&batch.positions, &self.frequencies)?,
-            ragged: Ragged::new(&batch.lengths, device)?,
+            rotation: Rotation::at(&batch.positions.f_constant_pad_nd(filler)?, &self.frequencies)?,
+            ragged: Ragged::new(&batch.lengths, rows, device)?,
         };
-        let mut hidden = Tensor::f_embedding(&self.embedding, &batch.ids, -1, false, false)?;
+        let ids = batch.ids.f_constant_pad_nd(filler)?;
+        let mut hidden = if training::supports(&self.embedding) {
+            training::embed(&self.embedding, &ids)?
+        } else {
+            Tensor::f_embedding(&self.embedding, &ids, -1, false, false)?
+        };
         for layer in &self.layers {
             hidden = self.layer(layer, &hidden, &shared)?;
         }
-        self.norm.forward(&hidden)
+        self.norm.forward(&hidden.f_narrow(0, 0, tokens as i64)?)
     }
 
     fn layer(&self, layer: &Layer, input: &Tensor, batch: &Batch) -> Result<Tensor> {

@@ -1,6 +1,6 @@
 //! A linear layer over packed tokens.
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use tch::Tensor;
 
 use super::weights::Weights;
@@ -42,9 +42,27 @@ impl Linear {
     /// # Errors
     /// When the input is of another width, or memory runs out.
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        if training::supports(input) {
-            return training::linear(input, &self.weight, self.bias.as_ref());
+        let [output] = Self::forward_all([self], input)?;
+        Ok(output)
+    }
+
+    /// Several layers over one input, whose gradient is gathered without an addition of its own.
+    ///
+    /// # Errors
+    /// When the input is of another width, or memory runs out.
+    pub fn forward_all<const N: usize>(layers: [&Self; N], input: &Tensor) -> Result<[Tensor; N]> {
+        let biases = layers.map(|layer| layer.bias.as_ref());
+        let biased = biases.iter().flatten().count();
+        if training::supports(input) && (biased == 0 || biased == N) {
+            let weights = layers.map(|layer| &layer.weight);
+            // With every bias there, each stands for itself.
+            let biases = (biased == N).then(|| std::array::from_fn(|i| biases[i].unwrap_or(weights[i])));
+            return training::linears(input, weights, biases);
         }
-        Ok(input.f_linear(&self.weight, self.bias.as_ref())?)
+        let outputs: Result<Vec<Tensor>, _> = layers
+            .iter()
+            .map(|layer| input.f_linear(&layer.weight, layer.bias.as_ref()))
+            .collect();
+        <[Tensor; N]>::try_from(outputs?).map_err(|_| anyhow!("{N} layers answer {N} times"))
     }
 }

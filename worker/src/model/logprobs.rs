@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use tch::{Kind, Tensor};
 
-use super::decoder::Decoder;
+use super::decoder::{Decoder, ROW_STEP};
 use crate::native::training;
 
 /// Logits kept for the backward pass, bytes; more are computed twice.
@@ -36,10 +36,17 @@ pub fn token_logprobs(
     );
     if training::supports(hidden) {
         let head = decoder.lm_head()?;
-        let (logprobs, entropy) = training::token_logprobs(hidden, &head.weight, targets, temperature, KEPT_BYTES)?;
+        let rows = targets.numel();
+        let filler = (rows.next_multiple_of(ROW_STEP) - rows) as i64;
+        let (hidden, targets) = (
+            hidden.f_constant_pad_nd([0, 0, 0, filler])?,
+            targets.f_constant_pad_nd([0, filler])?,
+        );
+        let (logprobs, entropy) = training::token_logprobs(&hidden, &head.weight, &targets, temperature, KEPT_BYTES)?;
+        let real = |tensor: Tensor| tensor.f_narrow(0, 0, rows as i64);
         return Ok(TokenLogprobs {
-            logprobs,
-            entropy: want_entropy.then_some(entropy),
+            logprobs: real(logprobs)?,
+            entropy: if want_entropy { Some(real(entropy)?) } else { None },
         });
     }
     let logits = decoder

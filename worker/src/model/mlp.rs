@@ -44,7 +44,7 @@ impl Mlp {
     /// # Errors
     /// When libtorch fails, as when memory runs out.
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        let (gate, up) = (self.gate.forward(input)?, self.up.forward(input)?);
+        let [gate, up] = Linear::forward_all([&self.gate, &self.up], input)?;
         let gated = if training::supports(&gate) {
             training::gate(&gate, &up)?
         } else {

@@ -1,9 +1,11 @@
 //! Gradients in storage of our own, and libtorch's fused AdamW.
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{c_char, c_void};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use tch::Tensor;
+
+use super::training::checked;
 
 unsafe extern "C" {
     fn ppo_set_grad(parameter: *mut c_void, grad: *mut c_void) -> *mut c_char;
@@ -20,20 +22,6 @@ unsafe extern "C" {
         weight_decay: f64,
         epsilon: f64,
     ) -> *mut c_char;
-    fn free(pointer: *mut c_void);
-}
-
-fn check(error: *mut c_char) -> anyhow::Result<()> {
-    if error.is_null() {
-        return Ok(());
-    }
-    // SAFETY: a non-null answer of the shim is a C string from strdup that is ours to free.
-    let text = unsafe {
-        let text = CStr::from_ptr(error).to_string_lossy().into_owned();
-        free(error.cast());
-        text
-    };
-    bail!("libtorch: {}", text.lines().next().unwrap_or_default())
 }
 
 fn pointer(tensor: &Tensor) -> *mut c_void {
@@ -46,7 +34,7 @@ fn pointer(tensor: &Tensor) -> *mut c_void {
 /// When libtorch refuses the pair (shape, dtype, not a leaf).
 pub fn set_grad(parameter: &Tensor, grad: &Tensor) -> anyhow::Result<()> {
     // SAFETY: both pointers are live tensors for the length of the call; the shim copies the handle of `grad`.
-    check(unsafe { ppo_set_grad(pointer(parameter), pointer(grad)) }).context("cannot attach a gradient")
+    checked(unsafe { ppo_set_grad(pointer(parameter), pointer(grad)) }).context("cannot attach a gradient")
 }
 
 /// Hyper-parameters of one AdamW update.
@@ -102,7 +90,7 @@ pub fn adamw(tensors: &AdamWTensors, step: AdamWStep) -> anyhow::Result<()> {
         epsilon,
     } = step;
     // SAFETY: every pointer is a live tensor for the length of the call.
-    check(unsafe {
+    checked(unsafe {
         ppo_adamw(
             pointer(weights),
             pointer(grads),

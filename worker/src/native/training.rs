@@ -14,7 +14,22 @@ type Forward = unsafe extern "C" fn(*mut c_void, *mut c_void, Output) -> *mut c_
 
 unsafe extern "C" {
     fn ppo_training_free_error(message: *mut c_char);
-    fn ppo_training_linear(input: Handle, weight: Handle, bias: Handle, output: Output) -> *mut c_char;
+    fn ppo_training_linears(
+        input: Handle,
+        weights: *const Handle,
+        biases: *const Handle,
+        count: i64,
+        outputs: Output,
+    ) -> *mut c_char;
+    fn ppo_training_embed(weight: Handle, ids: Handle, output: Output) -> *mut c_char;
+    fn ppo_training_attention(
+        queries: Handle,
+        keys: Handle,
+        values: Handle,
+        lengths: *const i64,
+        sequences: i64,
+        output: Output,
+    ) -> *mut c_char;
     fn ppo_training_rms_norm(input: Handle, weight: Handle, eps: f64, output: Output) -> *mut c_char;
     fn ppo_training_rotate(heads: Handle, cosine: Handle, sine: Handle, output: Output) -> *mut c_char;
     fn ppo_training_gate(gate: Handle, up: Handle, output: Output) -> *mut c_char;
@@ -46,14 +61,15 @@ fn handle(tensor: &Tensor) -> Handle {
     tensor.as_ptr().cast()
 }
 
-fn checked(error: *mut c_char) -> Result<()> {
+/// Of what a shim of `native/` answers: null, or a message that is ours to free.
+pub(super) fn checked(error: *mut c_char) -> Result<()> {
     if error.is_null() {
         return Ok(());
     }
     // SAFETY: a message is a zero-terminated string that the C++ side allocated for us to free.
     let message = unsafe { CStr::from_ptr(error) }.to_string_lossy().into_owned();
     unsafe { ppo_training_free_error(error) };
-    Err(anyhow!(message))
+    Err(anyhow!("libtorch: {}", message.lines().next().unwrap_or_default()))
 }
 
 fn one(call: impl FnOnce(Output) -> *mut c_char) -> Result<Tensor> {
@@ -63,13 +79,43 @@ fn one(call: impl FnOnce(Output) -> *mut c_char) -> Result<Tensor> {
     Ok(unsafe { Tensor::from_ptr(output.cast()) })
 }
 
-/// `input` (`[rows, in]`) times `weight` (`[out, in]`) transposed, plus `bias` (`[out]`).
+/// `input` (`[rows, in]`) times each weight (`[out, in]`) transposed, plus its bias (`[out]`): several layers over one input,
+/// whose gradient they gather together. All have a bias, or none has.
 ///
 /// # Errors
 /// When the shapes do not fit, or memory runs out.
-pub fn linear(input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+pub fn linears<const N: usize>(
+    input: &Tensor,
+    weights: [&Tensor; N],
+    biases: Option<[&Tensor; N]>,
+) -> Result<[Tensor; N]> {
+    let mut outputs = [null_mut(); N];
+    let (weights, biases) = (weights.map(handle), biases.map(|biases| biases.map(handle)));
+    let biases = biases.as_ref().map_or(null(), |biases| biases.as_ptr());
     // SAFETY: (here and below) the handles are of tensors that live through the call.
-    one(|output| unsafe { ppo_training_linear(handle(input), handle(weight), bias.map_or(null(), handle), output) })
+    checked(unsafe { ppo_training_linears(handle(input), weights.as_ptr(), biases, N as i64, outputs.as_mut_ptr()) })?;
+    // SAFETY: without an error the C++ side wrote new tensors that are ours.
+    Ok(outputs.map(|output| unsafe { Tensor::from_ptr(output.cast()) }))
+}
+
+/// Rows `ids` (`[rows]`, int64) of `weight` (`[vocab, width]`).
+///
+/// # Errors
+/// When an id is not a row, or memory runs out.
+pub fn embed(weight: &Tensor, ids: &Tensor) -> Result<Tensor> {
+    one(|output| unsafe { ppo_training_embed(handle(weight), handle(ids), output) })
+}
+
+/// Causal softmax attention of sequences packed end to end: `queries` `[rows, heads, head_dim]`, `keys` and `values`
+/// `[rows, kv_heads, head_dim]`, to `[rows, heads, head_dim]`. Rows after the last sequence answer zero.
+///
+/// # Errors
+/// When the shapes do not fit, or memory runs out.
+pub fn attention(queries: &Tensor, keys: &Tensor, values: &Tensor, lengths: &[i64]) -> Result<Tensor> {
+    let (first, sequences) = (lengths.as_ptr(), lengths.len() as i64);
+    one(|output| unsafe {
+        ppo_training_attention(handle(queries), handle(keys), handle(values), first, sequences, output)
+    })
 }
 
 /// RMSNorm over the last dimension.

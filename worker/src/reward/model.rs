@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use anyhow::{Context, Result, anyhow, bail};
 
 use super::sample::ScoredSample;
+use crate::native::threads::release_team;
 use crate::tokenizer::Tokenizer;
 
 /// A model that gives one number to each token sequence.
@@ -77,7 +78,9 @@ impl ModelReward {
                 let mut scorer = scorer
                     .lock()
                     .map_err(|_| anyhow!("an earlier call of the reward model panicked"))?;
-                scorer.scores(&input)
+                let scores = scorer.scores(&input);
+                release_team();
+                scores
             })
             .await
             .context("the reward model's thread died")?
