@@ -53,8 +53,6 @@ pub mod env {
     pub const CONFIG: &str = "PPO_CONFIG";
     /// The job's bearer token, which roles ask of each other.
     pub const TOKEN: &str = "PPO_TOKEN";
-    /// Folder for a checkpoint's files, on the job's claim; absent without one.
-    pub const CHECKPOINTS: &str = "PPO_CHECKPOINTS";
     /// `host:port` of the vLLM server that this pod is the door of.
     pub const VLLM: &str = "PPO_VLLM";
 

@@ -4,16 +4,19 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use ppo_crds::report::exit_code;
 
+use crate::actor;
 use crate::local::{self, RunArgs};
 use crate::math::MathArgs;
+use crate::outcome::Ended;
 use crate::plan::PlanArgs;
 use crate::report::ReportArgs;
 use crate::reward::serve::RewardArgs;
+use crate::rollout::RolloutArgs;
 use crate::sft::SftArgs;
 use crate::telemetry::OutputMode;
 use crate::telemetry::log::{self, LogFormat};
-use crate::trainer::Diverged;
 
 /// PPO post-training of language models: one manifest, on this machine or on Kubernetes.
 #[derive(Debug, Parser)]
@@ -56,10 +59,14 @@ impl MachineArgs {
 enum Command {
     /// Run a PpoJob here: all roles in this process.
     Run(RunArgs),
+    /// The actor of a PpoJob: what its pod runs, told of its place by the operator.
+    Actor,
     /// Show what a PpoJob would take (pods, GPUs, batch arithmetic, memory) and every default; changes nothing.
     Plan(PlanArgs),
     /// Supervised warm start: train a model on prompts and responses.
     Sft(SftArgs),
+    /// Serve a model over HTTP (vLLM's dialect of the OpenAI API): the rollout role of a PpoJob, or a model of your own.
+    Rollout(RolloutArgs),
     /// Serve the reward role of a PpoJob over HTTP (OpenRLHF's remote reward protocol).
     Reward(RewardArgs),
     /// Turn a run's folder into one HTML file with curves and samples.
@@ -76,12 +83,7 @@ pub struct ManifestArgs {
     pub file: PathBuf,
 }
 
-/// Exit status of a run that diverged: it would diverge again, so nobody should restart it.
-const EXIT_DIVERGED: u8 = 3;
-/// Exit status of bad input: a restart does not help either.
-const EXIT_INVALID: u8 = 2;
-
-/// Runs the command; the exit status is 0, 1 (failed), 2 (bad input) or 3 (diverged).
+/// Runs the command; the exit status is 0, 1 (failed), 2 (bad input) or 3 (diverged), and 75 for a pod that was asked to stop.
 pub fn run(cli: Cli) -> ExitCode {
     let output = cli.machine.output();
     if let Err(error) = log::init(cli.machine.log_format, output) {
@@ -91,21 +93,24 @@ pub fn run(cli: Cli) -> ExitCode {
     if let Some(threads) = cli.machine.threads {
         tch::set_num_threads(i32::from(threads));
     }
+    let done = |outcome: anyhow::Result<()>| outcome.map(|()| 0);
     let outcome = match cli.command {
-        Command::Run(args) => local::main(args, output),
-        Command::Plan(args) => crate::plan::main(args, output),
-        Command::Sft(args) => crate::sft::main(args, output),
-        Command::Reward(args) => crate::reward::serve::main(args),
-        Command::Report(args) => crate::report::main(&args),
-        Command::Math(args) => crate::math::main(&args),
+        // Interrupted or not, it did what the person at the terminal asked for.
+        Command::Run(args) => done(local::main(args, output).map(drop)),
+        Command::Actor => actor::pod::main(output).map(|ended| match ended {
+            Ended::Completed => exit_code::COMPLETED,
+            Ended::Interrupted => exit_code::INTERRUPTED,
+        }),
+        Command::Plan(args) => done(crate::plan::main(args, output)),
+        Command::Sft(args) => done(crate::sft::main(args, output)),
+        Command::Rollout(args) => done(crate::rollout::main(args)),
+        Command::Reward(args) => done(crate::reward::serve::main(args)),
+        Command::Report(args) => done(crate::report::main(&args)),
+        Command::Math(args) => done(crate::math::main(&args)),
     };
-    let Err(error) = outcome else { return ExitCode::SUCCESS };
-    eprintln!("ppo-worker: {error:#}");
-    if error.is::<Diverged>() {
-        ExitCode::from(EXIT_DIVERGED)
-    } else if error.is::<crate::manifest::Invalid>() {
-        ExitCode::from(EXIT_INVALID)
-    } else {
-        ExitCode::FAILURE
-    }
+    let code = outcome.unwrap_or_else(|error| {
+        eprintln!("ppo-worker: {error:#}");
+        crate::outcome::code(&error)
+    });
+    u8::try_from(code).map_or(ExitCode::FAILURE, ExitCode::from)
 }

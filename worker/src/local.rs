@@ -17,9 +17,11 @@ use ppo_crds::warnings;
 
 pub use build::{kind, reward_model};
 pub use engine::{PolicyEngine, start as start_engine};
+pub use run::{Options, Run};
 
 use crate::cli::ManifestArgs;
 use crate::manifest::Manifest;
+use crate::outcome::Ended;
 use crate::stop::StopFlag;
 use crate::telemetry::OutputMode;
 
@@ -43,7 +45,7 @@ pub struct RunArgs {
 ///
 /// # Errors
 /// [`Invalid`](crate::manifest::Invalid), [`Diverged`](crate::trainer::Diverged), or what failed in which role.
-pub fn main(args: RunArgs, output: OutputMode) -> Result<()> {
+pub fn main(args: RunArgs, output: OutputMode) -> Result<Ended> {
     let manifest = Manifest::read(&args.manifest.file)?;
     let config = manifest.resolve()?;
     for warning in warnings(&manifest.job) {
@@ -59,11 +61,12 @@ pub fn main(args: RunArgs, output: OutputMode) -> Result<()> {
         .run_dir
         .clone()
         .unwrap_or_else(|| PathBuf::from("runs").join(&config.name));
-    let options = run::Options {
+    let options = Options {
         fresh: args.fresh,
         output,
         metrics_address: args.metrics_addr,
+        owner: None,
         stop: StopFlag::on_signals()?,
     };
-    run::Run::open(config, &manifest.text, &folder, options)?.complete()
+    Run::open(config, &manifest.text, &folder, options)?.complete()
 }

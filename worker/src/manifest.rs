@@ -13,6 +13,13 @@ use ppo_crds::{PpoJob, RunConfig, ValidationErrors};
 #[error("{0}")]
 pub struct Invalid(String);
 
+impl Invalid {
+    /// Says what cannot be used, and what would fix it.
+    pub fn new(words: String) -> Self {
+        Self(words)
+    }
+}
+
 /// A manifest with its text and the folder its relative paths start from.
 #[derive(Debug)]
 pub struct Manifest {

@@ -21,7 +21,7 @@ pub use samples::describe;
 use crate::actor::update::{Learnt, Update};
 use crate::actor::{Actor, Critic};
 use crate::data::{Prompt, PromptOrder, PromptSet};
-use crate::engine::{Completion, Engine, Request, SamplingParams, sample_seed};
+use crate::engine::{Completion, Details, Engine, Request, SamplingParams, sample_seed};
 use crate::model::Decoder;
 use crate::ppo::advantage::{AdvantageInput, advantages};
 use crate::ppo::controller::KlController;
@@ -29,7 +29,7 @@ use crate::ppo::shape::{ShapeInput, shape};
 use crate::reward::RewardSource;
 use crate::stages::{Batch, Rollouts, Sample, Scored, Shaped};
 use crate::stop::StopFlag;
-use crate::telemetry::{Stage, StepReport};
+use crate::telemetry::{Live, Stage, StepReport};
 use crate::tokenizer::Tokenizer;
 
 /// How long the engine may take for one step's generation before the run fails with a reason.
@@ -80,6 +80,8 @@ pub struct Trainer {
     pub runtime: tokio::runtime::Handle,
     /// Set when the process was asked to stop.
     pub stop: StopFlag,
+    /// Told of every stage that begins.
+    pub live: Arc<Live>,
     /// Time of the present step's stages.
     pub stages: Vec<(Stage, Duration)>,
 }
@@ -128,6 +130,7 @@ impl Trainer {
             prompt: prompt.ids.clone(),
             seeds: (0..n).map(|sample| seed(place, sample)).collect(),
             params: self.sampling.clone(),
+            details: Details::default(),
         });
         let completions = self.generate(requests.collect())?;
         let samples = prompts
@@ -189,6 +192,7 @@ impl Trainer {
 
     fn update(&mut self, batch: &Batch) -> Result<Learnt> {
         self.stop.check()?;
+        self.live.enter(Stage::UpdateActor);
         let update = Update {
             config: &self.config,
             step: self.steps_done,
@@ -215,6 +219,7 @@ impl Trainer {
 
     fn timed<T>(&mut self, stage: Stage, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let began = Instant::now();
+        self.live.enter(stage);
         let done = work(self);
         self.stages.push((stage, began.elapsed()));
         done.with_context(|| format!("step {}, stage {}", self.steps_done + 1, stage.name()))

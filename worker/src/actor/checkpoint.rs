@@ -13,6 +13,8 @@ use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::fence::{Fence, Owner};
+
 const MANIFEST: &str = "manifest.json";
 const WRITING: &str = ".writing-";
 const FORMAT: u32 = 1;
@@ -64,6 +66,7 @@ pub struct Checkpoints {
     folder: PathBuf,
     keep: usize,
     keep_best: bool,
+    fence: Option<Fence>,
 }
 
 impl Checkpoints {
@@ -78,7 +81,21 @@ impl Checkpoints {
             folder,
             keep: keep.max(1),
             keep_best,
+            fence: None,
         })
+    }
+
+    /// Takes the folder for one attempt of the run: an older one can write nothing from now on.
+    ///
+    /// # Errors
+    /// [`Superseded`](super::fence::Superseded) when a newer attempt was here; when the folder cannot be written.
+    pub fn fenced(self, owner: Owner) -> anyhow::Result<Self> {
+        let fence = Some(Fence::take(&self.folder, owner)?);
+        Ok(Self { fence, ..self })
+    }
+
+    fn check_fence(&self) -> anyhow::Result<()> {
+        self.fence.as_ref().map_or(Ok(()), Fence::check)
     }
 
     /// Commits a checkpoint of `state`; `write` puts its files into the folder it is given.
@@ -86,6 +103,7 @@ impl Checkpoints {
     /// # Errors
     /// When a file cannot be written; earlier checkpoints are untouched.
     pub fn save(&self, state: State, write: impl FnOnce(&Path) -> anyhow::Result<()>) -> anyhow::Result<PathBuf> {
+        self.check_fence()?;
         let name = folder_name(state.step);
         let (aside, target) = (self.folder.join(format!("{WRITING}{name}")), self.folder.join(&name));
         remove(&aside)?;
@@ -103,11 +121,10 @@ impl Checkpoints {
             state,
             files,
         })?;
-        let mut file = File::create(aside.join(MANIFEST))?;
-        file.write_all(&manifest)
-            .and_then(|()| file.sync_all())
-            .context("cannot write the checkpoint's manifest")?;
+        write_durably(&aside.join(MANIFEST), &manifest)?;
         sync_folder(&aside)?;
+        // Hashing took a while: another attempt may have begun.
+        self.check_fence()?;
         remove(&target)?;
         fs::rename(&aside, &target).with_context(|| format!("cannot move the checkpoint to {}", target.display()))?;
         sync_folder(&self.folder)?;
@@ -266,6 +283,20 @@ fn hash(path: &Path) -> io::Result<FileEntry> {
     Ok(FileEntry { bytes, sha256 })
 }
 
+/// Writes a small file aside and renames it into place: it is there with all of its bytes, or as it was.
+///
+/// # Errors
+/// When it cannot be written, naming it.
+pub fn write_durably(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let aside = path.with_extension("writing");
+    let written = File::create(&aside).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&aside, path)
+    });
+    written.with_context(|| format!("cannot write {}", path.display()))
+}
+
 fn sync_folder(folder: &Path) -> anyhow::Result<()> {
     File::open(folder)?
         .sync_all()
@@ -351,6 +382,24 @@ mod tests {
             error.contains("optimizer cannot be read") && error.contains("no usable checkpoint"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_stale_attempt_commits_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let attempt = |attempt| Owner {
+            run: "a".into(),
+            attempt,
+        };
+        let open = || Checkpoints::open(folder.path().into(), 3, false).unwrap();
+        let stale = open().fenced(attempt(1)).unwrap();
+        stale.save(state(1, None), write).unwrap();
+        let overtaken = stale.save(state(2, None), |folder| {
+            open().fenced(attempt(2))?;
+            write(folder)
+        });
+        assert!(overtaken.unwrap_err().to_string().contains("has taken over"));
+        assert_eq!(stale.latest(|_| ()).unwrap().unwrap().state.step, 1);
     }
 
     #[test]

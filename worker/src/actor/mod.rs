@@ -2,8 +2,10 @@
 
 pub mod adamw;
 pub mod checkpoint;
+pub mod fence;
 pub mod learner;
 pub mod parameters;
+pub mod pod;
 pub mod rows;
 pub mod schedule;
 pub mod update;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Parser, ValueEnum};
 use ppo_crds::run_config::Rollout;
-use ppo_worker::engine::{Engine, Request, SamplingParams, sample_seed};
+use ppo_worker::engine::{Details, Engine, Request, SamplingParams, sample_seed};
 use ppo_worker::local::{PolicyEngine, start_engine};
 use ppo_worker::model::{ModelConfig, Weights};
 use serde_json::json;
@@ -162,6 +162,7 @@ impl Bench {
             prompt: prompt.clone(),
             seeds: vec![sample_seed(0, 0, index, 0)],
             params: self.params.clone(),
+            details: Details::default(),
         };
         let completions = self
             .engine

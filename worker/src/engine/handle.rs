@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Semaphore, oneshot};
 
 use super::refusal::Refusal;
-use super::request::{Completion, Request};
+use super::request::{Completion, Event, Request};
 use super::runner::Runner;
 use super::stats::Stats;
 use super::stop::Detokenize;
@@ -189,6 +190,18 @@ impl Engine {
     /// # Errors
     /// [`EngineError::QueueFull`]. Every other error comes out of the ticket.
     pub fn submit(&self, request: Request) -> Result<Ticket, EngineError> {
+        self.submit_to(request, None)
+    }
+
+    /// As [`submit`](Self::submit), and every token goes to `events` as it is drawn. Several requests may share a channel.
+    ///
+    /// # Errors
+    /// [`EngineError::QueueFull`].
+    pub fn submit_streaming(&self, request: Request, events: UnboundedSender<Event>) -> Result<Ticket, EngineError> {
+        self.submit_to(request, Some(events))
+    }
+
+    fn submit_to(&self, request: Request, events: Option<UnboundedSender<Event>>) -> Result<Ticket, EngineError> {
         let Ok(permit) = self.places.clone().try_acquire_owned() else {
             return Err(EngineError::QueueFull {
                 limit: self.max_requests,
@@ -199,6 +212,7 @@ impl Engine {
             number,
             request,
             reply,
+            events,
             permit,
         });
         Ok(Ticket { number, answer })

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use super::request::{FinishReason, Request, SamplingParams};
-use super::runner::{Draw, Drawn, ForwardBatch, Runner};
+use super::request::{Details, FinishReason, Request, SamplingParams, TokenLogprob, TokenScore};
+use super::runner::{Draw, Drawn, ForwardBatch, Output, Runner};
 use crate::model::Weights;
 
 pub const VOCABULARY: u64 = 61;
@@ -64,6 +64,24 @@ fn draw(slots: impl Iterator<Item = u64>, draw: &Draw) -> Drawn {
     }
 }
 
+fn top(slots: impl Iterator<Item = u64>, count: usize) -> Vec<TokenLogprob> {
+    let hash = slots.fold(1, mix);
+    let entry = |place: u64| TokenLogprob {
+        token: (mix(hash, place) % VOCABULARY) as u32,
+        logprob: -(place as f32),
+    };
+    (0..count as u64).map(entry).collect()
+}
+
+fn score(slots: impl Iterator<Item = u64> + Clone, target: u32, tops: usize) -> TokenScore {
+    let hash = mix(slots.clone().fold(2, mix), u64::from(target));
+    TokenScore {
+        logprob: -((hash >> 40) as f32) / 1e6,
+        rank: (hash % VOCABULARY) as usize + 1,
+        top: top(slots, tops),
+    }
+}
+
 impl Runner for HashRunner {
     fn num_blocks(&self) -> usize {
         self.cache.len()
@@ -77,7 +95,7 @@ impl Runner for HashRunner {
         self.max_positions
     }
 
-    fn forward(&mut self, batch: &ForwardBatch) -> anyhow::Result<Vec<Drawn>> {
+    fn forward(&mut self, batch: &ForwardBatch) -> anyhow::Result<Output> {
         std::thread::sleep(self.pace);
         self.passes += 1;
         if self.fault == Fault::ErrorInPass(self.passes) {
@@ -96,18 +114,24 @@ impl Runner for HashRunner {
                 self.cache[chunk.blocks[position / size] as usize][position % size] = slot(before, token, self.weights);
             }
         }
-        let mut drawn = Vec::new();
+        let mut output = Output::default();
         for chunk in &batch.chunks {
+            let slots = |end: usize| {
+                (0..end).map(|position| self.cache[chunk.blocks[position / size] as usize][position % size])
+            };
+            for (end, &target) in (chunk.start + 1..).zip(&chunk.targets) {
+                output.scores.push(score(slots(end), target, chunk.target_tops));
+            }
             for wanted in &chunk.draws {
-                let slots = (0..chunk.start + chunk.tokens.len())
-                    .map(|position| self.cache[chunk.blocks[position / size] as usize][position % size]);
-                drawn.push(draw(slots, wanted));
+                let end = chunk.start + chunk.tokens.len();
+                output.drawn.push(draw(slots(end), wanted));
+                output.tops.extend(wanted.top.map(|count| top(slots(end), count)));
             }
         }
         if self.fault == Fault::LosesTokenInPass(self.passes) {
-            drawn.pop();
+            output.drawn.pop();
         }
-        Ok(drawn)
+        Ok(output)
     }
 
     fn copy_block(&mut self, from: u32, to: u32) {
@@ -130,6 +154,30 @@ pub fn next(sequence: &[u32], weights: u64, wanted: &Draw) -> Drawn {
     draw(slots.into_iter(), wanted)
 }
 
+fn slots(sequence: &[u32]) -> Vec<u64> {
+    let mut slots: Vec<u64> = Vec::new();
+    for &token in sequence {
+        slots.push(slot(slots.last().copied().unwrap_or(0), token, 0));
+    }
+    slots
+}
+
+/// Scores of the prompt's tokens, computed alone.
+pub fn prompt_scores(prompt: &[u32], tops: usize) -> Vec<TokenScore> {
+    let slots = slots(prompt);
+    (1..prompt.len())
+        .map(|end| score(slots[..end].iter().copied(), prompt[end], tops))
+        .collect()
+}
+
+/// The likeliest tokens at every token of a response, computed alone.
+pub fn response_tops(prompt: &[u32], response: &[u32], count: usize) -> Vec<Vec<TokenLogprob>> {
+    let slots = slots(&[prompt, response].concat());
+    (prompt.len()..prompt.len() + response.len())
+        .map(|end| top(slots[..end].iter().copied(), count))
+        .collect()
+}
+
 /// The response of one sample, computed alone and without a cache: tokens, log-probabilities and reason.
 pub fn alone(request: &Request, sample: usize, max_positions: usize) -> (Vec<u32>, Vec<f32>, FinishReason) {
     let (mut sequence, mut logprobs, params) = (request.prompt.to_vec(), vec![], &request.params);
@@ -138,6 +186,7 @@ pub fn alone(request: &Request, sample: usize, max_positions: usize) -> (Vec<u32
             params: params.clone(),
             seed: request.seeds[sample],
             index: logprobs.len(),
+            top: None,
         };
         let drawn = next(&sequence, 0, &wanted);
         sequence.push(drawn.token);
@@ -173,5 +222,6 @@ pub fn request(prompt: usize, seeds: std::ops::Range<u64>, max_new_tokens: usize
         prompt: prompt.into(),
         seeds: seeds.collect(),
         params: params(max_new_tokens).into(),
+        details: Details::default(),
     }
 }

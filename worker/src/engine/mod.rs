@@ -8,6 +8,7 @@ pub mod decoder_shape;
 pub mod handle;
 #[cfg(test)]
 mod hash_runner;
+pub mod logprobs;
 pub mod native_runner;
 pub mod refusal;
 pub mod request;
@@ -24,7 +25,9 @@ pub mod ticket;
 pub use decoder_shape::DecoderShape;
 pub use handle::{Engine, EngineConfig, EngineError, Pause};
 pub use refusal::Refusal;
-pub use request::{Completion, FinishReason, Request, SamplingParams};
+pub use request::{
+    Completion, Details, Event, FinishReason, News, Request, SamplingParams, TokenLogprob, TokenScore,
+};
 pub use seed::sample_seed;
 pub use stats::Stats;
 pub use ticket::{Answer, Ticket};

@@ -4,7 +4,8 @@ use anyhow::{Context, Result, bail, ensure};
 use tch::{Device, Kind, Tensor};
 
 use super::decoder_shape::DecoderShape;
-use super::runner::{Drawn, ForwardBatch, Runner};
+use super::logprobs;
+use super::runner::{Drawn, ForwardBatch, Output, Runner};
 use super::sampler::native_draw;
 use crate::model::Weights;
 use crate::native::engine::{Batch, Chunk, Decoder, Matrix, Vector};
@@ -37,6 +38,38 @@ impl NativeRunner {
         self.decoder.logits()
     }
 
+    /// Adds what is told beside the drawn tokens. Logits are copied out only when somebody asked.
+    fn detail(&self, batch: &ForwardBatch, mut drawn: Vec<Drawn>) -> Result<Output> {
+        let asked = |chunk: &super::runner::Chunk| {
+            !chunk.targets.is_empty() || chunk.draws.iter().any(|draw| draw.top.is_some())
+        };
+        let (mut tops, mut scores) = (Vec::new(), Vec::new());
+        if !batch.chunks.iter().any(asked) {
+            return Ok(Output { drawn, tops, scores });
+        }
+        let logits = self.logits();
+        let mut rows = logits.chunks_exact(self.decoder.shape().vocab);
+        let mut next_row = || rows.next().context("the decoder gave too few rows of logits");
+        let mut own = drawn.iter_mut();
+        for chunk in &batch.chunks {
+            for &target in &chunk.targets {
+                scores.push(logprobs::score(next_row()?, target, chunk.target_tops));
+            }
+            if chunk.draws.is_empty() {
+                continue;
+            }
+            let row = next_row()?;
+            for (draw, drawn) in chunk.draws.iter().zip(own.by_ref()) {
+                if let Some(count) = draw.top {
+                    let (top, logprob) = logprobs::beside(row, draw, *drawn, count);
+                    drawn.logprob = logprob;
+                    tops.push(top);
+                }
+            }
+        }
+        Ok(Output { drawn, tops, scores })
+    }
+
     fn flatten(&self, batch: &ForwardBatch) -> Result<Batch> {
         let vocab = self.decoder.shape().vocab;
         let mut flat = Batch::default();
@@ -61,6 +94,12 @@ impl NativeRunner {
             for block in &chunk.blocks {
                 flat.blocks.push(i32::try_from(*block).with_context(too_large)?);
             }
+            let first_row = flat.tokens.len() as i32 - chunk.tokens.len() as i32;
+            ensure!(
+                chunk.targets.len() + usize::from(!chunk.draws.is_empty()) <= chunk.tokens.len(),
+                "sequence {i} of the batch scores more tokens than it computes"
+            );
+            flat.logit_rows.extend((first_row..).take(chunk.targets.len()));
             if chunk.draws.is_empty() {
                 continue;
             }
@@ -88,10 +127,10 @@ impl Runner for NativeRunner {
         self.decoder.shape().max_positions
     }
 
-    fn forward(&mut self, batch: &ForwardBatch) -> Result<Vec<Drawn>> {
+    fn forward(&mut self, batch: &ForwardBatch) -> Result<Output> {
         ensure!(self.loaded, "the runner has no weights yet: load some first");
         if batch.chunks.is_empty() {
-            return Ok(Vec::new());
+            return Ok(Output::default());
         }
         let flat = self.flatten(batch)?;
         let drawn = self.decoder.forward(&flat)?;
@@ -100,7 +139,7 @@ impl Runner for NativeRunner {
             .iter()
             .enumerate()
             .flat_map(|(i, chunk)| chunk.draws.iter().map(move |_| i));
-        drawn
+        let drawn = drawn
             .into_iter()
             .map(|drawn| {
                 let chunk = chunk_of_draw.next().unwrap_or_default();
@@ -112,7 +151,8 @@ impl Runner for NativeRunner {
                 })?;
                 Ok(Drawn { token, logprob: drawn.logprob })
             })
-            .collect()
+            .collect::<Result<Vec<Drawn>>>()?;
+        self.detail(batch, drawn)
     }
 
     fn copy_block(&mut self, from: u32, to: u32) {

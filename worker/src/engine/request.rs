@@ -32,6 +32,38 @@ pub struct Request {
     pub seeds: Vec<u64>,
     /// How every sample of the request is drawn.
     pub params: Arc<SamplingParams>,
+    /// What is told beside tokens and their log-probabilities. Changes no token.
+    pub details: Details,
+}
+
+/// Numbers that cost more than the tokens alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Details {
+    /// So many of the likeliest tokens at each token of a response. Some(0) lists none, but gives greedy tokens the
+    /// log-probability of the untempered distribution.
+    pub top_logprobs: Option<usize>,
+    /// The log-probability of every prompt token but the first, with so many of the likeliest ones beside it.
+    pub prompt_logprobs: Option<usize>,
+}
+
+/// A token and its log-probability.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TokenLogprob {
+    /// Its id.
+    pub token: u32,
+    /// Its log-probability.
+    pub logprob: f32,
+}
+
+/// How likely a given token was where it stood, under the untempered distribution.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TokenScore {
+    /// Its log-probability.
+    pub logprob: f32,
+    /// 1 for the likeliest token.
+    pub rank: usize,
+    /// The likeliest tokens, likeliest first.
+    pub top: Vec<TokenLogprob>,
 }
 
 /// Why a response ended.
@@ -56,4 +88,35 @@ pub struct Completion {
     pub finish_reason: FinishReason,
     /// Policy version that produced each token.
     pub versions: Vec<u64>,
+    /// At each token the likeliest ones that could have been drawn, likeliest first; empty unless the request asked.
+    pub top_logprobs: Vec<Vec<TokenLogprob>>,
+    /// Score of each prompt token but the first; None unless the request asked, or when it ended before they were known.
+    pub prompt_logprobs: Option<Arc<[TokenScore]>>,
+}
+
+/// What happens to a request while it is made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// The request's number, as its ticket tells.
+    pub request: u64,
+    /// Index of the sample among the request's seeds.
+    pub sample: usize,
+    /// What happened.
+    pub news: News,
+}
+
+/// One piece of news of a sample.
+#[derive(Clone, Debug, PartialEq)]
+pub enum News {
+    /// A token was drawn.
+    Token {
+        /// Its id and log-probability.
+        drawn: TokenLogprob,
+        /// The likeliest tokens there, as in [`Completion::top_logprobs`].
+        top: Vec<TokenLogprob>,
+        /// Policy version that produced it.
+        version: u64,
+    },
+    /// The sample is done.
+    Finished(FinishReason),
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::request::SamplingParams;
+use super::request::{SamplingParams, TokenLogprob, TokenScore};
 use crate::model::Weights;
 
 /// One forward over new tokens of several sequences: prompts, chunks of prompts and single decode tokens mixed.
@@ -23,6 +23,10 @@ pub struct Chunk {
     pub blocks: Vec<u32>,
     /// What to draw after the last token: empty while a prompt is incomplete, one entry per sibling after a shared prompt.
     pub draws: Vec<Draw>,
+    /// Given tokens to score: the first after `tokens[0]`, the second after `tokens[1]`, and so on. Mostly empty.
+    pub targets: Vec<u32>,
+    /// Likeliest tokens listed beside each target.
+    pub target_tops: usize,
 }
 
 /// One token to draw.
@@ -34,6 +38,8 @@ pub struct Draw {
     pub seed: u64,
     /// Index of the drawn token in its response: the counter of the sample's random stream.
     pub index: usize,
+    /// Likeliest tokens to list beside the drawn one; None lists none.
+    pub top: Option<usize>,
 }
 
 /// A drawn token.
@@ -43,6 +49,17 @@ pub struct Drawn {
     pub token: u32,
     /// Under the tempered, truncated distribution it was drawn from.
     pub logprob: f32,
+}
+
+/// What one forward gave.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Output {
+    /// Drawn tokens, in order of chunks, then of draws.
+    pub drawn: Vec<Drawn>,
+    /// The likeliest tokens of each draw that asked for them, in the same order.
+    pub tops: Vec<Vec<TokenLogprob>>,
+    /// Scores of the targets, in order of chunks, then of targets.
+    pub scores: Vec<TokenScore>,
 }
 
 /// Owns the weights and the cache. Lives on the engine's thread.
@@ -56,11 +73,11 @@ pub trait Runner {
     /// Longest sequence the model can hold.
     fn max_positions(&self) -> usize;
 
-    /// Computes the batch, writes keys and values of its tokens, draws in order of `chunks`, then of `draws`.
+    /// Computes the batch, writes keys and values of its tokens, draws, and scores targets.
     ///
     /// # Errors
     /// When libtorch or the native code fails; the cache is then undefined.
-    fn forward(&mut self, batch: &ForwardBatch) -> anyhow::Result<Vec<Drawn>>;
+    fn forward(&mut self, batch: &ForwardBatch) -> anyhow::Result<Output>;
 
     /// Copies a block's keys and values in every layer (a sibling that diverges inside a block).
     fn copy_block(&mut self, from: u32, to: u32);

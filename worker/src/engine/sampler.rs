@@ -16,6 +16,11 @@ use crate::native::engine as native;
 /// Temperatures below this are greedy: dividing logits by less leaves no distribution in float32.
 const GREEDY_BELOW: f32 = 1e-5;
 
+/// Whether the likeliest token is taken instead of a drawn one.
+pub fn is_greedy(temperature: f32) -> bool {
+    (0.0..GREEDY_BELOW).contains(&temperature)
+}
+
 /// The uniform number in [0, 1) of the token at `index` in the response of the sample with this seed: the high 53 of the
 /// first 64 bits of Philox4x32-10 with key `seed` and counter `index`.
 pub fn uniform(seed: u64, index: u64) -> f64 {
@@ -67,7 +72,7 @@ pub(super) fn native_draw(
     }
     Ok(native::Draw {
         uniform: uniform(draw.seed, draw.index as u64),
-        temperature: if params.temperature < GREEDY_BELOW && params.temperature >= 0.0 {
+        temperature: if is_greedy(params.temperature) {
             0.0
         } else {
             params.temperature

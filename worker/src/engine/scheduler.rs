@@ -6,11 +6,12 @@
 //! advances, and every sequence ends after a bounded number of passes.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::blocks::Blocks;
 use super::refusal::{Refusal, admit};
-use super::request::{Completion, FinishReason, Request};
-use super::runner::{Chunk, Drawn, ForwardBatch};
+use super::request::{Completion, FinishReason, Request, TokenLogprob, TokenScore};
+use super::runner::{Chunk, Drawn, ForwardBatch, Output};
 use super::sequence::{Lane, Sequence, SequenceId, StopRules};
 
 /// Limits of one pass.
@@ -40,13 +41,44 @@ pub struct Finished {
     pub completion: Completion,
 }
 
+/// A token that a pass drew.
+#[derive(Debug)]
+pub struct Advance {
+    /// The sequence it belongs to.
+    pub id: SequenceId,
+    /// The token.
+    pub drawn: Drawn,
+    /// The likeliest tokens there, when the request asked for them.
+    pub top: Option<Vec<TokenLogprob>>,
+}
+
+/// What a pass led to.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Every token drawn.
+    pub advances: Vec<Advance>,
+    /// Samples that are done.
+    pub finished: Vec<Finished>,
+}
+
 /// A lane in the pass that runs now.
 #[derive(Debug)]
 struct Scheduled {
     lane: SequenceId,
     tokens: usize,
     draws: usize,
+    targets: usize,
 }
+
+/// What is left of a pass.
+struct Budget {
+    tokens: usize,
+    /// Prompt tokens that may still be scored.
+    scores: usize,
+}
+
+/// Prompt tokens scored in one pass: each needs a row of logits over the whole vocabulary.
+const MAX_SCORES: usize = 128;
 
 /// Counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,6 +89,22 @@ pub struct Counters {
     pub prompt_tokens: u64,
     /// Tokens drawn.
     pub generation_tokens: u64,
+    /// Samples that a stop condition ended.
+    pub finished_stop: u64,
+    /// Samples that ended at their greatest length.
+    pub finished_length: u64,
+    /// Samples that were withdrawn.
+    pub finished_abort: u64,
+}
+
+impl Counters {
+    fn count(&mut self, reason: FinishReason) {
+        match reason {
+            FinishReason::Stop => self.finished_stop += 1,
+            FinishReason::Length => self.finished_length += 1,
+            FinishReason::Abort => self.finished_abort += 1,
+        }
+    }
 }
 
 /// The waiting queue, the running set and the cache's blocks.
@@ -102,7 +150,7 @@ impl Scheduler {
                 request: number,
                 sample,
             };
-            Sequence::new(id, request.prompt.clone(), request.params.clone(), seed)
+            Sequence::new(id, request, seed)
         };
         let mut siblings = request
             .seeds
@@ -123,23 +171,30 @@ impl Scheduler {
     pub fn schedule(&mut self) -> Pass {
         let mut pass = Pass::default();
         self.scheduled.clear();
-        let mut budget = self.limits.max_batch_tokens;
+        let mut budget = Budget {
+            tokens: self.limits.max_batch_tokens,
+            scores: MAX_SCORES,
+        };
         self.advance_running(&mut pass, &mut budget);
         self.admit(&mut pass, &mut budget);
         pass
     }
 
     /// Oldest first, so that the youngest is the one that finds no room.
-    fn advance_running(&mut self, pass: &mut Pass, budget: &mut usize) {
+    fn advance_running(&mut self, pass: &mut Pass, budget: &mut Budget) {
         let ids: Vec<SequenceId> = self.running.keys().copied().collect();
         for id in ids {
-            if *budget == 0 {
+            if budget.tokens == 0 {
                 return;
             }
             let Some(mut lane) = self.running.remove(&id) else {
                 continue;
             };
-            let tokens = lane.pending().min(*budget);
+            let tokens = budget.share(&lane, lane.pending());
+            if tokens == 0 {
+                self.running.insert(id, lane);
+                continue;
+            }
             while !reserve(&mut self.blocks, &mut lane, tokens, &mut pass.copies) {
                 match self.running.pop_last() {
                     Some((youngest, victim)) if youngest > id => self.preempt(youngest, victim),
@@ -156,12 +211,16 @@ impl Scheduler {
     }
 
     /// First in, first out: while the head of the queue does not fit, nobody overtakes it.
-    fn admit(&mut self, pass: &mut Pass, budget: &mut usize) {
-        while *budget > 0 {
+    fn admit(&mut self, pass: &mut Pass, budget: &mut Budget) {
+        while budget.tokens > 0 {
             let Some((_, lane)) = self.waiting.first_key_value() else {
                 return;
             };
             let (siblings, length) = (lane.siblings.len(), lane.length());
+            let tokens = budget.share(lane, length);
+            if tokens == 0 {
+                return;
+            }
             if self.running_sequences() + siblings > self.limits.max_sequences {
                 return;
             }
@@ -175,13 +234,12 @@ impl Scheduler {
                 return;
             };
             reserve(&mut self.blocks, &mut lane, length, &mut pass.copies);
-            let tokens = length.min(*budget);
             self.run(id, lane, tokens, pass, budget);
         }
     }
 
     /// Puts the lane's next `tokens` tokens into the pass.
-    fn run(&mut self, id: SequenceId, lane: Lane, tokens: usize, pass: &mut Pass, budget: &mut usize) {
+    fn run(&mut self, id: SequenceId, lane: Lane, tokens: usize, pass: &mut Pass, budget: &mut Budget) {
         let start = lane.computed;
         let is_complete = tokens == lane.pending();
         let draws: Vec<_> = if is_complete {
@@ -189,21 +247,30 @@ impl Scheduler {
         } else {
             vec![]
         };
+        let tokens_from = |from: usize| {
+            lane.siblings
+                .first()
+                .map_or_else(Vec::new, |sequence| sequence.tokens(from, tokens))
+        };
+        // Each prompt token is scored by the row before it; behind the last one there is nothing to score.
+        let scored = lane.scores_prompt();
+        let targets = scored.map_or_else(Vec::new, |_| tokens_from(start + 1));
         self.scheduled.push(Scheduled {
             lane: id,
             tokens,
             draws: draws.len(),
+            targets: targets.len(),
         });
+        budget.scores = budget.scores.saturating_sub(targets.len());
         pass.batch.chunks.push(Chunk {
-            tokens: lane
-                .siblings
-                .first()
-                .map_or_else(Vec::new, |sequence| sequence.tokens(start, tokens)),
+            tokens: tokens_from(start),
             start,
             blocks: lane.blocks[..self.blocks.needed(start + tokens)].to_vec(),
             draws,
+            targets,
+            target_tops: scored.unwrap_or(0),
         });
-        *budget -= tokens;
+        budget.tokens -= tokens;
         self.running.insert(id, lane);
     }
 
@@ -211,19 +278,26 @@ impl Scheduler {
         self.counters.preemptions += 1;
         self.blocks.release_all(std::mem::take(&mut lane.blocks));
         lane.computed = 0;
+        lane.scores.clear();
         self.waiting.insert(id, lane);
     }
 
-    /// Takes what the scheduled pass drew, in the order of its draws; `version` of the policy drew it. Returns what is done.
-    pub fn complete(&mut self, drawn: &[Drawn], version: u64) -> Vec<Finished> {
-        let mut drawn = drawn.iter().copied();
-        let mut finished = Vec::new();
+    /// Takes what the scheduled pass gave; `version` of the policy drew it.
+    pub fn complete(&mut self, output: Output, version: u64) -> Outcome {
+        let (mut drawn, mut tops, mut scores) = (
+            output.drawn.into_iter(),
+            output.tops.into_iter(),
+            output.scores.into_iter(),
+        );
+        let mut outcome = Outcome::default();
         for scheduled in std::mem::take(&mut self.scheduled) {
             let drawn: Vec<Drawn> = drawn.by_ref().take(scheduled.draws).collect();
+            let scores: Vec<TokenScore> = scores.by_ref().take(scheduled.targets).collect();
             let Some(mut lane) = self.running.remove(&scheduled.lane) else {
                 continue;
             };
             lane.computed += scheduled.tokens;
+            lane.scores.extend(scores);
             if scheduled.draws == 0 {
                 self.running.insert(scheduled.lane, lane);
                 continue;
@@ -232,16 +306,30 @@ impl Scheduler {
                 self.counters.prompt_tokens += lane.length() as u64;
             }
             self.counters.generation_tokens += drawn.len() as u64;
-            self.fork(lane, drawn, version, &mut finished);
+            if lane.scores_prompt().is_some() {
+                let scores: Arc<[TokenScore]> = std::mem::take(&mut lane.scores).into();
+                for sequence in &mut lane.siblings {
+                    sequence.set_prompt_logprobs(scores.clone());
+                }
+            }
+            let advances = lane.siblings.iter().zip(drawn).map(|(sequence, drawn)| Advance {
+                id: sequence.id,
+                drawn,
+                top: if sequence.wants_top() { tops.next() } else { None },
+            });
+            let advances: Vec<Advance> = advances.collect();
+            self.fork(lane, &advances, version, &mut outcome.finished);
+            outcome.advances.extend(advances);
         }
-        finished
+        outcome
     }
 
     /// Gives each sibling its token and a lane of its own over the same blocks; those that are done leave.
-    fn fork(&mut self, lane: Lane, drawn: Vec<Drawn>, version: u64, finished: &mut Vec<Finished>) {
-        for (mut sequence, drawn) in lane.siblings.into_iter().zip(drawn) {
+    fn fork(&mut self, lane: Lane, advances: &[Advance], version: u64, finished: &mut Vec<Finished>) {
+        for (mut sequence, advance) in lane.siblings.into_iter().zip(advances) {
             let id = sequence.id;
-            if let Some(reason) = sequence.push(drawn, version, &self.rules) {
+            if let Some(reason) = sequence.push(advance.drawn, advance.top.clone(), version, &self.rules) {
+                self.counters.count(reason);
                 finished.push(Finished {
                     id,
                     completion: sequence.finish(reason),
@@ -252,9 +340,9 @@ impl Scheduler {
             self.running.insert(
                 id,
                 Lane {
-                    siblings: vec![sequence],
-                    blocks,
                     computed: lane.computed,
+                    blocks,
+                    ..Lane::new(vec![sequence])
                 },
             );
         }
@@ -279,6 +367,9 @@ impl Scheduler {
         let mut finished = Vec::new();
         for lane in lanes.collect::<Vec<_>>() {
             self.blocks.release_all(lane.blocks);
+            lane.siblings
+                .iter()
+                .for_each(|_| self.counters.count(FinishReason::Abort));
             finished.extend(lane.siblings.into_iter().map(|sequence| Finished {
                 id: sequence.id,
                 completion: sequence.finish(FinishReason::Abort),
@@ -317,6 +408,17 @@ impl Scheduler {
     /// Counters since the start.
     pub fn counters(&self) -> Counters {
         self.counters
+    }
+}
+
+impl Budget {
+    /// Of the lane's `pending` tokens those that fit.
+    fn share(&self, lane: &Lane, pending: usize) -> usize {
+        let most = match lane.scores_prompt() {
+            Some(_) => self.tokens.min(self.scores),
+            None => self.tokens,
+        };
+        pending.min(most)
     }
 }
 

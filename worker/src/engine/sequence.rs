@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::request::{Completion, FinishReason, SamplingParams};
+use super::request::{Completion, Details, FinishReason, Request, TokenLogprob, TokenScore};
+use super::request::SamplingParams;
 use super::runner::{Draw, Drawn};
 use super::stop::StopCheck;
 
@@ -22,6 +23,7 @@ pub struct Sequence {
     pub id: SequenceId,
     prompt: Arc<[u32]>,
     params: Arc<SamplingParams>,
+    details: Details,
     seed: u64,
     response: Completion,
     stop: StopCheck,
@@ -29,17 +31,20 @@ pub struct Sequence {
 
 impl Sequence {
     /// A sequence with nothing generated yet.
-    pub fn new(id: SequenceId, prompt: Arc<[u32]>, params: Arc<SamplingParams>, seed: u64) -> Self {
+    pub fn new(id: SequenceId, request: &Request, seed: u64) -> Self {
         let response = Completion {
             tokens: vec![],
             logprobs: vec![],
             finish_reason: FinishReason::Abort,
             versions: vec![],
+            top_logprobs: vec![],
+            prompt_logprobs: None,
         };
         Self {
             id,
-            prompt,
-            params,
+            prompt: request.prompt.clone(),
+            params: request.params.clone(),
+            details: request.details,
             seed,
             response,
             stop: StopCheck::default(),
@@ -73,14 +78,37 @@ impl Sequence {
             params: self.params.clone(),
             seed: self.seed,
             index: self.response.tokens.len(),
+            top: self.details.top_logprobs,
         }
     }
 
+    /// Tokens to list beside each scored prompt token; None when the prompt's tokens are not to be scored, or are already.
+    pub fn scores_prompt(&self) -> Option<usize> {
+        self.details.prompt_logprobs.filter(|_| !self.has_begun())
+    }
+
+    /// Whether each drawn token comes with the likeliest ones.
+    pub fn wants_top(&self) -> bool {
+        self.details.top_logprobs.is_some()
+    }
+
+    /// Takes the scores of the prompt's tokens.
+    pub fn set_prompt_logprobs(&mut self, scores: Arc<[TokenScore]>) {
+        self.response.prompt_logprobs = Some(scores);
+    }
+
     /// Appends a token that `version` of the policy drew; says why the response is now complete, if it is.
-    pub fn push(&mut self, drawn: Drawn, version: u64, check: &StopRules) -> Option<FinishReason> {
+    pub fn push(
+        &mut self,
+        drawn: Drawn,
+        top: Option<Vec<TokenLogprob>>,
+        version: u64,
+        check: &StopRules,
+    ) -> Option<FinishReason> {
         self.response.tokens.push(drawn.token);
         self.response.logprobs.push(drawn.logprob);
         self.response.versions.push(version);
+        self.response.top_logprobs.extend(top);
         let room = check.max_positions.saturating_sub(self.length());
         self.stop
             .after_token(&self.response.tokens, &self.params, room, check.detokenize.as_ref())
@@ -114,6 +142,8 @@ pub struct Lane {
     pub blocks: Vec<u32>,
     /// Positions whose keys and values are in the cache.
     pub computed: usize,
+    /// Scores of the prompt's tokens so far, when they are wanted.
+    pub scores: Vec<TokenScore>,
 }
 
 impl Lane {
@@ -123,7 +153,13 @@ impl Lane {
             siblings,
             blocks: Vec::new(),
             computed: 0,
+            scores: Vec::new(),
         }
+    }
+
+    /// Tokens to list beside each scored prompt token; None when none is scored.
+    pub fn scores_prompt(&self) -> Option<usize> {
+        self.siblings.first().and_then(Sequence::scores_prompt)
     }
 
     /// Tokens the siblings share.

@@ -18,6 +18,12 @@ pub struct Stats {
     pub prompt_tokens: u64,
     /// Tokens drawn.
     pub generation_tokens: u64,
+    /// Samples that a stop condition ended.
+    pub finished_stop: u64,
+    /// Samples that ended at their greatest length.
+    pub finished_length: u64,
+    /// Samples that were withdrawn.
+    pub finished_abort: u64,
     /// Tokens drawn per second over the last [`WINDOW`]; 0 when idle that long.
     pub tokens_per_second: f64,
     /// Forward passes.

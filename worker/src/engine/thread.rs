@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, TryRecvError};
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::blocks::Blocks;
 use super::handle::{EngineConfig, EngineError, Pause, Shared};
-use super::request::{Completion, Request};
+use super::request::{Completion, Event, News, Request, TokenLogprob};
 use super::runner::Runner;
-use super::scheduler::{Finished, Limits, Scheduler};
+use super::scheduler::{Advance, Finished, Limits, Outcome, Scheduler};
 use super::sequence::StopRules;
 use super::stats::{Rate, Stats};
 use crate::model::Weights;
@@ -26,6 +27,8 @@ pub(super) enum Command {
         number: u64,
         request: Request,
         reply: Reply<Vec<Completion>>,
+        /// Hears of every token. Unbounded, but a request draws a bounded number of tokens.
+        events: Option<UnboundedSender<Event>>,
         permit: OwnedSemaphorePermit,
     },
     Abort(Vec<u64>),
@@ -54,6 +57,7 @@ struct Pending {
     samples: Vec<Option<Completion>>,
     missing: usize,
     reply: Reply<Vec<Completion>>,
+    events: Option<UnboundedSender<Event>>,
     /// The request's place among `max_requests`; given back when this is dropped.
     _permit: OwnedSemaphorePermit,
 }
@@ -146,8 +150,23 @@ impl<R: Runner> Worker<R> {
                 number,
                 request,
                 reply,
+                events,
                 permit,
-            } => self.submit(number, request, reply, permit),
+            } => {
+                if let Some(reply) = self.admits(number, &request, reply) {
+                    let samples = vec![None; request.seeds.len()];
+                    self.pending.insert(
+                        number,
+                        Pending {
+                            missing: samples.len(),
+                            samples,
+                            reply,
+                            events,
+                            _permit: permit,
+                        },
+                    );
+                }
+            }
             Command::Abort(numbers) => numbers.into_iter().for_each(|number| self.abort(number)),
             Command::Pause(Pause::Keep, reply) => {
                 self.gate = Gate::Frozen;
@@ -179,30 +198,19 @@ impl<R: Runner> Worker<R> {
         Next::Pass
     }
 
-    fn submit(&mut self, number: u64, request: Request, reply: Reply<Vec<Completion>>, permit: OwnedSemaphorePermit) {
-        if self.gate == Gate::Closed {
-            let _ = reply.send(Err(EngineError::Paused));
-            return;
-        }
-        if let Err(refusal) = self.scheduler.submit(number, &request) {
-            let _ = reply.send(Err(EngineError::Refused(refusal)));
-            return;
-        }
-        let missing = request.seeds.len();
-        if missing == 0 {
-            let _ = reply.send(Ok(vec![]));
-            return;
-        }
-        let samples = vec![None; missing];
-        self.pending.insert(
-            number,
-            Pending {
-                samples,
-                missing,
-                reply,
-                _permit: permit,
-            },
-        );
+    /// Puts the request into the queue. One that is not let in, or has nothing to draw, is answered here.
+    fn admits(&mut self, number: u64, request: &Request, reply: Reply<Vec<Completion>>) -> Option<Reply<Vec<Completion>>> {
+        let answer = if self.gate == Gate::Closed {
+            Err(EngineError::Paused)
+        } else if let Err(refusal) = self.scheduler.submit(number, request) {
+            Err(EngineError::Refused(refusal))
+        } else if request.seeds.is_empty() {
+            Ok(vec![])
+        } else {
+            return Some(reply);
+        };
+        let _ = reply.send(answer);
+        None
     }
 
     fn abort(&mut self, number: u64) {
@@ -241,18 +249,18 @@ impl<R: Runner> Worker<R> {
         }
         let expected: usize = pass.batch.chunks.iter().map(|chunk| chunk.draws.len()).sum();
         let began = Instant::now();
-        let drawn = catch_unwind(AssertUnwindSafe(|| {
+        let output = catch_unwind(AssertUnwindSafe(|| {
             for &(from, to) in &pass.copies {
                 self.runner.copy_block(from, to);
             }
             self.runner.forward(&pass.batch)
         }));
-        let drawn = match drawn {
-            Ok(Ok(drawn)) if drawn.len() == expected => drawn,
-            Ok(Ok(drawn)) => {
+        let output = match output {
+            Ok(Ok(output)) if output.drawn.len() == expected => output,
+            Ok(Ok(output)) => {
                 return Err(self
                     .shared
-                    .fail(format!("the runner drew {} tokens of {expected}", drawn.len())));
+                    .fail(format!("the runner drew {} tokens of {expected}", output.drawn.len())));
             }
             Ok(Err(error)) => return Err(self.shared.fail(format!("the forward pass failed: {error:#}"))),
             Err(panic) => {
@@ -263,7 +271,8 @@ impl<R: Runner> Worker<R> {
         };
         self.stats.passes += 1;
         self.stats.forward_seconds += began.elapsed().as_secs_f64();
-        let finished = self.scheduler.complete(&drawn, self.stats.policy_version);
+        let Outcome { advances, finished } = self.scheduler.complete(output, self.stats.policy_version);
+        self.tell(advances);
         self.deliver(finished);
         Ok(())
     }
@@ -279,6 +288,28 @@ impl<R: Runner> Worker<R> {
         abandoned.into_iter().for_each(|number| self.abort(number));
     }
 
+    /// Tells those who listen of their tokens. A listener that is gone is noticed by its ticket.
+    fn tell(&self, advances: Vec<Advance>) {
+        for Advance { id, drawn, top } in advances {
+            let Some(events) = self.pending.get(&id.request).and_then(|pending| pending.events.as_ref()) else {
+                continue;
+            };
+            let drawn = TokenLogprob {
+                token: drawn.token,
+                logprob: drawn.logprob,
+            };
+            let _ = events.send(Event {
+                request: id.request,
+                sample: id.sample,
+                news: News::Token {
+                    drawn,
+                    top: top.unwrap_or_default(),
+                    version: self.stats.policy_version,
+                },
+            });
+        }
+    }
+
     fn deliver(&mut self, finished: Vec<Finished>) {
         // Before the tickets, so that whoever has an answer finds it counted.
         self.publish();
@@ -286,6 +317,13 @@ impl<R: Runner> Worker<R> {
             let Some(pending) = self.pending.get_mut(&id.request) else {
                 continue;
             };
+            if let Some(events) = &pending.events {
+                let _ = events.send(Event {
+                    request: id.request,
+                    sample: id.sample,
+                    news: News::Finished(completion.finish_reason),
+                });
+            }
             pending.samples[id.sample] = Some(completion);
             pending.missing -= 1;
             if pending.missing > 0 {
@@ -317,6 +355,9 @@ impl<R: Runner> Worker<R> {
             preemptions: counters.preemptions,
             prompt_tokens: counters.prompt_tokens,
             generation_tokens: counters.generation_tokens,
+            finished_stop: counters.finished_stop,
+            finished_length: counters.finished_length,
+            finished_abort: counters.finished_abort,
             tokens_per_second: self.rate.per_second(),
             ..self.stats
         };

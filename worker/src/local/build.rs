@@ -17,9 +17,11 @@ use crate::data::{PromptOrder, PromptSet, total_steps};
 use crate::engine::SamplingParams;
 use crate::hub::resolve_location;
 use crate::model::{Decoder, ModelConfig, RewardModel, ValueModel, Weights};
+use crate::outcome::BadData;
 use crate::ppo::controller::KlController;
 use crate::reward::{ModelReward, RewardSource, SequenceScorer};
 use crate::stop::StopFlag;
+use crate::telemetry::Live;
 use crate::tokenizer::Tokenizer;
 use crate::trainer::Trainer;
 
@@ -57,15 +59,17 @@ pub fn roles(
     checkpoint: Option<&Verified>,
     runtime: tokio::runtime::Handle,
     stop: StopFlag,
+    live: Arc<Live>,
 ) -> Result<Roles> {
     let kind = kind(config.model.dtype);
     let policy_folder = resolve_location(&config.model.policy).context("model.policy")?;
     let tokenizer = Arc::new(Tokenizer::load(&policy_folder)?);
-    let prompts = PromptSet::load(&config.prompts, &tokenizer)?;
+    let prompts = PromptSet::load(&config.prompts, &tokenizer).context(BadData)?;
     let held_out = config.evaluation.as_ref();
     let held_out = held_out
         .map(|wanted| PromptSet::load_evaluation(wanted, &config.prompts, &tokenizer))
-        .transpose()?;
+        .transpose()
+        .context(BadData)?;
     let total_steps = total_steps(config.length, prompts.prompts.len(), config.batch.rollout_batch_size);
 
     let (actor, policy_config) = actor(&config, &policy_folder, checkpoint, total_steps)?;
@@ -122,7 +126,7 @@ pub fn roles(
         shuffle: config.prompts.shuffle,
     };
     let reward = reward(&config, kind, &tokenizer)?;
-    check_labels(&reward, &prompts)?;
+    check_labels(&reward, &prompts).context(BadData)?;
     let trainer = Trainer {
         steps_done,
         total_steps,
@@ -138,6 +142,7 @@ pub fn roles(
         kl,
         runtime,
         stop,
+        live,
         stages: Vec::new(),
         config,
     };

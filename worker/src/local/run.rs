@@ -13,8 +13,10 @@ use super::comparison::compare;
 use super::guard::{lock, refuse_other_run};
 use super::models::{write_models, write_policy};
 use crate::actor::checkpoint::{Checkpoints, State};
+use crate::actor::fence::Owner;
+use crate::outcome::Ended;
 use crate::stop::{Interrupted, StopFlag};
-use crate::telemetry::{EngineStats, Metric, OutputMode, Recorder, RunDir, Server, Stage, table};
+use crate::telemetry::{EngineStats, Metric, OutputMode, Recorder, RunDir, Server, Stage, Watched, table};
 use crate::trainer::{Evaluated, Step, Trainer, describe};
 
 /// How a run is done on this machine, as opposed to what runs.
@@ -26,6 +28,8 @@ pub struct Options {
     pub output: OutputMode,
     /// Where to serve metrics.
     pub metrics_address: Option<SocketAddr>,
+    /// The attempt that owns the checkpoints; None outside a cluster, where a lock on the folder does.
+    pub owner: Option<Owner>,
     /// Set by SIGTERM.
     pub stop: StopFlag,
 }
@@ -57,6 +61,14 @@ impl Run {
     /// When another process runs there, the checkpoint is of another configuration, or a role cannot be built.
     pub fn open(config: RunConfig, manifest: &str, folder: &Path, options: Options) -> Result<Self> {
         let began = Instant::now();
+        let attempt = options.owner.as_ref().map_or(1, |owner| owner.attempt);
+        let watched = Watched::new(&config.name, attempt)?;
+        // Probes and the operator are answered while models load.
+        let serve = |address| Server::start(address, watched.exposition.clone(), Some(watched.live.clone()));
+        let server = options.metrics_address.map(serve).transpose()?;
+        if let Some(server) = &server {
+            tracing::info!("metrics on http://{}/metrics", server.address());
+        }
         let folder = RunDir::new(folder);
         folder.create()?;
         let lock = lock(&folder)?;
@@ -65,7 +77,10 @@ impl Run {
             .path
             .clone()
             .unwrap_or_else(|| folder.root().join("checkpoints"));
-        let checkpoints = Checkpoints::open(checkpoints, config.checkpoint.keep, config.checkpoint.keep_best)?;
+        let mut checkpoints = Checkpoints::open(checkpoints, config.checkpoint.keep, config.checkpoint.keep_best)?;
+        if let Some(owner) = options.owner {
+            checkpoints = checkpoints.fenced(owner)?;
+        }
         if options.fresh {
             checkpoints.clear()?;
         }
@@ -78,11 +93,18 @@ impl Run {
             .worker_threads(2)
             .enable_all()
             .build()?;
-        let roles = build::roles(config, found.as_ref(), runtime.handle().clone(), options.stop)?;
+        let roles = build::roles(
+            config,
+            found.as_ref(),
+            runtime.handle().clone(),
+            options.stop,
+            watched.live.clone(),
+        )?;
         let trainer = &roles.trainer;
         let mut recorder = Recorder::open(
             folder.root(),
             &trainer.config,
+            watched.clone(),
             trainer.total_steps,
             trainer.steps_done,
             options.output,
@@ -99,14 +121,7 @@ impl Run {
                 ),
             )?;
         }
-        let server = options
-            .metrics_address
-            .map(|address| Server::start(address, recorder.exposition()))
-            .transpose()?;
-        if let Some(server) = &server {
-            tracing::info!("metrics on http://{}/metrics", server.address());
-        }
-        recorder.exposition().set_ready(true);
+        watched.exposition.set_ready(true);
         let held_out_score = found.as_ref().and_then(|found| found.state.quality);
         Ok(Self {
             saved: found.map(|found| found.state.step),
@@ -129,11 +144,11 @@ impl Run {
     ///
     /// # Errors
     /// What ended the run before its end; the newest checkpoint stays.
-    pub fn complete(mut self) -> Result<()> {
+    pub fn complete(mut self) -> Result<Ended> {
         let ended = self.train();
         match ended {
-            Ok(()) => self.finish(),
-            Err(error) if error.is::<Interrupted>() => self.interrupted(),
+            Ok(()) => self.finish().map(|()| Ended::Completed),
+            Err(error) if error.is::<Interrupted>() => self.interrupted().map(|()| Ended::Interrupted),
             Err(error) => {
                 let kind = if error.is::<crate::trainer::Diverged>() {
                     "diverged"
@@ -192,7 +207,10 @@ impl Run {
             // Shown with the next step.
             self.roles.trainer.stages.push((Stage::Checkpoint, began.elapsed()));
         }
-        self.recorder.exposition().engine(&engine_stats(&self.roles.trainer))
+        self.recorder
+            .watched()
+            .exposition
+            .engine(&engine_stats(&self.roles.trainer))
     }
 
     /// The policy's answers at step 0, kept in the folder for runs that resume.
@@ -220,6 +238,7 @@ impl Run {
             return Ok(());
         };
         let began = Instant::now();
+        trainer.live.enter(Stage::Evaluate);
         let evaluated = trainer.evaluate(settings, held_out)?;
         stages.push((Stage::Evaluate, began.elapsed()));
         self.recorder.evaluation(&evaluated.report)?;
@@ -247,9 +266,11 @@ impl Run {
             },
             run_config: serde_json::to_value(&trainer.config)?,
         };
+        trainer.live.enter(Stage::Checkpoint);
         self.checkpoints
             .save(state, |folder| write_models(&self.roles, folder))?;
         self.saved = Some(done);
+        self.roles.trainer.live.saved(done);
         Ok(())
     }
 
@@ -305,6 +326,9 @@ fn engine_stats(trainer: &Trainer) -> EngineStats {
         preemptions: stats.preemptions,
         prompt_tokens: stats.prompt_tokens,
         generation_tokens: stats.generation_tokens,
+        finished_stop: stats.finished_stop,
+        finished_length: stats.finished_length,
+        finished_abort: stats.finished_abort,
         ..EngineStats::default()
     }
 }

@@ -13,10 +13,11 @@ use prometheus::{
 };
 
 use super::engine_stats::{EngineFamilies, EngineStats};
+use super::request_times::RequestTimes;
 use super::metric::Kind;
 use super::{EvaluationReport, Metric, StepReport};
 
-/// A Prometheus registry with the run's metrics, and the latest step for `/report`.
+/// A Prometheus registry with the run's metrics.
 pub struct Exposition {
     registry: Registry,
     metrics: Mutex<HashMap<Metric, Instrument>>,
@@ -27,7 +28,7 @@ pub struct Exposition {
     total_steps: Gauge,
     last_step: Gauge,
     engine: Mutex<Option<EngineFamilies>>,
-    latest: Mutex<Option<StepReport>>,
+    requests: Mutex<Option<RequestTimes>>,
     ready: AtomicBool,
 }
 
@@ -80,7 +81,7 @@ impl Exposition {
             registry,
             metrics: Mutex::default(),
             engine: Mutex::default(),
-            latest: Mutex::default(),
+            requests: Mutex::default(),
             ready: AtomicBool::new(false),
         })
     }
@@ -110,7 +111,6 @@ impl Exposition {
                 .unwrap_or_default()
                 .as_secs_f64(),
         );
-        *lock(&self.latest) = Some(report.clone());
         Ok(())
     }
 
@@ -139,6 +139,20 @@ impl Exposition {
         Ok(())
     }
 
+    /// Times of a server's requests, for `model_name` of the first call.
+    ///
+    /// # Errors
+    /// When a metric cannot be registered: its name is taken.
+    pub fn requests(&self, model_name: &str) -> Result<RequestTimes> {
+        let mut requests = lock(&self.requests);
+        match &*requests {
+            Some(times) => Ok(times.clone()),
+            None => Ok(requests
+                .insert(RequestTimes::register(&self.registry, model_name)?)
+                .clone()),
+        }
+    }
+
     /// Whether `/readyz` says yes; no until told.
     pub fn set_ready(&self, ready: bool) {
         self.ready.store(ready, Ordering::Relaxed);
@@ -147,11 +161,6 @@ impl Exposition {
     /// What `/readyz` says.
     pub fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Relaxed)
-    }
-
-    /// The latest step, if one is done.
-    pub fn latest(&self) -> Option<StepReport> {
-        lock(&self.latest).clone()
     }
 
     /// Prometheus' text format.

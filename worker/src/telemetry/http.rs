@@ -13,7 +13,7 @@ use axum::routing::get;
 use axum::{Json, Router};
 use tokio::sync::oneshot;
 
-use super::Exposition;
+use super::{Exposition, Live};
 
 /// How long open requests may take to end once the server is told to stop.
 const STOP_DEADLINE: Duration = Duration::from_secs(2);
@@ -26,11 +26,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens on `address`; port 0 takes a free one.
+    /// Listens on `address`; port 0 takes a free one. Without `live` there is no `/report`.
     ///
     /// # Errors
     /// When the port is taken or may not be used, naming it.
-    pub fn start(address: SocketAddr, exposition: Arc<Exposition>) -> Result<Server> {
+    pub fn start(address: SocketAddr, exposition: Arc<Exposition>, live: Option<Arc<Live>>) -> Result<Server> {
         let refused = || {
             format!(
                 "cannot serve metrics on {address}; give another port with --metrics-addr, or stop what holds port {}",
@@ -47,7 +47,7 @@ impl Server {
         let (stop, stopped) = oneshot::channel();
         let serve = move || {
             runtime.block_on(async move {
-                if let Err(error) = serve(listener, router(exposition), stopped).await {
+                if let Err(error) = serve(listener, router(exposition, live), stopped).await {
                     tracing::error!("the metrics server on {address} ended: {error:#}");
                 }
             });
@@ -112,12 +112,16 @@ async fn serve(listener: TcpListener, router: Router, stopped: oneshot::Receiver
     }
 }
 
-fn router(exposition: Arc<Exposition>) -> Router {
+fn router(exposition: Arc<Exposition>, live: Option<Arc<Live>>) -> Router {
+    let report = match live {
+        Some(live) => get(move || async move { Json(live.report()) }),
+        None => get(|| async { (StatusCode::NOT_FOUND, "this process trains nothing\n") }),
+    };
     Router::new()
         .route("/metrics", get(metrics))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
-        .route("/report", get(report))
+        .route("/report", report)
         .with_state(exposition)
 }
 
@@ -135,13 +139,6 @@ async fn ready(State(exposition): State<Arc<Exposition>>) -> Response {
     }
 }
 
-async fn report(State(exposition): State<Arc<Exposition>>) -> Response {
-    match exposition.latest() {
-        Some(report) => Json(report).into_response(),
-        None => (StatusCode::NOT_FOUND, "no step is done yet\n").into_response(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::{Read as _, Write as _};
@@ -150,12 +147,12 @@ mod tests {
     use super::*;
     use crate::telemetry::StepReport;
 
-    fn server() -> (Server, Arc<Exposition>) {
+    fn server() -> (Server, Arc<Exposition>, Arc<Live>) {
         let exposition = Arc::new(Exposition::new("run").unwrap());
-        (
-            Server::start("127.0.0.1:0".parse().unwrap(), Arc::clone(&exposition)).unwrap(),
-            exposition,
-        )
+        let live = Arc::new(Live::new("run", 2));
+        let address = "127.0.0.1:0".parse().unwrap();
+        let server = Server::start(address, Arc::clone(&exposition), Some(live.clone())).unwrap();
+        (server, exposition, live)
     }
 
     fn get(server: &Server, path: &str) -> String {
@@ -169,40 +166,40 @@ mod tests {
 
     #[test]
     fn each_path_answers_as_its_name_says() {
-        let (server, exposition) = server();
+        let (server, exposition, live) = server();
         assert!(get(&server, "/healthz").starts_with("HTTP/1.1 200"));
         assert!(get(&server, "/readyz").starts_with("HTTP/1.1 503"));
-        assert!(get(&server, "/report").starts_with("HTTP/1.1 404"));
+        assert!(get(&server, "/report").contains(r#""stage":"initialize""#));
         exposition.set_ready(true);
-        exposition
-            .step(&StepReport {
-                step: 3,
-                total_steps: 9,
-                ..StepReport::default()
-            })
-            .unwrap();
+        let step = StepReport {
+            step: 3,
+            total_steps: 9,
+            ..StepReport::default()
+        };
+        exposition.step(&step).unwrap();
+        live.step(&step);
         assert!(get(&server, "/readyz").starts_with("HTTP/1.1 200"));
         assert!(get(&server, "/metrics").contains("\nppo_step 3\n"));
         let answer = get(&server, "/report");
-        let report: StepReport = serde_json::from_str(answer.split("\r\n\r\n").nth(1).unwrap()).unwrap();
-        assert_eq!((report.step, report.total_steps), (3, 9));
+        let report: ppo_crds::report::Report = serde_json::from_str(answer.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+        assert_eq!((report.progress.step, report.progress.total, report.attempt), (3, 9, 2));
     }
 
     #[test]
     fn a_busy_port_is_an_error_that_names_it() {
-        let (server, exposition) = server();
+        let (server, exposition, _) = server();
         let port = server.address().port().to_string();
-        let error = format!("{:#}", Server::start(server.address(), exposition).err().unwrap());
+        let error = format!("{:#}", Server::start(server.address(), exposition, None).err().unwrap());
         assert!(error.contains(&port) && error.contains("in use"), "{error}");
     }
 
     #[test]
     fn a_stopped_server_frees_its_port() {
-        let (server, exposition) = server();
+        let (server, exposition, _) = server();
         let address = server.address();
         // An idle keep-alive connection must not hold it up.
         let _idle = TcpStream::connect(address).unwrap();
         server.stop().unwrap();
-        Server::start(address, exposition).unwrap().stop().unwrap();
+        Server::start(address, exposition, None).unwrap().stop().unwrap();
     }
 }

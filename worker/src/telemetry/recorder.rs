@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::BeforeAfter;
 use super::exposition::Exposition;
 use super::jsonl::JsonLines;
+use super::live::Live;
 use super::progress::{OutputMode, Progress};
 use super::run_dir::{RunDir, write_json};
 use super::step::{EvaluationReport, EventRecord, SampleRecord, StepReport};
@@ -30,8 +31,30 @@ pub struct Recorder {
     samples: JsonLines,
     events: JsonLines,
     tensorboard: Option<EventFile>,
-    exposition: Arc<Exposition>,
+    watched: Watched,
     progress: Progress,
+}
+
+/// What is served while the run goes on, and before it begins.
+#[derive(Clone)]
+pub struct Watched {
+    /// `/metrics` and `/readyz`.
+    pub exposition: Arc<Exposition>,
+    /// `/report`.
+    pub live: Arc<Live>,
+}
+
+impl Watched {
+    /// Nothing yet, of a job and the pod's attempt.
+    ///
+    /// # Errors
+    /// When two metrics have one name, which is a bug.
+    pub fn new(job: &str, attempt: u32) -> Result<Self> {
+        Ok(Self {
+            exposition: Arc::new(Exposition::new(job)?),
+            live: Arc::new(Live::new(job, attempt)),
+        })
+    }
 }
 
 #[derive(Serialize)]
@@ -50,6 +73,7 @@ impl Recorder {
     pub fn open(
         run_dir: &Path,
         config: &RunConfig,
+        watched: Watched,
         total_steps: u64,
         completed_steps: u64,
         output: OutputMode,
@@ -57,6 +81,7 @@ impl Recorder {
         let dir = RunDir::new(run_dir);
         dir.create()?;
         write_json(&dir.run_config(), config)?;
+        watched.live.begin(completed_steps, total_steps);
         let tensorboard = match config.telemetry.tensorboard {
             true => Some(EventFile::create(&dir.tensorboard(), completed_steps)?),
             false => None,
@@ -71,7 +96,7 @@ impl Recorder {
             samples: JsonLines::open(&dir.samples(), completed_steps)?,
             events: JsonLines::open(&dir.events(), u64::MAX)?,
             tensorboard,
-            exposition: Arc::new(Exposition::new(&config.name)?),
+            watched,
             progress: Progress::open(output, completed_steps, total_steps),
             dir,
         })
@@ -82,9 +107,9 @@ impl Recorder {
         &self.dir
     }
 
-    /// The Prometheus side, for [`Server`](super::Server) and for the engine's gauges.
-    pub fn exposition(&self) -> Arc<Exposition> {
-        Arc::clone(&self.exposition)
+    /// What is served.
+    pub fn watched(&self) -> &Watched {
+        &self.watched
     }
 
     /// A step is done.
@@ -97,7 +122,8 @@ impl Recorder {
         if let Some(tensorboard) = &mut self.tensorboard {
             tensorboard.scalars(report.step, &tensorboard_tags(report, self.profile))?;
         }
-        self.exposition.step(report)?;
+        self.watched.exposition.step(report)?;
+        self.watched.live.step(report);
         self.progress.step(report)
     }
 
@@ -120,7 +146,8 @@ impl Recorder {
             }
             tensorboard.scalars(report.step, &tags)?;
         }
-        self.exposition.evaluation(report)?;
+        self.watched.exposition.evaluation(report)?;
+        self.watched.live.evaluated(report);
         self.progress.evaluation(report)
     }
 

@@ -4,6 +4,9 @@ use anyhow::Result;
 
 use super::Tokenizer;
 
+/// Tokens of a prompt that a stream after it looks back at (vLLM's `INITIAL_INCREMENTAL_DETOKENIZATION_OFFSET`).
+const CONTEXT: usize = 5;
+
 /// Turns tokens into text as they arrive. A token may hold a part of a character, and SentencePiece decoders drop a leading
 /// space, so a slice is decoded together with the slice before it and only what that adds is given out (the method of
 /// vLLM's `detokenize_incrementally` and of text-generation-inference).
@@ -25,6 +28,22 @@ impl TextStream {
             given: 0,
             skip_special,
         }
+    }
+
+    /// A stream that goes on from `prompt`: its last tokens are context, so that a decoder that drops the first space of a
+    /// text does not drop that of a response.
+    ///
+    /// # Errors
+    /// When the tokenizer's decoder refuses the tokens.
+    pub fn after(tokenizer: &Tokenizer, prompt: &[u32], skip_special: bool) -> Result<Self> {
+        let tail = &prompt[prompt.len().saturating_sub(CONTEXT)..];
+        let mut stream = Self::new(skip_special);
+        // A prompt that ends inside a character is no context: the character would be the response's.
+        if !tokenizer.decode(tail, skip_special)?.ends_with('\u{fffd}') {
+            stream.given = tail.len();
+            stream.ids = tail.to_vec();
+        }
+        Ok(stream)
     }
 
     /// Adds one token and returns the text that is now certain; empty while a character is incomplete.

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Trainer;
 use crate::data::PromptSet;
-use crate::engine::{Request, SamplingParams, sample_seed};
+use crate::engine::{Details, Request, SamplingParams, sample_seed};
+use crate::outcome::RewardFailed;
 use crate::reward::ScoredSample;
 use crate::telemetry::{Answer, EvaluationReport};
 
@@ -40,6 +41,7 @@ impl Trainer {
             prompt: prompt.ids.clone(),
             seeds: vec![sample_seed(self.config.seed, EVALUATION, prompt.index as u64, 0)],
             params: params.clone(),
+            details: Details::default(),
         });
         let completions = self.generate(requests.collect()).context("evaluation failed")?;
         let samples = prompts
@@ -48,7 +50,8 @@ impl Trainer {
             .zip(completions.iter().flatten())
             .map(|(prompt, completion)| ScoredSample::new(&self.tokenizer, prompt.index, prompt, &completion.tokens))
             .collect::<Result<Vec<_>>>()?;
-        let scores = self.runtime.block_on(self.reward.score(&samples))?.scores;
+        let scores = self.runtime.block_on(self.reward.score(&samples));
+        let scores = scores.context(RewardFailed)?.scores;
         let count = samples.len() as f64;
         let passed = scores
             .iter()

@@ -6,6 +6,7 @@ use tch::Tensor;
 
 use super::Trainer;
 use crate::actor::rows::{Rows, mask, padded};
+use crate::outcome::RewardFailed;
 use crate::reward::{ScoredSample, Scores};
 use crate::stages::{Rollouts, Sample, Scored};
 use crate::telemetry::Stage;
@@ -49,9 +50,7 @@ impl Trainer {
             ScoredSample::new(&self.tokenizer, index, &sample.prompt, &sample.response)
         };
         let scored = samples.iter().enumerate().map(describe).collect::<Result<Vec<_>>>()?;
-        self.runtime
-            .block_on(self.reward.score(&scored))
-            .context("the reward role failed")
+        self.runtime.block_on(self.reward.score(&scored)).context(RewardFailed)
     }
 
     /// Columns of the step's tensors: the longest response, and for TRL the slot after it.

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::engine::hash_runner::{Fault, HashRunner, alone, next, request};
-use crate::engine::request::FinishReason;
+use crate::engine::request::{Details, FinishReason, News};
 use crate::engine::runner::Draw;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -49,7 +49,9 @@ fn assert_alone(completions: &[Completion], request: &Request) {
                 tokens,
                 logprobs,
                 finish_reason,
-                versions
+                versions,
+                top_logprobs: vec![],
+                prompt_logprobs: None,
             }
         );
     }
@@ -246,6 +248,7 @@ fn every_token_tells_the_version_that_drew_it() {
                 params: wanted.params.clone(),
                 seed,
                 index,
+                top: None,
             };
             assert_eq!(next(&sequence, version - 4, &draw).token, token, "token {index}");
             sequence.push(token);
@@ -353,4 +356,43 @@ fn an_engine_without_handles_finishes_what_it_has() {
     drop(engine);
     assert_alone(&ticket.wait(LONG).unwrap(), &wanted);
     assert_eq!(ended.recv_timeout(LONG), Err(RecvTimeoutError::Disconnected));
+}
+
+#[test]
+fn a_streamed_request_tells_every_token_in_order_and_then_the_same_completions() {
+    let engine = engine();
+    let wanted = Request {
+        details: Details {
+            top_logprobs: Some(2),
+            prompt_logprobs: None,
+        },
+        ..request(5, 0..3, 20)
+    };
+    let (events, mut heard) = tokio::sync::mpsc::unbounded_channel();
+    let ticket = engine.submit_streaming(wanted.clone(), events).unwrap();
+    let number = ticket.number();
+    let completions = ticket.wait(LONG).unwrap();
+    let mut told = vec![(vec![], vec![], vec![], None); 3];
+    while let Ok(event) = heard.try_recv() {
+        assert_eq!(event.request, number);
+        let sample = &mut told[event.sample];
+        match event.news {
+            News::Token { drawn, top, version } => {
+                assert!(sample.3.is_none(), "a token after the end");
+                sample.0.push(drawn.token);
+                sample.1.push(drawn.logprob);
+                sample.2.push(top);
+                assert_eq!(version, 0);
+            }
+            News::Finished(reason) => sample.3 = Some(reason),
+        }
+    }
+    for (completion, told) in completions.into_iter().zip(told) {
+        assert_eq!(
+            (completion.tokens, completion.logprobs, completion.top_logprobs, Some(completion.finish_reason)),
+            told
+        );
+    }
+    let stats = engine.stats();
+    assert_eq!(stats.finished_stop + stats.finished_length + stats.finished_abort, 3);
 }

@@ -26,6 +26,7 @@ fn draw(seed: u64, index: usize) -> Draw {
         params: Arc::new(params()),
         seed,
         index,
+        top: None,
     }
 }
 
@@ -108,6 +109,8 @@ fn chunk(tokens: &[u32], start: usize, blocks: &[u32], draws: Vec<Draw>) -> Chun
         start,
         blocks: blocks.to_vec(),
         draws,
+        targets: vec![],
+        target_tops: 0,
     }
 }
 
@@ -120,7 +123,7 @@ fn one_by_one(shape: &DecoderShape, tokens: &[u32]) -> (Vec<Vec<f32>>, Vec<Drawn
         let batch = ForwardBatch {
             chunks: vec![chunk(&[*token], i, &blocks, vec![draw(5, i)])],
         };
-        drawn.extend(runner.forward(&batch).unwrap());
+        drawn.extend(runner.forward(&batch).unwrap().drawn);
         logits.push(runner.logits());
     }
     (logits, drawn)
@@ -245,6 +248,7 @@ fn the_logprob_is_of_the_tempered_logits_and_greedy_takes_the_largest() {
         }),
         seed: 9,
         index: 0,
+        top: None,
     };
     let greedy = Draw {
         params: Arc::new(SamplingParams {
@@ -253,13 +257,15 @@ fn the_logprob_is_of_the_tempered_logits_and_greedy_takes_the_largest() {
         }),
         seed: 9,
         index: 0,
+        top: None,
     };
     let ids = tokens(1, 20);
     let drawn = runner
         .forward(&ForwardBatch {
             chunks: vec![chunk(&ids, 0, &[2, 1], vec![cool, greedy])],
         })
-        .unwrap();
+        .unwrap()
+        .drawn;
     let logits = Tensor::from_slice(&runner.logits());
     let expected = (&logits / 0.7)
         .log_softmax(-1, Kind::Float)
@@ -320,7 +326,7 @@ fn check_any_batch_is_the_same(kind: Kind, run: &Run) -> Result<(), TestCaseErro
         if members.is_empty() {
             continue;
         }
-        let drawn = runner.forward(&batch).unwrap();
+        let drawn = runner.forward(&batch).unwrap().drawn;
         let logits = runner.logits();
         for (row, s) in members.iter().enumerate() {
             let (all_logits, all_drawn) = &expected[*s];
@@ -392,7 +398,7 @@ fn a_copied_block_serves_a_sibling() {
             chunk(&[7], 20, &[0, 5], vec![draw(1, 0)]),
         ],
     };
-    let drawn = runner.forward(&both).unwrap();
+    let drawn = runner.forward(&both).unwrap().drawn;
     assert_eq!(drawn[0], drawn[1]);
 }
 
@@ -405,13 +411,14 @@ fn siblings_of_a_prompt_draw_from_the_same_logits() {
         .forward(&ForwardBatch {
             chunks: vec![chunk(&ids, 0, &[0, 1], draws)],
         })
-        .unwrap();
+        .unwrap()
+        .drawn;
     assert_eq!(runner.logits().len(), 101);
     assert!(drawn.iter().any(|other| other.token != drawn[0].token));
     let again = ForwardBatch {
         chunks: vec![chunk(&ids, 0, &[4, 3], vec![draw(63, 0)])],
     };
-    assert_eq!(runner.forward(&again).unwrap()[0], drawn[63]);
+    assert_eq!(runner.forward(&again).unwrap().drawn[0], drawn[63]);
 }
 
 #[test]
@@ -421,17 +428,17 @@ fn new_weights_replace_the_old() {
     let batch = ForwardBatch {
         chunks: vec![chunk(&tokens(1, 20), 0, &[0, 1], vec![draw(1, 0)])],
     };
-    runner.forward(&batch).unwrap();
+    runner.forward(&batch).unwrap().drawn;
     let old = runner.logits();
     let mut weights = random_weights(&shape);
     for tensor in weights.0.values_mut() {
         *tensor = &*tensor * 1.5;
     }
     runner.load(&weights).unwrap();
-    runner.forward(&batch).unwrap();
+    runner.forward(&batch).unwrap().drawn;
     assert_ne!(runner.logits(), old);
     runner.load(&random_weights(&shape)).unwrap();
-    runner.forward(&batch).unwrap();
+    runner.forward(&batch).unwrap().drawn;
     assert_eq!(runner.logits(), old);
 }
 
@@ -478,6 +485,7 @@ fn nan_weights_are_an_error_not_a_token() {
             }),
             seed: 0,
             index: 0,
+            top: None,
         };
         let error = runner
             .forward(&ForwardBatch {
@@ -510,9 +518,10 @@ fn a_batch_that_points_outside_is_refused() {
         }),
         seed: 0,
         index: 0,
+        top: None,
     };
     refused(chunk(&[1], 0, &[0], vec![hot]), "temperature");
-    assert!(runner.forward(&ForwardBatch::default()).unwrap().is_empty());
+    assert!(runner.forward(&ForwardBatch::default()).unwrap().drawn.is_empty());
 }
 
 #[test]
@@ -562,4 +571,45 @@ fn every_instruction_set_agrees_with_the_reference_and_is_batch_invariant() {
             String::from_utf8_lossy(&run.stdout)
         );
     }
+}
+
+#[test]
+fn given_tokens_are_scored_the_same_in_any_chunking_and_tops_hold_the_drawn_token() {
+    let shape = tiny(Kind::Float);
+    let ids = tokens(1, 40);
+    let blocks = [0, 1, 2];
+    let scored = |cuts: &[usize]| {
+        let mut runner = loaded(&shape, 4, 2);
+        let mut scores = Vec::new();
+        for pair in cuts.windows(2) {
+            let (from, to) = (pair[0], pair[1]);
+            let targets = ids[from + 1..(to + 1).min(ids.len())].to_vec();
+            let wanted = Draw {
+                top: Some(3),
+                ..draw(5, 0)
+            };
+            let is_last = to == ids.len();
+            let chunk = Chunk {
+                targets,
+                target_tops: 2,
+                ..chunk(&ids[from..to], from, &blocks, if is_last { vec![wanted] } else { vec![] })
+            };
+            let output = runner.forward(&ForwardBatch { chunks: vec![chunk] }).unwrap();
+            scores.extend(output.scores);
+            if is_last {
+                let listed = output.tops[0].iter().find(|entry| entry.token == output.drawn[0].token);
+                assert!(listed.is_none_or(|listed| (listed.logprob - output.drawn[0].logprob).abs() < 1e-5));
+                assert_eq!(output.tops[0].len(), 3);
+            }
+        }
+        scores
+    };
+    let whole = scored(&[0, 40]);
+    assert_eq!(whole.len(), 39);
+    assert_eq!(whole, scored(&[0, 1, 17, 33, 40]));
+    let mut runner = loaded(&shape, 4, 1);
+    let last = chunk(&ids[..39], 0, &blocks, vec![draw(1, 0)]);
+    runner.forward(&ForwardBatch { chunks: vec![last] }).unwrap();
+    let logits = Tensor::from_slice(&runner.logits()).log_softmax(-1, Kind::Double);
+    assert!((logits.double_value(&[i64::from(ids[39])]) - f64::from(whole[38].logprob)).abs() < 1e-5);
 }

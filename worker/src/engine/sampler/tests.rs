@@ -24,6 +24,7 @@ fn sample(logits: &[f32], params: &SamplingParams, seed: u64, index: usize) -> n
         params: Arc::new(params.clone()),
         seed,
         index,
+        top: None,
     };
     let draw = native_draw(&draw, 0, logits.len(), &mut suppressed).unwrap();
     native::sample(logits, &draw, &suppressed).unwrap()

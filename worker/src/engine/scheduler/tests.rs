@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::engine::hash_runner::{self, HashRunner, alone, request};
-use crate::engine::request::SamplingParams;
+use crate::engine::request::{Details, SamplingParams};
 use crate::engine::runner::Runner;
 
 const MAX_POSITIONS: usize = 40;
@@ -14,6 +14,8 @@ struct World {
     scheduler: Scheduler,
     runner: HashRunner,
     done: HashMap<SequenceId, Completion>,
+    /// Every token as it was drawn.
+    told: HashMap<SequenceId, Vec<(Drawn, Option<Vec<TokenLogprob>>)>>,
     passes: usize,
 }
 
@@ -27,6 +29,7 @@ impl World {
             scheduler: Scheduler::new(limits, rules, Blocks::new(blocks, block_size)),
             runner: HashRunner::new(blocks, block_size, MAX_POSITIONS),
             done: HashMap::new(),
+            told: HashMap::new(),
             passes: 0,
         }
     }
@@ -44,13 +47,15 @@ impl World {
         for (from, to) in pass.copies {
             self.runner.copy_block(from, to);
         }
-        let drawn = self.runner.forward(&pass.batch).unwrap();
-        self.done.extend(
-            self.scheduler
-                .complete(&drawn, 0)
-                .into_iter()
-                .map(|done| (done.id, done.completion)),
-        );
+        let scored: usize = pass.batch.chunks.iter().map(|chunk| chunk.targets.len()).sum();
+        assert!(scored <= MAX_SCORES);
+        let output = self.runner.forward(&pass.batch).unwrap();
+        let outcome = self.scheduler.complete(output, 0);
+        for Advance { id, drawn, top } in outcome.advances {
+            self.told.entry(id).or_default().push((drawn, top));
+        }
+        self.done
+            .extend(outcome.finished.into_iter().map(|done| (done.id, done.completion)));
         self.check_blocks();
         self.passes += 1;
         pass.batch.chunks.iter().map(|chunk| chunk.tokens.len()).collect()
@@ -117,6 +122,21 @@ impl World {
                 (&tokens, &logprobs, reason)
             );
             assert_eq!(completion.versions.len(), tokens.len());
+            let Details {
+                top_logprobs,
+                prompt_logprobs,
+            } = request.details;
+            let tops = top_logprobs.map(|count| hash_runner::response_tops(&request.prompt, &tokens, count));
+            assert_eq!(completion.top_logprobs, tops.unwrap_or_default());
+            let scores = prompt_logprobs.map(|count| hash_runner::prompt_scores(&request.prompt, count));
+            assert_eq!(completion.prompt_logprobs.as_deref(), scores.as_deref());
+            let told = &self.told[&SequenceId {
+                request: number,
+                sample,
+            }];
+            assert_eq!(told.iter().map(|(drawn, _)| drawn.token).collect::<Vec<_>>(), tokens);
+            let told_tops: Vec<_> = told.iter().filter_map(|(_, top)| top.clone()).collect();
+            assert_eq!(told_tops, completion.top_logprobs);
         }
     }
 }
@@ -127,9 +147,10 @@ fn requests() -> impl Strategy<Value = Vec<Request>> {
         prop::collection::vec(token.clone(), 1..24),
         prop::collection::vec(any::<u64>(), 1..6),
         (1usize..24, 0usize..6, prop::collection::vec(token, 0..4)),
+        (prop::option::of(0usize..3), prop::option::of(0usize..3)),
     );
     let one = one.prop_map(
-        |(prompt, seeds, (max_new_tokens, min_new_tokens, stop_token_ids))| Request {
+        |(prompt, seeds, (max_new_tokens, min_new_tokens, stop_token_ids), (top_logprobs, prompt_logprobs))| Request {
             prompt: prompt.into(),
             seeds,
             params: SamplingParams {
@@ -138,6 +159,10 @@ fn requests() -> impl Strategy<Value = Vec<Request>> {
                 ..hash_runner::params(max_new_tokens)
             }
             .into(),
+            details: Details {
+                top_logprobs,
+                prompt_logprobs,
+            },
         },
     );
     prop::collection::vec(one, 1..8)
@@ -384,4 +409,26 @@ fn a_request_that_can_never_run_is_refused_with_the_reason() {
     world.scheduler.submit(0, &request(10, 0..1, 7)).unwrap();
     world.run();
     world.assert_done(0, &request(10, 0..1, 7));
+}
+
+#[test]
+fn scored_prompts_take_turns_within_the_rows_of_one_pass() {
+    let mut world = World::new(64, 4, WIDE);
+    let scored = |prompt: usize| Request {
+        details: Details {
+            prompt_logprobs: Some(1),
+            ..Details::default()
+        },
+        ..request(prompt, 0..2, 2)
+    };
+    let requests: Vec<Request> = (0..6).map(|_| scored(36)).collect();
+    for (number, request) in requests.iter().enumerate() {
+        world.scheduler.submit(number as u64, request).unwrap();
+    }
+    // Three prompts score 35 tokens each; the fourth is computed as far as 128 rows reach.
+    assert_eq!(world.pass(), [36, 36, 36, 23]);
+    world.run();
+    for (number, request) in requests.iter().enumerate() {
+        world.assert_done(number as u64, request);
+    }
 }

@@ -100,7 +100,15 @@ fn config(profile: Profile) -> RunConfig {
 }
 
 fn open(folder: &Path, profile: Profile, completed_steps: u64) -> Recorder {
-    Recorder::open(folder, &config(profile), 9, completed_steps, OutputMode::Quiet).unwrap()
+    Recorder::open(
+        folder,
+        &config(profile),
+        Watched::new("run", 1).unwrap(),
+        9,
+        completed_steps,
+        OutputMode::Quiet,
+    )
+    .unwrap()
 }
 
 /// A report in which every metric and every stage has a value of its own.
@@ -133,7 +141,7 @@ fn every_metric_and_stage_reaches_every_sink() {
     let mut recorder = open(folder.path(), Profile::Default, 0);
     let report = full(1);
     recorder.step(&report).unwrap();
-    let prometheus = recorder.exposition().text().unwrap();
+    let prometheus = recorder.watched().exposition.text().unwrap();
     let jsonl = std::fs::read_to_string(recorder.dir().metrics()).unwrap();
     let tensorboard: BTreeSet<String> = read_scalars(&recorder.dir().tensorboard())
         .into_iter()
@@ -279,7 +287,14 @@ fn a_folder_that_cannot_be_made_is_an_error_that_names_it() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();
-    let refused = Recorder::open(&file.join("run"), &config(Profile::Default), 9, 0, OutputMode::Quiet);
+    let refused = Recorder::open(
+        &file.join("run"),
+        &config(Profile::Default),
+        Watched::new("run", 1).unwrap(),
+        9,
+        0,
+        OutputMode::Quiet,
+    );
     let error = format!("{:#}", refused.err().unwrap());
     assert!(error.contains("file/run"), "{error}");
 }

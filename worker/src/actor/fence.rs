@@ -1,0 +1,124 @@
+//! One attempt at a time writes a run's checkpoints. A process of an older one, cut off from its node for a while and taken for
+//! dead, finds the fence moved and ends.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+
+use super::checkpoint::write_durably;
+
+const FILE: &str = "attempt.json";
+
+/// The fence of one attempt.
+#[derive(Debug)]
+pub struct Fence {
+    file: PathBuf,
+    owner: Owner,
+}
+
+/// Who may write.
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
+pub struct Owner {
+    /// Tells a job from an earlier one of its name: a digest of its token.
+    pub run: String,
+    /// The role's attempt.
+    pub attempt: u32,
+}
+
+/// A newer attempt has taken over.
+#[derive(Debug, thiserror::Error)]
+#[error("attempt {} of this run has taken over {}; attempt {mine} writes nothing more", newer.attempt, folder.display())]
+pub struct Superseded {
+    folder: PathBuf,
+    newer: Owner,
+    mine: u32,
+}
+
+impl Fence {
+    /// Takes the checkpoints of `folder` for `owner`.
+    ///
+    /// # Errors
+    /// [`Superseded`] when a newer attempt of the same run was there; when the file cannot be written.
+    pub fn take(folder: &Path, owner: Owner) -> anyhow::Result<Self> {
+        let fence = Self {
+            file: folder.join(FILE),
+            owner,
+        };
+        match fence.holder()? {
+            Some(newer) if newer.run == fence.owner.run && newer.attempt > fence.owner.attempt => {
+                Err(fence.superseded(newer).into())
+            }
+            _ => {
+                write_durably(&fence.file, &serde_json::to_vec(&fence.owner)?)?;
+                Ok(fence)
+            }
+        }
+    }
+
+    /// Whether this attempt may still write.
+    ///
+    /// # Errors
+    /// [`Superseded`]; when the file cannot be read.
+    pub fn check(&self) -> anyhow::Result<()> {
+        match self.holder()? {
+            Some(holder) if holder != self.owner => Err(self.superseded(holder).into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn superseded(&self, newer: Owner) -> Superseded {
+        Superseded {
+            folder: self.file.parent().unwrap_or(&self.file).to_owned(),
+            newer,
+            mine: self.owner.attempt,
+        }
+    }
+
+    fn holder(&self) -> anyhow::Result<Option<Owner>> {
+        let text = match fs::read(&self.file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error).with_context(|| format!("cannot read {}", self.file.display())),
+        };
+        serde_json::from_slice(&text)
+            .map(Some)
+            .with_context(|| format!("{} is damaged; delete it", self.file.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner(run: &str, attempt: u32) -> Owner {
+        Owner {
+            run: run.into(),
+            attempt,
+        }
+    }
+
+    #[test]
+    fn an_older_attempt_may_not_write_once_a_newer_one_has_begun() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = Fence::take(folder.path(), owner("a", 1)).unwrap();
+        first.check().unwrap();
+        let second = Fence::take(folder.path(), owner("a", 2)).unwrap();
+        assert!(first.check().unwrap_err().to_string().contains("attempt 2"));
+        assert!(
+            Fence::take(folder.path(), owner("a", 1))
+                .unwrap_err()
+                .is::<Superseded>()
+        );
+        second.check().unwrap();
+    }
+
+    #[test]
+    fn a_new_job_on_an_old_claim_takes_over_at_its_first_attempt() {
+        let folder = tempfile::tempdir().unwrap();
+        let old = Fence::take(folder.path(), owner("a", 7)).unwrap();
+        Fence::take(folder.path(), owner("b", 1)).unwrap().check().unwrap();
+        assert!(old.check().is_err());
+    }
+}

@@ -1,0 +1,118 @@
+//! How a process ended, for those who act on it: its exit code, and in a pod the termination message, which the operator reads.
+
+use std::path::Path;
+
+use anyhow::Result;
+use ppo_crds::report::{Outcome, Reason, exit_code};
+
+use crate::manifest::Invalid;
+use crate::trainer::Diverged;
+
+/// Where a container's last words are read from (`terminationMessagePath`'s default).
+const TERMINATION_LOG: &str = "/dev/termination-log";
+
+/// The API server keeps the first 4096 bytes; some are JSON's own.
+const LONGEST: usize = 3500;
+
+/// How a run ended without an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// All steps are made.
+    Completed,
+    /// Asked to stop; a checkpoint was saved.
+    Interrupted,
+}
+
+/// The reward could not be had.
+#[derive(Debug, thiserror::Error)]
+#[error("the reward role failed")]
+pub struct RewardFailed;
+
+/// Prompts or labels cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("the prompts cannot be used")]
+pub struct BadData;
+
+/// The exit code of an error: 2 and 3 say that another try ends the same way.
+pub fn code(error: &anyhow::Error) -> i32 {
+    match reason(error) {
+        Reason::Diverged => exit_code::DIVERGED,
+        _ if error.is::<Invalid>() => exit_code::BAD_CONFIGURATION,
+        _ => 1,
+    }
+}
+
+/// How a run ended, in words.
+pub fn outcome(ended: &Result<Ended>) -> Outcome {
+    let (reason, message) = match ended {
+        Ok(Ended::Completed) => (Reason::Completed, "all steps are made".to_owned()),
+        Ok(Ended::Interrupted) => (
+            Reason::Interrupted,
+            "asked to stop; a checkpoint was saved and the next attempt goes on from it".to_owned(),
+        ),
+        Err(error) => (reason(error), format!("{error:#}")),
+    };
+    Outcome { reason, message }
+}
+
+fn reason(error: &anyhow::Error) -> Reason {
+    if error.is::<Diverged>() {
+        Reason::Diverged
+    } else if error.is::<RewardFailed>() {
+        Reason::RewardFailed
+    } else if error.is::<BadData>() {
+        Reason::DataError
+    } else {
+        Reason::InternalError
+    }
+}
+
+/// Leaves the outcome where the kubelet looks for a container's last words. Outside a container there is no such file, and
+/// nothing is written.
+pub fn leave_word(outcome: &Outcome) {
+    let log = Path::new(TERMINATION_LOG);
+    if !log.exists() {
+        return;
+    }
+    let message = &outcome.message[..outcome.message.floor_char_boundary(LONGEST)];
+    let short = Outcome {
+        message: message.to_owned(),
+        ..outcome.clone()
+    };
+    let written = serde_json::to_vec(&short)
+        .map_err(anyhow::Error::from)
+        .and_then(|words| Ok(std::fs::write(log, words)?));
+    if let Err(error) = written {
+        tracing::warn!("the outcome could not be left in {TERMINATION_LOG}: {error:#}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::{Context, anyhow};
+
+    use super::*;
+
+    #[test]
+    fn the_reason_is_found_below_what_was_said_on_the_way_up() {
+        let diverged = Diverged {
+            step: 3,
+            what: "the loss is NaN".into(),
+        };
+        let error = anyhow::Error::new(diverged).context("step 3, stage update_actor");
+        assert_eq!(code(&error), exit_code::DIVERGED);
+        let outcome = outcome(&Err(error));
+        assert_eq!(outcome.reason, Reason::Diverged);
+        assert!(
+            outcome
+                .message
+                .contains("step 3, stage update_actor: diverged in step 3")
+        );
+
+        let error = Err::<(), _>(anyhow!("503")).context(RewardFailed).context("step 1");
+        assert_eq!(reason(&error.unwrap_err()), Reason::RewardFailed);
+        let invalid = anyhow::Error::from(Invalid::new("x".into())).context("y");
+        assert_eq!(code(&invalid), exit_code::BAD_CONFIGURATION);
+        assert_eq!(code(&anyhow!("else")), 1);
+    }
+}

@@ -1,0 +1,235 @@
+//! The command line of `ppo-worker rollout`: vLLM's flags where it has one.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use ppo_crds::RunConfig;
+use ppo_crds::pod::{env, port};
+use ppo_crds::run_config::Location;
+use ppo_crds::spec::{DType, Engine};
+
+use super::limits::Limits;
+use super::settings::{ModelSettings, Settings};
+
+/// Arguments of `ppo-worker rollout`.
+#[derive(Clone, Debug, Args)]
+pub struct RolloutArgs {
+    /// Model folder in Hugging Face layout, or a model's name on the hub (owner/name).
+    #[arg(long, value_name = "MODEL", required_unless_present = "config")]
+    model: Option<PathBuf>,
+    /// The RunConfig of a job, as JSON: serve its policy with its limits. The operator sets this in its pods.
+    #[arg(long, env = env::CONFIG, value_name = "FILE", conflicts_with = "model")]
+    config: Option<PathBuf>,
+    /// Address to listen on. Default: 127.0.0.1, with --config 0.0.0.0.
+    #[arg(long, value_name = "ADDRESS")]
+    host: Option<IpAddr>,
+    /// Port to listen on; 0 takes a free one.
+    #[arg(long, default_value_t = port::HTTP, value_name = "PORT")]
+    port: u16,
+    /// Serve /metrics, /healthz and /readyz here too, without a token. Default with --config: 0.0.0.0:9400.
+    #[arg(long, value_name = "ADDRESS")]
+    metrics_addr: Option<SocketAddr>,
+    /// Name that clients call the model by. Default: the model as given; with --config "policy".
+    #[arg(long, value_name = "NAME")]
+    served_model_name: Option<String>,
+    /// Number format of weights and cache. Default: as the model was saved.
+    #[arg(long, value_enum)]
+    dtype: Option<Precision>,
+    /// Longest sequence, prompt and response, in tokens. Default: the model's own.
+    #[arg(long, value_name = "TOKENS")]
+    max_model_len: Option<usize>,
+    /// Sequences that run at once. Default 256.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_num_seqs: Option<u32>,
+    /// Tokens computed at once; longer prompts are computed in chunks. Default 2048.
+    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
+    max_num_batched_tokens: Option<u32>,
+    /// Memory of the key/value cache in MiB; pages take memory when they are first used. Default 4096, or less if
+    /// --max-num-seqs sequences of --max-model-len need less.
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..))]
+    kv_cache_mebibytes: Option<u64>,
+    /// Bearer token that callers must send.
+    #[arg(long, env = env::TOKEN, hide_env_values = true, value_name = "TOKEN", conflicts_with = "api_key_file")]
+    api_key: Option<String>,
+    /// File that holds the bearer token: other users of this machine do not see it in the process list.
+    #[arg(long, value_name = "FILE")]
+    api_key_file: Option<PathBuf>,
+    /// Let anybody who reaches --host use and change the model. Without it a server without a token listens on loopback only.
+    #[arg(long)]
+    allow_anonymous: bool,
+    /// /metrics needs no token.
+    #[arg(long)]
+    open_metrics: bool,
+    /// Samples waiting and running; requests beyond get 429.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().samples)]
+    max_queued_samples: usize,
+    /// Longest body of a request, in bytes.
+    #[arg(long, value_name = "BYTES", default_value_t = Limits::default().body_bytes)]
+    max_body_bytes: usize,
+    /// Open connections.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().connections)]
+    max_connections: usize,
+    /// Seconds after SIGTERM to finish what is in flight; then it is handed back with finish reason "abort".
+    #[arg(long, value_name = "SECONDS", default_value_t = Limits::default().shutdown_grace.as_secs())]
+    shutdown_grace: u64,
+}
+
+/// Number format of weights and cache.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Precision {
+    /// As the model was saved.
+    Auto,
+    /// 4 bytes a number.
+    Float32,
+    /// 2 bytes a number.
+    Bfloat16,
+}
+
+impl RolloutArgs {
+    /// Flags, environment and the job's RunConfig as one.
+    ///
+    /// # Errors
+    /// When they contradict each other, a file cannot be read, or the server would be open to everybody.
+    pub fn settings(self) -> Result<Settings> {
+        let in_pod = self.config.is_some();
+        let mut model = self.model_settings()?;
+        if let Some(name) = self.served_model_name {
+            model.served_name = name;
+        }
+        match self.dtype {
+            None => {}
+            Some(Precision::Auto) => model.dtype = None,
+            Some(Precision::Float32) => model.dtype = Some(DType::Float32),
+            Some(Precision::Bfloat16) => model.dtype = Some(DType::Bfloat16),
+        }
+        model.max_length = self.max_model_len.or(model.max_length);
+        let rollout = &mut model.rollout;
+        rollout.max_sequences = self.max_num_seqs.map_or(rollout.max_sequences, |n| n as usize);
+        rollout.max_batch_tokens = self
+            .max_num_batched_tokens
+            .map_or(rollout.max_batch_tokens, |n| n as usize);
+        rollout.kv_cache_mebibytes = self.kv_cache_mebibytes.or(rollout.kv_cache_mebibytes);
+        let token = match &self.api_key_file {
+            Some(file) => Some(read_token(file)?),
+            None => self.api_key.filter(|token| !token.is_empty()),
+        };
+        let everywhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        let default_host = if in_pod { everywhere } else { Ipv4Addr::LOCALHOST.into() };
+        let host = self.host.unwrap_or(default_host);
+        ensure!(
+            token.is_some() || host.is_loopback() || self.allow_anonymous,
+            "listening on {host} without a token lets anybody use the model and change its weights: give --api-key-file or \
+             {}, listen on 127.0.0.1, or say --allow-anonymous",
+            env::TOKEN
+        );
+        let metrics_in_pod = in_pod.then(|| SocketAddr::new(everywhere, port::METRICS));
+        Ok(Settings {
+            address: SocketAddr::new(host, self.port),
+            metrics_address: self.metrics_addr.or(metrics_in_pod),
+            token,
+            open_metrics: self.open_metrics,
+            model,
+            limits: Limits {
+                samples: self.max_queued_samples,
+                body_bytes: self.max_body_bytes,
+                all_body_bytes: Limits::default().all_body_bytes.max(self.max_body_bytes),
+                connections: self.max_connections.max(1),
+                shutdown_grace: Duration::from_secs(self.shutdown_grace),
+                ..Limits::default()
+            },
+        })
+    }
+
+    fn model_settings(&self) -> Result<ModelSettings> {
+        if let Some(file) = &self.config {
+            let config = run_config(file)?;
+            if config.rollout.engine == Engine::Vllm {
+                bail!(
+                    "{}: the job's engine is vllm, and this version cannot stand in front of one: set \
+                     spec.roles.rollout.engine to builtin",
+                    file.display()
+                );
+            }
+            return Ok(ModelSettings::of_job(&config));
+        }
+        let model = self.model.clone().context("give --model or --config")?;
+        let name = model.display().to_string();
+        Ok(ModelSettings::alone(location(model), name))
+    }
+}
+
+/// A folder that exists is meant as one; `owner/name` is a model of the hub.
+fn location(model: PathBuf) -> Location {
+    let id = model.to_string_lossy();
+    let looks_like_hub = id.split('/').count() == 2 && !id.starts_with(['.', '/', '~']);
+    if looks_like_hub && !model.exists() {
+        return Location::Hub {
+            id: id.into_owned(),
+            revision: "main".to_owned(),
+        };
+    }
+    Location::Path(model)
+}
+
+fn run_config(file: &Path) -> Result<RunConfig> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read the RunConfig {}", file.display()))?;
+    serde_json::from_str(&text).with_context(|| {
+        format!(
+            "{} is not a RunConfig of this version ({}): are operator and worker of the same release?",
+            file.display(),
+            env!("CARGO_PKG_VERSION")
+        )
+    })
+}
+
+fn read_token(file: &Path) -> Result<String> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read the token in {}", file.display()))?;
+    let token = text.trim();
+    ensure!(!token.is_empty(), "{} is empty: it should hold the token", file.display());
+    Ok(token.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: RolloutArgs,
+    }
+
+    fn settings(words: &[&str]) -> Result<Settings> {
+        Line::try_parse_from([&["rollout"], words].concat())?.args.settings()
+    }
+
+    #[test]
+    fn without_a_token_only_this_machine_may_call() {
+        let local = settings(&["--model", "some/model"]).unwrap();
+        assert_eq!(local.address.to_string(), "127.0.0.1:8000");
+        assert_eq!(local.model.served_name, "some/model");
+        assert!(matches!(local.model.location, Location::Hub { .. }));
+        let open = ["--model", "/m", "--host", "0.0.0.0"];
+        let error = settings(&open).unwrap_err().to_string();
+        assert!(error.contains("--api-key-file"), "{error}");
+        assert!(settings(&[&open[..], &["--allow-anonymous"]].concat()).is_ok());
+        assert!(settings(&[&open[..], &["--api-key", "secret"]].concat()).is_ok());
+    }
+
+    #[test]
+    fn a_token_is_read_from_its_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("token");
+        std::fs::write(&file, "secret\n").unwrap();
+        let read = settings(&["--model", "/m", "--api-key-file", file.to_str().unwrap()]).unwrap();
+        assert_eq!(read.token.as_deref(), Some("secret"));
+        std::fs::write(&file, "\n").unwrap();
+        let error = settings(&["--model", "/m", "--api-key-file", file.to_str().unwrap()]).unwrap_err();
+        assert!(error.to_string().contains("is empty"));
+    }
+}

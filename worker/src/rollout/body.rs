@@ -1,0 +1,67 @@
+//! Bodies of requests: read within limits of size, time and memory, then parsed.
+
+use axum::extract::Request;
+use axum::http::header::CONTENT_LENGTH;
+use axum::http::{HeaderMap, StatusCode};
+use serde::de::DeserializeOwned;
+
+use super::error::ApiError;
+use super::service::Service;
+
+/// Reads the request's body and parses it as JSON. An empty body is an empty object.
+///
+/// # Errors
+/// 400 with the place that is wrong, 408 when it comes too slowly, 413 when it is too long, 503 when too many others are
+/// being read.
+pub async fn json<T: DeserializeOwned>(service: &Service, request: Request) -> Result<T, ApiError> {
+    let limits = &service.limits;
+    let announced = content_length(request.headers());
+    let most = limits.body_bytes;
+    if announced.is_some_and(|length| length > most) {
+        return Err(too_long(most));
+    }
+    let late = || {
+        ApiError::new(
+            StatusCode::REQUEST_TIMEOUT,
+            format!("the body did not arrive within {} s", limits.body_timeout.as_secs_f64()),
+        )
+    };
+    // A body of unknown length may become as long as the limit.
+    let kibibytes = announced.unwrap_or(most).div_ceil(1 << 10).max(1);
+    let kibibytes = u32::try_from(kibibytes).unwrap_or(u32::MAX);
+    let room = service.body_memory.acquire_many(kibibytes);
+    let _room = tokio::time::timeout(limits.body_timeout, room)
+        .await
+        .map_err(|_| ApiError::unavailable("too many long requests are being read: try again"))?
+        .map_err(ApiError::internal)?;
+    let bytes = tokio::time::timeout(limits.body_timeout, axum::body::to_bytes(request.into_body(), most))
+        .await
+        .map_err(|_| late())?
+        .map_err(|error| unreadable(&error, most))?;
+    let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
+    serde_json::from_slice(text).map_err(|error| ApiError::bad(format!("the body is not what is wanted here: {error}")))
+}
+
+/// What the client says its body is long.
+pub fn content_length(headers: &HeaderMap) -> Option<usize> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+fn unreadable(error: &axum::Error, most: usize) -> ApiError {
+    let mut source: Option<&dyn std::error::Error> = Some(error);
+    while let Some(cause) = source {
+        if cause.to_string().contains("length limit") {
+            return too_long(most);
+        }
+        source = cause.source();
+    }
+    ApiError::bad(format!("the body broke off: {error}"))
+}
+
+fn too_long(most: usize) -> ApiError {
+    ApiError::new(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        format!("the body is longer than {most} bytes: send fewer prompts at once, or raise --max-body-bytes"),
+    )
+}
+

@@ -1,0 +1,86 @@
+//! Pause, resume and abort, as vLLM has them (`vllm/entrypoints/rl/online/api_router.py`).
+
+use axum::Json;
+use axum::extract::{Query, Request, State};
+use axum::http::StatusCode;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::body;
+use super::error::ApiError;
+use super::service::Service;
+use crate::engine::Pause;
+
+/// Query of `/pause`. `clear_cache` is accepted and has no effect: no cache outlives a request here.
+#[derive(Debug, Deserialize)]
+pub struct PauseQuery {
+    #[serde(default = "abort")]
+    mode: String,
+}
+
+fn abort() -> String {
+    "abort".to_owned()
+}
+
+/// Stops generation: `abort` ends what is in flight with the tokens it has, `wait` finishes it, `keep` freezes it. After the
+/// first two new requests get 503 until `/resume`; with the third they wait.
+///
+/// # Errors
+/// 400 for another mode; 504 when what is in flight does not end in time (it goes on, and new requests are refused).
+pub async fn pause(State(service): State<Service>, Query(query): Query<PauseQuery>) -> Result<Json<Value>, ApiError> {
+    let engine = service.model()?.engine.clone();
+    let pause = match query.mode.as_str() {
+        "abort" => Pause::Abort,
+        "wait" => Pause::Wait,
+        "keep" => Pause::Keep,
+        other => return Err(ApiError::field("mode", format!("{other:?} is none of abort, wait and keep"))),
+    };
+    service.set_paused(true, pause != Pause::Keep);
+    let limit = service.limits.request_timeout;
+    match tokio::time::timeout(limit, engine.pause(pause)).await {
+        Ok(paused) => paused?,
+        Err(_) => {
+            return Err(ApiError::new(
+                StatusCode::GATEWAY_TIMEOUT,
+                format!("requests were still in flight after {} s", limit.as_secs_f64()),
+            ));
+        }
+    }
+    Ok(Json(json!({"status": "paused"})))
+}
+
+/// Goes on after a pause.
+///
+/// # Errors
+/// 503 without a model.
+pub async fn resume(State(service): State<Service>) -> Result<Json<Value>, ApiError> {
+    let engine = &service.model()?.engine;
+    engine.resume();
+    service.set_paused(false, false);
+    Ok(Json(json!({"status": "resumed"})))
+}
+
+/// Whether generation is paused.
+pub async fn is_paused(State(service): State<Service>) -> Json<Value> {
+    Json(json!({"is_paused": service.is_paused()}))
+}
+
+/// Body of `/abort_requests`; without names all requests are meant.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct AbortRequest {
+    request_ids: Option<Vec<String>>,
+}
+
+/// Ends requests with the tokens they have.
+///
+/// # Errors
+/// 503 without a model.
+pub async fn abort_requests(State(service): State<Service>, request: Request) -> Result<Json<Value>, ApiError> {
+    let asked: AbortRequest = body::json(&service, request).await?;
+    let engine = &service.model()?.engine;
+    let found = service.in_flight.find(asked.request_ids.as_deref());
+    let aborted = found.len();
+    engine.abort(found.into_iter().flatten().collect());
+    Ok(Json(json!({"status": "aborted", "aborted": aborted})))
+}

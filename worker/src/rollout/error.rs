@@ -1,0 +1,109 @@
+//! Errors as OpenAI's clients read them, in vLLM's words.
+
+use std::borrow::Cow;
+
+use axum::Json;
+use axum::http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use crate::engine::EngineError;
+
+/// Why a request has no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ApiError {
+    /// HTTP status.
+    pub status: StatusCode,
+    /// What is wrong and what would help.
+    pub message: Cow<'static, str>,
+    /// The field that is wrong.
+    pub param: Option<&'static str>,
+}
+
+impl ApiError {
+    /// An error with this status.
+    pub fn new(status: StatusCode, message: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            status,
+            message: message.into(),
+            param: None,
+        }
+    }
+
+    /// The request is wrong.
+    pub fn bad(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, message)
+    }
+
+    /// A field of the request is wrong.
+    pub fn field(param: &'static str, message: impl std::fmt::Display) -> Self {
+        Self {
+            param: Some(param),
+            ..Self::bad(format!("{param}: {message}"))
+        }
+    }
+
+    /// The request is right but cannot be served now.
+    pub fn unavailable(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
+    }
+
+    /// Something here failed.
+    pub fn internal(error: impl std::fmt::Display) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+    }
+
+    /// The error object, as it also stands in a stream that breaks off.
+    pub fn body(&self) -> Value {
+        json!({"error": {
+            "message": self.message,
+            "type": self.kind(),
+            "param": self.param,
+            "code": self.status.as_u16(),
+        }})
+    }
+
+    fn kind(&self) -> &'static str {
+        match self.status.as_u16() {
+            401 => "AuthenticationError",
+            404 => "NotFoundError",
+            429 => "RateLimitError",
+            503 => "ServiceUnavailableError",
+            400..=499 => "BadRequestError",
+            _ => "InternalServerError",
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, Json(self.body())).into_response();
+        if matches!(
+            self.status,
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
+        ) {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            response
+                .headers_mut()
+                .insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+impl From<EngineError> for ApiError {
+    fn from(error: EngineError) -> Self {
+        let status = match &error {
+            EngineError::Refused(_) => StatusCode::BAD_REQUEST,
+            EngineError::QueueFull { .. } => StatusCode::TOO_MANY_REQUESTS,
+            EngineError::Paused | EngineError::Stopped => StatusCode::SERVICE_UNAVAILABLE,
+            EngineError::Deadline { .. } => StatusCode::GATEWAY_TIMEOUT,
+            EngineError::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Self::new(status, error.to_string())
+    }
+}

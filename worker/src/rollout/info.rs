@@ -1,0 +1,126 @@
+//! What a server says of itself and of its tokenizer.
+
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::error::ApiError;
+use super::service::Service;
+use super::{body, chat, completions, generate};
+
+/// `/healthz`: this process answers, and its engine has not failed.
+///
+/// # Errors
+/// 503 with the cause once the engine is over.
+pub async fn healthz(State(service): State<Service>) -> Result<&'static str, ApiError> {
+    service.alive().map(|()| "ok\n")
+}
+
+/// `/health`, as vLLM has it: 200 without a body, or 503 when the engine is over.
+pub async fn health(State(service): State<Service>) -> Response {
+    match service.alive() {
+        Ok(()) => ().into_response(),
+        Err(error) => error.into_response(),
+    }
+}
+
+/// `/readyz`: requests are let in. A paused server is ready: it is its trainer that paused it.
+///
+/// # Errors
+/// 503 with what is missing.
+pub async fn readyz(State(service): State<Service>) -> Result<&'static str, ApiError> {
+    if service.is_stopping() {
+        return Err(ApiError::unavailable("shutting down"));
+    }
+    service.model().map(|_| "ready\n")
+}
+
+/// `/version`: of this program.
+pub async fn version() -> Json<Value> {
+    Json(json!({"version": env!("CARGO_PKG_VERSION")}))
+}
+
+/// `/v1/models`: the one model.
+///
+/// # Errors
+/// 503 while it loads.
+pub async fn models(State(service): State<Service>) -> Result<Json<Value>, ApiError> {
+    let model = service.model()?;
+    Ok(Json(json!({"object": "list", "data": [{
+        "id": model.name,
+        "object": "model",
+        "created": service.started(),
+        "owned_by": "ppo-worker",
+        "root": model.folder,
+        "parent": null,
+        "max_model_len": model.config.max_positions,
+    }]})))
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct TokenizeRequest {
+    model: Option<String>,
+    prompt: Option<String>,
+    messages: Option<Vec<Value>>,
+    add_special_tokens: Option<bool>,
+    add_generation_prompt: Option<bool>,
+    return_token_strs: Option<bool>,
+}
+
+/// `/tokenize`: token ids of a text or a conversation.
+///
+/// # Errors
+/// 400 when there is neither, or the tokenizer refuses.
+pub async fn tokenize(State(service): State<Service>, request: Request) -> Result<Json<Value>, ApiError> {
+    let asked: TokenizeRequest = body::json(&service, request).await?;
+    let model = service.model()?;
+    generate::check_name(model, asked.model.as_deref())?;
+    let tokens = match (asked.prompt, asked.messages) {
+        (Some(prompt), None) => {
+            let special = asked.add_special_tokens != Some(false);
+            let encoded = completions::encode(model, vec![prompt], special).await?;
+            encoded.into_iter().next().unwrap_or_default()
+        }
+        (None, Some(messages)) => {
+            let begin_answer = asked.add_generation_prompt != Some(false);
+            let special = asked.add_special_tokens == Some(true);
+            chat::encode(model, messages, begin_answer, special).await?
+        }
+        _ => return Err(ApiError::field("prompt", "give prompt or messages, one of them")),
+    };
+    let names = (asked.return_token_strs == Some(true)).then(|| {
+        let names = tokens.iter().map(|id| model.tokenizer.token_name(*id));
+        names.collect::<Vec<_>>()
+    });
+    Ok(Json(json!({
+        "count": tokens.len(),
+        "max_model_len": model.config.max_positions,
+        "tokens": tokens,
+        "token_strs": names,
+    })))
+}
+
+#[derive(Debug, Deserialize)]
+struct DetokenizeRequest {
+    model: Option<String>,
+    tokens: Vec<u32>,
+}
+
+/// `/detokenize`: the text of token ids.
+///
+/// # Errors
+/// 400 when the tokenizer refuses.
+pub async fn detokenize(State(service): State<Service>, request: Request) -> Result<Json<Value>, ApiError> {
+    let asked: DetokenizeRequest = body::json(&service, request).await?;
+    let model = service.model()?;
+    generate::check_name(model, asked.model.as_deref())?;
+    let tokenizer = model.tokenizer.clone();
+    let text = tokio::task::spawn_blocking(move || tokenizer.decode(&asked.tokens, false))
+        .await
+        .map_err(ApiError::internal)?
+        .map_err(|error| ApiError::field("tokens", format!("{error:#}")))?;
+    Ok(Json(json!({"prompt": text})))
+}

@@ -1,0 +1,339 @@
+//! A request with everything checked: token ids, parameters and seeds, as the engine takes them, and what the answer shows.
+
+use std::sync::Arc;
+
+use super::error::ApiError;
+use super::limits::Limits;
+use super::model::Model;
+use super::protocol::{GenerateRequest, Logprobs, Stop};
+use super::refused;
+use crate::engine::sampler::is_greedy;
+use crate::engine::{Details, Request, SamplingParams};
+
+/// Longest stop string, and longest name of a request, in bytes.
+const LONGEST_NAME: usize = 1024;
+/// vLLM's and OpenAI's default length of a completion.
+const DEFAULT_TOKENS: usize = 16;
+
+/// Which of the two paths was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// `/v1/completions`.
+    Completions,
+    /// `/v1/chat/completions`.
+    Chat,
+}
+
+/// What the answer shows.
+#[derive(Clone, Debug)]
+pub struct Shown {
+    /// Server-sent events.
+    pub stream: bool,
+    /// A stream ends with counts.
+    pub usage: bool,
+    /// Text.
+    pub text: bool,
+    /// So many likeliest tokens beside each, with its log-probability.
+    pub logprobs: Option<usize>,
+    /// Token ids of prompt and response.
+    pub token_ids: bool,
+    /// Tokens in log-probabilities as `token_id:<id>`.
+    pub tokens_as_ids: bool,
+    /// Weight version of every span.
+    pub weight_versions: bool,
+    /// What ended the response is part of the text.
+    pub include_stop: bool,
+    /// Special tokens are not part of the text.
+    pub skip_special: bool,
+}
+
+/// A request to generate.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// Its name, for `/abort_requests`.
+    pub name: String,
+    /// How the answer looks.
+    pub dialect: Dialect,
+    /// One for each prompt.
+    pub requests: Vec<Request>,
+    /// Samples of each prompt.
+    pub n: usize,
+    /// What the answer shows.
+    pub shown: Shown,
+}
+
+impl Job {
+    /// Checks everything that the engine would take on trust.
+    ///
+    /// # Errors
+    /// 400 naming the field.
+    pub fn new(
+        model: &Model,
+        limits: &Limits,
+        asked: &GenerateRequest,
+        dialect: Dialect,
+        prompts: Vec<Vec<u32>>,
+        name: String,
+    ) -> Result<Self, ApiError> {
+        refused::check(asked)?;
+        if name.len() > LONGEST_NAME {
+            return Err(ApiError::field("request_id", format!("longer than {LONGEST_NAME} bytes")));
+        }
+        check_prompts(model, limits, &prompts)?;
+        let n = asked.n.unwrap_or(1);
+        if n == 0 {
+            return Err(ApiError::field("n", "0 samples: ask for at least one"));
+        }
+        let samples = prompts.len().saturating_mul(n);
+        if samples > limits.samples {
+            return Err(ApiError::field(
+                "n",
+                format!("{samples} samples in one request, at most {}: send fewer at once", limits.samples),
+            ));
+        }
+        let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
+        let room = model.config.max_positions.saturating_sub(longest);
+        let params = sampling(model, limits, asked, dialect, room)?;
+        let response = params.max_new_tokens;
+        let tokens = prompts.iter().map(|prompt| (prompt.len() + response).saturating_mul(n));
+        let tokens = tokens.fold(0usize, usize::saturating_add);
+        if tokens > limits.request_tokens {
+            return Err(ApiError::bad(format!(
+                "the request may come to {tokens} tokens, at most {} in one request: send fewer prompts or samples at once",
+                limits.request_tokens
+            )));
+        }
+        let shown = shown(limits, asked, dialect)?;
+        let greedy = is_greedy(params.temperature);
+        let details = Details {
+            // The drawn token's own number costs nothing, but a greedy one has none of its own.
+            top_logprobs: shown.logprobs.filter(|count| *count > 0 || greedy),
+            prompt_logprobs: prompt_logprobs(limits, asked)?,
+        };
+        let params = Arc::new(params);
+        let seeds = seeds(asked, prompts.len(), n)?;
+        let requests = prompts.into_iter().zip(seeds).map(|(prompt, seeds)| Request {
+            prompt: prompt.into(),
+            seeds,
+            params: params.clone(),
+            details,
+        });
+        Ok(Self {
+            name,
+            dialect,
+            requests: requests.collect(),
+            n,
+            shown,
+        })
+    }
+
+    /// Choices of the answer.
+    pub fn samples(&self) -> usize {
+        self.requests.len() * self.n
+    }
+}
+
+fn check_prompts(model: &Model, limits: &Limits, prompts: &[Vec<u32>]) -> Result<(), ApiError> {
+    if prompts.is_empty() {
+        return Err(ApiError::field("prompt", "there is none"));
+    }
+    if prompts.len() > limits.prompts {
+        return Err(ApiError::field(
+            "prompt",
+            format!("{} prompts in one request, at most {}", prompts.len(), limits.prompts),
+        ));
+    }
+    let most = model.config.max_positions;
+    for (index, prompt) in prompts.iter().enumerate() {
+        if prompt.is_empty() {
+            return Err(ApiError::field("prompt", format!("prompt {index} has no tokens")));
+        }
+        if prompt.len() >= most {
+            return Err(ApiError::field(
+                "prompt",
+                format!(
+                    "prompt {index} has {} tokens; prompt and response together hold at most {most}",
+                    prompt.len()
+                ),
+            ));
+        }
+        if let Some(id) = prompt.iter().find(|id| u64::from(**id) >= model.vocabulary()) {
+            return Err(ApiError::field(
+                "prompt",
+                format!("token {id} of prompt {index} is outside the vocabulary of {}", model.vocabulary()),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn sampling(
+    model: &Model,
+    limits: &Limits,
+    asked: &GenerateRequest,
+    dialect: Dialect,
+    room: usize,
+) -> Result<SamplingParams, ApiError> {
+    let within = |name: &'static str, value: Option<f32>, default: f32, least: f32, most: f32| {
+        let value = value.unwrap_or(default);
+        if (least..=most).contains(&value) {
+            return Ok(value);
+        }
+        Err(ApiError::field(name, format!("{value} is not between {least} and {most}")))
+    };
+    let max_new_tokens = match asked.max_completion_tokens.or(asked.max_tokens) {
+        Some(0) => return Err(ApiError::field("max_tokens", "0: ask for at least one token")),
+        Some(tokens) if tokens > room => {
+            return Err(ApiError::field(
+                "max_tokens",
+                format!(
+                    "{tokens} tokens after a prompt of {} are more than the {} that prompt and response hold together",
+                    model.config.max_positions - room,
+                    model.config.max_positions
+                ),
+            ));
+        }
+        Some(tokens) => tokens,
+        None if dialect == Dialect::Chat => room,
+        None => room.min(DEFAULT_TOKENS),
+    };
+    let min_new_tokens = asked.min_tokens.unwrap_or(0);
+    if min_new_tokens > max_new_tokens {
+        return Err(ApiError::field(
+            "min_tokens",
+            format!("{min_new_tokens} is more than max_tokens, {max_new_tokens}"),
+        ));
+    }
+    let top_p = within("top_p", asked.top_p, 1.0, 0.0, 1.0)?;
+    if top_p == 0.0 {
+        return Err(ApiError::field("top_p", "0 keeps no token; temperature 0 is greedy"));
+    }
+    let top_k = match asked.top_k.unwrap_or(0) {
+        -1 => 0,
+        top_k => usize::try_from(top_k).map_err(|_| ApiError::field("top_k", format!("{top_k} is negative")))?,
+    };
+    let stop_token_ids = stop_tokens(model, limits, asked)?;
+    let drawable = stop_token_ids.iter().filter(|id| u64::from(**id) < model.vocabulary());
+    if min_new_tokens > 0 && drawable.count() as u64 >= model.vocabulary() {
+        return Err(ApiError::field(
+            "min_tokens",
+            "every token ends the response, so none may be drawn first",
+        ));
+    }
+    Ok(SamplingParams {
+        temperature: within("temperature", asked.temperature, 1.0, 0.0, 100.0)?,
+        top_p,
+        top_k,
+        min_p: within("min_p", asked.min_p, 0.0, 0.0, 1.0)?,
+        max_new_tokens,
+        min_new_tokens,
+        stop_token_ids,
+        stop: stop_strings(limits, asked)?,
+    })
+}
+
+fn stop_strings(limits: &Limits, asked: &GenerateRequest) -> Result<Vec<String>, ApiError> {
+    let stop = match &asked.stop {
+        None => Vec::new(),
+        Some(Stop::One(stop)) => vec![stop.clone()],
+        Some(Stop::Many(stops)) => stops.clone(),
+    };
+    if stop.len() > limits.stops {
+        return Err(ApiError::field("stop", format!("{} strings, at most {}", stop.len(), limits.stops)));
+    }
+    if let Some(wrong) = stop.iter().find(|stop| stop.is_empty() || stop.len() > LONGEST_NAME) {
+        return Err(ApiError::field(
+            "stop",
+            format!("a string of {} bytes; want 1 to {LONGEST_NAME}", wrong.len()),
+        ));
+    }
+    if !stop.is_empty() && asked.detokenize == Some(false) {
+        return Err(ApiError::field("stop", "stop strings are looked for in text: leave detokenize true"));
+    }
+    Ok(stop)
+}
+
+fn stop_tokens(model: &Model, limits: &Limits, asked: &GenerateRequest) -> Result<Vec<u32>, ApiError> {
+    let mut ids = asked.stop_token_ids.clone().unwrap_or_default();
+    if ids.len() > limits.stops {
+        return Err(ApiError::field(
+            "stop_token_ids",
+            format!("{} ids, at most {}", ids.len(), limits.stops),
+        ));
+    }
+    if asked.ignore_eos != Some(true) {
+        ids.extend(&model.eos_ids);
+    }
+    ids.sort_unstable();
+    ids.dedup();
+    Ok(ids)
+}
+
+fn shown(limits: &Limits, asked: &GenerateRequest, dialect: Dialect) -> Result<Shown, ApiError> {
+    let is = |flag: Option<bool>| flag == Some(true);
+    let logprobs = match (dialect, asked.logprobs) {
+        (_, None | Some(Logprobs::Flag(false))) => None,
+        (Dialect::Completions, Some(Logprobs::Count(count))) => Some(count),
+        (Dialect::Chat, Some(Logprobs::Flag(true))) => Some(asked.top_logprobs.unwrap_or(0)),
+        (Dialect::Completions, Some(Logprobs::Flag(true))) => {
+            return Err(ApiError::field("logprobs", "want a number of likeliest tokens, 0 for none"));
+        }
+        (Dialect::Chat, Some(Logprobs::Count(_))) => {
+            return Err(ApiError::field("logprobs", "want true or false; top_logprobs is the number"));
+        }
+    };
+    if let Some(count) = logprobs.filter(|count| *count > limits.logprobs) {
+        return Err(ApiError::field(
+            "logprobs",
+            format!("{count} likeliest tokens, at most {}", limits.logprobs),
+        ));
+    }
+    if dialect == Dialect::Chat && logprobs.is_none() && asked.top_logprobs.is_some_and(|count| count > 0) {
+        return Err(ApiError::field("top_logprobs", "needs logprobs: true"));
+    }
+    Ok(Shown {
+        stream: is(asked.stream),
+        usage: asked.stream_options.unwrap_or_default().include_usage,
+        text: asked.detokenize != Some(false),
+        logprobs,
+        token_ids: is(asked.return_token_ids),
+        tokens_as_ids: is(asked.return_tokens_as_token_ids),
+        weight_versions: is(asked.return_weight_versions),
+        include_stop: is(asked.include_stop_str_in_output),
+        skip_special: asked.skip_special_tokens != Some(false),
+    })
+}
+
+fn prompt_logprobs(limits: &Limits, asked: &GenerateRequest) -> Result<Option<usize>, ApiError> {
+    let Some(count) = asked.prompt_logprobs else { return Ok(None) };
+    if asked.stream == Some(true) {
+        return Err(ApiError::field("prompt_logprobs", "not with stream: ask without it"));
+    }
+    let count = usize::try_from(count).ok().filter(|count| *count <= limits.logprobs);
+    count.map(Some).ok_or_else(|| {
+        ApiError::field(
+            "prompt_logprobs",
+            format!("want 0 to {} likeliest tokens", limits.logprobs),
+        )
+    })
+}
+
+/// Seeds by prompt: those given, else `seed + i` for sample i of each prompt as vLLM has it, else random ones.
+fn seeds(asked: &GenerateRequest, prompts: usize, n: usize) -> Result<Vec<Vec<u64>>, ApiError> {
+    match (&asked.seeds, asked.seed) {
+        (Some(_), Some(_)) => Err(ApiError::field("seeds", "give seed or seeds, not both")),
+        (Some(seeds), None) if seeds.len() != prompts * n => Err(ApiError::field(
+            "seeds",
+            format!("{} seeds for {prompts} prompts of {n} samples: want one for each", seeds.len()),
+        )),
+        (Some(seeds), None) => Ok(seeds
+            .chunks(n)
+            .map(|seeds| seeds.iter().map(|seed| seed.0).collect())
+            .collect()),
+        (None, Some(seed)) => {
+            let of_prompt: Vec<u64> = (0..n as u64).map(|sample| seed.0.wrapping_add(sample)).collect();
+            Ok(vec![of_prompt; prompts])
+        }
+        (None, None) => Ok((0..prompts).map(|_| (0..n).map(|_| rand::random()).collect()).collect()),
+    }
+}

@@ -1,0 +1,61 @@
+//! What one client, and all of them together, may ask for.
+
+use std::time::Duration;
+
+/// Bounds on connections, requests and waits.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Open connections; further ones wait in the kernel's queue.
+    pub connections: usize,
+    /// A client must send its headers within this time, and an idle connection is closed after it.
+    pub header_timeout: Duration,
+    /// Bytes of a request's headers.
+    pub header_bytes: usize,
+    /// A client must send its body within this time.
+    pub body_timeout: Duration,
+    /// Bytes of a body, streamed weights apart.
+    pub body_bytes: usize,
+    /// Bytes of all bodies that are being read and parsed.
+    pub all_body_bytes: usize,
+    /// A client that takes no byte of its answer for this long is cut.
+    pub write_timeout: Duration,
+    /// Samples inside, waiting and running; further requests get 429.
+    pub samples: usize,
+    /// Tokens of one request, prompts and longest responses of all its samples.
+    pub request_tokens: usize,
+    /// Prompts of one request, as vLLM's `VLLM_MAX_COMPLETION_PROMPTS`.
+    pub prompts: usize,
+    /// Likeliest tokens that may be listed, as vLLM's `--max-logprobs`.
+    pub logprobs: usize,
+    /// Stop strings, and stop token ids, of one request.
+    pub stops: usize,
+    /// Longest time from a request to its answer.
+    pub request_timeout: Duration,
+    /// Longest time to load new weights.
+    pub update_timeout: Duration,
+    /// Time to finish what is in flight after SIGTERM; then it is handed back with finish reason `abort`.
+    pub shutdown_grace: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 2048,
+            header_timeout: Duration::from_secs(30),
+            header_bytes: 64 << 10,
+            body_timeout: Duration::from_secs(60),
+            body_bytes: 16 << 20,
+            all_body_bytes: 256 << 20,
+            write_timeout: Duration::from_secs(60),
+            samples: 16_384,
+            request_tokens: 64 << 20,
+            prompts: 1024,
+            logprobs: 20,
+            stops: 256,
+            request_timeout: Duration::from_secs(3600),
+            update_timeout: Duration::from_secs(600),
+            // A pod has 30 seconds (the operator's GRACE_SECONDS): five are left to hand back and to exit.
+            shutdown_grace: Duration::from_secs(25),
+        }
+    }
+}

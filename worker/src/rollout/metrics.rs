@@ -1,0 +1,87 @@
+//! `/metrics`, under vLLM's names.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+
+use super::error::ApiError;
+use super::service::Service;
+use crate::engine::Engine;
+use crate::telemetry::{EngineStats, Exposition};
+
+/// What is counted.
+pub struct Metrics {
+    exposition: Exposition,
+    model_name: String,
+}
+
+impl Metrics {
+    /// Nothing yet, for the model of that name.
+    ///
+    /// # Errors
+    /// When a metric's name is not one Prometheus takes.
+    pub fn new(model_name: &str) -> Result<Self> {
+        Ok(Self {
+            exposition: Exposition::new(model_name)?,
+            model_name: model_name.to_owned(),
+        })
+    }
+
+    /// A request was answered in full.
+    pub fn answered(&self, took: Duration) {
+        self.observe(|requests| requests.end_to_end(took));
+    }
+
+    /// A stream's first tokens are there.
+    pub fn first_token(&self, took: Duration) {
+        self.observe(|requests| requests.first_token(took));
+    }
+
+    /// Further tokens of a stream are there.
+    pub fn next_token(&self, took: Duration) {
+        self.observe(|requests| requests.next_token(took));
+    }
+
+    fn observe(&self, note: impl FnOnce(&crate::telemetry::RequestTimes)) {
+        match self.exposition.requests(&self.model_name) {
+            Ok(requests) => note(&requests),
+            Err(error) => tracing::error!("{error:#}"),
+        }
+    }
+
+    fn text(&self, engine: Option<&Engine>) -> Result<String> {
+        if let Some(engine) = engine {
+            let stats = engine.stats();
+            self.exposition.engine(&EngineStats {
+                model_name: self.model_name.clone(),
+                running: stats.running as u64,
+                waiting: stats.waiting as u64,
+                kv_cache_usage: stats.kv_cache_usage,
+                preemptions: stats.preemptions,
+                prompt_tokens: stats.prompt_tokens,
+                generation_tokens: stats.generation_tokens,
+                finished_stop: stats.finished_stop,
+                finished_length: stats.finished_length,
+                finished_abort: stats.finished_abort,
+                ..EngineStats::default()
+            })?;
+        }
+        self.exposition.text()
+    }
+}
+
+/// `/metrics`; without a model only what is known without one.
+///
+/// # Errors
+/// 500 when the metrics cannot be encoded.
+pub async fn metrics(State(service): State<Service>) -> Result<Response, ApiError> {
+    let engine = service.model().ok().map(|model| &model.engine);
+    let text = service
+        .metrics
+        .text(engine)
+        .map_err(|error| ApiError::internal(format!("{error:#}")))?;
+    Ok(([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response())
+}

@@ -1,0 +1,39 @@
+//! `ppo-worker rollout`: the engine as a server that speaks vLLM's dialect of the OpenAI API.
+//!
+//! A request's way: [`listen`] (connections) -> [`router`] (paths, [`auth`]) -> [`body`] (bytes to [`protocol`]) -> [`job`]
+//! (everything checked, token ids only) -> the engine -> [`choice`] (text, log-probabilities) -> [`response`] or [`stream`].
+
+pub mod args;
+pub mod auth;
+pub mod body;
+pub mod chat;
+pub mod choice;
+pub mod completions;
+pub mod control;
+pub mod error;
+pub mod generate;
+pub mod inflight;
+pub mod info;
+pub mod job;
+pub mod limits;
+pub mod listen;
+pub mod metrics;
+pub mod model;
+pub mod prompt;
+pub mod protocol;
+pub mod refused;
+pub mod response;
+pub mod router;
+pub mod serve;
+pub mod service;
+pub mod settings;
+pub mod stream;
+pub mod text;
+pub mod weights;
+
+pub use args::RolloutArgs;
+pub use limits::Limits;
+pub use model::Model;
+pub use serve::{Ended, main, serve};
+pub use service::Service;
+pub use settings::{ModelSettings, Settings};

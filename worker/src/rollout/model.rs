@@ -1,0 +1,98 @@
+//! The model that is served: engine, tokenizer and what their folder says.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use ppo_crds::spec::DType;
+use tch::Kind;
+
+use super::settings::ModelSettings;
+use crate::engine::Engine;
+use crate::hub::resolve_location;
+use crate::local::{PolicyEngine, kind, start_engine};
+use crate::model::{Head, ModelConfig, Weights};
+use crate::tokenizer::Tokenizer;
+
+/// A loaded model.
+pub struct Model {
+    /// The name that clients call it by.
+    pub name: String,
+    /// Where it came from.
+    pub folder: PathBuf,
+    /// Its shape; `max_positions` is the longest sequence served.
+    pub config: ModelConfig,
+    /// Precision of weights and cache.
+    pub kind: Kind,
+    /// Text and ids.
+    pub tokenizer: Arc<Tokenizer>,
+    /// Tokens that end a response.
+    pub eos_ids: Vec<u32>,
+    /// Runs it.
+    pub engine: Engine,
+}
+
+impl Model {
+    /// Loads weights and tokenizer and starts the engine. Blocks.
+    ///
+    /// # Errors
+    /// When the folder is no language model this engine computes, or memory does not suffice.
+    pub fn load(settings: &ModelSettings) -> Result<Self> {
+        let folder = resolve_location(&settings.location).context("model")?;
+        let mut config = ModelConfig::read(&folder)?;
+        ensure!(
+            config.head == Head::LanguageModel,
+            "{} is no language model (…ForCausalLM): it cannot generate",
+            folder.display()
+        );
+        let tokenizer = Arc::new(Tokenizer::load(&folder)?);
+        let kind = precision(settings.dtype, &config);
+        let longest = settings.max_length.unwrap_or(config.max_positions);
+        ensure!(longest >= 2, "the longest sequence is {longest} tokens: a prompt and a response need 2");
+        if longest > config.max_positions {
+            tracing::warn!(
+                "the longest sequence asked for is {longest} tokens, {} was made for {}: serving those",
+                folder.display(),
+                config.max_positions
+            );
+        }
+        config.max_positions = config.max_positions.min(longest);
+        let weights = Weights::load(&folder, &config, kind)?;
+        let policy = PolicyEngine {
+            model: &config,
+            kind,
+            rollout: &settings.rollout,
+            sequences: settings.rollout.max_sequences,
+            longest: config.max_positions,
+            policy_version: 0,
+        };
+        let engine = start_engine(&policy, weights, Some(tokenizer.clone()))?;
+        let mut eos_ids = config.eos_token_ids().to_vec();
+        eos_ids.extend(tokenizer.eos_ids());
+        eos_ids.sort_unstable();
+        eos_ids.dedup();
+        Ok(Self {
+            name: settings.served_name.clone(),
+            folder,
+            config,
+            kind,
+            tokenizer,
+            eos_ids,
+            engine,
+        })
+    }
+
+    /// Tokens of the vocabulary; ids from here on cannot be computed.
+    pub fn vocabulary(&self) -> u64 {
+        u64::try_from(self.config.vocab).unwrap_or(0)
+    }
+}
+
+/// float16 has no kernels here and is widened without loss.
+fn precision(wanted: Option<DType>, config: &ModelConfig) -> Kind {
+    match (wanted, config.dtype) {
+        (Some(dtype), _) => kind(dtype),
+        (None, Some(Kind::BFloat16)) => Kind::BFloat16,
+        (None, _) => Kind::Float,
+    }
+}

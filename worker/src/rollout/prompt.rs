@@ -1,0 +1,153 @@
+//! The field `prompt`: a text, texts, token ids, or lists of them.
+
+use std::fmt;
+
+use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
+
+/// Prompts as they were sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Prompt {
+    /// One text.
+    Text(String),
+    /// Several texts.
+    Texts(Vec<String>),
+    /// One prompt in token ids.
+    Ids(Vec<u32>),
+    /// Several prompts in token ids.
+    IdLists(Vec<Vec<u32>>),
+}
+
+impl Prompt {
+    /// How many prompts.
+    pub fn count(&self) -> usize {
+        match self {
+            Self::Text(_) | Self::Ids(_) => 1,
+            Self::Texts(texts) => texts.len(),
+            Self::IdLists(lists) => lists.len(),
+        }
+    }
+}
+
+/// One element of the list.
+enum Element {
+    Text(String),
+    Id(u32),
+    Ids(Vec<u32>),
+}
+
+const WANTED: &str = "a text, a list of texts, a list of token ids, or a list of lists of token ids";
+
+// By hand and not `#[serde(untagged)]`, which keeps a copy of everything many times as large as the text.
+impl<'de> Deserialize<'de> for Prompt {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Whole;
+        impl<'de> Visitor<'de> for Whole {
+            type Value = Prompt;
+
+            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                f.write_str(WANTED)
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Prompt, E> {
+                Ok(Prompt::Text(text.to_owned()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Prompt, A::Error> {
+                let Some(first) = list.next_element()? else {
+                    return Err(de::Error::custom("the prompt is empty"));
+                };
+                match first {
+                    Element::Text(first) => rest(first, list).map(Prompt::Texts),
+                    Element::Id(first) => rest(first, list).map(Prompt::Ids),
+                    Element::Ids(first) => rest(first, list).map(Prompt::IdLists),
+                }
+            }
+        }
+        deserializer.deserialize_any(Whole)
+    }
+}
+
+fn rest<'de, T: Deserialize<'de>, A: SeqAccess<'de>>(first: T, mut list: A) -> Result<Vec<T>, A::Error> {
+    let mut all = vec![first];
+    while let Some(next) = list.next_element()? {
+        all.push(next);
+    }
+    Ok(all)
+}
+
+impl<'de> Deserialize<'de> for Element {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct One;
+        impl<'de> Visitor<'de> for One {
+            type Value = Element;
+
+            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                f.write_str(WANTED)
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Element, E> {
+                Ok(Element::Text(text.to_owned()))
+            }
+
+            fn visit_u64<E: de::Error>(self, id: u64) -> Result<Element, E> {
+                let id = u32::try_from(id).map_err(|_| E::custom(format!("{id} is no token id")))?;
+                Ok(Element::Id(id))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Element, A::Error> {
+                let Some(first) = list.next_element()? else {
+                    return Ok(Element::Ids(Vec::new()));
+                };
+                rest(first, list).map(Element::Ids)
+            }
+        }
+        deserializer.deserialize_any(One)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn parsed(json: &str) -> Result<Prompt, String> {
+        serde_json::from_str(json).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn each_form_is_read_as_what_it_is() {
+        assert_eq!(parsed(r#""hi""#), Ok(Prompt::Text("hi".into())));
+        assert_eq!(
+            parsed(r#"["a", "b"]"#),
+            Ok(Prompt::Texts(vec!["a".into(), "b".into()]))
+        );
+        assert_eq!(parsed("[1, 2]"), Ok(Prompt::Ids(vec![1, 2])));
+        assert_eq!(parsed("[[1, 2], [3]]"), Ok(Prompt::IdLists(vec![vec![1, 2], vec![3]])));
+    }
+
+    #[test]
+    fn what_is_none_of_them_is_an_error_that_says_what_is_wanted() {
+        for (json, word) in [
+            ("7", "a list of token ids"),
+            ("[]", "empty"),
+            ("[-1]", "token ids"),
+            ("[4294967296]", "no token id"),
+            ("[1, \"a\"]", "string"),
+            ("[\"a\", 1]", "integer"),
+            ("[[1], [\"a\"]]", "string"),
+            ("{}", "a list of texts"),
+            ("[1.5]", "floating point"),
+        ] {
+            let error = parsed(json).unwrap_err();
+            assert!(error.contains(word), "{json}: {error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text in r#"[\[\]{}",0-9a.\-]{0,40}"#) {
+            let _ = parsed(&text);
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! What clients send: OpenAI's fields, vLLM's additions (`vllm/entrypoints/openai/completion/protocol.py`), and ours
+//! (`seeds`). Fields that are not listed are passed over, as vLLM does; those that would change the answer and that this
+//! server does not know are refused ([`refused`](super::refused)).
+
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+use super::prompt::Prompt;
+
+/// A request of `/v1/completions` or `/v1/chat/completions`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct GenerateRequest {
+    /// Must be the served name where given.
+    pub model: Option<String>,
+    /// Completions: what to go on from.
+    pub prompt: Option<Prompt>,
+    /// Chat: what was said.
+    pub messages: Option<Vec<Value>>,
+    /// Chat: end the prompt where the assistant's answer begins. Default true.
+    pub add_generation_prompt: Option<bool>,
+    /// Put the model's own tokens around a text. Default true, for chat false: the template writes them.
+    pub add_special_tokens: Option<bool>,
+    /// Samples of each prompt.
+    pub n: Option<usize>,
+    /// Tokens of a response. Default 16; for chat what the context holds.
+    pub max_tokens: Option<usize>,
+    /// The newer name of `max_tokens`.
+    pub max_completion_tokens: Option<usize>,
+    /// Tokens before which nothing ends a response.
+    pub min_tokens: Option<usize>,
+    /// 0 is greedy.
+    pub temperature: Option<f32>,
+    /// Smallest set of tokens that reaches this probability.
+    pub top_p: Option<f32>,
+    /// So many likeliest tokens; 0 and -1 keep all.
+    pub top_k: Option<i64>,
+    /// Tokens this likely relative to the likeliest.
+    pub min_p: Option<f32>,
+    /// Sample i of each prompt draws with seed + i.
+    pub seed: Option<Seed>,
+    /// One seed for each sample, in order of the choices. A sample depends on prompt, parameters, weights and its seed alone.
+    pub seeds: Option<Vec<Seed>>,
+    /// Strings that end a response.
+    pub stop: Option<Stop>,
+    /// Tokens that end a response, beside the model's own.
+    pub stop_token_ids: Option<Vec<u32>>,
+    /// The model's own end tokens end nothing.
+    pub ignore_eos: Option<bool>,
+    /// Show what ended the response.
+    pub include_stop_str_in_output: Option<bool>,
+    /// Leave special tokens out of the text. Default true.
+    pub skip_special_tokens: Option<bool>,
+    /// Completions: how many likeliest tokens to list. Chat: whether to give log-probabilities.
+    pub logprobs: Option<Logprobs>,
+    /// Chat: how many likeliest tokens to list.
+    pub top_logprobs: Option<usize>,
+    /// Log-probabilities of the prompt's tokens, with so many of the likeliest ones.
+    pub prompt_logprobs: Option<i64>,
+    /// Answer as server-sent events.
+    pub stream: Option<bool>,
+    /// What a stream tells beside text.
+    pub stream_options: Option<StreamOptions>,
+    /// False: no text, which spares its cost to those who read token ids (vLLM's sampling parameter of that name).
+    pub detokenize: Option<bool>,
+    /// Give the ids of prompt and response.
+    pub return_token_ids: Option<bool>,
+    /// Write tokens as `token_id:<id>` in log-probabilities.
+    pub return_tokens_as_token_ids: Option<bool>,
+    /// Give the weight version of every span of tokens.
+    pub return_weight_versions: Option<bool>,
+    /// Name of the request, for `/abort_requests`.
+    pub request_id: Option<String>,
+
+    // Known, and refused where they would change the answer.
+    /// Repeat the prompt.
+    pub echo: Option<bool>,
+    /// Text after the completion.
+    pub suffix: Option<Value>,
+    /// Draw more than are returned.
+    pub best_of: Option<usize>,
+    /// Against tokens that occurred.
+    pub presence_penalty: Option<f64>,
+    /// Against tokens that occurred often.
+    pub frequency_penalty: Option<f64>,
+    /// Against tokens that occurred; 1 is none.
+    pub repetition_penalty: Option<f64>,
+    /// Added to logits.
+    pub logit_bias: Option<Value>,
+    /// JSON and the like.
+    pub response_format: Option<Value>,
+    /// Grammars and the like.
+    pub structured_outputs: Option<Value>,
+    /// Functions the model may call.
+    pub tools: Option<Vec<Value>>,
+    /// Beam search.
+    pub use_beam_search: Option<bool>,
+    /// Words that may not occur.
+    pub bad_words: Option<Vec<Value>>,
+    /// Tokens that alone may be drawn.
+    pub allowed_token_ids: Option<Vec<Value>>,
+    /// Keep only the last tokens of a prompt.
+    pub truncate_prompt_tokens: Option<i64>,
+}
+
+/// A seed: any 64-bit number, signed or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seed(pub u64);
+
+impl<'de> Deserialize<'de> for Seed {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let number = serde_json::Number::deserialize(deserializer)?;
+        // Negative seeds are as good as any: their bits count.
+        let seed = number.as_u64().or_else(|| number.as_i64().map(|seed| seed as u64));
+        seed.map(Self)
+            .ok_or_else(|| serde::de::Error::custom(format!("{number} is no seed: want a whole number of 64 bits")))
+    }
+}
+
+/// One stop string or several.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(untagged)]
+pub enum Stop {
+    /// One.
+    One(String),
+    /// Several.
+    Many(Vec<String>),
+}
+
+/// A number for completions, a flag for chat.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(untagged)]
+pub enum Logprobs {
+    /// Chat.
+    Flag(bool),
+    /// Completions.
+    Count(usize),
+}
+
+/// What a stream tells beside text.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct StreamOptions {
+    /// End with the counts of tokens.
+    pub include_usage: bool,
+}

@@ -1,0 +1,239 @@
+//! Answers in the words of OpenAI's API and vLLM's additions to it.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::choice::{Choice, Delta, ShownToken, StopReason, VersionSpan, finite, label};
+use super::job::{Dialect, Job};
+use super::model::Model;
+use crate::engine::TokenScore;
+
+/// Counts of tokens. A prompt counts once, whatever the number of its samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Usage {
+    /// Of all prompts.
+    pub prompt_tokens: usize,
+    /// Of all responses.
+    pub completion_tokens: usize,
+    /// Both.
+    pub total_tokens: usize,
+}
+
+impl Usage {
+    /// Counts of a job whose responses have so many tokens.
+    pub fn of(job: &Job, completion_tokens: usize) -> Self {
+        let prompt_tokens = job.requests.iter().map(|request| request.prompt.len()).sum();
+        Self {
+            prompt_tokens,
+            completion_tokens,
+            total_tokens: prompt_tokens + completion_tokens,
+        }
+    }
+}
+
+/// An answer, or a piece of one.
+#[derive(Clone, Debug, Serialize)]
+pub struct Answer {
+    id: String,
+    object: &'static str,
+    created: u64,
+    model: String,
+    /// The choices, or what is new of them.
+    pub choices: Vec<ShownChoice>,
+    /// Counts; absent from a stream's pieces.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
+}
+
+/// One choice of an answer.
+#[derive(Clone, Debug, Serialize)]
+pub struct ShownChoice {
+    index: usize,
+    #[serde(flatten)]
+    said: Said,
+    logprobs: Option<ShownLogprobs>,
+    finish_reason: Option<&'static str>,
+    stop_reason: Option<StopReason>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_token_ids: Option<Vec<u32>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_ids: Option<Vec<u32>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    weight_versions: Option<Vec<VersionSpan>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_logprobs: Option<Value>,
+}
+
+/// The text, where each path has it.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Said {
+    Text(String),
+    Message { role: &'static str, content: String },
+    Delta(ChatDelta),
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct ChatDelta {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role: Option<&'static str>,
+    content: String,
+}
+
+/// Log-probabilities in the shape of each path.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+enum ShownLogprobs {
+    Completions {
+        tokens: Vec<String>,
+        token_logprobs: Vec<f32>,
+        top_logprobs: Vec<Map<String, Value>>,
+        text_offset: Vec<usize>,
+    },
+    Chat {
+        content: Vec<ChatToken>,
+    },
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct ChatToken {
+    token: String,
+    logprob: f32,
+    bytes: Vec<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    top_logprobs: Option<Vec<ChatToken>>,
+}
+
+impl Answer {
+    /// An answer to `job`; `is_piece` for one of a stream.
+    pub fn new(model: &Model, job: &Job, created: u64, is_piece: bool) -> Self {
+        let object = match (job.dialect, is_piece) {
+            (Dialect::Completions, _) => "text_completion",
+            (Dialect::Chat, false) => "chat.completion",
+            (Dialect::Chat, true) => "chat.completion.chunk",
+        };
+        Self {
+            id: id(job),
+            object,
+            created,
+            model: model.name.clone(),
+            choices: Vec::new(),
+            usage: None,
+        }
+    }
+}
+
+/// The name of an answer.
+pub fn id(job: &Job) -> String {
+    match job.dialect {
+        Dialect::Completions => format!("cmpl-{}", job.name),
+        Dialect::Chat => format!("chatcmpl-{}", job.name),
+    }
+}
+
+/// Seconds since 1970.
+pub fn now() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs()
+}
+
+/// A choice, complete or a piece of one: `is_first` pieces carry what is said once, finished ones what is known at the end.
+pub fn choice(job: &Job, index: usize, choice: &Choice, delta: Delta, is_piece: bool, is_first: bool) -> ShownChoice {
+    let shown = &job.shown;
+    let Delta {
+        text,
+        token_ids,
+        logprobs,
+    } = delta;
+    let said = match (job.dialect, is_piece) {
+        (Dialect::Completions, _) => Said::Text(text),
+        (Dialect::Chat, false) => Said::Message {
+            role: "assistant",
+            content: text,
+        },
+        (Dialect::Chat, true) => Said::Delta(ChatDelta {
+            role: is_first.then_some("assistant"),
+            content: text,
+        }),
+    };
+    let is_finished = choice.finish_reason().is_some();
+    let request = job.requests.get(index / job.n.max(1));
+    ShownChoice {
+        index,
+        said,
+        logprobs: shown.logprobs.map(|_| show_logprobs(job.dialect, logprobs)),
+        finish_reason: choice.finish_reason(),
+        stop_reason: choice.stop_reason(),
+        prompt_token_ids: request
+            .filter(|_| shown.token_ids && is_first)
+            .map(|request| request.prompt.to_vec()),
+        token_ids: shown.token_ids.then_some(token_ids),
+        weight_versions: (shown.weight_versions && is_finished).then(|| choice.version_spans()),
+        prompt_logprobs: None,
+    }
+}
+
+impl ShownChoice {
+    /// Adds the scores of the prompt's tokens.
+    pub fn with_prompt_logprobs(mut self, model: &Model, job: &Job, prompt: &[u32], scores: &[TokenScore]) -> Self {
+        let entry = |token: u32, logprob: f32, rank: usize| {
+            let name = label(model, &job.shown, token);
+            (
+                token.to_string(),
+                json!({"logprob": finite(logprob), "rank": rank, "decoded_token": name}),
+            )
+        };
+        // Nothing stands before the first token.
+        let mut list = vec![Value::Null];
+        for (&token, score) in prompt.iter().skip(1).zip(scores) {
+            let own = entry(token, score.logprob, score.rank);
+            let top = (1..).zip(&score.top).map(|(rank, top)| entry(top.token, top.logprob, rank));
+            let fields: Map<String, Value> = std::iter::once(own).chain(top).collect();
+            list.push(Value::Object(fields));
+        }
+        self.prompt_logprobs = Some(Value::Array(list));
+        self
+    }
+}
+
+fn show_logprobs(dialect: Dialect, tokens: Vec<ShownToken>) -> ShownLogprobs {
+    match dialect {
+        Dialect::Completions => ShownLogprobs::Completions {
+            tokens: tokens.iter().map(|token| token.label.clone()).collect(),
+            token_logprobs: tokens.iter().map(|token| token.logprob).collect(),
+            text_offset: tokens.iter().map(|token| token.offset).collect(),
+            // The drawn token first, then the likeliest ones, as vLLM has it.
+            top_logprobs: tokens
+                .into_iter()
+                .map(|token| {
+                    let own = std::iter::once((token.label, json!(token.logprob)));
+                    let top = token.top.into_iter().map(|(label, logprob)| (label, json!(logprob)));
+                    own.chain(top).collect()
+                })
+                .collect(),
+        },
+        Dialect::Chat => ShownLogprobs::Chat {
+            content: tokens
+                .into_iter()
+                .map(|token| {
+                    let top = token.top.into_iter().map(|(label, logprob)| chat_token(label, logprob, None));
+                    let top = top.collect();
+                    chat_token(token.label, token.logprob, Some(top))
+                })
+                .collect(),
+        },
+    }
+}
+
+fn chat_token(token: String, logprob: f32, top_logprobs: Option<Vec<ChatToken>>) -> ChatToken {
+    ChatToken {
+        bytes: token.bytes().collect(),
+        token,
+        logprob,
+        top_logprobs,
+    }
+}

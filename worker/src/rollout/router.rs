@@ -1,0 +1,55 @@
+//! Which path is answered by what.
+
+use axum::http::{Method, StatusCode, Uri};
+use axum::routing::{get, post};
+use axum::{Router, middleware};
+
+use super::error::ApiError;
+use super::service::Service;
+use super::{auth, chat, completions, control, info, metrics, weights};
+
+/// The API. Every path asks for the token but those that [`auth`] names.
+pub fn api(service: Service) -> Router {
+    Router::new()
+        .route("/v1/completions", post(completions::completions))
+        .route("/v1/chat/completions", post(chat::chat))
+        .route("/v1/models", get(info::models))
+        .route("/tokenize", post(info::tokenize))
+        .route("/detokenize", post(info::detokenize))
+        .route("/version", get(info::version))
+        .route("/pause", post(control::pause))
+        .route("/resume", post(control::resume))
+        .route("/is_paused", get(control::is_paused))
+        .route("/abort_requests", post(control::abort_requests))
+        .route("/update_weights", post(weights::update))
+        .route("/weight_info", get(weights::info))
+        .merge(probes())
+        .fallback(nothing_here)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(middleware::from_fn_with_state(service.clone(), auth::authorize))
+        .with_state(service)
+}
+
+/// What kubelet and Prometheus ask, on a port of its own without a token.
+pub fn observed(service: Service) -> Router {
+    probes().fallback(nothing_here).with_state(service)
+}
+
+fn probes() -> Router<Service> {
+    Router::new()
+        .route("/health", get(info::health))
+        .route("/healthz", get(info::healthz))
+        .route("/readyz", get(info::readyz))
+        .route("/metrics", get(metrics::metrics))
+}
+
+async fn nothing_here(uri: Uri) -> ApiError {
+    ApiError::new(StatusCode::NOT_FOUND, format!("there is nothing at {}", uri.path()))
+}
+
+async fn wrong_method(method: Method, uri: Uri) -> ApiError {
+    ApiError::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        format!("{method} is not for {}: reading is GET, asking for something is POST", uri.path()),
+    )
+}

@@ -1,0 +1,165 @@
+//! The process: listen, load, serve, end.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use super::args::RolloutArgs;
+use super::limits::Limits;
+use super::listen;
+use super::model::Model;
+use super::router;
+use super::service::Service;
+use super::settings::Settings;
+use crate::engine::Pause;
+
+/// Time to hand back what did not finish within the grace period.
+const HAND_BACK: Duration = Duration::from_secs(3);
+/// Time for the engine's last pass.
+const LAST_PASS: Duration = Duration::from_secs(2);
+/// How often the engine is asked whether it lives.
+const HEARTBEAT: Duration = Duration::from_millis(250);
+
+/// Serves until SIGTERM or Ctrl-C, then finishes or hands back what is in flight.
+///
+/// # Errors
+/// When the model cannot be loaded, an address is taken, or the engine failed.
+pub fn main(args: RolloutArgs) -> Result<()> {
+    let settings = args.settings()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    let ended = runtime.block_on(async {
+        let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let listener = bind(settings.address, "--host and --port").await?;
+        let observed = match settings.metrics_address {
+            Some(address) => Some(bind(address, "--metrics-addr").await?),
+            None => None,
+        };
+        tracing::info!("rollout server on http://{}", listener.local_addr()?);
+        let shutdown = async move {
+            tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+        };
+        serve(settings, listener, observed, shutdown).await
+    });
+    // A model that is still loading would hold the runtime up.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    match ended? {
+        Ended::Finished => tracing::info!("every request was answered; bye"),
+        Ended::HandedBack => tracing::warn!("requests that did not finish in time were handed back unfinished"),
+    }
+    Ok(())
+}
+
+async fn bind(address: std::net::SocketAddr, flags: &str) -> Result<TcpListener> {
+    TcpListener::bind(address)
+        .await
+        .with_context(|| format!("cannot listen on {address}; give another address with {flags}"))
+}
+
+/// How a server ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Every request was answered in full.
+    Finished,
+    /// Some were answered with the tokens they had, or cut.
+    HandedBack,
+}
+
+/// Serves `settings` on `listener`, and metrics and probes on `observed`, until `shutdown`.
+///
+/// # Errors
+/// When the model cannot be loaded or its engine fails.
+pub async fn serve(
+    settings: Settings,
+    listener: TcpListener,
+    observed: Option<TcpListener>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<Ended> {
+    let service = Service::new(&settings)?;
+    let limits = settings.limits.clone();
+    let (stop, stopped) = watch::channel(false);
+    let (last, last_stopped) = watch::channel(false);
+    // Probes are answered while the model loads, and until everything else has ended.
+    let probes = observed.map(|observed| {
+        let (router, limits) = (router::observed(service.clone()), limits.clone());
+        tokio::spawn(async move { listen::serve(observed, router, &limits, last_stopped).await })
+    });
+    let mut api = tokio::spawn({
+        let (router, limits) = (router::api(service.clone()), limits.clone());
+        async move { listen::serve(listener, router, &limits, stopped).await }
+    });
+    let outcome = tokio::select! {
+        failed = work(&service, &settings) => failed,
+        () = shutdown => Ok(()),
+    };
+    service.stop();
+    let _ = stop.send(true);
+    let ended = drain(&service, &limits, &mut api, outcome.is_err()).await;
+    api.abort();
+    let _ = last.send(true);
+    if let Some(probes) = probes {
+        probes.abort();
+    }
+    outcome.map(|()| ended)
+}
+
+/// Loads the model and watches its engine; returns only when something is wrong.
+async fn work(service: &Service, settings: &Settings) -> Result<()> {
+    let model = settings.model.clone();
+    let model = tokio::task::spawn_blocking(move || Model::load(&model))
+        .await
+        .map_err(|error| anyhow!("loading the model: {error}"))??;
+    tracing::info!(
+        "serving {} as {:?}, sequences of up to {} tokens in {:?}",
+        model.folder.display(),
+        model.name,
+        model.config.max_positions,
+        model.kind
+    );
+    let engine = model.engine.clone();
+    service.ready(model);
+    loop {
+        if let Some(failure) = engine.failure() {
+            bail!(failure);
+        }
+        tokio::time::sleep(HEARTBEAT).await;
+    }
+}
+
+/// Lets requests in flight finish, then hands back the rest with finish reason `abort`.
+async fn drain(
+    service: &Service,
+    limits: &Limits,
+    api: &mut tokio::task::JoinHandle<()>,
+    is_broken: bool,
+) -> Ended {
+    let grace = if is_broken { Duration::ZERO } else { limits.shutdown_grace };
+    // What a pause had frozen could never finish.
+    if let (true, Ok(model)) = (service.is_paused(), service.model()) {
+        model.engine.resume();
+    }
+    let mut ended = Ended::Finished;
+    if tokio::time::timeout(grace, &mut *api).await.is_err() {
+        ended = Ended::HandedBack;
+        if let Ok(model) = service.model() {
+            // Each request's own answer follows; whether the pause itself was confirmed changes nothing.
+            drop(model.engine.pause(Pause::Abort));
+        }
+        if tokio::time::timeout(HAND_BACK, &mut *api).await.is_err() {
+            tracing::warn!("clients did not take their answers in time and are cut");
+        }
+    }
+    if let Ok(model) = service.model() {
+        let engine = model.engine.clone();
+        let stopped = tokio::task::spawn_blocking(move || engine.shutdown(LAST_PASS)).await;
+        if !matches!(stopped, Ok(Ok(()))) {
+            tracing::warn!("the engine's last pass did not end in time");
+        }
+    }
+    ended
+}

@@ -1,0 +1,141 @@
+//! What every request of a server sees. It starts without a model, so that probes are answered while one loads.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use tokio::sync::{Mutex, Semaphore};
+
+use super::auth::Door;
+use super::error::ApiError;
+use super::inflight::InFlight;
+use super::limits::Limits;
+use super::metrics::Metrics;
+use super::model::Model;
+use super::settings::Settings;
+use super::weights::LoadedWeights;
+
+/// A server's state; clones are the same one.
+#[derive(Clone)]
+pub struct Service(Arc<Shared>);
+
+/// See [`Service`].
+pub struct Shared {
+    /// Who may call.
+    pub door: Door,
+    /// Bounds.
+    pub limits: Limits,
+    /// KiB for bodies that are being read.
+    pub body_memory: Semaphore,
+    /// Requests that have no answer yet, by name.
+    pub in_flight: InFlight,
+    /// What `/metrics` shows.
+    pub metrics: Metrics,
+    /// The weights that the engine has; held while others are loaded.
+    pub weights: Mutex<LoadedWeights>,
+    started: u64,
+    model: OnceLock<Model>,
+    paused: AtomicBool,
+    closed: AtomicBool,
+    stopping: AtomicBool,
+}
+
+impl std::ops::Deref for Service {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
+}
+
+impl Service {
+    /// A service without a model: everything but `/healthz` and `/health` answers 503.
+    ///
+    /// # Errors
+    /// When a metric's name is not one Prometheus takes.
+    pub fn new(settings: &Settings) -> anyhow::Result<Self> {
+        let limits = settings.limits.clone();
+        Ok(Self(Arc::new(Shared {
+            door: Door::new(settings.token.as_deref(), settings.open_metrics),
+            body_memory: Semaphore::new((limits.all_body_bytes >> 10).clamp(1, Semaphore::MAX_PERMITS)),
+            in_flight: InFlight::new(limits.samples),
+            metrics: Metrics::new(&settings.model.served_name)?,
+            weights: Mutex::default(),
+            limits,
+            started: super::response::now(),
+            model: OnceLock::new(),
+            paused: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+        })))
+    }
+
+    /// Serves `model` from now on. A second model is not taken.
+    pub fn ready(&self, model: Model) {
+        if self.0.model.set(model).is_err() {
+            tracing::error!("a model is served already; the second is not taken");
+        }
+    }
+
+    /// The model.
+    ///
+    /// # Errors
+    /// 503 while it loads, and when its engine has failed.
+    pub fn model(&self) -> Result<&Model, ApiError> {
+        let Some(model) = self.0.model.get() else {
+            return Err(ApiError::unavailable("the model is still loading"));
+        };
+        match model.engine.failure() {
+            None => Ok(model),
+            Some(failure) => Err(ApiError::unavailable(failure.to_string())),
+        }
+    }
+
+    /// Whether the engine lives, or is still being made.
+    ///
+    /// # Errors
+    /// 503 with the cause once it is over.
+    pub fn alive(&self) -> Result<(), ApiError> {
+        let failure = self.0.model.get().and_then(|model| model.engine.failure());
+        failure.map_or(Ok(()), |failure| Err(ApiError::unavailable(failure.to_string())))
+    }
+
+    /// When the server started, seconds since 1970.
+    pub fn started(&self) -> u64 {
+        self.0.started
+    }
+
+    /// The model, if requests are let in.
+    ///
+    /// # Errors
+    /// As [`model`](Self::model), and 503 while paused or stopping.
+    pub fn admit(&self) -> Result<&Model, ApiError> {
+        if self.is_stopping() {
+            return Err(ApiError::unavailable("this server is shutting down: ask another one"));
+        }
+        if self.0.closed.load(Ordering::Acquire) {
+            return Err(ApiError::unavailable("generation is paused: try again after /resume"));
+        }
+        self.model()
+    }
+
+    /// Notes a pause; `closed` ones refuse new requests.
+    pub fn set_paused(&self, paused: bool, closed: bool) {
+        self.0.paused.store(paused, Ordering::Release);
+        self.0.closed.store(closed, Ordering::Release);
+    }
+
+    /// Whether generation is paused.
+    pub fn is_paused(&self) -> bool {
+        self.0.paused.load(Ordering::Acquire)
+    }
+
+    /// From now on requests are refused.
+    pub fn stop(&self) {
+        self.0.stopping.store(true, Ordering::Release);
+    }
+
+    /// Whether the server ends.
+    pub fn is_stopping(&self) -> bool {
+        self.0.stopping.load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,139 @@
+//! New weights for a running engine: from a folder, or streamed in one body. Everything is checked before the engine sees
+//! any of it, and it takes them between two passes; a failure leaves the old ones.
+
+pub mod digest;
+pub mod folder;
+pub mod frame;
+pub mod upload;
+
+use std::time::Instant;
+
+use axum::Json;
+use axum::extract::{Query, Request, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, StatusCode};
+use serde::{Deserialize, Serialize};
+
+use super::body;
+use super::error::ApiError;
+use super::service::Service;
+use crate::model::Weights;
+
+/// What the engine has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoadedWeights {
+    /// The policy version.
+    pub weight_version: String,
+    /// [`digest::digest`] of the tensors; absent for those that the server started with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+}
+
+/// A version as vLLM writes it: a text. Ours are numbers of completed steps.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub enum Version {
+    /// As a number.
+    Number(u64),
+    /// As text.
+    Text(String),
+}
+
+impl Version {
+    /// # Errors
+    /// 400 when it is no whole number.
+    pub fn number(&self) -> Result<u64, ApiError> {
+        match self {
+            Self::Number(number) => Ok(*number),
+            Self::Text(text) => text.parse().map_err(|_| {
+                ApiError::field(
+                    "weight_version",
+                    format!("{text:?} is no policy version: want a whole number"),
+                )
+            }),
+        }
+    }
+}
+
+/// Query of a streamed update.
+#[derive(Debug, Default, Deserialize)]
+pub struct UploadQuery {
+    weight_version: Option<String>,
+}
+
+/// `POST /update_weights`: JSON names a folder, `application/octet-stream` carries the tensors themselves.
+///
+/// # Errors
+/// 400 when tensors do not fit the model or their digest is another one, 409 while another update runs.
+pub async fn update(
+    State(service): State<Service>,
+    Query(query): Query<UploadQuery>,
+    request: Request,
+) -> Result<Json<LoadedWeights>, ApiError> {
+    service.model()?;
+    let Ok(mut loaded) = service.weights.try_lock() else {
+        return Err(ApiError::new(
+            StatusCode::CONFLICT,
+            "another update of the weights is running: wait for it",
+        ));
+    };
+    let read = async {
+        if is_stream(request.headers()) {
+            let version = query.weight_version.map(Version::Text);
+            let version = version.ok_or_else(|| ApiError::field("weight_version", "is missing from the query"))?;
+            let version = version.number()?;
+            let (weights, digest) = upload::receive(&service, request).await?;
+            return Ok::<_, ApiError>((version, weights, digest));
+        }
+        let asked: folder::FolderUpdate = body::json(&service, request).await?;
+        let version = asked.weight_version.number()?;
+        let (weights, digest) = folder::load(service.model()?, asked).await?;
+        Ok((version, weights, digest))
+    };
+    let limit = service.limits.update_timeout;
+    let late = || {
+        ApiError::new(
+            StatusCode::GATEWAY_TIMEOUT,
+            format!("the new weights were not there within {} s; the old ones stay", limit.as_secs_f64()),
+        )
+    };
+    let (version, weights, digest) = tokio::time::timeout(limit, read).await.map_err(|_| late())??;
+    swap(&service, version, weights).await?;
+    *loaded = LoadedWeights {
+        weight_version: version.to_string(),
+        sha256: Some(digest),
+    };
+    Ok(Json(loaded.clone()))
+}
+
+fn is_stream(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    kind.is_some_and(|kind| kind.starts_with("application/octet-stream"))
+}
+
+/// The engine takes the weights between two passes. From here on there is no way back, so nothing here is cut short by a
+/// client that goes.
+async fn swap(service: &Service, version: u64, weights: Weights) -> Result<(), ApiError> {
+    let engine = service.model()?.engine.clone();
+    let began = Instant::now();
+    let swapped = tokio::spawn(engine.update_weights(weights, version)).await;
+    swapped.map_err(ApiError::internal)??;
+    tracing::info!(
+        "weights of version {version} are loaded; the swap took {:.3} s",
+        began.elapsed().as_secs_f64()
+    );
+    Ok(())
+}
+
+/// `GET /weight_info`: what the engine has, and the digest of what it was given.
+///
+/// # Errors
+/// 503 without a model.
+pub async fn info(State(service): State<Service>) -> Result<Json<LoadedWeights>, ApiError> {
+    let version = service.model()?.engine.stats().policy_version.to_string();
+    let loaded = service.weights.lock().await.clone();
+    Ok(Json(LoadedWeights {
+        sha256: loaded.sha256.filter(|_| loaded.weight_version == version),
+        weight_version: version,
+    }))
+}

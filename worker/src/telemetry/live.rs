@@ -1,0 +1,173 @@
+//! What the run does right now, for the operator's question `GET /report`.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use ppo_crds::report::{Outcome, Report, Stage as Doing};
+use ppo_crds::status::Progress;
+
+use super::{EvaluationReport, Metric, Stage, StepReport};
+
+/// What the run does right now.
+pub struct Live {
+    job: String,
+    attempt: u32,
+    now: Mutex<Now>,
+}
+
+struct Now {
+    stage: Doing,
+    /// When the stage before it finished.
+    since: Instant,
+    waiting_for: String,
+    progress: Progress,
+    outcome: Option<Outcome>,
+}
+
+impl Live {
+    /// A run whose models load. `attempt` is the pod's; 1 outside a cluster.
+    pub fn new(job: &str, attempt: u32) -> Self {
+        let now = Now {
+            stage: Doing::Initialize,
+            since: Instant::now(),
+            waiting_for: String::new(),
+            progress: Progress::at(0, 0),
+            outcome: None,
+        };
+        Self {
+            job: job.to_owned(),
+            attempt,
+            now: Mutex::new(now),
+        }
+    }
+
+    /// A stage begins; the one before it has finished.
+    pub fn enter(&self, stage: Stage) {
+        let mut now = self.lock();
+        now.stage = doing(stage);
+        now.since = Instant::now();
+        now.waiting_for.clear();
+    }
+
+    /// Whom the stage waits for: a pod, or a server's URL.
+    pub fn wait_for(&self, whom: &str) {
+        self.lock().waiting_for = whom.to_owned();
+    }
+
+    /// The run begins, or goes on, at `step` of `total`.
+    pub fn begin(&self, step: u64, total: u64) {
+        let mut now = self.lock();
+        now.progress = Progress::at(step, total);
+        now.progress.last_checkpoint = (step > 0).then_some(step);
+        now.since = Instant::now();
+    }
+
+    /// A step is done.
+    pub fn step(&self, report: &StepReport) {
+        let mut now = self.lock();
+        let left = report.total_steps.saturating_sub(report.step) as f64;
+        now.progress = Progress {
+            // Whole seconds; what is not finite becomes 0.
+            eta_seconds: Some((left * report.wall.as_secs_f64()) as u64),
+            reward: finite(report.get(Metric::Score)),
+            kl: finite(report.get(Metric::Kl)),
+            response_length: finite(report.get(Metric::ResponseLength)),
+            evaluation_score: now.progress.evaluation_score,
+            last_checkpoint: now.progress.last_checkpoint,
+            ..Progress::at(report.step, report.total_steps)
+        };
+    }
+
+    /// The held-out prompts were answered.
+    pub fn evaluated(&self, report: &EvaluationReport) {
+        self.lock().progress.evaluation_score = finite(Some(report.score));
+    }
+
+    /// A checkpoint of `step` is complete.
+    pub fn saved(&self, step: u64) {
+        self.lock().progress.last_checkpoint = Some(step);
+    }
+
+    /// The run has ended.
+    pub fn end(&self, outcome: Outcome) {
+        let mut now = self.lock();
+        now.stage = Doing::Finished;
+        now.since = Instant::now();
+        now.outcome = Some(outcome);
+    }
+
+    /// All of it.
+    pub fn report(&self) -> Report {
+        let now = self.lock();
+        Report {
+            job: self.job.clone(),
+            attempt: self.attempt,
+            stage: now.stage,
+            policy_version: now.progress.step,
+            progress: now.progress.clone(),
+            seconds_since_progress: now.since.elapsed().as_secs_f64(),
+            waiting_for: now.waiting_for.clone(),
+            outcome: now.outcome.clone(),
+        }
+    }
+
+    // A panic while the lock was held left whole values behind: every change is an assignment.
+    fn lock(&self) -> MutexGuard<'_, Now> {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The operator's word for a stage: people and deadlines need no finer ones.
+fn doing(stage: Stage) -> Doing {
+    match stage {
+        Stage::Generate => Doing::Rollout,
+        Stage::Score => Doing::Score,
+        Stage::Reference | Stage::OldLogprobs | Stage::Values | Stage::Shape => Doing::Shape,
+        Stage::Advantage => Doing::Advantage,
+        Stage::UpdateActor | Stage::UpdateCritic => Doing::Update,
+        Stage::Publish => Doing::Publish,
+        Stage::Checkpoint => Doing::Checkpoint,
+        Stage::Evaluate => Doing::Evaluate,
+    }
+}
+
+/// JSON has no infinity and no NaN.
+fn finite(value: Option<f64>) -> Option<f64> {
+    value.filter(|value| value.is_finite())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_report_says_what_is_done_now_and_how_far_the_run_is() {
+        let live = Live::new("math", 3);
+        assert_eq!((live.report().stage, live.report().attempt), (Doing::Initialize, 3));
+        live.begin(4, 10);
+        live.enter(Stage::Generate);
+        live.wait_for("math-rollout-1");
+        let report = live.report();
+        assert_eq!((report.stage, report.policy_version), (Doing::Rollout, 4));
+        assert_eq!(report.waiting_for, "math-rollout-1");
+        assert_eq!(report.progress.last_checkpoint, Some(4));
+
+        let mut step = StepReport {
+            step: 5,
+            total_steps: 10,
+            wall: Duration::from_secs(2),
+            ..StepReport::default()
+        };
+        step.set(Metric::Score, 0.5);
+        step.set(Metric::Kl, f64::NAN);
+        live.step(&step);
+        live.enter(Stage::UpdateCritic);
+        let report = live.report();
+        assert_eq!((report.stage, report.waiting_for.as_str()), (Doing::Update, ""));
+        let progress = report.progress;
+        assert_eq!((progress.summary.as_str(), progress.eta_seconds), ("5/10", Some(10)));
+        assert_eq!((progress.reward, progress.kl), (Some(0.5), None));
+    }
+}

@@ -1,0 +1,74 @@
+//! SIGTERM.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use ppo_worker::rollout::{Ended, Limits};
+use serde_json::Value;
+
+use crate::support::{Server, Wanted, ids, long, make_model};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_asked_to_end_finishes_what_it_has_and_takes_no_more() {
+    let mut server = Server::start().await;
+    let running = tokio::spawn(server.post("/v1/completions", long(4000)).send());
+    server.until_busy().await;
+    server.begin_stop();
+    let (client, url) = (server.client.clone(), format!("{}/healthz", server.url));
+    assert_eq!(server.ended().await, Ended::Finished);
+    let answer: Value = running.await.unwrap().unwrap().json().await.unwrap();
+    assert_eq!(answer["choices"][0]["finish_reason"], "length");
+    assert!(client.get(url).send().await.unwrap_err().is_connect());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_does_not_finish_in_time_is_handed_back_with_its_tokens() {
+    let limits = Limits {
+        shutdown_grace: Duration::from_millis(50),
+        ..Limits::default()
+    };
+    let mut server = Server::start_with(Wanted {
+        limits,
+        ..Wanted::default()
+    })
+    .await;
+    let mut streamed = long(60_000);
+    streamed["stream"] = true.into();
+    let running = tokio::spawn(server.post("/v1/completions", long(60_000)).send());
+    let stream = server.post("/v1/completions", streamed).send().await.unwrap();
+    server.until("both", async || server.metric("vllm:num_requests_running").await == 2.0).await;
+    server.begin_stop();
+    let text = tokio::spawn(stream.text());
+    let answer: Value = running.await.unwrap().unwrap().json().await.unwrap();
+    assert_eq!(answer["choices"][0]["finish_reason"], "abort");
+    assert!(!ids(&answer["choices"][0]).is_empty());
+    let text = text.await.unwrap().unwrap();
+    assert!(text.contains("\"finish_reason\":\"abort\"") && text.trim_end().ends_with("[DONE]"));
+    assert_eq!(server.ended().await, Ended::HandedBack);
+}
+
+#[test]
+fn the_command_serves_until_sigterm_and_exits_0() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("model");
+    make_model(&model, 0);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_ppo-worker"))
+        .args(["rollout", "--port", "0", "--threads", "1", "--kv-cache-mebibytes", "64", "--model"])
+        .arg(&model)
+        .env("NO_COLOR", "1")
+        .env_remove("PPO_LOG")
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut log = BufReader::new(child.stderr.take().unwrap());
+    let mut said = String::new();
+    while !said.contains("serving") {
+        assert!(log.read_line(&mut said).unwrap() > 0, "{said}");
+    }
+    assert!(said.contains("rollout server on http://127.0.0.1:"), "{said}");
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    let status = child.wait().unwrap();
+    assert!(status.success(), "{status}");
+}
