@@ -35,6 +35,7 @@ struct Bench<'a> {
 /// # Errors
 /// When something cannot be built, does not start, ends, or is not done in time.
 pub async fn measure(system: System, setting: Setting) -> Result<Measured> {
+    system.build().await?;
     let cluster = ControlPlane::start(system.control_plane().await?).await?;
     let namespace = cluster.namespace("scale").await?;
     let pods = setting.jobs * system.pods(setting);

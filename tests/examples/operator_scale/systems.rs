@@ -88,6 +88,22 @@ impl System {
         }
     }
 
+    /// The module of `tests/peers` that pins it; none: it is ours, or part of Kubernetes.
+    fn module(self) -> Option<&'static str> {
+        matches!(self, Self::JobSet | Self::KubeRay | Self::TrainingOperator).then(|| self.name())
+    }
+
+    /// Builds it unless this machine has it: minutes, which shall not fall into a measurement.
+    ///
+    /// # Errors
+    /// When it does not build.
+    pub async fn build(self) -> Result<()> {
+        match self.module() {
+            Some(module) => peer(module).await.map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
     /// The control plane it is measured on.
     ///
     /// # Errors
@@ -124,15 +140,11 @@ impl System {
     /// When one cannot be built or does not start.
     pub async fn start(self, cluster: &ControlPlane) -> Result<Vec<Process>> {
         let mut lines = Vec::new();
-        match self {
-            Self::Ours => lines.push(("ppo-operator", ours::argv()?)),
-            Self::Job => {}
-            Self::JobSet => lines.push(("jobset", peer("jobset", "jobset").await?)),
-            Self::KubeRay => lines.push(("kuberay", peer("kuberay", "kuberay").await?)),
-            Self::TrainingOperator => lines.push((
-                "training-operator",
-                peer("training-operator", "training-operator").await?,
-            )),
+        if self == Self::Ours {
+            lines.push(("ppo-operator", ours::argv()?));
+        }
+        if let Some(module) = self.module() {
+            lines.push((module, peer(module).await?));
         }
         if self.has_job_controller() {
             lines.push(("job-controller", job::argv(cluster)?));
@@ -201,10 +213,10 @@ impl FromStr for System {
     }
 }
 
-/// The command line of a peer whose module lies in `tests/peers`.
-async fn peer(module: &'static str, program: &str) -> Result<Vec<String>> {
+/// The command line of a peer: its module and its program have one name.
+async fn peer(module: &'static str) -> Result<Vec<String>> {
     let programs = tokio::task::spawn_blocking(move || Programs::of(&[&in_peers(module)])).await??;
-    let mut argv = vec![programs.path(program)?.display().to_string()];
+    let mut argv = vec![programs.path(module)?.display().to_string()];
     argv.extend(RAISED.map(str::to_owned));
     argv.push(format!("--concurrency={CONCURRENCY}"));
     Ok(argv)
