@@ -58,7 +58,7 @@ pub fn by_agent(events: &[AuditEvent]) -> BTreeMap<String, Counts> {
 fn agent(header: &str) -> String {
     let program = header.split('/').next().unwrap_or_default();
     match header.rsplit_once('/') {
-        Some((before, part)) if before.contains(' ') && part.contains(|letter: char| letter == '-') => {
+        Some((before, part)) if before.contains(' ') && part.contains('-') => {
             format!("{program} {part}")
         }
         _ => program.to_owned(),
