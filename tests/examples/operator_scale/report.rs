@@ -10,7 +10,7 @@ use crate::systems::System;
 const HOW: &str = "Each line is one system on a control plane of its own (etcd, kube-apiserver, kube-controller-manager, \
 kube-scheduler, kwok's nodes), which share the machine with it. Seconds count from the first job's creation. Memory is the kernel's proportional set size: \
 base after one job has come and gone, per pod what was added when all jobs run; CPU likewise; of JobSet and the Job controller the \
-sum. Writes and requests are the system's own, from the audit log; at rest means for 60 s, without leases and renewed watches. \
+sum. Writes and requests are the system's own, from the audit log; at rest means for 60 s, without leases and renewed watches. A job of ours has two pods at least, one actor and one engine. \
 Client limits: ours as shipped; peers 1000 requests a second, bursts of 2000, 16 reconciles at once. In brackets: how many times as good ours is.";
 
 /// The whole report.

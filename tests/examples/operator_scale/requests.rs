@@ -57,6 +57,9 @@ pub fn by_agent(events: &[AuditEvent]) -> BTreeMap<String, Counts> {
 /// `kube-controller-manager/v1.36.3 (linux/amd64) kubernetes/abc/job-controller` is `kube-controller-manager job-controller`.
 fn agent(header: &str) -> String {
     let program = header.split('/').next().unwrap_or_default();
+    if program.is_empty() {
+        return "the bench itself".to_owned();
+    }
     match header.rsplit_once('/') {
         Some((before, part)) if before.contains(' ') && part.contains('-') => {
             format!("{program} {part}")
