@@ -87,7 +87,7 @@ pub fn parse_manifest(text: &str, origin: &str) -> Result<PpoJob, ManifestError>
     };
     refuse_unknown_top_level(&documents[index], origin)?;
     if let Some(spec) = documents[index].get("spec") {
-        refuse_lists_for_blocks(spec, &crate::spec_schema().unwrap_or_default(), "spec", origin)?;
+        refuse_lists_for_blocks(spec, crate::spec_schema(), "spec", origin)?;
     }
     serde_path_to_error::deserialize(document).map_err(|error| field_error(&error, origin))
 }

@@ -59,8 +59,8 @@ fn every_field_is_described() {
 
 #[test]
 fn every_field_of_the_spec_that_may_be_left_out_names_its_default() {
-    let schema = ppo_crds::spec_schema().unwrap();
-    walk(&schema, "spec", &mut |path, node| {
+    let schema = ppo_crds::spec_schema();
+    walk(schema, "spec", &mut |path, node| {
         let required: Vec<&str> = node
             .get("required")
             .and_then(Value::as_array)
@@ -101,7 +101,7 @@ fn the_schema_is_structural_and_names_no_format_unknown_to_kubernetes() {
 
 #[test]
 fn everything_in_the_spec_has_a_limit_so_that_rules_stay_cheap() {
-    walk(&ppo_crds::spec_schema().unwrap(), "spec", &mut |path, node| {
+    walk(ppo_crds::spec_schema(), "spec", &mut |path, node| {
         let limits: &[&str] = match node["type"].as_str() {
             Some("integer" | "number") => &["minimum", "maximum"],
             Some("string") if node.get("enum").is_none() => &["maxLength"],
@@ -122,7 +122,7 @@ fn everything_in_the_spec_has_a_limit_so_that_rules_stay_cheap() {
 
 #[test]
 fn pod_templates_are_kept_as_they_are_written() {
-    let schema = ppo_crds::spec_schema().unwrap();
+    let schema = ppo_crds::spec_schema();
     for role in ["actor", "reference", "rollout"] {
         let template = schema
             .pointer(&format!("/properties/roles/properties/{role}/properties/template"))
@@ -134,7 +134,7 @@ fn pod_templates_are_kept_as_they_are_written() {
 
 #[test]
 fn only_policy_prompts_and_reward_are_required() {
-    let schema = ppo_crds::spec_schema().unwrap();
+    let schema = ppo_crds::spec_schema();
     let required = |pointer: &str| schema.pointer(pointer).unwrap()["required"].clone();
     assert_eq!(required(""), json!(["model", "prompts", "roles"]));
     assert_eq!(required("/properties/model"), json!(["policy"]));

@@ -166,11 +166,11 @@ pub fn main() -> ExitCode {
 fn start(options: Options) -> anyhow::Result<()> {
     // A provider that is installed already serves as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
+    // One thread: the operator waits for the API server nearly all the time, and two would mostly wake each other.
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .worker_threads(2)
         .build()
-        .context("cannot start threads")?;
+        .context("cannot start")?;
     runtime.block_on(async { run(connect().await?, options, stop_signal()?).await })
 }
 

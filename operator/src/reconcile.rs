@@ -5,6 +5,7 @@ pub use read::Subject;
 mod apply;
 mod read;
 mod record;
+mod write;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -43,6 +43,12 @@ pub fn status(job: &Job, decision: &Decision, seen: &Snapshot, now: Timestamp) -
     if ready && status.start_time.is_none() {
         status.start_time = Some(Time(whole_second(now)));
     }
+    if decision.intent == Intent::Run {
+        // What is not known yet of a run that goes on is not what was said while it was suspended.
+        status
+            .conditions
+            .retain(|condition| condition.type_ != kind::PROGRESSING || condition.reason != NOT_RUNNING);
+    }
     for (kind, truth) in conditions(job, decision, seen, ready, now) {
         set(&mut status.conditions, kind, truth, job.generation, now);
     }
@@ -194,7 +200,7 @@ fn gang_scheduled(job: &Job, decision: &Decision, seen: &Snapshot) -> Truth {
 /// Known from the actor's first report on.
 fn progressing(decision: &Decision, seen: &Snapshot, now: Timestamp) -> Option<Truth> {
     if decision.intent != Intent::Run {
-        return Some(Truth::no("NotRunning", "the job does not run now"));
+        return Some(Truth::no(NOT_RUNNING, "the job does not run now"));
     }
     let silent = seconds_without_progress(&decision.ledger, seen, now)? > SILENCE_SECONDS;
     let Some(heard) = &seen.report else {
@@ -220,6 +226,9 @@ fn progressing(decision: &Decision, seen: &Snapshot, now: Timestamp) -> Option<T
         false => Truth::yes("Steps", "stages finish"),
     })
 }
+
+/// Reason of a Progressing that nobody expects to hold.
+const NOT_RUNNING: &str = "NotRunning";
 
 /// From this silence on the condition says so, long before the deadline acts.
 const SILENCE_SECONDS: f64 = 300.0;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::{Stream, StreamExt, TryStreamExt};
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, ApiResource, DynamicObject};
 use kube::core::PartialObjectMeta;
 use kube::runtime::WatchStreamExt;
@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::expected::Expected;
 use crate::metrics::Metrics;
-use crate::world::{JobKey, Kind, Observed, PodView, World};
+use crate::world::{JobKey, Kind, Observed, PodView, SeenObject, SeenPod, World};
 
 /// Where a watch's news go.
 #[derive(Clone)]
@@ -44,7 +44,7 @@ pub async fn watch_kind(
     let resource = kind.resource();
     match kind {
         Kind::Pod => {
-            let stream = watcher(scoped::<Pod>(&client, namespace.as_deref()), config);
+            let stream = watcher(scoped::<SeenPod>(&client, namespace.as_deref()), config);
             let views = stream.map_ok(|event| {
                 map(event, |pod| {
                     entry(&pod, |pod| PodView::of(pod).map(|view| Observed::Pod(Arc::new(view))))
@@ -69,7 +69,12 @@ pub async fn watch_kind(
         }
         _ => {
             let stream = watcher(scoped_dynamic(&client, namespace.as_deref(), &resource), config);
-            let objects = stream.map_ok(|event| map(event, |object| entry(&object, |object| Some(pruned(object)))));
+            let objects = stream.map_ok(|event| {
+                map(event, |object| {
+                    let object = DynamicObject::from(object);
+                    entry(&object, |object| Some(Observed::Object(Box::new(object.clone()))))
+                })
+            });
             follow(kind, namespace, objects, sink, synced).await;
         }
     }
@@ -183,7 +188,7 @@ where
     }
 }
 
-fn scoped_dynamic(client: &Client, namespace: Option<&str>, resource: &ApiResource) -> Api<DynamicObject> {
+fn scoped_dynamic(client: &Client, namespace: Option<&str>, resource: &ApiResource) -> Api<SeenObject> {
     match namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, resource),
         None => Api::all_with(client.clone(), resource),

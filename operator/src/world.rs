@@ -2,6 +2,7 @@
 
 mod kind;
 mod pod;
+mod seen;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use crate::reports::Actor;
 
 pub use kind::Kind;
 pub use pod::{Life, PodView};
+pub use seen::{SeenObject, SeenPod};
 
 /// Namespace and name of a PpoJob.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -33,6 +33,7 @@ mod pods;
 mod ports;
 mod programs;
 mod service_account;
+mod state;
 mod supervisor;
 mod wait;
 
@@ -51,4 +52,5 @@ pub use operator::Operator;
 pub use options::Options;
 pub use pods::{HOLD_START, HOLD_STOP, PodFailure};
 pub use programs::Programs;
+pub use state::{State, state};
 pub use wait::{PATIENCE, wait_for};

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use ppo_crds::report::exit_code;
 
-use crate::actor;
+use crate::actor::pod::{self, ActorArgs};
 use crate::local::{self, RunArgs};
 use crate::math::MathArgs;
 use crate::outcome::Ended;
@@ -60,7 +60,7 @@ enum Command {
     /// Run a PpoJob here: all roles in this process.
     Run(RunArgs),
     /// The actor of a PpoJob: what its pod runs, told of its place by the operator.
-    Actor,
+    Actor(ActorArgs),
     /// Show what a PpoJob would take (pods, GPUs, batch arithmetic, memory) and every default; changes nothing.
     Plan(PlanArgs),
     /// Supervised warm start: train a model on prompts and responses.
@@ -97,7 +97,7 @@ pub fn run(cli: Cli) -> ExitCode {
     let outcome = match cli.command {
         // Interrupted or not, it did what the person at the terminal asked for.
         Command::Run(args) => done(local::main(args, output).map(drop)),
-        Command::Actor => actor::pod::main(output).map(|ended| match ended {
+        Command::Actor(args) => pod::main(&args, output).map(|ended| match ended {
             Ended::Completed => exit_code::COMPLETED,
             Ended::Interrupted => exit_code::INTERRUPTED,
         }),

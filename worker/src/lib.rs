@@ -18,6 +18,7 @@ pub mod plan;
 pub mod ppo;
 pub mod report;
 pub mod reward;
+pub mod roles;
 pub mod rollout;
 pub mod sft;
 pub mod stages;

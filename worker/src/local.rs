@@ -66,6 +66,7 @@ pub fn main(args: RunArgs, output: OutputMode) -> Result<Ended> {
         output,
         metrics_address: args.metrics_addr,
         owner: None,
+        peers: None,
         stop: StopFlag::on_signals()?,
     };
     Run::open(config, &manifest.text, &folder, options)?.complete()

@@ -1,7 +1,6 @@
 //! A role's pod: what the operator tells the process of its place in the job (`ppo_crds::pod::env`).
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use ppo_crds::RunConfig;
@@ -23,14 +22,26 @@ pub struct Place {
     pub attempt: u32,
     /// What runs.
     pub config: RunConfig,
+    /// The other roles.
+    pub peers: Peers,
+}
+
+/// How the roles of a job reach each other.
+#[derive(Clone, Debug)]
+pub struct Peers {
     /// The job's bearer token.
     pub token: String,
     /// `host:port` of each role's headless Service, None for roles without pods.
     services: [Option<String>; 4],
 }
 
-/// For a DNS answer.
-pub const DNS_DEADLINE: Duration = Duration::from_secs(10);
+impl Peers {
+    /// `host:port` of a role's Service; None when the role has no pods.
+    pub fn service(&self, role: Role) -> Option<&str> {
+        let at = Role::ALL.iter().position(|known| *known == role)?;
+        self.services[at].as_deref()
+    }
+}
 
 impl Place {
     /// From the process' environment.
@@ -69,20 +80,16 @@ impl Place {
             index: number(env::INDEX)?,
             attempt: number(env::ATTEMPT)?,
             config,
-            token: given(env::TOKEN)?,
-            services: Role::ALL.map(|role| variable(env::service(role))),
+            peers: Peers {
+                token: given(env::TOKEN)?,
+                services: Role::ALL.map(|role| variable(env::service(role))),
+            },
         })
-    }
-
-    /// `host:port` of a role's Service; None when the role has no pods.
-    pub fn service(&self, role: Role) -> Option<&str> {
-        let at = Role::ALL.iter().position(|known| *known == role)?;
-        self.services[at].as_deref()
     }
 
     /// Who writes this run's checkpoints.
     pub fn owner(&self) -> Owner {
-        let digest = Sha256::digest(self.token.as_bytes());
+        let digest = Sha256::digest(self.peers.token.as_bytes());
         Owner {
             run: digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect(),
             attempt: self.attempt,

@@ -6,7 +6,7 @@
 mod evaluate;
 mod measure;
 mod samples;
-mod score;
+pub(crate) mod score;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,12 +21,12 @@ pub use samples::describe;
 use crate::actor::update::{Learnt, Update};
 use crate::actor::{Actor, Critic};
 use crate::data::{Prompt, PromptOrder, PromptSet};
-use crate::engine::{Completion, Details, Engine, Request, SamplingParams, sample_seed};
-use crate::model::Decoder;
+use crate::engine::{Completion, Details, Request, SamplingParams, sample_seed};
 use crate::ppo::advantage::{AdvantageInput, advantages};
 use crate::ppo::controller::KlController;
 use crate::ppo::shape::{ShapeInput, shape};
 use crate::reward::RewardSource;
+use crate::roles::{Reference, Rollout};
 use crate::stages::{Batch, Rollouts, Sample, Scored, Shaped};
 use crate::stop::StopFlag;
 use crate::telemetry::{Live, Stage, StepReport};
@@ -65,11 +65,11 @@ pub struct Trainer {
     /// How responses are drawn in training.
     pub sampling: Arc<SamplingParams>,
     /// The rollout role.
-    pub engine: Engine,
+    pub rollout: Rollout,
     /// The reward role.
     pub reward: RewardSource,
     /// The reference role.
-    pub reference: Option<Decoder>,
+    pub reference: Option<Reference>,
     /// The policy that learns.
     pub actor: Actor,
     /// The critic, with gae.
@@ -104,7 +104,7 @@ impl Trainer {
     pub fn step(&mut self) -> Result<Step> {
         let began = Instant::now();
         let prompts = self.next_prompts();
-        let rollouts = self.timed(Stage::Generate, |it| it.rollout(prompts))?;
+        let rollouts = self.timed(Stage::Generate, |it| it.draw(prompts))?;
         let scored = self.score(rollouts)?;
         let shaped = self.timed(Stage::Shape, |it| it.shape(scored))?;
         let batch = self.timed(Stage::Advantage, |it| it.advantage(shaped))?;
@@ -122,7 +122,7 @@ impl Trainer {
             .collect()
     }
 
-    fn rollout(&mut self, prompts: Vec<Prompt>) -> Result<Rollouts> {
+    fn draw(&mut self, prompts: Vec<Prompt>) -> Result<Rollouts> {
         let n = self.config.batch.n_samples_per_prompt as u64;
         // A prompt may occur twice in a step; its place in the step tells the two apart.
         let seed = |place: usize, sample: u64| sample_seed(self.config.seed, self.steps_done, place as u64, sample);
@@ -153,9 +153,7 @@ impl Trainer {
 
     fn generate(&self, requests: Vec<Request>) -> Result<Vec<Vec<Completion>>> {
         self.stop.check()?;
-        self.engine
-            .generate(requests, GENERATION_DEADLINE)
-            .context("the rollout engine failed")
+        self.rollout.generate(requests, GENERATION_DEADLINE)
     }
 
     fn shape(&mut self, scored: Scored) -> Result<Shaped> {
@@ -210,11 +208,7 @@ impl Trainer {
 
     fn publish(&mut self) -> Result<()> {
         let weights = self.actor.learner.parameters.weights();
-        let taken = self
-            .engine
-            .update_weights(weights, self.steps_done)
-            .wait(PUBLISH_DEADLINE);
-        taken.context("the rollout engine did not take the new weights")
+        self.rollout.publish(weights, self.steps_done, PUBLISH_DEADLINE)
     }
 
     fn timed<T>(&mut self, stage: Stage, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {

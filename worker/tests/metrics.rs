@@ -22,6 +22,7 @@ fn exposition() -> String {
     step.stages = Stage::ALL.map(|stage| (stage, Duration::from_secs(1))).to_vec();
     exposition.step(&step).unwrap();
     exposition.engine(&EngineStats::default()).unwrap();
+    exposition.requests("policy").unwrap();
     exposition.text().unwrap()
 }
 

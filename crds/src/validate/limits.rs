@@ -1,7 +1,5 @@
 //! Limits of single fields, read from the CRD's schema, so that the API server and we refuse the same.
 
-use std::sync::OnceLock;
-
 use regex::Regex;
 use serde_json::Value;
 
@@ -10,10 +8,8 @@ use crate::PpoJobSpec;
 
 /// Checks every number, string and list of the spec against the schema's limits.
 pub fn check(spec: &PpoJobSpec, problems: &mut Vec<Problem>) {
-    static SCHEMA: OnceLock<Value> = OnceLock::new();
-    let schema = SCHEMA.get_or_init(|| crate::spec_schema().unwrap_or_default());
     match serde_json::to_value(spec) {
-        Ok(value) => walk(&value, schema, "spec", problems),
+        Ok(value) => walk(&value, crate::spec_schema(), "spec", problems),
         Err(error) => problems.push(Problem::new("spec", format!("cannot be written as JSON: {error}"))),
     }
 }

@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::Error;
 use super::read::Subject;
+use super::write::Writer;
 use crate::context::{Context, FIELD_MANAGER};
 use crate::plan::{Action, Target};
 use crate::world::Kind;
@@ -88,18 +89,17 @@ async fn one(job: &Subject, action: Action, context: &Context) -> Result<(), Err
         Action::Apply(kind, object) => apply(job, kind, &object, context).await,
         Action::MergeStatus(kind, name, patch) => {
             context.metrics.wrote("patch", kind.name());
-            let api = api(job, kind, context);
-            let answer = api
+            let answer = writer(job, kind, context)
                 .patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch))
                 .await;
-            gone_is_fine(answer.map(drop)).map_err(request(format!("writing the status of {} {name}", kind.name())))
+            gone_is_fine(answer).map_err(request(format!("writing the status of {} {name}", kind.name())))
         }
         Action::Merge(kind, name, patch) => {
             context.metrics.wrote("patch", kind.name());
-            let answer = api(job, kind, context)
+            let answer = writer(job, kind, context)
                 .patch(&name, &PatchParams::default(), &Patch::Merge(&patch))
                 .await;
-            gone_is_fine(answer.map(drop)).map_err(request(format!("changing {} {name}", kind.name())))
+            gone_is_fine(answer).map_err(request(format!("changing {} {name}", kind.name())))
         }
         Action::Delete(target) => delete(job, &target, context).await,
         Action::DeleteJob => delete_job(job, context).await,
@@ -113,15 +113,14 @@ async fn create(job: &Subject, kind: Kind, object: &DynamicObject, context: &Con
         field_manager: Some(FIELD_MANAGER.into()),
         dry_run: false,
     };
-    let api = api(job, kind, context);
     context.metrics.wrote("create", kind.name());
-    match api.create(&params, object).await {
-        Ok(_) => {
+    match writer(job, kind, context).create(&params, object).await {
+        Ok(()) => {
             context.expected.made(&job.checked.key, kind, &name);
             Ok(())
         }
         Err(kube::Error::Api(status)) if status.is_already_exists() => {
-            let existing = api.get_metadata_opt(&name).await;
+            let existing = api(job, kind, context).get_metadata_opt(&name).await;
             let existing = existing.map_err(request(format!("reading {} {name}", kind.name())))?;
             let ours = |owner: &str| owner == job.checked.uid || kind == Kind::PersistentVolumeClaim;
             let owner = existing
@@ -156,7 +155,7 @@ async fn apply(job: &Subject, kind: Kind, object: &DynamicObject, context: &Cont
     let name = object.name_any();
     let params = PatchParams::apply(FIELD_MANAGER).force();
     context.metrics.wrote("apply", kind.name());
-    let answer = api(job, kind, context)
+    let answer = writer(job, kind, context)
         .patch(&name, &params, &Patch::Apply(object))
         .await;
     answer.map_err(request(format!("applying {} {name}", kind.name())))?;
@@ -196,6 +195,10 @@ async fn delete_job(job: &Subject, context: &Context) -> Result<(), Error> {
     gone_is_fine(answer.map(drop)).map_err(request(format!(
         "deleting PpoJob {key}, whose time after its end is over"
     )))
+}
+
+fn writer<'a>(job: &Subject, kind: Kind, context: &'a Context) -> Writer<'a> {
+    Writer::of(&context.client, kind, &job.checked.key.namespace)
 }
 
 fn api(job: &Subject, kind: Kind, context: &Context) -> Api<DynamicObject> {

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::Api;
 use kube::api::{Patch, PatchParams};
-use ppo_crds::PpoJob;
 use ppo_crds::status::{Phase, PpoJobStatus};
 use serde_json::{Value, json};
 
@@ -13,6 +11,7 @@ use kube::runtime::controller::Action as Next;
 
 use super::Error;
 use super::read::Subject;
+use super::write::Writer;
 use crate::condition::{Truth, kind, set, whole_second};
 use crate::context::{Context, FIELD_MANAGER};
 use crate::events;
@@ -46,7 +45,6 @@ pub async fn status(job: &Subject, plan: &Plan, context: &Context) -> Result<Opt
 /// The whole status under our field manager, bound to the version it was computed from.
 async fn write(job: &Subject, status: &PpoJobStatus, context: &Context) -> Result<(), Error> {
     let key = &job.checked.key;
-    let api: Api<PpoJob> = Api::namespaced(context.client.clone(), &key.namespace);
     let patch = json!({
         "apiVersion": "ppojob.dev/v1alpha1",
         "kind": "PpoJob",
@@ -55,15 +53,15 @@ async fn write(job: &Subject, status: &PpoJobStatus, context: &Context) -> Resul
     });
     let params = PatchParams::apply(FIELD_MANAGER).force();
     context.metrics.wrote("patch", "PpoJobStatus");
-    let answer = api.patch_status(&key.name, &params, &Patch::Apply(&patch)).await;
+    let jobs = Writer::of_jobs(&context.client, &key.namespace);
+    let answer = jobs.patch_status(&key.name, &params, &Patch::Apply(&patch)).await;
     answer.map_err(|source| match &source {
         kube::Error::Api(status) if status.is_conflict() => Error::Stale,
         _ => Error::Request {
             what: format!("writing the status of PpoJob {key}"),
             source: Box::new(source),
         },
-    })?;
-    Ok(())
+    })
 }
 
 /// What a write that was refused leads to: an object that the API server takes for invalid, such as a pod of a wrong template,

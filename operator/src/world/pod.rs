@@ -1,11 +1,13 @@
 //! What the operator remembers of a pod: a few hundred bytes of its several thousand.
 
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition, PodStatus};
+use k8s_openapi::api::core::v1::{ContainerStatus, PodCondition, PodStatus};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use ppo_crds::pod::{WORKER_CONTAINER, annotation, label};
 use ppo_crds::report::Outcome;
 use ppo_crds::spec::Role;
+
+use super::SeenPod;
 
 /// A role's pod as last observed.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,14 +72,14 @@ const HEALTHY: [&str; 6] = [
 
 impl PodView {
     /// What matters of `pod`. None for a pod without our labels.
-    pub fn of(pod: &Pod) -> Option<Self> {
+    pub fn of(pod: &SeenPod) -> Option<Self> {
         let role = pod.labels().get(label::ROLE)?;
         let role = Role::ALL.into_iter().find(|known| known.name() == role)?;
         let attempt = pod.annotations().get(annotation::ATTEMPT);
-        let status = pod.status.clone().unwrap_or_default();
-        let life = life(pod, &status);
-        let ended = ending(&status);
-        let (reason, message) = explain(life, &status, ended.as_ref());
+        let status = &pod.status;
+        let life = life(pod);
+        let ended = ending(status);
+        let (reason, message) = explain(life, status, ended.as_ref());
         Some(Self {
             name: pod.name_any(),
             uid: pod.uid().unwrap_or_default(),
@@ -91,14 +93,14 @@ impl PodView {
             index: pod.labels().get(label::INDEX)?.parse().ok()?,
             attempt: attempt.and_then(|text| text.parse().ok()).unwrap_or(1),
             deleting_since: pod.metadata.deletion_timestamp.as_ref().map(|time| time.0),
-            node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
+            node: pod.spec.node_name.clone(),
             ip: status.pod_ip.clone(),
             life,
             reason,
             message,
             exit_code: ended.as_ref().map(|ending| ending.exit_code),
             outcome: ended.and_then(|ending| serde_json::from_str(&ending.message).ok()),
-            conditions: true_conditions(&status),
+            conditions: true_conditions(status),
         })
     }
 
@@ -134,12 +136,12 @@ fn terminated(container: &ContainerStatus) -> Option<&k8s_openapi::api::core::v1
     container.state.as_ref()?.terminated.as_ref()
 }
 
-fn life(pod: &Pod, status: &PodStatus) -> Life {
-    match status.phase.as_deref() {
+fn life(pod: &SeenPod) -> Life {
+    match pod.status.phase.as_deref() {
         Some("Succeeded") => Life::Succeeded,
         Some("Failed") => Life::Failed,
-        _ if condition(status, "Ready").is_some_and(|ready| ready.status == "True") => Life::Ready,
-        _ if pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()) => Life::Starting,
+        _ if condition(&pod.status, "Ready").is_some_and(|ready| ready.status == "True") => Life::Ready,
+        _ if pod.spec.node_name.is_some() => Life::Starting,
         _ => Life::Unscheduled,
     }
 }

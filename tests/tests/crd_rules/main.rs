@@ -11,6 +11,7 @@ mod defaults;
 mod kubectl;
 mod leaves;
 mod manifest;
+mod reach;
 mod rules;
 mod schema;
 mod server;

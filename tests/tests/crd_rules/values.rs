@@ -133,8 +133,7 @@ fn lists(path: &str, node: &Value) -> Vec<Candidate> {
 
 /// Of a block only what is wrong with it as a whole: its fields have values of their own.
 fn blocks(node: &Value) -> Vec<Candidate> {
-    // Not an empty list: serde reads one as a block without fields, where the API server refuses it.
-    let mut all = vec![refused(json!("a")), refused(json!(true))];
+    let mut all = vec![refused(json!("a")), refused(json!(true)), refused(json!([]))];
     if node["x-kubernetes-preserve-unknown-fields"] == true {
         let template =
             json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "worker", "image": "a"}]}});

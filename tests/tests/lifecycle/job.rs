@@ -94,6 +94,21 @@ impl Stage<'_> {
         wait_for(what, PATIENCE, look).await.unwrap()
     }
 
+    /// Waits until the operator has seen the last change of the spec.
+    pub async fn looked_at(&self) {
+        self.wait("the operator to see the change", async || {
+            let job = self.jobs.get(self.name).await?;
+            let seen = job.status.and_then(|status| status.observed_generation);
+            anyhow::ensure!(
+                seen == job.metadata.generation,
+                "it has seen {seen:?} of {:?}",
+                job.metadata.generation
+            );
+            Ok(())
+        })
+        .await;
+    }
+
     /// Merges into the job.
     pub async fn patch(&self, patch: Value) {
         let patch = Patch::Merge(patch);

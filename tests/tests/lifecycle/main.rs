@@ -13,6 +13,7 @@ mod leads;
 mod metrics;
 mod objects;
 mod restarts;
+mod returns;
 mod runs;
 mod scales;
 mod suspends;

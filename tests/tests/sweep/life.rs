@@ -10,10 +10,9 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use ppo_crds::PpoJob;
 use ppo_crds::status::{Phase, PpoJobStatus};
-use ppo_tests::{ControlPlane, Faults, Namespace, Operator, PATIENCE, PodFailure, wait_for};
+use ppo_tests::{ControlPlane, Faults, Namespace, Operator, PATIENCE, PodFailure, State, state, wait_for};
 use serde_json::{Value, json};
 
-use crate::end::{End, end};
 use crate::history::History;
 
 /// Its name.
@@ -25,7 +24,7 @@ const QUIET: Duration = Duration::from_millis(3500);
 /// What a life came to.
 pub struct Life {
     /// What is left.
-    pub end: End,
+    pub end: State,
     /// What happened on the way.
     pub history: History,
     /// What the operator wrote, in order.
@@ -41,7 +40,7 @@ pub async fn live(cluster: &ControlPlane, faults: Faults) -> Result<Life> {
         play(&namespace, &faults).await?;
         faults.stop();
         settle(&faults).await?;
-        end(&namespace).await
+        state(&namespace).await
     };
     let end = tokio::select! {
         end = story => end.with_context(|| format!("writes: {:#?}", faults.writes()))?,

@@ -7,7 +7,6 @@
     reason = "a test fails by panicking, in its helpers too"
 )]
 
-mod end;
 mod history;
 mod life;
 

@@ -25,9 +25,7 @@ pub mod ticket;
 pub use decoder_shape::DecoderShape;
 pub use handle::{Engine, EngineConfig, EngineError, Pause};
 pub use refusal::Refusal;
-pub use request::{
-    Completion, Details, Event, FinishReason, News, Request, SamplingParams, TokenLogprob, TokenScore,
-};
+pub use request::{Completion, Details, Event, FinishReason, News, Request, SamplingParams, TokenLogprob, TokenScore};
 pub use seed::sample_seed;
 pub use stats::Stats;
 pub use ticket::{Answer, Ticket};

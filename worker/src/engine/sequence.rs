@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::request::{Completion, Details, FinishReason, Request, TokenLogprob, TokenScore};
 use super::request::SamplingParams;
+use super::request::{Completion, Details, FinishReason, Request, TokenLogprob, TokenScore};
 use super::runner::{Draw, Drawn};
 use super::stop::StopCheck;
 

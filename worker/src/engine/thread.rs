@@ -199,7 +199,12 @@ impl<R: Runner> Worker<R> {
     }
 
     /// Puts the request into the queue. One that is not let in, or has nothing to draw, is answered here.
-    fn admits(&mut self, number: u64, request: &Request, reply: Reply<Vec<Completion>>) -> Option<Reply<Vec<Completion>>> {
+    fn admits(
+        &mut self,
+        number: u64,
+        request: &Request,
+        reply: Reply<Vec<Completion>>,
+    ) -> Option<Reply<Vec<Completion>>> {
         let answer = if self.gate == Gate::Closed {
             Err(EngineError::Paused)
         } else if let Err(refusal) = self.scheduler.submit(number, request) {
@@ -291,7 +296,11 @@ impl<R: Runner> Worker<R> {
     /// Tells those who listen of their tokens. A listener that is gone is noticed by its ticket.
     fn tell(&self, advances: Vec<Advance>) {
         for Advance { id, drawn, top } in advances {
-            let Some(events) = self.pending.get(&id.request).and_then(|pending| pending.events.as_ref()) else {
+            let Some(events) = self
+                .pending
+                .get(&id.request)
+                .and_then(|pending| pending.events.as_ref())
+            else {
                 continue;
             };
             let drawn = TokenLogprob {

@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use ppo_crds::RunConfig;
 use ppo_crds::run_config::Location;
-use ppo_crds::spec::DType;
+use ppo_crds::spec::{DType, Role};
 use tch::Kind;
 
 use super::engine::{self, PolicyEngine};
@@ -18,12 +19,18 @@ use crate::engine::SamplingParams;
 use crate::hub::resolve_location;
 use crate::model::{Decoder, ModelConfig, RewardModel, ValueModel, Weights};
 use crate::outcome::BadData;
+use crate::place::Peers;
 use crate::ppo::controller::KlController;
 use crate::reward::{ModelReward, RewardSource, SequenceScorer};
+use crate::roles::{Dealer, DealerOptions, Members, Reference, Rollout};
 use crate::stop::StopFlag;
 use crate::telemetry::Live;
 use crate::tokenizer::Tokenizer;
 use crate::trainer::Trainer;
+
+/// For the engines that a step needs at the least (`roles.rollout.minReplicas`) to be ready: images are pulled and models
+/// loaded in that time.
+const ENGINES_DEADLINE: Duration = Duration::from_secs(1800);
 
 /// Sequences times longest sequence of one forward of the reward model.
 const REWARD_BATCH_TOKENS: usize = 16_384;
@@ -60,6 +67,7 @@ pub fn roles(
     runtime: tokio::runtime::Handle,
     stop: StopFlag,
     live: Arc<Live>,
+    peers: Option<&Peers>,
 ) -> Result<Roles> {
     let kind = kind(config.model.dtype);
     let policy_folder = resolve_location(&config.model.policy).context("model.policy")?;
@@ -88,18 +96,38 @@ pub fn roles(
         policy_config.max_positions
     );
     let steps_done = checkpoint.map_or(0, |checkpoint| checkpoint.state.step);
-    let engine = engine::start(
-        &PolicyEngine {
-            model: &policy_config,
-            kind,
-            rollout: &config.rollout,
-            sequences: config.batch.samples_per_step(),
-            longest,
-            policy_version: steps_done,
-        },
-        actor.learner.parameters.weights(),
-        Some(tokenizer.clone()),
-    )?;
+    let weights = actor.learner.parameters.weights();
+    let rollout = match peers.and_then(|peers| peers.service(Role::Rollout).map(|service| (peers, service))) {
+        Some((peers, service)) => {
+            let options = DealerOptions {
+                members: Members::of(&config.name, Role::Rollout, config.rollout.replicas, service)?,
+                floor: config.rollout.min_replicas,
+                floor_deadline: ENGINES_DEADLINE,
+                token: peers.token.clone(),
+            };
+            let dealer = Dealer::new(
+                options,
+                weights,
+                steps_done,
+                runtime.clone(),
+                live.clone(),
+                stop.clone(),
+            )?;
+            Rollout::There(dealer)
+        }
+        None => Rollout::Here(engine::start(
+            &PolicyEngine {
+                model: &policy_config,
+                kind,
+                rollout: &config.rollout,
+                sequences: config.batch.samples_per_step(),
+                longest,
+                policy_version: steps_done,
+            },
+            weights,
+            Some(tokenizer.clone()),
+        )?),
+    };
 
     let reference = config
         .model
@@ -134,7 +162,7 @@ pub fn roles(
         order,
         tokenizer,
         sampling,
-        engine,
+        rollout,
         reward,
         reference,
         actor,
@@ -202,10 +230,11 @@ fn critic(
     Ok((Critic { model, learner }, folder))
 }
 
-fn reference(location: &Location, kind: Kind) -> Result<Decoder> {
+fn reference(location: &Location, kind: Kind) -> Result<Reference> {
     let folder = resolve_location(location).context("model.reference")?;
     let model = ModelConfig::read(&folder)?;
-    Decoder::new(&model, &Weights::load(&folder, &model, kind)?)
+    let decoder = Decoder::new(&model, &Weights::load(&folder, &model, kind)?)?;
+    Ok(Reference::Here(decoder))
 }
 
 impl SequenceScorer for RewardModel {

@@ -15,9 +15,10 @@ use super::models::{write_models, write_policy};
 use crate::actor::checkpoint::{Checkpoints, State};
 use crate::actor::fence::Owner;
 use crate::outcome::Ended;
+use crate::place::Peers;
 use crate::stop::{Interrupted, StopFlag};
-use crate::telemetry::{EngineStats, Metric, OutputMode, Recorder, RunDir, Server, Stage, Watched, table};
-use crate::trainer::{Evaluated, Step, Trainer, describe};
+use crate::telemetry::{Metric, OutputMode, Recorder, RunDir, Server, Stage, Watched, table};
+use crate::trainer::{Evaluated, Step, describe};
 
 /// How a run is done on this machine, as opposed to what runs.
 #[derive(Debug)]
@@ -32,6 +33,8 @@ pub struct Options {
     pub owner: Option<Owner>,
     /// Set by SIGTERM.
     pub stop: StopFlag,
+    /// The pods of the other roles; None: every role is in this process.
+    pub peers: Option<Peers>,
 }
 
 /// A run in its folder.
@@ -99,6 +102,7 @@ impl Run {
             runtime.handle().clone(),
             options.stop,
             watched.live.clone(),
+            options.peers.as_ref(),
         )?;
         let trainer = &roles.trainer;
         let mut recorder = Recorder::open(
@@ -207,10 +211,11 @@ impl Run {
             // Shown with the next step.
             self.roles.trainer.stages.push((Stage::Checkpoint, began.elapsed()));
         }
-        self.recorder
-            .watched()
-            .exposition
-            .engine(&engine_stats(&self.roles.trainer))
+        let trainer = &self.roles.trainer;
+        match trainer.rollout.stats(&trainer.config.name) {
+            Some(stats) => self.recorder.watched().exposition.engine(&stats),
+            None => Ok(()),
+        }
     }
 
     /// The policy's answers at step 0, kept in the folder for runs that resume.
@@ -313,22 +318,5 @@ impl Run {
         );
         self.recorder.finish(&summary)?;
         self.server.map_or(Ok(()), Server::stop)
-    }
-}
-
-fn engine_stats(trainer: &Trainer) -> EngineStats {
-    let stats = trainer.engine.stats();
-    EngineStats {
-        model_name: trainer.config.name.clone(),
-        running: stats.running as u64,
-        waiting: stats.waiting as u64,
-        kv_cache_usage: stats.kv_cache_usage,
-        preemptions: stats.preemptions,
-        prompt_tokens: stats.prompt_tokens,
-        generation_tokens: stats.generation_tokens,
-        finished_stop: stats.finished_stop,
-        finished_length: stats.finished_length,
-        finished_abort: stats.finished_abort,
-        ..EngineStats::default()
     }
 }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use ppo_crds::RunConfig;
 use ppo_crds::pod::{env, port};
@@ -13,6 +13,7 @@ use ppo_crds::spec::{DType, Engine};
 
 use super::limits::Limits;
 use super::settings::{ModelSettings, Settings};
+use crate::manifest::Invalid;
 
 /// Arguments of `ppo-worker rollout`.
 #[derive(Clone, Debug, Args)]
@@ -147,11 +148,12 @@ impl RolloutArgs {
         if let Some(file) = &self.config {
             let config = run_config(file)?;
             if config.rollout.engine == Engine::Vllm {
-                bail!(
+                let words = format!(
                     "{}: the job's engine is vllm, and this version cannot stand in front of one: set \
                      spec.roles.rollout.engine to builtin",
                     file.display()
                 );
+                return Err(Invalid::new(words).into());
             }
             return Ok(ModelSettings::of_job(&config));
         }
@@ -175,20 +177,26 @@ fn location(model: PathBuf) -> Location {
 }
 
 fn run_config(file: &Path) -> Result<RunConfig> {
-    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read the RunConfig {}", file.display()))?;
-    serde_json::from_str(&text).with_context(|| {
-        format!(
-            "{} is not a RunConfig of this version ({}): are operator and worker of the same release?",
+    let text =
+        std::fs::read_to_string(file).with_context(|| format!("cannot read the RunConfig {}", file.display()))?;
+    serde_json::from_str(&text).map_err(|error| {
+        let words = format!(
+            "{} is not a RunConfig of this version ({}): {error}; are operator and worker of the same release?",
             file.display(),
             env!("CARGO_PKG_VERSION")
-        )
+        );
+        Invalid::new(words).into()
     })
 }
 
 fn read_token(file: &Path) -> Result<String> {
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read the token in {}", file.display()))?;
     let token = text.trim();
-    ensure!(!token.is_empty(), "{} is empty: it should hold the token", file.display());
+    ensure!(
+        !token.is_empty(),
+        "{} is empty: it should hold the token",
+        file.display()
+    );
     Ok(token.to_owned())
 }
 
@@ -219,6 +227,40 @@ mod tests {
         assert!(error.contains("--api-key-file"), "{error}");
         assert!(settings(&[&open[..], &["--allow-anonymous"]].concat()).is_ok());
         assert!(settings(&[&open[..], &["--api-key", "secret"]].concat()).is_ok());
+    }
+
+    #[test]
+    fn a_pod_serves_the_jobs_policy_to_the_whole_job() {
+        let folder = tempfile::tempdir().unwrap();
+        let manifest = "{apiVersion: ppojob.dev/v1alpha1, kind: PpoJob, metadata: {name: j}, spec: {\
+            model: {policy: {path: /models/p}, dtype: float32}, prompts: {source: {path: /data/p.jsonl}, labelField: answer, maxLength: 100},\
+            generation: {maxNewTokens: 50}, roles: {reward: {rules: [{exactMatch: {}}]}}}}";
+        let job = ppo_crds::parse_manifest(manifest, "test").unwrap();
+        let environment = ppo_crds::Environment::Laptop {
+            manifest_folder: PathBuf::from("/"),
+        };
+        let config = ppo_crds::resolve(&job, &environment).unwrap();
+        let file = folder.path().join("run-config.json");
+        std::fs::write(&file, serde_json::to_string(&config).unwrap()).unwrap();
+        let pod = ["--config", file.to_str().unwrap()];
+        assert!(
+            settings(&pod).unwrap_err().to_string().contains("PPO_TOKEN"),
+            "a pod without a token is open"
+        );
+        let read = settings(&[&pod[..], &["--api-key", "t"]].concat()).unwrap();
+        assert_eq!(read.address.to_string(), "0.0.0.0:8000");
+        assert_eq!(
+            read.metrics_address.map(|address| address.to_string()).as_deref(),
+            Some("0.0.0.0:9400")
+        );
+        assert_eq!(
+            (read.model.served_name.as_str(), read.model.max_length),
+            ("policy", Some(150))
+        );
+        assert_eq!(read.model.dtype, Some(DType::Float32));
+        assert_eq!(read.model.rollout, config.rollout);
+        std::fs::write(&file, "{}").unwrap();
+        assert!(settings(&pod).unwrap_err().to_string().contains("is not a RunConfig"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Bodies of requests: read within limits of size, time and memory, then parsed.
 
 use axum::extract::Request;
-use axum::http::header::CONTENT_LENGTH;
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use axum::http::{HeaderMap, StatusCode};
 use serde::de::DeserializeOwned;
 
@@ -11,9 +11,10 @@ use super::service::Service;
 /// Reads the request's body and parses it as JSON. An empty body is an empty object.
 ///
 /// # Errors
-/// 400 with the place that is wrong, 408 when it comes too slowly, 413 when it is too long, 503 when too many others are
+/// 400 with the place that is wrong, 408 when it comes too slowly, 413 when it is too long, 415 when it is no JSON, 503 when too many others are
 /// being read.
 pub async fn json<T: DeserializeOwned>(service: &Service, request: Request) -> Result<T, ApiError> {
+    check_kind(request.headers())?;
     let limits = &service.limits;
     let announced = content_length(request.headers());
     let most = limits.body_bytes;
@@ -42,6 +43,21 @@ pub async fn json<T: DeserializeOwned>(service: &Service, request: Request) -> R
     serde_json::from_slice(text).map_err(|error| ApiError::bad(format!("the body is not what is wanted here: {error}")))
 }
 
+/// A body must say that it is JSON. A page in somebody's browser cannot say so to a server that it does not belong to
+/// without asking first, so it cannot change the weights of one on that person's machine.
+fn check_kind(headers: &HeaderMap) -> Result<(), ApiError> {
+    let is_empty = content_length(headers).unwrap_or(0) == 0 && !headers.contains_key(TRANSFER_ENCODING);
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let is_json = kind.is_some_and(|kind| kind.trim_start().to_ascii_lowercase().starts_with("application/json"));
+    if is_empty || is_json {
+        return Ok(());
+    }
+    Err(ApiError::new(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        "send the header content-type: application/json",
+    ))
+}
+
 /// What the client says its body is long.
 pub fn content_length(headers: &HeaderMap) -> Option<usize> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
@@ -64,4 +80,3 @@ fn too_long(most: usize) -> ApiError {
         format!("the body is longer than {most} bytes: send fewer prompts at once, or raise --max-body-bytes"),
     )
 }
-

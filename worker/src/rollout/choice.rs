@@ -73,9 +73,14 @@ impl Choice {
     /// # Errors
     /// 500 when the tokenizer's decoder refuses the prompt.
     pub fn new(model: &Model, request: &Request, shown: &Shown) -> Result<Self, ApiError> {
-        let text = shown
-            .text
-            .then(|| Text::new(&model.tokenizer, &request.prompt, shown.skip_special, &request.params.stop));
+        let text = shown.text.then(|| {
+            Text::new(
+                &model.tokenizer,
+                &request.prompt,
+                shown.skip_special,
+                &request.params.stop,
+            )
+        });
         Ok(Self {
             text: text.transpose().map_err(internal)?,
             fresh: Delta::default(),
@@ -154,7 +159,10 @@ impl Choice {
             Some(token) if model.eos_ids.contains(&token) => {}
             Some(token) => self.stop_reason = Some(StopReason::Token(token)),
             None => {
-                let cut = self.text.as_mut().and_then(|text| text.cut(&params.stop, shown.include_stop));
+                let cut = self
+                    .text
+                    .as_mut()
+                    .and_then(|text| text.cut(&params.stop, shown.include_stop));
                 self.stop_reason = cut.map(|stop| StopReason::Text(stop.to_owned()));
             }
         }

@@ -27,7 +27,11 @@ pub async fn completions(State(service): State<Service>, request: Request) -> Re
     if prompt.count() > service.limits.prompts {
         return Err(ApiError::field(
             "prompt",
-            format!("{} prompts in one request, at most {}", prompt.count(), service.limits.prompts),
+            format!(
+                "{} prompts in one request, at most {}",
+                prompt.count(),
+                service.limits.prompts
+            ),
         ));
     }
     let special = asked.add_special_tokens != Some(false);

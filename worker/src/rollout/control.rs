@@ -33,7 +33,12 @@ pub async fn pause(State(service): State<Service>, Query(query): Query<PauseQuer
         "abort" => Pause::Abort,
         "wait" => Pause::Wait,
         "keep" => Pause::Keep,
-        other => return Err(ApiError::field("mode", format!("{other:?} is none of abort, wait and keep"))),
+        other => {
+            return Err(ApiError::field(
+                "mode",
+                format!("{other:?} is none of abort, wait and keep"),
+            ));
+        }
     };
     service.set_paused(true, pause != Pause::Keep);
     let limit = service.limits.request_timeout;

@@ -84,7 +84,9 @@ impl IntoResponse for ApiError {
             self.status,
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
         ) {
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            response
+                .headers_mut()
+                .insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
         if self.status == StatusCode::UNAUTHORIZED {
             response

@@ -116,18 +116,20 @@ async fn complete(mut running: Running, deadline: Duration) -> Result<Vec<Vec<Co
     tokio::time::timeout(deadline, all).await.unwrap_or_else(|_| {
         Err(ApiError::new(
             StatusCode::GATEWAY_TIMEOUT,
-            format!("the request took longer than {} s and was withdrawn", deadline.as_secs_f64()),
+            format!(
+                "the request took longer than {} s and was withdrawn",
+                deadline.as_secs_f64()
+            ),
         ))
     })
 }
 
 fn whole(model: &Model, job: &Job, completions: Vec<Vec<Completion>>) -> Result<Answer, ApiError> {
     let mut answer = Answer::new(model, job, response::now(), false);
-    let mut tokens = 0;
+    let (mut tokens, mut index) = (0, 0);
     for (request, completions) in job.requests.iter().zip(completions) {
         for completion in completions {
             tokens += completion.tokens.len();
-            let index = answer.choices.len();
             let mut choice = Choice::new(model, request, &job.shown)?;
             let drawn = completion.tokens.iter().zip(&completion.logprobs);
             let mut tops = completion.top_logprobs.iter();
@@ -142,7 +144,8 @@ fn whole(model: &Model, job: &Job, completions: Vec<Vec<Completion>>) -> Result<
             if let Some(scores) = &completion.prompt_logprobs {
                 shown = shown.with_prompt_logprobs(model, job, &request.prompt, scores);
             }
-            answer.choices.push(shown);
+            answer.push(job.dialect, shown);
+            index += 1;
         }
     }
     answer.usage = Some(Usage::of(job, tokens));

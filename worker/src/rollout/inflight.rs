@@ -57,10 +57,7 @@ impl InFlight {
 
     /// Registers tickets under a name until the guard is dropped; then what is unfinished is withdrawn.
     pub fn register(&self, name: String, numbers: Vec<u64>, engine: Engine) -> Registered {
-        lock(&self.tickets)
-            .entry(name.clone())
-            .or_default()
-            .extend(&numbers);
+        lock(&self.tickets).entry(name.clone()).or_default().extend(&numbers);
         Registered {
             tickets: self.tickets.clone(),
             name,

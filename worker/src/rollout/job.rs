@@ -77,7 +77,10 @@ impl Job {
     ) -> Result<Self, ApiError> {
         refused::check(asked)?;
         if name.len() > LONGEST_NAME {
-            return Err(ApiError::field("request_id", format!("longer than {LONGEST_NAME} bytes")));
+            return Err(ApiError::field(
+                "request_id",
+                format!("longer than {LONGEST_NAME} bytes"),
+            ));
         }
         check_prompts(model, limits, &prompts)?;
         let n = asked.n.unwrap_or(1);
@@ -88,7 +91,10 @@ impl Job {
         if samples > limits.samples {
             return Err(ApiError::field(
                 "n",
-                format!("{samples} samples in one request, at most {}: send fewer at once", limits.samples),
+                format!(
+                    "{samples} samples in one request, at most {}: send fewer at once",
+                    limits.samples
+                ),
             ));
         }
         let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
@@ -160,7 +166,10 @@ fn check_prompts(model: &Model, limits: &Limits, prompts: &[Vec<u32>]) -> Result
         if let Some(id) = prompt.iter().find(|id| u64::from(**id) >= model.vocabulary()) {
             return Err(ApiError::field(
                 "prompt",
-                format!("token {id} of prompt {index} is outside the vocabulary of {}", model.vocabulary()),
+                format!(
+                    "token {id} of prompt {index} is outside the vocabulary of {}",
+                    model.vocabulary()
+                ),
             ));
         }
     }
@@ -179,7 +188,10 @@ fn sampling(
         if (least..=most).contains(&value) {
             return Ok(value);
         }
-        Err(ApiError::field(name, format!("{value} is not between {least} and {most}")))
+        Err(ApiError::field(
+            name,
+            format!("{value} is not between {least} and {most}"),
+        ))
     };
     let max_new_tokens = match asked.max_completion_tokens.or(asked.max_tokens) {
         Some(0) => return Err(ApiError::field("max_tokens", "0: ask for at least one token")),
@@ -239,7 +251,10 @@ fn stop_strings(limits: &Limits, asked: &GenerateRequest) -> Result<Vec<String>,
         Some(Stop::Many(stops)) => stops.clone(),
     };
     if stop.len() > limits.stops {
-        return Err(ApiError::field("stop", format!("{} strings, at most {}", stop.len(), limits.stops)));
+        return Err(ApiError::field(
+            "stop",
+            format!("{} strings, at most {}", stop.len(), limits.stops),
+        ));
     }
     if let Some(wrong) = stop.iter().find(|stop| stop.is_empty() || stop.len() > LONGEST_NAME) {
         return Err(ApiError::field(
@@ -248,7 +263,10 @@ fn stop_strings(limits: &Limits, asked: &GenerateRequest) -> Result<Vec<String>,
         ));
     }
     if !stop.is_empty() && asked.detokenize == Some(false) {
-        return Err(ApiError::field("stop", "stop strings are looked for in text: leave detokenize true"));
+        return Err(ApiError::field(
+            "stop",
+            "stop strings are looked for in text: leave detokenize true",
+        ));
     }
     Ok(stop)
 }
@@ -276,10 +294,16 @@ fn shown(limits: &Limits, asked: &GenerateRequest, dialect: Dialect) -> Result<S
         (Dialect::Completions, Some(Logprobs::Count(count))) => Some(count),
         (Dialect::Chat, Some(Logprobs::Flag(true))) => Some(asked.top_logprobs.unwrap_or(0)),
         (Dialect::Completions, Some(Logprobs::Flag(true))) => {
-            return Err(ApiError::field("logprobs", "want a number of likeliest tokens, 0 for none"));
+            return Err(ApiError::field(
+                "logprobs",
+                "want a number of likeliest tokens, 0 for none",
+            ));
         }
         (Dialect::Chat, Some(Logprobs::Count(_))) => {
-            return Err(ApiError::field("logprobs", "want true or false; top_logprobs is the number"));
+            return Err(ApiError::field(
+                "logprobs",
+                "want true or false; top_logprobs is the number",
+            ));
         }
     };
     if let Some(count) = logprobs.filter(|count| *count > limits.logprobs) {
@@ -305,7 +329,9 @@ fn shown(limits: &Limits, asked: &GenerateRequest, dialect: Dialect) -> Result<S
 }
 
 fn prompt_logprobs(limits: &Limits, asked: &GenerateRequest) -> Result<Option<usize>, ApiError> {
-    let Some(count) = asked.prompt_logprobs else { return Ok(None) };
+    let Some(count) = asked.prompt_logprobs else {
+        return Ok(None);
+    };
     if asked.stream == Some(true) {
         return Err(ApiError::field("prompt_logprobs", "not with stream: ask without it"));
     }
@@ -324,7 +350,10 @@ fn seeds(asked: &GenerateRequest, prompts: usize, n: usize) -> Result<Vec<Vec<u6
         (Some(_), Some(_)) => Err(ApiError::field("seeds", "give seed or seeds, not both")),
         (Some(seeds), None) if seeds.len() != prompts * n => Err(ApiError::field(
             "seeds",
-            format!("{} seeds for {prompts} prompts of {n} samples: want one for each", seeds.len()),
+            format!(
+                "{} seeds for {prompts} prompts of {n} samples: want one for each",
+                seeds.len()
+            ),
         )),
         (Some(seeds), None) => Ok(seeds
             .chunks(n)

@@ -9,7 +9,7 @@ pub struct Limits {
     pub connections: usize,
     /// A client must send its headers within this time, and an idle connection is closed after it.
     pub header_timeout: Duration,
-    /// Bytes of a request's headers.
+    /// Bytes of a request's headers, to within a factor of two.
     pub header_bytes: usize,
     /// A client must send its body within this time.
     pub body_timeout: Duration,

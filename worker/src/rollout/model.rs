@@ -48,7 +48,10 @@ impl Model {
         let tokenizer = Arc::new(Tokenizer::load(&folder)?);
         let kind = precision(settings.dtype, &config);
         let longest = settings.max_length.unwrap_or(config.max_positions);
-        ensure!(longest >= 2, "the longest sequence is {longest} tokens: a prompt and a response need 2");
+        ensure!(
+            longest >= 2,
+            "the longest sequence is {longest} tokens: a prompt and a response need 2"
+        );
         if longest > config.max_positions {
             tracing::warn!(
                 "the longest sequence asked for is {longest} tokens, {} was made for {}: serving those",

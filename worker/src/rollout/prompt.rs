@@ -118,10 +118,7 @@ mod tests {
     #[test]
     fn each_form_is_read_as_what_it_is() {
         assert_eq!(parsed(r#""hi""#), Ok(Prompt::Text("hi".into())));
-        assert_eq!(
-            parsed(r#"["a", "b"]"#),
-            Ok(Prompt::Texts(vec!["a".into(), "b".into()]))
-        );
+        assert_eq!(parsed(r#"["a", "b"]"#), Ok(Prompt::Texts(vec!["a".into(), "b".into()])));
         assert_eq!(parsed("[1, 2]"), Ok(Prompt::Ids(vec![1, 2])));
         assert_eq!(parsed("[[1, 2], [3]]"), Ok(Prompt::IdLists(vec![vec![1, 2], vec![3]])));
     }

@@ -40,8 +40,12 @@ pub struct Answer {
     object: &'static str,
     created: u64,
     model: String,
-    /// The choices, or what is new of them.
-    pub choices: Vec<ShownChoice>,
+    choices: Vec<ShownChoice>,
+    /// Chat has one prompt, so what is told of it stands here and not at every choice, as in vLLM.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_token_ids: Option<Vec<u32>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_logprobs: Option<Value>,
     /// Counts; absent from a stream's pieces.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
@@ -120,8 +124,20 @@ impl Answer {
             created,
             model: model.name.clone(),
             choices: Vec::new(),
+            prompt_token_ids: None,
+            prompt_logprobs: None,
             usage: None,
         }
+    }
+
+    /// Adds a choice, or what is new of one.
+    pub fn push(&mut self, dialect: Dialect, mut choice: ShownChoice) {
+        if dialect == Dialect::Chat {
+            let (ids, scores) = (choice.prompt_token_ids.take(), choice.prompt_logprobs.take());
+            self.prompt_token_ids = self.prompt_token_ids.take().or(ids);
+            self.prompt_logprobs = self.prompt_logprobs.take().or(scores);
+        }
+        self.choices.push(choice);
     }
 }
 
@@ -184,20 +200,27 @@ impl ShownChoice {
             let name = label(model, &job.shown, token);
             (
                 token.to_string(),
-                json!({"logprob": finite(logprob), "rank": rank, "decoded_token": name}),
+                json!({"logprob": number(finite(logprob)), "rank": rank, "decoded_token": name}),
             )
         };
         // Nothing stands before the first token.
         let mut list = vec![Value::Null];
         for (&token, score) in prompt.iter().skip(1).zip(scores) {
             let own = entry(token, score.logprob, score.rank);
-            let top = (1..).zip(&score.top).map(|(rank, top)| entry(top.token, top.logprob, rank));
+            let top = (1..)
+                .zip(&score.top)
+                .map(|(rank, top)| entry(top.token, top.logprob, rank));
             let fields: Map<String, Value> = std::iter::once(own).chain(top).collect();
             list.push(Value::Object(fields));
         }
         self.prompt_logprobs = Some(Value::Array(list));
         self
     }
+}
+
+/// The shortest decimal that reads back as this number, as everywhere else in an answer; widened it would have 17 digits.
+fn number(value: f32) -> Value {
+    value.to_string().parse::<f64>().map_or(Value::Null, Value::from)
 }
 
 fn show_logprobs(dialect: Dialect, tokens: Vec<ShownToken>) -> ShownLogprobs {
@@ -210,8 +233,8 @@ fn show_logprobs(dialect: Dialect, tokens: Vec<ShownToken>) -> ShownLogprobs {
             top_logprobs: tokens
                 .into_iter()
                 .map(|token| {
-                    let own = std::iter::once((token.label, json!(token.logprob)));
-                    let top = token.top.into_iter().map(|(label, logprob)| (label, json!(logprob)));
+                    let own = std::iter::once((token.label, number(token.logprob)));
+                    let top = token.top.into_iter().map(|(label, logprob)| (label, number(logprob)));
                     own.chain(top).collect()
                 })
                 .collect(),
@@ -220,7 +243,10 @@ fn show_logprobs(dialect: Dialect, tokens: Vec<ShownToken>) -> ShownLogprobs {
             content: tokens
                 .into_iter()
                 .map(|token| {
-                    let top = token.top.into_iter().map(|(label, logprob)| chat_token(label, logprob, None));
+                    let top = token
+                        .top
+                        .into_iter()
+                        .map(|(label, logprob)| chat_token(label, logprob, None));
                     let top = top.collect();
                     chat_token(token.label, token.logprob, Some(top))
                 })

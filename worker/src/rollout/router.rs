@@ -50,6 +50,9 @@ async fn nothing_here(uri: Uri) -> ApiError {
 async fn wrong_method(method: Method, uri: Uri) -> ApiError {
     ApiError::new(
         StatusCode::METHOD_NOT_ALLOWED,
-        format!("{method} is not for {}: reading is GET, asking for something is POST", uri.path()),
+        format!(
+            "{method} is not for {}: reading is GET, asking for something is POST",
+            uri.path()
+        ),
     )
 }

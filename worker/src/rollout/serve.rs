@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
+use ppo_crds::pod::env;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -29,6 +30,13 @@ const HEARTBEAT: Duration = Duration::from_millis(250);
 /// When the model cannot be loaded, an address is taken, or the engine failed.
 pub fn main(args: RolloutArgs) -> Result<()> {
     let settings = args.settings()?;
+    if let (Ok(job), Ok(index), Ok(attempt)) = (
+        std::env::var(env::JOB),
+        std::env::var(env::INDEX),
+        std::env::var(env::ATTEMPT),
+    ) {
+        tracing::info!("rollout {index} of job {job}, attempt {attempt}");
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -132,13 +140,12 @@ async fn work(service: &Service, settings: &Settings) -> Result<()> {
 }
 
 /// Lets requests in flight finish, then hands back the rest with finish reason `abort`.
-async fn drain(
-    service: &Service,
-    limits: &Limits,
-    api: &mut tokio::task::JoinHandle<()>,
-    is_broken: bool,
-) -> Ended {
-    let grace = if is_broken { Duration::ZERO } else { limits.shutdown_grace };
+async fn drain(service: &Service, limits: &Limits, api: &mut tokio::task::JoinHandle<()>, is_broken: bool) -> Ended {
+    let grace = if is_broken {
+        Duration::ZERO
+    } else {
+        limits.shutdown_grace
+    };
     // What a pause had frozen could never finish.
     if let (true, Ok(model)) = (service.is_paused(), service.model()) {
         model.engine.resume();

@@ -105,7 +105,10 @@ impl Pieces {
         let heard = tokio::time::timeout(left, self.events.recv_many(&mut news, EVENTS)).await;
         if heard.is_err() {
             let status = axum::http::StatusCode::GATEWAY_TIMEOUT;
-            let message = format!("the request took longer than {} s and was withdrawn", limit.as_secs_f64());
+            let message = format!(
+                "the request took longer than {} s and was withdrawn",
+                limit.as_secs_f64()
+            );
             return Err(ApiError::new(status, message));
         }
         if news.is_empty() {
@@ -162,7 +165,9 @@ impl Pieces {
     }
 
     fn send(&mut self, index: usize) -> Result<(), ApiError> {
-        let Some(choice) = self.choices.get_mut(index) else { return Ok(()) };
+        let Some(choice) = self.choices.get_mut(index) else {
+            return Ok(());
+        };
         let now = Instant::now();
         match self.last.replace(now) {
             None => self.service.metrics.first_token(now - self.began),
@@ -172,7 +177,7 @@ impl Pieces {
         let is_first = self.is_new.get_mut(index).is_some_and(std::mem::take);
         let choice = response::choice(&self.job, index, &self.choices[index], delta, true, is_first);
         let mut answer = self.piece()?;
-        answer.choices.push(choice);
+        answer.push(self.job.dialect, choice);
         self.push(&answer)
     }
 

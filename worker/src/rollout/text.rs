@@ -77,7 +77,9 @@ impl Text {
     /// The text that is certain and was not given out before.
     pub fn take(&mut self) -> String {
         // Whether the newest token ends the response is heard after it.
-        let end = self.hold.map_or(self.text.len(), |hold| self.before.saturating_sub(hold));
+        let end = self
+            .hold
+            .map_or(self.text.len(), |hold| self.before.saturating_sub(hold));
         let end = self.text.floor_char_boundary(end);
         let fresh = self.text.get(self.given..end).unwrap_or_default().to_owned();
         self.given = self.given.max(end);

@@ -13,8 +13,8 @@ use prometheus::{
 };
 
 use super::engine_stats::{EngineFamilies, EngineStats};
-use super::request_times::RequestTimes;
 use super::metric::Kind;
+use super::request_times::RequestTimes;
 use super::{EvaluationReport, Metric, StepReport};
 
 /// A Prometheus registry with the run's metrics.

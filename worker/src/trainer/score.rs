@@ -8,6 +8,7 @@ use super::Trainer;
 use crate::actor::rows::{Rows, mask, padded};
 use crate::outcome::RewardFailed;
 use crate::reward::{ScoredSample, Scores};
+use crate::roles::Reference;
 use crate::stages::{Rollouts, Sample, Scored};
 use crate::telemetry::Stage;
 
@@ -19,7 +20,7 @@ impl Trainer {
         let temperature = self.config.generation.temperature;
         let Scores { scores, extra } = self.timed(Stage::Score, |it| it.rewards(&samples))?;
         let reference_logprobs = self.timed(Stage::Reference, |it| {
-            let logprobs = |reference| pieces.compute(|rows| Ok(rows.logprobs(reference, temperature, false)?.0));
+            let logprobs = |reference: &Reference| reference.logprobs(&pieces, temperature);
             it.reference.as_ref().map(logprobs).transpose()
         })?;
         let old_logprobs = self.timed(Stage::OldLogprobs, |it| {
@@ -69,10 +70,10 @@ impl Trainer {
 }
 
 /// The samples in pieces of `microRolloutBatchSize`, each a forward pass without gradients.
-struct Pieces<'a> {
-    samples: &'a [Sample],
-    size: usize,
-    columns: usize,
+pub(crate) struct Pieces<'a> {
+    pub(crate) samples: &'a [Sample],
+    pub(crate) size: usize,
+    pub(crate) columns: usize,
     slot_after: bool,
 }
 
@@ -88,7 +89,7 @@ impl<'a> Pieces<'a> {
     }
 
     /// [samples, columns] from what `forward` says of each piece.
-    fn compute(&self, forward: impl Fn(&Rows) -> Result<Tensor>) -> Result<Tensor> {
+    pub(crate) fn compute(&self, forward: impl Fn(&Rows) -> Result<Tensor>) -> Result<Tensor> {
         let piece = |samples: &[Sample]| {
             let samples: Vec<&Sample> = samples.iter().collect();
             forward(&Rows::new(&samples, self.columns, self.slot_after)?)

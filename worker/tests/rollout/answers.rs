@@ -7,7 +7,11 @@ use crate::support::{NAME, Server, VOCABULARY, ids};
 /// Prompts of several lengths, as token ids.
 fn prompts(count: u32) -> Vec<Vec<u32>> {
     (0..count)
-        .map(|prompt| (0..1 + prompt * 3 % 40).map(|at| (prompt * 31 + at * 7) % VOCABULARY).collect())
+        .map(|prompt| {
+            (0..1 + prompt * 3 % 40)
+                .map(|at| (prompt * 31 + at * 7) % VOCABULARY)
+                .collect()
+        })
         .collect()
 }
 
@@ -31,7 +35,10 @@ async fn a_batch_gives_what_each_prompt_gives_alone_on_any_server_to_the_bit() {
     for (place, prompt) in prompts.iter().enumerate() {
         prompt_tokens += prompt.len();
         let alone = other
-            .ok("/v1/completions", everything(json!(prompt), &seeds[place * 3..place * 3 + 3]))
+            .ok(
+                "/v1/completions",
+                everything(json!(prompt), &seeds[place * 3..place * 3 + 3]),
+            )
             .await;
         for sample in 0..3 {
             let (batched, mut single) = (&choices[place * 3 + sample], alone["choices"][sample].clone());
@@ -78,8 +85,13 @@ async fn a_stream_says_what_the_whole_answer_says() {
             assert_eq!(choice["text"], text);
             let tokens: Vec<u64> = of_choice.iter().flat_map(|piece| ids(piece)).collect();
             assert_eq!(ids(choice), tokens);
-            let logprobs = of_choice.iter().flat_map(|piece| piece["logprobs"]["token_logprobs"].as_array().unwrap());
-            assert_eq!(choice["logprobs"]["token_logprobs"], json!(logprobs.collect::<Vec<_>>()));
+            let logprobs = of_choice
+                .iter()
+                .flat_map(|piece| piece["logprobs"]["token_logprobs"].as_array().unwrap());
+            assert_eq!(
+                choice["logprobs"]["token_logprobs"],
+                json!(logprobs.collect::<Vec<_>>())
+            );
             let (last, before) = of_choice.split_last().unwrap();
             assert!(before.iter().all(|piece| piece["finish_reason"].is_null()));
             for field in ["finish_reason", "stop_reason", "weight_versions"] {
@@ -98,28 +110,51 @@ async fn what_ends_a_response_is_told_and_left_out_of_the_text_unless_asked_for(
     let plain = json!({"model": NAME, "prompt": "What is 12", "seed": 3, "max_tokens": 200, "ignore_eos": true, "return_token_ids": true});
     let with = |patch: Value| {
         let mut request = plain.clone();
-        request.as_object_mut().unwrap().extend(patch.as_object().unwrap().clone());
+        request
+            .as_object_mut()
+            .unwrap()
+            .extend(patch.as_object().unwrap().clone());
         request
     };
     let whole = server.ok("/v1/completions", plain.clone()).await["choices"][0].clone();
-    assert_eq!((&whole["finish_reason"], &whole["stop_reason"]), (&json!("length"), &Value::Null));
+    assert_eq!(
+        (&whole["finish_reason"], &whole["stop_reason"]),
+        (&json!("length"), &Value::Null)
+    );
     let (text, tokens) = (whole["text"].as_str().unwrap(), ids(&whole));
     // A letter of the middle of the text, where it first occurs.
-    let stop: String = text.chars().skip(20).find(char::is_ascii_alphabetic).unwrap().to_string();
+    let stop: String = text
+        .chars()
+        .skip(20)
+        .find(char::is_ascii_alphabetic)
+        .unwrap()
+        .to_string();
     let cut = server.ok("/v1/completions", with(json!({"stop": stop}))).await["choices"][0].clone();
-    assert_eq!((&cut["finish_reason"], &cut["stop_reason"]), (&json!("stop"), &json!(stop)));
+    assert_eq!(
+        (&cut["finish_reason"], &cut["stop_reason"]),
+        (&json!("stop"), &json!(stop))
+    );
     assert_eq!(cut["text"], text.split(&stop).next().unwrap());
     assert!(tokens.starts_with(&ids(&cut)));
     let kept = server
-        .ok("/v1/completions", with(json!({"stop": [stop], "include_stop_str_in_output": true})))
+        .ok(
+            "/v1/completions",
+            with(json!({"stop": [stop], "include_stop_str_in_output": true})),
+        )
         .await["choices"][0]
         .clone();
     assert_eq!(kept["text"], format!("{}{stop}", cut["text"].as_str().unwrap()));
 
     let token = tokens[30];
     let first = tokens.iter().position(|id| *id == token).unwrap();
-    let ended = server.ok("/v1/completions", with(json!({"stop_token_ids": [token]}))).await["choices"][0].clone();
-    assert_eq!((&ended["finish_reason"], &ended["stop_reason"]), (&json!("stop"), &json!(token)));
+    let ended = server
+        .ok("/v1/completions", with(json!({"stop_token_ids": [token]})))
+        .await["choices"][0]
+        .clone();
+    assert_eq!(
+        (&ended["finish_reason"], &ended["stop_reason"]),
+        (&json!("stop"), &json!(token))
+    );
     assert_eq!(ids(&ended), tokens[..=first]);
     let later = with(json!({"stop_token_ids": [token], "min_tokens": first + 2}));
     let later = server.ok("/v1/completions", later).await["choices"][0].clone();
@@ -132,7 +167,12 @@ async fn greedy_takes_the_likeliest_token_and_its_log_probability_is_the_models_
     let request = json!({"model": NAME, "prompt": [[9, 8, 7], [3]], "temperature": 0, "max_tokens": 12, "logprobs": 3,
                          "return_tokens_as_token_ids": true, "return_token_ids": true, "ignore_eos": true});
     let answer = server.ok("/v1/completions", request).await;
-    for (choice, prompt) in answer["choices"].as_array().unwrap().iter().zip([vec![9, 8, 7], vec![3]]) {
+    for (choice, prompt) in answer["choices"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .zip([vec![9, 8, 7], vec![3]])
+    {
         let logprobs = &choice["logprobs"];
         for (at, token) in ids(choice).iter().enumerate() {
             let own = logprobs["token_logprobs"][at].as_f64().unwrap();
@@ -162,7 +202,10 @@ async fn a_conversation_goes_through_the_chat_template() {
     let tokenized = server.ok("/tokenize", json!({"messages": messages})).await;
     let text = server.ok("/detokenize", json!({"tokens": tokenized["tokens"]})).await;
     let text = text["prompt"].as_str().unwrap();
-    assert!(text.contains("<|im_start|>user\nWhat is 12 plus 30?<|im_end|>") && text.ends_with("<|im_start|>assistant\n"), "{text}");
+    assert!(
+        text.contains("<|im_start|>user\nWhat is 12 plus 30?<|im_end|>") && text.ends_with("<|im_start|>assistant\n"),
+        "{text}"
+    );
     let request = |stream: bool| {
         json!({"model": NAME, "messages": messages, "seed": 5, "max_completion_tokens": 30, "logprobs": true, "top_logprobs": 2,
                "return_token_ids": true, "stream": stream})
@@ -171,8 +214,11 @@ async fn a_conversation_goes_through_the_chat_template() {
     assert_eq!(whole["object"], "chat.completion");
     let choice = &whole["choices"][0];
     assert_eq!(choice["message"]["role"], "assistant");
-    assert_eq!(choice["prompt_token_ids"], tokenized["tokens"]);
-    assert_eq!(choice["logprobs"]["content"].as_array().unwrap().len(), ids(choice).len());
+    assert_eq!(whole["prompt_token_ids"], tokenized["tokens"]);
+    assert_eq!(
+        choice["logprobs"]["content"].as_array().unwrap().len(),
+        ids(choice).len()
+    );
     let pieces = server.stream("/v1/chat/completions", request(true)).await;
     assert!(pieces.iter().all(|piece| piece["object"] == "chat.completion.chunk"));
     assert_eq!(pieces[0]["choices"][0]["delta"]["role"], "assistant");
@@ -182,7 +228,8 @@ async fn a_conversation_goes_through_the_chat_template() {
         .collect();
     assert_eq!(choice["message"]["content"], text);
     // The same tokens as a completion draw the same: chat is a way to write a prompt.
-    let completion = json!({"model": NAME, "prompt": tokenized["tokens"], "seed": 5, "max_tokens": 30, "return_token_ids": true});
+    let completion =
+        json!({"model": NAME, "prompt": tokenized["tokens"], "seed": 5, "max_tokens": 30, "return_token_ids": true});
     let completion = server.ok("/v1/completions", completion).await;
     assert_eq!(ids(&completion["choices"][0]), ids(choice));
 }
@@ -192,7 +239,10 @@ async fn what_cannot_be_served_is_refused_with_the_field_and_harms_no_other() {
     let server = Server::start().await;
     let with = |patch: Value| {
         let mut request = json!({"model": NAME, "prompt": [1, 2, 3], "max_tokens": 4});
-        request.as_object_mut().unwrap().extend(patch.as_object().unwrap().clone());
+        request
+            .as_object_mut()
+            .unwrap()
+            .extend(patch.as_object().unwrap().clone());
         request
     };
     for (patch, word) in [
@@ -227,14 +277,45 @@ async fn what_cannot_be_served_is_refused_with_the_field_and_harms_no_other() {
         let message = server.error("/v1/completions", with(patch.clone()), 400).await;
         assert!(message.contains(word), "{patch}: {message}");
     }
-    assert!(server.error("/v1/completions", with(json!({"model": "gpt-9"})), 404).await.contains("gpt-9"));
-    let not_json = server.client.post(format!("{}/v1/completions", server.url)).body("{\"prompt\": ").send().await.unwrap();
+    assert!(
+        server
+            .error("/v1/completions", with(json!({"model": "gpt-9"})), 404)
+            .await
+            .contains("gpt-9")
+    );
+    let not_json = server
+        .client
+        .post(format!("{}/v1/completions", server.url))
+        .header("content-type", "application/json")
+        .body("{\"prompt\": ")
+        .send()
+        .await
+        .unwrap();
     assert_eq!(not_json.status(), 400);
-    assert!(server.error("/v1/chat/completions", json!({"messages": []}), 400).await.contains("empty"));
+    let no_kind = server
+        .client
+        .post(format!("{}/v1/completions", server.url))
+        .body("{}")
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(
+        no_kind.status(),
+        415,
+        "what a page in a browser can send without asking"
+    );
+    assert!(
+        server
+            .error("/v1/chat/completions", json!({"messages": []}), 400)
+            .await
+            .contains("empty")
+    );
     assert_eq!(server.get("/nothing").await.status(), 404);
     assert_eq!(server.get("/v1/completions").await.status(), 405);
     // Neutral values of what is not supported, unknown fields and null are no reason to refuse.
-    let fine = with(json!({"presence_penalty": 0, "repetition_penalty": 1.0, "cache_salt": "v1", "stop": null, "best_of": 1, "user": "x"}));
+    let fine = with(
+        json!({"presence_penalty": 0, "repetition_penalty": 1.0, "cache_salt": "v1", "stop": null, "best_of": 1, "user": "x"}),
+    );
     server.ok("/v1/completions", fine).await;
     assert_eq!(server.get("/health").await.status(), 200);
 }
@@ -243,9 +324,17 @@ async fn what_cannot_be_served_is_refused_with_the_field_and_harms_no_other() {
 async fn the_server_names_its_model_and_its_version() {
     let server = Server::start().await;
     let models = server.get_json("/v1/models").await;
-    assert_eq!((&models["data"][0]["id"], &models["data"][0]["max_model_len"]), (&json!(NAME), &json!(65536)));
+    assert_eq!(
+        (&models["data"][0]["id"], &models["data"][0]["max_model_len"]),
+        (&json!(NAME), &json!(65536))
+    );
     assert!(server.get_json("/version").await["version"].is_string());
-    server.ok("/v1/completions", json!({"prompt": "hi", "max_tokens": 3, "ignore_eos": true})).await;
+    server
+        .ok(
+            "/v1/completions",
+            json!({"prompt": "hi", "max_tokens": 3, "ignore_eos": true}),
+        )
+        .await;
     assert_eq!(server.metric("vllm:generation_tokens_total").await, 3.0);
     assert_eq!(server.metric("vllm:e2e_request_latency_seconds_count").await, 1.0);
 }

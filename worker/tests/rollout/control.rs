@@ -17,7 +17,11 @@ async fn a_pause_that_aborts_returns_the_tokens_so_far_and_refuses_more_until_re
     let refused = server.post("/v1/completions", long(3)).send().await.unwrap();
     assert_eq!(refused.status(), 503);
     assert_eq!(refused.headers()["retry-after"], "1");
-    assert_eq!(server.get("/readyz").await.status(), 200, "a trainer's pause takes no server out of its Service");
+    assert_eq!(
+        server.get("/readyz").await.status(),
+        200,
+        "a trainer's pause takes no server out of its Service"
+    );
     server.ok("/resume", json!({})).await;
     server.ok("/v1/completions", long(3)).await;
     assert_eq!(server.get_json("/is_paused").await["is_paused"], false);
@@ -31,7 +35,10 @@ async fn a_pause_that_waits_finishes_what_is_in_flight() {
     server.ok("/pause?mode=wait", json!({})).await;
     let answer: serde_json::Value = running.await.unwrap().unwrap().json().await.unwrap();
     assert_eq!(answer["choices"][0]["finish_reason"], "length");
-    assert_eq!(server.error("/v1/completions", long(3), 503).await, "generation is paused: try again after /resume");
+    assert_eq!(
+        server.error("/v1/completions", long(3), 503).await,
+        "generation is paused: try again after /resume"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -43,7 +50,11 @@ async fn a_pause_that_keeps_freezes_and_goes_on_with_the_same_tokens() {
     server.ok("/pause?mode=keep", json!({})).await;
     let queued = tokio::spawn(server.post("/v1/completions", long(5)).send());
     let frozen = server.metric("vllm:generation_tokens_total").await;
-    server.until("a queued request", async || server.metric("vllm:num_requests_waiting").await > 0.0).await;
+    server
+        .until("a queued request", async || {
+            server.metric("vllm:num_requests_waiting").await > 0.0
+        })
+        .await;
     assert_eq!(server.metric("vllm:generation_tokens_total").await, frozen);
     server.ok("/resume", json!({})).await;
     let answer: serde_json::Value = running.await.unwrap().unwrap().json().await.unwrap();
@@ -59,11 +70,20 @@ async fn a_request_is_aborted_by_its_name_and_others_go_on() {
     named["request_id"] = json!("r-1");
     let running = tokio::spawn(server.post("/v1/completions", named).send());
     let other = tokio::spawn(server.post("/v1/completions", long(4000)).send());
-    server.until("two running", async || server.metric("vllm:num_requests_running").await == 2.0).await;
-    let aborted = server.ok("/abort_requests", json!({"request_ids": ["r-1", "r-2"]})).await;
+    server
+        .until("two running", async || {
+            server.metric("vllm:num_requests_running").await == 2.0
+        })
+        .await;
+    let aborted = server
+        .ok("/abort_requests", json!({"request_ids": ["r-1", "r-2"]}))
+        .await;
     assert_eq!(aborted, json!({"status": "aborted", "aborted": 1}));
     let answer: serde_json::Value = running.await.unwrap().unwrap().json().await.unwrap();
-    assert_eq!((&answer["id"], &answer["choices"][0]["finish_reason"]), (&json!("cmpl-r-1"), &json!("abort")));
+    assert_eq!(
+        (&answer["id"], &answer["choices"][0]["finish_reason"]),
+        (&json!("cmpl-r-1"), &json!("abort"))
+    );
     let answer: serde_json::Value = other.await.unwrap().unwrap().json().await.unwrap();
     assert_eq!(answer["choices"][0]["finish_reason"], "length");
     assert_eq!(server.ok("/abort_requests", json!({})).await["aborted"], 0);

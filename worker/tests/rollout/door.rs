@@ -30,9 +30,20 @@ async fn every_path_but_the_probes_wants_the_token() {
     })
     .await;
     for (method, path) in PATHS {
-        for token in [None, Some("Bearer wrong"), Some("Bearer right2"), Some("Bearer"), Some("Basic right"), Some("right")] {
-            let request = server.client.request(method.parse().unwrap(), format!("{}{path}", server.url));
-            let request = token.into_iter().fold(request, |request, token| request.header("authorization", token));
+        for token in [
+            None,
+            Some("Bearer wrong"),
+            Some("Bearer right2"),
+            Some("Bearer"),
+            Some("Basic right"),
+            Some("right"),
+        ] {
+            let request = server
+                .client
+                .request(method.parse().unwrap(), format!("{}{path}", server.url));
+            let request = token
+                .into_iter()
+                .fold(request, |request, token| request.header("authorization", token));
             let response = request.json(&json!({})).send().await.unwrap();
             assert_eq!(response.status(), 401, "{method} {path} with {token:?}");
             assert_eq!(response.headers()["www-authenticate"], "Bearer");
@@ -42,7 +53,11 @@ async fn every_path_but_the_probes_wants_the_token() {
         let response = server.client.get(format!("{}{path}", server.url)).send().await.unwrap();
         assert_eq!(response.status(), 200, "{path}");
     }
-    assert_eq!(server.get_json("/is_paused").await["is_paused"], false, "nothing of it was obeyed");
+    assert_eq!(
+        server.get_json("/is_paused").await["is_paused"],
+        false,
+        "nothing of it was obeyed"
+    );
     server.ok("/v1/completions", long(2)).await;
 }
 
@@ -54,8 +69,18 @@ async fn metrics_are_open_where_that_is_wanted() {
         ..Wanted::default()
     })
     .await;
-    let open = server.client.get(format!("{}/metrics", server.url)).send().await.unwrap();
+    let open = server
+        .client
+        .get(format!("{}/metrics", server.url))
+        .send()
+        .await
+        .unwrap();
     assert_eq!(open.status(), 200);
-    let closed = server.client.get(format!("{}/version", server.url)).send().await.unwrap();
+    let closed = server
+        .client
+        .get(format!("{}/version", server.url))
+        .send()
+        .await
+        .unwrap();
     assert_eq!(closed.status(), 401);
 }

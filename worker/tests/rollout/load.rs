@@ -37,7 +37,11 @@ async fn a_client_that_goes_frees_its_sequences_streaming_or_not_frozen_or_not()
             server.ok("/resume", json!({})).await;
         }
     }
-    assert_eq!(server.ok("/abort_requests", json!({})).await["aborted"], 0, "nothing is left registered");
+    assert_eq!(
+        server.ok("/abort_requests", json!({})).await["aborted"],
+        0,
+        "nothing is left registered"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -52,7 +56,9 @@ async fn a_full_server_says_so_at_once_and_loses_nothing() {
     })
     .await;
     let expected = ids(&server.ok("/v1/completions", long(1500)).await["choices"][0]);
-    let asked: Vec<_> = (0..40).map(|_| tokio::spawn(server.post("/v1/completions", long(1500)).send())).collect();
+    let asked: Vec<_> = (0..40)
+        .map(|_| tokio::spawn(server.post("/v1/completions", long(1500)).send()))
+        .collect();
     let (mut served, mut refused) = (0, 0);
     for answer in asked {
         let response = answer.await.unwrap().unwrap();
@@ -99,24 +105,42 @@ async fn what_is_too_large_is_refused_before_it_is_read() {
     many["n"] = json!(6);
     assert!(server.error("/v1/completions", many, 400).await.contains("5000"));
     // A length that is announced is believed before a byte of it arrives; one that is not is counted.
-    let mut announced = TcpStream::connect(server.url.trim_start_matches("http://")).await.unwrap();
-    let head = "POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999999\r\n\r\n";
+    let mut announced = TcpStream::connect(server.url.trim_start_matches("http://"))
+        .await
+        .unwrap();
+    let head = "POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 99999999999\r\n\r\n";
     announced.write_all(head.as_bytes()).await.unwrap();
     let mut answer = vec![0; 12];
-    tokio::time::timeout(LONG, announced.read_exact(&mut answer)).await.unwrap().unwrap();
+    tokio::time::timeout(LONG, announced.read_exact(&mut answer))
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(answer, b"HTTP/1.1 413");
-    let mut chunked = TcpStream::connect(server.url.trim_start_matches("http://")).await.unwrap();
-    let head = "POST /v1/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n";
+    let mut chunked = TcpStream::connect(server.url.trim_start_matches("http://"))
+        .await
+        .unwrap();
+    let head = "POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
     chunked.write_all(head.as_bytes()).await.unwrap();
     let piece = [b"4e20\r\n".to_vec(), vec![b' '; 20_000], b"\r\n".to_vec()].concat();
     chunked.write_all(&piece).await.unwrap();
-    tokio::time::timeout(LONG, chunked.read_exact(&mut answer)).await.unwrap().unwrap();
+    tokio::time::timeout(LONG, chunked.read_exact(&mut answer))
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(answer, b"HTTP/1.1 413");
-    let mut heads = TcpStream::connect(server.url.trim_start_matches("http://")).await.unwrap();
-    let head = format!("GET /healthz HTTP/1.1\r\nhost: x\r\nx-long: {}\r\n\r\n", "y".repeat(100_000));
+    let mut heads = TcpStream::connect(server.url.trim_start_matches("http://"))
+        .await
+        .unwrap();
+    let head = format!(
+        "GET /healthz HTTP/1.1\r\nhost: x\r\nx-long: {}\r\n\r\n",
+        "y".repeat(500_000)
+    );
     // The server may close before it has read everything.
     let _ = heads.write_all(head.as_bytes()).await;
-    tokio::time::timeout(LONG, heads.read_exact(&mut answer)).await.unwrap().unwrap();
+    tokio::time::timeout(LONG, heads.read_exact(&mut answer))
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(answer, b"HTTP/1.1 431");
 }
 
@@ -137,13 +161,23 @@ async fn slow_clients_are_cut() {
     let mut head = TcpStream::connect(address).await.unwrap();
     head.write_all(b"GET /healthz HTTP/1.1\r\n").await.unwrap();
     let mut rest = Vec::new();
-    tokio::time::timeout(LONG, head.read_to_end(&mut rest)).await.unwrap().unwrap();
+    tokio::time::timeout(LONG, head.read_to_end(&mut rest))
+        .await
+        .unwrap()
+        .unwrap();
     assert!(!rest.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&rest));
 
     let mut body = TcpStream::connect(address).await.unwrap();
-    body.write_all(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{").await.unwrap();
+    body.write_all(
+        b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{",
+    )
+    .await
+    .unwrap();
     let mut answer = vec![0; 12];
-    tokio::time::timeout(LONG, body.read_exact(&mut answer)).await.unwrap().unwrap();
+    tokio::time::timeout(LONG, body.read_exact(&mut answer))
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(answer, b"HTTP/1.1 408");
 
     // A client that reads nothing of a long stream: the sockets' buffers fill, then it is cut and its sequences are free.
@@ -152,9 +186,90 @@ async fn slow_clients_are_cut() {
     request["stream"] = json!(true);
     request["n"] = json!(16);
     let request = request.to_string();
-    let head = format!("POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", request.len());
+    let head = format!(
+        "POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        request.len()
+    );
     reader.write_all((head + &request).as_bytes()).await.unwrap();
     server.until_busy().await;
     server.until_idle().await;
     assert!(server.metric("vllm:generation_tokens_total").await < 16.0 * 60_000.0);
+}
+
+/// Values that a field may be given by somebody who errs, or means harm.
+fn odd(number: u64) -> serde_json::Value {
+    let values = json!([
+        null, true, 0, -1, 1, 7, 399, 400, 4294967295u64, 4294967296u64, u64::MAX, i64::MIN, 0.0, -0.0, 0.5, 1e-7, 1e39, 1e308, "", "a",
+        "北京", [], [0], [[1, 2], []], [[1]], ["a", "b"], [1, "a"], {}, {"a": 1}, [[[1]]], [null], "\u{0}",
+    ]);
+    values[number as usize % values.as_array().unwrap().len()].clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_that_a_client_sends_ends_the_server_or_costs_a_sequence() {
+    let server = Server::start().await;
+    let fields = [
+        "prompt",
+        "n",
+        "max_tokens",
+        "min_tokens",
+        "temperature",
+        "top_p",
+        "top_k",
+        "min_p",
+        "seed",
+        "seeds",
+        "stop",
+        "stop_token_ids",
+        "ignore_eos",
+        "logprobs",
+        "prompt_logprobs",
+        "stream",
+        "stream_options",
+        "request_id",
+        "messages",
+        "detokenize",
+        "skip_special_tokens",
+        "return_token_ids",
+        "top_logprobs",
+        "model",
+        "tokens",
+        "path",
+        "weight_version",
+    ];
+    let paths = [
+        "/v1/completions",
+        "/v1/completions",
+        "/v1/chat/completions",
+        "/tokenize",
+        "/detokenize",
+        "/update_weights",
+        "/abort_requests",
+    ];
+    let mut random = 1u64;
+    let mut next = move || {
+        random = ppo_worker::engine::sample_seed(random, 0, 0, 0);
+        random
+    };
+    for _ in 0..600 {
+        let mut request = json!({"prompt": [1, 2, 3], "max_tokens": 5, "messages": [{"role": "user", "content": "a"}]});
+        for _ in 0..1 + next() % 4 {
+            request[fields[next() as usize % fields.len()]] = odd(next());
+        }
+        let path = paths[next() as usize % paths.len()];
+        let response = server.post(path, request.clone()).send().await.unwrap();
+        let status = response.status().as_u16();
+        assert!(
+            status == 200 || (400..500).contains(&status),
+            "{path} {request}: {status}"
+        );
+        let _ = response.bytes().await.unwrap();
+    }
+    server.until_idle().await;
+    assert_eq!(server.get("/healthz").await.status(), 200);
+    let expected = server.ok("/v1/completions", long(20)).await["choices"][0].clone();
+    assert_eq!(
+        Server::start().await.ok("/v1/completions", long(20)).await["choices"][0],
+        expected
+    );
 }

@@ -1,6 +1,11 @@
 //! The rollout server as its clients see it: real HTTP, a real engine, tiny random models.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking, in their helpers too")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests fail by panicking, in their helpers too"
+)]
 
 mod answers;
 mod control;

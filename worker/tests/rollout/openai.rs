@@ -67,11 +67,22 @@ fn python() -> Result<PathBuf, String> {
         if output.status.success() {
             return Ok(output);
         }
-        Err(String::from_utf8_lossy(&output.stderr).lines().last().unwrap_or("no reason").to_owned())
+        Err(String::from_utf8_lossy(&output.stderr)
+            .lines()
+            .last()
+            .unwrap_or("no reason")
+            .to_owned())
     };
     done(Command::new("python3").args(["-m", "venv"]).arg(&folder))?;
     let package = format!("openai=={VERSION}");
-    done(Command::new(&python).args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", &package]))?;
+    done(Command::new(&python).args([
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        &package,
+    ]))?;
     std::fs::write(folder.join("ready"), "").map_err(|error| error.to_string())?;
     Ok(python)
 }

@@ -37,7 +37,9 @@ async fn what_does_not_finish_in_time_is_handed_back_with_its_tokens() {
     streamed["stream"] = true.into();
     let running = tokio::spawn(server.post("/v1/completions", long(60_000)).send());
     let stream = server.post("/v1/completions", streamed).send().await.unwrap();
-    server.until("both", async || server.metric("vllm:num_requests_running").await == 2.0).await;
+    server
+        .until("both", async || server.metric("vllm:num_requests_running").await == 2.0)
+        .await;
     server.begin_stop();
     let text = tokio::spawn(stream.text());
     let answer: Value = running.await.unwrap().unwrap().json().await.unwrap();
@@ -54,7 +56,16 @@ fn the_command_serves_until_sigterm_and_exits_0() {
     let model = folder.path().join("model");
     make_model(&model, 0);
     let mut child = Command::new(env!("CARGO_BIN_EXE_ppo-worker"))
-        .args(["rollout", "--port", "0", "--threads", "1", "--kv-cache-mebibytes", "64", "--model"])
+        .args([
+            "rollout",
+            "--port",
+            "0",
+            "--threads",
+            "1",
+            "--kv-cache-mebibytes",
+            "64",
+            "--model",
+        ])
         .arg(&model)
         .env("NO_COLOR", "1")
         .env_remove("PPO_LOG")

@@ -1,10 +1,12 @@
 //! A server on a tiny model, in the test's own process, and a client.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use ppo_crds::run_config::Location;
+use ppo_worker::model::save::SHARD_BYTES;
 use ppo_worker::model::{ModelConfig, Weights, save};
 use ppo_worker::rollout::{Ended, Limits, ModelSettings, Settings, serve};
 use reqwest::{Client, RequestBuilder, Response};
@@ -31,13 +33,14 @@ pub fn make_model(folder: &Path, seed: u64) {
         "rope_theta": 10000.0, "tie_word_embeddings": false, "dtype": "float32",
     });
     let config = ModelConfig::from_json(config.as_object().unwrap().clone(), None).unwrap();
-    let weights = Weights::random(&config, Kind::Float, seed).unwrap();
+    let weights = {
+        // libtorch's generator is one for all threads.
+        static GENERATOR: Mutex<()> = Mutex::new(());
+        let _alone = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
+        Weights::random(&config, Kind::Float, seed).unwrap()
+    };
     let tokenizer = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tokenizer/chatml");
-    save(folder, &tokenizer, &config, &weights, save_shards()).unwrap();
-}
-
-fn save_shards() -> usize {
-    ppo_worker::model::save::SHARD_BYTES
+    save(folder, &tokenizer, &config, &weights, SHARD_BYTES).unwrap();
 }
 
 /// A running server.
@@ -96,12 +99,10 @@ impl Server {
             stop: Some(stop),
             running,
         };
-        server.until("ready", async || server.get("/readyz").await.status() == 200).await;
         server
-    }
-
-    pub fn model_folder(&self) -> PathBuf {
-        self.folder.path().join("model")
+            .until("ready", async || server.get("/readyz").await.status() == 200)
+            .await;
+        server
     }
 
     fn authorized(&self, request: RequestBuilder) -> RequestBuilder {
@@ -158,7 +159,9 @@ impl Server {
         let text = response.text().await.unwrap();
         let mut data: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
         assert_eq!(data.pop(), Some("[DONE]"), "{text}");
-        data.into_iter().map(|data| serde_json::from_str(data).unwrap()).collect()
+        data.into_iter()
+            .map(|data| serde_json::from_str(data).unwrap())
+            .collect()
     }
 
     /// A number of `/metrics`.
@@ -199,7 +202,11 @@ impl Server {
 
     /// How it ended.
     pub async fn ended(self) -> Ended {
-        tokio::time::timeout(LONG, self.running).await.unwrap().unwrap().unwrap()
+        tokio::time::timeout(LONG, self.running)
+            .await
+            .unwrap()
+            .unwrap()
+            .unwrap()
     }
 }
 
@@ -209,5 +216,10 @@ pub fn long(tokens: usize) -> Value {
 }
 
 pub fn ids(choice: &Value) -> Vec<u64> {
-    choice["token_ids"].as_array().unwrap().iter().map(|id| id.as_u64().unwrap()).collect()
+    choice["token_ids"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|id| id.as_u64().unwrap())
+        .collect()
 }

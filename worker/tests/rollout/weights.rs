@@ -17,12 +17,20 @@ fn other(server: &Server, seed: u64) -> (std::path::PathBuf, Weights) {
 }
 
 fn stream_of(weights: &Weights) -> Vec<u8> {
-    frame::pieces(weights).unwrap().map(Result::unwrap).collect::<Vec<_>>().concat()
+    frame::pieces(weights)
+        .unwrap()
+        .map(Result::unwrap)
+        .collect::<Vec<_>>()
+        .concat()
 }
 
 async fn upload(server: &Server, version: &str, body: Vec<u8>) -> (u16, Value) {
     let url = format!("{}/update_weights?weight_version={version}", server.url);
-    let request = server.client.post(url).header("content-type", "application/octet-stream").body(body);
+    let request = server
+        .client
+        .post(url)
+        .header("content-type", "application/octet-stream")
+        .body(body);
     let response = request.send().await.unwrap();
     (response.status().as_u16(), response.json().await.unwrap_or(Value::Null))
 }
@@ -38,12 +46,21 @@ async fn new_weights_from_a_folder_change_tokens_and_versions_between_two_steps(
     let running = tokio::spawn(server.post("/v1/completions", request.clone()).send());
     server.until_busy().await;
     let update = json!({"path": folder, "weight_version": "13", "sha256": wanted});
-    assert_eq!(server.ok("/update_weights", update).await, json!({"weight_version": "13", "sha256": wanted}));
-    assert_eq!(server.get_json("/weight_info").await, json!({"weight_version": "13", "sha256": wanted}));
+    assert_eq!(
+        server.ok("/update_weights", update).await,
+        json!({"weight_version": "13", "sha256": wanted})
+    );
+    assert_eq!(
+        server.get_json("/weight_info").await,
+        json!({"weight_version": "13", "sha256": wanted})
+    );
     let answer: Value = running.await.unwrap().unwrap().json().await.unwrap();
     let across = &answer["choices"][0];
     let spans = across["weight_versions"].as_array().unwrap();
-    assert_eq!((&spans[0]["version"], &spans[1]["version"]), (&json!("0"), &json!("13")));
+    assert_eq!(
+        (&spans[0]["version"], &spans[1]["version"]),
+        (&json!("0"), &json!("13"))
+    );
     assert_eq!((&spans[0]["start"], &spans[1]["end"]), (&json!(0), &json!(6000)));
     let end = spans[0]["end"].as_u64().unwrap() as usize;
     assert_eq!(spans[1]["start"], end);
@@ -68,7 +85,11 @@ async fn weights_that_do_not_fit_are_refused_and_the_old_ones_stay() {
         let message = server.error("/update_weights", body, 400).await;
         assert!(message.contains(word), "{message}");
     };
-    refused(json!({"path": "/no/such/folder", "weight_version": "1"}), "/no/such/folder").await;
+    refused(
+        json!({"path": "/no/such/folder", "weight_version": "1"}),
+        "/no/such/folder",
+    )
+    .await;
     refused(json!({"path": folder, "weight_version": "latest"}), "latest").await;
     refused(json!({"path": folder, "weight_version": "1", "sha256": "00"}), "not 00").await;
     let whole = stream_of(&weights);
@@ -88,13 +109,23 @@ async fn weights_that_do_not_fit_are_refused_and_the_old_ones_stay() {
     flipped[whole.len() - 100] ^= 1;
     let (status, answer) = upload(&server, "1", flipped).await;
     assert_eq!(status, 400);
-    assert!(answer["error"]["message"].as_str().unwrap().contains("SHA-256"), "{answer}");
-    weights.0.insert("lm_head.weight".into(), Tensor::zeros([399, 32], (Kind::Float, tch::Device::Cpu)));
+    assert!(
+        answer["error"]["message"].as_str().unwrap().contains("SHA-256"),
+        "{answer}"
+    );
+    weights.0.insert(
+        "lm_head.weight".into(),
+        Tensor::zeros([399, 32], (Kind::Float, tch::Device::Cpu)),
+    );
     weights.0.remove("model.norm.weight");
     let (status, answer) = upload(&server, "1", stream_of(&weights)).await;
     let message = answer["error"]["message"].as_str().unwrap();
     assert_eq!(status, 400);
-    assert!(message.contains("lm_head.weight is [399, 32], not [400, 32]") && message.contains("model.norm.weight is missing"), "{message}");
+    assert!(
+        message.contains("lm_head.weight is [399, 32], not [400, 32]")
+            && message.contains("model.norm.weight is missing"),
+        "{message}"
+    );
     assert_eq!(server.get_json("/weight_info").await, json!({"weight_version": "0"}));
     assert_eq!(server.ok("/v1/completions", long(50)).await["choices"][0], before);
 }

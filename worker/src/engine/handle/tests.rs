@@ -389,7 +389,12 @@ fn a_streamed_request_tells_every_token_in_order_and_then_the_same_completions()
     }
     for (completion, told) in completions.into_iter().zip(told) {
         assert_eq!(
-            (completion.tokens, completion.logprobs, completion.top_logprobs, Some(completion.finish_reason)),
+            (
+                completion.tokens,
+                completion.logprobs,
+                completion.top_logprobs,
+                Some(completion.finish_reason)
+            ),
             told
         );
     }

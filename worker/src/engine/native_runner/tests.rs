@@ -428,17 +428,17 @@ fn new_weights_replace_the_old() {
     let batch = ForwardBatch {
         chunks: vec![chunk(&tokens(1, 20), 0, &[0, 1], vec![draw(1, 0)])],
     };
-    runner.forward(&batch).unwrap().drawn;
+    runner.forward(&batch).unwrap();
     let old = runner.logits();
     let mut weights = random_weights(&shape);
     for tensor in weights.0.values_mut() {
         *tensor = &*tensor * 1.5;
     }
     runner.load(&weights).unwrap();
-    runner.forward(&batch).unwrap().drawn;
+    runner.forward(&batch).unwrap();
     assert_ne!(runner.logits(), old);
     runner.load(&random_weights(&shape)).unwrap();
-    runner.forward(&batch).unwrap().drawn;
+    runner.forward(&batch).unwrap();
     assert_eq!(runner.logits(), old);
 }
 
@@ -592,7 +592,12 @@ fn given_tokens_are_scored_the_same_in_any_chunking_and_tops_hold_the_drawn_toke
             let chunk = Chunk {
                 targets,
                 target_tops: 2,
-                ..chunk(&ids[from..to], from, &blocks, if is_last { vec![wanted] } else { vec![] })
+                ..chunk(
+                    &ids[from..to],
+                    from,
+                    &blocks,
+                    if is_last { vec![wanted] } else { vec![] },
+                )
             };
             let output = runner.forward(&ForwardBatch { chunks: vec![chunk] }).unwrap();
             scores.extend(output.scores);

@@ -9,13 +9,16 @@ use crate::engine::runner::Runner;
 
 const MAX_POSITIONS: usize = 40;
 
+/// A token with the likeliest ones beside it.
+type Told = (Drawn, Option<Vec<TokenLogprob>>);
+
 /// A scheduler beside the runner it drives.
 struct World {
     scheduler: Scheduler,
     runner: HashRunner,
     done: HashMap<SequenceId, Completion>,
     /// Every token as it was drawn.
-    told: HashMap<SequenceId, Vec<(Drawn, Option<Vec<TokenLogprob>>)>>,
+    told: HashMap<SequenceId, Vec<Told>>,
     passes: usize,
 }
 

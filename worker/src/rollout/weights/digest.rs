@@ -62,7 +62,10 @@ mod tests {
         };
         let plain = || Tensor::from_slice(&[1f32, 2.0, 3.0, 4.0]);
         let base = of("a", plain());
-        assert_eq!(base, of("a", plain().view([2, 2]).transpose(0, 1).transpose(0, 1).view([4])));
+        assert_eq!(
+            base,
+            of("a", plain().view([2, 2]).transpose(0, 1).transpose(0, 1).view([4]))
+        );
         assert_ne!(base, of("b", plain()));
         assert_ne!(base, of("a", plain().view([2, 2])));
         assert_ne!(base, of("a", plain().to_kind(Kind::BFloat16)));

@@ -3,7 +3,7 @@
 
 use anyhow::{Result, bail};
 use sha2::{Digest, Sha256};
-use tch::Kind;
+use tch::{Kind, Tensor};
 
 use super::digest::bytes;
 use crate::model::Weights;
@@ -42,7 +42,7 @@ pub fn pieces(weights: &Weights) -> Result<impl Iterator<Item = Result<Vec<u8>>>
     let mut hash = Sha256::new();
     let header = header(weights)?;
     let mut tensors = weights.0.values();
-    let mut current: Option<(tch::Tensor, i64)> = None;
+    let mut current: Option<(Tensor, i64)> = None;
     let mut stage = Some(header);
     let mut is_over = false;
     Ok(std::iter::from_fn(move || {
@@ -59,7 +59,10 @@ pub fn pieces(weights: &Weights) -> Result<impl Iterator<Item = Result<Vec<u8>>>
                 if count <= 0 {
                     continue;
                 }
-                let piece = flat.f_narrow(0, from, count).map_err(Into::into).and_then(|part| bytes(&part));
+                let piece = flat
+                    .f_narrow(0, from, count)
+                    .map_err(Into::into)
+                    .and_then(|part| bytes(&part));
                 current = Some((flat, from + count));
                 if let Ok(piece) = &piece {
                     hash.update(piece);
@@ -67,7 +70,13 @@ pub fn pieces(weights: &Weights) -> Result<impl Iterator<Item = Result<Vec<u8>>>
                 return Some(piece);
             }
             match tensors.next() {
-                Some(tensor) => current = Some((tensor.detach().contiguous().reshape([-1]), 0)),
+                Some(tensor) => match flat(tensor) {
+                    Ok(flat) => current = Some((flat, 0)),
+                    Err(error) => {
+                        is_over = true;
+                        return Some(Err(error));
+                    }
+                },
                 None => {
                     is_over = true;
                     return Some(Ok(hash.finalize_reset().to_vec()));
@@ -75,6 +84,10 @@ pub fn pieces(weights: &Weights) -> Result<impl Iterator<Item = Result<Vec<u8>>>
             }
         }
     }))
+}
+
+fn flat(tensor: &Tensor) -> Result<Tensor> {
+    Ok(tensor.f_detach()?.f_contiguous()?.f_reshape([-1])?)
 }
 
 /// Numbers in one piece.

@@ -94,7 +94,10 @@ pub async fn update(
     let late = || {
         ApiError::new(
             StatusCode::GATEWAY_TIMEOUT,
-            format!("the new weights were not there within {} s; the old ones stay", limit.as_secs_f64()),
+            format!(
+                "the new weights were not there within {} s; the old ones stay",
+                limit.as_secs_f64()
+            ),
         )
     };
     let (version, weights, digest) = tokio::time::timeout(limit, read).await.map_err(|_| late())??;
@@ -116,8 +119,16 @@ fn is_stream(headers: &HeaderMap) -> bool {
 async fn swap(service: &Service, version: u64, weights: Weights) -> Result<(), ApiError> {
     let engine = service.model()?.engine.clone();
     let began = Instant::now();
-    let swapped = tokio::spawn(engine.update_weights(weights, version)).await;
-    swapped.map_err(ApiError::internal)??;
+    let limit = service.limits.update_timeout;
+    let swapped = tokio::time::timeout(limit, tokio::spawn(engine.update_weights(weights, version))).await;
+    let late = |_| {
+        let message = format!(
+            "the engine has not swapped within {} s; it still may",
+            limit.as_secs_f64()
+        );
+        ApiError::new(StatusCode::GATEWAY_TIMEOUT, message)
+    };
+    swapped.map_err(late)?.map_err(ApiError::internal)??;
     tracing::info!(
         "weights of version {version} are loaded; the swap took {:.3} s",
         began.elapsed().as_secs_f64()

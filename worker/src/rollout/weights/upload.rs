@@ -129,7 +129,10 @@ impl ByteStream<'_> {
         let mut taken = Vec::new();
         while taken.len() < count {
             if self.at == self.buffer.len() {
-                self.buffer = self.next().await?.ok_or_else(|| broken("the bytes that its header promises"))?;
+                self.buffer = self
+                    .next()
+                    .await?
+                    .ok_or_else(|| broken("the bytes that its header promises"))?;
                 self.at = 0;
             }
             let end = self.buffer.len().min(self.at + count - taken.len());
@@ -145,7 +148,9 @@ impl ByteStream<'_> {
         match tokio::time::timeout(limit, self.body.next()).await {
             Ok(None) => Ok(None),
             Ok(Some(Ok(bytes))) => Ok(Some(bytes.into())),
-            Ok(Some(Err(error))) => Err(ApiError::bad(format!("the stream broke off: {error}; the old weights stay"))),
+            Ok(Some(Err(error))) => Err(ApiError::bad(format!(
+                "the stream broke off: {error}; the old weights stay"
+            ))),
             Err(_) => Err(ApiError::new(
                 axum::http::StatusCode::REQUEST_TIMEOUT,
                 format!("nothing arrived for {} s; the old weights stay", limit.as_secs_f64()),
@@ -163,7 +168,9 @@ impl ByteStream<'_> {
             ));
         }
         if self.at < self.buffer.len() || self.next().await?.is_some_and(|more| !more.is_empty()) {
-            return Err(ApiError::bad("there are bytes behind the stream's digest; the old weights stay"));
+            return Err(ApiError::bad(
+                "there are bytes behind the stream's digest; the old weights stay",
+            ));
         }
         Ok(())
     }

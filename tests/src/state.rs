@@ -1,15 +1,17 @@
-//! What a life leaves behind, without what differs between any two lives: identities, versions and times.
+//! What the jobs of a namespace are and have, without what differs between any two lives: identities, versions and times.
 
 use std::collections::BTreeMap;
 
 use anyhow::Result;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, ResourceExt};
-use ppo_tests::Namespace;
+
 use serde_json::{Value, json};
 
+use crate::Namespace;
+
 /// Objects by kind and name; the job with its status.
-pub type End = BTreeMap<String, Value>;
+pub type State = BTreeMap<String, Value>;
 
 /// Kinds that a job has objects of.
 const KINDS: [(&str, &str, &str); 7] = [
@@ -39,8 +41,11 @@ const VARYING: [&str; 12] = [
 ];
 
 /// What is there now.
-pub async fn end(namespace: &Namespace<'_>) -> Result<End> {
-    let mut end = End::new();
+///
+/// # Errors
+/// When the API server does not answer.
+pub async fn state(namespace: &Namespace<'_>) -> Result<State> {
+    let mut state = State::new();
     for (group, version, kind) in KINDS {
         for object in list(namespace, group, version, kind).await? {
             let mut kept = json!({"metadata": object.metadata, "data": object.data});
@@ -50,15 +55,15 @@ pub async fn end(namespace: &Namespace<'_>) -> Result<End> {
                     remove(&mut kept["data"], fields);
                 }
             }
-            end.insert(format!("{kind} {}", object.name_any()), masked(kept, &namespace.name));
+            state.insert(format!("{kind} {}", object.name_any()), masked(kept, &namespace.name));
         }
     }
     for job in list(namespace, "ppojob.dev", "v1alpha1", "PpoJob").await? {
-        end.insert(format!("PpoJob {}", job.name_any()), masked(job.data, &namespace.name));
+        state.insert(format!("PpoJob {}", job.name_any()), masked(job.data, &namespace.name));
     }
     // Every namespace has them.
-    end.retain(|name, _| !name.starts_with("ConfigMap kube-root-ca"));
-    Ok(end)
+    state.retain(|name, _| !name.starts_with("ConfigMap kube-root-ca"));
+    Ok(state)
 }
 
 async fn list(namespace: &Namespace<'_>, group: &str, version: &str, kind: &str) -> Result<Vec<DynamicObject>> {

@@ -1,0 +1,19 @@
+//! A call from role to role that failed.
+
+use ppo_crds::spec::Role;
+
+/// A failed call: which pod of which role, where, why, and whether another try may help.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{} {pod} ({url}): {cause}", role.name())]
+pub struct CallError {
+    /// The role that was called.
+    pub role: Role,
+    /// Its pod, or the server's address.
+    pub pod: String,
+    /// What was asked.
+    pub url: String,
+    /// Why there is no answer.
+    pub cause: String,
+    /// Whether the same call may succeed later, or elsewhere. What the other side understood and refused stays refused.
+    pub may_pass: bool,
+}

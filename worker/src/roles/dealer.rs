@@ -1,0 +1,388 @@
+//! Deals a step's requests to the engines that are there: a slow one gets fewer, a dead one's go to others with the same
+//! seeds and so come back with the same tokens, and an engine that comes late gets the published weights first.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, bail};
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::endpoint::{self, Endpoint};
+use super::work::Work;
+use super::{CallError, Members};
+use crate::engine::{Completion, Request};
+use crate::model::Weights;
+use crate::stop::StopFlag;
+use crate::telemetry::Live;
+
+/// Between two looks for engines that are new or back.
+const LOOK: Duration = Duration::from_secs(1);
+/// After an engine failed it is left alone for so long, then twice as long, up to [`LONGEST_REST`].
+const FIRST_REST: Duration = Duration::from_secs(1);
+/// See [`FIRST_REST`].
+const LONGEST_REST: Duration = Duration::from_secs(30);
+/// To stream weights to one engine.
+const UPDATE_DEADLINE: Duration = Duration::from_secs(600);
+/// An engine takes at most this part of its even share at once; the rest goes to whoever is done first.
+const SHARE: f64 = 0.75;
+
+/// What a dealer needs to know.
+pub struct DealerOptions {
+    /// Where the engines are.
+    pub members: Members,
+    /// Below so many engines no request is dealt (`roles.rollout.minReplicas`).
+    pub floor: usize,
+    /// For `floor` engines to be ready.
+    pub floor_deadline: Duration,
+    /// The job's bearer token.
+    pub token: String,
+}
+
+/// The engines of a job, behind HTTP.
+pub struct Dealer {
+    options: DealerOptions,
+    client: reqwest::Client,
+    runtime: tokio::runtime::Handle,
+    live: Arc<Live>,
+    stop: StopFlag,
+    published: Mutex<Published>,
+}
+
+/// The weights that every sample has to be drawn with.
+struct Published {
+    version: u64,
+    weights: Weights,
+}
+
+impl Published {
+    fn shallow_clone(&self) -> Self {
+        Self {
+            version: self.version,
+            weights: self.weights.shallow_clone(),
+        }
+    }
+}
+
+impl Dealer {
+    /// A dealer of `weights`, version `version`. Nothing is asked of the engines yet.
+    ///
+    /// # Errors
+    /// When TLS cannot be set up.
+    pub fn new(
+        options: DealerOptions,
+        weights: Weights,
+        version: u64,
+        runtime: tokio::runtime::Handle,
+        live: Arc<Live>,
+        stop: StopFlag,
+    ) -> Result<Self> {
+        Ok(Self {
+            options,
+            client: endpoint::client()?,
+            runtime,
+            live,
+            stop,
+            published: Mutex::new(Published { version, weights }),
+        })
+    }
+
+    /// Samples for all requests, all drawn by the published version.
+    ///
+    /// # Errors
+    /// When a request is refused, too few engines are ready in time, or not all is done within `deadline`, with the last
+    /// failure of each engine; [`Interrupted`](crate::stop::Interrupted).
+    pub fn generate(&self, requests: Vec<Request>, deadline: Duration) -> Result<Vec<Vec<Completion>>> {
+        let work = Arc::new(Work::new(requests));
+        self.runtime.block_on(self.deal(work, deadline))
+    }
+
+    /// Gives the weights to every engine that is there, all at once. One that fails gets them before it is next asked.
+    ///
+    /// # Errors
+    /// Never now; engines that fail are logged.
+    pub fn publish(&self, weights: Weights, version: u64, deadline: Duration) -> Result<()> {
+        *self.lock() = Published { version, weights };
+        self.runtime.block_on(async {
+            let mut updates = JoinSet::new();
+            for member in self.options.members.present().await {
+                let endpoint = Endpoint::new(member, self.client.clone(), self.options.token.clone());
+                let weights = self.lock().shallow_clone().weights;
+                updates.spawn(async move { endpoint.update_weights(weights, version, deadline).await });
+            }
+            while let Some(updated) = updates.join_next().await {
+                match updated {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => tracing::warn!("{error}; it gets version {version} before it is asked again"),
+                    Err(error) => tracing::warn!("publishing version {version}: {error}"),
+                }
+            }
+        });
+        Ok(())
+    }
+
+    async fn deal(&self, work: Arc<Work>, deadline: Duration) -> Result<Vec<Vec<Completion>>> {
+        let began = Instant::now();
+        let mut changed = work.watch();
+        let mut engines = Engines::new(self.options.floor);
+        loop {
+            if let Some(answers) = work.answers() {
+                return Ok(answers);
+            }
+            if let Some(refusal) = work.refusal() {
+                return Err(anyhow!(refusal).context("a request was refused"));
+            }
+            self.stop.check()?;
+            self.check_time(began, deadline, &engines, *changed.borrow())?;
+            for member in self.options.members.present().await {
+                if engines.may_start(&member.name) {
+                    let endpoint = Endpoint::new(member, self.client.clone(), self.options.token.clone());
+                    let published = self.lock().shallow_clone();
+                    engines.start(endpoint, published, work.clone());
+                }
+            }
+            self.live.wait_for(&engines.waited_for(&self.options.members));
+            tokio::select! {
+                Some(ended) = engines.tasks.join_next() => engines.ended(ended),
+                // The sender lives as long as the work.
+                _ = changed.changed() => {}
+                () = tokio::time::sleep(LOOK) => {}
+            }
+        }
+    }
+
+    fn check_time(&self, began: Instant, deadline: Duration, engines: &Engines, left: usize) -> Result<()> {
+        let (ready, floor) = (*engines.ready.borrow(), self.options.floor);
+        let late = |limit: Duration, what: String| -> Result<()> {
+            bail!(
+                "{what} within {} s; {}",
+                limit.as_secs(),
+                engines.failures(&self.options.members)
+            )
+        };
+        if ready < floor && began.elapsed() > self.options.floor_deadline {
+            return late(
+                self.options.floor_deadline,
+                format!("only {ready} engines were ready, and roles.rollout.minReplicas is {floor},"),
+            );
+        }
+        if began.elapsed() > deadline {
+            return late(deadline, format!("{left} requests were not answered"));
+        }
+        Ok(())
+    }
+
+    // A panic while the lock was held left a whole value behind: every change is an assignment.
+    fn lock(&self) -> std::sync::MutexGuard<'_, Published> {
+        self.published.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The engines at work in one step.
+struct Engines {
+    tasks: JoinSet<(String, Result<(), CallError>)>,
+    /// By name: None while at work, else when it failed, how often, and why.
+    known: HashMap<String, Option<Failed>>,
+    floor: usize,
+    ready: watch::Sender<usize>,
+}
+
+struct Failed {
+    at: Instant,
+    times: u32,
+    error: String,
+}
+
+impl Engines {
+    fn new(floor: usize) -> Self {
+        Self {
+            tasks: JoinSet::new(),
+            known: HashMap::new(),
+            floor,
+            ready: watch::Sender::new(0),
+        }
+    }
+
+    fn may_start(&self, name: &str) -> bool {
+        match self.known.get(name) {
+            None => true,
+            Some(None) => false,
+            Some(Some(failed)) => {
+                let rest = FIRST_REST.saturating_mul(1 << failed.times.saturating_sub(1).min(8));
+                failed.at.elapsed() >= rest.min(LONGEST_REST)
+            }
+        }
+    }
+
+    fn start(&mut self, endpoint: Endpoint, published: Published, work: Arc<Work>) {
+        let name = endpoint.name().to_owned();
+        // An engine whose work is over is started again when requests come back.
+        self.known.insert(name.clone(), None);
+        let (ready, floor) = (self.ready.clone(), self.floor);
+        self.tasks.spawn(async move {
+            let ended = work_off(&endpoint, published, &work, &ready, floor).await;
+            (name, ended)
+        });
+    }
+
+    fn ended(&mut self, ended: Result<(String, Result<(), CallError>), tokio::task::JoinError>) {
+        let (name, error) = match ended {
+            Ok((_, Ok(()))) => return,
+            Ok((name, Err(error))) => (name, error),
+            Err(error) => {
+                tracing::error!("an engine's task: {error}");
+                return;
+            }
+        };
+        let entry = self.known.entry(name).or_default();
+        let times = entry.as_ref().map_or(0, |failed| failed.times) + 1;
+        // While it starts it refuses connections: that is no news.
+        tracing::debug!("{error}");
+        *entry = Some(Failed {
+            at: Instant::now(),
+            times,
+            error: error.to_string(),
+        });
+    }
+
+    fn waited_for(&self, members: &Members) -> String {
+        let at_work = self.known.iter().filter(|(_, failed)| failed.is_none());
+        let mut names: Vec<&str> = at_work.map(|(name, _)| name.as_str()).collect();
+        names.sort_unstable();
+        match names.is_empty() {
+            true => members.words(),
+            false => names.join(", "),
+        }
+    }
+
+    fn failures(&self, members: &Members) -> String {
+        let mut failures: Vec<&str> = self
+            .known
+            .values()
+            .flatten()
+            .map(|failed| failed.error.as_str())
+            .collect();
+        failures.sort_unstable();
+        match failures.is_empty() {
+            true => format!("waited for {}", self.waited_for(members)),
+            false => failures.join("; "),
+        }
+    }
+}
+
+/// Counts an engine as ready for as long as it lives.
+struct Ready<'a>(&'a watch::Sender<usize>);
+
+impl<'a> Ready<'a> {
+    fn count(ready: &'a watch::Sender<usize>) -> Self {
+        ready.send_modify(|ready| *ready += 1);
+        Self(ready)
+    }
+}
+
+impl Drop for Ready<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|ready| *ready -= 1);
+    }
+}
+
+/// One engine takes requests until none is left.
+async fn work_off(
+    endpoint: &Endpoint,
+    published: Published,
+    work: &Work,
+    ready: &watch::Sender<usize>,
+    floor: usize,
+) -> Result<(), CallError> {
+    let version = published.version;
+    if endpoint.version().await? != version {
+        endpoint
+            .update_weights(published.weights, version, UPDATE_DEADLINE)
+            .await?;
+    }
+    let _ready = Ready::count(ready);
+    let mut enough = ready.subscribe();
+    let mut changed = work.watch();
+    tokio::select! {
+        // The sender lives as long as the step.
+        _ = enough.wait_for(|ready| *ready >= floor) => {}
+        gone = endpoint.gone() => return Err(gone),
+    }
+    let mut calls = FuturesUnordered::new();
+    let mut held = Held {
+        work,
+        numbers: Vec::new(),
+    };
+    let mut gone = std::pin::pin!(endpoint.gone());
+    loop {
+        let engines = (*ready.borrow()).max(1);
+        let share = (work.count() as f64 / engines as f64 * SHARE).ceil().max(1.0) as usize;
+        while calls.len() < share
+            && let Some(number) = work.take()
+        {
+            held.numbers.push(number);
+            calls.push(ask(endpoint, work, number, version));
+        }
+        if calls.is_empty() && *changed.borrow_and_update() == 0 {
+            return Ok(());
+        }
+        tokio::select! {
+            Some((number, answer)) = calls.next() => {
+                match answer {
+                    Ok(completions) => {
+                        held.numbers.retain(|held| *held != number);
+                        work.answer(number, completions);
+                    }
+                    Err(error) if error.may_pass => return Err(error),
+                    Err(error) => {
+                        work.refuse(error.clone());
+                        return Err(error);
+                    }
+                }
+            }
+            // Another engine may have handed requests back, or answered the last one.
+            _ = changed.changed(), if calls.len() < share => {}
+            error = &mut gone => return Err(error),
+        }
+    }
+}
+
+/// Requests that an engine has; what it does not answer goes back, however its work ends.
+struct Held<'a> {
+    work: &'a Work,
+    numbers: Vec<usize>,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.numbers.iter().for_each(|number| self.work.put_back(*number));
+    }
+}
+
+/// For one request; the step's own deadline is shorter where it matters.
+const ONE_REQUEST: Duration = Duration::from_secs(3600);
+
+async fn ask(
+    endpoint: &Endpoint,
+    work: &Work,
+    number: usize,
+    version: u64,
+) -> (usize, Result<Vec<Completion>, CallError>) {
+    let name = format!("v{version}-{number}");
+    let answer = endpoint.generate(&name, work.request(number), ONE_REQUEST).await;
+    // The fence: nothing that another version drew is used.
+    let answer = answer.and_then(|completions| {
+        let stale = completions
+            .iter()
+            .flat_map(|completion| &completion.versions)
+            .find(|drawn| **drawn != version);
+        match stale {
+            None => Ok(completions),
+            Some(drawn) => Err(endpoint.stale(*drawn, version)),
+        }
+    });
+    (number, answer)
+}

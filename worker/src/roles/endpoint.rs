@@ -1,0 +1,299 @@
+//! One engine behind its HTTP door, in vLLM's dialect.
+
+use std::time::Duration;
+
+use ppo_crds::spec::Role;
+use reqwest::header::CONTENT_TYPE;
+use reqwest::{Body, Client, Method, RequestBuilder};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use super::{CallError, Member};
+use crate::engine::{Completion, FinishReason, Request};
+use crate::model::Weights;
+use crate::rollout::weights::{LoadedWeights, frame};
+
+/// To connect.
+const CONNECT: Duration = Duration::from_secs(5);
+/// For an answer that needs no computing.
+const SHORT: Duration = Duration::from_secs(10);
+/// Longest answer that is read.
+const LONGEST_ANSWER: usize = 256 << 20;
+/// Pieces of a weight stream that wait for the network.
+const PIECES_AHEAD: usize = 2;
+
+/// One engine.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    member: Member,
+    client: Client,
+    token: String,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    choices: Vec<Choice>,
+}
+
+#[derive(Deserialize)]
+struct Choice {
+    index: usize,
+    finish_reason: Option<String>,
+    token_ids: Vec<u32>,
+    logprobs: Logprobs,
+    weight_versions: Vec<Span>,
+}
+
+#[derive(Deserialize)]
+struct Logprobs {
+    token_logprobs: Vec<f32>,
+}
+
+/// Half-open, of output tokens.
+#[derive(Deserialize)]
+struct Span {
+    version: String,
+    start: usize,
+    end: usize,
+}
+
+/// A client for engines.
+///
+/// # Errors
+/// When TLS cannot be set up.
+pub fn client() -> reqwest::Result<Client> {
+    // Pods are reached directly, whatever proxy the image was built behind.
+    crate::http_client::builder()
+        .connect_timeout(CONNECT)
+        .no_proxy()
+        .build()
+}
+
+impl Endpoint {
+    /// The engine at `member`.
+    pub fn new(member: Member, client: Client, token: String) -> Self {
+        Self { member, client, token }
+    }
+
+    /// The pod's name.
+    pub fn name(&self) -> &str {
+        &self.member.name
+    }
+
+    /// Samples of one prompt, one for each seed. `name` is the request's for this engine's log.
+    ///
+    /// # Errors
+    /// When there is no answer in time, or not what was asked for.
+    pub async fn generate(
+        &self,
+        name: &str,
+        request: &Request,
+        deadline: Duration,
+    ) -> Result<Vec<Completion>, CallError> {
+        const PATH: &str = "/v1/completions";
+        let params = &request.params;
+        let body = json!({
+            "prompt": request.prompt.as_ref(), "n": request.seeds.len(), "seeds": request.seeds,
+            "temperature": params.temperature, "top_p": params.top_p, "top_k": params.top_k, "min_p": params.min_p,
+            "max_tokens": params.max_new_tokens, "min_tokens": params.min_new_tokens,
+            "stop_token_ids": params.stop_token_ids, "stop": params.stop, "ignore_eos": true,
+            "logprobs": 0, "return_token_ids": true, "return_weight_versions": true,
+            "detokenize": !params.stop.is_empty(), "request_id": name,
+        });
+        let answer: Answer = self.json(Method::POST, PATH, deadline, |call| call.json(&body)).await?;
+        self.completions(request, answer)
+            .map_err(|cause| self.failed(PATH, cause, true))
+    }
+
+    fn completions(&self, request: &Request, answer: Answer) -> Result<Vec<Completion>, String> {
+        let wanted = request.seeds.len();
+        if answer.choices.len() != wanted {
+            return Err(format!("{} choices in answer to {wanted} seeds", answer.choices.len()));
+        }
+        let mut completions: Vec<Option<Completion>> = (0..wanted).map(|_| None).collect();
+        for choice in answer.choices {
+            let index = choice.index;
+            let place = completions
+                .get_mut(index)
+                .ok_or(format!("there is no choice {index}"))?;
+            *place = Some(completion(choice)?);
+        }
+        let all: Option<Vec<Completion>> = completions.into_iter().collect();
+        all.ok_or_else(|| "a choice occurs twice".to_owned())
+    }
+
+    /// The policy version that the engine has.
+    ///
+    /// # Errors
+    /// When there is no answer, also while its model loads.
+    pub async fn version(&self) -> Result<u64, CallError> {
+        const PATH: &str = "/weight_info";
+        let loaded: LoadedWeights = self.json(Method::GET, PATH, SHORT, |call| call).await?;
+        let version = loaded.weight_version.parse();
+        version.map_err(|_| self.failed(PATH, format!("{:?} is no version", loaded.weight_version), false))
+    }
+
+    /// Streams new weights, a piece at a time; the engine checks their hash and swaps between two passes.
+    ///
+    /// # Errors
+    /// When they did not arrive whole and in time; the engine then has the old ones.
+    pub async fn update_weights(&self, weights: Weights, version: u64, deadline: Duration) -> Result<(), CallError> {
+        let path = format!("/update_weights?weight_version={version}");
+        let (sender, pieces) = tokio::sync::mpsc::channel(PIECES_AHEAD);
+        // Tensors are read where blocking is allowed; a receiver that is gone ends it.
+        let reading = tokio::task::spawn_blocking(move || {
+            for piece in frame::pieces(&weights)? {
+                if sender.blocking_send(piece.map_err(std::io::Error::other)).is_err() {
+                    break;
+                }
+            }
+            anyhow::Ok(())
+        });
+        let stream = tokio_stream::wrappers::ReceiverStream::new(pieces);
+        let sent = self
+            .json::<LoadedWeights>(Method::POST, &path, deadline, |call| {
+                call.header(CONTENT_TYPE, "application/octet-stream")
+                    .body(Body::wrap_stream(stream))
+            })
+            .await;
+        match reading.await {
+            Ok(Err(error)) => Err(self.failed(&path, format!("the weights cannot be read: {error:#}"), false)),
+            Err(error) => Err(self.failed(&path, format!("reading the weights: {error}"), false)),
+            Ok(Ok(())) => sent.map(drop),
+        }
+    }
+
+    /// Returns once the engine no longer answers its probe: a node that is lost closes no connection.
+    pub async fn gone(&self) -> CallError {
+        const PATH: &str = "/health";
+        const EVERY: Duration = Duration::from_secs(10);
+        const MISSES: u32 = 3;
+        let mut misses = 0;
+        loop {
+            tokio::time::sleep(EVERY).await;
+            let call = self.client.get(self.url(PATH)).timeout(SHORT);
+            match call.send().await.and_then(reqwest::Response::error_for_status) {
+                Ok(_) => misses = 0,
+                Err(error) => {
+                    misses += 1;
+                    if misses == MISSES {
+                        return self.failed(PATH, format!("no answer {MISSES} times: {}", cause(&error)), true);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A sample came from another version than the one that was published.
+    pub fn stale(&self, drawn: u64, wanted: u64) -> CallError {
+        let cause = format!("tokens of policy version {drawn} in answer to a request for version {wanted}");
+        self.failed("/v1/completions", cause, true)
+    }
+
+    async fn json<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        deadline: Duration,
+        fill: impl FnOnce(RequestBuilder) -> RequestBuilder,
+    ) -> Result<T, CallError> {
+        let call = self.client.request(method, self.url(path)).bearer_auth(&self.token);
+        let lost = |error: reqwest::Error| {
+            let cause = match error.is_timeout() {
+                true => format!("no answer within {} s", deadline.as_secs()),
+                false => cause(&error),
+            };
+            self.failed(path, cause, true)
+        };
+        let mut answer = fill(call.timeout(deadline)).send().await.map_err(lost)?;
+        let status = answer.status();
+        let mut body = Vec::new();
+        while let Some(chunk) = answer.chunk().await.map_err(lost)? {
+            if body.len() + chunk.len() > LONGEST_ANSWER {
+                return Err(self.failed(path, format!("an answer of more than {LONGEST_ANSWER} bytes"), false));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        if !status.is_success() {
+            // 4xx is what the engine understood and refused; but for 408, 409 and 429, which say "later".
+            let later = [408, 409, 429].contains(&status.as_u16());
+            let words = format!("{status}: {}", message(&body));
+            return Err(self.failed(path, words, status.is_server_error() || later));
+        }
+        serde_json::from_slice(&body)
+            .map_err(|error| self.failed(path, format!("not the answer of an engine: {error}"), false))
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.member.address)
+    }
+
+    fn failed(&self, path: &str, cause: String, may_pass: bool) -> CallError {
+        CallError {
+            role: Role::Rollout,
+            pod: self.member.name.clone(),
+            url: self.url(path),
+            cause,
+            may_pass,
+        }
+    }
+}
+
+fn completion(choice: Choice) -> Result<Completion, String> {
+    let tokens = choice.token_ids;
+    let logprobs = choice.logprobs.token_logprobs;
+    if logprobs.len() != tokens.len() {
+        return Err(format!(
+            "{} log-probabilities for {} tokens",
+            logprobs.len(),
+            tokens.len()
+        ));
+    }
+    let mut versions = Vec::with_capacity(tokens.len());
+    for span in choice.weight_versions {
+        if span.start != versions.len() || span.end > tokens.len() || span.end < span.start {
+            return Err("the spans of weight versions do not cover the tokens".into());
+        }
+        let version = span.version.parse();
+        let version: u64 = version.map_err(|_| format!("{:?} is no weight version", span.version))?;
+        versions.resize(span.end, version);
+    }
+    if versions.len() != tokens.len() {
+        return Err("tokens without a weight version".into());
+    }
+    let finish_reason = match choice.finish_reason.as_deref() {
+        Some("stop") => FinishReason::Stop,
+        Some("length") => FinishReason::Length,
+        Some("abort") => return Err("handed back unfinished: the engine shuts down or was told to".into()),
+        other => return Err(format!("finish reason {other:?}")),
+    };
+    Ok(Completion {
+        tokens,
+        logprobs,
+        finish_reason,
+        versions,
+        top_logprobs: Vec::new(),
+        prompt_logprobs: None,
+    })
+}
+
+/// The innermost cause: reqwest's own words name only the URL.
+fn cause(error: &reqwest::Error) -> String {
+    let mut inner: &dyn std::error::Error = error;
+    while let Some(source) = inner.source() {
+        inner = source;
+    }
+    inner.to_string()
+}
+
+/// What an error answer says: OpenAI's shape, or the text as it is.
+fn message(body: &[u8]) -> String {
+    const LONGEST: usize = 500;
+    let parsed: Option<serde_json::Value> = serde_json::from_slice(body).ok();
+    let said = parsed
+        .as_ref()
+        .and_then(|body| body.pointer("/error/message")?.as_str());
+    let text = said.map_or_else(|| String::from_utf8_lossy(body).into_owned(), str::to_owned);
+    text[..text.floor_char_boundary(LONGEST)].trim().to_owned()
+}

@@ -1,0 +1,62 @@
+//! The rollout role.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::Dealer;
+use crate::engine::{Completion, Engine, Request};
+use crate::model::Weights;
+use crate::telemetry::EngineStats;
+
+/// The rollout role: an engine in this process, or pods.
+pub enum Rollout {
+    /// In this process.
+    Here(Engine),
+    /// Behind HTTP.
+    There(Dealer),
+}
+
+impl Rollout {
+    /// Samples for all requests, in their order, one for each seed, all drawn by the version published last.
+    ///
+    /// # Errors
+    /// When they are not all there within `deadline`, with what kept them; [`Interrupted`](crate::stop::Interrupted).
+    pub fn generate(&self, requests: Vec<Request>, deadline: Duration) -> Result<Vec<Vec<Completion>>> {
+        match self {
+            Self::Here(engine) => engine.generate(requests, deadline).context("the rollout engine failed"),
+            Self::There(dealer) => dealer.generate(requests, deadline),
+        }
+    }
+
+    /// Gives every engine new weights.
+    ///
+    /// # Errors
+    /// When an engine in this process does not take them in time. Engines behind HTTP take them at once, or before they
+    /// are next asked.
+    pub fn publish(&self, weights: Weights, version: u64, deadline: Duration) -> Result<()> {
+        match self {
+            Self::Here(engine) => {
+                let taken = engine.update_weights(weights, version).wait(deadline);
+                taken.context("the rollout engine did not take the new weights")
+            }
+            Self::There(dealer) => dealer.publish(weights, version, deadline),
+        }
+    }
+
+    /// The engine's numbers, where it is in this process: pods show their own.
+    pub fn stats(&self, model_name: &str) -> Option<EngineStats> {
+        let Self::Here(engine) = self else { return None };
+        let stats = engine.stats();
+        Some(EngineStats {
+            model_name: model_name.to_owned(),
+            running: stats.running as u64,
+            waiting: stats.waiting as u64,
+            kv_cache_usage: stats.kv_cache_usage,
+            preemptions: stats.preemptions,
+            prompt_tokens: stats.prompt_tokens,
+            generation_tokens: stats.generation_tokens,
+            ..EngineStats::default()
+        })
+    }
+}

@@ -1,0 +1,98 @@
+//! The requests of one step on their way through the engines: what waits, what is done.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+use super::CallError;
+use crate::engine::{Completion, Request};
+
+/// Requests that any engine may take. Each is answered once, by whoever answers first: a request is a pure function of its
+/// seeds, so it does not matter who.
+pub struct Work {
+    requests: Vec<Request>,
+    state: Mutex<State>,
+    /// Requests that are not answered yet.
+    left: watch::Sender<usize>,
+}
+
+struct State {
+    waiting: VecDeque<usize>,
+    answers: Vec<Option<Vec<Completion>>>,
+    refused: Option<CallError>,
+}
+
+impl Work {
+    /// All requests wait.
+    pub fn new(requests: Vec<Request>) -> Self {
+        let state = State {
+            waiting: (0..requests.len()).collect(),
+            answers: requests.iter().map(|_| None).collect(),
+            refused: None,
+        };
+        Self {
+            left: watch::Sender::new(requests.len()),
+            requests,
+            state: Mutex::new(state),
+        }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// A request, by its number.
+    pub fn request(&self, number: usize) -> &Request {
+        &self.requests[number]
+    }
+
+    /// The next request that waits.
+    pub fn take(&self) -> Option<usize> {
+        self.lock().waiting.pop_front()
+    }
+
+    /// Hands a request back unanswered; it is the next to be taken.
+    pub fn put_back(&self, number: usize) {
+        self.lock().waiting.push_front(number);
+        // Engines that ran out of requests look again.
+        self.left.send_modify(|_| {});
+    }
+
+    /// The answer to a request.
+    pub fn answer(&self, number: usize, completions: Vec<Completion>) {
+        self.lock().answers[number] = Some(completions);
+        self.left.send_modify(|left| *left -= 1);
+    }
+
+    /// A request that was understood and refused: every engine would.
+    pub fn refuse(&self, error: CallError) {
+        self.lock().refused.get_or_insert(error);
+        self.left.send_modify(|_| {});
+    }
+
+    /// Told of every change.
+    pub fn watch(&self) -> watch::Receiver<usize> {
+        self.left.subscribe()
+    }
+
+    /// Why it cannot be completed.
+    pub fn refusal(&self) -> Option<CallError> {
+        self.lock().refused.clone()
+    }
+
+    /// All answers in the order of the requests, once none is missing.
+    pub fn answers(&self) -> Option<Vec<Vec<Completion>>> {
+        let mut state = self.lock();
+        if state.answers.iter().any(Option::is_none) {
+            return None;
+        }
+        Some(state.answers.iter_mut().filter_map(Option::take).collect())
+    }
+
+    // A panic while the lock was held left whole values behind: every change is one insertion or removal.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
