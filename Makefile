@@ -6,10 +6,10 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ppo
 PYTHON ?= python3
 WORKER := target/release/ppo-worker
 
-.PHONY: help demo test sweep lint deny bench parity crds cluster images tools libtorch release clean
+.PHONY: help demo test sweep lint deny bench bench-operator parity crds cluster images tools libtorch release clean
 
 help: ## this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 tools: # says clearly what is missing
 	@missing=0; need() { command -v "$$1" >/dev/null || { echo "make: $$1 is needed: $$2" >&2; missing=1; }; }; \
@@ -65,9 +65,15 @@ images: ## container images of operator and worker; REGISTRY=host/path in front 
 	build worker/Dockerfile.cuda ppo-worker:$$version-cuda; \
 	echo "push them with: for i in ppo-operator:$$version ppo-worker:$$version ppo-worker:$$version-cuda; do $$engine push $$prefix\$$i; done"
 
-bench: release ## rollout and training speed beside transformers, vLLM, llama.cpp and TRL
+bench: release ## rollout, training and operator beside their peers: the next and transformers, vLLM, llama.cpp and TRL
 	cargo build --release --locked -p ppo-worker --bin ppo-bench
 	$(PYTHON) worker/bench/run.py
+	@$(MAKE) --no-print-directory bench-operator
+
+# SCALE: such as "--settings 300x8 --systems ours,job", or "--add" to go on after a failure.
+bench-operator: tools ## many jobs beside the Job controller, JobSet, KubeRay and training-operator (half an hour on two cores)
+	cargo build --release --locked -p ppo-operator --bin ppo-operator
+	cargo run --release --locked -p ppo-tests --example operator_scale -- $(SCALE)
 
 parity: libtorch ## models we save, loaded by transformers (fetches torch and transformers: 5 GB)
 	$(PYTHON) worker/bench/parity.py

@@ -4,16 +4,11 @@ mod coscheduling;
 mod kueue;
 mod volcano;
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use serde::Deserialize as _;
-use serde::de::DeserializeOwned;
 use tokio::task::spawn_blocking;
 
-use crate::{ControlPlane, Programs, run};
+use crate::{ControlPlane, Programs, definitions};
 
 /// A gang scheduler that a test runs for real.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,15 +32,7 @@ impl GangScheduler {
             Self::Coscheduling => ("schedulers", "sigs.k8s.io/scheduler-plugins", "config/crd/bases"),
             Self::Kueue => ("kueue", kueue::PACKAGE, "config/components/crd/bases"),
         };
-        let folder = source(module, package).await?.join(folder);
-        let listing = std::fs::read_dir(&folder).with_context(|| format!("{} cannot be read", folder.display()))?;
-        let mut files: Vec<PathBuf> = listing.map(|file| Ok(file?.path())).collect::<Result<_>>()?;
-        files.sort();
-        let mut crds = Vec::new();
-        for file in files {
-            crds.extend(documents(&file)?);
-        }
-        Ok(crds)
+        definitions(module, package, folder).await
     }
 
     /// Starts it beside a control plane that has its definitions.
@@ -63,32 +50,4 @@ impl GangScheduler {
 
 async fn programs(module: &'static str) -> Result<Programs> {
     spawn_blocking(move || Programs::of(&[module])).await?
-}
-
-/// The sources of a Go package of a module of `tests/cluster`.
-async fn source(module: &str, package: &str) -> Result<PathBuf> {
-    let go = match std::env::var_os("PATH") {
-        Some(path) if std::env::split_paths(&path).any(|folder| folder.join("go").exists()) => "go",
-        _ => "/usr/local/go/bin/go",
-    };
-    let module = Path::new(env!("CARGO_MANIFEST_DIR")).join("cluster").join(module);
-    let module = module.display().to_string();
-    // The programs come from the same module: what is downloaded here is needed there.
-    let download = ["-C", &module, "mod", "download", package];
-    run(Path::new(go), &download, &BTreeMap::new()).await?.success()?;
-    let list = ["-C", &module, "list", "-m", "-f", "{{.Dir}}", package];
-    let folder = run(Path::new(go), &list, &BTreeMap::new()).await?.success()?;
-    match folder.trim() {
-        "" => bail!("Go does not say where {package} of {module} is"),
-        folder => Ok(folder.into()),
-    }
-}
-
-/// The YAML documents of a file.
-fn documents<T: DeserializeOwned>(file: &Path) -> Result<Vec<T>> {
-    let text = std::fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
-    let documents = serde_yaml::Deserializer::from_str(&text).map(Option::<T>::deserialize);
-    let read: Result<Vec<Option<T>>, _> = documents.collect();
-    let read = read.with_context(|| format!("{} is not what was expected", file.display()))?;
-    Ok(read.into_iter().flatten().collect())
 }

@@ -12,8 +12,8 @@ use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
-use super::{documents, source};
 use crate::credentials::write;
+use crate::go_module::{documents, source};
 use crate::ports::free_ports;
 use crate::{ControlPlane, PATIENCE, Programs, wait_for};
 
