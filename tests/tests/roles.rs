@@ -14,6 +14,7 @@ use std::process::{Child, Command, Stdio};
 use ppo_crds::manifest::parse_manifest;
 use ppo_crds::pod::env;
 use ppo_crds::report::exit_code;
+use ppo_crds::spec::Role;
 use ppo_crds::{Environment, resolve};
 use serde_json::{Value, json};
 use worker::{Bench, finish, signal, text, wait_for};
@@ -25,14 +26,15 @@ const TOKEN: &str = "the-jobs-token";
 struct Pods {
     bench: Bench,
     engines: Vec<(u16, Child)>,
+    reference: Option<(u16, Child)>,
 }
 
 impl Drop for Pods {
     fn drop(&mut self) {
-        for (_, engine) in &mut self.engines {
+        for (_, process) in self.engines.iter_mut().chain(&mut self.reference) {
             // It may have ended already.
-            let _ = engine.kill();
-            let _ = engine.wait();
+            let _ = process.kill();
+            let _ = process.wait();
         }
     }
 }
@@ -56,6 +58,7 @@ impl Pods {
         Self {
             bench,
             engines: Vec::new(),
+            reference: None,
         }
     }
 
@@ -93,16 +96,26 @@ impl Pods {
         self.command(&args, 1).stderr(Stdio::null()).spawn().unwrap()
     }
 
+    fn reference(&mut self) {
+        let port = free_port();
+        self.reference = Some((port, self.reference_at(port)));
+    }
+
+    fn reference_at(&self, port: u16) -> Child {
+        let address = format!("127.0.0.1:{port}");
+        let args = ["reference", "--listen", &address, "--metrics-addr", "127.0.0.1:0"];
+        self.command(&args, 1).stderr(Stdio::null()).spawn().unwrap()
+    }
+
     fn actor(&self, attempt: u32) -> Child {
-        let addresses: Vec<String> = self
-            .engines
-            .iter()
-            .map(|(port, _)| format!("127.0.0.1:{port}"))
-            .collect();
-        self.command(&["actor", "--metrics-addr", "127.0.0.1:0", "--quiet"], attempt)
-            .env("PPO_ROLLOUT_SERVICE", addresses.join(","))
-            .spawn()
-            .unwrap()
+        let address = |(port, _): &(u16, Child)| format!("127.0.0.1:{port}");
+        let engines: Vec<String> = self.engines.iter().map(address).collect();
+        let mut command = self.command(&["actor", "--metrics-addr", "127.0.0.1:0", "--quiet"], attempt);
+        command.env(env::service(Role::Rollout), engines.join(","));
+        if let Some(reference) = &self.reference {
+            command.env(env::service(Role::Reference), address(reference));
+        }
+        command.spawn().unwrap()
     }
 
     fn steps(&self) -> usize {
@@ -124,22 +137,28 @@ impl Pods {
 }
 
 #[test]
-fn engines_in_processes_of_their_own_train_to_the_bits_of_one_process() {
+fn roles_in_processes_of_their_own_train_to_the_bits_of_one_process() {
     let mut pods = Pods::new(json!({}));
     pods.engine();
     pods.engine();
+    pods.reference();
     let done = finish(pods.actor(1));
     assert!(done.status.success(), "{}", text(&done.stderr));
     pods.check_bits();
 }
 
 #[test]
-fn an_engine_and_an_actor_that_are_killed_change_no_bit() {
+fn an_engine_a_reference_and_an_actor_that_are_killed_change_no_bit() {
     let mut pods = Pods::new(json!({}));
+    pods.reference();
     let (first, second) = (pods.engine(), pods.engine());
     let mut actor = pods.actor(1);
     wait_for("a first step", || pods.steps() >= 1);
     pods.engines[first].1.kill().unwrap();
+    let (port, mut reference) = pods.reference.take().unwrap();
+    reference.kill().unwrap();
+    reference.wait().unwrap();
+    pods.reference = Some((port, pods.reference_at(port)));
     wait_for("a step without that engine", || {
         pods.steps() >= 3 || actor.try_wait().unwrap().is_some()
     });

@@ -12,6 +12,7 @@ use crate::math::MathArgs;
 use crate::native::allocator;
 use crate::outcome::Ended;
 use crate::plan::PlanArgs;
+use crate::reference::pod::ReferenceArgs;
 use crate::report::ReportArgs;
 use crate::reward::serve::RewardArgs;
 use crate::rollout::RolloutArgs;
@@ -62,6 +63,8 @@ enum Command {
     Run(RunArgs),
     /// The actor of a PpoJob: what its pod runs, told of its place by the operator.
     Actor(ActorArgs),
+    /// The reference of a PpoJob: what its pod runs, told of its place by the operator.
+    Reference(ReferenceArgs),
     /// Show what a PpoJob would take (pods, GPUs, batch arithmetic, memory) and every default; changes nothing.
     Plan(PlanArgs),
     /// Supervised warm start: train a model on prompts and responses.
@@ -105,6 +108,7 @@ pub fn run(cli: Cli) -> ExitCode {
             Ended::Completed => exit_code::COMPLETED,
             Ended::Interrupted => exit_code::INTERRUPTED,
         }),
+        Command::Reference(args) => done(crate::reference::pod::main(&args)),
         Command::Plan(args) => done(crate::plan::main(args, output)),
         Command::Sft(args) => done(crate::sft::main(args, output)),
         Command::Rollout(args) => done(crate::rollout::main(args)),

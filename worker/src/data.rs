@@ -18,7 +18,7 @@ pub use rows::{Row, read_rows};
 use crate::tokenizer::Tokenizer;
 
 /// One prompt, ready for the model.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prompt {
     /// Position among the prompts that were kept.
     pub index: usize,

@@ -16,6 +16,7 @@ pub mod outcome;
 pub mod place;
 pub mod plan;
 pub mod ppo;
+pub mod reference;
 pub mod report;
 pub mod reward;
 pub mod roles;

@@ -15,7 +15,7 @@ use clap::Args;
 use ppo_crds::spec::Engine;
 use ppo_crds::warnings;
 
-pub use build::{kind, reward_model};
+pub use build::{kind, reference, reward_model};
 pub use engine::{PolicyEngine, start as start_engine};
 pub use run::{Options, Run};
 

@@ -113,12 +113,16 @@ impl Places {
 
 /// [batch, time] float32 from one list a sample, zero after its end.
 pub fn padded(samples: &[Sample], time: usize, values: impl Fn(&Sample) -> Vec<f32>) -> Tensor {
-    let mut flat = vec![0f32; samples.len() * time];
-    for (row, sample) in flat.chunks_mut(time.max(1)).zip(samples) {
-        let values = values(sample);
-        row[..values.len()].copy_from_slice(&values);
+    padded_rows(&samples.iter().map(values).collect::<Vec<_>>(), time)
+}
+
+/// [batch, time] float32 from one list a row, zero after its end.
+pub fn padded_rows(rows: &[Vec<f32>], time: usize) -> Tensor {
+    let mut flat = vec![0f32; rows.len() * time];
+    for (row, values) in flat.chunks_mut(time.max(1)).zip(rows) {
+        row[..values.len()].copy_from_slice(values);
     }
-    Tensor::from_slice(&flat).view([samples.len() as i64, time as i64])
+    Tensor::from_slice(&flat).view([rows.len() as i64, time as i64])
 }
 
 /// [batch, time] float32: 1 on response tokens.

@@ -22,7 +22,7 @@ use crate::outcome::BadData;
 use crate::place::Peers;
 use crate::ppo::controller::KlController;
 use crate::reward::{ModelReward, RewardSource, SequenceScorer};
-use crate::roles::{Dealer, DealerOptions, Members, Reference, Rollout};
+use crate::roles::{Caller, Dealer, DealerOptions, Members, Reference, ReferencePods, Rollout};
 use crate::stop::StopFlag;
 use crate::telemetry::Live;
 use crate::tokenizer::Tokenizer;
@@ -97,13 +97,13 @@ pub fn roles(
     );
     let steps_done = checkpoint.map_or(0, |checkpoint| checkpoint.state.step);
     let weights = actor.learner.parameters.weights();
-    let rollout = match peers.and_then(|peers| peers.service(Role::Rollout).map(|service| (peers, service))) {
+    let rollout = match peers.and_then(|peers| Some((peers, peers.service(Role::Rollout)?))) {
         Some((peers, service)) => {
             let options = DealerOptions {
                 members: Members::of(&config.name, Role::Rollout, config.rollout.replicas, service)?,
                 floor: config.rollout.min_replicas,
                 floor_deadline: ENGINES_DEADLINE,
-                token: peers.token.clone(),
+                caller: Caller::new(peers.token.clone())?,
             };
             let dealer = Dealer::new(
                 options,
@@ -112,7 +112,7 @@ pub fn roles(
                 runtime.clone(),
                 live.clone(),
                 stop.clone(),
-            )?;
+            );
             Rollout::There(dealer)
         }
         None => Rollout::Here(engine::start(
@@ -133,7 +133,17 @@ pub fn roles(
         .model
         .reference
         .as_ref()
-        .map(|location| reference(location, kind))
+        .map(
+            |location| match peers.and_then(|peers| Some((peers, peers.service(Role::Reference)?))) {
+                Some((peers, service)) => Ok(Reference::There(ReferencePods {
+                    members: Members::of(&config.name, Role::Reference, 1, service)?,
+                    caller: Caller::new(peers.token.clone())?,
+                    runtime: runtime.clone(),
+                    stop: stop.clone(),
+                })),
+                None => reference(location, kind).map(Reference::Here),
+            },
+        )
         .transpose()?;
     let critic = config
         .model
@@ -230,11 +240,11 @@ fn critic(
     Ok((Critic { model, learner }, folder))
 }
 
-fn reference(location: &Location, kind: Kind) -> Result<Reference> {
+/// The reference model.
+pub fn reference(location: &Location, kind: Kind) -> Result<Decoder> {
     let folder = resolve_location(location).context("model.reference")?;
     let model = ModelConfig::read(&folder)?;
-    let decoder = Decoder::new(&model, &Weights::load(&folder, &model, kind)?)?;
-    Ok(Reference::Here(decoder))
+    Decoder::new(&model, &Weights::load(&folder, &model, kind)?)
 }
 
 impl SequenceScorer for RewardModel {

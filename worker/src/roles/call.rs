@@ -2,6 +2,8 @@
 
 use ppo_crds::spec::Role;
 
+use super::Member;
+
 /// A failed call: which pod of which role, where, why, and whether another try may help.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{} {pod} ({url}): {cause}", role.name())]
@@ -16,4 +18,17 @@ pub struct CallError {
     pub cause: String,
     /// Whether the same call may succeed later, or elsewhere. What the other side understood and refused stays refused.
     pub may_pass: bool,
+}
+
+impl CallError {
+    /// A call of `path` at a member of a role.
+    pub fn new(role: Role, member: &Member, path: &str, cause: String, may_pass: bool) -> Self {
+        Self {
+            role,
+            pod: member.name.clone(),
+            url: member.url(path),
+            cause,
+            may_pass,
+        }
+    }
 }

@@ -11,9 +11,9 @@ use futures::stream::FuturesUnordered;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::endpoint::{self, Endpoint};
+use super::endpoint::Endpoint;
 use super::work::Work;
-use super::{CallError, Members};
+use super::{CallError, Caller, Members};
 use crate::engine::{Completion, Request};
 use crate::model::Weights;
 use crate::stop::StopFlag;
@@ -38,14 +38,13 @@ pub struct DealerOptions {
     pub floor: usize,
     /// For `floor` engines to be ready.
     pub floor_deadline: Duration,
-    /// The job's bearer token.
-    pub token: String,
+    /// Calls them.
+    pub caller: Caller,
 }
 
 /// The engines of a job, behind HTTP.
 pub struct Dealer {
     options: DealerOptions,
-    client: reqwest::Client,
     runtime: tokio::runtime::Handle,
     live: Arc<Live>,
     stop: StopFlag,
@@ -69,9 +68,6 @@ impl Published {
 
 impl Dealer {
     /// A dealer of `weights`, version `version`. Nothing is asked of the engines yet.
-    ///
-    /// # Errors
-    /// When TLS cannot be set up.
     pub fn new(
         options: DealerOptions,
         weights: Weights,
@@ -79,15 +75,14 @@ impl Dealer {
         runtime: tokio::runtime::Handle,
         live: Arc<Live>,
         stop: StopFlag,
-    ) -> Result<Self> {
-        Ok(Self {
+    ) -> Self {
+        Self {
             options,
-            client: endpoint::client()?,
             runtime,
             live,
             stop,
             published: Mutex::new(Published { version, weights }),
-        })
+        }
     }
 
     /// Samples for all requests, all drawn by the published version.
@@ -109,7 +104,7 @@ impl Dealer {
         self.runtime.block_on(async {
             let mut updates = JoinSet::new();
             for member in self.options.members.present().await {
-                let endpoint = Endpoint::new(member, self.client.clone(), self.options.token.clone());
+                let endpoint = Endpoint::new(member, self.options.caller.clone());
                 let weights = self.lock().shallow_clone().weights;
                 updates.spawn(async move { endpoint.update_weights(weights, version, deadline).await });
             }
@@ -139,7 +134,7 @@ impl Dealer {
             self.check_time(began, deadline, &engines, *changed.borrow())?;
             for member in self.options.members.present().await {
                 if engines.may_start(&member.name) {
-                    let endpoint = Endpoint::new(member, self.client.clone(), self.options.token.clone());
+                    let endpoint = Endpoint::new(member, self.options.caller.clone());
                     let published = self.lock().shallow_clone();
                     engines.start(endpoint, published, work.clone());
                 }

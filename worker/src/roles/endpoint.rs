@@ -4,24 +4,19 @@ use std::time::Duration;
 
 use ppo_crds::spec::Role;
 use reqwest::header::CONTENT_TYPE;
-use reqwest::{Body, Client, Method, RequestBuilder};
+use reqwest::{Body, Method, RequestBuilder};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::{CallError, Member};
+use super::caller::cause;
+use super::{CallError, Caller, Member};
 use crate::engine::{Completion, FinishReason, Request};
 use crate::model::Weights;
 use crate::rollout::weights::{LoadedWeights, frame};
 
-/// To connect.
-const CONNECT: Duration = Duration::from_secs(5);
-/// An idle connection is given up before the engine closes it.
-const IDLE: Duration = Duration::from_secs(15);
 /// For an answer that needs no computing.
 const SHORT: Duration = Duration::from_secs(10);
-/// Longest answer that is read.
-const LONGEST_ANSWER: usize = 256 << 20;
 /// Pieces of a weight stream that wait for the network.
 const PIECES_AHEAD: usize = 2;
 
@@ -29,8 +24,7 @@ const PIECES_AHEAD: usize = 2;
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     member: Member,
-    client: Client,
-    token: String,
+    caller: Caller,
 }
 
 #[derive(Deserialize)]
@@ -60,23 +54,10 @@ struct Span {
     end: usize,
 }
 
-/// A client for engines.
-///
-/// # Errors
-/// When TLS cannot be set up.
-pub fn client() -> reqwest::Result<Client> {
-    // Pods are reached directly, whatever proxy the image was built behind.
-    crate::http_client::builder()
-        .connect_timeout(CONNECT)
-        .pool_idle_timeout(IDLE)
-        .no_proxy()
-        .build()
-}
-
 impl Endpoint {
     /// The engine at `member`.
-    pub fn new(member: Member, client: Client, token: String) -> Self {
-        Self { member, client, token }
+    pub fn new(member: Member, caller: Caller) -> Self {
+        Self { member, caller }
     }
 
     /// The pod's name.
@@ -175,7 +156,7 @@ impl Endpoint {
         let mut misses = 0;
         loop {
             tokio::time::sleep(EVERY).await;
-            let call = self.client.get(self.url(PATH)).timeout(SHORT);
+            let call = self.caller.request(Method::GET, &self.member, PATH).timeout(SHORT);
             match call.send().await.and_then(reqwest::Response::error_for_status) {
                 Ok(_) => misses = 0,
                 Err(error) => {
@@ -201,45 +182,14 @@ impl Endpoint {
         deadline: Duration,
         fill: impl FnOnce(RequestBuilder) -> RequestBuilder,
     ) -> Result<T, CallError> {
-        let call = self.client.request(method, self.url(path)).bearer_auth(&self.token);
-        let lost = |error: reqwest::Error| {
-            let cause = match error.is_timeout() {
-                true => format!("no answer within {} s", deadline.as_secs()),
-                false => cause(&error),
-            };
-            self.failed(path, cause, true)
-        };
-        let mut answer = fill(call.timeout(deadline)).send().await.map_err(lost)?;
-        let status = answer.status();
-        let mut body = Vec::new();
-        while let Some(chunk) = answer.chunk().await.map_err(lost)? {
-            if body.len() + chunk.len() > LONGEST_ANSWER {
-                return Err(self.failed(path, format!("an answer of more than {LONGEST_ANSWER} bytes"), false));
-            }
-            body.extend_from_slice(&chunk);
-        }
-        if !status.is_success() {
-            // 4xx is what the engine understood and refused; but for 408, 409 and 429, which say "later".
-            let later = [408, 409, 429].contains(&status.as_u16());
-            let words = format!("{status}: {}", message(&body));
-            return Err(self.failed(path, words, status.is_server_error() || later));
-        }
-        serde_json::from_slice(&body)
-            .map_err(|error| self.failed(path, format!("not the answer of an engine: {error}"), false))
-    }
-
-    fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.member.address)
+        let call = self.caller.request(method, &self.member, path);
+        self.caller
+            .answer(Role::Rollout, &self.member, path, deadline, fill(call))
+            .await
     }
 
     fn failed(&self, path: &str, cause: String, may_pass: bool) -> CallError {
-        CallError {
-            role: Role::Rollout,
-            pod: self.member.name.clone(),
-            url: self.url(path),
-            cause,
-            may_pass,
-        }
+        CallError::new(Role::Rollout, &self.member, path, cause, may_pass)
     }
 }
 
@@ -279,24 +229,4 @@ fn completion(choice: Choice) -> Result<Completion, String> {
         top_logprobs: Vec::new(),
         prompt_logprobs: None,
     })
-}
-
-/// The innermost cause: reqwest's own words name only the URL.
-fn cause(error: &reqwest::Error) -> String {
-    let mut inner: &dyn std::error::Error = error;
-    while let Some(source) = inner.source() {
-        inner = source;
-    }
-    inner.to_string()
-}
-
-/// What an error answer says: OpenAI's shape, or the text as it is.
-fn message(body: &[u8]) -> String {
-    const LONGEST: usize = 500;
-    let parsed: Option<serde_json::Value> = serde_json::from_slice(body).ok();
-    let said = parsed
-        .as_ref()
-        .and_then(|body| body.pointer("/error/message")?.as_str());
-    let text = said.map_or_else(|| String::from_utf8_lossy(body).into_owned(), str::to_owned);
-    text[..text.floor_char_boundary(LONGEST)].trim().to_owned()
 }

@@ -19,6 +19,13 @@ pub struct Member {
     pub address: String,
 }
 
+impl Member {
+    /// The URL of a path.
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+}
+
 /// Where a role's servers are.
 #[derive(Clone, Debug)]
 pub enum Members {

@@ -47,16 +47,6 @@ impl Rollout {
     /// The engine's numbers, where it is in this process: pods show their own.
     pub fn stats(&self, model_name: &str) -> Option<EngineStats> {
         let Self::Here(engine) = self else { return None };
-        let stats = engine.stats();
-        Some(EngineStats {
-            model_name: model_name.to_owned(),
-            running: stats.running as u64,
-            waiting: stats.waiting as u64,
-            kv_cache_usage: stats.kv_cache_usage,
-            preemptions: stats.preemptions,
-            prompt_tokens: stats.prompt_tokens,
-            generation_tokens: stats.generation_tokens,
-            ..EngineStats::default()
-        })
+        Some(EngineStats::of(model_name, &engine.stats()))
     }
 }

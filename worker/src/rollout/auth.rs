@@ -9,7 +9,6 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use super::error::ApiError;
-use super::service::Service;
 
 /// The bearer token that callers must send; None lets everybody in. Only its digest is kept, so that comparing takes the
 /// same time for every guess, whatever its length.
@@ -47,8 +46,8 @@ fn digest(text: &str) -> [u8; 32] {
 }
 
 /// Stands before every path, those that do not exist included.
-pub async fn authorize(State(service): State<Service>, request: Request, next: Next) -> Response {
-    if service.door.opens(request.uri().path(), request.headers()) {
+pub async fn authorize(State(door): State<Door>, request: Request, next: Next) -> Response {
+    if door.opens(request.uri().path(), request.headers()) {
         return next.run(request).await;
     }
     ApiError::new(

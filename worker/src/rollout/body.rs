@@ -4,18 +4,34 @@ use axum::extract::Request;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use axum::http::{HeaderMap, StatusCode};
 use serde::de::DeserializeOwned;
+use tokio::sync::Semaphore;
 
 use super::error::ApiError;
-use super::service::Service;
+use super::limits::Limits;
+
+/// Bounds of bodies, and the memory that all of them share.
+pub struct Bodies {
+    limits: Limits,
+    /// KiB for bodies that are being read.
+    memory: Semaphore,
+}
+
+impl Bodies {
+    /// Bodies within `limits`.
+    pub fn new(limits: Limits) -> Self {
+        let memory = Semaphore::new((limits.all_body_bytes >> 10).clamp(1, Semaphore::MAX_PERMITS));
+        Self { limits, memory }
+    }
+}
 
 /// Reads the request's body and parses it as JSON. An empty body is an empty object.
 ///
 /// # Errors
 /// 400 with the place that is wrong, 408 when it comes too slowly, 413 when it is too long, 415 when it is no JSON, 503 when too many others are
 /// being read.
-pub async fn json<T: DeserializeOwned>(service: &Service, request: Request) -> Result<T, ApiError> {
+pub async fn json<T: DeserializeOwned>(bodies: &Bodies, request: Request) -> Result<T, ApiError> {
     check_kind(request.headers())?;
-    let limits = &service.limits;
+    let limits = &bodies.limits;
     let announced = content_length(request.headers());
     let most = limits.body_bytes;
     if announced.is_some_and(|length| length > most) {
@@ -30,7 +46,7 @@ pub async fn json<T: DeserializeOwned>(service: &Service, request: Request) -> R
     // A body of unknown length may become as long as the limit.
     let kibibytes = announced.unwrap_or(most).div_ceil(1 << 10).max(1);
     let kibibytes = u32::try_from(kibibytes).unwrap_or(u32::MAX);
-    let room = service.body_memory.acquire_many(kibibytes);
+    let room = bodies.memory.acquire_many(kibibytes);
     let _room = tokio::time::timeout(limits.body_timeout, room)
         .await
         .map_err(|_| ApiError::unavailable("too many long requests are being read: try again"))?

@@ -19,7 +19,7 @@ use super::service::Service;
 pub async fn chat(State(service): State<Service>, request: Request) -> Result<Response, ApiError> {
     let model = service.admit()?;
     let headers = request.headers().clone();
-    let mut asked: GenerateRequest = body::json(&service, request).await?;
+    let mut asked: GenerateRequest = body::json(&service.bodies, request).await?;
     generate::check_name(model, asked.model.as_deref())?;
     let Some(messages) = asked.messages.take() else {
         return Err(ApiError::field("messages", "is missing"));

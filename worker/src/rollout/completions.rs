@@ -19,7 +19,7 @@ use super::service::Service;
 pub async fn completions(State(service): State<Service>, request: Request) -> Result<Response, ApiError> {
     let model = service.admit()?;
     let headers = request.headers().clone();
-    let mut asked: GenerateRequest = body::json(&service, request).await?;
+    let mut asked: GenerateRequest = body::json(&service.bodies, request).await?;
     generate::check_name(model, asked.model.as_deref())?;
     let Some(prompt) = asked.prompt.take() else {
         return Err(ApiError::field("prompt", "is missing"));

@@ -82,7 +82,7 @@ struct AbortRequest {
 /// # Errors
 /// 503 without a model.
 pub async fn abort_requests(State(service): State<Service>, request: Request) -> Result<Json<Value>, ApiError> {
-    let asked: AbortRequest = body::json(&service, request).await?;
+    let asked: AbortRequest = body::json(&service.bodies, request).await?;
     let engine = &service.model()?.engine;
     let found = service.in_flight.find(asked.request_ids.as_deref());
     let aborted = found.len();

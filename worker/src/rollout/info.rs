@@ -75,7 +75,7 @@ struct TokenizeRequest {
 /// # Errors
 /// 400 when there is neither, or the tokenizer refuses.
 pub async fn tokenize(State(service): State<Service>, request: Request) -> Result<Json<Value>, ApiError> {
-    let asked: TokenizeRequest = body::json(&service, request).await?;
+    let asked: TokenizeRequest = body::json(&service.bodies, request).await?;
     let model = service.model()?;
     generate::check_name(model, asked.model.as_deref())?;
     let tokens = match (asked.prompt, asked.messages) {
@@ -114,7 +114,7 @@ struct DetokenizeRequest {
 /// # Errors
 /// 400 when the tokenizer refuses.
 pub async fn detokenize(State(service): State<Service>, request: Request) -> Result<Json<Value>, ApiError> {
-    let asked: DetokenizeRequest = body::json(&service, request).await?;
+    let asked: DetokenizeRequest = body::json(&service.bodies, request).await?;
     let model = service.model()?;
     generate::check_name(model, asked.model.as_deref())?;
     let tokenizer = model.tokenizer.clone();

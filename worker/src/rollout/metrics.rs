@@ -54,20 +54,8 @@ impl Metrics {
 
     fn text(&self, engine: Option<&Engine>) -> Result<String> {
         if let Some(engine) = engine {
-            let stats = engine.stats();
-            self.exposition.engine(&EngineStats {
-                model_name: self.model_name.clone(),
-                running: stats.running as u64,
-                waiting: stats.waiting as u64,
-                kv_cache_usage: stats.kv_cache_usage,
-                preemptions: stats.preemptions,
-                prompt_tokens: stats.prompt_tokens,
-                generation_tokens: stats.generation_tokens,
-                finished_stop: stats.finished_stop,
-                finished_length: stats.finished_length,
-                finished_abort: stats.finished_abort,
-                ..EngineStats::default()
-            })?;
+            self.exposition
+                .engine(&EngineStats::of(&self.model_name, &engine.stats()))?;
         }
         self.exposition.text()
     }

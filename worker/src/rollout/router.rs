@@ -26,7 +26,7 @@ pub fn api(service: Service) -> Router {
         .merge(probes())
         .fallback(nothing_here)
         .method_not_allowed_fallback(wrong_method)
-        .layer(middleware::from_fn_with_state(service.clone(), auth::authorize))
+        .layer(middleware::from_fn_with_state(service.door.clone(), auth::authorize))
         .with_state(service)
 }
 

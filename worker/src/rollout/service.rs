@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::Mutex;
 
 use super::auth::Door;
+use super::body::Bodies;
 use super::error::ApiError;
 use super::inflight::InFlight;
 use super::limits::Limits;
@@ -24,8 +25,8 @@ pub struct Shared {
     pub door: Door,
     /// Bounds.
     pub limits: Limits,
-    /// KiB for bodies that are being read.
-    pub body_memory: Semaphore,
+    /// Bodies that are being read.
+    pub bodies: Bodies,
     /// Requests that have no answer yet, by name.
     pub in_flight: InFlight,
     /// What `/metrics` shows.
@@ -56,7 +57,7 @@ impl Service {
         let limits = settings.limits.clone();
         Ok(Self(Arc::new(Shared {
             door: Door::new(settings.token.as_deref(), settings.open_metrics),
-            body_memory: Semaphore::new((limits.all_body_bytes >> 10).clamp(1, Semaphore::MAX_PERMITS)),
+            bodies: Bodies::new(limits.clone()),
             in_flight: InFlight::new(limits.samples),
             metrics: Metrics::new(&settings.model.served_name)?,
             weights: Mutex::default(),

@@ -4,6 +4,7 @@ use anyhow::Result;
 use prometheus::{Counter, CounterVec, GaugeVec, Opts, Registry};
 
 use super::exposition::register;
+use crate::engine::Stats;
 
 /// What the rollout engine says of itself. Totals count from the engine's start.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -32,6 +33,25 @@ pub struct EngineStats {
     pub finished_length: u64,
     /// Sequences withdrawn, total.
     pub finished_abort: u64,
+}
+
+impl EngineStats {
+    /// What an engine in this process says; its cache shares prompts within a request only, so there are no queries to count.
+    pub fn of(model_name: &str, stats: &Stats) -> Self {
+        Self {
+            model_name: model_name.to_owned(),
+            running: stats.running as u64,
+            waiting: stats.waiting as u64,
+            kv_cache_usage: stats.kv_cache_usage,
+            preemptions: stats.preemptions,
+            prompt_tokens: stats.prompt_tokens,
+            generation_tokens: stats.generation_tokens,
+            finished_stop: stats.finished_stop,
+            finished_length: stats.finished_length,
+            finished_abort: stats.finished_abort,
+            ..Self::default()
+        }
+    }
 }
 
 /// vLLM's families (`vllm/v1/metrics/loggers.py`), with its labels.

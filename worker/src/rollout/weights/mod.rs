@@ -85,7 +85,7 @@ pub async fn update(
             let (weights, digest) = upload::receive(&service, request).await?;
             return Ok::<_, ApiError>((version, weights, digest));
         }
-        let asked: folder::FolderUpdate = body::json(&service, request).await?;
+        let asked: folder::FolderUpdate = body::json(&service.bodies, request).await?;
         let version = asked.weight_version.number()?;
         let (weights, digest) = folder::load(service.model()?, asked).await?;
         Ok((version, weights, digest))

@@ -1,0 +1,101 @@
+//! Which path is answered by what.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::routing::{get, post};
+use axum::{Json, Router, middleware};
+
+use super::protocol::{LogprobsRequest, LogprobsResponse, PATH};
+use super::scorer::{Scorer, ScorerError};
+use crate::rollout::auth::{Door, authorize};
+use crate::rollout::body::{self, Bodies};
+use crate::rollout::error::ApiError;
+use crate::rollout::limits::Limits;
+use crate::telemetry::Exposition;
+
+/// What every request sees. It starts without a model, so that probes are answered while one loads.
+#[derive(Clone)]
+pub struct Service(Arc<Shared>);
+
+struct Shared {
+    door: Door,
+    bodies: Bodies,
+    timeout: Duration,
+    exposition: Exposition,
+    scorer: OnceLock<Scorer>,
+}
+
+impl Service {
+    /// A service of the job `name`, without a model.
+    ///
+    /// # Errors
+    /// When a metric's name is not one Prometheus takes.
+    pub fn new(name: &str, token: &str, limits: &Limits) -> anyhow::Result<Self> {
+        Ok(Self(Arc::new(Shared {
+            door: Door::new(Some(token), true),
+            bodies: Bodies::new(limits.clone()),
+            timeout: limits.request_timeout,
+            exposition: Exposition::new(name)?,
+            scorer: OnceLock::new(),
+        })))
+    }
+
+    /// Answers from now on. A second model is not taken.
+    pub fn ready(&self, scorer: Scorer) {
+        if self.0.scorer.set(scorer).is_err() {
+            tracing::error!("a model is served already; the second is not taken");
+        }
+    }
+
+    fn scorer(&self) -> Result<&Scorer, ApiError> {
+        let scorer = self.0.scorer.get();
+        scorer.ok_or_else(|| ApiError::unavailable("the model is still loading"))
+    }
+}
+
+/// The role's own port.
+pub fn api(service: Service) -> Router {
+    let door = service.0.door.clone();
+    Router::new()
+        .route(PATH, post(logprobs))
+        .merge(probes())
+        .layer(middleware::from_fn_with_state(door, authorize))
+        .with_state(service)
+}
+
+/// What kubelet and Prometheus ask, on a port of its own without a token.
+pub fn observed(service: Service) -> Router {
+    probes().with_state(service)
+}
+
+fn probes() -> Router<Service> {
+    Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/health", get(|| async {}))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics))
+}
+
+async fn readyz(State(service): State<Service>) -> Result<&'static str, ApiError> {
+    service.scorer().map(|_| "ready\n")
+}
+
+async fn metrics(State(service): State<Service>) -> Result<String, ApiError> {
+    service.0.exposition.text().map_err(ApiError::internal)
+}
+
+async fn logprobs(State(service): State<Service>, request: Request) -> Result<Json<LogprobsResponse>, ApiError> {
+    let scorer = service.scorer()?;
+    let asked: LogprobsRequest = body::json(&service.0.bodies, request).await?;
+    let limit = service.0.timeout;
+    let answer = tokio::time::timeout(limit, scorer.ask(asked)).await;
+    let late = |_| ApiError::unavailable(format!("not computed within {} s", limit.as_secs()));
+    answer.map_err(late)?.map(Json).map_err(|error| match error {
+        ScorerError::Refused(why) => ApiError::bad(why),
+        ScorerError::Full => ApiError::new(StatusCode::TOO_MANY_REQUESTS, error.to_string()),
+        ScorerError::Failed(_) => ApiError::internal(error),
+    })
+}

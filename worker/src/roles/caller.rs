@@ -1,0 +1,120 @@
+//! Calls from role to role over HTTP: the job's token, a deadline, and an error that names role, pod, URL and cause.
+
+use std::time::Duration;
+
+use ppo_crds::spec::Role;
+use reqwest::{Client, Method, RequestBuilder};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{CallError, Member};
+
+/// To connect.
+const CONNECT: Duration = Duration::from_secs(5);
+/// An idle connection is given up before the other side closes it.
+const IDLE: Duration = Duration::from_secs(15);
+/// Longest answer that is read.
+const LONGEST_ANSWER: usize = 256 << 20;
+
+/// Calls other roles.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    client: Client,
+    token: String,
+}
+
+impl Caller {
+    /// A caller with the job's token.
+    ///
+    /// # Errors
+    /// When TLS cannot be set up.
+    pub fn new(token: String) -> reqwest::Result<Self> {
+        // Pods are reached directly, whatever proxy the image was built behind.
+        let client = crate::http_client::builder()
+            .connect_timeout(CONNECT)
+            .pool_idle_timeout(IDLE)
+            .no_proxy()
+            .build()?;
+        Ok(Self { client, token })
+    }
+
+    /// A request with the token.
+    pub fn request(&self, method: Method, member: &Member, path: &str) -> RequestBuilder {
+        self.client.request(method, member.url(path)).bearer_auth(&self.token)
+    }
+
+    /// Posts JSON and reads JSON.
+    ///
+    /// # Errors
+    /// When there is no answer in time, or not what was asked for.
+    pub async fn post<T: DeserializeOwned>(
+        &self,
+        role: Role,
+        member: &Member,
+        path: &str,
+        body: &impl Serialize,
+        deadline: Duration,
+    ) -> Result<T, CallError> {
+        let call = self.request(Method::POST, member, path).json(body);
+        self.answer(role, member, path, deadline, call).await
+    }
+
+    /// Sends a request and reads JSON.
+    ///
+    /// # Errors
+    /// As [`post`](Self::post).
+    pub async fn answer<T: DeserializeOwned>(
+        &self,
+        role: Role,
+        member: &Member,
+        path: &str,
+        deadline: Duration,
+        call: RequestBuilder,
+    ) -> Result<T, CallError> {
+        let failed = |cause: String, may_pass: bool| CallError::new(role, member, path, cause, may_pass);
+        let lost = |error: reqwest::Error| {
+            let cause = match error.is_timeout() {
+                true => format!("no answer within {} s", deadline.as_secs()),
+                false => cause(&error),
+            };
+            failed(cause, true)
+        };
+        let mut answer = call.timeout(deadline).send().await.map_err(lost)?;
+        let status = answer.status();
+        let mut body = Vec::new();
+        while let Some(chunk) = answer.chunk().await.map_err(lost)? {
+            if body.len() + chunk.len() > LONGEST_ANSWER {
+                return Err(failed(format!("an answer of more than {LONGEST_ANSWER} bytes"), false));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        if !status.is_success() {
+            // 4xx is what the other side understood and refused; but for 408, 409 and 429, which say "later".
+            let later = [408, 409, 429].contains(&status.as_u16());
+            let words = format!("{status}: {}", message(&body));
+            return Err(failed(words, status.is_server_error() || later));
+        }
+        let read = serde_json::from_slice(&body);
+        read.map_err(|error| failed(format!("not the answer that was expected: {error}"), false))
+    }
+}
+
+/// The innermost cause: reqwest's own words name only the URL.
+pub(super) fn cause(error: &reqwest::Error) -> String {
+    let mut inner: &dyn std::error::Error = error;
+    while let Some(source) = inner.source() {
+        inner = source;
+    }
+    inner.to_string()
+}
+
+/// What an error answer says: OpenAI's shape, or the text as it is.
+fn message(body: &[u8]) -> String {
+    const LONGEST: usize = 500;
+    let parsed: Option<serde_json::Value> = serde_json::from_slice(body).ok();
+    let said = parsed
+        .as_ref()
+        .and_then(|body| body.pointer("/error/message")?.as_str());
+    let text = said.map_or_else(|| String::from_utf8_lossy(body).into_owned(), str::to_owned);
+    text[..text.floor_char_boundary(LONGEST)].trim().to_owned()
+}
