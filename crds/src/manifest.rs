@@ -87,7 +87,7 @@ pub fn parse_manifest(text: &str, origin: &str) -> Result<PpoJob, ManifestError>
     };
     refuse_unknown_top_level(&documents[index], origin)?;
     if let Some(spec) = documents[index].get("spec") {
-        refuse_lists_for_blocks(spec, crate::spec_schema(), "spec", origin)?;
+        refuse_other_shapes(spec, crate::spec_schema(), "spec", origin)?;
     }
     serde_path_to_error::deserialize(document).map_err(|error| field_error(&error, origin))
 }
@@ -134,37 +134,38 @@ fn refuse_unknown_top_level(document: &Value, origin: &str) -> Result<(), Manife
     })
 }
 
-/// serde reads a list as a block whose fields come in order; the API server does not.
-fn refuse_lists_for_blocks(
+/// serde reads a list as a block whose fields come in order, and YAML's reader a number as a text; the API server does neither.
+fn refuse_other_shapes(
     value: &Value,
     schema: &serde_json::Value,
     path: &str,
     origin: &str,
 ) -> Result<(), ManifestError> {
-    let is_block = schema.get("type").and_then(serde_json::Value::as_str) == Some("object");
-    match value {
-        Value::Sequence(_) if is_block => Err(ManifestError::Field {
+    let refused = |message: &str| {
+        Err(ManifestError::Field {
             origin: origin.into(),
             line: None,
             field: path.into(),
-            message: "a list is given where a block of fields is needed".into(),
-        }),
-        Value::Sequence(items) => {
+            message: message.into(),
+        })
+    };
+    match (value, schema.get("type").and_then(serde_json::Value::as_str)) {
+        (Value::Sequence(_), Some("object")) => refused("a list is given where a block of fields is needed"),
+        (Value::Number(_) | Value::Bool(_), Some("string")) => refused("is a text: put it in quotes"),
+        (Value::Sequence(items), _) => {
             let Some(schema) = schema.get("items") else {
                 return Ok(());
             };
             let mut items = items.iter().enumerate();
-            items.try_for_each(|(index, item)| {
-                refuse_lists_for_blocks(item, schema, &format!("{path}[{index}]"), origin)
-            })
+            items.try_for_each(|(index, item)| refuse_other_shapes(item, schema, &format!("{path}[{index}]"), origin))
         }
-        Value::Mapping(fields) => {
+        (Value::Mapping(fields), _) => {
             let mut known = fields.iter().filter_map(|(name, value)| {
                 let name = name.as_str()?;
                 Some((name, value, schema.get("properties")?.get(name)?))
             });
             known.try_for_each(|(name, value, schema)| {
-                refuse_lists_for_blocks(value, schema, &format!("{path}.{name}"), origin)
+                refuse_other_shapes(value, schema, &format!("{path}.{name}"), origin)
             })
         }
         _ => Ok(()),
@@ -307,6 +308,14 @@ pub(crate) mod tests {
         );
         let rules = "  prompts: {source: {path: d}}\n  roles: {reward: {rules: [[]]}}\n";
         assert!(error(&format!("{MODEL}{rules}")).contains("spec.roles.reward.rules[0]: a list is given"));
+    }
+
+    #[test]
+    fn a_number_is_no_text() {
+        assert_eq!(
+            error(&format!("{MODEL}{REST}  generation: {{stop: [1]}}\n")),
+            "job.yaml: spec.generation.stop[0]: is a text: put it in quotes"
+        );
     }
 
     #[test]

@@ -141,7 +141,7 @@ pub fn roles(
                     runtime: runtime.clone(),
                     stop: stop.clone(),
                 })),
-                None => reference(location, kind).map(Reference::Here),
+                None => reference(location, kind).map(|decoder| Reference::Here(Box::new(decoder))),
             },
         )
         .transpose()?;

@@ -10,7 +10,7 @@ use crate::trainer::score::Pieces;
 /// The reference role: a frozen model in this process, or pods.
 pub enum Reference {
     /// In this process.
-    Here(Decoder),
+    Here(Box<Decoder>),
     /// Behind HTTP.
     There(ReferencePods),
 }
