@@ -32,8 +32,7 @@ demo: release ## make a small model, train it with PPO, show what it learnt
 	configs/quickstart/demo.sh $(WORKER)
 
 test: libtorch cluster lint deny ## everything that must hold
-	cargo build --workspace --bins --locked # the tests run the binaries, as a user does
-	cargo test --workspace --lib --tests --locked # examples are compiled by clippy
+	cargo test --workspace --lib --tests --locked # makes the binaries that the tests run, too; examples are compiled by clippy
 
 sweep: cluster ## the operator killed around every write of a job's life, and under random faults; part of `make test`
 	cargo test -p ppo-tests --locked --test sweep

@@ -160,7 +160,7 @@ fn rollout(config: &RunConfig, geometry: &Geometry, shape: &ModelShape, gpus: u6
     ]
 }
 
-/// Policy and critic are updated one after the other, so only the greater of their activations counts.
+/// Policy and critic are updated one after the other, so only the greater of their activations and of their gradients counts.
 fn actor(config: &RunConfig, geometry: &Geometry, shapes: &Shapes) -> Vec<Part> {
     let policy = &shapes.policy;
     let critic = config.model.critic.as_ref().map(|_| shapes.critic.unwrap_or(*policy));
@@ -168,9 +168,15 @@ fn actor(config: &RunConfig, geometry: &Geometry, shapes: &Shapes) -> Vec<Part> 
     let number = bytes(config.model.dtype);
 
     let mut parts = trained("policy", policy.parameters(), config, geometry);
+    let mut largest = policy.parameters();
     if let Some(critic) = &critic {
         parts.extend(trained("critic", critic.trunk_parameters(), config, geometry));
+        largest = largest.max(critic.trunk_parameters());
     }
+    parts.push(part(
+        "gradients of one update",
+        product(&[largest, FLOAT32]).div_ceil(geometry.actor_ranks.max(1)),
+    ));
     let activations = [Some(*policy), critic].into_iter().flatten().map(|shape| {
         let layer = product(&[tokens, shape.layer_values_per_token(), number]);
         let inputs = product(&[tokens, shape.layers, shape.hidden, number]);
@@ -201,7 +207,6 @@ fn trained(name: &str, parameters: u64, config: &RunConfig, geometry: &Geometry)
             &format!("{name} weights"),
             product(&[parameters, bytes(config.model.dtype)]),
         ),
-        part(&format!("{name} gradients"), shard(FLOAT32)),
         part(&format!("{name} optimizer state"), shard(2 * FLOAT32)),
     ];
     if config.model.dtype == DType::Bfloat16 {
@@ -329,9 +334,9 @@ mod tests {
         let one = estimated("", RULE, LLAMA_8B);
         let eight = estimated("", &format!("actor: {{gpusPerNode: 8}}, {RULE}"), LLAMA_8B);
         for name in [
-            "policy gradients",
+            "gradients of one update",
             "policy optimizer state",
-            "critic gradients",
+            "critic optimizer state",
             "policy float32 master weights",
         ] {
             let (one, eight) = (bytes_of(&one, Role::Actor, name), bytes_of(&eight, Role::Actor, name));

@@ -76,7 +76,7 @@ impl Context {
         self.jobs.forget(&key);
         self.expected.forget(&key);
         self.backoff.forget(&key);
-        self.minor.0.forget(&key);
+        self.minor.forget(&key);
         self.metrics.forget(&key);
         self.reports.forget(&job.uid().unwrap_or_default());
     }
@@ -143,19 +143,95 @@ impl Backoff {
     }
 }
 
-/// When each job's status was last written.
-#[derive(Default)]
-pub struct Minor(Table<JobKey, Instant>);
+/// When minor changes of a status may be written: some time after the job's last write, and with a pace over all jobs that start.
+pub struct Minor {
+    jobs: Table<JobKey, Turn>,
+    /// When the next starting job may have its turn.
+    next: Locked<Instant>,
+}
+
+/// A job's place in the line.
+struct Turn {
+    /// When its status was last written, or when it was first seen.
+    last: Instant,
+    /// When it may write.
+    slot: Option<Instant>,
+}
+
+impl Default for Minor {
+    fn default() -> Self {
+        Self {
+            jobs: Table::default(),
+            next: Locked::new(Instant::now()),
+        }
+    }
+}
 
 impl Minor {
-    /// How long a minor change still has to wait: since the last write, or since the job was first seen.
-    pub fn wait(&self, key: &JobKey, interval: Duration) -> Option<Duration> {
-        let last = *self.0.lock().entry(key.clone()).or_insert_with(Instant::now);
-        interval.checked_sub(last.elapsed()).filter(|left| !left.is_zero())
+    /// Between two writes of one job.
+    const INTERVAL: Duration = Duration::from_secs(2);
+    /// Between the writes of any two starting jobs. While a job starts there is a minor change with every pod, and with every try
+    /// of the scheduler, which words its reason anew: hundreds of jobs at once would spend more on telling so than on starting.
+    const PACE: Duration = Duration::from_millis(250);
+
+    /// How long a minor change still has to wait.
+    pub fn wait(&self, key: &JobKey, starting: bool, now: Instant) -> Option<Duration> {
+        let mut jobs = self.jobs.lock();
+        let turn = jobs.entry(key.clone()).or_insert(Turn { last: now, slot: None });
+        let due = now.max(turn.last + Self::INTERVAL);
+        let slot = *turn.slot.get_or_insert_with(|| match starting {
+            false => due,
+            true => {
+                let mut next = self.next.lock();
+                let slot = due.max(*next);
+                *next = slot + Self::PACE;
+                slot
+            }
+        });
+        slot.checked_duration_since(now).filter(|left| !left.is_zero())
     }
 
     /// Notes a write.
-    pub fn wrote(&self, key: &JobKey) {
-        self.0.lock().insert(key.clone(), Instant::now());
+    pub fn wrote(&self, key: &JobKey, now: Instant) {
+        self.jobs.lock().insert(key.clone(), Turn { last: now, slot: None });
+    }
+
+    fn forget(&self, key: &JobKey) {
+        self.jobs.forget(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(index: u64) -> JobKey {
+        JobKey {
+            namespace: "n".into(),
+            name: format!("job-{index}"),
+        }
+    }
+
+    #[test]
+    fn one_job_alone_says_minor_things_every_two_seconds() {
+        let (minor, began) = (Minor::default(), Instant::now());
+        for starting in [true, false] {
+            assert_eq!(minor.wait(&job(0), starting, began), Some(Minor::INTERVAL));
+            let later = began + Minor::INTERVAL;
+            assert_eq!(minor.wait(&job(0), starting, later), None);
+            minor.wrote(&job(0), began);
+        }
+    }
+
+    #[test]
+    fn many_jobs_that_start_share_a_pace_and_each_has_its_turn() {
+        let (minor, began) = (Minor::default(), Instant::now());
+        let slots: Vec<Duration> = (0..100).filter_map(|index| minor.wait(&job(index), true, began)).collect();
+        let paced: Vec<Duration> = (0..100).map(|turn| Minor::INTERVAL + Minor::PACE * turn).collect();
+        assert_eq!(slots, paced);
+        // Asked again it still has the same turn; one that runs waits for nobody.
+        assert_eq!(minor.wait(&job(99), true, began), Some(paced[99]));
+        assert_eq!(minor.wait(&job(100), false, began), Some(Minor::INTERVAL));
+        assert_eq!(minor.wait(&job(99), true, began + paced[99]), None);
     }
 }

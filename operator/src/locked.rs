@@ -13,6 +13,11 @@ pub struct Locked<T>(Mutex<T>);
 pub type Table<K, V> = Locked<HashMap<K, V>>;
 
 impl<T> Locked<T> {
+    /// Puts a value behind a lock.
+    pub fn new(value: T) -> Self {
+        Self(Mutex::new(value))
+    }
+
     /// The value, for as long as the guard lives.
     pub fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)

@@ -28,11 +28,11 @@ using torch::autograd::variable_list;
 // a [M, K] times b [N, K] transposed, to [M, N]. Both may be strided views.
 Tensor product(const Tensor& a, const Tensor& b, const std::optional<Tensor>& bias = std::nullopt);
 
-// The same into `result` [M, N], or added to it.
+// The same into `result` [M, N], or added to it. Where `result` is float32 and the operands are not, it is added to in float32.
 void product_into(const Tensor& a, const Tensor& b, bool add, Tensor result);
 
 // The gradient that a backward pass may add to in place of answering with a new one, which would be added to it anyway: where
-// the parameter's gradients gather already. Else undefined.
+// the parameter's gradients gather already, in its own precision or in float32. Else undefined.
 Tensor gathered_gradient(const Tensor& parameter);
 
 // Runs the body; an exception becomes a message that the caller gives back to ppo_training_free_error.

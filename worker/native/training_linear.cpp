@@ -45,14 +45,22 @@ Tensor product(const Tensor& a, const Tensor& b, const std::optional<Tensor>& bi
 
 void product_into(const Tensor& a, const Tensor& b, bool add, Tensor result) {
   if (through_onednn(a, b)) return at::native::mkldnn_matmul(a, b.t(), result, add ? 1.0f : 0.0f, 1.0f);
-  result.addmm_(a, b.t(), add ? 1 : 0);
+  if (result.scalar_type() == a.scalar_type()) {
+    result.addmm_(a, b.t(), add ? 1 : 0);
+    return;
+  }
+  // libtorch has no product of bfloat16 into float32. One weight's rounded product stays in the cache on its way.
+  const Tensor rounded = at::mm(a, b.t());
+  if (add) result.add_(rounded);
+  else result.copy_(rounded);
 }
 
 Tensor gathered_gradient(const Tensor& parameter) {
   if (!parameter.is_leaf() || at::GradMode::is_enabled()) return Tensor();
   const Tensor& gradient = parameter.grad();
-  const bool fits = gradient.defined() && gradient.is_contiguous() && gradient.scalar_type() == parameter.scalar_type();
-  return fits ? gradient : Tensor();
+  if (!gradient.defined() || !gradient.is_contiguous()) return Tensor();
+  const at::ScalarType type = gradient.scalar_type();
+  return type == parameter.scalar_type() || type == at::kFloat ? gradient : Tensor();
 }
 
 struct Linears : torch::autograd::Function<Linears> {

@@ -198,18 +198,19 @@ struct Gate : torch::autograd::Function<Gate> {
 
 // ---- Embedding: rows of a table. A gradient of the whole table is never made where one gathers already.
 
-template <typename T>
-PPO_INLINE void add_row(const T* from, T* to, int64_t width) {
+template <typename From, typename To>
+PPO_INLINE void add_row(const From* from, To* to, int64_t width) {
 #pragma omp simd
   for (int64_t i = 0; i < width; i++) store(to, i, load(to, i) + load(from, i));
 }
 
-#define PPO_ADD(T)                                                                                            \
-  PPO_CLONES void add_rows(const T* from, const int64_t* ids, int64_t rows, T* table, int64_t width) {        \
+#define PPO_ADD(From, To)                                                                                     \
+  PPO_CLONES void add_rows(const From* from, const int64_t* ids, int64_t rows, To* table, int64_t width) {    \
     for (int64_t row = 0; row < rows; row++) add_row(from + row * width, table + ids[row] * width, width);    \
   }
-PPO_ADD(float)
-PPO_ADD(Half16)
+PPO_ADD(float, float)
+PPO_ADD(Half16, float)
+PPO_ADD(Half16, Half16)
 
 struct Embed : torch::autograd::Function<Embed> {
   // weight [vocab, width], ids [rows] int64 -> [rows, width]
@@ -224,8 +225,10 @@ struct Embed : torch::autograd::Function<Embed> {
     const Tensor gathered = gathered_gradient(weight), fresh = gathered.defined() ? Tensor() : at::zeros_like(weight);
     const Tensor& table = gathered.defined() ? gathered : fresh;
     // By one thread, since ids repeat.
+    const auto add = [&](const auto* from, auto* to) { add_rows(from, data<int64_t>(ids), ids.numel(), to, weight.size(1)); };
     PPO_DISPATCH(weight, {
-      add_rows(data<scalar>(gradient), data<int64_t>(ids), ids.numel(), data<scalar>(table), weight.size(1));
+      if (table.scalar_type() == at::kFloat) add(data<scalar>(gradient), data<float>(table));
+      else add(data<scalar>(gradient), data<scalar>(table));
     });
     return {fresh, Tensor()};
   }

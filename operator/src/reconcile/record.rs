@@ -1,6 +1,6 @@
 //! Writes the status, when it says something new, and the events of what changed.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams};
@@ -17,12 +17,6 @@ use crate::context::{Context, FIELD_MANAGER};
 use crate::events;
 use crate::plan::Plan;
 
-/// Minor changes are written at most so often: how training goes, and a job's first words.
-const MINOR_INTERVAL: Duration = Duration::from_secs(2);
-/// While a job starts there is a minor change with every pod and with every try of the scheduler, which words its reason anew.
-/// Hundreds of jobs at once would spend more on telling so than on starting.
-const STARTING_INTERVAL: Duration = Duration::from_secs(10);
-
 /// Writes the plan's status. Returns when to come back, if a minor change was held back.
 ///
 /// # Errors
@@ -33,16 +27,15 @@ pub async fn status(job: &Subject, plan: &Plan, context: &Context) -> Result<Opt
     }
     let key = &job.checked.key;
     let minor = settled(&plan.status) == settled(&job.status);
-    let starts = job.status.phase.is_some_and(is_starting);
-    let interval = if starts { STARTING_INTERVAL } else { MINOR_INTERVAL };
-    if minor && let Some(wait) = context.minor.wait(key, interval) {
+    let starts = job.status.phase.is_none_or(is_starting);
+    if minor && let Some(wait) = context.minor.wait(key, starts, Instant::now()) {
         return Ok(Some(wait));
     }
     write(job, &plan.status, context).await?;
     for note in &plan.notes {
         tracing::info!(job = %key, "{note}");
     }
-    context.minor.wrote(key);
+    context.minor.wrote(key, Instant::now());
     events::publish(job, plan, context).await;
     Ok(None)
 }

@@ -152,7 +152,6 @@ mod tests {
         for scale in [1.0, -0.5, 2.0] {
             let loss = weights.0["w"].sum(Kind::Float) * scale + weights.0["norm"].sum(Kind::Float) * (3.0 * scale);
             loss.backward();
-            parameters.accumulate();
             optimizer.update(&mut parameters, &spec, 0.01).unwrap();
         }
         let got = weights.0["w"].double_value(&[0, 0]);
@@ -184,7 +183,6 @@ mod tests {
         let mut optimizer = AdamW::new(&parameters);
         for _ in 0..50 {
             weights.0["w"].sum(Kind::Float).backward();
-            parameters.accumulate();
             optimizer
                 .update(&mut parameters, &OptimizerSpec::default(), 1e-4)
                 .unwrap();
@@ -192,6 +190,38 @@ mod tests {
         // Each step is below half a unit in the last place of 2.0 in bfloat16 (1/128); fifty of them are not.
         assert!(weights.0["w"].double_value(&[1, 0]) < 2.0);
         assert!((parameters.master().double_value(&[2]) - (2.0 - 50.0 * 1e-4)).abs() < 1e-3);
+    }
+
+    #[test]
+    fn the_gradients_of_a_bfloat16_model_gather_in_float32() {
+        let (weights, parameters) = one_parameter(Kind::BFloat16);
+        for _ in 0..300 {
+            weights.0["w"].sum(Kind::Float).backward();
+        }
+        // In bfloat16 the sum would stay at 256, whose neighbour is 258.
+        assert_eq!(parameters.grads().double_value(&[0]), 300.0);
+    }
+
+    #[test]
+    fn models_that_share_their_gradients_are_updated_as_if_each_had_its_own() {
+        let run = |shared: bool| {
+            let (policy, mut policys) = one_parameter(Kind::Float);
+            let (critic, mut critics) = one_parameter(Kind::BFloat16);
+            if shared {
+                policys.share_gradients(&mut critics).unwrap();
+                assert_eq!(policys.grads().data_ptr(), critics.grads().data_ptr());
+            }
+            let mut optimizers = [AdamW::new(&policys), AdamW::new(&critics)];
+            let spec = OptimizerSpec::default();
+            for scale in [1.0, -3.0] {
+                (policy.0["w"].sum(Kind::Float) * scale).backward();
+                optimizers[0].update(&mut policys, &spec, 0.1).unwrap();
+                (critic.0["norm"].sum(Kind::Float) * (2.0 * scale)).backward();
+                optimizers[1].update(&mut critics, &spec, 0.1).unwrap();
+            }
+            [policys.master().copy(), critics.master().copy()]
+        };
+        assert_eq!(run(true), run(false));
     }
 
     #[test]

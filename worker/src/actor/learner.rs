@@ -66,9 +66,7 @@ impl Learner {
     /// # Errors
     /// When libtorch fails.
     pub fn backward(&mut self, loss: &Tensor) -> anyhow::Result<()> {
-        loss.f_backward().context("backward failed")?;
-        self.parameters.accumulate();
-        Ok(())
+        loss.f_backward().context("backward failed")
     }
 
     /// One optimizer update from the gradients gathered since the last.

@@ -1,7 +1,8 @@
 //! A model's parameters in one flat buffer.
 //!
 //! The model's tensors and their gradients are views of two flat buffers, so that clipping, the optimizer and a checkpoint
-//! are single operations, and no copy of the weights exists besides a float32 master where the model is bfloat16.
+//! are single operations, and no copy of the weights exists besides a float32 master where the model is bfloat16. Models that are
+//! updated in turns share the buffer of gradients.
 
 use anyhow::{Context, ensure};
 use tch::{Kind, Tensor};
@@ -17,17 +18,10 @@ pub struct Parameters {
     decayed: i64,
     /// [n] in the model's dtype; the model computes with views of it.
     model: Tensor,
-    /// [n] in the model's dtype; the gradients of those views.
+    /// [n] float32; the gradients of those views, so that the sum of an update's micro-batches does not depend on how many there are.
     grads: Tensor,
-    /// What bfloat16 needs besides: float32 weights and gradients.
-    wide: Option<Wide>,
-}
-
-#[derive(Debug)]
-struct Wide {
-    master: Tensor,
-    /// Sum of the gradients of the update's micro-batches, so that it does not depend on how many there are.
-    grads: Tensor,
+    /// [n] float32: the weights of a bfloat16 model as the optimizer sees them.
+    master: Option<Tensor>,
 }
 
 #[derive(Debug)]
@@ -54,7 +48,8 @@ impl Parameters {
             .sum();
         let options = (order[0].1.kind(), order[0].1.device());
         let model = Tensor::f_empty([total], options).with_context(|| format!("no memory for {total} parameters"))?;
-        let grads = Tensor::f_zeros([total], options).with_context(|| format!("no memory for {total} gradients"))?;
+        let grads = Tensor::f_zeros([total], (Kind::Float, options.1));
+        let grads = grads.with_context(|| format!("no memory for {total} gradients"))?;
 
         let mut slots = Vec::with_capacity(order.len());
         let mut offset = 0;
@@ -64,7 +59,6 @@ impl Parameters {
             let mut view = model.f_narrow(0, offset, length)?.f_view(shape.as_slice())?;
             view.f_copy_(tensor).with_context(|| format!("cannot place {name}"))?;
             let view = view.f_set_requires_grad(true)?;
-            set_grad(&view, &grads.f_narrow(0, offset, length)?.f_view(shape.as_slice())?)?;
             *tensor = view.shallow_clone();
             slots.push(Slot {
                 name: name.clone(),
@@ -72,17 +66,39 @@ impl Parameters {
             });
             offset += length;
         }
-        let wide = (options.0 != Kind::Float).then(|| Wide {
-            master: model.to_kind(Kind::Float),
-            grads: grads.to_kind(Kind::Float),
-        });
-        Ok(Self {
+        let master = (options.0 != Kind::Float).then(|| model.to_kind(Kind::Float));
+        let mut parameters = Self {
             slots,
             decayed,
             model,
-            grads,
-            wide,
-        })
+            grads: Tensor::new(),
+            master,
+        };
+        parameters.attach(grads)?;
+        Ok(parameters)
+    }
+
+    /// Gathers the gradients of both in the longer of their buffers. Each update leaves it zeroed, so that the two may be updated
+    /// in turns: all micro-batches of one, then its optimizer, then the other.
+    ///
+    /// # Errors
+    /// When a gradient cannot be attached.
+    pub fn share_gradients(&mut self, other: &mut Self) -> anyhow::Result<()> {
+        let (longer, shorter) = if self.count() >= other.count() { (self, other) } else { (other, self) };
+        shorter.attach(longer.grads.f_narrow(0, 0, shorter.count())?)
+    }
+
+    /// Makes the parts of `grads`, [n] float32, the gradients of the model's tensors.
+    fn attach(&mut self, grads: Tensor) -> anyhow::Result<()> {
+        let mut offset = 0;
+        for Slot { name, view } in &self.slots {
+            let length = view.numel() as i64;
+            let part = grads.f_narrow(0, offset, length)?.f_view(view.size().as_slice())?;
+            set_grad(view, &part).with_context(|| name.clone())?;
+            offset += length;
+        }
+        self.grads = grads;
+        Ok(())
     }
 
     /// Number of parameters.
@@ -99,40 +115,28 @@ impl Parameters {
     pub fn zero_grads(&mut self) {
         let _guard = tch::no_grad_guard();
         let _ = self.grads.zero_();
-        if let Some(wide) = &mut self.wide {
-            let _ = wide.grads.zero_();
-        }
-    }
-
-    /// Ends a micro-batch: bfloat16 gradients move into the float32 sum.
-    pub fn accumulate(&mut self) {
-        let _guard = tch::no_grad_guard();
-        if let Some(wide) = &mut self.wide {
-            let _ = wide.grads.g_add_(&self.grads);
-            let _ = self.grads.zero_();
-        }
     }
 
     /// Gradients of the update so far, [n] float32.
     pub fn grads(&self) -> &Tensor {
-        self.wide.as_ref().map_or(&self.grads, |wide| &wide.grads)
+        &self.grads
     }
 
     /// Weights the optimizer updates, [n] float32.
     pub fn master(&self) -> &Tensor {
-        self.wide.as_ref().map_or(&self.model, |wide| &wide.master)
+        self.master.as_ref().unwrap_or(&self.model)
     }
 
     /// The float32 master weights of a bfloat16 model; None where the model's own are float32.
     pub fn separate_master(&self) -> Option<&Tensor> {
-        self.wide.as_ref().map(|wide| &wide.master)
+        self.master.as_ref()
     }
 
     /// Rounds the master weights into the model.
     pub fn publish_master(&mut self) {
         let _guard = tch::no_grad_guard();
-        if let Some(wide) = &self.wide {
-            self.model.copy_(&wide.master);
+        if let Some(master) = &self.master {
+            self.model.copy_(master);
         }
     }
 
@@ -149,8 +153,8 @@ impl Parameters {
             self.count()
         );
         self.model.f_copy_(master)?;
-        if let Some(wide) = &mut self.wide {
-            wide.master.f_copy_(master)?;
+        if let Some(own) = &mut self.master {
+            own.f_copy_(master)?;
         }
         Ok(())
     }

@@ -80,7 +80,7 @@ pub fn roles(
         .context(BadData)?;
     let total_steps = total_steps(config.length, prompts.prompts.len(), config.batch.rollout_batch_size);
 
-    let (actor, policy_config) = actor(&config, &policy_folder, checkpoint, total_steps)?;
+    let (mut actor, policy_config) = actor(&config, &policy_folder, checkpoint, total_steps)?;
     let sampling = Arc::new(sampling(&config, &policy_config, &tokenizer));
     let longest_prompt = prompts
         .prompts
@@ -145,12 +145,16 @@ pub fn roles(
             },
         )
         .transpose()?;
-    let critic = config
+    let mut critic = config
         .model
         .critic
         .as_ref()
         .map(|location| critic(&config, location, checkpoint, total_steps))
         .transpose()?;
+    if let Some((critic, _)) = &mut critic {
+        let policy = &mut actor.learner.parameters;
+        policy.share_gradients(&mut critic.learner.parameters)?;
+    }
     let (critic, critic_folder) = critic.map_or((None, None), |(critic, folder)| (Some(critic), Some(folder)));
     let critic_config = critic.as_ref().map(|critic| critic.model.decoder.config().clone());
     let mut kl = KlController::of(&config.algorithm);

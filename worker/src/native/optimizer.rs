@@ -28,10 +28,11 @@ fn pointer(tensor: &Tensor) -> *mut c_void {
     tensor.as_ptr().cast_mut().cast()
 }
 
-/// Makes `grad` the gradient of the leaf `parameter`; backward adds to it in place. Both have the same shape and dtype.
+/// Makes `grad` the gradient of the leaf `parameter`; backward adds to it in place. Both have the same shape; the gradient is of the
+/// parameter's dtype or float32.
 ///
 /// # Errors
-/// When libtorch refuses the pair (shape, dtype, not a leaf).
+/// When libtorch refuses the pair (not a leaf).
 pub fn set_grad(parameter: &Tensor, grad: &Tensor) -> anyhow::Result<()> {
     // SAFETY: both pointers are live tensors for the length of the call; the shim copies the handle of `grad`.
     checked(unsafe { ppo_set_grad(pointer(parameter), pointer(grad)) }).context("cannot attach a gradient")
