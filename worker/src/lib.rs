@@ -3,6 +3,7 @@
 
 pub mod actor;
 pub mod cli;
+pub mod convert;
 pub mod data;
 pub mod engine;
 pub mod http_client;
