@@ -234,7 +234,9 @@ fn verify(folder: &Path) -> anyhow::Result<State> {
     let manifest = read_manifest(folder)?;
     for (name, entry) in &manifest.files {
         // A damaged name may lead anywhere: to a device that never ends, say.
-        let inside = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
+        let inside = Path::new(name)
+            .components()
+            .all(|part| matches!(part, Component::Normal(_)));
         ensure!(inside, "{MANIFEST} names {name:?}, which is no file of the checkpoint");
         let found = hash(&folder.join(name)).with_context(|| format!("{name} cannot be read"))?;
         if &found != entry {

@@ -27,7 +27,10 @@ fn in_file(name: &str, parse: impl Fn(&Path)) -> impl Fn(&[u8]) {
 
 #[test]
 fn weights() {
-    let seeds = read(&["fixtures/reward/expected.safetensors", "fixtures/llama/model-00003-of-00003.safetensors"]);
+    let seeds = read(&[
+        "fixtures/reward/expected.safetensors",
+        "fixtures/llama/model-00003-of-00003.safetensors",
+    ]);
     let parse = in_file("model.safetensors", |file| {
         if let Ok(tensors) = safetensors::read_file(file, Kind::Float, |_| true) {
             assert!(tensors.values().all(|tensor| tensor.kind() == Kind::Float));
@@ -47,12 +50,22 @@ fn an_index_of_shards() {
         }
         let _ = safetensors::read(there, Kind::Float, |_| true);
     });
-    survives("index", 150, read(&["fixtures/llama/model.safetensors.index.json"]), parse);
+    survives(
+        "index",
+        150,
+        read(&["fixtures/llama/model.safetensors.index.json"]),
+        parse,
+    );
 }
 
 #[test]
 fn the_configuration_of_a_model() {
-    let seeds = read(&["fixtures/llama/config.json", "fixtures/llama3/config.v5.json", "fixtures/qwen3/config.json", "fixtures/reward/config.json"]);
+    let seeds = read(&[
+        "fixtures/llama/config.json",
+        "fixtures/llama3/config.v5.json",
+        "fixtures/qwen3/config.json",
+        "fixtures/reward/config.json",
+    ]);
     let parse = in_file("config.json", |file| {
         if let Ok(config) = ModelConfig::read(file.parent().unwrap()) {
             // What loading does with it before a byte of the weights is read.
@@ -64,7 +77,9 @@ fn the_configuration_of_a_model() {
 }
 
 fn tokenizer_of(family: &'static str, changed: &'static str) -> impl Fn(&[u8]) {
-    let original = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tokenizer").join(family);
+    let original = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures/tokenizer")
+        .join(family);
     in_file(changed, move |file| {
         let folder = file.parent().unwrap();
         for entry in std::fs::read_dir(&original).unwrap() {
@@ -78,36 +93,65 @@ fn tokenizer_of(family: &'static str, changed: &'static str) -> impl Fn(&[u8]) {
         if let Ok(ids) = tokenizer.encode("The answer <|im_end|> to 12 + 30 = 42 \u{1f600} e\u{301}", true) {
             let _ = tokenizer.decode(&ids, false);
         }
-        let messages = [json!({"role": "system", "content": "Be short."}), json!({"role": "user", "content": "Hi"})];
+        let messages = [
+            json!({"role": "system", "content": "Be short."}),
+            json!({"role": "user", "content": "Hi"}),
+        ];
         let _ = tokenizer.encode_chat(&messages, true);
     })
 }
 
 #[test]
 fn a_tokenizer() {
-    survives("tokenizer", 300, read(&["fixtures/tokenizer/qwen3/tokenizer.json"]), tokenizer_of("qwen3", "tokenizer.json"));
-    survives("tokenizer", 300, read(&["fixtures/tokenizer/llama2/tokenizer.json"]), tokenizer_of("llama2", "tokenizer.json"));
+    survives(
+        "tokenizer",
+        300,
+        read(&["fixtures/tokenizer/qwen3/tokenizer.json"]),
+        tokenizer_of("qwen3", "tokenizer.json"),
+    );
+    survives(
+        "tokenizer",
+        300,
+        read(&["fixtures/tokenizer/llama2/tokenizer.json"]),
+        tokenizer_of("llama2", "tokenizer.json"),
+    );
 }
 
 #[test]
 fn the_configuration_of_a_tokenizer() {
     let seeds = read(&["fixtures/tokenizer/llama3/tokenizer_config.json"]);
-    survives("tokenizer-config", 200, seeds, tokenizer_of("llama3", "tokenizer_config.json"));
+    survives(
+        "tokenizer-config",
+        200,
+        seeds,
+        tokenizer_of("llama3", "tokenizer_config.json"),
+    );
 }
 
 #[test]
 fn a_chat_template() {
-    let seeds = read(&["fixtures/tokenizer/qwen3/chat_template.jinja", "fixtures/tokenizer/llama3/chat_template.jinja"]);
-    survives("chat-template", 300, seeds, tokenizer_of("qwen3", "chat_template.jinja"));
+    let seeds = read(&[
+        "fixtures/tokenizer/qwen3/chat_template.jinja",
+        "fixtures/tokenizer/llama3/chat_template.jinja",
+    ]);
+    survives(
+        "chat-template",
+        300,
+        seeds,
+        tokenizer_of("qwen3", "chat_template.jinja"),
+    );
 }
 
 #[test]
 fn rows_of_json() {
     let rows: Vec<u8> = (0..20)
-        .map(|row| format!("{{\"prompt\": [{{\"role\": \"user\", \"content\": \"{row} \u{e9}\"}}], \"answer\": {row}.5}}\n"))
+        .map(|row| {
+            format!("{{\"prompt\": [{{\"role\": \"user\", \"content\": \"{row} \u{e9}\"}}], \"answer\": {row}.5}}\n")
+        })
         .collect::<String>()
         .into_bytes();
-    let array = b"[{\"prompt\": \"a\", \"answer\": null}, {\"prompt\": \"b\", \"nested\": {\"x\": [1, 2, 3]}}]".to_vec();
+    let array =
+        b"[{\"prompt\": \"a\", \"answer\": null}, {\"prompt\": \"b\", \"nested\": {\"x\": [1, 2, 3]}}]".to_vec();
     let parse = in_file("rows.json", |file| {
         let _ = read_rows(file);
     });
@@ -143,7 +187,9 @@ fn the_manifest_of_a_checkpoint() {
         run_config: json!({"name": "x", "seed": 42}),
     };
     let saved = checkpoints
-        .save(state, |folder| Ok(std::fs::write(folder.join("actor.safetensors"), [1, 2, 3])?))
+        .save(state, |folder| {
+            Ok(std::fs::write(folder.join("actor.safetensors"), [1, 2, 3])?)
+        })
         .unwrap();
     let file = saved.join("manifest.json");
     let seed = std::fs::read(&file).unwrap();

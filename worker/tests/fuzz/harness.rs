@@ -15,13 +15,21 @@ const BYTES_PER_BYTE: u64 = 512;
 /// Files below `worker/tests`.
 pub fn read(files: &[&str]) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
-    files.iter().map(|file| std::fs::read(folder.join(file)).unwrap()).collect()
+    files
+        .iter()
+        .map(|file| std::fs::read(folder.join(file)).unwrap())
+        .collect()
 }
 
 /// Inputs that once broke the parser of this name.
 pub fn corpus(name: &str) -> Vec<Vec<u8>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/corpus").join(name);
-    let files = std::fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path());
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fuzz/corpus")
+        .join(name);
+    let files = std::fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .map(|entry| entry.unwrap().path());
     let mut files: Vec<_> = files.collect();
     files.sort();
     files.iter().map(|file| std::fs::read(file).unwrap()).collect()
@@ -54,7 +62,11 @@ pub fn survives(name: &str, usual: u32, seeds: Vec<Vec<u8>>, parse: impl Fn(&[u8
         let allowed = FREE_BYTES + bytes.len() as u64 * BYTES_PER_BYTE;
         match memory.bytes_max <= allowed {
             true => Ok(()),
-            false => Err(format!("{} bytes of memory for {} of input", memory.bytes_max, bytes.len())),
+            false => Err(format!(
+                "{} bytes of memory for {} of input",
+                memory.bytes_max,
+                bytes.len()
+            )),
         }
     });
 }

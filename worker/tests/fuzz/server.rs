@@ -19,7 +19,10 @@ fn is_an_answer(status: u16) -> Result<(), String> {
 }
 
 async fn post(server: &Server, path: &str, kind: &str, body: Vec<u8>) -> u16 {
-    let request = server.client.post(format!("{}{path}", server.url)).header("content-type", kind);
+    let request = server
+        .client
+        .post(format!("{}{path}", server.url))
+        .header("content-type", kind);
     let response = request.body(body).timeout(LONG).send().await.unwrap();
     let status = response.status().as_u16();
     response.bytes().await.unwrap();
@@ -34,7 +37,10 @@ fn bodies_of_requests_to_generate() {
         request_tokens: 200,
         ..Limits::default()
     };
-    let server = runtime.block_on(Server::start_with(Wanted { limits, ..Wanted::default() }));
+    let server = runtime.block_on(Server::start_with(Wanted {
+        limits,
+        ..Wanted::default()
+    }));
     let seeds = [
         json!({"prompt": [[1, 2, 3], [4, 5]], "n": 2, "max_tokens": 8, "seed": 3, "logprobs": 2, "return_token_ids": true}),
         json!({"prompt": "12 + 30 =", "max_tokens": 8, "temperature": 0.0, "stop": ["a", "\n"], "stream": true, "prompt_logprobs": 1}),

@@ -12,7 +12,10 @@ use crate::harness::survives;
 
 fn configs(names: &[&str]) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs");
-    names.iter().map(|name| std::fs::read(folder.join(name)).unwrap()).collect()
+    names
+        .iter()
+        .map(|name| std::fs::read(folder.join(name)).unwrap())
+        .collect()
 }
 
 const MANIFESTS: [&str; 4] = ["math-rloo-8gpu.yaml", "quickstart.yaml", "minimal.yaml", "illegal.yaml"];
@@ -21,7 +24,9 @@ const MANIFESTS: [&str; 4] = ["math-rloo-8gpu.yaml", "quickstart.yaml", "minimal
 fn a_manifest() {
     survives("manifest", 800, configs(&MANIFESTS), |bytes| {
         let text = String::from_utf8_lossy(bytes);
-        let Ok(job) = parse_manifest(&text, "job.yaml") else { return };
+        let Ok(job) = parse_manifest(&text, "job.yaml") else {
+            return;
+        };
         let environment = Environment::meant_by(&job, Path::new("/jobs"));
         let _ = (fill(&job), Geometry::of(&job));
         if validate(&job, &environment).is_ok() {
