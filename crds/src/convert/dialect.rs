@@ -64,13 +64,13 @@ impl Framework {
             Self::Openrlhf => Dialect {
                 name: self.name(),
                 syntax: Syntax::Dashes,
-                rows: openrlhf::ROWS.to_vec(),
+                rows: openrlhf::table::ROWS.to_vec(),
                 finish: openrlhf::finish,
             },
             Self::Verl => Dialect {
                 name: self.name(),
                 syntax: Syntax::Hydra,
-                rows: verl::ROWS.to_vec(),
+                rows: verl::table::ROWS.to_vec(),
                 finish: verl::finish,
             },
             Self::Trl => trl::dialect(launcher, flags)?,

@@ -63,16 +63,16 @@ the launcher's `--num_processes` or `--nproc_per_node` how many GPUs. With d = `
 pub fn migration_page() -> String {
     let mut page = HEAD.to_owned();
     page.push_str(OPENRLHF);
-    table(&mut page, openrlhf::ROWS, "--");
+    table(&mut page, openrlhf::table::ROWS, "--");
     page.push_str(VERL);
-    table(&mut page, verl::ROWS, "");
+    table(&mut page, verl::table::ROWS, "");
     page.push_str(TRL);
     let parts = [
-        ("Every trainer", trl::COMMON),
-        ("PPO", trl::PPO),
-        ("RLOO and GRPO", trl::ONLINE),
-        ("RLOO", trl::RLOO),
-        ("GRPO", trl::GRPO),
+        ("Every trainer", trl::table::COMMON),
+        ("PPO", trl::table::PPO),
+        ("RLOO and GRPO", trl::table::ONLINE),
+        ("RLOO", trl::table::RLOO),
+        ("GRPO", trl::table::GRPO),
     ];
     for (title, rows) in parts {
         line(&mut page, &format!("### {title}\n"));

@@ -19,13 +19,13 @@ fn converted(framework: Framework, script: &str) -> Conversion {
 #[test]
 fn every_field_of_the_tables_is_one_of_the_manual() {
     let tables = [
-        openrlhf::ROWS,
-        verl::ROWS,
-        trl::COMMON,
-        trl::PPO,
-        trl::ONLINE,
-        trl::RLOO,
-        trl::GRPO,
+        openrlhf::table::ROWS,
+        verl::table::ROWS,
+        trl::table::COMMON,
+        trl::table::PPO,
+        trl::table::ONLINE,
+        trl::table::RLOO,
+        trl::table::GRPO,
     ];
     for row in tables.concat() {
         let (row::To::Fields(fields, _) | row::To::Computed(fields)) = row.to else {
@@ -48,11 +48,11 @@ fn every_field_of_the_tables_is_one_of_the_manual() {
 #[test]
 fn no_setting_is_in_a_table_twice() {
     for rows in [
-        openrlhf::ROWS.to_vec(),
-        verl::ROWS.to_vec(),
-        [trl::COMMON, trl::PPO].concat(),
-        [trl::COMMON, trl::ONLINE, trl::RLOO].concat(),
-        [trl::COMMON, trl::ONLINE, trl::GRPO].concat(),
+        openrlhf::table::ROWS.to_vec(),
+        verl::table::ROWS.to_vec(),
+        [trl::table::COMMON, trl::table::PPO].concat(),
+        [trl::table::COMMON, trl::table::ONLINE, trl::table::RLOO].concat(),
+        [trl::table::COMMON, trl::table::ONLINE, trl::table::GRPO].concat(),
     ] {
         for (index, row) in rows.iter().enumerate() {
             for name in row.names {
