@@ -4,6 +4,7 @@
 //! flags is in its `finish`.
 
 mod arguments;
+mod arithmetic;
 mod dialect;
 mod draft;
 mod openrlhf;

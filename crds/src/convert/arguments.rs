@@ -2,7 +2,7 @@
 
 use super::dialect::{Dialect, Syntax};
 use super::draft::Argument;
-use super::row::Row;
+use super::row::{Row, To};
 use super::shell::Word;
 use super::{ConvertError, UnknownFlag};
 use crate::manifest::distance;
@@ -49,7 +49,15 @@ pub fn read(words: &[Word], launcher: Vec<String>, dialect: &Dialect) -> Result<
     let mut unknown = Vec::new();
     for argument in split(words, dialect.syntax)? {
         match rows.iter().position(|row| row.is(&argument.name)) {
-            Some(index) => given[index] = Some(argument),
+            Some(index) => {
+                // What is not read need not be known.
+                let is_read = matches!(rows[index].to, To::Fields(..) | To::Computed(_));
+                if let Some(what) = argument.unknown.clone().filter(|_| is_read) {
+                    let flag = argument.shown;
+                    return Err(ConvertError::NotKnown { what, flag });
+                }
+                given[index] = Some(argument);
+            }
             None => unknown.push(UnknownFlag {
                 nearest: nearest(&argument.name, rows),
                 flag: argument.name,
@@ -69,13 +77,14 @@ fn split(words: &[Word], syntax: Syntax) -> Result<Vec<Argument>, ConvertError> 
     let mut arguments: Vec<Argument> = Vec::new();
     for word in words {
         let text = word.text.as_str();
-        if let Some(what) = &word.unknown {
-            return Err(ConvertError::NotKnown {
-                what: what.clone(),
-                flag: arguments
-                    .last()
-                    .map_or_else(|| text.into(), |last| format!("{} {text}", last.shown)),
-            });
+        if let Some(what) = word
+            .unknown
+            .clone()
+            .filter(|_| text.is_empty() && syntax == Syntax::Hydra)
+        {
+            // It may hold any number of overrides.
+            let flag = arguments.last().map_or(String::new(), |last| last.shown.clone());
+            return Err(ConvertError::NotKnown { what, flag });
         }
         let overriding = syntax == Syntax::Hydra && !text.starts_with("--");
         match (text.strip_prefix("--"), text.split_once('=')) {
@@ -83,12 +92,14 @@ fn split(words: &[Word], syntax: Syntax) -> Result<Vec<Argument>, ConvertError> 
                 name: name.trim_start_matches('+').into(),
                 shown: text.into(),
                 values: vec![value.trim_matches(['\'', '"']).into()],
+                unknown: word.unknown.clone(),
             }),
             // `~key` takes a setting out.
             (None, None) if overriding && text.starts_with('~') => arguments.push(Argument {
                 name: text.trim_start_matches('~').into(),
                 shown: text.into(),
                 values: vec!["null".into()],
+                unknown: word.unknown.clone(),
             }),
             (Some(""), _) => {}
             (Some(flag), _) if flag.starts_with(|c: char| c.is_ascii_alphabetic()) => {
@@ -102,12 +113,14 @@ fn split(words: &[Word], syntax: Syntax) -> Result<Vec<Argument>, ConvertError> 
                     },
                     shown: text.into(),
                     values: value.map(str::to_owned).into_iter().collect(),
+                    unknown: word.unknown.clone(),
                 });
             }
             _ => match arguments.last_mut().filter(|_| !overriding) {
                 Some(last) => {
                     last.shown = format!("{} {text}", last.shown);
                     last.values.push(text.into());
+                    last.unknown = last.unknown.take().or_else(|| word.unknown.clone());
                 }
                 None => {
                     return Err(ConvertError::Stray {

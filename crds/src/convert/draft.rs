@@ -13,6 +13,8 @@ pub struct Argument {
     pub shown: String,
     /// Its values.
     pub values: Vec<String>,
+    /// What of them only a shell could know.
+    pub unknown: Option<String>,
 }
 
 /// A value that a flag cannot have.

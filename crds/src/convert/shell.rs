@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use std::iter::Peekable;
 use std::str::Chars;
 
+use super::arithmetic;
+
 /// Value of a variable that the script does not set.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
@@ -24,15 +26,7 @@ pub struct Unclosed(&'static str);
 
 /// The words of every command of `script`; commands that only set variables are carried out, not returned.
 pub fn commands(script: &str, environment: Environment<'_>) -> Result<Vec<Vec<Word>>, Unclosed> {
-    let mut lexer = Lexer {
-        rest: script.chars().peekable(),
-        environment,
-        variables: HashMap::new(),
-        commands: Vec::new(),
-        command: Vec::new(),
-        word: None,
-        into_file: false,
-    };
+    let mut lexer = Lexer::new(script, environment);
     lexer.read()?;
     Ok(lexer.commands)
 }
@@ -52,9 +46,27 @@ struct Lexer<'a> {
     word: Option<Word>,
     /// The next word is the file of a redirection.
     into_file: bool,
+    /// Defaults of variables inside defaults of variables.
+    depth: usize,
 }
 
-impl Lexer<'_> {
+/// Nobody's script has defaults within defaults as deep as this.
+const DEEPEST: usize = 8;
+
+impl<'a> Lexer<'a> {
+    fn new(script: &'a str, environment: Environment<'a>) -> Self {
+        Self {
+            rest: script.chars().peekable(),
+            environment,
+            variables: HashMap::new(),
+            commands: Vec::new(),
+            command: Vec::new(),
+            word: None,
+            into_file: false,
+            depth: 0,
+        }
+    }
+
     fn read(&mut self) -> Result<(), Unclosed> {
         while let Some(c) = self.rest.next() {
             match c {
@@ -201,7 +213,7 @@ impl Lexer<'_> {
         match self.rest.peek() {
             Some('{') => {
                 self.rest.next();
-                let inside = self.until('}', "${...}")?;
+                let inside = self.braces()?;
                 let end = inside.find(|c| !name(&c)).unwrap_or(inside.len());
                 let (variable, operation) = inside.split_at(end);
                 let otherwise = [":-", "-", ":=", "="]
@@ -209,21 +221,20 @@ impl Lexer<'_> {
                     .find_map(|operator| operation.strip_prefix(operator));
                 match otherwise {
                     _ if ["", "[@]", "[*]"].contains(&operation) => self.expand(variable, None, quoted),
-                    Some(otherwise) => self.expand(variable, Some(otherwise), quoted),
+                    Some(_) if self.depth == DEEPEST => self.not_known(&format!("${variable}")),
+                    Some(otherwise) => {
+                        let otherwise = self.inner(otherwise)?;
+                        self.expand(variable, Some(otherwise), quoted);
+                    }
                     None => self.not_known(&format!("${{{inside}}}")),
                 }
             }
             Some('(') => {
-                let mut open = 0;
-                loop {
-                    match self.rest.next().ok_or(Unclosed("$(...)"))? {
-                        '(' => open += 1,
-                        ')' if open == 1 => break,
-                        ')' => open -= 1,
-                        _ => {}
-                    }
+                let inside = self.parentheses()?;
+                match inside.strip_prefix('(').and_then(|inside| inside.strip_suffix(')')) {
+                    Some(sum) => self.arithmetic(sum),
+                    None => self.not_known("$(...)"),
                 }
-                self.not_known("$(...)");
             }
             // A script's own arguments: there are none.
             Some('@' | '*') => {
@@ -241,10 +252,78 @@ impl Lexer<'_> {
         Ok(())
     }
 
-    fn expand(&mut self, variable: &str, otherwise: Option<&str>, quoted: bool) {
+    fn value(&self, variable: &str) -> Option<Vec<Word>> {
         let from_outside = || Some(vec![text((self.environment)(variable)?)]);
-        let set = self.variables.get(variable).cloned().or_else(from_outside);
-        let Some(values) = set.or_else(|| Some(vec![text(otherwise?.to_owned())])) else {
+        self.variables.get(variable).cloned().or_else(from_outside)
+    }
+
+    /// What stands before the brace that closes one that was read.
+    fn braces(&mut self) -> Result<String, Unclosed> {
+        let (mut inside, mut open) = (String::new(), 1);
+        loop {
+            let c = self.rest.next().ok_or(Unclosed("${...}"))?;
+            match c {
+                '{' => open += 1,
+                '}' if open == 1 => return Ok(inside),
+                '}' => open -= 1,
+                _ => {}
+            }
+            inside.push(c);
+        }
+    }
+
+    /// What stands between the next parenthesis and the one that closes it.
+    fn parentheses(&mut self) -> Result<String, Unclosed> {
+        let (mut inside, mut open) = (String::new(), 0);
+        loop {
+            let c = self.rest.next().ok_or(Unclosed("$(...)"))?;
+            match c {
+                '(' if open == 0 => {
+                    open = 1;
+                    continue;
+                }
+                '(' => open += 1,
+                ')' if open == 1 => return Ok(inside),
+                ')' => open -= 1,
+                _ => {}
+            }
+            inside.push(c);
+        }
+    }
+
+    /// The text behind `:-`, with its own quotes and variables, as one word.
+    fn inner(&self, script: &str) -> Result<Word, Unclosed> {
+        let mut lexer = Lexer {
+            rest: script.chars().peekable(),
+            variables: self.variables.clone(),
+            depth: self.depth + 1,
+            ..Lexer::new("", self.environment)
+        };
+        // A space in front keeps `a=b` from being an assignment.
+        lexer.command.push(Word::default());
+        lexer.read()?;
+        let words = lexer.commands.into_iter().flatten().skip(1);
+        Ok(words.fold(Word::default(), |mut whole, word| {
+            if !whole.text.is_empty() {
+                whole.text.push(' ');
+            }
+            whole.text.push_str(&word.text);
+            whole.unknown = whole.unknown.or(word.unknown);
+            whole
+        }))
+    }
+
+    /// `$((...))`.
+    fn arithmetic(&mut self, sum: &str) {
+        let value = |name: &str| self.value(name)?.first()?.text.trim().parse().ok();
+        match arithmetic::evaluate(sum, &value) {
+            Some(number) => number.to_string().chars().for_each(|c| self.push(c)),
+            None => self.not_known(&format!("$(({sum}))")),
+        }
+    }
+
+    fn expand(&mut self, variable: &str, otherwise: Option<Word>, quoted: bool) {
+        let Some(values) = self.value(variable).or_else(|| Some(vec![otherwise?])) else {
             self.not_known(&format!("${variable}"));
             return;
         };
@@ -397,6 +476,13 @@ mod tests {
         let find = |script| commands(script, &|_| None).unwrap().remove(0).remove(1).unknown;
         assert_eq!(find("a $MODEL/x").as_deref(), Some("$MODEL"));
         assert_eq!(find("W=$(cd x && pwd)\na \"$W/x\"").as_deref(), Some("$(...)"));
+        assert_eq!(find("a $((N * 2))").as_deref(), Some("$((N * 2))"));
+    }
+
+    #[test]
+    fn defaults_of_variables_and_sums_are_worked_out() {
+        let script = "H=${H:-\"${HOME}/verl\"}\nP=$((1024 * 2))\nrun f=\"${F:-\"${H}/a b\"}\" n=$(((P + 1) / 3))";
+        assert_eq!(words(script), [["run", "f=/root/verl/a b", "n=683"]]);
     }
 
     #[test]

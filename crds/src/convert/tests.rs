@@ -317,6 +317,20 @@ fn what_cannot_run_is_refused_with_the_flag_it_is_from() {
 }
 
 #[test]
+fn what_is_not_read_need_not_be_known() {
+    let script = "W=$(pwd)\npython -m openrlhf.cli.train_ppo_ray --pretrain a/b --remote_rm_url http://x/y \
+                  --prompt_data /d.jsonl --save_path $W/out";
+    converted(Framework::Openrlhf, script);
+    let error = convert(
+        Framework::Openrlhf,
+        &script.replace("--save_path", "--ckpt_path"),
+        &nothing,
+    )
+    .unwrap_err();
+    assert!(error.to_string().starts_with("$(...) in `--ckpt_path /out`"), "{error}");
+}
+
+#[test]
 fn a_flag_that_is_switched_off_needs_no_word() {
     let conversion = converted(
         Framework::Openrlhf,

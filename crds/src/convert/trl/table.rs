@@ -48,7 +48,6 @@ pub const COMMON: &[Row] = &[
         "samples",
     ).or("8"),
     computed(&["gradient_accumulation_steps"], &["batch.trainBatchSize", "batch.rolloutBatchSize"], "").or("1"),
-    field(&["learning_rate"], &["optimizer.actorLearningRate", "optimizer.criticLearningRate"], Number),
     field(&["adam_beta1"], &["optimizer.beta1"], Number),
     field(&["adam_beta2"], &["optimizer.beta2"], Number).or("0.999"),
     field(&["adam_epsilon"], &["optimizer.epsilon"], Number),
@@ -95,6 +94,11 @@ pub const COMMON: &[Row] = &[
 /// Flags of `PPOTrainer`.
 #[rustfmt::skip]
 pub const PPO: &[Row] = &[
+    field(
+        &["learning_rate"],
+        &["optimizer.actorLearningRate", "optimizer.criticLearningRate"],
+        Number,
+    ).or("5e-5"),
     field(&["sft_model_path", "model_name_or_path"], &["model.policy"], Model),
     field(&["reward_model_path"], &["roles.reward.model.source"], Model),
     computed(&["num_mini_batches"], &["batch.trainBatchSize"], "").or("1"),
@@ -119,6 +123,7 @@ pub const PPO: &[Row] = &[
 /// Flags of `RLOOTrainer` and `GRPOTrainer`.
 #[rustfmt::skip]
 pub const ONLINE: &[Row] = &[
+    field(&["learning_rate"], &["optimizer.actorLearningRate"], Number),
     field(&["model_name_or_path"], &["model.policy"], Model),
     field(&["reward_model_name_or_path"], &["roles.reward.model.source"], Model),
     nowhere(
