@@ -20,7 +20,7 @@ pub fn render(framework: &str, job: &PpoJob, settings: &[Setting], notes: &[Note
     section(&mut text, "Needs nothing here:", notes, NoteKind::Needless);
     let name = job.metadata.name.as_deref().unwrap_or_default();
     text.push_str("apiVersion: ppojob.dev/v1alpha1\nkind: PpoJob\nmetadata:\n");
-    push(&mut text, &format!("  name: {name}"));
+    push(&mut text, &format!("  name: {}", scalar(&Value::from(name))));
     push(&mut text, "spec:");
     // Every field of the spec in the order of the manual; those that were set are written.
     if let Ok(Value::Object(spec)) = serde_json::to_value(&job.spec) {
@@ -74,8 +74,20 @@ fn scalar(value: &Value) -> String {
                 _ => text,
             }
         }
-        other => other.to_string(),
+        other => other
+            .to_string()
+            .chars()
+            .map(|c| match is_hidden(c) {
+                true => format!("\\u{:04x}", u32::from(c)),
+                false => c.to_string(),
+            })
+            .collect(),
     }
+}
+
+/// Characters that JSON takes as they are and YAML does not.
+fn is_hidden(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
 }
 
 fn is_plain(text: &str) -> bool {
@@ -88,7 +100,8 @@ fn is_plain(text: &str) -> bool {
 
 /// Comments end at the line: what a script gave must not.
 fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    let words: Vec<_> = text.split_whitespace().collect();
+    words.join(" ").replace(is_hidden, "?")
 }
 
 fn push(text: &mut String, line: &str) {

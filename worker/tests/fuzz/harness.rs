@@ -1,5 +1,6 @@
 //! Runs a parser on damaged seeds, and watches what it allocates.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use proptest::prelude::*;
@@ -58,8 +59,13 @@ fn runner(usual: u32) -> TestRunner {
 /// more than its input accounts for.
 pub fn survives(name: &str, usual: u32, seeds: Vec<Vec<u8>>, parse: impl Fn(&[u8])) {
     survives_if(name, usual, seeds, |bytes| {
-        let memory = allocation_counter::measure(|| parse(bytes));
+        // Caught inside: the counter must see its end.
+        let mut ended = Ok(());
+        let memory = allocation_counter::measure(|| ended = catch_unwind(AssertUnwindSafe(|| parse(bytes))));
         let allowed = FREE_BYTES + bytes.len() as u64 * BYTES_PER_BYTE;
+        if ended.is_err() {
+            return Err("it panicked".to_owned());
+        }
         match memory.bytes_max <= allowed {
             true => Ok(()),
             false => Err(format!(
