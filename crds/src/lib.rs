@@ -6,6 +6,7 @@
 //! spec. All of it is pure; no file is touched.
 
 mod cel;
+pub mod convert;
 mod crd;
 pub mod defaults;
 pub mod geometry;

@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use ppo_crds::report::exit_code;
 
 use crate::actor::pod::{self, ActorArgs};
+use crate::convert::ConvertArgs;
 use crate::local::{self, RunArgs};
 use crate::math::MathArgs;
 use crate::native::allocator;
@@ -67,6 +68,8 @@ enum Command {
     Reference(ReferenceArgs),
     /// Show what a PpoJob would take (pods, GPUs, batch arithmetic, memory) and every default; changes nothing.
     Plan(PlanArgs),
+    /// Turn a command line of OpenRLHF, verl or TRL into a PpoJob manifest.
+    Convert(ConvertArgs),
     /// Supervised warm start: train a model on prompts and responses.
     Sft(SftArgs),
     /// Serve a model over HTTP (vLLM's dialect of the OpenAI API): the rollout role of a PpoJob, or a model of your own.
@@ -110,6 +113,7 @@ pub fn run(cli: Cli) -> ExitCode {
         }),
         Command::Reference(args) => done(crate::reference::pod::main(&args)),
         Command::Plan(args) => done(crate::plan::main(args, output)),
+        Command::Convert(args) => done(crate::convert::main(&args, output)),
         Command::Sft(args) => done(crate::sft::main(args, output)),
         Command::Rollout(args) => done(crate::rollout::main(args)),
         Command::Reward(args) => done(crate::reward::serve::main(args)),

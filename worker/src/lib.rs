@@ -3,6 +3,8 @@
 
 pub mod actor;
 pub mod cli;
+pub mod contained;
+pub mod convert;
 pub mod data;
 pub mod engine;
 pub mod http_client;

@@ -6,5 +6,6 @@ use clap::Parser;
 use ppo_worker::cli::Cli;
 
 fn main() -> ExitCode {
+    ppo_worker::contained::abort_on_panic();
     ppo_worker::cli::run(Cli::parse())
 }

@@ -18,6 +18,8 @@ pub use chat_template::ChatTemplate;
 pub use config::{SpecialTokens, TokenizerConfig};
 pub use stream::TextStream;
 
+use crate::contained::contained;
+
 /// A model's tokenizer. Shared between threads behind an `Arc`; every method takes `&self`.
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
@@ -50,8 +52,14 @@ impl Tokenizer {
     fn load_at(folder: &Path, moment: Option<jiff::Timestamp>) -> Result<Self> {
         let file = folder.join("tokenizer.json");
         let bytes = std::fs::read(&file).with_context(|| missing_tokenizer(folder, &file))?;
-        let mut inner = tokenizers::Tokenizer::from_bytes(&bytes)
-            .map_err(|cause| anyhow!("{}: not a tokenizer this version understands: {cause}", file.display()))?;
+        // The crate panics where the JSON of a part ends early.
+        let parse = || tokenizers::Tokenizer::from_bytes(&bytes).map_err(|cause| anyhow!("{cause}"));
+        let mut inner = contained(parse).map_err(|cause| {
+            anyhow!(
+                "{}: not a tokenizer this version understands: {cause:#}",
+                file.display()
+            )
+        })?;
         // The file may carry the settings of the script that saved it; transformers resets both on every call.
         inner.with_padding(None);
         inner
@@ -91,10 +99,12 @@ impl Tokenizer {
         // Llama's and Gemma's classes in transformers rebuild the post-processor from add_bos_token and add_eos_token
         // (tokenization_llama_fast.py, update_post_processor); every other class leaves it to tokenizer.json.
         let own = special && self.config.class_adds_bos();
-        let encoding = self
-            .inner
-            .encode_fast(text, special && !own)
-            .map_err(|cause| anyhow!("tokenizer of {}: {cause}", self.folder.display()))?;
+        let encode = || {
+            self.inner
+                .encode_fast(text, special && !own)
+                .map_err(|cause| anyhow!("{cause}"))
+        };
+        let encoding = contained(encode).with_context(|| format!("tokenizer of {}", self.folder.display()))?;
         if !own {
             return Ok(encoding.get_ids().to_vec());
         }
@@ -122,9 +132,8 @@ impl Tokenizer {
     /// # Errors
     /// When the tokenizer's decoder refuses the tokens.
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String> {
-        self.inner
-            .decode(ids, skip_special)
-            .map_err(|cause| anyhow!("tokenizer of {}: decoding: {cause}", self.folder.display()))
+        let decode = || self.inner.decode(ids, skip_special).map_err(|cause| anyhow!("{cause}"));
+        contained(decode).with_context(|| format!("tokenizer of {}: decoding", self.folder.display()))
     }
 
     /// Chat messages (objects with `role` and `content`) as the text the model was trained on. With

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Serialize};
@@ -233,6 +233,11 @@ fn read_manifest(folder: &Path) -> anyhow::Result<Manifest> {
 fn verify(folder: &Path) -> anyhow::Result<State> {
     let manifest = read_manifest(folder)?;
     for (name, entry) in &manifest.files {
+        // A damaged name may lead anywhere: to a device that never ends, say.
+        let inside = Path::new(name)
+            .components()
+            .all(|part| matches!(part, Component::Normal(_)));
+        ensure!(inside, "{MANIFEST} names {name:?}, which is no file of the checkpoint");
         let found = hash(&folder.join(name)).with_context(|| format!("{name} cannot be read"))?;
         if &found != entry {
             bail!(

@@ -9,9 +9,15 @@ use parquet::record::Field;
 use serde_json::{Map, Number, Value};
 
 use super::Row;
+use crate::contained::contained;
 
 /// All rows of a Parquet file.
 pub(super) fn read(path: &Path) -> Result<Vec<Row>> {
+    // The crate panics at a page without its dictionary, and at dates outside its calendar.
+    contained(|| read_all(path))
+}
+
+fn read_all(path: &Path) -> Result<Vec<Row>> {
     let file = File::open(path).context("cannot open the file")?;
     let reader = SerializedFileReader::new(file).context("not a Parquet file")?;
     let mut rows = Vec::new();

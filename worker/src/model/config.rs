@@ -120,6 +120,10 @@ impl ModelConfig {
         let (family, head) = architecture(&keys)?;
         refuse_unsupported(&keys, family)?;
 
+        let layers = keys.required("num_hidden_layers")?;
+        if layers > MOST_LAYERS {
+            bail!("num_hidden_layers is {layers}: at most {MOST_LAYERS} are believed");
+        }
         let hidden = keys.required("hidden_size")?;
         let heads = keys.required("num_attention_heads")?;
         let kv_heads = keys.size("num_key_value_heads")?.unwrap_or(heads);
@@ -152,7 +156,7 @@ impl ModelConfig {
             family,
             head,
             hidden,
-            layers: keys.required("num_hidden_layers")?,
+            layers,
             heads,
             kv_heads,
             head_dim,
@@ -307,6 +311,12 @@ fn token_ids(key: &str, value: &Value) -> Result<Vec<u32>> {
     }
 }
 
+/// Greatest size that is believed: products of two of them are numbers still.
+const LARGEST: i64 = i32::MAX as i64;
+/// Most layers that are believed. A tensor's name is made for each before the weights are looked at, so a file that asks for
+/// more would cost memory by its word alone. The deepest models have some hundred.
+const MOST_LAYERS: i64 = 10_000;
+
 struct Keys<'a>(&'a Map<String, Value>);
 
 impl Keys<'_> {
@@ -317,6 +327,7 @@ impl Keys<'_> {
     fn size(&self, key: &str) -> Result<Option<i64>> {
         let Some(value) = self.given(key) else { return Ok(None) };
         match value.as_i64().filter(|size| *size > 0) {
+            Some(size) if size > LARGEST => bail!("{key} is {value}: at most {LARGEST} is believed"),
             Some(size) => Ok(Some(size)),
             None => bail!("{key} is {value}: a positive whole number is needed"),
         }
@@ -401,6 +412,8 @@ mod tests {
                 "num_labels",
             ),
             (json!({"vocab_size": -1}), "vocab_size"),
+            (json!({"vocab_size": 1u64 << 40}), "vocab_size"),
+            (json!({"num_hidden_layers": 1_000_000_000}), "num_hidden_layers"),
             (json!({"dtype": "int8"}), "dtype"),
         ] {
             let message = config(change).unwrap_err().to_string();

@@ -1,0 +1,145 @@
+//! From the words of a command to the flags of one framework: which command it is, where its flags begin, and whose they are.
+
+use super::dialect::{Dialect, Syntax};
+use super::draft::Argument;
+use super::row::{Row, To};
+use super::shell::Word;
+use super::{ConvertError, UnknownFlag};
+use crate::manifest::distance;
+
+/// The flags of a command.
+#[derive(Debug)]
+pub struct Arguments {
+    /// By row of the dialect.
+    pub given: Vec<Option<Argument>>,
+    /// Words before the program: the launcher's.
+    pub launcher: Vec<String>,
+}
+
+/// The one command of a script that starts the framework: its launcher's words with the program last, and the flags.
+pub fn of_framework(
+    commands: Vec<Vec<Word>>,
+    dialect_name: &'static str,
+    starts: fn(&str) -> bool,
+    bare: fn(&str) -> bool,
+) -> Result<(Vec<Word>, Vec<Word>), ConvertError> {
+    let program = |words: &Vec<Word>| words.iter().position(|word| starts(&word.text));
+    let script = |words: &Vec<Word>| words.iter().position(|word| word.text.ends_with(".py"));
+    let flags = |words: &Vec<Word>| words.first().filter(|word| bare(&word.text)).map(|_| 0);
+    let looks: [&dyn Fn(&Vec<Word>) -> Option<usize>; 2] = [&program, &script];
+    for look in looks {
+        let mut found = commands.iter().filter_map(|words| Some((words, look(words)? + 1)));
+        if let Some((words, at)) = found.next() {
+            if found.next().is_some() {
+                return Err(ConvertError::Several(dialect_name));
+            }
+            return Ok((words[..at].to_vec(), words[at..].to_vec()));
+        }
+    }
+    let alone = commands.into_iter().find(|words| flags(words).is_some());
+    alone
+        .map(|words| (Vec::new(), words))
+        .ok_or(ConvertError::NoCommand(dialect_name))
+}
+
+/// The flags among `words`, each with its row.
+pub fn read(words: &[Word], launcher: Vec<String>, dialect: &Dialect) -> Result<Arguments, ConvertError> {
+    let rows = &dialect.rows;
+    let mut given: Vec<Option<Argument>> = vec![None; rows.len()];
+    let mut unknown = Vec::new();
+    for argument in split(words, dialect.syntax)? {
+        match rows.iter().position(|row| row.is(&argument.name)) {
+            Some(index) => {
+                // What is not read need not be known.
+                let is_read = matches!(rows[index].to, To::Fields(..) | To::Computed(_));
+                if let Some(what) = argument.unknown.clone().filter(|_| is_read) {
+                    let flag = argument.shown;
+                    return Err(ConvertError::NotKnown { what, flag });
+                }
+                given[index] = Some(argument);
+            }
+            None => unknown.push(UnknownFlag {
+                nearest: nearest(&argument.name, rows),
+                flag: argument.name,
+            }),
+        }
+    }
+    if !unknown.is_empty() {
+        return Err(ConvertError::Unknown {
+            framework: dialect.name,
+            flags: unknown,
+        });
+    }
+    Ok(Arguments { given, launcher })
+}
+
+fn split(words: &[Word], syntax: Syntax) -> Result<Vec<Argument>, ConvertError> {
+    let mut arguments: Vec<Argument> = Vec::new();
+    for word in words {
+        let text = word.text.as_str();
+        if let Some(what) = word
+            .unknown
+            .clone()
+            .filter(|_| text.is_empty() && syntax == Syntax::Hydra)
+        {
+            // It may hold any number of overrides.
+            let flag = arguments.last().map_or(String::new(), |last| last.shown.clone());
+            return Err(ConvertError::NotKnown { what, flag });
+        }
+        let overriding = syntax == Syntax::Hydra && !text.starts_with("--");
+        match (text.strip_prefix("--"), text.split_once('=')) {
+            (_, Some((name, value))) if overriding => arguments.push(Argument {
+                name: name.trim_start_matches('+').into(),
+                shown: text.into(),
+                values: vec![value.trim_matches(['\'', '"']).into()],
+                unknown: word.unknown.clone(),
+            }),
+            // `~key` takes a setting out.
+            (None, None) if overriding && text.starts_with('~') => arguments.push(Argument {
+                name: text.trim_start_matches('~').into(),
+                shown: text.into(),
+                values: vec!["null".into()],
+                unknown: word.unknown.clone(),
+            }),
+            (Some(""), _) => {}
+            (Some(flag), _) if flag.starts_with(|c: char| c.is_ascii_alphabetic()) => {
+                let (name, value) = flag.split_once('=').map_or((flag, None), |(n, v)| (n, Some(v)));
+                arguments.push(Argument {
+                    // transformers' parser takes both.
+                    name: if syntax == Syntax::Dashes {
+                        name.replace('-', "_")
+                    } else {
+                        name.into()
+                    },
+                    shown: text.into(),
+                    values: value.map(str::to_owned).into_iter().collect(),
+                    unknown: word.unknown.clone(),
+                });
+            }
+            _ => match arguments.last_mut().filter(|_| !overriding) {
+                Some(last) => {
+                    last.shown = format!("{} {text}", last.shown);
+                    last.values.push(text.into());
+                    last.unknown = last.unknown.take().or_else(|| word.unknown.clone());
+                }
+                None => {
+                    return Err(ConvertError::Stray {
+                        word: text.into(),
+                        wanted: if overriding { "key=value" } else { "--flag value" },
+                    });
+                }
+            },
+        }
+    }
+    Ok(arguments)
+}
+
+/// The known name with the fewest letters to change.
+fn nearest(flag: &str, rows: &[Row]) -> String {
+    let names = rows
+        .iter()
+        .flat_map(|row| row.names)
+        .map(|name| name.trim_end_matches('*'));
+    let nearest = names.min_by_key(|name| distance(&flag.to_lowercase(), &name.to_lowercase()));
+    nearest.unwrap_or_default().into()
+}

@@ -1,0 +1,101 @@
+//! The frameworks that are read, and what is particular to each.
+
+use super::draft::{Draft, WrongValue};
+use super::row::Row;
+use super::shell::Word;
+use super::{ConvertError, openrlhf, trl, verl};
+
+/// A framework whose flags are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framework {
+    /// `openrlhf.cli.train_ppo_ray`, 0.6 to 0.11.
+    Openrlhf,
+    /// `verl.trainer.main_ppo` with hydra overrides.
+    Verl,
+    /// TRL's PPO, RLOO and GRPO trainers.
+    Trl,
+}
+
+impl Framework {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Openrlhf, Self::Verl, Self::Trl];
+
+    /// Its word on our command line, which is its profile's too.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Openrlhf => "openrlhf",
+            Self::Verl => "verl",
+            Self::Trl => "trl",
+        }
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Openrlhf => "OpenRLHF",
+            Self::Verl => "verl",
+            Self::Trl => "TRL",
+        }
+    }
+
+    /// Whether a word is one of its programs.
+    pub(super) fn starts(self) -> fn(&str) -> bool {
+        match self {
+            Self::Openrlhf => |word| word.contains("openrlhf.cli."),
+            Self::Verl => |word| word.starts_with("verl.trainer.") || word.ends_with("main_ppo.py"),
+            Self::Trl => |word| {
+                let trainer = word.strip_prefix("trl.scripts.").unwrap_or(word);
+                ["ppo", "rloo", "grpo"].contains(&trainer) || trl::trainer_of_script(word).is_some()
+            },
+        }
+    }
+
+    /// Whether a word can be the first of a command that is nothing but flags.
+    pub(super) fn is_flag(self) -> fn(&str) -> bool {
+        match self {
+            Self::Verl => |word| word.contains('='),
+            Self::Openrlhf | Self::Trl => |word| word.starts_with("--"),
+        }
+    }
+
+    /// Its settings, and what follows from several of them.
+    pub(super) fn dialect(self, launcher: &[Word], flags: &[Word]) -> Result<Dialect, ConvertError> {
+        Ok(match self {
+            Self::Openrlhf => Dialect {
+                name: self.name(),
+                syntax: Syntax::Dashes,
+                rows: openrlhf::table::ROWS.to_vec(),
+                finish: openrlhf::finish,
+            },
+            Self::Verl => Dialect {
+                name: self.name(),
+                syntax: Syntax::Hydra,
+                rows: verl::table::ROWS.to_vec(),
+                finish: verl::finish,
+            },
+            Self::Trl => trl::dialect(launcher, flags)?,
+        })
+    }
+}
+
+/// How a framework's flags are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Syntax {
+    /// `--name value`.
+    Dashes,
+    /// `name=value`.
+    Hydra,
+}
+
+/// One program's settings.
+#[derive(Debug)]
+pub struct Dialect {
+    /// The framework's name.
+    pub name: &'static str,
+    /// How they are written.
+    pub syntax: Syntax,
+    /// All of them.
+    pub rows: Vec<Row>,
+    /// Sets the fields that follow from several settings.
+    pub finish: fn(&mut Draft) -> Result<(), WrongValue>,
+}

@@ -1,0 +1,172 @@
+//! OpenRLHF: the flags of `openrlhf/cli/train_ppo_ray.py`, under their names of 0.11 (`--actor.adam.lr`) and of 0.6 to 0.10
+//! (`--actor_learning_rate`).
+
+pub mod table;
+
+use serde_json::json;
+
+use self::table::SERVE_IT;
+use super::draft::{Draft, WrongValue};
+use super::row::Read::List;
+
+/// What follows from several flags.
+pub fn finish(draft: &mut Draft) -> Result<(), WrongValue> {
+    reward(draft)?;
+    lengths(draft)?;
+    engines(draft)?;
+    evaluation(draft)?;
+    if let Some(target) = draft.number("algo.kl.target")? {
+        let horizon = draft.number("algo.kl.horizon")?.unwrap_or(10_000.0);
+        draft.set(
+            "algorithm.kl.controller.adaptive.target",
+            json!(target),
+            &draft.source("algo.kl.target"),
+        );
+        draft.set(
+            "algorithm.kl.controller.adaptive.horizon",
+            json!(horizon),
+            &draft.source("algo.kl.horizon"),
+        );
+    }
+    if draft.truth("algo.advantage.is_correction_enable")? {
+        let (values, source) = draft
+            .values("algo.advantage.is_correction_threshold")
+            .unwrap_or_default();
+        let cap = List
+            .values(&[values.join(",")], 1)
+            .ok()
+            .and_then(|list| list[0].clone()?.get(1)?.as_str()?.parse::<f64>().ok());
+        let message = "wants two numbers".to_owned();
+        let cap = cap.ok_or_else(|| WrongValue {
+            flag: source.clone(),
+            message,
+        })?;
+        draft.set("algorithm.truncatedImportanceSampling", json!(cap), &source);
+    }
+    schedule(draft)?;
+    if draft.text("ckpt.best_metric_key").is_some_and(|key| key == "none") {
+        draft.set("checkpoint.keepBest", false, &draft.source("ckpt.best_metric_key"));
+    }
+    // OpenRLHF starts the critic from the reward model where none is named (train_ppo_ray.py, after parsing).
+    let has_critic = draft
+        .get("algorithm.advantage.estimator")
+        .is_none_or(|estimator| estimator == "gae");
+    for place in ["path", "hub.id"] {
+        let reward = draft.get(&format!("roles.reward.model.source.{place}")).cloned();
+        if let Some(reward) = reward.filter(|_| has_critic && !draft.has("model.critic")) {
+            draft.set(
+                &format!("model.critic.{place}"),
+                reward,
+                "OpenRLHF's default: the reward model",
+            );
+        }
+    }
+    Ok(())
+}
+
+fn reward(draft: &mut Draft) -> Result<(), WrongValue> {
+    if let Some((values, source)) = draft.values("reward.remote_url") {
+        let urls: Vec<String> = values.iter().flat_map(|value| super::row::list(value)).collect();
+        if urls.iter().any(|url| !url.starts_with("http")) {
+            draft.leave("reward.remote_url", SERVE_IT);
+        } else {
+            draft.set("roles.reward.remote.urls", urls, &source);
+        }
+    }
+    if let Some(buffer) = draft.count("reward.overlong_buffer_len")?.filter(|buffer| *buffer > 0) {
+        let factor = draft.number("reward.overlong_penalty_factor")?.unwrap_or(1.0);
+        let longest = draft.count("rollout.max_new_tokens")?.unwrap_or(1024);
+        let rule = json!([{"weight": factor, "length": {"max": longest.saturating_sub(buffer), "slope": buffer}}]);
+        draft.set("roles.reward.rules", rule, &draft.source("reward.overlong_buffer_len"));
+    }
+    if draft.has("roles.reward.model") {
+        for (name, at) in [
+            ("reward.num_nodes", "nodes"),
+            ("reward.num_gpus_per_node", "gpusPerNode"),
+        ] {
+            if let Some(count) = draft.count(name)? {
+                draft.set(&format!("roles.reward.placement.{at}"), count, &draft.source(name));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn lengths(draft: &mut Draft) -> Result<(), WrongValue> {
+    let (most, new) = (draft.count("data.max_len")?, draft.count("rollout.max_new_tokens")?);
+    let source = draft.source("data.max_len");
+    if let Some(new) = new {
+        draft.set("generation.maxNewTokens", new, &draft.source("rollout.max_new_tokens"));
+    }
+    match (most, new) {
+        (Some(most), Some(new)) if most > new => draft.set("prompts.maxLength", most - new, &source),
+        (Some(most), None) if most > 1 => {
+            draft.set("prompts.maxLength", most / 2, &source);
+            draft.set("generation.maxNewTokens", most - most / 2, &source);
+            draft.leave(
+                "max_len",
+                "is shared out in halves; give generation.maxNewTokens and prompts.maxLength as your data needs",
+            );
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+fn engines(draft: &mut Draft) -> Result<(), WrongValue> {
+    let source = draft.source("vllm.num_engines");
+    match draft.count("vllm.num_engines")? {
+        None => {}
+        Some(0) => draft.leave(
+            "vllm_num_engines",
+            "0 lets OpenRLHF's actor generate; here there is always an engine, the builtin one",
+        ),
+        Some(engines) => {
+            draft.set("roles.rollout.replicas", engines, &source);
+            draft.set("roles.rollout.engine", "vllm", &source);
+        }
+    }
+    Ok(())
+}
+
+fn evaluation(draft: &mut Draft) -> Result<(), WrongValue> {
+    if !draft.has("evaluation") {
+        return Ok(());
+    }
+    let temperature = draft.number("eval.temperature")?.unwrap_or(0.6);
+    draft.set(
+        "evaluation.temperature",
+        json!(temperature),
+        &draft.source("eval.temperature"),
+    );
+    match draft.count("eval.steps")?.filter(|steps| *steps > 0) {
+        Some(steps) => draft.set("evaluation.everySteps", steps, &draft.source("eval.steps")),
+        None => draft.leave(
+            "eval_dataset",
+            "OpenRLHF does not evaluate without eval_steps; here it is every evaluation.everySteps: 10",
+        ),
+    }
+    Ok(())
+}
+
+/// transformers' schedules: `cosine` and `linear` end at 0.
+fn schedule(draft: &mut Draft) -> Result<(), WrongValue> {
+    let name = draft.text("actor.lr_scheduler").unwrap_or_default();
+    let source = draft.source("actor.lr_scheduler");
+    let (schedule, ratio) = match name.as_str() {
+        "constant" | "constant_with_warmup" => ("constant", None),
+        "linear" => ("linear", Some(0.0)),
+        "cosine" => ("cosine", Some(0.0)),
+        "cosine_with_min_lr" => ("cosine", Some(draft.number("actor.min_lr_ratio")?.unwrap_or(0.1))),
+        _ => {
+            let message = format!("is {name}; optimizer.schedule is constant, linear or cosine");
+            draft.leave("lr_scheduler", &message);
+            return Ok(());
+        }
+    };
+    draft.set("optimizer.schedule", schedule, &source);
+    if let Some(ratio) = ratio {
+        draft.set("optimizer.minLearningRateRatio", json!(ratio), &source);
+    }
+    Ok(())
+}

@@ -1,0 +1,210 @@
+//! A framework's flags as data: which field of the manifest each sets, how its value is read, and what to know.
+
+use serde_json::Value;
+
+/// One setting of a framework.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// Its names, the newest first. A name that ends with `*` stands for all that begin so.
+    pub names: &'static [&'static str],
+    /// What the framework takes without it, where our default, under its profile, is another.
+    pub default: Option<&'static str>,
+    /// What becomes of it.
+    pub to: To,
+    /// What to know, or why it is not translated and what to do. Empty where nothing is to be said.
+    pub note: &'static str,
+}
+
+/// What becomes of a setting.
+#[derive(Clone, Copy, Debug)]
+pub enum To {
+    /// Its value goes into these fields of the spec: into each, or one value into one field where there are several.
+    Fields(&'static [&'static str], Read),
+    /// These fields are computed from it and others.
+    Computed(&'static [&'static str]),
+    /// Nothing is to be set: it is always so here, or has nothing to act on.
+    Needless,
+    /// No field says it.
+    Nowhere,
+}
+
+/// How a value is read.
+#[derive(Clone, Copy, Debug)]
+pub enum Read {
+    /// A whole number; a negative one means "off" and sets nothing.
+    Count,
+    /// A whole number; a negative one, which means "never", becomes 0.
+    CountOrNever,
+    /// A number.
+    Number,
+    /// As many numbers as there are fields.
+    Numbers,
+    /// Truth; a flag without a value is true.
+    Truth,
+    /// A text.
+    Text,
+    /// A folder, or a model of the hub.
+    Model,
+    /// A data file.
+    Data,
+    /// Texts separated by commas.
+    List,
+    /// Always this, whatever the value, unless it is off.
+    Is(&'static str),
+    /// One of these: their word, and ours. An empty word of ours sets nothing.
+    One(&'static [(&'static str, &'static str)]),
+}
+
+impl Row {
+    /// Whether it is the setting of this name.
+    pub fn is(&self, name: &str) -> bool {
+        self.names.iter().any(|known| match known.strip_suffix('*') {
+            Some(start) => name.starts_with(start),
+            None => *known == name,
+        })
+    }
+}
+
+/// A row whose value goes into one field.
+pub const fn field(names: &'static [&'static str], fields: &'static [&'static str], read: Read) -> Row {
+    Row {
+        names,
+        default: None,
+        to: To::Fields(fields, read),
+        note: "",
+    }
+}
+
+/// A row that others are computed with.
+pub const fn computed(names: &'static [&'static str], fields: &'static [&'static str], note: &'static str) -> Row {
+    Row {
+        names,
+        default: None,
+        to: To::Computed(fields),
+        note,
+    }
+}
+
+/// A row that needs nothing here.
+pub const fn needless(names: &'static [&'static str], note: &'static str) -> Row {
+    Row {
+        names,
+        default: None,
+        to: To::Needless,
+        note,
+    }
+}
+
+/// A row that no field says.
+pub const fn nowhere(names: &'static [&'static str], note: &'static str) -> Row {
+    Row {
+        names,
+        default: None,
+        to: To::Nowhere,
+        note,
+    }
+}
+
+impl Row {
+    /// With the framework's default.
+    pub const fn or(mut self, default: &'static str) -> Self {
+        self.default = Some(default);
+        self
+    }
+
+    /// With something to know.
+    pub const fn note(mut self, note: &'static str) -> Self {
+        self.note = note;
+        self
+    }
+}
+
+/// Whether a value switches its setting off.
+pub fn is_off(values: &[String]) -> bool {
+    let off = ["0", "0.0", "false", "none", "null", "no", "-1", "[]", ""];
+    matches!(values, [value] if off.contains(&value.to_lowercase().as_str()))
+}
+
+impl Read {
+    /// The values of the fields, in their order; `None` for one that is not set.
+    ///
+    /// # Errors
+    /// What was expected instead.
+    pub fn values(self, values: &[String], fields: usize) -> Result<Vec<Option<Value>>, String> {
+        let one = || match values {
+            [value] => Ok(value.as_str()),
+            [] => Err("wants a value".to_owned()),
+            several => Err(format!("wants one value, has {}", several.len())),
+        };
+        let same = |value: Option<Value>| vec![value; fields.max(1)];
+        Ok(match self {
+            Self::Count => same(u64::try_from(count(one()?)?).ok().map(Value::from)),
+            Self::CountOrNever => same(Some(u64::try_from(count(one()?)?).unwrap_or(0).into())),
+            Self::Number => same(Some(number(one()?)?)),
+            Self::Numbers => {
+                let items: Vec<String> = values.iter().flat_map(|value| list(value)).collect();
+                if items.len() != fields {
+                    return Err(format!("wants {fields} numbers, has {}", items.len()));
+                }
+                items
+                    .iter()
+                    .map(|item| number(item).map(Some))
+                    .collect::<Result<_, _>>()?
+            }
+            Self::Truth => same(Some(truth(values)?.into())),
+            Self::Text | Self::Model | Self::Data => same(Some(one()?.into())),
+            Self::List => same(Some(list(one()?).into())),
+            Self::Is(ours) => same((!is_off(values)).then(|| ours.into())),
+            Self::One(words) => {
+                let value = one()?.to_lowercase();
+                let Some((_, ours)) = words.iter().find(|(theirs, _)| *theirs == value) else {
+                    let known: Vec<_> = words.iter().map(|(theirs, _)| *theirs).collect();
+                    return Err(format!("is {value}; here are {}", known.join(", ")));
+                };
+                same((!ours.is_empty()).then(|| Value::from(*ours)))
+            }
+        })
+    }
+}
+
+/// A whole number; `1e8` and `512.0` are ones too.
+pub fn count(text: &str) -> Result<i64, String> {
+    let plain = text.trim().replace('_', "");
+    let whole = |number: &f64| number.fract() == 0.0 && number.abs() < 9e15;
+    plain
+        .parse()
+        .ok()
+        .or_else(|| plain.parse::<f64>().ok().filter(whole).map(|number| number as i64))
+        .ok_or_else(|| format!("wants a whole number, has {text:?}"))
+}
+
+fn number(text: &str) -> Result<Value, String> {
+    let parsed = text.trim().replace('_', "").parse::<f64>().ok();
+    let number = parsed.and_then(serde_json::Number::from_f64).map(Value::Number);
+    number.ok_or_else(|| format!("wants a number, has {text:?}"))
+}
+
+/// Truth of a flag: without a value it is set.
+pub fn truth(values: &[String]) -> Result<bool, String> {
+    match values {
+        [] => Ok(true),
+        [value] => match value.to_lowercase().as_str() {
+            "true" | "1" | "yes" | "on" | "t" | "y" => Ok(true),
+            "false" | "0" | "no" | "off" | "f" | "n" | "none" | "null" => Ok(false),
+            _ => Err(format!("wants true or false, has {value:?}")),
+        },
+        several => Err(format!("wants true or false, has {} values", several.len())),
+    }
+}
+
+/// The items of `a,b` or `['a', "b"]`.
+pub fn list(text: &str) -> Vec<String> {
+    let text = text.trim();
+    let inside = text
+        .strip_prefix('[')
+        .and_then(|text| text.strip_suffix(']'))
+        .or_else(|| text.strip_prefix('(').and_then(|text| text.strip_suffix(')')))
+        .unwrap_or(text);
+    let items = inside.split(',').map(|item| item.trim().trim_matches(['\'', '"']));
+    items.filter(|item| !item.is_empty()).map(str::to_owned).collect()
+}

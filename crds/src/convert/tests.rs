@@ -1,0 +1,349 @@
+use super::*;
+use crate::{parse_manifest, spec_schema};
+
+fn nothing(_: &str) -> Option<String> {
+    None
+}
+
+fn converted(framework: Framework, script: &str) -> Conversion {
+    let conversion = convert(framework, script, &nothing).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(
+        parse_manifest(&conversion.manifest, "printed").unwrap(),
+        conversion.job,
+        "{}",
+        conversion.manifest
+    );
+    conversion
+}
+
+#[test]
+fn every_field_of_the_tables_is_one_of_the_manual() {
+    let tables = [
+        openrlhf::table::ROWS,
+        verl::table::ROWS,
+        trl::table::COMMON,
+        trl::table::PPO,
+        trl::table::ONLINE,
+        trl::table::RLOO,
+        trl::table::GRPO,
+    ];
+    for row in tables.concat() {
+        let (row::To::Fields(fields, _) | row::To::Computed(fields)) = row.to else {
+            assert!(
+                !row.note.is_empty(),
+                "{:?} is not translated and does not say why",
+                row.names
+            );
+            continue;
+        };
+        for field in fields.iter().filter(|field| **field != "metadata.name") {
+            let known = field
+                .split('.')
+                .try_fold(spec_schema(), |schema, name| schema.get("properties")?.get(name));
+            assert!(known.is_some(), "{:?}: {field}", row.names);
+        }
+    }
+}
+
+#[test]
+fn no_setting_is_in_a_table_twice() {
+    for rows in [
+        openrlhf::table::ROWS.to_vec(),
+        verl::table::ROWS.to_vec(),
+        [trl::table::COMMON, trl::table::PPO].concat(),
+        [trl::table::COMMON, trl::table::ONLINE, trl::table::RLOO].concat(),
+        [trl::table::COMMON, trl::table::ONLINE, trl::table::GRPO].concat(),
+    ] {
+        for (index, row) in rows.iter().enumerate() {
+            for name in row.names {
+                // A name after the pattern that covers it would never be looked at.
+                let first = rows.iter().position(|row| row.is(name.trim_end_matches('*')));
+                assert!(first.is_none_or(|first| first == index), "{name}");
+            }
+        }
+    }
+}
+
+const SEED_EXAMPLE: &str = r#"
+ray job submit --address="http://127.0.0.1:8265" --runtime-env-json='{"working_dir": "/openrlhf"}' \
+   -- python3 -m openrlhf.cli.train_ppo_ray \
+   --ref_num_nodes 1 --ref_num_gpus_per_node 8 \
+   --actor_num_nodes 1 --actor_num_gpus_per_node 8 \
+   --vllm_num_engines 2 --vllm_tensor_parallel_size 4 \
+   --pretrain /models/qwen2.5-7b-sft \
+   --remote_rm_url http://math-verifier:5000/get_reward \
+   --prompt_data /data/math/train.jsonl --input_key prompt --label_key answer --apply_chat_template \
+   --micro_train_batch_size 1 --train_batch_size 32 \
+   --micro_rollout_batch_size 2 --rollout_batch_size 32 --n_samples_per_prompt 4 \
+   --max_epochs 1 --num_episodes 1 \
+   --prompt_max_len 1024 --generate_max_len 1300 --temperature 0.5 \
+   --advantage_estimator rloo --init_kl_coef 0.01 --kl_estimator k1 \
+   --actor_learning_rate 5e-7 --zero_stage 3 --bf16 --flash_attn --packing_samples --gradient_checkpointing \
+   --use_wandb {wandb_token}
+"#;
+
+#[test]
+fn the_seed_example_plans_to_its_numbers() {
+    let Conversion { job, .. } = converted(Framework::Openrlhf, SEED_EXAMPLE);
+    let geometry = Geometry::of(&job).unwrap();
+    assert_eq!(geometry.samples_per_step, 128);
+    assert_eq!((geometry.prompts_per_engine, geometry.samples_per_engine), (16, 64));
+    assert_eq!(geometry.accumulation_steps, 4);
+    assert_eq!(geometry.gpus, 24);
+    let spec = &job.spec;
+    assert_eq!(spec.algorithm.profile, crate::spec::Profile::Openrlhf);
+    assert_eq!(spec.batch.micro_rollout_batch_size, Some(2));
+    assert_eq!((spec.prompts.max_length, spec.generation.max_new_tokens), (1024, 1300));
+    assert_eq!(
+        spec.roles.reward.remote.as_ref().unwrap().urls,
+        ["http://math-verifier:5000/get_reward"]
+    );
+    assert!(spec.model.critic.is_none());
+}
+
+#[test]
+fn a_secret_among_the_flags_is_not_repeated() {
+    let conversion = converted(Framework::Openrlhf, &SEED_EXAMPLE.replace("{wandb_token}", "s3cret"));
+    assert!(!conversion.manifest.contains("s3cret"), "{}", conversion.manifest);
+    assert!(conversion.notes.iter().any(|note| note.subject == "use_wandb"));
+}
+
+#[test]
+fn old_and_new_names_of_openrlhf_mean_the_same() {
+    let old = "--pretrain a/b --reward_pretrain c/d --critic_learning_rate 1e-5 --kl_target 6 --eps_clip_low_high 0.2 0.28 \
+               --max_len 2048 --max_new_tokens 1024 --colocate_all_models --enable_vllm_is_correction --lr_scheduler constant";
+    let new = "--actor.model_name_or_path a/b --reward.model_name_or_path c/d --critic.adam.lr 1e-5 --algo.kl.target 6 \
+               --actor.eps_clip_low_high 0.2 0.28 --data.max_len 2048 --rollout.max_new_tokens 1024 --train.colocate_all \
+               --algo.advantage.is_correction_enable --actor.lr_scheduler constant";
+    let (old, new) = (converted(Framework::Openrlhf, old), converted(Framework::Openrlhf, new));
+    assert_eq!(old.job, new.job);
+    let spec = &old.job.spec;
+    assert_eq!(spec.model.critic.as_ref().unwrap().hub.as_ref().unwrap().id, "c/d");
+    assert_eq!(
+        (spec.prompts.max_length, spec.algorithm.clip.policy_high),
+        (1024, Some(0.28))
+    );
+    assert_eq!(spec.algorithm.truncated_importance_sampling, Some(5.0));
+    let adaptive = spec
+        .algorithm
+        .kl
+        .controller
+        .as_ref()
+        .unwrap()
+        .adaptive
+        .as_ref()
+        .unwrap();
+    assert_eq!((adaptive.target, adaptive.horizon), (6.0, 10_000.0));
+}
+
+const VERL_GRPO: &str = r#"
+set -x
+train="['/data/gsm8k/train.parquet']"
+python3 -m verl.trainer.main_ppo \
+    algorithm.adv_estimator=grpo \
+    data.train_files="$train" \
+    data.val_files=$HOME/gsm8k/test.parquet \
+    data.train_batch_size=1024 data.max_prompt_length=512 data.max_response_length=1024 \
+    data.filter_overlong_prompts=True data.truncation='error' \
+    actor_rollout_ref.model.path=Qwen/Qwen3-8B \
+    actor_rollout_ref.actor.optim.lr=1e-6 \
+    actor_rollout_ref.actor.ppo_mini_batch_size=256 \
+    actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=32 \
+    actor_rollout_ref.actor.use_kl_loss=True actor_rollout_ref.actor.kl_loss_coef=0.001 \
+    actor_rollout_ref.actor.kl_loss_type=low_var_kl actor_rollout_ref.actor.entropy_coeff=0 \
+    actor_rollout_ref.model.enable_gradient_checkpointing=True \
+    actor_rollout_ref.actor.fsdp_config.param_offload=False \
+    actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=30 \
+    actor_rollout_ref.rollout.tensor_model_parallel_size=2 actor_rollout_ref.rollout.name=vllm \
+    actor_rollout_ref.rollout.gpu_memory_utilization=0.6 actor_rollout_ref.rollout.n=5 \
+    +actor_rollout_ref.rollout.engine_kwargs.vllm.disable_mm_preprocessor_cache=True \
+    algorithm.use_kl_in_reward=False trainer.critic_warmup=0 trainer.logger='["console","wandb"]' \
+    trainer.project_name='verl_grpo_example_gsm8k' trainer.experiment_name='qwen3_8b_function_rm' \
+    trainer.n_gpus_per_node=8 trainer.nnodes=1 trainer.save_freq=20 trainer.test_freq=5 trainer.total_epochs=15 $@
+"#;
+
+#[test]
+fn verls_batches_count_prompts_and_become_samples() {
+    let home = |name: &str| (name == "HOME").then(|| "/root".to_owned());
+    let Conversion { job, manifest, notes } = convert(Framework::Verl, VERL_GRPO, &home).unwrap();
+    assert_eq!(parse_manifest(&manifest, "printed").unwrap(), job);
+    let spec = &job.spec;
+    assert_eq!(
+        (spec.batch.rollout_batch_size, spec.batch.n_samples_per_prompt),
+        (1024, 5)
+    );
+    assert_eq!(
+        (spec.batch.train_batch_size, spec.batch.micro_train_batch_size),
+        (Some(1280), Some(32))
+    );
+    let geometry = Geometry::of(&job).unwrap();
+    assert_eq!((geometry.updates_per_epoch, geometry.accumulation_steps), (4, 5));
+    assert_eq!(
+        (spec.roles.rollout.replicas, spec.roles.rollout.gpus_per_replica),
+        (4, 2)
+    );
+    assert_eq!(spec.algorithm.kl.placement, Some(crate::spec::KlPlacement::Loss));
+    assert_eq!(spec.algorithm.kl.estimator, Some(crate::spec::KlEstimator::K3));
+    assert_eq!((spec.optimizer.beta2, spec.optimizer.weight_decay), (0.999, 0.01));
+    assert_eq!(spec.prompts.label_field.as_deref(), Some("reward_model.ground_truth"));
+    assert_eq!(
+        spec.evaluation.as_ref().unwrap().source.path.as_deref(),
+        Some("/root/gsm8k/test.parquet")
+    );
+    assert_eq!(job.metadata.name.as_deref(), Some("qwen3-8b-function-rm"));
+    // 640 samples of a rank: 30 does not divide them.
+    assert_eq!(spec.batch.micro_rollout_batch_size, Some(20));
+    let said = |subject: &str| notes.iter().any(|note| note.subject.contains(subject));
+    assert!(
+        said("batch.microRolloutBatchSize") && said("gpu_memory_utilization") && said("spec.roles.reward"),
+        "{notes:?}"
+    );
+}
+
+#[test]
+fn verl_without_a_kl_has_none_and_with_it_in_the_reward_it_is_there() {
+    let none = converted(
+        Framework::Verl,
+        "python -m verl.trainer.main_ppo actor_rollout_ref.model.path=/m",
+    );
+    assert_eq!(none.job.spec.algorithm.kl.coef, Some(0.0));
+    let flags = "actor_rollout_ref.model.path=/m algorithm.use_kl_in_reward=True algorithm.kl_ctrl.type=adaptive \
+                 algorithm.kl_ctrl.target_kl=0.2 algorithm.norm_adv_by_std_in_grpo=False algorithm.adv_estimator=grpo \
+                 actor_rollout_ref.rollout.n=4";
+    let spec = converted(Framework::Verl, flags).job.spec;
+    assert_eq!(spec.algorithm.kl.placement, Some(crate::spec::KlPlacement::Reward));
+    assert_eq!(spec.algorithm.kl.coef, Some(0.001));
+    assert_eq!(spec.algorithm.kl.controller.unwrap().adaptive.unwrap().target, 0.2);
+    assert_eq!(spec.algorithm.advantage.estimator, crate::spec::Estimator::DrGrpo);
+}
+
+#[test]
+fn trls_sizes_are_of_one_process() {
+    let script = "accelerate launch --num_processes 8 --config_file zero3.yaml \\\n examples/scripts/ppo/ppo.py \
+                  --dataset_name trl-internal-testing/tldr --sft_model_path org/sft --reward_model_path org/rm \
+                  --per_device_train_batch_size 16 --gradient_accumulation_steps 4 --num_mini_batches 2 --total_episodes 10000 \
+                  --missing_eos_penalty 1.0 --stop_token eos --bf16 --output_dir /ckpt/ppo --learning_rate 3e-6";
+    let Conversion { job, notes, .. } = converted(Framework::Trl, script);
+    let batch = &job.spec.batch;
+    assert_eq!((batch.rollout_batch_size, batch.n_samples_per_prompt), (512, 1));
+    assert_eq!(
+        (batch.train_batch_size, batch.micro_train_batch_size, batch.ppo_epochs),
+        (Some(256), Some(16), 4)
+    );
+    let geometry = Geometry::of(&job).unwrap();
+    assert_eq!((geometry.actor_ranks, geometry.accumulation_steps), (8, 2));
+    assert_eq!((job.spec.steps, job.spec.episodes), (Some(20), None));
+    assert_eq!(
+        (job.spec.generation.max_new_tokens, job.spec.generation.temperature),
+        (53, 0.7)
+    );
+    assert_eq!(job.spec.algorithm.score.missing_eos_penalty, Some(1.0));
+    assert_eq!(
+        job.spec.model.critic.as_ref().unwrap().hub.as_ref().unwrap().id,
+        "org/rm"
+    );
+    assert!(
+        notes
+            .iter()
+            .any(|note| note.kind == NoteKind::Missing && note.message.contains("trl-internal-testing/tldr"))
+    );
+}
+
+#[test]
+fn trls_grpo_and_rloo_count_generation_batches_in_samples() {
+    let grpo = "trl grpo --model_name_or_path Qwen/Qwen2-0.5B --dataset_name /data/p.jsonl --reward-model-name-or-path org/rm \
+                --num_generations 8 --per_device_train_batch_size 4 --gradient_accumulation_steps 4 --steps_per_generation 8 \
+                --max_steps 100 --num_iterations 2 --use_vllm --vllm_mode colocate --loss_type dr_grpo --scale_rewards none --beta 0.04";
+    let spec = converted(Framework::Trl, grpo).job.spec;
+    assert_eq!(
+        (spec.batch.rollout_batch_size, spec.batch.train_batch_size),
+        (4, Some(16))
+    );
+    assert_eq!((spec.batch.ppo_epochs, spec.steps), (2, Some(25)));
+    assert_eq!(spec.algorithm.advantage.estimator, crate::spec::Estimator::DrGrpo);
+    assert_eq!(
+        (spec.algorithm.kl.coef, spec.algorithm.truncated_importance_sampling),
+        (Some(0.04), Some(2.0))
+    );
+    let rloo = "torchrun --nproc_per_node=2 rloo.py --model_name_or_path /m --reward_model_name_or_path /rm --dataset_name /d.parquet \
+                --num_generations 4 --per_device_train_batch_size 8 --normalize_advantages";
+    let spec = converted(Framework::Trl, rloo).job.spec;
+    assert_eq!(
+        (
+            spec.batch.rollout_batch_size,
+            spec.batch.n_samples_per_prompt,
+            spec.batch.train_batch_size
+        ),
+        (4, 4, Some(16))
+    );
+    assert_eq!(
+        (spec.roles.actor.gpus_per_node, spec.algorithm.advantage.whiten),
+        (2, Some(true))
+    );
+}
+
+#[test]
+fn an_unknown_flag_is_answered_with_the_nearest() {
+    let message = |framework, flags| convert(framework, flags, &nothing).unwrap_err().to_string();
+    assert_eq!(
+        message(Framework::Openrlhf, "--pretrain a/b --trian_batch_size 4 --eps_clp 0.2"),
+        "trian_batch_size is no setting of OpenRLHF; the nearest is train_batch_size\n\
+         eps_clp is no setting of OpenRLHF; the nearest is eps_clip"
+    );
+    let verl = message(Framework::Verl, "data.train_batch_sizes=4");
+    assert!(verl.contains("the nearest is data.train_batch_size"), "{verl}");
+    assert!(message(Framework::Trl, "ppo.py --klcoef 1").contains("the nearest is kl_coef"));
+}
+
+#[test]
+fn what_cannot_run_is_refused_with_the_flag_it_is_from() {
+    let message = |framework, flags| convert(framework, flags, &nothing).unwrap_err().to_string();
+    let openrlhf = message(
+        Framework::Openrlhf,
+        "--pretrain a/b --rollout_batch_size 40 --train_batch_size 32",
+    );
+    assert!(
+        openrlhf.contains("spec.batch.trainBatchSize: 32 does not divide")
+            && openrlhf.contains("is from --train_batch_size 32"),
+        "{openrlhf}"
+    );
+    assert!(message(Framework::Openrlhf, "--gamma much").contains("--gamma much: wants a number, has \"much\""));
+    assert!(message(Framework::Openrlhf, "--pretrain $MODEL/x").starts_with("$MODEL in `--pretrain /x`"));
+    assert!(message(Framework::Openrlhf, "ls -l").contains("no OpenRLHF command"));
+    assert!(message(Framework::Trl, "train.py --learning_rate 1").contains("put the script's name"));
+    assert!(
+        message(Framework::Openrlhf, "--rollout_batch_size 99999999999").contains("--rollout_batch_size 99999999999")
+    );
+}
+
+#[test]
+fn what_is_not_read_need_not_be_known() {
+    let script = "W=$(pwd)\npython -m openrlhf.cli.train_ppo_ray --pretrain a/b --remote_rm_url http://x/y \
+                  --prompt_data /d.jsonl --save_path $W/out";
+    converted(Framework::Openrlhf, script);
+    let error = convert(
+        Framework::Openrlhf,
+        &script.replace("--save_path", "--ckpt_path"),
+        &nothing,
+    )
+    .unwrap_err();
+    assert!(error.to_string().starts_with("$(...) in `--ckpt_path /out`"), "{error}");
+}
+
+#[test]
+fn a_flag_that_is_switched_off_needs_no_word() {
+    let conversion = converted(
+        Framework::Openrlhf,
+        "--pretrain a/b --remote_rm_url http://x/y --prompt_data /d.jsonl --lora_rank 0",
+    );
+    assert!(!conversion.manifest.contains("lora"), "{}", conversion.manifest);
+    let on = converted(
+        Framework::Openrlhf,
+        "--pretrain a/b --remote_rm_url http://x/y --prompt_data /d.jsonl --lora_rank 8",
+    );
+    assert!(
+        on.manifest.contains("lora_rank: adapters are not trained"),
+        "{}",
+        on.manifest
+    );
+}

@@ -1,0 +1,282 @@
+//! TRL: the flags of `PPOConfig`, `RLOOConfig` and `GRPOConfig` of 0.24, with what they take from transformers'
+//! `TrainingArguments`, `ModelConfig` and `ScriptArguments`. Sizes count samples of one process there.
+
+pub mod table;
+
+use serde_json::json;
+
+use self::table::{COMMON, GRPO, ONLINE, PPO, RLOO};
+use super::ConvertError;
+use super::dialect::{Dialect, Syntax};
+use super::draft::{Draft, WrongValue};
+use super::row::Row;
+use super::shell::Word;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Trainer {
+    Ppo,
+    Rloo,
+    Grpo,
+}
+
+/// The trainer that a script's name tells of.
+pub(super) fn trainer_of_script(word: &str) -> Option<Trainer> {
+    let file = word.strip_suffix(".py")?.rsplit('/').next()?;
+    trainer_in(file)
+}
+
+fn trainer_in(name: &str) -> Option<Trainer> {
+    // `grpo` holds `rpo`, and none of the names holds another.
+    let trainers = [("grpo", Trainer::Grpo), ("rloo", Trainer::Rloo), ("ppo", Trainer::Ppo)];
+    trainers
+        .into_iter()
+        .find_map(|(word, trainer)| name.contains(word).then_some(trainer))
+}
+
+/// The flags of the trainer that the program's name, else a flag of one trainer alone, tells of.
+pub(super) fn dialect(launcher: &[Word], flags: &[Word]) -> Result<Dialect, ConvertError> {
+    let program = launcher
+        .last()
+        .and_then(|word| trainer_in(word.text.rsplit('/').next()?));
+    let own = |rows: &[Row]| {
+        flags.iter().any(|word| {
+            let name = word
+                .text
+                .trim_start_matches("--")
+                .split('=')
+                .next()
+                .unwrap_or_default()
+                .replace('-', "_");
+            word.text.starts_with("--") && rows.iter().any(|row| row.names.contains(&name.as_str()))
+        })
+    };
+    let is = |name: &'static str, trainer| {
+        let only: Vec<Row> = [PPO, RLOO, GRPO]
+            .concat()
+            .into_iter()
+            .filter(|row| row.names[0] == name)
+            .collect();
+        own(&only).then_some(trainer)
+    };
+    let by_flag = || {
+        let signs = [
+            ("num_ppo_epochs", Trainer::Ppo),
+            ("reward_model_path", Trainer::Ppo),
+            ("sft_model_path", Trainer::Ppo),
+            ("vf_coef", Trainer::Ppo),
+            ("scale_rewards", Trainer::Grpo),
+            ("loss_type", Trainer::Grpo),
+            ("normalize_advantages", Trainer::Rloo),
+        ];
+        signs.into_iter().find_map(|(name, trainer)| is(name, trainer))
+    };
+    let (rows, finish): (&[&[Row]], fn(&mut Draft) -> Result<(), WrongValue>) = match program.or_else(by_flag) {
+        Some(Trainer::Ppo) => (&[COMMON, PPO], finish_ppo),
+        Some(Trainer::Rloo) => (&[COMMON, ONLINE, RLOO], finish_rloo),
+        Some(Trainer::Grpo) => (&[COMMON, ONLINE, GRPO], finish_grpo),
+        None => return Err(ConvertError::WhichTrainer),
+    };
+    Ok(Dialect {
+        name: "TRL",
+        syntax: Syntax::Dashes,
+        rows: rows.concat(),
+        finish,
+    })
+}
+
+fn finish_ppo(draft: &mut Draft) -> Result<(), WrongValue> {
+    let local = per_device(draft)? * accumulation(draft)?;
+    let batch = local.saturating_mul(processes(draft)?);
+    let updates = draft.count("num_mini_batches")?.unwrap_or(1).max(1);
+    let source = "per_device_train_batch_size x gradient_accumulation_steps x processes";
+    draft.set("batch.rolloutBatchSize", batch, source);
+    draft.set(
+        "batch.trainBatchSize",
+        batch / updates,
+        &format!("{source} / num_mini_batches"),
+    );
+    draft.set(
+        "batch.microTrainBatchSize",
+        per_device(draft)?,
+        &draft.source("per_device_train_batch_size"),
+    );
+    if let Some(samples) = draft
+        .count("total_episodes")?
+        .filter(|_| draft.is_given("total_episodes"))
+    {
+        draft.set(
+            "steps",
+            samples.div_ceil(batch.max(1)),
+            &format!("{} / {batch} samples", draft.source("total_episodes")),
+        );
+    }
+    if let Some(id) = draft.count("stop_token_id")? {
+        draft.set("generation.stopTokenIds", json!([id]), &draft.source("stop_token_id"));
+    }
+    // PPOTrainer starts its value model from the reward model (examples/scripts/ppo/ppo.py).
+    for place in ["path", "hub.id"] {
+        if let Some(reward) = draft.get(&format!("roles.reward.model.source.{place}")).cloned() {
+            draft.set(
+                &format!("model.critic.{place}"),
+                reward,
+                "TRL's value model: the reward model",
+            );
+        }
+    }
+    common(draft, 1)
+}
+
+fn finish_rloo(draft: &mut Draft) -> Result<(), WrongValue> {
+    draft.set("algorithm.advantage.estimator", "rloo", "RLOOTrainer");
+    online(draft)
+}
+
+fn finish_grpo(draft: &mut Draft) -> Result<(), WrongValue> {
+    if draft.truth("use_vllm")? && draft.truth("vllm_importance_sampling_correction")? {
+        let cap = draft.number("vllm_importance_sampling_cap")?.unwrap_or(2.0);
+        draft.set(
+            "algorithm.truncatedImportanceSampling",
+            json!(cap),
+            &draft.source("vllm_importance_sampling_cap"),
+        );
+    }
+    draft.leave(
+        "TRL's default",
+        "GRPOTrainer divides by the deviation + 1e-4, here by the deviation + 1e-6",
+    );
+    online(draft)
+}
+
+/// A generation batch serves `steps_per_generation / gradient_accumulation_steps` updates, `num_iterations` times over.
+fn online(draft: &mut Draft) -> Result<(), WrongValue> {
+    let (per_device, accumulation, processes) = (per_device(draft)?, accumulation(draft)?, processes(draft)?);
+    let given = draft.count("generation_batch_size")?;
+    let unit = per_device.saturating_mul(processes).max(1);
+    let samples = match given {
+        Some(samples) => samples,
+        None => unit.saturating_mul(draft.count("steps_per_generation")?.unwrap_or(accumulation)),
+    };
+    let group = draft.count("num_generations")?.unwrap_or(1).max(1);
+    let update = unit.saturating_mul(accumulation).max(1);
+    draft.set(
+        "batch.rolloutBatchSize",
+        samples / group,
+        &format!("{samples} samples / num_generations {group}"),
+    );
+    draft.set(
+        "batch.trainBatchSize",
+        update,
+        "per_device_train_batch_size x gradient_accumulation_steps x processes",
+    );
+    draft.set(
+        "batch.microTrainBatchSize",
+        per_device,
+        &draft.source("per_device_train_batch_size"),
+    );
+    let iterations = draft.count("num_iterations")?.unwrap_or(1).max(1);
+    let updates_per_step = (samples / update).max(1).saturating_mul(iterations);
+    if let Some(updates) = draft.count("max_steps")?.filter(|updates| *updates > 0) {
+        let source = format!("{} / {updates_per_step} updates per step", draft.source("max_steps"));
+        draft.set("steps", updates.div_ceil(updates_per_step), &source);
+    }
+    if draft.truth("use_vllm")? {
+        let each = draft.count("vllm_tensor_parallel_size")?.unwrap_or(1).max(1);
+        let colocated = draft.text("vllm_mode").as_deref() == Some("colocate");
+        draft.set("roles.rollout.engine", "vllm", &draft.source("use_vllm"));
+        draft.set(
+            "roles.rollout.gpusPerReplica",
+            each,
+            &draft.source("vllm_tensor_parallel_size"),
+        );
+        if colocated {
+            draft.set(
+                "roles.rollout.replicas",
+                (processes / each).max(1),
+                &draft.source("vllm_mode"),
+            );
+        }
+    }
+    common(draft, updates_per_step)
+}
+
+fn common(draft: &mut Draft, updates_per_step: u64) -> Result<(), WrongValue> {
+    let (nodes, processes) = (nodes(draft)?, processes(draft)?);
+    let source = "the launcher's processes";
+    draft.set("roles.actor.nodes", nodes, source);
+    draft.set("roles.actor.gpusPerNode", (processes / nodes.max(1)).max(1), source);
+    if !["--num_processes", "--nproc_per_node"]
+        .iter()
+        .any(|flag| launcher_value(draft, flag).is_some())
+        && draft
+            .launcher
+            .iter()
+            .any(|word| word == "accelerate" || word == "torchrun")
+    {
+        draft.leave("processes", "the launcher's command says no number of processes, so one is taken: add --num_processes N before the script and convert again");
+    }
+    if !draft.has("steps") {
+        let epochs = draft.number("num_train_epochs")?.unwrap_or(3.0).max(0.0).ceil() as u64;
+        draft.set("episodes", epochs.max(1), &draft.source("num_train_epochs"));
+    }
+    let save = draft
+        .count("save_steps")?
+        .unwrap_or(0)
+        .div_ceil(updates_per_step.max(1));
+    let never = draft.text("save_strategy").as_deref() == Some("no");
+    draft.set(
+        "checkpoint.everySteps",
+        if never { 0 } else { save },
+        &draft.source(if never { "save_strategy" } else { "save_steps" }),
+    );
+    let name = draft.text("lr_scheduler_type").unwrap_or_default();
+    let source = draft.source("lr_scheduler_type");
+    match name.as_str() {
+        "constant" | "constant_with_warmup" => draft.set("optimizer.schedule", "constant", &source),
+        "linear" | "cosine" => {
+            draft.set("optimizer.schedule", name, &source);
+            draft.set("optimizer.minLearningRateRatio", 0.0, &source);
+        }
+        other => draft.leave(
+            "lr_scheduler_type",
+            &format!("is {other}; optimizer.schedule is constant, linear or cosine"),
+        ),
+    }
+    Ok(())
+}
+
+fn per_device(draft: &Draft) -> Result<u64, WrongValue> {
+    Ok(draft.count("per_device_train_batch_size")?.unwrap_or(8).max(1))
+}
+
+fn accumulation(draft: &Draft) -> Result<u64, WrongValue> {
+    Ok(draft.count("gradient_accumulation_steps")?.unwrap_or(1).max(1))
+}
+
+/// accelerate counts all processes, torchrun those of a node.
+fn processes(draft: &Draft) -> Result<u64, WrongValue> {
+    if let Some(all) = launcher_value(draft, "--num_processes") {
+        return Ok(all.max(1));
+    }
+    let of_a_node = launcher_value(draft, "--nproc_per_node").unwrap_or(1);
+    Ok(of_a_node.saturating_mul(nodes(draft)?).max(1))
+}
+
+fn nodes(draft: &Draft) -> Result<u64, WrongValue> {
+    let nodes = ["--num_machines", "--nnodes"]
+        .iter()
+        .find_map(|flag| launcher_value(draft, flag));
+    Ok(nodes.unwrap_or(1).max(1))
+}
+
+fn launcher_value(draft: &Draft, flag: &str) -> Option<u64> {
+    let words = &draft.launcher;
+    let at = words.iter().position(|word| {
+        word.split('=')
+            .next()
+            .is_some_and(|name| name.replace('-', "_") == flag.replace('-', "_"))
+    })?;
+    let value = words[at]
+        .split_once('=')
+        .map_or_else(|| words.get(at + 1).cloned(), |(_, value)| Some(value.to_owned()));
+    value?.parse().ok()
+}

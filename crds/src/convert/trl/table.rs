@@ -1,0 +1,227 @@
+//! The flags of `PPOConfig`, `RLOOConfig` and `GRPOConfig`, and of the classes of transformers and TRL that they come with.
+
+use crate::convert::row::Read::{Count, Data, Is, Model, Number, Numbers, One, Text, Truth};
+use crate::convert::row::{Row, computed, field, needless, nowhere};
+
+const ADAPTERS: &str = "adapters are not trained: all weights are, which takes more memory; see ppo-worker plan";
+
+/// Flags of every trainer.
+#[rustfmt::skip]
+pub const COMMON: &[Row] = &[
+    nowhere(&["model_revision"], "give it in model.policy.hub.revision"),
+    field(
+        &["dtype", "torch_dtype"],
+        &["model.dtype"],
+        One(&[("bfloat16", "bfloat16"), ("float32", "float32"), ("auto", "")]),
+    ),
+    field(&["bf16"], &["model.dtype"], Is("bfloat16")),
+    nowhere(&["fp16"], "weights are bfloat16 or float32 (model.dtype)"),
+    field(&["gradient_checkpointing"], &["model.activationCheckpointing"], Truth).or("True"),
+    nowhere(&["use_peft", "lora_r", "load_in_4bit", "load_in_8bit"], ADAPTERS),
+    needless(
+        &["lora_*", "use_rslora", "use_dora", "bnb_4bit_quant_type", "use_bnb_nested_quant", "model_adapter_name",
+          "ref_adapter_name"],
+        "has nothing to act on without adapters",
+    ),
+    needless(
+        &["trust_remote_code", "attn_implementation", "model_init_kwargs", "disable_dropout",
+          "gradient_checkpointing_kwargs", "tf32", "optim", "torch_compile*", "deepspeed", "fsdp*", "ddp_*",
+          "dataloader_*", "dataset_num_proc", "remove_unused_columns", "ds3_gather_for_generation",
+          "use_liger_kernel", "use_cache", "no_cuda", "use_cpu", "local_rank", "log_level*", "disable_tqdm",
+          "trackio_space_id", "do_train", "auto_find_batch_size"],
+        "is transformers' or PyTorch's matter",
+    ),
+    field(&["dataset_name"], &["prompts.source"], Data),
+    nowhere(
+        &["dataset_config", "dataset_train_split", "dataset_streaming"],
+        "prompts.source is one file: write this part of the data set into it",
+    ),
+    nowhere(&["datasets"], "a mixture is one file here: write it out"),
+    nowhere(
+        &["dataset_test_split", "eval_strategy", "eval_steps", "per_device_eval_batch_size", "do_eval",
+          "eval_on_start"],
+        "give held-out prompts in evaluation.source and evaluation.everySteps",
+    ),
+    computed(
+        &["per_device_train_batch_size"],
+        &["batch.microTrainBatchSize", "batch.trainBatchSize", "batch.rolloutBatchSize"],
+        "samples",
+    ).or("8"),
+    computed(&["gradient_accumulation_steps"], &["batch.trainBatchSize", "batch.rolloutBatchSize"], "").or("1"),
+    field(&["adam_beta1"], &["optimizer.beta1"], Number),
+    field(&["adam_beta2"], &["optimizer.beta2"], Number).or("0.999"),
+    field(&["adam_epsilon"], &["optimizer.epsilon"], Number),
+    field(&["weight_decay"], &["optimizer.weightDecay"], Number),
+    field(&["max_grad_norm"], &["optimizer.maxGradNorm"], Number),
+    computed(&["lr_scheduler_type"], &["optimizer.schedule", "optimizer.minLearningRateRatio"], "").or("linear"),
+    nowhere(&["lr_scheduler_kwargs"], "give optimizer.minLearningRateRatio"),
+    field(&["warmup_steps"], &["optimizer.warmupUpdates"], Count),
+    nowhere(
+        &["warmup_ratio"],
+        "optimizer.warmupUpdates counts updates: set it to this share of steps x updates per step, which ppo-worker \
+         plan prints",
+    ),
+    computed(&["num_train_epochs"], &["episodes"], "a part of an epoch becomes a whole one").or("3"),
+    field(&["seed"], &["seed"], Count),
+    needless(&["data_seed", "full_determinism"], "a run always gives the same bits on the same machine"),
+    field(&["output_dir"], &["checkpoint.path"], Text),
+    computed(&["save_steps"], &["checkpoint.everySteps"], "steps are rollout batches here").or("500"),
+    computed(&["save_strategy"], &["checkpoint.everySteps"], "`no` saves at the end only").or("steps"),
+    field(&["save_total_limit"], &["checkpoint.keep"], Count),
+    field(&["load_best_model_at_end"], &["checkpoint.keepBest"], Truth),
+    needless(
+        &["resume_from_checkpoint", "overwrite_output_dir", "save_only_model", "save_safetensors",
+          "metric_for_best_model", "greater_is_better"],
+        "a run always goes on from its last checkpoint; checkpoints have one format",
+    ),
+    nowhere(&["push_to_hub", "hub_*"], "push runs/<name>/model yourself: it is in Hugging Face layout"),
+    needless(
+        &["logging_*", "log_completions", "num_completions_to_print", "wandb_log_unique_prompts",
+          "num_sample_generations"],
+        "every step is logged, and samples every telemetry.samplesEverySteps",
+    ),
+    nowhere(
+        &["report_to"],
+        "metrics go to TensorBoard, Prometheus and metrics.jsonl (docs/monitoring.md), under TRL's names in \
+         TensorBoard",
+    ),
+    computed(&["run_name", "exp_name"], &["metadata.name"], ""),
+    nowhere(&["config"], "the file is not read: give what is in it as flags"),
+    nowhere(&["chat_template_path"], "put it into the model's folder"),
+    needless(&["num_processes"], "is read from the launcher"),
+];
+
+/// Flags of `PPOTrainer`.
+#[rustfmt::skip]
+pub const PPO: &[Row] = &[
+    field(
+        &["learning_rate"],
+        &["optimizer.actorLearningRate", "optimizer.criticLearningRate"],
+        Number,
+    ).or("5e-5"),
+    field(&["sft_model_path", "model_name_or_path"], &["model.policy"], Model),
+    field(&["reward_model_path"], &["roles.reward.model.source"], Model),
+    computed(&["num_mini_batches"], &["batch.trainBatchSize"], "").or("1"),
+    field(&["num_ppo_epochs"], &["batch.ppoEpochs"], Count).or("4"),
+    computed(&["total_episodes"], &["steps"], "counts samples in TRL").or(""),
+    field(&["response_length"], &["generation.maxNewTokens"], Count).or("53"),
+    field(&["temperature"], &["generation.temperature"], Number).or("0.7"),
+    field(&["stop_token"], &[], One(&[("eos", "")])),
+    computed(&["stop_token_id"], &["generation.stopTokenIds"], ""),
+    field(&["local_rollout_forward_batch_size"], &["batch.microRolloutBatchSize"], Count).or("64"),
+    field(&["missing_eos_penalty"], &["algorithm.score.missingEosPenalty"], Number),
+    field(&["whiten_rewards"], &["algorithm.score.whitenRewards"], Truth),
+    field(&["kl_coef"], &["algorithm.kl.coef"], Number),
+    field(&["kl_estimator"], &["algorithm.kl.estimator"], One(&[("k1", "k1"), ("k3", "k3")])),
+    field(&["cliprange"], &["algorithm.clip.policyLow", "algorithm.clip.policyHigh"], Number),
+    field(&["cliprange_value"], &["algorithm.clip.value"], Number),
+    field(&["vf_coef"], &["algorithm.valueCoef"], Number),
+    field(&["gamma"], &["algorithm.advantage.gamma"], Number),
+    field(&["lam"], &["algorithm.advantage.lambda"], Number),
+];
+
+/// Flags of `RLOOTrainer` and `GRPOTrainer`.
+#[rustfmt::skip]
+pub const ONLINE: &[Row] = &[
+    field(&["learning_rate"], &["optimizer.actorLearningRate"], Number),
+    field(&["model_name_or_path"], &["model.policy"], Model),
+    field(&["reward_model_name_or_path"], &["roles.reward.model.source"], Model),
+    nowhere(
+        &["reward_funcs", "reward_weights"],
+        "they are Python: serve them over HTTP and give the address in roles.reward.remote.urls \
+         (docs/model-and-reward.md)",
+    ),
+    computed(&["steps_per_generation"], &["batch.rolloutBatchSize"], "gradient_accumulation_steps, unless given"),
+    computed(
+        &["generation_batch_size"],
+        &["batch.rolloutBatchSize"],
+        "samples in TRL, prompts here: / num_generations",
+    ),
+    field(&["num_iterations"], &["batch.ppoEpochs"], Count),
+    computed(&["max_steps"], &["steps"], "counts updates in TRL"),
+    field(&["max_prompt_length"], &["prompts.maxLength"], Count).or("512"),
+    field(&["max_completion_length"], &["generation.maxNewTokens"], Count).or("256"),
+    field(&["shuffle_dataset"], &["prompts.shuffle"], Truth),
+    field(&["temperature"], &["generation.temperature"], Number),
+    field(&["top_p"], &["generation.topP"], Number),
+    field(&["top_k"], &["generation.topK"], Count),
+    field(&["min_p"], &["generation.minP"], Number),
+    field(&["repetition_penalty"], &[], One(&[("1.0", ""), ("1", "")])),
+    nowhere(
+        &["generation_kwargs", "vllm_guided_decoding_regex"],
+        "responses are sampled by the fields of generation and nothing else",
+    ),
+    needless(
+        &["use_transformers_paged", "cache_implementation", "vllm_server_*", "vllm_model_impl",
+          "vllm_enable_sleep_mode", "vllm_group_port"],
+        "the engines are run by the job",
+    ),
+    computed(&["use_vllm"], &["roles.rollout.engine"], "vllm"),
+    computed(
+        &["vllm_mode"],
+        &["roles.rollout.replicas"],
+        "colocate makes all GPUs / tensor_parallel_size engines",
+    ).or("server"),
+    computed(&["vllm_tensor_parallel_size"], &["roles.rollout.gpusPerReplica"], "with use_vllm").or("1"),
+    nowhere(
+        &["vllm_gpu_memory_utilization"],
+        "roles.rollout.kvCacheMebibytes says the cache's size in MiB; its default holds a step's samples",
+    ),
+    field(&["epsilon", "cliprange"], &["algorithm.clip.policyLow", "algorithm.clip.policyHigh"], Number),
+    field(&["epsilon_high"], &["algorithm.clip.policyHigh"], Number),
+    nowhere(
+        &["mask_truncated_completions"],
+        "a response that did not finish is learnt from; algorithm.score.missingEosPenalty lowers its score",
+    ),
+    nowhere(&["sync_ref_model"], "the reference stays as it was at step 0"),
+    needless(&["ref_model_mixup_alpha", "ref_model_sync_steps"], "has nothing to act on: the reference stays"),
+];
+
+/// Flags of `RLOOTrainer` alone.
+#[rustfmt::skip]
+pub const RLOO: &[Row] = &[
+    field(&["num_generations", "rloo_k"], &["batch.nSamplesPerPrompt"], Count).or("2"),
+    field(&["beta", "kl_coef"], &["algorithm.kl.coef"], Number),
+    field(&["normalize_advantages", "normalize_reward"], &["algorithm.advantage.whiten"], Truth),
+    field(&["reward_clip_range"], &["algorithm.score.clip.min", "algorithm.score.clip.max"], Numbers),
+    nowhere(
+        &["total_episodes", "num_mini_batches", "num_ppo_epochs", "response_length"],
+        "belongs to the old RLOOTrainer: give max_steps, steps_per_generation, num_iterations, max_completion_length",
+    ),
+    nowhere(
+        &["token_level_kl", "local_rollout_forward_batch_size", "stop_token", "stop_token_id", "missing_eos_penalty"],
+        "was removed from RLOOTrainer",
+    ),
+];
+
+/// Flags of `GRPOTrainer` alone.
+#[rustfmt::skip]
+pub const GRPO: &[Row] = &[
+    field(&["num_generations"], &["batch.nSamplesPerPrompt"], Count).or("8"),
+    field(&["beta"], &["algorithm.kl.coef"], Number).or("0.0"),
+    field(
+        &["delta"],
+        &["algorithm.clip.dual"],
+        Number,
+    ).note("TRL bounds the ratio from above for a negative advantage at delta, dual clip bounds the loss at dual x |A|: the same bound"),
+    field(
+        &["scale_rewards"],
+        &["algorithm.advantage.estimator"],
+        One(&[("group", "grpo"), ("true", "grpo"), ("none", "drGrpo"), ("false", "drGrpo")]),
+    ).or("group"),
+    field(
+        &["loss_type"],
+        &["algorithm.aggregation"],
+        One(&[("dapo", "tokenMean"), ("bnpo", "tokenMean"), ("grpo", "sequenceMeanTokenMean"),
+              ("dr_grpo", "sequenceMeanTokenSumNorm")]),
+    ).or("dapo"),
+    field(&["importance_sampling_level"], &[], One(&[("token", "")])),
+    nowhere(&["top_entropy_quantile"], "every token is learnt from"),
+    needless(&["use_liger_loss"], "is a kernel's matter"),
+    computed(
+        &["vllm_importance_sampling_correction"],
+        &["algorithm.truncatedImportanceSampling"],
+        "with use_vllm",
+    ).or("True"),
+    computed(&["vllm_importance_sampling_cap"], &["algorithm.truncatedImportanceSampling"], "with use_vllm").or("2.0"),
+];

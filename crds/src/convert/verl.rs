@@ -1,0 +1,211 @@
+//! verl: the overrides of `verl.trainer.main_ppo`, with the defaults of `verl/trainer/config/ppo_trainer.yaml`.
+
+pub mod table;
+
+use serde_json::json;
+
+use super::draft::{Draft, WrongValue};
+
+/// What follows from several overrides.
+pub fn finish(draft: &mut Draft) -> Result<(), WrongValue> {
+    draft.set("prompts.chatTemplate", true, "verl always does");
+    batch(draft)?;
+    kl(draft)?;
+    engines(draft)?;
+    reward(draft)?;
+    evaluation(draft)?;
+    let (steps, epochs) = (
+        draft.count("trainer.total_training_steps")?,
+        draft.count("trainer.total_epochs")?,
+    );
+    match (steps, epochs) {
+        (Some(steps), _) => draft.set("steps", steps, &draft.source("trainer.total_training_steps")),
+        (None, Some(epochs)) => draft.set("episodes", epochs, &draft.source("trainer.total_epochs")),
+        (None, None) => {}
+    }
+    let estimator = draft
+        .get("algorithm.advantage.estimator")
+        .and_then(|value| value.as_str().map(str::to_owned));
+    if estimator.as_deref() == Some("grpo") && !draft.truth("algorithm.norm_adv_by_std_in_grpo")? {
+        draft.set(
+            "algorithm.advantage.estimator",
+            "drGrpo",
+            &draft.source("algorithm.norm_adv_by_std_in_grpo"),
+        );
+    }
+    if let Some((values, source)) = draft
+        .values("critic.model.path")
+        .filter(|_| estimator.as_deref().is_none_or(|name| name == "gae"))
+    {
+        draft.set_model("model.critic", &values, &source)?;
+    }
+    match draft.text("algorithm.rollout_correction.rollout_is").as_deref() {
+        None | Some("null" | "None") => {}
+        Some("token") => {
+            let name = "algorithm.rollout_correction.rollout_is_threshold";
+            let cap = draft.number(name)?.unwrap_or(2.0);
+            draft.set("algorithm.truncatedImportanceSampling", json!(cap), &draft.source(name));
+        }
+        Some(other) => {
+            let why = format!("is {other}; only the correction by token is here");
+            draft.leave("algorithm.rollout_correction.rollout_is", &why);
+        }
+    }
+    Ok(())
+}
+
+fn batch(draft: &mut Draft) -> Result<(), WrongValue> {
+    let mini = "actor_rollout_ref.actor.ppo_mini_batch_size";
+    let group = draft.count("actor_rollout_ref.rollout.n")?.unwrap_or(1);
+    if let Some(prompts) = draft.count(mini)? {
+        let source = format!("{} x {group} samples", draft.source(mini));
+        draft.set("batch.trainBatchSize", prompts.saturating_mul(group), &source);
+    }
+    let micro = "actor_rollout_ref.actor.ppo_micro_batch_size";
+    if let Some(all) = draft.count(micro)?.filter(|_| !draft.has("batch.microTrainBatchSize")) {
+        let share = all / gpus(draft)?.max(1);
+        draft.set(
+            "batch.microTrainBatchSize",
+            share.max(1),
+            &format!("{} over all GPUs", draft.source(micro)),
+        );
+    }
+    Ok(())
+}
+
+fn gpus(draft: &Draft) -> Result<u64, WrongValue> {
+    let nodes = draft.count("trainer.nnodes")?.unwrap_or(1);
+    Ok(nodes.saturating_mul(draft.count("trainer.n_gpus_per_node")?.unwrap_or(8)))
+}
+
+fn kl(draft: &mut Draft) -> Result<(), WrongValue> {
+    let loss = draft.truth("actor_rollout_ref.actor.use_kl_loss")?;
+    let reward = draft.truth("algorithm.use_kl_in_reward")?;
+    let (placement, coef, kind) = match (loss, reward) {
+        (false, false) => {
+            draft.set("algorithm.kl.coef", 0.0, "neither use_kl_loss nor use_kl_in_reward");
+            return Ok(());
+        }
+        (true, _) => (
+            "loss",
+            "actor_rollout_ref.actor.kl_loss_coef",
+            "actor_rollout_ref.actor.kl_loss_type",
+        ),
+        (false, true) => ("reward", "algorithm.kl_ctrl.kl_coef", "algorithm.kl_penalty"),
+    };
+    if loss && reward {
+        draft.leave(
+            "algorithm.use_kl_in_reward",
+            "the KL acts in one place: use_kl_loss is kept, algorithm.kl.placement: reward is the other",
+        );
+    }
+    let place = if loss {
+        "actor_rollout_ref.actor.use_kl_loss"
+    } else {
+        "algorithm.use_kl_in_reward"
+    };
+    draft.set("algorithm.kl.placement", placement, &draft.source(place));
+    if let Some(value) = draft.number(coef)? {
+        draft.set("algorithm.kl.coef", json!(value), &draft.source(coef));
+    }
+    let estimator = draft.text(kind).unwrap_or_default();
+    match estimator.trim_end_matches('+') {
+        "kl" | "k1" => draft.set("algorithm.kl.estimator", "k1", &draft.source(kind)),
+        "mse" | "k2" => draft.set("algorithm.kl.estimator", "k2", &draft.source(kind)),
+        "low_var_kl" | "k3" => draft.set("algorithm.kl.estimator", "k3", &draft.source(kind)),
+        "abs" => draft.set("algorithm.kl.estimator", "abs", &draft.source(kind)),
+        other => draft.leave(kind, &format!("is {other}; here are kl, abs, mse and low_var_kl")),
+    }
+    if estimator.ends_with('+') {
+        draft.leave(kind, "the gradient is that of the estimate itself, not k2's");
+    }
+    if placement == "reward" && draft.text("algorithm.kl_ctrl.type").as_deref() == Some("adaptive") {
+        for (name, at) in [
+            ("algorithm.kl_ctrl.target_kl", "target"),
+            ("algorithm.kl_ctrl.horizon", "horizon"),
+        ] {
+            if let Some(value) = draft.number(name)? {
+                draft.set(
+                    &format!("algorithm.kl.controller.adaptive.{at}"),
+                    json!(value),
+                    &draft.source(name),
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// verl's engines share the actor's GPUs; here they have their own, as many.
+fn engines(draft: &mut Draft) -> Result<(), WrongValue> {
+    let name = "actor_rollout_ref.rollout.tensor_model_parallel_size";
+    let (each, all) = (draft.count(name)?.unwrap_or(2).max(1), gpus(draft)?);
+    draft.set(
+        "roles.rollout.engine",
+        "vllm",
+        &draft.source("actor_rollout_ref.rollout.name"),
+    );
+    draft.set("roles.rollout.gpusPerReplica", each, &draft.source(name));
+    draft.set(
+        "roles.rollout.replicas",
+        (all / each).max(1),
+        &format!("{all} GPUs / {each}"),
+    );
+    if let Some(engine) = draft
+        .text("actor_rollout_ref.rollout.name")
+        .filter(|engine| engine != "vllm")
+    {
+        draft.leave(
+            "actor_rollout_ref.rollout.name",
+            &format!("{engine} is not here; vllm takes its place (roles.rollout.engine)"),
+        );
+    }
+    // Where the reference stands is nobody's setting in verl: it shares all GPUs.
+    for at in ["nodes", "gpusPerNode"] {
+        if let Some(count) = draft
+            .get(&format!("roles.actor.{at}"))
+            .cloned()
+            .filter(|_| draft.get("algorithm.kl.coef").is_none_or(|coef| coef != 0.0))
+        {
+            draft.set(&format!("roles.reference.{at}"), count, "the actor's");
+        }
+    }
+    draft.leave("verl's shared GPUs", "actor, reference and engines share GPUs in verl and have their own here: make roles.*.gpusPerNode and replicas smaller to take as many as before");
+    Ok(())
+}
+
+fn reward(draft: &mut Draft) -> Result<(), WrongValue> {
+    if draft.truth("reward_model.enable")? {
+        if let Some((values, source)) = draft.values("reward_model.model.path") {
+            draft.set_model("roles.reward.model.source", &values, &source)?;
+        }
+        return Ok(());
+    }
+    // verl's function rewards read the answer here (verl/utils/dataset, the rows of its data sets).
+    draft.set("prompts.labelField", "reward_model.ground_truth", "verl's rows");
+    Ok(())
+}
+
+fn evaluation(draft: &mut Draft) -> Result<(), WrongValue> {
+    if !draft.has("evaluation") {
+        return Ok(());
+    }
+    let Some(every) = draft.count("trainer.test_freq")?.filter(|every| *every > 0) else {
+        draft.unset("evaluation");
+        draft.leave(
+            "data.val_files",
+            "test_freq is off, so there is no evaluation; give evaluation.source and evaluation.everySteps for one",
+        );
+        return Ok(());
+    };
+    draft.set("evaluation.everySteps", every, &draft.source("trainer.test_freq"));
+    if let Some(most) = draft.count("data.val_max_samples")?.filter(|most| *most > 0) {
+        draft.set("evaluation.maxPrompts", most, &draft.source("data.val_max_samples"));
+    }
+    let sampled = draft.truth("actor_rollout_ref.rollout.val_kwargs.do_sample")?;
+    let name = "actor_rollout_ref.rollout.val_kwargs.temperature";
+    if let Some(temperature) = draft.number(name)?.filter(|_| sampled) {
+        draft.set("evaluation.temperature", json!(temperature), &draft.source(name));
+    }
+    Ok(())
+}

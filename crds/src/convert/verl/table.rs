@@ -1,0 +1,293 @@
+//! The settings of `verl/trainer/config/ppo_trainer.yaml`, with its defaults where ours are others.
+
+use crate::convert::row::Read::{Count, CountOrNever, Data, Model, Number, Numbers, One, Text, Truth};
+use crate::convert::row::{Row, computed, field, needless, nowhere};
+
+/// Every override.
+#[rustfmt::skip]
+pub const ROWS: &[Row] = &[
+    // prompts
+    field(&["data.train_files"], &["prompts.source"], Data),
+    field(&["data.prompt_key"], &["prompts.promptField"], Text),
+    field(&["data.max_prompt_length"], &["prompts.maxLength"], Count).or("512"),
+    field(&["data.max_response_length"], &["generation.maxNewTokens"], Count).or("512"),
+    field(&["data.train_batch_size"], &["batch.rolloutBatchSize"], Count).or("1024"),
+    field(&["data.shuffle"], &["prompts.shuffle"], Truth),
+    field(&["data.seed"], &["seed"], Count),
+    nowhere(&["data.train_max_samples"], "cut the file to so many rows"),
+    needless(
+        &["data.filter_overlong_prompts", "data.filter_overlong_prompts_workers"],
+        "longer prompts are always dropped, and counted",
+    ),
+    field(&["data.truncation"], &[], One(&[("error", "")])),
+    nowhere(
+        &["data.reward_fn_key"],
+        "the reward is not chosen by a column: give rules, a model or a server in roles.reward",
+    ),
+    nowhere(
+        &["data.apply_chat_template_kwargs.*", "data.tokenizer", "data.custom_cls.*", "data.sampler.*",
+          "data.datagen.*", "data.tool_config_path"],
+        "prompts are rendered by the model's own chat template, as its files have it",
+    ),
+    nowhere(&["data.image_key", "data.video_key", "data.image_patch_size"], "models are text only"),
+    needless(
+        &["data.val_batch_size", "data.validation_shuffle", "data.return_*", "data.use_shm",
+          "data.dataloader_num_workers", "data.trust_remote_code"],
+        "prompts are read by the actor itself",
+    ),
+    // models
+    field(&["actor_rollout_ref.model.path"], &["model.policy"], Model),
+    field(
+        &["actor_rollout_ref.model.enable_gradient_checkpointing"],
+        &["model.activationCheckpointing"],
+        Truth,
+    ).or("True"),
+    nowhere(
+        &["actor_rollout_ref.model.lora_rank", "actor_rollout_ref.model.lora_adapter_path", "critic.model.lora_rank"],
+        "adapters are not trained: all weights are, which takes more memory; see ppo-worker plan",
+    ),
+    needless(
+        &["actor_rollout_ref.model.lora_alpha", "actor_rollout_ref.model.target_modules",
+          "actor_rollout_ref.model.exclude_modules", "critic.model.lora_alpha", "critic.model.target_modules",
+          "actor_rollout_ref.rollout.layered_summon"],
+        "has nothing to act on without adapters",
+    ),
+    nowhere(
+        &["actor_rollout_ref.model.custom_chat_template", "actor_rollout_ref.model.tokenizer_path",
+          "actor_rollout_ref.model.override_config.*", "actor_rollout_ref.model.hf_config_path"],
+        "put it into the model's folder (tokenizer_config.json, config.json)",
+    ),
+    needless(&["actor_rollout_ref.model.*"], "is PyTorch's matter"),
+    needless(&["actor_rollout_ref.hybrid_engine", "actor_rollout_ref.nccl_timeout"], "each role has its own pods"),
+    computed(&["critic.model.path"], &["model.critic"], "only with gae"),
+    // the actor's update
+    computed(
+        &["actor_rollout_ref.actor.ppo_mini_batch_size"],
+        &["batch.trainBatchSize"],
+        "counts prompts in verl, samples here: x rollout.n",
+    ).or("256"),
+    field(&["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"], &["batch.microTrainBatchSize"], Count),
+    computed(
+        &["actor_rollout_ref.actor.ppo_micro_batch_size"],
+        &["batch.microTrainBatchSize"],
+        "over all GPUs in verl, for each of them here",
+    ),
+    field(&["actor_rollout_ref.actor.ppo_epochs"], &["batch.ppoEpochs"], Count),
+    field(&["actor_rollout_ref.actor.clip_ratio"], &["algorithm.clip.policyLow", "algorithm.clip.policyHigh"], Number),
+    field(&["actor_rollout_ref.actor.clip_ratio_low"], &["algorithm.clip.policyLow"], Number),
+    field(&["actor_rollout_ref.actor.clip_ratio_high"], &["algorithm.clip.policyHigh"], Number),
+    field(&["actor_rollout_ref.actor.clip_ratio_c"], &["algorithm.clip.dual"], Number),
+    field(
+        &["actor_rollout_ref.actor.loss_agg_mode"],
+        &["algorithm.aggregation"],
+        One(&[("token-mean", "tokenMean"), ("seq-mean-token-mean", "sequenceMeanTokenMean"),
+              ("seq-mean-token-sum", "sequenceMeanTokenSum"),
+              ("seq-mean-token-sum-norm", "sequenceMeanTokenSumNorm")]),
+    ),
+    nowhere(
+        &["actor_rollout_ref.actor.loss_scale_factor"],
+        "sequenceMeanTokenSumNorm divides by generation.maxNewTokens",
+    ),
+    field(&["actor_rollout_ref.actor.entropy_coeff"], &["algorithm.entropyCoef"], Number),
+    field(&["actor_rollout_ref.actor.policy_loss.loss_mode"], &[], One(&[("vanilla", "")])),
+    needless(
+        &["actor_rollout_ref.actor.policy_loss.*", "actor_rollout_ref.actor.tau_pos",
+          "actor_rollout_ref.actor.tau_neg"],
+        "counts only in another loss mode",
+    ),
+    field(
+        &["actor_rollout_ref.actor.grad_clip", "actor_rollout_ref.actor.optim.clip_grad"],
+        &["optimizer.maxGradNorm"],
+        Number,
+    ),
+    field(&["actor_rollout_ref.actor.optim.lr"], &["optimizer.actorLearningRate"], Number),
+    field(&["actor_rollout_ref.actor.optim.betas"], &["optimizer.beta1", "optimizer.beta2"], Numbers).or("0.9 0.999"),
+    field(&["actor_rollout_ref.actor.optim.weight_decay"], &["optimizer.weightDecay"], Number).or("0.01"),
+    field(&["actor_rollout_ref.actor.optim.lr_warmup_steps"], &["optimizer.warmupUpdates"], Count),
+    nowhere(
+        &["actor_rollout_ref.actor.optim.lr_warmup_steps_ratio"],
+        "optimizer.warmupUpdates counts updates: set it to this share of steps x updates per step, which ppo-worker \
+         plan prints",
+    ),
+    field(
+        &["actor_rollout_ref.actor.optim.lr_scheduler_type", "actor_rollout_ref.actor.optim.warmup_style"],
+        &["optimizer.schedule"],
+        One(&[("constant", "constant"), ("cosine", "cosine")]),
+    ),
+    field(&["actor_rollout_ref.actor.optim.min_lr_ratio"], &["optimizer.minLearningRateRatio"], Number).or("0.0"),
+    needless(&["actor_rollout_ref.actor.optim.total_training_steps"], "the schedule ends with the run"),
+    field(&["actor_rollout_ref.actor.optim.optimizer"], &[], One(&[("adamw", "")])),
+    needless(&["actor_rollout_ref.actor.optim.*"], "the optimizer is AdamW, with a schedule of one period"),
+    needless(
+        &["actor_rollout_ref.actor.use_dynamic_bsz", "actor_rollout_ref.actor.ppo_max_token_len_per_gpu",
+          "actor_rollout_ref.ref.log_prob_use_dynamic_bsz", "actor_rollout_ref.ref.log_prob_max_token_len_per_gpu",
+          "actor_rollout_ref.rollout.log_prob_use_dynamic_bsz",
+          "actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu"],
+        "micro-batches are counted in samples; their size changes memory and speed only",
+    ),
+    needless(
+        &["actor_rollout_ref.actor.shuffle", "actor_rollout_ref.actor.data_loader_seed"],
+        "samples are shuffled in each epoch, by the run's seed",
+    ),
+    nowhere(
+        &["actor_rollout_ref.actor.ulysses_sequence_parallel_size",
+          "actor_rollout_ref.ref.ulysses_sequence_parallel_size", "critic.ulysses_sequence_parallel_size"],
+        "every GPU of the actor is a data-parallel rank, so accumulation = trainBatchSize / (microTrainBatchSize x \
+         all GPUs)",
+    ),
+    // KL: either term
+    computed(&["actor_rollout_ref.actor.use_kl_loss"], &["algorithm.kl.placement"], "loss").or("False"),
+    computed(&["actor_rollout_ref.actor.kl_loss_coef"], &["algorithm.kl.coef"], "with use_kl_loss").or("0.001"),
+    computed(
+        &["actor_rollout_ref.actor.kl_loss_type"],
+        &["algorithm.kl.estimator"],
+        "with use_kl_loss",
+    ).or("low_var_kl"),
+    computed(
+        &["algorithm.use_kl_in_reward"],
+        &["algorithm.kl.placement"],
+        "reward; without this and use_kl_loss there is no KL and no reference",
+    ).or("False"),
+    computed(
+        &["algorithm.kl_penalty"],
+        &["algorithm.kl.estimator"],
+        "with use_kl_in_reward: kl, mse, low_var_kl, abs",
+    ).or("kl"),
+    computed(&["algorithm.kl_ctrl.kl_coef"], &["algorithm.kl.coef"], "with use_kl_in_reward").or("0.001"),
+    computed(&["algorithm.kl_ctrl.type"], &["algorithm.kl.controller"], "with use_kl_in_reward").or("fixed"),
+    computed(
+        &["algorithm.kl_ctrl.target_kl"],
+        &["algorithm.kl.controller.adaptive.target"],
+        "with type adaptive",
+    ).or("0.1"),
+    computed(
+        &["algorithm.kl_ctrl.horizon"],
+        &["algorithm.kl.controller.adaptive.horizon"],
+        "with type adaptive",
+    ).or("10000"),
+    // advantages
+    field(
+        &["algorithm.adv_estimator"],
+        &["algorithm.advantage.estimator"],
+        One(&[("gae", "gae"), ("grpo", "grpo"), ("grpo_vectorized", "grpo"), ("rloo", "rloo"),
+              ("rloo_vectorized", "rloo"), ("reinforce_plus_plus", "reinforcePlusPlus"),
+              ("reinforce_plus_plus_baseline", "reinforcePlusPlusBaseline")]),
+    ),
+    computed(
+        &["algorithm.norm_adv_by_std_in_grpo"],
+        &["algorithm.advantage.estimator"],
+        "False makes grpo drGrpo",
+    ).or("True"),
+    field(&["algorithm.gamma"], &["algorithm.advantage.gamma"], Number),
+    field(&["algorithm.lam"], &["algorithm.advantage.lambda"], Number),
+    computed(
+        &["algorithm.rollout_correction.rollout_is"],
+        &["algorithm.truncatedImportanceSampling"],
+        "token only",
+    ).or("null"),
+    computed(
+        &["algorithm.rollout_correction.rollout_is_threshold"],
+        &["algorithm.truncatedImportanceSampling"],
+        "with rollout_is",
+    ).or("2.0"),
+    nowhere(
+        &["algorithm.rollout_correction.*", "algorithm.use_pf_ppo", "algorithm.filter_groups.*"],
+        "samples are neither rejected nor weighted; algorithm.truncatedImportanceSampling is the one correction",
+    ),
+    needless(&["algorithm.pf_ppo.*"], "counts only with use_pf_ppo"),
+    // critic
+    field(&["critic.optim.lr"], &["optimizer.criticLearningRate"], Number).or("1e-5"),
+    field(&["critic.cliprange_value"], &["algorithm.clip.value"], Number),
+    field(&["trainer.critic_warmup"], &["optimizer.criticWarmupSteps"], Count),
+    needless(&["critic.*"], "the critic shares the actor's batch sizes, optimizer settings and GPUs"),
+    // rollout
+    computed(&["actor_rollout_ref.rollout.name"], &["roles.rollout.engine"], "vllm; another engine is replaced by it"),
+    field(&["actor_rollout_ref.rollout.temperature"], &["generation.temperature"], Number),
+    field(&["actor_rollout_ref.rollout.top_p"], &["generation.topP"], Number),
+    field(&["actor_rollout_ref.rollout.top_k"], &["generation.topK"], Count),
+    field(&["actor_rollout_ref.rollout.n"], &["batch.nSamplesPerPrompt"], Count),
+    computed(
+        &["actor_rollout_ref.rollout.tensor_model_parallel_size"],
+        &["roles.rollout.gpusPerReplica", "roles.rollout.replicas"],
+        "replicas = all GPUs / this",
+    ).or("2"),
+    field(&["actor_rollout_ref.rollout.max_num_batched_tokens"], &["roles.rollout.maxBatchTokens"], Count),
+    field(&["actor_rollout_ref.rollout.max_num_seqs"], &["roles.rollout.maxSequences"], Count),
+    nowhere(
+        &["actor_rollout_ref.rollout.gpu_memory_utilization"],
+        "roles.rollout.kvCacheMebibytes says the cache's size in MiB; its default holds a step's samples",
+    ),
+    field(
+        &["actor_rollout_ref.rollout.dtype"],
+        &["model.dtype"],
+        One(&[("bfloat16", "bfloat16"), ("float32", "float32")]),
+    ),
+    field(
+        &["actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu",
+          "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu"],
+        &["batch.microRolloutBatchSize"],
+        Count,
+    ),
+    nowhere(
+        &["actor_rollout_ref.rollout.log_prob_micro_batch_size", "actor_rollout_ref.ref.log_prob_micro_batch_size"],
+        "batch.microRolloutBatchSize counts the samples of one GPU",
+    ),
+    computed(
+        &["actor_rollout_ref.rollout.val_kwargs.temperature"],
+        &["evaluation.temperature"],
+        "with do_sample",
+    ).or("0"),
+    computed(
+        &["actor_rollout_ref.rollout.val_kwargs.do_sample"],
+        &["evaluation.temperature"],
+        "False is greedy",
+    ).or("False"),
+    nowhere(
+        &["actor_rollout_ref.rollout.val_kwargs.*"],
+        "one response to each held-out prompt is measured, from all tokens",
+    ),
+    nowhere(
+        &["actor_rollout_ref.rollout.multi_turn.*", "actor_rollout_ref.rollout.agent.*",
+          "actor_rollout_ref.rollout.ignore_eos"],
+        "a response is one turn, without tools, and ends at the model's end of sequence",
+    ),
+    needless(&["actor_rollout_ref.rollout.*"], "the engines are run by the job"),
+    needless(&["actor_rollout_ref.actor.*", "actor_rollout_ref.ref.*"], "is FSDP's, Megatron's or PyTorch's matter"),
+    // reward
+    computed(&["reward_model.enable"], &["roles.reward.model"], "").or("False"),
+    computed(&["reward_model.model.path"], &["roles.reward.model.source"], "with reward_model.enable"),
+    nowhere(
+        &["custom_reward_function.*", "reward_manager.*", "reward_model.reward_manager",
+          "reward_model.sandbox_fusion.*", "reward_model.reward_loop*", "reward.*"],
+        "it is Python: serve it over HTTP and give its address in roles.reward.remote.urls (docs/model-and-reward.md)",
+    ),
+    needless(&["reward_model.*"], "a reward model is read as it is and uses batch.microRolloutBatchSize"),
+    // pods, checkpoints, evaluation, logs
+    field(&["trainer.nnodes"], &["roles.actor.nodes"], Count),
+    field(&["trainer.n_gpus_per_node"], &["roles.actor.gpusPerNode"], Count).or("8"),
+    computed(&["trainer.total_epochs"], &["episodes"], "").or("30"),
+    computed(&["trainer.total_training_steps"], &["steps"], "counts before total_epochs"),
+    field(&["trainer.save_freq"], &["checkpoint.everySteps"], CountOrNever).or("-1"),
+    field(&["trainer.max_actor_ckpt_to_keep"], &["checkpoint.keep"], Count),
+    field(&["trainer.default_local_dir"], &["checkpoint.path"], Text),
+    field(&["data.val_files"], &["evaluation.source"], Data),
+    computed(&["trainer.test_freq"], &["evaluation.everySteps"], "below 1 there is no evaluation").or("-1"),
+    computed(&["data.val_max_samples"], &["evaluation.maxPrompts"], "with evaluation"),
+    field(&["trainer.log_val_generations"], &["telemetry.samples"], Count),
+    computed(&["trainer.experiment_name"], &["metadata.name"], ""),
+    nowhere(&["trainer.val_only"], "ppo-worker has no run that only evaluates"),
+    nowhere(
+        &["trainer.logger"],
+        "metrics go to TensorBoard, Prometheus and metrics.jsonl (docs/monitoring.md), under verl's names in \
+         TensorBoard",
+    ),
+    needless(
+        &["trainer.*"],
+        "is Ray's matter, or always so: a run evaluates first, goes on from its last checkpoint and writes samples",
+    ),
+    needless(
+        &["ray_kwargs.*", "ray_init.*", "global_profiler.*", "transfer_queue.*", "hydra.*"],
+        "is Ray's, hydra's or a profiler's matter",
+    ),
+    nowhere(&["config-path", "config-name"], "the file is not read: give what it changes as overrides"),
+];

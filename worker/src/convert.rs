@@ -1,0 +1,74 @@
+//! `ppo-worker convert`: a command line of OpenRLHF, verl or TRL as a PpoJob manifest. The work is done by
+//! [`ppo_crds::convert`]; here are standard input, environment and output.
+
+use std::io::Read;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use ppo_crds::convert::{Framework, NoteKind, convert, quote};
+
+use crate::manifest::Invalid;
+use crate::telemetry::OutputMode;
+
+/// Arguments of `ppo-worker convert`.
+#[derive(Debug, Args)]
+pub struct ConvertArgs {
+    /// Whose command line it is.
+    #[arg(long, value_name = "FRAMEWORK", value_parser = frameworks())]
+    from: Framework,
+    /// The command line or script in one pair of quotes, or its words; `-` reads standard input.
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "COMMAND"
+    )]
+    command: Vec<String>,
+}
+
+fn frameworks() -> impl TypedValueParser<Value = Framework> {
+    let known = |word: String| Framework::ALL.into_iter().find(|framework| framework.word() == word);
+    PossibleValuesParser::new(Framework::ALL.map(Framework::word))
+        .try_map(move |word| known(word).ok_or("no framework of this name"))
+}
+
+/// Prints the manifest, and on standard error what is not in it; as one JSON object with `--json`.
+///
+/// # Errors
+/// [`Invalid`] when the command line cannot be a manifest.
+pub fn main(args: &ConvertArgs, output: OutputMode) -> Result<()> {
+    let script = script(&args.command)?;
+    let environment = |name: &str| std::env::var(name).ok();
+    let conversion = convert(args.from, &script, &environment).map_err(|error| Invalid::new(error.to_string()))?;
+    if matches!(output, OutputMode::Json) {
+        let json = serde_json::json!({"manifest": conversion.job, "notes": conversion.notes});
+        println!("{}", serde_json::to_string_pretty(&json)?);
+        return Ok(());
+    }
+    print!("{}", conversion.manifest);
+    let told = conversion.notes.iter().filter(|note| note.kind != NoteKind::Needless);
+    for note in told.filter(|_| !matches!(output, OutputMode::Quiet)) {
+        let what = match note.kind {
+            NoteKind::Missing => "replace",
+            NoteKind::NotTranslated | NoteKind::Needless => "not translated",
+        };
+        eprintln!("ppo-worker convert: {what}: {}: {}", note.subject, note.message);
+    }
+    Ok(())
+}
+
+/// One argument is a script; several are words that a shell has read already.
+fn script(command: &[String]) -> Result<String> {
+    match command {
+        [only] if only == "-" => {
+            let mut text = String::new();
+            std::io::stdin()
+                .read_to_string(&mut text)
+                .context("cannot read standard input")?;
+            Ok(text)
+        }
+        [script] => Ok(script.clone()),
+        words => Ok(words.iter().map(|word| quote(word)).collect::<Vec<_>>().join(" ")),
+    }
+}

@@ -1,0 +1,71 @@
+//! A running server under damaged requests: it answers each of them, none with its own failure, and goes on.
+
+use ppo_worker::model::{ModelConfig, Weights};
+use ppo_worker::rollout::Limits;
+use ppo_worker::rollout::weights::frame;
+use serde_json::json;
+use tch::Kind;
+use tokio::runtime::Runtime;
+
+use crate::harness::survives_if;
+use crate::support::{LONG, Server, Wanted};
+
+/// Answers of a server that is well: what was asked, or that it cannot be.
+fn is_an_answer(status: u16) -> Result<(), String> {
+    match status {
+        200 | 400..=499 => Ok(()),
+        other => Err(format!("status {other}")),
+    }
+}
+
+async fn post(server: &Server, path: &str, kind: &str, body: Vec<u8>) -> u16 {
+    let request = server
+        .client
+        .post(format!("{}{path}", server.url))
+        .header("content-type", kind);
+    let response = request.body(body).timeout(LONG).send().await.unwrap();
+    let status = response.status().as_u16();
+    response.bytes().await.unwrap();
+    status
+}
+
+#[test]
+fn bodies_of_requests_to_generate() {
+    let runtime = Runtime::new().unwrap();
+    // Damage makes numbers larger: what they cost is bounded as a server's owner bounds it.
+    let limits = Limits {
+        request_tokens: 200,
+        ..Limits::default()
+    };
+    let server = runtime.block_on(Server::start_with(Wanted {
+        limits,
+        ..Wanted::default()
+    }));
+    let seeds = [
+        json!({"prompt": [[1, 2, 3], [4, 5]], "n": 2, "max_tokens": 8, "seed": 3, "logprobs": 2, "return_token_ids": true}),
+        json!({"prompt": "12 + 30 =", "max_tokens": 8, "temperature": 0.0, "stop": ["a", "\n"], "stream": true, "prompt_logprobs": 1}),
+    ];
+    let seeds = seeds.iter().map(|seed| serde_json::to_vec(seed).unwrap()).collect();
+    survives_if("completions", 150, seeds, |body| {
+        is_an_answer(runtime.block_on(post(&server, "/v1/completions", "application/json", body.to_vec())))?;
+        is_an_answer(runtime.block_on(post(&server, "/v1/chat/completions", "application/json", body.to_vec())))
+    });
+    assert_eq!(runtime.block_on(server.get("/health")).status(), 200);
+    runtime.block_on(server.ok("/v1/completions", json!({"prompt": [1, 2, 3], "max_tokens": 4})));
+}
+
+#[test]
+fn streams_of_weights() {
+    let runtime = Runtime::new().unwrap();
+    let server = runtime.block_on(Server::start());
+    let folder = server.folder.path().join("model");
+    let config = ModelConfig::read(&folder).unwrap();
+    let weights = Weights::load(&folder, &config, Kind::Float).unwrap();
+    let frame: Vec<Vec<u8>> = frame::pieces(&weights).unwrap().map(Result::unwrap).collect();
+    survives_if("weight-stream", 80, vec![frame.concat()], |body| {
+        let path = "/update_weights?weight_version=0";
+        is_an_answer(runtime.block_on(post(&server, path, "application/octet-stream", body.to_vec())))
+    });
+    // What did not arrive whole never reached the engine.
+    runtime.block_on(server.ok("/v1/completions", json!({"prompt": [1, 2, 3], "max_tokens": 4})));
+}

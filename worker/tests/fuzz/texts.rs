@@ -1,0 +1,88 @@
+//! What people and peers write: manifests, a pod's configuration, requests.
+
+use std::path::Path;
+
+use ppo_crds::convert::{Framework, convert};
+use ppo_crds::{Environment, Geometry, Plan, RunConfig, fill, parse_manifest, render_plan, resolve, validate};
+use ppo_worker::reward::{ScoreRequest, ScoreResponse};
+use ppo_worker::rollout::protocol::GenerateRequest;
+use ppo_worker::rollout::refused;
+
+use crate::harness::survives;
+
+fn configs(names: &[&str]) -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs");
+    names
+        .iter()
+        .map(|name| std::fs::read(folder.join(name)).unwrap())
+        .collect()
+}
+
+const MANIFESTS: [&str; 4] = ["math-rloo-8gpu.yaml", "quickstart.yaml", "minimal.yaml", "illegal.yaml"];
+
+#[test]
+fn a_manifest() {
+    survives("manifest", 800, configs(&MANIFESTS), |bytes| {
+        let text = String::from_utf8_lossy(bytes);
+        let Ok(job) = parse_manifest(&text, "job.yaml") else {
+            return;
+        };
+        let environment = Environment::meant_by(&job, Path::new("/jobs"));
+        let _ = (fill(&job), Geometry::of(&job));
+        if validate(&job, &environment).is_ok() {
+            // What is valid can be planned.
+            render_plan(&Plan::of(&job, &environment, None).unwrap());
+        }
+    });
+}
+
+#[test]
+fn the_configuration_of_a_pod() {
+    let seeds = configs(&MANIFESTS[..2]).into_iter().map(|text| {
+        let job = parse_manifest(std::str::from_utf8(&text).unwrap(), "job.yaml").unwrap();
+        serde_json::to_vec(&resolve(&job, &Environment::meant_by(&job, Path::new("/jobs"))).unwrap()).unwrap()
+    });
+    survives("run-config", 800, seeds.collect(), |bytes| {
+        if let Ok(config) = serde_json::from_slice::<RunConfig>(bytes) {
+            // What was read is written and read again as the same, but for numbers that JSON does not know.
+            let again = serde_json::to_vec(&config).unwrap();
+            assert_eq!(serde_json::from_slice::<RunConfig>(&again).unwrap(), config);
+        }
+    });
+}
+
+#[test]
+fn a_command_line_to_convert() {
+    let seeds = [
+        "python -m openrlhf.cli.train_ppo_ray --pretrain a/b --remote_rm_url http://x/y --prompt_data /d.jsonl \\\n --max_len 2048 --eps_clip_low_high 0.2 0.3",
+        "A=(--sft_model_path \"$M\" --per_device_train_batch_size 8)\naccelerate launch --num_processes 8 ppo.py ${A[@]} --total_episodes 1000",
+        "verl.trainer.main_ppo data.train_files=\"['/a.parquet']\" actor_rollout_ref.rollout.n=5 data.train_batch_size=64 trainer.nnodes=2",
+    ];
+    let seeds = seeds.iter().map(|seed| seed.as_bytes().to_vec()).collect();
+    survives("convert", 600, seeds, |bytes| {
+        let text = String::from_utf8_lossy(bytes);
+        for framework in Framework::ALL {
+            if let Ok(conversion) = convert(framework, &text, &|name| Some(format!("/{name}"))) {
+                assert_eq!(parse_manifest(&conversion.manifest, "printed").unwrap(), conversion.job);
+            }
+        }
+    });
+}
+
+#[test]
+fn requests_and_answers() {
+    let seeds = [
+        r#"{"model": "m", "prompt": [[1, 2, 3], [4]], "n": 4, "max_tokens": 32, "temperature": 0.7, "seed": -5, "stop": ["a", "b"], "logprobs": 3, "stream_options": {"include_usage": true}}"#,
+        r#"{"messages": [{"role": "user", "content": "hi"}], "logprobs": true, "top_logprobs": 2, "logit_bias": {"5": -100}}"#,
+        r#"{"query": ["a", "b"], "prompts": ["a", null], "labels": [null, "1"]}"#,
+        r#"{"rewards": [0.5, 1], "scores": [1e30, -1], "extra_logs": {"x": [1, 2]}}"#,
+    ];
+    let seeds = seeds.iter().map(|seed| seed.as_bytes().to_vec()).collect();
+    survives("requests", 1500, seeds, |bytes| {
+        if let Ok(asked) = serde_json::from_slice::<GenerateRequest>(bytes) {
+            let _ = refused::check(&asked);
+        }
+        let _ = serde_json::from_slice::<ScoreRequest>(bytes);
+        let _ = serde_json::from_slice::<ScoreResponse>(bytes);
+    });
+}
