@@ -47,6 +47,10 @@ ready = any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"
 sys.exit(not (pod["metadata"]["uid"] != sys.argv[1] and ready))' "$2"; }
 uid() { kubectl get pod "$1" -o 'jsonpath={.metadata.uid}'; }
 
+for program in kubectl helm kubectl-ppo; do
+    command -v $program >/dev/null || fail "$program is not in PATH"
+done
+
 say "1. The operator, by Helm"
 set -- --set "worker.image.tag=$version"
 if [ -n "${IMAGES:-}" ]; then

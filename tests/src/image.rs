@@ -10,6 +10,9 @@ use crate::run;
 /// User and group of our images, as the Dockerfiles have it.
 const UNPRIVILEGED: &str = "65532:65532";
 
+/// Where the certificates of authorities lie, here and in our images.
+const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
+
 /// A container image to be made of files of this machine.
 #[derive(Clone, Debug)]
 pub struct Image {
@@ -34,7 +37,7 @@ impl Image {
             &folder.join("ppo-operator"),
             "/ppo-operator",
         );
-        image.with(&["--user", UNPRIVILEGED, "--entrypoint", "/ppo-operator", "--cmd", "run"])
+        image.with_certificates().with(&["--user", UNPRIVILEGED, "--entrypoint", "/ppo-operator", "--cmd", "run"])
     }
 
     /// What `worker/Dockerfile` makes, of the binary in `folder` and the libtorch it was linked with.
@@ -44,7 +47,7 @@ impl Image {
             &folder.join("ppo-worker"),
             "/usr/local/bin/ppo-worker",
         );
-        image.with(&["--user", UNPRIVILEGED, "--entrypoint", "/usr/local/bin/ppo-worker"])
+        image.with_certificates().with(&["--user", UNPRIVILEGED, "--entrypoint", "/usr/local/bin/ppo-worker"])
     }
 
     /// A shell and the usual small programs, for pods that copy and look at files.
@@ -60,6 +63,11 @@ impl Image {
     /// More words of `tests/cluster/image`.
     pub fn with(mut self, words: &[&str]) -> Self {
         self.words.splice(0..0, words.iter().map(|&word| word.to_owned()));
+        self
+    }
+
+    fn with_certificates(mut self) -> Self {
+        self.words.push(format!("{CERTIFICATES}={CERTIFICATES}"));
         self
     }
 

@@ -14,7 +14,7 @@ use crate::command::run_within;
 use crate::component::flags;
 use crate::machine::find;
 use crate::supervisor::Enclosure;
-use crate::{ControlPlane, Image, Options, PATIENCE, Programs, wait_for};
+use crate::{Component, ControlPlane, Image, Options, PATIENCE, Programs, wait_for};
 
 /// The node's name.
 pub const NODE: &str = "node";
@@ -48,6 +48,11 @@ impl RealCluster {
         let programs = tokio::task::spawn_blocking(move || Programs::of(&modules)).await??;
         let control_plane = ControlPlane::start_own(Options {
             enclosed: true,
+            // A node that is not heard of is found out in seconds.
+            flags: vec![(
+                Component::ControllerManager,
+                "--node-monitor-grace-period=20s".to_owned(),
+            )],
             ..Options::default()
         });
         let control_plane = control_plane.await?;

@@ -95,7 +95,8 @@ fn kubelet(folder: &Path, enclosure: &Enclosure) -> serde_json::Value {
         // The disk is this machine's: what else lies on it must evict no pod and delete no image.
         "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
         "imageGCHighThresholdPercent": 100,
-        "nodeStatusUpdateFrequency": "2s",
+        // Well within the grace period that the controller manager gives a node here.
+        "nodeLeaseDurationSeconds": 12,
     })
 }
 
