@@ -17,11 +17,16 @@ async fn main() -> Result<ExitCode> {
     let mut words = std::env::args_os().skip(1);
     let program = words.next().context("usage: real_cluster COMMAND [ARGUMENT]...")?;
     if let Some(lack) = lacking().await? {
-        anyhow::bail!("no Kubernetes of its own runs on this machine: {lack}\nSet KUBECONFIG to use a cluster of yours");
+        anyhow::bail!(
+            "no Kubernetes of its own runs on this machine: {lack}\nSet KUBECONFIG to use a cluster of yours"
+        );
     }
     let began = Instant::now();
     let cluster = RealCluster::start().await?;
-    eprintln!("Kubernetes answers and its node is ready after {:.0} s", began.elapsed().as_secs_f64());
+    eprintln!(
+        "Kubernetes answers and its node is ready after {:.0} s",
+        began.elapsed().as_secs_f64()
+    );
     let binaries = binaries()?;
     let began = Instant::now();
     for image in [
@@ -31,7 +36,10 @@ async fn main() -> Result<ExitCode> {
     ] {
         cluster.load(&image).await?;
     }
-    eprintln!("images of our binaries made and loaded in {:.0} s", began.elapsed().as_secs_f64());
+    eprintln!(
+        "images of our binaries made and loaded in {:.0} s",
+        began.elapsed().as_secs_f64()
+    );
     let control_plane = cluster.control_plane();
     let mut folders = vec![binaries];
     for name in ["kubectl", "helm"] {

@@ -104,7 +104,10 @@ fn api_server(options: &Options, addresses: &Addresses) -> Vec<String> {
         argv.extend(flags(&["--bind-address=127.0.0.1", "--endpoint-reconciler-type=none"]));
     } else {
         // For pods, which reach it through the Service `kubernetes`; it reaches the kubelet by the node's address, not its name.
-        argv.extend(flags(&["--bind-address=0.0.0.0", "--kubelet-preferred-address-types=InternalIP"]));
+        argv.extend(flags(&[
+            "--bind-address=0.0.0.0",
+            "--kubelet-preferred-address-types=InternalIP",
+        ]));
     }
     argv.push(format!("--etcd-servers=http://127.0.0.1:{}", addresses.etcd));
     argv.push(format!("--secure-port={}", addresses.api_server));

@@ -37,7 +37,9 @@ impl Image {
             &folder.join("ppo-operator"),
             "/ppo-operator",
         );
-        image.with_certificates().with(&["--user", UNPRIVILEGED, "--entrypoint", "/ppo-operator", "--cmd", "run"])
+        image
+            .with_certificates()
+            .with(&["--user", UNPRIVILEGED, "--entrypoint", "/ppo-operator", "--cmd", "run"])
     }
 
     /// What `worker/Dockerfile` makes, of the binary in `folder` and the libtorch it was linked with.
@@ -47,14 +49,27 @@ impl Image {
             &folder.join("ppo-worker"),
             "/usr/local/bin/ppo-worker",
         );
-        image.with_certificates().with(&["--user", UNPRIVILEGED, "--entrypoint", "/usr/local/bin/ppo-worker"])
+        image
+            .with_certificates()
+            .with(&["--user", UNPRIVILEGED, "--entrypoint", "/usr/local/bin/ppo-worker"])
     }
 
     /// A shell and the usual small programs, for pods that copy and look at files.
     pub fn busybox(program: &Path) -> Self {
         let name = "docker.io/library/busybox:latest";
         let mut image = Self::of(name, program, "/bin/busybox");
-        for applet in ["sh", "sleep", "cat", "tar", "sha256sum", "ls", "mkdir", "rm", "wget", "nslookup"] {
+        for applet in [
+            "sh",
+            "sleep",
+            "cat",
+            "tar",
+            "sha256sum",
+            "ls",
+            "mkdir",
+            "rm",
+            "wget",
+            "nslookup",
+        ] {
             image.words.push(format!("{}=/bin/{applet}", program.display()));
         }
         image.with(&["--cmd", "sh"])

@@ -34,8 +34,11 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
         std::env::split_paths(&path).collect()
     };
     let folders = path.into_iter().chain(FOLDERS.map(PathBuf::from));
-    let mut found = folders.filter(|folder| program != "bridge" || folder.ends_with("cni") || folder.ends_with("cni/bin"));
-    found.find(|folder| folder.join(program).is_file()).map(|folder| folder.join(program))
+    let mut found =
+        folders.filter(|folder| program != "bridge" || folder.ends_with("cni") || folder.ends_with("cni/bin"));
+    found
+        .find(|folder| folder.join(program).is_file())
+        .map(|folder| folder.join(program))
 }
 
 /// What keeps a real node from running on this machine, in one line; None when nothing does. Programs that are missing are
@@ -47,7 +50,9 @@ pub async fn lacking() -> Result<Option<String>> {
     let status = std::fs::read_to_string("/proc/self/status").context("/proc/self/status cannot be read")?;
     let root = status.lines().any(|line| line.starts_with("Uid:\t0\t"));
     if !root {
-        return Ok(Some("it needs root, for namespaces, mounts and cgroups of its own".into()));
+        return Ok(Some(
+            "it needs root, for namespaces, mounts and cgroups of its own".into(),
+        ));
     }
     if let Some(words) = install().await? {
         return Ok(Some(words));
@@ -82,7 +87,10 @@ async fn install() -> Result<Option<String>> {
         for words in [["update"].as_slice(), install.as_slice()] {
             let done = run_within(Path::new("apt-get"), words, &quietly, INSTALL).await?;
             if let Err(error) = done.success() {
-                return Ok(Some(format!("{} could not be installed: {error:#}", packages.join(", "))));
+                return Ok(Some(format!(
+                    "{} could not be installed: {error:#}",
+                    packages.join(", ")
+                )));
             }
         }
     }

@@ -119,7 +119,11 @@ impl RealCluster {
             "containerd" => flags(&["--config=containerd.toml"]),
             "coredns" => flags(&["-conf", "Corefile"]),
             "kube-proxy" => {
-                let mut argv = flags(&["--kubeconfig=kubeconfig", "--proxy-mode=nftables", "--cluster-cidr=10.244.0.0/24"]);
+                let mut argv = flags(&[
+                    "--kubeconfig=kubeconfig",
+                    "--proxy-mode=nftables",
+                    "--cluster-cidr=10.244.0.0/24",
+                ]);
                 // These settings are the machine's, and cannot be written from a network namespace.
                 argv.extend(flags(&[
                     "--conntrack-max-per-core=0",
@@ -156,15 +160,19 @@ impl RealCluster {
     /// When it does not in time, with the conditions and, of a process that has ended, the log.
     pub async fn ready(&self, status: &str) -> Result<()> {
         let nodes: Api<NodeObject> = Api::all(self.control_plane.client().await?);
-        wait_for(&format!("the node's condition Ready to be {status}"), 2 * PATIENCE, async || {
-            let node = nodes.get(NODE).await?;
-            let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
-            let met = |known: &&_| is(known, status);
-            match conditions.iter().find(met) {
-                Some(_) => Ok(()),
-                None => bail!("conditions {conditions:?}"),
-            }
-        })
+        wait_for(
+            &format!("the node's condition Ready to be {status}"),
+            2 * PATIENCE,
+            async || {
+                let node = nodes.get(NODE).await?;
+                let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
+                let met = |known: &&_| is(known, status);
+                match conditions.iter().find(met) {
+                    Some(_) => Ok(()),
+                    None => bail!("conditions {conditions:?}"),
+                }
+            },
+        )
         .await
         .map_err(|late| late.context(self.control_plane.log_of("kubelet")))
     }
@@ -187,10 +195,16 @@ impl RealCluster {
     /// When there is no such container.
     pub async fn kill(&self, namespace: &str, pod: &str) -> Result<()> {
         let path = "-o=jsonpath={.status.containerStatuses[0].containerID}";
-        let id = self.control_plane.kubectl(&["get", "pod", pod, "--namespace", namespace, path]).await?;
+        let id = self
+            .control_plane
+            .kubectl(&["get", "pod", pod, "--namespace", namespace, path])
+            .await?;
         let id = id.success()?;
         let id = id.trim().trim_start_matches("containerd://");
-        self.ctr(&["tasks", "kill", "--signal", "SIGKILL", id]).await?.success().map(drop)
+        self.ctr(&["tasks", "kill", "--signal", "SIGKILL", id])
+            .await?
+            .success()
+            .map(drop)
     }
 
     /// Program and arguments of containerd's client on this node.
@@ -200,12 +214,18 @@ impl RealCluster {
     pub fn ctr_command(&self) -> Result<Vec<String>> {
         let socket = self.folder.join(files::CONTAINERD_SOCKET).display().to_string();
         let program = self.programs.path("ctr")?.display().to_string();
-        Ok([&program, "--address", &socket, "--namespace", "k8s.io"].map(str::to_owned).into())
+        Ok([&program, "--address", &socket, "--namespace", "k8s.io"]
+            .map(str::to_owned)
+            .into())
     }
 
     async fn ctr(&self, args: &[&str]) -> Result<crate::Finished> {
         let command = self.ctr_command()?;
-        let words: Vec<&str> = command[1..].iter().map(String::as_str).chain(args.iter().copied()).collect();
+        let words: Vec<&str> = command[1..]
+            .iter()
+            .map(String::as_str)
+            .chain(args.iter().copied())
+            .collect();
         run_within(Path::new(&command[0]), &words, &BTreeMap::new(), LOAD).await
     }
 

@@ -122,7 +122,9 @@ impl Supervisor {
 
     fn answer(&self, what: &str, patience: Duration) -> Result<Value> {
         let mut talk = self.talk.lock().unwrap_or_else(PoisonError::into_inner);
-        talk.as_mut().context("the supervisor has ended")?.answer(what, patience)
+        talk.as_mut()
+            .context("the supervisor has ended")?
+            .answer(what, patience)
     }
 }
 

@@ -40,13 +40,26 @@ fn a_manifest_for_a_cluster_runs_here_on_folders_in_place_of_its_claims() {
     });
     bench.manifest("job.yaml", claims);
     let refused = bench.worker(["run", "-f", "job.yaml", "--run-dir", "run"]);
-    assert!(text(&refused.stderr).contains("--volumes DIR"), "{}", text(&refused.stderr));
+    assert!(
+        text(&refused.stderr).contains("--volumes DIR"),
+        "{}",
+        text(&refused.stderr)
+    );
 
     std::fs::create_dir_all(bench.path("volumes/data")).unwrap();
     for name in ["sft", "prompts.jsonl"] {
         std::fs::rename(bench.path(name), bench.path("volumes/data").join(name)).unwrap();
     }
-    let done = bench.worker(["run", "-f", "job.yaml", "--volumes", "volumes", "--run-dir", "run", "--quiet"]);
+    let done = bench.worker([
+        "run",
+        "-f",
+        "job.yaml",
+        "--volumes",
+        "volumes",
+        "--run-dir",
+        "run",
+        "--quiet",
+    ]);
     assert!(done.status.success(), "{}", text(&done.stderr));
     assert!(bench.path("volumes/checkpoints/test/step-00000001").exists());
     assert!(bench.path("run/model/model.safetensors").exists());

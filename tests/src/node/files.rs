@@ -129,6 +129,8 @@ fn storage(folder: &Path) -> Result<String> {
         })
     };
     let objects = std::iter::once(class).chain((0..COUNT).map(volume));
-    let documents: Vec<String> = objects.map(|object| serde_yaml::to_string(&object)).collect::<Result<_, _>>()?;
+    let documents: Vec<String> = objects
+        .map(|object| serde_yaml::to_string(&object))
+        .collect::<Result<_, _>>()?;
     Ok(documents.join("---\n"))
 }

@@ -22,7 +22,11 @@ async fn an_image_that_cannot_be_pulled_is_named_by_the_job_and_by_why() {
     job.apply().await;
     job.wait("the image in `kubectl ppo why`", async || {
         let why = job.ppo(&["why", NAME]).await;
-        ensure!(why.stdout.contains("registry.invalid/ppo-worker:none"), "{}", why.stdout);
+        ensure!(
+            why.stdout.contains("registry.invalid/ppo-worker:none"),
+            "{}",
+            why.stdout
+        );
         ensure!(why.stdout.contains("test-rollout-0"), "{}", why.stdout);
         Ok(())
     })
@@ -30,7 +34,10 @@ async fn an_image_that_cannot_be_pulled_is_named_by_the_job_and_by_why() {
     let status = job.status().await;
     assert_ne!(status.phase, Some(Phase::Running));
     let said = serde_json::to_string(&status).unwrap();
-    assert!(said.contains("ImagePullBackOff") || said.contains("ErrImagePull"), "{said}");
+    assert!(
+        said.contains("ImagePullBackOff") || said.contains("ErrImagePull"),
+        "{said}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -47,5 +54,9 @@ async fn an_engine_without_memory_is_restarted_until_the_budget_is_spent_and_the
     assert!(said.contains("OOMKilled"), "{said}");
     let why = job.ppo(&["why", NAME]).await;
     assert!(why.code == Some(2) || why.code == Some(3), "{why:?}");
-    assert!(why.stdout.contains("OOMKilled") && why.stdout.contains("memory"), "{}", why.stdout);
+    assert!(
+        why.stdout.contains("OOMKilled") && why.stdout.contains("memory"),
+        "{}",
+        why.stdout
+    );
 }

@@ -36,7 +36,8 @@ impl Job {
     pub async fn prepare(world: &'static World, prefix: &str, patch: Value) -> Self {
         let namespace = world.cluster.control_plane().namespace(prefix).await.unwrap();
         let bench = tokio::task::spawn_blocking(Bench::new).await.unwrap();
-        let one_thread = json!({"spec": {"containers": [{"name": "worker", "env": [{"name": "PPO_THREADS", "value": "1"}]}]}});
+        let one_thread =
+            json!({"spec": {"containers": [{"name": "worker", "env": [{"name": "PPO_THREADS", "value": "1"}]}]}});
         let pods = json!({
             "model": {"policy": {"path": null, "pvc": {"claimName": "data", "path": "sft"}}},
             "prompts": {"source": {"path": null, "pvc": {"claimName": "data", "path": "prompts.jsonl"}}},
@@ -104,13 +105,22 @@ impl Job {
                      "resources": {"requests": {"storage": "1Gi"}}},
         }))
         .unwrap();
-        self.namespace.api().create(&PostParams::default(), &claim).await.unwrap();
+        self.namespace
+            .api()
+            .create(&PostParams::default(), &claim)
+            .await
+            .unwrap();
     }
 
     /// `kubectl apply`.
     pub async fn apply(&self) {
         let file = self.bench.path("job.yaml").display().to_string();
-        self.namespace.kubectl(&["apply", "-f", &file]).await.unwrap().success().unwrap();
+        self.namespace
+            .kubectl(&["apply", "-f", &file])
+            .await
+            .unwrap()
+            .success()
+            .unwrap();
     }
 
     /// The status.
@@ -120,7 +130,8 @@ impl Job {
 
     /// Waits for a phase; when it does not come, with what `kubectl ppo why` says.
     pub async fn phase(&self, phase: Phase) -> PpoJobStatus {
-        self.reaches(&format!("phase {phase:?}"), |status| status.phase == Some(phase)).await
+        self.reaches(&format!("phase {phase:?}"), |status| status.phase == Some(phase))
+            .await
     }
 
     /// Waits for a status.
@@ -141,7 +152,10 @@ impl Job {
                 let why = self.ppo(&["why", NAME]).await;
                 let pods = self.namespace.kubectl(&["get", "pods", "-o", "wide"]).await.unwrap();
                 let logs = self.ppo(&["logs", NAME, "--tail", "20"]).await;
-                panic!("{late:#}\n{}\n{}\n{}{}", why.stdout, pods.stdout, logs.stdout, logs.stderr)
+                panic!(
+                    "{late:#}\n{}\n{}\n{}{}",
+                    why.stdout, pods.stdout, logs.stdout, logs.stderr
+                )
             }
         }
     }
@@ -149,8 +163,13 @@ impl Job {
     /// Steps whose figures the actor has written, those of attempts that were cut off left out.
     pub fn steps(&self) -> u64 {
         let lines = fs::read_to_string(self.checkpoints().join("metrics.jsonl")).unwrap_or_default();
-        let steps = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        steps.filter_map(|step| step["step"].as_u64()).last().unwrap_or_default()
+        let steps = lines
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        steps
+            .filter_map(|step| step["step"].as_u64())
+            .last()
+            .unwrap_or_default()
     }
 
     /// Waits until a step is done.
@@ -186,7 +205,11 @@ impl Job {
     /// Asks for a pod's deletion, as `kubectl delete pod` does.
     pub async fn delete(&self, pod: &str) {
         let name = format!("{NAME}-{pod}");
-        self.namespace.pods().delete(&name, &DeleteParams::default()).await.unwrap();
+        self.namespace
+            .pods()
+            .delete(&name, &DeleteParams::default())
+            .await
+            .unwrap();
     }
 
     /// SIGKILL to a pod's process.
@@ -197,7 +220,10 @@ impl Job {
 
     /// Merges into the job.
     pub async fn patch(&self, patch: Value) {
-        self.jobs.patch(NAME, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+        self.jobs
+            .patch(NAME, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+            .unwrap();
     }
 
     /// `kubectl ppo ...`, run by the real kubectl.
@@ -205,9 +231,15 @@ impl Job {
         let control_plane = self.world.cluster.control_plane();
         let path = std::env::join_paths([binaries(), "/usr/bin".into(), "/bin".into()]).unwrap();
         let kubeconfig = control_plane.kubeconfig().display().to_string();
-        let env = [("PATH".to_owned(), path.into_string().unwrap()), ("KUBECONFIG".to_owned(), kubeconfig)].into();
+        let env = [
+            ("PATH".to_owned(), path.into_string().unwrap()),
+            ("KUBECONFIG".to_owned(), kubeconfig),
+        ]
+        .into();
         let args = [&["ppo"], args, &["--namespace", &self.namespace.name]].concat();
-        ppo_tests::run(&control_plane.program("kubectl").unwrap(), &args, &env).await.unwrap()
+        ppo_tests::run(&control_plane.program("kubectl").unwrap(), &args, &env)
+            .await
+            .unwrap()
     }
 
     /// The run of one process, which nobody disturbs, has the bits that the pods left.
@@ -215,7 +247,16 @@ impl Job {
         let here = self.bench.path("volumes");
         fs::create_dir_all(here.join("checkpoints")).unwrap();
         std::os::unix::fs::symlink(self.volume("data"), here.join("data")).unwrap();
-        let process = self.bench.command(["run", "-f", "job.yaml", "--volumes", "volumes", "--run-dir", "whole", "--quiet"]);
+        let process = self.bench.command([
+            "run",
+            "-f",
+            "job.yaml",
+            "--volumes",
+            "volumes",
+            "--run-dir",
+            "whole",
+            "--quiet",
+        ]);
         let done = tokio::process::Command::from(process).kill_on_drop(true).output();
         let done = tokio::time::timeout(PATIENCE, done).await.unwrap().unwrap();
         assert!(done.status.success(), "{}", text(&done.stderr));
@@ -233,7 +274,11 @@ impl Job {
                 let path = entry.unwrap().path();
                 if path.extension().is_some_and(|extension| extension == "safetensors") {
                     let name = path.file_name().unwrap();
-                    assert!(fs::read(&path).unwrap() == fs::read(pods.join(name)).unwrap(), "{} differs", path.display());
+                    assert!(
+                        fs::read(&path).unwrap() == fs::read(pods.join(name)).unwrap(),
+                        "{} differs",
+                        path.display()
+                    );
                     compared += 1;
                 }
             }
@@ -245,5 +290,7 @@ impl Job {
 /// Whether a pod is ready.
 pub fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    conditions
+        .into_iter()
+        .any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }

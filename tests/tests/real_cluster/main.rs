@@ -8,6 +8,7 @@
     reason = "a test fails by panicking, in its helpers too"
 )]
 
+mod enclosure;
 mod ends;
 mod job;
 mod node;

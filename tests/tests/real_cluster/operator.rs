@@ -15,7 +15,15 @@ async fn a_job_trains_on_while_the_operators_are_killed_and_their_successors_rep
     job.phase(Phase::Running).await;
     let control_plane = world.cluster.control_plane();
     let label = "app.kubernetes.io/component=operator";
-    let names = ["get", "pods", "--namespace", OPERATOR_NAMESPACE, "-l", label, "-o=jsonpath={.items[*].metadata.name}"];
+    let names = [
+        "get",
+        "pods",
+        "--namespace",
+        OPERATOR_NAMESPACE,
+        "-l",
+        label,
+        "-o=jsonpath={.items[*].metadata.name}",
+    ];
     let operators = control_plane.kubectl(&names).await.unwrap().success().unwrap();
     assert_eq!(operators.split_whitespace().count(), 2, "{operators}");
     let uid = job.uid("rollout-0").await;

@@ -19,14 +19,22 @@ async fn a_suspended_actor_saves_on_sigterm_and_the_resumed_job_ends_with_the_sa
     job.ppo(&["suspend", NAME]).await.success().unwrap();
     job.phase(Phase::Suspended).await;
     job.wait("its pods to be gone", async || {
-        let left = job.namespace.pods().list(&ListParams::default().labels("ppojob.dev/job=test")).await?.items;
+        let left = job
+            .namespace
+            .pods()
+            .list(&ListParams::default().labels("ppojob.dev/job=test"))
+            .await?
+            .items;
         ensure!(left.is_empty(), "{} are left", left.len());
         Ok(())
     })
     .await;
     let saved = job.steps();
     assert!(saved < 80);
-    assert!(job.checkpoints().join(format!("step-{saved:08}")).exists(), "step {saved} was not saved");
+    assert!(
+        job.checkpoints().join(format!("step-{saved:08}")).exists(),
+        "step {saved} was not saved"
+    );
     let events = std::fs::read_to_string(job.checkpoints().join("events.jsonl")).unwrap();
     assert!(events.contains("checkpoint saved"), "{events}");
 

@@ -43,7 +43,10 @@ async fn an_engine_a_reference_and_an_actor_that_are_killed_change_no_bit_of_wha
     job.step(at + 7).await;
     let uid = job.uid("actor-0").await;
     let at = job.steps();
-    assert!(at < STEPS - 20, "the job is too short: it was at step {at} when its actor was to be killed");
+    assert!(
+        at < STEPS - 20,
+        "the job is too short: it was at step {at} when its actor was to be killed"
+    );
     let killed = Instant::now();
     job.kill("actor-0").await;
     job.replaced("actor-0", &uid).await;
@@ -53,7 +56,10 @@ async fn an_engine_a_reference_and_an_actor_that_are_killed_change_no_bit_of_wha
 
     // The live job, as people see it.
     let status = job.ppo(&["status", NAME]).await.success().unwrap();
-    assert!(status.contains("Running") && status.contains(&format!("/{STEPS}")), "{status}");
+    assert!(
+        status.contains("Running") && status.contains(&format!("/{STEPS}")),
+        "{status}"
+    );
     let logs = job.ppo(&["logs", NAME, "--tail", "200"]).await.success().unwrap();
     for pod in ["actor-0", "reference-0", "rollout-0", "rollout-1"] {
         assert!(logs.contains(pod), "{pod} says nothing in\n{logs}");

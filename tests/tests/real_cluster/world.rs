@@ -38,18 +38,36 @@ impl World {
     async fn start() -> Result<Self> {
         let cluster = RealCluster::start().await?;
         let binaries = binaries();
-        for image in [Image::operator(&binaries), Image::worker(&binaries), Image::busybox(Path::new("/bin/busybox"))] {
+        for image in [
+            Image::operator(&binaries),
+            Image::worker(&binaries),
+            Image::busybox(Path::new("/bin/busybox")),
+        ] {
             cluster.load(&image).await?;
         }
         let chart = repository().join("charts/ppo-operator").display().to_string();
         let tag = format!("worker.image.tag={}", env!("CARGO_PKG_VERSION"));
         let install = [
-            "install", "ppo-operator", &chart, "--namespace", OPERATOR_NAMESPACE, "--create-namespace", "--take-ownership",
-            "--force-conflicts", "--set", &tag, "--wait", "--timeout", "100s",
+            "install",
+            "ppo-operator",
+            &chart,
+            "--namespace",
+            OPERATOR_NAMESPACE,
+            "--create-namespace",
+            "--take-ownership",
+            "--force-conflicts",
+            "--set",
+            &tag,
+            "--wait",
+            "--timeout",
+            "100s",
         ];
         let installed = cluster.control_plane().helm(&install).await?;
         if let Err(error) = installed.success() {
-            let pods = cluster.control_plane().kubectl(&["describe", "pods", "--namespace", OPERATOR_NAMESPACE]).await?;
+            let pods = cluster
+                .control_plane()
+                .kubectl(&["describe", "pods", "--namespace", OPERATOR_NAMESPACE])
+                .await?;
             return Err(error.context(pods.stdout));
         }
         Ok(Self {
