@@ -58,18 +58,7 @@ impl Image {
     pub fn busybox(program: &Path) -> Self {
         let name = "docker.io/library/busybox:latest";
         let mut image = Self::of(name, program, "/bin/busybox");
-        for applet in [
-            "sh",
-            "sleep",
-            "cat",
-            "tar",
-            "sha256sum",
-            "ls",
-            "mkdir",
-            "rm",
-            "wget",
-            "nslookup",
-        ] {
+        for applet in ["sh", "sleep", "cat", "tar", "sha256sum", "ls", "rm"] {
             image.words.push(format!("{}=/bin/{applet}", program.display()));
         }
         image.with(&["--cmd", "sh"])

@@ -9,36 +9,46 @@ use anyhow::{Context, Result};
 use crate::command::run_within;
 
 /// Programs of a node that are not Go modules, with their Debian packages.
-const PROGRAMS: [(&str, &str); 7] = [
+const PROGRAMS: [(&str, &str); 6] = [
     ("ip", "iproute2"),
     ("nsenter", "util-linux"),
     ("unshare", "util-linux"),
     ("runc", "runc"),
     ("nft", "nftables"),
-    ("bridge", "containernetworking-plugins"),
     ("busybox", "busybox-static"),
 ];
 
-/// Folders besides PATH: root's programs, and where distributions put CNI plugins.
-const FOLDERS: [&str; 5] = ["/usr/sbin", "/sbin", "/bin", "/usr/lib/cni", "/opt/cni/bin"];
+/// Where root's programs are, should PATH not say.
+const FOLDERS: [&str; 3] = ["/usr/sbin", "/sbin", "/bin"];
+
+/// Where distributions put the CNI plugins.
+const CNI_FOLDERS: [&str; 2] = ["/usr/lib/cni", "/opt/cni/bin"];
+
+/// Their Debian package.
+const CNI_PACKAGE: &str = "containernetworking-plugins";
 
 /// A mirror may be slow.
 const INSTALL: Duration = Duration::from_secs(300);
 
-/// Where a program lies. `bridge` means the CNI plugin, which is in no PATH; iproute2 has another of that name.
+/// Where a program lies.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let path: Vec<PathBuf> = if program == "bridge" {
-        Vec::new()
-    } else {
-        std::env::split_paths(&path).collect()
-    };
-    let folders = path.into_iter().chain(FOLDERS.map(PathBuf::from));
-    let mut found =
-        folders.filter(|folder| program != "bridge" || folder.ends_with("cni") || folder.ends_with("cni/bin"));
-    found
-        .find(|folder| folder.join(program).is_file())
-        .map(|folder| folder.join(program))
+    let folders: Vec<PathBuf> = std::env::split_paths(&path).chain(FOLDERS.map(PathBuf::from)).collect();
+    let programs = folders.iter().map(|folder| folder.join(program));
+    programs.into_iter().find(|path| path.is_file())
+}
+
+/// The folder of the CNI plugins.
+pub(crate) fn cni_plugins() -> Option<PathBuf> {
+    let folders = CNI_FOLDERS.map(PathBuf::from);
+    folders.into_iter().find(|folder| folder.join("bridge").is_file())
+}
+
+/// What is missing: programs and their packages.
+fn missing() -> Vec<(&'static str, &'static str)> {
+    let programs = PROGRAMS.into_iter().filter(|(program, _)| find(program).is_none());
+    let plugins = cni_plugins().is_none().then_some(("the CNI plugins", CNI_PACKAGE));
+    programs.chain(plugins).collect()
 }
 
 /// What keeps a real node from running on this machine, in one line; None when nothing does. Programs that are missing are
@@ -74,8 +84,7 @@ pub async fn lacking() -> Result<Option<String>> {
 
 /// Installs the programs that are missing; what is still missing then, in words.
 async fn install() -> Result<Option<String>> {
-    let missing = || PROGRAMS.iter().filter(|(program, _)| find(program).is_none());
-    let mut packages: Vec<&str> = missing().map(|(_, package)| *package).collect();
+    let mut packages: Vec<&str> = missing().into_iter().map(|(_, package)| package).collect();
     packages.dedup();
     if packages.is_empty() {
         return Ok(None);
@@ -94,8 +103,9 @@ async fn install() -> Result<Option<String>> {
             }
         }
     }
-    let missing: Vec<String> = missing()
-        .map(|(program, package)| format!("{program} (Debian: {package})"))
-        .collect();
-    Ok((!missing.is_empty()).then(|| format!("these programs are missing: {}", missing.join(", "))))
+    let named = missing()
+        .into_iter()
+        .map(|(program, package)| format!("{program} (Debian: {package})"));
+    let named: Vec<String> = named.collect();
+    Ok((!named.is_empty()).then(|| format!("these programs are missing: {}", named.join(", "))))
 }

@@ -12,7 +12,7 @@ use kube::Api;
 
 use crate::command::run_within;
 use crate::component::flags;
-use crate::machine::find;
+use crate::machine::cni_plugins;
 use crate::supervisor::Enclosure;
 use crate::{Component, ControlPlane, Image, Options, PATIENCE, Programs, wait_for};
 
@@ -85,7 +85,8 @@ impl RealCluster {
     }
 
     async fn start_node(&self) -> Result<()> {
-        files::write(&self.folder, &self.enclosure, &self.cni_plugins()?)?;
+        let plugins = cni_plugins().context("the CNI plugins are missing")?;
+        files::write(&self.folder, &self.enclosure, &plugins)?;
         self.launch("containerd").await?;
         wait_for("containerd to answer", PATIENCE, async || {
             self.check().await?;
@@ -100,11 +101,6 @@ impl RealCluster {
         let file = self.folder.join(files::STORAGE).display().to_string();
         self.control_plane.kubectl(&["apply", "-f", &file]).await?.success()?;
         self.ready("True").await
-    }
-
-    fn cni_plugins(&self) -> Result<PathBuf> {
-        let bridge = find("bridge").context("the CNI plugins are missing")?;
-        Ok(bridge.parent().map(Path::to_owned).unwrap_or_default())
     }
 
     /// Starts a process of the node, `containerd`, `coredns`, `kube-proxy` or `kubelet`, again on its old state.

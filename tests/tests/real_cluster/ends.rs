@@ -1,6 +1,5 @@
 //! Jobs that cannot run say why, in the kubelet's own words.
 
-use anyhow::ensure;
 use ppo_crds::status::Phase;
 use serde_json::{Value, json};
 
@@ -20,24 +19,19 @@ async fn an_image_that_cannot_be_pulled_is_named_by_the_job_and_by_why() {
     let patch = rollout(json!({"image": "registry.invalid/ppo-worker:none"}));
     let job = Job::prepare(world, "image", patch).await;
     job.apply().await;
-    job.wait("the image in `kubectl ppo why`", async || {
-        let why = job.ppo(&["why", NAME]).await;
-        ensure!(
-            why.stdout.contains("registry.invalid/ppo-worker:none"),
-            "{}",
-            why.stdout
-        );
-        ensure!(why.stdout.contains("test-rollout-0"), "{}", why.stdout);
-        Ok(())
+    // The operator and the plugin both look at the pods.
+    job.reaches("the kubelet's reason in the status", |status| {
+        let said = serde_json::to_string(status).unwrap_or_default();
+        said.contains("ImagePullBackOff") || said.contains("ErrImagePull")
     })
     .await;
-    let status = job.status().await;
-    assert_ne!(status.phase, Some(Phase::Running));
-    let said = serde_json::to_string(&status).unwrap();
-    assert!(
-        said.contains("ImagePullBackOff") || said.contains("ErrImagePull"),
-        "{said}"
-    );
+    let why = job.ppo(&["why", NAME]).await;
+    println!("{}", why.stdout);
+    assert_eq!(why.code, Some(3), "{why:?}");
+    for words in ["registry.invalid/ppo-worker:none", "test-rollout-0"] {
+        assert!(why.stdout.contains(words), "{words} is not in {}", why.stdout);
+    }
+    assert_ne!(job.status().await.phase, Some(Phase::Running));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

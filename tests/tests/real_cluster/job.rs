@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, PostParams};
 use ppo_crds::PpoJob;
 use ppo_crds::manifest::parse_manifest;
 use ppo_crds::status::{Phase, PpoJobStatus};
@@ -216,14 +216,6 @@ impl Job {
     pub async fn kill(&self, pod: &str) {
         let name = format!("{NAME}-{pod}");
         self.world.cluster.kill(&self.namespace.name, &name).await.unwrap();
-    }
-
-    /// Merges into the job.
-    pub async fn patch(&self, patch: Value) {
-        self.jobs
-            .patch(NAME, &PatchParams::default(), &Patch::Merge(patch))
-            .await
-            .unwrap();
     }
 
     /// `kubectl ppo ...`, run by the real kubectl.
