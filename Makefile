@@ -6,7 +6,7 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ppo
 PYTHON ?= python3
 WORKER := target/release/ppo-worker
 
-.PHONY: help demo test sweep lint deny bench bench-operator parity crds cluster images tools libtorch release clean
+.PHONY: help demo demo-cluster test sweep lint deny bench bench-operator parity crds cluster images tools libtorch release clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -22,7 +22,7 @@ tools: # says clearly what is missing
 libtorch: tools # libtorch 2.11.0 without CUDA, once per machine
 	@$(PYTHON) worker/native/fetch-libtorch.py
 
-cluster: tools ## the Kubernetes that the tests run against, built once per machine (eight minutes on two cores)
+cluster: tools ## the Kubernetes that the tests run against, built once per machine (fifteen minutes on two cores)
 	@tests/cluster/build
 
 release: libtorch # the worker as it is shipped
@@ -30,6 +30,15 @@ release: libtorch # the worker as it is shipped
 
 demo: release ## make a small model, train it with PPO, show what it learnt
 	configs/quickstart/demo.sh $(WORKER)
+
+# A Kubernetes of its own needs root; KUBECONFIG names another, which pulls images from IMAGES (`make images REGISTRY=...`).
+demo-cluster: release ## real pods train, two are killed, no bit differs: a Kubernetes of its own, or that of KUBECONFIG
+	cargo build --release --locked -p ppo-operator --bins
+ifdef KUBECONFIG
+	PATH="$(CURDIR)/target/release:$$PATH" configs/quickstart-cluster/demo.sh $(WORKER)
+else
+	cargo run --release --locked -p ppo-tests --example real_cluster -- configs/quickstart-cluster/demo.sh $(WORKER)
+endif
 
 test: libtorch cluster lint deny ## everything that must hold
 	cargo test --workspace --lib --tests --locked # makes the binaries that the tests run, too; examples are compiled by clippy

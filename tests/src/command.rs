@@ -43,11 +43,21 @@ impl Finished {
 /// # Errors
 /// When it does not start or is not done within two minutes: it is killed then.
 pub async fn run(program: &Path, args: &[&str], env: &BTreeMap<String, String>) -> Result<Finished> {
+    run_within(program, args, env, DEADLINE).await
+}
+
+/// The same with another deadline.
+pub(crate) async fn run_within(
+    program: &Path,
+    args: &[&str],
+    env: &BTreeMap<String, String>,
+    deadline: Duration,
+) -> Result<Finished> {
     let command = format!("{} {}", program.display(), args.join(" "));
     let mut process = Command::new(program);
     process.args(args).envs(env).stdin(Stdio::null()).kill_on_drop(true);
-    let Ok(output) = timeout(DEADLINE, process.output()).await else {
-        bail!("{command} was not done within {DEADLINE:?}");
+    let Ok(output) = timeout(deadline, process.output()).await else {
+        bail!("{command} was not done within {deadline:?}");
     };
     let output = output.with_context(|| format!("{command} does not start"))?;
     Ok(Finished {

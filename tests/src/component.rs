@@ -1,5 +1,6 @@
 //! The components of a control plane and their command lines.
 
+use std::net::Ipv4Addr;
 use std::path::Path;
 
 use anyhow::Result;
@@ -29,6 +30,8 @@ const CLIENT_QPS: u32 = 1000;
 /// Where the components of one control plane find each other.
 #[derive(Debug)]
 pub(crate) struct Addresses {
+    /// Where others reach the API server.
+    pub(crate) host: Ipv4Addr,
     pub(crate) etcd: u16,
     pub(crate) etcd_peer: u16,
     pub(crate) api_server: u16,
@@ -84,8 +87,6 @@ fn etcd(Addresses { etcd, etcd_peer, .. }: &Addresses) -> Vec<String> {
 
 fn api_server(options: &Options, addresses: &Addresses) -> Vec<String> {
     let mut argv = flags(&[
-        "--bind-address=127.0.0.1",
-        "--advertise-address=127.0.0.1",
         "--cert-dir=certificates",
         "--service-account-key-file=service-accounts.pub",
         "--service-account-signing-key-file=service-accounts.key",
@@ -93,12 +94,21 @@ fn api_server(options: &Options, addresses: &Addresses) -> Vec<String> {
         "--token-auth-file=tokens.csv",
         "--authorization-mode=RBAC",
         "--service-cluster-ip-range=10.96.0.0/16",
-        "--endpoint-reconciler-type=none",
         "--allow-privileged=true",
         // A namespace's pods go to its own nodes (nodes.rs), so that tests can share a control plane. The other plugin is the
         // one that asks for the right to set finalizers of an owner, which OpenShift turns on and operators forget.
         "--enable-admission-plugins=PodNodeSelector,OwnerReferencesPermissionEnforcement",
     ]);
+    argv.push(format!("--advertise-address={}", addresses.host));
+    if addresses.host.is_loopback() {
+        argv.extend(flags(&["--bind-address=127.0.0.1", "--endpoint-reconciler-type=none"]));
+    } else {
+        // For pods, which reach it through the Service `kubernetes`; it reaches the kubelet by the node's address, not its name.
+        argv.extend(flags(&[
+            "--bind-address=0.0.0.0",
+            "--kubelet-preferred-address-types=InternalIP",
+        ]));
+    }
     argv.push(format!("--etcd-servers=http://127.0.0.1:{}", addresses.etcd));
     argv.push(format!("--secure-port={}", addresses.api_server));
     if !options.runtime_config.is_empty() {

@@ -1,6 +1,7 @@
 //! Starts a control plane and hands out what tests need of it.
 
 use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use tokio::task::spawn_blocking;
 
 use crate::component::{Addresses, write_configuration};
 use crate::ports::free_ports;
-use crate::supervisor::Supervisor;
+use crate::supervisor::{Enclosure, Supervisor};
 use crate::{Component, Finished, Options, PATIENCE, Programs, credentials, fake_kubelet, install_crd, run, wait_for};
 
 /// Names a cluster to use instead of one of our own.
@@ -44,6 +45,7 @@ pub(crate) struct Own {
     addresses: Addresses,
     options: Options,
     supervisor: Arc<Supervisor>,
+    pub(crate) enclosure: Option<Enclosure>,
 }
 
 impl ControlPlane {
@@ -56,6 +58,16 @@ impl ControlPlane {
         if let Some(given) = std::env::var_os(GIVEN) {
             return Self::given(given.into(), programs, &options).await;
         }
+        Self::start_with(programs, options).await
+    }
+
+    /// Starts one of our own, whatever cluster is given.
+    pub(crate) async fn start_own(options: Options) -> Result<Self> {
+        let programs = spawn_blocking(|| Programs::of(&["etcd", "kubernetes", "kwok", "helm"])).await??;
+        Self::start_with(programs, options).await
+    }
+
+    async fn start_with(programs: Programs, options: Options) -> Result<Self> {
         let mut attempt = 1;
         loop {
             match Self::start_once(programs.clone(), options.clone()).await {
@@ -89,21 +101,29 @@ impl ControlPlane {
     async fn start_once(programs: Programs, options: Options) -> Result<Self> {
         let [etcd, etcd_peer, api_server] = free_ports()?;
         let folder = tempfile::Builder::new().prefix("ppo-cluster-").tempdir()?;
+        let (supervisor, enclosure) = if options.enclosed {
+            let path = folder.path().to_owned();
+            let (supervisor, enclosure) = spawn_blocking(move || Supervisor::enclosed(&path)).await??;
+            (supervisor, Some(enclosure))
+        } else {
+            (Supervisor::start(folder.path())?, None)
+        };
         // The supervisor deletes the folder: it outlives us.
-        let supervisor = Arc::new(Supervisor::start(folder.path())?);
         let folder = folder.keep();
         let cluster = Self {
             kubeconfig: folder.join("kubeconfig"),
             programs,
             own: Some(Own {
                 addresses: Addresses {
+                    host: enclosure.as_ref().map_or(Ipv4Addr::LOCALHOST, |made| made.address),
                     etcd,
                     etcd_peer,
                     api_server,
                 },
                 folder,
                 options: options.clone(),
-                supervisor,
+                supervisor: Arc::new(supervisor),
+                enclosure,
             }),
         };
         cluster.write_files()?;
@@ -111,9 +131,11 @@ impl ControlPlane {
         cluster.launch(Component::ApiServer).await?;
         cluster.wait_until_serving().await?;
         cluster.install_crds(&options).await?;
-        fake_kubelet::spare_successors(&cluster.client().await?).await?;
-        for component in [Component::ControllerManager, Component::Scheduler, Component::Kwok] {
-            cluster.launch(component).await?;
+        cluster.launch(Component::ControllerManager).await?;
+        cluster.launch(Component::Scheduler).await?;
+        if !options.enclosed {
+            fake_kubelet::spare_successors(&cluster.client().await?).await?;
+            cluster.launch(Component::Kwok).await?;
         }
         cluster.wait_for_service_account("default").await?;
         cluster.check().await?;
@@ -128,8 +150,9 @@ impl ControlPlane {
         let tokens = credentials::write_tokens(&own.folder.join("tokens.csv"), users)?;
         let authority = own.folder.join("certificates/apiserver.crt");
         let files = [self.kubeconfig.clone(), own.folder.join(fake_kubelet::KUBECONFIG)];
+        let server = SocketAddrV4::new(own.addresses.host, own.addresses.api_server);
         for (file, token) in files.iter().zip(tokens) {
-            let config = credentials::kubeconfig(own.addresses.api_server, &authority, &token)?;
+            let config = credentials::kubeconfig(server, &authority, &token)?;
             credentials::write(file, &serde_yaml::to_string(&config)?)?;
         }
         Ok(())
@@ -236,8 +259,14 @@ impl ControlPlane {
     /// # Errors
     /// When it does not run, or the cluster is a given one.
     pub async fn stop(&self, component: Component) -> Result<()> {
+        self.stop_process(component.name()).await
+    }
+
+    /// Stops a process that [`spawn`](Self::spawn) started.
+    pub(crate) async fn stop_process(&self, name: &str) -> Result<()> {
         let supervisor = Arc::clone(&self.own()?.supervisor);
-        spawn_blocking(move || supervisor.stop(component.name(), STOP)).await?
+        let name = name.to_owned();
+        spawn_blocking(move || supervisor.stop(&name, STOP)).await?
     }
 
     /// Starts a component that was stopped.
@@ -274,7 +303,6 @@ impl ControlPlane {
     /// # Errors
     /// Names a component that has ended, with the end of its log.
     pub async fn check(&self) -> Result<()> {
-        let Some(own) = &self.own else { return Ok(()) };
         for component in [
             Component::Etcd,
             Component::ApiServer,
@@ -282,34 +310,43 @@ impl ControlPlane {
             Component::Scheduler,
             Component::Kwok,
         ] {
-            let supervisor = Arc::clone(&own.supervisor);
-            let code = spawn_blocking(move || supervisor.exit_code(component.name())).await?;
-            // An error: it was not started yet, or a test stopped it.
-            if let Ok(Some(code)) = code {
-                bail!(
-                    "{} has ended with code {code}\n{}",
-                    component.name(),
-                    self.log_tail(component)
-                );
-            }
+            self.check_process(component.name()).await?;
         }
         Ok(())
     }
 
+    /// An error when a process of that name was started and has ended by itself, with the end of its log.
+    pub(crate) async fn check_process(&self, name: &str) -> Result<()> {
+        let Some(own) = &self.own else { return Ok(()) };
+        let supervisor = Arc::clone(&own.supervisor);
+        let asked = name.to_owned();
+        let code = spawn_blocking(move || supervisor.exit_code(&asked)).await?;
+        // An error: it was not started yet, or a test stopped it.
+        match code {
+            Ok(Some(code)) => bail!("{name} has ended with code {code}\n{}", self.log_of(name)),
+            Ok(None) | Err(_) => Ok(()),
+        }
+    }
+
     /// The last lines of a component's log.
     pub fn log_tail(&self, component: Component) -> String {
+        self.log_of(component.name())
+    }
+
+    /// The last lines of a process' log.
+    pub(crate) fn log_of(&self, name: &str) -> String {
         let Some(own) = &self.own else {
-            return format!("{} is not ours: no log", component.name());
+            return format!("{name} is not ours: no log");
         };
-        let path = own.folder.join(format!("{}.log", component.name()));
+        let path = own.folder.join(format!("{name}.log"));
         match std::fs::read(&path) {
             Ok(bytes) => {
                 let text = String::from_utf8_lossy(&bytes);
                 let lines: Vec<&str> = text.lines().collect();
                 let tail = lines[lines.len().saturating_sub(TAIL)..].join("\n");
-                format!("the end of the log of {}:\n{tail}", component.name())
+                format!("the end of the log of {name}:\n{tail}")
             }
-            Err(error) => format!("{} has no log: {error}", component.name()),
+            Err(error) => format!("{name} has no log: {error}"),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Keys, tokens and kubeconfigs.
 
+use std::net::SocketAddrV4;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -24,12 +25,12 @@ pub(crate) fn write_tokens<const N: usize>(path: &Path, users: [&str; N]) -> Res
 }
 
 /// A kubeconfig for a server, trusting the certificates of `authority`.
-pub(crate) fn kubeconfig(port: u16, authority: &Path, token: &str) -> Result<Kubeconfig> {
+pub(crate) fn kubeconfig(server: SocketAddrV4, authority: &Path, token: &str) -> Result<Kubeconfig> {
     let config = json!({
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "test", "cluster": {
-            "server": format!("https://127.0.0.1:{port}"), "certificate-authority": authority}}],
+            "server": format!("https://{server}"), "certificate-authority": authority}}],
         "users": [{"name": "test", "user": {"token": token}}],
         "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
         "current-context": "test",

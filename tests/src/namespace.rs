@@ -30,17 +30,19 @@ pub struct Namespace<'a> {
 
 impl ControlPlane {
     /// A fresh namespace in which pods can be created. On our own control planes its pods go only to nodes made by
-    /// [`Namespace::gpu_nodes`].
+    /// [`Namespace::gpu_nodes`]; where there is a real node, to that.
     ///
     /// # Errors
     /// When the cluster does not do it in time.
     pub async fn namespace(&self, prefix: &str) -> Result<Namespace<'_>> {
         let client = self.client().await?;
         let name = format!("{prefix}-{:08x}", rand::rng().random::<u32>());
-        let namespace: CoreNamespace = serde_json::from_value(json!({"metadata": {
-            "name": name,
-            "annotations": {"scheduler.alpha.kubernetes.io/node-selector": format!("{NODE_LABEL}={name}")},
-        }}))?;
+        let annotations = match &self.own {
+            Some(own) if own.enclosure.is_some() => json!({}),
+            _ => json!({"scheduler.alpha.kubernetes.io/node-selector": format!("{NODE_LABEL}={name}")}),
+        };
+        let namespace: CoreNamespace =
+            serde_json::from_value(json!({"metadata": {"name": name, "annotations": annotations}}))?;
         let namespaces: Api<CoreNamespace> = Api::all(client.clone());
         let created = namespaces.create(&PostParams::default(), &namespace).await;
         created.with_context(|| format!("namespace {name} cannot be made"))?;

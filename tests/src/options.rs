@@ -7,6 +7,8 @@ use crate::Component;
 /// What a control plane is started with. A cluster given by `PPO_TEST_KUBECONFIG` is taken as it is.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
+    /// In namespaces of its own, for a real node instead of fake ones. Needs root.
+    pub enclosed: bool,
     /// Feature gates of API server, controller manager and scheduler, such as `GangScheduling=true`.
     pub feature_gates: Vec<String>,
     /// `--runtime-config` of the API server, such as `scheduling.k8s.io/v1alpha2=true`.

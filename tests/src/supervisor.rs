@@ -3,14 +3,16 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
+use std::net::Ipv4Addr;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// Longest wait for an answer, a stop's own seconds not counted.
@@ -31,10 +33,45 @@ struct Talk {
     answers: Receiver<String>,
 }
 
+/// Where an enclosed node is.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Enclosure {
+    /// Its address, which this machine reaches and no other.
+    pub(crate) address: Ipv4Addr,
+    /// The cgroup of its pods, in every hierarchy.
+    pub(crate) cgroup: String,
+}
+
+impl Talk {
+    fn answer(&self, what: &str, patience: Duration) -> Result<Value> {
+        let answer = match self.answers.recv_timeout(patience) {
+            Ok(answer) => serde_json::from_str::<Value>(&answer)?,
+            Err(RecvTimeoutError::Timeout) => bail!("{what}: the supervisor did not answer within {patience:?}"),
+            Err(RecvTimeoutError::Disconnected) => bail!("{what}: the supervisor has ended"),
+        };
+        match answer["error"].as_str() {
+            Some(error) => bail!("{what}: {error}"),
+            None => Ok(answer),
+        }
+    }
+}
+
 impl Supervisor {
     /// A supervisor of processes that work in `folder` and log there.
     pub(crate) fn start(folder: &Path) -> Result<Self> {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("cluster/supervise");
+        Self::run("supervise", folder)
+    }
+
+    /// The same in namespaces of its own, in which a real node can run.
+    pub(crate) fn enclosed(folder: &Path) -> Result<(Self, Enclosure)> {
+        let supervisor = Self::run("enclosure", folder)?;
+        let made = supervisor.answer("the namespaces to be made", ANSWER)?;
+        let made = serde_json::from_value(made).context("tests/cluster/enclosure does not say where it is")?;
+        Ok((supervisor, made))
+    }
+
+    fn run(script: &str, folder: &Path) -> Result<Self> {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("cluster").join(script);
         let mut process = Command::new(&script)
             .arg(folder)
             .stdin(Stdio::piped())
@@ -80,13 +117,14 @@ impl Supervisor {
         let mut talk = self.talk.lock().unwrap_or_else(PoisonError::into_inner);
         let talk = talk.as_mut().context("the supervisor has ended")?;
         writeln!(talk.commands, "{command}").with_context(|| format!("the supervisor has ended before {command}"))?;
-        let answer = talk.answers.recv_timeout(patience);
-        let answer = answer.map_err(|_| anyhow!("the supervisor did not answer {command} within {patience:?}"))?;
-        let answer: Value = serde_json::from_str(&answer)?;
-        match answer["error"].as_str() {
-            Some(error) => bail!("{command}: {error}"),
-            None => Ok(answer),
-        }
+        talk.answer(&command.to_string(), patience)
+    }
+
+    fn answer(&self, what: &str, patience: Duration) -> Result<Value> {
+        let mut talk = self.talk.lock().unwrap_or_else(PoisonError::into_inner);
+        talk.as_mut()
+            .context("the supervisor has ended")?
+            .answer(what, patience)
     }
 }
 

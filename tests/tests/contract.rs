@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use ppo_crds::{Environment, Geometry, Plan, PpoJob, fill, parse_manifest, render_plan, resolve, validate};
@@ -109,6 +110,28 @@ fn the_cluster_example_is_written_out_as_its_comments_say() {
         "none needed",
     ] {
         assert!(text.contains(words), "{words} is not in\n{text}");
+    }
+}
+
+#[test]
+fn the_job_of_the_cluster_demo_plans_to_four_pods_without_a_gpu() {
+    let (job, environment) = read("quickstart-cluster.yaml");
+    assert_eq!(environment, Environment::cluster());
+    let plan = Plan::of(&job, &environment, None).unwrap();
+    let pods = ["rollout-0", "rollout-1", "actor-0", "reference-0"].map(|pod| format!("quickstart-cluster-{pod}"));
+    assert_eq!(plan.geometry.gpus, 0);
+    assert_eq!(
+        plan.pod_names.iter().collect::<BTreeSet<_>>(),
+        pods.iter().collect::<BTreeSet<_>>()
+    );
+    assert!(plan.warnings.is_empty(), "{:?}", plan.warnings);
+    let config = resolve(&job, &environment).unwrap();
+    let checkpoints = Path::new("/volumes/quickstart-checkpoints/quickstart-cluster");
+    assert_eq!(config.checkpoint.path.as_deref(), Some(checkpoints));
+    // The claims that it names are those that the demo makes.
+    let claims = std::fs::read_to_string(configs().join("quickstart-cluster/claims.yaml")).unwrap();
+    for claim in ["name: quickstart ", "name: quickstart-checkpoints "] {
+        assert!(claims.contains(claim), "{claim}");
     }
 }
 

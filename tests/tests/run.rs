@@ -31,6 +31,41 @@ fn ppo_raises_the_reward() {
 }
 
 #[test]
+fn a_manifest_for_a_cluster_runs_here_on_folders_in_place_of_its_claims() {
+    let bench = Bench::new();
+    let claim = |path: &str| json!({"path": null, "pvc": {"claimName": "data", "path": path}});
+    let claims = json!({
+        "model": {"policy": claim("sft")}, "prompts": {"source": claim("prompts.jsonl")},
+        "checkpoint": {"pvc": "checkpoints"}, "steps": 1,
+    });
+    bench.manifest("job.yaml", claims);
+    let refused = bench.worker(["run", "-f", "job.yaml", "--run-dir", "run"]);
+    assert!(
+        text(&refused.stderr).contains("--volumes DIR"),
+        "{}",
+        text(&refused.stderr)
+    );
+
+    std::fs::create_dir_all(bench.path("volumes/data")).unwrap();
+    for name in ["sft", "prompts.jsonl"] {
+        std::fs::rename(bench.path(name), bench.path("volumes/data").join(name)).unwrap();
+    }
+    let done = bench.worker([
+        "run",
+        "-f",
+        "job.yaml",
+        "--volumes",
+        "volumes",
+        "--run-dir",
+        "run",
+        "--quiet",
+    ]);
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    assert!(bench.path("volumes/checkpoints/test/step-00000001").exists());
+    assert!(bench.path("run/model/model.safetensors").exists());
+}
+
+#[test]
 fn the_first_step_starts_at_the_reference_and_the_engine_agrees_with_the_actor() {
     let bench = Bench::new();
     bench.manifest("job.yaml", json!({"steps": 1}));

@@ -33,6 +33,9 @@ pub struct RunArgs {
     /// Folder for checkpoints, metrics and the trained model. Default: runs/<name of the job>.
     #[arg(long, value_name = "DIR")]
     run_dir: Option<PathBuf>,
+    /// Where the claims of a manifest for a cluster lie: claim `c` is the folder DIR/c. Paths are absolute then, as in a pod.
+    #[arg(long, value_name = "DIR")]
+    volumes: Option<PathBuf>,
     /// Start anew: delete what an earlier run left in the folder instead of going on from its last checkpoint.
     #[arg(long)]
     fresh: bool,
@@ -47,7 +50,7 @@ pub struct RunArgs {
 /// [`Invalid`](crate::manifest::Invalid), [`Diverged`](crate::trainer::Diverged), or what failed in which role.
 pub fn main(args: RunArgs, output: OutputMode) -> Result<Ended> {
     let manifest = Manifest::read(&args.manifest.file)?;
-    let config = manifest.resolve()?;
+    let config = manifest.resolve_with(args.volumes.as_deref())?;
     for warning in warnings(&manifest.job) {
         tracing::warn!("{}: {}", warning.field, warning.message);
     }

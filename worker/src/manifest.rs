@@ -70,8 +70,21 @@ impl Manifest {
     /// # Errors
     /// [`Invalid`] with everything that is wrong.
     pub fn resolve(&self) -> Result<RunConfig> {
-        let environment = Environment::Laptop {
-            manifest_folder: self.folder.clone(),
+        self.resolve_with(None)
+    }
+
+    /// What runs on this machine, with the folders of `volumes` in place of the claims of their names, as in a pod.
+    ///
+    /// # Errors
+    /// [`Invalid`] with everything that is wrong.
+    pub fn resolve_with(&self, volumes: Option<&Path>) -> Result<RunConfig> {
+        let environment = match volumes {
+            Some(volumes) => Environment::Cluster {
+                volumes: volumes.to_owned(),
+            },
+            None => Environment::Laptop {
+                manifest_folder: self.folder.clone(),
+            },
         };
         resolve(&self.job, &environment).map_err(|errors| self.invalid(&errors).into())
     }

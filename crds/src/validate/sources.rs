@@ -96,7 +96,7 @@ impl Checker<'_> {
         if matches!(self.environment, Environment::Laptop { .. }) {
             self.refuse(
                 field,
-                "a PersistentVolumeClaim is on a cluster; on this machine give path instead",
+                "a PersistentVolumeClaim is on a cluster; on this machine give path instead, or `ppo-worker run --volumes DIR`",
             );
         }
     }

@@ -79,6 +79,11 @@ impl Bench {
 
     /// Writes a manifest: a small PPO run, changed by `patch` (merged into the spec).
     pub fn manifest(&self, name: &str, patch: Value) {
+        self.manifests(name, &[patch]);
+    }
+
+    /// The same with several patches, one after another.
+    pub fn manifests(&self, name: &str, patches: &[Value]) {
         let mut spec = json!({
             "model": {"policy": {"path": "sft"}, "dtype": "float32"},
             "prompts": {"source": {"path": "prompts.jsonl"}, "labelField": "answer"},
@@ -92,7 +97,9 @@ impl Bench {
                       "reward": {"rules": [{"exactMatch": {}}]}},
             "checkpoint": {"everySteps": 1},
         });
-        merge(&mut spec, patch);
+        for patch in patches {
+            merge(&mut spec, patch.clone());
+        }
         let manifest =
             json!({"apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "test"}, "spec": spec});
         fs::write(self.path(name), serde_yaml::to_string(&manifest).unwrap()).unwrap();

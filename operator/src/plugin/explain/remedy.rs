@@ -149,7 +149,7 @@ pub fn of_image(words: &str) -> String {
     first(
         &RULES,
         &words,
-        "can the node reach the registry, and does the image exist?",
+        "make sure that the image exists and that the node reaches the registry",
     )
 }
 

@@ -1,0 +1,88 @@
+//! The cluster that the tests of this process share, with our operator installed by Helm.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use ppo_tests::{Image, RealCluster, lacking};
+use tokio::sync::{OnceCell, RwLock, RwLockReadGuard};
+
+use crate::worker::{binary, repository};
+
+/// Where the operator runs.
+pub const OPERATOR_NAMESPACE: &str = "ppo-system";
+
+/// A cluster with our operator.
+pub struct World {
+    pub cluster: RealCluster,
+    /// Held for writing by a test that takes the node away.
+    pub node: RwLock<()>,
+}
+
+/// The cluster, started by the first test that asks; None, said in one line, where this machine cannot run it.
+pub async fn world() -> Option<&'static World> {
+    static WORLD: OnceCell<Option<World>> = OnceCell::const_new();
+    let started = WORLD.get_or_try_init(|| async {
+        if let Some(lack) = lacking().await? {
+            // Past the test runner, which shows what a test prints only when it fails.
+            writeln!(std::io::stderr(), "SKIPPED: tests of real pods: {lack}")?;
+            return Ok(None);
+        }
+        World::start().await.map(Some)
+    });
+    let started: Result<_> = started.await;
+    started.unwrap().as_ref()
+}
+
+impl World {
+    async fn start() -> Result<Self> {
+        let cluster = RealCluster::start().await?;
+        let binaries = binaries();
+        for image in [
+            Image::operator(&binaries),
+            Image::worker(&binaries),
+            Image::busybox(Path::new("/bin/busybox")),
+        ] {
+            cluster.load(&image).await?;
+        }
+        let chart = repository().join("charts/ppo-operator").display().to_string();
+        let tag = format!("worker.image.tag={}", env!("CARGO_PKG_VERSION"));
+        let install = [
+            "install",
+            "ppo-operator",
+            &chart,
+            "--namespace",
+            OPERATOR_NAMESPACE,
+            "--create-namespace",
+            "--take-ownership",
+            "--force-conflicts",
+            "--set",
+            &tag,
+            "--wait",
+            "--timeout",
+            "100s",
+        ];
+        let installed = cluster.control_plane().helm(&install).await?;
+        if let Err(error) = installed.success() {
+            let pods = cluster
+                .control_plane()
+                .kubectl(&["describe", "pods", "--namespace", OPERATOR_NAMESPACE])
+                .await?;
+            return Err(error.context(pods.stdout));
+        }
+        Ok(Self {
+            cluster,
+            node: RwLock::new(()),
+        })
+    }
+
+    /// Keeps the node as long as it is held.
+    pub async fn keep_node(&self) -> RwLockReadGuard<'_, ()> {
+        self.node.read().await
+    }
+}
+
+/// The folder of the binaries under test.
+pub fn binaries() -> PathBuf {
+    binary().parent().unwrap().to_owned()
+}
