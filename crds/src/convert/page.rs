@@ -13,7 +13,7 @@ For whoever has a command line that trains and wants the same run here.
 
 ```
 ppo-worker convert --from openrlhf - < train.sh > job.yaml
-ppo-worker convert --from verl 'python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_batch_size=64'
+ppo-worker convert --from verl 'algorithm.adv_estimator=grpo data.train_batch_size=1024 actor_rollout_ref.rollout.n=5'
 ppo-worker convert --from trl 'accelerate launch --num_processes 8 ppo.py --sft_model_path /models/sft'
 ppo-worker plan -f job.yaml
 ```

@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::Once;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
@@ -55,6 +56,12 @@ fn runner(usual: u32) -> TestRunner {
     TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
 }
 
+/// Panics are told in one line: reading symbols for a backtrace takes more memory than any parser.
+fn tell_panics_shortly() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| std::panic::set_hook(Box::new(|panic| eprintln!("{panic}"))));
+}
+
 /// Runs `parse` on every seed and corpus file as they are, then on damaged ones. It may refuse; it may not panic, nor hold
 /// more than its input accounts for.
 pub fn survives(name: &str, usual: u32, seeds: Vec<Vec<u8>>, parse: impl Fn(&[u8])) {
@@ -79,6 +86,7 @@ pub fn survives(name: &str, usual: u32, seeds: Vec<Vec<u8>>, parse: impl Fn(&[u8
 
 /// As [`survives`], with a check of one's own.
 pub fn survives_if(name: &str, usual: u32, seeds: Vec<Vec<u8>>, check: impl Fn(&[u8]) -> Result<(), String>) {
+    tell_panics_shortly();
     let mut seeds = seeds;
     seeds.extend(corpus(name));
     for seed in &seeds {
