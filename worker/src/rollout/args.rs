@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use ppo_crds::RunConfig;
 use ppo_crds::pod::{env, port};
 use ppo_crds::run_config::Location;
 use ppo_crds::spec::{DType, Engine};
@@ -14,6 +13,7 @@ use ppo_crds::spec::{DType, Engine};
 use super::limits::Limits;
 use super::settings::{ModelSettings, Settings};
 use crate::manifest::Invalid;
+use crate::place::run_config;
 
 /// Arguments of `ppo-worker rollout`.
 #[derive(Clone, Debug, Args)]
@@ -174,19 +174,6 @@ fn location(model: PathBuf) -> Location {
         };
     }
     Location::Path(model)
-}
-
-fn run_config(file: &Path) -> Result<RunConfig> {
-    let text =
-        std::fs::read_to_string(file).with_context(|| format!("cannot read the RunConfig {}", file.display()))?;
-    serde_json::from_str(&text).map_err(|error| {
-        let words = format!(
-            "{} is not a RunConfig of this version ({}): {error}; are operator and worker of the same release?",
-            file.display(),
-            env!("CARGO_PKG_VERSION")
-        );
-        Invalid::new(words).into()
-    })
 }
 
 fn read_token(file: &Path) -> Result<String> {
