@@ -128,7 +128,7 @@ fn an_actor_that_is_asked_to_stop_saves_and_says_that_it_was_interrupted() {
         let owner = std::fs::read_to_string(pods.bench.path("pods/checkpoints/attempt.json"));
         owner.is_ok_and(|owner| owner.contains("\"attempt\":2"))
     });
-    let stale = finish(pods.actor(1));
+    let stale = finish(pods.actor_at(0, 1));
     assert!(!stale.status.success());
     let words = text(&stale.stderr);
     assert!(

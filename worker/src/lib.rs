@@ -29,3 +29,4 @@ pub mod stop;
 pub mod telemetry;
 pub mod tokenizer;
 pub mod trainer;
+pub mod vllm;

@@ -20,7 +20,11 @@ pub const TOKEN: &str = "the-jobs-token";
 /// A job's processes on this machine.
 pub struct Pods {
     pub bench: Bench,
+    /// Where the actor is asked, so that engines find it before it is there.
+    pub actor_port: u16,
     pub engines: Vec<(u16, Child)>,
+    /// Of engines that a test has started itself.
+    pub addresses: Vec<String>,
     pub reference: Option<(u16, Child)>,
     pub rewards: Vec<(u16, Child)>,
 }
@@ -49,6 +53,11 @@ impl Pods {
     pub fn new(patch: Value) -> Self {
         let bench = Bench::new();
         bench.reward_model("rm");
+        Self::of(bench, patch)
+    }
+
+    /// The same in a folder that is there.
+    pub fn of(bench: Bench, patch: Value) -> Self {
         bench.manifest("job.yaml", patch);
         let job = parse_manifest(&std::fs::read_to_string(bench.path("job.yaml")).unwrap(), "job.yaml").unwrap();
         let here = Environment::Laptop {
@@ -59,7 +68,9 @@ impl Pods {
         std::fs::write(bench.path("run-config.json"), serde_json::to_string(&config).unwrap()).unwrap();
         Self {
             bench,
+            actor_port: free_port(),
             engines: Vec::new(),
+            addresses: Vec::new(),
             reference: None,
             rewards: Vec::new(),
         }
@@ -74,7 +85,8 @@ impl Pods {
             .env(env::INDEX, "0")
             .env(env::ATTEMPT, attempt.to_string())
             .env(env::CONFIG, self.bench.path("run-config.json"))
-            .env(env::TOKEN, TOKEN);
+            .env(env::TOKEN, TOKEN)
+            .env(env::service(Role::Actor), format!("127.0.0.1:{}", self.actor_port));
         command
     }
 
@@ -120,9 +132,15 @@ impl Pods {
     }
 
     pub fn actor(&self, attempt: u32) -> Child {
+        self.actor_at(self.actor_port, attempt)
+    }
+
+    pub fn actor_at(&self, port: u16, attempt: u32) -> Child {
         let address = |(port, _): &(u16, Child)| format!("127.0.0.1:{port}");
-        let engines: Vec<String> = self.engines.iter().map(address).collect();
-        let mut command = self.command(&["actor", "--metrics-addr", "127.0.0.1:0", "--quiet"], attempt);
+        let engines = self.engines.iter().map(address).chain(self.addresses.iter().cloned());
+        let engines: Vec<String> = engines.collect();
+        let metrics = format!("127.0.0.1:{port}");
+        let mut command = self.command(&["actor", "--metrics-addr", &metrics, "--quiet"], attempt);
         command.env(env::service(Role::Rollout), engines.join(","));
         if let Some(reference) = &self.reference {
             command.env(env::service(Role::Reference), address(reference));

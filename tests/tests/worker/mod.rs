@@ -36,6 +36,15 @@ pub struct Bench {
 impl Bench {
     /// A 2-layer Llama that has seen a little of single-digit addition, and 90 prompts.
     pub fn new() -> Self {
+        Self::of(16, true)
+    }
+
+    /// The same as vLLM's CPU engine can compute and update it: heads of 32 numbers, an output projection of its own.
+    pub fn for_vllm() -> Self {
+        Self::of(32, false)
+    }
+
+    fn of(size: u32, tied: bool) -> Self {
         let bench = Self {
             folder: tempfile::tempdir().unwrap(),
         };
@@ -47,15 +56,16 @@ impl Bench {
         }
         let mut config: Value = serde_json::from_slice(&fs::read(source.join("config.json")).unwrap()).unwrap();
         for (key, value) in [
-            ("hidden_size", 32),
-            ("intermediate_size", 48),
+            ("hidden_size", 2 * size),
+            ("intermediate_size", 3 * size),
             ("num_hidden_layers", 2),
             ("num_attention_heads", 2),
             ("num_key_value_heads", 1),
-            ("head_dim", 16),
+            ("head_dim", size),
         ] {
             config[key] = json!(value);
         }
+        config["tie_word_embeddings"] = json!(tied);
         fs::write(model.join("config.json"), config.to_string()).unwrap();
         let rows: Vec<String> = (0..90)
             .map(|index| (index / 10 + 1, index % 10))

@@ -22,6 +22,7 @@ use crate::outcome::BadData;
 use crate::place::Peers;
 use crate::ppo::controller::KlController;
 use crate::reward::RewardSource;
+use crate::roles::Publication;
 use crate::stop::StopFlag;
 use crate::telemetry::Live;
 use crate::tokenizer::Tokenizer;
@@ -60,6 +61,7 @@ pub fn roles(
     stop: StopFlag,
     live: Arc<Live>,
     peers: Option<&Peers>,
+    publication: &Publication,
 ) -> Result<Roles> {
     let kind = kind(config.model.dtype);
     let policy_folder = resolve_location(&config.model.policy).context("model.policy")?;
@@ -95,6 +97,7 @@ pub fn roles(
         runtime: &runtime,
         stop: &stop,
         live: &live,
+        publication,
     };
     let engine = PolicyEngine {
         model: &policy_config,

@@ -14,7 +14,9 @@ use crate::hub::resolve_location;
 use crate::model::{Decoder, ModelConfig, RewardModel, Weights};
 use crate::place::Peers;
 use crate::reward::{BATCH_TOKENS, ModelReward, SequenceScorer};
-use crate::roles::{Caller, Dealer, DealerOptions, Members, Pool, Reference, ReferencePods, Reward, Rollout};
+use crate::roles::{
+    Caller, Dealer, DealerOptions, Members, Pool, Publication, Reference, ReferencePods, Reward, Rollout,
+};
 use crate::stop::StopFlag;
 use crate::telemetry::Live;
 use crate::tokenizer::Tokenizer;
@@ -35,6 +37,8 @@ pub struct Reach<'a> {
     pub stop: &'a StopFlag,
     /// Told whom a stage waits for.
     pub live: &'a Arc<Live>,
+    /// Where engines of other processes get weights from.
+    pub publication: &'a Publication,
 }
 
 impl Reach<'_> {
@@ -52,6 +56,7 @@ impl Reach<'_> {
             floor: rollout.min_replicas,
             floor_deadline: ENGINES_DEADLINE,
             caller,
+            publication: self.publication.clone(),
         };
         let (runtime, live, stop) = (self.runtime.clone(), self.live.clone(), self.stop.clone());
         Ok(Rollout::There(Dealer::new(
