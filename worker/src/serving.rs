@@ -1,15 +1,20 @@
 //! A role as a server: it listens, loads, answers, and ends when it is asked to.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use axum::Router;
+use axum::http::header::CONTENT_TYPE;
+use axum::routing::get;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use crate::rollout::error::ApiError;
 use crate::rollout::{Limits, listen};
+use crate::telemetry::Exposition;
 
 /// Where a role is reached, and what answers there.
 pub struct Doors {
@@ -103,4 +108,24 @@ pub async fn serve(
         serving.iter().for_each(tokio::task::JoinHandle::abort);
     }
     ended
+}
+
+/// What kubelet and Prometheus ask of a role. It is ready once `ready` says so.
+pub fn probes(
+    exposition: Arc<Exposition>,
+    ready: impl Fn() -> Result<(), ApiError> + Clone + Send + Sync + 'static,
+) -> Router {
+    let readyz = move || {
+        let ready = ready();
+        async move { ready.map(|()| "ready\n") }
+    };
+    let metrics = move || {
+        let text = exposition.text().map_err(ApiError::internal);
+        async move { text.map(|text| ([(CONTENT_TYPE, prometheus::TEXT_FORMAT)], text)) }
+    };
+    Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/health", get(|| async {}))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics))
 }

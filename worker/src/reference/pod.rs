@@ -37,7 +37,7 @@ pub fn main(args: &ReferenceArgs) -> Result<()> {
     place.announce("reference");
     let limits = Limits::default();
     let service = Service::new(&place.job, &place.peers.token, &limits)?;
-    let routers = (router::api(service.clone()), router::observed(service.clone()));
+    let routers = (router::api(&service), router::observed(&service));
     let loading = serving::load(move || {
         service.ready(load(&place.config)?);
         Ok(())

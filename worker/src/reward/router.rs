@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use anyhow::{Result, bail};
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
-use axum::routing::{get, post};
+use axum::routing::post;
 use axum::{Json, Router, middleware};
 use serde_json::json;
 
@@ -16,6 +16,7 @@ use crate::rollout::auth::{Door, authorize};
 use crate::rollout::body::{self, Bodies};
 use crate::rollout::error::ApiError;
 use crate::rollout::limits::Limits;
+use crate::serving;
 use crate::telemetry::Exposition;
 use crate::tokenizer::Tokenizer;
 
@@ -27,7 +28,7 @@ struct Shared {
     door: Door,
     bodies: Bodies,
     limits: Limits,
-    exposition: Exposition,
+    exposition: Arc<Exposition>,
     ready: OnceLock<Ready>,
 }
 
@@ -46,7 +47,7 @@ impl Service {
             door: Door::new(token, true),
             bodies: Bodies::new(limits.clone()),
             limits: limits.clone(),
-            exposition: Exposition::new(name)?,
+            exposition: Arc::new(Exposition::new(name)?),
             ready: OnceLock::new(),
         })))
     }
@@ -73,35 +74,19 @@ impl Service {
 }
 
 /// The role's own port: POST `/` and `/get_reward` score.
-pub fn api(service: Service) -> Router {
-    let door = service.0.door.clone();
+pub fn api(service: &Service) -> Router {
     Router::new()
         .route("/", post(score))
         .route("/get_reward", post(score))
-        .merge(probes())
-        .layer(middleware::from_fn_with_state(door, authorize))
-        .with_state(service)
+        .with_state(service.clone())
+        .merge(observed(service))
+        .layer(middleware::from_fn_with_state(service.0.door.clone(), authorize))
 }
 
 /// What kubelet and Prometheus ask, on a port of its own without a token.
-pub fn observed(service: Service) -> Router {
-    probes().with_state(service)
-}
-
-fn probes() -> Router<Service> {
-    Router::new()
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/health", get(|| async {}))
-        .route("/readyz", get(readyz))
-        .route("/metrics", get(metrics))
-}
-
-async fn readyz(State(service): State<Service>) -> Result<&'static str, ApiError> {
-    service.get().map(|_| "ready\n")
-}
-
-async fn metrics(State(service): State<Service>) -> Result<String, ApiError> {
-    service.0.exposition.text().map_err(ApiError::internal)
+pub fn observed(service: &Service) -> Router {
+    let shown = service.clone();
+    serving::probes(service.0.exposition.clone(), move || shown.get().map(drop))
 }
 
 async fn score(State(service): State<Service>, request: Request) -> Result<Json<ScoreResponse>, ApiError> {

@@ -65,7 +65,7 @@ fn own(args: &RewardArgs, file: &Path) -> Result<()> {
     let token = args.token.as_deref().filter(|token| !token.is_empty());
     let limits = limits();
     let service = Service::new(&config.name, token, &limits)?;
-    let routers = (router::api(service.clone()), router::observed(service.clone()));
+    let routers = (router::api(&service), router::observed(&service));
     let loading = serving::load(move || {
         let (source, tokenizer) = sources(&config)?;
         service.ready(source, tokenizer)
@@ -83,7 +83,7 @@ fn pod(args: &RewardArgs) -> Result<()> {
     };
     let limits = limits();
     let service = Service::new(&place.job, Some(&place.peers.token), &limits)?;
-    let routers = (router::api(service.clone()), router::observed(service.clone()));
+    let routers = (router::api(&service), router::observed(&service));
     let everywhere = |port| SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
     let listen = args.listen.unwrap_or(everywhere(port::HTTP));
     let observe = args.metrics_addr.unwrap_or(everywhere(port::METRICS));

@@ -46,8 +46,8 @@ async fn doors(service: Service) -> (Doors, String, String) {
     let url = |listener: &TcpListener| format!("http://{}", listener.local_addr().unwrap());
     let urls = (url(&own), url(&probes));
     let doors = Doors {
-        api: (own, api(service.clone())),
-        observed: Some((probes, observed(service))),
+        api: (own, api(&service)),
+        observed: Some((probes, observed(&service))),
         limits,
     };
     (doors, urls.0, urls.1)
