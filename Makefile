@@ -6,7 +6,7 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ppo
 PYTHON ?= python3
 WORKER := target/release/ppo-worker
 
-.PHONY: help demo demo-cluster test sweep lint deny bench bench-operator parity crds cluster images tools libtorch release clean
+.PHONY: help demo demo-cluster test sweep lint deny bench bench-http bench-operator parity crds cluster images tools libtorch release clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -76,7 +76,12 @@ images: ## container images of operator and worker; REGISTRY=host/path in front 
 bench: release ## rollout, training and operator beside their peers: the next and transformers, vLLM, llama.cpp and TRL
 	cargo build --release --locked -p ppo-worker --bin ppo-bench
 	$(PYTHON) worker/bench/run.py
+	$(PYTHON) worker/bench/http_cost.py
 	@$(MAKE) --no-print-directory bench-operator
+
+bench-http: libtorch ## the engine through HTTP beside the engine alone
+	cargo build --release --locked -p ppo-worker --bin ppo-bench
+	$(PYTHON) worker/bench/http_cost.py
 
 # SCALE: such as "--settings 300x8 --systems ours,job", or "--add" to go on after a failure.
 bench-operator: tools ## many jobs beside the Job controller, JobSet, KubeRay and training-operator (half an hour on two cores)

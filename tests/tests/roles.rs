@@ -6,135 +6,14 @@
     reason = "a test fails by panicking, in its helpers too"
 )]
 
+mod pods;
 mod worker;
 
-use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
-
-use ppo_crds::manifest::parse_manifest;
+use pods::Pods;
 use ppo_crds::pod::env;
 use ppo_crds::report::exit_code;
-use ppo_crds::spec::Role;
-use ppo_crds::{Environment, resolve};
 use serde_json::{Value, json};
-use worker::{Bench, finish, signal, text, wait_for};
-
-const STEPS: u64 = 6;
-const TOKEN: &str = "the-jobs-token";
-
-/// A job's processes on this machine.
-struct Pods {
-    bench: Bench,
-    engines: Vec<(u16, Child)>,
-    reference: Option<(u16, Child)>,
-}
-
-impl Drop for Pods {
-    fn drop(&mut self) {
-        for (_, process) in self.engines.iter_mut().chain(&mut self.reference) {
-            // It may have ended already.
-            let _ = process.kill();
-            let _ = process.wait();
-        }
-    }
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
-impl Pods {
-    /// Writes what pods run for `patch`, and the same as a manifest for one process.
-    fn new(patch: Value) -> Self {
-        let bench = Bench::new();
-        bench.manifest("job.yaml", patch);
-        let job = parse_manifest(&std::fs::read_to_string(bench.path("job.yaml")).unwrap(), "job.yaml").unwrap();
-        let here = Environment::Laptop {
-            manifest_folder: bench.folder.path().to_owned(),
-        };
-        let mut config = resolve(&job, &here).unwrap();
-        config.checkpoint.path = Some(bench.path("pods/checkpoints"));
-        std::fs::write(bench.path("run-config.json"), serde_json::to_string(&config).unwrap()).unwrap();
-        Self {
-            bench,
-            engines: Vec::new(),
-            reference: None,
-        }
-    }
-
-    fn command(&self, args: &[&str], attempt: u32) -> Command {
-        let mut command = self.bench.command([args[0]]);
-        command
-            .args(&args[1..])
-            .env(env::JOB, "test")
-            .env(env::ROLE, args[0])
-            .env(env::INDEX, "0")
-            .env(env::ATTEMPT, attempt.to_string())
-            .env(env::CONFIG, self.bench.path("run-config.json"))
-            .env(env::TOKEN, TOKEN);
-        command
-    }
-
-    fn engine(&mut self) -> usize {
-        let port = free_port();
-        self.engines.push((port, self.engine_at(port)));
-        self.engines.len() - 1
-    }
-
-    fn engine_at(&self, port: u16) -> Child {
-        let port = port.to_string();
-        let args = [
-            "rollout",
-            "--host",
-            "127.0.0.1",
-            "--port",
-            &port,
-            "--metrics-addr",
-            "127.0.0.1:0",
-        ];
-        // Its words would fill a pipe that nobody reads.
-        self.command(&args, 1).stderr(Stdio::null()).spawn().unwrap()
-    }
-
-    fn reference(&mut self) {
-        let port = free_port();
-        self.reference = Some((port, self.reference_at(port)));
-    }
-
-    fn reference_at(&self, port: u16) -> Child {
-        let address = format!("127.0.0.1:{port}");
-        let args = ["reference", "--listen", &address, "--metrics-addr", "127.0.0.1:0"];
-        self.command(&args, 1).stderr(Stdio::null()).spawn().unwrap()
-    }
-
-    fn actor(&self, attempt: u32) -> Child {
-        let address = |(port, _): &(u16, Child)| format!("127.0.0.1:{port}");
-        let engines: Vec<String> = self.engines.iter().map(address).collect();
-        let mut command = self.command(&["actor", "--metrics-addr", "127.0.0.1:0", "--quiet"], attempt);
-        command.env(env::service(Role::Rollout), engines.join(","));
-        if let Some(reference) = &self.reference {
-            command.env(env::service(Role::Reference), address(reference));
-        }
-        command.spawn().unwrap()
-    }
-
-    fn steps(&self) -> usize {
-        let lines = std::fs::read_to_string(self.bench.path("pods/checkpoints/metrics.jsonl"));
-        lines.map_or(0, |lines| lines.lines().count())
-    }
-
-    /// The run of one process has the same bits.
-    fn check_bits(&self) {
-        self.bench.run("job.yaml", "whole");
-        std::fs::rename(self.bench.path("pods/checkpoints/model"), self.bench.path("pods/model")).unwrap();
-        let (whole, pods) = (self.bench.bits("whole", STEPS), self.bench.bits("pods", STEPS));
-        assert_eq!(whole.len(), pods.len());
-        assert!(whole.len() >= 3);
-        for ((name, whole), (_, pods)) in whole.iter().zip(&pods) {
-            assert!(whole == pods, "{name} differs");
-        }
-    }
-}
+use worker::{finish, signal, text, wait_for};
 
 #[test]
 fn roles_in_processes_of_their_own_train_to_the_bits_of_one_process() {
@@ -177,6 +56,50 @@ fn an_engine_a_reference_and_an_actor_that_are_killed_change_no_bit() {
 }
 
 #[test]
+fn a_reward_model_in_a_process_that_is_killed_scores_to_the_bits_of_one_process() {
+    let reward = json!({"model": {"source": {"path": "rm"}, "weight": 0.5}, "rules": [{"exactMatch": {}}]});
+    let mut pods = Pods::new(json!({"roles": {"reward": reward}}));
+    pods.reward();
+    pods.reward();
+    pods.reference();
+    pods.engine();
+    pods.engine();
+    let mut actor = pods.actor(1);
+    wait_for("a first step", || pods.steps() >= 1);
+    for (_, server) in &mut pods.rewards {
+        server.kill().unwrap();
+        server.wait().unwrap();
+    }
+    let before = pods.steps();
+    let port = pods.rewards[1].0;
+    pods.rewards[1].1 = pods.server_at("reward", port);
+    wait_for("a step with the new reward process", || {
+        pods.steps() > before + 1 || actor.try_wait().unwrap().is_some()
+    });
+    let done = finish(actor);
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    pods.check_bits();
+    let scores = pods.bench.metrics("pods/checkpoints");
+    let of_model = |line: &Value| line["extra"]["reward/model"].as_f64();
+    assert!(
+        scores
+            .iter()
+            .all(|line| of_model(line).is_some_and(|score| score != 0.0)),
+        "{scores:?}"
+    );
+}
+
+#[test]
+fn a_reward_pod_of_a_job_without_a_reward_model_says_that_it_is_not_needed() {
+    let pods = Pods::new(json!({}));
+    let idle = pods.command(&["reward"], 1).spawn().unwrap();
+    let refused = finish(idle);
+    assert_eq!(refused.status.code(), Some(exit_code::BAD_CONFIGURATION));
+    let words = text(&refused.stderr);
+    assert!(words.contains("this run has no reward model"), "{words}");
+}
+
+#[test]
 fn an_actor_that_is_asked_to_stop_saves_and_says_that_it_was_interrupted() {
     let mut pods = Pods::new(json!({"steps": 500, "checkpoint": {"everySteps": 0}}));
     pods.engine();
@@ -205,7 +128,7 @@ fn an_actor_that_is_asked_to_stop_saves_and_says_that_it_was_interrupted() {
         let owner = std::fs::read_to_string(pods.bench.path("pods/checkpoints/attempt.json"));
         owner.is_ok_and(|owner| owner.contains("\"attempt\":2"))
     });
-    let stale = finish(pods.actor(1));
+    let stale = finish(pods.actor_at(0, 1));
     assert!(!stale.status.success());
     let words = text(&stale.stderr);
     assert!(

@@ -93,3 +93,8 @@ def llama_driver():
         run(["c++", "-O2", "-std=c++17", f"-I{headers}/include", f"-I{headers}/ggml/include", source, f"-L{libraries}",
              "-lllama", "-lggml", "-lggml-base", f"-Wl,-rpath,{libraries}", "-o", binary])
     return binary
+
+
+if __name__ == "__main__":
+    # `environments.py vllm` makes one and prints its Python: the tests want vLLM's too.
+    print({"torch": torch, "vllm": vllm}[sys.argv[1]]())

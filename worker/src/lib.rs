@@ -2,6 +2,7 @@
 //! and metrics, on libtorch. This is the only crate that may name `tch`.
 
 pub mod actor;
+pub mod backoff;
 pub mod cli;
 pub mod contained;
 pub mod convert;
@@ -23,9 +24,11 @@ pub mod report;
 pub mod reward;
 pub mod roles;
 pub mod rollout;
+pub mod serving;
 pub mod sft;
 pub mod stages;
 pub mod stop;
 pub mod telemetry;
 pub mod tokenizer;
 pub mod trainer;
+pub mod vllm;

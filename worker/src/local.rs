@@ -5,6 +5,7 @@ mod comparison;
 mod engine;
 mod guard;
 mod models;
+mod reach;
 mod run;
 
 use std::net::SocketAddr;
@@ -15,8 +16,9 @@ use clap::Args;
 use ppo_crds::spec::Engine;
 use ppo_crds::warnings;
 
-pub use build::{kind, reference, reward_model};
+pub use build::kind;
 pub use engine::{PolicyEngine, start as start_engine};
+pub use reach::{reference, reward_model};
 pub use run::{Options, Run};
 
 use crate::cli::ManifestArgs;

@@ -1,6 +1,6 @@
 //! A role's pod: what the operator tells the process of its place in the job (`ppo_crds::pod::env`).
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use ppo_crds::RunConfig;
@@ -70,11 +70,7 @@ impl Place {
             let number = text.parse();
             number.map_err(|_| Invalid::new(format!("{name} is {text:?}, want a number")).into())
         };
-        let file = PathBuf::from(given(env::CONFIG)?);
-        let text = std::fs::read_to_string(&file)
-            .with_context(|| format!("cannot read {}, which {} names", file.display(), env::CONFIG))?;
-        let config = serde_json::from_str(&text)
-            .map_err(|error| Invalid::new(format!("{} is no RunConfig of this version: {error}", file.display())))?;
+        let config = run_config(Path::new(&given(env::CONFIG)?))?;
         Ok(Self {
             job: given(env::JOB)?,
             index: number(env::INDEX)?,
@@ -87,6 +83,11 @@ impl Place {
         })
     }
 
+    /// Says in the log which process this is.
+    pub fn announce(&self, role: &str) {
+        tracing::info!("{role} {} of job {}, attempt {}", self.index, self.job, self.attempt);
+    }
+
     /// Who writes this run's checkpoints.
     pub fn owner(&self) -> Owner {
         let digest = Sha256::digest(self.peers.token.as_bytes());
@@ -95,4 +96,21 @@ impl Place {
             attempt: self.attempt,
         }
     }
+}
+
+/// The RunConfig that the operator mounts.
+///
+/// # Errors
+/// When the file cannot be read; [`Invalid`] when it is of another version.
+pub fn run_config(file: &Path) -> Result<RunConfig> {
+    let text =
+        std::fs::read_to_string(file).with_context(|| format!("cannot read the RunConfig {}", file.display()))?;
+    serde_json::from_str(&text).map_err(|error| {
+        let words = format!(
+            "{} is not a RunConfig of this version ({}): {error}; are operator and worker of the same release?",
+            file.display(),
+            env!("CARGO_PKG_VERSION")
+        );
+        Invalid::new(words).into()
+    })
 }

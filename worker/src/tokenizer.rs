@@ -10,9 +10,11 @@ mod python_json;
 mod stream;
 
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 pub use chat_template::ChatTemplate;
 pub use config::{SpecialTokens, TokenizerConfig};
@@ -27,6 +29,7 @@ pub struct Tokenizer {
     template: Option<ChatTemplate>,
     eos_ids: Vec<u32>,
     folder: PathBuf,
+    fingerprint: OnceLock<Arc<str>>,
 }
 
 impl std::fmt::Debug for Tokenizer {
@@ -87,6 +90,7 @@ impl Tokenizer {
             template,
             eos_ids,
             folder: folder.to_owned(),
+            fingerprint: OnceLock::new(),
         })
     }
 
@@ -209,18 +213,24 @@ impl Tokenizer {
         &self.folder
     }
 
-    /// True when both give the same ids for every text: same `tokenizer.json` content and same BOS convention.
-    pub fn same_as(&self, other: &Self) -> Result<bool> {
-        if self.folder == other.folder {
-            return Ok(true);
+    /// The same text for tokenizers that give the same ids for every text: same `tokenizer.json` content and same BOS
+    /// convention. Processes compare it over the network.
+    ///
+    /// # Errors
+    /// When the tokenizer cannot be written out.
+    pub fn fingerprint(&self) -> Result<Arc<str>> {
+        if let Some(known) = self.fingerprint.get() {
+            return Ok(known.clone());
         }
-        let text = |tokenizer: &Self| {
-            tokenizer
-                .inner
-                .to_string(false)
-                .map_err(|cause| anyhow!("{}: {cause}", tokenizer.folder.display()))
-        };
-        Ok(self.config.same_convention(&other.config) && text(self)? == text(other)?)
+        let content = self
+            .inner
+            .to_string(false)
+            .map_err(|cause| anyhow!("{}: {cause}", self.folder.display()))?;
+        let mut hash = Sha256::new();
+        hash.update(format!("{:?}\n", self.config.convention()));
+        hash.update(content);
+        let text: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(self.fingerprint.get_or_init(|| text.into()).clone())
     }
 
     /// Refuses a tokenizer without any end token: its responses could only end by length.

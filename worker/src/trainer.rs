@@ -191,6 +191,7 @@ impl Trainer {
     fn update(&mut self, batch: &Batch) -> Result<Learnt> {
         self.stop.check()?;
         self.live.enter(Stage::UpdateActor);
+        self.rollout.withdraw();
         let update = Update {
             config: &self.config,
             step: self.steps_done,

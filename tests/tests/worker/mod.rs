@@ -36,6 +36,15 @@ pub struct Bench {
 impl Bench {
     /// A 2-layer Llama that has seen a little of single-digit addition, and 90 prompts.
     pub fn new() -> Self {
+        Self::of(16, true)
+    }
+
+    /// The same as vLLM's CPU engine can compute and update it: heads of 32 numbers, an output projection of its own.
+    pub fn for_vllm() -> Self {
+        Self::of(32, false)
+    }
+
+    fn of(size: u32, tied: bool) -> Self {
         let bench = Self {
             folder: tempfile::tempdir().unwrap(),
         };
@@ -47,15 +56,16 @@ impl Bench {
         }
         let mut config: Value = serde_json::from_slice(&fs::read(source.join("config.json")).unwrap()).unwrap();
         for (key, value) in [
-            ("hidden_size", 32),
-            ("intermediate_size", 48),
+            ("hidden_size", 2 * size),
+            ("intermediate_size", 3 * size),
             ("num_hidden_layers", 2),
             ("num_attention_heads", 2),
             ("num_key_value_heads", 1),
-            ("head_dim", 16),
+            ("head_dim", size),
         ] {
             config[key] = json!(value);
         }
+        config["tie_word_embeddings"] = json!(tied);
         fs::write(model.join("config.json"), config.to_string()).unwrap();
         let rows: Vec<String> = (0..90)
             .map(|index| (index / 10 + 1, index % 10))
@@ -71,6 +81,33 @@ impl Bench {
         let made = bench.worker(["sft", "-f", "sft.yaml", "--quiet"]);
         assert!(made.status.success(), "{}", text(&made.stderr));
         bench
+    }
+
+    /// A reward model in the folder `name`: the supervised model's trunk under a head that weighs each number differently.
+    pub fn reward_model(&self, name: &str) {
+        let (from, to) = (self.path("sft"), self.path(name));
+        fs::create_dir(&to).unwrap();
+        for file in ["tokenizer.json", "tokenizer_config.json"] {
+            fs::copy(from.join(file), to.join(file)).unwrap();
+        }
+        let mut config: Value = serde_json::from_slice(&fs::read(from.join("config.json")).unwrap()).unwrap();
+        config["architectures"] = json!(["LlamaForSequenceClassification"]);
+        config["num_labels"] = json!(1);
+        let hidden = config["hidden_size"].as_u64().unwrap();
+        fs::write(to.join("config.json"), config.to_string()).unwrap();
+        // A safetensors file: the header's length, the header, the tensors.
+        let file = fs::read(from.join("model.safetensors")).unwrap();
+        let (length, rest) = file.split_at(8);
+        let (header, data) = rest.split_at(u64::from_le_bytes(length.try_into().unwrap()) as usize);
+        let mut header: Value = serde_json::from_slice(header).unwrap();
+        header.as_object_mut().unwrap().remove("lm_head.weight");
+        let end = data.len() + 4 * hidden as usize;
+        header["score.weight"] = json!({"dtype": "F32", "shape": [1, hidden], "data_offsets": [data.len(), end]});
+        let head = (0..hidden).flat_map(|number| ((number as f32 - 11.0) / 37.0).to_le_bytes());
+        let header = header.to_string().into_bytes();
+        let length = (header.len() as u64).to_le_bytes();
+        let model: Vec<u8> = [&length[..], &header, data].concat().into_iter().chain(head).collect();
+        fs::write(to.join("model.safetensors"), model).unwrap();
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

@@ -2,38 +2,31 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use ppo_crds::RunConfig;
 use ppo_crds::run_config::Location;
-use ppo_crds::spec::{DType, Role};
+use ppo_crds::spec::DType;
 use tch::Kind;
 
-use super::engine::{self, PolicyEngine};
+use super::engine::PolicyEngine;
+use super::reach::Reach;
 use crate::actor::checkpoint::Verified;
 use crate::actor::learner::Learner;
 use crate::actor::{Actor, Critic, planned_updates};
 use crate::data::{PromptOrder, PromptSet, total_steps};
 use crate::engine::SamplingParams;
 use crate::hub::resolve_location;
-use crate::model::{Decoder, ModelConfig, RewardModel, ValueModel, Weights};
+use crate::model::{Decoder, ModelConfig, ValueModel, Weights};
 use crate::outcome::BadData;
 use crate::place::Peers;
 use crate::ppo::controller::KlController;
-use crate::reward::{ModelReward, RewardSource, SequenceScorer};
-use crate::roles::{Caller, Dealer, DealerOptions, Members, Reference, ReferencePods, Rollout};
+use crate::reward::RewardSource;
+use crate::roles::Publication;
 use crate::stop::StopFlag;
 use crate::telemetry::Live;
 use crate::tokenizer::Tokenizer;
 use crate::trainer::Trainer;
-
-/// For the engines that a step needs at the least (`roles.rollout.minReplicas`) to be ready: images are pulled and models
-/// loaded in that time.
-const ENGINES_DEADLINE: Duration = Duration::from_secs(1800);
-
-/// Sequences times longest sequence of one forward of the reward model.
-const REWARD_BATCH_TOKENS: usize = 16_384;
 
 /// The trainer with all its roles, and what else a run needs of them.
 pub struct Roles {
@@ -68,6 +61,7 @@ pub fn roles(
     stop: StopFlag,
     live: Arc<Live>,
     peers: Option<&Peers>,
+    publication: &Publication,
 ) -> Result<Roles> {
     let kind = kind(config.model.dtype);
     let policy_folder = resolve_location(&config.model.policy).context("model.policy")?;
@@ -97,54 +91,25 @@ pub fn roles(
     );
     let steps_done = checkpoint.map_or(0, |checkpoint| checkpoint.state.step);
     let weights = actor.learner.parameters.weights();
-    let rollout = match peers.and_then(|peers| Some((peers, peers.service(Role::Rollout)?))) {
-        Some((peers, service)) => {
-            let options = DealerOptions {
-                members: Members::of(&config.name, Role::Rollout, config.rollout.replicas, service)?,
-                floor: config.rollout.min_replicas,
-                floor_deadline: ENGINES_DEADLINE,
-                caller: Caller::new(peers.token.clone())?,
-            };
-            let dealer = Dealer::new(
-                options,
-                weights,
-                steps_done,
-                runtime.clone(),
-                live.clone(),
-                stop.clone(),
-            );
-            Rollout::There(dealer)
-        }
-        None => Rollout::Here(engine::start(
-            &PolicyEngine {
-                model: &policy_config,
-                kind,
-                rollout: &config.rollout,
-                sequences: config.batch.samples_per_step(),
-                longest,
-                policy_version: steps_done,
-            },
-            weights,
-            Some(tokenizer.clone()),
-        )?),
+    let reach = Reach {
+        config: &config,
+        peers,
+        runtime: &runtime,
+        stop: &stop,
+        live: &live,
+        publication,
     };
-
-    let reference = config
-        .model
-        .reference
-        .as_ref()
-        .map(
-            |location| match peers.and_then(|peers| Some((peers, peers.service(Role::Reference)?))) {
-                Some((peers, service)) => Ok(Reference::There(ReferencePods {
-                    members: Members::of(&config.name, Role::Reference, 1, service)?,
-                    caller: Caller::new(peers.token.clone())?,
-                    runtime: runtime.clone(),
-                    stop: stop.clone(),
-                })),
-                None => reference(location, kind).map(|decoder| Reference::Here(Box::new(decoder))),
-            },
-        )
-        .transpose()?;
+    let engine = PolicyEngine {
+        model: &policy_config,
+        kind,
+        rollout: &config.rollout,
+        sequences: config.batch.samples_per_step(),
+        longest,
+        policy_version: steps_done,
+    };
+    let rollout = reach.rollout(&engine, weights, &tokenizer)?;
+    let reference = reach.reference(kind)?;
+    let reward = RewardSource::new(&config.reward, reach.reward(kind)?)?;
     let mut critic = config
         .model
         .critic
@@ -167,7 +132,6 @@ pub fn roles(
         batch: config.batch.rollout_batch_size,
         shuffle: config.prompts.shuffle,
     };
-    let reward = reward(&config, kind, &tokenizer)?;
     check_labels(&reward, &prompts).context(BadData)?;
     let trainer = Trainer {
         steps_done,
@@ -242,38 +206,6 @@ fn critic(
         .decoder
         .set_activation_checkpointing(config.model.activation_checkpointing);
     Ok((Critic { model, learner }, folder))
-}
-
-/// The reference model.
-pub fn reference(location: &Location, kind: Kind) -> Result<Decoder> {
-    let folder = resolve_location(location).context("model.reference")?;
-    let model = ModelConfig::read(&folder)?;
-    Decoder::new(&model, &Weights::load(&folder, &model, kind)?)
-}
-
-impl SequenceScorer for RewardModel {
-    fn scores(&mut self, sequences: &[Vec<u32>]) -> Result<Vec<f32>> {
-        RewardModel::scores(self, sequences)
-    }
-}
-
-/// A reward model from its folder, with its own tokenizer.
-pub fn reward_model(location: &Location, kind: Kind) -> Result<ModelReward> {
-    let folder = resolve_location(location).context("roles.reward.model")?;
-    let model = RewardModel::load(&folder, kind)?;
-    Ok(ModelReward::new(
-        Box::new(model),
-        Arc::new(Tokenizer::load(&folder)?),
-        REWARD_BATCH_TOKENS,
-    ))
-}
-
-fn reward(config: &RunConfig, kind: Kind, tokenizer: &Arc<Tokenizer>) -> Result<RewardSource> {
-    let model = config.reward.model.as_ref();
-    let model = model
-        .map(|model| reward_model(&model.source, kind)?.for_policy(tokenizer.clone()))
-        .transpose()?;
-    RewardSource::new(&config.reward, model)
 }
 
 /// A rule that compares with a label cannot work without one: said before the first step, not at it.

@@ -16,6 +16,7 @@ use crate::actor::checkpoint::{Checkpoints, State};
 use crate::actor::fence::Owner;
 use crate::outcome::Ended;
 use crate::place::Peers;
+use crate::roles::{Publication, published};
 use crate::stop::{Interrupted, StopFlag};
 use crate::telemetry::{Metric, OutputMode, Recorder, RunDir, Server, Stage, Watched, table};
 use crate::trainer::{Evaluated, Step, describe};
@@ -67,7 +68,13 @@ impl Run {
         let attempt = options.owner.as_ref().map_or(1, |owner| owner.attempt);
         let watched = Watched::new(&config.name, attempt)?;
         // Probes and the operator are answered while models load.
-        let serve = |address| Server::start(address, watched.exposition.clone(), Some(watched.live.clone()));
+        let publication = Publication::default();
+        let weights = options.peers.as_ref();
+        let weights = weights.map(|peers| published::router(publication.clone(), &peers.token));
+        let serve = |address| {
+            let (exposition, live) = (watched.exposition.clone(), Some(watched.live.clone()));
+            Server::start(address, exposition, live, weights.unwrap_or_default())
+        };
         let server = options.metrics_address.map(serve).transpose()?;
         if let Some(server) = &server {
             tracing::info!("metrics on http://{}/metrics", server.address());
@@ -103,6 +110,7 @@ impl Run {
             options.stop,
             watched.live.clone(),
             options.peers.as_ref(),
+            &publication,
         )?;
         let trainer = &roles.trainer;
         let mut recorder = Recorder::open(

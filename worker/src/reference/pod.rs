@@ -1,22 +1,18 @@
 //! `ppo-worker reference`: what the reference's pod runs.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::Result;
 use clap::Args;
 use ppo_crds::RunConfig;
 use ppo_crds::pod::port;
-use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
 
 use super::router::{self, Service};
 use super::scorer::Scorer;
-use crate::local;
 use crate::manifest::Invalid;
 use crate::place::Place;
-use crate::rollout::{Limits, listen};
+use crate::rollout::Limits;
+use crate::{local, serving};
 
 /// Tokens of one request at the most: a forward pass of more would not fit anyway.
 const REQUEST_TOKENS: usize = 4 << 20;
@@ -38,52 +34,15 @@ pub struct ReferenceArgs {
 /// When the model cannot be loaded, or an address is taken.
 pub fn main(args: &ReferenceArgs) -> Result<()> {
     let place = Place::read()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()?;
-    let ended = runtime.block_on(serve(args, place));
-    // A model that is still loading would hold the runtime up.
-    runtime.shutdown_timeout(Duration::from_secs(1));
-    ended
-}
-
-async fn serve(args: &ReferenceArgs, place: Place) -> Result<()> {
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    place.announce("reference");
     let limits = Limits::default();
     let service = Service::new(&place.job, &place.peers.token, &limits)?;
-    let (stop, stopped) = watch::channel(false);
-    let serving = [
-        (bind(args.listen).await?, router::api(service.clone())),
-        (bind(args.metrics_addr).await?, router::observed(service.clone())),
-    ]
-    .map(|(listener, router)| {
-        let (limits, stopped) = (limits.clone(), stopped.clone());
-        tokio::spawn(async move { listen::serve(listener, router, &limits, stopped).await })
+    let routers = (router::api(&service), router::observed(&service));
+    let loading = serving::load(move || {
+        service.ready(load(&place.config)?);
+        Ok(())
     });
-    let loading = async {
-        let config = place.config;
-        let scorer = tokio::task::spawn_blocking(move || load(&config)).await;
-        service.ready(scorer.map_err(|error| anyhow!("loading the model: {error}"))??);
-        tracing::info!("the reference answers on {}", args.listen);
-        std::future::pending::<Result<()>>().await
-    };
-    let ended = tokio::select! {
-        failed = loading => failed,
-        _ = terminate.recv() => Ok(()),
-        _ = interrupt.recv() => Ok(()),
-    };
-    let _ = stop.send(true);
-    let answered = futures::future::join_all(serving);
-    if tokio::time::timeout(limits.shutdown_grace, answered).await.is_err() {
-        tracing::warn!("requests that were not computed in time are cut");
-    }
-    ended
-}
-
-async fn bind(address: SocketAddr) -> Result<TcpListener> {
-    let listener = TcpListener::bind(address).await;
-    listener.with_context(|| format!("cannot listen on {address}; is the port taken?"))
+    serving::run(args.listen, Some(args.metrics_addr), limits, routers, loading)
 }
 
 fn load(config: &RunConfig) -> Result<Scorer> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
-use axum::routing::{get, post};
+use axum::routing::post;
 use axum::{Json, Router, middleware};
 
 use super::protocol::{LogprobsRequest, LogprobsResponse, PATH};
@@ -14,6 +14,7 @@ use crate::rollout::auth::{Door, authorize};
 use crate::rollout::body::{self, Bodies};
 use crate::rollout::error::ApiError;
 use crate::rollout::limits::Limits;
+use crate::serving;
 use crate::telemetry::Exposition;
 
 /// What every request sees. It starts without a model, so that probes are answered while one loads.
@@ -24,7 +25,7 @@ struct Shared {
     door: Door,
     bodies: Bodies,
     timeout: Duration,
-    exposition: Exposition,
+    exposition: Arc<Exposition>,
     scorer: OnceLock<Scorer>,
 }
 
@@ -38,7 +39,7 @@ impl Service {
             door: Door::new(Some(token), true),
             bodies: Bodies::new(limits.clone()),
             timeout: limits.request_timeout,
-            exposition: Exposition::new(name)?,
+            exposition: Arc::new(Exposition::new(name)?),
             scorer: OnceLock::new(),
         })))
     }
@@ -57,34 +58,18 @@ impl Service {
 }
 
 /// The role's own port.
-pub fn api(service: Service) -> Router {
-    let door = service.0.door.clone();
+pub fn api(service: &Service) -> Router {
     Router::new()
         .route(PATH, post(logprobs))
-        .merge(probes())
-        .layer(middleware::from_fn_with_state(door, authorize))
-        .with_state(service)
+        .with_state(service.clone())
+        .merge(observed(service))
+        .layer(middleware::from_fn_with_state(service.0.door.clone(), authorize))
 }
 
 /// What kubelet and Prometheus ask, on a port of its own without a token.
-pub fn observed(service: Service) -> Router {
-    probes().with_state(service)
-}
-
-fn probes() -> Router<Service> {
-    Router::new()
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/health", get(|| async {}))
-        .route("/readyz", get(readyz))
-        .route("/metrics", get(metrics))
-}
-
-async fn readyz(State(service): State<Service>) -> Result<&'static str, ApiError> {
-    service.scorer().map(|_| "ready\n")
-}
-
-async fn metrics(State(service): State<Service>) -> Result<String, ApiError> {
-    service.0.exposition.text().map_err(ApiError::internal)
+pub fn observed(service: &Service) -> Router {
+    let shown = service.clone();
+    serving::probes(service.0.exposition.clone(), move || shown.scorer().map(drop))
 }
 
 async fn logprobs(State(service): State<Service>, request: Request) -> Result<Json<LogprobsResponse>, ApiError> {

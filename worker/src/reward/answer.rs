@@ -21,6 +21,11 @@ pub(super) fn read_answer(body: &[u8], samples: &[ScoredSample]) -> Result<Score
         };
         format!("want {{\"rewards\": [number, ..]}}: {cause}{hint}")
     })?;
+    check(&answer, samples)
+}
+
+/// The scores of an answer, as [`read_answer`].
+pub(crate) fn check(answer: &ScoreResponse, samples: &[ScoredSample]) -> Result<Scores, String> {
     let (name, scores) = match (&answer.rewards, &answer.scores) {
         (Some(rewards), _) => ("rewards", rewards),
         (None, Some(scores)) => ("scores", scores),

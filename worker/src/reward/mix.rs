@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail};
-use ppo_crds::run_config::Reward;
+use ppo_crds::run_config::Reward as RewardConfig;
 
-use super::model::ModelReward;
 use super::remote::{RemoteOptions, RemoteReward};
 use super::rule::Rule;
 use super::sample::ScoredSample;
+use crate::roles::Reward;
 
 /// Scores of samples, in their order.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -32,17 +32,17 @@ struct Weighted {
 }
 
 enum Source {
-    Model(ModelReward),
+    Model(Reward),
     Rule(Rule),
     Remote(RemoteReward),
 }
 
 impl RewardSource {
-    /// The sources of a run. `model` is the loaded reward model that `reward.model` names.
+    /// The sources of a run. `model` is the reward model that `reward.model` names, here or behind HTTP.
     ///
     /// # Errors
     /// A rule or URL that is not one; no source at all; a reward model that is named but not given, or the reverse.
-    pub fn new(reward: &Reward, model: Option<ModelReward>) -> Result<Self> {
+    pub fn new(reward: &RewardConfig, model: Option<Reward>) -> Result<Self> {
         let mut sources: Vec<Weighted> = Vec::new();
         match (&reward.model, model) {
             (Some(named), Some(model)) => {
@@ -144,7 +144,7 @@ impl Weighted {
         let scores = match &self.source {
             Source::Remote(remote) => remote.score(samples).await?,
             Source::Model(model) => Scores {
-                scores: model.score(samples).await?,
+                scores: model.scores(samples).await?,
                 extra: BTreeMap::new(),
             },
             Source::Rule(rule) => {

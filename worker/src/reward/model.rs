@@ -8,6 +8,9 @@ use super::sample::ScoredSample;
 use crate::native::threads::release_team;
 use crate::tokenizer::Tokenizer;
 
+/// Sequences times longest sequence of one forward of a run's reward model.
+pub const BATCH_TOKENS: usize = 16_384;
+
 /// A model that gives one number to each token sequence.
 pub trait SequenceScorer: Send {
     /// One score per sequence, in order. A score depends on its own sequence only.
@@ -21,41 +24,24 @@ pub trait SequenceScorer: Send {
 pub struct ModelReward {
     scorer: Arc<Mutex<Box<dyn SequenceScorer>>>,
     tokenizer: Arc<Tokenizer>,
-    policy: Option<Policy>,
+    /// Of its tokenizer: samples whose ids another one made are tokenised again.
+    fingerprint: Arc<str>,
     batch_tokens: usize,
-}
-
-/// The policy's tokenizer, and whether its ids are the reward model's too.
-struct Policy {
-    tokenizer: Arc<Tokenizer>,
-    shares_ids: bool,
 }
 
 impl ModelReward {
     /// A reward model with its own tokenizer. `batch_tokens` bounds sequences times longest sequence of one forward (a
     /// single longer sequence still runs).
-    pub fn new(scorer: Box<dyn SequenceScorer>, tokenizer: Arc<Tokenizer>, batch_tokens: usize) -> Self {
-        Self {
-            scorer: Arc::new(Mutex::new(scorer)),
-            tokenizer,
-            policy: None,
-            batch_tokens: batch_tokens.max(1),
-        }
-    }
-
-    /// Tells which tokenizer made the samples' ids. When it is the reward model's own they are used as they are; when not,
-    /// the text without special tokens is tokenised again, and ends with the reward model's EOS. Without this call (a
-    /// server, which gets text alone) text is tokenised as OpenRLHF's `serve_rm` does.
     ///
     /// # Errors
-    /// When a tokenizer cannot be compared.
-    pub fn for_policy(mut self, policy: Arc<Tokenizer>) -> Result<Self> {
-        let shares_ids = policy.same_as(&self.tokenizer)?;
-        self.policy = Some(Policy {
-            tokenizer: policy,
-            shares_ids,
-        });
-        Ok(self)
+    /// When the tokenizer cannot be compared with others.
+    pub fn new(scorer: Box<dyn SequenceScorer>, tokenizer: Arc<Tokenizer>, batch_tokens: usize) -> Result<Self> {
+        Ok(Self {
+            scorer: Arc::new(Mutex::new(scorer)),
+            fingerprint: tokenizer.fingerprint()?,
+            tokenizer,
+            batch_tokens: batch_tokens.max(1),
+        })
     }
 
     /// One score per sample. The forward runs on a thread of its own; calls take turns.
@@ -71,7 +57,7 @@ impl ModelReward {
             })
             .collect::<Result<Vec<_>>>()?;
         let mut scores = vec![0.0; samples.len()];
-        for batch in batches(&sequences, self.batch_tokens) {
+        for batch in batches(sequences.iter().map(Vec::len), self.batch_tokens) {
             let input: Vec<Vec<u32>> = batch.iter().map(|&at| sequences[at].clone()).collect();
             let scorer = self.scorer.clone();
             let output = tokio::task::spawn_blocking(move || {
@@ -105,16 +91,16 @@ impl ModelReward {
         Ok(scores)
     }
 
+    /// The policy's own ids where they mean the same here. Else the text without the policy's special tokens, ended by the
+    /// reward model's EOS; or, where text is all there is (another trainer's request), as OpenRLHF's `serve_rm` has it.
     fn sequence(&self, sample: &ScoredSample) -> Result<Vec<u32>> {
-        match &self.policy {
-            Some(policy) if policy.shares_ids => {
+        match &sample.tokenizer {
+            Some(policy) if *policy == self.fingerprint => {
                 Ok(sample.prompt_ids.iter().chain(&sample.response_ids).copied().collect())
             }
-            Some(policy) => {
-                let prompt = policy.tokenizer.decode(&sample.prompt_ids, true)?;
-                let mut ids = self
-                    .tokenizer
-                    .encode(&format!("{prompt}{}", sample.visible_response), true)?;
+            Some(_) => {
+                let text = format!("{}{}", sample.visible_prompt, sample.visible_response);
+                let mut ids = self.tokenizer.encode(&text, true)?;
                 if ids.last().copied() != self.tokenizer.eos_id() {
                     ids.extend(self.tokenizer.eos_id());
                 }
@@ -139,14 +125,15 @@ impl ModelReward {
     }
 }
 
-/// Indices of the sequences of each forward: longest first, so that little is padding.
-fn batches(sequences: &[Vec<u32>], batch_tokens: usize) -> Vec<Vec<usize>> {
-    let mut order: Vec<usize> = (0..sequences.len()).collect();
-    order.sort_by_key(|&at| std::cmp::Reverse(sequences[at].len()));
+/// Indices of the sequences of each forward, by their lengths: longest first, so that little is padding.
+pub fn batches(lengths: impl Iterator<Item = usize>, batch_tokens: usize) -> Vec<Vec<usize>> {
+    let lengths: Vec<usize> = lengths.collect();
+    let mut order: Vec<usize> = (0..lengths.len()).collect();
+    order.sort_by_key(|&at| std::cmp::Reverse(lengths[at]));
     let mut batches: Vec<Vec<usize>> = Vec::new();
     for at in order {
         match batches.last_mut() {
-            Some(batch) if (batch.len() + 1) * sequences[batch[0]].len() <= batch_tokens => batch.push(at),
+            Some(batch) if (batch.len() + 1) * lengths[batch[0]] <= batch_tokens => batch.push(at),
             _ => batches.push(vec![at]),
         }
     }

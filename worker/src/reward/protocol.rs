@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::sample::ScoredSample;
+
 /// What is asked: `{"query": [..], "prompts": [..], "labels": [.. | null]}`. Old trainers send `query` alone.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct ScoreRequest {
@@ -16,6 +18,55 @@ pub struct ScoreRequest {
     /// What the responses are compared with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<Vec<Option<String>>>,
+    /// Our addition, which other servers pass over: what a job's own trainer knows beyond the text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<PolicyView>,
+}
+
+/// The queries as the policy has them, so that a reward model behind HTTP reads what one in the trainer's process would.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct PolicyView {
+    /// [`Tokenizer::fingerprint`](crate::tokenizer::Tokenizer::fingerprint) of what made the ids.
+    pub tokenizer: String,
+    /// The prompts' token ids.
+    pub prompt_ids: Vec<Vec<u32>>,
+    /// The responses' token ids.
+    pub response_ids: Vec<Vec<u32>>,
+    /// The prompts without special tokens.
+    pub visible_prompts: Vec<String>,
+    /// The responses without special tokens.
+    pub visible_responses: Vec<String>,
+}
+
+impl ScoreRequest {
+    /// What any server of the protocol is asked about `samples`.
+    pub fn of(samples: &[ScoredSample]) -> Self {
+        let queries = samples
+            .iter()
+            .map(|sample| format!("{}{}", sample.prompt, sample.response));
+        Self {
+            query: queries.collect(),
+            prompts: Some(samples.iter().map(|sample| sample.prompt.clone()).collect()),
+            labels: Some(samples.iter().map(|sample| sample.label.clone()).collect()),
+            policy: None,
+        }
+    }
+
+    /// What a reward pod of the same job is asked: all that is known.
+    pub fn of_job(samples: &[ScoredSample]) -> Self {
+        let tokenizer = samples.first().and_then(|sample| sample.tokenizer.as_deref());
+        let policy = tokenizer.map(|tokenizer| PolicyView {
+            tokenizer: tokenizer.to_owned(),
+            prompt_ids: samples.iter().map(|sample| sample.prompt_ids.to_vec()).collect(),
+            response_ids: samples.iter().map(|sample| sample.response_ids.clone()).collect(),
+            visible_prompts: samples.iter().map(|sample| sample.visible_prompt.clone()).collect(),
+            visible_responses: samples.iter().map(|sample| sample.visible_response.clone()).collect(),
+        });
+        Self {
+            policy,
+            ..Self::of(samples)
+        }
+    }
 }
 
 /// What is answered: `{"rewards": [f], "scores": [f], "extra_logs": {"name": [f]}}`. Old servers answer `rewards` alone.

@@ -11,8 +11,9 @@ use reqwest::{Client, Url};
 use super::answer::read_answer;
 use super::mix::Scores;
 use super::protocol::ScoreRequest;
-use super::retry::{Failure, Retry, after_status, backoff};
+use super::retry::{Failure, Retry, after_status};
 use super::sample::ScoredSample;
+use crate::backoff::backoff;
 
 /// How a remote reward is called.
 #[derive(Clone, Debug)]
@@ -120,14 +121,7 @@ impl RemoteReward {
 
     /// One batch, tried until it succeeds, fails for good or has no tries left.
     async fn batch(&self, number: usize, samples: &[ScoredSample]) -> Result<Scores> {
-        let request = ScoreRequest {
-            query: samples
-                .iter()
-                .map(|sample| format!("{}{}", sample.prompt, sample.response))
-                .collect(),
-            prompts: Some(samples.iter().map(|sample| sample.prompt.clone()).collect()),
-            labels: Some(samples.iter().map(|sample| sample.label.clone()).collect()),
-        };
+        let request = ScoreRequest::of(samples);
         let body = serde_json::to_vec(&request).context("cannot write the samples as JSON")?;
         let mut tries = 0;
         loop {

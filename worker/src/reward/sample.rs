@@ -14,10 +14,14 @@ pub struct ScoredSample {
     pub index: usize,
     /// What the model saw, special tokens kept.
     pub prompt: String,
-    /// What the model wrote, special tokens (its EOS) kept: reward models and remote servers read it.
+    /// The prompt without special tokens: a reward model with another tokenizer reads it.
+    pub visible_prompt: String,
+    /// What the model wrote, special tokens (its EOS) kept: remote servers read it.
     pub response: String,
     /// The response without special tokens: rules read it.
     pub visible_response: String,
+    /// [`Tokenizer::fingerprint`] of the policy's, which made the ids; None where only text is known.
+    pub tokenizer: Option<Arc<str>>,
     /// The prompt's token ids under the policy's tokenizer.
     pub prompt_ids: Arc<[u32]>,
     /// The response's token ids under the policy's tokenizer.
@@ -35,11 +39,18 @@ impl ScoredSample {
         Ok(Self {
             index,
             prompt: prompt.text.clone(),
+            visible_prompt: tokenizer.decode(&prompt.ids, true)?,
             response: tokenizer.decode(response_ids, false)?,
             visible_response: tokenizer.decode(response_ids, true)?,
+            tokenizer: Some(tokenizer.fingerprint()?),
             prompt_ids: prompt.ids.clone(),
             response_ids: response_ids.to_vec(),
             label: prompt.label.clone(),
         })
+    }
+
+    /// Tokens of prompt and response under the policy's tokenizer.
+    pub fn tokens(&self) -> usize {
+        self.prompt_ids.len() + self.response_ids.len()
     }
 }

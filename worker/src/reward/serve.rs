@@ -1,91 +1,127 @@
-//! `ppo-worker reward`: the reward role of a PpoJob as an HTTP server.
+//! `ppo-worker reward`: what the reward's pod runs, and the reward of a manifest as a server of one's own.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::Args;
-use ppo_crds::run_config::Reward;
-use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use ppo_crds::RunConfig;
+use ppo_crds::pod::{env, port};
+use ppo_crds::run_config::{Reward as RewardConfig, RewardModel};
 
-use super::{RewardService, RewardSource, ServeOptions};
-use crate::cli::ManifestArgs;
+use super::RewardSource;
+use super::router::{self, Service};
 use crate::hub::resolve_location;
 use crate::local::{kind, reward_model};
-use crate::manifest::Manifest;
+use crate::manifest::{Invalid, Manifest};
+use crate::place::Place;
+use crate::roles::Reward;
+use crate::rollout::Limits;
+use crate::serving;
 use crate::tokenizer::Tokenizer;
+
+/// Where a manifest is served when nothing else is said: OpenRLHF's port, this machine only.
+const OWN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 5000);
 
 /// Arguments of `ppo-worker reward`.
 #[derive(Debug, Args)]
 pub struct RewardArgs {
-    #[command(flatten)]
-    manifest: ManifestArgs,
-    /// Address to listen on.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:5000")]
-    listen: SocketAddr,
+    /// A PpoJob manifest (YAML) whose reward model and rules are served; `-` reads standard input. Without it this is a
+    /// job's reward pod, told of its place by the operator, and serves the job's reward model.
+    #[arg(short = 'f', long = "file", value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Address to listen on. Default: 127.0.0.1:5000, in a pod 0.0.0.0:8000.
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// Where /metrics, /healthz and /readyz are served without a token. Default in a pod: 0.0.0.0:9400.
+    #[arg(long, value_name = "ADDRESS")]
+    metrics_addr: Option<SocketAddr>,
     /// Bearer token that callers must give.
-    #[arg(long, env = "PPO_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    #[arg(long, env = env::TOKEN, hide_env_values = true, value_name = "TOKEN")]
     token: Option<String>,
 }
 
-/// Serves the manifest's reward model and rules until SIGTERM or Ctrl-C.
+/// Serves until SIGTERM or Ctrl-C, then answers what it has taken.
 ///
 /// # Errors
-/// When the manifest names neither, a model cannot be loaded, or the address is taken.
+/// When there is nothing to serve, a model cannot be loaded, or an address is taken.
 pub fn main(args: RewardArgs) -> Result<()> {
-    let manifest = Manifest::read(&args.manifest.file)?;
-    let config = manifest.resolve()?;
+    match &args.file {
+        Some(file) => own(&args, file),
+        None => pod(&args),
+    }
+}
+
+/// The reward of a manifest, model and rules.
+fn own(args: &RewardArgs, file: &Path) -> Result<()> {
+    let config = Manifest::read(file)?.resolve()?;
     ensure!(
         config.reward.model.is_some() || !config.reward.rules.is_empty(),
         "spec.roles.reward of {} has neither a model nor rules: there is nothing to serve",
-        args.manifest.file.display()
+        file.display()
     );
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()?;
-    runtime.block_on(async {
-        let listener = TcpListener::bind(args.listen)
-            .await
-            .with_context(|| format!("cannot listen on {}; is the port taken?", args.listen))?;
-        tracing::info!("reward server on http://{}/get_reward", listener.local_addr()?);
-        let service = RewardService::new(ServeOptions {
-            token: args.token.clone(),
-            ..ServeOptions::default()
-        });
-        let server = tokio::spawn({
-            let service = service.clone();
-            let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-            async move {
-                let shutdown = async move {
-                    tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
-                };
-                service.serve(listener, shutdown).await
-            }
-        });
-        // Probes are answered while the model loads.
-        let (source, tokenizer) = tokio::task::spawn_blocking(move || sources(&config)).await??;
-        service.ready(source, tokenizer)?;
-        server.await?
-    })
+    let token = args.token.as_deref().filter(|token| !token.is_empty());
+    let limits = limits();
+    let service = Service::new(&config.name, token, &limits)?;
+    let routers = (router::api(&service), router::observed(&service));
+    let loading = serving::load(move || {
+        let (source, tokenizer) = sources(&config)?;
+        service.ready(source, tokenizer)
+    });
+    serving::run(args.listen.unwrap_or(OWN), args.metrics_addr, limits, routers, loading)
 }
 
-type Sources = (RewardSource, Option<Arc<Tokenizer>>);
+/// The reward model of a job. Its rules are the trainer's own calls: they need no pod.
+fn pod(args: &RewardArgs) -> Result<()> {
+    let place = Place::read()?;
+    place.announce("reward");
+    let Some(model) = place.config.reward.model.clone() else {
+        let words = "this run has no reward model (spec.roles.reward.model): rules and remote rewards need no pod";
+        return Err(Invalid::new(words.into()).into());
+    };
+    let limits = limits();
+    let service = Service::new(&place.job, Some(&place.peers.token), &limits)?;
+    let routers = (router::api(&service), router::observed(&service));
+    let everywhere = |port| SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+    let listen = args.listen.unwrap_or(everywhere(port::HTTP));
+    let observe = args.metrics_addr.unwrap_or(everywhere(port::METRICS));
+    let loading = serving::load(move || {
+        // Its own scores, unweighted: the trainer weighs them beside its rules.
+        let alone = RewardConfig {
+            model: Some(RewardModel { weight: 1.0, ..model }),
+            rules: Vec::new(),
+            remote: None,
+        };
+        service.ready(RewardSource::new(&alone, loaded(&alone, &place.config)?)?, None)
+    });
+    serving::run(listen, Some(observe), limits, routers, loading)
+}
+
+/// What one request, and all of them together, may ask for.
+fn limits() -> Limits {
+    Limits {
+        samples: 4096,
+        body_bytes: 64 << 20,
+        request_timeout: Duration::from_secs(600),
+        ..Limits::default()
+    }
+}
+
+fn loaded(reward: &RewardConfig, config: &RunConfig) -> Result<Option<Reward>> {
+    let model = reward.model.as_ref();
+    let load = |model: &RewardModel| reward_model(&model.source, kind(config.model.dtype));
+    Ok(model.map(load).transpose()?.map(Reward::Here))
+}
 
 /// Model and rules; a remote source is left out: a server that calls another one would only add a hop.
-fn sources(config: &ppo_crds::RunConfig) -> Result<Sources> {
-    let model = config.reward.model.as_ref();
-    let model = model
-        .map(|model| reward_model(&model.source, kind(config.model.dtype)))
-        .transpose()?;
-    let source = RewardSource::new(
-        &Reward {
-            remote: None,
-            ..config.reward.clone()
-        },
-        model,
-    )?;
+fn sources(config: &RunConfig) -> Result<(RewardSource, Option<Arc<Tokenizer>>)> {
+    let reward = RewardConfig {
+        remote: None,
+        ..config.reward.clone()
+    };
+    let source = RewardSource::new(&reward, loaded(&reward, config)?)?;
     let policy = resolve_location(&config.model.policy).and_then(|folder| Tokenizer::load(&folder));
     let tokenizer = match policy {
         Ok(tokenizer) => Some(Arc::new(tokenizer)),

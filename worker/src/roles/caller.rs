@@ -59,6 +59,21 @@ impl Caller {
         self.answer(role, member, path, deadline, call).await
     }
 
+    /// Gets JSON.
+    ///
+    /// # Errors
+    /// As [`post`](Self::post).
+    pub async fn get<T: DeserializeOwned>(
+        &self,
+        role: Role,
+        member: &Member,
+        path: &str,
+        deadline: Duration,
+    ) -> Result<T, CallError> {
+        let call = self.request(Method::GET, member, path);
+        self.answer(role, member, path, deadline, call).await
+    }
+
     /// Sends a request and reads JSON.
     ///
     /// # Errors
@@ -100,7 +115,7 @@ impl Caller {
 }
 
 /// The innermost cause: reqwest's own words name only the URL.
-pub(super) fn cause(error: &reqwest::Error) -> String {
+pub(crate) fn cause(error: &reqwest::Error) -> String {
     let mut inner: &dyn std::error::Error = error;
     while let Some(source) = inner.source() {
         inner = source;

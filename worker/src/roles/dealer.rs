@@ -2,7 +2,8 @@
 //! seeds and so come back with the same tokens, and an engine that comes late gets the published weights first.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
@@ -13,7 +14,7 @@ use tokio::task::JoinSet;
 
 use super::endpoint::Endpoint;
 use super::work::Work;
-use super::{CallError, Caller, Members};
+use super::{CallError, Caller, Members, Publication};
 use crate::engine::{Completion, Request};
 use crate::model::Weights;
 use crate::stop::StopFlag;
@@ -40,6 +41,8 @@ pub struct DealerOptions {
     pub floor_deadline: Duration,
     /// Calls them.
     pub caller: Caller,
+    /// Where engines get weights from.
+    pub publication: Publication,
 }
 
 /// The engines of a job, behind HTTP.
@@ -48,22 +51,9 @@ pub struct Dealer {
     runtime: tokio::runtime::Handle,
     live: Arc<Live>,
     stop: StopFlag,
-    published: Mutex<Published>,
-}
-
-/// The weights that every sample has to be drawn with.
-struct Published {
-    version: u64,
-    weights: Weights,
-}
-
-impl Published {
-    fn shallow_clone(&self) -> Self {
-        Self {
-            version: self.version,
-            weights: self.weights.shallow_clone(),
-        }
-    }
+    publication: Publication,
+    /// The version that every sample has to be drawn with.
+    version: AtomicU64,
 }
 
 impl Dealer {
@@ -76,12 +66,15 @@ impl Dealer {
         live: Arc<Live>,
         stop: StopFlag,
     ) -> Self {
+        let publication = options.publication.clone();
+        publication.publish(weights, version);
         Self {
             options,
             runtime,
             live,
             stop,
-            published: Mutex::new(Published { version, weights }),
+            publication,
+            version: AtomicU64::new(version),
         }
     }
 
@@ -100,13 +93,14 @@ impl Dealer {
     /// # Errors
     /// Never now; engines that fail are logged.
     pub fn publish(&self, weights: Weights, version: u64, deadline: Duration) -> Result<()> {
-        *self.lock() = Published { version, weights };
+        self.publication.publish(weights, version);
+        self.version.store(version, Ordering::Relaxed);
         self.runtime.block_on(async {
             let mut updates = JoinSet::new();
             for member in self.options.members.present().await {
                 let endpoint = Endpoint::new(member, self.options.caller.clone());
-                let weights = self.lock().shallow_clone().weights;
-                updates.spawn(async move { endpoint.update_weights(weights, version, deadline).await });
+                let publication = self.publication.clone();
+                updates.spawn(async move { endpoint.update_weights(&publication, version, deadline).await });
             }
             while let Some(updated) = updates.join_next().await {
                 match updated {
@@ -117,6 +111,11 @@ impl Dealer {
             }
         });
         Ok(())
+    }
+
+    /// The published weights are about to change: engines read them no more.
+    pub fn withdraw(&self) {
+        self.publication.withdraw();
     }
 
     async fn deal(&self, work: Arc<Work>, deadline: Duration) -> Result<Vec<Vec<Completion>>> {
@@ -135,8 +134,8 @@ impl Dealer {
             for member in self.options.members.present().await {
                 if engines.may_start(&member.name) {
                     let endpoint = Endpoint::new(member, self.options.caller.clone());
-                    let published = self.lock().shallow_clone();
-                    engines.start(endpoint, published, work.clone());
+                    let version = self.version.load(Ordering::Relaxed);
+                    engines.start(endpoint, (self.publication.clone(), version), work.clone());
                 }
             }
             self.live.wait_for(&engines.waited_for(&self.options.members));
@@ -168,11 +167,6 @@ impl Dealer {
             return late(deadline, format!("{left} requests were not answered"));
         }
         Ok(())
-    }
-
-    // A panic while the lock was held left a whole value behind: every change is an assignment.
-    fn lock(&self) -> std::sync::MutexGuard<'_, Published> {
-        self.published.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -212,7 +206,7 @@ impl Engines {
         }
     }
 
-    fn start(&mut self, endpoint: Endpoint, published: Published, work: Arc<Work>) {
+    fn start(&mut self, endpoint: Endpoint, published: (Publication, u64), work: Arc<Work>) {
         let name = endpoint.name().to_owned();
         // An engine whose work is over is started again when requests come back.
         self.known.insert(name.clone(), None);
@@ -287,16 +281,13 @@ impl Drop for Ready<'_> {
 /// One engine takes requests until none is left.
 async fn work_off(
     endpoint: &Endpoint,
-    published: Published,
+    (publication, version): (Publication, u64),
     work: &Work,
     ready: &watch::Sender<usize>,
     floor: usize,
 ) -> Result<(), CallError> {
-    let version = published.version;
     if endpoint.version().await? != version {
-        endpoint
-            .update_weights(published.weights, version, UPDATE_DEADLINE)
-            .await?;
+        endpoint.update_weights(&publication, version, UPDATE_DEADLINE).await?;
     }
     let _ready = Ready::count(ready);
     let mut enough = ready.subscribe();

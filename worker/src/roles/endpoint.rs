@@ -10,15 +10,12 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::caller::cause;
-use super::{CallError, Caller, Member};
+use super::{CallError, Caller, Member, Publication};
 use crate::engine::{Completion, FinishReason, Request};
-use crate::model::Weights;
-use crate::rollout::weights::{LoadedWeights, frame};
+use crate::rollout::weights::LoadedWeights;
 
 /// For an answer that needs no computing.
 const SHORT: Duration = Duration::from_secs(10);
-/// Pieces of a weight stream that wait for the network.
-const PIECES_AHEAD: usize = 2;
 
 /// One engine.
 #[derive(Clone, Debug)]
@@ -118,34 +115,26 @@ impl Endpoint {
         version.map_err(|_| self.failed(PATH, format!("{:?} is no version", loaded.weight_version), false))
     }
 
-    /// Streams new weights, a piece at a time; the engine checks their hash and swaps between two passes.
+    /// Streams the published weights of `version`, a piece at a time; the engine checks their hash and swaps between two
+    /// passes.
     ///
     /// # Errors
     /// When they did not arrive whole and in time; the engine then has the old ones.
-    pub async fn update_weights(&self, weights: Weights, version: u64, deadline: Duration) -> Result<(), CallError> {
+    pub async fn update_weights(
+        &self,
+        publication: &Publication,
+        version: u64,
+        deadline: Duration,
+    ) -> Result<(), CallError> {
         let path = format!("/update_weights?weight_version={version}");
-        let (sender, pieces) = tokio::sync::mpsc::channel(PIECES_AHEAD);
-        // Tensors are read where blocking is allowed; a receiver that is gone ends it.
-        let reading = tokio::task::spawn_blocking(move || {
-            for piece in frame::pieces(&weights)? {
-                if sender.blocking_send(piece.map_err(std::io::Error::other)).is_err() {
-                    break;
-                }
-            }
-            anyhow::Ok(())
+        let unread = |error: anyhow::Error| self.failed(&path, format!("the weights cannot be read: {error:#}"), false);
+        let replaced = || self.failed(&path, "another version is published by now".into(), true);
+        let stream = publication.stream(version).map_err(unread)?.ok_or_else(replaced)?;
+        let sent = self.json::<LoadedWeights>(Method::POST, &path, deadline, |call| {
+            call.header(CONTENT_TYPE, "application/octet-stream")
+                .body(Body::wrap_stream(stream))
         });
-        let stream = tokio_stream::wrappers::ReceiverStream::new(pieces);
-        let sent = self
-            .json::<LoadedWeights>(Method::POST, &path, deadline, |call| {
-                call.header(CONTENT_TYPE, "application/octet-stream")
-                    .body(Body::wrap_stream(stream))
-            })
-            .await;
-        match reading.await {
-            Ok(Err(error)) => Err(self.failed(&path, format!("the weights cannot be read: {error:#}"), false)),
-            Err(error) => Err(self.failed(&path, format!("reading the weights: {error}"), false)),
-            Ok(Ok(())) => sent.map(drop),
-        }
+        sent.await.map(drop)
     }
 
     /// Returns once the engine no longer answers its probe: a node that is lost closes no connection.

@@ -82,14 +82,19 @@ impl Members {
             } => (*count, job, *role, service),
         };
         let mut present = Vec::new();
+        let mut absent = 0;
         for index in 0u32.. {
             let name = pod_name(job, role, index);
             let address = format!("{name}.{service}");
             let answer = tokio::time::timeout(DNS_DEADLINE, lookup_host(address.clone())).await;
-            let is_there = matches!(answer, Ok(Ok(_)));
-            if is_there {
+            if matches!(answer, Ok(Ok(_))) {
                 present.push(Member { name, address });
-            } else if index as usize >= count {
+                absent = 0;
+                continue;
+            }
+            absent += 1;
+            // One that is being made anew has no address for a while, and others may come after it.
+            if index as usize >= count && absent > 1 {
                 break;
             }
         }

@@ -1,20 +1,29 @@
 //! The other roles as the trainer reaches them: in its own process, or over HTTP. Which of the two is chosen in one place,
-//! `local::build`; the trainer's line is the same.
+//! `local::reach`; the trainer's line is the same.
 
+mod actor;
 mod call;
 mod caller;
 mod dealer;
 mod endpoint;
 mod members;
+mod pool;
+mod publication;
+pub mod published;
 mod reference;
-mod reference_pods;
+mod reward;
 mod rollout;
 mod work;
 
+pub use actor::Actor;
 pub use call::CallError;
 pub use caller::Caller;
+pub(crate) use caller::cause as innermost;
 pub use dealer::{Dealer, DealerOptions};
+pub use endpoint::Endpoint;
 pub use members::{Member, Members};
-pub use reference::Reference;
-pub use reference_pods::ReferencePods;
+pub use pool::Pool;
+pub use publication::Publication;
+pub use reference::{Reference, ReferencePods};
+pub use reward::Reward;
 pub use rollout::Rollout;

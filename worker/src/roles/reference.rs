@@ -3,8 +3,11 @@
 use anyhow::Result;
 use tch::Tensor;
 
-use super::ReferencePods;
+use super::Pool;
+use crate::actor::rows::padded_rows;
 use crate::model::Decoder;
+use crate::reference::protocol::{LogprobsRequest, LogprobsResponse, PATH, Sequence};
+use crate::stages::Sample;
 use crate::trainer::score::Pieces;
 
 /// The reference role: a frozen model in this process, or pods.
@@ -25,5 +28,56 @@ impl Reference {
             Self::Here(decoder) => pieces.compute(|rows| Ok(rows.logprobs(decoder, temperature, false)?.0)),
             Self::There(pods) => pods.logprobs(pieces, temperature),
         }
+    }
+}
+
+/// The reference behind HTTP.
+pub struct ReferencePods {
+    /// Its pods.
+    pub pool: Pool,
+    /// Waits for the answers.
+    pub runtime: tokio::runtime::Handle,
+}
+
+impl ReferencePods {
+    /// Each piece is one request, so that it is one forward pass there as it is here.
+    fn logprobs(&self, pieces: &Pieces, temperature: f64) -> Result<Tensor> {
+        let parts: Vec<&[Sample]> = pieces.samples.chunks(pieces.size).collect();
+        let request = |part: &&[Sample]| LogprobsRequest {
+            sequences: part.iter().map(sequence).collect(),
+            temperature,
+        };
+        let requests: Vec<LogprobsRequest> = parts.iter().map(request).collect();
+        let read = |number: usize, answer: LogprobsResponse| complete(parts[number], answer);
+        let answers = self.runtime.block_on(self.pool.ask_all(PATH, &requests, read))?;
+        let rows: Vec<Vec<f32>> = answers.into_iter().flatten().collect();
+        Ok(padded_rows(&rows, pieces.columns))
+    }
+}
+
+/// One number for each token of each response.
+fn complete(samples: &[Sample], answer: LogprobsResponse) -> Result<Vec<Vec<f32>>, String> {
+    let logprobs = answer.logprobs;
+    if logprobs.len() != samples.len() {
+        return Err(format!("an answer for {} of {} samples", logprobs.len(), samples.len()));
+    }
+    let short = samples
+        .iter()
+        .zip(&logprobs)
+        .find(|(sample, logprobs)| sample.response.len() != logprobs.len());
+    match short {
+        None => Ok(logprobs),
+        Some((sample, logprobs)) => Err(format!(
+            "{} log-probabilities for {} tokens",
+            logprobs.len(),
+            sample.response.len()
+        )),
+    }
+}
+
+fn sequence(sample: &Sample) -> Sequence {
+    Sequence {
+        prompt: sample.prompt.ids.to_vec(),
+        response: sample.response.clone(),
     }
 }

@@ -29,6 +29,13 @@ impl Rollout {
         }
     }
 
+    /// The weights that were published are about to change: engines read them no more. One in this process has its own copy.
+    pub fn withdraw(&self) {
+        if let Self::There(dealer) = self {
+            dealer.withdraw();
+        }
+    }
+
     /// Gives every engine new weights.
     ///
     /// # Errors

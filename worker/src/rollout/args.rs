@@ -9,11 +9,13 @@ use clap::Args;
 use ppo_crds::RunConfig;
 use ppo_crds::pod::{env, port};
 use ppo_crds::run_config::Location;
-use ppo_crds::spec::{DType, Engine};
+use ppo_crds::spec::{DType, Engine, Role};
 
 use super::limits::Limits;
-use super::settings::{ModelSettings, Settings};
+use super::settings::{ModelSettings, Settings, VllmSettings};
 use crate::manifest::Invalid;
+use crate::place::run_config;
+use crate::roles::{Actor, Caller, Members};
 
 /// Arguments of `ppo-worker rollout`.
 #[derive(Clone, Debug, Args)]
@@ -73,6 +75,10 @@ pub struct RolloutArgs {
     /// Open connections.
     #[arg(long, value_name = "N", default_value_t = Limits::default().connections)]
     max_connections: usize,
+    /// Folder that a vLLM behind this door sees too, for weights on their way to it. Default: ppo-weights in the folder for
+    /// temporary files.
+    #[arg(long, value_name = "DIR")]
+    weights_folder: Option<PathBuf>,
     /// Seconds after SIGTERM to finish what is in flight; then it is handed back with finish reason "abort".
     #[arg(long, value_name = "SECONDS", default_value_t = Limits::default().shutdown_grace.as_secs())]
     shutdown_grace: u64,
@@ -96,8 +102,8 @@ impl RolloutArgs {
     /// When they contradict each other, a file cannot be read, or the server would be open to everybody.
     pub fn settings(self) -> Result<Settings> {
         let in_pod = self.config.is_some();
-        let mut model = self.model_settings()?;
-        if let Some(name) = self.served_model_name {
+        let (mut model, vllm) = self.model_settings()?;
+        if let Some(name) = self.served_model_name.clone() {
             model.served_name = name;
         }
         match self.dtype {
@@ -115,8 +121,9 @@ impl RolloutArgs {
         rollout.kv_cache_mebibytes = self.kv_cache_mebibytes.or(rollout.kv_cache_mebibytes);
         let token = match &self.api_key_file {
             Some(file) => Some(read_token(file)?),
-            None => self.api_key.filter(|token| !token.is_empty()),
+            None => self.api_key.clone().filter(|token| !token.is_empty()),
         };
+        let actor = self.actor(token.as_deref())?;
         let everywhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         let default_host = if in_pod { everywhere } else { Ipv4Addr::LOCALHOST.into() };
         let host = self.host.unwrap_or(default_host);
@@ -141,25 +148,51 @@ impl RolloutArgs {
                 shutdown_grace: Duration::from_secs(self.shutdown_grace),
                 ..Limits::default()
             },
+            actor,
+            vllm,
         })
     }
 
-    fn model_settings(&self) -> Result<ModelSettings> {
+    /// The actor that a pod follows.
+    fn actor(&self, token: Option<&str>) -> Result<Option<Actor>> {
+        let service = std::env::var(env::service(Role::Actor)).ok();
+        let (Some(service), Some(token), Some(_)) = (service, token, &self.config) else {
+            return Ok(None);
+        };
+        let job = std::env::var(env::JOB).unwrap_or_default();
+        let members = Members::of(&job, Role::Actor, 1, &service)?;
+        Ok(Some(Actor::new(members, Caller::new(token.to_owned())?)))
+    }
+
+    fn model_settings(&self) -> Result<(ModelSettings, Option<VllmSettings>)> {
         if let Some(file) = &self.config {
             let config = run_config(file)?;
-            if config.rollout.engine == Engine::Vllm {
-                let words = format!(
-                    "{}: the job's engine is vllm, and this version cannot stand in front of one: set \
-                     spec.roles.rollout.engine to builtin",
-                    file.display()
-                );
-                return Err(Invalid::new(words).into());
-            }
-            return Ok(ModelSettings::of_job(&config));
+            let vllm = self.vllm(file, &config)?;
+            return Ok((ModelSettings::of_job(&config), vllm));
         }
         let model = self.model.clone().context("give --model or --config")?;
         let name = model.display().to_string();
-        Ok(ModelSettings::alone(location(model), name))
+        Ok((ModelSettings::alone(location(model), name), None))
+    }
+
+    /// The vLLM that a pod is the door of.
+    fn vllm(&self, file: &Path, config: &RunConfig) -> Result<Option<VllmSettings>> {
+        if config.rollout.engine != Engine::Vllm {
+            return Ok(None);
+        }
+        let Ok(address) = std::env::var(env::VLLM) else {
+            let words = format!(
+                "{}: the job's engine is vllm, and {} does not say where it listens: the operator sets it, beside vLLM's container",
+                file.display(),
+                env::VLLM
+            );
+            return Err(Invalid::new(words).into());
+        };
+        let folder = self.weights_folder.clone();
+        Ok(Some(VllmSettings {
+            folder: folder.unwrap_or_else(|| std::env::temp_dir().join("ppo-weights")),
+            address,
+        }))
     }
 }
 
@@ -174,19 +207,6 @@ fn location(model: PathBuf) -> Location {
         };
     }
     Location::Path(model)
-}
-
-fn run_config(file: &Path) -> Result<RunConfig> {
-    let text =
-        std::fs::read_to_string(file).with_context(|| format!("cannot read the RunConfig {}", file.display()))?;
-    serde_json::from_str(&text).map_err(|error| {
-        let words = format!(
-            "{} is not a RunConfig of this version ({}): {error}; are operator and worker of the same release?",
-            file.display(),
-            env!("CARGO_PKG_VERSION")
-        );
-        Invalid::new(words).into()
-    })
 }
 
 fn read_token(file: &Path) -> Result<String> {

@@ -1,6 +1,7 @@
 //! Errors as OpenAI's clients read them, in vLLM's words.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use axum::Json;
 use axum::http::header::{CONNECTION, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -48,6 +49,23 @@ impl ApiError {
     /// The request is right but cannot be served now.
     pub fn unavailable(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
+    }
+
+    /// Another update of the weights is running.
+    pub fn updating() -> Self {
+        Self::new(
+            StatusCode::CONFLICT,
+            "another update of the weights is running: wait for it",
+        )
+    }
+
+    /// New weights did not arrive in time.
+    pub fn late(limit: Duration) -> Self {
+        let words = format!(
+            "the new weights were not there within {} s; the old ones stay",
+            limit.as_secs_f64()
+        );
+        Self::new(StatusCode::GATEWAY_TIMEOUT, words)
     }
 
     /// Something here failed.

@@ -43,11 +43,13 @@ fn probes() -> Router<Service> {
         .route("/metrics", get(metrics::metrics))
 }
 
-async fn nothing_here(uri: Uri) -> ApiError {
+/// There is no such path.
+pub async fn nothing_here(uri: Uri) -> ApiError {
     ApiError::new(StatusCode::NOT_FOUND, format!("there is nothing at {}", uri.path()))
 }
 
-async fn wrong_method(method: Method, uri: Uri) -> ApiError {
+/// There is such a path for another method.
+pub async fn wrong_method(method: Method, uri: Uri) -> ApiError {
     ApiError::new(
         StatusCode::METHOD_NOT_ALLOWED,
         format!(

@@ -9,6 +9,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use super::args::RolloutArgs;
+use super::follow::follow;
 use super::limits::Limits;
 use super::listen;
 use super::model::Model;
@@ -16,6 +17,7 @@ use super::router;
 use super::service::Service;
 use super::settings::Settings;
 use crate::engine::Pause;
+use crate::vllm;
 
 /// Time to hand back what did not finish within the grace period.
 const HAND_BACK: Duration = Duration::from_secs(3);
@@ -36,6 +38,9 @@ pub fn main(args: RolloutArgs) -> Result<()> {
         std::env::var(env::ATTEMPT),
     ) {
         tracing::info!("rollout {index} of job {job}, attempt {attempt}");
+    }
+    if let Some(vllm) = settings.vllm.clone() {
+        return vllm::main(settings, vllm);
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -131,11 +136,20 @@ async fn work(service: &Service, settings: &Settings) -> Result<()> {
     );
     let engine = model.engine.clone();
     service.ready(model);
-    loop {
-        if let Some(failure) = engine.failure() {
-            bail!(failure);
+    let alive = async {
+        loop {
+            if let Some(failure) = engine.failure() {
+                bail!(failure);
+            }
+            tokio::time::sleep(HEARTBEAT).await;
         }
-        tokio::time::sleep(HEARTBEAT).await;
+    };
+    match &settings.actor {
+        None => alive.await,
+        Some(actor) => tokio::select! {
+            failed = alive => failed,
+            () = follow(service, actor) => Ok(()),
+        },
     }
 }
 

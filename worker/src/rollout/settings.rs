@@ -1,12 +1,14 @@
 //! What a rollout server runs with, from flags or from a pod's environment.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use ppo_crds::RunConfig;
 use ppo_crds::run_config::{Location, Rollout};
 use ppo_crds::spec::{DType, Engine};
 
 use super::limits::Limits;
+use crate::roles::Actor;
 
 /// The name under which a job's policy is served, as the operator starts vLLM with.
 pub const POLICY: &str = "policy";
@@ -33,6 +35,19 @@ pub struct Settings {
     pub model: ModelSettings,
     /// Bounds.
     pub limits: Limits,
+    /// The job's actor, whose weights are followed; None where there is no job.
+    pub actor: Option<Actor>,
+    /// The vLLM that this server is the door of; None: it generates itself.
+    pub vllm: Option<VllmSettings>,
+}
+
+/// A vLLM on this machine.
+#[derive(Clone, Debug)]
+pub struct VllmSettings {
+    /// Its `host:port`, which nobody else reaches.
+    pub address: String,
+    /// Where new weights are written for it.
+    pub folder: PathBuf,
 }
 
 /// The model and how its engine is built.

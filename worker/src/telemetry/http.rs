@@ -11,9 +11,10 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use tokio::sync::oneshot;
+use tokio::sync::watch;
 
 use super::{Exposition, Live};
+use crate::rollout::{Limits, listen};
 
 /// How long open requests may take to end once the server is told to stop.
 const STOP_DEADLINE: Duration = Duration::from_secs(2);
@@ -21,16 +22,22 @@ const STOP_DEADLINE: Duration = Duration::from_secs(2);
 /// A running server. It stops when dropped.
 pub struct Server {
     address: SocketAddr,
-    stop: Option<oneshot::Sender<()>>,
+    stop: Option<watch::Sender<bool>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
-    /// Listens on `address`; port 0 takes a free one. Without `live` there is no `/report`.
+    /// Listens on `address`; port 0 takes a free one. Without `live` there is no `/report`; `beside` answers at paths of its
+    /// own.
     ///
     /// # Errors
     /// When the port is taken or may not be used, naming it.
-    pub fn start(address: SocketAddr, exposition: Arc<Exposition>, live: Option<Arc<Live>>) -> Result<Server> {
+    pub fn start(
+        address: SocketAddr,
+        exposition: Arc<Exposition>,
+        live: Option<Arc<Live>>,
+        beside: Router,
+    ) -> Result<Server> {
         let refused = || {
             format!(
                 "cannot serve metrics on {address}; give another port with --metrics-addr, or stop what holds port {}",
@@ -44,10 +51,11 @@ impl Server {
             .enable_all()
             .build()
             .context("cannot start the metrics server's runtime")?;
-        let (stop, stopped) = oneshot::channel();
+        let (stop, stopped) = watch::channel(false);
+        let router = router(exposition, live).merge(beside);
         let serve = move || {
             runtime.block_on(async move {
-                if let Err(error) = serve(listener, router(exposition, live), stopped).await {
+                if let Err(error) = serve(listener, router, stopped).await {
                     tracing::error!("the metrics server on {address} ended: {error:#}");
                 }
             });
@@ -95,21 +103,20 @@ impl Drop for Server {
     }
 }
 
-async fn serve(listener: TcpListener, router: Router, stopped: oneshot::Receiver<()>) -> Result<()> {
+async fn serve(listener: TcpListener, router: Router, mut stopped: watch::Receiver<bool>) -> Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let (told, deadline) = oneshot::channel::<()>();
-    let serving = axum::serve(listener, router).with_graceful_shutdown(async move {
+    let limits = Limits::default();
+    let serving = listen::serve(listener, router, &limits, stopped.clone());
+    let deadline = async {
         // Told or dropped, both mean stop.
-        let _ = stopped.await;
-        drop(told);
-    });
+        let _ = stopped.wait_for(|stop| *stop).await;
+        tokio::time::sleep(STOP_DEADLINE).await;
+    };
     tokio::select! {
-        result = serving => Ok(result?),
-        () = async {
-            let _ = deadline.await;
-            tokio::time::sleep(STOP_DEADLINE).await;
-        } => Ok(()),
+        () = serving => {}
+        () = deadline => {}
     }
+    Ok(())
 }
 
 fn router(exposition: Arc<Exposition>, live: Option<Arc<Live>>) -> Router {
@@ -151,7 +158,7 @@ mod tests {
         let exposition = Arc::new(Exposition::new("run").unwrap());
         let live = Arc::new(Live::new("run", 2));
         let address = "127.0.0.1:0".parse().unwrap();
-        let server = Server::start(address, Arc::clone(&exposition), Some(live.clone())).unwrap();
+        let server = Server::start(address, Arc::clone(&exposition), Some(live.clone()), Router::new()).unwrap();
         (server, exposition, live)
     }
 
@@ -189,7 +196,12 @@ mod tests {
     fn a_busy_port_is_an_error_that_names_it() {
         let (server, exposition, _) = server();
         let port = server.address().port().to_string();
-        let error = format!("{:#}", Server::start(server.address(), exposition, None).err().unwrap());
+        let error = format!(
+            "{:#}",
+            Server::start(server.address(), exposition, None, Router::new())
+                .err()
+                .unwrap()
+        );
         assert!(error.contains(&port) && error.contains("in use"), "{error}");
     }
 
@@ -200,6 +212,9 @@ mod tests {
         // An idle keep-alive connection must not hold it up.
         let _idle = TcpStream::connect(address).unwrap();
         server.stop().unwrap();
-        Server::start(address, exposition, None).unwrap().stop().unwrap();
+        Server::start(address, exposition, None, Router::new())
+            .unwrap()
+            .stop()
+            .unwrap();
     }
 }

@@ -73,10 +73,14 @@ impl TokenizerConfig {
         matches!(class, "LlamaTokenizer" | "CodeLlamaTokenizer" | "GemmaTokenizer")
     }
 
-    /// True when both put the same special tokens around a text.
-    pub fn same_convention(&self, other: &Self) -> bool {
-        let convention = |config: &Self| (config.class_adds_bos(), config.add_bos_token, config.add_eos_token);
-        self.special == other.special && convention(self) == convention(other)
+    /// What decides which special tokens stand around a text.
+    pub fn convention(&self) -> (&SpecialTokens, bool, Option<bool>, Option<bool>) {
+        (
+            &self.special,
+            self.class_adds_bos(),
+            self.add_bos_token,
+            self.add_eos_token,
+        )
     }
 }
 

@@ -10,6 +10,7 @@
 mod answers;
 mod control;
 mod door;
+mod follow;
 mod load;
 mod openai;
 mod shutdown;

@@ -8,6 +8,7 @@ use anyhow::Result;
 use ppo_crds::run_config::Location;
 use ppo_worker::model::save::SHARD_BYTES;
 use ppo_worker::model::{ModelConfig, Weights, save};
+use ppo_worker::roles::Actor;
 use ppo_worker::rollout::{Ended, Limits, ModelSettings, Settings, serve};
 use reqwest::{Client, RequestBuilder, Response};
 use serde_json::{Value, json};
@@ -62,6 +63,7 @@ pub struct Wanted {
     pub token: Option<&'static str>,
     pub open_metrics: bool,
     pub seed: u64,
+    pub actor: Option<Actor>,
 }
 
 impl Server {
@@ -86,6 +88,8 @@ impl Server {
             open_metrics: wanted.open_metrics,
             model,
             limits: wanted.limits,
+            actor: wanted.actor,
+            vllm: None,
         };
         let (stop, stopped) = oneshot::channel();
         let running = tokio::spawn(serve(settings, listener, None, async move {

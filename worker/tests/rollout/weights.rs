@@ -17,7 +17,7 @@ fn other(server: &Server, seed: u64) -> (std::path::PathBuf, Weights) {
 }
 
 fn stream_of(weights: &Weights) -> Vec<u8> {
-    frame::pieces(weights)
+    frame::pieces(weights.shallow_clone())
         .unwrap()
         .map(Result::unwrap)
         .collect::<Vec<_>>()

@@ -3,12 +3,14 @@ use ppo_crds::spec::{RemoteRewardSpec, RewardRule};
 use serde_json::json;
 
 use super::*;
-use crate::reward::SequenceScorer;
+use crate::reward::{ModelReward, SequenceScorer};
 
 fn samples(count: usize) -> Vec<ScoredSample> {
     let sample = |index: usize| ScoredSample {
         index,
         prompt: "p".into(),
+        visible_prompt: "p".into(),
+        tokenizer: Some(chatml().fingerprint().unwrap()),
         response: format!("{index}<eos>"),
         visible_response: index.to_string(),
         prompt_ids: vec![1].into(),
@@ -18,9 +20,9 @@ fn samples(count: usize) -> Vec<ScoredSample> {
     (10..10 + count).map(sample).collect()
 }
 
-fn rules(rules: serde_json::Value) -> Reward {
+fn rules(rules: serde_json::Value) -> RewardConfig {
     let rules: Vec<RewardRule> = serde_json::from_value(rules).unwrap();
-    Reward {
+    RewardConfig {
         model: None,
         rules,
         remote: None,
@@ -38,12 +40,13 @@ impl SequenceScorer for FirstToken {
     }
 }
 
-fn model() -> ModelReward {
+fn chatml() -> std::sync::Arc<crate::tokenizer::Tokenizer> {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tokenizer/chatml");
-    let tokenizer = std::sync::Arc::new(crate::tokenizer::Tokenizer::load(&folder).unwrap());
-    ModelReward::new(Box::new(FirstToken), tokenizer.clone(), 100)
-        .for_policy(tokenizer)
-        .unwrap()
+    std::sync::Arc::new(crate::tokenizer::Tokenizer::load(&folder).unwrap())
+}
+
+fn model() -> Reward {
+    Reward::Here(ModelReward::new(Box::new(FirstToken), chatml(), 100).unwrap())
 }
 
 #[tokio::test]
@@ -128,7 +131,7 @@ fn labels_can_be_checked_before_the_run() {
 
 #[test]
 fn what_is_named_and_what_is_given_must_agree() {
-    let error = |reward: &Reward, model| RewardSource::new(reward, model).err().map(|error| format!("{error:#}"));
+    let error = |reward: &RewardConfig, model| RewardSource::new(reward, model).err().map(|error| format!("{error:#}"));
     assert!(error(&rules(json!([])), None).unwrap().contains("no source"));
     assert!(
         error(&rules(json!([{"json": {}}])), Some(model()))

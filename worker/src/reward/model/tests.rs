@@ -44,9 +44,8 @@ async fn seen(model: impl Fn(Box<dyn SequenceScorer>) -> ModelReward, samples: &
 async fn a_shared_tokenizer_gives_the_policys_own_ids() {
     let sample = sample("42<|im_end|>");
     let wanted: Vec<u32> = sample.prompt_ids.iter().chain(&sample.response_ids).copied().collect();
-    let model = |scorer| ModelReward::new(scorer, tokenizer("chatml"), 100).for_policy(tokenizer("qwen3"));
-    assert!(!tokenizer("chatml").same_as(&tokenizer("llama3")).unwrap());
-    assert_eq!(seen(|scorer| model(scorer).unwrap(), &[sample]).await, [wanted]);
+    let model = |scorer| ModelReward::new(scorer, tokenizer("qwen3"), 100).unwrap();
+    assert_eq!(seen(model, &[sample]).await, [wanted]);
 }
 
 #[tokio::test]
@@ -55,11 +54,7 @@ async fn another_tokenizer_reads_the_text_without_the_policys_special_tokens_and
     let mut wanted = reward.encode("Hi42", true).unwrap();
     wanted.extend(reward.eos_id());
     assert_eq!(wanted[0], reward.bos_id().unwrap());
-    let model = |scorer| {
-        ModelReward::new(scorer, reward.clone(), 100)
-            .for_policy(tokenizer("chatml"))
-            .unwrap()
-    };
+    let model = |scorer| ModelReward::new(scorer, reward.clone(), 100).unwrap();
     assert_eq!(seen(model, &[sample("42<|im_end|>")]).await, [wanted]);
 }
 
@@ -68,9 +63,13 @@ async fn a_servers_text_is_stripped_of_padding_and_ends_with_one_eos() {
     let chatml = tokenizer("chatml");
     let mut wanted = chatml.encode("<|im_start|>Hi42", false).unwrap();
     wanted.extend(chatml.eos_id());
-    let model = |scorer| ModelReward::new(scorer, chatml.clone(), 100);
+    let model = |scorer| ModelReward::new(scorer, chatml.clone(), 100).unwrap();
     for response in ["42", "42<|im_end|>", "42<|im_end|><|endoftext|><|endoftext|>"] {
-        assert_eq!(seen(model, &[sample(response)]).await, [wanted.clone()], "{response}");
+        let text = ScoredSample {
+            tokenizer: None,
+            ..sample(response)
+        };
+        assert_eq!(seen(model, &[text]).await, [wanted.clone()], "{response}");
     }
 }
 
@@ -82,9 +81,7 @@ async fn scores_come_back_in_the_samples_order_whatever_the_budget() {
         .collect();
     let scores = |budget| {
         let (sender, receiver) = mpsc::channel();
-        let model = ModelReward::new(Box::new(Length(sender)), tokenizer("chatml"), budget)
-            .for_policy(tokenizer("chatml"))
-            .unwrap();
+        let model = ModelReward::new(Box::new(Length(sender)), tokenizer("chatml"), budget).unwrap();
         let samples = samples.clone();
         async move { (model.score(&samples).await.unwrap(), receiver) }
     };
@@ -111,7 +108,7 @@ impl SequenceScorer for Broken {
 #[tokio::test]
 async fn a_model_that_fails_is_an_error_that_names_the_samples() {
     let error = |fails| async move {
-        let model = ModelReward::new(Box::new(Broken(fails)), tokenizer("chatml"), 100);
+        let model = ModelReward::new(Box::new(Broken(fails)), tokenizer("chatml"), 100).unwrap();
         format!("{:#}", model.score(&[sample("x")]).await.unwrap_err())
     };
     assert_eq!(error(true).await, "reward model on 1 samples from 0: out of memory");
@@ -123,14 +120,13 @@ proptest! {
     fn batches_hold_every_sequence_once_within_the_budget(
         lengths in proptest::collection::vec(1_usize..50, 0..40), budget in 1_usize..200,
     ) {
-        let sequences: Vec<Vec<u32>> = lengths.iter().map(|length| vec![0; *length]).collect();
-        let batches = batches(&sequences, budget);
+        let batches = batches(lengths.iter().copied(), budget);
         for batch in &batches {
-            let longest = batch.iter().map(|at| sequences[*at].len()).max().unwrap();
+            let longest = batch.iter().map(|at| lengths[*at]).max().unwrap();
             prop_assert!(batch.len() == 1 || batch.len() * longest <= budget);
         }
         let mut all: Vec<usize> = batches.concat();
         all.sort_unstable();
-        prop_assert_eq!(all, (0..sequences.len()).collect::<Vec<_>>());
+        prop_assert_eq!(all, (0..lengths.len()).collect::<Vec<_>>());
     }
 }

@@ -57,6 +57,8 @@ fn samples(count: usize) -> Vec<ScoredSample> {
     let sample = |index: usize| ScoredSample {
         index,
         prompt: "n=".into(),
+        visible_prompt: "n=".into(),
+        tokenizer: None,
         response: index.to_string(),
         visible_response: index.to_string(),
         prompt_ids: Vec::new().into(),

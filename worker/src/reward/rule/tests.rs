@@ -7,6 +7,8 @@ fn sample(response: &str, label: Option<&str>) -> ScoredSample {
     ScoredSample {
         index: 7,
         prompt: "prompt".into(),
+        visible_prompt: "prompt".into(),
+        tokenizer: None,
         response: format!("{response}<eos>"),
         visible_response: response.into(),
         prompt_ids: vec![1].into(),

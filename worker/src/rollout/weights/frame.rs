@@ -38,10 +38,10 @@ pub fn header(weights: &Weights) -> Result<Vec<u8>> {
 ///
 /// # Errors
 /// When a tensor cannot be sent.
-pub fn pieces(weights: &Weights) -> Result<impl Iterator<Item = Result<Vec<u8>>>> {
+pub fn pieces(weights: Weights) -> Result<impl Iterator<Item = Result<Vec<u8>>> + Send> {
     let mut hash = Sha256::new();
-    let header = header(weights)?;
-    let mut tensors = weights.0.values();
+    let header = header(&weights)?;
+    let mut tensors = weights.0.into_values();
     let mut current: Option<(Tensor, i64)> = None;
     let mut stage = Some(header);
     let mut is_over = false;
@@ -70,7 +70,7 @@ pub fn pieces(weights: &Weights) -> Result<impl Iterator<Item = Result<Vec<u8>>>
                 return Some(piece);
             }
             match tensors.next() {
-                Some(tensor) => match flat(tensor) {
+                Some(tensor) => match flat(&tensor) {
                     Ok(flat) => current = Some((flat, 0)),
                     Err(error) => {
                         is_over = true;

@@ -4,18 +4,22 @@
 pub mod digest;
 pub mod folder;
 pub mod frame;
+pub mod incoming;
 pub mod upload;
 
 use std::time::Instant;
 
 use axum::Json;
+use axum::body::Bytes;
 use axum::extract::{Query, Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
+use futures::Stream;
 use serde::{Deserialize, Serialize};
 
 use super::body;
 use super::error::ApiError;
+use super::follow::Follower;
 use super::service::Service;
 use crate::model::Weights;
 
@@ -61,6 +65,18 @@ pub struct UploadQuery {
     weight_version: Option<String>,
 }
 
+impl UploadQuery {
+    /// The version that the stream has.
+    ///
+    /// # Errors
+    /// 400 when there is none, or it is no whole number.
+    pub fn version(self) -> Result<u64, ApiError> {
+        let version = self.weight_version.map(Version::Text);
+        let version = version.ok_or_else(|| ApiError::field("weight_version", "is missing from the query"))?;
+        version.number()
+    }
+}
+
 /// `POST /update_weights`: JSON names a folder, `application/octet-stream` carries the tensors themselves.
 ///
 /// # Errors
@@ -71,45 +87,66 @@ pub async fn update(
     request: Request,
 ) -> Result<Json<LoadedWeights>, ApiError> {
     service.model()?;
+    if is_stream(request.headers()) {
+        let version = query.version()?;
+        return take(&service, version, request.into_body().into_data_stream())
+            .await
+            .map(Json);
+    }
+    let asked: folder::FolderUpdate = body::json(&service.bodies, request).await?;
+    let version = asked.weight_version.number()?;
+    let read = folder::load(service.model()?, asked);
+    replace(&service, version, read).await.map(Json)
+}
+
+/// Takes the weights of a stream, whoever sends it.
+async fn take<S, E>(service: &Service, version: u64, stream: S) -> Result<LoadedWeights, ApiError>
+where
+    S: Stream<Item = Result<Bytes, E>> + Unpin,
+    E: std::fmt::Display,
+{
+    let read = upload::receive(service.model()?, stream, service.limits.body_timeout);
+    replace(service, version, read).await
+}
+
+/// Reads weights aside, then swaps; one update at a time.
+async fn replace(
+    service: &Service,
+    version: u64,
+    read: impl Future<Output = Result<(Weights, String), ApiError>>,
+) -> Result<LoadedWeights, ApiError> {
     let Ok(mut loaded) = service.weights.try_lock() else {
-        return Err(ApiError::new(
-            StatusCode::CONFLICT,
-            "another update of the weights is running: wait for it",
-        ));
-    };
-    let read = async {
-        if is_stream(request.headers()) {
-            let version = query.weight_version.map(Version::Text);
-            let version = version.ok_or_else(|| ApiError::field("weight_version", "is missing from the query"))?;
-            let version = version.number()?;
-            let (weights, digest) = upload::receive(&service, request).await?;
-            return Ok::<_, ApiError>((version, weights, digest));
-        }
-        let asked: folder::FolderUpdate = body::json(&service.bodies, request).await?;
-        let version = asked.weight_version.number()?;
-        let (weights, digest) = folder::load(service.model()?, asked).await?;
-        Ok((version, weights, digest))
+        return Err(ApiError::updating());
     };
     let limit = service.limits.update_timeout;
-    let late = || {
-        ApiError::new(
-            StatusCode::GATEWAY_TIMEOUT,
-            format!(
-                "the new weights were not there within {} s; the old ones stay",
-                limit.as_secs_f64()
-            ),
-        )
-    };
-    let (version, weights, digest) = tokio::time::timeout(limit, read).await.map_err(|_| late())??;
-    swap(&service, version, weights).await?;
+    let read = tokio::time::timeout(limit, read).await;
+    let (weights, digest) = read.map_err(|_| ApiError::late(limit))??;
+    swap(service, version, weights).await?;
     *loaded = LoadedWeights {
         weight_version: version.to_string(),
         sha256: Some(digest),
     };
-    Ok(Json(loaded.clone()))
+    Ok(loaded.clone())
 }
 
-fn is_stream(headers: &HeaderMap) -> bool {
+impl Follower for Service {
+    fn version(&self) -> impl Future<Output = Option<u64>> + Send {
+        let is_free = self.weights.try_lock().is_ok();
+        let model = self.model().ok().filter(|_| is_free);
+        std::future::ready(model.map(|model| model.engine.stats().policy_version))
+    }
+
+    async fn take<S, E>(&self, version: u64, stream: S) -> Result<(), ApiError>
+    where
+        S: Stream<Item = Result<Bytes, E>> + Send + Unpin,
+        E: std::fmt::Display + Send,
+    {
+        take(self, version, stream).await.map(drop)
+    }
+}
+
+/// Whether a body is the tensors themselves.
+pub fn is_stream(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     kind.is_some_and(|kind| kind.starts_with("application/octet-stream"))
 }

@@ -1,11 +1,14 @@
 use std::path::Path;
+use std::time::Duration;
 
 use ppo_crds::run_config::Reward;
 use serde_json::Value;
+use tokio::net::TcpListener;
 
 use super::*;
 use crate::data::Prompt;
-use crate::reward::{RemoteOptions, RemoteReward};
+use crate::reward::{RemoteOptions, RemoteReward, ScoredSample};
+use crate::serving::{Doors, serve};
 
 fn tokenizer() -> Arc<Tokenizer> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tokenizer/chatml");
@@ -24,18 +27,41 @@ fn source(rules: Value) -> RewardSource {
     .unwrap()
 }
 
-fn service(options: ServeOptions, rules: Value) -> RewardService {
-    let service = RewardService::new(options);
+/// A server without sources.
+fn empty(token: Option<&str>, limits: &Limits) -> Service {
+    Service::new("test", token, limits).unwrap()
+}
+
+fn service(token: Option<&str>, limits: &Limits, rules: Value) -> Service {
+    let service = empty(token, limits);
     service.ready(source(rules), Some(tokenizer())).unwrap();
     service
 }
 
+/// Doors on free ports of this machine; the URLs without a path, the role's own and that of the probes.
+async fn doors(service: Service) -> (Doors, String, String) {
+    let limits = service.0.limits.clone();
+    let bind = || async { TcpListener::bind("127.0.0.1:0").await.unwrap() };
+    let (own, probes) = (bind().await, bind().await);
+    let url = |listener: &TcpListener| format!("http://{}", listener.local_addr().unwrap());
+    let urls = (url(&own), url(&probes));
+    let doors = Doors {
+        api: (own, api(&service)),
+        observed: Some((probes, observed(&service))),
+        limits,
+    };
+    (doors, urls.0, urls.1)
+}
+
 /// Serves on this machine; the URL without a path.
-async fn listen(service: RewardService) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    tokio::spawn(async move { service.serve(listener, std::future::pending()).await });
-    url
+async fn listen(service: Service) -> String {
+    both(service).await.0
+}
+
+async fn both(service: Service) -> (String, String) {
+    let (doors, url, probes) = doors(service).await;
+    tokio::spawn(serve(doors, std::future::pending(), std::future::pending()));
+    (url, probes)
 }
 
 /// Status and JSON of a POST.
@@ -63,7 +89,7 @@ fn exact() -> Value {
 
 #[tokio::test]
 async fn a_request_of_openrlhf_is_scored_at_both_paths() {
-    let url = listen(service(ServeOptions::default(), exact())).await;
+    let url = listen(service(None, &Limits::default(), exact())).await;
     let body = json!({
         "query": ["<|im_start|>2+2?4<|im_end|>", "<|endoftext|><|im_start|>3+3?7"],
         "prompts": ["<|im_start|>2+2?", "<|im_start|>3+3?"],
@@ -80,11 +106,8 @@ async fn a_request_of_openrlhf_is_scored_at_both_paths() {
 
 #[tokio::test]
 async fn the_old_form_with_queries_alone_is_scored_as_a_whole() {
-    let url = listen(service(
-        ServeOptions::default(),
-        json!([{"regex": {"pattern": "^a.*4$"}}]),
-    ))
-    .await;
+    let rules = json!([{"regex": {"pattern": "^a.*4$"}}]);
+    let url = listen(service(None, &Limits::default(), rules)).await;
     let (status, answer) = post(&url, json!({"query": ["a 4<|im_end|>", "b 4"]}).to_string(), None).await;
     assert_eq!((status, &answer["rewards"]), (200, &json!([1.0, 0.0])));
     assert_eq!(
@@ -96,14 +119,7 @@ async fn the_old_form_with_queries_alone_is_scored_as_a_whole() {
 #[tokio::test]
 async fn our_client_and_our_server_agree_with_scoring_in_place() {
     let rules = json!([{"weight": 2, "numericMatch": {}}, {"length": {"max": 3, "slope": 10}}]);
-    let url = listen(service(
-        ServeOptions {
-            token: Some("secret".into()),
-            ..ServeOptions::default()
-        },
-        rules.clone(),
-    ))
-    .await;
+    let url = listen(service(Some("secret"), &Limits::default(), rules.clone())).await;
     let tokenizer = tokenizer();
     let samples: Vec<_> = (0..10)
         .map(|index| {
@@ -134,16 +150,16 @@ async fn our_client_and_our_server_agree_with_scoring_in_place() {
 
 #[tokio::test]
 async fn requests_that_are_wrong_are_told_why() {
-    let options = ServeOptions {
-        max_body_bytes: 500,
-        max_samples: 3,
-        ..ServeOptions::default()
+    let limits = Limits {
+        body_bytes: 500,
+        samples: 3,
+        ..Limits::default()
     };
-    let url = listen(service(options, exact())).await;
+    let url = listen(service(None, &limits, exact())).await;
     let cases = [
         ("{", 400, "EOF"),
-        ("{}", 422, "missing field `query`"),
-        ("{\"query\": \"x\"}", 422, "query: invalid type"),
+        ("{}", 400, "missing field `query`"),
+        ("{\"query\": \"x\"}", 400, "invalid type"),
         (
             "{\"query\": [\"x\"], \"prompts\": []}",
             422,
@@ -153,6 +169,12 @@ async fn requests_that_are_wrong_are_told_why() {
             "{\"query\": [\"x\"], \"labels\": [\"1\", \"2\"]}",
             422,
             "labels has 2 entries for 1 queries",
+        ),
+        (
+            "{\"query\": [\"x\"], \"policy\": {\"tokenizer\": \"t\", \"prompt_ids\": [], \"response_ids\": [[1]], \
+             \"visible_prompts\": [\"\"], \"visible_responses\": [\"x\"]}}",
+            422,
+            "policy.prompt_ids has 0 entries for 1 queries",
         ),
         (
             "{\"query\": [\"x\"], \"prompts\": [\"y\"]}",
@@ -185,14 +207,7 @@ async fn requests_that_are_wrong_are_told_why() {
 
 #[tokio::test]
 async fn a_token_guards_scores_and_not_probes() {
-    let url = listen(service(
-        ServeOptions {
-            token: Some("secret".into()),
-            ..ServeOptions::default()
-        },
-        exact(),
-    ))
-    .await;
+    let (url, probes) = both(service(Some("secret"), &Limits::default(), exact())).await;
     let body = || json!({"query": []}).to_string();
     for token in [
         None,
@@ -205,18 +220,16 @@ async fn a_token_guards_scores_and_not_probes() {
     }
     assert_eq!(post(&url, body(), Some("Bearer secret")).await.0, 200);
     assert_eq!(post(&url, body(), Some("bearer secret")).await.0, 200);
-    assert_eq!(
-        (
-            get(&format!("{url}/healthz")).await,
-            get(&format!("{url}/readyz")).await
-        ),
-        (200, 200)
-    );
+    assert_eq!(get(&format!("{url}/healthz")).await, 200);
+    assert_eq!(get(&format!("{url}/readyz")).await, 401);
+    for path in ["healthz", "readyz", "metrics"] {
+        assert_eq!(get(&format!("{probes}/{path}")).await, 200, "{path}");
+    }
 }
 
 #[tokio::test]
 async fn a_server_whose_model_still_loads_is_alive_and_not_ready() {
-    let service = RewardService::new(ServeOptions::default());
+    let service = empty(None, &Limits::default());
     let url = listen(service.clone()).await;
     assert_eq!(
         (
@@ -233,7 +246,7 @@ async fn a_server_whose_model_still_loads_is_alive_and_not_ready() {
 
 #[test]
 fn a_rule_that_counts_tokens_needs_a_tokenizer() {
-    let service = RewardService::new(ServeOptions::default());
+    let service = empty(None, &Limits::default());
     let error = service
         .ready(source(json!([{"length": {"max": 3}}])), None)
         .unwrap_err();
@@ -264,11 +277,11 @@ async fn hanging() -> (RewardSource, Arc<tokio::sync::Notify>) {
 
 #[tokio::test]
 async fn scoring_that_takes_too_long_is_answered_and_shutdown_does_not_wait_for_it() {
-    let quick = ServeOptions {
-        timeout: Duration::from_millis(30),
-        ..ServeOptions::default()
+    let quick = Limits {
+        request_timeout: Duration::from_millis(30),
+        ..Limits::default()
     };
-    let service = RewardService::new(quick);
+    let service = empty(None, &quick);
     service.ready(hanging().await.0, None).unwrap();
     let (status, answer) = post(&listen(service).await, json!({"query": ["x"]}).to_string(), None).await;
     assert_eq!(status, 503);
@@ -280,17 +293,17 @@ async fn scoring_that_takes_too_long_is_answered_and_shutdown_does_not_wait_for_
         "{answer}"
     );
 
-    let patient = ServeOptions {
+    let hurried = Limits {
         shutdown_grace: Duration::from_millis(20),
-        ..ServeOptions::default()
+        ..Limits::default()
     };
-    let service = RewardService::new(patient);
+    let service = empty(None, &hurried);
     let (source, called) = hanging().await;
     service.ready(source, None).unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (doors, url, _) = doors(service).await;
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let serving = tokio::spawn(async move { service.serve(listener, async { drop(stopped.await) }).await });
+    let shutdown = async { drop(stopped.await) };
+    let serving = tokio::spawn(serve(doors, std::future::pending(), shutdown));
     let client = crate::http_client::builder().build().unwrap();
     let call = tokio::spawn(client.post(&url).json(&json!({"query": ["x"]})).send());
     called.notified().await;
@@ -315,7 +328,7 @@ async fn a_source_that_fails_is_the_servers_error() {
         None,
     )
     .unwrap();
-    let service = RewardService::new(ServeOptions::default());
+    let service = empty(None, &Limits::default());
     service.ready(source, None).unwrap();
     let (status, answer) = post(&listen(service).await, json!({"query": ["x"]}).to_string(), None).await;
     assert_eq!(status, 500);

@@ -1,0 +1,171 @@
+//! A job's roles as processes of this machine, as its pods run them.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+
+use ppo_crds::manifest::parse_manifest;
+use ppo_crds::pod::env;
+use ppo_crds::spec::Role;
+use ppo_crds::{Environment, resolve};
+use serde_json::Value;
+
+use crate::worker::Bench;
+
+/// Steps of the runs whose bits are compared.
+pub const STEPS: u64 = 6;
+pub const TOKEN: &str = "the-jobs-token";
+
+/// A job's processes on this machine.
+pub struct Pods {
+    pub bench: Bench,
+    /// Where the actor is asked, so that engines find it before it is there.
+    pub actor_port: u16,
+    pub engines: Vec<(u16, Child)>,
+    /// Of engines that a test has started itself.
+    pub addresses: Vec<String>,
+    pub reference: Option<(u16, Child)>,
+    pub rewards: Vec<(u16, Child)>,
+}
+
+impl Drop for Pods {
+    fn drop(&mut self) {
+        for (_, process) in self
+            .engines
+            .iter_mut()
+            .chain(&mut self.reference)
+            .chain(&mut self.rewards)
+        {
+            // It may have ended already.
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+pub fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+impl Pods {
+    /// Writes what pods run for `patch`, and the same as a manifest for one process.
+    pub fn new(patch: Value) -> Self {
+        let bench = Bench::new();
+        bench.reward_model("rm");
+        Self::of(bench, patch)
+    }
+
+    /// The same in a folder that is there.
+    pub fn of(bench: Bench, patch: Value) -> Self {
+        bench.manifest("job.yaml", patch);
+        let job = parse_manifest(&std::fs::read_to_string(bench.path("job.yaml")).unwrap(), "job.yaml").unwrap();
+        let here = Environment::Laptop {
+            manifest_folder: bench.folder.path().to_owned(),
+        };
+        let mut config = resolve(&job, &here).unwrap();
+        config.checkpoint.path = Some(bench.path("pods/checkpoints"));
+        std::fs::write(bench.path("run-config.json"), serde_json::to_string(&config).unwrap()).unwrap();
+        Self {
+            bench,
+            actor_port: free_port(),
+            engines: Vec::new(),
+            addresses: Vec::new(),
+            reference: None,
+            rewards: Vec::new(),
+        }
+    }
+
+    pub fn command(&self, args: &[&str], attempt: u32) -> Command {
+        let mut command = self.bench.command([args[0]]);
+        command
+            .args(&args[1..])
+            .env(env::JOB, "test")
+            .env(env::ROLE, args[0])
+            .env(env::INDEX, "0")
+            .env(env::ATTEMPT, attempt.to_string())
+            .env(env::CONFIG, self.bench.path("run-config.json"))
+            .env(env::TOKEN, TOKEN)
+            .env(env::service(Role::Actor), format!("127.0.0.1:{}", self.actor_port));
+        command
+    }
+
+    pub fn engine(&mut self) -> usize {
+        let port = free_port();
+        self.engines.push((port, self.engine_at(port)));
+        self.engines.len() - 1
+    }
+
+    pub fn engine_at(&self, port: u16) -> Child {
+        let port = port.to_string();
+        let args = [
+            "rollout",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            &port,
+            "--metrics-addr",
+            "127.0.0.1:0",
+        ];
+        // Its words would fill a pipe that nobody reads.
+        self.command(&args, 1).stderr(Stdio::null()).spawn().unwrap()
+    }
+
+    pub fn reference(&mut self) {
+        let port = free_port();
+        self.reference = Some((port, self.reference_at(port)));
+    }
+
+    pub fn reference_at(&self, port: u16) -> Child {
+        self.server_at("reference", port)
+    }
+
+    pub fn reward(&mut self) {
+        let port = free_port();
+        self.rewards.push((port, self.server_at("reward", port)));
+    }
+
+    pub fn server_at(&self, role: &str, port: u16) -> Child {
+        let address = format!("127.0.0.1:{port}");
+        let args = [role, "--listen", &address, "--metrics-addr", "127.0.0.1:0"];
+        self.command(&args, 1).stderr(Stdio::null()).spawn().unwrap()
+    }
+
+    pub fn actor(&self, attempt: u32) -> Child {
+        self.actor_at(self.actor_port, attempt)
+    }
+
+    pub fn actor_at(&self, port: u16, attempt: u32) -> Child {
+        let address = |(port, _): &(u16, Child)| format!("127.0.0.1:{port}");
+        let engines = self.engines.iter().map(address).chain(self.addresses.iter().cloned());
+        let engines: Vec<String> = engines.collect();
+        let metrics = format!("127.0.0.1:{port}");
+        let mut command = self.command(&["actor", "--metrics-addr", &metrics, "--quiet"], attempt);
+        command.env(env::service(Role::Rollout), engines.join(","));
+        if let Some(reference) = &self.reference {
+            command.env(env::service(Role::Reference), address(reference));
+        }
+        if !self.rewards.is_empty() {
+            let rewards: Vec<String> = self.rewards.iter().map(address).collect();
+            command.env(env::service(Role::Reward), rewards.join(","));
+        }
+        command.spawn().unwrap()
+    }
+
+    pub fn steps(&self) -> usize {
+        let lines = std::fs::read_to_string(self.bench.path("pods/checkpoints/metrics.jsonl"));
+        lines.map_or(0, |lines| lines.lines().count())
+    }
+
+    /// The run of one process has the same bits.
+    pub fn check_bits(&self) {
+        self.bench.run("job.yaml", "whole");
+        std::fs::rename(self.bench.path("pods/checkpoints/model"), self.bench.path("pods/model")).unwrap();
+        let (whole, pods) = (self.bench.bits("whole", STEPS), self.bench.bits("pods", STEPS));
+        assert_eq!(whole.len(), pods.len());
+        assert!(whole.len() >= 3);
+        for ((name, whole), (_, pods)) in whole.iter().zip(&pods) {
+            assert!(whole == pods, "{name} differs");
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! `engine: vllm`: a real vLLM, on the CPU, behind our door generates for a run, and the run outlives it.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking, in its helpers too"
+)]
+
+mod pods;
+mod worker;
+
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use pods::{Pods, TOKEN, free_port};
+use ppo_crds::pod::env;
+use serde_json::{Value, json};
+use worker::{Bench, finish, repository, text, wait_for};
+
+/// So many that vLLM is killed before the last.
+const STEPS: usize = 40;
+
+/// To make vLLM's environment on a machine that has none: 2 GB to download.
+const INSTALL: Duration = Duration::from_secs(1800);
+
+/// Python of the environment that the benchmark uses too; None, said in one line, where it cannot be made.
+fn vllm_python() -> Option<PathBuf> {
+    let recipe = repository().join("worker/bench/environments.py");
+    let mut making = Command::new("python3")
+        .arg(recipe)
+        .arg("vllm")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let ends = Instant::now() + INSTALL;
+    while making.try_wait().unwrap().is_none() {
+        if Instant::now() > ends {
+            making.kill().unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let made = making.wait_with_output().unwrap();
+    if !made.status.success() {
+        eprintln!(
+            "SKIPPED: vLLM's environment cannot be made ({}); its words are above",
+            made.status
+        );
+        return None;
+    }
+    Some(PathBuf::from(text(&made.stdout).trim()))
+}
+
+/// vLLM as the operator starts it (`operator/src/plan/vllm.rs`), on the CPU, whose cache has blocks of 32 tokens or more.
+struct Vllm {
+    server: Child,
+    door: Child,
+}
+
+impl Vllm {
+    fn start(python: &Path, pods: &Pods, port: u16, door: u16) -> Self {
+        let log = std::fs::File::create(pods.bench.path(&format!("vllm-{port}.log"))).unwrap();
+        let server = Command::new(python)
+            .args(["-m", "vllm.entrypoints.openai.api_server", "--model"])
+            .arg(pods.bench.path("sft"))
+            .args([
+                "--served-model-name=policy",
+                "--host=127.0.0.1",
+                "--tensor-parallel-size=1",
+            ])
+            .args([
+                "--dtype=float32",
+                "--max-model-len=64",
+                "--block-size=32",
+                "--enforce-eager",
+            ])
+            .args(["--max-num-batched-tokens=2048", "--max-num-seqs=64"])
+            .args(["--logprobs-mode=processed_logprobs", "--generation-config=vllm"])
+            .arg(format!("--port={port}"))
+            .env("VLLM_SERVER_DEV_MODE", "1")
+            .env("VLLM_CPU_KVCACHE_SPACE", "1")
+            .env("VLLM_CPU_OMP_THREADS_BIND", "0-1")
+            .env("VLLM_NO_USAGE_STATS", "1")
+            .env("HF_HUB_OFFLINE", "1")
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            // Its engine is a child of it: both end together.
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        let (door, weights) = (door.to_string(), pods.bench.path("weights"));
+        let args = [
+            "rollout",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            &door,
+            "--metrics-addr",
+            "127.0.0.1:0",
+        ];
+        let door = pods
+            .command(&args, 1)
+            .arg("--weights-folder")
+            .arg(weights)
+            .env(env::VLLM, format!("127.0.0.1:{port}"))
+            .spawn()
+            .unwrap();
+        Self { server, door }
+    }
+
+    fn kill(&mut self) {
+        let group = format!("-{}", self.server.id());
+        let killed = Command::new("kill").args(["-KILL", "--", &group]).status().unwrap();
+        assert!(killed.success());
+        self.server.wait().unwrap();
+    }
+}
+
+impl Drop for Vllm {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let group = format!("-{}", self.server.id());
+        let _ = Command::new("kill")
+            .args(["-KILL", "--", &group])
+            .stderr(Stdio::null())
+            .status();
+        let _ = (self.server.wait(), self.door.kill(), self.door.wait());
+    }
+}
+
+/// The status of a request at the door, with the token or without.
+fn status(door: u16, method: &str, path: &str, token: bool) -> u16 {
+    let mut command = Command::new("curl");
+    command.args([
+        "--silent",
+        "--max-time",
+        "60",
+        "--output",
+        "/dev/null",
+        "--write-out",
+        "%{http_code}",
+    ]);
+    command.args(["--request", method, "--header", "content-type: application/json"]);
+    if token {
+        command.arg("--header").arg(format!("authorization: Bearer {TOKEN}"));
+    }
+    if method == "POST" {
+        command.args(["--data", "{}"]);
+    }
+    let done = command.arg(format!("http://127.0.0.1:{door}{path}")).output().unwrap();
+    text(&done.stdout).parse().unwrap()
+}
+
+#[test]
+fn a_job_trains_with_a_vllm_behind_our_door_and_outlives_it() {
+    let Some(python) = vllm_python() else { return };
+    let rollout = json!({"engine": "vllm", "blockSize": 32});
+    let mut pods = Pods::of(
+        Bench::for_vllm(),
+        json!({"steps": STEPS, "roles": {"rollout": rollout}}),
+    );
+    let (port, door) = (free_port(), free_port());
+    let mut vllm = Vllm::start(&python, &pods, port, door);
+    pods.addresses.push(format!("127.0.0.1:{door}"));
+    pods.reference();
+    let mut actor = pods.actor(1);
+    wait_for("a second step", || {
+        pods.steps() >= 2 || actor.try_wait().unwrap().is_some()
+    });
+
+    // What vLLM would do for anybody who reaches it is not behind the door.
+    for path in [
+        "/collective_rpc",
+        "/sleep",
+        "/reset_prefix_cache",
+        "/update_weight_version",
+        "/server_info",
+    ] {
+        assert_eq!(status(door, "POST", path, false), 401, "{path}");
+        assert_eq!(status(door, "POST", path, true), 404, "{path}");
+    }
+    assert_eq!(status(door, "GET", "/v1/models", false), 401);
+    assert_eq!(status(door, "GET", "/v1/models", true), 200);
+    assert_eq!(status(door, "GET", "/health", false), 200);
+
+    vllm.kill();
+    wait_for("the door to end with its vLLM", || {
+        vllm.door.try_wait().unwrap().is_some()
+    });
+    let mut ended = std::mem::replace(&mut vllm, Vllm::start(&python, &pods, port, door));
+    let words = finish_door(&mut ended);
+    assert!(words.contains("does not answer"), "{words}");
+    let done = finish(actor);
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let metrics = pods.bench.metrics("pods/checkpoints");
+    assert_eq!(metrics.len(), STEPS);
+    for line in &metrics {
+        // Both compute in float32 what the last update left: other weights would differ by far more.
+        let difference = line["logprob_difference_max"].as_f64().unwrap();
+        assert!(difference < 1e-3, "step {}: {difference}", line["step"]);
+    }
+    let moved = |line: &Value| line["kl"].as_f64().unwrap().abs();
+    assert!(
+        moved(&metrics[STEPS - 1]) > 1e-3,
+        "the policy has not moved: {metrics:?}"
+    );
+}
+
+/// What a door that ended said.
+fn finish_door(vllm: &mut Vllm) -> String {
+    let ended = vllm.door.wait().unwrap();
+    assert_eq!(ended.code(), Some(1));
+    let mut words = String::new();
+    vllm.door.stderr.take().unwrap().read_to_string(&mut words).unwrap();
+    words
+}

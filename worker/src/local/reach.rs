@@ -1,0 +1,144 @@
+//! Which roles are in this process and which behind HTTP: the one place that chooses.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use ppo_crds::RunConfig;
+use ppo_crds::run_config::Location;
+use ppo_crds::spec::Role;
+use tch::Kind;
+
+use super::engine::{self, PolicyEngine};
+use crate::hub::resolve_location;
+use crate::model::{Decoder, ModelConfig, RewardModel, Weights};
+use crate::place::Peers;
+use crate::reward::{BATCH_TOKENS, ModelReward, SequenceScorer};
+use crate::roles::{
+    Caller, Dealer, DealerOptions, Members, Pool, Publication, Reference, ReferencePods, Reward, Rollout,
+};
+use crate::stop::StopFlag;
+use crate::telemetry::Live;
+use crate::tokenizer::Tokenizer;
+
+/// For the engines that a step needs at the least (`roles.rollout.minReplicas`) to be ready: images are pulled and models
+/// loaded in that time.
+const ENGINES_DEADLINE: Duration = Duration::from_secs(1800);
+
+/// What it takes to reach the other roles.
+pub struct Reach<'a> {
+    /// What runs.
+    pub config: &'a RunConfig,
+    /// Roles that have pods; None: every role is in this process.
+    pub peers: Option<&'a Peers>,
+    /// Waits for answers.
+    pub runtime: &'a tokio::runtime::Handle,
+    /// Set when the process was asked to stop.
+    pub stop: &'a StopFlag,
+    /// Told whom a stage waits for.
+    pub live: &'a Arc<Live>,
+    /// Where engines of other processes get weights from.
+    pub publication: &'a Publication,
+}
+
+impl Reach<'_> {
+    /// The rollout role with `weights`, the version of `here`, which is the engine that this process would have.
+    ///
+    /// # Errors
+    /// When the engine cannot be started, or an address is none.
+    pub fn rollout(&self, here: &PolicyEngine, weights: Weights, tokenizer: &Arc<Tokenizer>) -> Result<Rollout> {
+        let rollout = &self.config.rollout;
+        let Some((members, caller)) = self.there(Role::Rollout, rollout.replicas)? else {
+            return Ok(Rollout::Here(engine::start(here, weights, Some(tokenizer.clone()))?));
+        };
+        let options = DealerOptions {
+            members,
+            floor: rollout.min_replicas,
+            floor_deadline: ENGINES_DEADLINE,
+            caller,
+            publication: self.publication.clone(),
+        };
+        let (runtime, live, stop) = (self.runtime.clone(), self.live.clone(), self.stop.clone());
+        Ok(Rollout::There(Dealer::new(
+            options,
+            weights,
+            here.policy_version,
+            runtime,
+            live,
+            stop,
+        )))
+    }
+
+    /// The reference role; None in a run without one.
+    ///
+    /// # Errors
+    /// When the model cannot be loaded, or an address is none.
+    pub fn reference(&self, kind: Kind) -> Result<Option<Reference>> {
+        let Some(location) = &self.config.model.reference else {
+            return Ok(None);
+        };
+        Ok(Some(match self.pool(Role::Reference)? {
+            Some(pool) => Reference::There(ReferencePods {
+                pool,
+                runtime: self.runtime.clone(),
+            }),
+            None => Reference::Here(Box::new(reference(location, kind)?)),
+        }))
+    }
+
+    /// The reward role's model; None in a run without one.
+    ///
+    /// # Errors
+    /// As [`reference`](Self::reference).
+    pub fn reward(&self, kind: Kind) -> Result<Option<Reward>> {
+        let Some(model) = &self.config.reward.model else {
+            return Ok(None);
+        };
+        Ok(Some(match self.pool(Role::Reward)? {
+            Some(pool) => Reward::There(pool),
+            None => Reward::Here(reward_model(&model.source, kind)?),
+        }))
+    }
+
+    fn pool(&self, role: Role) -> Result<Option<Pool>> {
+        let there = self.there(role, 1)?;
+        let pool = |(members, caller)| Pool::new(role, members, caller, self.stop.clone(), self.live.clone());
+        Ok(there.map(pool))
+    }
+
+    /// How a role is reached whose pods are not this process; `count` of them at the least.
+    fn there(&self, role: Role, count: usize) -> Result<Option<(Members, Caller)>> {
+        let Some(peers) = self.peers else { return Ok(None) };
+        let Some(service) = peers.service(role) else {
+            return Ok(None);
+        };
+        let members = Members::of(&self.config.name, role, count, service)?;
+        Ok(Some((members, Caller::new(peers.token.clone())?)))
+    }
+}
+
+/// The reference model.
+///
+/// # Errors
+/// When it cannot be loaded.
+pub fn reference(location: &Location, kind: Kind) -> Result<Decoder> {
+    let folder = resolve_location(location).context("model.reference")?;
+    let model = ModelConfig::read(&folder)?;
+    Decoder::new(&model, &Weights::load(&folder, &model, kind)?)
+}
+
+impl SequenceScorer for RewardModel {
+    fn scores(&mut self, sequences: &[Vec<u32>]) -> Result<Vec<f32>> {
+        RewardModel::scores(self, sequences)
+    }
+}
+
+/// A reward model from its folder, with its own tokenizer.
+///
+/// # Errors
+/// When it cannot be loaded.
+pub fn reward_model(location: &Location, kind: Kind) -> Result<ModelReward> {
+    let folder = resolve_location(location).context("roles.reward.model")?;
+    let model = RewardModel::load(&folder, kind)?;
+    ModelReward::new(Box::new(model), Arc::new(Tokenizer::load(&folder)?), BATCH_TOKENS)
+}

@@ -1,0 +1,103 @@
+//! The samples of a request, checked.
+
+use axum::http::StatusCode;
+
+use super::protocol::{PolicyView, ScoreRequest};
+use super::sample::ScoredSample;
+use crate::rollout::error::ApiError;
+use crate::tokenizer::Tokenizer;
+
+/// The request's samples, their numbers counted from 0. The response is the query without its prompt; without prompts (the
+/// old form) rules read the whole query. `tokenizer`, if any, takes special tokens out of responses and counts tokens, where
+/// the request does not say itself how the policy sees them.
+///
+/// # Errors
+/// 413 for more than `most`, 422 naming what does not fit.
+pub fn samples(
+    request: ScoreRequest,
+    tokenizer: Option<&Tokenizer>,
+    most: usize,
+) -> Result<Vec<ScoredSample>, ApiError> {
+    let count = request.query.len();
+    if count > most {
+        let what = format!("{count} queries in one request, at most {most}");
+        return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, what));
+    }
+    check_lengths(&request)?;
+    let mut prompts = request
+        .prompts
+        .unwrap_or_else(|| vec![String::new(); count])
+        .into_iter();
+    let mut labels = request.labels.unwrap_or_default().into_iter();
+    let mut samples = Vec::with_capacity(count);
+    for (index, query) in request.query.into_iter().enumerate() {
+        let prompt = prompts.next().unwrap_or_default();
+        // A trainer may decode BOS or padding in front of the prompt.
+        let Some((_, response)) = query.split_once(prompt.as_str()) else {
+            return Err(unfit(format!("query[{index}] does not contain prompts[{index}]")));
+        };
+        samples.push(ScoredSample {
+            index,
+            response: response.to_owned(),
+            visible_response: response.to_owned(),
+            visible_prompt: prompt.clone(),
+            prompt,
+            tokenizer: None,
+            prompt_ids: Vec::new().into(),
+            response_ids: Vec::new(),
+            label: labels.next().flatten(),
+        });
+    }
+    match (request.policy, tokenizer) {
+        (Some(policy), _) => take(&mut samples, policy),
+        (None, Some(tokenizer)) => read(&mut samples, tokenizer)?,
+        (None, None) => {}
+    }
+    Ok(samples)
+}
+
+fn check_lengths(request: &ScoreRequest) -> Result<(), ApiError> {
+    let policy = request.policy.as_ref();
+    let of = |length: fn(&PolicyView) -> usize| policy.map(length);
+    let count = request.query.len();
+    for (name, length) in [
+        ("prompts", request.prompts.as_ref().map(Vec::len)),
+        ("labels", request.labels.as_ref().map(Vec::len)),
+        ("policy.prompt_ids", of(|policy| policy.prompt_ids.len())),
+        ("policy.response_ids", of(|policy| policy.response_ids.len())),
+        ("policy.visible_prompts", of(|policy| policy.visible_prompts.len())),
+        ("policy.visible_responses", of(|policy| policy.visible_responses.len())),
+    ] {
+        if let Some(length) = length.filter(|length| *length != count) {
+            return Err(unfit(format!("{name} has {length} entries for {count} queries")));
+        }
+    }
+    Ok(())
+}
+
+/// What the job's own trainer says of them.
+fn take(samples: &mut [ScoredSample], policy: PolicyView) {
+    let tokenizer: std::sync::Arc<str> = policy.tokenizer.into();
+    let ids = policy.prompt_ids.into_iter().zip(policy.response_ids);
+    let texts = policy.visible_prompts.into_iter().zip(policy.visible_responses);
+    for ((sample, ids), texts) in samples.iter_mut().zip(ids).zip(texts) {
+        sample.tokenizer = Some(tokenizer.clone());
+        (sample.prompt_ids, sample.response_ids) = (ids.0.into(), ids.1);
+        (sample.visible_prompt, sample.visible_response) = texts;
+    }
+}
+
+/// What the policy's tokenizer makes of another trainer's text.
+fn read(samples: &mut [ScoredSample], tokenizer: &Tokenizer) -> Result<(), ApiError> {
+    for sample in samples {
+        let failed = |cause: anyhow::Error| unfit(format!("query[{}]: {cause:#}", sample.index));
+        let ids = tokenizer.encode(&sample.response, false).map_err(failed)?;
+        let visible = tokenizer.decode(&ids, true).map_err(failed)?;
+        (sample.response_ids, sample.visible_response) = (ids, visible);
+    }
+    Ok(())
+}
+
+fn unfit(what: String) -> ApiError {
+    ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, what)
+}

@@ -1,0 +1,124 @@
+//! Which path of a reward server is answered by what.
+
+use std::sync::{Arc, OnceLock};
+
+use anyhow::{Result, bail};
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::routing::post;
+use axum::{Json, Router, middleware};
+use serde_json::json;
+
+use super::mix::{RewardSource, Scores};
+use super::protocol::{ScoreRequest, ScoreResponse};
+use super::question::samples;
+use crate::rollout::auth::{Door, authorize};
+use crate::rollout::body::{self, Bodies};
+use crate::rollout::error::ApiError;
+use crate::rollout::limits::Limits;
+use crate::serving;
+use crate::telemetry::Exposition;
+use crate::tokenizer::Tokenizer;
+
+/// What every request sees. It starts unready, so that probes are answered while a model loads.
+#[derive(Clone)]
+pub struct Service(Arc<Shared>);
+
+struct Shared {
+    door: Door,
+    bodies: Bodies,
+    limits: Limits,
+    exposition: Arc<Exposition>,
+    ready: OnceLock<Ready>,
+}
+
+struct Ready {
+    source: RewardSource,
+    tokenizer: Option<Arc<Tokenizer>>,
+}
+
+impl Service {
+    /// A service of the job `name` without sources yet.
+    ///
+    /// # Errors
+    /// When a metric's name is not one Prometheus takes.
+    pub fn new(name: &str, token: Option<&str>, limits: &Limits) -> Result<Self> {
+        Ok(Self(Arc::new(Shared {
+            door: Door::new(token, true),
+            bodies: Bodies::new(limits.clone()),
+            limits: limits.clone(),
+            exposition: Arc::new(Exposition::new(name)?),
+            ready: OnceLock::new(),
+        })))
+    }
+
+    /// Scores from now on. The tokenizer, if any, is the policy's: it takes special tokens out of responses for the rules
+    /// and counts tokens.
+    ///
+    /// # Errors
+    /// A rule that counts tokens without a tokenizer; a second call.
+    pub fn ready(&self, source: RewardSource, tokenizer: Option<Arc<Tokenizer>>) -> Result<()> {
+        if source.needs_tokens() && tokenizer.is_none() {
+            bail!("a length rule counts tokens: name the model whose tokenizer counts them");
+        }
+        if self.0.ready.set(Ready { source, tokenizer }).is_err() {
+            bail!("the reward service is ready already");
+        }
+        Ok(())
+    }
+
+    fn get(&self) -> Result<&Ready, ApiError> {
+        let ready = self.0.ready.get();
+        ready.ok_or_else(|| ApiError::unavailable("the reward model is still loading"))
+    }
+}
+
+/// The role's own port: POST `/` and `/get_reward` score.
+pub fn api(service: &Service) -> Router {
+    Router::new()
+        .route("/", post(score))
+        .route("/get_reward", post(score))
+        .with_state(service.clone())
+        .merge(observed(service))
+        .layer(middleware::from_fn_with_state(service.0.door.clone(), authorize))
+}
+
+/// What kubelet and Prometheus ask, on a port of its own without a token.
+pub fn observed(service: &Service) -> Router {
+    let shown = service.clone();
+    serving::probes(service.0.exposition.clone(), move || shown.get().map(drop))
+}
+
+async fn score(State(service): State<Service>, request: Request) -> Result<Json<ScoreResponse>, ApiError> {
+    let ready = service.get()?;
+    let limits = &service.0.limits;
+    let asked: ScoreRequest = body::json(&service.0.bodies, request).await?;
+    let samples = samples(asked, ready.tokenizer.as_deref(), limits.samples)?;
+    for sample in &samples {
+        let unfit = |cause| {
+            let what = format!("labels[{}]: {cause:#}", sample.index);
+            ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, what)
+        };
+        ready.source.check_label(sample.label.as_deref()).map_err(unfit)?;
+    }
+    let limit = limits.request_timeout;
+    let late = |_| ApiError::unavailable(format!("scoring took longer than {limit:?}"));
+    let scored = tokio::time::timeout(limit, ready.source.score(&samples)).await;
+    scored.map_err(late)?.map(answer).map(Json).map_err(|cause| {
+        tracing::error!("scoring failed: {cause:#}");
+        ApiError::internal(format!("{cause:#}"))
+    })
+}
+
+fn answer(scored: Scores) -> ScoreResponse {
+    let rewards: Vec<Option<f64>> = scored.scores.iter().map(|score| Some(f64::from(*score))).collect();
+    let extra = scored.extra.into_iter().map(|(name, values)| (name, json!(values)));
+    ScoreResponse {
+        rewards: Some(rewards.clone()),
+        scores: Some(rewards),
+        extra_logs: extra.collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

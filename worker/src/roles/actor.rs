@@ -1,0 +1,76 @@
+//! The actor as an engine reaches it: which weights are published, and the weights.
+
+use std::time::Duration;
+
+use axum::body::Bytes;
+use futures::Stream;
+use ppo_crds::spec::Role;
+use reqwest::Method;
+
+use super::caller::cause;
+use super::published::{INFO, WEIGHTS};
+use super::{CallError, Caller, Member, Members};
+use crate::rollout::weights::LoadedWeights;
+
+/// For an answer that needs no computing.
+const SHORT: Duration = Duration::from_secs(10);
+
+/// The actor's first rank, behind HTTP.
+#[derive(Clone, Debug)]
+pub struct Actor {
+    members: Members,
+    caller: Caller,
+}
+
+impl Actor {
+    /// The actor whose pods are `members`.
+    pub fn new(members: Members, caller: Caller) -> Self {
+        Self { members, caller }
+    }
+
+    /// The version that it has published.
+    ///
+    /// # Errors
+    /// When there is no answer, also while its weights change.
+    pub async fn version(&self) -> Result<u64, CallError> {
+        let member = self.first(INFO).await?;
+        let loaded: LoadedWeights = self.caller.get(Role::Actor, &member, INFO, SHORT).await?;
+        let version = loaded.weight_version.parse();
+        version.map_err(|_| {
+            let cause = format!("{:?} is no version", loaded.weight_version);
+            CallError::new(Role::Actor, &member, INFO, cause, false)
+        })
+    }
+
+    /// The weights of `version`, as [`frame`](crate::rollout::weights::frame) has them.
+    ///
+    /// # Errors
+    /// When it does not answer, or has another version by now.
+    pub async fn weights(
+        &self,
+        version: u64,
+    ) -> Result<impl Stream<Item = reqwest::Result<Bytes>> + Unpin + use<>, CallError> {
+        let member = self.first(WEIGHTS).await?;
+        let path = format!("{WEIGHTS}?version={version}");
+        let failed = |cause: String| CallError::new(Role::Actor, &member, &path, cause, true);
+        let call = self.caller.request(Method::GET, &member, &path);
+        let answer = tokio::time::timeout(SHORT, call.send()).await;
+        let answer = answer.map_err(|_| failed(format!("no answer within {} s", SHORT.as_secs())))?;
+        let answer = answer.map_err(|error| failed(cause(&error)))?;
+        if !answer.status().is_success() {
+            return Err(failed(format!("{}: no weights of version {version}", answer.status())));
+        }
+        Ok(Box::pin(answer.bytes_stream()))
+    }
+
+    async fn first(&self, path: &str) -> Result<Member, CallError> {
+        let present = self.members.present().await;
+        present.into_iter().next().ok_or_else(|| CallError {
+            role: Role::Actor,
+            pod: self.members.words(),
+            url: path.to_owned(),
+            cause: "it has no address".into(),
+            may_pass: true,
+        })
+    }
+}

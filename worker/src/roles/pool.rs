@@ -1,0 +1,155 @@
+//! Pods whose answer depends on the question alone: any of them may be asked, and asked again.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use futures::{StreamExt, TryStreamExt, stream};
+use ppo_crds::spec::Role;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{CallError, Caller, Member, Members};
+use crate::backoff::backoff;
+use crate::stop::StopFlag;
+use crate::telemetry::Live;
+
+/// For all questions of a step: pods may have to start.
+const DEADLINE: Duration = Duration::from_secs(1800);
+/// For one answer.
+const ONE_ANSWER: Duration = Duration::from_secs(600);
+/// The first wait between two tries lies between 0 and this; it doubles up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// See [`FIRST_PAUSE`].
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// Questions that each pod has at once: one computes, one waits.
+const AHEAD: usize = 2;
+
+/// The pods of a role that computes and holds nothing.
+pub struct Pool {
+    role: Role,
+    members: Members,
+    caller: Caller,
+    stop: StopFlag,
+    live: Arc<Live>,
+    /// Questions that each pod has, by its name.
+    busy: Mutex<HashMap<String, usize>>,
+}
+
+impl Pool {
+    /// The pods of `role` at `members`; nothing is asked yet.
+    pub fn new(role: Role, members: Members, caller: Caller, stop: StopFlag, live: Arc<Live>) -> Self {
+        Self {
+            role,
+            members,
+            caller,
+            stop,
+            live,
+            busy: Mutex::default(),
+        }
+    }
+
+    /// Answers to all questions, in order. The pods share them: each question goes to the one that has the fewest.
+    /// `read` checks the answer to a question, by its number.
+    ///
+    /// # Errors
+    /// When a question is refused or its answer is wrong, or no pod answers in time, naming role, pod, URL and cause;
+    /// [`Interrupted`](crate::stop::Interrupted).
+    pub async fn ask_all<Q, A, T>(
+        &self,
+        path: &str,
+        questions: &[Q],
+        read: impl Fn(usize, A) -> Result<T, String> + Sync,
+    ) -> Result<Vec<T>>
+    where
+        Q: Serialize + Sync,
+        A: DeserializeOwned,
+    {
+        let ends = Instant::now() + DEADLINE;
+        let at_once = self.members.present().await.len().max(1) * AHEAD;
+        // Not a closure: the compiler cannot prove that one over borrowed questions may be sent to another thread.
+        let mut calls = Vec::with_capacity(questions.len());
+        for (number, question) in questions.iter().enumerate() {
+            calls.push(self.ask(path, number, question, &read, ends));
+        }
+        stream::iter(calls).buffered(at_once).try_collect().await
+    }
+
+    async fn ask<Q, A, T>(
+        &self,
+        path: &str,
+        number: usize,
+        question: &Q,
+        read: &(impl Fn(usize, A) -> Result<T, String> + Sync),
+        ends: Instant,
+    ) -> Result<T>
+    where
+        Q: Serialize + Sync,
+        A: DeserializeOwned,
+    {
+        let mut last: Option<CallError> = None;
+        for tries in 0.. {
+            self.stop.check()?;
+            let members = self.members.present().await;
+            let failed = last.as_ref().map(|error| error.pod.as_str());
+            if let Some(member) = self.choose(&members, number, failed) {
+                let _busy = Busy::count(self, &member.name);
+                let answer = self.caller.post(self.role, member, path, question, ONE_ANSWER).await;
+                let wrong = |cause| CallError::new(self.role, member, path, cause, false);
+                match answer.and_then(|answer| read(number, answer).map_err(wrong)) {
+                    Ok(answer) => return Ok(answer),
+                    Err(error) if !error.may_pass => return Err(error.into()),
+                    Err(error) => {
+                        tracing::debug!("{error}");
+                        self.live.wait_for(&error.pod);
+                        last = Some(error);
+                    }
+                }
+            } else {
+                self.live.wait_for(&self.members.words());
+            }
+            if Instant::now() > ends {
+                break;
+            }
+            tokio::time::sleep(backoff(FIRST_PAUSE, LONGEST_PAUSE, tries, rand::random())).await;
+        }
+        let seconds = DEADLINE.as_secs();
+        match last {
+            Some(error) => Err(error).with_context(|| format!("no answer within {seconds} s")),
+            None => bail!("{} had no address within {seconds} s", self.members.words()),
+        }
+    }
+
+    /// The pod with the fewest questions; one that has just failed only where there is no other.
+    fn choose<'a>(&self, members: &'a [Member], number: usize, failed: Option<&str>) -> Option<&'a Member> {
+        let busy = self.lock();
+        let load = |member: &Member| busy.get(&member.name).copied().unwrap_or(0);
+        let (after, before) = members.split_at(number % members.len().max(1));
+        let in_turn = before.iter().chain(after);
+        in_turn.min_by_key(|member| (Some(member.name.as_str()) == failed, load(member)))
+    }
+
+    // A panic while the lock was held left whole numbers behind.
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, usize>> {
+        self.busy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Counts a question of a pod for as long as it lives.
+struct Busy<'a>(&'a Pool, &'a str);
+
+impl<'a> Busy<'a> {
+    fn count(pool: &'a Pool, pod: &'a str) -> Self {
+        *pool.lock().entry(pod.to_owned()).or_default() += 1;
+        Self(pool, pod)
+    }
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        if let Some(count) = self.0.lock().get_mut(self.1) {
+            *count -= 1;
+        }
+    }
+}

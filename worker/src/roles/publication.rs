@@ -1,0 +1,158 @@
+//! The weights that every sample has to be drawn with, as engines get them: piece by piece, copied out while nothing changes
+//! the tensors. A copy of all of them is never made: the actor trains in place, and a stream that an update overtakes ends
+//! unfinished.
+
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use anyhow::{Result, anyhow};
+use tokio_stream::wrappers::ReceiverStream;
+
+use crate::model::Weights;
+use crate::rollout::weights::frame;
+
+/// Pieces of a stream that wait for the network.
+const PIECES_AHEAD: usize = 2;
+
+/// The newest weights of a run; clones are the same ones.
+#[derive(Clone, Default)]
+pub struct Publication(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    /// Number of the publication that may be read; None while the tensors change. Held while a piece is copied out.
+    open: RwLock<Option<u64>>,
+    latest: Mutex<Option<Latest>>,
+}
+
+struct Latest {
+    /// Counts publications: a run that goes on from a checkpoint may publish a version twice.
+    number: u64,
+    version: u64,
+    weights: Weights,
+}
+
+/// A stream of pieces for the network.
+pub type PieceStream = ReceiverStream<std::io::Result<Vec<u8>>>;
+
+impl Publication {
+    /// From now on these are the weights. They may be the trained tensors themselves.
+    pub fn publish(&self, weights: Weights, version: u64) {
+        let mut latest = self.0.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = latest.as_ref().map_or(0, |latest| latest.number + 1);
+        *latest = Some(Latest {
+            number,
+            version,
+            weights,
+        });
+        self.set_open(Some(number));
+    }
+
+    /// The tensors are about to change: when this returns nobody reads them any more.
+    pub fn withdraw(&self) {
+        self.set_open(None);
+    }
+
+    fn set_open(&self, open: Option<u64>) {
+        *self.0.open.write().unwrap_or_else(PoisonError::into_inner) = open;
+    }
+
+    fn open(&self) -> Option<u64> {
+        *self.0.open.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The version that may be read; None while the tensors change, and before the first is published.
+    pub fn version(&self) -> Option<u64> {
+        self.open()?;
+        let latest = self.0.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        latest.as_ref().map(|latest| latest.version)
+    }
+
+    /// The weights of `version` as [`frame`] has them. None when they are not what is published.
+    ///
+    /// # Errors
+    /// When a tensor is of a kind that is not sent.
+    pub fn stream(&self, version: u64) -> Result<Option<PieceStream>> {
+        let open = self.open();
+        let (number, weights) = {
+            let latest = self.0.latest.lock().unwrap_or_else(PoisonError::into_inner);
+            match latest.as_ref() {
+                Some(latest) if latest.version == version && Some(latest.number) == open => {
+                    (latest.number, latest.weights.shallow_clone())
+                }
+                _ => return Ok(None),
+            }
+        };
+        let mut pieces = frame::pieces(weights)?;
+        let (sender, receiver) = tokio::sync::mpsc::channel(PIECES_AHEAD);
+        let shared = self.0.clone();
+        // Tensors are read where blocking is allowed; a receiver that is gone ends it.
+        tokio::task::spawn_blocking(move || {
+            loop {
+                let piece = {
+                    let open = shared.open.read().unwrap_or_else(PoisonError::into_inner);
+                    match *open == Some(number) {
+                        true => pieces.next(),
+                        false => Some(Err(anyhow!("version {version} is no longer published"))),
+                    }
+                };
+                let Some(piece) = piece else { return };
+                let is_last = piece.is_err();
+                if sender.blocking_send(piece.map_err(std::io::Error::other)).is_err() || is_last {
+                    return;
+                }
+            }
+        });
+        Ok(Some(ReceiverStream::new(receiver)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::StreamExt;
+    use tch::Tensor;
+
+    use super::*;
+
+    fn weights(value: f32) -> Weights {
+        let mut weights = Weights::default();
+        // More pieces than wait for the network, so that an update can overtake the stream.
+        let numbers = vec![value; 8 << 18];
+        weights.0.insert("w".into(), Tensor::from_slice(&numbers));
+        weights
+    }
+
+    #[tokio::test]
+    async fn only_what_is_published_can_be_read() {
+        let publication = Publication::default();
+        assert!(publication.version().is_none() && publication.stream(0).unwrap().is_none());
+        publication.publish(weights(1.0), 3);
+        assert_eq!(publication.version(), Some(3));
+        assert!(publication.stream(2).unwrap().is_none());
+        let bytes: usize = publication
+            .stream(3)
+            .unwrap()
+            .unwrap()
+            .map(|piece| piece.unwrap().len())
+            .fold(0, |sum, length| async move { sum + length })
+            .await;
+        assert!(bytes > 4 * (8 << 18));
+        publication.withdraw();
+        assert!(publication.version().is_none() && publication.stream(3).unwrap().is_none());
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_stream_that_an_update_overtakes_ends_with_an_error_even_when_the_same_version_is_published_again() {
+        let publication = Publication::default();
+        publication.publish(weights(1.0), 3);
+        let mut stream = publication.stream(3).unwrap().unwrap();
+        assert!(stream.next().await.unwrap().is_ok());
+        publication.withdraw();
+        publication.publish(weights(2.0), 3);
+        let mut last = None;
+        while let Some(piece) = stream.next().await {
+            last = Some(piece);
+        }
+        let error = last.unwrap().unwrap_err().to_string();
+        assert!(error.contains("no longer published"), "{error}");
+    }
+}

@@ -1,0 +1,58 @@
+//! Where the actor's pod hands out its weights: an engine that starts, comes late or was not reached fetches them itself.
+
+use axum::body::Body;
+use axum::extract::{Query, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router, middleware};
+use serde::Deserialize;
+
+use super::publication::Publication;
+use crate::rollout::auth::{Door, authorize};
+use crate::rollout::error::ApiError;
+use crate::rollout::weights::LoadedWeights;
+
+/// Which version is published.
+pub const INFO: &str = "/weight_info";
+/// The tensors of a version.
+pub const WEIGHTS: &str = "/weights";
+
+/// Query of [`WEIGHTS`].
+#[derive(Debug, Deserialize)]
+pub struct WeightsQuery {
+    /// The version that [`INFO`] told.
+    pub version: u64,
+}
+
+/// Answers with `token` only.
+pub fn router(publication: Publication, token: &str) -> Router {
+    let door = Door::new(Some(token), false);
+    Router::new()
+        .route(INFO, get(info))
+        .route(WEIGHTS, get(weights))
+        .layer(middleware::from_fn_with_state(door, authorize))
+        .with_state(publication)
+}
+
+async fn info(State(publication): State<Publication>) -> Result<Json<LoadedWeights>, ApiError> {
+    let version = publication.version().ok_or_else(changing)?;
+    Ok(Json(LoadedWeights {
+        weight_version: version.to_string(),
+        sha256: None,
+    }))
+}
+
+async fn weights(
+    State(publication): State<Publication>,
+    Query(query): Query<WeightsQuery>,
+) -> Result<Response, ApiError> {
+    let stream = publication.stream(query.version);
+    let stream = stream.map_err(|error| ApiError::internal(format!("{error:#}")))?;
+    let stream = stream.ok_or_else(changing)?;
+    Ok(([(CONTENT_TYPE, "application/octet-stream")], Body::from_stream(stream)).into_response())
+}
+
+fn changing() -> ApiError {
+    ApiError::unavailable("the weights are changing: ask again when the next version is published")
+}

@@ -1,0 +1,64 @@
+//! An engine that is behind comes to the published version by itself: when it starts, when it joins a running job, and when
+//! the actor could not reach it.
+
+use std::time::Duration;
+
+use axum::body::Bytes;
+use futures::Stream;
+
+use super::error::ApiError;
+use crate::roles::Actor;
+
+/// Between two looks at what the actor has published.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Something that has weights and takes others.
+pub trait Follower {
+    /// The version it has; None while it can take none, or takes some already.
+    fn version(&self) -> impl Future<Output = Option<u64>> + Send;
+
+    /// Takes the weights of `version`. A failure before the last byte leaves the old ones.
+    fn take<S, E>(&self, version: u64, stream: S) -> impl Future<Output = Result<(), ApiError>> + Send
+    where
+        S: Stream<Item = Result<Bytes, E>> + Send + Unpin,
+        E: std::fmt::Display + Send;
+}
+
+/// Looks and fetches for ever. What the actor publishes it brings itself, to all engines at once: one is behind when it is so
+/// at two looks in a row, or at the first.
+pub async fn follow(engine: &impl Follower, actor: &Actor) {
+    let mut was_behind = true;
+    loop {
+        match look(engine, actor).await {
+            Some((own, published)) if own == published => was_behind = false,
+            Some((_, published)) if was_behind => fetch(engine, actor, published).await,
+            Some(_) => was_behind = true,
+            None => {}
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// The engine's version and the published one; None when one of the two has none now.
+async fn look(engine: &impl Follower, actor: &Actor) -> Option<(u64, u64)> {
+    let own = engine.version().await?;
+    match actor.version().await {
+        Ok(published) => Some((own, published)),
+        Err(error) => {
+            // An actor that starts or updates is no news.
+            tracing::debug!("{error}");
+            None
+        }
+    }
+}
+
+async fn fetch(engine: &impl Follower, actor: &Actor, version: u64) {
+    let taken = match actor.weights(version).await {
+        Ok(stream) => engine.take(version, stream).await.map_err(|error| error.to_string()),
+        Err(error) => Err(error.to_string()),
+    };
+    match taken {
+        Ok(()) => tracing::info!("fetched version {version} from the actor"),
+        Err(error) => tracing::info!("version {version} could not be fetched: {error}"),
+    }
+}

@@ -1,0 +1,184 @@
+//! A stream of weights as it arrives: its header checked before a byte of the tensors is read, its hash at the end.
+
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::http::StatusCode;
+use futures::{Stream, StreamExt};
+use safetensors::Dtype;
+use safetensors::tensor::Metadata;
+use sha2::{Digest, Sha256};
+use tch::Kind;
+
+use super::frame::{DIGEST, LONGEST_HEADER};
+use crate::model::{ModelConfig, names};
+use crate::rollout::error::ApiError;
+
+/// A tensor to come.
+pub struct Planned {
+    /// Its name in Hugging Face layout.
+    pub name: String,
+    /// Its shape, which is the model's.
+    pub shape: Vec<i64>,
+    /// The numbers' kind in the stream.
+    pub stored: Kind,
+    /// How long it is.
+    pub bytes: usize,
+}
+
+/// The stream as bytes to take.
+pub struct Incoming<S> {
+    /// For the next bytes; a sender that is silent for longer is cut.
+    patience: Duration,
+    stream: S,
+    buffer: Bytes,
+    hash: Sha256,
+}
+
+impl<S, E> Incoming<S>
+where
+    S: Stream<Item = Result<Bytes, E>> + Unpin,
+    E: std::fmt::Display,
+{
+    /// Nothing is read yet.
+    pub fn new(stream: S, patience: Duration) -> Self {
+        Self {
+            patience,
+            stream,
+            buffer: Bytes::new(),
+            hash: Sha256::new(),
+        }
+    }
+
+    /// The header: as it stands in the stream, with its length before it, and the tensors that follow it in their order.
+    ///
+    /// # Errors
+    /// 400 when it is no safetensors header, or its tensors are not exactly those of `model`.
+    pub async fn header(&mut self, model: &ModelConfig) -> Result<(Vec<u8>, Vec<Planned>), ApiError> {
+        let mut header = self.take(8).await?;
+        let length: [u8; 8] = header.as_slice().try_into().map_err(|_| broken("its length"))?;
+        let length = u64::from_le_bytes(length);
+        let bytes = usize::try_from(length).ok().filter(|length| *length <= LONGEST_HEADER);
+        let bytes =
+            bytes.ok_or_else(|| ApiError::bad(format!("a header of {length} bytes is no safetensors header")))?;
+        let json = self.take(bytes).await?;
+        let metadata: Metadata = serde_json::from_slice(&json)
+            .map_err(|error| ApiError::bad(format!("the header is no safetensors header: {error}")))?;
+        header.extend_from_slice(&json);
+        Ok((header, plan(model, &metadata)?))
+    }
+
+    /// The next `count` bytes.
+    ///
+    /// # Errors
+    /// 400 when the stream breaks off, 408 when it stalls.
+    pub async fn take(&mut self, count: usize) -> Result<Vec<u8>, ApiError> {
+        // Grows with what arrives: a header's promise reserves nothing.
+        let mut taken = Vec::new();
+        while taken.len() < count {
+            taken.extend_from_slice(&self.some(count - taken.len()).await?);
+        }
+        Ok(taken)
+    }
+
+    /// The next bytes, at least one and at most `most`.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    pub async fn some(&mut self, most: usize) -> Result<Bytes, ApiError> {
+        let some = self.some_unhashed(most).await?;
+        self.hash.update(&some);
+        Ok(some)
+    }
+
+    async fn some_unhashed(&mut self, most: usize) -> Result<Bytes, ApiError> {
+        while self.buffer.is_empty() {
+            let next = self.next().await?;
+            self.buffer = next.ok_or_else(|| broken("the bytes that its header promises"))?;
+        }
+        Ok(self.buffer.split_to(most.min(self.buffer.len())))
+    }
+
+    /// What arrived next; None at the end.
+    async fn next(&mut self) -> Result<Option<Bytes>, ApiError> {
+        match tokio::time::timeout(self.patience, self.stream.next()).await {
+            Ok(None) => Ok(None),
+            Ok(Some(Ok(bytes))) => Ok(Some(bytes)),
+            Ok(Some(Err(error))) => Err(ApiError::bad(format!(
+                "the stream broke off: {error}; the old weights stay"
+            ))),
+            Err(_) => Err(ApiError::new(
+                StatusCode::REQUEST_TIMEOUT,
+                format!(
+                    "nothing arrived for {} s; the old weights stay",
+                    self.patience.as_secs_f64()
+                ),
+            )),
+        }
+    }
+
+    /// After the tensors comes their digest, and then nothing.
+    ///
+    /// # Errors
+    /// 400 when it is another one.
+    pub async fn check_end(mut self) -> Result<(), ApiError> {
+        let mut sent = Vec::with_capacity(DIGEST);
+        while sent.len() < DIGEST {
+            sent.extend_from_slice(&self.some_unhashed(DIGEST - sent.len()).await?);
+        }
+        let found = std::mem::take(&mut self.hash).finalize();
+        if sent != found[..] {
+            return Err(ApiError::bad(
+                "the SHA-256 at the end of the stream is not that of what arrived: send it again; the old weights stay",
+            ));
+        }
+        if !self.buffer.is_empty() || self.next().await?.is_some_and(|more| !more.is_empty()) {
+            return Err(ApiError::bad(
+                "there are bytes behind the stream's digest; the old weights stay",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The tensors in the order in which they come; exactly the model's.
+fn plan(model: &ModelConfig, metadata: &Metadata) -> Result<Vec<Planned>, ApiError> {
+    let mut missing = names::expected(model);
+    let mut wrong = Vec::new();
+    let mut plan = Vec::new();
+    for name in metadata.offset_keys() {
+        let Some(info) = metadata.info(&name) else { continue };
+        let shape: Vec<i64> = info.shape.iter().map(|size| *size as i64).collect();
+        let stored = match info.dtype {
+            Dtype::F32 => Kind::Float,
+            Dtype::BF16 => Kind::BFloat16,
+            Dtype::F16 => Kind::Half,
+            other => {
+                wrong.push(format!("{name} is {other:?}"));
+                continue;
+            }
+        };
+        match missing.remove(&name) {
+            None => wrong.push(format!("{name} is no tensor of this model")),
+            Some(expected) if expected != shape => wrong.push(format!("{name} is {shape:?}, not {expected:?}")),
+            Some(_) => plan.push(Planned {
+                bytes: info.data_offsets.1 - info.data_offsets.0,
+                name,
+                shape,
+                stored,
+            }),
+        }
+    }
+    wrong.extend(missing.keys().map(|name| format!("{name} is missing")));
+    if wrong.is_empty() {
+        return Ok(plan);
+    }
+    Err(ApiError::bad(format!(
+        "these are not the weights of this model: {}; the old weights stay",
+        wrong.join(", ")
+    )))
+}
+
+fn broken(what: &str) -> ApiError {
+    ApiError::bad(format!("the stream ended before {what}; the old weights stay"))
+}

@@ -1,0 +1,131 @@
+//! A role as a server: it listens, loads, answers, and ends when it is asked to.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use axum::Router;
+use axum::http::header::CONTENT_TYPE;
+use axum::routing::get;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::rollout::error::ApiError;
+use crate::rollout::{Limits, listen};
+use crate::telemetry::Exposition;
+
+/// Where a role is reached, and what answers there.
+pub struct Doors {
+    /// The role's own port; every path asks for the token.
+    pub api: (TcpListener, Router),
+    /// Metrics and probes without a token.
+    pub observed: Option<(TcpListener, Router)>,
+    /// Bounds of both.
+    pub limits: Limits,
+}
+
+/// Runs a server until SIGTERM or Ctrl-C, then answers what it has taken. `work` makes its model, while probes are answered
+/// already, and returns only when something is wrong ([`load`] for one that needs nothing more).
+///
+/// # Errors
+/// When an address is taken or `work` fails.
+pub fn run(
+    listen: SocketAddr,
+    observe: Option<SocketAddr>,
+    limits: Limits,
+    routers: (Router, Router),
+    work: impl Future<Output = Result<()>>,
+) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    let ended = runtime.block_on(async {
+        let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let shutdown = async move {
+            tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+        };
+        let observed = match observe {
+            Some(address) => Some((bind(address).await?, routers.1)),
+            None => None,
+        };
+        let listener = bind(listen).await?;
+        tracing::info!("listening on http://{}", listener.local_addr()?);
+        let doors = Doors {
+            api: (listener, routers.0),
+            observed,
+            limits,
+        };
+        serve(doors, work, shutdown).await
+    });
+    // A model that is still loading would hold the runtime up.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    ended
+}
+
+/// Loads what is served where blocking is allowed.
+///
+/// # Errors
+/// What `load` says; otherwise it never returns.
+pub async fn load(load: impl FnOnce() -> Result<()> + Send + 'static) -> Result<()> {
+    let loaded = tokio::task::spawn_blocking(load).await;
+    loaded.map_err(|error| anyhow!("loading the model: {error}"))??;
+    tracing::info!("the model is loaded");
+    std::future::pending().await
+}
+
+async fn bind(address: SocketAddr) -> Result<TcpListener> {
+    let listener = TcpListener::bind(address).await;
+    listener.with_context(|| format!("cannot listen on {address}; is the port taken?"))
+}
+
+/// Serves until `shutdown`, or until `work` fails; it returns only then. Requests in flight have the grace period.
+///
+/// # Errors
+/// What failed in `work`.
+pub async fn serve(
+    doors: Doors,
+    work: impl Future<Output = Result<()>>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<()> {
+    let Doors { api, observed, limits } = doors;
+    let (stop, stopped) = watch::channel(false);
+    let serving = [Some(api), observed].into_iter().flatten().map(|(listener, router)| {
+        let (limits, stopped) = (limits.clone(), stopped.clone());
+        tokio::spawn(async move { listen::serve(listener, router, &limits, stopped).await })
+    });
+    let mut serving: Vec<_> = serving.collect();
+    let ended = tokio::select! {
+        failed = work => failed,
+        () = shutdown => Ok(()),
+    };
+    let _ = stop.send(true);
+    let answered = futures::future::join_all(&mut serving);
+    if tokio::time::timeout(limits.shutdown_grace, answered).await.is_err() {
+        tracing::warn!("requests that were not answered in time are cut");
+        serving.iter().for_each(tokio::task::JoinHandle::abort);
+    }
+    ended
+}
+
+/// What kubelet and Prometheus ask of a role. It is ready once `ready` says so.
+pub fn probes(
+    exposition: Arc<Exposition>,
+    ready: impl Fn() -> Result<(), ApiError> + Clone + Send + Sync + 'static,
+) -> Router {
+    let readyz = move || {
+        let ready = ready();
+        async move { ready.map(|()| "ready\n") }
+    };
+    let metrics = move || {
+        let text = exposition.text().map_err(ApiError::internal);
+        async move { text.map(|text| ([(CONTENT_TYPE, prometheus::TEXT_FORMAT)], text)) }
+    };
+    Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/health", get(|| async {}))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics))
+}

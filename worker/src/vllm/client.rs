@@ -1,0 +1,170 @@
+//! What is asked of vLLM (paths of 0.32 and 0.33: `vllm/entrypoints/rl/online/api_router.py`, `entrypoints/serve/dev/`).
+
+use std::path::Path;
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use reqwest::{Client, Method, RequestBuilder, Response};
+use serde_json::{Value, json};
+
+use crate::roles::innermost;
+use crate::rollout::error::ApiError;
+
+/// To connect: it is on this machine.
+const CONNECT: Duration = Duration::from_secs(5);
+/// For an answer that needs no computing.
+const SHORT: Duration = Duration::from_secs(10);
+/// To describe itself: it looks at its whole machine.
+const DESCRIPTION: Duration = Duration::from_secs(120);
+/// Tries to empty the prefix cache, and the wait between two.
+const RESETS: u32 = 50;
+/// See [`RESETS`].
+const RESET_PAUSE: Duration = Duration::from_millis(100);
+
+/// A vLLM server on this machine.
+#[derive(Clone, Debug)]
+pub struct Vllm {
+    client: Client,
+    address: String,
+}
+
+impl Vllm {
+    /// The server at `host:port`; nothing is asked yet.
+    ///
+    /// # Errors
+    /// When TLS cannot be set up.
+    pub fn new(address: String) -> reqwest::Result<Self> {
+        let client = crate::http_client::builder()
+            .connect_timeout(CONNECT)
+            .no_proxy()
+            .build()?;
+        Ok(Self { client, address })
+    }
+
+    /// `host:port`.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Whether its engine lives.
+    ///
+    /// # Errors
+    /// 503 with the cause.
+    pub async fn health(&self) -> Result<(), ApiError> {
+        self.send(self.request(Method::GET, "/health"), SHORT).await.map(drop)
+    }
+
+    /// The version of its weights: 0 for those it started with, which it calls `default`.
+    ///
+    /// # Errors
+    /// 503 when it does not answer.
+    pub async fn version(&self) -> Result<u64, ApiError> {
+        let answer = self.json(self.request(Method::GET, "/weight_info"), SHORT).await?;
+        Ok(answer["weight_version"]
+            .as_str()
+            .and_then(|version| version.parse().ok())
+            .unwrap_or(0))
+    }
+
+    /// Whether it computes on a CPU, by its own description of itself.
+    ///
+    /// # Errors
+    /// 503 when it does not answer.
+    pub async fn is_on_cpu(&self) -> Result<bool, ApiError> {
+        let answer = self
+            .json(self.request(Method::GET, "/server_info"), DESCRIPTION)
+            .await?;
+        let config = answer["vllm_config"].as_str().unwrap_or_default();
+        Ok(config.contains("device_config=cpu"))
+    }
+
+    /// Makes it compute with the weights in `folder`, which are `version`. No request may be in flight. On return its caches
+    /// are empty and it generates, unless it was paused before.
+    ///
+    /// # Errors
+    /// When a step failed: some of its weights may be new then.
+    pub async fn reload(&self, folder: &Path, version: u64, deadline: Duration) -> Result<(), ApiError> {
+        let was_paused = self.json(self.request(Method::GET, "/is_paused"), SHORT).await?["is_paused"] == true;
+        self.post("/pause?mode=wait", json!({}), deadline).await?;
+        let load =
+            json!({"method": "reload_weights", "kwargs": {"weights_path": folder}, "timeout": deadline.as_secs()});
+        self.post("/collective_rpc", load, deadline).await?;
+        self.post(
+            "/update_weight_version",
+            json!({"new_version": version.to_string()}),
+            SHORT,
+        )
+        .await?;
+        let found = self.version().await?;
+        if found != version {
+            let words = format!("vLLM says that it has version {found} after it was given {version}");
+            return Err(ApiError::internal(words));
+        }
+        self.reset_prefix_cache().await?;
+        if !was_paused {
+            self.post("/resume", json!({}), SHORT).await?;
+        }
+        Ok(())
+    }
+
+    /// It refuses while a block is held, as shortly after the last request.
+    async fn reset_prefix_cache(&self) -> Result<(), ApiError> {
+        for _ in 0..RESETS {
+            if self.post("/reset_prefix_cache", json!({}), SHORT).await?["success"] == true {
+                return Ok(());
+            }
+            tokio::time::sleep(RESET_PAUSE).await;
+        }
+        Err(ApiError::internal(
+            "vLLM does not empty its prefix cache: it would go on from keys and values of old weights",
+        ))
+    }
+
+    async fn post(&self, path: &str, body: Value, deadline: Duration) -> Result<Value, ApiError> {
+        self.json(self.request(Method::POST, path).json(&body), deadline).await
+    }
+
+    /// A request, without anything of the caller's.
+    pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.client.request(method, format!("http://{}{path}", self.address))
+    }
+
+    /// Sends a request and reads JSON.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub async fn json(&self, call: RequestBuilder, deadline: Duration) -> Result<Value, ApiError> {
+        let answer = self.send(call, deadline).await?;
+        let body = answer.bytes().await.map_err(|error| self.lost(&error))?;
+        if body.is_empty() {
+            return Ok(Value::Null);
+        }
+        serde_json::from_slice(&body).map_err(|error| ApiError::internal(format!("vLLM's answer is no JSON: {error}")))
+    }
+
+    /// Sends a request.
+    ///
+    /// # Errors
+    /// 503 when there is no answer within `deadline`; else what vLLM says.
+    pub async fn send(&self, call: RequestBuilder, deadline: Duration) -> Result<Response, ApiError> {
+        let answer = call.timeout(deadline).send().await.map_err(|error| self.lost(&error))?;
+        let status = answer.status();
+        if status.is_success() {
+            return Ok(answer);
+        }
+        let body = answer.bytes().await.unwrap_or_default();
+        let said: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let words = said.pointer("/error/message").and_then(Value::as_str);
+        let words = words.map_or_else(|| String::from_utf8_lossy(&body).into_owned(), str::to_owned);
+        let status = StatusCode::from_u16(status.as_u16()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        Err(ApiError::new(status, format!("vLLM: {words}")))
+    }
+
+    fn lost(&self, error: &reqwest::Error) -> ApiError {
+        ApiError::unavailable(format!(
+            "vLLM at {} does not answer: {}",
+            self.address,
+            innermost(error)
+        ))
+    }
+}

@@ -1,0 +1,118 @@
+//! Which path at the door is answered by what. What is not named here is not reachable, whatever vLLM has at it.
+
+use axum::extract::{Query, Request, State};
+use axum::http::{HeaderMap, Uri, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router, middleware};
+use reqwest::Method;
+use serde_json::Value;
+
+use super::generate::generate;
+use super::service::Service;
+use crate::rollout::auth::authorize;
+use crate::rollout::body;
+use crate::rollout::error::ApiError;
+use crate::rollout::follow::Follower;
+use crate::rollout::router::{nothing_here, wrong_method};
+use crate::rollout::weights::{LoadedWeights, UploadQuery, is_stream};
+
+/// The API, for those who have the token.
+pub fn api(service: Service) -> Router {
+    Router::new()
+        .route("/v1/completions", post(generate))
+        .route("/v1/chat/completions", post(generate))
+        .route("/v1/models", get(forward))
+        .route("/tokenize", post(forward_body))
+        .route("/detokenize", post(forward_body))
+        .route("/version", get(forward))
+        .route("/pause", post(forward_body))
+        .route("/resume", post(forward_body))
+        .route("/is_paused", get(forward))
+        .route("/abort_requests", post(forward_body))
+        .route("/update_weights", post(update))
+        .route("/weight_info", get(weight_info))
+        .merge(probes())
+        .fallback(nothing_here)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(middleware::from_fn_with_state(service.door.clone(), authorize))
+        .with_state(service)
+}
+
+/// What kubelet and Prometheus ask, on a port of its own without a token.
+pub fn observed(service: Service) -> Router {
+    probes().fallback(nothing_here).with_state(service)
+}
+
+fn probes() -> Router<Service> {
+    Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/health", get(health))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics))
+}
+
+/// vLLM's own health, once it is up.
+async fn health(State(service): State<Service>) -> Result<(), ApiError> {
+    match service.model() {
+        Ok(_) => service.vllm.health().await,
+        Err(_) => Ok(()),
+    }
+}
+
+async fn readyz(State(service): State<Service>) -> Result<&'static str, ApiError> {
+    service.model().map(|_| "ready\n")
+}
+
+/// vLLM's own.
+async fn metrics(State(service): State<Service>) -> Result<Response, ApiError> {
+    service.model()?;
+    let call = service.vllm.request(Method::GET, "/metrics");
+    let answer = service.vllm.send(call, service.limits.body_timeout).await?;
+    let text = answer.text().await.map_err(ApiError::internal)?;
+    Ok(([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response())
+}
+
+async fn weight_info(State(service): State<Service>) -> Result<Json<LoadedWeights>, ApiError> {
+    service.model()?;
+    let (_held, version) = service.hold().await?;
+    Ok(Json(LoadedWeights {
+        weight_version: version.to_string(),
+        sha256: None,
+    }))
+}
+
+/// The actor's stream of new weights.
+async fn update(
+    State(service): State<Service>,
+    Query(query): Query<UploadQuery>,
+    headers: HeaderMap,
+    request: Request,
+) -> Result<Json<LoadedWeights>, ApiError> {
+    service.model()?;
+    if !is_stream(&headers) {
+        return Err(ApiError::bad(
+            "weights come as a stream here (content-type: application/octet-stream)",
+        ));
+    }
+    let version = query.version()?;
+    service.take(version, request.into_body().into_data_stream()).await?;
+    Ok(Json(LoadedWeights {
+        weight_version: version.to_string(),
+        sha256: None,
+    }))
+}
+
+async fn forward(State(service): State<Service>, uri: Uri) -> Result<Json<Value>, ApiError> {
+    service.model()?;
+    let call = service.vllm.request(Method::GET, uri.path());
+    service.vllm.json(call, service.limits.body_timeout).await.map(Json)
+}
+
+async fn forward_body(State(service): State<Service>, uri: Uri, request: Request) -> Result<Json<Value>, ApiError> {
+    service.model()?;
+    let body: Value = body::json(&service.bodies, request).await?;
+    let path = uri.path_and_query().map_or(uri.path(), |whole| whole.as_str());
+    let call = service.vllm.request(Method::POST, path).json(&body);
+    service.vllm.json(call, service.limits.request_timeout).await.map(Json)
+}

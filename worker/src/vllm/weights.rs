@@ -1,0 +1,108 @@
+//! New weights for vLLM: a stream becomes a file of safetensors that vLLM reads. Memory holds one piece of it.
+
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use axum::body::Bytes;
+use futures::Stream;
+use tokio::io::AsyncWriteExt;
+
+use super::service::Service;
+use crate::model::ModelConfig;
+use crate::rollout::error::ApiError;
+use crate::rollout::follow::Follower;
+use crate::rollout::weights::incoming::Incoming;
+
+/// Bytes written at once.
+const PIECE: usize = 1 << 20;
+
+impl Follower for Service {
+    fn version(&self) -> impl Future<Output = Option<u64>> + Send {
+        let version = self.model().ok().and_then(|_| Service::version(self));
+        std::future::ready(version)
+    }
+
+    async fn take<S, E>(&self, version: u64, stream: S) -> Result<(), ApiError>
+    where
+        S: Stream<Item = Result<Bytes, E>> + Send + Unpin,
+        E: std::fmt::Display + Send,
+    {
+        let Ok(_alone) = self.updating.try_lock() else {
+            return Err(ApiError::updating());
+        };
+        let limit = self.limits.update_timeout;
+        let number = self.folders.fetch_add(1, Ordering::Relaxed);
+        let folder = self.folder.join(format!("{NAME}{version}-{number}"));
+        let writing = write(&folder, self.model()?, stream, self.limits.body_timeout);
+        let written = tokio::time::timeout(limit, writing).await;
+        let written = written.unwrap_or_else(|_| Err(ApiError::late(limit)));
+        if let Err(error) = written {
+            remove(&folder).await;
+            return Err(error);
+        }
+        // From here on there is no way back, so nothing here is cut short by a sender that goes.
+        let service = self.clone();
+        let loading = async move {
+            let began = Instant::now();
+            let reload = service.vllm.reload(&folder, version, limit);
+            let loaded = service.change(version, reload).await;
+            remove_others(&service.folder, Some(&folder)).await;
+            let seconds = began.elapsed().as_secs_f64();
+            loaded.inspect(|()| tracing::info!("vLLM has the weights of version {version}; it took {seconds:.3} s"))
+        };
+        tokio::spawn(loading).await.map_err(ApiError::internal)?
+    }
+}
+
+/// Writes the stream, which is a safetensors file but for the digest behind it.
+async fn write<S, E>(folder: &Path, model: &ModelConfig, stream: S, patience: Duration) -> Result<(), ApiError>
+where
+    S: Stream<Item = Result<Bytes, E>> + Unpin,
+    E: std::fmt::Display,
+{
+    let failed = |error: std::io::Error| {
+        let words = format!("{}: {error}; the old weights stay", folder.display());
+        ApiError::internal(words)
+    };
+    let mut incoming = Incoming::new(stream, patience);
+    let (header, plan) = incoming.header(model).await?;
+    tokio::fs::create_dir_all(folder).await.map_err(failed)?;
+    let file = tokio::fs::File::create(folder.join("model.safetensors")).await;
+    let mut file = file.map_err(failed)?;
+    file.write_all(&header).await.map_err(failed)?;
+    let mut left: usize = plan.iter().map(|tensor| tensor.bytes).sum();
+    while left > 0 {
+        let some = incoming.some(left.min(PIECE)).await?;
+        left -= some.len();
+        file.write_all(&some).await.map_err(failed)?;
+    }
+    incoming.check_end().await?;
+    file.flush().await.map_err(failed)
+}
+
+/// Begins the name of a folder of weights.
+const NAME: &str = "version-";
+
+/// Removes what earlier updates, or an earlier process, left in `folder`. The newest stays: vLLM remembers it as its model's.
+pub async fn remove_others(folder: &Path, newest: Option<&Path>) {
+    let Ok(mut entries) = tokio::fs::read_dir(folder).await else {
+        return;
+    };
+    while let Ok(Some(entry)) = entries.next_entry().await {
+        let path = entry.path();
+        let is_ours = entry.file_name().to_string_lossy().starts_with(NAME);
+        if is_ours && newest != Some(path.as_path()) {
+            remove(&path).await;
+        }
+    }
+}
+
+async fn remove(folder: &Path) {
+    match tokio::fs::remove_dir_all(folder).await {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            tracing::warn!("{} cannot be removed: {error}", folder.display());
+        }
+        _ => {}
+    }
+}
