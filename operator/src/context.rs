@@ -226,7 +226,9 @@ mod tests {
     #[test]
     fn many_jobs_that_start_share_a_pace_and_each_has_its_turn() {
         let (minor, began) = (Minor::default(), Instant::now());
-        let slots: Vec<Duration> = (0..100).filter_map(|index| minor.wait(&job(index), true, began)).collect();
+        let slots: Vec<Duration> = (0..100)
+            .filter_map(|index| minor.wait(&job(index), true, began))
+            .collect();
         let paced: Vec<Duration> = (0..100).map(|turn| Minor::INTERVAL + Minor::PACE * turn).collect();
         assert_eq!(slots, paced);
         // Asked again it still has the same turn; one that runs waits for nobody.

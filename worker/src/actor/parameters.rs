@@ -84,7 +84,11 @@ impl Parameters {
     /// # Errors
     /// When a gradient cannot be attached.
     pub fn share_gradients(&mut self, other: &mut Self) -> anyhow::Result<()> {
-        let (longer, shorter) = if self.count() >= other.count() { (self, other) } else { (other, self) };
+        let (longer, shorter) = if self.count() >= other.count() {
+            (self, other)
+        } else {
+            (other, self)
+        };
         shorter.attach(longer.grads.f_narrow(0, 0, shorter.count())?)
     }
 
