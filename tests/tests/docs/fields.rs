@@ -97,7 +97,8 @@ fn every_metric_and_alert_that_is_named_is_exported() {
     let monitoring = Page::read("docs/monitoring.md").text;
     for page in Page::all() {
         for code in page.spans() {
-            if code.text.starts_with("ppo_") {
+            // The migration page names verl's settings, which begin alike.
+            if code.text.starts_with("ppo_") && page.name != "docs/migration.md" {
                 assert!(
                     metrics.contains(&format!("| {} |", code.text)),
                     "{}: no metric {}",
