@@ -26,9 +26,13 @@ pub fn of_framework(
     let program = |words: &Vec<Word>| words.iter().position(|word| starts(&word.text));
     let script = |words: &Vec<Word>| words.iter().position(|word| word.text.ends_with(".py"));
     let flags = |words: &Vec<Word>| words.first().filter(|word| bare(&word.text)).map(|_| 0);
-    let looks: [&dyn Fn(&Vec<Word>) -> Option<usize>; 2] = [&program, &script];
-    for look in looks {
-        let mut found = commands.iter().filter_map(|words| Some((words, look(words)? + 1)));
+    let programs: Vec<Option<usize>> = commands.iter().map(program).collect();
+    let scripts: Vec<Option<usize>> = commands.iter().map(script).collect();
+    for places in [programs, scripts] {
+        let mut found = commands
+            .iter()
+            .zip(places)
+            .filter_map(|(words, at)| Some((words, at? + 1)));
         if let Some((words, at)) = found.next() {
             if found.next().is_some() {
                 return Err(ConvertError::Several(dialect_name));

@@ -70,18 +70,18 @@ pub(super) fn dialect(launcher: &[Word], flags: &[Word]) -> Result<Dialect, Conv
         ];
         signs.into_iter().find_map(|(name, trainer)| is(name, trainer))
     };
-    let (rows, finish): (&[&[Row]], fn(&mut Draft) -> Result<(), WrongValue>) = match program.or_else(by_flag) {
-        Some(Trainer::Ppo) => (&[COMMON, PPO], finish_ppo),
-        Some(Trainer::Rloo) => (&[COMMON, ONLINE, RLOO], finish_rloo),
-        Some(Trainer::Grpo) => (&[COMMON, ONLINE, GRPO], finish_grpo),
-        None => return Err(ConvertError::WhichTrainer),
-    };
-    Ok(Dialect {
+    let dialect = |rows: &[&[Row]], finish| Dialect {
         name: "TRL",
         syntax: Syntax::Dashes,
         rows: rows.concat(),
         finish,
-    })
+    };
+    match program.or_else(by_flag) {
+        Some(Trainer::Ppo) => Ok(dialect(&[COMMON, PPO], finish_ppo)),
+        Some(Trainer::Rloo) => Ok(dialect(&[COMMON, ONLINE, RLOO], finish_rloo)),
+        Some(Trainer::Grpo) => Ok(dialect(&[COMMON, ONLINE, GRPO], finish_grpo)),
+        None => Err(ConvertError::WhichTrainer),
+    }
 }
 
 fn finish_ppo(draft: &mut Draft) -> Result<(), WrongValue> {
