@@ -61,7 +61,7 @@ fn streams_of_weights() {
     let folder = server.folder.path().join("model");
     let config = ModelConfig::read(&folder).unwrap();
     let weights = Weights::load(&folder, &config, Kind::Float).unwrap();
-    let frame: Vec<Vec<u8>> = frame::pieces(&weights).unwrap().map(Result::unwrap).collect();
+    let frame: Vec<Vec<u8>> = frame::pieces(weights).unwrap().map(Result::unwrap).collect();
     survives_if("weight-stream", 80, vec![frame.concat()], |body| {
         let path = "/update_weights?weight_version=0";
         is_an_answer(runtime.block_on(post(&server, path, "application/octet-stream", body.to_vec())))
