@@ -19,7 +19,7 @@ run() {
     "$@"
 }
 now() { date +%s.%N; }
-since() { python3 -c 'import sys; print(f"{float(sys.argv[2]) - float(sys.argv[1]):.1f} s")' "$1" "$(now)"; }
+since() { "$python" -c 'import sys; print(f"{float(sys.argv[2]) - float(sys.argv[1]):.1f} s")' "$1" "$(now)"; }
 
 # until SECONDS WHAT COMMAND...: waits until the command succeeds.
 until_() {
@@ -40,7 +40,7 @@ step() { local step; step=$(status progress.step); echo "${step:-0}"; }
 at_step() { [ "$(step)" -ge "$1" ]; }
 in_phase() { [ "$(status phase)" = "$1" ]; }
 # The pod that replaced the one of an uid is ready.
-replaced() { kubectl get pod "$1" -o json | python3 -c '
+replaced() { kubectl get pod "$1" -o json | "$python" -c '
 import json, sys
 pod = json.load(sys.stdin)
 ready = any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions", []))

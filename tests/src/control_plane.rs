@@ -181,7 +181,10 @@ impl ControlPlane {
 
     async fn install_crds(&self, options: &Options) -> Result<()> {
         let client = self.client().await?;
-        install_crd(&client, &ppo_crds::crd()?).await?;
+        // To a real node our definition comes with the chart, as to a user's.
+        if !options.enclosed {
+            install_crd(&client, &ppo_crds::crd()?).await?;
+        }
         for crd in &options.crds {
             install_crd(&client, crd).await?;
         }

@@ -51,8 +51,7 @@ mod tests {
 
     #[test]
     fn a_panic_is_an_error_with_its_words() {
-        let none: Option<u8> = None;
-        let error = contained(|| Ok(none.expect("a page without a dictionary"))).unwrap_err();
+        let error = contained::<u8>(|| panic!("a page without a dictionary")).unwrap_err();
         assert_eq!(error.to_string(), "damaged: a page without a dictionary");
         assert_eq!(contained(|| Ok(3)).unwrap(), 3);
         assert!(!IS_CONTAINED.get());

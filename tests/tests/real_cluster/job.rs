@@ -168,7 +168,7 @@ impl Job {
             .filter_map(|line| serde_json::from_str::<Value>(line).ok());
         steps
             .filter_map(|step| step["step"].as_u64())
-            .last()
+            .next_back()
             .unwrap_or_default()
     }
 

@@ -54,8 +54,6 @@ impl World {
             "--namespace",
             OPERATOR_NAMESPACE,
             "--create-namespace",
-            "--take-ownership",
-            "--force-conflicts",
             "--set",
             &tag,
             "--wait",

@@ -85,7 +85,7 @@ pub fn edits() -> impl Strategy<Value = Vec<Edit>> {
 
 /// The bytes after all changes.
 pub fn apply(bytes: &[u8], edits: &[Edit]) -> Vec<u8> {
-    edits.iter().fold(bytes.to_vec(), |bytes, edit| one(bytes, edit))
+    edits.iter().fold(bytes.to_vec(), one)
 }
 
 fn one(mut bytes: Vec<u8>, edit: &Edit) -> Vec<u8> {
