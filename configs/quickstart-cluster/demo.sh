@@ -118,7 +118,10 @@ run "$worker" run -f configs/quickstart-cluster.yaml --volumes "$runs/volumes" -
 
 say "8. The weights, bit by bit"
 model=/volumes/quickstart-checkpoints/$job/model/model.safetensors
-pods=$(run kubectl exec quickstart-files -- sha256sum $model | tee /dev/stderr | tail -1 | cut -d' ' -f1)
-here=$(run sha256sum "$runs/one-process/model/model.safetensors" | tee /dev/stderr | tail -1 | cut -d' ' -f1)
+pods=$(run kubectl exec quickstart-files -- sha256sum $model)
+here=$(run sha256sum "$runs/one-process/model/model.safetensors")
+printf '%s\n' "$pods" "$here"
+pods=$(tail -1 <<< "$pods" | cut -d' ' -f1)
+here=$(tail -1 <<< "$here" | cut -d' ' -f1)
 [ "$pods" = "$here" ] || fail "the weights differ: $pods in the pods, $here here. On a cluster of other CPUs than this machine's they may."
 say "Equal: two killed pods changed no bit."
