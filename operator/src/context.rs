@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::jiff::Timestamp;
-use kube::runtime::events::Recorder;
+use kube::runtime::events::{Recorder, Reporter};
 use kube::{Client, ResourceExt};
 use ppo_crds::PpoJob;
 use tokio::sync::{Semaphore, broadcast, watch};
@@ -58,6 +58,8 @@ pub struct Context {
     pub metrics: Arc<Metrics>,
     /// Writes events.
     pub recorder: Recorder,
+    /// As whom.
+    pub reporter: Reporter,
     /// When a failed reconcile is tried again.
     pub backoff: Backoff,
     /// When minor status changes are written.

@@ -1,7 +1,7 @@
 //! Events: one for every change of phase, and one for every decision.
 
 use kube::Resource;
-use kube::runtime::events::{Event, EventType};
+use kube::runtime::events::{Event, EventType, Recorder};
 use ppo_crds::status::{Phase, PpoJobStatus};
 
 use crate::condition::{get, kind};
@@ -15,20 +15,22 @@ const LONGEST: usize = 1024;
 /// Writes what changed between the job's status and the plan's. An event that cannot be written is logged, and nothing waits
 /// for it: the status says the same.
 pub async fn publish(job: &Subject, plan: &Plan, context: &Context) {
+    // A recorder that knew of earlier events would count one more of the first of its reason, and keep the first one's words.
+    let recorder = Recorder::new(context.client.clone(), context.reporter.clone());
     for event in events(&job.status, plan) {
-        write(job, &event, context).await;
+        write(job, &event, &recorder, context).await;
     }
 }
 
-/// Writes that something was refused, and why.
+/// Writes that something was refused, and why; tried again and refused again it is the same event.
 pub async fn refused(job: &Subject, error: &Error, context: &Context) {
     let event = event("Refused", EventType::Warning, &error.to_string());
-    write(job, &event, context).await;
+    write(job, &event, &context.recorder, context).await;
 }
 
-async fn write(job: &Subject, event: &Event, context: &Context) {
+async fn write(job: &Subject, event: &Event, recorder: &Recorder, context: &Context) {
     context.metrics.wrote("create", "Event");
-    if let Err(error) = context.recorder.publish(event, &job.object.object_ref(&())).await {
+    if let Err(error) = recorder.publish(event, &job.object.object_ref(&())).await {
         tracing::warn!(job = %job.checked.key, %error, reason = event.reason, "an event could not be written");
     }
 }

@@ -175,7 +175,8 @@ fn context(client: Client, options: &Options, metrics: Arc<Metrics>, contract: w
     Context {
         started: Timestamp::now(),
         report_interval: options.report_interval,
-        recorder: Recorder::new(client.clone(), reporter),
+        recorder: Recorder::new(client.clone(), reporter.clone()),
+        reporter,
         client,
         settings: options.pods.clone(),
         world: Arc::new(World::default()),

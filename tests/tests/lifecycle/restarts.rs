@@ -1,5 +1,7 @@
 //! What fails is restarted: no more of it than has to be, and no more often than was allowed.
 
+use k8s_openapi::api::events::v1::Event;
+use kube::Api;
 use ppo_crds::spec::Role;
 use ppo_crds::status::Phase;
 use ppo_tests::PodFailure;
@@ -51,6 +53,29 @@ async fn an_actor_rank_that_fails_takes_the_actor_role_with_it_and_nothing_else(
     let status = stage.phase(Phase::Running).await;
     assert_eq!((status.restarts, role(&status, Role::Actor).attempt), (1, 2));
     assert_eq!(stage.uid("rollout-0").await, engine);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_restart_is_an_event_in_its_own_words() {
+    let stage = Stage::running("words", json!({})).await;
+    for (pod, said) in [("rollout-0", "the engine's words"), ("actor-0", "the actor's words")] {
+        let uid = stage.uid(pod).await;
+        let failure = PodFailure::exit(1).saying(said);
+        stage.namespace.fail_pod(&stage.pod_name(pod), &failure).await.unwrap();
+        stage.replaced(pod, &uid).await;
+        stage.phase(Phase::Running).await;
+    }
+    let events: Api<Event> = stage.namespace.api();
+    for said in ["the engine's words", "the actor's words"] {
+        stage
+            .wait(&format!("an event with {said}"), async || {
+                let list = events.list(&Default::default()).await?;
+                let notes: Vec<String> = list.into_iter().filter_map(|event| event.note).collect();
+                anyhow::ensure!(notes.iter().any(|note| note.contains(said)), "{notes:#?}");
+                Ok(())
+            })
+            .await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
