@@ -50,7 +50,7 @@ fn kubectl_ppo_plans_a_file_without_a_cluster() {
     let planned = kubectl_ppo(&["plan", "-f", "configs/math-rloo-8gpu.yaml"]);
     assert!(planned.status.success(), "{}", text(&planned.stderr));
     let plan = text(&planned.stdout);
-    assert!(plan.contains("128 samples"), "{plan}");
+    assert!(plan.contains("samples per step 128"), "{plan}");
 }
 
 #[test]
