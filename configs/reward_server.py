@@ -7,7 +7,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         ask = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         texts = zip(ask["query"], ask["prompts"], ask["labels"])  # query is prompt and response, with the end token
-        cut = lambda query, prompt: re.sub(r"<\S+>\s*$", "", query.removeprefix(prompt))
+        cut = lambda query, prompt: re.sub(r"(<[^<>\s]+>\s*)+$", "", query.removeprefix(prompt))
         rewards = [reward(prompt, cut(query, prompt), label) for query, prompt, label in texts]
         body = json.dumps({"rewards": rewards}).encode()
         self.send_response(200); self.send_header("Content-Length", str(len(body))); self.end_headers()
