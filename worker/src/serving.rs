@@ -1,6 +1,7 @@
 //! A role as a server: it listens, loads, answers, and ends when it is asked to.
 
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,15 +39,7 @@ pub fn run(
     routers: (Router, Router),
     work: impl Future<Output = Result<()>>,
 ) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()?;
-    let ended = runtime.block_on(async {
-        let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-        let shutdown = async move {
-            tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
-        };
+    process(async |shutdown| {
         let observed = match observe {
             Some(address) => Some((bind(address).await?, routers.1)),
             None => None,
@@ -59,11 +52,32 @@ pub fn run(
             limits,
         };
         serve(doors, work, shutdown).await
+    })
+}
+
+/// Runs `body` as what the process is there for. It is given what ends at SIGTERM or Ctrl-C.
+///
+/// # Errors
+/// Those of `body`, and when there are no threads or signals to be had.
+pub fn process<T>(body: impl AsyncFnOnce(Shutdown) -> Result<T>) -> Result<T> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    let ended = runtime.block_on(async {
+        let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let shutdown = async move {
+            tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+        };
+        body(Box::pin(shutdown)).await
     });
     // A model that is still loading would hold the runtime up.
     runtime.shutdown_timeout(Duration::from_secs(1));
     ended
 }
+
+/// Ends when the process is asked to.
+pub type Shutdown = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Loads what is served where blocking is allowed.
 ///

@@ -5,7 +5,6 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use ppo_crds::pod::env;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use super::args::RolloutArgs;
@@ -17,7 +16,7 @@ use super::router;
 use super::service::Service;
 use super::settings::Settings;
 use crate::engine::Pause;
-use crate::vllm;
+use crate::{serving, vllm};
 
 /// Time to hand back what did not finish within the grace period.
 const HAND_BACK: Duration = Duration::from_secs(3);
@@ -42,26 +41,16 @@ pub fn main(args: RolloutArgs) -> Result<()> {
     if let Some(vllm) = settings.vllm.clone() {
         return vllm::main(settings, vllm);
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()?;
-    let ended = runtime.block_on(async {
-        let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let ended = serving::process(async |shutdown| {
         let listener = bind(settings.address, "--host and --port").await?;
         let observed = match settings.metrics_address {
             Some(address) => Some(bind(address, "--metrics-addr").await?),
             None => None,
         };
         tracing::info!("rollout server on http://{}", listener.local_addr()?);
-        let shutdown = async move {
-            tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
-        };
         serve(settings, listener, observed, shutdown).await
-    });
-    // A model that is still loading would hold the runtime up.
-    runtime.shutdown_timeout(Duration::from_secs(1));
-    match ended? {
+    })?;
+    match ended {
         Ended::Finished => tracing::info!("every request was answered; bye"),
         Ended::HandedBack => tracing::warn!("requests that did not finish in time were handed back unfinished"),
     }
