@@ -32,6 +32,7 @@ fn main() {
         .opt_level(3)
         .flag("-fopenmp")
         .flag("-Wno-unused-parameter")
+        .include("native/declarations")
         .include(libtorch.join("include"))
         .include(libtorch.join("include/torch/csrc/api/include"));
     let x86 = std::env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "x86_64");

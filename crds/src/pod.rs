@@ -41,6 +41,8 @@ pub mod env {
     pub const NODES: &str = "PPO_NODES";
     /// Ranks in this pod: one per GPU, or one on the CPU.
     pub const RANKS_PER_NODE: &str = "PPO_RANKS_PER_NODE";
+    /// Which of them a process is, from 0. The pod's first process sets it for those it starts.
+    pub const LOCAL_RANK: &str = "PPO_LOCAL_RANK";
     /// Ranks of the role over all its pods.
     pub const WORLD_SIZE: &str = "PPO_WORLD_SIZE";
     /// `host:port` where the role's ranks meet.

@@ -19,6 +19,7 @@ pub mod outcome;
 pub mod place;
 pub mod plan;
 pub mod ppo;
+pub mod ranks;
 pub mod reference;
 pub mod report;
 pub mod reward;

@@ -16,8 +16,9 @@ use clap::Args;
 use ppo_crds::spec::Engine;
 use ppo_crds::warnings;
 
-pub use build::kind;
+pub use build::{kind, learners};
 pub use engine::{PolicyEngine, start as start_engine};
+pub use models::write_optimizers;
 pub use reach::{reference, reward_model};
 pub use run::{Options, Run};
 
@@ -72,6 +73,7 @@ pub fn main(args: RunArgs, output: OutputMode) -> Result<Ended> {
         metrics_address: args.metrics_addr,
         owner: None,
         peers: None,
+        meeting: None,
         stop: StopFlag::on_signals()?,
     };
     Run::open(config, &manifest.text, &folder, options)?.complete()

@@ -33,8 +33,21 @@ pub struct RewardFailed;
 #[error("the prompts cannot be used")]
 pub struct BadData;
 
+/// The run ended at rank 0, which told the others.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("rank 0 ended the run: {}", outcome.message)]
+pub struct Relayed {
+    /// How.
+    pub outcome: Outcome,
+    /// Its exit code.
+    pub code: i32,
+}
+
 /// The exit code of an error: 2 and 3 say that another try ends the same way.
 pub fn code(error: &anyhow::Error) -> i32 {
+    if let Some(relayed) = error.downcast_ref::<Relayed>() {
+        return relayed.code;
+    }
     match reason(error) {
         Reason::Diverged => exit_code::DIVERGED,
         _ if error.is::<Invalid>() => exit_code::BAD_CONFIGURATION,
@@ -45,18 +58,31 @@ pub fn code(error: &anyhow::Error) -> i32 {
 /// How a run ended, in words.
 pub fn outcome(ended: &Result<Ended>) -> Outcome {
     let (reason, message) = match ended {
-        Ok(Ended::Completed) => (Reason::Completed, "all steps are made".to_owned()),
+        Ok(Ended::Completed) => (Reason::Completed, "all steps are made"),
         Ok(Ended::Interrupted) => (
             Reason::Interrupted,
-            "asked to stop; a checkpoint was saved and the next attempt goes on from it".to_owned(),
+            "asked to stop; a checkpoint was saved and the next attempt goes on from it",
         ),
-        Err(error) => (reason(error), format!("{error:#}")),
+        Err(error) => return failure(error),
     };
-    Outcome { reason, message }
+    Outcome {
+        reason,
+        message: message.to_owned(),
+    }
+}
+
+/// An error as the way in which a run ended.
+pub fn failure(error: &anyhow::Error) -> Outcome {
+    Outcome {
+        reason: reason(error),
+        message: format!("{error:#}"),
+    }
 }
 
 fn reason(error: &anyhow::Error) -> Reason {
-    if error.is::<Diverged>() {
+    if let Some(relayed) = error.downcast_ref::<Relayed>() {
+        relayed.outcome.reason
+    } else if error.is::<Diverged>() {
         Reason::Diverged
     } else if error.is::<RewardFailed>() {
         Reason::RewardFailed

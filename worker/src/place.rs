@@ -1,15 +1,17 @@
 //! A role's pod: what the operator tells the process of its place in the job (`ppo_crds::pod::env`).
 
+use std::net::IpAddr;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use ppo_crds::RunConfig;
-use ppo_crds::pod::env;
+use ppo_crds::pod::{env, pod_name};
 use ppo_crds::spec::Role;
 use sha2::{Digest, Sha256};
 
 use crate::actor::fence::Owner;
 use crate::manifest::Invalid;
+use crate::ranks::{Meeting, Timing};
 
 /// A process' place in a job.
 #[derive(Debug)]
@@ -24,6 +26,21 @@ pub struct Place {
     pub config: RunConfig,
     /// The other roles.
     pub peers: Peers,
+    /// The role's ranks.
+    pub ranks: RankPlace,
+}
+
+/// A process among the ranks of its role.
+#[derive(Clone, Debug)]
+pub struct RankPlace {
+    /// This process in its pod.
+    pub local: usize,
+    /// Processes of a pod.
+    pub per_pod: usize,
+    /// Ranks of all pods.
+    pub count: usize,
+    /// `host:port` where they meet; None: there is one.
+    pub rendezvous: Option<String>,
 }
 
 /// How the roles of a job reach each other.
@@ -70,6 +87,16 @@ impl Place {
             let number = text.parse();
             number.map_err(|_| Invalid::new(format!("{name} is {text:?}, want a number")).into())
         };
+        let count = |name: &str, default: u32| -> Result<usize> {
+            let count = variable(name).map_or(Ok(default), |_| number(name))?;
+            Ok(count as usize)
+        };
+        let ranks = RankPlace {
+            local: count(env::LOCAL_RANK, 0)?,
+            per_pod: count(env::RANKS_PER_NODE, 1)?.max(1),
+            count: count(env::WORLD_SIZE, 1)?.max(1),
+            rendezvous: variable(env::RENDEZVOUS),
+        };
         let config = run_config(Path::new(&given(env::CONFIG)?))?;
         Ok(Self {
             job: given(env::JOB)?,
@@ -80,7 +107,48 @@ impl Place {
                 token: given(env::TOKEN)?,
                 services: Role::ALL.map(|role| variable(env::service(role))),
             },
+            ranks,
         })
+    }
+
+    /// This process' rank.
+    pub fn rank(&self) -> usize {
+        self.index as usize * self.ranks.per_pod + self.ranks.local
+    }
+
+    /// How the actor's ranks meet; None where there is one.
+    ///
+    /// # Errors
+    /// [`Invalid`], naming the variable.
+    pub fn meeting(&self) -> Result<Option<Meeting>> {
+        let RankPlace {
+            per_pod,
+            count,
+            rendezvous,
+            ..
+        } = &self.ranks;
+        if *count <= 1 {
+            return Ok(None);
+        }
+        let wrong = |what: &str| Invalid::new(format!("{} {what}", env::RENDEZVOUS));
+        let address = rendezvous.as_deref().ok_or_else(|| wrong("is not set, and there are several ranks"))?;
+        let parts = address.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
+        let (host, port) = parts.ok_or_else(|| wrong(&format!("is {address:?}, want host:port")))?;
+        let pod = |rank: usize| pod_name(&self.job, Role::Actor, (rank / per_pod) as u32);
+        let name = |rank: usize| match per_pod {
+            1 => pod(rank),
+            _ => format!("{}, process {}", pod(rank), rank % per_pod),
+        };
+        Ok(Some(Meeting {
+            host: host.to_owned(),
+            port,
+            rank: self.rank(),
+            count: *count,
+            own_host: own_host(host),
+            names: (0..*count).map(name).collect(),
+            attempt: self.attempt,
+            timing: Timing::default(),
+        }))
     }
 
     /// Says in the log which process this is.
@@ -95,6 +163,16 @@ impl Place {
             run: digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect(),
             attempt: self.attempt,
         }
+    }
+}
+
+/// This process' address as other ranks reach it: a pod's name is in its own hosts file.
+fn own_host(rendezvous: &str) -> String {
+    let loopback = rendezvous == "localhost" || rendezvous.parse().is_ok_and(|address: IpAddr| address.is_loopback());
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    match name {
+        Some(name) if !loopback && !name.trim().is_empty() => name.trim().to_owned(),
+        _ => rendezvous.to_owned(),
     }
 }
 

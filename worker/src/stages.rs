@@ -33,6 +33,11 @@ impl Sample {
         [&self.prompt.ids[..], &self.response[..]].concat()
     }
 
+    /// Tokens of prompt and response.
+    pub fn length(&self) -> usize {
+        self.prompt.ids.len() + self.response.len()
+    }
+
     /// Whether the response ended by EOS or a stop, not by its length.
     pub fn finished(&self) -> bool {
         self.finish_reason == FinishReason::Stop

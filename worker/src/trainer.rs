@@ -18,6 +18,7 @@ use tch::Tensor;
 pub use evaluate::Evaluated;
 pub use samples::describe;
 
+use crate::actor::lesson::Lesson;
 use crate::actor::update::{Learnt, Update};
 use crate::actor::{Actor, Critic};
 use crate::data::{Prompt, PromptOrder, PromptSet};
@@ -25,6 +26,7 @@ use crate::engine::{Completion, Details, Request, SamplingParams, sample_seed};
 use crate::ppo::advantage::{AdvantageInput, advantages};
 use crate::ppo::controller::KlController;
 use crate::ppo::shape::{ShapeInput, shape};
+use crate::ranks::Ranks;
 use crate::reward::RewardSource;
 use crate::roles::{Reference, Rollout};
 use crate::stages::{Batch, Rollouts, Sample, Scored, Shaped};
@@ -74,6 +76,8 @@ pub struct Trainer {
     pub actor: Actor,
     /// The critic, with gae.
     pub critic: Option<Critic>,
+    /// Who trains together; this process leads.
+    pub ranks: Ranks,
     /// The KL coefficient.
     pub kl: KlController,
     /// Runs the calls to reward servers.
@@ -192,11 +196,15 @@ impl Trainer {
         self.stop.check()?;
         self.live.enter(Stage::UpdateActor);
         self.rollout.withdraw();
+        self.ranks.enter(self.place(Stage::UpdateActor));
+        let lesson = Lesson::of(batch);
+        lesson.give(&self.ranks, self.kl.coef)?;
         let update = Update {
             config: &self.config,
             step: self.steps_done,
             kl_coefficient: self.kl.coef,
-            batch,
+            lesson: &lesson,
+            ranks: &self.ranks,
         };
         let learnt = update.run(&mut self.actor, self.critic.as_mut())?;
         self.stages.push((Stage::UpdateActor, learnt.actor_time));
@@ -215,8 +223,13 @@ impl Trainer {
     fn timed<T>(&mut self, stage: Stage, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let began = Instant::now();
         self.live.enter(stage);
+        self.ranks.enter(self.place(stage));
         let done = work(self);
         self.stages.push((stage, began.elapsed()));
         done.with_context(|| format!("step {}, stage {}", self.steps_done + 1, stage.name()))
+    }
+
+    fn place(&self, stage: Stage) -> String {
+        stage.of_step(self.steps_done + 1)
     }
 }

@@ -179,9 +179,9 @@ impl Bench {
         let last = format!("checkpoints/step-{steps:08}");
         [
             "model/model.safetensors".to_owned(),
-            format!("{last}/actor-optimizer.safetensors"),
+            format!("{last}/actor-optimizer-00000-of-00001.safetensors"),
             format!("{last}/critic/model.safetensors"),
-            format!("{last}/critic-optimizer.safetensors"),
+            format!("{last}/critic-optimizer-00000-of-00001.safetensors"),
         ]
         .into_iter()
         .map(|name| (self.path(run_dir).join(&name), name))

@@ -1,4 +1,5 @@
-//! AdamW whose state can be saved: first and second moment as flat float32 tensors beside the master weights.
+//! AdamW whose state can be saved: first and second moment as flat float32 tensors beside the master weights. Of several ranks each
+//! has the state of its own part and updates that.
 
 use anyhow::ensure;
 use ppo_crds::spec::OptimizerSpec;
@@ -10,9 +11,9 @@ use crate::native::optimizer::{AdamWStep, AdamWTensors, adamw};
 /// Optimizer state of one model.
 #[derive(Debug)]
 pub struct AdamW {
-    /// First moment, [n] float32.
+    /// First moment, [own] float32.
     pub m: Tensor,
-    /// Second moment, [n] float32.
+    /// Second moment, [own] float32.
     pub v: Tensor,
     /// Updates done.
     pub updates: u64,
@@ -28,12 +29,12 @@ impl AdamW {
         }
     }
 
-    /// Applies the accumulated gradients and zeroes them. Returns the global gradient norm before clipping.
+    /// Applies the accumulated gradients and zeroes them. Returns the gradient norm over all ranks before clipping.
     ///
     /// A norm that is not finite changes nothing: the caller decides what a diverged run does.
     ///
     /// # Errors
-    /// When libtorch refuses the update.
+    /// When libtorch refuses the update, or a rank is lost.
     pub fn update(
         &mut self,
         parameters: &mut Parameters,
@@ -41,7 +42,7 @@ impl AdamW {
         learning_rate: f64,
     ) -> anyhow::Result<f64> {
         let _guard = tch::no_grad_guard();
-        let norm = f64::try_from(parameters.grads().f_norm()?)?;
+        let norm = parameters.grad_norm()?;
         if !norm.is_finite() {
             return Ok(norm);
         }
@@ -54,18 +55,15 @@ impl AdamW {
         });
         self.updates += 1;
         let count = Tensor::from(self.updates as f32);
-        let decayed = parameters.decayed();
-        for (start, length, weight_decay) in [
-            (0, decayed, spec.weight_decay),
-            (decayed, parameters.count() - decayed, 0.0),
-        ] {
-            if length == 0 {
+        let (own, decayed) = (parameters.own(), parameters.decayed());
+        for (start, end, weight_decay) in [(0, decayed, spec.weight_decay), (decayed, parameters.count(), 0.0)] {
+            let Some((start, length)) = own.overlap(start, end) else {
                 continue;
-            }
-            let part = |tensor: &Tensor| tensor.narrow(0, start, length);
+            };
+            let part = |tensor: &Tensor| tensor.narrow(0, start - own.start, length);
             let tensors = AdamWTensors {
                 weights: &part(parameters.master()),
-                grads: &part(parameters.grads()),
+                grads: &part(&parameters.grads()),
                 m: &part(&self.m),
                 v: &part(&self.v),
                 step: &count,
@@ -80,7 +78,7 @@ impl AdamW {
             };
             adamw(&tensors, step)?;
         }
-        parameters.publish_master();
+        parameters.publish_master()?;
         parameters.zero_grads();
         Ok(norm)
     }

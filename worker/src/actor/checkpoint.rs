@@ -52,7 +52,7 @@ struct FileEntry {
 }
 
 /// A checkpoint whose files were all found intact.
-#[derive(Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 pub struct Verified {
     /// Its folder.
     pub folder: PathBuf,
@@ -94,6 +94,12 @@ impl Checkpoints {
         Ok(Self { fence, ..self })
     }
 
+    /// Ranks of an older attempt may still write; not into what this one commits.
+    fn aside(&self, name: &str) -> String {
+        let attempt = self.fence.as_ref().map_or(1, Fence::attempt);
+        format!("{WRITING}{name}-{attempt}")
+    }
+
     fn check_fence(&self) -> anyhow::Result<()> {
         self.fence.as_ref().map_or(Ok(()), Fence::check)
     }
@@ -105,7 +111,7 @@ impl Checkpoints {
     pub fn save(&self, state: State, write: impl FnOnce(&Path) -> anyhow::Result<()>) -> anyhow::Result<PathBuf> {
         self.check_fence()?;
         let name = folder_name(state.step);
-        let (aside, target) = (self.folder.join(format!("{WRITING}{name}")), self.folder.join(&name));
+        let (aside, target) = (self.folder.join(self.aside(&name)), self.folder.join(&name));
         remove(&aside)?;
         fs::create_dir(&aside).with_context(|| format!("cannot make {}", aside.display()))?;
         write(&aside).with_context(|| {
@@ -363,10 +369,10 @@ mod tests {
             bail!("disk full")
         });
         assert!(format!("{:#}", failed.unwrap_err()).contains("disk full"));
-        assert!(folder.path().join(".writing-step-00000002").exists());
+        assert!(folder.path().join(".writing-step-00000002-1").exists());
         assert_eq!(checkpoints.latest(|_| ()).unwrap().unwrap().state.step, 1);
         checkpoints.save(state(3, None), write).unwrap();
-        assert!(!folder.path().join(".writing-step-00000002").exists());
+        assert!(!folder.path().join(".writing-step-00000002-1").exists());
     }
 
     #[test]

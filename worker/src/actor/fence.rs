@@ -68,6 +68,11 @@ impl Fence {
         }
     }
 
+    /// The attempt it is for.
+    pub fn attempt(&self) -> u32 {
+        self.owner.attempt
+    }
+
     fn superseded(&self, newer: Owner) -> Superseded {
         Superseded {
             folder: self.file.parent().unwrap_or(&self.file).to_owned(),

@@ -1,18 +1,17 @@
 //! One trained model's parameters with their optimizer: what actor and critic have in common.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Context;
 use ppo_crds::spec::OptimizerSpec;
-use tch::{Kind, Tensor};
+use tch::Tensor;
 
 use super::adamw::AdamW;
+use super::optimizer_state;
 use super::parameters::Parameters;
 use super::schedule;
 use crate::model::Weights;
-use crate::model::safetensors::read_file;
-use crate::model::save::write_shard;
+use crate::ranks::Ranks;
 
 /// Parameters, optimizer and learning-rate schedule of one model.
 #[derive(Debug)]
@@ -23,13 +22,18 @@ pub struct Learner {
     spec: OptimizerSpec,
     learning_rate: f64,
     total_updates: u64,
+    ranks: Ranks,
+    /// A loss since the last update that was not finite.
+    bad_loss: Option<f64>,
 }
 
 /// What an update did.
 #[derive(Clone, Copy, Debug)]
 pub struct Updated {
-    /// Global gradient norm before clipping.
+    /// Gradient norm over all ranks before clipping. Where it is not finite nothing was updated.
     pub grad_norm: f64,
+    /// A loss of this rank that was not finite.
+    pub bad_loss: Option<f64>,
     /// Learning rate of this update.
     pub learning_rate: f64,
 }
@@ -45,7 +49,21 @@ impl Learner {
         learning_rate: f64,
         total_updates: u64,
     ) -> anyhow::Result<Self> {
-        let parameters = Parameters::adopt(weights)?;
+        Self::share(weights, spec, learning_rate, total_updates, &Ranks::alone())
+    }
+
+    /// The same where `ranks` train one model: each has a part of the optimizer's state.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn share(
+        weights: &mut Weights,
+        spec: OptimizerSpec,
+        learning_rate: f64,
+        total_updates: u64,
+        ranks: &Ranks,
+    ) -> anyhow::Result<Self> {
+        let parameters = Parameters::share(weights, ranks)?;
         let optimizer = AdamW::new(&parameters);
         Ok(Self {
             parameters,
@@ -53,6 +71,8 @@ impl Learner {
             spec,
             learning_rate,
             total_updates,
+            ranks: ranks.clone(),
+            bad_loss: None,
         })
     }
 
@@ -61,12 +81,19 @@ impl Learner {
         self.optimizer.updates
     }
 
-    /// Backward of one micro-batch's share of the update's loss.
+    /// Backward of one micro-batch's share of the update's loss. A loss that is not finite is told of by
+    /// [`update`](Self::update), by all ranks at once.
     ///
     /// # Errors
-    /// When libtorch fails.
+    /// When libtorch fails, or a rank is lost.
     pub fn backward(&mut self, loss: &Tensor) -> anyhow::Result<()> {
-        loss.f_backward().context("backward failed")
+        let value = loss.double_value(&[]);
+        if !value.is_finite() {
+            self.bad_loss = Some(value);
+            self.parameters.spoil();
+        }
+        loss.f_backward().context("backward failed")?;
+        self.parameters.finish_backward()
     }
 
     /// One optimizer update from the gradients gathered since the last.
@@ -79,42 +106,36 @@ impl Learner {
         let grad_norm = self.optimizer.update(&mut self.parameters, &self.spec, learning_rate)?;
         Ok(Updated {
             grad_norm,
+            bad_loss: self.bad_loss.take(),
             learning_rate,
         })
     }
 
-    /// Writes the optimizer's state as safetensors, and the master weights where they are not the model's own.
+    /// Writes this rank's part of the optimizer's state into `folder`, and of the master weights where they are not the model's own.
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn save(&self, file: &Path) -> anyhow::Result<()> {
-        let mut tensors = BTreeMap::from([
-            ("m".to_owned(), self.optimizer.m.shallow_clone()),
-            ("v".to_owned(), self.optimizer.v.shallow_clone()),
-        ]);
-        if let Some(master) = self.parameters.separate_master() {
-            tensors.insert("master".to_owned(), master.shallow_clone());
-        }
-        write_shard(file, &tensors.iter().collect::<Vec<_>>())
+    pub fn save(&self, folder: &Path, model: &str) -> anyhow::Result<()> {
+        let (rank, count) = (self.ranks.rank(), self.ranks.count());
+        let master = self.parameters.separate_master();
+        optimizer_state::write(folder, model, (rank, count), &self.optimizer, master)
     }
 
-    /// Takes over what [`save`](Self::save) wrote. The model's own weights are already those of the checkpoint.
+    /// Takes over what [`save`](Self::save) wrote, on this number of ranks or another. The model's own weights are already those
+    /// of the checkpoint.
     ///
     /// # Errors
-    /// When the file cannot be read or belongs to another model.
-    pub fn restore(&mut self, file: &Path, updates: u64) -> anyhow::Result<()> {
-        let saved = read_file(file, Kind::Float, |_| true)?;
-        let tensor = |name: &str| {
-            saved
-                .get(name)
-                .with_context(|| format!("{}: no tensor {name:?}", file.display()))
-        };
+    /// When a file cannot be read or belongs to another model.
+    pub fn restore(&mut self, folder: &Path, model: &str, updates: u64) -> anyhow::Result<()> {
+        let own = self.parameters.own();
+        let wants_master = self.parameters.separate_master().is_some();
+        let saved = optimizer_state::read(folder, model, own, wants_master)?;
         self.optimizer
-            .restore(tensor("m")?, tensor("v")?, updates)
-            .with_context(|| file.display().to_string())?;
-        if self.parameters.separate_master().is_some() {
-            self.parameters.set_master(tensor("master")?)?;
+            .restore(&saved.m, &saved.v, updates)
+            .with_context(|| folder.display().to_string())?;
+        match &saved.master {
+            Some(master) => self.parameters.set_master(master),
+            None => Ok(()),
         }
-        Ok(())
     }
 }

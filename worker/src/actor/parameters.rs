@@ -2,13 +2,17 @@
 //!
 //! The model's tensors and their gradients are views of two flat buffers, so that clipping, the optimizer and a checkpoint
 //! are single operations, and no copy of the weights exists besides a float32 master where the model is bfloat16. Models that are
-//! updated in turns share the buffer of gradients.
+//! updated in turns share the buffer of gradients. Where several ranks train, each has the whole model, and of gradients and master
+//! weights the part that it owns.
 
 use anyhow::{Context, ensure};
 use tch::{Kind, Tensor};
 
+use super::reducer::{BUCKET, Place, Reducer};
 use crate::model::Weights;
 use crate::native::optimizer::set_grad;
+use crate::ranks::Ranks;
+use crate::ranks::shard::Shard;
 
 /// Flat parameters of one trained model.
 #[derive(Debug)]
@@ -16,12 +20,26 @@ pub struct Parameters {
     slots: Vec<Slot>,
     /// Elements at the front that weight decay applies to: matrices; norms and biases follow.
     decayed: i64,
-    /// [n] in the model's dtype; the model computes with views of it.
+    /// [n, and up to a multiple of the ranks] in the model's dtype; the model computes with views of it.
     model: Tensor,
-    /// [n] float32; the gradients of those views, so that the sum of an update's micro-batches does not depend on how many there are.
-    grads: Tensor,
-    /// [n] float32: the weights of a bfloat16 model as the optimizer sees them.
-    master: Option<Tensor>,
+    /// The part of this rank: all of it where it is the only one.
+    own: Shard,
+    ranks: Ranks,
+    grads: Gradients,
+    /// A loss was not finite: there is nothing to learn from the gradients.
+    spoilt: bool,
+    /// [own] float32: the weights that the optimizer updates. Those of a float32 model themselves, else a copy.
+    master: Tensor,
+    separate_master: bool,
+}
+
+#[derive(Debug)]
+enum Gradients {
+    /// [n] float32; the gradients of the model's tensors, so that the sum of an update's micro-batches does not depend on how many
+    /// there are.
+    Whole(Tensor),
+    /// The sums over ranks of those that this rank owns.
+    Shared(Reducer),
 }
 
 #[derive(Debug)]
@@ -36,6 +54,14 @@ impl Parameters {
     /// # Errors
     /// When a tensor cannot be copied or made a leaf.
     pub fn adopt(weights: &mut Weights) -> anyhow::Result<Self> {
+        Self::share(weights, &Ranks::alone())
+    }
+
+    /// The same where `ranks` train one model; all have the same weights.
+    ///
+    /// # Errors
+    /// As [`adopt`](Self::adopt).
+    pub fn share(weights: &mut Weights, ranks: &Ranks) -> anyhow::Result<Self> {
         let _guard = tch::no_grad_guard();
         let mut order: Vec<(&String, &mut Tensor)> = weights.0.iter_mut().collect();
         ensure!(!order.is_empty(), "a model without parameters cannot be trained");
@@ -47,9 +73,9 @@ impl Parameters {
             .map(|(_, tensor)| tensor.numel() as i64)
             .sum();
         let options = (order[0].1.kind(), order[0].1.device());
-        let model = Tensor::f_empty([total], options).with_context(|| format!("no memory for {total} parameters"))?;
-        let grads = Tensor::f_zeros([total], (Kind::Float, options.1));
-        let grads = grads.with_context(|| format!("no memory for {total} gradients"))?;
+        let own = ranks.shard(total);
+        let padded = own.padded(ranks.count());
+        let model = Tensor::f_zeros([padded], options).with_context(|| format!("no memory for {total} parameters"))?;
 
         let mut slots = Vec::with_capacity(order.len());
         let mut offset = 0;
@@ -66,15 +92,25 @@ impl Parameters {
             });
             offset += length;
         }
-        let master = (options.0 != Kind::Float).then(|| model.to_kind(Kind::Float));
+        let part = model.f_narrow(0, own.start, own.length)?;
+        let separate_master = options.0 != Kind::Float;
         let mut parameters = Self {
             slots,
             decayed,
+            master: if separate_master { part.f_to_kind(Kind::Float)? } else { part },
+            separate_master,
             model,
-            grads: Tensor::new(),
-            master,
+            own,
+            ranks: ranks.clone(),
+            grads: Gradients::Whole(Tensor::new()),
+            spoilt: false,
         };
-        parameters.attach(grads)?;
+        if ranks.is_alone() {
+            let grads = Tensor::f_zeros([total], (Kind::Float, options.1));
+            parameters.attach(grads.with_context(|| format!("no memory for {total} gradients"))?)?;
+        } else {
+            parameters.watch()?;
+        }
         Ok(parameters)
     }
 
@@ -89,7 +125,29 @@ impl Parameters {
         } else {
             (other, self)
         };
-        shorter.attach(longer.grads.f_narrow(0, 0, shorter.count())?)
+        match &longer.grads {
+            Gradients::Whole(grads) => shorter.attach(grads.f_narrow(0, 0, shorter.count())?),
+            // Sums over ranks are short already.
+            Gradients::Shared(_) => Ok(()),
+        }
+    }
+
+    /// Sums the gradients of the model's tensors over the ranks.
+    fn watch(&mut self) -> anyhow::Result<()> {
+        let mut start = 0;
+        let places = self.slots.iter().map(|Slot { name, view }| {
+            let range = start..start + view.numel() as i64;
+            start = range.end;
+            Place {
+                name: name.clone(),
+                range,
+            }
+        });
+        let places = places.collect();
+        let leaves: Vec<&Tensor> = self.slots.iter().map(|slot| &slot.view).collect();
+        let reducer = Reducer::new(&self.ranks, &leaves, places, BUCKET, self.model.device())?;
+        self.grads = Gradients::Shared(reducer);
+        Ok(())
     }
 
     /// Makes the parts of `grads`, [n] float32, the gradients of the model's tensors.
@@ -101,13 +159,18 @@ impl Parameters {
             set_grad(view, &part).with_context(|| name.clone())?;
             offset += length;
         }
-        self.grads = grads;
+        self.grads = Gradients::Whole(grads);
         Ok(())
     }
 
     /// Number of parameters.
     pub fn count(&self) -> i64 {
-        self.model.numel() as i64
+        self.own.elements
+    }
+
+    /// The part that this rank's optimizer updates.
+    pub fn own(&self) -> Shard {
+        self.own
     }
 
     /// How many of the first parameters weight decay applies to.
@@ -115,51 +178,93 @@ impl Parameters {
         self.decayed
     }
 
+    /// Ends a backward pass: the gradients are there.
+    ///
+    /// # Errors
+    /// When a rank is lost, naming it.
+    pub fn finish_backward(&self) -> anyhow::Result<()> {
+        match &self.grads {
+            Gradients::Whole(_) => Ok(()),
+            Gradients::Shared(reducer) => reducer.finish(),
+        }
+    }
+
+    /// A loss was not finite: the next update is not made, on any rank.
+    pub fn spoil(&mut self) {
+        self.spoilt = true;
+    }
+
     /// Sets all gradients to zero.
     pub fn zero_grads(&mut self) {
         let _guard = tch::no_grad_guard();
-        let _ = self.grads.zero_();
+        self.spoilt = false;
+        match &mut self.grads {
+            Gradients::Whole(grads) => drop(grads.zero_()),
+            Gradients::Shared(reducer) => reducer.zero(),
+        }
     }
 
-    /// Gradients of the update so far, [n] float32.
-    pub fn grads(&self) -> &Tensor {
-        &self.grads
+    /// Gradients of the update so far, [own] float32.
+    pub fn grads(&self) -> Tensor {
+        match &self.grads {
+            Gradients::Whole(grads) => grads.shallow_clone(),
+            Gradients::Shared(reducer) => reducer.sums(),
+        }
     }
 
-    /// Weights the optimizer updates, [n] float32.
+    /// Norm of the gradients of all ranks; NaN on all of them where one is spoilt.
+    ///
+    /// # Errors
+    /// When a rank is lost, naming it.
+    pub fn grad_norm(&self) -> anyhow::Result<f64> {
+        let norm = match self.spoilt {
+            true => f64::NAN,
+            false => f64::try_from(self.grads().f_norm()?)?,
+        };
+        if self.ranks.is_alone() {
+            return Ok(norm);
+        }
+        let [squares] = self.ranks.sums([norm * norm])?;
+        Ok(squares.sqrt())
+    }
+
+    /// Weights the optimizer updates, [own] float32.
     pub fn master(&self) -> &Tensor {
-        self.master.as_ref().unwrap_or(&self.model)
+        &self.master
     }
 
     /// The float32 master weights of a bfloat16 model; None where the model's own are float32.
     pub fn separate_master(&self) -> Option<&Tensor> {
-        self.master.as_ref()
+        self.separate_master.then_some(&self.master)
     }
 
-    /// Rounds the master weights into the model.
-    pub fn publish_master(&mut self) {
+    /// Rounds the master weights into the model, and gets those of the other ranks.
+    ///
+    /// # Errors
+    /// When a rank is lost, naming it.
+    pub fn publish_master(&mut self) -> anyhow::Result<()> {
         let _guard = tch::no_grad_guard();
-        if let Some(master) = &self.master {
-            self.model.copy_(master);
+        if self.separate_master {
+            self.model
+                .f_narrow(0, self.own.start, self.own.length)?
+                .f_copy_(&self.master)?;
         }
+        self.ranks.gather(&self.model)
     }
 
-    /// Replaces master weights and model (a checkpoint that is loaded).
+    /// Replaces the master weights of this rank's part (a checkpoint that is loaded); the model's own are its already.
     ///
     /// # Errors
     /// When the length differs.
     pub fn set_master(&mut self, master: &Tensor) -> anyhow::Result<()> {
         let _guard = tch::no_grad_guard();
         ensure!(
-            master.size() == [self.count()],
+            master.size() == [self.own.length],
             "the checkpoint has {:?} parameters, the model {}",
             master.size(),
-            self.count()
+            self.own.length
         );
-        self.model.f_copy_(master)?;
-        if let Some(own) = &mut self.master {
-            own.f_copy_(master)?;
-        }
+        self.master.f_copy_(master)?;
         Ok(())
     }
 

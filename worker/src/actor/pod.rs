@@ -4,14 +4,18 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use axum::Router;
 use clap::Args;
 use ppo_crds::pod::port;
 
+use super::follower;
+use super::siblings::Siblings;
 use crate::local::{Options, Run};
 use crate::outcome::{Ended, leave_word, outcome};
 use crate::place::Place;
+use crate::ranks::{Meeting, Ranks};
 use crate::stop::StopFlag;
-use crate::telemetry::OutputMode;
+use crate::telemetry::{OutputMode, Server, Watched};
 
 /// Scratch space of the pod, for the records of a run without a claim.
 const RUNS: &str = "/runs";
@@ -30,23 +34,53 @@ pub struct ActorArgs {
 /// [`Invalid`](crate::manifest::Invalid), [`Diverged`](crate::trainer::Diverged), or what failed in which role.
 pub fn main(args: &ActorArgs, output: OutputMode) -> Result<Ended> {
     let ended = train(args, output);
-    leave_word(&outcome(&ended));
+    if !Siblings::is_one() {
+        leave_word(&outcome(&ended));
+    }
     ended
 }
 
 fn train(args: &ActorArgs, output: OutputMode) -> Result<Ended> {
     let place = Place::read()?;
+    let stop = StopFlag::on_signals()?;
+    let _siblings = Siblings::start(&place)?;
+    match place.meeting()? {
+        Some(meeting) if meeting.rank > 0 => follow(&place, meeting, args.metrics_addr),
+        meeting => lead(place, meeting, stop, args.metrics_addr, output),
+    }
+}
+
+/// The first rank, or the only one: everything that is not training is its.
+fn lead(
+    place: Place,
+    meeting: Option<Meeting>,
+    stop: StopFlag,
+    address: SocketAddr,
+    output: OutputMode,
+) -> Result<Ended> {
     let text = serde_json::to_string_pretty(&place.config)?;
     let folder = folder(&place);
     let options = Options {
         fresh: false,
         output,
-        metrics_address: Some(args.metrics_addr),
+        metrics_address: Some(address),
         owner: Some(place.owner()),
-        stop: StopFlag::on_signals()?,
+        stop,
         peers: Some(place.peers),
+        meeting,
     };
     Run::open(place.config, &text, &folder, options)?.complete()
+}
+
+/// Any other rank. It is asked to stop by the first, after the checkpoint.
+fn follow(place: &Place, meeting: Meeting, address: SocketAddr) -> Result<Ended> {
+    let watched = Watched::new(&place.config.name, place.attempt)?;
+    // One process of a pod answers its probes.
+    let serve = || Server::start(address, watched.exposition.clone(), None, Router::new());
+    let server = (place.ranks.local == 0).then(serve).transpose()?;
+    let ended = follower::follow(&place.config, &Ranks::join(meeting)?, &watched);
+    server.map_or(Ok(()), Server::stop)?;
+    ended
 }
 
 /// Records and the trained model go beside the checkpoints, where the next attempt and people find them.

@@ -1,6 +1,6 @@
 //! Builds the roles of a run in this process, from the manifest or from a checkpoint.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
@@ -21,6 +21,8 @@ use crate::model::{Decoder, ModelConfig, ValueModel, Weights};
 use crate::outcome::BadData;
 use crate::place::Peers;
 use crate::ppo::controller::KlController;
+use crate::ranks::Ranks;
+use crate::ranks::order::Order;
 use crate::reward::RewardSource;
 use crate::roles::Publication;
 use crate::stop::StopFlag;
@@ -60,7 +62,7 @@ pub fn roles(
     runtime: tokio::runtime::Handle,
     stop: StopFlag,
     live: Arc<Live>,
-    peers: Option<&Peers>,
+    (peers, ranks): (Option<&Peers>, &Ranks),
     publication: &Publication,
 ) -> Result<Roles> {
     let kind = kind(config.model.dtype);
@@ -74,7 +76,12 @@ pub fn roles(
         .context(BadData)?;
     let total_steps = total_steps(config.length, prompts.prompts.len(), config.batch.rollout_batch_size);
 
-    let (mut actor, policy_config) = actor(&config, &policy_folder, checkpoint, total_steps)?;
+    ranks.order(&Order::Open {
+        checkpoint: checkpoint.cloned(),
+        total_steps,
+    })?;
+    let (actor, critic) = learners(&config, checkpoint, total_steps, ranks)?;
+    let policy_config = actor.decoder.config().clone();
     let sampling = Arc::new(sampling(&config, &policy_config, &tokenizer));
     let longest_prompt = prompts
         .prompts
@@ -110,17 +117,8 @@ pub fn roles(
     let rollout = reach.rollout(&engine, weights, &tokenizer)?;
     let reference = reach.reference(kind)?;
     let reward = RewardSource::new(&config.reward, reach.reward(kind)?)?;
-    let mut critic = config
-        .model
-        .critic
-        .as_ref()
-        .map(|location| critic(&config, location, checkpoint, total_steps))
-        .transpose()?;
-    if let Some((critic, _)) = &mut critic {
-        let policy = &mut actor.learner.parameters;
-        policy.share_gradients(&mut critic.learner.parameters)?;
-    }
-    let (critic, critic_folder) = critic.map_or((None, None), |(critic, folder)| (Some(critic), Some(folder)));
+    let critic_folder = config.model.critic.as_ref().map(resolve_location).transpose();
+    let critic_folder = critic_folder.context("model.critic")?;
     let critic_config = critic.as_ref().map(|critic| critic.model.decoder.config().clone());
     let mut kl = KlController::of(&config.algorithm);
     if let Some(checkpoint) = checkpoint {
@@ -145,6 +143,7 @@ pub fn roles(
         reference,
         actor,
         critic,
+        ranks: ranks.clone(),
         kl,
         runtime,
         stop,
@@ -161,51 +160,66 @@ pub fn roles(
     })
 }
 
-fn actor(config: &RunConfig, folder: &Path, checkpoint: Option<&Verified>, steps: u64) -> Result<(Actor, ModelConfig)> {
-    let model = ModelConfig::read(folder)?;
-    let source = checkpoint.map_or(folder.to_owned(), |checkpoint| {
-        checkpoint.folder.join(super::models::POLICY)
-    });
+/// What learns on this rank. `checkpoint` replaces the manifest's weights.
+///
+/// # Errors
+/// When a model cannot be had, naming what and where.
+pub fn learners(
+    config: &RunConfig,
+    checkpoint: Option<&Verified>,
+    total_steps: u64,
+    ranks: &Ranks,
+) -> Result<(Actor, Option<Critic>)> {
+    let (actor_updates, critic_updates) = planned_updates(config, total_steps);
+    let mut actor = actor(config, checkpoint, actor_updates, ranks)?;
+    let location = config.model.critic.as_ref();
+    let mut critic = location
+        .map(|location| critic(config, location, checkpoint, critic_updates, ranks))
+        .transpose()?;
+    if let Some(critic) = &mut critic {
+        let policy = &mut actor.learner.parameters;
+        policy.share_gradients(&mut critic.learner.parameters)?;
+    }
+    Ok((actor, critic))
+}
+
+fn actor(config: &RunConfig, checkpoint: Option<&Verified>, updates: u64, ranks: &Ranks) -> Result<Actor> {
+    let folder = resolve_location(&config.model.policy).context("model.policy")?;
+    let model = ModelConfig::read(&folder)?;
+    let source = checkpoint.map_or(folder, |checkpoint| checkpoint.folder.join(super::models::POLICY));
     let mut weights = Weights::load(&source, &model, kind(config.model.dtype))?;
-    let (updates, _) = planned_updates(config, steps);
     let spec = &config.optimizer;
-    let mut learner = Learner::new(&mut weights, spec.clone(), spec.actor_learning_rate, updates)?;
-    if let Some(checkpoint) = checkpoint {
-        learner.restore(
-            &checkpoint.folder.join(super::models::ACTOR_OPTIMIZER),
-            checkpoint.state.actor_updates,
-        )?;
+    let mut learner = Learner::share(&mut weights, spec.clone(), spec.actor_learning_rate, updates, ranks)?;
+    if let Some(Verified { folder, state }) = checkpoint {
+        learner.restore(folder, super::models::ACTOR_OPTIMIZER, state.actor_updates)?;
     }
     let mut decoder = Decoder::new(&model, &weights)?;
     decoder.set_activation_checkpointing(config.model.activation_checkpointing);
-    Ok((Actor { decoder, learner }, model))
+    Ok(Actor { decoder, learner })
 }
 
 fn critic(
     config: &RunConfig,
     location: &Location,
     checkpoint: Option<&Verified>,
-    steps: u64,
-) -> Result<(Critic, PathBuf)> {
-    let folder = resolve_location(location).context("model.critic")?;
-    let source = checkpoint.map_or(folder.clone(), |checkpoint| {
-        checkpoint.folder.join(super::models::CRITIC)
-    });
+    updates: u64,
+    ranks: &Ranks,
+) -> Result<Critic> {
+    let source = match checkpoint {
+        Some(checkpoint) => checkpoint.folder.join(super::models::CRITIC),
+        None => resolve_location(location).context("model.critic")?,
+    };
     let (model, mut weights) = ValueModel::load(&source, kind(config.model.dtype))?;
-    let (_, updates) = planned_updates(config, steps);
     let spec = &config.optimizer;
-    let mut learner = Learner::new(&mut weights, spec.clone(), spec.critic_learning_rate, updates)?;
-    if let Some(checkpoint) = checkpoint {
-        learner.restore(
-            &checkpoint.folder.join(super::models::CRITIC_OPTIMIZER),
-            checkpoint.state.critic_updates,
-        )?;
+    let mut learner = Learner::share(&mut weights, spec.clone(), spec.critic_learning_rate, updates, ranks)?;
+    if let Some(Verified { folder, state }) = checkpoint {
+        learner.restore(folder, super::models::CRITIC_OPTIMIZER, state.critic_updates)?;
     }
     let mut model = ValueModel::new(&model, &weights)?;
     model
         .decoder
         .set_activation_checkpointing(config.model.activation_checkpointing);
-    Ok((Critic { model, learner }, folder))
+    Ok(Critic { model, learner })
 }
 
 /// A rule that compares with a label cannot work without one: said before the first step, not at it.

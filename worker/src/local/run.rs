@@ -14,8 +14,9 @@ use super::guard::{lock, refuse_other_run};
 use super::models::{write_models, write_policy};
 use crate::actor::checkpoint::{Checkpoints, State};
 use crate::actor::fence::Owner;
-use crate::outcome::Ended;
+use crate::outcome::{self, Ended};
 use crate::place::Peers;
+use crate::ranks::{Meeting, Ranks};
 use crate::roles::{Publication, published};
 use crate::stop::{Interrupted, StopFlag};
 use crate::telemetry::{Metric, OutputMode, Recorder, RunDir, Server, Stage, Watched, table};
@@ -36,6 +37,8 @@ pub struct Options {
     pub stop: StopFlag,
     /// The pods of the other roles; None: every role is in this process.
     pub peers: Option<Peers>,
+    /// How the ranks meet that train together, of which this process leads; None: it trains alone.
+    pub meeting: Option<Meeting>,
 }
 
 /// A run in its folder.
@@ -59,15 +62,14 @@ pub struct Run {
 }
 
 impl Run {
-    /// Opens the folder, resumes from its newest checkpoint or starts anew, and loads every role.
+    /// Meets the other ranks, opens the folder, resumes from its newest checkpoint or starts anew, and loads every role.
     ///
     /// # Errors
     /// When another process runs there, the checkpoint is of another configuration, or a role cannot be built.
-    pub fn open(config: RunConfig, manifest: &str, folder: &Path, options: Options) -> Result<Self> {
-        let began = Instant::now();
+    pub fn open(config: RunConfig, manifest: &str, folder: &Path, mut options: Options) -> Result<Self> {
         let attempt = options.owner.as_ref().map_or(1, |owner| owner.attempt);
         let watched = Watched::new(&config.name, attempt)?;
-        // Probes and the operator are answered while models load.
+        // Probes and the operator are answered while ranks meet and models load.
         let publication = Publication::default();
         let weights = options.peers.as_ref();
         let weights = weights.map(|peers| published::router(publication.clone(), &peers.token));
@@ -79,6 +81,20 @@ impl Run {
         if let Some(server) = &server {
             tracing::info!("metrics on http://{}/metrics", server.address());
         }
+        let ranks = options.meeting.take().map_or(Ok(Ranks::alone()), Ranks::join)?;
+        let opened = Self::load(config, manifest, folder, options, (watched, server, publication), &ranks);
+        opened.inspect_err(|error| ranks.dismiss(outcome::failure(error), outcome::code(error)))
+    }
+
+    fn load(
+        config: RunConfig,
+        manifest: &str,
+        folder: &Path,
+        options: Options,
+        (watched, server, publication): (Watched, Option<Server>, Publication),
+        ranks: &Ranks,
+    ) -> Result<Self> {
+        let began = Instant::now();
         let folder = RunDir::new(folder);
         folder.create()?;
         let lock = lock(&folder)?;
@@ -109,7 +125,7 @@ impl Run {
             runtime.handle().clone(),
             options.stop,
             watched.live.clone(),
-            options.peers.as_ref(),
+            (options.peers.as_ref(), ranks),
             &publication,
         )?;
         let trainer = &roles.trainer;
@@ -156,7 +172,15 @@ impl Run {
     ///
     /// # Errors
     /// What ended the run before its end; the newest checkpoint stays.
-    pub fn complete(mut self) -> Result<Ended> {
+    pub fn complete(self) -> Result<Ended> {
+        let ranks = self.roles.trainer.ranks.clone();
+        let ended = self.train_and_finish();
+        let code = ended.as_ref().map_or_else(outcome::code, |_| 0);
+        ranks.dismiss(outcome::outcome(&ended), code);
+        ended
+    }
+
+    fn train_and_finish(mut self) -> Result<Ended> {
         let ended = self.train();
         match ended {
             Ok(()) => self.finish().map(|()| Ended::Completed),

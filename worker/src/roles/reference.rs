@@ -4,11 +4,12 @@ use anyhow::Result;
 use tch::Tensor;
 
 use super::Pool;
+use crate::actor::pieces::Pieces;
 use crate::actor::rows::padded_rows;
 use crate::model::Decoder;
 use crate::reference::protocol::{LogprobsRequest, LogprobsResponse, PATH, Sequence};
+use crate::ranks::Ranks;
 use crate::stages::Sample;
-use crate::trainer::score::Pieces;
 
 /// The reference role: a frozen model in this process, or pods.
 pub enum Reference {
@@ -23,9 +24,11 @@ impl Reference {
     ///
     /// # Errors
     /// When libtorch fails, or the pods do not answer in time.
-    pub(crate) fn logprobs(&self, pieces: &Pieces, temperature: f64) -> Result<Tensor> {
+    pub fn logprobs(&self, pieces: &Pieces, temperature: f64) -> Result<Tensor> {
         match self {
-            Self::Here(decoder) => pieces.compute(|rows| Ok(rows.logprobs(decoder, temperature, false)?.0)),
+            Self::Here(decoder) => {
+                pieces.compute(&Ranks::alone(), |rows| Ok(rows.logprobs(decoder, temperature, false)?.0))
+            }
             Self::There(pods) => pods.logprobs(pieces, temperature),
         }
     }

@@ -51,6 +51,11 @@ impl Stage {
         Stage::Evaluate,
     ];
 
+    /// The stage of a step, counted from 1, as messages name it.
+    pub fn of_step(self, step: u64) -> String {
+        format!("{} of step {step}", self.name())
+    }
+
     /// The label in `ppo_stage_seconds` and the key in metrics.jsonl.
     pub fn name(self) -> &'static str {
         match self {

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use anyhow::Result;
 use tch::Tensor;
 
 use crate::actor::learner::Updated;
 use crate::ppo::policy_loss::{PolicyLoss, PolicyStats};
 use crate::ppo::value_loss::{ValueLoss, ValueStats};
+use crate::ranks::Ranks;
 
 /// Sums over the updates of a step. A micro-batch's loss is its share of its update's, so shares add up to updates.
 #[derive(Debug, Default)]
@@ -73,6 +75,34 @@ impl Learnt {
         self.critic_updates += 1;
         self.critic_grad_norm += updated.grad_norm;
         self.critic_learning_rate = updated.learning_rate;
+    }
+
+    /// The same over all ranks, each of which has a share of every update. What all have in common stays.
+    ///
+    /// # Errors
+    /// When a rank is lost, naming it.
+    pub(super) fn over(mut self, ranks: &Ranks) -> Result<Self> {
+        let (policy, value) = (&mut self.policy_stats, &mut self.value_stats);
+        let sums = [
+            &mut policy.count,
+            &mut policy.clipped,
+            &mut policy.dual_clipped,
+            &mut policy.kl,
+            &mut policy.kl_count,
+            &mut policy.ratio,
+            &mut policy.ratio_square,
+            &mut value.count,
+            &mut value.clipped,
+            &mut self.policy_loss,
+            &mut self.value_loss,
+            &mut self.entropy,
+            &mut self.kl_loss,
+            &mut self.total_loss,
+        ];
+        let whole = ranks.sums(sums.each_ref().map(|number| **number))?;
+        sums.into_iter().zip(whole).for_each(|(number, whole)| *number = whole);
+        [policy.ratio_max] = ranks.greatest([policy.ratio_max])?;
+        Ok(self)
     }
 
     /// Mean over the actor's updates; None when there was none (critic warm-up).

@@ -1,0 +1,125 @@
+//! The actor as two processes, as its pods run it.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking, in its helpers too"
+)]
+
+mod pods;
+mod worker;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Child;
+
+use pods::{Pods, STEPS, free_port};
+use ppo_crds::pod::env;
+use ppo_crds::report::exit_code;
+use serde_json::json;
+use worker::{finish, signal, text, wait_for};
+
+/// Ranks of an attempt, which meet on a port of its own.
+fn ranks(pods: &Pods, count: usize, attempt: u32) -> Vec<Child> {
+    let meeting = format!("127.0.0.1:{}", free_port());
+    let rank = |rank: usize| {
+        let mut command = pods.command(&["actor", "--metrics-addr", "127.0.0.1:0", "--quiet"], attempt);
+        command
+            .env(env::INDEX, rank.to_string())
+            .env(env::WORLD_SIZE, count.to_string())
+            .env(env::RENDEZVOUS, &meeting);
+        command.spawn().unwrap()
+    };
+    (0..count).map(rank).collect()
+}
+
+fn succeed(ranks: Vec<Child>) {
+    for (rank, process) in ranks.into_iter().enumerate() {
+        let done = finish(process);
+        assert!(done.status.success(), "rank {rank}: {}", text(&done.stderr));
+    }
+}
+
+/// What the last checkpoint holds, but for its manifest, which names folders.
+fn last_checkpoint(pods: &Pods) -> BTreeMap<String, Vec<u8>> {
+    fn read(folder: &Path, prefix: &str, files: &mut BTreeMap<String, Vec<u8>>) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = format!("{prefix}{}", path.file_name().unwrap().to_string_lossy());
+            match path.is_dir() {
+                true => read(&path, &format!("{name}/"), files),
+                false if name == "manifest.json" => {}
+                false => drop(files.insert(name, std::fs::read(path).unwrap())),
+            }
+        }
+    }
+    let mut files = BTreeMap::new();
+    let folder = pods.bench.path(&format!("pods/checkpoints/step-{STEPS:08}"));
+    read(&folder, "", &mut files);
+    files
+}
+
+#[test]
+fn a_rank_that_is_killed_ends_the_other_by_name_and_the_next_attempt_ends_with_the_same_bits() {
+    let whole = Pods::new(json!({}));
+    succeed(ranks(&whole, 2, 1));
+    let wanted = last_checkpoint(&whole);
+    for part in ["actor", "critic"] {
+        for rank in 0..2 {
+            let name = format!("{part}-optimizer-{rank:05}-of-00002.safetensors");
+            assert!(wanted.contains_key(&name), "{name} is not among {:?}", wanted.keys());
+        }
+    }
+
+    let killed = Pods::new(json!({}));
+    let mut first = ranks(&killed, 2, 1);
+    wait_for("a second step", || killed.steps() >= 2);
+    first[1].kill().unwrap();
+    first[1].wait().unwrap();
+    let lead = finish(first.remove(0));
+    assert!(!lead.status.success());
+    let words = text(&lead.stderr);
+    assert!(words.contains("rank 1 (test-actor-1) is lost; it was last in"), "{words}");
+    succeed(ranks(&killed, 2, 2));
+    let got = last_checkpoint(&killed);
+    assert_eq!(wanted.keys().collect::<Vec<_>>(), got.keys().collect::<Vec<_>>());
+    for (name, bytes) in &wanted {
+        assert!(&got[name] == bytes, "{name} differs");
+    }
+}
+
+#[test]
+fn ranks_that_are_asked_to_stop_save_and_one_rank_goes_on_from_their_checkpoint() {
+    let pods = Pods::new(json!({"steps": 500, "checkpoint": {"everySteps": 0}}));
+    let asked = ranks(&pods, 2, 1);
+    wait_for("a second step", || pods.steps() >= 2);
+    asked.iter().for_each(|process| signal(process, "-TERM"));
+    for (rank, process) in asked.into_iter().enumerate() {
+        let stopped = finish(process);
+        let code = stopped.status.code();
+        assert_eq!(code, Some(exit_code::INTERRUPTED), "rank {rank}: {}", text(&stopped.stderr));
+    }
+    let done = pods.steps();
+
+    let mut alone = ranks(&pods, 1, 2);
+    wait_for("two more steps on one rank", || {
+        pods.steps() >= done + 2 || alone[0].try_wait().unwrap().is_some()
+    });
+    signal(&alone[0], "-TERM");
+    let stopped = finish(alone.remove(0));
+    assert_eq!(stopped.status.code(), Some(exit_code::INTERRUPTED), "{}", text(&stopped.stderr));
+    assert!(pods.steps() >= done + 2);
+}
+
+#[test]
+fn a_configuration_that_rank_0_cannot_run_ends_every_rank_with_its_words() {
+    let pods = Pods::new(json!({}));
+    std::fs::write(pods.bench.path("prompts.jsonl"), "{\"prompt\": 1}\n").unwrap();
+    for (rank, process) in ranks(&pods, 2, 1).into_iter().enumerate() {
+        let refused = finish(process);
+        let words = text(&refused.stderr);
+        assert!(!refused.status.success());
+        assert!(words.contains("prompts.jsonl"), "rank {rank}: {words}");
+        assert_eq!(words.contains("rank 0 ended the run"), rank == 1, "{words}");
+    }
+}

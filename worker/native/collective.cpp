@@ -1,0 +1,166 @@
+// How processes meet and compute together: c10d's key-value store over TCP and its process group over Gloo. And the hook through
+// which a gradient leaves backward as soon as it is there.
+#define USE_C10D_GLOO
+
+#include "training.h"
+
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+using ppo::training::guarded;
+
+namespace {
+
+using Store = c10::intrusive_ptr<c10d::Store>;
+using Group = c10::intrusive_ptr<c10d::ProcessGroupGloo>;
+using Pending = c10::intrusive_ptr<c10d::Work>;
+
+// Rust's side of the hook: takes the gradient of one parameter, answers with a message when it cannot.
+using Take = char* (*)(void* state, int64_t parameter, at::Tensor* gradient);
+
+struct Departure : torch::autograd::PostAccumulateGradHook {
+  Departure(Take take, void (*free_message)(char*), void* state, int64_t parameter)
+      : take(take), free_message(free_message), state(state), parameter(parameter) {}
+
+  void operator()(const at::Tensor& leaf) override {
+    at::Tensor gradient = leaf.grad();
+    leaf.mutable_grad().reset();
+    if (!gradient.defined()) {
+      return;
+    }
+    char* message = take(state, parameter, &gradient);
+    if (message != nullptr) {
+      std::string words(message);
+      free_message(message);
+      TORCH_CHECK(false, words);
+    }
+  }
+
+  Take take;
+  void (*free_message)(char*);
+  void* state;
+  int64_t parameter;
+};
+
+}  // namespace
+
+extern "C" {
+
+// A store on `host`:`port`: the server of it, or a client that tries to connect until the deadline. Port 0 of a server is any free
+// one; `bound` is the one it has.
+char* ppo_store_open(const char* host, uint16_t port, bool serves, int64_t deadline_ms, void** store, uint16_t* bound) {
+  return guarded([&] {
+    c10d::TCPStoreOptions options;
+    options.port = port;
+    options.isServer = serves;
+    options.waitWorkers = false;
+    options.timeout = std::chrono::milliseconds(deadline_ms);
+    auto opened = c10::make_intrusive<c10d::TCPStore>(host, options);
+    *bound = opened->getPort();
+    *store = new Store(std::move(opened));
+  });
+}
+
+void ppo_store_close(void* store) { delete static_cast<Store*>(store); }
+
+char* ppo_store_set(void* store, const char* key, const uint8_t* value, size_t length) {
+  return guarded([&] { (*static_cast<Store*>(store))->set(key, std::vector<uint8_t>(value, value + length)); });
+}
+
+char* ppo_store_delete(void* store, const char* key) {
+  return guarded([&] { (*static_cast<Store*>(store))->deleteKey(key); });
+}
+
+// Waits for a key at most so long; `found` says whether it came. `take` is given its value.
+char* ppo_store_get(void* store, const char* key, int64_t wait_ms, bool* found, void* target,
+                    void (*take)(void*, const uint8_t*, size_t)) {
+  return guarded([&] {
+    auto& it = *static_cast<Store*>(store);
+    *found = it->check({key});
+    if (!*found && wait_ms > 0) {
+      try {
+        it->wait({key}, std::chrono::milliseconds(wait_ms));
+        *found = true;
+      } catch (const c10::DistNetworkError&) {
+        throw;
+      } catch (const c10::DistStoreError&) {
+        // The time is over. Was it the connection that broke, the next call says so.
+      }
+    }
+    if (*found) {
+      auto value = it->get(key);
+      take(target, value.data(), value.size());
+    }
+  });
+}
+
+// Joins the group of `count` ranks that meet in `store` under `name`. `host` is this process' own address, which the others can
+// reach.
+char* ppo_group_open(void* store, const char* name, const char* host, int32_t rank, int32_t count, int64_t deadline_ms,
+                     void** group) {
+  return guarded([&] {
+    auto options = c10d::ProcessGroupGloo::Options::create(std::chrono::milliseconds(deadline_ms));
+    options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(host));
+    auto meeting = c10::make_intrusive<c10d::PrefixStore>(name, *static_cast<Store*>(store));
+    *group = new Group(c10::make_intrusive<c10d::ProcessGroupGloo>(meeting, rank, count, options));
+  });
+}
+
+void ppo_group_close(void* group) { delete static_cast<Group*>(group); }
+
+// Sums (or takes the greatest of) the tensors of all ranks, in place.
+char* ppo_group_all_reduce(void* group, at::Tensor* tensor, bool greatest) {
+  return guarded([&] {
+    std::vector<at::Tensor> tensors{*tensor};
+    c10d::AllreduceOptions options;
+    options.reduceOp = greatest ? c10d::ReduceOp::MAX : c10d::ReduceOp::SUM;
+    (*static_cast<Group*>(group))->allreduce(tensors, options)->wait();
+  });
+}
+
+char* ppo_group_broadcast(void* group, at::Tensor* tensor, int64_t root) {
+  return guarded([&] {
+    std::vector<at::Tensor> tensors{*tensor};
+    c10d::BroadcastOptions options;
+    options.rootRank = root;
+    (*static_cast<Group*>(group))->broadcast(tensors, options)->wait();
+  });
+}
+
+// The parts of all ranks, one after the other, in `whole`.
+char* ppo_group_all_gather(void* group, at::Tensor* whole, at::Tensor* part) {
+  return guarded([&] { (*static_cast<Group*>(group))->_allgather_base(*whole, *part, {})->wait(); });
+}
+
+// Begins to sum the tensors of all ranks into the one of `root`.
+char* ppo_group_reduce(void* group, at::Tensor* tensor, int64_t root, void** pending) {
+  return guarded([&] {
+    std::vector<at::Tensor> tensors{*tensor};
+    c10d::ReduceOptions options;
+    options.rootRank = root;
+    *pending = new Pending((*static_cast<Group*>(group))->reduce(tensors, options));
+  });
+}
+
+// Waits for the end of what was begun.
+char* ppo_pending_wait(void* pending) {
+  return guarded([&] { (*static_cast<Pending*>(pending))->wait(); });
+}
+
+void ppo_pending_free(void* pending) { delete static_cast<Pending*>(pending); }
+
+// From now on backward gives the gradient of `leaf` away instead of keeping it.
+char* ppo_on_gradient(at::Tensor* leaf, int64_t parameter, void* state, Take take, void (*free_message)(char*)) {
+  return guarded([&] {
+    torch::autograd::impl::set_post_acc_grad_hooks(*leaf, std::make_unique<Departure>(take, free_message, state, parameter));
+  });
+}
+
+}  // extern "C"

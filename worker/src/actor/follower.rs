@@ -1,0 +1,144 @@
+//! The ranks besides the first: they hold what rank 0 holds and do what it says.
+
+use anyhow::{Context, Result, bail};
+use ppo_crds::RunConfig;
+use ppo_crds::report::Reason;
+use ppo_crds::spec::Profile;
+
+use super::lesson::Lesson;
+use super::pieces::{Pieces, take_samples};
+use super::update::Update;
+use super::{Actor, Critic};
+use crate::local;
+use crate::outcome::{Ended, Relayed};
+use crate::ranks::Ranks;
+use crate::ranks::order::Order;
+use crate::stages::Sample;
+use crate::telemetry::{Stage, Watched};
+use crate::trainer::Diverged;
+
+/// A rank that follows.
+struct Follower<'a> {
+    config: &'a RunConfig,
+    ranks: &'a Ranks,
+    actor: Actor,
+    critic: Option<Critic>,
+    samples: Vec<Sample>,
+    columns: usize,
+    /// Steps completed before the present one.
+    step: u64,
+}
+
+/// Follows rank 0 to the end of the run, which ends here as it does there.
+///
+/// # Errors
+/// How rank 0 ended; when it, or another rank, is lost; what failed here.
+pub fn follow(config: &RunConfig, ranks: &Ranks, watched: &Watched) -> Result<Ended> {
+    let (checkpoint, total_steps) = match ranks.next_order()? {
+        Order::Open {
+            checkpoint,
+            total_steps,
+        } => (checkpoint, total_steps),
+        Order::End { outcome, code } => return ended(ranks, Relayed { outcome, code }),
+        other => bail!("the first order of rank 0 is {other:?}"),
+    };
+    ranks.enter("loading models".into());
+    let (actor, critic) = local::learners(config, checkpoint.as_ref(), total_steps, ranks)?;
+    watched.exposition.set_ready(true);
+    let mut follower = Follower {
+        config,
+        ranks,
+        actor,
+        critic,
+        samples: Vec::new(),
+        columns: 0,
+        step: 0,
+    };
+    loop {
+        match ranks.next_order()? {
+            Order::End { outcome, code } => return ended(ranks, Relayed { outcome, code }),
+            order => follower.obey(order)?,
+        }
+    }
+}
+
+impl Follower<'_> {
+    fn obey(&mut self, order: Order) -> Result<()> {
+        match order {
+            Order::Samples {
+                step,
+                lengths,
+                columns,
+            } => {
+                (self.step, self.columns) = (step, columns);
+                self.samples = take_samples(self.ranks, &lengths)?;
+            }
+            Order::Logprobs => {
+                self.enter(Stage::OldLogprobs);
+                let _no_grad = tch::no_grad_guard();
+                let temperature = self.config.generation.temperature;
+                self.actor.logprobs(&self.pieces(), self.ranks, temperature)?;
+            }
+            Order::Values => {
+                self.enter(Stage::Values);
+                let _no_grad = tch::no_grad_guard();
+                let critic = self.critic.as_ref().context("rank 0 has a critic, this rank has none")?;
+                critic.values(&self.pieces(), self.ranks)?;
+            }
+            Order::Learn {
+                kl_coefficient,
+                reference,
+                values,
+            } => self.learn(kl_coefficient, reference, values)?,
+            Order::Save { folder } => {
+                self.enter(Stage::Checkpoint);
+                let saved = local::write_optimizers(&self.actor, self.critic.as_ref(), &folder);
+                self.ranks.reply(&saved)?;
+            }
+            Order::Open { .. } | Order::End { .. } => bail!("rank 0 said {order:?} in the middle of a run"),
+        }
+        Ok(())
+    }
+
+    fn learn(&mut self, kl_coefficient: f64, reference: bool, values: bool) -> Result<()> {
+        self.enter(Stage::UpdateActor);
+        let lesson = Lesson::take(self.ranks, &self.samples, self.columns, reference, values)?;
+        let update = Update {
+            config: self.config,
+            step: self.step,
+            kl_coefficient,
+            lesson: &lesson,
+            ranks: self.ranks,
+        };
+        match update.run(&mut self.actor, self.critic.as_mut()) {
+            // Rank 0 found the same and says how the run ends.
+            Err(error) if error.is::<Diverged>() => Ok(()),
+            learnt => learnt.map(drop),
+        }
+    }
+
+    fn pieces(&self) -> Pieces<'_> {
+        Pieces {
+            samples: &self.samples,
+            size: self.config.batch.micro_rollout_batch_size.max(1),
+            columns: self.columns,
+            slot_after: self.config.algorithm.profile == Profile::Trl,
+        }
+    }
+
+    fn enter(&self, stage: Stage) {
+        self.ranks.enter(stage.of_step(self.step + 1));
+    }
+}
+
+fn ended(ranks: &Ranks, relayed: Relayed) -> Result<Ended> {
+    // Rank 0 waits for it; the run is over either way.
+    if let Err(error) = ranks.reply(&Ok(())) {
+        tracing::debug!("the end of the run: {error:#}");
+    }
+    match relayed.outcome.reason {
+        Reason::Completed => Ok(Ended::Completed),
+        Reason::Interrupted => Ok(Ended::Interrupted),
+        _ => Err(relayed.into()),
+    }
+}

@@ -1,0 +1,102 @@
+//! What the updates of a step read.
+
+use anyhow::{Context, Result};
+use tch::{Kind, Tensor};
+
+use crate::ranks::Ranks;
+use crate::ranks::order::Order;
+use crate::stages::{Batch, Sample};
+
+/// What the updates of a step read: samples, and what is known of their tokens, each [B, T] float32.
+#[derive(Debug)]
+pub struct Lesson<'a> {
+    /// The samples.
+    pub samples: &'a [Sample],
+    /// 1 on response tokens.
+    pub mask: Tensor,
+    /// The actor's log-probabilities before the step's updates.
+    pub old_logprobs: Tensor,
+    /// The engine's log-probabilities.
+    pub rollout_logprobs: Tensor,
+    /// Advantages.
+    pub advantages: Tensor,
+    /// The critic's targets.
+    pub returns: Tensor,
+    /// The reference's log-probabilities; None without a reference.
+    pub reference_logprobs: Option<Tensor>,
+    /// The critic's values before the step's updates; None without a critic.
+    pub values: Option<Tensor>,
+}
+
+impl<'a> Lesson<'a> {
+    /// Of a step's batch, sharing its tensors.
+    pub fn of(batch: &'a Batch) -> Self {
+        let scored = &batch.scored;
+        Self {
+            samples: &scored.samples,
+            mask: scored.mask.shallow_clone(),
+            old_logprobs: scored.old_logprobs.shallow_clone(),
+            rollout_logprobs: scored.rollout_logprobs.shallow_clone(),
+            advantages: batch.advantages.advantages.shallow_clone(),
+            returns: batch.advantages.returns.shallow_clone(),
+            reference_logprobs: scored.reference_logprobs.as_ref().map(Tensor::shallow_clone),
+            values: scored.values.as_ref().map(Tensor::shallow_clone),
+        }
+    }
+
+    /// Gives it to the other ranks, with the order to learn.
+    ///
+    /// # Errors
+    /// When a rank is lost, naming it.
+    pub fn give(&self, ranks: &Ranks, kl_coefficient: f64) -> Result<()> {
+        if ranks.is_alone() {
+            return Ok(());
+        }
+        ranks.order(&Order::Learn {
+            kl_coefficient,
+            reference: self.reference_logprobs.is_some(),
+            values: self.values.is_some(),
+        })?;
+        let always = [
+            &self.mask,
+            &self.old_logprobs,
+            &self.rollout_logprobs,
+            &self.advantages,
+            &self.returns,
+        ];
+        let all = always.into_iter().chain(&self.reference_logprobs).chain(&self.values);
+        let all = all.map(|tensor| tensor.f_to_kind(Kind::Float)).collect::<Result<Vec<_>, _>>()?;
+        ranks.broadcast(&Tensor::f_stack(&all, 0)?)
+    }
+
+    /// The other side of [`give`](Self::give).
+    ///
+    /// # Errors
+    /// When rank 0 is lost.
+    pub fn take(
+        ranks: &Ranks,
+        samples: &'a [Sample],
+        columns: usize,
+        reference: bool,
+        values: bool,
+    ) -> Result<Self> {
+        let count = 5 + i64::from(reference) + i64::from(values);
+        let stacked = Tensor::f_zeros(
+            [count, samples.len() as i64, columns as i64],
+            (Kind::Float, tch::Device::Cpu),
+        )?;
+        ranks.broadcast(&stacked)?;
+        let mut tensors = stacked.f_unbind(0)?.into_iter();
+        let mut next = || tensors.next().context("rank 0 gave too few tensors");
+        Ok(Self {
+            samples,
+            mask: next()?,
+            old_logprobs: next()?,
+            rollout_logprobs: next()?,
+            advantages: next()?,
+            returns: next()?,
+            reference_logprobs: reference.then(&mut next).transpose()?,
+            values: values.then(&mut next).transpose()?,
+        })
+    }
+}

@@ -1,0 +1,179 @@
+//! One step's updates on one, two and four ranks.
+
+use ppo_crds::manifest::parse_manifest;
+use ppo_crds::run_config::RunConfig;
+use ppo_crds::{Environment, resolve};
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use tch::Device;
+
+use super::*;
+use crate::actor::rows::{mask, padded_rows};
+use crate::data::Prompt;
+use crate::engine::FinishReason;
+use crate::local::learners;
+use crate::ranks::tests::together;
+use crate::stages::Sample;
+
+const SAMPLES: usize = 16;
+const COLUMNS: usize = 9;
+
+/// A run on the tiny Llama of the fixtures. The optimizer's epsilon is so large that an update is as smooth as its gradient, and its
+/// rate so that rounding shows.
+fn config(train: usize, micro: usize, dtype: &str) -> RunConfig {
+    let manifest = format!(
+        "{{apiVersion: ppojob.dev/v1alpha1, kind: PpoJob, metadata: {{name: test}}, spec: {{\
+         model: {{policy: {{path: llama}}, dtype: {dtype}}}, prompts: {{source: {{path: prompts.jsonl}}}}, \
+         generation: {{maxNewTokens: {COLUMNS}}}, algorithm: {{kl: {{coef: 0.05, placement: loss}}, entropyCoef: 0.01}}, \
+         batch: {{rolloutBatchSize: {SAMPLES}, nSamplesPerPrompt: 1, trainBatchSize: {train}, microTrainBatchSize: {micro}, \
+         microRolloutBatchSize: 4, ppoEpochs: 2}}, \
+         optimizer: {{actorLearningRate: 0.5, criticLearningRate: 0.5, epsilon: 0.5, maxGradNorm: 0.1}}, steps: 1, \
+         roles: {{actor: {{gpusPerNode: 0}}, reference: {{gpusPerNode: 0}}, rollout: {{gpusPerReplica: 0}}, \
+         reward: {{rules: [{{json: {{}}}}]}}}}}}}}"
+    );
+    let job = parse_manifest(&manifest, "test").unwrap();
+    let fixtures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let here = Environment::Laptop {
+        manifest_folder: fixtures,
+    };
+    resolve(&job, &here).unwrap()
+}
+
+/// Ragged samples and everything that is known of them; `shuffled` in another order.
+struct Known {
+    samples: Vec<Sample>,
+    /// Old, engine's and reference log-probs, advantages, returns, values of each sample's tokens.
+    numbers: [Vec<Vec<f32>>; 6],
+}
+
+impl Known {
+    fn new(shuffled: bool) -> Self {
+        let mut random = ChaCha8Rng::seed_from_u64(5);
+        let mut rows: Vec<(Sample, [Vec<f32>; 6])> = (0..SAMPLES)
+            .map(|_| {
+                let length = random.random_range(1..=COLUMNS);
+                let mut ids = |count: usize| -> Vec<u32> { (0..count).map(|_| random.random_range(3..96)).collect() };
+                let sample = Sample {
+                    prompt: Prompt {
+                        ids: ids(2 + length / 2).into(),
+                        ..Prompt::default()
+                    },
+                    group: 0,
+                    response: ids(length),
+                    rollout_logprobs: Vec::new(),
+                    finish_reason: FinishReason::Stop,
+                };
+                let mut numbers = |low: f32, high: f32| -> Vec<f32> {
+                    (0..length).map(|_| random.random_range(low..high)).collect()
+                };
+                let old = numbers(-5.0, -4.0);
+                let known = [old.clone(), old.clone(), old, numbers(-2.0, 2.0), numbers(-1.0, 1.0), numbers(-0.1, 0.1)];
+                (sample, known)
+            })
+            .collect();
+        if shuffled {
+            rows.shuffle(&mut random);
+        }
+        let numbers = std::array::from_fn(|which| rows.iter().map(|(_, known)| known[which].clone()).collect());
+        Self {
+            samples: rows.into_iter().map(|(sample, _)| sample).collect(),
+            numbers,
+        }
+    }
+
+    fn lesson(&self) -> Lesson<'_> {
+        let tensor = |which: usize| padded_rows(&self.numbers[which], COLUMNS);
+        Lesson {
+            samples: &self.samples,
+            mask: mask(&self.samples, COLUMNS),
+            old_logprobs: tensor(0),
+            rollout_logprobs: tensor(1),
+            reference_logprobs: Some(tensor(2)),
+            advantages: tensor(3),
+            returns: tensor(4),
+            values: Some(tensor(5)),
+        }
+    }
+}
+
+/// Weights of policy and critic after one step, and what the step says of itself, of every rank.
+fn learn(count: usize, config: &RunConfig, shuffled: bool) -> Vec<(Vec<f32>, [Option<f64>; 5])> {
+    together(count, |ranks| {
+        tch::set_num_threads(1);
+        let known = Known::new(shuffled);
+        let (mut actor, critic) = learners(config, None, 1, &ranks).unwrap();
+        let mut critic = critic.unwrap();
+        let update = Update {
+            config,
+            step: 0,
+            kl_coefficient: 0.05,
+            lesson: &known.lesson(),
+            ranks: &ranks,
+        };
+        let learnt = update.run(&mut actor, Some(&mut critic)).unwrap();
+        let flat = |weights: crate::model::Weights| {
+            let tensors: Vec<Tensor> = weights.0.into_values().map(|tensor| tensor.reshape([-1])).collect();
+            Tensor::cat(&tensors, 0).to_kind(Kind::Float).to_device(Device::Cpu)
+        };
+        let both = [flat(actor.learner.parameters.weights()), flat(critic.learner.parameters.weights())];
+        let numbers = [
+            learnt.policy_loss(),
+            learnt.value_loss(),
+            learnt.actor_grad_norm(),
+            learnt.critic_grad_norm(),
+            Some(learnt.policy_stats.ratio_max),
+        ];
+        (Vec::<f32>::try_from(Tensor::cat(&both, 0)).unwrap(), numbers)
+    })
+}
+
+fn close(left: &[f32], right: &[f32], tolerance: f32) {
+    let greatest = left.iter().zip(right).map(|(left, right)| (left - right).abs()).fold(0.0, f32::max);
+    assert!(greatest <= tolerance, "differ by {greatest}");
+}
+
+#[test]
+fn one_two_and_four_ranks_and_any_micro_batch_make_the_same_updates_up_to_rounding() {
+    let start = learn(1, &{
+        let mut still = config(8, 2, "float32");
+        still.optimizer.actor_learning_rate = 0.0;
+        still.optimizer.critic_learning_rate = 0.0;
+        still
+    }, false);
+    let (alone, numbers) = learn(1, &config(8, 2, "float32"), false).remove(0);
+    let moved = alone.iter().zip(&start[0].0).map(|(after, before)| (after - before).abs());
+    assert!(moved.fold(0.0, f32::max) > 1e-2, "the updates are too small to tell anything");
+    for (count, micro) in [(1, 8), (2, 1), (2, 4), (4, 1), (4, 2)] {
+        for (weights, its) in learn(count, &config(8, micro, "float32"), false) {
+            close(&weights, &alone, 2e-5);
+            for (its, alone) in its.iter().zip(numbers) {
+                let (its, alone) = (its.unwrap(), alone.unwrap());
+                assert!((its - alone).abs() <= 1e-4 * alone.abs().max(1e-2), "{count} ranks: {its} for {alone}");
+            }
+        }
+    }
+}
+
+#[test]
+fn all_ranks_hold_the_same_bits_and_the_same_number_of_ranks_gives_them_again() {
+    for dtype in ["float32", "bfloat16"] {
+        let first = learn(2, &config(8, 2, dtype), false);
+        assert!(first[0] == first[1], "{dtype}: the ranks differ");
+        assert!(learn(2, &config(8, 2, dtype), false) == first, "{dtype}: a second run differs");
+    }
+}
+
+#[test]
+fn the_order_of_the_samples_of_one_update_does_not_matter() {
+    let config = config(SAMPLES, 2, "float32");
+    let in_order = learn(2, &config, false).remove(0).0;
+    close(&learn(2, &config, true).remove(0).0, &in_order, 2e-5);
+}
+
+#[test]
+fn bfloat16_on_two_ranks_is_as_close_to_one_as_its_precision_allows() {
+    let alone = learn(1, &config(8, 4, "bfloat16"), false).remove(0).0;
+    let shared = learn(2, &config(8, 4, "bfloat16"), false).remove(0).0;
+    close(&shared, &alone, 2e-2);
+}

@@ -1,0 +1,339 @@
+//! c10d: the store where processes meet, their group, and gradients that leave backward at once (`native/collective.cpp`).
+
+use std::ffi::{CString, c_char, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::null_mut;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use tch::Tensor;
+
+use super::training::checked;
+
+type Take = unsafe extern "C" fn(*mut c_void, i64, *mut c_void) -> *mut c_char;
+
+unsafe extern "C" {
+    fn ppo_store_open(
+        host: *const c_char,
+        port: u16,
+        serves: bool,
+        deadline_ms: i64,
+        store: *mut *mut c_void,
+        bound: *mut u16,
+    ) -> *mut c_char;
+    fn ppo_store_close(store: *mut c_void);
+    fn ppo_store_set(store: *mut c_void, key: *const c_char, value: *const u8, length: usize) -> *mut c_char;
+    fn ppo_store_delete(store: *mut c_void, key: *const c_char) -> *mut c_char;
+    fn ppo_store_get(
+        store: *mut c_void,
+        key: *const c_char,
+        wait_ms: i64,
+        found: *mut bool,
+        target: *mut c_void,
+        take: unsafe extern "C" fn(*mut c_void, *const u8, usize),
+    ) -> *mut c_char;
+    fn ppo_group_open(
+        store: *mut c_void,
+        name: *const c_char,
+        host: *const c_char,
+        rank: i32,
+        count: i32,
+        deadline_ms: i64,
+        group: *mut *mut c_void,
+    ) -> *mut c_char;
+    fn ppo_group_close(group: *mut c_void);
+    fn ppo_group_all_reduce(group: *mut c_void, tensor: *mut c_void, greatest: bool) -> *mut c_char;
+    fn ppo_group_broadcast(group: *mut c_void, tensor: *mut c_void, root: i64) -> *mut c_char;
+    fn ppo_group_all_gather(group: *mut c_void, whole: *mut c_void, part: *mut c_void) -> *mut c_char;
+    fn ppo_group_reduce(group: *mut c_void, tensor: *mut c_void, root: i64, pending: *mut *mut c_void) -> *mut c_char;
+    fn ppo_pending_wait(pending: *mut c_void) -> *mut c_char;
+    fn ppo_pending_free(pending: *mut c_void);
+    fn ppo_on_gradient(
+        leaf: *mut c_void,
+        parameter: i64,
+        state: *mut c_void,
+        take: Take,
+        free_message: unsafe extern "C" fn(*mut c_char),
+    ) -> *mut c_char;
+}
+
+fn handle(tensor: &Tensor) -> *mut c_void {
+    tensor.as_ptr().cast_mut().cast()
+}
+
+fn milliseconds(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// A key-value store over TCP; one process is its server, and it ends with that process' handle.
+#[derive(Debug)]
+pub struct Store {
+    handle: *mut c_void,
+    port: u16,
+}
+
+// SAFETY: c10d's TCPStore guards its connection by a lock.
+unsafe impl Send for Store {}
+// SAFETY: as above.
+unsafe impl Sync for Store {}
+
+impl Store {
+    /// Serves a store on `port` (0: any free one) of every address.
+    ///
+    /// # Errors
+    /// When the port is taken.
+    pub fn serve(port: u16, deadline: Duration) -> Result<Self> {
+        Self::open("127.0.0.1", port, true, deadline).with_context(|| format!("cannot listen on port {port}"))
+    }
+
+    /// Reaches the store at `host`:`port`, trying again until the deadline.
+    ///
+    /// # Errors
+    /// When nobody answers in time.
+    pub fn connect(host: &str, port: u16, deadline: Duration) -> Result<Self> {
+        Self::open(host, port, false, deadline)
+    }
+
+    fn open(host: &str, port: u16, serves: bool, deadline: Duration) -> Result<Self> {
+        let (mut handle, mut bound) = (null_mut(), 0);
+        let host = CString::new(host)?;
+        // SAFETY: (here and below) pointers are to values that live through the call.
+        checked(unsafe {
+            ppo_store_open(
+                host.as_ptr(),
+                port,
+                serves,
+                milliseconds(deadline),
+                &raw mut handle,
+                &raw mut bound,
+            )
+        })?;
+        Ok(Self { handle, port: bound })
+    }
+
+    /// The port it is reached on.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Sets a key.
+    ///
+    /// # Errors
+    /// When the server is gone.
+    pub fn set(&self, key: &str, value: &[u8]) -> Result<()> {
+        let key = CString::new(key)?;
+        checked(unsafe { ppo_store_set(self.handle, key.as_ptr(), value.as_ptr(), value.len()) })
+    }
+
+    /// Forgets a key.
+    ///
+    /// # Errors
+    /// When the server is gone.
+    pub fn delete(&self, key: &str) -> Result<()> {
+        let key = CString::new(key)?;
+        checked(unsafe { ppo_store_delete(self.handle, key.as_ptr()) })
+    }
+
+    /// The value of a key, for which it waits at most so long; None when it was not set in that time.
+    ///
+    /// # Errors
+    /// When the server is gone.
+    pub fn get(&self, key: &str, wait: Duration) -> Result<Option<Vec<u8>>> {
+        let key = CString::new(key)?;
+        let (mut found, mut value) = (false, Vec::new());
+        checked(unsafe {
+            ppo_store_get(
+                self.handle,
+                key.as_ptr(),
+                milliseconds(wait),
+                &raw mut found,
+                (&raw mut value).cast(),
+                take_bytes,
+            )
+        })?;
+        Ok(found.then_some(value))
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        // SAFETY: opened once, closed once.
+        unsafe { ppo_store_close(self.handle) };
+    }
+}
+
+unsafe extern "C" fn take_bytes(target: *mut c_void, bytes: *const u8, length: usize) {
+    // SAFETY: the vector of `get`, and as many bytes as the C++ side says.
+    let target = unsafe { &mut *target.cast::<Vec<u8>>() };
+    if length > 0 {
+        target.extend_from_slice(unsafe { std::slice::from_raw_parts(bytes, length) });
+    }
+}
+
+/// Processes that compute together. All call the same functions in the same order, with tensors of the same shapes.
+#[derive(Debug)]
+pub struct Group {
+    handle: *mut c_void,
+}
+
+// SAFETY: ProcessGroupGloo guards its queue by a lock; that the ranks agree on the order of calls is the caller's to see to.
+unsafe impl Send for Group {}
+// SAFETY: as above.
+unsafe impl Sync for Group {}
+
+impl Group {
+    /// Joins the `count` ranks that meet in `store` under `name`; `host` is this process' own address, as the others reach it.
+    ///
+    /// # Errors
+    /// When a rank does not come within `deadline`, which is also that of every call.
+    pub fn join(store: &Store, name: &str, host: &str, rank: usize, count: usize, deadline: Duration) -> Result<Self> {
+        let mut handle = null_mut();
+        let (name, host) = (CString::new(name)?, CString::new(host)?);
+        let (rank, count) = (i32::try_from(rank)?, i32::try_from(count)?);
+        checked(unsafe {
+            ppo_group_open(
+                store.handle,
+                name.as_ptr(),
+                host.as_ptr(),
+                rank,
+                count,
+                milliseconds(deadline),
+                &raw mut handle,
+            )
+        })?;
+        Ok(Self { handle })
+    }
+
+    /// Adds up the tensors of all ranks, in place.
+    ///
+    /// # Errors
+    /// When a rank is gone or late.
+    pub fn sum(&self, tensor: &Tensor) -> Result<()> {
+        checked(unsafe { ppo_group_all_reduce(self.handle, handle(tensor), false) })
+    }
+
+    /// The greatest of the tensors of all ranks, element by element, in place.
+    ///
+    /// # Errors
+    /// When a rank is gone or late.
+    pub fn greatest(&self, tensor: &Tensor) -> Result<()> {
+        checked(unsafe { ppo_group_all_reduce(self.handle, handle(tensor), true) })
+    }
+
+    /// The tensor of `root`, in place of everybody's.
+    ///
+    /// # Errors
+    /// When a rank is gone or late.
+    pub fn broadcast(&self, tensor: &Tensor, root: usize) -> Result<()> {
+        checked(unsafe { ppo_group_broadcast(self.handle, handle(tensor), root as i64) })
+    }
+
+    /// The parts of all ranks one after the other, in `whole`; all parts have the same length.
+    ///
+    /// # Errors
+    /// When a rank is gone or late.
+    pub fn gather(&self, whole: &Tensor, part: &Tensor) -> Result<()> {
+        checked(unsafe { ppo_group_all_gather(self.handle, handle(whole), handle(part)) })
+    }
+
+    /// Begins to add up the tensors of all ranks in that of `root`.
+    ///
+    /// # Errors
+    /// When a rank is gone.
+    pub fn begin_sum_at(&self, root: usize, tensor: Tensor) -> Result<Pending> {
+        let mut pending = null_mut();
+        checked(unsafe { ppo_group_reduce(self.handle, handle(&tensor), root as i64, &raw mut pending) })?;
+        Ok(Pending {
+            handle: pending,
+            tensor,
+        })
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // SAFETY: joined once, closed once.
+        unsafe { ppo_group_close(self.handle) };
+    }
+}
+
+/// A sum that is being made.
+#[derive(Debug)]
+pub struct Pending {
+    handle: *mut c_void,
+    tensor: Tensor,
+}
+
+// SAFETY: c10d's Work guards its state by a lock.
+unsafe impl Send for Pending {}
+
+impl Pending {
+    /// Waits for it: the sum, at the rank that gets it.
+    ///
+    /// # Errors
+    /// When a rank is gone or late.
+    pub fn wait(self) -> Result<Tensor> {
+        checked(unsafe { ppo_pending_wait(self.handle) })?;
+        Ok(self.tensor.shallow_clone())
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        // SAFETY: begun once, freed once.
+        unsafe { ppo_pending_free(self.handle) };
+    }
+}
+
+/// Takes gradients as backward computes them.
+pub trait TakeGradient: Send {
+    /// The gradient of a parameter, whole. It is not kept anywhere else.
+    ///
+    /// # Errors
+    /// Ends backward with this error.
+    fn take(&mut self, parameter: usize, gradient: &Tensor) -> Result<()>;
+}
+
+/// Gives the gradients of `leaf`, the parameter of this number, to `taker`. The taker lives as long as backward is called.
+///
+/// # Errors
+/// When it is not a leaf that takes part in backward.
+pub fn on_gradient<T: TakeGradient>(leaf: &Tensor, parameter: usize, taker: &std::sync::Mutex<T>) -> Result<()> {
+    let state: *const std::sync::Mutex<T> = taker;
+    checked(unsafe {
+        ppo_on_gradient(
+            handle(leaf),
+            parameter as i64,
+            state.cast_mut().cast(),
+            take_gradient::<T>,
+            free_message,
+        )
+    })
+    .context("cannot watch a parameter's gradient")
+}
+
+unsafe extern "C" fn take_gradient<T: TakeGradient>(
+    state: *mut c_void,
+    parameter: i64,
+    gradient: *mut c_void,
+) -> *mut c_char {
+    // SAFETY: the taker of `on_gradient`, which lives; a tensor that the C++ side keeps through the call.
+    let taker = unsafe { &*state.cast::<std::sync::Mutex<T>>() };
+    let taken = catch_unwind(AssertUnwindSafe(|| {
+        // SAFETY: `clone_from_ptr` makes a handle of its own.
+        let gradient = unsafe { Tensor::clone_from_ptr(gradient.cast()) };
+        let mut taker = taker.lock().map_err(|_| anyhow!("an earlier gradient failed"))?;
+        taker.take(parameter as usize, &gradient)
+    }));
+    let message = match taken {
+        Ok(Ok(())) => return null_mut(),
+        Ok(Err(error)) => format!("{error:#}"),
+        Err(_) => "the taker of a gradient panicked".to_owned(),
+    };
+    CString::new(message.replace('\0', " ")).unwrap_or_default().into_raw()
+}
+
+unsafe extern "C" fn free_message(message: *mut c_char) {
+    // SAFETY: a message of `take_gradient`, once.
+    drop(unsafe { CString::from_raw(message) });
+}

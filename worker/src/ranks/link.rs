@@ -1,0 +1,210 @@
+//! A rank's connections to the others.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+
+use super::meeting::Meeting;
+use super::order::Order;
+use super::pulse::{Pulse, Watch, diagnose};
+use crate::native::collective::{Group, Store};
+
+/// How often a wait looks whether the one it waits for still lives.
+const LOOK: Duration = Duration::from_secs(1);
+/// Orders that stay in the store: every rank has read those before.
+const ORDERS_KEPT: u64 = 16;
+
+/// A rank's connections to the others.
+#[derive(Debug)]
+pub struct Link {
+    /// Who they are.
+    pub meeting: Meeting,
+    /// What they compute together.
+    pub group: Group,
+    /// This rank's signs of life.
+    pub pulse: Pulse,
+    /// Number of the next order.
+    next: std::sync::atomic::AtomicU64,
+    // Last: it ends with rank 0's handle, and the others' signs of life with it.
+    store: Store,
+}
+
+impl Link {
+    /// Meets the others at rank 0's store.
+    ///
+    /// # Errors
+    /// When a rank does not come in time, by its name.
+    pub fn join(meeting: Meeting) -> Result<Self> {
+        let ends = Instant::now() + meeting.timing.join;
+        let store = match meeting.rank {
+            0 => Store::serve(meeting.port, meeting.timing.join)?,
+            _ => reach(&meeting, ends)?,
+        };
+        Self::meet(meeting, store, ends)
+    }
+
+    fn meet(meeting: Meeting, store: Store, ends: Instant) -> Result<Self> {
+        // Host and port of rank 0 are those that this rank found it at.
+        let (host, port) = match meeting.rank {
+            0 => ("127.0.0.1", store.port()),
+            _ => (meeting.host.as_str(), meeting.port),
+        };
+        let Meeting { rank, count, attempt, .. } = meeting;
+        let signs = Store::connect(host, port, meeting.timing.collective)?;
+        let pulse = Pulse::start(signs, rank, meeting.timing.beat)?;
+        store.set(&arrival(attempt, rank), meeting.own_host.as_bytes())?;
+        for other in 0..count {
+            await_arrival(&meeting, &store, other, ends)?;
+        }
+        let name = format!("attempt-{attempt}");
+        let group = Group::join(&store, &name, &meeting.own_host, rank, count, meeting.timing.collective);
+        let group = group.context("the ranks met, but cannot reach each other")?;
+        tracing::info!("{} of {count} has met the others", meeting.name(rank));
+        Ok(Self {
+            meeting,
+            group,
+            pulse,
+            next: 0.into(),
+            store,
+        })
+    }
+
+    /// Rank 0 says what all do next.
+    ///
+    /// # Errors
+    /// When it cannot be said.
+    pub fn order(&self, order: &Order) -> Result<()> {
+        let number = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.store.set(&order_key(number), &serde_json::to_vec(order)?)?;
+        if let Some(old) = number.checked_sub(ORDERS_KEPT) {
+            self.store.delete(&order_key(old))?;
+        }
+        Ok(())
+    }
+
+    /// What rank 0 says next.
+    ///
+    /// # Errors
+    /// When rank 0 is lost.
+    pub fn next_order(&self) -> Result<Order> {
+        let number = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let mut lead = Watch::new(0);
+        let lost = |lead: &Watch| anyhow!("{} is lost; it was last in {}", self.meeting.name(0), lead.stage());
+        loop {
+            match self.store.get(&order_key(number), LOOK) {
+                Ok(Some(order)) => {
+                    return serde_json::from_slice(&order).with_context(|| {
+                        format!("an order of {} cannot be read; are all of one release?", self.meeting.name(0))
+                    });
+                }
+                Ok(None) if lead.silent_for(&self.store).map_err(|_| lost(&lead))? < self.meeting.timing.silence => {}
+                Ok(None) | Err(_) => return Err(lost(&lead)),
+            }
+        }
+    }
+
+    /// Tells rank 0 how the last order went.
+    ///
+    /// # Errors
+    /// When rank 0 is gone.
+    pub fn reply(&self, done: &Result<()>) -> Result<()> {
+        let words = done.as_ref().map_or_else(|error| format!("{error:#}"), |()| String::new());
+        self.store.set(&self.reply_key(self.meeting.rank), words.as_bytes())
+    }
+
+    /// Waits until all have carried out the last order.
+    ///
+    /// # Errors
+    /// What failed, by the rank's name; when one is lost or late.
+    pub fn replies(&self, deadline: Duration) -> Result<()> {
+        let ends = Instant::now() + deadline;
+        for rank in 1..self.meeting.count {
+            let name = self.meeting.name(rank);
+            let mut watch = Watch::new(rank);
+            let words = loop {
+                if let Some(words) = self.store.get(&self.reply_key(rank), LOOK)? {
+                    break words;
+                }
+                let silent = watch.silent_for(&self.store)?;
+                ensure!(
+                    silent < self.meeting.timing.silence,
+                    "{name} is lost; it was last in {}",
+                    watch.stage()
+                );
+                ensure!(
+                    Instant::now() < ends,
+                    "{name} is not done with {} within {} s",
+                    watch.stage(),
+                    deadline.as_secs()
+                );
+            };
+            self.store.delete(&self.reply_key(rank))?;
+            if !words.is_empty() {
+                bail!("{name}: {}", String::from_utf8_lossy(&words));
+            }
+        }
+        Ok(())
+    }
+
+    fn reply_key(&self, rank: usize) -> String {
+        let last = self.next.load(std::sync::atomic::Ordering::Relaxed);
+        format!("reply/{last}/{rank}")
+    }
+
+    /// A collective's failure with the name of whoever is lost.
+    pub fn explain(&self, what: &str, error: anyhow::Error) -> anyhow::Error {
+        let stage = self.pulse.stage();
+        let lost = diagnose(&self.store, &self.meeting, &stage);
+        if self.meeting.rank == 0 {
+            // Others still read here who is lost.
+            std::thread::sleep(self.meeting.timing.beat * 4);
+        }
+        error.context(format!("{stage}: {what} over the ranks failed: {lost}"))
+    }
+}
+
+fn order_key(number: u64) -> String {
+    format!("order/{number}")
+}
+
+fn arrival(attempt: u32, rank: usize) -> String {
+    format!("attempt-{attempt}/arrived/{rank}")
+}
+
+/// Rank 0's store; its pod may not even have an address yet.
+fn reach(meeting: &Meeting, ends: Instant) -> Result<Store> {
+    loop {
+        let patience = Duration::from_secs(10).min(ends.saturating_duration_since(Instant::now()));
+        match Store::connect(&meeting.host, meeting.port, patience) {
+            Ok(store) => return Ok(store),
+            Err(error) if Instant::now() >= ends => {
+                return Err(error.context(format!(
+                    "{} never came: nobody answered at {}:{} within {} s",
+                    meeting.name(0),
+                    meeting.host,
+                    meeting.port,
+                    meeting.timing.join.as_secs()
+                )));
+            }
+            Err(error) => tracing::debug!("{error:#}"),
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+fn await_arrival(meeting: &Meeting, store: &Store, other: usize, ends: Instant) -> Result<()> {
+    loop {
+        let came = store.get(&arrival(meeting.attempt, other), LOOK.min(meeting.timing.join));
+        let came = came.with_context(|| format!("{} is gone, where the ranks meet", meeting.name(0)))?;
+        if came.is_some() {
+            return Ok(());
+        }
+        ensure!(
+            Instant::now() < ends,
+            "{} never joined: {} waited {} s for it",
+            meeting.name(other),
+            meeting.name(meeting.rank),
+            meeting.timing.join.as_secs()
+        );
+    }
+}

@@ -1,0 +1,178 @@
+//! Signs of life: each rank keeps writing what it does into the store, from a thread and a connection of its own, so that whoever
+//! waits in vain can say for whom.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::meeting::Meeting;
+use crate::native::collective::Store;
+
+/// Set by the first who finds out who is lost, for those that find rank 0 gone after it.
+const LOST: &str = "lost";
+
+/// This rank's signs of life.
+#[derive(Debug)]
+pub struct Pulse {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    now: Mutex<Now>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct Now {
+    stage: String,
+    over: bool,
+}
+
+impl Shared {
+    // What a panic leaves behind here is a stage's name.
+    fn lock(&self) -> MutexGuard<'_, Now> {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn key(rank: usize) -> String {
+    format!("pulse/{rank}")
+}
+
+impl Pulse {
+    /// Begins to show them in `store`, a connection for this alone.
+    ///
+    /// # Errors
+    /// When there is no thread to be had.
+    pub fn start(store: Store, rank: usize, beat: Duration) -> Result<Self> {
+        let now = Now {
+            stage: "joining".into(),
+            over: false,
+        };
+        let shared = Arc::new(Shared {
+            now: Mutex::new(now),
+            changed: Condvar::new(),
+        });
+        let its = shared.clone();
+        let thread = std::thread::Builder::new().name("pulse".into()).spawn(move || {
+            let mut count = 0u64;
+            loop {
+                let now = its.lock();
+                if now.over {
+                    return;
+                }
+                let sign = format!("{count} {}", now.stage);
+                drop(now);
+                // A store that is gone shows in the next collective; here there is nobody to tell.
+                if store.set(&key(rank), sign.as_bytes()).is_err() {
+                    return;
+                }
+                count += 1;
+                let now = its.lock();
+                let waited = its.changed.wait_timeout_while(now, beat, |now| !now.over);
+                drop(waited);
+            }
+        });
+        Ok(Self {
+            shared,
+            thread: Some(thread.context("cannot start a thread")?),
+        })
+    }
+
+    /// Says what this rank does now.
+    pub fn enter(&self, stage: String) {
+        self.shared.lock().stage = stage;
+    }
+
+    /// What this rank does now.
+    pub fn stage(&self) -> String {
+        self.shared.lock().stage.clone()
+    }
+}
+
+impl Drop for Pulse {
+    fn drop(&mut self) {
+        self.shared.lock().over = true;
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Reads the signs of a rank and tells when they end.
+#[derive(Debug)]
+pub struct Watch {
+    rank: usize,
+    last: Option<Vec<u8>>,
+    since: Instant,
+}
+
+impl Watch {
+    /// Of one rank, from now on.
+    pub fn new(rank: usize) -> Self {
+        Self {
+            rank,
+            last: None,
+            since: Instant::now(),
+        }
+    }
+
+    /// For how long there was no new sign.
+    ///
+    /// # Errors
+    /// When the store is gone.
+    pub fn silent_for(&mut self, store: &Store) -> Result<Duration> {
+        let sign = store.get(&key(self.rank), Duration::ZERO)?;
+        if sign != self.last {
+            self.last = sign;
+            self.since = Instant::now();
+        }
+        Ok(self.since.elapsed())
+    }
+
+    /// What the rank last said it does.
+    pub fn stage(&self) -> String {
+        let sign = self.last.as_deref().map(String::from_utf8_lossy);
+        let stage = sign.as_deref().and_then(|sign| Some(sign.split_once(' ')?.1.to_owned()));
+        stage.unwrap_or_else(|| "starting".into())
+    }
+}
+
+/// Who of the other ranks is lost, in words. It takes three beats to tell.
+pub fn diagnose(store: &Store, meeting: &Meeting, mine: &str) -> String {
+    let found = (|| -> Result<String> {
+        let others = (0..meeting.count).filter(|rank| *rank != meeting.rank);
+        let mut watches: Vec<Watch> = others.map(Watch::new).collect();
+        for watch in &mut watches {
+            watch.silent_for(store)?;
+        }
+        let window = meeting.timing.beat * 3;
+        if let Some(lost) = store.get(LOST, window)? {
+            return Ok(String::from_utf8_lossy(&lost).into_owned());
+        }
+        let mut lost = Vec::new();
+        let mut elsewhere = Vec::new();
+        for watch in &mut watches {
+            let name = meeting.name(watch.rank);
+            let silent = watch.silent_for(store)? >= window;
+            match watch.stage() {
+                stage if silent => lost.push(format!("{name} is lost; it was last in {stage}")),
+                stage if stage != mine => elsewhere.push(format!("{name} is in {stage}")),
+                _ => {}
+            }
+        }
+        if !lost.is_empty() {
+            let words = lost.join("; ");
+            store.set(LOST, words.as_bytes())?;
+            return Ok(words);
+        }
+        elsewhere.insert(0, "no rank is lost".to_owned());
+        Ok(elsewhere.join("; "))
+    })();
+    found.unwrap_or_else(|_| format!("{} is lost, where the ranks meet", meeting.name(0)))
+}

@@ -1,0 +1,166 @@
+//! Ranks as threads of this process, meeting over the loopback.
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use ppo_crds::report::Reason;
+
+use super::*;
+
+/// Short enough for a test, long enough for a busy machine.
+const TIMING: Timing = Timing {
+    join: Duration::from_secs(30),
+    collective: Duration::from_secs(30),
+    beat: Duration::from_millis(100),
+    silence: Duration::from_secs(10),
+};
+
+pub fn meetings(count: usize, timing: Timing) -> Vec<Meeting> {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let meeting = |rank| Meeting {
+        host: "127.0.0.1".into(),
+        port,
+        rank,
+        count,
+        own_host: "127.0.0.1".into(),
+        names: (0..count).map(|rank| format!("demo-actor-{rank}")).collect(),
+        attempt: 1,
+        timing,
+    };
+    (0..count).map(meeting).collect()
+}
+
+/// What each of `count` ranks answers; one has nobody to meet.
+pub fn together<T: Send>(count: usize, work: impl Fn(Ranks) -> T + Sync) -> Vec<T> {
+    if count == 1 {
+        return vec![work(Ranks::alone())];
+    }
+    let work = &work;
+    std::thread::scope(|scope| {
+        let ranks = meetings(count, TIMING).into_iter();
+        let threads: Vec<_> = ranks
+            .map(|meeting| scope.spawn(move || work(Ranks::join(meeting).unwrap())))
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn every_rank_gets_the_sum_the_greatest_the_first_ones_tensor_and_all_parts() {
+    let answers = together(3, |ranks| {
+        let rank = ranks.rank() as f64;
+        let sums = ranks.sums([rank, 1.0]).unwrap();
+        let [greatest] = ranks.greatest([rank * 2.0]).unwrap();
+        let said = Tensor::from_slice(&[rank as f32 + 7.0]);
+        ranks.broadcast(&said).unwrap();
+        let mut whole = Tensor::zeros([6], (Kind::BFloat16, tch::Device::Cpu));
+        let _ = whole.narrow(0, 2 * ranks.rank() as i64, 2).fill_(rank + 1.0);
+        ranks.gather(&whole).unwrap();
+        let begun = ranks.begin_sum_at(1, Tensor::from_slice(&[rank as f32])).unwrap();
+        let at_one = ranks.end_sum(begun).unwrap().double_value(&[0]);
+        let whole = Vec::<f64>::try_from(whole.to_kind(Kind::Double)).unwrap();
+        (sums, greatest, said.double_value(&[0]), whole, (ranks.rank() == 1).then_some(at_one))
+    });
+    for (rank, answer) in answers.into_iter().enumerate() {
+        let parts = vec![1.0, 1.0, 2.0, 2.0, 3.0, 3.0];
+        assert_eq!(answer, ([3.0, 3.0], 4.0, 7.0, parts, (rank == 1).then_some(3.0)));
+    }
+}
+
+#[test]
+fn followers_hear_every_order_in_turn_and_a_failure_there_is_told_by_name() {
+    let folder = |number: u32| PathBuf::from(format!("step-{number}"));
+    let heard = together(3, |ranks| {
+        if ranks.leads() {
+            // More than the store keeps.
+            for number in 0..40 {
+                ranks.order(&Order::Save { folder: folder(number) }).unwrap();
+                let done = ranks.replies(Duration::from_secs(20));
+                assert_eq!(done.is_err(), number == 39);
+                if let Err(error) = done {
+                    assert_eq!(error.to_string(), "rank 2 (demo-actor-2): no space left");
+                }
+            }
+            let outcome = crate::outcome::failure(&anyhow::anyhow!("no space"));
+            ranks.dismiss(outcome, 1);
+            return 0;
+        }
+        let mut heard = 0;
+        loop {
+            match ranks.next_order().unwrap() {
+                Order::Save { folder: told } => {
+                    assert_eq!(told, folder(heard));
+                    heard += 1;
+                    let full = heard == 40 && ranks.rank() == 2;
+                    let done = if full { Err(anyhow::anyhow!("no space left")) } else { Ok(()) };
+                    ranks.reply(&done).unwrap();
+                }
+                Order::End { outcome, code } => {
+                    assert_eq!((outcome.reason, code), (Reason::InternalError, 1));
+                    ranks.reply(&Ok(())).unwrap();
+                    return heard;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    });
+    assert_eq!(heard, [0, 40, 40]);
+}
+
+#[test]
+fn a_rank_that_never_comes_ends_the_others_by_its_name() {
+    let timing = Timing {
+        join: Duration::from_secs(3),
+        ..TIMING
+    };
+    let mut meetings = meetings(3, timing);
+    meetings.remove(1);
+    let began = Instant::now();
+    let errors: Vec<String> = std::thread::scope(|scope| {
+        let threads: Vec<_> = meetings
+            .into_iter()
+            .map(|meeting| scope.spawn(move || format!("{:#}", Ranks::join(meeting).unwrap_err())))
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(errors[0].contains("rank 1 (demo-actor-1) never joined"), "{errors:?}");
+    // Rank 0 may be gone by the time the other notices.
+    assert!(errors[1].contains("demo-actor-1") || errors[1].contains("rank 0"), "{errors:?}");
+    assert!(began.elapsed() < Duration::from_secs(25));
+}
+
+#[test]
+fn a_rank_that_dies_ends_the_others_by_its_name_and_last_stage() {
+    let words = together(3, |ranks| {
+        ranks.sums([1.0]).unwrap();
+        ranks.enter("update_actor of step 4".into());
+        // Signs of life are written now and then.
+        std::thread::sleep(TIMING.beat * 4);
+        if ranks.rank() == 1 {
+            return String::new();
+        }
+        let failed = (0..1000).find_map(|_| ranks.sums([1.0]).err());
+        format!("{:#}", failed.unwrap())
+    });
+    for words in [&words[0], &words[2]] {
+        assert!(
+            words.contains("rank 1 (demo-actor-1) is lost; it was last in update_actor of step 4"),
+            "{words}"
+        );
+        assert!(words.starts_with("update_actor of step 4: a sum over the ranks failed"), "{words}");
+    }
+}
+
+#[test]
+fn followers_end_when_rank_0_is_gone_between_two_orders() {
+    let words = together(2, |ranks| {
+        if ranks.leads() {
+            ranks.enter("generate of step 2".into());
+            std::thread::sleep(TIMING.beat * 4);
+            return String::new();
+        }
+        format!("{:#}", ranks.next_order().unwrap_err())
+    });
+    assert!(words[1].contains("rank 0 (demo-actor-0) is lost"), "{words:?}");
+}
