@@ -127,8 +127,14 @@ impl Parameters {
         };
         match &longer.grads {
             Gradients::Whole(grads) => shorter.attach(grads.f_narrow(0, 0, shorter.count())?),
-            // Sums over ranks are short already.
-            Gradients::Shared(_) => Ok(()),
+            Gradients::Shared(reducer) => {
+                let sums = reducer.sums().f_narrow(0, 0, shorter.own.length)?;
+                match &shorter.grads {
+                    Gradients::Shared(its) => its.gather_in(sums),
+                    Gradients::Whole(_) => {}
+                }
+                Ok(())
+            }
         }
     }
 

@@ -100,6 +100,11 @@ impl Reducer {
         self.lock().sums.shallow_clone()
     }
 
+    /// From now on the sums are gathered in `sums`, [shard] float32.
+    pub fn gather_in(&self, sums: Tensor) {
+        self.lock().sums = sums;
+    }
+
     /// Begins the next update.
     pub fn zero(&self) {
         let _guard = tch::no_grad_guard();
