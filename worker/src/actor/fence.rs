@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::checkpoint::write_durably;
@@ -55,6 +55,26 @@ impl Fence {
                 Ok(fence)
             }
         }
+    }
+
+    /// Joins the attempt for which rank 0 has taken `folder`.
+    ///
+    /// # Errors
+    /// [`Superseded`]; when the folder that this process sees is not the one of rank 0.
+    pub fn join(folder: &Path, owner: Owner) -> anyhow::Result<Self> {
+        let fence = Self {
+            file: folder.join(FILE),
+            owner,
+        };
+        let held = fence.holder()?.is_some();
+        ensure!(
+            held,
+            "{} is not the folder in which rank 0 saves: several actor pods need one that all of them mount \
+             (spec.checkpoint.pvc or volumeClaim, ReadWriteMany)",
+            folder.display()
+        );
+        fence.check()?;
+        Ok(fence)
     }
 
     /// Whether this attempt may still write.
@@ -117,6 +137,16 @@ mod tests {
                 .is::<Superseded>()
         );
         second.check().unwrap();
+    }
+
+    #[test]
+    fn a_follower_joins_in_the_folder_that_rank_0_has_taken_for_its_attempt_and_in_no_other() {
+        let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        Fence::take(folder.path(), owner("a", 2)).unwrap();
+        Fence::join(folder.path(), owner("a", 2)).unwrap().check().unwrap();
+        assert!(Fence::join(folder.path(), owner("a", 1)).unwrap_err().is::<Superseded>());
+        let lost = Fence::join(elsewhere.path(), owner("a", 2)).unwrap_err().to_string();
+        assert!(lost.contains("ReadWriteMany"), "{lost}");
     }
 
     #[test]

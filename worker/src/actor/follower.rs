@@ -1,10 +1,13 @@
 //! The ranks besides the first: they hold what rank 0 holds and do what it says.
 
+use std::path::Path;
+
 use anyhow::{Context, Result, bail};
 use ppo_crds::RunConfig;
 use ppo_crds::report::Reason;
 use ppo_crds::spec::Profile;
 
+use super::fence::{Fence, Owner};
 use super::lesson::Lesson;
 use super::pieces::{Pieces, take_samples};
 use super::update::Update;
@@ -21,6 +24,7 @@ use crate::trainer::Diverged;
 struct Follower<'a> {
     config: &'a RunConfig,
     ranks: &'a Ranks,
+    fence: Fence,
     actor: Actor,
     critic: Option<Critic>,
     samples: Vec<Sample>,
@@ -29,11 +33,17 @@ struct Follower<'a> {
     step: u64,
 }
 
-/// Follows rank 0 to the end of the run, which ends here as it does there.
+/// Follows rank 0 to the end of the run, which ends here as it does there. `folder` is that of the checkpoints, and `owner` the
+/// attempt that may write there.
 ///
 /// # Errors
 /// How rank 0 ended; when it, or another rank, is lost; what failed here.
-pub fn follow(config: &RunConfig, ranks: &Ranks, watched: &Watched) -> Result<Ended> {
+pub fn follow(
+    config: &RunConfig,
+    ranks: &Ranks,
+    watched: &Watched,
+    (folder, owner): (&Path, Owner),
+) -> Result<Ended> {
     let (checkpoint, total_steps) = match ranks.next_order()? {
         Order::Open {
             checkpoint,
@@ -43,11 +53,15 @@ pub fn follow(config: &RunConfig, ranks: &Ranks, watched: &Watched) -> Result<En
         other => bail!("the first order of rank 0 is {other:?}"),
     };
     ranks.enter("loading models".into());
-    let (actor, critic) = local::learners(config, checkpoint.as_ref(), total_steps, ranks)?;
+    let loaded = Fence::join(folder, owner)
+        .and_then(|fence| Ok((fence, local::learners(config, checkpoint.as_ref(), total_steps, ranks)?)));
+    ranks.reply(loaded.as_ref().map(drop))?;
+    let (fence, (actor, critic)) = loaded?;
     watched.exposition.set_ready(true);
     let mut follower = Follower {
         config,
         ranks,
+        fence,
         actor,
         critic,
         samples: Vec::new(),
@@ -92,8 +106,9 @@ impl Follower<'_> {
             } => self.learn(kl_coefficient, reference, values)?,
             Order::Save { folder } => {
                 self.enter(Stage::Checkpoint);
-                let saved = local::write_optimizers(&self.actor, self.critic.as_ref(), &folder);
-                self.ranks.reply(&saved)?;
+                let may = self.fence.check();
+                let saved = may.and_then(|()| local::write_optimizers(&self.actor, self.critic.as_ref(), &folder));
+                self.ranks.reply(saved.as_ref().map(drop))?;
             }
             Order::Open { .. } | Order::End { .. } => bail!("rank 0 said {order:?} in the middle of a run"),
         }
@@ -133,7 +148,7 @@ impl Follower<'_> {
 
 fn ended(ranks: &Ranks, relayed: Relayed) -> Result<Ended> {
     // Rank 0 waits for it; the run is over either way.
-    if let Err(error) = ranks.reply(&Ok(())) {
+    if let Err(error) = ranks.reply(Ok(())) {
         tracing::debug!("the end of the run: {error:#}");
     }
     match relayed.outcome.reason {

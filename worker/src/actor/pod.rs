@@ -15,7 +15,7 @@ use crate::outcome::{Ended, leave_word, outcome};
 use crate::place::Place;
 use crate::ranks::{Meeting, Ranks};
 use crate::stop::StopFlag;
-use crate::telemetry::{OutputMode, Server, Watched};
+use crate::telemetry::{OutputMode, RunDir, Server, Watched};
 
 /// Scratch space of the pod, for the records of a run without a claim.
 const RUNS: &str = "/runs";
@@ -78,7 +78,10 @@ fn follow(place: &Place, meeting: Meeting, address: SocketAddr) -> Result<Ended>
     // One process of a pod answers its probes.
     let serve = || Server::start(address, watched.exposition.clone(), None, Router::new());
     let server = (place.ranks.local == 0).then(serve).transpose()?;
-    let ended = follower::follow(&place.config, &Ranks::join(meeting)?, &watched);
+    let claim = place.config.checkpoint.path.clone();
+    let checkpoints = claim.unwrap_or_else(|| RunDir::new(&folder(place)).checkpoints());
+    let ranks = Ranks::join(meeting)?;
+    let ended = follower::follow(&place.config, &ranks, &watched, (&checkpoints, place.owner()));
     server.map_or(Ok(()), Server::stop)?;
     ended
 }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use ppo_crds::RunConfig;
@@ -29,6 +30,9 @@ use crate::stop::StopFlag;
 use crate::telemetry::Live;
 use crate::tokenizer::Tokenizer;
 use crate::trainer::Trainer;
+
+/// For the other ranks to load what this one has loaded.
+const LOAD_DEADLINE: Duration = Duration::from_secs(1800);
 
 /// The trainer with all its roles, and what else a run needs of them.
 pub struct Roles {
@@ -81,6 +85,7 @@ pub fn roles(
         total_steps,
     })?;
     let (actor, critic) = learners(&config, checkpoint, total_steps, ranks)?;
+    ranks.replies(LOAD_DEADLINE).context("the models of the other ranks")?;
     let policy_config = actor.decoder.config().clone();
     let sampling = Arc::new(sampling(&config, &policy_config, &tokenizer));
     let longest_prompt = prompts

@@ -98,11 +98,7 @@ impl Run {
         let folder = RunDir::new(folder);
         folder.create()?;
         let lock = lock(&folder)?;
-        let checkpoints = config
-            .checkpoint
-            .path
-            .clone()
-            .unwrap_or_else(|| folder.root().join("checkpoints"));
+        let checkpoints = config.checkpoint.path.clone().unwrap_or_else(|| folder.checkpoints());
         let mut checkpoints = Checkpoints::open(checkpoints, config.checkpoint.keep, config.checkpoint.keep_best)?;
         if let Some(owner) = options.owner {
             checkpoints = checkpoints.fenced(owner)?;

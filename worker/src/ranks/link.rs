@@ -107,8 +107,8 @@ impl Link {
     ///
     /// # Errors
     /// When rank 0 is gone.
-    pub fn reply(&self, done: &Result<()>) -> Result<()> {
-        let words = done.as_ref().map_or_else(|error| format!("{error:#}"), |()| String::new());
+    pub fn reply(&self, done: Result<(), &anyhow::Error>) -> Result<()> {
+        let words = done.map_or_else(|error| format!("{error:#}"), |()| String::new());
         self.store.set(&self.reply_key(self.meeting.rank), words.as_bytes())
     }
 

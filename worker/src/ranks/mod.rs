@@ -203,7 +203,7 @@ impl Ranks {
     ///
     /// # Errors
     /// When rank 0 is gone.
-    pub fn reply(&self, done: &Result<()>) -> Result<()> {
+    pub fn reply(&self, done: Result<(), &anyhow::Error>) -> Result<()> {
         self.link.as_ref().map_or(Ok(()), |link| link.reply(done))
     }
 

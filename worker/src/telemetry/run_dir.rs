@@ -52,6 +52,11 @@ impl RunDir {
         self.root.join("evaluation.jsonl")
     }
 
+    /// Checkpoints, where the manifest names no other place for them.
+    pub fn checkpoints(&self) -> PathBuf {
+        self.root.join("checkpoints")
+    }
+
     /// TensorBoard's log folder.
     pub fn tensorboard(&self) -> PathBuf {
         self.root.join("tensorboard")
