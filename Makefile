@@ -6,7 +6,7 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ppo
 PYTHON ?= python3
 WORKER := target/release/ppo-worker
 
-.PHONY: help demo demo-cluster test sweep lint deny bench bench-http bench-operator parity crds cluster images tools libtorch release clean
+.PHONY: help demo demo-cluster test sweep lint deny bench bench-distributed bench-http bench-operator parity crds cluster images tools libtorch release clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -77,11 +77,15 @@ bench: release ## rollout, training and operator beside their peers: the next an
 	cargo build --release --locked -p ppo-worker --bin ppo-bench
 	$(PYTHON) worker/bench/run.py
 	$(PYTHON) worker/bench/http_cost.py
+	$(PYTHON) worker/bench/distributed.py
 	@$(MAKE) --no-print-directory bench-operator
 
 bench-http: libtorch ## the engine through HTTP beside the engine alone
 	cargo build --release --locked -p ppo-worker --bin ppo-bench
 	$(PYTHON) worker/bench/http_cost.py
+
+bench-distributed: release ## a PPO step over processes beside one process, two actor ranks beside one
+	$(PYTHON) worker/bench/distributed.py
 
 # SCALE: such as "--settings 300x8 --systems ours,job", or "--add" to go on after a failure.
 bench-operator: tools ## many jobs beside the Job controller, JobSet, KubeRay and training-operator (half an hour on two cores)
