@@ -14,7 +14,7 @@ use kube::{Api, Client, ResourceExt};
 use tokio::time::{sleep, timeout};
 
 /// For all pods to exist, and for all jobs to run or to be gone.
-pub const DEADLINE: Duration = Duration::from_secs(200);
+pub const DEADLINE: Duration = Duration::from_secs(600);
 /// Between two counts of pods: the answer holds one pod and a number.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Jobs that are made at once.
