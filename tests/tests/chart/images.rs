@@ -105,6 +105,18 @@ fn a_recipe_names_our_rust_runs_as_nobody_and_starts_our_program() {
 }
 
 #[test]
+fn an_image_has_no_shell() {
+    for recipe in RECIPES {
+        let instructions = instructions(recipe);
+        let last = instructions.iter().rposition(|(name, _)| name == "FROM").unwrap();
+        let base = &instructions[last].1;
+        assert!(base == "scratch" || base.starts_with("gcr.io/distroless/"), "{recipe}: {base}");
+        // What is run there would need one.
+        assert!(!instructions[last..].iter().any(|(name, _)| name == "RUN"), "{recipe}");
+    }
+}
+
+#[test]
 fn commands_in_a_recipe_are_sound_shell() {
     for recipe in RECIPES {
         for run in all(&instructions(recipe), "RUN") {
