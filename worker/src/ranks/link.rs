@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::meeting::Meeting;
 use super::order::Order;
@@ -89,17 +89,15 @@ impl Link {
     pub fn next_order(&self) -> Result<Order> {
         let number = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let mut lead = Watch::new(0);
-        let lost = |lead: &Watch| anyhow!("{} is lost; it was last in {}", self.meeting.name(0), lead.stage());
         loop {
-            match self.store.get(&order_key(number), LOOK) {
-                Ok(Some(order)) => {
-                    return serde_json::from_slice(&order).with_context(|| {
-                        format!("an order of {} cannot be read; are all of one release?", self.meeting.name(0))
-                    });
-                }
-                Ok(None) if lead.silent_for(&self.store).map_err(|_| lost(&lead))? < self.meeting.timing.silence => {}
-                Ok(None) | Err(_) => return Err(lost(&lead)),
+            let lost = format!("{} is lost; it was last in {}", self.meeting.name(0), lead.stage());
+            let order = self.store.get(&order_key(number), LOOK);
+            if let Some(order) = order.with_context(|| lost.clone())? {
+                let wrong = || format!("{} says what this release does not know", self.meeting.name(0));
+                return serde_json::from_slice(&order).with_context(wrong);
             }
+            let silent = lead.silent_for(&self.store).with_context(|| lost.clone())?;
+            ensure!(silent < self.meeting.timing.silence, lost);
         }
     }
 

@@ -232,4 +232,4 @@ impl Ranks {
 }
 
 #[cfg(test)]
-pub mod tests;
+pub(crate) mod tests;
