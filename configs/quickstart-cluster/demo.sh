@@ -59,11 +59,15 @@ fi
 run helm upgrade --install ppo-operator charts/ppo-operator --namespace ppo-system --create-namespace "$@" --wait --timeout 120s
 run helm test ppo-operator --namespace ppo-system --timeout 120s
 
-say "2. A model to start from, made here, and prompts; both copied to a claim"
+say "2. A model to start from and a reward model, made here, and prompts; all copied to a claim"
 run "$python" configs/quickstart/make_data.py "$claim/data"
-sed -e "s#\.\./\.\./runs/quickstart/sft#$PWD/$claim/sft#" -e "s#\.\./\.\./runs/quickstart/data#$PWD/$claim/data#" \
-    -e "s#config: model#config: $PWD/configs/quickstart/model#" configs/quickstart/sft.yaml > "$runs/sft.yaml"
+# The files of configs/, with their places moved into the claim.
+for file in quickstart/sft.yaml quickstart-cluster/rm.yaml; do
+    sed -e "s#\.\./\.\./runs/quickstart/#$PWD/$claim/#" -e "s#config: model#config: $PWD/configs/quickstart/model#" \
+        "configs/$file" > "$runs/$(basename "$file")"
+done
 [ -f "$claim/sft/model.safetensors" ] || run "$worker" sft -f "$runs/sft.yaml"
+[ -f "$claim/rm/model.safetensors" ] || run "$worker" rm -f "$runs/rm.yaml"
 run kubectl apply -f configs/quickstart-cluster/claims.yaml
 run kubectl wait --for=condition=Ready pod/quickstart-files --timeout=120s
 run kubectl cp "$claim/." quickstart-files:/volumes/quickstart --no-preserve

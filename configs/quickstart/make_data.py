@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Two-digit addition: every pair of numbers from 10 to 99, 512 of the 8100 pairs held out.
 
-usage: make_data.py FOLDER   writes FOLDER/{train,heldout}.jsonl, one {"prompt": "47+85=", "answer": "132"} a line
+usage: make_data.py FOLDER   writes FOLDER/{train,heldout}.jsonl, one {"prompt": "47+85=", "answer": "132"} a line, and
+                             FOLDER/{train,heldout}-pairs.jsonl for a reward model, one {"prompt": "47+85=", "chosen": "132", "rejected": "142"}
 """
 import json
 import pathlib
@@ -11,14 +12,22 @@ import sys
 HELD_OUT = 512
 
 
+def wrong(answer, draw):
+    """A mistake of the kind that a model makes: one digit is off."""
+    return answer + draw.choice([-20, -10, -9, -2, -1, 1, 2, 9, 10, 20])
+
+
 def main():
     folder = pathlib.Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    pairs = [(a, b) for a in range(10, 100) for b in range(10, 100)]
-    random.Random(20).shuffle(pairs)
-    for name, part in [("heldout", pairs[:HELD_OUT]), ("train", pairs[HELD_OUT:])]:
+    numbers = [(a, b) for a in range(10, 100) for b in range(10, 100)]
+    random.Random(20).shuffle(numbers)
+    for name, part in [("heldout", numbers[:HELD_OUT]), ("train", numbers[HELD_OUT:])]:
         lines = (json.dumps({"prompt": f"{a}+{b}=", "answer": str(a + b)}) for a, b in part)
         (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
+        draw = random.Random(21)
+        pairs = (json.dumps({"prompt": f"{a}+{b}=", "chosen": str(a + b), "rejected": str(wrong(a + b, draw))}) for a, b in part)
+        (folder / f"{name}-pairs.jsonl").write_text("\n".join(pairs) + "\n")
 
 
 if __name__ == "__main__":

@@ -31,6 +31,52 @@ fn ppo_raises_the_reward() {
 }
 
 #[test]
+fn a_reward_model_learns_which_response_is_better_and_scores_a_run() {
+    let bench = Bench::new();
+    let pairs = |name: &str, from: usize, to: usize| {
+        let line = |index: usize| {
+            let (a, b) = (index / 10 + 1, index % 10);
+            json!({"prompt": format!("{a}+{b}="), "chosen": (a + b).to_string(), "rejected": "0"}).to_string()
+        };
+        let lines: Vec<String> = (from..to).map(line).collect();
+        std::fs::write(bench.path(name), lines.join("\n")).unwrap();
+    };
+    pairs("pairs.jsonl", 0, 70);
+    pairs("held-out.jsonl", 70, 90);
+    let learn = |model: &str, output: &str, steps: u32| {
+        let file = format!(
+            "{{model: {{path: {model}}}, data: {{path: pairs.jsonl}}, evaluation: {{path: held-out.jsonl}}, steps: {steps}, \
+             batchSize: 20, microBatchSize: 7, learningRate: 3e-3, output: {output}}}"
+        );
+        std::fs::write(bench.path("rm.yaml"), file).unwrap();
+        let done = bench.worker(["rm", "-f", "rm.yaml", "--json"]);
+        assert!(done.status.success(), "{}", text(&done.stderr));
+        let last: Value = serde_json::from_str(text(&done.stdout).lines().last().unwrap()).unwrap();
+        (number(&last, "heldOutLoss"), number(&last, "heldOutRight"))
+    };
+    let (loss, right) = learn("sft", "rm", 40);
+    assert!(right >= 0.9 && loss < 0.5, "{right} {loss}");
+    // A reward model goes on from its own head.
+    let (later, _) = learn("rm", "rm", 10);
+    assert!(later < loss, "{later} after {loss}");
+
+    bench.manifest("job.yaml", json!({"steps": 2, "roles": {"reward": {"model": {"source": {"path": "rm"}}, "rules": []}}}));
+    bench.run("job.yaml", "run");
+    assert!(bench.metrics("run").iter().all(|line| number(line, "score") != 0.0));
+}
+
+#[test]
+fn preferences_that_prefer_nothing_are_refused_by_place() {
+    let bench = Bench::new();
+    std::fs::write(bench.path("pairs.jsonl"), json!({"prompt": "1+1=", "chosen": "2", "rejected": "2"}).to_string()).unwrap();
+    std::fs::write(bench.path("rm.yaml"), "{model: {path: sft}, data: {path: pairs.jsonl}, steps: 1, output: rm}").unwrap();
+    let refused = bench.worker(["rm", "-f", "rm.yaml"]);
+    let words = text(&refused.stderr);
+    assert!(words.contains("prompt 1: the better and the worse response are the same"), "{words}");
+    assert!(!bench.path("rm").exists());
+}
+
+#[test]
 fn a_manifest_for_a_cluster_runs_here_on_folders_in_place_of_its_claims() {
     let bench = Bench::new();
     let claim = |path: &str| json!({"path": null, "pvc": {"claimName": "data", "path": path}});

@@ -17,7 +17,7 @@ use crate::reference::pod::ReferenceArgs;
 use crate::report::ReportArgs;
 use crate::reward::serve::RewardArgs;
 use crate::rollout::RolloutArgs;
-use crate::sft::SftArgs;
+use crate::supervised::{self, SupervisedArgs};
 use crate::telemetry::OutputMode;
 use crate::telemetry::log::{self, LogFormat};
 
@@ -71,7 +71,9 @@ enum Command {
     /// Turn a command line of OpenRLHF, verl or TRL into a PpoJob manifest.
     Convert(ConvertArgs),
     /// Supervised warm start: train a model on prompts and responses.
-    Sft(SftArgs),
+    Sft(SupervisedArgs),
+    /// Train a reward model on pairs of a better and a worse response.
+    Rm(SupervisedArgs),
     /// Serve a model over HTTP (vLLM's dialect of the OpenAI API): the rollout role of a PpoJob, or a model of your own.
     Rollout(RolloutArgs),
     /// Serve the reward role of a PpoJob over HTTP (OpenRLHF's remote reward protocol).
@@ -92,7 +94,7 @@ pub struct ManifestArgs {
 
 /// Runs the command; the exit status is 0, 1 (failed), 2 (bad input) or 3 (diverged), and 75 for a pod that was asked to stop.
 pub fn run(cli: Cli) -> ExitCode {
-    if matches!(cli.command, Command::Run(_) | Command::Actor(_) | Command::Sft(_)) {
+    if matches!(cli.command, Command::Run(_) | Command::Actor(_) | Command::Sft(_) | Command::Rm(_)) {
         allocator::keep_memory();
     }
     let output = cli.machine.output();
@@ -114,7 +116,8 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Reference(args) => done(crate::reference::pod::main(&args)),
         Command::Plan(args) => done(crate::plan::main(args, output)),
         Command::Convert(args) => done(crate::convert::main(&args, output)),
-        Command::Sft(args) => done(crate::sft::main(args, output)),
+        Command::Sft(args) => done(supervised::sft(&args, output)),
+        Command::Rm(args) => done(supervised::rm(&args, output)),
         Command::Rollout(args) => done(crate::rollout::main(args)),
         Command::Reward(args) => done(crate::reward::serve::main(args)),
         Command::Report(args) => done(crate::report::main(&args)),

@@ -134,9 +134,17 @@ impl RewardModel {
             return Ok(Vec::new());
         }
         let _no_grad = tch::no_grad_guard();
+        Ok(Vec::<f32>::try_from(&self.forward(sequences)?)?)
+    }
+
+    /// The same as `[sequences]` float32, to be differentiated.
+    ///
+    /// # Errors
+    /// As [`scores`](Self::scores).
+    pub fn forward<S: AsRef<[u32]>>(&self, sequences: &[S]) -> Result<Tensor> {
         let batch = TokenBatch::new(sequences)?;
         let last = self.decoder.hidden(&batch)?.f_index_select(0, &batch.last_rows()?)?;
-        Ok(Vec::<f32>::try_from(&one_number(&self.head, &last)?)?)
+        one_number(&self.head, &last)
     }
 }
 

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
-use super::train::HeldOut;
+use super::train::{HeldOut, Measure};
 use crate::telemetry::{OutputMode, screen};
 
 /// The progress of a supervised run.
@@ -14,11 +14,12 @@ pub struct Progress {
     bar: Option<ProgressBar>,
     output: OutputMode,
     steps: u64,
+    measure: Measure,
 }
 
 impl Progress {
     /// A bar on a terminal unless `output` says otherwise.
-    pub fn open(output: OutputMode, steps: u64) -> Self {
+    pub fn open(output: OutputMode, steps: u64, measure: Measure) -> Self {
         let live =
             matches!(output, OutputMode::Auto) && std::io::stdout().is_terminal() && std::io::stderr().is_terminal();
         let bar = live.then(|| {
@@ -33,7 +34,12 @@ impl Progress {
             );
             bar
         });
-        Self { bar, output, steps }
+        Self {
+            bar,
+            output,
+            steps,
+            measure,
+        }
     }
 
     /// A step is done; `held_out` is the last evaluation.
@@ -43,9 +49,10 @@ impl Progress {
     pub fn step(&mut self, step: u64, loss: f64, held_out: Option<HeldOut>) -> Result<()> {
         let held_out_words = held_out.map_or(String::new(), |held_out| {
             format!(
-                "  held-out loss {:.3} exact {:.0} %",
+                "  held-out loss {:.3} {} {:.0} %",
                 held_out.loss,
-                100.0 * held_out.exact
+                self.measure.short,
+                100.0 * held_out.right
             )
         });
         if let Some(bar) = &self.bar {
@@ -61,7 +68,7 @@ impl Progress {
                 &json!({
                     "step": step, "totalSteps": self.steps, "loss": loss,
                     "heldOutLoss": held_out.map(|held_out| held_out.loss),
-                    "heldOutExact": held_out.map(|held_out| held_out.exact),
+                    self.measure.key: held_out.map(|held_out| held_out.right),
                 })
                 .to_string(),
             ),

@@ -1,28 +1,39 @@
-//! The file that `ppo-worker sft -f` reads.
+//! The files that `ppo-worker sft -f` and `ppo-worker rm -f` read.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 use ppo_crds::spec::{DType, OptimizerSpec, Schedule};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::preferences::{self, Preference};
+use super::pairs;
+use crate::stages::Sample;
+use crate::tokenizer::Tokenizer;
+
+/// What `ppo-worker sft -f` reads.
+pub type SftConfig = Training<SftData>;
+/// What `ppo-worker rm -f` reads.
+pub type RmConfig = Training<PreferenceData>;
 
 /// A supervised run. Paths are relative to the file's folder.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct SftConfig {
+pub struct Training<D> {
     /// What to train.
-    pub model: SftModel,
+    pub model: StartModel,
     /// What to train on.
-    pub data: SftData,
-    /// Held-out pairs; none are evaluated without it.
+    pub data: D,
+    /// Held-out examples; none are evaluated without it.
     #[serde(default)]
-    pub evaluation: Option<SftEvaluation>,
+    pub evaluation: Option<Evaluation>,
     /// Updates.
     pub steps: u64,
-    /// Pairs per update. Default 32.
+    /// Examples per update. Default 32.
     #[serde(default = "batch_size")]
     pub batch_size: usize,
-    /// Pairs per forward and backward pass; memory only. Default: `batchSize`.
+    /// Examples per forward and backward pass; memory only. Default: `batchSize`.
     #[serde(default)]
     pub micro_batch_size: Option<usize>,
     /// Default 1e-5.
@@ -50,7 +61,7 @@ pub struct SftConfig {
 /// Exactly one of `path`, `config`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct SftModel {
+pub struct StartModel {
     /// Folder of a model to go on from.
     #[serde(default)]
     pub path: Option<PathBuf>,
@@ -62,7 +73,7 @@ pub struct SftModel {
     pub dtype: DType,
 }
 
-impl SftModel {
+impl StartModel {
     /// The folder with config.json and tokenizer, and whether it holds weights to start from.
     ///
     /// # Errors
@@ -98,10 +109,83 @@ pub struct SftData {
     pub max_length: usize,
 }
 
+/// Rows of prompts with a better and a worse response.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PreferenceData {
+    /// JSONL, JSON or Parquet.
+    pub path: PathBuf,
+    /// Default `prompt`.
+    #[serde(default = "prompt_field")]
+    pub prompt_field: String,
+    /// The better response. Default `chosen`.
+    #[serde(default = "chosen_field")]
+    pub chosen_field: String,
+    /// The worse response. Default `rejected`.
+    #[serde(default = "rejected_field")]
+    pub rejected_field: String,
+    /// Render prompts through the model's chat template. Default false.
+    #[serde(default)]
+    pub chat_template: bool,
+    /// Longest prompt in tokens; longer ones are dropped. Default 1024.
+    #[serde(default = "max_length")]
+    pub max_length: usize,
+}
+
+/// Rows of a file as examples.
+pub trait Data: DeserializeOwned {
+    /// What a row becomes.
+    type Example;
+
+    /// The training file.
+    fn path(&self) -> &Path;
+
+    /// The same, to be resolved.
+    fn path_mut(&mut self) -> &mut PathBuf;
+
+    /// The examples of a file.
+    ///
+    /// # Errors
+    /// A row that does not fit, with file, line and field.
+    fn read(&self, path: &Path, tokenizer: &Tokenizer) -> anyhow::Result<Vec<Self::Example>>;
+}
+
+impl Data for SftData {
+    type Example = Sample;
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn path_mut(&mut self) -> &mut PathBuf {
+        &mut self.path
+    }
+
+    fn read(&self, path: &Path, tokenizer: &Tokenizer) -> anyhow::Result<Vec<Sample>> {
+        pairs::read(path, self, tokenizer)
+    }
+}
+
+impl Data for PreferenceData {
+    type Example = Preference;
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn path_mut(&mut self) -> &mut PathBuf {
+        &mut self.path
+    }
+
+    fn read(&self, path: &Path, tokenizer: &Tokenizer) -> anyhow::Result<Vec<Preference>> {
+        preferences::read(path, self, tokenizer)
+    }
+}
+
 /// Held-out rows with the same fields.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct SftEvaluation {
+pub struct Evaluation {
     /// JSONL, JSON or Parquet.
     pub path: PathBuf,
     /// Default 100.
@@ -109,7 +193,7 @@ pub struct SftEvaluation {
     pub every_steps: u64,
 }
 
-impl SftConfig {
+impl<D: Data> Training<D> {
     /// Reads and checks the file.
     ///
     /// # Errors
@@ -121,7 +205,7 @@ impl SftConfig {
         config.check().with_context(|| file.display().to_string())?;
         let base = file.parent().unwrap_or(Path::new("."));
         let paths = [&mut config.model.path, &mut config.model.config].into_iter().flatten();
-        let paths = paths.chain([&mut config.data.path, &mut config.output]);
+        let paths = paths.chain([config.data.path_mut(), &mut config.output]);
         for path in paths.chain(config.evaluation.as_mut().map(|evaluation| &mut evaluation.path)) {
             *path = base.join(&*path);
         }
@@ -139,6 +223,11 @@ impl SftConfig {
             self.learning_rate
         );
         Ok(())
+    }
+
+    /// Examples per forward and backward pass.
+    pub fn micro_batch_size(&self) -> usize {
+        self.micro_batch_size.unwrap_or(self.batch_size)
     }
 
     /// The optimizer these fields ask for; beta2 0.999 as usual in supervised training.
@@ -176,6 +265,12 @@ fn prompt_field() -> String {
 fn response_field() -> String {
     "response".into()
 }
+fn chosen_field() -> String {
+    "chosen".into()
+}
+fn rejected_field() -> String {
+    "rejected".into()
+}
 fn max_length() -> usize {
     1024
 }
@@ -200,6 +295,15 @@ mod tests {
         assert!(config.output.is_absolute() && config.output.ends_with("out"));
         assert_eq!(config.data.path, Path::new("/d.jsonl"));
         assert_eq!((config.batch_size, config.learning_rate), (32, 1e-5));
+    }
+
+    #[test]
+    fn preferences_have_fields_of_their_own() {
+        let text = "{model: {path: m}, data: {path: d, rejectedField: worse}, steps: 1, output: o}";
+        let config: RmConfig = serde_yaml::from_str(text).unwrap();
+        assert_eq!((&config.data.chosen_field[..], &config.data.rejected_field[..]), ("chosen", "worse"));
+        let error = serde_yaml::from_str::<RmConfig>(&text.replace("rejectedField", "responseField")).unwrap_err();
+        assert!(error.to_string().contains("responseField"), "{error}");
     }
 
     #[test]

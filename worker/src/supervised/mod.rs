@@ -1,0 +1,40 @@
+//! Models before PPO: `ppo-worker sft`, a supervised warm start on prompts and responses, and `ppo-worker rm`, a reward model from
+//! pairs of a better and a worse response. One loop, two students.
+
+mod config;
+mod pairs;
+mod policy;
+mod preferences;
+mod progress;
+mod reward_model;
+mod train;
+
+use clap::Args;
+
+pub use config::{RmConfig, SftConfig};
+
+use crate::cli::ManifestArgs;
+use crate::telemetry::OutputMode;
+
+/// Arguments of `ppo-worker sft` and `ppo-worker rm`.
+#[derive(Debug, Args)]
+pub struct SupervisedArgs {
+    #[command(flatten)]
+    file: ManifestArgs,
+}
+
+/// `ppo-worker sft`: trains as the file says and writes the model in Hugging Face layout.
+///
+/// # Errors
+/// When the file, the data or the model cannot be read, or the loss is not finite.
+pub fn sft(args: &SupervisedArgs, output: OutputMode) -> anyhow::Result<()> {
+    train::train::<policy::Student>(&SftConfig::read(&args.file.file)?, output)
+}
+
+/// `ppo-worker rm`: the same for a reward model, a `...ForSequenceClassification`.
+///
+/// # Errors
+/// As [`sft`].
+pub fn rm(args: &SupervisedArgs, output: OutputMode) -> anyhow::Result<()> {
+    train::train::<reward_model::Student>(&RmConfig::read(&args.file.file)?, output)
+}

@@ -1,0 +1,88 @@
+//! A language model that learns responses: cross-entropy of the response tokens given the prompt, EOS included, averaged over the
+//! tokens of the whole batch, so that the micro-batch size changes nothing but memory.
+
+use std::path::Path;
+
+use anyhow::Result;
+use tch::{Kind, Tensor};
+
+use super::config::{SftConfig, SftData};
+use super::train::{self, HeldOut, Measure};
+use crate::actor::learner::Learner;
+use crate::actor::rows::Rows;
+use crate::local::kind;
+use crate::model::{Decoder, ModelConfig, Weights};
+use crate::stages::Sample;
+
+/// The model, and how it is trained.
+pub struct Student {
+    decoder: Decoder,
+    learner: Learner,
+    micro: usize,
+}
+
+impl train::Student for Student {
+    type Data = SftData;
+
+    /// Responses whose every token is the most likely one given the right ones before: what greedy decoding gets right.
+    const MEASURE: Measure = Measure {
+        short: "exact",
+        long: "exact match",
+        key: "heldOutExact",
+    };
+
+    fn new(config: &SftConfig, folder: &Path, has_weights: bool) -> Result<Self> {
+        let model = ModelConfig::read(folder)?;
+        let kind = kind(config.model.dtype);
+        let mut weights = match has_weights {
+            true => Weights::load(folder, &model, kind)?,
+            false => Weights::random(&model, kind, config.seed)?,
+        };
+        let learner = Learner::new(&mut weights, config.optimizer(), config.learning_rate, config.steps)?;
+        Ok(Self {
+            decoder: Decoder::new(&model, &weights)?,
+            learner,
+            micro: config.micro_batch_size(),
+        })
+    }
+
+    fn update(&mut self, batch: &[&Sample]) -> Result<f64> {
+        let tokens: usize = batch.iter().map(|sample| sample.response.len()).sum();
+        let mut total = 0.0;
+        for micro in batch.chunks(self.micro) {
+            let (logprobs, _) = rows(micro)?.logprobs(&self.decoder, 1.0, false)?;
+            let loss = -logprobs.sum(Kind::Float) / tokens as f64;
+            total += loss.double_value(&[]);
+            self.learner.backward(&loss)?;
+        }
+        self.learner.update()?;
+        Ok(total)
+    }
+
+    fn evaluate(&self, held_out: &[Sample]) -> Result<HeldOut> {
+        let _no_grad = tch::no_grad_guard();
+        let (mut loss, mut tokens, mut exact) = (0.0, 0, 0.0);
+        for piece in held_out.chunks(self.micro) {
+            let piece: Vec<&Sample> = piece.iter().collect();
+            let rows = rows(&piece)?;
+            let (logprobs, _) = rows.logprobs(&self.decoder, 1.0, false)?;
+            loss -= logprobs.sum(Kind::Double).double_value(&[]);
+            tokens += piece.iter().map(|sample| sample.response.len()).sum::<usize>();
+            let wrong: Tensor = rows.missed(&self.decoder)?.sum_dim_intlist(1, false, Kind::Float);
+            exact += wrong.eq(0.0).sum(Kind::Double).double_value(&[]);
+        }
+        Ok(HeldOut {
+            loss: loss / tokens as f64,
+            right: exact / held_out.len() as f64,
+        })
+    }
+
+    fn learnt(&self) -> (&ModelConfig, &Learner) {
+        (self.decoder.config(), &self.learner)
+    }
+}
+
+fn rows(samples: &[&Sample]) -> Result<Rows> {
+    let longest = samples.iter().map(|sample| sample.response.len()).max().unwrap_or(0);
+    Rows::new(samples, longest, false)
+}

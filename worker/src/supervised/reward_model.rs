@@ -1,0 +1,95 @@
+//! A reward model that learns which of two responses is the better one: -log sigmoid(score of the better - score of the worse), the
+//! mean over pairs (Bradley and Terry 1952; Ouyang et al. 2022, arXiv 2203.02155, equation 1).
+
+use std::path::Path;
+
+use anyhow::Result;
+use tch::{Device, Kind, Tensor};
+
+use super::config::{PreferenceData, RmConfig};
+use super::preferences::Preference;
+use super::train::{self, HeldOut, Measure};
+use crate::actor::learner::Learner;
+use crate::local::kind;
+use crate::model::names::SCORE_WEIGHT;
+use crate::model::{Head, ModelConfig, RewardModel, Weights};
+
+/// The model, and how it is trained.
+pub struct Student {
+    model: RewardModel,
+    learner: Learner,
+    micro: usize,
+}
+
+impl train::Student for Student {
+    type Data = PreferenceData;
+
+    const MEASURE: Measure = Measure {
+        short: "right",
+        long: "pairs in the right order",
+        key: "heldOutRight",
+    };
+
+    /// A language model gives its trunk, under a head that starts at zero; a reward model goes on from its own head.
+    fn new(config: &RmConfig, folder: &Path, has_weights: bool) -> Result<Self> {
+        let kind = kind(config.model.dtype);
+        let source = ModelConfig::read(folder)?;
+        let has_head = source.head == Head::Score;
+        let model = source.with_head(Head::Score);
+        let mut weights = match (has_weights, has_head) {
+            (true, true) => Weights::load(folder, &model, kind)?,
+            (true, false) => Weights::load_trunk(folder, &model, kind)?,
+            (false, _) => Weights::random(&model, kind, config.seed)?,
+        };
+        if has_weights && !has_head {
+            let head = Tensor::f_zeros([1, model.hidden], (kind, Device::Cpu))?;
+            weights.0.insert(SCORE_WEIGHT.to_owned(), head);
+        }
+        let learner = Learner::new(&mut weights, config.optimizer(), config.learning_rate, config.steps)?;
+        Ok(Self {
+            model: RewardModel::new(&model, &weights)?,
+            learner,
+            micro: config.micro_batch_size(),
+        })
+    }
+
+    fn update(&mut self, batch: &[&Preference]) -> Result<f64> {
+        let mut total = 0.0;
+        for micro in batch.chunks(self.micro) {
+            let loss = -self.margins(micro)?.f_log_sigmoid()?.sum(Kind::Float) / batch.len() as f64;
+            total += loss.double_value(&[]);
+            self.learner.backward(&loss)?;
+        }
+        self.learner.update()?;
+        Ok(total)
+    }
+
+    fn evaluate(&self, held_out: &[Preference]) -> Result<HeldOut> {
+        let _no_grad = tch::no_grad_guard();
+        let (mut loss, mut right) = (0.0, 0.0);
+        for piece in held_out.chunks(self.micro) {
+            let margins = self.margins(&piece.iter().collect::<Vec<_>>())?;
+            loss -= margins.f_log_sigmoid()?.sum(Kind::Double).double_value(&[]);
+            right += margins.f_gt(0.0)?.sum(Kind::Double).double_value(&[]);
+        }
+        Ok(HeldOut {
+            loss: loss / held_out.len() as f64,
+            right: right / held_out.len() as f64,
+        })
+    }
+
+    fn learnt(&self) -> (&ModelConfig, &Learner) {
+        (self.model.config(), &self.learner)
+    }
+}
+
+impl Student {
+    /// By how much each better response scores above the worse one, [pairs].
+    fn margins(&self, pairs: &[&Preference]) -> Result<Tensor> {
+        let better = pairs.iter().map(|pair| &pair.chosen[..]);
+        let sequences: Vec<&[u32]> = better.chain(pairs.iter().map(|pair| &pair.rejected[..])).collect();
+        let scores = self.model.forward(&sequences)?;
+        let count = pairs.len() as i64;
+        Ok(scores.f_narrow(0, 0, count)?.f_sub(&scores.f_narrow(0, count, count)?)?)
+    }
+}
