@@ -68,7 +68,7 @@ impl Progress {
                 &json!({
                     "step": step, "totalSteps": self.steps, "loss": loss,
                     "heldOutLoss": held_out.map(|held_out| held_out.loss),
-                    self.measure.key: held_out.map(|held_out| held_out.right),
+                    (self.measure.key): held_out.map(|held_out| held_out.right),
                 })
                 .to_string(),
             ),
