@@ -35,7 +35,12 @@ impl Job {
     /// A namespace with claims, a model and prompts on them, and a manifest with `patch` merged into its spec. Nothing runs.
     pub async fn prepare(world: &'static World, prefix: &str, patch: Value) -> Self {
         let namespace = world.cluster.control_plane().namespace(prefix).await.unwrap();
-        let bench = tokio::task::spawn_blocking(Bench::new).await.unwrap();
+        let with_models = || {
+            let bench = Bench::new();
+            bench.reward_model("rm");
+            bench
+        };
+        let bench = tokio::task::spawn_blocking(with_models).await.unwrap();
         let one_thread =
             json!({"spec": {"containers": [{"name": "worker", "env": [{"name": "PPO_THREADS", "value": "1"}]}]}});
         let pods = json!({
@@ -58,10 +63,12 @@ impl Job {
             job.claim(claim).await;
         }
         let data = job.volume("data");
-        fs::create_dir(data.join("sft")).unwrap();
-        for entry in fs::read_dir(job.bench.path("sft")).unwrap() {
-            let entry = entry.unwrap();
-            fs::copy(entry.path(), data.join("sft").join(entry.file_name())).unwrap();
+        for model in ["sft", "rm"] {
+            fs::create_dir(data.join(model)).unwrap();
+            for entry in fs::read_dir(job.bench.path(model)).unwrap() {
+                let entry = entry.unwrap();
+                fs::copy(entry.path(), data.join(model).join(entry.file_name())).unwrap();
+            }
         }
         fs::copy(job.bench.path("prompts.jsonl"), data.join("prompts.jsonl")).unwrap();
         job

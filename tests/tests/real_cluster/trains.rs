@@ -11,10 +11,12 @@ use crate::world::world;
 const STEPS: u64 = 240;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_engine_a_reference_and_an_actor_that_are_killed_change_no_bit_of_what_the_pods_train() {
+async fn an_engine_a_reference_a_reward_and_an_actor_that_are_killed_change_no_bit_of_what_the_pods_train() {
     let Some(world) = world().await else { return };
     let _node = world.keep_node().await;
-    let job = Job::prepare(world, "trains", json!({"steps": STEPS})).await;
+    let model = json!({"source": {"pvc": {"claimName": "data", "path": "rm"}}, "weight": 0.5});
+    let reward = json!({"model": model, "placement": {"gpusPerNode": 0}});
+    let job = Job::prepare(world, "trains", json!({"steps": STEPS, "roles": {"reward": reward}})).await;
     let applied = Instant::now();
     let since = |what: &str, start: Instant| println!("{what}: {:.1} s", start.elapsed().as_secs_f64());
     job.apply().await;
@@ -33,11 +35,14 @@ async fn an_engine_a_reference_and_an_actor_that_are_killed_change_no_bit_of_wha
     job.replaced("rollout-1", &uid).await;
     since("from the engine's deletion to a ready one", killed);
 
-    let uid = job.uid("reference-0").await;
-    let killed = Instant::now();
-    job.kill("reference-0").await;
-    job.replaced("reference-0", &uid).await;
-    since("from the reference's end to a ready one", killed);
+    for role in ["reference", "reward"] {
+        let pod = format!("{role}-0");
+        let uid = job.uid(&pod).await;
+        let killed = Instant::now();
+        job.kill(&pod).await;
+        job.replaced(&pod, &uid).await;
+        since(&format!("from the {role}'s end to a ready one"), killed);
+    }
 
     let at = job.steps();
     job.step(at + 7).await;
@@ -61,7 +66,7 @@ async fn an_engine_a_reference_and_an_actor_that_are_killed_change_no_bit_of_wha
         "{status}"
     );
     let logs = job.ppo(&["logs", NAME, "--tail", "200"]).await.success().unwrap();
-    for pod in ["actor-0", "reference-0", "rollout-0", "rollout-1"] {
+    for pod in ["actor-0", "reference-0", "reward-0", "rollout-0", "rollout-1"] {
         assert!(logs.contains(pod), "{pod} says nothing in\n{logs}");
     }
     let why = job.ppo(&["why", NAME]).await;
@@ -69,7 +74,26 @@ async fn an_engine_a_reference_and_an_actor_that_are_killed_change_no_bit_of_wha
 
     let done = job.phase(Phase::Succeeded).await;
     since("from apply to the end", applied);
-    // Deleting a pod is no failure of it; two processes were killed.
-    assert_eq!(done.restarts, 2, "{done:?}");
+    // Deleting a pod is no failure of it; three processes were killed.
+    assert_eq!(done.restarts, 3, "{done:?}");
     job.check_bits().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_actor_of_two_pods_trains_and_one_that_is_killed_takes_the_role_back_to_its_checkpoint() {
+    let Some(world) = world().await else { return };
+    let _node = world.keep_node().await;
+    let job = Job::prepare(world, "ranks", json!({"steps": 60, "roles": {"actor": {"nodes": 2}}})).await;
+    job.apply().await;
+    job.step(25).await;
+    let (first, second) = (job.uid("actor-0").await, job.uid("actor-1").await);
+    job.kill("actor-1").await;
+    job.replaced("actor-1", &second).await;
+    job.replaced("actor-0", &first).await;
+    let done = job.phase(Phase::Succeeded).await;
+    assert_eq!(done.restarts, 1, "{done:?}");
+    for rank in 0..2 {
+        let shard = format!("step-00000060/actor-optimizer-{rank:05}-of-00002.safetensors");
+        assert!(job.checkpoints().join(&shard).exists(), "{shard}");
+    }
 }
