@@ -78,22 +78,12 @@ char* ppo_store_delete(void* store, const char* key) {
   return guarded([&] { (*static_cast<Store*>(store))->deleteKey(key); });
 }
 
-// Waits for a key at most so long; `found` says whether it came. `take` is given its value.
-char* ppo_store_get(void* store, const char* key, int64_t wait_ms, bool* found, void* target,
-                    void (*take)(void*, const uint8_t*, size_t)) {
+// `found` says whether the key is set; `take` is given its value then. It does not wait: c10d logs a warning for every wait that ends
+// without a key.
+char* ppo_store_get(void* store, const char* key, bool* found, void* target, void (*take)(void*, const uint8_t*, size_t)) {
   return guarded([&] {
     auto& it = *static_cast<Store*>(store);
     *found = it->check({key});
-    if (!*found && wait_ms > 0) {
-      try {
-        it->wait({key}, std::chrono::milliseconds(wait_ms));
-        *found = true;
-      } catch (const c10::DistNetworkError&) {
-        throw;
-      } catch (const c10::DistStoreError&) {
-        // The time is over. Was it the connection that broke, the next call says so.
-      }
-    }
     if (*found) {
       auto value = it->get(key);
       take(target, value.data(), value.size());

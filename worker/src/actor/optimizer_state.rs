@@ -52,7 +52,7 @@ pub fn write(
 pub fn read(folder: &Path, model: &str, own: Shard, wants_master: bool) -> Result<Saved> {
     let count = writers(folder, model)?;
     let empty = || Tensor::f_zeros([own.length], (Kind::Float, tch::Device::Cpu)).context("no memory for optimizer state");
-    let mut saved = Saved {
+    let saved = Saved {
         m: empty()?,
         v: empty()?,
         master: wants_master.then(empty).transpose()?,

@@ -3,12 +3,17 @@
 use std::ffi::{CString, c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use tch::Tensor;
 
 use super::training::checked;
+
+/// Between two looks for a key, at first; it doubles up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_micros(500);
+/// See [`FIRST_PAUSE`]: fifty small requests a second of each rank that waits.
+const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
 type Take = unsafe extern "C" fn(*mut c_void, i64, *mut c_void) -> *mut c_char;
 
@@ -27,7 +32,6 @@ unsafe extern "C" {
     fn ppo_store_get(
         store: *mut c_void,
         key: *const c_char,
-        wait_ms: i64,
         found: *mut bool,
         target: *mut c_void,
         take: unsafe extern "C" fn(*mut c_void, *const u8, usize),
@@ -134,24 +138,40 @@ impl Store {
         checked(unsafe { ppo_store_delete(self.handle, key.as_ptr()) })
     }
 
-    /// The value of a key, for which it waits at most so long; None when it was not set in that time.
+    /// The value of a key; None when it is not set.
     ///
     /// # Errors
     /// When the server is gone.
-    pub fn get(&self, key: &str, wait: Duration) -> Result<Option<Vec<u8>>> {
+    pub fn get(&self, key: &str) -> Result<Option<Vec<u8>>> {
         let key = CString::new(key)?;
         let (mut found, mut value) = (false, Vec::new());
         checked(unsafe {
             ppo_store_get(
                 self.handle,
                 key.as_ptr(),
-                milliseconds(wait),
                 &raw mut found,
                 (&raw mut value).cast(),
                 take_bytes,
             )
         })?;
         Ok(found.then_some(value))
+    }
+
+    /// The value of a key, for which it waits at most so long; None when it was not set in that time.
+    ///
+    /// # Errors
+    /// When the server is gone.
+    pub fn wait(&self, key: &str, patience: Duration) -> Result<Option<Vec<u8>>> {
+        let ends = Instant::now() + patience;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let value = self.get(key)?;
+            if value.is_some() || Instant::now() >= ends {
+                return Ok(value);
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
     }
 }
 

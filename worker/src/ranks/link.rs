@@ -91,7 +91,7 @@ impl Link {
         let mut lead = Watch::new(0);
         loop {
             let lost = format!("{} is lost; it was last in {}", self.meeting.name(0), lead.stage());
-            let order = self.store.get(&order_key(number), LOOK);
+            let order = self.store.wait(&order_key(number), LOOK);
             if let Some(order) = order.with_context(|| lost.clone())? {
                 let wrong = || format!("{} says what this release does not know", self.meeting.name(0));
                 return serde_json::from_slice(&order).with_context(wrong);
@@ -120,7 +120,7 @@ impl Link {
             let name = self.meeting.name(rank);
             let mut watch = Watch::new(rank);
             let words = loop {
-                if let Some(words) = self.store.get(&self.reply_key(rank), LOOK)? {
+                if let Some(words) = self.store.wait(&self.reply_key(rank), LOOK)? {
                     break words;
                 }
                 let silent = watch.silent_for(&self.store)?;
@@ -192,7 +192,7 @@ fn reach(meeting: &Meeting, ends: Instant) -> Result<Store> {
 
 fn await_arrival(meeting: &Meeting, store: &Store, other: usize, ends: Instant) -> Result<()> {
     loop {
-        let came = store.get(&arrival(meeting.attempt, other), LOOK.min(meeting.timing.join));
+        let came = store.wait(&arrival(meeting.attempt, other), LOOK.min(meeting.timing.join));
         let came = came.with_context(|| format!("{} is gone, where the ranks meet", meeting.name(0)))?;
         if came.is_some() {
             return Ok(());

@@ -127,7 +127,7 @@ impl Watch {
     /// # Errors
     /// When the store is gone.
     pub fn silent_for(&mut self, store: &Store) -> Result<Duration> {
-        let sign = store.get(&key(self.rank), Duration::ZERO)?;
+        let sign = store.get(&key(self.rank))?;
         if sign != self.last {
             self.last = sign;
             self.since = Instant::now();
@@ -152,7 +152,7 @@ pub fn diagnose(store: &Store, meeting: &Meeting, mine: &str) -> String {
             watch.silent_for(store)?;
         }
         let window = meeting.timing.beat * 3;
-        if let Some(lost) = store.get(LOST, window)? {
+        if let Some(lost) = store.wait(LOST, window)? {
             return Ok(String::from_utf8_lossy(&lost).into_owned());
         }
         let mut lost = Vec::new();

@@ -54,7 +54,7 @@ fn every_rank_gets_the_sum_the_greatest_the_first_ones_tensor_and_all_parts() {
         let [greatest] = ranks.greatest([rank * 2.0]).unwrap();
         let said = Tensor::from_slice(&[rank as f32 + 7.0]);
         ranks.broadcast(&said).unwrap();
-        let mut whole = Tensor::zeros([6], (Kind::BFloat16, tch::Device::Cpu));
+        let whole = Tensor::zeros([6], (Kind::BFloat16, tch::Device::Cpu));
         let _ = whole.narrow(0, 2 * ranks.rank() as i64, 2).fill_(rank + 1.0);
         ranks.gather(&whole).unwrap();
         let begun = ranks.begin_sum_at(1, Tensor::from_slice(&[rank as f32])).unwrap();

@@ -2,7 +2,6 @@
 
 use anyhow::{Context, Result};
 use ppo_crds::spec::Profile;
-use tch::Tensor;
 
 use super::Trainer;
 use crate::actor::pieces::Pieces;
