@@ -1,5 +1,6 @@
 //! `ppo-worker run`: all roles of a PpoJob in one process.
 
+mod adapted;
 mod build;
 mod comparison;
 mod engine;

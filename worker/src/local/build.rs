@@ -9,6 +9,7 @@ use ppo_crds::run_config::Location;
 use ppo_crds::spec::DType;
 use tch::Kind;
 
+use super::adapted::Adapted;
 use super::engine::PolicyEngine;
 use super::reach::Reach;
 use crate::actor::checkpoint::Verified;
@@ -90,7 +91,7 @@ pub fn roles(
         policy_config.max_positions
     );
     let steps_done = checkpoint.map_or(0, |checkpoint| checkpoint.state.step);
-    let weights = actor.learner.parameters.weights();
+    let weights = actor.weights();
     let reach = Reach {
         config: &config,
         peers,
@@ -108,13 +109,13 @@ pub fn roles(
         policy_version: steps_done,
     };
     let rollout = reach.rollout(&engine, weights, &tokenizer)?;
-    let reference = reach.reference(kind)?;
+    let reference = reach.reference(kind, &actor)?;
     let reward = RewardSource::new(&config.reward, reach.reward(kind)?)?;
     let mut critic = config
         .model
         .critic
         .as_ref()
-        .map(|location| critic(&config, location, checkpoint, total_steps))
+        .map(|location| critic(&config, location, checkpoint, total_steps, &actor))
         .transpose()?;
     if let Some((critic, _)) = &mut critic {
         let policy = &mut actor.learner.parameters;
@@ -163,6 +164,10 @@ pub fn roles(
 
 fn actor(config: &RunConfig, folder: &Path, checkpoint: Option<&Verified>, steps: u64) -> Result<(Actor, ModelConfig)> {
     let model = ModelConfig::read(folder)?;
+    if let Some(adapter) = &config.model.adapter {
+        let actor = Adapted { config, adapter, checkpoint, steps }.actor(folder, &model)?;
+        return Ok((actor, model));
+    }
     let source = checkpoint.map_or(folder.to_owned(), |checkpoint| {
         checkpoint.folder.join(super::models::POLICY)
     });
@@ -178,7 +183,8 @@ fn actor(config: &RunConfig, folder: &Path, checkpoint: Option<&Verified>, steps
     }
     let mut decoder = Decoder::new(&model, &weights)?;
     decoder.set_activation_checkpointing(config.model.activation_checkpointing);
-    Ok((Actor { decoder, learner }, model))
+    let frozen = None;
+    Ok((Actor { decoder, learner, frozen }, model))
 }
 
 fn critic(
@@ -186,8 +192,16 @@ fn critic(
     location: &Location,
     checkpoint: Option<&Verified>,
     steps: u64,
+    actor: &Actor,
 ) -> Result<(Critic, PathBuf)> {
     let folder = resolve_location(location).context("model.critic")?;
+    if let Some(adapter) = &config.model.adapter {
+        // Frozen weights of one place are held once.
+        let shared = actor.frozen.as_ref().filter(|_| *location == config.model.policy);
+        let shared = shared.map(|frozen| (actor.decoder.config(), &frozen.base));
+        let critic = Adapted { config, adapter, checkpoint, steps }.critic(&folder, shared)?;
+        return Ok((critic, folder));
+    }
     let source = checkpoint.map_or(folder.clone(), |checkpoint| {
         checkpoint.folder.join(super::models::CRITIC)
     });
@@ -205,7 +219,8 @@ fn critic(
     model
         .decoder
         .set_activation_checkpointing(config.model.activation_checkpointing);
-    Ok((Critic { model, learner }, folder))
+    let adapter = None;
+    Ok((Critic { model, learner, adapter }, folder))
 }
 
 /// A rule that compares with a label cannot work without one: said before the first step, not at it.
