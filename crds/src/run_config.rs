@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::spec::{
-    AdapterSpec, Aggregation, DType, Engine, Estimator, GenerationSpec, KlEstimator, KlPlacement, OptimizerSpec, Profile,
-    RemoteRewardSpec, RewardRule, TelemetrySpec,
+    AdapterSpec, Aggregation, DType, Engine, Estimator, GenerationSpec, KlEstimator, KlPlacement, OptimizerSpec,
+    Profile, RemoteRewardSpec, RewardRule, TelemetrySpec,
 };
 
 /// A validated run. Paths are those of the machine or pod that runs it.

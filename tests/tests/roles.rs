@@ -28,7 +28,9 @@ fn roles_in_processes_of_their_own_train_to_the_bits_of_one_process() {
 
 #[test]
 fn an_adapter_is_merged_for_engines_in_processes_of_their_own_and_needs_no_reference_process() {
-    let mut pods = Pods::new(json!({"model": {"dtype": "bfloat16", "adapter": {"rank": 4}}, "optimizer": {"actorLearningRate": 1e-2}}));
+    let mut pods = Pods::new(
+        json!({"model": {"dtype": "bfloat16", "adapter": {"rank": 4}}, "optimizer": {"actorLearningRate": 1e-2}}),
+    );
     pods.engine();
     pods.engine();
     let done = finish(pods.actor(1));

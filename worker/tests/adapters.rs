@@ -29,7 +29,11 @@ fn expected(wanted: &str) -> BTreeMap<String, Tensor> {
 }
 
 fn sequences() -> Vec<Vec<u32>> {
-    vec![vec![5, 9, 33, 7, 2], (3..14).collect(), vec![90, 4, 4, 61, 17, 8, 23, 40]]
+    vec![
+        vec![5, 9, 33, 7, 2],
+        (3..14).collect(),
+        vec![90, 4, 4, 61, 17, 8, 23, 40],
+    ]
 }
 
 /// A base as it was read, and adapters on it: PEFT's sizes.
@@ -99,12 +103,23 @@ fn loss(decoder: &Decoder, sequences: &[Vec<u32>]) -> Tensor {
         rows.extend((0..sequence.len() - 1).map(|position| (start + position) as i64));
         targets.extend(sequence[1..].iter().map(|id| i64::from(*id)));
     }
-    let hidden = decoder.hidden(&batch).unwrap().index_select(0, &Tensor::from_slice(&rows));
+    let hidden = decoder
+        .hidden(&batch)
+        .unwrap()
+        .index_select(0, &Tensor::from_slice(&rows));
     let targets = Tensor::from_slice(&targets);
-    -token_logprobs(decoder, &hidden, &targets, 1.0, false).unwrap().logprobs.mean(Kind::Float)
+    -token_logprobs(decoder, &hidden, &targets, 1.0, false)
+        .unwrap()
+        .logprobs
+        .mean(Kind::Float)
 }
 
-fn gradients(bench: &Bench, adapter: &Adapter, sequences: &[Vec<u32>], checkpointing: bool) -> BTreeMap<String, Tensor> {
+fn gradients(
+    bench: &Bench,
+    adapter: &Adapter,
+    sequences: &[Vec<u32>],
+    checkpointing: bool,
+) -> BTreeMap<String, Tensor> {
     let weights = adapter.weights.deep_clone().unwrap();
     weights.require_gradients().unwrap();
     let mut decoder = bench.with(&Adapter {
@@ -113,7 +128,11 @@ fn gradients(bench: &Bench, adapter: &Adapter, sequences: &[Vec<u32>], checkpoin
     });
     decoder.set_activation_checkpointing(checkpointing);
     loss(&decoder, sequences).backward();
-    weights.0.into_iter().map(|(name, tensor)| (name, tensor.grad())).collect()
+    weights
+        .0
+        .into_iter()
+        .map(|(name, tensor)| (name, tensor.grad()))
+        .collect()
 }
 
 #[test]
@@ -130,7 +149,10 @@ fn an_adapter_made_by_peft_gives_the_logits_and_gradients_that_peft_computes() {
     let ours = logits(&bench.with(&adapter), &sequences);
     assert!(distance(&ours, &theirs["logits.f32"]) < 1e-4);
     assert!(distance(&logits(&bench.plain(), &sequences), &theirs["logits.base"]) < 1e-4);
-    assert!(distance(&theirs["logits.f32"], &theirs["logits.base"]) > 0.1, "the adapter does nothing");
+    assert!(
+        distance(&theirs["logits.f32"], &theirs["logits.base"]) > 0.1,
+        "the adapter does nothing"
+    );
     let ours = gradients(&bench, &adapter, &sequences, false);
     let known: Vec<_> = theirs.iter().filter(|(name, _)| name.starts_with("grad.")).collect();
     assert_eq!(known.len(), ours.len());
@@ -183,7 +205,10 @@ fn merged_weights_compute_what_the_adapter_computes() {
         let [[_, float], [unmerged, merged]] = [distances[0], distances[1]];
         assert!(float < 1e-4, "{name}: {float}");
         // In bfloat16 the merge rounds the weights again: about as far from the truth as rounding them was.
-        assert!(merged < 3.0 * unmerged.max(0.05), "{name}: {merged}, unmerged {unmerged}");
+        assert!(
+            merged < 3.0 * unmerged.max(0.05),
+            "{name}: {merged}, unmerged {unmerged}"
+        );
     }
 }
 
@@ -209,7 +234,10 @@ fn the_gradients_of_an_adapter_are_those_of_its_formula_in_float64() {
         };
         let slope = (moved(1e-2) - moved(-1e-2)) / 2e-2;
         let gradient = theirs[parameter].double_value(&[3, 2]);
-        assert!((slope - gradient).abs() < 1e-4 + 0.02 * gradient.abs(), "{name}: {slope}, {gradient}");
+        assert!(
+            (slope - gradient).abs() < 1e-4 + 0.02 * gradient.abs(),
+            "{name}: {slope}, {gradient}"
+        );
     }
 }
 
@@ -223,7 +251,10 @@ fn activation_checkpointing_changes_no_bit_of_a_gradient() {
             let checkpointed = gradients(&bench, &adapter, &sequences(), true);
             for (parameter, gradient) in &whole {
                 assert!(gradient.equal(&checkpointed[parameter]), "{name} {kind:?}, {parameter}");
-                assert!(gradient.abs().max().double_value(&[]) > 0.0, "{name} {kind:?}, {parameter}");
+                assert!(
+                    gradient.abs().max().double_value(&[]) > 0.0,
+                    "{name} {kind:?}, {parameter}"
+                );
             }
         }
     }
@@ -266,7 +297,12 @@ fn updates_change_the_adapter_and_no_bit_of_the_weights_below_it() {
         for (name, tensor) in &bench.base.0 {
             assert!(tensor.equal(&before.0[name]) && !tensor.grad().defined(), "{name}");
         }
-        assert!(first.0.iter().all(|(name, tensor)| !tensor.equal(&adapter.weights.0[name])));
+        assert!(
+            first
+                .0
+                .iter()
+                .all(|(name, tensor)| !tensor.equal(&adapter.weights.0[name]))
+        );
         // The decoder without the adapter, on the same tensors, is where it was: the reference.
         assert!(logits(&reference, &sequences()).equal(&known));
     }

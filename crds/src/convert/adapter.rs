@@ -7,6 +7,7 @@ use super::row;
 use crate::spec::Projection;
 
 /// Names of a framework's settings.
+#[derive(Debug)]
 pub struct AdapterFlags {
     /// Of its rank; 0 is none.
     pub rank: &'static str,
@@ -35,7 +36,9 @@ pub fn adapter(draft: &mut Draft, flags: &AdapterFlags) -> Result<(), WrongValue
 
 /// `all-linear` is the default here; what is no projection of a layer cannot be adapted.
 fn targets(draft: &mut Draft, name: &str) {
-    let Some((values, source)) = draft.values(name) else { return };
+    let Some((values, source)) = draft.values(name) else {
+        return;
+    };
     let named: Vec<String> = values.iter().flat_map(|value| row::list(value)).collect();
     if named.iter().any(|target| target == "all-linear") {
         return;

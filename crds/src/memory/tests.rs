@@ -97,10 +97,17 @@ fn float32_doubles_the_weights_and_needs_no_master_copy() {
 
 #[test]
 fn an_adapter_leaves_one_copy_of_the_weights_and_optimizer_state_of_its_own_size() {
-    let mut job = job("algorithm: {kl: {coef: 0.1}}", &format!("actor: {{gpusPerNode: 8}}, {RULE}"));
+    let mut job = job(
+        "algorithm: {kl: {coef: 0.1}}",
+        &format!("actor: {{gpusPerNode: 8}}, {RULE}"),
+    );
     job.spec.model.adapter = Some(AdapterSpec::default());
     let config = resolve(&job, &Environment::cluster()).unwrap();
-    let shapes = Shapes { policy: LLAMA_8B, critic: None, reward: None };
+    let shapes = Shapes {
+        policy: LLAMA_8B,
+        critic: None,
+        reward: None,
+    };
     let memory = estimate(&config, &Geometry::of(&job).unwrap(), &shapes);
     assert!(memory.iter().all(|memory| memory.role != Role::Reference));
     let actor = |name: &str| bytes_of(&memory, Role::Actor, name);
@@ -108,15 +115,27 @@ fn an_adapter_leaves_one_copy_of_the_weights_and_optimizer_state_of_its_own_size
     let adapter = 41_943_040;
     assert_eq!(LLAMA_8B.adapter_parameters(&AdapterSpec::default()), adapter);
     assert_eq!(actor("policy weights"), 2 * 8_030_261_248);
-    assert_eq!((actor("policy adapter"), actor("critic adapter")), (4 * adapter, 4 * adapter));
+    assert_eq!(
+        (actor("policy adapter"), actor("critic adapter")),
+        (4 * adapter, 4 * adapter)
+    );
     assert_eq!(actor("policy optimizer state"), adapter);
     assert_eq!(actor("gradients of one update"), adapter / 2);
-    assert_eq!((actor("critic weights"), actor("policy float32 master weights")), (0, 0));
+    assert_eq!(
+        (actor("critic weights"), actor("policy float32 master weights")),
+        (0, 0)
+    );
     // A critic from another folder has weights of its own.
-    job.spec.model.critic = Some(ModelSource { path: Some("/critic".into()), ..ModelSource::default() });
+    job.spec.model.critic = Some(ModelSource {
+        path: Some("/critic".into()),
+        ..ModelSource::default()
+    });
     let config = resolve(&job, &Environment::cluster()).unwrap();
     let memory = estimate(&config, &Geometry::of(&job).unwrap(), &shapes);
-    assert_eq!(bytes_of(&memory, Role::Actor, "critic weights"), 2 * LLAMA_8B.trunk_parameters());
+    assert_eq!(
+        bytes_of(&memory, Role::Actor, "critic weights"),
+        2 * LLAMA_8B.trunk_parameters()
+    );
 }
 
 #[test]

@@ -177,20 +177,54 @@ fn an_adapter_has_a_rank_a_scale_and_each_target_once() {
     let default = AdapterSpec::default;
     assert!(problems(&adapted(default())).is_empty());
     let refused = [
-        (AdapterSpec { rank: 0, ..default() }, "spec.model.adapter.rank: 0 is out of range; it must be 1 to 1024"),
-        (AdapterSpec { rank: 1025, ..default() }, "spec.model.adapter.rank: 1025 is out of range"),
-        (AdapterSpec { alpha: 0.0, ..default() }, "spec.model.adapter.alpha: 0.0 is out of range; it must be above 0"),
-        (AdapterSpec { alpha: f64::NAN, ..default() }, "spec.model.adapter.alpha: is not a finite number"),
-        (AdapterSpec { targets: Vec::new(), ..default() }, "spec.model.adapter.targets: is empty"),
         (
-            AdapterSpec { targets: [Projection::Query, Projection::Up, Projection::Query].into(), ..default() },
+            AdapterSpec { rank: 0, ..default() },
+            "spec.model.adapter.rank: 0 is out of range; it must be 1 to 1024",
+        ),
+        (
+            AdapterSpec {
+                rank: 1025,
+                ..default()
+            },
+            "spec.model.adapter.rank: 1025 is out of range",
+        ),
+        (
+            AdapterSpec {
+                alpha: 0.0,
+                ..default()
+            },
+            "spec.model.adapter.alpha: 0.0 is out of range; it must be above 0",
+        ),
+        (
+            AdapterSpec {
+                alpha: f64::NAN,
+                ..default()
+            },
+            "spec.model.adapter.alpha: is not a finite number",
+        ),
+        (
+            AdapterSpec {
+                targets: Vec::new(),
+                ..default()
+            },
+            "spec.model.adapter.targets: is empty",
+        ),
+        (
+            AdapterSpec {
+                targets: [Projection::Query, Projection::Up, Projection::Query].into(),
+                ..default()
+            },
             "spec.model.adapter.targets[2]: q_proj is named twice",
         ),
     ];
     for (adapter, expected) in refused {
         let problems = problems(&adapted(adapter));
         assert_eq!(problems.len(), 1, "{problems:?}");
-        assert!(problems[0].to_string().contains(expected), "{expected}: {}", problems[0]);
+        assert!(
+            problems[0].to_string().contains(expected),
+            "{expected}: {}",
+            problems[0]
+        );
     }
 }
 
@@ -208,7 +242,13 @@ fn the_reference_of_an_adapter_is_its_base_and_takes_no_pod() {
     job.spec.model.reference = Some(job.spec.model.policy.clone());
     let problems = problems(&job);
     assert_eq!(problems.len(), 1, "{problems:?}");
-    assert!(problems[0].to_string().starts_with("spec.model.reference: with an adapter"), "{}", problems[0]);
+    assert!(
+        problems[0]
+            .to_string()
+            .starts_with("spec.model.reference: with an adapter"),
+        "{}",
+        problems[0]
+    );
 }
 
 #[test]

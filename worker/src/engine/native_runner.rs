@@ -202,7 +202,8 @@ impl NativeRunner {
     /// Merged parts live until they are packed.
     fn set_matrix(&mut self, layer: usize, which: Matrix, parts: &[Unmerged]) -> Result<()> {
         let merged = parts.iter().map(Unmerged::merge).collect::<Result<Vec<_>>>()?;
-        self.decoder.set_matrix(layer, which, &merged.iter().collect::<Vec<_>>())
+        self.decoder
+            .set_matrix(layer, which, &merged.iter().collect::<Vec<_>>())
     }
 }
 

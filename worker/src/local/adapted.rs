@@ -54,7 +54,11 @@ impl Adapted<'_> {
         decoder.set_activation_checkpointing(self.config.model.activation_checkpointing);
         let adapter = self.adapter.clone();
         let frozen = Some(Frozen { base, adapter });
-        Ok(Actor { decoder, learner, frozen })
+        Ok(Actor {
+            decoder,
+            learner,
+            frozen,
+        })
     }
 
     /// The critic on the model in `folder`, or on `shared` weights that are there already. Its head is float32, as its adapter is.
@@ -95,6 +99,10 @@ impl Adapted<'_> {
             .decoder
             .set_activation_checkpointing(self.config.model.activation_checkpointing);
         let adapter = Some(self.adapter.clone());
-        Ok(Critic { model, learner, adapter })
+        Ok(Critic {
+            model,
+            learner,
+            adapter,
+        })
     }
 }

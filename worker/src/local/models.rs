@@ -59,7 +59,9 @@ pub fn write_policy(roles: &Roles, target: &Path) -> Result<()> {
 /// When a file cannot be written.
 pub fn write_adapter(roles: &Roles, target: &Path) -> Result<()> {
     let trainer = &roles.trainer;
-    let Some(frozen) = &trainer.actor.frozen else { return Ok(()) };
+    let Some(frozen) = &trainer.actor.frozen else {
+        return Ok(());
+    };
     let base = base(&trainer.config.model.policy, &roles.policy_folder);
     let head = trainer.actor.decoder.config().head;
     let weights = trainer.actor.learner.parameters.weights();

@@ -81,8 +81,14 @@ impl Layer {
 
     /// By their names below the layer's.
     fn projections_mut(&mut self) -> impl Iterator<Item = (String, &mut Linear)> {
-        let attention = self.attention.projections_mut().map(|(name, linear)| (format!("self_attn.{name}"), linear));
-        let mlp = self.mlp.projections_mut().map(|(name, linear)| (format!("mlp.{name}"), linear));
+        let attention = self
+            .attention
+            .projections_mut()
+            .map(|(name, linear)| (format!("self_attn.{name}"), linear));
+        let mlp = self
+            .mlp
+            .projections_mut()
+            .map(|(name, linear)| (format!("mlp.{name}"), linear));
         attention.into_iter().chain(mlp)
     }
 

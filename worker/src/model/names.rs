@@ -76,7 +76,9 @@ pub fn adapter(config: &ModelConfig, spec: &AdapterSpec) -> BTreeMap<String, Vec
     let is_target = |name: &str| spec.targets.iter().any(|target| target.name() == name);
     let mut shapes = BTreeMap::new();
     for (name, dims) in trunk(config) {
-        let Some(projection) = name.strip_suffix(".weight") else { continue };
+        let Some(projection) = name.strip_suffix(".weight") else {
+            continue;
+        };
         if let (Some((_, last)), [output, input]) = (projection.rsplit_once('.'), dims.as_slice())
             && is_target(last)
         {

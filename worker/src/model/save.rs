@@ -47,7 +47,9 @@ pub fn save(
     shard_bytes: usize,
 ) -> Result<()> {
     let weights = weights.into();
-    replace_folder(target, |fresh| write_folder(fresh, source, config, &weights, shard_bytes))
+    replace_folder(target, |fresh| {
+        write_folder(fresh, source, config, &weights, shard_bytes)
+    })
 }
 
 /// Has `write` fill a temporary folder beside `target`, and puts it in its place.
@@ -138,7 +140,10 @@ fn write_weights(folder: &Path, weights: &MergedWeights, shard_bytes: usize) -> 
     let mut weight_map = Map::new();
     for (number, shard) in shards.iter().enumerate() {
         let file = shard_name(number, shards.len());
-        let merged = shard.iter().map(|(_, tensor)| tensor.merge()).collect::<Result<Vec<_>>>()?;
+        let merged = shard
+            .iter()
+            .map(|(_, tensor)| tensor.merge())
+            .collect::<Result<Vec<_>>>()?;
         let tensors: Vec<_> = shard.iter().map(|(name, _)| *name).zip(&merged).collect();
         write_shard(&folder.join(&file), &tensors)?;
         weight_map.extend(

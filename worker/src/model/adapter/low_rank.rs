@@ -67,7 +67,10 @@ pub fn add<const N: usize>(
     let added: Result<Vec<Tensor>> = adapters
         .into_iter()
         .zip(outputs)
-        .map(|(adapter, output)| adapter.map_or(Ok(output.shallow_clone()), |it| it.add(&input, &output)))
+        .map(|(adapter, output)| match adapter {
+            Some(adapter) => adapter.add(&input, &output),
+            None => Ok(output),
+        })
         .collect();
     <[Tensor; N]>::try_from(added?).map_err(|_| anyhow!("{N} projections answer {N} times"))
 }

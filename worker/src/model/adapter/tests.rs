@@ -44,7 +44,11 @@ fn a_fresh_adapter_is_a_function_of_its_seed_with_b_zero_and_a_as_peft_draws_it(
     let config = config();
     let [first, again, other] = [7, 7, 8].map(|seed| Adapter::new(&config, &spec(4), seed).unwrap().weights.0);
     assert_eq!(first.len(), 2 * 7 * 2);
-    assert!(first.iter().all(|(name, tensor)| tensor.equal(&again[name]) && tensor.kind() == Kind::Float));
+    assert!(
+        first
+            .iter()
+            .all(|(name, tensor)| tensor.equal(&again[name]) && tensor.kind() == Kind::Float)
+    );
     for (name, tensor) in &first {
         let greatest = tensor.abs().max().double_value(&[]);
         if name.ends_with(LORA_B) {
@@ -52,10 +56,16 @@ fn a_fresh_adapter_is_a_function_of_its_seed_with_b_zero_and_a_as_peft_draws_it(
             continue;
         }
         let bound = 1.0 / (tensor.size()[1] as f64).sqrt();
-        assert!(greatest <= bound && greatest > 0.9 * bound, "{name}: {greatest} of {bound}");
+        assert!(
+            greatest <= bound && greatest > 0.9 * bound,
+            "{name}: {greatest} of {bound}"
+        );
         // The variance of a uniform number is a third of its bound's square.
         let variance = tensor.square().mean(Kind::Double).double_value(&[]);
-        assert!((variance / (bound * bound / 3.0) - 1.0).abs() < 0.3, "{name}: {variance}");
+        assert!(
+            (variance / (bound * bound / 3.0) - 1.0).abs() < 0.3,
+            "{name}: {variance}"
+        );
         assert!(!tensor.equal(&other[name]), "{name}");
     }
     assert_eq!(first["model.layers.1.mlp.down_proj.lora_A.weight"].size(), [4, 48]);
@@ -79,9 +89,12 @@ fn merging_adds_scale_b_a_in_float32_and_rounds_once() {
     let rounded = weight.to_kind(Kind::BFloat16);
     let merged = low_rank.merge(&rounded).unwrap();
     assert_eq!(merged.kind(), Kind::BFloat16);
-    // Half a unit in the last place of bfloat16's 8 bits.
-    let off = ((wide(&merged) - exact(&rounded)) / exact(&rounded)).abs().max().double_value(&[]);
-    assert!(off < 1.01 / 256.0, "{off}");
+    // Half a unit in the last place of bfloat16's 8 bits, and float32's own rounding.
+    let allowed = exact(&rounded).abs() / 256.0 + 1e-8;
+    let off = ((wide(&merged) - exact(&rounded)).abs() / allowed)
+        .max()
+        .double_value(&[]);
+    assert!(off <= 1.0, "{off}");
     // What a row becomes depends on no other row, so not on how threads share them.
     for row in [0, 11, 36] {
         let alone = LowRank {
@@ -115,7 +128,9 @@ fn the_stream_of_an_adapted_policy_is_that_of_its_merged_weights() {
     let config = config();
     let weights = Weights::random(&config, Kind::Float, 1).unwrap();
     let adapted = MergedWeights::new(weights, &trained(&config));
-    let whole = adapted.iter().map(|(name, tensor)| (name.clone(), tensor.merge().unwrap()));
+    let whole = adapted
+        .iter()
+        .map(|(name, tensor)| (name.clone(), tensor.merge().unwrap()));
     let whole = Weights(whole.collect());
     let bytes = |weights: MergedWeights| {
         let pieces: Result<Vec<Vec<u8>>> = frame::pieces(weights).unwrap().collect();
@@ -131,9 +146,15 @@ fn an_adapter_of_another_model_is_not_attached() {
     let mut decoder = crate::model::Decoder::new(&config, &weights).unwrap();
     let mut adapter = trained(&config);
     let extra = adapter.weights.0["model.layers.1.mlp.up_proj.lora_A.weight"].shallow_clone();
-    adapter.weights.0.insert("model.layers.2.mlp.up_proj.lora_A.weight".into(), extra);
+    adapter
+        .weights
+        .0
+        .insert("model.layers.2.mlp.up_proj.lora_A.weight".into(), extra);
     let error = decoder.attach(&adapter).unwrap_err().to_string();
-    assert!(error.contains("29 tensors") && error.contains("place for 28"), "{error}");
+    assert!(
+        error.contains("29 tensors") && error.contains("place for 28"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -146,8 +167,13 @@ fn a_critic_on_the_policys_weights_shares_them_and_has_a_float32_head() {
     for (name, tensor) in theirs.0.iter().filter(|(name, _)| name.starts_with("model.")) {
         assert_eq!(tensor.data_ptr(), weights.0[name].data_ptr(), "{name}");
     }
-    theirs.0.insert(names::SCORE_WEIGHT.into(), Tensor::full([1, 32], 0.5, (Kind::Float, Device::Cpu)));
-    theirs.0.insert(names::SCORE_BIAS.into(), Tensor::ones([1], (Kind::Float, Device::Cpu)));
+    theirs.0.insert(
+        names::SCORE_WEIGHT.into(),
+        Tensor::full([1, 32], 0.5, (Kind::Float, Device::Cpu)),
+    );
+    theirs
+        .0
+        .insert(names::SCORE_BIAS.into(), Tensor::ones([1], (Kind::Float, Device::Cpu)));
     let mut model = ValueModel::new(&critic, &theirs).unwrap();
     model.decoder.attach(&trained(&config)).unwrap();
     let values = model.values(&TokenBatch::new(&[vec![1u32, 2, 3]]).unwrap()).unwrap();
@@ -168,7 +194,13 @@ fn an_adapter_and_a_critics_head_survive_saving_and_another_rank_is_refused() {
     peft::save(&target, &base, config.head, &adapter.spec, &adapter.weights).unwrap();
     let (again, head) = peft::load(&target, &config, &adapter.spec).unwrap();
     assert!(head.0.is_empty() && again.weights.0.len() == adapter.weights.0.len());
-    assert!(again.weights.0.iter().all(|(name, tensor)| tensor.equal(&adapter.weights.0[name])));
+    assert!(
+        again
+            .weights
+            .0
+            .iter()
+            .all(|(name, tensor)| tensor.equal(&adapter.weights.0[name]))
+    );
     let written: serde_json::Value =
         serde_json::from_slice(&std::fs::read(target.join(peft::CONFIG)).unwrap()).unwrap();
     for (key, value) in [
@@ -177,18 +209,38 @@ fn an_adapter_and_a_critics_head_survive_saving_and_another_rank_is_refused() {
         ("r", json!(4)),
         ("lora_alpha", json!(8)),
         ("base_model_name_or_path", json!("owner/model")),
-        ("target_modules", json!(["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"])),
+        (
+            "target_modules",
+            json!([
+                "q_proj",
+                "k_proj",
+                "v_proj",
+                "o_proj",
+                "gate_proj",
+                "up_proj",
+                "down_proj"
+            ]),
+        ),
         ("modules_to_save", json!(null)),
     ] {
         assert_eq!(written[key], value, "{key}");
     }
     let error = format!("{:#}", peft::load(&target, &config, &spec(5)).unwrap_err());
-    assert!(error.contains(peft::TENSORS) && error.contains("[4, 32], not [5, 32]"), "{error}");
+    assert!(
+        error.contains(peft::TENSORS) && error.contains("[4, 32], not [5, 32]"),
+        "{error}"
+    );
 
     let critic = config.with_head(Head::Value);
     let mut weights = adapter.weights.shallow_clone();
-    weights.0.insert(names::SCORE_WEIGHT.into(), Tensor::full([1, 32], 0.25, (Kind::Float, Device::Cpu)));
-    weights.0.insert(names::SCORE_BIAS.into(), Tensor::full([1], -1.0, (Kind::Float, Device::Cpu)));
+    weights.0.insert(
+        names::SCORE_WEIGHT.into(),
+        Tensor::full([1, 32], 0.25, (Kind::Float, Device::Cpu)),
+    );
+    weights.0.insert(
+        names::SCORE_BIAS.into(),
+        Tensor::full([1], -1.0, (Kind::Float, Device::Cpu)),
+    );
     let target = scratch.path().join("critic");
     peft::save(&target, &base, critic.head, &adapter.spec, &weights).unwrap();
     let (again, head) = peft::load(&target, &critic, &adapter.spec).unwrap();
