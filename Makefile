@@ -92,7 +92,7 @@ bench-operator: tools ## many jobs beside the Job controller, JobSet, KubeRay an
 	cargo build --release --locked -p ppo-operator --bin ppo-operator
 	cargo run --release --locked -p ppo-tests --example operator_scale -- $(SCALE)
 
-parity: libtorch ## models we save, loaded by transformers (fetches torch and transformers: 5 GB)
+parity: libtorch ## models and adapters we save, loaded by transformers and PEFT (fetches them and torch: 5 GB)
 	$(PYTHON) worker/bench/parity.py
 
 clean: ## build outputs and runs; the cache stays

@@ -34,6 +34,10 @@ const RULES: &[Rule] = &[
         "model.critic is for algorithm.advantage.estimator: gae only; the other estimators have no critic"),
     rule("spec", "!has(self.model.reference) || !has(self.algorithm.kl.coef) || self.algorithm.kl.coef > 0.0",
         "model.reference is not used with algorithm.kl.coef: 0; remove one of the two"),
+    rule("spec.model", "!(has(self.adapter) && has(self.reference))",
+        "reference is not used with adapter: the reference is the policy without it; remove one of the two"),
+    rule("spec.model.adapter.targets", "self.all(target, self.exists_one(other, other == target))",
+        "name each projection once"),
     // Only at creation: a running job hands prompts out to however many engines there are, so scaling is free.
     rule("spec", "oldSelf.hasValue() || self.batch.rolloutBatchSize % self.roles.rollout.replicas == 0",
         "roles.rollout.replicas must divide batch.rolloutBatchSize"),

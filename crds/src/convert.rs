@@ -3,6 +3,7 @@
 //! Each framework's flags are a table of [`row::Row`]s, which the migration page is written from; what follows from several
 //! flags is in its `finish`.
 
+mod adapter;
 mod arguments;
 mod arithmetic;
 mod dialect;

@@ -5,7 +5,7 @@ use crate::geometry::{divisors, gcd};
 use crate::run_config::Algorithm;
 use crate::spec::{
     Aggregation, AlgorithmSpec, BatchSpec, Estimator, FixedKl, KlControllerSpec, KlEstimator, KlPlacement, PpoJob,
-    Profile, RolesSpec, ScoreRange,
+    PpoJobSpec, Profile, RolesSpec, ScoreRange,
 };
 
 /// Samples per forward (and backward) pass that a default goes up to.
@@ -27,15 +27,21 @@ pub fn fill(job: &PpoJob) -> PpoJob {
     if spec.algorithm.advantage.estimator.has_critic() && spec.model.critic.is_none() {
         spec.model.critic = Some(spec.model.policy.clone());
     }
-    if has_reference(&spec.algorithm) && spec.model.reference.is_none() {
+    let reference = has_reference(spec);
+    if reference && spec.model.reference.is_none() {
         spec.model.reference = Some(spec.model.policy.clone());
     }
-    fill_batch(&mut spec.batch, &spec.roles, has_reference(&spec.algorithm));
+    fill_batch(&mut spec.batch, &spec.roles, reference);
     job
 }
 
-/// Whether the run has a reference: whether its KL coefficient is above 0.
-pub(crate) fn has_reference(algorithm: &AlgorithmSpec) -> bool {
+/// Whether the run has the reference role: a KL, and no adapter whose base is the reference.
+pub(crate) fn has_reference(spec: &PpoJobSpec) -> bool {
+    has_kl(&spec.algorithm) && spec.model.adapter.is_none()
+}
+
+/// Whether a KL is measured: whether its coefficient is above 0.
+pub(crate) fn has_kl(algorithm: &AlgorithmSpec) -> bool {
     algorithm
         .kl
         .coef

@@ -60,7 +60,7 @@ impl RoleGeometry {
                 gpus_per_pod: u64::from(rollout.gpus_per_replica),
             },
             placed(Role::Actor, actor, true),
-            placed(Role::Reference, reference, has_reference(&spec.algorithm)),
+            placed(Role::Reference, reference, has_reference(spec)),
             placed(Role::Reward, &reward.placement, reward.model.is_some()),
         ]
     }

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::geometry::Geometry;
 use crate::run_config::RunConfig;
-use crate::spec::{DType, Role};
+use crate::spec::{AdapterSpec, DType, Projection, Role};
 
 const FLOAT32: u64 = 4;
 
@@ -61,6 +61,45 @@ impl ModelShape {
             product(&[self.layers, layer]),
             self.hidden,
         ])
+    }
+
+    /// Parameters of an adapter: `rank` rows and columns at each target of each layer.
+    pub fn adapter_parameters(&self, adapter: &AdapterSpec) -> u64 {
+        let widths = adapter.targets.iter().map(|target| {
+            let (input, output) = self.projection(*target);
+            input.saturating_add(output)
+        });
+        let layer = widths.fold(0, u64::saturating_add);
+        product(&[u64::from(adapter.rank), self.layers, layer])
+    }
+
+    /// Input and output width of a projection.
+    fn projection(&self, projection: Projection) -> (u64, u64) {
+        match projection {
+            Projection::Query => (self.hidden, self.query_width()),
+            Projection::Key | Projection::Value => (self.hidden, self.key_value_width()),
+            Projection::Output => (self.query_width(), self.hidden),
+            Projection::Gate | Projection::Up => (self.hidden, self.intermediate),
+            Projection::Down => (self.intermediate, self.hidden),
+        }
+    }
+
+    /// Float32 values that the backward pass of an adapter needs per token and layer besides what the layer keeps: each
+    /// product's `x A^T`, and the inputs themselves where the layer has them in another format. Projections of one input share it.
+    fn adapter_values_per_token(&self, adapter: &AdapterSpec, dtype: DType) -> u64 {
+        let low = product(&[u64::from(adapter.rank), adapter.targets.len() as u64]);
+        if dtype == DType::Float32 {
+            return low;
+        }
+        use Projection::{Down, Gate, Key, Output, Query, Up, Value};
+        let inputs: [(&[Projection], u64); 4] = [
+            (&[Query, Key, Value], self.hidden),
+            (&[Output], self.query_width()),
+            (&[Gate, Up], self.hidden),
+            (&[Down], self.intermediate),
+        ];
+        let wanted = inputs.iter().filter(|(of, _)| of.iter().any(|one| adapter.targets.contains(one)));
+        wanted.fold(low, |sum, (_, width)| sum.saturating_add(*width))
     }
 
     /// Values of keys and values that the cache keeps per token, over all layers.
@@ -167,18 +206,21 @@ fn actor(config: &RunConfig, geometry: &Geometry, shapes: &Shapes) -> Vec<Part> 
     let tokens = product(&[config.batch.micro_train_batch_size as u64, longest(config)]);
     let number = bytes(config.model.dtype);
 
-    let mut parts = trained("policy", policy.parameters(), config, geometry);
-    let mut largest = policy.parameters();
-    if let Some(critic) = &critic {
-        parts.extend(trained("critic", critic.trunk_parameters(), config, geometry));
-        largest = largest.max(critic.trunk_parameters());
+    let mut parts = Vec::new();
+    let mut largest = 0;
+    for model in models(config, policy, critic.as_ref()) {
+        largest = largest.max(model.trained(config));
+        parts.extend(learning(&model, config, geometry));
     }
     parts.push(part(
         "gradients of one update",
         product(&[largest, FLOAT32]).div_ceil(geometry.actor_ranks.max(1)),
     ));
     let activations = [Some(*policy), critic].into_iter().flatten().map(|shape| {
+        let adapter = config.model.adapter.as_ref();
+        let adapted = adapter.map_or(0, |adapter| shape.adapter_values_per_token(adapter, config.model.dtype));
         let layer = product(&[tokens, shape.layer_values_per_token(), number]);
+        let layer = layer.saturating_add(product(&[tokens, adapted, FLOAT32]));
         let inputs = product(&[tokens, shape.layers, shape.hidden, number]);
         if config.model.activation_checkpointing {
             inputs.saturating_add(layer)
@@ -199,17 +241,53 @@ fn actor(config: &RunConfig, geometry: &Geometry, shapes: &Shapes) -> Vec<Part> 
     parts
 }
 
-fn trained(name: &str, parameters: u64, config: &RunConfig, geometry: &Geometry) -> Vec<Part> {
+/// A model that learns.
+struct Learning {
+    name: &'static str,
+    shape: ModelShape,
+    parameters: u64,
+    /// Whether its weights are another model's, which an adapter leaves as they are.
+    is_shared: bool,
+}
+
+impl Learning {
+    /// Parameters that the optimizer updates.
+    fn trained(&self, config: &RunConfig) -> u64 {
+        let adapter = config.model.adapter.as_ref();
+        adapter.map_or(self.parameters, |adapter| self.shape.adapter_parameters(adapter))
+    }
+}
+
+fn models(config: &RunConfig, policy: &ModelShape, critic: Option<&ModelShape>) -> Vec<Learning> {
+    let policy_learns = Learning {
+        name: "policy",
+        shape: *policy,
+        parameters: policy.parameters(),
+        is_shared: false,
+    };
+    let critic_learns = critic.map(|shape| Learning {
+        name: "critic",
+        shape: *shape,
+        parameters: shape.trunk_parameters(),
+        is_shared: config.model.adapter.is_some() && config.model.critic.as_ref() == Some(&config.model.policy),
+    });
+    [Some(policy_learns), critic_learns].into_iter().flatten().collect()
+}
+
+fn learning(model: &Learning, config: &RunConfig, geometry: &Geometry) -> Vec<Part> {
+    let (name, trained) = (model.name, model.trained(config));
     let shard =
-        |bytes_per_parameter: u64| product(&[parameters, bytes_per_parameter]).div_ceil(geometry.actor_ranks.max(1));
-    let mut parts = vec![
-        part(
-            &format!("{name} weights"),
-            product(&[parameters, bytes(config.model.dtype)]),
-        ),
-        part(&format!("{name} optimizer state"), shard(2 * FLOAT32)),
-    ];
-    if config.model.dtype == DType::Bfloat16 {
+        |bytes_per_parameter: u64| product(&[trained, bytes_per_parameter]).div_ceil(geometry.actor_ranks.max(1));
+    let mut parts = Vec::new();
+    if !model.is_shared {
+        let weights = product(&[model.parameters, bytes(config.model.dtype)]);
+        parts.push(part(&format!("{name} weights"), weights));
+    }
+    if config.model.adapter.is_some() {
+        parts.push(part(&format!("{name} adapter"), product(&[trained, FLOAT32])));
+    }
+    parts.push(part(&format!("{name} optimizer state"), shard(2 * FLOAT32)));
+    if config.model.dtype == DType::Bfloat16 && config.model.adapter.is_none() {
         parts.push(part(&format!("{name} float32 master weights"), shard(FLOAT32)));
     }
     parts
@@ -268,168 +346,4 @@ fn sum(terms: &[u64]) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::manifest::tests::job;
-    use crate::{Environment, resolve};
-
-    /// Llama 3.1 8B's config.json.
-    pub(crate) const LLAMA_8B: ModelShape = ModelShape {
-        hidden: 4096,
-        layers: 32,
-        heads: 32,
-        kv_heads: 8,
-        head_dim: 128,
-        intermediate: 14_336,
-        vocab: 128_256,
-        tied: false,
-        qkv_bias: false,
-    };
-
-    /// Qwen2.5 0.5B's config.json.
-    const QWEN_HALF_B: ModelShape = ModelShape {
-        hidden: 896,
-        layers: 24,
-        heads: 14,
-        kv_heads: 2,
-        head_dim: 64,
-        intermediate: 4864,
-        vocab: 151_936,
-        tied: true,
-        qkv_bias: true,
-    };
-
-    fn estimated(blocks: &str, roles: &str, shape: ModelShape) -> Vec<RoleMemory> {
-        let job = job(blocks, roles);
-        let config = resolve(&job, &Environment::cluster()).unwrap();
-        estimate(
-            &config,
-            &Geometry::of(&job).unwrap(),
-            &Shapes {
-                policy: shape,
-                critic: None,
-                reward: None,
-            },
-        )
-    }
-
-    fn bytes_of(memory: &[RoleMemory], role: Role, name: &str) -> u64 {
-        let role = memory.iter().find(|memory| memory.role == role).unwrap();
-        role.parts
-            .iter()
-            .find(|part| part.name == name)
-            .map_or(0, |part| part.bytes)
-    }
-
-    const RULE: &str = "reward: {rules: [{json: {}}]}";
-
-    #[test]
-    fn parameters_are_those_that_the_published_checkpoints_hold() {
-        assert_eq!(LLAMA_8B.parameters(), 8_030_261_248);
-        assert_eq!(QWEN_HALF_B.parameters(), 494_032_768);
-    }
-
-    #[test]
-    fn gradients_and_optimizer_state_are_shared_over_the_actor_ranks_and_weights_are_not() {
-        let one = estimated("", RULE, LLAMA_8B);
-        let eight = estimated("", &format!("actor: {{gpusPerNode: 8}}, {RULE}"), LLAMA_8B);
-        for name in [
-            "gradients of one update",
-            "policy optimizer state",
-            "critic optimizer state",
-            "policy float32 master weights",
-        ] {
-            let (one, eight) = (bytes_of(&one, Role::Actor, name), bytes_of(&eight, Role::Actor, name));
-            assert_eq!(one.div_ceil(8), eight, "{name}");
-            assert!(one > 0);
-        }
-        let weights = |memory: &[RoleMemory]| bytes_of(memory, Role::Actor, "policy weights");
-        assert_eq!((weights(&one), weights(&eight)), (2 * 8_030_261_248, 2 * 8_030_261_248));
-    }
-
-    #[test]
-    fn float32_doubles_the_weights_and_needs_no_master_copy() {
-        let memory = estimated("algorithm: {kl: {coef: 0.1}}", RULE, QWEN_HALF_B);
-        assert_eq!(bytes_of(&memory, Role::Reference, "weights"), 2 * 494_032_768);
-        let text = "apiVersion: ppojob.dev/v1alpha1\nkind: PpoJob\nmetadata: {name: a}\nspec:\n  model: {policy: {path: /p}, dtype: \
-                    float32}\n  prompts: {source: {path: /d}}\n  roles: {reward: {rules: [{json: {}}]}}";
-        let job = crate::parse_manifest(text, "a").unwrap();
-        let config = resolve(&job, &Environment::cluster()).unwrap();
-        let shapes = Shapes {
-            policy: QWEN_HALF_B,
-            critic: None,
-            reward: None,
-        };
-        let memory = estimate(&config, &Geometry::of(&job).unwrap(), &shapes);
-        assert_eq!(bytes_of(&memory, Role::Reference, "weights"), 4 * 494_032_768);
-        assert_eq!(bytes_of(&memory, Role::Actor, "policy float32 master weights"), 0);
-    }
-
-    #[test]
-    fn checkpointed_activations_are_far_fewer() {
-        let job = job("", RULE);
-        let mut config = resolve(&job, &Environment::cluster()).unwrap();
-        let shapes = Shapes {
-            policy: LLAMA_8B,
-            critic: None,
-            reward: None,
-        };
-        let geometry = Geometry::of(&job).unwrap();
-        let activations = |config: &RunConfig| {
-            bytes_of(
-                &estimate(config, &geometry, &shapes),
-                Role::Actor,
-                "activations of one pass",
-            )
-        };
-        let whole = activations(&config);
-        config.model.activation_checkpointing = true;
-        assert!(activations(&config) * 8 < whole);
-    }
-
-    #[test]
-    fn the_cache_holds_every_sample_of_full_length_unless_a_size_is_given() {
-        let memory = estimated("batch: {rolloutBatchSize: 4, nSamplesPerPrompt: 2}", RULE, LLAMA_8B);
-        // [keys and values] x layers x kv heads x head size x bytes, for 8 samples of 1024 + 1024 tokens.
-        assert_eq!(
-            bytes_of(&memory, Role::Rollout, "key/value cache"),
-            8 * 2048 * 2 * 32 * 8 * 128 * 2
-        );
-        let memory = estimated(
-            "",
-            &format!("rollout: {{kvCacheMebibytes: 64, gpusPerReplica: 2}}, {RULE}"),
-            LLAMA_8B,
-        );
-        assert_eq!(bytes_of(&memory, Role::Rollout, "key/value cache"), 32 << 20);
-    }
-
-    #[test]
-    fn only_roles_with_pods_are_counted() {
-        let memory = estimated(
-            "algorithm: {kl: {coef: 0}, advantage: {estimator: reinforcePlusPlus}}",
-            RULE,
-            LLAMA_8B,
-        );
-        assert_eq!(
-            memory.iter().map(|memory| memory.role).collect::<Vec<_>>(),
-            [Role::Rollout, Role::Actor]
-        );
-        assert!(memory[1].parts.iter().all(|part| !part.name.contains("critic")));
-    }
-
-    #[test]
-    fn impossible_shapes_saturate_instead_of_overflowing() {
-        let huge = ModelShape {
-            hidden: u64::MAX,
-            layers: u64::MAX,
-            heads: u64::MAX,
-            kv_heads: u64::MAX,
-            head_dim: u64::MAX,
-            intermediate: u64::MAX,
-            vocab: u64::MAX,
-            tied: false,
-            qkv_bias: true,
-        };
-        assert!(estimated("", RULE, huge).iter().all(|memory| memory.total == u64::MAX));
-    }
-}
+mod tests;

@@ -8,7 +8,7 @@ use crate::run_config::{
 };
 use crate::spec::{AlgorithmSpec, BatchSpec, DataSource, ModelSource, PpoJob, PpoJobSpec, PvcPath, RewardSpec};
 use crate::validate::{ValidationErrors, validate};
-use crate::{defaults::has_reference, fill};
+use crate::{defaults::has_kl, fill};
 
 /// Where the job runs, and so what its paths mean.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,6 +143,7 @@ fn model(spec: &PpoJobSpec, environment: &Environment) -> Model {
         policy: environment.model(&model.policy),
         critic: model.critic.as_ref().map(|source| environment.model(source)),
         reference: model.reference.as_ref().map(|source| environment.model(source)),
+        adapter: model.adapter.clone(),
         dtype: model.dtype,
         activation_checkpointing: model.activation_checkpointing,
     }
@@ -187,7 +188,7 @@ pub(crate) fn algorithm(spec: &AlgorithmSpec) -> Algorithm {
         lambda: spec.advantage.lambda.unwrap_or(1.0),
         whiten: spec.advantage.whiten.unwrap_or_default(),
         kl: Kl {
-            coef: if has_reference(spec) {
+            coef: if has_kl(spec) {
                 spec.kl.coef.unwrap_or_default()
             } else {
                 0.0

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::spec::{
-    Aggregation, DType, Engine, Estimator, GenerationSpec, KlEstimator, KlPlacement, OptimizerSpec, Profile,
-    RemoteRewardSpec, RewardRule, TelemetrySpec,
+    AdapterSpec, Aggregation, DType, Engine, Estimator, GenerationSpec, KlEstimator, KlPlacement, OptimizerSpec,
+    Profile, RemoteRewardSpec, RewardRule, TelemetrySpec,
 };
 
 /// A validated run. Paths are those of the machine or pod that runs it.
@@ -44,6 +44,13 @@ pub struct RunConfig {
     pub telemetry: TelemetrySpec,
 }
 
+impl RunConfig {
+    /// Whether the reference is the policy without its adapter, which is wherever the policy is.
+    pub fn reference_is_base(&self) -> bool {
+        self.model.adapter.is_some() && self.algorithm.kl.coef != 0.0
+    }
+}
+
 /// How long a run is.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
@@ -77,8 +84,11 @@ pub struct Model {
     pub policy: Location,
     /// None: no critic (every estimator but gae).
     pub critic: Option<Location>,
-    /// None: no reference (the KL coefficient is 0).
+    /// None: no reference model, because the KL coefficient is 0 or the reference is the [adapter](Self::adapter)'s base.
     pub reference: Option<Location>,
+    /// Train this adapter and nothing else. None: all weights. Absent without one, so that checkpoints of earlier versions go on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adapter: Option<AdapterSpec>,
     /// Number format of weights and activations.
     pub dtype: DType,
     /// Compute activations again in the backward pass.

@@ -89,6 +89,14 @@ fn so_does_one_in_bfloat16_with_an_adaptive_coefficient_a_schedule_and_no_critic
 }
 
 #[test]
+fn so_does_one_that_trains_an_adapter_and_a_critic_with_one() {
+    check_that_kills_change_nothing(json!({
+        "model": {"dtype": "bfloat16", "adapter": {"rank": 4}},
+        "optimizer": {"actorLearningRate": 1e-2, "criticLearningRate": 1e-2},
+    }));
+}
+
+#[test]
 fn sigterm_saves_and_exits_cleanly_and_the_same_command_goes_on() {
     let bench = Bench::new();
     bench.manifest("job.yaml", json!({"steps": 200, "checkpoint": {"everySteps": 0}}));

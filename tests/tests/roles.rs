@@ -27,6 +27,18 @@ fn roles_in_processes_of_their_own_train_to_the_bits_of_one_process() {
 }
 
 #[test]
+fn an_adapter_is_merged_for_engines_in_processes_of_their_own_and_needs_no_reference_process() {
+    let mut pods = Pods::new(
+        json!({"model": {"dtype": "bfloat16", "adapter": {"rank": 4}}, "optimizer": {"actorLearningRate": 1e-2}}),
+    );
+    pods.engine();
+    pods.engine();
+    let done = finish(pods.actor(1));
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    pods.check_bits();
+}
+
+#[test]
 fn an_engine_a_reference_and_an_actor_that_are_killed_change_no_bit() {
     let mut pods = Pods::new(json!({}));
     pods.reference();

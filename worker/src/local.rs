@@ -1,9 +1,11 @@
 //! `ppo-worker run`: all roles of a PpoJob in one process.
 
+mod adapted;
 mod build;
 mod comparison;
 mod engine;
 mod guard;
+mod learners;
 mod models;
 mod reach;
 mod run;
@@ -16,8 +18,9 @@ use clap::Args;
 use ppo_crds::spec::Engine;
 use ppo_crds::warnings;
 
-pub use build::{kind, learners};
+pub use build::kind;
 pub use engine::{PolicyEngine, start as start_engine};
+pub use learners::learners;
 pub use models::write_optimizers;
 pub use reach::{reference, reward_model};
 pub use run::{Options, Run};

@@ -216,7 +216,7 @@ impl Trainer {
     }
 
     fn publish(&mut self) -> Result<()> {
-        let weights = self.actor.learner.parameters.weights();
+        let weights = self.actor.weights();
         self.rollout.publish(weights, self.steps_done, PUBLISH_DEADLINE)
     }
 

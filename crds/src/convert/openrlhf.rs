@@ -6,8 +6,15 @@ pub mod table;
 use serde_json::json;
 
 use self::table::SERVE_IT;
+use super::adapter::{AdapterFlags, adapter};
 use super::draft::{Draft, WrongValue};
 use super::row::Read::List;
+
+const ADAPTER: AdapterFlags = AdapterFlags {
+    rank: "ds.lora.rank",
+    alpha: "ds.lora.alpha",
+    targets: "ds.lora.target_modules",
+};
 
 /// What follows from several flags.
 pub fn finish(draft: &mut Draft) -> Result<(), WrongValue> {
@@ -15,6 +22,7 @@ pub fn finish(draft: &mut Draft) -> Result<(), WrongValue> {
     lengths(draft)?;
     engines(draft)?;
     evaluation(draft)?;
+    adapter(draft, &ADAPTER)?;
     if let Some(target) = draft.number("algo.kl.target")? {
         let horizon = draft.number("algo.kl.horizon")?.unwrap_or(10_000.0);
         draft.set(

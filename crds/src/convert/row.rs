@@ -55,6 +55,10 @@ pub enum Read {
     One(&'static [(&'static str, &'static str)]),
 }
 
+/// Why adapters have no dropout.
+pub const NO_DROPOUT: &str =
+    "adapters have no dropout: PPO's ratio compares two passes over the same tokens, which must agree";
+
 impl Row {
     /// Whether it is the setting of this name.
     pub fn is(&self, name: &str) -> bool {

@@ -7,10 +7,17 @@ use serde_json::json;
 
 use self::table::{COMMON, GRPO, ONLINE, PPO, RLOO};
 use super::ConvertError;
+use super::adapter::{AdapterFlags, adapter};
 use super::dialect::{Dialect, Syntax};
 use super::draft::{Draft, WrongValue};
-use super::row::Row;
+use super::row::{NO_DROPOUT, Row};
 use super::shell::Word;
+
+const ADAPTER: AdapterFlags = AdapterFlags {
+    rank: "lora_r",
+    alpha: "lora_alpha",
+    targets: "lora_target_modules",
+};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trainer {
@@ -200,6 +207,12 @@ fn online(draft: &mut Draft) -> Result<(), WrongValue> {
 }
 
 fn common(draft: &mut Draft, updates_per_step: u64) -> Result<(), WrongValue> {
+    if draft.truth("use_peft")? {
+        adapter(draft, &ADAPTER)?;
+        if !draft.is_given("lora_dropout") {
+            draft.leave("TRL's default", &format!("lora_dropout is 0.05; {NO_DROPOUT}"));
+        }
+    }
     let (nodes, processes) = (nodes(draft)?, processes(draft)?);
     let source = "the launcher's processes";
     draft.set("roles.actor.nodes", nodes, source);

@@ -4,7 +4,14 @@ pub mod table;
 
 use serde_json::json;
 
+use super::adapter::{AdapterFlags, adapter};
 use super::draft::{Draft, WrongValue};
+
+const ADAPTER: AdapterFlags = AdapterFlags {
+    rank: "actor_rollout_ref.model.lora_rank",
+    alpha: "actor_rollout_ref.model.lora_alpha",
+    targets: "actor_rollout_ref.model.target_modules",
+};
 
 /// What follows from several overrides.
 pub fn finish(draft: &mut Draft) -> Result<(), WrongValue> {
@@ -14,6 +21,7 @@ pub fn finish(draft: &mut Draft) -> Result<(), WrongValue> {
     engines(draft)?;
     reward(draft)?;
     evaluation(draft)?;
+    adapter(draft, &ADAPTER)?;
     let (steps, epochs) = (
         draft.count("trainer.total_training_steps")?,
         draft.count("trainer.total_epochs")?,

@@ -6,6 +6,7 @@
     reason = "each printcolumn of kube's derive has a type_ of its own"
 )]
 
+mod adapter;
 mod algorithm;
 mod batch;
 mod checkpoint;
@@ -16,6 +17,7 @@ mod policy;
 mod reward;
 mod roles;
 
+pub use adapter::*;
 pub use algorithm::*;
 pub use batch::*;
 pub use checkpoint::*;

@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::AdapterSpec;
+
 /// The weights: the policy that is trained, and what the critic and the reference start from.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -17,9 +19,13 @@ pub struct ModelSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub critic: Option<ModelSource>,
     /// Frozen weights that the KL is measured against. Not allowed with `algorithm.kl.coef: 0`, where there is no
-    /// reference. Default: the policy as it was at step 0, as in OpenRLHF, verl and TRL.
+    /// reference, nor with `model.adapter`, where it is the policy without the adapter. Default: the policy as it was at step
+    /// 0, as in OpenRLHF, verl and TRL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference: Option<ModelSource>,
+    /// Train a low-rank adapter (LoRA) and keep the weights as they are. Default: none, all weights are trained.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adapter: Option<AdapterSpec>,
     /// Number format of weights and activations: `bfloat16` or `float32`. Master weights, optimizer state, softmax,
     /// log-probs and losses are float32 either way. Default bfloat16. OpenRLHF `ds.param_dtype`, verl
     /// `actor_rollout_ref.rollout.dtype`, TRL `bf16`.

@@ -2,7 +2,7 @@
 
 use super::Problem;
 use crate::PpoJobSpec;
-use crate::defaults::has_reference;
+use crate::defaults::has_kl;
 
 /// Adds contradictions between settings.
 pub fn check(spec: &PpoJobSpec, problems: &mut Vec<Problem>) {
@@ -12,7 +12,7 @@ pub fn check(spec: &PpoJobSpec, problems: &mut Vec<Problem>) {
         }
     };
     let algorithm = &spec.algorithm;
-    let reference = has_reference(algorithm);
+    let has_kl = has_kl(algorithm);
 
     refuse(
         spec.episodes.is_some() && spec.steps.is_some(),
@@ -25,12 +25,12 @@ pub fn check(spec: &PpoJobSpec, problems: &mut Vec<Problem>) {
         "only algorithm.advantage.estimator: gae has a critic; remove it",
     );
     refuse(
-        spec.model.reference.is_some() && !reference,
+        spec.model.reference.is_some() && !has_kl,
         "spec.model.reference",
         "the KL coefficient is 0, so there is no reference; remove it or give algorithm.kl.coef",
     );
     refuse(
-        algorithm.kl.stop_above.is_some() && !reference,
+        algorithm.kl.stop_above.is_some() && !has_kl,
         "spec.algorithm.kl.stopAbove",
         "the KL coefficient is 0, so no KL is measured; remove it or give algorithm.kl.coef",
     );
@@ -42,7 +42,7 @@ pub fn check(spec: &PpoJobSpec, problems: &mut Vec<Problem>) {
             "give exactly one of fixed, adaptive",
         );
         refuse(
-            controller.adaptive.is_some() && !reference,
+            controller.adaptive.is_some() && !has_kl,
             field,
             "an adaptive coefficient cannot rise from 0; give algorithm.kl.coef above 0",
         );

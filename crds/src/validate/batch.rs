@@ -54,7 +54,7 @@ impl Sizes {
             engines: u64::from(spec.roles.rollout.replicas),
             min_engines: u64::from(spec.roles.rollout.min_replicas),
             actor_ranks: spec.roles.actor.ranks(),
-            forward_ranks: forward_ranks(&spec.roles, has_reference(&spec.algorithm)),
+            forward_ranks: forward_ranks(&spec.roles, has_reference(spec)),
             train: batch.train_batch_size.map(u64::from),
             micro_train: batch.micro_train_batch_size.map(u64::from),
             micro_rollout: batch.micro_rollout_batch_size.map(u64::from),

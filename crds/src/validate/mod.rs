@@ -1,5 +1,6 @@
 //! Says everything that is wrong with a job at once, each with its field, what was given and what would fit.
 
+mod adapter;
 mod algorithm;
 mod batch;
 mod error;
@@ -26,6 +27,7 @@ pub fn validate(job: &PpoJob, environment: &Environment) -> Result<(), Validatio
     // A number outside its limits says nothing about the arithmetic.
     let numbers_in_range = problems.iter().all(|problem| !batch::reads(&problem.field));
     sources::check(&job.spec, environment, &mut problems);
+    adapter::check(&job.spec, &mut problems);
     algorithm::check(&job.spec, &mut problems);
     if numbers_in_range {
         batch::check(job, &mut problems);

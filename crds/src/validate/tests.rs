@@ -3,7 +3,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::manifest::tests::job;
-use crate::spec::{Estimator, PodPlacement, Profile};
+use crate::spec::{AdapterSpec, Estimator, PodPlacement, Profile, Projection, Role};
 use crate::{Geometry, fill, resolve};
 
 const RULE: &str = "reward: {rules: [{exactMatch: {}}]}";
@@ -164,6 +164,97 @@ fn a_critic_or_reference_that_nothing_uses_is_refused() {
     job.spec.model.reference = Some(job.spec.model.policy.clone());
     let fields: Vec<String> = problems(&job).into_iter().map(|problem| problem.field).collect();
     assert_eq!(fields, ["spec.model.critic", "spec.model.reference"]);
+}
+
+fn adapted(adapter: AdapterSpec) -> PpoJob {
+    let mut job = job("", RULE);
+    job.spec.model.adapter = Some(adapter);
+    job
+}
+
+#[test]
+fn an_adapter_has_a_rank_a_scale_and_each_target_once() {
+    let default = AdapterSpec::default;
+    assert!(problems(&adapted(default())).is_empty());
+    let refused = [
+        (
+            AdapterSpec { rank: 0, ..default() },
+            "spec.model.adapter.rank: 0 is out of range; it must be 1 to 1024",
+        ),
+        (
+            AdapterSpec {
+                rank: 1025,
+                ..default()
+            },
+            "spec.model.adapter.rank: 1025 is out of range",
+        ),
+        (
+            AdapterSpec {
+                alpha: 0.0,
+                ..default()
+            },
+            "spec.model.adapter.alpha: 0.0 is out of range; it must be above 0",
+        ),
+        (
+            AdapterSpec {
+                alpha: f64::NAN,
+                ..default()
+            },
+            "spec.model.adapter.alpha: is not a finite number",
+        ),
+        (
+            AdapterSpec {
+                targets: Vec::new(),
+                ..default()
+            },
+            "spec.model.adapter.targets: is empty",
+        ),
+        (
+            AdapterSpec {
+                targets: [Projection::Query, Projection::Up, Projection::Query].into(),
+                ..default()
+            },
+            "spec.model.adapter.targets[2]: q_proj is named twice",
+        ),
+    ];
+    for (adapter, expected) in refused {
+        let problems = problems(&adapted(adapter));
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        assert!(
+            problems[0].to_string().contains(expected),
+            "{expected}: {}",
+            problems[0]
+        );
+    }
+}
+
+#[test]
+fn the_reference_of_an_adapter_is_its_base_and_takes_no_pod() {
+    let mut job = adapted(AdapterSpec::default());
+    job.spec.algorithm.kl.coef = Some(0.1);
+    assert_eq!(Geometry::of(&job).unwrap().role(Role::Reference).unwrap().pods, 0);
+    let config = resolve(&job, &laptop()).unwrap();
+    assert!(config.model.reference.is_none() && config.reference_is_base());
+    assert_eq!(config.model.critic.as_ref(), Some(&config.model.policy));
+    job.spec.algorithm.kl.coef = Some(0.0);
+    assert!(!resolve(&job, &laptop()).unwrap().reference_is_base());
+    job.spec.algorithm.kl.coef = Some(0.1);
+    job.spec.model.reference = Some(job.spec.model.policy.clone());
+    let problems = problems(&job);
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    assert!(
+        problems[0]
+            .to_string()
+            .starts_with("spec.model.reference: with an adapter"),
+        "{}",
+        problems[0]
+    );
+}
+
+#[test]
+fn a_run_without_an_adapter_is_written_as_it_was_before_there_were_any() {
+    let config = serde_json::to_value(resolve(&job("", RULE), &laptop()).unwrap()).unwrap();
+    assert!(config["model"].get("adapter").is_none(), "{config}");
 }
 
 #[test]
@@ -335,6 +426,7 @@ fn every_value_of_every_enum_reads_back_from_what_it_writes() {
     let mut values = 0;
     // Sets each enum of the schema to each of its values in a job that has every block, and reads it back.
     let mut whole = fill(&job("", RULE));
+    whole.spec.model.adapter = Some(AdapterSpec::default());
     whole.spec.failure_policy.rules = serde_json::from_str(r#"[{"action": "FailJob", "roles": ["actor"]}]"#).unwrap();
     let whole = serde_json::to_value(whole).unwrap();
     for (pointer, names) in enums(schema, String::from("/spec")) {

@@ -60,7 +60,7 @@ fn refusal(job: &PpoJob, role: Role) -> Option<String> {
     }
     let pods = Geometry::of(job).and_then(|geometry| geometry.role(role).map(|role| role.pods));
     let why = match role {
-        Role::Reference => "algorithm.kl.coef is 0",
+        Role::Reference => "algorithm.kl.coef is 0, or the actor holds the reference: the base of model.adapter",
         Role::Reward => "the actor computes its rewards: there is no reward model",
         Role::Rollout | Role::Actor => "its geometry is empty",
     };

@@ -56,6 +56,7 @@ fn needed_by(block: &str) -> Option<Value> {
         "spec.model.reference" => json!({"model": {"reference": {"path": "/models/reference"}}}),
         "spec.model.reference.pvc" => json!({"model": {"reference": claim()}}),
         "spec.model.reference.hub" => json!({"model": {"reference": hub()}}),
+        "spec.model.adapter" => json!({"model": {"adapter": {}}}),
         "spec.prompts.source.pvc" => json!({"prompts": {"source": claim()}}),
         "spec.evaluation" => json!({"evaluation": {"source": {"path": "/data/held-out.jsonl"}}}),
         "spec.evaluation.source.pvc" => json!({"evaluation": {"source": claim()}}),

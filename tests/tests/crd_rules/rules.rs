@@ -63,6 +63,16 @@ fn at_creation() -> Vec<Case> {
             json!({"model": {"reference": {"path": "/r"}}, "algorithm": {"kl": {"coef": 0}}}),
         ),
         of(
+            "spec.model",
+            "reference is not used with adapter",
+            json!({"model": {"reference": {"path": "/r"}, "adapter": {}}}),
+        ),
+        of(
+            "spec.model.adapter.targets",
+            "name each projection once",
+            json!({"model": {"adapter": {"targets": ["q_proj", "v_proj", "q_proj"]}}}),
+        ),
+        of(
             "spec",
             "replicas must divide",
             json!({"roles": {"rollout": {"replicas": 5}}}),

@@ -22,14 +22,14 @@ fn convert(arguments: &[&str], input: &str) -> Output {
 const SCRIPT: &str = "set -x\npython3 -m openrlhf.cli.train_ppo_ray \\\n   --pretrain $MODEL --remote_rm_url http://verifier:5000/get_reward \\\n   \
                       --prompt_data /data/train.jsonl --rollout_batch_size 32 --n_samples_per_prompt 4 --train_batch_size 32 \\\n   \
                       --micro_train_batch_size 1 --micro_rollout_batch_size 2 --advantage_estimator rloo \\\n   \
-                      --vllm_num_engines 2 --vllm_tensor_parallel_size 4 --lora_rank 8 2>&1 | tee log.txt\n";
+                      --vllm_num_engines 2 --vllm_tensor_parallel_size 4 --load_in_4bit 2>&1 | tee log.txt\n";
 
 #[test]
 fn what_it_prints_can_be_planned() {
     let converted = convert(&["--from", "openrlhf", "-"], SCRIPT);
     assert!(converted.status.success(), "{}", text(&converted.stderr));
     assert!(
-        text(&converted.stderr).contains("not translated: lora_rank: adapters"),
+        text(&converted.stderr).contains("not translated: load_in_4bit: there is no quantised training"),
         "{}",
         text(&converted.stderr)
     );

@@ -174,13 +174,15 @@ impl Bench {
         lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// Every bit a run ends with: the weights and both optimizers' state.
+    /// Every bit a run ends with: the weights, adapters and both optimizers' state.
     pub fn bits(&self, run_dir: &str, steps: u64) -> Vec<(String, Vec<u8>)> {
         let last = format!("checkpoints/step-{steps:08}");
         [
             "model/model.safetensors".to_owned(),
+            format!("{last}/policy/adapter_model.safetensors"),
             format!("{last}/actor-optimizer-00000-of-00001.safetensors"),
             format!("{last}/critic/model.safetensors"),
+            format!("{last}/critic/adapter_model.safetensors"),
             format!("{last}/critic-optimizer-00000-of-00001.safetensors"),
         ]
         .into_iter()

@@ -18,11 +18,12 @@ pub mod update;
 
 use anyhow::Result;
 use ppo_crds::RunConfig;
+use ppo_crds::spec::AdapterSpec;
 use tch::Tensor;
 
 use self::learner::Learner;
 use self::pieces::Pieces;
-use crate::model::{Decoder, ValueModel};
+use crate::model::{Adapter, Decoder, MergedWeights, ValueModel, Weights};
 use crate::ranks::Ranks;
 
 /// The policy that learns.
@@ -32,6 +33,35 @@ pub struct Actor {
     pub decoder: Decoder,
     /// Its parameters and optimizer.
     pub learner: Learner,
+    /// What an adapter is trained on; None: all weights are trained.
+    pub frozen: Option<Frozen>,
+}
+
+impl Actor {
+    /// The policy's weights as engines compute with them, an adapter merged into each when it is asked for. They share the trained
+    /// tensors.
+    pub fn weights(&self) -> MergedWeights {
+        let trained = self.learner.parameters.weights();
+        match &self.frozen {
+            None => trained.into(),
+            Some(Frozen { base, adapter }) => {
+                let adapter = Adapter {
+                    spec: adapter.clone(),
+                    weights: trained,
+                };
+                MergedWeights::new(base.shallow_clone(), &adapter)
+            }
+        }
+    }
+}
+
+/// The weights below an adapter, which stay as they are: the reference and a critic may compute with the same ones.
+#[derive(Debug)]
+pub struct Frozen {
+    /// All of them.
+    pub base: Weights,
+    /// Sizes of the adapter.
+    pub adapter: AdapterSpec,
 }
 
 /// The critic: a trunk and a value head of its own.
@@ -39,8 +69,10 @@ pub struct Actor {
 pub struct Critic {
     /// Computes with views of the learner's parameters.
     pub model: ValueModel,
-    /// Parameters and optimizer of trunk and head.
+    /// Parameters and optimizer of trunk and head, or of an adapter and the head.
     pub learner: Learner,
+    /// Sizes of the adapter; None: all weights are trained.
+    pub adapter: Option<AdapterSpec>,
 }
 
 impl Actor {

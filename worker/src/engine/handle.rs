@@ -15,7 +15,7 @@ use super::stats::Stats;
 use super::stop::Detokenize;
 use super::thread::{Command, Worker, cause};
 use super::ticket::{Answer, Ticket, after};
-use crate::model::Weights;
+use crate::model::MergedWeights;
 
 /// How the engine batches. The cache's geometry is the runner's.
 #[derive(Clone)]
@@ -281,7 +281,8 @@ impl Engine {
     /// keeps the version that drew it. Cancel or drain first (see [`Engine::pause`]) if no response may mix versions.
     ///
     /// A failure ends the engine: half the weights may be new.
-    pub fn update_weights(&self, weights: Weights, version: u64) -> Answer<()> {
+    pub fn update_weights(&self, weights: impl Into<MergedWeights>, version: u64) -> Answer<()> {
+        let weights = weights.into();
         self.ask(|reply| Command::UpdateWeights {
             weights,
             version,

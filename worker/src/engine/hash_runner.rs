@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::request::{Details, FinishReason, Request, SamplingParams, TokenLogprob, TokenScore};
 use super::runner::{Draw, Drawn, ForwardBatch, Output, Runner};
-use crate::model::Weights;
+use crate::model::MergedWeights;
 
 pub const VOCABULARY: u64 = 61;
 
@@ -138,7 +138,7 @@ impl Runner for HashRunner {
         self.cache[to as usize] = self.cache[from as usize].clone();
     }
 
-    fn load(&mut self, _: &Weights) -> anyhow::Result<()> {
+    fn load(&mut self, _: &MergedWeights) -> anyhow::Result<()> {
         anyhow::ensure!(self.fault != Fault::Load, "tensor lm_head.weight is missing");
         self.weights += 1;
         Ok(())

@@ -7,7 +7,8 @@ use super::decoder_shape::DecoderShape;
 use super::logprobs;
 use super::runner::{Drawn, ForwardBatch, Output, Runner};
 use super::sampler::native_draw;
-use crate::model::Weights;
+use crate::model::MergedWeights;
+use crate::model::adapter::merged::Unmerged;
 use crate::native::engine::{Batch, Chunk, Decoder, Matrix, Vector};
 
 /// Positions one block of this runner's cache holds.
@@ -161,16 +162,16 @@ impl Runner for NativeRunner {
         }
     }
 
-    fn load(&mut self, weights: &Weights) -> Result<()> {
+    fn load(&mut self, weights: &MergedWeights) -> Result<()> {
         let shape = self.decoder.shape().clone();
         // Everything is looked up first: a missing tensor must not leave a mixture of two policies.
         let found = Found::all(weights, &shape)?;
         self.loaded = false;
         for (i, layer) in found.layers.iter().enumerate() {
-            self.decoder.set_matrix(i, Matrix::Qkv, &layer.qkv)?;
-            self.decoder.set_matrix(i, Matrix::Output, &[layer.output])?;
-            self.decoder.set_matrix(i, Matrix::GateUp, &layer.gate_up)?;
-            self.decoder.set_matrix(i, Matrix::Down, &[layer.down])?;
+            self.set_matrix(i, Matrix::Qkv, &layer.qkv)?;
+            self.set_matrix(i, Matrix::Output, &[layer.output])?;
+            self.set_matrix(i, Matrix::GateUp, &layer.gate_up)?;
+            self.set_matrix(i, Matrix::Down, &[layer.down])?;
             self.decoder
                 .set_vector(i, Vector::AttentionNorm, &floats(layer.attention_norm)?)?;
             self.decoder.set_vector(i, Vector::MlpNorm, &floats(layer.mlp_norm)?)?;
@@ -188,21 +189,30 @@ impl Runner for NativeRunner {
         }
         self.decoder
             .set_vector(0, Vector::FinalNorm, &floats(found.final_norm)?)?;
-        self.decoder.set_matrix(0, Matrix::Head, &[found.head])?;
+        self.set_matrix(0, Matrix::Head, &[found.head])?;
         if !shape.tied {
-            self.decoder.set_matrix(0, Matrix::Embedding, &[found.embedding])?;
+            self.set_matrix(0, Matrix::Embedding, &[found.embedding])?;
         }
         self.loaded = true;
         Ok(())
     }
 }
 
+impl NativeRunner {
+    /// Merged parts live until they are packed.
+    fn set_matrix(&mut self, layer: usize, which: Matrix, parts: &[Unmerged]) -> Result<()> {
+        let merged = parts.iter().map(Unmerged::merge).collect::<Result<Vec<_>>>()?;
+        self.decoder
+            .set_matrix(layer, which, &merged.iter().collect::<Vec<_>>())
+    }
+}
+
 /// Tensors of one decoder block.
 struct FoundLayer<'a> {
-    qkv: [&'a Tensor; 3],
-    output: &'a Tensor,
-    gate_up: [&'a Tensor; 2],
-    down: &'a Tensor,
+    qkv: [Unmerged<'a>; 3],
+    output: Unmerged<'a>,
+    gate_up: [Unmerged<'a>; 2],
+    down: Unmerged<'a>,
     attention_norm: &'a Tensor,
     mlp_norm: &'a Tensor,
     qkv_bias: Option<[&'a Tensor; 3]>,
@@ -213,40 +223,42 @@ struct FoundLayer<'a> {
 struct Found<'a> {
     layers: Vec<FoundLayer<'a>>,
     final_norm: &'a Tensor,
-    head: &'a Tensor,
-    embedding: &'a Tensor,
+    head: Unmerged<'a>,
+    embedding: Unmerged<'a>,
 }
 
 impl<'a> Found<'a> {
-    fn all(weights: &'a Weights, s: &DecoderShape) -> Result<Self> {
-        let take = |name: String, size: &[usize]| -> Result<&'a Tensor> {
-            let Some(tensor) = weights.0.get(&name) else {
+    fn all(weights: &'a MergedWeights, s: &DecoderShape) -> Result<Self> {
+        let matrix = |name: String, size: &[usize]| -> Result<Unmerged<'a>> {
+            let Some(tensor) = weights.get(&name) else {
                 bail!("the weights have no tensor {name}")
             };
             let size: Vec<i64> = size.iter().map(|n| *n as i64).collect();
             ensure!(
-                tensor.size() == size,
+                tensor.weight.size() == size,
                 "{name} has shape {:?}, the model needs {size:?}",
-                tensor.size()
+                tensor.weight.size()
             );
             Ok(tensor)
         };
+        // Adapters adapt matrices only.
+        let take = |name: String, size: &[usize]| matrix(name, size).map(|found| found.weight);
         let (q, kv) = (s.heads * s.head_dim, s.kv_heads * s.head_dim);
         let mut layers = Vec::with_capacity(s.layers);
         for i in 0..s.layers {
             let at = |name: &str| format!("model.layers.{i}.{name}");
             layers.push(FoundLayer {
                 qkv: [
-                    take(at("self_attn.q_proj.weight"), &[q, s.hidden])?,
-                    take(at("self_attn.k_proj.weight"), &[kv, s.hidden])?,
-                    take(at("self_attn.v_proj.weight"), &[kv, s.hidden])?,
+                    matrix(at("self_attn.q_proj.weight"), &[q, s.hidden])?,
+                    matrix(at("self_attn.k_proj.weight"), &[kv, s.hidden])?,
+                    matrix(at("self_attn.v_proj.weight"), &[kv, s.hidden])?,
                 ],
-                output: take(at("self_attn.o_proj.weight"), &[s.hidden, q])?,
+                output: matrix(at("self_attn.o_proj.weight"), &[s.hidden, q])?,
                 gate_up: [
-                    take(at("mlp.gate_proj.weight"), &[s.intermediate, s.hidden])?,
-                    take(at("mlp.up_proj.weight"), &[s.intermediate, s.hidden])?,
+                    matrix(at("mlp.gate_proj.weight"), &[s.intermediate, s.hidden])?,
+                    matrix(at("mlp.up_proj.weight"), &[s.intermediate, s.hidden])?,
                 ],
-                down: take(at("mlp.down_proj.weight"), &[s.hidden, s.intermediate])?,
+                down: matrix(at("mlp.down_proj.weight"), &[s.hidden, s.intermediate])?,
                 attention_norm: take(at("input_layernorm.weight"), &[s.hidden])?,
                 mlp_norm: take(at("post_attention_layernorm.weight"), &[s.hidden])?,
                 qkv_bias: match s.qkv_bias {
@@ -266,14 +278,14 @@ impl<'a> Found<'a> {
                 },
             });
         }
-        let embedding = take("model.embed_tokens.weight".into(), &[s.vocab, s.hidden])?;
+        let embedding = matrix("model.embed_tokens.weight".into(), &[s.vocab, s.hidden])?;
         Ok(Self {
             layers,
             final_norm: take("model.norm.weight".into(), &[s.hidden])?,
             head: if s.tied {
                 embedding
             } else {
-                take("lm_head.weight".into(), &[s.vocab, s.hidden])?
+                matrix("lm_head.weight".into(), &[s.vocab, s.hidden])?
             },
             embedding,
         })

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::request::{SamplingParams, TokenLogprob, TokenScore};
-use crate::model::Weights;
+use crate::model::MergedWeights;
 
 /// One forward over new tokens of several sequences: prompts, chunks of prompts and single decode tokens mixed.
 #[derive(Debug, Default)]
@@ -86,5 +86,5 @@ pub trait Runner {
     ///
     /// # Errors
     /// When a tensor is missing or has another shape.
-    fn load(&mut self, weights: &Weights) -> anyhow::Result<()>;
+    fn load(&mut self, weights: &MergedWeights) -> anyhow::Result<()>;
 }

@@ -16,7 +16,7 @@ use super::runner::Runner;
 use super::scheduler::{Advance, Finished, Limits, Outcome, Scheduler};
 use super::sequence::StopRules;
 use super::stats::{Rate, Stats};
-use crate::model::Weights;
+use crate::model::MergedWeights;
 use crate::native::threads::release_team;
 
 /// Answer to one call.
@@ -36,7 +36,7 @@ pub(super) enum Command {
     Pause(Pause, Reply<()>),
     Resume,
     UpdateWeights {
-        weights: Weights,
+        weights: MergedWeights,
         version: u64,
         reply: Reply<()>,
     },
@@ -227,7 +227,7 @@ impl<R: Runner> Worker<R> {
 
     /// Runs between two passes. Sequences in flight go on with the tokens they have: their keys and values are recomputed
     /// under the new weights, and each token keeps the version that drew it.
-    fn update_weights(&mut self, weights: &Weights, version: u64) -> Result<(), EngineError> {
+    fn update_weights(&mut self, weights: &MergedWeights, version: u64) -> Result<(), EngineError> {
         self.scheduler.preempt_all();
         let loaded = catch_unwind(AssertUnwindSafe(|| self.runner.load(weights)));
         match loaded {

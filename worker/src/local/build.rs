@@ -6,19 +6,17 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use ppo_crds::RunConfig;
-use ppo_crds::run_config::Location;
 use ppo_crds::spec::DType;
 use tch::Kind;
 
 use super::engine::PolicyEngine;
+use super::learners::learners;
 use super::reach::Reach;
 use crate::actor::checkpoint::Verified;
-use crate::actor::learner::Learner;
-use crate::actor::{Actor, Critic, planned_updates};
 use crate::data::{PromptOrder, PromptSet, total_steps};
 use crate::engine::SamplingParams;
 use crate::hub::resolve_location;
-use crate::model::{Decoder, ModelConfig, ValueModel, Weights};
+use crate::model::ModelConfig;
 use crate::outcome::BadData;
 use crate::place::Peers;
 use crate::ppo::controller::KlController;
@@ -102,7 +100,7 @@ pub fn roles(
         policy_config.max_positions
     );
     let steps_done = checkpoint.map_or(0, |checkpoint| checkpoint.state.step);
-    let weights = actor.learner.parameters.weights();
+    let weights = actor.weights();
     let reach = Reach {
         config: &config,
         peers,
@@ -120,7 +118,7 @@ pub fn roles(
         policy_version: steps_done,
     };
     let rollout = reach.rollout(&engine, weights, &tokenizer)?;
-    let reference = reach.reference(kind)?;
+    let reference = reach.reference(kind, &actor)?;
     let reward = RewardSource::new(&config.reward, reach.reward(kind)?)?;
     let critic_folder = config.model.critic.as_ref().map(resolve_location).transpose();
     let critic_folder = critic_folder.context("model.critic")?;
@@ -163,68 +161,6 @@ pub fn roles(
         critic_folder,
         critic_config,
     })
-}
-
-/// What learns on this rank. `checkpoint` replaces the manifest's weights.
-///
-/// # Errors
-/// When a model cannot be had, naming what and where.
-pub fn learners(
-    config: &RunConfig,
-    checkpoint: Option<&Verified>,
-    total_steps: u64,
-    ranks: &Ranks,
-) -> Result<(Actor, Option<Critic>)> {
-    let (actor_updates, critic_updates) = planned_updates(config, total_steps);
-    let mut actor = actor(config, checkpoint, actor_updates, ranks)?;
-    let location = config.model.critic.as_ref();
-    let mut critic = location
-        .map(|location| critic(config, location, checkpoint, critic_updates, ranks))
-        .transpose()?;
-    if let Some(critic) = &mut critic {
-        let policy = &mut actor.learner.parameters;
-        policy.share_gradients(&mut critic.learner.parameters)?;
-    }
-    Ok((actor, critic))
-}
-
-fn actor(config: &RunConfig, checkpoint: Option<&Verified>, updates: u64, ranks: &Ranks) -> Result<Actor> {
-    let folder = resolve_location(&config.model.policy).context("model.policy")?;
-    let model = ModelConfig::read(&folder)?;
-    let source = checkpoint.map_or(folder, |checkpoint| checkpoint.folder.join(super::models::POLICY));
-    let mut weights = Weights::load(&source, &model, kind(config.model.dtype))?;
-    let spec = &config.optimizer;
-    let mut learner = Learner::share(&mut weights, spec.clone(), spec.actor_learning_rate, updates, ranks)?;
-    if let Some(Verified { folder, state }) = checkpoint {
-        learner.restore(folder, super::models::ACTOR_OPTIMIZER, state.actor_updates)?;
-    }
-    let mut decoder = Decoder::new(&model, &weights)?;
-    decoder.set_activation_checkpointing(config.model.activation_checkpointing);
-    Ok(Actor { decoder, learner })
-}
-
-fn critic(
-    config: &RunConfig,
-    location: &Location,
-    checkpoint: Option<&Verified>,
-    updates: u64,
-    ranks: &Ranks,
-) -> Result<Critic> {
-    let source = match checkpoint {
-        Some(checkpoint) => checkpoint.folder.join(super::models::CRITIC),
-        None => resolve_location(location).context("model.critic")?,
-    };
-    let (model, mut weights) = ValueModel::load(&source, kind(config.model.dtype))?;
-    let spec = &config.optimizer;
-    let mut learner = Learner::share(&mut weights, spec.clone(), spec.critic_learning_rate, updates, ranks)?;
-    if let Some(Verified { folder, state }) = checkpoint {
-        learner.restore(folder, super::models::CRITIC_OPTIMIZER, state.critic_updates)?;
-    }
-    let mut model = ValueModel::new(&model, &weights)?;
-    model
-        .decoder
-        .set_activation_checkpointing(config.model.activation_checkpointing);
-    Ok(Critic { model, learner })
 }
 
 /// A rule that compares with a label cannot work without one: said before the first step, not at it.

@@ -10,7 +10,7 @@ use crate::engine::native_runner::{BLOCK_SIZE, NativeRunner};
 use crate::engine::runner::Runner;
 use crate::engine::{DecoderShape, Engine, EngineConfig};
 use crate::model::rope::frequency_tensor;
-use crate::model::{ModelConfig, Weights};
+use crate::model::{MergedWeights, ModelConfig};
 use crate::tokenizer::Tokenizer;
 
 /// What an engine is made for.
@@ -34,7 +34,12 @@ pub struct PolicyEngine<'a> {
 ///
 /// # Errors
 /// When the model has a part the native kernels do not compute, or memory does not suffice.
-pub fn start(policy: &PolicyEngine, weights: Weights, tokenizer: Option<Arc<Tokenizer>>) -> Result<Engine> {
+pub fn start(
+    policy: &PolicyEngine,
+    weights: impl Into<MergedWeights>,
+    tokenizer: Option<Arc<Tokenizer>>,
+) -> Result<Engine> {
+    let weights = weights.into();
     let shape = shape(policy.model, policy.kind)?;
     let blocks = blocks(policy, shape.block_bytes());
     let config = EngineConfig {

@@ -4,16 +4,18 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
+use ppo_crds::run_config::Location;
 
 use super::build::Roles;
 use crate::actor::{Actor, Critic};
+use crate::model::adapter::peft;
 use crate::model::{self, ModelConfig};
 use crate::ranks::order::Order;
 use crate::telemetry::Stage;
 
-/// The policy in a checkpoint, in Hugging Face layout.
+/// The policy in a checkpoint, in Hugging Face layout, or its adapter in PEFT's.
 pub const POLICY: &str = "policy";
-/// The critic in a checkpoint, in Hugging Face layout.
+/// The critic in a checkpoint, in Hugging Face layout, or its adapter and head in PEFT's.
 pub const CRITIC: &str = "critic";
 /// What the optimizer's state of the actor is called in a checkpoint.
 pub const ACTOR_OPTIMIZER: &str = "actor";
@@ -23,7 +25,8 @@ pub const CRITIC_OPTIMIZER: &str = "critic";
 /// For the other ranks' parts of a checkpoint.
 const SAVE_DEADLINE: Duration = Duration::from_secs(1800);
 
-/// Writes everything that learns into a checkpoint's folder, the other ranks' parts of it too.
+/// Writes everything that learns into a checkpoint's folder, the other ranks' parts of it too, and nothing that an adapter leaves as it
+/// was.
 ///
 /// # Errors
 /// When a file cannot be written, here or there.
@@ -31,13 +34,27 @@ pub fn write_models(roles: &Roles, folder: &Path) -> Result<()> {
     let trainer = &roles.trainer;
     trainer.ranks.enter(Stage::Checkpoint.of_step(trainer.steps_done));
     trainer.ranks.order(&Order::Save { folder: folder.into() })?;
-    write_policy(roles, &folder.join(POLICY))?;
-    if let (Some(critic), Some(source), Some(config)) = (&trainer.critic, &roles.critic_folder, &roles.critic_config) {
-        let weights = critic.learner.parameters.weights();
-        model::save(&folder.join(CRITIC), source, config, &weights, model::save::SHARD_BYTES)?;
+    match trainer.actor.frozen {
+        Some(_) => write_adapter(roles, &folder.join(POLICY))?,
+        None => write_policy(roles, &folder.join(POLICY))?,
+    }
+    if let Some(critic) = &trainer.critic {
+        write_critic(roles, critic, &folder.join(CRITIC))?;
     }
     write_optimizers(&trainer.actor, trainer.critic.as_ref(), folder)?;
     trainer.ranks.replies(SAVE_DEADLINE)
+}
+
+fn write_critic(roles: &Roles, critic: &Critic, target: &Path) -> Result<()> {
+    let location = &roles.trainer.config.model.critic;
+    let (Some(source), Some(config), Some(location)) = (&roles.critic_folder, &roles.critic_config, location) else {
+        return Ok(());
+    };
+    let weights = critic.learner.parameters.weights();
+    match &critic.adapter {
+        Some(adapter) => peft::save(target, &base(location, source), config.head, adapter, &weights),
+        None => model::save(target, source, config, &weights, model::save::SHARD_BYTES),
+    }
 }
 
 /// Writes this rank's part of the optimizers' state into a checkpoint's folder.
@@ -49,18 +66,46 @@ pub fn write_optimizers(actor: &Actor, critic: Option<&Critic>, folder: &Path) -
     critic.map_or(Ok(()), |critic| critic.learner.save(folder, CRITIC_OPTIMIZER))
 }
 
-/// Writes the policy in Hugging Face layout.
+/// Writes the policy in Hugging Face layout, whole: an adapter is merged in.
 ///
 /// # Errors
 /// When a file cannot be written.
 pub fn write_policy(roles: &Roles, target: &Path) -> Result<()> {
     let actor = &roles.trainer.actor;
     let config: &ModelConfig = actor.decoder.config();
-    model::save(
-        target,
-        &roles.policy_folder,
-        config,
-        &actor.learner.parameters.weights(),
-        model::save::SHARD_BYTES,
-    )
+    let weights = actor.weights();
+    model::save(target, &roles.policy_folder, config, weights, model::save::SHARD_BYTES)
+}
+
+/// Writes the policy's adapter, where one is trained, in PEFT's layout.
+///
+/// # Errors
+/// When a file cannot be written.
+pub fn write_adapter(roles: &Roles, target: &Path) -> Result<()> {
+    let trainer = &roles.trainer;
+    let Some(frozen) = &trainer.actor.frozen else {
+        return Ok(());
+    };
+    let base = base(&trainer.config.model.policy, &roles.policy_folder);
+    let head = trainer.actor.decoder.config().head;
+    let weights = trainer.actor.learner.parameters.weights();
+    peft::save(target, &base, head, &frozen.adapter, &weights)
+}
+
+/// How others find the model that an adapter belongs to.
+fn base(location: &Location, folder: &Path) -> peft::Base {
+    match location {
+        Location::Hub { id, revision } => peft::Base {
+            name: id.clone(),
+            revision: Some(revision.clone()),
+        },
+        Location::Path(_) => {
+            // A folder that went away in the meantime keeps the name that it had.
+            let whole = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+            peft::Base {
+                name: whole.display().to_string(),
+                revision: None,
+            }
+        }
+    }
 }

@@ -10,8 +10,9 @@ use ppo_crds::spec::Role;
 use tch::Kind;
 
 use super::engine::{self, PolicyEngine};
+use crate::actor::Actor;
 use crate::hub::resolve_location;
-use crate::model::{Decoder, ModelConfig, RewardModel, Weights};
+use crate::model::{Decoder, MergedWeights, ModelConfig, RewardModel, Weights};
 use crate::place::Peers;
 use crate::reward::{BATCH_TOKENS, ModelReward, SequenceScorer};
 use crate::roles::{
@@ -46,7 +47,7 @@ impl Reach<'_> {
     ///
     /// # Errors
     /// When the engine cannot be started, or an address is none.
-    pub fn rollout(&self, here: &PolicyEngine, weights: Weights, tokenizer: &Arc<Tokenizer>) -> Result<Rollout> {
+    pub fn rollout(&self, here: &PolicyEngine, weights: MergedWeights, tokenizer: &Arc<Tokenizer>) -> Result<Rollout> {
         let rollout = &self.config.rollout;
         let Some((members, caller)) = self.there(Role::Rollout, rollout.replicas)? else {
             return Ok(Rollout::Here(engine::start(here, weights, Some(tokenizer.clone()))?));
@@ -69,11 +70,15 @@ impl Reach<'_> {
         )))
     }
 
-    /// The reference role; None in a run without one.
+    /// The reference role; None in a run without one. Below an adapter it is the actor's own frozen weights.
     ///
     /// # Errors
     /// When the model cannot be loaded, or an address is none.
-    pub fn reference(&self, kind: Kind) -> Result<Option<Reference>> {
+    pub fn reference(&self, kind: Kind, actor: &Actor) -> Result<Option<Reference>> {
+        if let Some(frozen) = actor.frozen.as_ref().filter(|_| self.config.reference_is_base()) {
+            let base = Decoder::new(actor.decoder.config(), &frozen.base)?;
+            return Ok(Some(Reference::Here(Box::new(base))));
+        }
         let Some(location) = &self.config.model.reference else {
             return Ok(None);
         };

@@ -11,7 +11,7 @@ use ppo_crds::RunConfig;
 use super::build::{self, Roles};
 use super::comparison::compare;
 use super::guard::{lock, refuse_other_run};
-use super::models::{write_models, write_policy};
+use super::models::{write_adapter, write_models, write_policy};
 use crate::actor::checkpoint::{Checkpoints, State};
 use crate::actor::fence::Owner;
 use crate::outcome::{self, Ended};
@@ -320,6 +320,7 @@ impl Run {
         let trainer = &self.roles.trainer;
         let target = self.folder.root().join("model");
         write_policy(&self.roles, &target)?;
+        write_adapter(&self.roles, &self.folder.root().join("adapter"))?;
         self.recorder
             .event("succeeded", &format!("{} steps", trainer.steps_done))?;
         let seconds = self.began.elapsed().as_secs();

@@ -64,6 +64,16 @@ impl Attention {
         }
     }
 
+    /// By their Hugging Face names.
+    pub(super) fn projections_mut(&mut self) -> [(&'static str, &mut Linear); 4] {
+        [
+            ("q_proj", &mut self.query),
+            ("k_proj", &mut self.key),
+            ("v_proj", &mut self.value),
+            ("o_proj", &mut self.output),
+        ]
+    }
+
     /// `[tokens, hidden]` to `[tokens, hidden]`; a token attends to itself and the tokens before it in its sequence.
     ///
     /// # Errors

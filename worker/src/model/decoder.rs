@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use tch::Tensor;
 
+use super::adapter::Adapter;
 use super::attention::{Attention, Ragged};
 use super::batch::TokenBatch;
 use super::config::{Head, ModelConfig};
@@ -78,6 +79,19 @@ impl Layer {
         }
     }
 
+    /// By their names below the layer's.
+    fn projections_mut(&mut self) -> impl Iterator<Item = (String, &mut Linear)> {
+        let attention = self
+            .attention
+            .projections_mut()
+            .map(|(name, linear)| (format!("self_attn.{name}"), linear));
+        let mlp = self
+            .mlp
+            .projections_mut()
+            .map(|(name, linear)| (format!("mlp.{name}"), linear));
+        attention.into_iter().chain(mlp)
+    }
+
     fn forward(&self, input: &Tensor, batch: &Batch) -> Result<Tensor> {
         let mixed = self
             .attention
@@ -109,6 +123,7 @@ impl Decoder {
             Head::LanguageModel if config.tied => Some(Linear {
                 weight: embedding.shallow_clone(),
                 bias: None,
+                adapter: None,
             }),
             Head::LanguageModel => Some(Linear::new(weights, "lm_head")?),
             Head::Score | Head::Value => None,
@@ -131,6 +146,26 @@ impl Decoder {
         })
     }
 
+    /// Computes with the tensors of `adapter`, shared, from now on.
+    ///
+    /// # Errors
+    /// When it adapts a projection that the decoder does not have.
+    pub fn attach(&mut self, adapter: &Adapter) -> Result<()> {
+        let mut attached = 0;
+        for (number, layer) in self.layers.iter_mut().enumerate() {
+            for (name, linear) in layer.projections_mut() {
+                linear.adapter = adapter.low_rank(&format!("model.layers.{number}.{name}"));
+                attached += 2 * usize::from(linear.adapter.is_some());
+            }
+        }
+        let tensors = adapter.weights.0.len();
+        ensure!(
+            attached == tensors,
+            "the adapter has {tensors} tensors, of which the model has a place for {attached}"
+        );
+        Ok(())
+    }
+
     /// Keeps only each layer's input for the backward pass and computes the layer again there: less memory, a third more
     /// work, the same gradients.
     pub fn set_activation_checkpointing(&mut self, on: bool) {
@@ -142,7 +177,7 @@ impl Decoder {
         &self.config
     }
 
-    /// Every trainable tensor by name, in name order; a tied output projection is the embedding and appears once.
+    /// Every tensor of the model itself by name, without an adapter's, in name order; a tied output projection is the embedding and appears once.
     pub fn parameters(&self) -> Vec<(String, Tensor)> {
         self.parameters
             .iter()

@@ -37,7 +37,18 @@ impl ValueModel {
             return Ok((config, weights));
         }
         let config = config.with_head(Head::Value);
-        let mut weights = Weights::load_trunk(folder, &config, kind)?;
+        let trunk = Weights::load_trunk(folder, &config, kind)?;
+        Self::upon(config, &trunk, kind)
+    }
+
+    /// Configuration and weights of a critic on the trunk of `weights`, whose tensors it shares, under a head of zeros in `kind`.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn upon(config: ModelConfig, weights: &Weights, kind: Kind) -> Result<(ModelConfig, Weights)> {
+        let config = config.with_head(Head::Value);
+        let mut weights = weights.shallow_clone();
+        weights.0.retain(|name, _| name.starts_with("model."));
         let zeros = |dims: &[i64]| Tensor::f_zeros(dims, (kind, tch::Device::Cpu));
         weights.0.insert(SCORE_WEIGHT.to_owned(), zeros(&[1, config.hidden])?);
         weights.0.insert(SCORE_BIAS.to_owned(), zeros(&[1])?);
@@ -148,7 +159,8 @@ impl RewardModel {
     }
 }
 
-/// `[rows, hidden]` to `[rows]`, float32.
+/// `[rows, hidden]` to `[rows]`, float32. The head of an adapted critic is float32 over a trunk of less.
 fn one_number(head: &Linear, hidden: &Tensor) -> Result<Tensor> {
-    Ok(head.forward(hidden)?.f_squeeze_dim(1)?.f_to_kind(Kind::Float)?)
+    let hidden = hidden.f_to_kind(head.weight.kind())?;
+    Ok(head.forward(&hidden)?.f_squeeze_dim(1)?.f_to_kind(Kind::Float)?)
 }

@@ -3,16 +3,19 @@
 use anyhow::{Result, anyhow};
 use tch::Tensor;
 
+use super::adapter::low_rank::{self, LowRank};
 use super::weights::Weights;
 use crate::native::training;
 
-/// `x W^T + b`.
+/// `x W^T + b`, and what an adapter adds.
 #[derive(Debug)]
 pub struct Linear {
     /// `[out, in]`.
     pub weight: Tensor,
     /// `[out]`.
     pub bias: Option<Tensor>,
+    /// Trained in place of the weight.
+    pub adapter: Option<LowRank>,
 }
 
 impl Linear {
@@ -25,6 +28,7 @@ impl Linear {
         Ok(Self {
             weight: weights.get(&format!("{name}.weight"))?.shallow_clone(),
             bias,
+            adapter: None,
         })
     }
 
@@ -34,6 +38,7 @@ impl Linear {
         Self {
             weight: self.weight.shallow_clone(),
             bias: self.bias.as_ref().map(Tensor::shallow_clone),
+            adapter: self.adapter.as_ref().map(LowRank::shallow_clone),
         }
     }
 
@@ -51,6 +56,12 @@ impl Linear {
     /// # Errors
     /// When the input is of another width, or memory runs out.
     pub fn forward_all<const N: usize>(layers: [&Self; N], input: &Tensor) -> Result<[Tensor; N]> {
+        let outputs = Self::weigh_all(layers, input)?;
+        low_rank::add(layers.map(|layer| layer.adapter.as_ref()), input, outputs)
+    }
+
+    /// Weights and biases alone.
+    fn weigh_all<const N: usize>(layers: [&Self; N], input: &Tensor) -> Result<[Tensor; N]> {
         let biases = layers.map(|layer| layer.bias.as_ref());
         let biased = biases.iter().flatten().count();
         if training::supports(input) && (biased == 0 || biased == N) {

@@ -39,6 +39,15 @@ impl Mlp {
         }
     }
 
+    /// By their Hugging Face names.
+    pub(super) fn projections_mut(&mut self) -> [(&'static str, &mut Linear); 3] {
+        [
+            ("gate_proj", &mut self.gate),
+            ("up_proj", &mut self.up),
+            ("down_proj", &mut self.down),
+        ]
+    }
+
     /// `[tokens, hidden]` to `[tokens, hidden]`.
     ///
     /// # Errors

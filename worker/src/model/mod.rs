@@ -1,8 +1,10 @@
 //! Decoder language models on libtorch, read from and written to the Hugging Face layout.
 //!
 //! A [`Decoder`] computes over packed ragged sequences ([`TokenBatch`]): no padding token is ever multiplied. It holds
-//! shallow clones of the [`Weights`] by name, so an optimizer that updates those in place updates the model.
+//! shallow clones of the [`Weights`] by name, so an optimizer that updates those in place updates the model. An [`Adapter`] is
+//! attached to a decoder; several decoders may share frozen weights, each with its own adapter or none.
 
+pub mod adapter;
 pub mod attention;
 pub mod batch;
 pub mod config;
@@ -18,6 +20,8 @@ pub mod safetensors;
 pub mod save;
 pub mod weights;
 
+pub use adapter::Adapter;
+pub use adapter::merged::MergedWeights;
 pub use batch::TokenBatch;
 pub use config::{Family, Head, ModelConfig};
 pub use decoder::Decoder;

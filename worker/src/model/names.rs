@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use ppo_crds::spec::AdapterSpec;
+
+use super::adapter::{LORA_A, LORA_B};
 use super::config::{Head, ModelConfig};
 
 /// Name of the token embedding, `[vocab, hidden]`.
@@ -62,6 +65,25 @@ pub fn trunk(config: &ModelConfig) -> BTreeMap<String, Vec<i64>> {
         if config.qk_norm {
             add("self_attn.q_norm.weight", &[config.head_dim]);
             add("self_attn.k_norm.weight", &[config.head_dim]);
+        }
+    }
+    shapes
+}
+
+/// Every tensor of an adapter with its shape, by name: A `[rank, in]` and B `[out, rank]` of each target in each layer.
+pub fn adapter(config: &ModelConfig, spec: &AdapterSpec) -> BTreeMap<String, Vec<i64>> {
+    let rank = i64::from(spec.rank);
+    let is_target = |name: &str| spec.targets.iter().any(|target| target.name() == name);
+    let mut shapes = BTreeMap::new();
+    for (name, dims) in trunk(config) {
+        let Some(projection) = name.strip_suffix(".weight") else {
+            continue;
+        };
+        if let (Some((_, last)), [output, input]) = (projection.rsplit_once('.'), dims.as_slice())
+            && is_target(last)
+        {
+            shapes.insert(format!("{projection}{LORA_A}"), vec![rank, *input]);
+            shapes.insert(format!("{projection}{LORA_B}"), vec![*output, rank]);
         }
     }
     shapes

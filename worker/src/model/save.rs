@@ -9,12 +9,14 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value, json};
 use tch::{Kind, Tensor};
 
+use super::adapter::merged::{MergedWeights, Unmerged};
 use super::config::ModelConfig;
 use super::safetensors::{Bytes, INDEX, shard_name};
-use super::weights::Weights;
 
 /// Shards are split above this size unless asked otherwise, bytes.
 pub const SHARD_BYTES: usize = 5_000_000_000;
+/// The same for weights that have to be merged: a shard's merged tensors exist beside the model until they are written.
+const MERGED_SHARD_BYTES: usize = 1_000_000_000;
 
 /// Files that travel with the weights unchanged, when the source folder has them.
 const COMPANIONS: [&str; 9] = [
@@ -37,7 +39,21 @@ const COMPANIONS: [&str; 9] = [
 ///
 /// # Errors
 /// When a file cannot be read or written; the message names it.
-pub fn save(target: &Path, source: &Path, config: &ModelConfig, weights: &Weights, shard_bytes: usize) -> Result<()> {
+pub fn save(
+    target: &Path,
+    source: &Path,
+    config: &ModelConfig,
+    weights: impl Into<MergedWeights>,
+    shard_bytes: usize,
+) -> Result<()> {
+    let weights = weights.into();
+    replace_folder(target, |fresh| {
+        write_folder(fresh, source, config, &weights, shard_bytes)
+    })
+}
+
+/// Has `write` fill a temporary folder beside `target`, and puts it in its place.
+pub(super) fn replace_folder(target: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let parent = match target.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -55,8 +71,9 @@ pub fn save(target: &Path, source: &Path, config: &ModelConfig, weights: &Weight
     let (fresh, old) = (aside("new"), aside("old"));
     remove_folder(&fresh)?;
     fs::create_dir(&fresh).with_context(|| format!("creating {}", fresh.display()))?;
-    let written =
-        write_folder(&fresh, source, config, weights, shard_bytes).and_then(|()| replace(&fresh, target, &old));
+    let written = write(&fresh)
+        .and_then(|()| sync(&fresh))
+        .and_then(|()| replace(&fresh, target, &old));
     if written.is_err() {
         // The error already says what failed; a left-over would only be in the way.
         let _ = fs::remove_dir_all(&fresh);
@@ -68,7 +85,7 @@ fn write_folder(
     folder: &Path,
     source: &Path,
     config: &ModelConfig,
-    weights: &Weights,
+    weights: &MergedWeights,
     shard_bytes: usize,
 ) -> Result<()> {
     write_json(&folder.join("config.json"), &Value::Object(config_of(config, weights)?))?;
@@ -79,14 +96,13 @@ fn write_folder(
             sync(&folder.join(name))?;
         }
     }
-    write_weights(folder, weights, shard_bytes)?;
-    sync(folder)
+    write_weights(folder, weights, shard_bytes)
 }
 
 /// The configuration as read, with the precision of these weights.
-fn config_of(config: &ModelConfig, weights: &Weights) -> Result<Map<String, Value>> {
+fn config_of(config: &ModelConfig, weights: &MergedWeights) -> Result<Map<String, Value>> {
     let mut raw = config.raw.clone();
-    let dtype = match weights.0.values().next().map(Tensor::kind) {
+    let dtype = match weights.iter().next().map(|(_, tensor)| tensor.weight.kind()) {
         Some(Kind::Float) => "float32",
         Some(Kind::BFloat16) => "bfloat16",
         Some(Kind::Half) => "float16",
@@ -102,12 +118,15 @@ fn config_of(config: &ModelConfig, weights: &Weights) -> Result<Map<String, Valu
     Ok(raw)
 }
 
-fn write_weights(folder: &Path, weights: &Weights, shard_bytes: usize) -> Result<()> {
-    let bytes = |tensor: &Tensor| tensor.numel() * tensor.kind().elt_size_in_bytes();
-    let mut shards: Vec<Vec<(&String, &Tensor)>> = vec![Vec::new()];
+fn write_weights(folder: &Path, weights: &MergedWeights, shard_bytes: usize) -> Result<()> {
+    let shard_bytes = match weights.are_adapted() {
+        true => shard_bytes.min(MERGED_SHARD_BYTES),
+        false => shard_bytes,
+    };
+    let mut shards: Vec<Vec<(&String, Unmerged)>> = vec![Vec::new()];
     let (mut total, mut filled) = (0, 0);
-    for (name, tensor) in &weights.0 {
-        let size = bytes(tensor);
+    for (name, tensor) in weights.iter() {
+        let size = tensor.weight.numel() * tensor.weight.kind().elt_size_in_bytes();
         if filled > 0 && filled + size > shard_bytes {
             shards.push(Vec::new());
             filled = 0;
@@ -121,7 +140,12 @@ fn write_weights(folder: &Path, weights: &Weights, shard_bytes: usize) -> Result
     let mut weight_map = Map::new();
     for (number, shard) in shards.iter().enumerate() {
         let file = shard_name(number, shards.len());
-        write_shard(&folder.join(&file), shard)?;
+        let merged = shard
+            .iter()
+            .map(|(_, tensor)| tensor.merge())
+            .collect::<Result<Vec<_>>>()?;
+        let tensors: Vec<_> = shard.iter().map(|(name, _)| *name).zip(&merged).collect();
+        write_shard(&folder.join(&file), &tensors)?;
         weight_map.extend(
             shard
                 .iter()
@@ -157,7 +181,7 @@ fn readable_by_all(path: &Path) -> Result<()> {
     fs::set_permissions(path, permissions).with_context(|| format!("setting permissions of {}", path.display()))
 }
 
-fn write_json(path: &Path, value: &Value) -> Result<()> {
+pub(super) fn write_json(path: &Path, value: &Value) -> Result<()> {
     let text = serde_json::to_string_pretty(value)? + "\n";
     fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
     sync(path)

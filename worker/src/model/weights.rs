@@ -111,7 +111,7 @@ impl Weights {
 }
 
 /// Fails with every missing, unexpected and misshapen tensor at once.
-fn check(found: &BTreeMap<String, Tensor>, expected: &BTreeMap<String, Vec<i64>>) -> Result<()> {
+pub(super) fn check(found: &BTreeMap<String, Tensor>, expected: &BTreeMap<String, Vec<i64>>) -> Result<()> {
     let missing: Vec<&str> = expected
         .keys()
         .filter(|name| !found.contains_key(*name))

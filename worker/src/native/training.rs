@@ -33,6 +33,7 @@ unsafe extern "C" {
     fn ppo_training_rms_norm(input: Handle, weight: Handle, eps: f64, output: Output) -> *mut c_char;
     fn ppo_training_rotate(heads: Handle, cosine: Handle, sine: Handle, output: Output) -> *mut c_char;
     fn ppo_training_gate(gate: Handle, up: Handle, output: Output) -> *mut c_char;
+    fn ppo_training_merge(weight: Handle, a: Handle, b: Handle, scale: f64, output: Output) -> *mut c_char;
     fn ppo_training_token_logprobs(
         hidden: Handle,
         weight: Handle,
@@ -140,6 +141,15 @@ pub fn rotate(heads: &Tensor, cosine: &Tensor, sine: &Tensor) -> Result<Tensor> 
 /// When the shapes do not fit, or memory runs out.
 pub fn gate(gate: &Tensor, up: &Tensor) -> Result<Tensor> {
     one(|output| unsafe { ppo_training_gate(handle(gate), handle(up), output) })
+}
+
+/// `weight + scale b a` of `weight` (`[out, in]`) and an adapter's `a` (`[rank, in]`) and `b` (`[out, rank]`), both float32; in
+/// the precision of `weight`. Not differentiable.
+///
+/// # Errors
+/// When the shapes do not fit, or memory runs out.
+pub fn merge(weight: &Tensor, a: &Tensor, b: &Tensor, scale: f64) -> Result<Tensor> {
+    one(|output| unsafe { ppo_training_merge(handle(weight), handle(a), handle(b), scale, output) })
 }
 
 /// Log-probability of each row's target and entropy of each row's distribution, both `[rows]` float32, of logits `hidden`

@@ -47,7 +47,8 @@ pub fn main(args: &ReferenceArgs) -> Result<()> {
 
 fn load(config: &RunConfig) -> Result<Scorer> {
     let Some(location) = &config.model.reference else {
-        let words = "this run has no reference: algorithm.kl.coef is 0";
+        let words =
+            "this run has no reference pod: algorithm.kl.coef is 0, or the actor holds the base of model.adapter";
         return Err(Invalid::new(words.into()).into());
     };
     let decoder = local::reference(location, local::kind(config.model.dtype))?;

@@ -16,7 +16,7 @@ use super::endpoint::Endpoint;
 use super::work::Work;
 use super::{CallError, Caller, Members, Publication};
 use crate::engine::{Completion, Request};
-use crate::model::Weights;
+use crate::model::MergedWeights;
 use crate::stop::StopFlag;
 use crate::telemetry::Live;
 
@@ -60,7 +60,7 @@ impl Dealer {
     /// A dealer of `weights`, version `version`. Nothing is asked of the engines yet.
     pub fn new(
         options: DealerOptions,
-        weights: Weights,
+        weights: MergedWeights,
         version: u64,
         runtime: tokio::runtime::Handle,
         live: Arc<Live>,
@@ -92,7 +92,7 @@ impl Dealer {
     ///
     /// # Errors
     /// Never now; engines that fail are logged.
-    pub fn publish(&self, weights: Weights, version: u64, deadline: Duration) -> Result<()> {
+    pub fn publish(&self, weights: MergedWeights, version: u64, deadline: Duration) -> Result<()> {
         self.publication.publish(weights, version);
         self.version.store(version, Ordering::Relaxed);
         self.runtime.block_on(async {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use anyhow::{Result, anyhow};
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::model::Weights;
+use crate::model::MergedWeights;
 use crate::rollout::weights::frame;
 
 /// Pieces of a stream that wait for the network.
@@ -19,7 +19,7 @@ pub struct Publication(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
-    /// Number of the publication that may be read; None while the tensors change. Held while a piece is copied out.
+    /// Number of the publication that may be read; None while the tensors change. Held while a piece is copied out, or a tensor merged.
     open: RwLock<Option<u64>>,
     latest: Mutex<Option<Latest>>,
 }
@@ -28,7 +28,7 @@ struct Latest {
     /// Counts publications: a run that goes on from a checkpoint may publish a version twice.
     number: u64,
     version: u64,
-    weights: Weights,
+    weights: MergedWeights,
 }
 
 /// A stream of pieces for the network.
@@ -36,7 +36,8 @@ pub type PieceStream = ReceiverStream<std::io::Result<Vec<u8>>>;
 
 impl Publication {
     /// From now on these are the weights. They may be the trained tensors themselves.
-    pub fn publish(&self, weights: Weights, version: u64) {
+    pub fn publish(&self, weights: impl Into<MergedWeights>, version: u64) {
+        let weights = weights.into();
         let mut latest = self.0.latest.lock().unwrap_or_else(PoisonError::into_inner);
         let number = latest.as_ref().map_or(0, |latest| latest.number + 1);
         *latest = Some(Latest {
@@ -112,6 +113,7 @@ mod tests {
     use tch::Tensor;
 
     use super::*;
+    use crate::model::Weights;
 
     fn weights(value: f32) -> Weights {
         let mut weights = Weights::default();

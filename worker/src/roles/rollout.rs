@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use super::Dealer;
 use crate::engine::{Completion, Engine, Request};
-use crate::model::Weights;
+use crate::model::MergedWeights;
 use crate::telemetry::EngineStats;
 
 /// The rollout role: an engine in this process, or pods.
@@ -41,7 +41,7 @@ impl Rollout {
     /// # Errors
     /// When an engine in this process does not take them in time. Engines behind HTTP take them at once, or before they
     /// are next asked.
-    pub fn publish(&self, weights: Weights, version: u64, deadline: Duration) -> Result<()> {
+    pub fn publish(&self, weights: MergedWeights, version: u64, deadline: Duration) -> Result<()> {
         match self {
             Self::Here(engine) => {
                 let taken = engine.update_weights(weights, version).wait(deadline);

@@ -1,7 +1,7 @@
 //! The flags of `openrlhf/cli/train_ppo_ray.py`: 0.11's names first (`--actor.adam.lr`), then those of 0.6 to 0.10.
 
 use crate::convert::row::Read::{Count, CountOrNever, Data, Is, Model, Number, Numbers, One, Text, Truth};
-use crate::convert::row::{Row, computed, field, needless, nowhere};
+use crate::convert::row::{NO_DROPOUT, Row, computed, field, needless, nowhere};
 
 /// Where a reward function in Python goes.
 pub const SERVE_IT: &str =
@@ -31,11 +31,14 @@ pub const ROWS: &[Row] = &[
         &["ds.load_in_4bit", "load_in_4bit"],
         "there is no quantised training: weights are bfloat16 or float32 (model.dtype)",
     ),
-    nowhere(
-        &["ds.lora.rank", "lora_rank"],
-        "adapters are not trained: all weights are, which takes more memory; see ppo-worker plan",
+    computed(&["ds.lora.rank", "lora_rank"], &["model.adapter.rank"], "0 trains all weights"),
+    computed(&["ds.lora.alpha", "lora_alpha"], &["model.adapter.alpha"], "with a rank").or("16"),
+    computed(
+        &["ds.lora.target_modules", "target_modules"],
+        &["model.adapter.targets"],
+        "with a rank; `all-linear` is the default here too",
     ),
-    needless(&["ds.lora.*", "lora_alpha", "lora_dropout", "target_modules"], "has nothing to act on without adapters"),
+    nowhere(&["ds.lora.dropout", "lora_dropout"], NO_DROPOUT),
     // prompts
     field(&["data.prompt_dataset", "prompt_data"], &["prompts.source"], Data),
     nowhere(&["data.prompt_probs", "prompt_data_probs"], "mix the data sets into one file by these shares"),

@@ -1,9 +1,7 @@
 //! The flags of `PPOConfig`, `RLOOConfig` and `GRPOConfig`, and of the classes of transformers and TRL that they come with.
 
 use crate::convert::row::Read::{Count, Data, Is, Model, Number, Numbers, One, Text, Truth};
-use crate::convert::row::{Row, computed, field, needless, nowhere};
-
-const ADAPTERS: &str = "adapters are not trained: all weights are, which takes more memory; see ppo-worker plan";
+use crate::convert::row::{NO_DROPOUT, Row, computed, field, needless, nowhere};
 
 /// Flags of every trainer.
 #[rustfmt::skip]
@@ -17,11 +15,24 @@ pub const COMMON: &[Row] = &[
     field(&["bf16"], &["model.dtype"], Is("bfloat16")),
     nowhere(&["fp16"], "weights are bfloat16 or float32 (model.dtype)"),
     field(&["gradient_checkpointing"], &["model.activationCheckpointing"], Truth).or("True"),
-    nowhere(&["use_peft", "lora_r", "load_in_4bit", "load_in_8bit"], ADAPTERS),
+    computed(&["use_peft"], &["model.adapter"], ""),
+    computed(&["lora_r"], &["model.adapter.rank"], "with use_peft").or("16"),
+    computed(&["lora_alpha"], &["model.adapter.alpha"], "with use_peft"),
+    computed(
+        &["lora_target_modules"],
+        &["model.adapter.targets"],
+        "with use_peft; PEFT's own default for these models is written out",
+    ).or("q_proj v_proj"),
+    nowhere(&["lora_dropout"], NO_DROPOUT),
+    nowhere(&["use_rslora"], "the scale is alpha / rank: give model.adapter.alpha x the root of the rank, which is the same"),
+    nowhere(&["use_dora", "lora_modules_to_save", "lora_target_parameters"], "adapters are those of plain LoRA"),
+    nowhere(
+        &["load_in_4bit", "load_in_8bit"],
+        "there is no quantised training: weights are bfloat16 or float32 (model.dtype)",
+    ),
     needless(
-        &["lora_*", "use_rslora", "use_dora", "bnb_4bit_quant_type", "use_bnb_nested_quant", "model_adapter_name",
-          "ref_adapter_name"],
-        "has nothing to act on without adapters",
+        &["lora_task_type", "bnb_4bit_quant_type", "use_bnb_nested_quant", "model_adapter_name", "ref_adapter_name"],
+        "is PEFT's matter",
     ),
     needless(
         &["trust_remote_code", "attn_implementation", "model_init_kwargs", "disable_dropout",

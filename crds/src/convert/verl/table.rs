@@ -42,15 +42,21 @@ pub const ROWS: &[Row] = &[
         &["model.activationCheckpointing"],
         Truth,
     ).or("True"),
-    nowhere(
-        &["actor_rollout_ref.model.lora_rank", "actor_rollout_ref.model.lora_adapter_path", "critic.model.lora_rank"],
-        "adapters are not trained: all weights are, which takes more memory; see ppo-worker plan",
+    computed(&["actor_rollout_ref.model.lora_rank"], &["model.adapter.rank"], "0 trains all weights"),
+    computed(&["actor_rollout_ref.model.lora_alpha"], &["model.adapter.alpha"], "with a rank").or("16"),
+    computed(
+        &["actor_rollout_ref.model.target_modules"],
+        &["model.adapter.targets"],
+        "with a rank; `all-linear` is the default here too",
     ),
-    needless(
-        &["actor_rollout_ref.model.lora_alpha", "actor_rollout_ref.model.target_modules",
-          "actor_rollout_ref.model.exclude_modules", "critic.model.lora_alpha", "critic.model.target_modules",
-          "actor_rollout_ref.rollout.layered_summon"],
-        "has nothing to act on without adapters",
+    nowhere(&["actor_rollout_ref.model.exclude_modules"], "name those that are left in model.adapter.targets"),
+    nowhere(
+        &["actor_rollout_ref.model.lora_adapter_path"],
+        "an adapter starts anew: merge that one into the model's folder (PEFT's merge_and_unload)",
+    ),
+    nowhere(
+        &["critic.model.lora_rank", "critic.model.lora_alpha", "critic.model.target_modules"],
+        "actor and critic share model.adapter; the actor's is taken",
     ),
     nowhere(
         &["actor_rollout_ref.model.custom_chat_template", "actor_rollout_ref.model.tokenizer_path",

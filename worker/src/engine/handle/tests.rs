@@ -4,6 +4,7 @@ use super::*;
 use crate::engine::hash_runner::{Fault, HashRunner, alone, next, request};
 use crate::engine::request::{Details, FinishReason, News};
 use crate::engine::runner::Draw;
+use crate::model::Weights;
 
 const LONG: Duration = Duration::from_secs(60);
 const MAX_POSITIONS: usize = 100_000;

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::super::request::SamplingParams;
 use super::super::runner::{Chunk, Draw};
 use super::*;
+use crate::model::Weights;
 
 mod reference;
 
@@ -51,6 +52,10 @@ fn tiny(kind: Kind) -> DecoderShape {
     }
 }
 
+fn load(runner: &mut NativeRunner, weights: &Weights) -> Result<()> {
+    runner.load(&weights.into())
+}
+
 fn random_weights(s: &DecoderShape) -> Weights {
     let mut weights = Weights::default();
     let mut seed = 0;
@@ -93,7 +98,7 @@ fn random_weights(s: &DecoderShape) -> Weights {
 
 fn loaded(shape: &DecoderShape, num_blocks: usize, threads: usize) -> NativeRunner {
     let mut runner = NativeRunner::new(shape, num_blocks, threads).unwrap();
-    runner.load(&random_weights(shape)).unwrap();
+    load(&mut runner, &random_weights(shape)).unwrap();
     runner
 }
 
@@ -434,10 +439,10 @@ fn new_weights_replace_the_old() {
     for tensor in weights.0.values_mut() {
         *tensor = &*tensor * 1.5;
     }
-    runner.load(&weights).unwrap();
+    load(&mut runner, &weights).unwrap();
     runner.forward(&batch).unwrap();
     assert_ne!(runner.logits(), old);
-    runner.load(&random_weights(&shape)).unwrap();
+    load(&mut runner, &random_weights(&shape)).unwrap();
     runner.forward(&batch).unwrap();
     assert_eq!(runner.logits(), old);
 }
@@ -452,19 +457,19 @@ fn a_tensor_that_is_missing_or_misshapen_is_named() {
         .insert(name.into(), Tensor::zeros([3, 4], (Kind::Float, Device::Cpu)))
         .unwrap();
     let mut runner = NativeRunner::new(&shape, 4, 1).unwrap();
-    let error = runner.load(&weights).unwrap_err().to_string();
+    let error = load(&mut runner, &weights).unwrap_err().to_string();
     assert!(
         error.contains(name) && error.contains("[3, 4]") && error.contains("[52, 40]"),
         "{error}"
     );
     weights.0.remove(name);
-    assert!(runner.load(&weights).unwrap_err().to_string().contains(name));
+    assert!(load(&mut runner, &weights).unwrap_err().to_string().contains(name));
     let batch = ForwardBatch {
         chunks: vec![chunk(&[1], 0, &[0], vec![])],
     };
     assert!(runner.forward(&batch).unwrap_err().to_string().contains("weights"));
     weights.0.insert(name.into(), good);
-    runner.load(&weights).unwrap();
+    load(&mut runner, &weights).unwrap();
     assert!(runner.forward(&batch).is_ok());
 }
 
@@ -477,7 +482,7 @@ fn nan_weights_are_an_error_not_a_token() {
     weights.0.insert(name, bad);
     for temperature in [0.0, 1.0] {
         let mut runner = NativeRunner::new(&shape, 4, 1).unwrap();
-        runner.load(&weights).unwrap();
+        load(&mut runner, &weights).unwrap();
         let draw = Draw {
             params: Arc::new(SamplingParams {
                 temperature,

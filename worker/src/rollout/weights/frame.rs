@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 use tch::{Kind, Tensor};
 
 use super::digest::bytes;
-use crate::model::Weights;
+use crate::model::MergedWeights;
 
 /// Bytes of the digest at the end.
 pub const DIGEST: usize = 32;
@@ -17,10 +17,10 @@ pub const LONGEST_HEADER: usize = 100_000_000;
 ///
 /// # Errors
 /// When a tensor is of a kind that is not sent.
-pub fn header(weights: &Weights) -> Result<Vec<u8>> {
+pub fn header(weights: &MergedWeights) -> Result<Vec<u8>> {
     let mut fields = serde_json::Map::new();
     let mut at = 0;
-    for (name, tensor) in &weights.0 {
+    for (name, tensor) in weights.iter().map(|(name, tensor)| (name, tensor.weight)) {
         let end = at + tensor.numel() * tensor.kind().elt_size_in_bytes();
         let place = serde_json::json!({
             "dtype": dtype(tensor.kind())?, "shape": tensor.size(), "data_offsets": [at, end],
@@ -34,14 +34,17 @@ pub fn header(weights: &Weights) -> Result<Vec<u8>> {
     Ok([&(json.len() as u64).to_le_bytes()[..], &json].concat())
 }
 
-/// The whole stream in pieces, of which one lives at a time.
+/// The whole stream in pieces, of which one lives at a time, and one merged tensor. A tensor is merged with the adapter when its
+/// first piece is asked for.
 ///
 /// # Errors
 /// When a tensor cannot be sent.
-pub fn pieces(weights: Weights) -> Result<impl Iterator<Item = Result<Vec<u8>>> + Send> {
+pub fn pieces(weights: impl Into<MergedWeights>) -> Result<impl Iterator<Item = Result<Vec<u8>>> + Send> {
+    let weights = weights.into();
     let mut hash = Sha256::new();
     let header = header(&weights)?;
-    let mut tensors = weights.0.into_values();
+    let names: Vec<String> = weights.iter().map(|(name, _)| name.clone()).collect();
+    let mut names = names.into_iter();
     let mut current: Option<(Tensor, i64)> = None;
     let mut stage = Some(header);
     let mut is_over = false;
@@ -69,8 +72,8 @@ pub fn pieces(weights: Weights) -> Result<impl Iterator<Item = Result<Vec<u8>>> 
                 }
                 return Some(piece);
             }
-            match tensors.next() {
-                Some(tensor) => match flat(&tensor) {
+            match names.next() {
+                Some(name) => match weights.tensor(&name).and_then(|tensor| flat(&tensor)) {
                     Ok(flat) => current = Some((flat, 0)),
                     Err(error) => {
                         is_over = true;

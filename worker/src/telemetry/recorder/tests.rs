@@ -18,6 +18,7 @@ fn config(profile: Profile) -> RunConfig {
             policy: Location::Path(path.clone()),
             critic: None,
             reference: None,
+            adapter: None,
             dtype: DType::default(),
             activation_checkpointing: false,
         },

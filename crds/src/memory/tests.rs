@@ -1,0 +1,207 @@
+use super::*;
+use crate::manifest::tests::job;
+use crate::spec::ModelSource;
+use crate::{Environment, resolve};
+
+/// Llama 3.1 8B's config.json.
+pub(crate) const LLAMA_8B: ModelShape = ModelShape {
+    hidden: 4096,
+    layers: 32,
+    heads: 32,
+    kv_heads: 8,
+    head_dim: 128,
+    intermediate: 14_336,
+    vocab: 128_256,
+    tied: false,
+    qkv_bias: false,
+};
+
+/// Qwen2.5 0.5B's config.json.
+const QWEN_HALF_B: ModelShape = ModelShape {
+    hidden: 896,
+    layers: 24,
+    heads: 14,
+    kv_heads: 2,
+    head_dim: 64,
+    intermediate: 4864,
+    vocab: 151_936,
+    tied: true,
+    qkv_bias: true,
+};
+
+fn estimated(blocks: &str, roles: &str, shape: ModelShape) -> Vec<RoleMemory> {
+    let job = job(blocks, roles);
+    let config = resolve(&job, &Environment::cluster()).unwrap();
+    estimate(
+        &config,
+        &Geometry::of(&job).unwrap(),
+        &Shapes {
+            policy: shape,
+            critic: None,
+            reward: None,
+        },
+    )
+}
+
+fn bytes_of(memory: &[RoleMemory], role: Role, name: &str) -> u64 {
+    let role = memory.iter().find(|memory| memory.role == role).unwrap();
+    role.parts
+        .iter()
+        .find(|part| part.name == name)
+        .map_or(0, |part| part.bytes)
+}
+
+const RULE: &str = "reward: {rules: [{json: {}}]}";
+
+#[test]
+fn parameters_are_those_that_the_published_checkpoints_hold() {
+    assert_eq!(LLAMA_8B.parameters(), 8_030_261_248);
+    assert_eq!(QWEN_HALF_B.parameters(), 494_032_768);
+}
+
+#[test]
+fn gradients_and_optimizer_state_are_shared_over_the_actor_ranks_and_weights_are_not() {
+    let one = estimated("", RULE, LLAMA_8B);
+    let eight = estimated("", &format!("actor: {{gpusPerNode: 8}}, {RULE}"), LLAMA_8B);
+    for name in [
+        "gradients of one update",
+        "policy optimizer state",
+        "critic optimizer state",
+        "policy float32 master weights",
+    ] {
+        let (one, eight) = (bytes_of(&one, Role::Actor, name), bytes_of(&eight, Role::Actor, name));
+        assert_eq!(one.div_ceil(8), eight, "{name}");
+        assert!(one > 0);
+    }
+    let weights = |memory: &[RoleMemory]| bytes_of(memory, Role::Actor, "policy weights");
+    assert_eq!((weights(&one), weights(&eight)), (2 * 8_030_261_248, 2 * 8_030_261_248));
+}
+
+#[test]
+fn float32_doubles_the_weights_and_needs_no_master_copy() {
+    let memory = estimated("algorithm: {kl: {coef: 0.1}}", RULE, QWEN_HALF_B);
+    assert_eq!(bytes_of(&memory, Role::Reference, "weights"), 2 * 494_032_768);
+    let text = "apiVersion: ppojob.dev/v1alpha1\nkind: PpoJob\nmetadata: {name: a}\nspec:\n  model: {policy: {path: /p}, dtype: \
+                float32}\n  prompts: {source: {path: /d}}\n  roles: {reward: {rules: [{json: {}}]}}";
+    let job = crate::parse_manifest(text, "a").unwrap();
+    let config = resolve(&job, &Environment::cluster()).unwrap();
+    let shapes = Shapes {
+        policy: QWEN_HALF_B,
+        critic: None,
+        reward: None,
+    };
+    let memory = estimate(&config, &Geometry::of(&job).unwrap(), &shapes);
+    assert_eq!(bytes_of(&memory, Role::Reference, "weights"), 4 * 494_032_768);
+    assert_eq!(bytes_of(&memory, Role::Actor, "policy float32 master weights"), 0);
+}
+
+#[test]
+fn an_adapter_leaves_one_copy_of_the_weights_and_optimizer_state_of_its_own_size() {
+    let mut job = job(
+        "algorithm: {kl: {coef: 0.1}}",
+        &format!("actor: {{gpusPerNode: 8}}, {RULE}"),
+    );
+    job.spec.model.adapter = Some(AdapterSpec::default());
+    let config = resolve(&job, &Environment::cluster()).unwrap();
+    let shapes = Shapes {
+        policy: LLAMA_8B,
+        critic: None,
+        reward: None,
+    };
+    let memory = estimate(&config, &Geometry::of(&job).unwrap(), &shapes);
+    assert!(memory.iter().all(|memory| memory.role != Role::Reference));
+    let actor = |name: &str| bytes_of(&memory, Role::Actor, name);
+    // What PEFT's print_trainable_parameters says of rank 16 on all projections of Llama 3.1 8B.
+    let adapter = 41_943_040;
+    assert_eq!(LLAMA_8B.adapter_parameters(&AdapterSpec::default()), adapter);
+    assert_eq!(actor("policy weights"), 2 * 8_030_261_248);
+    assert_eq!(
+        (actor("policy adapter"), actor("critic adapter")),
+        (4 * adapter, 4 * adapter)
+    );
+    assert_eq!(actor("policy optimizer state"), adapter);
+    assert_eq!(actor("gradients of one update"), adapter / 2);
+    assert_eq!(
+        (actor("critic weights"), actor("policy float32 master weights")),
+        (0, 0)
+    );
+    // A critic from another folder has weights of its own.
+    job.spec.model.critic = Some(ModelSource {
+        path: Some("/critic".into()),
+        ..ModelSource::default()
+    });
+    let config = resolve(&job, &Environment::cluster()).unwrap();
+    let memory = estimate(&config, &Geometry::of(&job).unwrap(), &shapes);
+    assert_eq!(
+        bytes_of(&memory, Role::Actor, "critic weights"),
+        2 * LLAMA_8B.trunk_parameters()
+    );
+}
+
+#[test]
+fn checkpointed_activations_are_far_fewer() {
+    let job = job("", RULE);
+    let mut config = resolve(&job, &Environment::cluster()).unwrap();
+    let shapes = Shapes {
+        policy: LLAMA_8B,
+        critic: None,
+        reward: None,
+    };
+    let geometry = Geometry::of(&job).unwrap();
+    let activations = |config: &RunConfig| {
+        bytes_of(
+            &estimate(config, &geometry, &shapes),
+            Role::Actor,
+            "activations of one pass",
+        )
+    };
+    let whole = activations(&config);
+    config.model.activation_checkpointing = true;
+    assert!(activations(&config) * 8 < whole);
+}
+
+#[test]
+fn the_cache_holds_every_sample_of_full_length_unless_a_size_is_given() {
+    let memory = estimated("batch: {rolloutBatchSize: 4, nSamplesPerPrompt: 2}", RULE, LLAMA_8B);
+    // [keys and values] x layers x kv heads x head size x bytes, for 8 samples of 1024 + 1024 tokens.
+    assert_eq!(
+        bytes_of(&memory, Role::Rollout, "key/value cache"),
+        8 * 2048 * 2 * 32 * 8 * 128 * 2
+    );
+    let memory = estimated(
+        "",
+        &format!("rollout: {{kvCacheMebibytes: 64, gpusPerReplica: 2}}, {RULE}"),
+        LLAMA_8B,
+    );
+    assert_eq!(bytes_of(&memory, Role::Rollout, "key/value cache"), 32 << 20);
+}
+
+#[test]
+fn only_roles_with_pods_are_counted() {
+    let memory = estimated(
+        "algorithm: {kl: {coef: 0}, advantage: {estimator: reinforcePlusPlus}}",
+        RULE,
+        LLAMA_8B,
+    );
+    assert_eq!(
+        memory.iter().map(|memory| memory.role).collect::<Vec<_>>(),
+        [Role::Rollout, Role::Actor]
+    );
+    assert!(memory[1].parts.iter().all(|part| !part.name.contains("critic")));
+}
+
+#[test]
+fn impossible_shapes_saturate_instead_of_overflowing() {
+    let huge = ModelShape {
+        hidden: u64::MAX,
+        layers: u64::MAX,
+        heads: u64::MAX,
+        kv_heads: u64::MAX,
+        head_dim: u64::MAX,
+        intermediate: u64::MAX,
+        vocab: u64::MAX,
+        tied: false,
+        qkv_bias: true,
+    };
+    assert!(estimated("", RULE, huge).iter().all(|memory| memory.total == u64::MAX));
+}
