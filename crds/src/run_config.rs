@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::spec::{
-    Aggregation, DType, Engine, Estimator, GenerationSpec, KlEstimator, KlPlacement, OptimizerSpec, Profile,
+    Aggregation, DType, Engine, Estimator, GenerationSpec, KlEstimator, KlPlacement, OptimizerSpec, Overlap, Profile,
     RemoteRewardSpec, RewardRule, TelemetrySpec,
 };
 
@@ -34,6 +34,9 @@ pub struct RunConfig {
     pub batch: Batch,
     /// AdamW and its schedule.
     pub optimizer: OptimizerSpec,
+    /// Whether engines generate while the actor learns.
+    #[serde(default)]
+    pub overlap: Overlap,
     /// The engines.
     pub rollout: Rollout,
     /// Where scores come from.
@@ -145,7 +148,7 @@ pub struct Algorithm {
     pub entropy_coef: f64,
     /// How token losses become one number.
     pub aggregation: Aggregation,
-    /// Cap on the actor-to-engine ratio. None: off.
+    /// Cap on the ratio of the actor's policy to the engine's. None: off.
     pub truncated_importance_sampling: Option<f64>,
 }
 

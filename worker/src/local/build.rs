@@ -26,7 +26,7 @@ use crate::roles::Publication;
 use crate::stop::StopFlag;
 use crate::telemetry::Live;
 use crate::tokenizer::Tokenizer;
-use crate::trainer::Trainer;
+use crate::trainer::{Ahead, StepSamples, Trainer};
 
 /// The trainer with all its roles, and what else a run needs of them.
 pub struct Roles {
@@ -133,6 +133,7 @@ pub fn roles(
         shuffle: config.prompts.shuffle,
     };
     check_labels(&reward, &prompts).context(BadData)?;
+    let ahead = checkpoint.map_or(Ok(None), |checkpoint| StepSamples::load(&checkpoint.folder))?;
     let trainer = Trainer {
         steps_done,
         total_steps,
@@ -141,6 +142,7 @@ pub fn roles(
         tokenizer,
         sampling,
         rollout,
+        ahead: Ahead::of(ahead),
         reward,
         reference,
         actor,

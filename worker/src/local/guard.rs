@@ -4,6 +4,7 @@ use std::fs::File;
 
 use anyhow::{Context, Result, bail};
 use ppo_crds::RunConfig;
+use serde::Deserialize;
 
 use crate::telemetry::RunDir;
 
@@ -31,6 +32,9 @@ pub fn lock(folder: &RunDir) -> Result<File> {
 /// A checkpoint goes on only under the configuration that made it; how long, how often to look and to save may change.
 pub fn refuse_other_run(saved: &serde_json::Value, now: &RunConfig) -> Result<()> {
     const MAY_CHANGE: [&str; 5] = ["length", "checkpoint", "telemetry", "evaluation", "rollout"];
+    // One of an older version of this program lacks newer fields: it was made with what they default to.
+    let filled = RunConfig::deserialize(saved).and_then(serde_json::to_value);
+    let saved = filled.as_ref().unwrap_or(saved);
     let now = serde_json::to_value(now)?;
     let fields = now.as_object().into_iter().flatten();
     let changed: Vec<String> = fields

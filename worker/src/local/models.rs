@@ -23,6 +23,7 @@ pub fn write_models(roles: &Roles, folder: &Path) -> Result<()> {
     let trainer = &roles.trainer;
     write_policy(roles, &folder.join(POLICY))?;
     trainer.actor.learner.save(&folder.join(ACTOR_OPTIMIZER))?;
+    trainer.ahead.save(trainer.steps_done, folder)?;
     let Some(critic) = &trainer.critic else { return Ok(()) };
     let (Some(source), Some(config)) = (&roles.critic_folder, &roles.critic_config) else {
         return Ok(());
