@@ -35,7 +35,9 @@ impl Bench {
         tch::set_num_threads(1);
         let folder = TempDir::new().unwrap();
         make_model(&folder.path().join("model"));
-        let rows: Vec<String> = (0..10).map(|row| json!({"prompt": format!("{row} + 1 =")}).to_string()).collect();
+        let rows: Vec<String> = (0..10)
+            .map(|row| json!({"prompt": format!("{row} + 1 =")}).to_string())
+            .collect();
         std::fs::write(folder.path().join("prompts.jsonl"), rows.join("\n")).unwrap();
         let manifest = json!({
             "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "overlap"},
@@ -98,7 +100,9 @@ impl Bench {
         let params = Arc::new(params(config, &model, &tokenizer));
         let requests = order.batch(step).into_iter().enumerate().map(|(place, index)| Request {
             prompt: prompts[index].ids.clone(),
-            seeds: (0..2).map(|sample| sample_seed(config.seed, step, place as u64, sample)).collect(),
+            seeds: (0..2)
+                .map(|sample| sample_seed(config.seed, step, place as u64, sample))
+                .collect(),
             params: params.clone(),
             details: Details::default(),
         });

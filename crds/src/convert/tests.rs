@@ -80,7 +80,11 @@ fn a_run_that_generates_one_step_ahead_elsewhere_does_so_here_and_corrects_as_it
     let corrected = "--enable_vllm_is_correction --vllm_is_truncated_threshold 0.5 3";
     openrlhf("", Overlap::None, None);
     openrlhf("--async_train --async_queue_size 1", Overlap::OneStep, Some(0.0));
-    openrlhf(&format!("--train.async_enable {corrected}"), Overlap::OneStep, Some(3.0));
+    openrlhf(
+        &format!("--train.async_enable {corrected}"),
+        Overlap::OneStep,
+        Some(3.0),
+    );
     openrlhf(corrected, Overlap::None, Some(3.0));
 
     let verl = |program: &str, flags: &str, overlap, cap| {
@@ -93,7 +97,12 @@ fn a_run_that_generates_one_step_ahead_elsewhere_does_so_here_and_corrects_as_it
     let corrected = "algorithm.rollout_correction.rollout_is=token";
     verl("verl.trainer.main_ppo", "", Overlap::None, None);
     verl("recipe.one_step_off_policy.main_ppo", "", Overlap::OneStep, Some(0.0));
-    verl("verl.experimental.one_step_off_policy.main_ppo", corrected, Overlap::OneStep, Some(2.0));
+    verl(
+        "verl.experimental.one_step_off_policy.main_ppo",
+        corrected,
+        Overlap::OneStep,
+        Some(2.0),
+    );
 }
 
 const SEED_EXAMPLE: &str = r#"

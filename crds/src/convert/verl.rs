@@ -13,7 +13,9 @@ const ONE_STEP_OFF: &str = "one_step_off_policy";
 
 /// The overrides of `main_ppo`, or of the recipe that generates one step ahead.
 pub(super) fn dialect(launcher: &[Word]) -> Dialect {
-    let ahead = launcher.last().is_some_and(|program| program.text.contains(ONE_STEP_OFF));
+    let ahead = launcher
+        .last()
+        .is_some_and(|program| program.text.contains(ONE_STEP_OFF));
     Dialect {
         name: "verl",
         syntax: Syntax::Hydra,

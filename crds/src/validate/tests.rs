@@ -266,7 +266,10 @@ fn sources_must_be_one_place_that_can_be_reached() {
 fn samples_that_are_a_step_old_are_corrected_for_unless_that_is_switched_off() {
     let resolved = |blocks: &str| {
         let job = job(blocks, RULE);
-        let cap = resolve(&job, &laptop()).unwrap().algorithm.truncated_importance_sampling;
+        let cap = resolve(&job, &laptop())
+            .unwrap()
+            .algorithm
+            .truncated_importance_sampling;
         (cap, warnings(&job).len())
     };
     let off = "algorithm: {truncatedImportanceSampling: 0}";

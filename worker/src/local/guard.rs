@@ -55,3 +55,37 @@ pub fn refuse_other_run(saved: &serde_json::Value, now: &RunConfig) -> Result<()
         changed.join("\n")
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use ppo_crds::manifest::parse_manifest;
+    use ppo_crds::spec::Overlap;
+    use ppo_crds::{Environment, resolve};
+    use serde_json::json;
+
+    use super::*;
+
+    fn config() -> RunConfig {
+        let manifest = json!({
+            "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "guard"},
+            "spec": {"model": {"policy": {"path": "p"}}, "prompts": {"source": {"path": "d"}},
+                     "roles": {"reward": {"rules": [{"json": {}}]}}},
+        });
+        let job = parse_manifest(&manifest.to_string(), "job.json").unwrap();
+        let here = Environment::Laptop {
+            manifest_folder: "/".into(),
+        };
+        resolve(&job, &here).unwrap()
+    }
+
+    #[test]
+    fn a_checkpoint_from_before_a_field_was_there_goes_on_where_the_field_has_its_default() {
+        let mut now = config();
+        let mut saved = serde_json::to_value(&now).unwrap();
+        saved.as_object_mut().unwrap().remove("overlap").unwrap();
+        refuse_other_run(&saved, &now).unwrap();
+        now.overlap = Overlap::OneStep;
+        let words = refuse_other_run(&saved, &now).unwrap_err().to_string();
+        assert!(words.contains("overlap: was \"none\", is \"oneStep\""), "{words}");
+    }
+}

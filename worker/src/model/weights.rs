@@ -106,7 +106,10 @@ impl Weights {
         let _no_grad = tch::no_grad_guard();
         for (name, tensor) in &self.0 {
             let values = from.get(name)?;
-            tensor.shallow_clone().f_copy_(values).with_context(|| format!("tensor {name}"))?;
+            tensor
+                .shallow_clone()
+                .f_copy_(values)
+                .with_context(|| format!("tensor {name}"))?;
         }
         Ok(())
     }

@@ -129,9 +129,14 @@ fn reward_sources(run: &Run) -> Option<Chart> {
 
 /// Drawn only where samples are older than the policy.
 fn staleness(run: &Run) -> Option<Chart> {
-    let stale = run.metric(Metric::StalenessMax).iter().any(|(_, versions)| *versions > 0.0);
+    let stale = run
+        .metric(Metric::StalenessMax)
+        .iter()
+        .any(|(_, versions)| *versions > 0.0);
     let series = [("mean", Metric::Staleness), ("most", Metric::StalenessMax)];
-    stale.then(|| lines(run, "Staleness, policy versions", &series)).flatten()
+    stale
+        .then(|| lines(run, "Staleness, policy versions", &series))
+        .flatten()
 }
 
 /// Drawn only where it moves.

@@ -163,7 +163,9 @@ mod tests {
         let ended = bench.collect(bench.ask(vec![request(5, 0..2, 50_000)], LONG), Duration::ZERO);
         assert!(ended.unwrap_err().is::<Interrupted>());
         bench.until_running(0);
-        let patient = bench.collect(bench.ask(vec![request(5, 0..2, 300)], LONG), LONG).unwrap();
+        let patient = bench
+            .collect(bench.ask(vec![request(5, 0..2, 300)], LONG), LONG)
+            .unwrap();
         assert_eq!(patient.completions[0].len(), 2);
     }
 
@@ -172,7 +174,10 @@ mod tests {
         let bench = Bench::new();
         let pending = bench.ask(vec![request(5, 0..2, 50_000)], Duration::from_millis(20));
         let error = format!("{:#}", bench.collect(pending, LONG).unwrap_err());
-        assert!(error.contains("rollout engine failed: no answer") && error.contains("completions"), "{error}");
+        assert!(
+            error.contains("rollout engine failed: no answer") && error.contains("completions"),
+            "{error}"
+        );
         bench.until_running(0);
     }
 }

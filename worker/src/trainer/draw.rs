@@ -145,7 +145,10 @@ impl Trainer {
     }
 
     fn rollouts(&self, drawn: &StepSamples) -> Result<Rollouts> {
-        let (prompts, n) = (self.config.batch.rollout_batch_size, self.config.batch.n_samples_per_prompt);
+        let (prompts, n) = (
+            self.config.batch.rollout_batch_size,
+            self.config.batch.n_samples_per_prompt,
+        );
         ensure!(
             drawn.completions.len() == prompts && drawn.completions.iter().all(|group| group.len() == n),
             "the samples are not {n} of each of {prompts} prompts"

@@ -192,7 +192,11 @@ fn parse(bytes: &[u8]) -> Result<StepSamples> {
             prompt_logprobs: None,
         })
     };
-    let samples: Vec<Completion> = lengths.into_iter().zip(reasons).map(completion).collect::<Result<_>>()?;
+    let samples: Vec<Completion> = lengths
+        .into_iter()
+        .zip(reasons)
+        .map(completion)
+        .collect::<Result<_>>()?;
     let mut samples = samples.into_iter();
     Ok(StepSamples {
         step: *step.first().context("it has no step")?,

@@ -47,8 +47,14 @@ fn samples_of_an_older_policy_have_the_gradient_of_the_present_ones() {
     // Their greatest weight is 2.
     assert_close(&gradient(OLDER, Some(2.0)), &own);
     let apart = |other: Tensor| (other - &own).abs().max().double_value(&[]);
-    assert!(apart(gradient(OLDER, None)) > 0.05, "without a correction they have another");
-    assert!(apart(gradient(OLDER, Some(1.5))) > 0.01, "a cap below their weights holds them");
+    assert!(
+        apart(gradient(OLDER, None)) > 0.05,
+        "without a correction they have another"
+    );
+    assert!(
+        apart(gradient(OLDER, Some(1.5))) > 0.01,
+        "a cap below their weights holds them"
+    );
 }
 
 #[test]

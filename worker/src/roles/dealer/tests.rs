@@ -65,7 +65,10 @@ fn an_engine_that_starts_during_an_update_gets_the_version_that_it_draws_ahead_w
     let before = bench.fetched(3).unwrap();
     bench.update();
     assert_eq!(bench.fetched(3), Some(before.clone()));
-    bench.dealer.publish(bench.trained.shallow_clone(), 4, Duration::ZERO).unwrap();
+    bench
+        .dealer
+        .publish(bench.trained.shallow_clone(), 4, Duration::ZERO)
+        .unwrap();
     assert_eq!(bench.fetched(3), None);
     assert_ne!(bench.fetched(4).unwrap(), before);
 }
