@@ -105,11 +105,7 @@ impl StepSamples {
                 u64::to_le_bytes,
             ),
         ];
-        let view = |column: &Column| -> Result<_> {
-            let view = TensorView::new(column.dtype, vec![column.count], &column.bytes)?;
-            Ok((column.name, view))
-        };
-        let views: Vec<_> = columns.iter().map(view).collect::<Result<_>>()?;
+        let views = columns.iter().map(Column::view).collect::<Result<Vec<_>>>()?;
         let path = folder.join(FILE);
         // The checkpoint makes its files durable, and knows their hashes.
         std::fs::write(&path, safetensors::serialize(views, None)?)
@@ -154,6 +150,10 @@ impl Column {
             count,
             bytes,
         }
+    }
+
+    fn view(&self) -> Result<(&'static str, TensorView<'_>)> {
+        Ok((self.name, TensorView::new(self.dtype, vec![self.count], &self.bytes)?))
     }
 }
 
