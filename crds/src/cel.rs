@@ -86,6 +86,7 @@ const RULES: &[Rule] = &[
     rule("spec.batch", UNCHANGED, "fixed at creation: make a new PpoJob"),
     rule("spec.optimizer", UNCHANGED, "fixed at creation: make a new PpoJob"),
     rule("spec.seed", UNCHANGED, "fixed at creation: make a new PpoJob"),
+    rule("spec.overlap", UNCHANGED, "fixed at creation: make a new PpoJob"),
     rule("spec.checkpoint", UNCHANGED, "fixed at creation: make a new PpoJob"),
     rule("spec.telemetry", UNCHANGED, "fixed at creation: make a new PpoJob"),
     rule("spec", "has(self.evaluation) == has(oldSelf.evaluation) && (!has(self.evaluation) || self.evaluation == oldSelf.evaluation)",

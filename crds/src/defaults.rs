@@ -4,8 +4,8 @@
 use crate::geometry::{divisors, gcd};
 use crate::run_config::Algorithm;
 use crate::spec::{
-    Aggregation, AlgorithmSpec, BatchSpec, Estimator, FixedKl, KlControllerSpec, KlEstimator, KlPlacement, PpoJob,
-    PpoJobSpec, Profile, RolesSpec, ScoreRange,
+    Aggregation, AlgorithmSpec, BatchSpec, Estimator, FixedKl, KlControllerSpec, KlEstimator, KlPlacement, Overlap,
+    PpoJob, PpoJobSpec, Profile, RolesSpec, ScoreRange,
 };
 
 /// Samples per forward (and backward) pass that a default goes up to.
@@ -13,6 +13,10 @@ const MICRO_BATCH: u64 = 8;
 
 /// Optimizer updates per epoch that the default `trainBatchSize` makes (as InstructGPT-style PPO does: 4 mini-batches).
 const UPDATES_PER_EPOCH: u64 = 4;
+
+/// Cap on the importance weight of samples that another policy version drew: the default of verl's and TRL's correction, once it
+/// is on.
+const STALE_WEIGHT_CAP: f64 = 2.0;
 
 /// The job with every default filled in. Fields that stay absent mean "off" or "none".
 ///
@@ -24,6 +28,10 @@ pub fn fill(job: &PpoJob) -> PpoJob {
         spec.episodes.get_or_insert(1);
     }
     fill_algorithm(&mut spec.algorithm);
+    if spec.overlap == Overlap::OneStep {
+        let cap = &mut spec.algorithm.truncated_importance_sampling;
+        cap.get_or_insert(STALE_WEIGHT_CAP);
+    }
     if spec.algorithm.advantage.estimator.has_critic() && spec.model.critic.is_none() {
         spec.model.critic = Some(spec.model.policy.clone());
     }

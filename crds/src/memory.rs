@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::geometry::Geometry;
 use crate::run_config::RunConfig;
-use crate::spec::{AdapterSpec, DType, Projection, Role};
+use crate::spec::{AdapterSpec, DType, Overlap, Projection, Role};
 
 const FLOAT32: u64 = 4;
 
@@ -228,6 +228,10 @@ fn actor(config: &RunConfig, geometry: &Geometry, shapes: &Shapes) -> Vec<Part> 
             product(&[shape.layers, layer])
         }
     });
+    if config.overlap == Overlap::OneStep {
+        // What engines fetch while the weights change.
+        parts.push(part("published weights", product(&[policy.parameters(), number])));
+    }
     parts.push(part("activations of one pass", activations.max().unwrap_or_default()));
     // Logits of the response's tokens and their gradient.
     let response = product(&[

@@ -8,7 +8,8 @@ use serde::Serialize;
 use crate::geometry::Geometry;
 use crate::memory::{RoleMemory, Shapes, estimate};
 use crate::resolve::{Environment, resolve};
-use crate::run_config::Batch;
+use crate::run_config::{Batch, RunConfig};
+use crate::spec::Overlap;
 use crate::validate::{ValidationErrors, Warning, warnings};
 use crate::{PpoJob, fill};
 
@@ -49,7 +50,7 @@ impl Plan {
                 .iter()
                 .flat_map(|role| role.pod_names(&config.name))
                 .collect(),
-            equations: equations(&config.batch, config.rollout.replicas, &geometry),
+            equations: equations(&config, &geometry),
             memory: shapes
                 .map(|shapes| estimate(&config, &geometry, shapes))
                 .unwrap_or_default(),
@@ -61,7 +62,8 @@ impl Plan {
     }
 }
 
-fn equations(batch: &Batch, engines: usize, geometry: &Geometry) -> Vec<String> {
+fn equations(config: &RunConfig, geometry: &Geometry) -> Vec<String> {
+    let (batch, engines) = (&config.batch, config.rollout.replicas);
     let Batch {
         rollout_batch_size: prompts,
         n_samples_per_prompt: group,
@@ -79,7 +81,7 @@ fn equations(batch: &Batch, engines: usize, geometry: &Geometry) -> Vec<String> 
         actor_ranks: ranks,
         ..
     } = geometry;
-    vec![
+    let mut equations = vec![
         format!("samples per step {samples} = {prompts} prompts x {group} samples"),
         format!(
             "prompts per engine {} = {prompts} / {engines} engines",
@@ -98,7 +100,11 @@ fn equations(batch: &Batch, engines: usize, geometry: &Geometry) -> Vec<String> 
             "accumulation {} = {train} / ({micro} x {ranks} ranks)",
             geometry.accumulation_steps
         ),
-    ]
+    ];
+    if config.overlap == Overlap::OneStep {
+        equations.push("staleness 1 = step k learns while the engines draw step k + 1 (0 in the first step)".into());
+    }
+    equations
 }
 
 /// The plan as text for a terminal.

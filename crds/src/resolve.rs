@@ -129,6 +129,7 @@ pub fn resolve(job: &PpoJob, environment: &Environment) -> Result<RunConfig, Val
         algorithm: algorithm(&spec.algorithm),
         batch: batch(&spec.batch),
         optimizer: spec.optimizer.clone(),
+        overlap: spec.overlap,
         rollout: rollout(spec),
         reward: reward(&spec.roles.reward, environment),
         checkpoint: checkpoint(&name, spec, environment),
@@ -217,7 +218,7 @@ pub(crate) fn algorithm(spec: &AlgorithmSpec) -> Algorithm {
         value_coef: spec.value_coef.unwrap_or_default(),
         entropy_coef: spec.entropy_coef.unwrap_or_default(),
         aggregation: spec.aggregation.unwrap_or_default(),
-        truncated_importance_sampling: spec.truncated_importance_sampling,
+        truncated_importance_sampling: off_at_zero(spec.truncated_importance_sampling),
     }
 }
 

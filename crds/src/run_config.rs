@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::spec::{
     AdapterSpec, Aggregation, DType, Engine, Estimator, GenerationSpec, KlEstimator, KlPlacement, OptimizerSpec,
-    Profile, RemoteRewardSpec, RewardRule, TelemetrySpec,
+    Overlap, Profile, RemoteRewardSpec, RewardRule, TelemetrySpec,
 };
 
 /// A validated run. Paths are those of the machine or pod that runs it.
@@ -34,6 +34,9 @@ pub struct RunConfig {
     pub batch: Batch,
     /// AdamW and its schedule.
     pub optimizer: OptimizerSpec,
+    /// Whether engines generate while the actor learns.
+    #[serde(default)]
+    pub overlap: Overlap,
     /// The engines.
     pub rollout: Rollout,
     /// Where scores come from.
@@ -155,7 +158,7 @@ pub struct Algorithm {
     pub entropy_coef: f64,
     /// How token losses become one number.
     pub aggregation: Aggregation,
-    /// Cap on the actor-to-engine ratio. None: off.
+    /// Cap on the ratio of the actor's policy to the engine's. None: off.
     pub truncated_importance_sampling: Option<f64>,
 }
 

@@ -97,9 +97,30 @@ fn so_does_one_that_trains_an_adapter_and_a_critic_with_one() {
 }
 
 #[test]
+fn so_does_one_whose_samples_are_drawn_a_step_ahead() {
+    check_that_kills_change_nothing(json!({
+        "overlap": "oneStep",
+        "evaluation": {"source": {"path": "prompts.jsonl"}, "everySteps": 2, "maxPrompts": 10},
+    }));
+}
+
+#[test]
 fn sigterm_saves_and_exits_cleanly_and_the_same_command_goes_on() {
+    check_that_sigterm_changes_nothing("none");
+}
+
+#[test]
+fn so_it_does_while_the_samples_of_the_next_step_are_drawn() {
+    check_that_sigterm_changes_nothing("oneStep");
+}
+
+fn check_that_sigterm_changes_nothing(overlap: &str) {
     let bench = Bench::new();
-    bench.manifest("job.yaml", json!({"steps": 200, "checkpoint": {"everySteps": 0}}));
+    let manifest = |steps: u64| {
+        let patch = json!({"steps": steps, "overlap": overlap, "checkpoint": {"everySteps": 0}});
+        bench.manifest("job.yaml", patch);
+    };
+    manifest(200);
     let child = start(&bench, "run");
     wait_for("a second step", || {
         std::fs::read_to_string(bench.path("run/metrics.jsonl")).is_ok_and(|lines| lines.lines().count() >= 2)
@@ -117,7 +138,7 @@ fn sigterm_saves_and_exits_cleanly_and_the_same_command_goes_on() {
     assert!(done < 200);
 
     let more = done + 2;
-    bench.manifest("job.yaml", json!({"steps": more, "checkpoint": {"everySteps": 0}}));
+    manifest(more);
     bench.run("job.yaml", "run");
     bench.run("job.yaml", "whole");
     assert_eq!(bench.bits("run", more), bench.bits("whole", more));

@@ -39,8 +39,30 @@ fn an_adapter_is_merged_for_engines_in_processes_of_their_own_and_needs_no_refer
 }
 
 #[test]
+fn samples_that_engines_draw_a_step_ahead_are_those_of_one_process() {
+    for engines in [1, 2] {
+        let mut pods = Pods::new(json!({"overlap": "oneStep"}));
+        for _ in 0..engines {
+            pods.engine();
+        }
+        let done = finish(pods.actor(1));
+        assert!(done.status.success(), "{}", text(&done.stderr));
+        pods.check_bits();
+    }
+}
+
+#[test]
 fn an_engine_a_reference_and_an_actor_that_are_killed_change_no_bit() {
-    let mut pods = Pods::new(json!({}));
+    check_that_kills_change_nothing(json!({}));
+}
+
+#[test]
+fn nor_do_they_while_the_samples_of_the_next_step_are_drawn() {
+    check_that_kills_change_nothing(json!({"overlap": "oneStep"}));
+}
+
+fn check_that_kills_change_nothing(patch: Value) {
+    let mut pods = Pods::new(patch);
     pods.reference();
     let (first, second) = (pods.engine(), pods.engine());
     let mut actor = pods.actor(1);

@@ -23,6 +23,8 @@ pub struct Sample {
     pub response: Vec<u32>,
     /// The engine's log-probability of each response token.
     pub rollout_logprobs: Vec<f32>,
+    /// The policy version that drew each response token; empty where no engine did.
+    pub versions: Vec<u64>,
     /// Why the response ended.
     pub finish_reason: FinishReason,
 }
@@ -62,9 +64,9 @@ pub struct Scored {
     pub extra: BTreeMap<String, Vec<f32>>,
     /// 1 on response tokens.
     pub mask: Tensor,
-    /// The actor's log-probabilities under the version that generated.
+    /// The actor's log-probabilities before the step's updates.
     pub old_logprobs: Tensor,
-    /// The engine's log-probabilities.
+    /// The engine's log-probabilities, under the version that drew each token.
     pub rollout_logprobs: Tensor,
     /// The reference's log-probabilities; None without a reference.
     pub reference_logprobs: Option<Tensor>,

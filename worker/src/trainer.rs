@@ -3,10 +3,12 @@
 //! [`Trainer::step`] is the whole algorithm; each line consumes the stage before (`crate::stages`). PPO and the critic-less
 //! estimators differ in `advantage` and in having a critic, nowhere else.
 
+mod draw;
 mod evaluate;
 mod measure;
 mod samples;
 pub(crate) mod score;
+mod step_samples;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,21 +17,23 @@ use anyhow::{Context, Result};
 use ppo_crds::RunConfig;
 use tch::Tensor;
 
+pub use draw::Ahead;
 pub use evaluate::Evaluated;
 pub use samples::describe;
+pub use step_samples::{Stale, StepSamples};
 
 use crate::actor::lesson::Lesson;
 use crate::actor::update::{Learnt, Update};
 use crate::actor::{Actor, Critic};
-use crate::data::{Prompt, PromptOrder, PromptSet};
-use crate::engine::{Completion, Details, Request, SamplingParams, sample_seed};
+use crate::data::{PromptOrder, PromptSet};
+use crate::engine::SamplingParams;
 use crate::ppo::advantage::{AdvantageInput, advantages};
 use crate::ppo::controller::KlController;
 use crate::ppo::shape::{ShapeInput, shape};
 use crate::ranks::Ranks;
 use crate::reward::RewardSource;
 use crate::roles::{Reference, Rollout};
-use crate::stages::{Batch, Rollouts, Sample, Scored, Shaped};
+use crate::stages::{Batch, Sample, Scored, Shaped};
 use crate::stop::StopFlag;
 use crate::telemetry::{Live, Stage, StepReport};
 use crate::tokenizer::Tokenizer;
@@ -68,6 +72,8 @@ pub struct Trainer {
     pub sampling: Arc<SamplingParams>,
     /// The rollout role.
     pub rollout: Rollout,
+    /// Samples that are drawn before their step.
+    pub ahead: Ahead,
     /// The reward role.
     pub reward: RewardSource,
     /// The reference role.
@@ -107,57 +113,16 @@ impl Trainer {
     /// what failed in which role.
     pub fn step(&mut self) -> Result<Step> {
         let began = Instant::now();
-        let prompts = self.next_prompts();
-        let rollouts = self.timed(Stage::Generate, |it| it.draw(prompts))?;
+        let rollouts = self.timed(Stage::Generate, Self::draw)?;
+        self.ask_ahead();
         let scored = self.score(rollouts)?;
         let shaped = self.timed(Stage::Shape, |it| it.shape(scored))?;
         let batch = self.timed(Stage::Advantage, |it| it.advantage(shaped))?;
         let learnt = self.update(&batch)?;
+        self.collect_ahead()?;
         self.timed(Stage::Publish, Self::publish)?;
         let report = self.measure(&batch, &learnt, began.elapsed())?;
         Ok(Step { report, batch })
-    }
-
-    fn next_prompts(&self) -> Vec<Prompt> {
-        let indices = self.order.batch(self.steps_done);
-        indices
-            .into_iter()
-            .map(|index| self.prompts.prompts[index].clone())
-            .collect()
-    }
-
-    fn draw(&mut self, prompts: Vec<Prompt>) -> Result<Rollouts> {
-        let n = self.config.batch.n_samples_per_prompt as u64;
-        // A prompt may occur twice in a step; its place in the step tells the two apart.
-        let seed = |place: usize, sample: u64| sample_seed(self.config.seed, self.steps_done, place as u64, sample);
-        let requests = prompts.iter().enumerate().map(|(place, prompt)| Request {
-            prompt: prompt.ids.clone(),
-            seeds: (0..n).map(|sample| seed(place, sample)).collect(),
-            params: self.sampling.clone(),
-            details: Details::default(),
-        });
-        let completions = self.generate(requests.collect())?;
-        let samples = prompts
-            .into_iter()
-            .zip(completions)
-            .enumerate()
-            .flat_map(|(group, (prompt, completions))| {
-                completions.into_iter().map(move |completion| Sample {
-                    prompt: prompt.clone(),
-                    group: group as i64,
-                    response: completion.tokens,
-                    rollout_logprobs: completion.logprobs,
-                    finish_reason: completion.finish_reason,
-                })
-            });
-        Ok(Rollouts {
-            samples: samples.collect(),
-        })
-    }
-
-    fn generate(&self, requests: Vec<Request>) -> Result<Vec<Vec<Completion>>> {
-        self.stop.check()?;
-        self.rollout.generate(requests, GENERATION_DEADLINE)
     }
 
     fn shape(&mut self, scored: Scored) -> Result<Shaped> {

@@ -42,7 +42,7 @@ impl Framework {
     pub(super) fn starts(self) -> fn(&str) -> bool {
         match self {
             Self::Openrlhf => |word| word.contains("openrlhf.cli."),
-            Self::Verl => |word| word.starts_with("verl.trainer.") || word.ends_with("main_ppo.py"),
+            Self::Verl => verl::starts,
             Self::Trl => |word| {
                 let trainer = word.strip_prefix("trl.scripts.").unwrap_or(word);
                 ["ppo", "rloo", "grpo"].contains(&trainer) || trl::trainer_of_script(word).is_some()
@@ -67,12 +67,7 @@ impl Framework {
                 rows: openrlhf::table::ROWS.to_vec(),
                 finish: openrlhf::finish,
             },
-            Self::Verl => Dialect {
-                name: self.name(),
-                syntax: Syntax::Hydra,
-                rows: verl::table::ROWS.to_vec(),
-                finish: verl::finish,
-            },
+            Self::Verl => verl::dialect(launcher),
             Self::Trl => trl::dialect(launcher, flags)?,
         })
     }

@@ -50,6 +50,9 @@ pub fn finish(draft: &mut Draft) -> Result<(), WrongValue> {
             message,
         })?;
         draft.set("algorithm.truncatedImportanceSampling", json!(cap), &source);
+    } else if draft.has("overlap") {
+        let source = "OpenRLHF corrects for older samples only with is_correction_enable; leave it out for 2";
+        draft.set("algorithm.truncatedImportanceSampling", json!(0.0), source);
     }
     schedule(draft)?;
     if draft.text("ckpt.best_metric_key").is_some_and(|key| key == "none") {

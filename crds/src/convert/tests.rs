@@ -65,6 +65,47 @@ fn no_setting_is_in_a_table_twice() {
     }
 }
 
+#[test]
+fn a_run_that_generates_one_step_ahead_elsewhere_does_so_here_and_corrects_as_it_did() {
+    use crate::spec::Overlap;
+    let check = |framework, command: &str, overlap: Overlap, cap: Option<f64>| {
+        let spec = converted(framework, command).job.spec;
+        let corrects = spec.algorithm.truncated_importance_sampling;
+        assert_eq!((spec.overlap, corrects), (overlap, cap), "{command}");
+        spec
+    };
+    let openrlhf = |flags: &str, overlap, cap| {
+        let command = format!("--pretrain a/b {flags}");
+        check(Framework::Openrlhf, &command, overlap, cap);
+    };
+    let corrected = "--enable_vllm_is_correction --vllm_is_truncated_threshold 0.5 3";
+    openrlhf("", Overlap::None, None);
+    openrlhf("--async_train --async_queue_size 1", Overlap::OneStep, Some(0.0));
+    openrlhf(
+        &format!("--train.async_enable {corrected}"),
+        Overlap::OneStep,
+        Some(3.0),
+    );
+    openrlhf(corrected, Overlap::None, Some(3.0));
+
+    let verl = |program: &str, flags: &str, overlap, cap| {
+        let gpus = "rollout.nnodes=1 rollout.n_gpus_per_node=4 trainer.n_gpus_per_node=8";
+        let split = "actor_rollout_ref.rollout.tensor_model_parallel_size=2";
+        let command = format!("python3 -m {program} {gpus} {split} {flags}");
+        let roles = check(Framework::Verl, &command, overlap, cap).roles;
+        assert_eq!((roles.rollout.replicas, roles.actor.gpus_per_node), (2, 8), "{command}");
+    };
+    let corrected = "algorithm.rollout_correction.rollout_is=token";
+    verl("verl.trainer.main_ppo", "", Overlap::None, None);
+    verl("recipe.one_step_off_policy.main_ppo", "", Overlap::OneStep, Some(0.0));
+    verl(
+        "verl.experimental.one_step_off_policy.main_ppo",
+        corrected,
+        Overlap::OneStep,
+        Some(2.0),
+    );
+}
+
 const SEED_EXAMPLE: &str = r#"
 ray job submit --address="http://127.0.0.1:8265" --runtime-env-json='{"working_dir": "/openrlhf"}' \
    -- python3 -m openrlhf.cli.train_ppo_ray \

@@ -5,7 +5,40 @@ pub mod table;
 use serde_json::json;
 
 use super::adapter::{AdapterFlags, adapter};
+use super::dialect::{Dialect, Syntax};
 use super::draft::{Draft, WrongValue};
+use super::shell::Word;
+
+/// What the recipe's program is called by.
+const ONE_STEP_OFF: &str = "one_step_off_policy";
+
+/// The overrides of `main_ppo`, or of the recipe that generates one step ahead.
+pub(super) fn dialect(launcher: &[Word]) -> Dialect {
+    let ahead = launcher
+        .last()
+        .is_some_and(|program| program.text.contains(ONE_STEP_OFF));
+    Dialect {
+        name: "verl",
+        syntax: Syntax::Hydra,
+        rows: table::ROWS.to_vec(),
+        finish: if ahead { finish_one_step_off } else { finish },
+    }
+}
+
+/// Whether a word is one of verl's programs.
+pub(super) fn starts(word: &str) -> bool {
+    word.starts_with("verl.trainer.") || word.ends_with("main_ppo.py") || word.contains(&format!("{ONE_STEP_OFF}."))
+}
+
+fn finish_one_step_off(draft: &mut Draft) -> Result<(), WrongValue> {
+    draft.set("overlap", "oneStep", "the recipe one_step_off_policy");
+    finish(draft)?;
+    if !draft.has("algorithm.truncatedImportanceSampling") {
+        let source = "verl corrects for older samples only with rollout_is; leave it out for 2";
+        draft.set("algorithm.truncatedImportanceSampling", json!(0.0), source);
+    }
+    Ok(())
+}
 
 const ADAPTER: AdapterFlags = AdapterFlags {
     rank: "actor_rollout_ref.model.lora_rank",
@@ -144,10 +177,14 @@ fn kl(draft: &mut Draft) -> Result<(), WrongValue> {
     Ok(())
 }
 
-/// verl's engines share the actor's GPUs; here they have their own, as many.
+/// verl's engines share the actor's GPUs, but for the recipe that generates one step ahead; here they have their own, as many.
 fn engines(draft: &mut Draft) -> Result<(), WrongValue> {
     let name = "actor_rollout_ref.rollout.tensor_model_parallel_size";
-    let (each, all) = (draft.count(name)?.unwrap_or(2).max(1), gpus(draft)?);
+    let each = draft.count(name)?.unwrap_or(2).max(1);
+    let all = match draft.count("rollout.n_gpus_per_node")? {
+        Some(own) => own.saturating_mul(draft.count("rollout.nnodes")?.unwrap_or(1)),
+        None => gpus(draft)?,
+    };
     draft.set(
         "roles.rollout.engine",
         "vllm",

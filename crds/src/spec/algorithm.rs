@@ -41,12 +41,13 @@ pub struct AlgorithmSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Aggregation")]
     pub aggregation: Option<Aggregation>,
-    /// Corrects for the difference between the engine's log-probs and the actor's: multiplies each token's loss by
-    /// min(exp(old log-prob - engine log-prob), this). Above 0, at most 1000. Default: off, the difference is only measured.
-    /// OpenRLHF `algo.advantage.is_correction_threshold` (its upper bound), verl
-    /// `algorithm.rollout_correction.rollout_is_threshold`.
+    /// Corrects for the difference between the policy that drew a token, by the engine's log-prob, and the one that learns from
+    /// it, by the actor's: multiplies each token's loss by min(exp(old log-prob - engine log-prob), this). 0 to 1000; 0
+    /// switches it off. Default: off, the difference is only measured; with `overlap: oneStep` 2. OpenRLHF
+    /// `algo.advantage.is_correction_threshold` (its upper bound), verl `algorithm.rollout_correction.rollout_is_threshold`,
+    /// TRL `vllm_importance_sampling_cap`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0.0, max = 1000.0), extend("exclusiveMinimum" = true))]
+    #[schemars(range(min = 0.0, max = 1000.0))]
     pub truncated_importance_sampling: Option<f64>,
 }
 

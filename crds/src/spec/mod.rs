@@ -13,6 +13,7 @@ mod checkpoint;
 mod data;
 mod model;
 mod optimizer;
+mod overlap;
 mod policy;
 mod reward;
 mod roles;
@@ -24,6 +25,7 @@ pub use checkpoint::*;
 pub use data::*;
 pub use model::*;
 pub use optimizer::*;
+pub use overlap::*;
 pub use policy::*;
 pub use reward::*;
 pub use roles::*;
@@ -132,6 +134,14 @@ pub struct PpoJobSpec {
     #[serde(default = "default_seed")]
     #[schemars(range(min = 0, max = 9_007_199_254_740_991i64))]
     pub seed: u64,
+    /// Whether the engines draw the next step's samples while the actor learns from this one's: `none` (generation and training
+    /// take turns) or `oneStep`. With `oneStep` a step takes as long as the longer of the two instead of their sum, and its
+    /// samples, but those of the first step, are of the policy one version before, never of an older one: `ppo_staleness` shows
+    /// it, and `algorithm.truncatedImportanceSampling`, on then, corrects for it. It pays where the engines have GPUs or machines
+    /// of their own; in one process both share its cores. Default none. OpenRLHF `train.async_enable` (before 0.10
+    /// `async_train`) with an `async_queue_size` of 1, verl's recipe `one_step_off_policy`; TRL has none.
+    #[serde(default)]
+    pub overlap: Overlap,
     /// The four roles: pods and GPUs of actor, reference and rollout engines, and where scores come from.
     pub roles: RolesSpec,
     /// When and where the run's whole state is saved, and how much of it is kept.

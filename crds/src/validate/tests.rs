@@ -354,6 +354,25 @@ fn sources_must_be_one_place_that_can_be_reached() {
 }
 
 #[test]
+fn samples_that_are_a_step_old_are_corrected_for_unless_that_is_switched_off() {
+    let resolved = |blocks: &str| {
+        let job = job(blocks, RULE);
+        let cap = resolve(&job, &laptop())
+            .unwrap()
+            .algorithm
+            .truncated_importance_sampling;
+        (cap, warnings(&job).len())
+    };
+    let off = "algorithm: {truncatedImportanceSampling: 0}";
+    assert_eq!(resolved(""), (None, 0));
+    assert_eq!(resolved(off), (None, 0));
+    assert_eq!(resolved("overlap: oneStep"), (Some(2.0), 0));
+    let given = "algorithm: {truncatedImportanceSampling: 3}";
+    assert_eq!(resolved(&format!("overlap: oneStep\n  {given}")), (Some(3.0), 0));
+    assert_eq!(resolved(&format!("overlap: oneStep\n  {off}")), (None, 1));
+}
+
+#[test]
 fn truncated_sampling_and_k1_in_the_loss_are_warned_of_but_allowed() {
     let job = job(
         "generation: {topP: 0.9, topK: 5, minP: 0.1}\n  algorithm: {kl: {placement: loss, estimator: k1}}",

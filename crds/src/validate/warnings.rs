@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::spec::KlEstimator;
+use crate::spec::{KlEstimator, Overlap};
 use crate::{PpoJob, fill};
 
 /// Something allowed but most likely not meant.
@@ -57,6 +57,12 @@ pub fn warnings(job: &PpoJob) -> Vec<Warning> {
         loss && algorithm.kl.coef != Some(0.0) && algorithm.kl.estimator == Some(KlEstimator::K1),
         "spec.algorithm.kl.estimator",
         "k1 in the loss has an expected gradient of zero, so the penalty does nothing; use k2 or k3",
+    );
+    warn(
+        spec.overlap == Overlap::OneStep && algorithm.truncated_importance_sampling == Some(0.0),
+        "spec.algorithm.truncatedImportanceSampling",
+        "is 0, so with overlap: oneStep samples of the version before are learnt from as if the present one had drawn them; \
+         leave it out for 2, or give a cap",
     );
     warn(
         spec.optimizer.actor_learning_rate == 0.0,

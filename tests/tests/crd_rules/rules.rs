@@ -262,6 +262,7 @@ fn on_update() -> Vec<Case> {
             json!({"optimizer": {"actorLearningRate": 0.5}}),
         ),
         of("spec.seed", FIXED, none(), json!({"seed": 7})),
+        of("spec.overlap", FIXED, none(), json!({"overlap": "oneStep"})),
         of("spec.checkpoint", FIXED, none(), json!({"checkpoint": {"keep": 7}})),
         of("spec.telemetry", FIXED, none(), json!({"telemetry": {"samples": 7}})),
         of(

@@ -91,6 +91,7 @@ pub fn take_samples(ranks: &Ranks, lengths: &[(usize, usize)]) -> Result<Vec<Sam
             group: 0,
             response: next(response)?.to_vec(),
             rollout_logprobs: Vec::new(),
+            versions: Vec::new(),
             finish_reason: FinishReason::Length,
         })
     };

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use tokio::sync::mpsc::UnboundedSender;
@@ -14,7 +14,7 @@ use super::runner::Runner;
 use super::stats::Stats;
 use super::stop::Detokenize;
 use super::thread::{Command, Worker, cause};
-use super::ticket::{Answer, Ticket, after};
+use super::ticket::{Answer, Ticket, block_on};
 use crate::model::MergedWeights;
 
 /// How the engine batches. The cache's geometry is the runner's.
@@ -218,18 +218,21 @@ impl Engine {
         Ok(Ticket { number, answer })
     }
 
-    /// Generates for all requests and waits: completions in the order of the requests, one for each seed. More requests than
-    /// `max_requests` are handed in as places come free.
+    /// [`draw`](Self::draw), waited for. Not for async code.
     ///
     /// # Errors
     /// The first request's that fails; [`EngineError::Deadline`] when they are not all done in time. What is unfinished is
     /// withdrawn.
     pub fn generate(&self, requests: Vec<Request>, deadline: Duration) -> Result<Vec<Vec<Completion>>, EngineError> {
-        let ends = after(deadline);
-        let late = |error| match error {
-            EngineError::Deadline { waited_for, .. } => EngineError::Deadline { waited_for, deadline },
-            error => error,
-        };
+        block_on(std::pin::pin!(self.draw(requests)), "completions", deadline)
+    }
+
+    /// Completions of all requests, in their order, one for each seed. More requests than `max_requests` are handed in as
+    /// places come free. Dropped, it withdraws what is unfinished.
+    ///
+    /// # Errors
+    /// The first request's that fails.
+    pub async fn draw(&self, requests: Vec<Request>) -> Result<Vec<Vec<Completion>>, EngineError> {
         let mut completions = Vec::with_capacity(requests.len());
         let mut tickets = std::collections::VecDeque::new();
         for request in requests {
@@ -237,11 +240,7 @@ impl Engine {
                 match self.submit(request.clone()) {
                     Err(EngineError::QueueFull { limit }) => {
                         let oldest: Ticket = tickets.pop_front().ok_or(EngineError::QueueFull { limit })?;
-                        completions.push(
-                            oldest
-                                .wait(ends.saturating_duration_since(Instant::now()))
-                                .map_err(late)?,
-                        );
+                        completions.push(oldest.await?);
                     }
                     submitted => break submitted?,
                 }
@@ -249,11 +248,7 @@ impl Engine {
             tickets.push_back(ticket);
         }
         for ticket in tickets {
-            completions.push(
-                ticket
-                    .wait(ends.saturating_duration_since(Instant::now()))
-                    .map_err(late)?,
-            );
+            completions.push(ticket.await?);
         }
         Ok(completions)
     }

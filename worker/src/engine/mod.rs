@@ -7,7 +7,7 @@ pub mod blocks;
 pub mod decoder_shape;
 pub mod handle;
 #[cfg(test)]
-mod hash_runner;
+pub(crate) mod hash_runner;
 pub mod logprobs;
 pub mod native_runner;
 pub mod refusal;

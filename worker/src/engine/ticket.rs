@@ -24,23 +24,31 @@ impl<T> Answer<T> {
     /// # Errors
     /// The engine's, or [`EngineError::Deadline`].
     pub fn wait(mut self, deadline: Duration) -> Result<T, EngineError> {
-        self.wait_for("an answer", deadline)
+        block_on(Pin::new(&mut self), "an answer", deadline)
     }
+}
 
-    fn wait_for(&mut self, waited_for: &'static str, deadline: Duration) -> Result<T, EngineError> {
-        let ends = after(deadline);
-        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-        let mut context = Context::from_waker(&waker);
-        loop {
-            if let Poll::Ready(answer) = Pin::new(&mut *self).poll(&mut context) {
-                return answer;
-            }
-            let left = ends.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(EngineError::Deadline { waited_for, deadline });
-            }
-            std::thread::park_timeout(left);
+/// Blocks this thread until `future` has an answer. Not for async code: await it there.
+///
+/// # Errors
+/// The future's, or [`EngineError::Deadline`], which says what was waited for.
+pub(super) fn block_on<T>(
+    mut future: Pin<&mut impl Future<Output = Result<T, EngineError>>>,
+    waited_for: &'static str,
+    deadline: Duration,
+) -> Result<T, EngineError> {
+    let ends = after(deadline);
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
+    loop {
+        if let Poll::Ready(answer) = future.as_mut().poll(&mut context) {
+            return answer;
         }
+        let left = ends.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(EngineError::Deadline { waited_for, deadline });
+        }
+        std::thread::park_timeout(left);
     }
 }
 
@@ -55,7 +63,7 @@ impl<T> Future for Answer<T> {
 }
 
 /// The instant at which a wait of `deadline` ends; as good as never for what no clock can hold.
-pub(super) fn after(deadline: Duration) -> Instant {
+fn after(deadline: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(deadline)
         .unwrap_or_else(|| now + Duration::from_secs(u64::from(u32::MAX)))
@@ -87,7 +95,7 @@ impl Ticket {
     /// # Errors
     /// The engine's, or [`EngineError::Deadline`].
     pub fn wait(mut self, deadline: Duration) -> Result<Vec<Completion>, EngineError> {
-        self.answer.wait_for("completions", deadline)
+        block_on(Pin::new(&mut self.answer), "completions", deadline)
     }
 }
 

@@ -27,7 +27,7 @@ use crate::roles::Publication;
 use crate::stop::StopFlag;
 use crate::telemetry::Live;
 use crate::tokenizer::Tokenizer;
-use crate::trainer::Trainer;
+use crate::trainer::{Ahead, StepSamples, Trainer};
 
 /// For the other ranks to load what this one has loaded.
 const LOAD_DEADLINE: Duration = Duration::from_secs(1800);
@@ -134,6 +134,7 @@ pub fn roles(
         shuffle: config.prompts.shuffle,
     };
     check_labels(&reward, &prompts).context(BadData)?;
+    let ahead = checkpoint.map_or(Ok(None), |checkpoint| StepSamples::load(&checkpoint.folder))?;
     let trainer = Trainer {
         steps_done,
         total_steps,
@@ -142,6 +143,7 @@ pub fn roles(
         tokenizer,
         sampling,
         rollout,
+        ahead: Ahead::of(ahead),
         reward,
         reference,
         actor,

@@ -34,6 +34,7 @@ pub fn write_models(roles: &Roles, folder: &Path) -> Result<()> {
     let trainer = &roles.trainer;
     trainer.ranks.enter(Stage::Checkpoint.of_step(trainer.steps_done));
     trainer.ranks.order(&Order::Save { folder: folder.into() })?;
+    trainer.ahead.save(trainer.steps_done, folder)?;
     match trainer.actor.frozen {
         Some(_) => write_adapter(roles, &folder.join(POLICY))?,
         None => write_policy(roles, &folder.join(POLICY))?,

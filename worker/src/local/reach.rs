@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use ppo_crds::RunConfig;
 use ppo_crds::run_config::Location;
-use ppo_crds::spec::Role;
+use ppo_crds::spec::{Overlap, Role};
 use tch::Kind;
 
 use super::engine::{self, PolicyEngine};
@@ -58,6 +58,7 @@ impl Reach<'_> {
             floor_deadline: ENGINES_DEADLINE,
             caller,
             publication: self.publication.clone(),
+            copies: self.config.overlap == Overlap::OneStep,
         };
         let (runtime, live, stop) = (self.runtime.clone(), self.live.clone(), self.stop.clone());
         Ok(Rollout::There(Dealer::new(
@@ -67,7 +68,7 @@ impl Reach<'_> {
             runtime,
             live,
             stop,
-        )))
+        )?))
     }
 
     /// The reference role; None in a run without one. Below an adapter it is the actor's own frozen weights.

@@ -98,6 +98,22 @@ impl Weights {
         Ok(Self(copies.collect::<Result<_>>()?))
     }
 
+    /// Writes the values of `from` into these tensors.
+    ///
+    /// # Errors
+    /// When `from` lacks one of them, or has it in another shape.
+    pub fn overwrite(&self, from: &Self) -> Result<()> {
+        let _no_grad = tch::no_grad_guard();
+        for (name, tensor) in &self.0 {
+            let values = from.get(name)?;
+            tensor
+                .shallow_clone()
+                .f_copy_(values)
+                .with_context(|| format!("tensor {name}"))?;
+        }
+        Ok(())
+    }
+
     /// Lets every tensor collect gradients (as leaves).
     ///
     /// # Errors

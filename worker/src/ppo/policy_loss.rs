@@ -15,13 +15,14 @@ use super::{Error, kl, mask};
 pub struct PolicyInput<'a> {
     /// Log-probs under the policy being trained, with their graph.
     pub logprobs: &'a Tensor,
-    /// Log-probs under the policy that generated, recomputed by the actor.
+    /// Log-probs under the policy before the step's updates, computed by the actor. It is the one that generated, but for samples
+    /// that were drawn ahead.
     pub old_logprobs: &'a Tensor,
     /// Advantages of the step.
     pub advantages: &'a Tensor,
     /// Response mask.
     pub mask: &'a Tensor,
-    /// Log-probs the engine recorded; read when `algorithm.truncated_importance_sampling` is set.
+    /// Log-probs the engine recorded, under the policy that generated; read when `algorithm.truncated_importance_sampling` is set.
     pub rollout_logprobs: Option<&'a Tensor>,
 }
 
@@ -98,6 +99,10 @@ impl AddAssign for PolicyStats {
 
 /// max(-A r, -A clip(r, 1 - low, 1 + high)) with r = exp(clamp(x - x_old, -20, 20)); with `clip.dual` = c, where A < 0 at
 /// most -c A (Ye et al. 2020, arXiv 1912.09729); times min(exp(x_old - x_rollout), c) with truncated importance sampling.
+///
+/// The truncated weight makes samples of an older policy those of the present one, in expectation and up to the cap: the policy
+/// that generated (x_rollout) is told apart from the proximal one (x_old), from which alone the clip measures (Hilton et al. 2021,
+/// arXiv 2110.00641; truncated as in IMPALA, Espeholt et al. 2018, arXiv 1802.01561, section 4.1).
 ///
 /// `trl` and `alpacafarm` do not clamp the exponent. RLOO under `trl` has one ratio per sequence, that of the summed
 /// log-probs, and the mean over sequences. `alpacafarm` counts padding: its slots should hold equal log-probs.

@@ -169,6 +169,7 @@ fn sample(sequence: Sequence) -> Sample {
         },
         group: 0,
         rollout_logprobs: Vec::new(),
+        versions: Vec::new(),
         response: sequence.response,
         finish_reason: FinishReason::Length,
     }

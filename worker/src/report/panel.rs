@@ -39,6 +39,7 @@ pub(super) fn charts(run: &Run) -> Vec<Chart> {
             "Log-prob difference, engine to actor",
             &[("mean", Metric::LogprobDifference)],
         ),
+        staleness(run),
         lines(
             run,
             "Throughput",
@@ -123,6 +124,18 @@ fn reward_sources(run: &Run) -> Option<Chart> {
     // One source alone is the score again.
     (sources.len() > 1)
         .then(|| Chart::new("Score by source", sources))
+        .flatten()
+}
+
+/// Drawn only where samples are older than the policy.
+fn staleness(run: &Run) -> Option<Chart> {
+    let stale = run
+        .metric(Metric::StalenessMax)
+        .iter()
+        .any(|(_, versions)| *versions > 0.0);
+    let series = [("mean", Metric::Staleness), ("most", Metric::StalenessMax)];
+    stale
+        .then(|| lines(run, "Staleness, policy versions", &series))
         .flatten()
 }
 

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use super::endpoint::Endpoint;
 use super::work::Work;
-use super::{CallError, Caller, Members, Publication};
+use super::{CallError, Caller, Members, Pending, Publication};
 use crate::engine::{Completion, Request};
 use crate::model::MergedWeights;
 use crate::stop::StopFlag;
@@ -43,21 +43,28 @@ pub struct DealerOptions {
     pub caller: Caller,
     /// Where engines get weights from.
     pub publication: Publication,
+    /// Whether engines draw while the trained tensors change: what is published is a copy of them then, so that an engine
+    /// which starts in that time gets the version that it is to draw with.
+    pub copies: bool,
 }
 
 /// The engines of a job, behind HTTP.
 pub struct Dealer {
-    options: DealerOptions,
+    options: Arc<DealerOptions>,
     runtime: tokio::runtime::Handle,
     live: Arc<Live>,
     stop: StopFlag,
-    publication: Publication,
+    /// What is published, where that is a copy.
+    copy: Option<MergedWeights>,
     /// The version that every sample has to be drawn with.
     version: AtomicU64,
 }
 
 impl Dealer {
     /// A dealer of `weights`, version `version`. Nothing is asked of the engines yet.
+    ///
+    /// # Errors
+    /// When memory does not suffice for a copy.
     pub fn new(
         options: DealerOptions,
         weights: MergedWeights,
@@ -65,17 +72,18 @@ impl Dealer {
         runtime: tokio::runtime::Handle,
         live: Arc<Live>,
         stop: StopFlag,
-    ) -> Self {
-        let publication = options.publication.clone();
-        publication.publish(weights, version);
-        Self {
-            options,
+    ) -> Result<Self> {
+        let copy = options.copies.then(|| weights.deep_clone()).transpose()?;
+        let published = copy.as_ref().map_or(weights, MergedWeights::shallow_clone);
+        options.publication.publish(published, version);
+        Ok(Self {
+            options: Arc::new(options),
             runtime,
             live,
             stop,
-            publication,
+            copy,
             version: AtomicU64::new(version),
-        }
+        })
     }
 
     /// Samples for all requests, all drawn by the published version.
@@ -84,22 +92,43 @@ impl Dealer {
     /// When a request is refused, too few engines are ready in time, or not all is done within `deadline`, with the last
     /// failure of each engine; [`Interrupted`](crate::stop::Interrupted).
     pub fn generate(&self, requests: Vec<Request>, deadline: Duration) -> Result<Vec<Vec<Completion>>> {
-        let work = Arc::new(Work::new(requests));
-        self.runtime.block_on(self.deal(work, deadline))
+        let pending = self.start(requests, deadline);
+        let generated = pending.collect(&self.stop, Duration::ZERO, &self.live)?;
+        Ok(generated.completions)
+    }
+
+    /// Asks for what [`generate`](Self::generate) gives and does not wait for it.
+    pub fn start(&self, requests: Vec<Request>, deadline: Duration) -> Pending {
+        let deal = Deal {
+            options: self.options.clone(),
+            version: self.version.load(Ordering::Relaxed),
+            work: Arc::new(Work::new(requests)),
+            deadline,
+        };
+        Pending::start(&self.runtime, |waited_for| deal.run(waited_for))
     }
 
     /// Gives the weights to every engine that is there, all at once. One that fails gets them before it is next asked.
     ///
     /// # Errors
-    /// Never now; engines that fail are logged.
+    /// When the weights are not those of the model; engines that fail are logged.
     pub fn publish(&self, weights: MergedWeights, version: u64, deadline: Duration) -> Result<()> {
-        self.publication.publish(weights, version);
+        let publication = &self.options.publication;
+        let weights = match &self.copy {
+            None => weights,
+            Some(copy) => {
+                publication.withdraw();
+                copy.overwrite(&weights)?;
+                copy.shallow_clone()
+            }
+        };
+        publication.publish(weights, version);
         self.version.store(version, Ordering::Relaxed);
         self.runtime.block_on(async {
             let mut updates = JoinSet::new();
             for member in self.options.members.present().await {
                 let endpoint = Endpoint::new(member, self.options.caller.clone());
-                let publication = self.publication.clone();
+                let publication = publication.clone();
                 updates.spawn(async move { endpoint.update_weights(&publication, version, deadline).await });
             }
             while let Some(updated) = updates.join_next().await {
@@ -113,13 +142,26 @@ impl Dealer {
         Ok(())
     }
 
-    /// The published weights are about to change: engines read them no more.
+    /// The trained tensors are about to change: engines read them no more. Of a copy they go on reading.
     pub fn withdraw(&self) {
-        self.publication.withdraw();
+        if self.copy.is_none() {
+            self.options.publication.withdraw();
+        }
     }
+}
 
-    async fn deal(&self, work: Arc<Work>, deadline: Duration) -> Result<Vec<Vec<Completion>>> {
+/// Requests on their way through the engines, all to be drawn by one version.
+struct Deal {
+    options: Arc<DealerOptions>,
+    version: u64,
+    work: Arc<Work>,
+    deadline: Duration,
+}
+
+impl Deal {
+    async fn run(self, waited_for: watch::Sender<String>) -> Result<Vec<Vec<Completion>>> {
         let began = Instant::now();
+        let work = &self.work;
         let mut changed = work.watch();
         let mut engines = Engines::new(self.options.floor);
         loop {
@@ -129,16 +171,16 @@ impl Dealer {
             if let Some(refusal) = work.refusal() {
                 return Err(anyhow!(refusal).context("a request was refused"));
             }
-            self.stop.check()?;
-            self.check_time(began, deadline, &engines, *changed.borrow())?;
+            self.check_time(began, &engines, *changed.borrow())?;
             for member in self.options.members.present().await {
                 if engines.may_start(&member.name) {
                     let endpoint = Endpoint::new(member, self.options.caller.clone());
-                    let version = self.version.load(Ordering::Relaxed);
-                    engines.start(endpoint, (self.publication.clone(), version), work.clone());
+                    let published = (self.options.publication.clone(), self.version);
+                    engines.start(endpoint, published, work.clone());
                 }
             }
-            self.live.wait_for(&engines.waited_for(&self.options.members));
+            let whom = engines.waited_for(&self.options.members);
+            waited_for.send_if_modified(|told| std::mem::replace(told, whom) != *told);
             tokio::select! {
                 Some(ended) = engines.tasks.join_next() => engines.ended(ended),
                 // The sender lives as long as the work.
@@ -148,7 +190,7 @@ impl Dealer {
         }
     }
 
-    fn check_time(&self, began: Instant, deadline: Duration, engines: &Engines, left: usize) -> Result<()> {
+    fn check_time(&self, began: Instant, engines: &Engines, left: usize) -> Result<()> {
         let (ready, floor) = (*engines.ready.borrow(), self.options.floor);
         let late = |limit: Duration, what: String| -> Result<()> {
             bail!(
@@ -163,8 +205,8 @@ impl Dealer {
                 format!("only {ready} engines were ready, and roles.rollout.minReplicas is {floor},"),
             );
         }
-        if began.elapsed() > deadline {
-            return late(deadline, format!("{left} requests were not answered"));
+        if began.elapsed() > self.deadline {
+            return late(self.deadline, format!("{left} requests were not answered"));
         }
         Ok(())
     }
@@ -372,3 +414,6 @@ async fn ask(
     });
     (number, answer)
 }
+
+#[cfg(test)]
+mod tests;

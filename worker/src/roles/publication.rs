@@ -1,6 +1,6 @@
 //! The weights that every sample has to be drawn with, as engines get them: piece by piece, copied out while nothing changes
-//! the tensors. A copy of all of them is never made: the actor trains in place, and a stream that an update overtakes ends
-//! unfinished.
+//! the tensors. No copy of all of them is made here: the actor trains in place, and a stream that an update overtakes ends
+//! unfinished. Where engines draw during updates, what is published is the dealer's copy.
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 

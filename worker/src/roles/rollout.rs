@@ -3,11 +3,15 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use tokio::runtime::Handle;
 
-use super::Dealer;
-use crate::engine::{Completion, Engine, Request};
+use super::{Dealer, Pending};
+use crate::engine::{Completion, Engine, EngineError, Request};
 use crate::model::MergedWeights;
 use crate::telemetry::EngineStats;
+
+/// What the engine of this process is said to have done.
+const FAILED: &str = "the rollout engine failed";
 
 /// The rollout role: an engine in this process, or pods.
 pub enum Rollout {
@@ -24,9 +28,25 @@ impl Rollout {
     /// When they are not all there within `deadline`, with what kept them; [`Interrupted`](crate::stop::Interrupted).
     pub fn generate(&self, requests: Vec<Request>, deadline: Duration) -> Result<Vec<Vec<Completion>>> {
         match self {
-            Self::Here(engine) => engine.generate(requests, deadline).context("the rollout engine failed"),
+            Self::Here(engine) => engine.generate(requests, deadline).context(FAILED),
             Self::There(dealer) => dealer.generate(requests, deadline),
         }
+    }
+
+    /// Asks for what [`generate`](Self::generate) gives and does not wait for it. Until it is collected nothing may be
+    /// published: no sample is of two versions.
+    pub fn start(&self, requests: Vec<Request>, deadline: Duration, runtime: &Handle) -> Pending {
+        let engine = match self {
+            Self::Here(engine) => engine.clone(),
+            Self::There(dealer) => return dealer.start(requests, deadline),
+        };
+        Pending::start(runtime, |_| async move {
+            let drawn = tokio::time::timeout(deadline, engine.draw(requests)).await;
+            let waited_for = "completions";
+            drawn
+                .unwrap_or(Err(EngineError::Deadline { waited_for, deadline }))
+                .context(FAILED)
+        })
     }
 
     /// The weights that were published are about to change: engines read them no more. One in this process has its own copy.
@@ -39,8 +59,8 @@ impl Rollout {
     /// Gives every engine new weights.
     ///
     /// # Errors
-    /// When an engine in this process does not take them in time. Engines behind HTTP take them at once, or before they
-    /// are next asked.
+    /// When an engine in this process does not take them in time, or memory runs out. Engines behind HTTP take them at once,
+    /// or before they are next asked.
     pub fn publish(&self, weights: MergedWeights, version: u64, deadline: Duration) -> Result<()> {
         match self {
             Self::Here(engine) => {

@@ -45,6 +45,7 @@ pub fn read(path: &Path, data: &SftData, tokenizer: &Tokenizer) -> anyhow::Resul
             Ok(Sample {
                 group: prompt.index as i64,
                 rollout_logprobs: vec![0.0; response.len()],
+                versions: Vec::new(),
                 response,
                 prompt,
                 finish_reason: FinishReason::Stop,

@@ -164,6 +164,12 @@ catalogue! {
     LogprobDifferenceMax "logprob_difference_max" Gauge Nats
         "Greatest absolute difference between the log-probabilities of the rollout engine and of the actor."
         verl[] trl[] alpacafarm[] openrlhf[];
+    Staleness "staleness" Gauge None
+        "Mean over response tokens of how many policy versions the one that drew the token was behind the one that learns from it."
+        verl[] trl[] alpacafarm[] openrlhf[];
+    StalenessMax "staleness_max" Gauge None
+        "Most policy versions that a response token was behind; never above 1, and 0 without overlap."
+        verl[] trl[] alpacafarm[] openrlhf[];
     Samples "samples" Counter None
         "Samples of the step."
         verl[] trl[] alpacafarm[] openrlhf[];
@@ -177,7 +183,7 @@ catalogue! {
         "Generated tokens of the step."
         verl[] trl[] alpacafarm[] openrlhf[];
     GenerationTokensPerSecond "generation_tokens_per_second" Gauge TokensPerSecond
-        "Generated tokens per second of the generate stage."
+        "Generated tokens per second, from asking for the samples until the last was there."
         verl[] trl[] alpacafarm[] openrlhf[];
     TokensPerSecond "tokens_per_second" Gauge TokensPerSecond
         "Prompt and generated tokens per second of the whole step."

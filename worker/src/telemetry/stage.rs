@@ -8,13 +8,13 @@ use ppo_crds::spec::Profile;
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
-    /// The rollout engines draw responses.
+    /// The rollout engines draw responses; with `overlap: oneStep` only the time that is waited for them.
     Generate,
     /// The reward role scores them.
     Score,
     /// The reference's log-probabilities.
     Reference,
-    /// The actor's log-probabilities under the version that generated.
+    /// The actor's log-probabilities before the updates.
     OldLogprobs,
     /// The critic's values.
     Values,

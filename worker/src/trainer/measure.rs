@@ -30,6 +30,7 @@ impl Trainer {
         };
         rewards(&mut report, batch)?;
         lengths(&mut report, &scored.samples);
+        staleness(&mut report, &scored.samples, self.steps_done - 1);
         per_token(&mut report, batch)?;
         update(&mut report, learnt);
         report.set(Metric::KlCoefficient, self.kl.coef);
@@ -50,12 +51,9 @@ impl Trainer {
                     .insert(name.clone(), values.iter().sum::<f64>() / values.len() as f64);
             }
         }
-        let seconds = report.stage_seconds();
         let generated = report.get(Metric::GeneratedTokens).unwrap_or(0.0);
-        if let Some(generating) = seconds
-            .get(&crate::telemetry::Stage::Generate)
-            .filter(|seconds| **seconds > 0.0)
-        {
+        let generating = self.ahead.took.as_secs_f64();
+        if generating > 0.0 {
             report.set(Metric::GenerationTokensPerSecond, generated / generating);
         }
         let tokens = generated + report.get(Metric::PromptTokens).unwrap_or(0.0);
@@ -118,6 +116,19 @@ fn lengths(report: &mut StepReport, samples: &[Sample]) {
     report.set(Metric::ResponseClipped, share(FinishReason::Length));
     report.set(Metric::EosFinished, share(FinishReason::Stop));
     report.set(Metric::EosTokens, share(FinishReason::Stop) * count);
+}
+
+/// How far behind `version`, the one that learnt from them, the samples were.
+fn staleness(report: &mut StepReport, samples: &[Sample], version: u64) {
+    let behind = || {
+        let drawn = samples.iter().flat_map(|sample| &sample.versions);
+        drawn.map(|drawn| version.saturating_sub(*drawn))
+    };
+    report.set(
+        Metric::Staleness,
+        behind().sum::<u64>() as f64 / behind().count().max(1) as f64,
+    );
+    report.set(Metric::StalenessMax, behind().max().unwrap_or(0) as f64);
 }
 
 fn per_token(report: &mut StepReport, batch: &Batch) -> Result<()> {

@@ -1,11 +1,14 @@
 //! Files of a model's folder, of a data set and of a checkpoint.
 
 use std::path::Path;
+use std::time::Duration;
 
 use ppo_worker::actor::checkpoint::{Checkpoints, State};
 use ppo_worker::data::read_rows;
+use ppo_worker::engine::{Completion, FinishReason};
 use ppo_worker::model::{ModelConfig, names, safetensors};
 use ppo_worker::tokenizer::Tokenizer;
+use ppo_worker::trainer::StepSamples;
 use serde_json::json;
 use tch::Kind;
 use tempfile::TempDir;
@@ -172,6 +175,34 @@ fn rows_of_parquet() {
         let _ = read_rows(file);
     });
     survives("parquet", 800, seeds, parse);
+}
+
+#[test]
+fn the_samples_that_a_checkpoint_holds() {
+    let sample = |length: usize| Completion {
+        tokens: vec![7; length],
+        logprobs: vec![-0.5; length],
+        finish_reason: FinishReason::Stop,
+        versions: vec![3; length],
+        top_logprobs: Vec::new(),
+        prompt_logprobs: None,
+    };
+    let samples = StepSamples {
+        step: 4,
+        completions: vec![vec![sample(3), sample(1)], vec![sample(0), sample(9)]],
+        took: Duration::from_secs(1),
+    };
+    let folder = TempDir::new().unwrap();
+    samples.save(folder.path()).unwrap();
+    let name = "samples-ahead.safetensors";
+    let seed = std::fs::read(folder.path().join(name)).unwrap();
+    let parse = in_file(name, |file| {
+        if let Ok(read) = StepSamples::load(file.parent().unwrap()) {
+            let even = |sample: &Completion| sample.tokens.len() == sample.versions.len();
+            assert!(read.unwrap().completions.iter().flatten().all(even));
+        }
+    });
+    survives("samples", 600, vec![seed], parse);
 }
 
 #[test]

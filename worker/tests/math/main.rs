@@ -5,5 +5,6 @@ mod command;
 mod gradients;
 mod invariance;
 mod reference;
+mod stale;
 mod step;
 mod traps;

@@ -93,10 +93,14 @@ pub const ROWS: &[Row] = &[
         &["algo.dynamic_filtering_range", "dynamic_filtering_reward_range"],
         "has nothing to act on without dynamic filtering",
     ),
-    nowhere(&["train.async_enable", "async_train"], "a step's samples are made by the policy that learns from them"),
+    field(&["train.async_enable", "async_train"], &["overlap"], Is("oneStep")),
     needless(
-        &["train.async_queue_size", "async_queue_size", "train.partial_rollout_enable", "partial_rollout"],
-        "has nothing to act on: generation and training take turns",
+        &["train.async_queue_size", "async_queue_size"],
+        "one step is generated ahead, whatever the queue: no sample is more than one version old",
+    ),
+    nowhere(
+        &["train.partial_rollout_enable", "partial_rollout"],
+        "a response is drawn by one version: new weights wait until the engines are done with a step",
     ),
     // algorithm
     field(

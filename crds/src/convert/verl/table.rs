@@ -217,6 +217,12 @@ pub const ROWS: &[Row] = &[
         &["roles.rollout.gpusPerReplica", "roles.rollout.replicas"],
         "replicas = all GPUs / this",
     ).or("2"),
+    computed(&["rollout.nnodes"], &["roles.rollout.replicas"], "with rollout.n_gpus_per_node"),
+    computed(
+        &["rollout.n_gpus_per_node"],
+        &["roles.rollout.replicas"],
+        "the engines' own GPUs, in the recipe one_step_off_policy; the recipe itself is `overlap: oneStep`",
+    ),
     field(&["actor_rollout_ref.rollout.max_num_batched_tokens"], &["roles.rollout.maxBatchTokens"], Count),
     field(&["actor_rollout_ref.rollout.max_num_seqs"], &["roles.rollout.maxSequences"], Count),
     nowhere(

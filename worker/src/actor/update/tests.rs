@@ -62,6 +62,7 @@ impl Known {
                     group: 0,
                     response: ids(length),
                     rollout_logprobs: Vec::new(),
+                    versions: Vec::new(),
                     finish_reason: FinishReason::Stop,
                 };
                 let mut numbers = |low: f32, high: f32| -> Vec<f32> {
@@ -89,6 +90,7 @@ impl Known {
             mask: mask(&self.samples, COLUMNS),
             old_logprobs: tensor(0),
             rollout_logprobs: tensor(1),
+            versions: Vec::new(),
             reference_logprobs: Some(tensor(2)),
             advantages: tensor(3),
             returns: tensor(4),

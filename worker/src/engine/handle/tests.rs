@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use super::*;
 use crate::engine::hash_runner::{Fault, HashRunner, alone, next, request};

@@ -27,6 +27,31 @@ impl LowRank {
         }
     }
 
+    /// Own copies of both tensors, without gradients.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn deep_clone(&self) -> Result<Self> {
+        let copy = Self {
+            a: self.a.detach().f_empty_like()?,
+            b: self.b.detach().f_empty_like()?,
+            scale: self.scale,
+        };
+        copy.overwrite(self)?;
+        Ok(copy)
+    }
+
+    /// Writes the values of `from` into these tensors.
+    ///
+    /// # Errors
+    /// When the shapes differ.
+    pub fn overwrite(&self, from: &Self) -> Result<()> {
+        let _no_grad = tch::no_grad_guard();
+        self.a.shallow_clone().f_copy_(&from.a)?;
+        self.b.shallow_clone().f_copy_(&from.b)?;
+        Ok(())
+    }
+
     /// The weight that does by itself what `weight` and this do together, in the precision of `weight`: the sum is computed in
     /// float32 and rounded once. Every number is summed in one order, so the bits do not depend on who merges.
     ///

@@ -61,6 +61,35 @@ impl MergedWeights {
         }
     }
 
+    /// Own copies of what training changes: of an adapter where one is trained, else of all tensors.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn deep_clone(&self) -> Result<Self> {
+        if !self.are_adapted() {
+            return Ok(self.weights.deep_clone()?.into());
+        }
+        let adapters = self.adapters.iter().map(|(name, it)| Ok((name.clone(), it.deep_clone()?)));
+        Ok(Self {
+            weights: self.weights.shallow_clone(),
+            adapters: adapters.collect::<Result<_>>()?,
+        })
+    }
+
+    /// Writes the values of `from` into what [`deep_clone`](Self::deep_clone) copied of it.
+    ///
+    /// # Errors
+    /// When `from` lacks one of the tensors, or has it in another shape.
+    pub fn overwrite(&self, from: &Self) -> Result<()> {
+        if !self.are_adapted() {
+            return self.weights.overwrite(&from.weights);
+        }
+        self.adapters.iter().try_for_each(|(name, it)| {
+            let from = from.adapters.get(name).with_context(|| format!("no adapter of {name}"))?;
+            it.overwrite(from).with_context(|| format!("the adapter of {name}"))
+        })
+    }
+
     /// Whether any tensor has to be merged, so that reading all of them makes new ones.
     pub fn are_adapted(&self) -> bool {
         !self.adapters.is_empty()

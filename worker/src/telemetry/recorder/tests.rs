@@ -72,6 +72,7 @@ fn config(profile: Profile) -> RunConfig {
             ppo_epochs: 1,
         },
         optimizer: OptimizerSpec::default(),
+        overlap: Overlap::default(),
         rollout: Rollout {
             engine: Engine::default(),
             replicas: 1,

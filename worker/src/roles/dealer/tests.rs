@@ -1,0 +1,94 @@
+use futures::StreamExt;
+use tch::Tensor;
+use tokio::runtime::Runtime;
+
+use super::*;
+use crate::engine::hash_runner::request;
+
+struct Bench {
+    runtime: Runtime,
+    publication: Publication,
+    /// The tensors that are trained.
+    trained: Weights,
+    dealer: Dealer,
+}
+
+impl Bench {
+    /// A dealer of version 3 without engines.
+    fn new(copies: bool) -> Self {
+        let runtime = Runtime::new().unwrap();
+        let publication = Publication::default();
+        let mut trained = Weights::default();
+        trained.0.insert("w".into(), Tensor::from_slice(&[1.0f32, 2.0]));
+        let options = DealerOptions {
+            members: Members::Fixed(Vec::new()),
+            floor: 1,
+            floor_deadline: Duration::from_millis(1),
+            caller: Caller::new("token".into()).unwrap(),
+            publication: publication.clone(),
+            copies,
+        };
+        let dealer = Dealer::new(
+            options,
+            trained.shallow_clone(),
+            3,
+            runtime.handle().clone(),
+            Arc::new(Live::new("test", 1)),
+            StopFlag::default(),
+        );
+        Self {
+            runtime,
+            publication,
+            trained,
+            dealer: dealer.unwrap(),
+        }
+    }
+
+    /// As an update of the trained tensors does.
+    fn update(&self) {
+        self.dealer.withdraw();
+        let _ = self.trained.0["w"].shallow_clone().fill_(7.0);
+    }
+
+    /// What an engine that asks for a version gets.
+    fn fetched(&self, version: u64) -> Option<Vec<u8>> {
+        self.runtime.block_on(async {
+            let pieces = self.publication.stream(version).unwrap()?;
+            Some(pieces.map(|piece| piece.unwrap()).concat().await)
+        })
+    }
+}
+
+#[test]
+fn an_engine_that_starts_during_an_update_gets_the_version_that_it_draws_ahead_with() {
+    let bench = Bench::new(true);
+    let before = bench.fetched(3).unwrap();
+    bench.update();
+    assert_eq!(bench.fetched(3), Some(before.clone()));
+    bench
+        .dealer
+        .publish(bench.trained.shallow_clone(), 4, Duration::ZERO)
+        .unwrap();
+    assert_eq!(bench.fetched(3), None);
+    assert_ne!(bench.fetched(4).unwrap(), before);
+}
+
+#[test]
+fn without_overlap_what_is_published_is_no_copy_and_nobody_reads_it_during_an_update() {
+    let bench = Bench::new(false);
+    assert!(bench.fetched(3).is_some());
+    bench.update();
+    assert_eq!(bench.fetched(3), None);
+}
+
+#[test]
+fn samples_that_are_asked_for_ahead_fail_when_they_are_collected_and_say_why() {
+    let bench = Bench::new(true);
+    let collect = |requests| {
+        let pending = bench.dealer.start(requests, Duration::from_secs(60));
+        pending.collect(&bench.dealer.stop, Duration::ZERO, &bench.dealer.live)
+    };
+    assert!(collect(Vec::new()).unwrap().completions.is_empty());
+    let words = collect(vec![request(1, 0..1, 1)]).unwrap_err().to_string();
+    assert!(words.contains("roles.rollout.minReplicas is 1"), "{words}");
+}

@@ -1,0 +1,63 @@
+//! Samples that an older policy drew, under truncated importance sampling.
+
+use ppo_crds::defaults;
+use ppo_crds::spec::{Estimator, Profile};
+use ppo_worker::ppo::aggregation::Denominator;
+use ppo_worker::ppo::policy_loss::{PolicyInput, policy_loss};
+use tch::{Kind, Tensor};
+
+use crate::step::assert_close;
+
+/// The present policy over three tokens, and an older one.
+const PRESENT: [f64; 3] = [0.25, 0.25, 0.5];
+const OLDER: [f64; 3] = [0.125, 0.25, 0.625];
+const ADVANTAGES: [f64; 3] = [1.0, -2.0, 0.5];
+
+/// Eight samples of one token, as often as `policy` draws each.
+fn drawn(policy: [f64; 3]) -> Vec<i64> {
+    let times = policy.map(|probability| (8.0 * probability) as usize);
+    (0..3).flat_map(|token| vec![token; times[token as usize]]).collect()
+}
+
+/// Gradient of the first update's loss by the present policy's logits, from samples that `drawer` drew.
+fn gradient(drawer: [f64; 3], cap: Option<f64>) -> Tensor {
+    let mut algorithm = defaults::algorithm(Profile::Default, Estimator::Gae);
+    algorithm.truncated_importance_sampling = cap;
+    let logits = Tensor::from_slice(&PRESENT).log().set_requires_grad(true);
+    let tokens = Tensor::from_slice(&drawn(drawer));
+    let of = |numbers: &Tensor| numbers.index_select(0, &tokens).unsqueeze(1); // [8, 1]
+    let logprobs = of(&logits.log_softmax(-1, Kind::Double));
+    let old = logprobs.detach();
+    let input = PolicyInput {
+        logprobs: &logprobs,
+        old_logprobs: &old,
+        advantages: &of(&Tensor::from_slice(&ADVANTAGES)),
+        mask: &old.ones_like(),
+        rollout_logprobs: Some(&of(&Tensor::from_slice(&drawer).log())),
+    };
+    let whole = Denominator::of(input.mask, 1);
+    policy_loss(&algorithm, &input, &whole).unwrap().loss.backward();
+    logits.grad()
+}
+
+#[test]
+fn samples_of_an_older_policy_have_the_gradient_of_the_present_ones() {
+    let own = gradient(PRESENT, None);
+    assert_close(&gradient(OLDER, Some(1000.0)), &own);
+    // Their greatest weight is 2.
+    assert_close(&gradient(OLDER, Some(2.0)), &own);
+    let apart = |other: Tensor| (other - &own).abs().max().double_value(&[]);
+    assert!(
+        apart(gradient(OLDER, None)) > 0.05,
+        "without a correction they have another"
+    );
+    assert!(
+        apart(gradient(OLDER, Some(1.5))) > 0.01,
+        "a cap below their weights holds them"
+    );
+}
+
+#[test]
+fn samples_of_ones_own_policy_are_weighed_as_they_are() {
+    assert_close(&gradient(PRESENT, Some(2.0)), &gradient(PRESENT, None));
+}
