@@ -67,6 +67,7 @@ impl Bench {
             owner: None,
             stop: StopFlag::default(),
             peers: None,
+            meeting: None,
         };
         let run = Run::open(bench.config.clone(), "", &bench.run_dir(), options).unwrap();
         run.complete().unwrap();

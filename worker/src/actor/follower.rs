@@ -91,13 +91,13 @@ impl Follower<'_> {
                 self.enter(Stage::OldLogprobs);
                 let _no_grad = tch::no_grad_guard();
                 let temperature = self.config.generation.temperature;
-                self.actor.logprobs(&self.pieces(), self.ranks, temperature)?;
+                drop(self.actor.logprobs(&self.pieces(), self.ranks, temperature)?);
             }
             Order::Values => {
                 self.enter(Stage::Values);
                 let _no_grad = tch::no_grad_guard();
                 let critic = self.critic.as_ref().context("rank 0 has a critic, this rank has none")?;
-                critic.values(&self.pieces(), self.ranks)?;
+                drop(critic.values(&self.pieces(), self.ranks)?);
             }
             Order::Learn {
                 kl_coefficient,

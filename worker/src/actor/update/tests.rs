@@ -90,7 +90,6 @@ impl Known {
             mask: mask(&self.samples, COLUMNS),
             old_logprobs: tensor(0),
             rollout_logprobs: tensor(1),
-            versions: Vec::new(),
             reference_logprobs: Some(tensor(2)),
             advantages: tensor(3),
             returns: tensor(4),

@@ -4,6 +4,7 @@ use tokio::runtime::Runtime;
 
 use super::*;
 use crate::engine::hash_runner::request;
+use crate::model::Weights;
 
 struct Bench {
     runtime: Runtime,
@@ -30,7 +31,7 @@ impl Bench {
         };
         let dealer = Dealer::new(
             options,
-            trained.shallow_clone(),
+            (&trained).into(),
             3,
             runtime.handle().clone(),
             Arc::new(Live::new("test", 1)),
@@ -67,7 +68,7 @@ fn an_engine_that_starts_during_an_update_gets_the_version_that_it_draws_ahead_w
     assert_eq!(bench.fetched(3), Some(before.clone()));
     bench
         .dealer
-        .publish(bench.trained.shallow_clone(), 4, Duration::ZERO)
+        .publish((&bench.trained).into(), 4, Duration::ZERO)
         .unwrap();
     assert_eq!(bench.fetched(3), None);
     assert_ne!(bench.fetched(4).unwrap(), before);
