@@ -98,7 +98,9 @@ impl ModelShape {
             (&[Gate, Up], self.hidden),
             (&[Down], self.intermediate),
         ];
-        let wanted = inputs.iter().filter(|(of, _)| of.iter().any(|one| adapter.targets.contains(one)));
+        let wanted = inputs
+            .iter()
+            .filter(|(of, _)| of.iter().any(|one| adapter.targets.contains(one)));
         wanted.fold(low, |sum, (_, width)| sum.saturating_add(*width))
     }
 

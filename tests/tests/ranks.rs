@@ -79,7 +79,10 @@ fn a_rank_that_is_killed_ends_the_other_by_name_and_the_next_attempt_ends_with_t
     let lead = finish(first.remove(0));
     assert!(!lead.status.success());
     let words = text(&lead.stderr);
-    assert!(words.contains("rank 1 (test-actor-1) is lost; it was last in"), "{words}");
+    assert!(
+        words.contains("rank 1 (test-actor-1) is lost; it was last in"),
+        "{words}"
+    );
     succeed(ranks(&killed, 2, 2));
     let got = last_checkpoint(&killed);
     assert_eq!(wanted.keys().collect::<Vec<_>>(), got.keys().collect::<Vec<_>>());
@@ -97,7 +100,12 @@ fn ranks_that_are_asked_to_stop_save_and_one_rank_goes_on_from_their_checkpoint(
     for (rank, process) in asked.into_iter().enumerate() {
         let stopped = finish(process);
         let code = stopped.status.code();
-        assert_eq!(code, Some(exit_code::INTERRUPTED), "rank {rank}: {}", text(&stopped.stderr));
+        assert_eq!(
+            code,
+            Some(exit_code::INTERRUPTED),
+            "rank {rank}: {}",
+            text(&stopped.stderr)
+        );
     }
     let done = pods.steps();
 
@@ -107,7 +115,12 @@ fn ranks_that_are_asked_to_stop_save_and_one_rank_goes_on_from_their_checkpoint(
     });
     signal(&alone[0], "-TERM");
     let stopped = finish(alone.remove(0));
-    assert_eq!(stopped.status.code(), Some(exit_code::INTERRUPTED), "{}", text(&stopped.stderr));
+    assert_eq!(
+        stopped.status.code(),
+        Some(exit_code::INTERRUPTED),
+        "{}",
+        text(&stopped.stderr)
+    );
     assert!(pods.steps() >= done + 2);
 }
 

@@ -60,7 +60,10 @@ fn a_reward_model_learns_which_response_is_better_and_scores_a_run() {
     let (later, _) = learn("rm", "rm", 10);
     assert!(later < loss, "{later} after {loss}");
 
-    bench.manifest("job.yaml", json!({"steps": 2, "roles": {"reward": {"model": {"source": {"path": "rm"}}, "rules": []}}}));
+    bench.manifest(
+        "job.yaml",
+        json!({"steps": 2, "roles": {"reward": {"model": {"source": {"path": "rm"}}, "rules": []}}}),
+    );
     bench.run("job.yaml", "run");
     assert!(bench.metrics("run").iter().all(|line| number(line, "score") != 0.0));
 }
@@ -68,11 +71,22 @@ fn a_reward_model_learns_which_response_is_better_and_scores_a_run() {
 #[test]
 fn preferences_that_prefer_nothing_are_refused_by_place() {
     let bench = Bench::new();
-    std::fs::write(bench.path("pairs.jsonl"), json!({"prompt": "1+1=", "chosen": "2", "rejected": "2"}).to_string()).unwrap();
-    std::fs::write(bench.path("rm.yaml"), "{model: {path: sft}, data: {path: pairs.jsonl}, steps: 1, output: rm}").unwrap();
+    std::fs::write(
+        bench.path("pairs.jsonl"),
+        json!({"prompt": "1+1=", "chosen": "2", "rejected": "2"}).to_string(),
+    )
+    .unwrap();
+    std::fs::write(
+        bench.path("rm.yaml"),
+        "{model: {path: sft}, data: {path: pairs.jsonl}, steps: 1, output: rm}",
+    )
+    .unwrap();
     let refused = bench.worker(["rm", "-f", "rm.yaml"]);
     let words = text(&refused.stderr);
-    assert!(words.contains("prompt 1: the better and the worse response are the same"), "{words}");
+    assert!(
+        words.contains("prompt 1: the better and the worse response are the same"),
+        "{words}"
+    );
     assert!(!bench.path("rm").exists());
 }
 

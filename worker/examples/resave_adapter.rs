@@ -36,7 +36,9 @@ fn main() -> Result<()> {
 
     let mut critic = adapter.weights.shallow_clone();
     let constant = |dims: &[i64], value: f64| Tensor::f_full(dims, value, (Kind::Float, Device::Cpu));
-    critic.0.insert(SCORE_WEIGHT.into(), constant(&[1, config.hidden], 0.5)?);
+    critic
+        .0
+        .insert(SCORE_WEIGHT.into(), constant(&[1, config.hidden], 0.5)?);
     critic.0.insert(SCORE_BIAS.into(), constant(&[1], 1.0)?);
     peft::save(&target.join("critic"), &name, Head::Value, &spec, &critic)?;
 

@@ -131,8 +131,12 @@ impl Place {
             return Ok(None);
         }
         let wrong = |what: &str| Invalid::new(format!("{} {what}", env::RENDEZVOUS));
-        let address = rendezvous.as_deref().ok_or_else(|| wrong("is not set, and there are several ranks"))?;
-        let parts = address.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
+        let address = rendezvous
+            .as_deref()
+            .ok_or_else(|| wrong("is not set, and there are several ranks"))?;
+        let parts = address
+            .rsplit_once(':')
+            .and_then(|(host, port)| Some((host, port.parse().ok()?)));
         let (host, port) = parts.ok_or_else(|| wrong(&format!("is {address:?}, want host:port")))?;
         let pod = |rank: usize| pod_name(&self.job, Role::Actor, (rank / per_pod) as u32);
         let name = |rank: usize| match per_pod {

@@ -110,7 +110,10 @@ fn an_image_has_no_shell() {
         let instructions = instructions(recipe);
         let last = instructions.iter().rposition(|(name, _)| name == "FROM").unwrap();
         let base = &instructions[last].1;
-        assert!(base == "scratch" || base.starts_with("gcr.io/distroless/"), "{recipe}: {base}");
+        assert!(
+            base == "scratch" || base.starts_with("gcr.io/distroless/"),
+            "{recipe}: {base}"
+        );
         // What is run there would need one.
         assert!(!instructions[last..].iter().any(|(name, _)| name == "RUN"), "{recipe}");
     }

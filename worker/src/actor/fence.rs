@@ -144,7 +144,11 @@ mod tests {
         let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         Fence::take(folder.path(), owner("a", 2)).unwrap();
         Fence::join(folder.path(), owner("a", 2)).unwrap().check().unwrap();
-        assert!(Fence::join(folder.path(), owner("a", 1)).unwrap_err().is::<Superseded>());
+        assert!(
+            Fence::join(folder.path(), owner("a", 1))
+                .unwrap_err()
+                .is::<Superseded>()
+        );
         let lost = Fence::join(elsewhere.path(), owner("a", 2)).unwrap_err().to_string();
         assert!(lost.contains("ReadWriteMany"), "{lost}");
     }

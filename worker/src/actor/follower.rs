@@ -38,12 +38,7 @@ struct Follower<'a> {
 ///
 /// # Errors
 /// How rank 0 ended; when it, or another rank, is lost; what failed here.
-pub fn follow(
-    config: &RunConfig,
-    ranks: &Ranks,
-    watched: &Watched,
-    (folder, owner): (&Path, Owner),
-) -> Result<Ended> {
+pub fn follow(config: &RunConfig, ranks: &Ranks, watched: &Watched, (folder, owner): (&Path, Owner)) -> Result<Ended> {
     let (checkpoint, total_steps) = match ranks.next_order()? {
         Order::Open {
             checkpoint,
@@ -79,11 +74,7 @@ pub fn follow(
 impl Follower<'_> {
     fn obey(&mut self, order: Order) -> Result<()> {
         match order {
-            Order::Samples {
-                step,
-                lengths,
-                columns,
-            } => {
+            Order::Samples { step, lengths, columns } => {
                 (self.step, self.columns) = (step, columns);
                 self.samples = take_samples(self.ranks, &lengths)?;
             }
@@ -96,7 +87,10 @@ impl Follower<'_> {
             Order::Values => {
                 self.enter(Stage::Values);
                 let _no_grad = tch::no_grad_guard();
-                let critic = self.critic.as_ref().context("rank 0 has a critic, this rank has none")?;
+                let critic = self
+                    .critic
+                    .as_ref()
+                    .context("rank 0 has a critic, this rank has none")?;
                 drop(critic.values(&self.pieces(), self.ranks)?);
             }
             Order::Learn {

@@ -65,7 +65,9 @@ impl<'a> Lesson<'a> {
             &self.returns,
         ];
         let all = always.into_iter().chain(&self.reference_logprobs).chain(&self.values);
-        let all = all.map(|tensor| tensor.f_to_kind(Kind::Float)).collect::<Result<Vec<_>, _>>()?;
+        let all = all
+            .map(|tensor| tensor.f_to_kind(Kind::Float))
+            .collect::<Result<Vec<_>, _>>()?;
         ranks.broadcast(&Tensor::f_stack(&all, 0)?)
     }
 
@@ -73,13 +75,7 @@ impl<'a> Lesson<'a> {
     ///
     /// # Errors
     /// When rank 0 is lost.
-    pub fn take(
-        ranks: &Ranks,
-        samples: &'a [Sample],
-        columns: usize,
-        reference: bool,
-        values: bool,
-    ) -> Result<Self> {
+    pub fn take(ranks: &Ranks, samples: &'a [Sample], columns: usize, reference: bool, values: bool) -> Result<Self> {
         let count = 5 + i64::from(reference) + i64::from(values);
         let stacked = Tensor::f_zeros(
             [count, samples.len() as i64, columns as i64],

@@ -51,7 +51,8 @@ pub fn write(
 /// When a file is missing or of another model.
 pub fn read(folder: &Path, model: &str, own: Shard, wants_master: bool) -> Result<Saved> {
     let count = writers(folder, model)?;
-    let empty = || Tensor::f_zeros([own.length], (Kind::Float, tch::Device::Cpu)).context("no memory for optimizer state");
+    let empty =
+        || Tensor::f_zeros([own.length], (Kind::Float, tch::Device::Cpu)).context("no memory for optimizer state");
     let saved = Saved {
         m: empty()?,
         v: empty()?,
@@ -64,7 +65,11 @@ pub fn read(folder: &Path, model: &str, own: Shard, wants_master: bool) -> Resul
         };
         let file = file(folder, model, rank, count);
         let tensors = read_file(&file, Kind::Float, |_| true)?;
-        let targets = [("m", Some(&saved.m)), ("v", Some(&saved.v)), ("master", saved.master.as_ref())];
+        let targets = [
+            ("m", Some(&saved.m)),
+            ("v", Some(&saved.v)),
+            ("master", saved.master.as_ref()),
+        ];
         for (name, target) in targets {
             let Some(target) = target else { continue };
             let tensor = tensors.get(name);
@@ -120,7 +125,14 @@ mod tests {
     #[test]
     fn what_two_ranks_wrote_three_and_one_read() {
         let folder = tempfile::tempdir().unwrap();
-        write(folder.path(), "actor", (0, 2), &state(&[0., 1., 2.], &[5., 6., 7.]), None).unwrap();
+        write(
+            folder.path(),
+            "actor",
+            (0, 2),
+            &state(&[0., 1., 2.], &[5., 6., 7.]),
+            None,
+        )
+        .unwrap();
         write(folder.path(), "actor", (1, 2), &state(&[3., 4.], &[8., 9.]), None).unwrap();
         let whole = read(folder.path(), "actor", Shard::of(5, 1, 0), false).unwrap();
         assert_eq!(whole.m, Tensor::from_slice(&[0f32, 1., 2., 3., 4.]));
@@ -135,7 +147,12 @@ mod tests {
     fn state_of_another_model_and_a_part_that_is_missing_are_told_by_file() {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path(), "actor", (0, 2), &state(&[0.; 3], &[0.; 3]), None).unwrap();
-        let read = |elements| format!("{:#}", read(folder.path(), "actor", Shard::of(elements, 1, 0), false).unwrap_err());
+        let read = |elements| {
+            format!(
+                "{:#}",
+                read(folder.path(), "actor", Shard::of(elements, 1, 0), false).unwrap_err()
+            )
+        };
         assert!(read(9).contains("another model"), "{}", read(9));
         assert!(read(5).contains("actor-optimizer-00001-of-00002"), "{}", read(5));
         let none = super::read(folder.path(), "critic", Shard::of(5, 1, 0), false).unwrap_err();

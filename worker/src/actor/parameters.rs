@@ -97,7 +97,11 @@ impl Parameters {
         let mut parameters = Self {
             slots,
             decayed,
-            master: if separate_master { part.f_to_kind(Kind::Float)? } else { part },
+            master: if separate_master {
+                part.f_to_kind(Kind::Float)?
+            } else {
+                part
+            },
             separate_master,
             model,
             own,

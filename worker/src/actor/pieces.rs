@@ -53,7 +53,10 @@ impl Pieces<'_> {
         if ranks.is_alone() {
             return Ok(());
         }
-        let lengths = self.samples.iter().map(|sample| (sample.prompt.ids.len(), sample.response.len()));
+        let lengths = self
+            .samples
+            .iter()
+            .map(|sample| (sample.prompt.ids.len(), sample.response.len()));
         ranks.order(&Order::Samples {
             step,
             lengths: lengths.collect(),

@@ -123,7 +123,11 @@ impl TakeGradient for State {
             if start >= end {
                 continue;
             }
-            ensure!(number >= self.next, "{} has a second gradient in one backward", place.name);
+            ensure!(
+                number >= self.next,
+                "{} has a second gradient in one backward",
+                place.name
+            );
             let length = bucket.range.end - bucket.range.start;
             let gradients = match &mut bucket.gradients {
                 Some(gradients) => gradients,

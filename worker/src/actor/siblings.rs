@@ -27,7 +27,9 @@ impl Siblings {
                 .args(std::env::args_os().skip(1))
                 .env(env::LOCAL_RANK, local.to_string())
                 .spawn();
-            siblings.0.push(child.with_context(|| format!("cannot start process {local} of this pod"))?);
+            siblings
+                .0
+                .push(child.with_context(|| format!("cannot start process {local} of this pod"))?);
         }
         Ok(siblings)
     }

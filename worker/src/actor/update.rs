@@ -84,7 +84,11 @@ impl Update<'_> {
             actor.learner.backward(&loss)?;
         }
         let updated = actor.learner.update()?;
-        self.finite(updated, ["the policy loss", "the actor's gradient norm"], "actorLearningRate")?;
+        self.finite(
+            updated,
+            ["the policy loss", "the actor's gradient norm"],
+            "actorLearningRate",
+        )?;
         learnt.actor_updated(updated, began.elapsed());
         Ok(())
     }
@@ -146,7 +150,11 @@ impl Update<'_> {
             critic.learner.backward(&(value.loss * algorithm.value_coef))?;
         }
         let updated = critic.learner.update()?;
-        self.finite(updated, ["the value loss", "the critic's gradient norm"], "criticLearningRate")?;
+        self.finite(
+            updated,
+            ["the value loss", "the critic's gradient norm"],
+            "criticLearningRate",
+        )?;
         learnt.critic_updated(updated, began.elapsed());
         Ok(())
     }
@@ -168,7 +176,10 @@ impl Update<'_> {
 
     /// The micro-batches of each rank: as many samples each, and as many tokens as can be.
     fn shares(&self, chosen: &[usize]) -> Vec<Vec<Micro<'_>>> {
-        let lengths: Vec<usize> = chosen.iter().map(|&index| self.lesson.samples[index].length()).collect();
+        let lengths: Vec<usize> = chosen
+            .iter()
+            .map(|&index| self.lesson.samples[index].length())
+            .collect();
         let micros = |share: Vec<usize>| {
             let samples: Vec<usize> = share.into_iter().map(|place| chosen[place]).collect();
             let micros = samples.chunks(self.config.batch.micro_train_batch_size);

@@ -60,7 +60,9 @@ impl Learners<'_> {
         if let Some(adapter) = &config.model.adapter {
             return Adapted { above: self, adapter }.actor(&folder, &model);
         }
-        let source = self.checkpoint.map_or(folder, |checkpoint| checkpoint.folder.join(POLICY));
+        let source = self
+            .checkpoint
+            .map_or(folder, |checkpoint| checkpoint.folder.join(POLICY));
         let mut weights = Weights::load(&source, &model, kind(config.model.dtype))?;
         let mut learner = self.actor_learner(&mut weights)?;
         self.restore(&mut learner, ACTOR_OPTIMIZER, |it| it.state.actor_updates)?;
@@ -82,7 +84,9 @@ impl Learners<'_> {
             let shared = shared.map(|frozen| (actor.decoder.config(), &frozen.base));
             return Adapted { above: self, adapter }.critic(&folder, shared);
         }
-        let source = self.checkpoint.map_or(folder, |checkpoint| checkpoint.folder.join(CRITIC));
+        let source = self
+            .checkpoint
+            .map_or(folder, |checkpoint| checkpoint.folder.join(CRITIC));
         let (model, mut weights) = ValueModel::load(&source, kind(config.model.dtype))?;
         let mut learner = self.critic_learner(&mut weights)?;
         self.restore(&mut learner, CRITIC_OPTIMIZER, |it| it.state.critic_updates)?;
@@ -103,7 +107,13 @@ impl Learners<'_> {
     /// When there is no memory for it.
     pub fn actor_learner(&self, weights: &mut Weights) -> Result<Learner> {
         let spec = &self.config.optimizer;
-        Learner::share(weights, spec.clone(), spec.actor_learning_rate, self.updates.0, self.ranks)
+        Learner::share(
+            weights,
+            spec.clone(),
+            spec.actor_learning_rate,
+            self.updates.0,
+            self.ranks,
+        )
     }
 
     /// Makes the critic's `weights` trainable.
@@ -112,7 +122,13 @@ impl Learners<'_> {
     /// When there is no memory for it.
     pub fn critic_learner(&self, weights: &mut Weights) -> Result<Learner> {
         let spec = &self.config.optimizer;
-        Learner::share(weights, spec.clone(), spec.critic_learning_rate, self.updates.1, self.ranks)
+        Learner::share(
+            weights,
+            spec.clone(),
+            spec.critic_learning_rate,
+            self.updates.1,
+            self.ranks,
+        )
     }
 
     /// Takes over the optimizer's state of the checkpoint, if there is one.

@@ -82,7 +82,14 @@ impl Run {
             tracing::info!("metrics on http://{}/metrics", server.address());
         }
         let ranks = options.meeting.take().map_or(Ok(Ranks::alone()), Ranks::join)?;
-        let opened = Self::load(config, manifest, folder, options, (watched, server, publication), &ranks);
+        let opened = Self::load(
+            config,
+            manifest,
+            folder,
+            options,
+            (watched, server, publication),
+            &ranks,
+        );
         opened.inspect_err(|error| ranks.dismiss(outcome::failure(error), outcome::code(error)))
     }
 

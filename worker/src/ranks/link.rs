@@ -49,7 +49,9 @@ impl Link {
             0 => ("127.0.0.1", store.port()),
             _ => (meeting.host.as_str(), meeting.port),
         };
-        let Meeting { rank, count, attempt, .. } = meeting;
+        let Meeting {
+            rank, count, attempt, ..
+        } = meeting;
         let signs = Store::connect(host, port, meeting.timing.collective)?;
         let pulse = Pulse::start(signs, rank, meeting.timing.beat)?;
         store.set(&arrival(attempt, rank), meeting.own_host.as_bytes())?;

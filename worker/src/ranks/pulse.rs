@@ -138,7 +138,9 @@ impl Watch {
     /// What the rank last said it does.
     pub fn stage(&self) -> String {
         let sign = self.last.as_deref().map(String::from_utf8_lossy);
-        let stage = sign.as_deref().and_then(|sign| Some(sign.split_once(' ')?.1.to_owned()));
+        let stage = sign
+            .as_deref()
+            .and_then(|sign| Some(sign.split_once(' ')?.1.to_owned()));
         stage.unwrap_or_else(|| "starting".into())
     }
 }

@@ -60,7 +60,13 @@ fn every_rank_gets_the_sum_the_greatest_the_first_ones_tensor_and_all_parts() {
         let begun = ranks.begin_sum_at(1, Tensor::from_slice(&[rank as f32])).unwrap();
         let at_one = ranks.end_sum(begun).unwrap().double_value(&[0]);
         let whole = Vec::<f64>::try_from(whole.to_kind(Kind::Double)).unwrap();
-        (sums, greatest, said.double_value(&[0]), whole, (ranks.rank() == 1).then_some(at_one))
+        (
+            sums,
+            greatest,
+            said.double_value(&[0]),
+            whole,
+            (ranks.rank() == 1).then_some(at_one),
+        )
     });
     for (rank, answer) in answers.into_iter().enumerate() {
         let parts = vec![1.0, 1.0, 2.0, 2.0, 3.0, 3.0];
@@ -93,7 +99,11 @@ fn followers_hear_every_order_in_turn_and_a_failure_there_is_told_by_name() {
                     assert_eq!(told, folder(heard));
                     heard += 1;
                     let full = heard == 40 && ranks.rank() == 2;
-                    let done = if full { Err(anyhow::anyhow!("no space left")) } else { Ok(()) };
+                    let done = if full {
+                        Err(anyhow::anyhow!("no space left"))
+                    } else {
+                        Ok(())
+                    };
                     ranks.reply(done.as_ref().map(drop)).unwrap();
                 }
                 Order::End { outcome, code } => {
@@ -126,7 +136,10 @@ fn a_rank_that_never_comes_ends_the_others_by_its_name() {
     });
     assert!(errors[0].contains("rank 1 (demo-actor-1) never joined"), "{errors:?}");
     // Rank 0 may be gone by the time the other notices.
-    assert!(errors[1].contains("demo-actor-1") || errors[1].contains("rank 0"), "{errors:?}");
+    assert!(
+        errors[1].contains("demo-actor-1") || errors[1].contains("rank 0"),
+        "{errors:?}"
+    );
     assert!(began.elapsed() < Duration::from_secs(25));
 }
 
@@ -148,7 +161,10 @@ fn a_rank_that_dies_ends_the_others_by_its_name_and_last_stage() {
             words.contains("rank 1 (demo-actor-1) is lost; it was last in update_actor of step 4"),
             "{words}"
         );
-        assert!(words.starts_with("update_actor of step 4: a sum over the ranks failed"), "{words}");
+        assert!(
+            words.starts_with("update_actor of step 4: a sum over the ranks failed"),
+            "{words}"
+        );
     }
 }
 

@@ -7,8 +7,8 @@ use super::Pool;
 use crate::actor::pieces::Pieces;
 use crate::actor::rows::padded_rows;
 use crate::model::Decoder;
-use crate::reference::protocol::{LogprobsRequest, LogprobsResponse, PATH, Sequence};
 use crate::ranks::Ranks;
+use crate::reference::protocol::{LogprobsRequest, LogprobsResponse, PATH, Sequence};
 use crate::stages::Sample;
 
 /// The reference role: a frozen model in this process, or pods.
@@ -26,9 +26,9 @@ impl Reference {
     /// When libtorch fails, or the pods do not answer in time.
     pub fn logprobs(&self, pieces: &Pieces, temperature: f64) -> Result<Tensor> {
         match self {
-            Self::Here(decoder) => {
-                pieces.compute(&Ranks::alone(), |rows| Ok(rows.logprobs(decoder, temperature, false)?.0))
-            }
+            Self::Here(decoder) => pieces.compute(&Ranks::alone(), |rows| {
+                Ok(rows.logprobs(decoder, temperature, false)?.0)
+            }),
             Self::There(pods) => pods.logprobs(pieces, temperature),
         }
     }

@@ -7,8 +7,8 @@ use ppo_crds::spec::{DType, OptimizerSpec, Schedule};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::preferences::{self, Preference};
 use super::pairs;
+use super::preferences::{self, Preference};
 use crate::stages::Sample;
 use crate::tokenizer::Tokenizer;
 
@@ -301,7 +301,10 @@ mod tests {
     fn preferences_have_fields_of_their_own() {
         let text = "{model: {path: m}, data: {path: d, rejectedField: worse}, steps: 1, output: o}";
         let config: RmConfig = serde_yaml::from_str(text).unwrap();
-        assert_eq!((&config.data.chosen_field[..], &config.data.rejected_field[..]), ("chosen", "worse"));
+        assert_eq!(
+            (&config.data.chosen_field[..], &config.data.rejected_field[..]),
+            ("chosen", "worse")
+        );
         let error = serde_yaml::from_str::<RmConfig>(&text.replace("rejectedField", "responseField")).unwrap_err();
         assert!(error.to_string().contains("responseField"), "{error}");
     }

@@ -34,7 +34,11 @@ pub fn read(path: &Path, data: &PreferenceData, tokenizer: &Tokenizer) -> Result
         pairs::read(path, &data, tokenizer)
     };
     let (chosen, rejected) = (read(&data.chosen_field)?, read(&data.rejected_field)?);
-    chosen.into_iter().zip(rejected).map(|pair| preference(path, pair)).collect()
+    chosen
+        .into_iter()
+        .zip(rejected)
+        .map(|pair| preference(path, pair))
+        .collect()
 }
 
 fn preference(path: &Path, (chosen, rejected): (Sample, Sample)) -> Result<Preference> {

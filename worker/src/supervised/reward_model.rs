@@ -90,6 +90,8 @@ impl Student {
         let sequences: Vec<&[u32]> = better.chain(pairs.iter().map(|pair| &pair.rejected[..])).collect();
         let scores = self.model.forward(&sequences)?;
         let count = pairs.len() as i64;
-        Ok(scores.f_narrow(0, 0, count)?.f_sub(&scores.f_narrow(0, count, count)?)?)
+        Ok(scores
+            .f_narrow(0, 0, count)?
+            .f_sub(&scores.f_narrow(0, count, count)?)?)
     }
 }

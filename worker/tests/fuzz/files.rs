@@ -3,9 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
+use ppo_crds::spec::AdapterSpec;
 use ppo_worker::actor::checkpoint::{Checkpoints, State};
 use ppo_worker::data::read_rows;
 use ppo_worker::engine::{Completion, FinishReason};
+use ppo_worker::model::adapter::peft;
 use ppo_worker::model::{ModelConfig, names, safetensors};
 use ppo_worker::tokenizer::Tokenizer;
 use ppo_worker::trainer::StepSamples;
@@ -40,6 +42,23 @@ fn weights() {
         }
     });
     survives("weights", 400, seeds, parse);
+}
+
+#[test]
+fn an_adapter() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/qwen2");
+    let config = ModelConfig::read(&folder).unwrap();
+    let spec = AdapterSpec {
+        rank: 4,
+        ..AdapterSpec::default()
+    };
+    let parse = in_file(peft::TENSORS, move |file| {
+        if let Ok((adapter, head)) = peft::load(file.parent().unwrap(), &config, &spec) {
+            assert_eq!((adapter.weights.0.len(), head.0.len()), (28, 0));
+        }
+    });
+    let seeds = read(&["fixtures/adapter/adapter_model.safetensors"]);
+    survives("adapter", 200, seeds, parse);
 }
 
 #[test]

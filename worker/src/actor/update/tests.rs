@@ -65,11 +65,17 @@ impl Known {
                     versions: Vec::new(),
                     finish_reason: FinishReason::Stop,
                 };
-                let mut numbers = |low: f32, high: f32| -> Vec<f32> {
-                    (0..length).map(|_| random.random_range(low..high)).collect()
-                };
+                let mut numbers =
+                    |low: f32, high: f32| -> Vec<f32> { (0..length).map(|_| random.random_range(low..high)).collect() };
                 let old = numbers(-5.0, -4.0);
-                let known = [old.clone(), old.clone(), old, numbers(-2.0, 2.0), numbers(-1.0, 1.0), numbers(-0.1, 0.1)];
+                let known = [
+                    old.clone(),
+                    old.clone(),
+                    old,
+                    numbers(-2.0, 2.0),
+                    numbers(-1.0, 1.0),
+                    numbers(-0.1, 0.1),
+                ];
                 (sample, known)
             })
             .collect();
@@ -117,7 +123,10 @@ fn learn(count: usize, config: &RunConfig, shuffled: bool) -> Vec<(Vec<f32>, [Op
             let tensors: Vec<Tensor> = weights.0.into_values().map(|tensor| tensor.reshape([-1])).collect();
             Tensor::cat(&tensors, 0).to_kind(Kind::Float).to_device(Device::Cpu)
         };
-        let both = [flat(actor.learner.parameters.weights()), flat(critic.learner.parameters.weights())];
+        let both = [
+            flat(actor.learner.parameters.weights()),
+            flat(critic.learner.parameters.weights()),
+        ];
         let numbers = [
             learnt.policy_loss(),
             learnt.value_loss(),
@@ -130,27 +139,44 @@ fn learn(count: usize, config: &RunConfig, shuffled: bool) -> Vec<(Vec<f32>, [Op
 }
 
 fn close(left: &[f32], right: &[f32], tolerance: f32) {
-    let greatest = left.iter().zip(right).map(|(left, right)| (left - right).abs()).fold(0.0, f32::max);
+    let greatest = left
+        .iter()
+        .zip(right)
+        .map(|(left, right)| (left - right).abs())
+        .fold(0.0, f32::max);
     assert!(greatest <= tolerance, "differ by {greatest}");
 }
 
 #[test]
 fn one_two_and_four_ranks_and_any_micro_batch_make_the_same_updates_up_to_rounding() {
-    let start = learn(1, &{
-        let mut still = config(8, 2, "float32");
-        still.optimizer.actor_learning_rate = 0.0;
-        still.optimizer.critic_learning_rate = 0.0;
-        still
-    }, false);
+    let start = learn(
+        1,
+        &{
+            let mut still = config(8, 2, "float32");
+            still.optimizer.actor_learning_rate = 0.0;
+            still.optimizer.critic_learning_rate = 0.0;
+            still
+        },
+        false,
+    );
     let (alone, numbers) = learn(1, &config(8, 2, "float32"), false).remove(0);
-    let moved = alone.iter().zip(&start[0].0).map(|(after, before)| (after - before).abs());
-    assert!(moved.fold(0.0, f32::max) > 1e-2, "the updates are too small to tell anything");
+    let moved = alone
+        .iter()
+        .zip(&start[0].0)
+        .map(|(after, before)| (after - before).abs());
+    assert!(
+        moved.fold(0.0, f32::max) > 1e-2,
+        "the updates are too small to tell anything"
+    );
     for (count, micro) in [(1, 8), (2, 1), (2, 4), (4, 1), (4, 2)] {
         for (weights, its) in learn(count, &config(8, micro, "float32"), false) {
             close(&weights, &alone, 2e-5);
             for (its, alone) in its.iter().zip(numbers) {
                 let (its, alone) = (its.unwrap(), alone.unwrap());
-                assert!((its - alone).abs() <= 1e-4 * alone.abs().max(1e-2), "{count} ranks: {its} for {alone}");
+                assert!(
+                    (its - alone).abs() <= 1e-4 * alone.abs().max(1e-2),
+                    "{count} ranks: {its} for {alone}"
+                );
             }
         }
     }
@@ -161,7 +187,10 @@ fn all_ranks_hold_the_same_bits_and_the_same_number_of_ranks_gives_them_again() 
     for dtype in ["float32", "bfloat16"] {
         let first = learn(2, &config(8, 2, dtype), false);
         assert!(first[0] == first[1], "{dtype}: the ranks differ");
-        assert!(learn(2, &config(8, 2, dtype), false) == first, "{dtype}: a second run differs");
+        assert!(
+            learn(2, &config(8, 2, dtype), false) == first,
+            "{dtype}: a second run differs"
+        );
     }
 }
 

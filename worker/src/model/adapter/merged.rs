@@ -69,7 +69,10 @@ impl MergedWeights {
         if !self.are_adapted() {
             return Ok(self.weights.deep_clone()?.into());
         }
-        let adapters = self.adapters.iter().map(|(name, it)| Ok((name.clone(), it.deep_clone()?)));
+        let adapters = self
+            .adapters
+            .iter()
+            .map(|(name, it)| Ok((name.clone(), it.deep_clone()?)));
         Ok(Self {
             weights: self.weights.shallow_clone(),
             adapters: adapters.collect::<Result<_>>()?,
@@ -85,7 +88,10 @@ impl MergedWeights {
             return self.weights.overwrite(&from.weights);
         }
         self.adapters.iter().try_for_each(|(name, it)| {
-            let from = from.adapters.get(name).with_context(|| format!("no adapter of {name}"))?;
+            let from = from
+                .adapters
+                .get(name)
+                .with_context(|| format!("no adapter of {name}"))?;
             it.overwrite(from).with_context(|| format!("the adapter of {name}"))
         })
     }
