@@ -79,7 +79,7 @@ fn follow(place: &Place, meeting: Meeting, address: SocketAddr) -> Result<Ended>
     let serve = || Server::start(address, watched.exposition.clone(), None, Router::new());
     let server = (place.ranks.local == 0).then(serve).transpose()?;
     let claim = place.config.checkpoint.path.clone();
-    let checkpoints = claim.unwrap_or_else(|| RunDir::new(&folder(place)).checkpoints());
+    let checkpoints = claim.unwrap_or_else(|| RunDir::new(folder(place)).checkpoints());
     let ranks = Ranks::join(meeting)?;
     let ended = follower::follow(&place.config, &ranks, &watched, (&checkpoints, place.owner()));
     server.map_or(Ok(()), Server::stop)?;
