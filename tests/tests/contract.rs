@@ -114,11 +114,12 @@ fn the_cluster_example_is_written_out_as_its_comments_say() {
 }
 
 #[test]
-fn the_job_of_the_cluster_demo_plans_to_four_pods_without_a_gpu() {
+fn the_job_of_the_cluster_demo_plans_to_five_pods_without_a_gpu() {
     let (job, environment) = read("quickstart-cluster.yaml");
     assert_eq!(environment, Environment::cluster());
     let plan = Plan::of(&job, &environment, None).unwrap();
-    let pods = ["rollout-0", "rollout-1", "actor-0", "reference-0"].map(|pod| format!("quickstart-cluster-{pod}"));
+    let pods = ["rollout-0", "rollout-1", "actor-0", "reference-0", "reward-0"];
+    let pods = pods.map(|pod| format!("quickstart-cluster-{pod}"));
     assert_eq!(plan.geometry.gpus, 0);
     assert_eq!(
         plan.pod_names.iter().collect::<BTreeSet<_>>(),
