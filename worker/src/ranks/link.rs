@@ -36,14 +36,24 @@ impl Link {
     /// When a rank does not come in time, by its name.
     pub fn join(meeting: Meeting) -> Result<Self> {
         let ends = Instant::now() + meeting.timing.join;
-        let store = match meeting.rank {
-            0 => Store::serve(meeting.port, meeting.timing.join)?,
-            _ => reach(&meeting, ends)?,
-        };
-        Self::meet(meeting, store, ends)
+        if meeting.rank == 0 {
+            let store = Store::serve(meeting.port, meeting.timing.join)?;
+            await_all(&meeting, &store, ends)?;
+            return Self::meet(meeting, store);
+        }
+        loop {
+            let store = reach(&meeting, ends)?;
+            match await_all(&meeting, &store, ends) {
+                Ok(()) => return Self::meet(meeting, store),
+                // It may have been an older attempt's, whose pod still had the name.
+                Err(error) if Instant::now() < ends => tracing::debug!("{error:#}; trying again"),
+                Err(error) => return Err(error),
+            }
+        }
     }
 
-    fn meet(meeting: Meeting, store: Store, ends: Instant) -> Result<Self> {
+    /// All are there: they begin to show signs of life, and to compute together.
+    fn meet(meeting: Meeting, store: Store) -> Result<Self> {
         // Host and port of rank 0 are those that this rank found it at.
         let (host, port) = match meeting.rank {
             0 => ("127.0.0.1", store.port()),
@@ -54,10 +64,6 @@ impl Link {
         } = meeting;
         let signs = Store::connect(host, port, meeting.timing.collective)?;
         let pulse = Pulse::start(signs, rank, meeting.timing.beat)?;
-        store.set(&arrival(attempt, rank), meeting.own_host.as_bytes())?;
-        for other in 0..count {
-            await_arrival(&meeting, &store, other, ends)?;
-        }
         let name = format!("attempt-{attempt}");
         let group = Group::join(&store, &name, &meeting.own_host, rank, count, meeting.timing.collective);
         let group = group.context("the ranks met, but cannot reach each other")?;
@@ -190,6 +196,12 @@ fn reach(meeting: &Meeting, ends: Instant) -> Result<Store> {
         }
         std::thread::sleep(Duration::from_millis(200));
     }
+}
+
+/// Says that this rank is there, and waits until all are.
+fn await_all(meeting: &Meeting, store: &Store, ends: Instant) -> Result<()> {
+    store.set(&arrival(meeting.attempt, meeting.rank), meeting.own_host.as_bytes())?;
+    (0..meeting.count).try_for_each(|other| await_arrival(meeting, store, other, ends))
 }
 
 fn await_arrival(meeting: &Meeting, store: &Store, other: usize, ends: Instant) -> Result<()> {

@@ -7,6 +7,7 @@ use std::time::Instant;
 use ppo_crds::report::Reason;
 
 use super::*;
+use crate::native::collective::Store;
 
 /// Short enough for a test, long enough for a busy machine.
 const TIMING: Timing = Timing {
@@ -141,6 +142,22 @@ fn a_rank_that_never_comes_ends_the_others_by_its_name() {
         "{errors:?}"
     );
     assert!(began.elapsed() < Duration::from_secs(25));
+}
+
+#[test]
+fn a_rank_that_found_the_store_of_an_older_attempt_looks_again_when_that_is_gone() {
+    let meetings = meetings(2, TIMING);
+    let old = Store::serve(meetings[0].port, TIMING.join).unwrap();
+    std::thread::scope(|scope| {
+        let mut ranks = meetings.into_iter();
+        let (first, second) = (ranks.next().unwrap(), ranks.next().unwrap());
+        let second = scope.spawn(move || Ranks::join(second).unwrap().sums([1.0]).unwrap());
+        // Until it has said that it is there.
+        assert!(old.wait("attempt-1/arrived/1", TIMING.join).unwrap().is_some());
+        drop(old);
+        let first = Ranks::join(first).unwrap().sums([1.0]).unwrap();
+        assert_eq!((first, second.join().unwrap()), ([2.0], [2.0]));
+    });
 }
 
 #[test]
