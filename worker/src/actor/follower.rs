@@ -5,13 +5,13 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use ppo_crds::RunConfig;
 use ppo_crds::report::Reason;
-use ppo_crds::spec::Profile;
 
 use super::fence::{Fence, Owner};
 use super::lesson::Lesson;
 use super::pieces::{Pieces, take_samples};
 use super::update::Update;
 use super::{Actor, Critic};
+use crate::hub::resolve_location;
 use crate::local;
 use crate::outcome::{Ended, Relayed};
 use crate::ranks::Ranks;
@@ -48,10 +48,14 @@ pub fn follow(config: &RunConfig, ranks: &Ranks, watched: &Watched, (folder, own
         other => bail!("the first order of rank 0 is {other:?}"),
     };
     ranks.enter("loading models".into());
-    let loaded = Fence::join(folder, owner)
-        .and_then(|fence| Ok((fence, local::learners(config, checkpoint.as_ref(), total_steps, ranks)?)));
+    let load = |fence| -> Result<_> {
+        let policy = resolve_location(&config.model.policy).context("model.policy")?;
+        let (actor, critic) = local::learners(config, &policy, checkpoint.as_ref(), total_steps, ranks)?;
+        Ok((fence, actor, critic.map(|(critic, _)| critic)))
+    };
+    let loaded = Fence::join(folder, owner).and_then(load);
     ranks.reply(loaded.as_ref().map(drop))?;
-    let (fence, (actor, critic)) = loaded?;
+    let (fence, actor, critic) = loaded?;
     watched.exposition.set_ready(true);
     let mut follower = Follower {
         config,
@@ -127,12 +131,7 @@ impl Follower<'_> {
     }
 
     fn pieces(&self) -> Pieces<'_> {
-        Pieces {
-            samples: &self.samples,
-            size: self.config.batch.micro_rollout_batch_size.max(1),
-            columns: self.columns,
-            slot_after: self.config.algorithm.profile == Profile::Trl,
-        }
+        Pieces::of(self.config, &self.samples, self.columns)
     }
 
     fn enter(&self, stage: Stage) {

@@ -38,6 +38,14 @@ pub struct Actor {
 }
 
 impl Actor {
+    /// Log-probabilities of the response tokens under the tempered distribution, [samples, columns].
+    ///
+    /// # Errors
+    /// When libtorch fails, or a rank is lost.
+    pub fn logprobs(&self, pieces: &Pieces, ranks: &Ranks, temperature: f64) -> Result<Tensor> {
+        pieces.compute(ranks, |rows| Ok(rows.logprobs(&self.decoder, temperature, false)?.0))
+    }
+
     /// The policy's weights as engines compute with them, an adapter merged into each when it is asked for. They share the trained
     /// tensors.
     pub fn weights(&self) -> MergedWeights {
@@ -73,16 +81,6 @@ pub struct Critic {
     pub learner: Learner,
     /// Sizes of the adapter; None: all weights are trained.
     pub adapter: Option<AdapterSpec>,
-}
-
-impl Actor {
-    /// Log-probabilities of the response tokens under the tempered distribution, [samples, columns].
-    ///
-    /// # Errors
-    /// When libtorch fails, or a rank is lost.
-    pub fn logprobs(&self, pieces: &Pieces, ranks: &Ranks, temperature: f64) -> Result<Tensor> {
-        pieces.compute(ranks, |rows| Ok(rows.logprobs(&self.decoder, temperature, false)?.0))
-    }
 }
 
 impl Critic {

@@ -1,6 +1,8 @@
 //! Forward passes over the samples of a step: shared by the ranks, a piece at a time.
 
 use anyhow::{Context, Result, ensure};
+use ppo_crds::RunConfig;
+use ppo_crds::spec::Profile;
 use tch::{Device, Kind, Tensor};
 
 use super::rows::Rows;
@@ -24,7 +26,17 @@ pub struct Pieces<'a> {
     pub slot_after: bool,
 }
 
-impl Pieces<'_> {
+impl<'a> Pieces<'a> {
+    /// Of a step's samples, as `config` cuts them.
+    pub fn of(config: &RunConfig, samples: &'a [Sample], columns: usize) -> Self {
+        Self {
+            samples,
+            size: config.batch.micro_rollout_batch_size.max(1),
+            columns,
+            slot_after: slot_after(config),
+        }
+    }
+
     /// [samples, columns] from what `forward` says of each piece; every rank computes its share and gets the whole.
     ///
     /// # Errors
@@ -65,6 +77,11 @@ impl Pieces<'_> {
         let ids = self.samples.iter().flat_map(Sample::tokens).map(i64::from);
         ranks.broadcast(&Tensor::from_slice(&ids.collect::<Vec<_>>()))
     }
+}
+
+/// Whether the critic also values the state after the last token.
+pub fn slot_after(config: &RunConfig) -> bool {
+    config.algorithm.profile == Profile::Trl
 }
 
 /// The other side of [`Pieces::give`]: samples with their tokens and nothing else.

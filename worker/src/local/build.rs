@@ -82,7 +82,7 @@ pub fn roles(
         checkpoint: checkpoint.cloned(),
         total_steps,
     })?;
-    let (actor, critic) = learners(&config, checkpoint, total_steps, ranks)?;
+    let (actor, critic) = learners(&config, &policy_folder, checkpoint, total_steps, ranks)?;
     ranks.replies(LOAD_DEADLINE).context("the models of the other ranks")?;
     let policy_config = actor.decoder.config().clone();
     let sampling = Arc::new(sampling(&config, &policy_config, &tokenizer));
@@ -120,8 +120,7 @@ pub fn roles(
     let rollout = reach.rollout(&engine, weights, &tokenizer)?;
     let reference = reach.reference(kind, &actor)?;
     let reward = RewardSource::new(&config.reward, reach.reward(kind)?)?;
-    let critic_folder = config.model.critic.as_ref().map(resolve_location).transpose();
-    let critic_folder = critic_folder.context("model.critic")?;
+    let (critic, critic_folder) = critic.unzip();
     let critic_config = critic.as_ref().map(|critic| critic.model.decoder.config().clone());
     let mut kl = KlController::of(&config.algorithm);
     if let Some(checkpoint) = checkpoint {

@@ -1,5 +1,7 @@
 //! What learns on a rank: the actor, and the critic where there is one, from the manifest or from a checkpoint.
 
+use std::path::{Path, PathBuf};
+
 use anyhow::{Context, Result};
 use ppo_crds::RunConfig;
 use ppo_crds::run_config::Location;
@@ -14,26 +16,28 @@ use crate::hub::resolve_location;
 use crate::model::{Decoder, ModelConfig, ValueModel, Weights};
 use crate::ranks::Ranks;
 
-/// What learns on this rank. `checkpoint` replaces the manifest's weights.
+/// What learns on this rank, with the folder that the critic came from; the policy came from `policy`. `checkpoint` replaces the
+/// manifest's weights.
 ///
 /// # Errors
 /// When a model cannot be had, naming what and where.
 pub fn learners(
     config: &RunConfig,
+    policy: &Path,
     checkpoint: Option<&Verified>,
     total_steps: u64,
     ranks: &Ranks,
-) -> Result<(Actor, Option<Critic>)> {
+) -> Result<(Actor, Option<(Critic, PathBuf)>)> {
     let learners = Learners {
         config,
         checkpoint,
         updates: planned_updates(config, total_steps),
         ranks,
     };
-    let mut actor = learners.actor()?;
+    let mut actor = learners.actor(policy)?;
     let location = config.model.critic.as_ref();
     let mut critic = location.map(|location| learners.critic(location, &actor)).transpose()?;
-    if let Some(critic) = &mut critic {
+    if let Some((critic, _)) = &mut critic {
         let policy = &mut actor.learner.parameters;
         policy.share_gradients(&mut critic.learner.parameters)?;
     }
@@ -53,16 +57,13 @@ pub struct Learners<'a> {
 }
 
 impl Learners<'_> {
-    fn actor(&self) -> Result<Actor> {
+    fn actor(&self, folder: &Path) -> Result<Actor> {
         let config = self.config;
-        let folder = resolve_location(&config.model.policy).context("model.policy")?;
-        let model = ModelConfig::read(&folder)?;
+        let model = ModelConfig::read(folder)?;
         if let Some(adapter) = &config.model.adapter {
-            return Adapted { above: self, adapter }.actor(&folder, &model);
+            return Adapted { above: self, adapter }.actor(folder, &model);
         }
-        let source = self
-            .checkpoint
-            .map_or(folder, |checkpoint| checkpoint.folder.join(POLICY));
+        let source = self.source(folder, POLICY);
         let mut weights = Weights::load(&source, &model, kind(config.model.dtype))?;
         let mut learner = self.actor_learner(&mut weights)?;
         self.restore(&mut learner, ACTOR_OPTIMIZER, |it| it.state.actor_updates)?;
@@ -75,18 +76,17 @@ impl Learners<'_> {
         })
     }
 
-    fn critic(&self, location: &Location, actor: &Actor) -> Result<Critic> {
+    fn critic(&self, location: &Location, actor: &Actor) -> Result<(Critic, PathBuf)> {
         let config = self.config;
         let folder = resolve_location(location).context("model.critic")?;
         if let Some(adapter) = &config.model.adapter {
             // Frozen weights of one place are held once.
             let shared = actor.frozen.as_ref().filter(|_| *location == config.model.policy);
             let shared = shared.map(|frozen| (actor.decoder.config(), &frozen.base));
-            return Adapted { above: self, adapter }.critic(&folder, shared);
+            let critic = Adapted { above: self, adapter }.critic(&folder, shared)?;
+            return Ok((critic, folder));
         }
-        let source = self
-            .checkpoint
-            .map_or(folder, |checkpoint| checkpoint.folder.join(CRITIC));
+        let source = self.source(&folder, CRITIC);
         let (model, mut weights) = ValueModel::load(&source, kind(config.model.dtype))?;
         let mut learner = self.critic_learner(&mut weights)?;
         self.restore(&mut learner, CRITIC_OPTIMIZER, |it| it.state.critic_updates)?;
@@ -94,11 +94,18 @@ impl Learners<'_> {
         model
             .decoder
             .set_activation_checkpointing(config.model.activation_checkpointing);
-        Ok(Critic {
+        let critic = Critic {
             model,
             learner,
             adapter: None,
-        })
+        };
+        Ok((critic, folder))
+    }
+
+    /// Where weights are read: `folder`, or their part of the checkpoint.
+    fn source(&self, folder: &Path, part: &str) -> PathBuf {
+        let checkpoint = self.checkpoint.map(|checkpoint| checkpoint.folder.join(part));
+        checkpoint.unwrap_or_else(|| folder.to_owned())
     }
 
     /// Makes the actor's `weights` trainable.

@@ -1,10 +1,9 @@
 //! The score stage: what every role says of the samples.
 
 use anyhow::{Context, Result};
-use ppo_crds::spec::Profile;
 
 use super::Trainer;
-use crate::actor::pieces::Pieces;
+use crate::actor::pieces::{Pieces, slot_after};
 use crate::actor::rows::{mask, padded};
 use crate::outcome::RewardFailed;
 use crate::ranks::order::Order;
@@ -17,7 +16,7 @@ impl Trainer {
     pub(super) fn score(&mut self, Rollouts { samples }: Rollouts) -> Result<Scored> {
         self.stop.check()?;
         let _no_grad = tch::no_grad_guard();
-        let pieces = self.pieces(&samples);
+        let pieces = Pieces::of(&self.config, &samples, self.columns(&samples));
         let temperature = self.config.generation.temperature;
         let Scores { scores, extra } = self.timed(Stage::Score, |it| it.rewards(&samples))?;
         let reference_logprobs = self.timed(Stage::Reference, |it| {
@@ -56,25 +55,12 @@ impl Trainer {
         self.runtime.block_on(self.reward.score(&scored)).context(RewardFailed)
     }
 
-    fn pieces<'a>(&self, samples: &'a [Sample]) -> Pieces<'a> {
-        Pieces {
-            samples,
-            size: self.config.batch.micro_rollout_batch_size.max(1),
-            columns: self.columns(samples),
-            slot_after: self.slot_after(),
-        }
-    }
-
     /// Columns of the step's tensors: the longest response, and for TRL the slot after it.
     fn columns(&self, samples: &[Sample]) -> usize {
         let longest = samples.iter().map(|sample| sample.response.len()).max().unwrap_or(0);
-        match self.slot_after() {
+        match slot_after(&self.config) {
             true => (longest + 1).min(self.sampling.max_new_tokens),
             false => longest,
         }
-    }
-
-    fn slot_after(&self) -> bool {
-        self.config.algorithm.profile == Profile::Trl
     }
 }

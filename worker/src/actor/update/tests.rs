@@ -1,5 +1,7 @@
 //! One step's updates on one, two and four ranks.
 
+use std::path::Path;
+
 use ppo_crds::manifest::parse_manifest;
 use ppo_crds::run_config::RunConfig;
 use ppo_crds::{Environment, resolve};
@@ -33,7 +35,7 @@ fn config(train: usize, micro: usize, dtype: &str) -> RunConfig {
          reward: {{rules: [{{json: {{}}}}]}}}}}}}}"
     );
     let job = parse_manifest(&manifest, "test").unwrap();
-    let fixtures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     let here = Environment::Laptop {
         manifest_folder: fixtures,
     };
@@ -109,8 +111,9 @@ fn learn(count: usize, config: &RunConfig, shuffled: bool) -> Vec<(Vec<f32>, [Op
     together(count, |ranks| {
         tch::set_num_threads(1);
         let known = Known::new(shuffled);
-        let (mut actor, critic) = learners(config, None, 1, &ranks).unwrap();
-        let mut critic = critic.unwrap();
+        let llama = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/llama");
+        let (mut actor, critic) = learners(config, &llama, None, 1, &ranks).unwrap();
+        let (mut critic, _) = critic.unwrap();
         let update = Update {
             config,
             step: 0,
