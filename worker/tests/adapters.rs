@@ -4,29 +4,20 @@
 // clippy.toml allows these in #[test] functions; the helpers beside them are test code too.
 #![allow(clippy::unwrap_used)]
 
+mod models;
+
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
 use ppo_crds::spec::{AdapterSpec, OptimizerSpec};
 use ppo_worker::actor::learner::Learner;
 use ppo_worker::model::adapter::{LORA_B, peft};
-use ppo_worker::model::{
-    Adapter, Decoder, MergedWeights, ModelConfig, TokenBatch, Weights, safetensors, save, token_logprobs,
-};
+use ppo_worker::model::{Adapter, Decoder, MergedWeights, ModelConfig, TokenBatch, Weights, save};
 use tch::{Kind, Tensor};
 
-const POLICIES: [&str; 5] = ["llama", "llama3", "linear-rope", "qwen2", "qwen3"];
+use models::{POLICIES, distance, expected, fixture, loss};
+
 /// What PEFT's adapter is on.
 const BASE: &str = "qwen2";
-
-fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
-}
-
-fn expected(wanted: &str) -> BTreeMap<String, Tensor> {
-    let file = fixture("adapter").join("expected.safetensors");
-    safetensors::read_file(&file, Kind::Float, |key| key.starts_with(wanted)).unwrap()
-}
 
 fn sequences() -> Vec<Vec<u32>> {
     vec![
@@ -84,34 +75,7 @@ fn spec() -> AdapterSpec {
 }
 
 fn logits(decoder: &Decoder, sequences: &[Vec<u32>]) -> Tensor {
-    let _no_grad = tch::no_grad_guard();
-    let hidden = decoder.hidden(&TokenBatch::new(sequences).unwrap()).unwrap();
-    decoder.logits(&hidden).unwrap()
-}
-
-fn distance(a: &Tensor, b: &Tensor) -> f64 {
-    assert_eq!(a.size(), b.size());
-    let wide = |tensor: &Tensor| tensor.to_kind(Kind::Double);
-    (wide(a) - wide(b)).abs().max().double_value(&[])
-}
-
-/// Mean negative log-probability of each next token.
-fn loss(decoder: &Decoder, sequences: &[Vec<u32>]) -> Tensor {
-    let batch = TokenBatch::new(sequences).unwrap();
-    let (mut rows, mut targets) = (Vec::new(), Vec::new());
-    for (start, sequence) in batch.starts().iter().zip(sequences) {
-        rows.extend((0..sequence.len() - 1).map(|position| (start + position) as i64));
-        targets.extend(sequence[1..].iter().map(|id| i64::from(*id)));
-    }
-    let hidden = decoder
-        .hidden(&batch)
-        .unwrap()
-        .index_select(0, &Tensor::from_slice(&rows));
-    let targets = Tensor::from_slice(&targets);
-    -token_logprobs(decoder, &hidden, &targets, 1.0, false)
-        .unwrap()
-        .logprobs
-        .mean(Kind::Float)
+    models::logits(decoder, &TokenBatch::new(sequences).unwrap())
 }
 
 fn gradients(
@@ -137,7 +101,7 @@ fn gradients(
 
 #[test]
 fn an_adapter_made_by_peft_gives_the_logits_and_gradients_that_peft_computes() {
-    let theirs = expected("");
+    let theirs = expected("adapter", "");
     let sequences: Vec<Vec<u32>> = (0..3)
         .map(|row| {
             let ids = Vec::<f32>::try_from(&theirs[&format!("ids.{row}")]).unwrap();

@@ -3,28 +3,15 @@
 // clippy.toml allows these in #[test] functions; the helpers beside them are test code too.
 #![allow(clippy::unwrap_used)]
 
+mod models;
+
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
 
-use ppo_worker::model::{
-    Decoder, Head, ModelConfig, RewardModel, TokenBatch, ValueModel, Weights, safetensors, save, token_logprobs,
-};
+use ppo_worker::model::{Decoder, Head, ModelConfig, RewardModel, TokenBatch, ValueModel, Weights, save};
 use tch::{Kind, Tensor};
 
-const POLICIES: [&str; 5] = ["llama", "llama3", "linear-rope", "qwen2", "qwen3"];
-
-fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
-}
-
-/// Floating-point tensors of a fixture's expectations.
-fn expected(name: &str, wanted: &str) -> BTreeMap<String, Tensor> {
-    safetensors::read_file(&fixture(name).join("expected.safetensors"), Kind::Float, |key| {
-        key.starts_with(wanted)
-    })
-    .unwrap()
-}
+use models::{POLICIES, distance, expected, fixture, logits, loss};
 
 fn integers(name: &str, key: &str) -> Vec<Vec<i64>> {
     let tensors = Tensor::read_safetensors(fixture(name).join("expected.safetensors")).unwrap();
@@ -54,38 +41,6 @@ fn load(name: &str, kind: Kind) -> (Decoder, Weights) {
     let config = ModelConfig::read(&fixture(name)).unwrap();
     let weights = Weights::load(&fixture(name), &config, kind).unwrap();
     (Decoder::new(&config, &weights).unwrap(), weights)
-}
-
-fn logits(decoder: &Decoder, batch: &TokenBatch) -> Tensor {
-    let _no_grad = tch::no_grad_guard();
-    decoder.logits(&decoder.hidden(batch).unwrap()).unwrap()
-}
-
-fn distance(a: &Tensor, b: &Tensor) -> f64 {
-    assert_eq!(a.size(), b.size());
-    (a.to_kind(Kind::Double) - b.to_kind(Kind::Double))
-        .abs()
-        .max()
-        .double_value(&[])
-}
-
-/// Mean negative log-probability of each next token, the loss of the fixtures' gradients.
-fn loss(decoder: &Decoder, sequences: &[Vec<u32>]) -> Tensor {
-    let batch = TokenBatch::new(sequences).unwrap();
-    let (mut rows, mut targets) = (Vec::new(), Vec::new());
-    for (start, sequence) in batch.starts().iter().zip(sequences) {
-        rows.extend((0..sequence.len() - 1).map(|position| (start + position) as i64));
-        targets.extend(sequence[1..].iter().map(|id| i64::from(*id)));
-    }
-    let hidden = decoder
-        .hidden(&batch)
-        .unwrap()
-        .index_select(0, &Tensor::from_slice(&rows));
-    let targets = Tensor::from_slice(&targets);
-    -token_logprobs(decoder, &hidden, &targets, 1.0, false)
-        .unwrap()
-        .logprobs
-        .mean(Kind::Float)
 }
 
 fn gradients(name: &str, kind: Kind, checkpointing: bool) -> BTreeMap<String, Tensor> {

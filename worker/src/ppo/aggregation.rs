@@ -10,7 +10,7 @@ use tch::{Kind, Tensor};
 use super::mask;
 
 /// What the losses of an update are divided by: counts over all its micro-batches on all ranks. Count each micro-batch
-/// with [`Denominator::of`] and add them up; across ranks, all-reduce [`Denominator::to_array`] with a sum.
+/// with [`Denominator::of`] and add them up. Every rank knows the masks of all samples, so that none has to ask another.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Denominator {
     /// Tokens with m = 1.
@@ -34,22 +34,6 @@ impl Denominator {
             sequences: mask.any_dim(-1, false).sum(Kind::Double).double_value(&[]),
             slots: mask.numel() as f64,
             micro_batches: 1.0,
-            max_response_length: max_response_length as f64,
-        }
-    }
-
-    /// The counts, for an all-reduce by sum: tokens, sequences, slots, micro-batches.
-    pub fn to_array(&self) -> [f64; 4] {
-        [self.tokens, self.sequences, self.slots, self.micro_batches]
-    }
-
-    /// The counts of all ranks.
-    pub fn from_array([tokens, sequences, slots, micro_batches]: [f64; 4], max_response_length: usize) -> Self {
-        Self {
-            tokens,
-            sequences,
-            slots,
-            micro_batches,
             max_response_length: max_response_length as f64,
         }
     }

@@ -11,6 +11,8 @@ use crate::native::collective::{Group, Store};
 
 /// How often a wait looks whether the one it waits for still lives.
 const LOOK: Duration = Duration::from_secs(1);
+/// Between two attempts to reach rank 0.
+const PAUSE: Duration = Duration::from_millis(200);
 /// Orders that stay in the store: every rank has read those before.
 const ORDERS_KEPT: u64 = 16;
 
@@ -49,6 +51,7 @@ impl Link {
                 Err(error) if Instant::now() < ends => tracing::debug!("{error:#}; trying again"),
                 Err(error) => return Err(error),
             }
+            std::thread::sleep(PAUSE);
         }
     }
 
@@ -98,14 +101,15 @@ impl Link {
         let number = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let mut lead = Watch::new(0);
         loop {
-            let lost = format!("{} is lost; it was last in {}", self.meeting.name(0), lead.stage());
+            let lost = |lead: &Watch| lead.lost(&self.meeting);
             let order = self.store.wait(&order_key(number), LOOK);
-            if let Some(order) = order.with_context(|| lost.clone())? {
+            if let Some(order) = order.with_context(|| lost(&lead))? {
                 let wrong = || format!("{} says what this release does not know", self.meeting.name(0));
                 return serde_json::from_slice(&order).with_context(wrong);
             }
-            let silent = lead.silent_for(&self.store).with_context(|| lost.clone())?;
-            ensure!(silent < self.meeting.timing.silence, lost);
+            let silent = lead.silent_for(&self.store);
+            let silent = silent.with_context(|| lost(&lead))?;
+            ensure!(silent < self.meeting.timing.silence, lost(&lead));
         }
     }
 
@@ -132,11 +136,7 @@ impl Link {
                     break words;
                 }
                 let silent = watch.silent_for(&self.store)?;
-                ensure!(
-                    silent < self.meeting.timing.silence,
-                    "{name} is lost; it was last in {}",
-                    watch.stage()
-                );
+                ensure!(silent < self.meeting.timing.silence, watch.lost(&self.meeting));
                 ensure!(
                     Instant::now() < ends,
                     "{name} is not done with {} within {} s",
@@ -194,7 +194,7 @@ fn reach(meeting: &Meeting, ends: Instant) -> Result<Store> {
             }
             Err(error) => tracing::debug!("{error:#}"),
         }
-        std::thread::sleep(Duration::from_millis(200));
+        std::thread::sleep(PAUSE);
     }
 }
 

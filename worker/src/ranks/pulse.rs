@@ -143,6 +143,11 @@ impl Watch {
             .and_then(|sign| Some(sign.split_once(' ')?.1.to_owned()));
         stage.unwrap_or_else(|| "starting".into())
     }
+
+    /// What is said of the rank when it shows no more signs.
+    pub fn lost(&self, meeting: &Meeting) -> String {
+        format!("{} is lost; it was last in {}", meeting.name(self.rank), self.stage())
+    }
 }
 
 /// Who of the other ranks is lost, in words. It takes three beats to tell.
@@ -160,11 +165,10 @@ pub fn diagnose(store: &Store, meeting: &Meeting, mine: &str) -> String {
         let mut lost = Vec::new();
         let mut elsewhere = Vec::new();
         for watch in &mut watches {
-            let name = meeting.name(watch.rank);
             let silent = watch.silent_for(store)? >= window;
             match watch.stage() {
-                stage if silent => lost.push(format!("{name} is lost; it was last in {stage}")),
-                stage if stage != mine => elsewhere.push(format!("{name} is in {stage}")),
+                _ if silent => lost.push(watch.lost(meeting)),
+                stage if stage != mine => elsewhere.push(format!("{} is in {stage}", meeting.name(watch.rank))),
                 _ => {}
             }
         }
