@@ -225,12 +225,14 @@ impl Run {
             .evaluation
             .as_ref()
             .map_or(0, |evaluation| evaluation.every_steps);
-        if every > 0 && (done.is_multiple_of(every) || last) {
-            self.evaluate(&mut step.report.stages)?;
-        }
+        let evaluated = match every > 0 && (done.is_multiple_of(every) || last) {
+            true => self.evaluate(&mut step.report.stages),
+            false => Ok(()),
+        };
         // Records come before the checkpoint: a run that resumes cuts off what came after its checkpoint, and can not make
-        // up for what is missing before.
+        // up for what is missing before; that of a step whose evaluation was broken off too.
         self.recorder.step(&step.report)?;
+        evaluated?;
         if self.recorder.wants_samples(done) {
             let samples = describe(
                 &step.batch,
