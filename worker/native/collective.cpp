@@ -4,6 +4,7 @@
 
 #include "training.h"
 
+#include <c10/util/Logging.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -11,6 +12,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <chrono>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -49,6 +51,14 @@ struct Departure : torch::autograd::PostAccumulateGradHook {
   int64_t parameter;
 };
 
+// Of a peer that is gone c10d prints a stack; who it was and what it last did is said by who waited for it. libtorch's own variable
+// brings the stacks back.
+void quiet() {
+  if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) {
+    FLAGS_caffe2_log_level = c10::GLOG_FATAL;
+  }
+}
+
 }  // namespace
 
 extern "C" {
@@ -57,6 +67,7 @@ extern "C" {
 // one; `bound` is the one it has.
 char* ppo_store_open(const char* host, uint16_t port, bool serves, int64_t deadline_ms, void** store, uint16_t* bound) {
   return guarded([&] {
+    quiet();
     c10d::TCPStoreOptions options;
     options.port = port;
     options.isServer = serves;
