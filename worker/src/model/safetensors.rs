@@ -3,26 +3,43 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
-use memmap2::Mmap;
+use memmap2::{MmapMut, MmapOptions};
 use safetensors::{Dtype, SafeTensors};
 use serde::Deserialize;
 use tch::{Device, Kind, Tensor};
+
+use crate::native::mapped;
 
 /// Name of the single file.
 pub const SINGLE: &str = "model.safetensors";
 /// Name of the shards' index.
 pub const INDEX: &str = "model.safetensors.index.json";
 
-/// Reads the wanted tensors of a model folder, converted to `kind`. Each tensor is copied once; the maps are dropped.
+/// Where tensors that were read lie.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Memory {
+    /// In their own: each is copied once, and the files may change.
+    Own,
+    /// In the mapped files, where they are stored in the precision that is asked for: for whoever reads them once and soon.
+    Mapped,
+}
+
+/// Reads the wanted tensors of a model folder, converted to `kind`.
 ///
 /// # Errors
 /// When no weights are there, an index names a file or tensor that is not there, or a file is truncated or corrupt.
-pub fn read(folder: &Path, kind: Kind, wanted: impl Fn(&str) -> bool) -> Result<BTreeMap<String, Tensor>> {
+pub fn read(
+    folder: &Path,
+    kind: Kind,
+    memory: Memory,
+    wanted: impl Fn(&str) -> bool,
+) -> Result<BTreeMap<String, Tensor>> {
     let index = folder.join(INDEX);
     if index.exists() {
-        return read_shards(folder, &index, kind, wanted);
+        return read_shards(folder, &index, kind, memory, wanted);
     }
     let single = folder.join(SINGLE);
     if !single.exists() {
@@ -31,7 +48,7 @@ pub fn read(folder: &Path, kind: Kind, wanted: impl Fn(&str) -> bool) -> Result<
             folder.display()
         );
     }
-    read_file(&single, kind, wanted)
+    take_file(&single, kind, memory, wanted)
 }
 
 #[derive(Deserialize)]
@@ -43,6 +60,7 @@ fn read_shards(
     folder: &Path,
     path: &Path,
     kind: Kind,
+    memory: Memory,
     wanted: impl Fn(&str) -> bool,
 ) -> Result<BTreeMap<String, Tensor>> {
     let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
@@ -62,7 +80,7 @@ fn read_shards(
             shard.display(),
             path.display()
         );
-        tensors.extend(read_file(&shard, kind, &wanted)?);
+        tensors.extend(take_file(&shard, kind, memory, &wanted)?);
     }
     let lost: Vec<&str> = index
         .weight_map
@@ -79,16 +97,25 @@ fn read_shards(
     Ok(tensors)
 }
 
-/// Reads the wanted tensors of one safetensors file, converted to `kind`.
+/// Reads the wanted tensors of one safetensors file, converted to `kind`, into memory of their own.
 ///
 /// # Errors
 /// When the file cannot be read, or its header or length is wrong.
 pub fn read_file(path: &Path, kind: Kind, wanted: impl Fn(&str) -> bool) -> Result<BTreeMap<String, Tensor>> {
-    let open = || -> Result<Mmap> {
+    take_file(path, kind, Memory::Own, wanted)
+}
+
+fn take_file(
+    path: &Path,
+    kind: Kind,
+    memory: Memory,
+    wanted: impl Fn(&str) -> bool,
+) -> Result<BTreeMap<String, Tensor>> {
+    let open = || -> Result<Arc<MmapMut>> {
         let file = File::open(path)?;
-        // SAFETY: the map is private and read-only. A file that shrinks under it would fault: model folders are replaced by
-        // rename, never rewritten in place (as `save` does).
-        Ok(unsafe { Mmap::map(&file)? })
+        // SAFETY: the map is private: what is written to a tensor stays here. A file that shrinks under it would fault: model folders
+        // are replaced by rename, never rewritten in place (as `save` does).
+        Ok(Arc::new(unsafe { MmapOptions::new().map_copy(&file)? }))
     };
     let map = open().with_context(|| format!("reading {}", path.display()))?;
     let file = SafeTensors::deserialize(&map).with_context(|| {
@@ -110,11 +137,15 @@ pub fn read_file(path: &Path, kind: Kind, wanted: impl Fn(&str) -> bool) -> Resu
             )
         })?;
         let size: Vec<i64> = view.shape().iter().map(|dim| *dim as i64).collect();
-        let copy = || -> Result<Tensor> {
-            // `deserialize` has checked that the bytes are as many as shape and dtype say; this copies them.
-            Ok(Tensor::f_from_data_size(view.data(), &size, stored)?.f_to_kind(kind)?)
+        let start = view.data().as_ptr() as usize - map.as_ptr() as usize;
+        let take = || -> Result<Tensor> {
+            let mapped = mapped::over(&map, start, &size, stored)?;
+            Ok(match memory {
+                Memory::Own if stored == kind => mapped.f_empty_like()?.f_copy_(&mapped)?,
+                _ => mapped.f_to_kind(kind)?,
+            })
         };
-        let tensor = copy().with_context(|| format!("{}: tensor {name}", path.display()))?;
+        let tensor = take().with_context(|| format!("{}: tensor {name}", path.display()))?;
         tensors.insert(name.to_owned(), tensor);
     }
     Ok(tensors)

@@ -7,7 +7,8 @@ use anyhow::{Context, Result, bail};
 use tch::{Kind, Tensor};
 
 use super::config::ModelConfig;
-use super::{names, safetensors};
+use super::names;
+use super::safetensors::{self, Memory};
 
 /// Tensors by Hugging Face name.
 #[derive(Debug, Default)]
@@ -20,9 +21,21 @@ impl Weights {
     /// When a file is missing, truncated or corrupt; when tensors are missing, unexpected or of another shape (one error
     /// lists them all).
     pub fn load(folder: &Path, config: &ModelConfig, kind: Kind) -> Result<Self> {
-        let expected = names::expected(config);
-        let weights = safetensors::read(folder, kind, |name| !names::ignored(config, name))?;
-        check(&weights, &expected)
+        Self::read(folder, config, kind, Memory::Own)
+    }
+
+    /// The same in the mapped files where they are stored in `kind`, for an engine that packs them into memory of its own and is
+    /// done with them.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn map(folder: &Path, config: &ModelConfig, kind: Kind) -> Result<Self> {
+        Self::read(folder, config, kind, Memory::Mapped)
+    }
+
+    fn read(folder: &Path, config: &ModelConfig, kind: Kind, memory: Memory) -> Result<Self> {
+        let weights = safetensors::read(folder, kind, memory, |name| !names::ignored(config, name))?;
+        check(&weights, &names::expected(config))
             .with_context(|| format!("the weights in {} do not fit its config.json", folder.display()))?;
         Ok(Self(weights))
     }
@@ -32,7 +45,7 @@ impl Weights {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn load_trunk(folder: &Path, config: &ModelConfig, kind: Kind) -> Result<Self> {
-        let weights = safetensors::read(folder, kind, |name| {
+        let weights = safetensors::read(folder, kind, Memory::Own, |name| {
             name.starts_with("model.") && !names::ignored(config, name)
         })?;
         check(&weights, &names::trunk(config))

@@ -3,6 +3,7 @@
 pub mod allocator;
 pub mod collective;
 pub mod engine;
+pub mod mapped;
 pub mod optimizer;
 pub mod threads;
 pub mod training;

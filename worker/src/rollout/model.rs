@@ -60,7 +60,7 @@ impl Model {
             );
         }
         config.max_positions = config.max_positions.min(longest);
-        let weights = Weights::load(&folder, &config, kind)?;
+        let weights = Weights::map(&folder, &config, kind)?;
         let policy = PolicyEngine {
             model: &config,
             kind,

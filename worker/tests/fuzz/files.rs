@@ -8,7 +8,8 @@ use ppo_worker::actor::checkpoint::{Checkpoints, State};
 use ppo_worker::data::read_rows;
 use ppo_worker::engine::{Completion, FinishReason};
 use ppo_worker::model::adapter::peft;
-use ppo_worker::model::{ModelConfig, names, safetensors};
+use ppo_worker::model::safetensors::{self, Memory};
+use ppo_worker::model::{ModelConfig, names};
 use ppo_worker::tokenizer::Tokenizer;
 use ppo_worker::trainer::StepSamples;
 use serde_json::json;
@@ -70,7 +71,9 @@ fn an_index_of_shards() {
             let name = format!("model-{shard:05}-of-00003.safetensors");
             let _ = std::os::unix::fs::symlink(folder.join(&name), there.join(&name));
         }
-        let _ = safetensors::read(there, Kind::Float, |_| true);
+        for memory in [Memory::Own, Memory::Mapped] {
+            let _ = safetensors::read(there, Kind::Float, memory, |_| true);
+        }
     });
     survives(
         "index",
