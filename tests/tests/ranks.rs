@@ -16,7 +16,7 @@ use std::process::Child;
 use pods::{Pods, STEPS, free_port};
 use ppo_crds::pod::env;
 use ppo_crds::report::exit_code;
-use serde_json::json;
+use serde_json::{Value, json};
 use worker::{finish, signal, text, wait_for};
 
 /// Ranks of an attempt, which meet on a port of its own.
@@ -135,4 +135,20 @@ fn a_configuration_that_rank_0_cannot_run_ends_every_rank_with_its_words() {
         assert!(words.contains("prompts.jsonl"), "rank {rank}: {words}");
         assert_eq!(words.contains("rank 0 ended the run"), rank == 1, "{words}");
     }
+}
+
+#[test]
+fn two_ranks_train_an_adapter_as_one_does_and_share_the_reference_below_it() {
+    let adapter = json!({"model": {"adapter": {"rank": 4}}, "steps": 2,
+                         "optimizer": {"actorLearningRate": 1e-2, "criticLearningRate": 1e-2}});
+    let kl = |count| {
+        let pods = Pods::new(adapter.clone());
+        succeed(ranks(&pods, count, 1));
+        let lines = std::fs::read_to_string(pods.bench.path("pods/checkpoints/metrics.jsonl")).unwrap();
+        let last: Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
+        last["kl"].as_f64().unwrap()
+    };
+    let (one, two) = (kl(1), kl(2));
+    assert!(one.abs() > 1e-3, "the adapter has learnt nothing: {one}");
+    assert!((one - two).abs() < 1e-3 * one.abs(), "{one} {two}");
 }

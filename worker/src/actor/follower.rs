@@ -82,6 +82,12 @@ impl Follower<'_> {
                 (self.step, self.columns) = (step, columns);
                 self.samples = take_samples(self.ranks, &lengths)?;
             }
+            Order::FrozenLogprobs => {
+                self.enter(Stage::Reference);
+                let _no_grad = tch::no_grad_guard();
+                let temperature = self.config.generation.temperature;
+                drop(self.actor.frozen_logprobs(&self.pieces(), self.ranks, temperature)?);
+            }
             Order::Logprobs => {
                 self.enter(Stage::OldLogprobs);
                 let _no_grad = tch::no_grad_guard();

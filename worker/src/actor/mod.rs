@@ -16,7 +16,7 @@ pub mod schedule;
 pub mod siblings;
 pub mod update;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use ppo_crds::RunConfig;
 use ppo_crds::spec::AdapterSpec;
 use tch::Tensor;
@@ -46,13 +46,25 @@ impl Actor {
         pieces.compute(ranks, |rows| Ok(rows.logprobs(&self.decoder, temperature, false)?.0))
     }
 
+    /// The same under the frozen weights below the adapter, as the reference says it.
+    ///
+    /// # Errors
+    /// When there is no adapter; as [`logprobs`](Self::logprobs).
+    pub fn frozen_logprobs(&self, pieces: &Pieces, ranks: &Ranks, temperature: f64) -> Result<Tensor> {
+        let frozen = self
+            .frozen
+            .as_ref()
+            .context("no weights are frozen: there is no adapter")?;
+        pieces.compute(ranks, |rows| Ok(rows.logprobs(&frozen.decoder, temperature, false)?.0))
+    }
+
     /// The policy's weights as engines compute with them, an adapter merged into each when it is asked for. They share the trained
     /// tensors.
     pub fn weights(&self) -> MergedWeights {
         let trained = self.learner.parameters.weights();
         match &self.frozen {
             None => trained.into(),
-            Some(Frozen { base, adapter }) => {
+            Some(Frozen { base, adapter, .. }) => {
                 let adapter = Adapter {
                     spec: adapter.clone(),
                     weights: trained,
@@ -68,6 +80,8 @@ impl Actor {
 pub struct Frozen {
     /// All of them.
     pub base: Weights,
+    /// Computes with them alone.
+    pub decoder: Decoder,
     /// Sizes of the adapter.
     pub adapter: AdapterSpec,
 }

@@ -40,15 +40,20 @@ impl Adapted<'_> {
         let mut learner = self.above.actor_learner(&mut adapter.weights)?;
         self.above
             .restore(&mut learner, ACTOR_OPTIMIZER, |it| it.state.actor_updates)?;
+        let below = Decoder::new(model, &base)?;
         let mut decoder = Decoder::new(model, &base)?;
         decoder.attach(&adapter)?;
         decoder.set_activation_checkpointing(self.above.config.model.activation_checkpointing);
         let adapter = self.adapter.clone();
-        let frozen = Some(Frozen { base, adapter });
+        let frozen = Frozen {
+            base,
+            decoder: below,
+            adapter,
+        };
         Ok(Actor {
             decoder,
             learner,
-            frozen,
+            frozen: Some(frozen),
         })
     }
 

@@ -76,9 +76,8 @@ impl Reach<'_> {
     /// # Errors
     /// When the model cannot be loaded, or an address is none.
     pub fn reference(&self, kind: Kind, actor: &Actor) -> Result<Option<Reference>> {
-        if let Some(frozen) = actor.frozen.as_ref().filter(|_| self.config.reference_is_base()) {
-            let base = Decoder::new(actor.decoder.config(), &frozen.base)?;
-            return Ok(Some(Reference::Here(Box::new(base))));
+        if actor.frozen.is_some() && self.config.reference_is_base() {
+            return Ok(Some(Reference::Below));
         }
         let Some(location) = &self.config.model.reference else {
             return Ok(None);

@@ -27,6 +27,8 @@ pub enum Order {
         /// Columns of the step's tensors.
         columns: usize,
     },
+    /// Compute log-probs of the samples under the weights below the adapter.
+    FrozenLogprobs,
     /// Compute log-probs of the samples under the policy.
     Logprobs,
     /// Compute the critic's values of the samples.

@@ -4,15 +4,19 @@ use anyhow::Result;
 use tch::Tensor;
 
 use super::Pool;
+use crate::actor::Actor;
 use crate::actor::pieces::Pieces;
 use crate::actor::rows::padded_rows;
 use crate::model::Decoder;
 use crate::ranks::Ranks;
+use crate::ranks::order::Order;
 use crate::reference::protocol::{LogprobsRequest, LogprobsResponse, PATH, Sequence};
 use crate::stages::Sample;
 
 /// The reference role: a frozen model in this process, or pods.
 pub enum Reference {
+    /// What lies below the actor's adapter, at all its ranks.
+    Below,
     /// In this process.
     Here(Box<Decoder>),
     /// Behind HTTP.
@@ -23,9 +27,13 @@ impl Reference {
     /// Log-probabilities of the response tokens under the tempered distribution, [samples, columns].
     ///
     /// # Errors
-    /// When libtorch fails, or the pods do not answer in time.
-    pub fn logprobs(&self, pieces: &Pieces, temperature: f64) -> Result<Tensor> {
+    /// When libtorch fails, a rank is lost, or the pods do not answer in time.
+    pub fn logprobs(&self, actor: &Actor, pieces: &Pieces, ranks: &Ranks, temperature: f64) -> Result<Tensor> {
         match self {
+            Self::Below => {
+                ranks.order(&Order::FrozenLogprobs)?;
+                actor.frozen_logprobs(pieces, ranks, temperature)
+            }
             Self::Here(decoder) => pieces.compute(&Ranks::alone(), |rows| {
                 Ok(rows.logprobs(decoder, temperature, false)?.0)
             }),

@@ -19,11 +19,11 @@ impl Trainer {
         let pieces = Pieces::of(&self.config, &samples, self.columns(&samples));
         let temperature = self.config.generation.temperature;
         let Scores { scores, extra } = self.timed(Stage::Score, |it| it.rewards(&samples))?;
+        pieces.give(&self.ranks, self.steps_done)?;
         let reference_logprobs = self.timed(Stage::Reference, |it| {
-            let logprobs = |reference: &Reference| reference.logprobs(&pieces, temperature);
+            let logprobs = |reference: &Reference| reference.logprobs(&it.actor, &pieces, &it.ranks, temperature);
             it.reference.as_ref().map(logprobs).transpose()
         })?;
-        pieces.give(&self.ranks, self.steps_done)?;
         let old_logprobs = self.timed(Stage::OldLogprobs, |it| {
             it.ranks.order(&Order::Logprobs)?;
             it.actor.logprobs(&pieces, &it.ranks, temperature)
