@@ -140,10 +140,12 @@ fn take_file(
         let start = view.data().as_ptr() as usize - map.as_ptr() as usize;
         let take = || -> Result<Tensor> {
             let mapped = mapped::over(&map, start, &size, stored)?;
-            Ok(match memory {
-                Memory::Own if stored == kind => mapped.f_empty_like()?.f_copy_(&mapped)?,
-                _ => mapped.f_to_kind(kind)?,
-            })
+            if memory == Memory::Mapped || stored != kind {
+                return Ok(mapped.f_to_kind(kind)?);
+            }
+            let mut own = mapped.f_empty_like()?;
+            own.f_copy_(&mapped)?;
+            Ok(own)
         };
         let tensor = take().with_context(|| format!("{}: tensor {name}", path.display()))?;
         tensors.insert(name.to_owned(), tensor);
