@@ -1,6 +1,7 @@
 //! A Prometheus that finds a running job and its operator by the chart's monitors, and what dashboards and alerts make of it.
 
 mod admission;
+mod metrics;
 mod panels;
 mod rules;
 mod targets;
@@ -24,13 +25,15 @@ pub fn values() -> Value {
     })
 }
 
-/// A job of every role that shows what a panel can show: held-out prompts, several sources of reward, a KL in the loss. It
-/// fails at the second failure of a pod, and does not end before.
+/// A job of every role that shows what a panel can show: held-out prompts, several sources of reward, a KL in the loss. It fails
+/// at the second failure of a pod, and does not end before.
 fn patch() -> Value {
     let held_out = json!({"pvc": {"claimName": "data", "path": "prompts.jsonl"}});
     let model = json!({"source": {"pvc": {"claimName": "data", "path": "rm"}}, "weight": 0.5});
     json!({
         "steps": 100_000,
+        // Engines are seen at work only if they work for a while.
+        "generation": {"maxNewTokens": 24, "minNewTokens": 20},
         "evaluation": {"source": held_out, "everySteps": 2, "maxPrompts": 8},
         "algorithm": {"kl": {"placement": "loss"}},
         "roles": {"reward": {"model": model, "placement": {"gpusPerNode": 0}}},
@@ -51,6 +54,7 @@ async fn a_prometheus_scrapes_every_pod_by_the_charts_monitors_and_every_panel_a
     admission::check(&job, &targets).await;
     let dashboards = panels::dashboards(&job).await;
     panels::check(&prometheus, &job, &dashboards).await;
+    metrics::check(&prometheus, &job).await;
     rules::check(&prometheus, &job).await;
 
     job.kill("rollout-1").await;

@@ -15,10 +15,16 @@ use crate::job::{Job, NAME};
 use crate::monitoring::{asked_variables, filled, list, metric_lists, panels, text};
 
 /// What cannot show anything in a short healthy run, and why not: exactly these.
-const SILENT: [(&str, &str); 1] = [(
-    "training.json, Added by the reward role: A",
-    "only a reward server of the user's own adds numbers, and no rule or model",
-)];
+const SILENT: [(&str, &str); 2] = [
+    (
+        "engines.json, Prefix cache: A",
+        "the builtin engine has no prefix cache; vLLM has one, and its door hands its metrics on",
+    ),
+    (
+        "training.json, Added by the reward role: A",
+        "only a reward server of the user's own adds numbers, and no rule or model",
+    ),
+];
 
 /// Seconds that the dashboards look back, and between two points of a curve.
 const RANGE: u64 = 300;
