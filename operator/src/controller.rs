@@ -166,6 +166,7 @@ where
 fn job_changes(
     context: Arc<Context>,
 ) -> impl FnMut(watcher::Result<Event<Guarded>>) -> std::future::Ready<Option<ObjectRef<Guarded>>> {
+    let errors = context.metrics.watch_errors.with_label_values(&["PpoJob"]);
     move |event| {
         let changed = match event {
             Ok(Event::Apply(job) | Event::InitApply(job)) => Some(ObjectRef::from_obj(&job)),
@@ -175,7 +176,7 @@ fn job_changes(
             }
             Ok(Event::Init | Event::InitDone) => None,
             Err(error) => {
-                context.metrics.watch_errors.with_label_values(&["PpoJob"]).inc();
+                errors.inc();
                 tracing::warn!(%error, "the watch of PpoJobs failed and starts again");
                 None
             }

@@ -9,6 +9,7 @@ use prometheus::{
 };
 
 use crate::job::Job;
+use crate::reconcile::Error;
 use crate::world::{JobKey, Kind};
 
 /// Counters and gauges.
@@ -112,6 +113,13 @@ impl Metrics {
             build,
             registry,
         };
+        // From zero: rate() does not see a failure that comes with its series.
+        for result in ["ok", "error"] {
+            metrics.reconciles.with_label_values(&[result]);
+        }
+        for kind in Error::KINDS {
+            metrics.reconcile_errors.with_label_values(&[kind]);
+        }
         for collector in metrics.collectors() {
             metrics.registry.register(collector)?;
         }

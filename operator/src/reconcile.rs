@@ -45,6 +45,17 @@ pub enum Error {
 }
 
 impl Error {
+    /// Every word of [`kind`](Self::kind).
+    pub const KINDS: [&str; 7] = [
+        "conflict",
+        "throttled",
+        "forbidden",
+        "refused",
+        "connection",
+        "name-taken",
+        "stale",
+    ];
+
     /// Whether another try ends the same way: the API server takes the object for invalid.
     pub fn is_final(&self) -> bool {
         let Self::Request { source, .. } = self else {
@@ -127,4 +138,36 @@ pub fn retry(object: Arc<DeserializeGuard<PpoJob>>, error: &Error, context: Arc<
         }
     }
     Next::requeue(delay)
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn every_kind_of_error_is_counted_from_the_start() {
+        let answer = |reason: &str, code: u16| Error::Request {
+            what: "a pod".into(),
+            source: Box::new(kube::Error::Api(Status::failure("", reason).with_code(code).boxed())),
+        };
+        let errors = [
+            answer("Conflict", 409),
+            answer("TooManyRequests", 429),
+            answer("Forbidden", 403),
+            answer("Invalid", 422),
+            Error::Request {
+                what: "a pod".into(),
+                source: Box::new(kube::Error::LinesCodecMaxLineLengthExceeded),
+            },
+            Error::NameTaken {
+                kind: "Pod",
+                name: "a".into(),
+                owner: "b".into(),
+            },
+            Error::Stale,
+        ];
+        assert_eq!(errors.map(|error| error.kind()), Error::KINDS);
+    }
 }

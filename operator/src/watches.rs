@@ -111,6 +111,8 @@ async fn follow(
     synced: watch::Sender<bool>,
 ) {
     let mut stream = std::pin::pin!(stream.default_backoff());
+    // Counted from zero: rate() does not see a failure that comes with its series.
+    let errors = sink.metrics.watch_errors.with_label_values(&[kind.name()]);
     let mut listed = HashSet::new();
     while let Some(event) = stream.next().await {
         match event {
@@ -133,7 +135,7 @@ async fn follow(
             }
             Ok(_) => {}
             Err(error) => {
-                sink.metrics.watch_errors.with_label_values(&[kind.name()]).inc();
+                errors.inc();
                 tracing::warn!(kind = kind.name(), %error, "a watch failed and starts again");
             }
         }

@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use crate::metrics::check;
+use crate::monitoring::alerts;
 use crate::rendered::{objects, only, template};
-use crate::tools::{files, name, repository, run};
+use crate::tools::{files, repository, run};
 
 fn folder() -> PathBuf {
     repository().join("configs/prometheus")
@@ -19,20 +20,6 @@ fn paths(folder: PathBuf) -> Vec<String> {
         .iter()
         .map(|path| path.display().to_string())
         .collect()
-}
-
-/// Every alert with the file it stands in.
-fn alerts() -> Vec<(String, Value)> {
-    let mut alerts = Vec::new();
-    for path in files(&folder(), "yaml") {
-        let rules: Value = serde_yaml::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
-        for group in rules["groups"].as_array().unwrap() {
-            let rules = group["rules"].as_array().unwrap();
-            alerts.extend(rules.iter().map(|rule| (name(&path).to_owned(), rule.clone())));
-        }
-    }
-    assert!(alerts.len() >= 15, "{}", alerts.len());
-    alerts
 }
 
 fn names(alerts: &[(String, Value)]) -> BTreeSet<String> {

@@ -1,57 +1,21 @@
 //! The dashboards ask for what exists, explain themselves, and reach a cluster as Grafana's sidecar wants them.
 
 use std::collections::BTreeSet;
-use std::fs;
 
 use serde_json::Value;
 
 use crate::metrics::check;
+use crate::monitoring::{self, asked_variables, dashboards, list, panels, text};
 use crate::rendered::{objects, of_kind, template};
-use crate::tools::{files, name, repository};
 
-pub fn dashboards() -> Vec<(String, Value)> {
-    let paths = files(&repository().join("configs/grafana"), "json");
-    let read = |path: &std::path::PathBuf| serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
-    paths.iter().map(|path| (name(path).to_owned(), read(path))).collect()
-}
-
-pub fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
-    value
-        .pointer(pointer)
-        .and_then(Value::as_array)
-        .map_or(&[], Vec::as_slice)
-}
-
-pub fn text<'a>(value: &'a Value, key: &str) -> &'a str {
-    value[key].as_str().unwrap_or_default()
-}
-
-/// The panels that show something.
-pub fn panels(dashboard: &Value) -> Vec<&Value> {
-    let panels: Vec<&Value> = list(dashboard, "/panels")
-        .iter()
-        .filter(|panel| panel["type"] != "row")
-        .collect();
-    assert!(panels.len() >= 10, "{}", dashboard["title"]);
-    panels
-}
-
-/// Grafana's variables as Prometheus would see them, ours being those that the dashboard defines.
+/// An expression with Grafana's variables and those that the dashboard defines, as Prometheus would see it.
 pub fn filled(expression: &str, dashboard: &Value) -> String {
-    let mut filled = expression.to_owned();
-    for (variable, value) in [("$__rate_interval", "5m"), ("$__interval", "1m"), ("$__range", "6h")] {
-        filled = filled.replace(variable, value);
-    }
+    let mut values = vec![("__rate_interval", "5m"), ("__interval", "1m"), ("__range", "6h")];
     for variable in list(dashboard, "/templating/list") {
         let value = if variable["type"] == "custom" { "30m" } else { "some" };
-        filled = filled.replace(&format!("${}", text(variable, "name")), value);
+        values.push((text(variable, "name"), value));
     }
-    assert!(
-        !filled.contains('$'),
-        "{}: a variable that is not defined: {filled}",
-        dashboard["title"]
-    );
-    filled
+    monitoring::filled(expression, &values)
 }
 
 /// Every expression of a dashboard, with where it stands.
@@ -69,18 +33,9 @@ fn expressions(file: &str, dashboard: &Value) -> Vec<(String, String)> {
             filled(text(annotation, "expr"), dashboard),
         ));
     }
-    for variable in list(dashboard, "/templating/list")
-        .iter()
-        .filter(|variable| variable["type"] == "query")
-    {
-        let query = variable.pointer("/query/query").and_then(Value::as_str).unwrap();
-        let inside = query
-            .strip_prefix("label_values(")
-            .and_then(|rest| rest.strip_suffix(')'))
-            .unwrap();
-        let (selector, label) = inside.rsplit_once(", ").unwrap();
+    for (variable, selector, label) in asked_variables(dashboard) {
         let asked = format!("count by ({label}) ({})", filled(selector, dashboard));
-        found.push((format!("{file}, variable {}", text(variable, "name")), asked));
+        found.push((format!("{file}, variable {variable}"), asked));
     }
     found
 }

@@ -5,8 +5,9 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::dashboards::{dashboards, filled, list, panels, text};
+use crate::dashboards::filled;
 use crate::metrics::{Exported, exported};
+use crate::monitoring::{dashboards, list, panels, text};
 use crate::tools::{repository, run};
 
 /// The stages that the worker says it has.

@@ -14,6 +14,8 @@ mod evaluation;
 mod images;
 mod installed;
 mod metrics;
+#[path = "../monitoring/mod.rs"]
+mod monitoring;
 mod operating;
 mod rendered;
 mod rights;

@@ -6,6 +6,7 @@ use std::fs;
 use serde::Deserialize;
 
 use crate::evaluation::known_values;
+use crate::monitoring::metric_lists;
 use crate::tools::{repository, run};
 
 /// Labels that Prometheus adds to what it scrapes, by the chart's ServiceMonitor and PodMonitor.
@@ -29,9 +30,8 @@ pub struct Exported {
 /// By name, every metric of operator and worker.
 pub fn exported() -> BTreeMap<String, Exported> {
     let mut all = BTreeMap::new();
-    for list in ["operator-metrics.md", "worker-metrics.md"] {
-        let text = fs::read_to_string(repository().join("configs/prometheus").join(list)).unwrap();
-        for row in text
+    for list in metric_lists() {
+        for row in list
             .lines()
             .filter(|line| line.starts_with("| ppo") || line.starts_with("| vllm:"))
         {

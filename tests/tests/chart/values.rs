@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::rendered::{objects, only, template};
 use crate::tools::{chart, run};
@@ -111,10 +111,37 @@ fn every_value_is_in_the_readme() {
     }
 }
 
+/// A YAML file of the chart.
+fn read(path: &str) -> Value {
+    serde_yaml::from_str(&fs::read_to_string(chart().join(path)).unwrap()).unwrap()
+}
+
+#[test]
+fn every_default_in_the_readme_is_the_charts() {
+    let readme = fs::read_to_string(chart().join("README.md")).unwrap();
+    let default = read("values.yaml");
+    let values = values();
+    for row in readme.lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let value = cells[1].trim_matches('`');
+        if !values.contains(value) {
+            continue;
+        }
+        let found = default.pointer(&format!("/{}", value.replace('.', "/"))).unwrap();
+        let said = cells[2].strip_prefix('`').and_then(|rest| rest.strip_suffix('`'));
+        match said {
+            Some(yaml) => assert_eq!(&serde_yaml::from_str::<Value>(yaml).unwrap(), found, "{row}"),
+            // Nothing, or in words what the chart then takes, or what a map amounts to.
+            None => assert!(
+                found == "" || found.is_object() || found == &json!([]),
+                "{row} is {found}"
+            ),
+        }
+    }
+}
+
 #[test]
 fn everything_is_tried_with_another_value_than_the_default() {
-    let read =
-        |path: &str| -> Value { serde_yaml::from_str(&fs::read_to_string(chart().join(path)).unwrap()).unwrap() };
     let default = read("values.yaml");
     let tried = ["ci/namespaces-values.yaml", "ci/everything-values.yaml"].map(read);
     for value in values() {

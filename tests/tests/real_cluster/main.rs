@@ -11,8 +11,11 @@
 mod enclosure;
 mod ends;
 mod job;
+#[path = "../monitoring/mod.rs"]
+mod monitoring;
 mod node;
 mod operator;
+mod prometheus;
 mod scales;
 mod suspends;
 mod trains;

@@ -45,6 +45,8 @@ impl World {
         ] {
             cluster.load(&image).await?;
         }
+        cluster.control_plane().install_monitoring_kinds().await?;
+        let monitoring = format!("monitoring={}", crate::prometheus::values());
         let chart = repository().join("charts/ppo-operator").display().to_string();
         let tag = format!("worker.image.tag={}", env!("CARGO_PKG_VERSION"));
         let install = [
@@ -56,6 +58,8 @@ impl World {
             "--create-namespace",
             "--set",
             &tag,
+            "--set-json",
+            &monitoring,
             "--wait",
             "--timeout",
             "100s",

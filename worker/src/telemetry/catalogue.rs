@@ -173,9 +173,6 @@ catalogue! {
     Samples "samples" Counter None
         "Samples of the step."
         verl[] trl[] alpacafarm[] openrlhf[];
-    DroppedPrompts "dropped_prompts" Counter None
-        "Prompts of the step that were dropped."
-        verl[] trl[] alpacafarm[] openrlhf[];
     PromptTokens "prompt_tokens" Counter Tokens
         "Prompt tokens of the step, each prompt counted once per sample."
         verl[] trl[] alpacafarm[] openrlhf[];
