@@ -30,6 +30,12 @@ async fn native_cluster() -> &'static ControlPlane {
     SHARED.get_or_init(start).await
 }
 
+async fn next_native_cluster() -> &'static ControlPlane {
+    static SHARED: OnceCell<ControlPlane> = OnceCell::const_new();
+    let start = async || ControlPlane::start(Options::next_native_gang()).await.unwrap();
+    SHARED.get_or_init(start).await
+}
+
 async fn places_all_or_nothing(namespace: &Namespace<'_>, gang: &str) {
     namespace.gpu_nodes(1, 2).await.unwrap();
     let _operator = Operator::start(namespace);
@@ -99,7 +105,7 @@ async fn a_queue_that_volcano_does_not_have_is_asked_for_by_name() {
     namespace.gpu_nodes(1, 8).await.unwrap();
     let _operator = Operator::start(&namespace);
     create(&namespace, "lost", "volcano", "nowhere", 2, 2).await;
-    wait_for_words(&namespace, "lost", "WaitsForNodes", "is there a queue nowhere").await;
+    wait_for_words(&namespace, "lost", "SchedulerSilent", "is there a queue nowhere").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -131,6 +137,30 @@ async fn kubernetes_own_gang_is_found_and_places_a_job_whole() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kubernetes_own_gang_places_the_floor_of_every_role() {
     let namespace = native_cluster().await.namespace("native-floor").await.unwrap();
+    places_the_floor_of_every_role(&namespace, "workload").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_gang_of_the_next_kubernetes_is_found_and_places_a_job_whole() {
+    let namespace = next_native_cluster().await.namespace("native-next").await.unwrap();
+    places_all_or_nothing(&namespace, "auto").await;
+    let groups = namespace
+        .kubectl(&["get", "podgroups.v1beta1.scheduling.k8s.io", "-o", "name"])
+        .await
+        .unwrap();
+    assert!(
+        groups.success().unwrap().contains("second-"),
+        "the job made no PodGroup"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_gang_of_the_next_kubernetes_places_the_floor_of_every_role() {
+    let namespace = next_native_cluster()
+        .await
+        .namespace("native-next-floor")
+        .await
+        .unwrap();
     places_the_floor_of_every_role(&namespace, "workload").await;
 }
 
