@@ -76,8 +76,8 @@ fn of_webhook(gang: Gang, unapproved: &Unapproved) -> Silence {
 fn of_workload(job: &Job, seen: &Snapshot) -> Option<Silence> {
     let workload = kueue::unanswered(job, &seen.children)?;
     let words = format!(
-        "Kueue has said nothing of Workload {}, which has no condition: does its controller run? {KUEUE} (in a queue of strategy \
-         StrictFIFO only the first is looked at, and the others wait so)",
+        "Kueue has said nothing of Workload {}, which has no condition: does its controller run? {KUEUE} Behind the first of a \
+         queue of strategy StrictFIFO a job waits like this, too.",
         workload.name_any()
     );
     Some(Silence {

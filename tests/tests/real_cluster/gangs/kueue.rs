@@ -5,15 +5,12 @@ use ppo_crds::status::Phase;
 use ppo_tests::{GangScheduler, PATIENCE, wait_for};
 use serde_json::{Value, json};
 
-use super::rivals::{self, GANG, Rivals};
+use super::rivals::{self, GANG, Rivals, STEPS};
 use crate::job::Job;
 use crate::world::world;
 
 /// The cluster's queue, and the flavor of its nodes.
 const QUEUE: &str = "real";
-
-/// Far from the end when it is evicted.
-const STEPS: u64 = 60;
 
 fn api(job: &Job, kind: &str) -> Api<DynamicObject> {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("kueue.x-k8s.io", "v1beta2", kind));
@@ -62,8 +59,7 @@ async fn kueue_that_does_not_run_is_named_and_then_trains_two_jobs_of_which_the_
     let _node = world.keep_node().await;
     let kueue = GangScheduler::Kueue;
     // No checkpoint but the one that SIGTERM asks for.
-    let patch =
-        json!({"scheduling": {"gang": "kueue", "queue": QUEUE}, "steps": STEPS, "checkpoint": {"everySteps": 0}});
+    let patch = json!({"scheduling": {"gang": "kueue", "queue": QUEUE}, "checkpoint": {"everySteps": 0}});
     let rivals = Rivals::prepare(world, "kueue", patch.clone(), json!({})).await;
     rivals.install(kueue).await;
     let jobs: Vec<&Job> = rivals.jobs().collect();
@@ -108,7 +104,10 @@ async fn kueue_that_does_not_run_is_named_and_then_trains_two_jobs_of_which_the_
     let (one, other) = rivals.first().await;
     let done = one.phase(Phase::Succeeded).await;
     assert_eq!(done.restarts, 0, "{done:?}");
-    other.phase(Phase::Running).await;
+    let admitted = [Some(Phase::Initializing), Some(Phase::Running), Some(Phase::Succeeded)];
+    other
+        .reaches("its turn", |status| admitted.contains(&status.phase))
+        .await;
     // Its end does not need Kueue; a new job does, and Kueue's webhook is to approve its Workload.
     kueue.stop(world.cluster.control_plane()).await.unwrap();
     let late = rivals::job(world, "kueue-late", &resource, &patch, &json!({})).await;

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::ensure;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -16,6 +15,9 @@ use crate::world::World;
 
 /// Pods of a job: an actor, a reference, an engine.
 pub const GANG: usize = 3;
+
+/// Enough that the other one is seen to wait.
+pub const STEPS: u64 = 60;
 
 /// What the node has: a job's, and room for one more pod. Without gangs both jobs would get a part and wait for ever.
 const CAPACITY: usize = GANG + 1;
@@ -70,9 +72,10 @@ impl Rivals {
     /// The job that is placed first, and the other one.
     pub async fn first(&self) -> (&Job, &Job) {
         let [one, other] = &self.jobs;
-        one.wait("one of two to run", async || {
+        let waits = [None, Some(Phase::Pending), Some(Phase::Queued), Some(Phase::Scheduling)];
+        one.wait("one of two to be placed", async || {
             for (job, rival) in [(one, other), (other, one)] {
-                if job.status().await.phase == Some(Phase::Running) {
+                if !waits.contains(&job.status().await.phase) {
                     return Ok((job, rival));
                 }
             }
@@ -103,7 +106,7 @@ pub async fn job(world: &'static World, prefix: &str, resource: &str, patch: &Va
     let mut spec = template.clone();
     spec["containers"] = json!([container]);
     let role = json!({"template": {"spec": spec}});
-    let mut whole = json!({"steps": 20, "roles": {"actor": role, "reference": role, "rollout": role}});
+    let mut whole = json!({"steps": STEPS, "roles": {"actor": role, "reference": role, "rollout": role}});
     whole["roles"]["rollout"]["replicas"] = json!(1);
     for (field, value) in patch.as_object().unwrap() {
         whole[field] = value.clone();
