@@ -12,7 +12,7 @@ use tokio::sync::{Semaphore, broadcast, watch};
 
 use crate::contract::Contract;
 use crate::expected::Expected;
-use crate::gang::Flavors;
+use crate::gang::{Flavors, Unapproved};
 use crate::job::Job;
 use crate::locked::{Locked, Table};
 use crate::metrics::Metrics;
@@ -52,6 +52,8 @@ pub struct Context {
     pub new_kinds: broadcast::Sender<Kind>,
     /// Kueue's flavors, as far as they were read.
     pub flavors: Flavors,
+    /// Jobs whose gang's object a webhook does not answer for.
+    pub unapproved: Table<JobKey, Unapproved>,
     /// Whether the installed CRD is this operator's.
     pub contract: watch::Receiver<Contract>,
     /// Counts.
@@ -79,6 +81,7 @@ impl Context {
         self.expected.forget(&key);
         self.backoff.forget(&key);
         self.minor.forget(&key);
+        self.unapproved.forget(&key);
         self.metrics.forget(&key);
         self.reports.forget(&job.uid().unwrap_or_default());
     }

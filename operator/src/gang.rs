@@ -5,6 +5,7 @@ mod coscheduling;
 mod kueue;
 mod members;
 mod native;
+mod silence;
 mod volcano;
 
 use std::collections::BTreeSet;
@@ -16,6 +17,7 @@ use ppo_crds::spec::{Gang as Asked, SchedulingSpec};
 
 pub use admission::{Admission, Place};
 pub use kueue::{Flavors, Lookups};
+pub use silence::{ATTENTION_SECONDS, REASON as SCHEDULER_SILENT, Silence, Unapproved};
 
 use crate::job::{Job, RolePods};
 use crate::lifecycle::{Decision, Intent};
@@ -97,6 +99,7 @@ impl Gang {
     /// What brings the gang's own object to what it should be.
     pub fn repair(self, job: &Job, intent: &Intent, seen: &Snapshot, settings: &PodSettings) -> Vec<Action> {
         let (kind, desired) = match self {
+            Self::Volcano if *intent == Intent::Suspend => return Vec::new(),
             Self::Volcano => (Kind::VolcanoPodGroup, volcano::pod_group(job, settings)),
             Self::Coscheduling => (Kind::CoschedulingPodGroup, coscheduling::pod_group(job, settings)),
             Self::Native(kind) => (kind, native::pod_group(kind, job)),
@@ -104,23 +107,6 @@ impl Gang {
             Self::None | Self::Missing(_) => return Vec::new(),
         };
         repair(kind, desired, seen).into_iter().collect()
-    }
-
-    /// Whose silence it is when pods wait without a word: a scheduler's kinds say nothing of whether it runs.
-    pub fn silence(self, job: &Job) -> String {
-        let queue = match job.spec.scheduling.queue.as_str() {
-            "" => "default",
-            named => named,
-        };
-        match self {
-            Self::Volcano => {
-                format!("Volcano has said nothing of it: does its scheduler run, and is there a queue {queue}?")
-            }
-            Self::Coscheduling => {
-                "the scheduler has said nothing of it: does one with schedulerName coscheduling run?".into()
-            }
-            Self::None | Self::Kueue | Self::Native(_) | Self::Missing(_) => "waits for the scheduler".into(),
-        }
     }
 
     /// Whether a pod waits until the gang has its nodes. A scheduler that knows one floor and not one per role could place
@@ -147,7 +133,8 @@ impl Gang {
         match self {
             Self::Coscheduling => coscheduling::upkeep(job, &decision.intent, seen, now),
             Self::Kueue => kueue::upkeep(job, decision, seen, now),
-            Self::None | Self::Volcano | Self::Native(_) | Self::Missing(_) => Upkeep::default(),
+            Self::Volcano => volcano::upkeep(job, &decision.intent, seen),
+            Self::None | Self::Native(_) | Self::Missing(_) => Upkeep::default(),
         }
     }
 }

@@ -7,7 +7,7 @@ use ppo_crds::status::PpoJobStatus;
 
 use crate::condition::{self, Truth, kind};
 use crate::failure::{Failure, failure_of, judge};
-use crate::gang::Admission;
+use crate::gang::{Admission, Silence};
 use crate::job::Job;
 use crate::ledger::Ledger;
 use crate::snapshot::Snapshot;
@@ -298,7 +298,9 @@ fn overdue(job: &Job, seen: &Snapshot, decision: &mut Decision, now: Timestamp) 
     let since = not_ready_since(&decision.ledger, seen, job)?;
     let waited = u64::try_from(now.duration_since(since).as_secs()).unwrap_or_default();
     (waited >= limit).then(|| {
-        let why = first_obstacle(job, seen).unwrap_or_else(|| "pods are missing".into());
+        let silence = Silence::of(job, seen).and_then(|silence| silence.words(now));
+        let why = silence.or_else(|| first_obstacle(job, seen));
+        let why = why.unwrap_or_else(|| "pods are missing".into());
         let message = format!("not all roles were ready within {limit} s (runPolicy.preRunningDeadlineSeconds): {why}");
         Truth::yes("NotRunningInTime", message)
     })
@@ -341,5 +343,5 @@ pub fn first_obstacle(job: &Job, seen: &Snapshot) -> Option<String> {
 }
 
 fn vague(pod: &PodView) -> bool {
-    matches!(pod.reason.as_str(), "Starting" | "Unscheduled")
+    matches!(pod.reason.as_str(), "Starting" | PodView::UNSCHEDULED)
 }

@@ -24,6 +24,7 @@ use ppo_crds::status::PpoJobStatus;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::gang::Silence;
 use crate::job::Job;
 use crate::lifecycle::{Decision, Intent, decide};
 use crate::settings::PodSettings;
@@ -87,7 +88,10 @@ pub fn plan(job: &Job, seen: &Snapshot, previous: &PpoJobStatus, settings: &PodS
     objects.extend(upkeep.actions);
     objects.extend(ended.0);
     let retired = retire::pods(job, &decision, seen, now);
-    let wakes = [decision.wake, upkeep.wake, ended.1, retired.wake];
+    let silent = Silence::of(job, seen)
+        .and_then(|silence| silence.due())
+        .filter(|due| *due > now);
+    let wakes = [decision.wake, upkeep.wake, ended.1, retired.wake, silent];
     Plan {
         status: status(job, &decision, seen, now),
         waves: vec![retired.actions, objects, pods::missing(job, &decision, seen, settings)],

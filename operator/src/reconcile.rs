@@ -18,6 +18,9 @@ use crate::context::Context;
 use crate::plan::plan;
 use crate::world::JobKey;
 
+/// Longest pause before a webhook that did not answer is asked again.
+const WEBHOOK_PAUSE: Duration = Duration::from_secs(5);
+
 /// Why a reconcile has to be tried again.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -75,6 +78,19 @@ impl Error {
         }
     }
 
+    /// What was asked and answered, when a webhook that has to approve it did not answer.
+    pub fn unanswered_webhook(&self) -> Option<String> {
+        let Self::Request { what, source } = self else {
+            return None;
+        };
+        match source.as_ref() {
+            kube::Error::Api(status) if status.code >= 500 && status.message.contains("webhook") => {
+                Some(format!("{what}: {}", status.message))
+            }
+            _ => None,
+        }
+    }
+
     /// The word in metrics.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -124,7 +140,11 @@ pub async fn reconcile(object: Arc<DeserializeGuard<PpoJob>>, context: Arc<Conte
 /// Tries again, later each time.
 pub fn retry(object: Arc<DeserializeGuard<PpoJob>>, error: &Error, context: Arc<Context>) -> Next {
     let key = JobKey::of(object.as_ref());
-    let delay = context.backoff.next(&key);
+    let mut delay = context.backoff.next(&key);
+    if error.unanswered_webhook().is_some() {
+        // Nothing tells when it is back.
+        delay = delay.min(WEBHOOK_PAUSE);
+    }
     context
         .metrics
         .reconcile_errors

@@ -187,6 +187,7 @@ fn context(client: Client, options: &Options, metrics: Arc<Metrics>, contract: w
         reports: Default::default(),
         served: Default::default(),
         flavors: Default::default(),
+        unapproved: Default::default(),
         new_kinds: broadcast::channel(NEW_KINDS).0,
         contract,
         metrics,

@@ -10,7 +10,7 @@ use ppo_crds::report::Report;
 use ppo_crds::spec::Role;
 
 use crate::expected::Names;
-use crate::gang::{Admission, Gang, Lookups};
+use crate::gang::{Admission, Gang, Lookups, Unapproved};
 use crate::job::{Job, RolePods};
 use crate::ledger::Ledger;
 use crate::world::{Children, Kind, Life, PodView};
@@ -30,6 +30,8 @@ pub struct Snapshot {
     pub lookups: Lookups,
     /// Whether they may exist.
     pub admission: Admission,
+    /// The gang's object, while it cannot be written.
+    pub unapproved: Option<Unapproved>,
     /// Nodes that are gone or not ready, of pods that hang terminating.
     pub lost_nodes: BTreeSet<String>,
     /// The annotation that asks for a restart.

@@ -7,7 +7,7 @@ use ppo_crds::spec::Role;
 use ppo_crds::status::{Phase, PpoJobStatus, RoleStatus};
 
 use crate::condition::{Truth, holds, kind, set, whole_second};
-use crate::gang::Admission;
+use crate::gang::{Admission, SCHEDULER_SILENT, Silence};
 use crate::job::Job;
 use crate::ledger::Ledger;
 use crate::lifecycle::{Decision, Intent, first_obstacle, seconds_without_progress};
@@ -133,7 +133,7 @@ fn conditions(
         return conditions;
     }
     conditions.push((kind::SUSPENDED, suspended(job, decision, seen)));
-    conditions.push((kind::GANG_SCHEDULED, gang_scheduled(job, decision, seen)));
+    conditions.push((kind::GANG_SCHEDULED, gang_scheduled(job, decision, seen, now)));
     let obstacle = || first_obstacle(job, seen).unwrap_or_else(|| "pods are being made".into());
     conditions.push((
         kind::ROLES_READY,
@@ -162,13 +162,20 @@ fn suspended(job: &Job, decision: &Decision, seen: &Snapshot) -> Truth {
     }
 }
 
-fn gang_scheduled(job: &Job, decision: &Decision, seen: &Snapshot) -> Truth {
-    if let Intent::Queue(truth) = &decision.intent {
-        return truth.clone();
+fn gang_scheduled(job: &Job, decision: &Decision, seen: &Snapshot, now: Timestamp) -> Truth {
+    let truth = match &decision.intent {
+        Intent::Queue(truth) => truth.clone(),
+        Intent::Run => placed(job, seen),
+        _ => return Truth::no("NoPodsWanted", "the job wants no pods now"),
+    };
+    let silence = || Silence::of(job, seen)?.words(now);
+    match silence().filter(|_| !truth.holds) {
+        Some(words) => Truth::no(SCHEDULER_SILENT, words),
+        None => truth,
     }
-    if decision.intent != Intent::Run {
-        return Truth::no("NoPodsWanted", "the job wants no pods now");
-    }
+}
+
+fn placed(job: &Job, seen: &Snapshot) -> Truth {
     let wanted: u32 = job.roles.iter().map(|role| seen.count(*role)).sum();
     let placed = seen
         .pods(job)
@@ -183,13 +190,10 @@ fn gang_scheduled(job: &Job, decision: &Decision, seen: &Snapshot) -> Truth {
     };
     let unscheduled = seen.pods(job).filter(|pod| pod.life == Life::Unscheduled);
     let words = unscheduled
-        .min_by_key(|pod| (pod.reason == "Unscheduled", pod.name.clone()))
+        .min_by_key(|pod| (pod.reason == PodView::UNSCHEDULED, pod.name.clone()))
         .map_or_else(
             || "pods are being made".to_string(),
-            |pod| match pod.reason.as_str() {
-                "Unscheduled" => format!("{}: {}", pod.name, seen.gang.silence(job)),
-                _ => format!("{}: {}", pod.name, pod.message),
-            },
+            |pod| format!("{}: {}", pod.name, pod.message),
         );
     Truth::no(
         "WaitsForNodes",

@@ -54,7 +54,7 @@ impl ControlPlane {
     /// # Errors
     /// When a component does not come up: its name, the reason and the end of its log.
     pub async fn start(options: Options) -> Result<Self> {
-        let programs = spawn_blocking(|| Programs::of(&["etcd", "kubernetes", "kwok", "helm"])).await??;
+        let programs = programs(&options).await?;
         if let Some(given) = std::env::var_os(GIVEN) {
             return Self::given(given.into(), programs, &options).await;
         }
@@ -63,8 +63,7 @@ impl ControlPlane {
 
     /// Starts one of our own, whatever cluster is given.
     pub(crate) async fn start_own(options: Options) -> Result<Self> {
-        let programs = spawn_blocking(|| Programs::of(&["etcd", "kubernetes", "kwok", "helm"])).await??;
-        Self::start_with(programs, options).await
+        Self::start_with(programs(&options).await?, options).await
     }
 
     async fn start_with(programs: Programs, options: Options) -> Result<Self> {
@@ -353,8 +352,22 @@ impl ControlPlane {
         }
     }
 
+    /// Where its processes listen for each other: an address of this machine's, or of the enclosure's.
+    pub(crate) fn host(&self) -> Result<Ipv4Addr> {
+        Ok(self.own()?.addresses.host)
+    }
+
+    pub(crate) fn options(&self) -> Result<&Options> {
+        Ok(&self.own()?.options)
+    }
+
     pub(crate) fn own(&self) -> Result<&Own> {
         let own = self.own.as_ref();
         own.ok_or_else(|| anyhow!("this needs a control plane of our own: unset {GIVEN}"))
     }
+}
+
+async fn programs(options: &Options) -> Result<Programs> {
+    let kubernetes = options.kubernetes.module();
+    spawn_blocking(move || Programs::of(&["etcd", kubernetes, "kwok", "helm"])).await?
 }

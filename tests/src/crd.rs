@@ -7,7 +7,7 @@ use kube::{Api, Client, ResourceExt};
 
 use crate::{PATIENCE, wait_for};
 
-/// Applies a definition and waits until the API server serves it.
+/// Applies a definition and waits until the API server serves it, and says so to whoever asks what it serves.
 ///
 /// # Errors
 /// When the API server refuses it or does not serve it in time, with the conditions that say why.
@@ -29,6 +29,16 @@ pub async fn install_crd(client: &Client, crd: &CustomResourceDefinition) -> Res
                 .any(|condition| condition.type_ == "Established" && condition.status == "True")
             {
                 bail!("conditions {conditions:?}");
+            }
+            let spec = &crd.spec;
+            let Some(version) = spec.versions.iter().find(|version| version.served) else {
+                return Ok(());
+            };
+            let listed = client
+                .list_api_group_resources(&format!("{}/{}", spec.group, version.name))
+                .await?;
+            if !listed.resources.iter().any(|resource| resource.kind == spec.names.kind) {
+                bail!("{} of {} is not listed yet", spec.names.kind, listed.group_version);
             }
             Ok(())
         },

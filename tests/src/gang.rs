@@ -2,6 +2,7 @@
 
 mod coscheduling;
 mod kueue;
+mod native;
 mod volcano;
 
 use anyhow::Result;
@@ -19,9 +20,15 @@ pub enum GangScheduler {
     Coscheduling,
     /// Kueue's controller, with its webhooks.
     Kueue,
+    /// Kubernetes' own gangs, placed by a second kube-scheduler that pods ask for by [its name](Self::NATIVE), so that a test
+    /// can do without it and the cluster with its own.
+    Native,
 }
 
 impl GangScheduler {
+    /// `schedulerName` of pods that [`Native`](Self::Native) places.
+    pub const NATIVE: &str = native::SCHEDULER;
+
     /// Its definitions, for [`Options::crds`](crate::Options).
     ///
     /// # Errors
@@ -31,6 +38,8 @@ impl GangScheduler {
             Self::Volcano => ("schedulers", "volcano.sh/volcano", "config/crd/volcano/bases"),
             Self::Coscheduling => ("schedulers", "sigs.k8s.io/scheduler-plugins", "config/crd/bases"),
             Self::Kueue => ("kueue", kueue::PACKAGE, "config/components/crd/bases"),
+            // Built in.
+            Self::Native => return Ok(Vec::new()),
         };
         definitions(module, package, folder).await
     }
@@ -44,7 +53,22 @@ impl GangScheduler {
             Self::Volcano => volcano::start(cluster, &programs("schedulers").await?).await,
             Self::Coscheduling => coscheduling::start(cluster, &programs("schedulers").await?).await,
             Self::Kueue => kueue::start(cluster, &programs("kueue").await?).await,
+            Self::Native => native::start(cluster).await,
         }
+    }
+
+    /// Ends the process that decides, as if it had been scaled to nothing; its definitions and webhooks stay.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub async fn stop(self, cluster: &ControlPlane) -> Result<()> {
+        let process = match self {
+            Self::Volcano => volcano::SCHEDULER,
+            Self::Coscheduling => coscheduling::SCHEDULER,
+            Self::Kueue => kueue::PROCESS,
+            Self::Native => native::SCHEDULER,
+        };
+        cluster.stop_process(process).await
     }
 }
 

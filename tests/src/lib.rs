@@ -56,7 +56,7 @@ pub use namespace::Namespace;
 pub use node::{NODE, RealCluster};
 pub use nodes::NODE_LABEL;
 pub use operator::Operator;
-pub use options::Options;
+pub use options::{Kubernetes, Options};
 pub use pods::{HOLD_START, HOLD_STOP, PodFailure};
 pub use programs::Programs;
 pub use prometheus::{MONITORING, Prometheus, RELEASE};

@@ -44,6 +44,14 @@ impl RealCluster {
     /// When a process does not come up: its name and the end of its log. [`lacking`](crate::lacking) says beforehand what
     /// this machine cannot do.
     pub async fn start() -> Result<Self> {
+        Self::start_with(Options::default()).await
+    }
+
+    /// The same with options of one's own.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub async fn start_with(options: Options) -> Result<Self> {
         let modules = ["node", "containerd", "coredns"];
         let programs = tokio::task::spawn_blocking(move || Programs::of(&modules)).await??;
         let control_plane = ControlPlane::start_own(Options {
@@ -53,7 +61,7 @@ impl RealCluster {
                 Component::ControllerManager,
                 "--node-monitor-grace-period=20s".to_owned(),
             )],
-            ..Options::default()
+            ..options
         });
         let control_plane = control_plane.await?;
         let own = control_plane.own()?;

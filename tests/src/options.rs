@@ -4,9 +4,31 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 
 use crate::Component;
 
+/// A release of Kubernetes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kubernetes {
+    /// 1.36, which all tests run against but those of what the next one changes.
+    #[default]
+    Current,
+    /// 1.37.
+    Next,
+}
+
+impl Kubernetes {
+    /// The module of `tests/cluster` that pins it.
+    pub(crate) fn module(self) -> &'static str {
+        match self {
+            Self::Current => "kubernetes",
+            Self::Next => "kubernetes-1.37",
+        }
+    }
+}
+
 /// What a control plane is started with. A cluster given by `PPO_TEST_KUBECONFIG` is taken as it is.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
+    /// Which API server, controller manager, scheduler and kubectl.
+    pub kubernetes: Kubernetes,
     /// In namespaces of its own, for a real node instead of fake ones. Needs root.
     pub enclosed: bool,
     /// Feature gates of API server, controller manager and scheduler, such as `GangScheduling=true`.
@@ -28,6 +50,16 @@ impl Options {
         Self {
             feature_gates: vec!["GenericWorkload=true".into(), "GangScheduling=true".into()],
             runtime_config: vec!["scheduling.k8s.io/v1alpha2=true".into()],
+            ..Self::default()
+        }
+    }
+
+    /// The same as of 1.37: scheduling.k8s.io/v1beta1, of which the gate GenericWorkload, off by default, has all.
+    pub fn next_native_gang() -> Self {
+        Self {
+            kubernetes: Kubernetes::Next,
+            feature_gates: vec!["GenericWorkload=true".into()],
+            runtime_config: vec!["scheduling.k8s.io/v1beta1=true".into()],
             ..Self::default()
         }
     }

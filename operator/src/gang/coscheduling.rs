@@ -13,7 +13,8 @@ use crate::settings::PodSettings;
 use crate::snapshot::Snapshot;
 use crate::world::{Kind, Life};
 
-const SCHEDULER: &str = "coscheduling";
+/// The profile that pods ask for.
+pub const SCHEDULER: &str = "coscheduling";
 const GROUP_LABEL: &str = "scheduling.x-k8s.io/pod-group";
 const TOUCHED: &str = "ppojob.dev/touched";
 

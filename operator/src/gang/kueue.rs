@@ -13,7 +13,7 @@ use kube::api::DynamicObject;
 use ppo_crds::spec::Role;
 use serde_json::{Value, json};
 
-pub use admission::admission;
+pub use admission::{admission, unanswered};
 pub use lookups::{Flavors, Lookups, look_up};
 pub use upkeep::upkeep;
 pub use workload::repair;

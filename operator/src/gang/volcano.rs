@@ -7,11 +7,13 @@ use kube::api::DynamicObject;
 use ppo_crds::spec::Role;
 use serde_json::json;
 
-use super::members;
+use super::{Upkeep, members};
 use crate::job::Job;
-use crate::plan::metadata;
+use crate::lifecycle::Intent;
+use crate::plan::{Action, Target, metadata};
 use crate::settings::PodSettings;
-use crate::world::Kind;
+use crate::snapshot::Snapshot;
+use crate::world::{Kind, PodView};
 
 const SCHEDULER: &str = "volcano";
 const GROUP_ANNOTATION: &str = "scheduling.k8s.io/group-name";
@@ -34,6 +36,27 @@ pub fn pod_group(job: &Job, settings: &PodSettings) -> DynamicObject {
     let mut group = DynamicObject::new("", &Kind::VolcanoPodGroup.resource()).data(json!({"spec": spec}));
     group.metadata = metadata(job, &members::name(job));
     group
+}
+
+/// Takes the gang of a job that wants no pods away, once they are gone. To Volcano a group without pods still waits for its
+/// `minResources` (plugin overcommit, `inqueueResource`): the next job would never be let into the queue.
+pub fn upkeep(job: &Job, intent: &Intent, seen: &Snapshot) -> Upkeep {
+    let group = seen.object(Kind::VolcanoPodGroup, &members::name(job));
+    let wants_pods = matches!(intent, Intent::Run | Intent::Queue(_));
+    let (false, false, Some(group)) = (wants_pods, seen.pods(job).any(PodView::is_alive), group) else {
+        return Upkeep::default();
+    };
+    let target = Target {
+        kind: Kind::VolcanoPodGroup,
+        name: group.name_any(),
+        uid: group.uid().unwrap_or_default(),
+        resource_version: None,
+        grace_seconds: None,
+    };
+    Upkeep {
+        actions: vec![Action::Delete(target)],
+        wake: None,
+    }
 }
 
 /// Makes a pod a member of its role.

@@ -13,6 +13,7 @@ use super::Error;
 use super::read::Subject;
 use super::write::Writer;
 use crate::context::{Context, FIELD_MANAGER};
+use crate::gang::Unapproved;
 use crate::plan::{Action, Target};
 use crate::world::Kind;
 
@@ -38,17 +39,48 @@ pub async fn all(
     if waves.iter().flatten().any(grave) {
         confirm(job, planned, context).await?;
     }
+    if !waves.iter().flatten().any(is_of_gang) {
+        context.unapproved.forget(&job.checked.key);
+    }
     for wave in waves {
         let actions = stream::iter(wave).map(|action| async move {
             // The semaphore is never closed.
             let _turn = context.writes.acquire().await;
-            one(job, action, context).await
+            let of_gang = is_of_gang(&action);
+            let answer = one(job, action, context).await;
+            if of_gang {
+                note_approval(job, &answer, context);
+            }
+            answer
         });
         // One that is refused does not hold up the others.
         let answers: Vec<Result<(), Error>> = actions.buffer_unordered(CONCURRENT_WRITES).collect().await;
         answers.into_iter().collect::<Result<(), Error>>()?;
     }
     Ok(())
+}
+
+fn is_of_gang(action: &Action) -> bool {
+    match action {
+        Action::Create(kind, _) | Action::Apply(kind, _) | Action::MergeStatus(kind, ..) | Action::Merge(kind, ..) => {
+            Kind::GANGS.contains(kind)
+        }
+        Action::CreateToken(_) | Action::Delete(_) | Action::DeleteJob => false,
+    }
+}
+
+/// Remembers since when the gang's object cannot be written for want of a webhook's answer. The job waits for that without any
+/// other sign, and who asks again gets no other answer.
+fn note_approval(job: &Subject, answer: &Result<(), Error>, context: &Context) {
+    let key = &job.checked.key;
+    match answer.as_ref().err().and_then(Error::unanswered_webhook) {
+        Some(words) => {
+            let since = context.now();
+            let mut jobs = context.unapproved.lock();
+            jobs.entry(key.clone()).or_insert(Unapproved { since, words });
+        }
+        None => context.unapproved.forget(key),
+    }
 }
 
 /// Before pods are made or anything is deleted: is the job still what it was planned on, with the same attempts? The cache may be

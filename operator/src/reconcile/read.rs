@@ -83,6 +83,7 @@ pub async fn snapshot(job: &Subject, context: &Context) -> Result<Snapshot, Erro
     // What an earlier attempt said is over.
     let actor = children.pods.get(&pod_name(&key.name, Role::Actor, 0));
     let attempt = actor.map(|pod| pod.attempt);
+    let unapproved = context.unapproved.lock().get(key).cloned();
     Ok(Snapshot {
         expected: context.expected.of(key),
         report: context
@@ -92,6 +93,7 @@ pub async fn snapshot(job: &Subject, context: &Context) -> Result<Snapshot, Erro
         admission: gang.admission(&job.checked, &children, &lookups),
         lookups,
         gang,
+        unapproved,
         lost_nodes: lost_nodes(&children, context).await?,
         restart_request: annotations.get(annotation::RESTART).cloned(),
         listening_since: context.started,

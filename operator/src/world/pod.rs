@@ -26,6 +26,8 @@ pub struct PodView {
     pub index: u32,
     /// The attempt it was made for.
     pub attempt: u32,
+    /// When it was made.
+    pub created: Option<Timestamp>,
     /// Since when it terminates.
     pub deleting_since: Option<Timestamp>,
     /// Its node, once it has one.
@@ -71,6 +73,9 @@ const HEALTHY: [&str; 6] = [
 ];
 
 impl PodView {
+    /// Reason of a pod of which no scheduler has said anything.
+    pub const UNSCHEDULED: &str = "Unscheduled";
+
     /// What matters of `pod`. None for a pod without our labels.
     pub fn of(pod: &SeenPod) -> Option<Self> {
         let role = pod.labels().get(label::ROLE)?;
@@ -92,6 +97,7 @@ impl PodView {
             role,
             index: pod.labels().get(label::INDEX)?.parse().ok()?,
             attempt: attempt.and_then(|text| text.parse().ok()).unwrap_or(1),
+            created: pod.creation_timestamp().map(|time| time.0),
             deleting_since: pod.metadata.deletion_timestamp.as_ref().map(|time| time.0),
             node: pod.spec.node_name.clone(),
             ip: status.pod_ip.clone(),
@@ -158,7 +164,7 @@ fn explain(life: Life, status: &PodStatus, ended: Option<&Ending>) -> (String, S
         Life::Unscheduled => condition(status, "PodScheduled")
             .filter(|scheduled| scheduled.status == "False")
             .map(|scheduled| (text(scheduled.reason.as_ref()), text(scheduled.message.as_ref())))
-            .unwrap_or_else(|| ("Unscheduled".into(), "waits for the scheduler".into())),
+            .unwrap_or_else(|| (PodView::UNSCHEDULED.into(), "waits for the scheduler".into())),
         Life::Starting => waiting(status).unwrap_or_else(|| ("Starting".into(), "not ready yet".into())),
     }
 }

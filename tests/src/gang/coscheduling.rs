@@ -9,6 +9,9 @@ use crate::credentials::write;
 use crate::ports::free_ports;
 use crate::{ControlPlane, Programs};
 
+/// The process that places pods.
+pub(super) const SCHEDULER: &str = "coscheduling";
+
 pub(super) async fn start(cluster: &ControlPlane, programs: &Programs) -> Result<()> {
     let profile = json!({
         "schedulerName": "coscheduling",
@@ -32,7 +35,7 @@ pub(super) async fn start(cluster: &ControlPlane, programs: &Programs) -> Result
         "--config=coscheduling.yaml".into(),
         "--secure-port=0".into(),
     ];
-    cluster.spawn("coscheduling", scheduler, BTreeMap::new()).await?;
+    cluster.spawn(SCHEDULER, scheduler, BTreeMap::new()).await?;
     let [metrics, probes] = free_ports()?;
     let controller = vec![
         program("controller")?,

@@ -1,6 +1,7 @@
 //! Kueue with its webhooks on, reached by address: no cert-manager and no Service is needed for that.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddrV4;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
@@ -20,6 +21,9 @@ use crate::{ControlPlane, PATIENCE, Programs, wait_for};
 /// The Go package.
 pub(super) const PACKAGE: &str = "sigs.k8s.io/kueue";
 
+/// The process.
+pub(super) const PROCESS: &str = "kueue";
+
 /// Where Kueue's manager looks for a key pair even with metrics off; no option changes it.
 const METRICS_CERTIFICATES: &str = "/etc/kueue/metrics/certs";
 
@@ -34,8 +38,9 @@ const CONVERTED: [&str; 5] = [
 
 pub(super) async fn start(cluster: &ControlPlane, programs: &Programs) -> Result<()> {
     let [webhooks, health] = free_ports()?;
+    let host = cluster.host()?;
     let folder = cluster.folder()?;
-    let pair = rcgen::generate_simple_self_signed(vec!["127.0.0.1".into()])?;
+    let pair = rcgen::generate_simple_self_signed(vec![host.to_string()])?;
     let (certificate, key) = (pair.cert.pem(), pair.signing_key.serialize_pem());
     let certificates = folder.join("kueue-certificates");
     write_pair(&certificates, &certificate, &key)?;
@@ -49,7 +54,7 @@ pub(super) async fn start(cluster: &ControlPlane, programs: &Programs) -> Result
         "namespace": "kueue-system",
         "health": {"healthProbeBindAddress": format!("127.0.0.1:{health}")},
         "metrics": {"bindAddress": "0"},
-        "webhook": {"host": "127.0.0.1", "port": webhooks, "certDir": certificates},
+        "webhook": {"host": host.to_string(), "port": webhooks, "certDir": certificates},
         "leaderElection": {"leaderElect": false},
         "internalCertManagement": {"enable": false},
         "featureGates": {"VisibilityOnDemand": false},
@@ -64,13 +69,13 @@ pub(super) async fn start(cluster: &ControlPlane, programs: &Programs) -> Result
         "--config=kueue.yaml".into(),
     ];
     let kubeconfig = ("KUBECONFIG".to_string(), "kubeconfig".to_string());
-    cluster.spawn("kueue", argv, BTreeMap::from([kubeconfig])).await?;
+    cluster.spawn(PROCESS, argv, BTreeMap::from([kubeconfig])).await?;
     wait_for("Kueue's webhooks to listen", PATIENCE, async || {
-        Ok(TcpStream::connect(("127.0.0.1", webhooks)).await?)
+        Ok(TcpStream::connect((host, webhooks)).await?)
     })
     .await
     .with_context(|| log(folder))?;
-    register(cluster, webhooks, &certificate).await
+    register(cluster, SocketAddrV4::new(host, webhooks), &certificate).await
 }
 
 fn write_pair(folder: &Path, certificate: &str, key: &str) -> Result<()> {
@@ -86,10 +91,10 @@ fn log(folder: &Path) -> String {
 }
 
 /// Kueue's own manifest of webhooks, with an address instead of a Service.
-async fn register(cluster: &ControlPlane, port: u16, certificate: &str) -> Result<()> {
+async fn register(cluster: &ControlPlane, address: SocketAddrV4, certificate: &str) -> Result<()> {
     let client = cluster.client().await?;
     let authority = json!(ByteString(certificate.as_bytes().to_vec()));
-    let url = |path: &str| format!("https://127.0.0.1:{port}{path}");
+    let url = |path: &str| format!("https://{address}{path}");
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     for name in CONVERTED {
         let webhook = json!({"clientConfig": {"url": url("/convert"), "caBundle": authority},

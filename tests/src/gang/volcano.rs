@@ -5,6 +5,9 @@ use anyhow::Result;
 use crate::credentials::write;
 use crate::{ControlPlane, Programs};
 
+/// The process that places pods.
+pub(super) const SCHEDULER: &str = "volcano-scheduler";
+
 /// Volcano's default actions and plugins, without preemption.
 const CONFIGURATION: &str = r#"actions: "enqueue, allocate, backfill"
 tiers:
@@ -43,5 +46,5 @@ pub(super) async fn start(cluster: &ControlPlane, programs: &Programs) -> Result
         "--enable-metrics=false",
     ];
     let scheduler = command("scheduler", &scheduler)?;
-    cluster.spawn("volcano-scheduler", scheduler, Default::default()).await
+    cluster.spawn(SCHEDULER, scheduler, Default::default()).await
 }

@@ -52,6 +52,7 @@ fn reached(manifest: &Value) -> Option<String> {
         gang: gang::choose(&job.spec.scheduling, &[Kind::VolcanoPodGroup].into()),
         lookups: Default::default(),
         admission: Admission::Free,
+        unapproved: None,
         lost_nodes: BTreeSet::new(),
         restart_request: object.metadata.annotations?.get(annotation::RESTART).cloned(),
         listening_since: now,

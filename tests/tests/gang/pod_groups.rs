@@ -3,9 +3,10 @@
 use kube::ResourceExt;
 use ppo_crds::status::Phase;
 use ppo_tests::{ControlPlane, GangScheduler, Namespace, Operator, Options, PodFailure};
+use serde_json::json;
 use tokio::sync::OnceCell;
 
-use crate::world::{bound, create, delete, pods, stays_unbound, wait_for_phase, wait_for_pods, wait_for_words};
+use crate::world::{bound, create, delete, merge, pods, stays_unbound, wait_for_phase, wait_for_pods, wait_for_words};
 
 /// A cluster with Volcano and coscheduling.
 async fn cluster() -> &'static ControlPlane {
@@ -30,6 +31,12 @@ async fn native_cluster() -> &'static ControlPlane {
     SHARED.get_or_init(start).await
 }
 
+async fn next_native_cluster() -> &'static ControlPlane {
+    static SHARED: OnceCell<ControlPlane> = OnceCell::const_new();
+    let start = async || ControlPlane::start(Options::next_native_gang()).await.unwrap();
+    SHARED.get_or_init(start).await
+}
+
 async fn places_all_or_nothing(namespace: &Namespace<'_>, gang: &str) {
     namespace.gpu_nodes(1, 2).await.unwrap();
     let _operator = Operator::start(namespace);
@@ -44,7 +51,9 @@ async fn places_all_or_nothing(namespace: &Namespace<'_>, gang: &str) {
     create(namespace, "second", gang, "", 2, 2).await;
     wait_for_pods(namespace, "second", 4).await;
     stays_unbound(namespace, "second").await;
-    delete(namespace, "first").await;
+    // The first job stays, with its finished pod: it must not stand in the way.
+    namespace.complete_pod("first-actor-0").await.unwrap();
+    wait_for_phase(namespace, "first", Phase::Succeeded).await;
     wait_for_phase(namespace, "second", Phase::Running).await;
 
     namespace
@@ -94,12 +103,30 @@ async fn volcano_places_the_floor_of_every_role() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_suspended_job_leaves_volcanos_queue_to_others_and_comes_back() {
+    let namespace = cluster().await.namespace("volcano-suspended").await.unwrap();
+    namespace.gpu_nodes(2, 2).await.unwrap();
+    let _operator = Operator::start(&namespace);
+    create(&namespace, "first", "volcano", "", 2, 2).await;
+    wait_for_phase(&namespace, "first", Phase::Running).await;
+    create(&namespace, "second", "volcano", "", 2, 2).await;
+    stays_unbound(&namespace, "second").await;
+    merge(&namespace, "first", json!({"spec": {"runPolicy": {"suspend": true}}})).await;
+    wait_for_phase(&namespace, "second", Phase::Running).await;
+    merge(&namespace, "first", json!({"spec": {"runPolicy": {"suspend": false}}})).await;
+    wait_for_pods(&namespace, "first", 4).await;
+    stays_unbound(&namespace, "first").await;
+    delete(&namespace, "second").await;
+    wait_for_phase(&namespace, "first", Phase::Running).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_queue_that_volcano_does_not_have_is_asked_for_by_name() {
     let namespace = cluster().await.namespace("volcano-queue").await.unwrap();
     namespace.gpu_nodes(1, 8).await.unwrap();
     let _operator = Operator::start(&namespace);
     create(&namespace, "lost", "volcano", "nowhere", 2, 2).await;
-    wait_for_words(&namespace, "lost", "WaitsForNodes", "is there a queue nowhere").await;
+    wait_for_words(&namespace, "lost", "SchedulerSilent", "is there a queue nowhere").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -131,6 +158,30 @@ async fn kubernetes_own_gang_is_found_and_places_a_job_whole() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kubernetes_own_gang_places_the_floor_of_every_role() {
     let namespace = native_cluster().await.namespace("native-floor").await.unwrap();
+    places_the_floor_of_every_role(&namespace, "workload").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_gang_of_the_next_kubernetes_is_found_and_places_a_job_whole() {
+    let namespace = next_native_cluster().await.namespace("native-next").await.unwrap();
+    places_all_or_nothing(&namespace, "auto").await;
+    let groups = namespace
+        .kubectl(&["get", "podgroups.v1beta1.scheduling.k8s.io", "-o", "name"])
+        .await
+        .unwrap();
+    assert!(
+        groups.success().unwrap().contains("second-"),
+        "the job made no PodGroup"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_gang_of_the_next_kubernetes_places_the_floor_of_every_role() {
+    let namespace = next_native_cluster()
+        .await
+        .namespace("native-next-floor")
+        .await
+        .unwrap();
     places_the_floor_of_every_role(&namespace, "workload").await;
 }
 

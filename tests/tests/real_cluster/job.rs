@@ -50,6 +50,7 @@ impl Job {
                 "actor": {"template": one_thread}, "reference": {"template": one_thread},
                 "rollout": {"replicas": 2, "template": one_thread},
             },
+            "scheduling": {"gang": "none"},
             "checkpoint": {"pvc": "checkpoints", "everySteps": 20},
         });
         bench.manifests("job.yaml", &[pods, patch]);

@@ -10,6 +10,7 @@
 
 mod enclosure;
 mod ends;
+mod gangs;
 mod job;
 #[path = "../monitoring/mod.rs"]
 mod monitoring;

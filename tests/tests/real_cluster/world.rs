@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use ppo_tests::{Image, RealCluster, lacking};
+use ppo_tests::{Image, Options, RealCluster, lacking};
 use tokio::sync::{OnceCell, RwLock, RwLockReadGuard};
 
 use crate::worker::{binary, repository};
@@ -36,7 +36,7 @@ pub async fn world() -> Option<&'static World> {
 
 impl World {
     async fn start() -> Result<Self> {
-        let cluster = RealCluster::start().await?;
+        let cluster = RealCluster::start_with(Options::native_gang()).await?;
         let binaries = binaries();
         for image in [
             Image::operator(&binaries),

@@ -38,10 +38,15 @@ pub fn admission(job: &Job, children: &Children, lookups: &Lookups) -> Admission
     if evicted || !holds(workload, ADMITTED) {
         let (reason, message) = words(workload, if reserved { ADMITTED } else { QUOTA_RESERVED });
         let or = |text: String, fallback: &str| if text.is_empty() { fallback.into() } else { text };
-        let silent = "Kueue has not answered yet: does its controller run?";
-        return waiting(&or(reason, "Pending"), &or(message, silent));
+        return waiting(&or(reason, "Pending"), &or(message, "waits for Kueue to answer"));
     }
     Admission::Admitted(places(workload, lookups))
+}
+
+/// The job's Workload, while Kueue has said nothing of it.
+pub fn unanswered<'a>(job: &Job, children: &'a Children) -> Option<&'a DynamicObject> {
+    let conditions = |workload: &&DynamicObject| list(&workload.data["status"]["conditions"]).next().is_some();
+    workload::observed(job, children).filter(|workload| !conditions(workload))
 }
 
 fn waiting(reason: &str, message: &str) -> Admission {

@@ -31,6 +31,8 @@ pub enum Cause {
     Refused,
     /// Somebody suspended the job.
     Suspended,
+    /// The job's scheduler does not run.
+    SchedulerAbsent,
     /// The job waits for quota.
     Queued,
     /// An old pod does not go away, and its successor needs its name.

@@ -11,6 +11,7 @@ mod progress;
 mod queue;
 mod remedy;
 mod scheduling;
+mod silence;
 mod suspension;
 mod termination;
 #[cfg(test)]
@@ -29,6 +30,20 @@ pub fn explain(evidence: &Evidence, now: Timestamp) -> Vec<Finding> {
     finding::group(causes(evidence, now))
 }
 
+/// What keeps the job from quota and nodes.
+fn placement(evidence: &Evidence, now: Timestamp) -> Vec<Finding> {
+    if let Some(silent) = silence::finding(evidence) {
+        return vec![silent];
+    }
+    let queued = queue::findings(evidence);
+    if !queued.is_empty() {
+        return queued;
+    }
+    let mut findings = gang::findings(evidence);
+    findings.extend(scheduling::findings(evidence, now));
+    findings
+}
+
 fn causes(evidence: &Evidence, now: Timestamp) -> Vec<Finding> {
     if let Some(elsewhere) = controller::elsewhere(evidence) {
         return vec![elsewhere];
@@ -42,12 +57,7 @@ fn causes(evidence: &Evidence, now: Timestamp) -> Vec<Finding> {
         findings.extend(containers::terminating(evidence, now));
         return findings;
     }
-    let queued = queue::findings(evidence);
-    if queued.is_empty() {
-        findings.extend(gang::findings(evidence));
-        findings.extend(scheduling::findings(evidence, now));
-    }
-    findings.extend(queued);
+    findings.extend(placement(evidence, now));
     findings.extend(containers::terminating(evidence, now));
     findings.extend(containers::findings(evidence, now));
     findings.extend(progress::findings(evidence, now));

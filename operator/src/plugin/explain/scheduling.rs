@@ -7,9 +7,10 @@ use ppo_crds::status::Phase;
 
 use super::evidence::{one_line, time};
 use super::{Cause, Evidence, Finding, remedy};
+use crate::gang::ATTENTION_SECONDS;
 use crate::plugin::{age, pods};
 
-/// Seconds in which a scheduler looks at a new pod, and an operator makes its pods.
+/// Seconds in which an operator makes its pods.
 const ATTENTION: i64 = 30;
 
 /// Pods that are missing, and pods without a node.
@@ -104,7 +105,7 @@ fn unscheduled(evidence: &Evidence, pod: &Pod, now: Timestamp) -> Option<Finding
         return Some(Finding::blocking(cause, what, fix));
     }
     let age = age::seconds_since(pod.metadata.creation_timestamp.as_ref()?.0, now);
-    (age > ATTENTION).then(|| {
+    (age > ATTENTION_SECONDS).then(|| {
         Finding::blocking(
             cause,
             format!("The scheduler {scheduler} has not looked at the pod since it was created."),

@@ -147,6 +147,32 @@ fn a_gang_scheduler_that_is_not_installed_is_no_wait_for_quota() {
 }
 
 #[test]
+fn a_scheduler_that_does_not_run_is_one_finding_whoever_waits_for_it() {
+    let status = |phase: &str| {
+        let mut waiting = job(phase);
+        waiting["status"]["conditions"] = json!([{"type": "GangScheduled", "status": "False", "reason": "SchedulerSilent",
+            "message": "the scheduler volcano has said nothing of rloo-actor-0: does it run?", "lastTransitionTime": NOW}]);
+        evidence(waiting)
+    };
+    let mut placed = status("Scheduling");
+    placed.pods = pods(
+        &json!({"schedulerName": "volcano", "containers": []}),
+        &json!({"phase": "Pending"}),
+    );
+    placed.gang = vec![object(
+        json!({"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": "rloo"}}),
+    )];
+    for waiting in [placed, status("Queued")] {
+        assert_eq!(explain(&waiting, now()).len(), 1);
+        says(
+            &first(&waiting),
+            Cause::SchedulerAbsent,
+            &["the scheduler volcano has said nothing of rloo-actor-0", "start it"],
+        );
+    }
+}
+
+#[test]
 fn words_of_the_operator_do_not_repeat_those_of_the_pods_but_replace_them_when_pods_say_nothing() {
     let mut waiting = job("Scheduling");
     waiting["status"]["conditions"] = json!([{"type": "GangScheduled", "status": "False", "reason": "WaitsForNodes",

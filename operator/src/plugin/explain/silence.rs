@@ -1,0 +1,22 @@
+//! A scheduler that is installed and does not run, by the operator's word.
+
+use super::evidence::one_line;
+use super::{Cause, Evidence, Finding};
+use crate::gang::SCHEDULER_SILENT;
+
+const START: &str = "start it (its log says why it stopped), and the job goes on by itself; or apply the job under a new name with a \
+                     spec.scheduling.gang that runs here";
+
+/// What the operator waits for in vain. What else is known of queue and nodes is then old, or its effect.
+pub fn finding(evidence: &Evidence) -> Option<Finding> {
+    let condition = evidence.condition("GangScheduled", "False")?;
+    let words = one_line(&condition.message);
+    let silent = condition.reason == SCHEDULER_SILENT;
+    silent.then(|| {
+        Finding::blocking(
+            Cause::SchedulerAbsent,
+            format!("No scheduler looks at the job: {words}."),
+            START,
+        )
+    })
+}
