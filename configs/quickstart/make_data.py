@@ -13,8 +13,9 @@ HELD_OUT = 512
 
 
 def wrong(answer, draw):
-    """A mistake of the kind that a model makes: one digit is off."""
-    return answer + draw.choice([-20, -10, -9, -2, -1, 1, 2, 9, 10, 20])
+    """Another sum of two such numbers, any of them."""
+    other = draw.randint(20, 197)
+    return other + 1 if other >= answer else other
 
 
 def main():
