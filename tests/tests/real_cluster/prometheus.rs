@@ -32,8 +32,6 @@ fn patch() -> Value {
     let model = json!({"source": {"pvc": {"claimName": "data", "path": "rm"}}, "weight": 0.5});
     json!({
         "steps": 100_000,
-        // Engines are seen at work only if they work for a while.
-        "generation": {"maxNewTokens": 24, "minNewTokens": 20},
         "evaluation": {"source": held_out, "everySteps": 2, "maxPrompts": 8},
         "algorithm": {"kl": {"placement": "loss"}},
         "roles": {"reward": {"model": model, "placement": {"gpusPerNode": 0}}},

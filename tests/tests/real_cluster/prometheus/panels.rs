@@ -106,13 +106,12 @@ async fn wait_for_all(prometheus: &Prometheus<'_>, job: &Job, mut queries: Vec<Q
         names(prometheus, &query.expression).await;
     }
     job.wait("every panel to show something", async || {
-        let mut left = Vec::new();
-        for query in queries.drain(..) {
-            if !shows(prometheus, &query).await? {
-                left.push(query);
-            }
+        let mut shown = Vec::new();
+        for query in &queries {
+            shown.push(shows(prometheus, query).await?);
         }
-        queries = left;
+        let mut shown = shown.into_iter();
+        queries.retain(|_| shown.next() != Some(true));
         let mut places = queries.iter().map(|query| query.place.as_str());
         ensure!(
             places.all(|place| silent.contains(&place)),
