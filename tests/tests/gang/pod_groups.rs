@@ -86,6 +86,14 @@ async fn places_the_floor_of_every_role(namespace: &Namespace<'_>, gang: &str) {
     })
     .await
     .unwrap();
+    leave(namespace, "elastic").await;
+}
+
+/// Ends a job while its nodes are there: to Volcano the group of pods whose nodes are gone waits for others, and the next test
+/// shares its queue.
+async fn leave(namespace: &Namespace<'_>, job: &str) {
+    delete(namespace, job).await;
+    wait_for_pods(namespace, job, 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -94,6 +102,7 @@ async fn volcano_is_found_and_places_a_job_whole() {
     places_all_or_nothing(&namespace, "auto").await;
     let pod = namespace.pods().get("second-actor-0").await.unwrap();
     assert_eq!(pod.spec.unwrap().scheduler_name.as_deref(), Some("volcano"));
+    leave(&namespace, "second").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -118,6 +127,7 @@ async fn a_suspended_job_leaves_volcanos_queue_to_others_and_comes_back() {
     stays_unbound(&namespace, "first").await;
     delete(&namespace, "second").await;
     wait_for_phase(&namespace, "first", Phase::Running).await;
+    leave(&namespace, "first").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
