@@ -14,7 +14,7 @@ use crate::model::Weights;
 pub mod reference;
 
 /// A runner under test.
-pub trait Subject: Runner + Sized {
+pub trait Subject: Runner + Sized + std::fmt::Debug {
     /// Largest difference that a batch, its order or its chunking may make to logits, relative to the largest one; in
     /// float32 and in bfloat16. 0 is: no bit.
     const ROUNDING: (f32, f32);
