@@ -6,7 +6,7 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ppo
 PYTHON ?= python3
 WORKER := target/release/ppo-worker
 
-.PHONY: help demo demo-cluster test sweep lint deny bench bench-distributed bench-http bench-operator parity crds cluster images tools libtorch release clean
+.PHONY: help demo demo-cluster test sweep lint deny bench bench-distributed bench-http bench-operator parity crds cluster images tools libtorch cuda-shim release clean bench-gpu
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -25,6 +25,9 @@ libtorch: tools # libtorch 2.11.0 without CUDA, once per machine
 cluster: tools ## the Kubernetes that the tests run against, built once per machine (twenty-two minutes on two cores)
 	@tests/cluster/build
 
+cuda-shim: libtorch # what the worker loads where there is a GPU: CUDA graphs and streams; seconds, without nvcc
+	@$(PYTHON) worker/native/cuda/build.py target/release/libppo_cuda.so
+
 release: libtorch # the worker as it is shipped
 	cargo build --release --locked -p ppo-worker
 
@@ -40,7 +43,7 @@ else
 	cargo run --release --locked -p ppo-tests --example real_cluster -- configs/quickstart-cluster/demo.sh $(WORKER)
 endif
 
-test: libtorch cluster lint deny ## everything that must hold
+test: libtorch cluster lint deny cuda-shim ## everything that must hold
 	cargo test --workspace --lib --tests --locked # makes the binaries that the tests run, too; examples are compiled by clippy
 
 sweep: cluster ## the operator killed around every write of a job's life, and under random faults; part of `make test`
@@ -83,6 +86,10 @@ bench: release ## rollout, training and operator beside their peers: the next an
 bench-http: libtorch ## the engine through HTTP beside the engine alone
 	cargo build --release --locked -p ppo-worker --bin ppo-bench
 	$(PYTHON) worker/bench/http_cost.py
+
+bench-gpu: cuda-shim ## the rollout engine on a GPU beside transformers; PYTHON has torch 2.11.0+cu130 and transformers
+	cargo build --release --locked -p ppo-worker --bin ppo-bench
+	$(PYTHON) worker/bench/gpu.py
 
 bench-distributed: release ## a PPO step over processes beside one process, two actor ranks beside one
 	$(PYTHON) worker/bench/distributed.py

@@ -1,20 +1,24 @@
 """Make the models of the bench: random Llamas in Hugging Face layout with a byte-level tokenizer, for the policy and the reward.
 
-usage: models.py OUT_DIR SIZE   (a Python with torch and transformers; see environments.py)
-Writes OUT_DIR/{policy,reward}-{float32,bfloat16}/ and OUT_DIR/policy-{float32,bfloat16}.gguf.
+usage: models.py OUT_DIR SIZE   (a Python with torch, transformers and gguf; see environments.py)
+Writes OUT_DIR/{policy,reward}-{float32,bfloat16}/ and OUT_DIR/policy-{float32,bfloat16}.gguf. gpu.py asks for policies alone.
 """
 import pathlib
 import sys
 
-import gguf
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification, PreTrainedTokenizerFast
+from transformers import (LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification, PreTrainedTokenizerFast, Qwen2Config,
+                          Qwen2ForCausalLM)
 
 SHAPES = {
     "3M": dict(num_hidden_layers=4, hidden_size=256, intermediate_size=688, num_attention_heads=4, num_key_value_heads=2, vocab_size=512),
     "135M": dict(num_hidden_layers=30, hidden_size=576, intermediate_size=1536, num_attention_heads=9, num_key_value_heads=3, vocab_size=49152),
+    # The shape of Qwen2.5-1.5B.
+    "1.5B": dict(num_hidden_layers=28, hidden_size=1536, intermediate_size=8960, num_attention_heads=12, num_key_value_heads=2, vocab_size=151936),
 }
+# Llamas but for these.
+QWEN2 = {"1.5B"}
 
 
 def byte_tokenizer():
@@ -36,6 +40,8 @@ def interleaved(weight, heads):
 
 
 def write_gguf(model, path, dtype):
+    import gguf
+
     config, weights = model.config, model.state_dict()
     writer = gguf.GGUFWriter(str(path), "llama")
     writer.add_context_length(config.max_position_embeddings)
@@ -73,20 +79,34 @@ def write_gguf(model, path, dtype):
     writer.close()
 
 
+def policy(size, tokenizer):
+    """A random policy, the same on every call on the same device."""
+    config, model = (Qwen2Config, Qwen2ForCausalLM) if size in QWEN2 else (LlamaConfig, LlamaForCausalLM)
+    torch.manual_seed(0)
+    return model(config(**common(size, tokenizer), tie_word_embeddings=True))
+
+
+def common(size, tokenizer):
+    ids = dict(pad_token_id=tokenizer.pad_token_id, eos_token_id=tokenizer.eos_token_id, bos_token_id=tokenizer.bos_token_id)
+    return dict(**SHAPES[size], **ids, max_position_embeddings=2048, rms_norm_eps=1e-5)
+
+
+def save(model, tokenizer, folder, dtype):
+    model.to(dtype).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
 def main():
     out, size = pathlib.Path(sys.argv[1]), sys.argv[2]
     tokenizer = byte_tokenizer()
-    ids = dict(pad_token_id=tokenizer.pad_token_id, eos_token_id=tokenizer.eos_token_id, bos_token_id=tokenizer.bos_token_id)
-    common = dict(**SHAPES[size], **ids, max_position_embeddings=2048, rms_norm_eps=1e-5)
-    torch.manual_seed(0)
-    policy = LlamaForCausalLM(LlamaConfig(**common, tie_word_embeddings=True))
-    reward = LlamaForSequenceClassification(LlamaConfig(**common, num_labels=1))
+    actor = policy(size, tokenizer)
+    reward = LlamaForSequenceClassification(LlamaConfig(**common(size, tokenizer), num_labels=1))
     for dtype in (torch.float32, torch.bfloat16):
         name = str(dtype).removeprefix("torch.")
-        for role, model in (("policy", policy), ("reward", reward)):
-            model.to(dtype).save_pretrained(out / f"{role}-{name}")
-            tokenizer.save_pretrained(out / f"{role}-{name}")
-        write_gguf(policy, out / f"policy-{name}.gguf", dtype)
+        for role, model in (("policy", actor), ("reward", reward)):
+            save(model, tokenizer, out / f"{role}-{name}", dtype)
+        write_gguf(actor, out / f"policy-{name}.gguf", dtype)
 
 
-main()
+if __name__ == "__main__":
+    main()

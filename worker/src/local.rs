@@ -2,6 +2,7 @@
 
 mod adapted;
 mod build;
+mod cache_size;
 mod comparison;
 mod engine;
 mod guard;

@@ -1,4 +1,4 @@
-//! Sizes and features of a decoder the native kernels run: the Llama family with Qwen's additions.
+//! Sizes and features of a decoder that the engine runs: the Llama family with Qwen's additions.
 
 use anyhow::{Result, ensure};
 use tch::Kind;
@@ -26,6 +26,8 @@ pub struct DecoderShape {
     pub rms_eps: f32,
     /// Query, key and value projections have a bias (Qwen2).
     pub qkv_bias: bool,
+    /// The attention's output projection has a bias (Llama and Qwen3 with `attention_bias`).
+    pub output_bias: bool,
     /// Each query and key head is normalised before rotation (Qwen3).
     pub qk_norm: bool,
     /// The output head is the token embedding.
@@ -40,7 +42,7 @@ pub struct DecoderShape {
 
 impl DecoderShape {
     /// # Errors
-    /// When the kernels cannot run this shape, naming the field.
+    /// When no runner can run this shape, naming the field.
     pub fn check(&self) -> Result<()> {
         for (name, size) in [
             ("layers", self.layers),
@@ -73,14 +75,14 @@ impl DecoderShape {
         );
         ensure!(
             matches!(self.kind, Kind::Float | Kind::BFloat16),
-            "the CPU decoder stores float32 or bfloat16, not {:?}",
+            "the rollout engine stores float32 or bfloat16, not {:?}",
             self.kind
         );
         Ok(())
     }
 
-    /// Bytes one block of the cache takes in all layers.
-    pub fn block_bytes(&self) -> usize {
+    /// Bytes one block of the native runner's cache takes in all layers.
+    pub fn native_block_bytes(&self) -> usize {
         let element = if self.kind == Kind::BFloat16 { 2 } else { 4 };
         let row = self.head_dim + self.head_dim.next_multiple_of(16);
         self.layers * self.kv_heads * row * crate::native::engine::BLOCK_SIZE * element

@@ -2,12 +2,49 @@
 //!
 //! The drawn token's own log-probability comes from the sampler; what is listed beside it here is of the same distribution.
 
+use anyhow::Result;
+
 use super::request::{TokenLogprob, TokenScore};
-use super::runner::{Draw, Drawn};
+use super::runner::{Draw, Drawn, ForwardBatch, Output};
 use super::sampler::is_greedy;
 
 /// Of the kept tokens' whole mass; the rest is rounding.
 const WHOLE: f64 = 1.0 - 1e-5;
+
+/// The drawn tokens with what is told beside them. `logits` gives a row of the batch's logits, rows being counted as
+/// [`flatten`](super::flat::flatten) orders them; only rows that somebody asked about are read.
+///
+/// # Errors
+/// When a row of logits cannot be had.
+pub(super) fn detailed(
+    batch: &ForwardBatch,
+    mut drawn: Vec<Drawn>,
+    mut logits: impl FnMut(usize) -> Result<Vec<f32>>,
+) -> Result<Output> {
+    let (mut tops, mut scores) = (Vec::new(), Vec::new());
+    let mut own = drawn.iter_mut();
+    let mut row = 0;
+    for chunk in &batch.chunks {
+        for &target in &chunk.targets {
+            scores.push(score(&logits(row)?, target, chunk.target_tops));
+            row += 1;
+        }
+        if chunk.draws.is_empty() {
+            continue;
+        }
+        let asked = chunk.draws.iter().any(|draw| draw.top.is_some());
+        let read = if asked { logits(row)? } else { vec![] };
+        row += 1;
+        for (draw, drawn) in chunk.draws.iter().zip(own.by_ref()) {
+            if let Some(count) = draw.top {
+                let (top, logprob) = beside(&read, draw, *drawn, count);
+                drawn.logprob = logprob;
+                tops.push(top);
+            }
+        }
+    }
+    Ok(Output { drawn, tops, scores })
+}
 
 /// Scores `target` under the untempered distribution of `logits`, with the `count` likeliest tokens.
 pub fn score(logits: &[f32], target: u32, count: usize) -> TokenScore {

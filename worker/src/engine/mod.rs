@@ -4,7 +4,11 @@
 //! a thread of its own owns the runner, and a [`handle::Engine`] moves requests in and completions out.
 
 pub mod blocks;
+#[cfg(test)]
+pub(crate) mod conformance;
 pub mod decoder_shape;
+mod flat;
+mod found_weights;
 pub mod handle;
 #[cfg(test)]
 pub(crate) mod hash_runner;
@@ -21,6 +25,7 @@ pub mod stats;
 pub mod stop;
 mod thread;
 pub mod ticket;
+pub mod torch_runner;
 
 pub use decoder_shape::DecoderShape;
 pub use handle::{Engine, EngineConfig, EngineError, Pause};

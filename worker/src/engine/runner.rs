@@ -88,3 +88,29 @@ pub trait Runner {
     /// When a tensor is missing or has another shape.
     fn load(&mut self, weights: &MergedWeights) -> anyhow::Result<()>;
 }
+
+impl<R: Runner + ?Sized> Runner for Box<R> {
+    fn num_blocks(&self) -> usize {
+        (**self).num_blocks()
+    }
+
+    fn block_size(&self) -> usize {
+        (**self).block_size()
+    }
+
+    fn max_positions(&self) -> usize {
+        (**self).max_positions()
+    }
+
+    fn forward(&mut self, batch: &ForwardBatch) -> anyhow::Result<Output> {
+        (**self).forward(batch)
+    }
+
+    fn copy_block(&mut self, from: u32, to: u32) {
+        (**self).copy_block(from, to);
+    }
+
+    fn load(&mut self, weights: &MergedWeights) -> anyhow::Result<()> {
+        (**self).load(weights)
+    }
+}

@@ -10,7 +10,7 @@
 
 use anyhow::{Context, Result};
 
-use super::runner::Draw;
+use super::runner::{Draw, Drawn, ForwardBatch};
 use crate::native::engine as native;
 
 /// Temperatures below this are greedy: dividing logits by less leaves no distribution in float32.
@@ -84,6 +84,28 @@ pub(super) fn native_draw(
         first_suppressed: i32::try_from(first)?,
         suppressed: i32::try_from(suppressed.len() - first)?,
     })
+}
+
+/// What a runner drew for `batch`, every draw having given a token.
+///
+/// # Errors
+/// When one did not, naming the sequence and the causes.
+pub(super) fn checked_draws(batch: &ForwardBatch, drawn: Vec<native::Drawn>) -> Result<Vec<Drawn>> {
+    let of_chunk = |(i, chunk): (usize, &super::runner::Chunk)| chunk.draws.iter().map(move |_| i).collect::<Vec<_>>();
+    let chunks = batch.chunks.iter().enumerate().flat_map(of_chunk);
+    let checked = drawn.into_iter().zip(chunks).map(|(drawn, chunk)| {
+        let token = u32::try_from(drawn.token).ok().with_context(|| {
+            format!(
+                "no token can be drawn for sequence {chunk} of the batch: its logits are NaN or infinite (check \
+                 the weights), or every token is a stop token suppressed by min_new_tokens"
+            )
+        })?;
+        Ok(Drawn {
+            token,
+            logprob: drawn.logprob,
+        })
+    });
+    checked.collect()
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use ppo_crds::RunConfig;
 use ppo_crds::spec::DType;
-use tch::Kind;
+use tch::{Device, Kind};
 
 use super::engine::PolicyEngine;
 use super::learners::learners;
@@ -112,6 +112,8 @@ pub fn roles(
     let engine = PolicyEngine {
         model: &policy_config,
         kind,
+        device: Device::Cpu,
+        shares_device: true,
         rollout: &config.rollout,
         sequences: config.batch.samples_per_step(),
         longest,

@@ -2,15 +2,19 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use ppo_crds::run_config::Rollout;
 use tch::{Device, Kind, Tensor};
 
+use super::cache_size::{CacheSize, room};
 use crate::engine::native_runner::{BLOCK_SIZE, NativeRunner};
 use crate::engine::runner::Runner;
+use crate::engine::torch_runner::kernel::Kernel;
+use crate::engine::torch_runner::{Placement, TorchRunner};
 use crate::engine::{DecoderShape, Engine, EngineConfig};
 use crate::model::rope::frequency_tensor;
 use crate::model::{MergedWeights, ModelConfig};
+use crate::native::cuda;
 use crate::tokenizer::Tokenizer;
 
 /// What an engine is made for.
@@ -20,6 +24,10 @@ pub struct PolicyEngine<'a> {
     pub model: &'a ModelConfig,
     /// Precision of weights and cache.
     pub kind: Kind,
+    /// What computes.
+    pub device: Device,
+    /// Whether training, or another model, takes memory of the same device later on.
+    pub shares_device: bool,
     /// Limits of the engine.
     pub rollout: &'a Rollout,
     /// Sequences that will be asked for at once.
@@ -30,10 +38,10 @@ pub struct PolicyEngine<'a> {
     pub policy_version: u64,
 }
 
-/// Starts an engine on `weights`.
+/// Starts an engine on `weights`: native kernels on a CPU, libtorch's operators on a GPU and for what the kernels do not compute.
 ///
 /// # Errors
-/// When the model has a part the native kernels do not compute, or memory does not suffice.
+/// When memory does not suffice, or the device fails.
 pub fn start(
     policy: &PolicyEngine,
     weights: impl Into<MergedWeights>,
@@ -41,7 +49,6 @@ pub fn start(
 ) -> Result<Engine> {
     let weights = weights.into();
     let shape = shape(policy.model, policy.kind)?;
-    let blocks = blocks(policy, shape.block_bytes());
     let config = EngineConfig {
         max_batch_tokens: policy.rollout.max_batch_tokens,
         max_sequences: policy.rollout.max_sequences,
@@ -51,30 +58,72 @@ pub fn start(
         }),
         ..EngineConfig::default()
     };
-    let threads = usize::try_from(tch::get_num_threads()).unwrap_or(1).max(1);
+    if policy.device == Device::Cpu && !shape.output_bias {
+        let size = size(policy, BLOCK_SIZE, shape.native_block_bytes());
+        return Ok(Engine::start(move || native(&shape, size, &weights), config)?);
+    }
+    if policy.device == Device::Cpu {
+        tracing::warn!(
+            "the policy has a bias on the attention's output projection, which the rollout engine's own kernels do not \
+             compute: it runs on libtorch's operators, which are slower"
+        );
+    }
+    let (device, shares_device) = (policy.device, policy.shares_device);
+    let kernel = Kernel::of(&shape, device);
+    let size = size(policy, kernel.block_size(), kernel.block_bytes(&shape));
+    let max_sequences = policy.rollout.max_sequences;
     let make = move || {
-        let mut runner = NativeRunner::new(&shape, blocks, threads)
-            .with_context(|| format!("cannot make a key/value cache of {blocks} blocks of {BLOCK_SIZE} tokens"))?;
+        let room = free_memory(device)?.map(|free| room(free, TorchRunner::weight_bytes(&shape), shares_device));
+        let num_blocks = CacheSize { room, ..size }.blocks()?;
+        let placement = Placement {
+            device,
+            kernel,
+            num_blocks,
+            max_sequences,
+        };
+        let mut runner = TorchRunner::new(&shape, placement)?;
+        tracing::info!(
+            "the rollout engine computes on {device:?} with room for {} tokens in its key/value cache ({} MiB)",
+            num_blocks * size.block_size,
+            (num_blocks * size.block_bytes) >> 20
+        );
         runner.load(&weights)?;
         Ok(runner)
     };
     Ok(Engine::start(make, config)?)
 }
 
-/// Blocks of the cache: what `kvCacheMebibytes` holds, else enough for every sequence that runs at once.
-fn blocks(policy: &PolicyEngine, block_bytes: usize) -> usize {
-    if let Some(mebibytes) = policy.rollout.kv_cache_mebibytes {
-        return (mebibytes as usize * (1 << 20) / block_bytes).max(1);
+fn native(shape: &DecoderShape, size: CacheSize, weights: &MergedWeights) -> Result<NativeRunner> {
+    let blocks = size.blocks()?;
+    let threads = usize::try_from(tch::get_num_threads()).unwrap_or(1).max(1);
+    let mut runner = NativeRunner::new(shape, blocks, threads)
+        .with_context(|| format!("cannot make a key/value cache of {blocks} blocks of {BLOCK_SIZE} tokens"))?;
+    runner.load(weights)?;
+    Ok(runner)
+}
+
+fn size(policy: &PolicyEngine, block_size: usize, block_bytes: usize) -> CacheSize {
+    CacheSize {
+        mebibytes: policy.rollout.kv_cache_mebibytes,
+        sequences: policy.sequences.clamp(1, policy.rollout.max_sequences),
+        longest: policy.longest.min(policy.model.max_positions),
+        block_size,
+        block_bytes,
+        room: None,
     }
-    let sequences = policy.sequences.clamp(1, policy.rollout.max_sequences);
-    sequences * policy.longest.min(policy.model.max_positions).div_ceil(BLOCK_SIZE)
+}
+
+/// Bytes that a GPU has free. None: the device is none, or nobody can tell.
+fn free_memory(device: Device) -> Result<Option<u64>> {
+    let Device::Cuda(index) = device else { return Ok(None) };
+    match cuda::shim() {
+        Ok(shim) => Ok(Some(shim.memory(i32::try_from(index)?)?.free)),
+        // The runner says why.
+        Err(_) => Ok(None),
+    }
 }
 
 fn shape(model: &ModelConfig, kind: Kind) -> Result<DecoderShape> {
-    ensure!(
-        !model.output_bias,
-        "the rollout engine does not compute a bias on the attention's output projection"
-    );
     let size = |value: i64| usize::try_from(value).context("a size in config.json is negative");
     let frequencies = frequency_tensor(model.rope_scaling, model.rope_theta, model.head_dim, Device::Cpu)?;
     Ok(DecoderShape {
@@ -88,10 +137,75 @@ fn shape(model: &ModelConfig, kind: Kind) -> Result<DecoderShape> {
         max_positions: model.max_positions,
         rms_eps: model.norm_eps as f32,
         qkv_bias: model.qkv_bias,
+        output_bias: model.output_bias,
         qk_norm: model.qk_norm,
         tied: model.tied,
         inv_freq: Vec::<f32>::try_from(&frequencies as &Tensor)?,
         rope_attention_scaling: 1.0,
         kind,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::engine::{Details, Request, SamplingParams};
+    use crate::model::Weights;
+
+    /// Tokens of a random model, with or without a bias that the native kernels do not compute.
+    fn generated(attention_bias: bool) -> Vec<u32> {
+        let config = json!({
+            "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 32, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48, "vocab_size": 64, "rms_norm_eps": 1e-5,
+            "max_position_embeddings": 64, "attention_bias": attention_bias, "tie_word_embeddings": true, "hidden_act": "silu",
+        });
+        let model = ModelConfig::from_json(config.as_object().unwrap().clone(), None).unwrap();
+        let rollout = Rollout {
+            engine: ppo_crds::spec::Engine::Builtin,
+            replicas: 1,
+            min_replicas: 1,
+            block_size: 16,
+            max_batch_tokens: 64,
+            max_sequences: 4,
+            kv_cache_mebibytes: None,
+        };
+        let policy = PolicyEngine {
+            model: &model,
+            kind: Kind::Float,
+            device: Device::Cpu,
+            shares_device: true,
+            rollout: &rollout,
+            sequences: 2,
+            longest: 40,
+            policy_version: 0,
+        };
+        let engine = start(&policy, Weights::random(&model, Kind::Float, 1).unwrap(), None).unwrap();
+        let request = Request {
+            prompt: vec![1, 2, 3].into(),
+            seeds: vec![7],
+            params: Arc::new(SamplingParams {
+                temperature: 1.0,
+                top_p: 1.0,
+                top_k: 0,
+                min_p: 0.0,
+                max_new_tokens: 12,
+                min_new_tokens: 0,
+                stop_token_ids: vec![],
+                stop: vec![],
+            }),
+            details: Details::default(),
+        };
+        let completions = engine.generate(vec![request], Duration::from_secs(60)).unwrap();
+        completions[0][0].tokens.clone()
+    }
+
+    #[test]
+    fn a_model_that_the_native_kernels_refuse_generates_all_the_same() {
+        assert_eq!(generated(true).len(), 12);
+        assert_eq!(generated(false).len(), 12);
+    }
 }

@@ -104,6 +104,63 @@ pub struct Batch {
     pub suppressed: Vec<i32>,
 }
 
+impl Batch {
+    /// Looks at every index that a runner follows without looking.
+    ///
+    /// # Errors
+    /// When one points outside the model or the cache of `num_blocks` blocks of `block_size` positions.
+    pub fn check(&self, s: &DecoderShape, num_blocks: usize, block_size: usize) -> Result<()> {
+        if let Some(token) = self.tokens.iter().find(|token| !(0..s.vocab as i32).contains(token)) {
+            bail!("token {token} is outside the vocabulary of {}", s.vocab);
+        }
+        if let Some(block) = self.blocks.iter().find(|block| !(0..num_blocks as i32).contains(block)) {
+            bail!("block {block} is outside the cache of {} blocks", num_blocks);
+        }
+        let mut rows = 0;
+        for (i, chunk) in self.chunks.iter().enumerate() {
+            ensure!(
+                chunk.rows > 0 && chunk.start >= 0,
+                "sequence {i} of the batch has no tokens or a negative start"
+            );
+            ensure!(
+                chunk.first_row == rows,
+                "sequence {i} of the batch starts at row {}, not {rows}",
+                chunk.first_row
+            );
+            rows = rows.checked_add(chunk.rows).context("too many rows")?;
+            let end = chunk.start as usize + chunk.rows as usize;
+            ensure!(
+                end <= s.max_positions,
+                "sequence {i} reaches position {end} of {}",
+                s.max_positions
+            );
+            let last_block = chunk.first_block as usize + end.div_ceil(block_size);
+            ensure!(
+                chunk.first_block >= 0 && last_block <= self.blocks.len(),
+                "sequence {i} has too few blocks for {end} positions"
+            );
+        }
+        ensure!(
+            rows as usize == self.tokens.len(),
+            "{} tokens for {rows} rows",
+            self.tokens.len()
+        );
+        ensure!(rows > 0, "the batch is empty");
+        ensure!(
+            self.logit_rows.iter().all(|row| (0..rows).contains(row)),
+            "a drawn row is outside the batch"
+        );
+        for draw in &self.draws {
+            ensure!(
+                (0..self.logit_rows.len() as i32).contains(&draw.logit_row),
+                "a draw names no row of logits"
+            );
+            check_draw(draw, &self.suppressed, s.vocab as i32)?;
+        }
+        Ok(())
+    }
+}
+
 /// What a draw gave. `token` is -1 when the logits hold no distribution: NaN, infinity or every token suppressed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[repr(C)]
@@ -260,6 +317,10 @@ impl Decoder {
     /// When the shape is not one the kernels know or memory runs out.
     pub fn new(shape: &DecoderShape, num_blocks: usize, threads: usize) -> Result<Self> {
         shape.check()?;
+        ensure!(
+            !shape.output_bias,
+            "the native decoder does not compute a bias on the attention's output projection"
+        );
         ensure!(num_blocks > 0, "the key/value cache needs at least one block");
         let int = |what: &str, n: usize| {
             i32::try_from(n)
@@ -411,7 +472,7 @@ impl Decoder {
     /// # Errors
     /// When an index of the batch points outside the model or the cache, or memory runs out.
     pub fn forward(&mut self, batch: &Batch) -> Result<Vec<Drawn>> {
-        self.check(batch)?;
+        batch.check(&self.shape, self.num_blocks, BLOCK_SIZE)?;
         let mut drawn = vec![Drawn::default(); batch.draws.len()];
         let raw = RawBatch {
             tokens: batch.tokens.as_ptr(),
@@ -427,7 +488,7 @@ impl Decoder {
         };
         self.logit_rows = 0;
         checked(|error, size| {
-            // SAFETY: `check` bounds every index the kernels follow, and `drawn` holds one entry per draw.
+            // SAFETY: `Batch::check` bounds every index the kernels follow, and `drawn` holds one entry per draw.
             unsafe { decoder_forward(self.handle.as_ptr(), &raw, drawn.as_mut_ptr(), error, size) }
         })?;
         self.logit_rows = batch.logit_rows.len();
@@ -459,63 +520,6 @@ impl Decoder {
         }
         // SAFETY: both blocks exist.
         unsafe { decoder_copy_block(self.handle.as_ptr(), from as i32, to as i32) };
-        Ok(())
-    }
-
-    /// Every index the kernels follow without looking.
-    fn check(&self, batch: &Batch) -> Result<()> {
-        let s = &self.shape;
-        if let Some(token) = batch.tokens.iter().find(|token| !(0..s.vocab as i32).contains(token)) {
-            bail!("token {token} is outside the vocabulary of {}", s.vocab);
-        }
-        if let Some(block) = batch
-            .blocks
-            .iter()
-            .find(|block| !(0..self.num_blocks as i32).contains(block))
-        {
-            bail!("block {block} is outside the cache of {} blocks", self.num_blocks);
-        }
-        let mut rows = 0;
-        for (i, chunk) in batch.chunks.iter().enumerate() {
-            ensure!(
-                chunk.rows > 0 && chunk.start >= 0,
-                "sequence {i} of the batch has no tokens or a negative start"
-            );
-            ensure!(
-                chunk.first_row == rows,
-                "sequence {i} of the batch starts at row {}, not {rows}",
-                chunk.first_row
-            );
-            rows = rows.checked_add(chunk.rows).context("too many rows")?;
-            let end = chunk.start as usize + chunk.rows as usize;
-            ensure!(
-                end <= s.max_positions,
-                "sequence {i} reaches position {end} of {}",
-                s.max_positions
-            );
-            let last_block = chunk.first_block as usize + end.div_ceil(BLOCK_SIZE);
-            ensure!(
-                chunk.first_block >= 0 && last_block <= batch.blocks.len(),
-                "sequence {i} has too few blocks for {end} positions"
-            );
-        }
-        ensure!(
-            rows as usize == batch.tokens.len(),
-            "{} tokens for {rows} rows",
-            batch.tokens.len()
-        );
-        ensure!(rows > 0, "the batch is empty");
-        ensure!(
-            batch.logit_rows.iter().all(|row| (0..rows).contains(row)),
-            "a drawn row is outside the batch"
-        );
-        for draw in &batch.draws {
-            ensure!(
-                (0..batch.logit_rows.len() as i32).contains(&draw.logit_row),
-                "a draw names no row of logits"
-            );
-            check_draw(draw, &batch.suppressed, s.vocab as i32)?;
-        }
         Ok(())
     }
 }

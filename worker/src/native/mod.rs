@@ -2,7 +2,9 @@
 
 pub mod allocator;
 pub mod collective;
+pub mod cuda;
 pub mod engine;
+pub mod flash;
 pub mod mapped;
 pub mod optimizer;
 pub mod threads;

@@ -8,8 +8,8 @@ use anyhow::{Result, anyhow, bail};
 use tch::{Kind, Tensor};
 
 /// torch-sys hands `at::Tensor*` around; the C++ side takes it as such.
-type Handle = *const c_void;
-type Output = *mut *mut c_void;
+pub(super) type Handle = *const c_void;
+pub(super) type Output = *mut *mut c_void;
 type Forward = unsafe extern "C" fn(*mut c_void, *mut c_void, Output) -> *mut c_char;
 
 unsafe extern "C" {
@@ -58,7 +58,7 @@ pub fn supports(tensor: &Tensor) -> bool {
     tensor.device() == tch::Device::Cpu && matches!(tensor.kind(), Kind::Float | Kind::BFloat16)
 }
 
-fn handle(tensor: &Tensor) -> Handle {
+pub(super) fn handle(tensor: &Tensor) -> Handle {
     tensor.as_ptr().cast()
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use ppo_crds::spec::DType;
-use tch::Kind;
+use tch::{Device, Kind};
 
 use super::settings::ModelSettings;
 use crate::engine::Engine;
@@ -64,6 +64,8 @@ impl Model {
         let policy = PolicyEngine {
             model: &config,
             kind,
+            device: Device::Cpu,
+            shares_device: false,
             rollout: &settings.rollout,
             sequences: settings.rollout.max_sequences,
             longest: config.max_positions,

@@ -55,6 +55,8 @@ fn start(workload: &Workload, requests: &[Request]) -> Result<Engine> {
     let policy = PolicyEngine {
         model: &model,
         kind,
+        device: workload.device,
+        shares_device: false,
         rollout: &rollout,
         sequences: requests.len(),
         longest,

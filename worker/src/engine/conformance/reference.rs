@@ -1,4 +1,4 @@
-//! A decoder written with plain tensor operators in float32, to compare with. For bfloat16 it rounds what the decoder
+//! A decoder written with plain tensor operators in float32, to compare with. For bfloat16 it rounds what the native decoder
 //! rounds: inputs of products, keys and values.
 
 use tch::{Device, Kind, Tensor};
@@ -54,6 +54,9 @@ pub fn logits(s: &DecoderShape, weights: &Weights, tokens: &[u32]) -> Tensor {
         let attention = (q.matmul(&k.transpose(1, 2)) / (d as f64).sqrt() + mask).softmax(-1, Kind::Float);
         let mixed = stored(attention.matmul(&v).transpose(0, 1).reshape([n, heads * d]));
         x += mixed.matmul(&at("self_attn.o_proj.weight").tr());
+        if s.output_bias {
+            x += at("self_attn.o_proj.bias");
+        }
         let y = stored(norm(&x, &at("post_attention_layernorm.weight")));
         let gated =
             stored(y.matmul(&at("mlp.gate_proj.weight").tr()).silu() * y.matmul(&at("mlp.up_proj.weight").tr()));

@@ -1,0 +1,212 @@
+//! The runner on libtorch's operators, for any device in float32 or bfloat16.
+//!
+//! A pass is one forward over all new rows, packed; attention reads the paged cache by [`kernel::Kernel`]. Where a GPU computes, a
+//! pass of single tokens runs over static tensors ([`decode`]), as a CUDA graph where `libppo_cuda.so` is found. Tokens are
+//! drawn where the logits are ([`draws`]): a pass answers with two numbers a draw, and waits for the device once.
+//!
+//! A row's numbers may depend on how many rows are computed beside it, since the libraries' products choose their kernels by
+//! size: what [`NativeRunner`](super::native_runner::NativeRunner) promises to the bit holds here within rounding.
+
+mod blockwise;
+mod cache;
+mod chunked;
+mod decode;
+mod decoder;
+mod draws;
+mod gathered;
+mod groups;
+pub mod kernel;
+mod rotary;
+mod truncation;
+mod weights;
+
+use anyhow::{Result, ensure};
+use tch::{Device, Tensor};
+
+use self::cache::Cache;
+use self::decode::Decode;
+use self::decoder::Decoder;
+use self::groups::Inputs;
+use self::kernel::Kernel;
+use self::weights::Weights;
+use super::decoder_shape::DecoderShape;
+use super::flat::flatten;
+use super::logprobs::detailed;
+use super::runner::{ForwardBatch, Output, Runner};
+use super::sampler::checked_draws;
+use crate::model::MergedWeights;
+use crate::native::cuda::{self, Shim};
+use crate::native::engine::Batch;
+
+/// Where and how large.
+#[derive(Clone, Copy, Debug)]
+pub struct Placement {
+    /// What computes, and holds weights and cache.
+    pub device: Device,
+    /// How attention reads the cache.
+    pub kernel: Kernel,
+    /// Blocks of the cache, of `kernel.block_size()` positions.
+    pub num_blocks: usize,
+    /// Sequences that run at once: passes of at most so many single tokens run over static tensors on a GPU.
+    pub max_sequences: usize,
+}
+
+/// Runs a decoder on libtorch's operators. It cannot compute before [`Runner::load`] has succeeded once, and must stay on the
+/// thread that made it.
+#[derive(Debug)]
+pub struct TorchRunner {
+    shape: DecoderShape,
+    placement: Placement,
+    decoder: Decoder,
+    /// Of passes that draw one token for each sequence. None: they run as any other.
+    decode: Option<Decode>,
+    /// Of the last forward, `[rows, vocab]` float32, on the device.
+    logits: Option<Tensor>,
+    loaded: bool,
+}
+
+impl TorchRunner {
+    /// A decoder without weights, and a cache.
+    ///
+    /// # Errors
+    /// When the shape cannot be run or the device's memory does not suffice.
+    pub fn new(shape: &DecoderShape, placement: Placement) -> Result<Self> {
+        let graphs = match shim_of(placement.device) {
+            None => None,
+            Some((device, Ok(shim))) => {
+                shim.own_stream(device)?;
+                Some(shim)
+            }
+            Some((_, Err(error))) => {
+                tracing::warn!(
+                    "decoding without CUDA graphs, which makes small batches several times slower: {error:#}"
+                );
+                None
+            }
+        };
+        let decode = match placement.device {
+            Device::Cuda(_) => Some(Decode::new(shape, &placement, graphs)?),
+            _ => None,
+        };
+        Self::with(shape, placement, decode)
+    }
+
+    fn with(shape: &DecoderShape, placement: Placement, decode: Option<Decode>) -> Result<Self> {
+        shape.check()?;
+        ensure!(placement.num_blocks > 0, "the key/value cache needs at least one block");
+        let _no_grad = tch::no_grad_guard();
+        Ok(Self {
+            shape: shape.clone(),
+            placement,
+            decoder: Decoder::new(
+                shape,
+                Weights::empty(shape, placement.device)?,
+                Cache::new(shape, &placement)?,
+            )?,
+            decode,
+            logits: None,
+            loaded: false,
+        })
+    }
+
+    /// Bytes of the weights of a shape.
+    pub fn weight_bytes(shape: &DecoderShape) -> usize {
+        Weights::bytes(shape)
+    }
+
+    /// Logits of the rows the last batch drew from or scored, row-major `[rows, vocab]`.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn logits(&self) -> Result<Vec<f32>> {
+        self.logits.as_ref().map_or(Ok(vec![]), to_floats)
+    }
+
+    /// What the layers make of the pass, in the order of its rows of logits.
+    fn hidden(&mut self, flat: &Batch) -> Result<Tensor> {
+        if let Some(decode) = self.decode.as_mut().filter(|decode| decode.takes(flat)) {
+            return decode.run(flat, &self.decoder);
+        }
+        let inputs = Inputs::new(flat, &self.shape, self.placement.kernel, self.placement.device)?;
+        let hidden = self.decoder.trunk(&inputs)?;
+        let is_every_row = flat.logit_rows.iter().copied().eq(0..flat.tokens.len() as i32);
+        if is_every_row || flat.logit_rows.is_empty() {
+            return Ok(hidden);
+        }
+        let rows: Vec<i64> = flat.logit_rows.iter().map(|row| i64::from(*row)).collect();
+        let rows = Tensor::f_from_slice(&rows)?.f_to_device(self.placement.device)?;
+        Ok(hidden.f_index_select(0, &rows)?)
+    }
+
+    /// Waits for all threads' work on the device: weights come from threads that compute beside this one.
+    fn synchronize(&self) -> Result<()> {
+        match shim_of(self.placement.device) {
+            Some((device, Ok(shim))) => shim.synchronize(device),
+            // Without the library all threads share one stream, which keeps the order.
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The library for CUDA, and the device's number, where the device is a GPU.
+fn shim_of(device: Device) -> Option<(i32, Result<&'static Shim>)> {
+    match device {
+        Device::Cuda(index) => Some((i32::try_from(index).unwrap_or(i32::MAX), cuda::shim())),
+        _ => None,
+    }
+}
+
+fn to_floats(tensor: &Tensor) -> Result<Vec<f32>> {
+    let plain = tensor.f_to_device(Device::Cpu)?.f_contiguous()?.f_view([-1])?;
+    Ok(Vec::<f32>::try_from(&plain)?)
+}
+
+impl Runner for TorchRunner {
+    fn num_blocks(&self) -> usize {
+        self.placement.num_blocks
+    }
+
+    fn block_size(&self) -> usize {
+        self.placement.kernel.block_size()
+    }
+
+    fn max_positions(&self) -> usize {
+        self.shape.max_positions
+    }
+
+    fn forward(&mut self, batch: &ForwardBatch) -> Result<Output> {
+        ensure!(self.loaded, "the runner has no weights yet: load some first");
+        if batch.chunks.is_empty() {
+            return Ok(Output::default());
+        }
+        let _no_grad = tch::no_grad_guard();
+        let flat = flatten(batch, self.shape.vocab, self.block_size())?;
+        flat.check(&self.shape, self.num_blocks(), self.block_size())?;
+        let hidden = self.hidden(&flat)?;
+        if flat.logit_rows.is_empty() {
+            return Ok(Output::default());
+        }
+        let logits = self.decoder.logits(&hidden)?;
+        let drawn = checked_draws(batch, draws::draw(&logits, &flat.draws, &flat.suppressed)?)?;
+        let output = detailed(batch, drawn, |row| to_floats(&logits.f_get(row as i64)?));
+        self.logits = Some(logits);
+        output
+    }
+
+    fn copy_block(&mut self, from: u32, to: u32) {
+        let _no_grad = tch::no_grad_guard();
+        if let Err(error) = self.decoder.cache.copy_block(from, to) {
+            tracing::error!(from, to, %error, "a cache block was not copied");
+        }
+    }
+
+    fn load(&mut self, weights: &MergedWeights) -> Result<()> {
+        let _no_grad = tch::no_grad_guard();
+        self.synchronize()?;
+        self.decoder.weights.load(weights, &self.shape, &mut self.loaded)?;
+        self.synchronize()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,199 @@
+//! Tokens drawn where the logits are, by the rules of [`sampler`](crate::engine::sampler): the distribution function is inverted, in
+//! order of token, at the sample's own uniform number, so the same logits give the same tokens as the native sampler.
+//!
+//! As there, weights are summed in pieces and the pieces in float64: first the piece is found, then the token in it. Nothing
+//! but the answers comes to the host, two numbers a draw, in one copy.
+
+use anyhow::{Context, Result};
+use tch::{Device, Kind, Tensor};
+
+use super::truncation::truncated;
+use crate::native::engine::{Draw, Drawn};
+
+/// Most tokens of a piece.
+const PIECE: i64 = 512;
+/// Logits that are drawn from at once: with a sort some 50 bytes each are alive, 800 MB.
+const AT_ONCE: i64 = 1 << 24;
+
+/// The draws from rows of `logits` (`[rows, vocab]`, float32), in order; -1 where a row holds no distribution. `suppressed` are
+/// the lists that the draws point into.
+pub(super) fn draw(logits: &Tensor, draws: &[Draw], suppressed: &[i32]) -> Result<Vec<Drawn>> {
+    let (_, vocab) = logits.size2()?;
+    let at_once = usize::try_from(AT_ONCE / vocab.max(1))?.max(1);
+    let mut drawn = Vec::with_capacity(draws.len());
+    let mut parts = Vec::new();
+    for draws in draws.chunks(at_once) {
+        parts.push(Rows::new(logits, draws, suppressed)?.drawn()?);
+    }
+    if parts.is_empty() {
+        return Ok(drawn);
+    }
+    // The only wait for the device.
+    let answers = Tensor::f_cat(&parts, 1)?.f_to_device(Device::Cpu)?;
+    let tokens = Vec::<f64>::try_from(&answers.f_get(0)?)?;
+    let logprobs = Vec::<f64>::try_from(&answers.f_get(1)?)?;
+    drawn.extend(tokens.iter().zip(&logprobs).map(|(token, logprob)| Drawn {
+        token: *token as i32,
+        logprob: *logprob as f32,
+    }));
+    Ok(drawn)
+}
+
+/// Logits with what is asked of each, a row a draw.
+struct Rows {
+    /// `[draws, vocab]`, those that cannot be drawn at minus infinity.
+    logits: Tensor,
+    /// The largest of each row before truncation, `[draws, 1]`.
+    most: Tensor,
+    /// Where it is, `[draws, 1]`; the first of several.
+    likeliest: Tensor,
+    /// One over the temperature, float32; 1 for greedy draws. `[draws, 1]`.
+    inverse: Tensor,
+    /// Which draws are greedy, `[draws, 1]`; None: none is.
+    greedy: Option<Tensor>,
+    /// Float64, `[draws, 1]`.
+    uniform: Tensor,
+}
+
+impl Rows {
+    fn new(logits: &Tensor, draws: &[Draw], suppressed: &[i32]) -> Result<Self> {
+        let device = logits.device();
+        let count = draws.len() as i64;
+        let rows: Vec<i64> = draws.iter().map(|draw| i64::from(draw.logit_row)).collect();
+        let in_order = rows.iter().copied().eq(0..logits.size2()?.0);
+        let mut logits = if in_order {
+            logits.shallow_clone()
+        } else {
+            logits.f_index_select(0, &Tensor::f_from_slice(&rows)?.f_to_device(device)?)?
+        };
+        if let Some([rows, tokens]) = suppressions(draws, suppressed, device)? {
+            let never = Tensor::f_full([1], f64::NEG_INFINITY, (Kind::Float, device))?;
+            logits = logits.f_index_put(&[Some(rows), Some(tokens)], &never, false)?;
+        }
+        let (most, likeliest) = logits.f_max_dim(1, true)?;
+        // One copy for the numbers of all draws.
+        let numbers: Vec<f64> = draws
+            .iter()
+            .map(|draw| draw.uniform)
+            .chain(draws.iter().map(|draw| f64::from(inverse(draw))))
+            .collect();
+        let numbers = Tensor::f_from_slice(&numbers)?
+            .f_view([2, count, 1])?
+            .f_to_device(device)?;
+        let inverse = numbers.f_get(1)?.f_to_kind(Kind::Float)?;
+        if draws.iter().any(is_truncated) {
+            logits = truncated(&logits, draws, &most, &inverse)?;
+        }
+        let greedy: Vec<bool> = draws.iter().map(|draw| draw.temperature == 0.0).collect();
+        Ok(Self {
+            logits,
+            most,
+            likeliest,
+            inverse,
+            greedy: match greedy.contains(&true) {
+                true => Some(Tensor::f_from_slice(&greedy)?.f_view([count, 1])?.f_to_device(device)?),
+                false => None,
+            },
+            uniform: numbers.f_get(0)?,
+        })
+    }
+
+    /// Token and log-probability of each draw, `[2, draws]`, float64.
+    fn drawn(&self) -> Result<Tensor> {
+        let (count, vocab) = self.logits.size2()?;
+        let length = piece(vocab);
+        let weights = self.logits.f_sub(&self.most)?.f_mul(&self.inverse)?.f_exp_()?;
+        let weights = weights.f_view([count, vocab / length, length])?;
+        let sums = weights.f_sum_dim_intlist([2i64].as_slice(), false, Kind::Double)?;
+        let (piece, before, total) = find(&sums, None, &self.uniform)?;
+        let chosen = piece.f_unsqueeze(-1)?.f_expand([count, 1, length], false)?;
+        let inside = weights
+            .f_gather(1, &chosen, false)?
+            .f_squeeze_dim(1)?
+            .f_to_kind(Kind::Double)?;
+        let target = self.uniform.f_mul(&total)?;
+        let (offset, ..) = find(&inside, Some((&before, &target)), &self.uniform)?;
+        let mut token = piece.f_mul_scalar(length)?.f_add(&offset)?;
+        if let Some(greedy) = &self.greedy {
+            token = self.likeliest.f_where_self(greedy, &token)?;
+        }
+        let logit = self.logits.f_gather(1, &token, false)?;
+        let mut logprob = logit
+            .f_sub(&self.most)?
+            .f_mul(&self.inverse)?
+            .f_to_kind(Kind::Double)?
+            .f_sub(&total.f_log()?)?;
+        if let Some(greedy) = &self.greedy {
+            logprob = logprob.f_masked_fill(greedy, 0.0)?;
+        }
+        // NaN, infinity, or every token suppressed: there is no distribution.
+        let token = token.f_masked_fill(&self.most.f_isfinite()?.f_logical_not()?, -1)?;
+        Ok(Tensor::f_cat(&[token.f_to_kind(Kind::Double)?, logprob], 1)?.f_transpose(0, 1)?)
+    }
+}
+
+/// Where the running sum of `weights` (`[rows, n]`, float64) first exceeds the target, `[rows, 1]`; the sum before it; the sum
+/// of all. The running sum begins at 0 and the target is the uniform number of the whole, or both are given. The last
+/// weight that is not 0 takes what rounding leaves over, and no weight of 0 is ever found.
+fn find(weights: &Tensor, from: Option<(&Tensor, &Tensor)>, uniform: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
+    let mut running = weights.f_cumsum(1, Kind::Double)?;
+    let last = weights.size2()?.1 - 1;
+    let total = running.f_narrow(1, last, 1)?.f_contiguous()?;
+    let target = match from {
+        None => uniform.f_mul(&total)?,
+        Some((before, target)) => {
+            running = running.f_add(before)?;
+            // Rounding may have put the target before the first weight.
+            target.f_maximum(before)?
+        }
+    };
+    let end = running.f_narrow(1, last, 1)?.f_contiguous()?;
+    let found = target.f_searchsorted(&running, false, true, "right", None::<&Tensor>)?;
+    let last_with_weight = end.f_searchsorted(&running, false, false, "left", None::<&Tensor>)?;
+    // Where a row has NaN nothing is found: any index will do.
+    let found = found.f_minimum(&last_with_weight)?.f_clamp(0, last)?;
+    let before = running
+        .f_gather(1, &found, false)?
+        .f_sub(&weights.f_gather(1, &found, false)?)?;
+    Ok((found, before, total))
+}
+
+/// Row and token of every probability that is to be 0; None: there is none.
+fn suppressions(draws: &[Draw], suppressed: &[i32], device: Device) -> Result<Option<[Tensor; 2]>> {
+    let (mut rows, mut tokens) = (Vec::new(), Vec::new());
+    for (row, draw) in (0i64..).zip(draws) {
+        let first = draw.first_suppressed as usize;
+        let list = suppressed.get(first..first + draw.suppressed as usize);
+        for token in list.context("suppressed tokens out of range")? {
+            rows.push(row);
+            tokens.push(i64::from(*token));
+        }
+    }
+    if rows.is_empty() {
+        return Ok(None);
+    }
+    let send = |numbers: &[i64]| Tensor::f_from_slice(numbers)?.f_to_device(device);
+    Ok(Some([send(&rows)?, send(&tokens)?]))
+}
+
+fn is_truncated(draw: &Draw) -> bool {
+    draw.temperature > 0.0 && (draw.top_k > 0 || draw.top_p < 1.0 || draw.min_p > 0.0)
+}
+
+fn inverse(draw: &Draw) -> f32 {
+    match draw.temperature > 0.0 {
+        true => 1.0 / draw.temperature,
+        false => 1.0,
+    }
+}
+
+/// The longest piece of at most [`PIECE`] tokens that divides the vocabulary: no row has to be filled up.
+fn piece(vocab: i64) -> i64 {
+    (1..=PIECE.min(vocab))
+        .rev()
+        .find(|length| vocab % length == 0)
+        .unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests;

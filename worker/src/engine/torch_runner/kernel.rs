@@ -1,0 +1,88 @@
+//! How attention reads the cache.
+
+use anyhow::Result;
+use tch::{Device, Kind, Tensor};
+
+use crate::engine::decoder_shape::DecoderShape;
+use crate::native::flash::{self, Packed};
+
+/// Attention over packed sequences, with the logarithms of its sums: [`flash::attention`], or in tests what computes the same.
+pub(super) type Varlen = fn(&Packed) -> Result<(Tensor, Tensor)>;
+
+/// Positions of a block that is gathered; as the native runner's.
+const GATHERED_BLOCK: usize = 16;
+/// Positions of a block that flash attention reads in place. It is what its paged kernels want (a multiple of 256; torch 2.12
+/// and later). torch 2.11 has none: here each block is a sequence of its own for the kernel ([`super::blockwise`]), so a
+/// smaller one would mean more partial results to merge, and a larger one less room to spread a long sequence over the device.
+const FLASH_BLOCK: usize = 256;
+/// FlashAttention 2 needs compute capability 8.0, heads of a multiple of 8 dimensions, and at most 256.
+const FLASH_CAPABILITY: (i32, i32) = (8, 0);
+const FLASH_HEAD: usize = 256;
+
+/// How attention reads the cache.
+#[derive(Clone, Copy, Debug)]
+pub struct Kernel {
+    pub(super) block_size: usize,
+    /// None: blocks are gathered, and `scaled_dot_product_attention` runs over the copy.
+    pub(super) varlen: Option<Varlen>,
+}
+
+impl Kernel {
+    /// The fastest on a device for a shape: flash attention for bfloat16 on NVIDIA GPUs since Ampere, else gathered blocks.
+    pub fn of(shape: &DecoderShape, device: Device) -> Self {
+        let fits = shape.kind == Kind::BFloat16 && shape.head_dim.is_multiple_of(8) && shape.head_dim <= FLASH_HEAD;
+        let capable = match super::shim_of(device) {
+            None => false,
+            // Without the library it is not known. Older GPUs have no bfloat16 to speak of; the kernel itself would refuse them.
+            Some((_, Err(_))) => true,
+            Some((index, Ok(shim))) => shim.capability(index).is_ok_and(|it| it >= FLASH_CAPABILITY),
+        };
+        if fits && capable {
+            return Self::flash(flash::attention);
+        }
+        Self {
+            block_size: GATHERED_BLOCK,
+            varlen: None,
+        }
+    }
+
+    pub(super) fn flash(varlen: Varlen) -> Self {
+        Self {
+            block_size: FLASH_BLOCK,
+            varlen: Some(varlen),
+        }
+    }
+
+    /// Positions one block of the cache holds.
+    pub fn block_size(&self) -> usize {
+        self.block_size
+    }
+
+    /// Bytes one block of the cache takes in all layers.
+    pub fn block_bytes(&self, shape: &DecoderShape) -> usize {
+        2 * shape.layers * shape.kv_heads * shape.head_dim * self.block_size * shape.kind.elt_size_in_bytes()
+    }
+}
+
+/// Heads of the attention, as libtorch counts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Heads {
+    pub queries: i64,
+    pub keys: i64,
+    pub dim: i64,
+}
+
+impl Heads {
+    pub fn of(shape: &DecoderShape) -> Self {
+        Self {
+            queries: shape.heads as i64,
+            keys: shape.kv_heads as i64,
+            dim: shape.head_dim as i64,
+        }
+    }
+
+    /// Query heads that share a key head.
+    pub fn group(self) -> i64 {
+        self.queries / self.keys
+    }
+}
