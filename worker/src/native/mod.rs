@@ -2,7 +2,9 @@
 
 pub mod allocator;
 pub mod collective;
+pub mod driver;
 pub mod engine;
+pub mod library;
 pub mod optimizer;
 pub mod threads;
 pub mod training;
