@@ -7,12 +7,14 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 use ppo_crds::pod::env;
+use ppo_crds::spec::Role;
 use tch::Device;
 
 use crate::manifest::Invalid;
+use crate::native::device::{fix_workspace, prepare};
 use crate::native::driver::{Driver, Gpu, Unusable};
 use crate::native::library::load_torch_cuda;
 
@@ -21,6 +23,9 @@ use crate::native::library::load_torch_cuda;
 const CUDA: (i32, i32) = (13, 0);
 /// See [`CUDA`].
 const DRIVER: &str = "580";
+
+/// The first GPUs that compute with bfloat16, and that FlashAttention-2 runs on.
+const CAPABILITY: (i32, i32) = (8, 0);
 
 /// The option of every command that loads a model.
 #[derive(Clone, Copy, Debug, Default, Args)]
@@ -83,7 +88,7 @@ pub struct Settled {
 impl fmt::Display for Settled {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match (self.device, &self.gpu) {
-            (Device::Cuda(number), Some(Gpu { name, bytes })) => {
+            (Device::Cuda(number), Some(Gpu { name, bytes, .. })) => {
                 write!(f, "cuda:{number} ({name}, {} GiB)", bytes >> 30)
             }
             _ => f.write_str("the CPU"),
@@ -111,6 +116,17 @@ pub enum Missing {
         "the NVIDIA driver is here and shows no GPU: none was given to this container, or CUDA_VISIBLE_DEVICES hides them"
     )]
     Gpu,
+    /// A GPU that libtorch's attention does not run on.
+    #[error(
+        "{name} has compute capability {}.{}, and {}.{} (A100) or newer is needed; CUDA_VISIBLE_DEVICES hides a GPU",
+        capability.0, capability.1, CAPABILITY.0, CAPABILITY.1
+    )]
+    OldGpu {
+        /// The GPU.
+        name: String,
+        /// Its compute capability.
+        capability: (i32, i32),
+    },
     /// libtorch has no CUDA part.
     #[error(
         "libtorch's CUDA part cannot be loaded ({0}). In a pod: use the image whose tag ends in -cuda. On a machine: \
@@ -142,6 +158,8 @@ struct Surroundings {
     promised: Option<u32>,
     /// Number of this process in its pod.
     local_rank: usize,
+    /// The pod has a process for each of its GPUs.
+    has_siblings: bool,
 }
 
 impl Surroundings {
@@ -156,6 +174,8 @@ impl Surroundings {
         Ok(Self {
             promised: number(env::GPUS)?,
             local_rank: number(env::LOCAL_RANK)?.unwrap_or(0) as usize,
+            has_siblings: std::env::var(env::ROLE).is_ok_and(|role| role == Role::Actor.name())
+                && number(env::RANKS_PER_NODE)?.is_some_and(|ranks| ranks > 1),
         })
     }
 }
@@ -192,6 +212,9 @@ fn settle(choice: Choice) -> Result<Settled> {
         return Ok(settled.clone());
     }
     let decided = decide(choice, Surroundings::read()?, look)?;
+    if let Device::Cuda(number) = decided.device {
+        prepare(number).with_context(|| format!("cuda:{number} cannot be used"))?;
+    }
     Ok(settled.insert(decided).clone())
 }
 
@@ -202,6 +225,11 @@ fn look() -> Result<Vec<Gpu>, Missing> {
     if gpus.is_empty() {
         return Err(Missing::Gpu);
     }
+    if let Some(old) = gpus.iter().find(|gpu| gpu.capability < CAPABILITY) {
+        let Gpu { name, capability, .. } = old.clone();
+        return Err(Missing::OldGpu { name, capability });
+    }
+    fix_workspace();
     load_torch_cuda().map_err(Missing::Torch)?;
     if tch::Cuda::device_count() == 0 {
         return Err(Missing::OldDriver(driver.cuda_version()?));
@@ -214,7 +242,15 @@ fn decide(
     surroundings: Surroundings,
     look: impl FnOnce() -> Result<Vec<Gpu>, Missing>,
 ) -> Result<Settled> {
-    let Surroundings { promised, local_rank } = surroundings;
+    let Surroundings {
+        promised,
+        local_rank,
+        has_siblings,
+    } = surroundings;
+    if let (Choice::Cuda(Some(_)), true) = (choice, has_siblings) {
+        let words = format!("{choice} names one GPU, and this pod has a process for each of several: say cuda");
+        return Err(Invalid::new(words).into());
+    }
     let cpu = |missing| Settled {
         device: Device::Cpu,
         gpu: None,
@@ -260,12 +296,17 @@ mod tests {
         let gpu = |_| Gpu {
             name: "NVIDIA H200".into(),
             bytes: 139 << 30,
+            capability: (9, 0),
         };
         (0..count).map(gpu).collect()
     }
 
     fn decided(choice: &str, promised: Option<u32>, local_rank: usize, found: Result<Vec<Gpu>, Missing>) -> String {
-        let surroundings = Surroundings { promised, local_rank };
+        let surroundings = Surroundings {
+            promised,
+            local_rank,
+            has_siblings: promised > Some(1),
+        };
         match decide(choice.parse().unwrap(), surroundings, || found) {
             Ok(settled) => settled.to_string(),
             Err(error) => {
@@ -306,6 +347,13 @@ mod tests {
         assert!(words.contains("runtimeClassName: nvidia"), "{words}");
         let words = decided("cuda", None, 0, Err(Missing::OldDriver((12, 4))));
         assert!(words.contains("CUDA 13.0, the driver runs CUDA up to 12.4"), "{words}");
+        let old = Missing::OldGpu {
+            name: "Tesla T4".into(),
+            capability: (7, 5),
+        };
+        assert!(decided("auto", Some(1), 0, Err(old)).contains("Tesla T4 has compute capability 7.5, and 8.0"));
+        let words = decided("cuda:1", Some(2), 0, Ok(gpus(2)));
+        assert!(words.contains("say cuda"), "{words}");
         let words = decided("auto", Some(4), 3, Ok(gpus(2)));
         assert!(words.contains("cuda:3, and there are 2 GPUs"), "{words}");
     }

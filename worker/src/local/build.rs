@@ -14,6 +14,7 @@ use super::learners::learners;
 use super::reach::Reach;
 use crate::actor::checkpoint::Verified;
 use crate::data::{PromptOrder, PromptSet, total_steps};
+use crate::device;
 use crate::engine::SamplingParams;
 use crate::hub::resolve_location;
 use crate::model::ModelConfig;
@@ -118,8 +119,9 @@ pub fn roles(
         policy_version: steps_done,
     };
     let rollout = reach.rollout(&engine, weights, &tokenizer)?;
-    let reference = reach.reference(kind, &actor)?;
-    let reward = RewardSource::new(&config.reward, reach.reward(kind)?)?;
+    let target = (kind, device::here()?).into();
+    let reference = reach.reference(target, &actor)?;
+    let reward = RewardSource::new(&config.reward, reach.reward(target)?)?;
     let (critic, critic_folder) = critic.unzip();
     let critic_config = critic.as_ref().map(|critic| critic.model.decoder.config().clone());
     let mut kl = KlController::of(&config.algorithm);

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use super::config::ModelConfig;
+use super::target::Target;
 use super::{names, safetensors};
 
 /// Tensors by Hugging Face name.
@@ -14,25 +15,25 @@ use super::{names, safetensors};
 pub struct Weights(pub BTreeMap<String, Tensor>);
 
 impl Weights {
-    /// Reads the tensors that `config` calls for from a model folder, in `kind`.
+    /// Reads the tensors that `config` calls for from a model folder to `target`.
     ///
     /// # Errors
     /// When a file is missing, truncated or corrupt; when tensors are missing, unexpected or of another shape (one error
     /// lists them all).
-    pub fn load(folder: &Path, config: &ModelConfig, kind: Kind) -> Result<Self> {
+    pub fn load(folder: &Path, config: &ModelConfig, target: impl Into<Target>) -> Result<Self> {
         let expected = names::expected(config);
-        let weights = safetensors::read(folder, kind, |name| !names::ignored(config, name))?;
+        let weights = safetensors::read(folder, target, |name| !names::ignored(config, name))?;
         check(&weights, &expected)
             .with_context(|| format!("the weights in {} do not fit its config.json", folder.display()))?;
         Ok(Self(weights))
     }
 
-    /// Reads only the trunk (`model.*`) of a model folder, whatever head is on it, in `kind`.
+    /// Reads only the trunk (`model.*`) of a model folder, whatever head is on it, to `target`.
     ///
     /// # Errors
     /// As [`load`](Self::load).
-    pub fn load_trunk(folder: &Path, config: &ModelConfig, kind: Kind) -> Result<Self> {
-        let weights = safetensors::read(folder, kind, |name| {
+    pub fn load_trunk(folder: &Path, config: &ModelConfig, target: impl Into<Target>) -> Result<Self> {
+        let weights = safetensors::read(folder, target, |name| {
             name.starts_with("model.") && !names::ignored(config, name)
         })?;
         check(&weights, &names::trunk(config))
@@ -41,8 +42,8 @@ impl Weights {
     }
 
     /// Random weights for `config`: normal with the configuration's `initializer_range`, norms 1, biases 0, as
-    /// transformers initialises (not the same draws). The same seed gives the same weights; libtorch's generator is seeded
-    /// by this.
+    /// transformers initialises (not the same draws). The same seed gives the same weights, whatever device they go
+    /// [`on`](Self::on); libtorch's generator is seeded by this.
     ///
     /// # Errors
     /// When libtorch fails, as when memory runs out.
@@ -51,7 +52,7 @@ impl Weights {
         tch::manual_seed(seed as i64);
         let mut weights = BTreeMap::new();
         for (name, dims) in names::expected(config) {
-            let mut tensor = Tensor::f_empty(&dims, (Kind::Float, tch::Device::Cpu))?;
+            let mut tensor = Tensor::f_empty(&dims, (Kind::Float, Device::Cpu))?;
             let filled = if name.ends_with("norm.weight") {
                 tensor.f_fill_(1.0)?
             } else if name.ends_with(".bias") {
@@ -62,6 +63,18 @@ impl Weights {
             weights.insert(name, filled.f_to_kind(kind)?);
         }
         Ok(Self(weights))
+    }
+
+    /// The same values on a device. Each tensor here goes when it is there.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn on(self, device: Device) -> Result<Self> {
+        let there = |(name, tensor): (String, Tensor)| {
+            let tensor = tensor.f_to_device(device);
+            tensor.map(|tensor| (name.clone(), tensor)).with_context(|| name)
+        };
+        Ok(Self(self.0.into_iter().map(there).collect::<Result<_>>()?))
     }
 
     /// The tensor of that name.

@@ -12,6 +12,11 @@ use super::library;
 /// NVIDIA's own name of it. The container toolkit brings it into a container; it is in no image.
 const LIBRARY: &str = "libcuda.so.1";
 
+/// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `_MINOR`.
+const MAJOR: c_int = 75;
+/// See [`MAJOR`].
+const MINOR: c_int = 76;
+
 /// A GPU that this process may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gpu {
@@ -19,6 +24,8 @@ pub struct Gpu {
     pub name: String,
     /// Its memory.
     pub bytes: u64,
+    /// Compute capability, such as (9, 0).
+    pub capability: (i32, i32),
 }
 
 /// The driver, initialised.
@@ -87,12 +94,24 @@ impl Driver {
             let get: Symbol<unsafe extern "C" fn(*mut usize, c_int) -> c_int> = self.symbol("cuDeviceTotalMem_v2")?;
             self.checked(get(&raw mut bytes, device))?;
         }
+        let capability = (self.attribute(MAJOR, device)?, self.attribute(MINOR, device)?);
         // SAFETY: zero-terminated, see above.
         let name = unsafe { CStr::from_ptr(name.as_ptr()) };
         Ok(Gpu {
             name: name.to_string_lossy().into_owned(),
             bytes: bytes as u64,
+            capability,
         })
+    }
+
+    fn attribute(&self, which: c_int, device: c_int) -> Result<i32, Unusable> {
+        let mut value = 0;
+        unsafe {
+            type Attribute = unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_int;
+            let get: Symbol<Attribute> = self.symbol("cuDeviceGetAttribute")?;
+            self.checked(get(&raw mut value, which, device))?;
+        }
+        Ok(value)
     }
 
     /// Of the type that cuda.h gives the function.

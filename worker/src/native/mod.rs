@@ -2,9 +2,11 @@
 
 pub mod allocator;
 pub mod collective;
+pub mod device;
 pub mod driver;
 pub mod engine;
 pub mod library;
+pub mod nccl;
 pub mod optimizer;
 pub mod threads;
 pub mod training;

@@ -26,7 +26,7 @@ impl Reference {
     /// When libtorch fails, or the pods do not answer in time.
     pub fn logprobs(&self, pieces: &Pieces, temperature: f64) -> Result<Tensor> {
         match self {
-            Self::Here(decoder) => pieces.compute(&Ranks::alone(), |rows| {
+            Self::Here(decoder) => pieces.compute(&Ranks::alone(), decoder.device(), |rows| {
                 Ok(rows.logprobs(decoder, temperature, false)?.0)
             }),
             Self::There(pods) => pods.logprobs(pieces, temperature),
