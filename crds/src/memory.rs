@@ -13,6 +13,9 @@ use crate::spec::{AdapterSpec, DType, Overlap, Projection, Role};
 
 const FLOAT32: u64 = 4;
 
+/// Of logits at once: what a GPU keeps of them for the backward pass, and the slices that are computed with.
+const MOST_LOGITS: u64 = 2 << 30;
+
 /// The numbers of a decoder's config.json that decide its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelShape {
@@ -235,14 +238,14 @@ fn actor(config: &RunConfig, geometry: &Geometry, shapes: &Shapes) -> Vec<Part> 
         parts.push(part("published weights", product(&[policy.parameters(), number])));
     }
     parts.push(part("activations of one pass", activations.max().unwrap_or_default()));
-    // Logits of the response's tokens and their gradient.
+    // Logits of the response's tokens and their gradient, which go by in slices where they are many.
     let response = product(&[
         config.batch.micro_train_batch_size as u64,
         u64::from(config.generation.max_new_tokens),
     ]);
     parts.push(part(
         "logits and their gradient",
-        product(&[2, response, policy.vocab, FLOAT32]),
+        product(&[2, response, policy.vocab, FLOAT32]).min(MOST_LOGITS),
     ));
     parts
 }

@@ -55,6 +55,11 @@ pub mod env {
     pub const CONFIG: &str = "PPO_CONFIG";
     /// The job's bearer token, which roles ask of each other.
     pub const TOKEN: &str = "PPO_TOKEN";
+    /// GPUs of the pod's container that computes. A process that was promised some and finds none ends, and one that was promised
+    /// none leaves a node's GPUs alone.
+    pub const GPUS: &str = "PPO_GPUS";
+    /// What the pod computes on, where its template says so: auto, cpu, cuda, or cuda:N.
+    pub const DEVICE: &str = "PPO_DEVICE";
     /// `host:port` of the vLLM server that this pod is the door of.
     pub const VLLM: &str = "PPO_VLLM";
 

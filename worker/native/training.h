@@ -35,6 +35,23 @@ void product_into(const Tensor& a, const Tensor& b, bool add, Tensor result);
 // the parameter's gradients gather already, in its own precision or in float32. Else undefined.
 Tensor gathered_gradient(const Tensor& parameter);
 
+// Whether the kernels of this folder compute on such a tensor. On others (a GPU's, float16, float64) libtorch's operators do.
+bool has_kernels(const Tensor& tensor);
+
+// The same functions by libtorch's operators, on any device; each gives what its kernel gives, but for rounding.
+namespace stock {
+Tensor rms_norm(const Tensor& input, const Tensor& weight, double eps);
+Tensor rotate(const Tensor& heads, const Tensor& cosine, const Tensor& sine);
+Tensor gate(const Tensor& gate, const Tensor& up);
+Tensor embed(const Tensor& weight, const Tensor& ids);
+// `boundaries` [sequences + 1] int32 on the device of the tensors: the first row of each sequence, and the row after the last.
+Tensor attention(const Tensor& queries, const Tensor& keys, const Tensor& values, at::IntArrayRef lengths,
+                 const Tensor& boundaries);
+Tensor merge(const Tensor& weight, const Tensor& a, const Tensor& b, double scale);
+variable_list token_logprobs(const Tensor& hidden, const Tensor& weight, const Tensor& targets, double temperature,
+                             int64_t kept_bytes);
+}  // namespace stock
+
 // Runs the body; an exception becomes a message that the caller gives back to ppo_training_free_error.
 template <typename Body>
 char* guarded(Body body) {

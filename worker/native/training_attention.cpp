@@ -286,10 +286,12 @@ struct Attention : torch::autograd::Function<Attention> {
 }  // namespace ppo::training
 
 extern "C" char* ppo_training_attention(const at::Tensor* queries, const at::Tensor* keys, const at::Tensor* values,
-                                        const int64_t* lengths, int64_t sequences, at::Tensor** output) {
+                                        const int64_t* lengths, int64_t sequences, const at::Tensor* boundaries,
+                                        at::Tensor** output) {
   using namespace ppo::training;
   return guarded([&] {
     const at::IntArrayRef given(lengths, sequences);
-    *output = new at::Tensor(Attention::apply(*queries, *keys, *values, given));
+    *output = new at::Tensor(has_kernels(*queries) ? Attention::apply(*queries, *keys, *values, given)
+                                                   : stock::attention(*queries, *keys, *values, given, *boundaries));
   });
 }

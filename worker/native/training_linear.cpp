@@ -49,7 +49,11 @@ void product_into(const Tensor& a, const Tensor& b, bool add, Tensor result) {
     result.addmm_(a, b.t(), add ? 1 : 0);
     return;
   }
-  // libtorch has no product of bfloat16 into float32. One weight's rounded product stays in the cache on its way.
+  if (result.is_cuda()) {
+    at::addmm_out(result, result, a, b.t(), at::kFloat, add ? 1 : 0);
+    return;
+  }
+  // On a CPU libtorch has no product of bfloat16 into float32. One weight's rounded product stays in the cache on its way.
   const Tensor rounded = at::mm(a, b.t());
   if (add) result.add_(rounded);
   else result.copy_(rounded);

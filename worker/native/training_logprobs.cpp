@@ -161,7 +161,9 @@ extern "C" char* ppo_training_token_logprobs(const at::Tensor* hidden, const at:
   using namespace ppo::training;
   return guarded([&] {
     const bool differentiated = at::GradMode::is_enabled() && (hidden->requires_grad() || weight->requires_grad());
-    const auto result = TokenLogprobs::apply(*hidden, *weight, *targets, temperature, differentiated ? kept_bytes : -1);
+    const int64_t kept = differentiated ? kept_bytes : -1;
+    const auto result = has_kernels(*hidden) ? TokenLogprobs::apply(*hidden, *weight, *targets, temperature, kept)
+                                             : stock::token_logprobs(*hidden, *weight, *targets, temperature, kept);
     *logprobs = new Tensor(result[0]);
     *entropy = new Tensor(result[1]);
   });

@@ -60,5 +60,9 @@ static Tensor merged(const Tensor& weight_, const Tensor& a_, const Tensor& b_, 
 
 extern "C" char* ppo_training_merge(const at::Tensor* weight, const at::Tensor* a, const at::Tensor* b, double scale,
                                     at::Tensor** output) {
-  return ppo::training::guarded([&] { *output = new at::Tensor(ppo::training::merged(*weight, *a, *b, scale)); });
+  using namespace ppo::training;
+  return guarded([&] {
+    const bool kernels = has_kernels(*weight) && a->scalar_type() == at::kFloat;
+    *output = new at::Tensor(kernels ? merged(*weight, *a, *b, scale) : stock::merge(*weight, *a, *b, scale));
+  });
 }

@@ -239,17 +239,17 @@ struct Embed : torch::autograd::Function<Embed> {
 using namespace ppo::training;
 
 extern "C" char* ppo_training_rms_norm(const Tensor* input, const Tensor* weight, double eps, Tensor** output) {
-  return guarded([&] { *output = new Tensor(RmsNorm::apply(*input, *weight, eps)); });
+  return guarded([&] { *output = new Tensor(has_kernels(*input) ? RmsNorm::apply(*input, *weight, eps) : stock::rms_norm(*input, *weight, eps)); });
 }
 
 extern "C" char* ppo_training_rotate(const Tensor* heads, const Tensor* cosine, const Tensor* sine, Tensor** output) {
-  return guarded([&] { *output = new Tensor(Rotate::apply(*heads, *cosine, *sine)); });
+  return guarded([&] { *output = new Tensor(has_kernels(*heads) ? Rotate::apply(*heads, *cosine, *sine) : stock::rotate(*heads, *cosine, *sine)); });
 }
 
 extern "C" char* ppo_training_gate(const Tensor* gate, const Tensor* up, Tensor** output) {
-  return guarded([&] { *output = new Tensor(Gate::apply(*gate, *up)); });
+  return guarded([&] { *output = new Tensor(has_kernels(*gate) ? Gate::apply(*gate, *up) : stock::gate(*gate, *up)); });
 }
 
 extern "C" char* ppo_training_embed(const Tensor* weight, const Tensor* ids, Tensor** output) {
-  return guarded([&] { *output = new Tensor(Embed::apply(*weight, *ids)); });
+  return guarded([&] { *output = new Tensor(has_kernels(*weight) ? Embed::apply(*weight, *ids) : stock::embed(*weight, *ids)); });
 }

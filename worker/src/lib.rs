@@ -7,6 +7,7 @@ pub mod cli;
 pub mod contained;
 pub mod convert;
 pub mod data;
+pub mod device;
 pub mod engine;
 pub mod http_client;
 pub mod hub;

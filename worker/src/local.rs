@@ -27,6 +27,7 @@ pub use reach::{reference, reward_model};
 pub use run::{Options, Run};
 
 use crate::cli::ManifestArgs;
+use crate::device::DeviceArgs;
 use crate::manifest::Manifest;
 use crate::outcome::Ended;
 use crate::stop::StopFlag;
@@ -49,6 +50,8 @@ pub struct RunArgs {
     /// Serve /metrics, /healthz, /readyz and /report here, for example 127.0.0.1:9400.
     #[arg(long, value_name = "ADDRESS")]
     metrics_addr: Option<SocketAddr>,
+    #[command(flatten)]
+    device: DeviceArgs,
 }
 
 /// Runs the job to its end, or until SIGTERM or Ctrl-C, after which the same command goes on from where it stopped.
@@ -61,11 +64,16 @@ pub fn main(args: RunArgs, output: OutputMode) -> Result<Ended> {
     for warning in warnings(&manifest.job) {
         tracing::warn!("{}: {}", warning.field, warning.message);
     }
+    let settled = args.device.settle("every role")?;
     let roles = &manifest.job.spec.roles;
-    if roles.actor.gpus_per_node > 0 || roles.rollout.gpus_per_replica > 0 || roles.rollout.engine == Engine::Vllm {
+    let gpus = roles.actor.gpus_per_node > 0 || roles.rollout.gpus_per_replica > 0;
+    if gpus || roles.rollout.engine == Engine::Vllm {
         tracing::warn!(
-            "GPUs, replicas and engine under spec.roles are for a cluster: here one process computes on the CPU"
+            "GPUs, replicas and engine under spec.roles are for a cluster: here one process computes on {settled}"
         );
+    }
+    if let Some(missing) = settled.missing.filter(|_| gpus) {
+        tracing::warn!("the manifest asks for GPUs: {missing}");
     }
     let folder = args
         .run_dir

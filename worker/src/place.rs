@@ -10,6 +10,7 @@ use ppo_crds::spec::Role;
 use sha2::{Digest, Sha256};
 
 use crate::actor::fence::Owner;
+use crate::device;
 use crate::manifest::Invalid;
 use crate::ranks::{Meeting, Timing};
 
@@ -150,6 +151,7 @@ impl Place {
             count: *count,
             own_host: own_host(host),
             names: (0..*count).map(name).collect(),
+            device: device::here()?,
             attempt: self.attempt,
             timing: Timing::default(),
         }))

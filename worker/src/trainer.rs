@@ -27,6 +27,7 @@ use crate::actor::update::{Learnt, Update};
 use crate::actor::{Actor, Critic};
 use crate::data::{PromptOrder, PromptSet};
 use crate::engine::SamplingParams;
+use crate::native::device::synchronize;
 use crate::ppo::advantage::{AdvantageInput, advantages};
 use crate::ppo::controller::KlController;
 use crate::ppo::shape::{ShapeInput, shape};
@@ -181,6 +182,8 @@ impl Trainer {
     }
 
     fn publish(&mut self) -> Result<()> {
+        // Engines and streams read them by ways of their own.
+        synchronize(self.actor.decoder.device())?;
         let weights = self.actor.weights();
         self.rollout.publish(weights, self.steps_done, PUBLISH_DEADLINE)
     }

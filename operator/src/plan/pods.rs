@@ -193,12 +193,18 @@ fn environment(job: &Job, role: RolePods, index: u32, attempt: u32, job_attempt:
         address(role.role, port::RENDEZVOUS)
     );
     let ranks = role.gpus.max(1);
+    // The door of a vLLM computes nothing: the GPUs are the other container's.
+    let gpus = match computing(job, role.role) {
+        WORKER_CONTAINER => role.gpus,
+        _ => 0,
+    };
     let mut variables = vec![
         env(variable::JOB, name),
         env(variable::ROLE, role.role.name()),
         env(variable::INDEX, index),
         env(variable::NODES, role.pods),
         env(variable::RANKS_PER_NODE, ranks),
+        env(variable::GPUS, gpus),
         env(variable::WORLD_SIZE, u64::from(ranks) * u64::from(role.pods)),
         env(variable::RENDEZVOUS, first),
         env(variable::ATTEMPT, attempt),

@@ -1,7 +1,6 @@
 //! AdamW whose state can be saved: first and second moment as flat float32 tensors beside the master weights. Of several ranks each
 //! has the state of its own part and updates that.
 
-use anyhow::ensure;
 use ppo_crds::spec::OptimizerSpec;
 use tch::{Kind, Tensor};
 
@@ -48,13 +47,14 @@ impl AdamW {
         }
         // torch.nn.utils.clip_grad_norm_ scales by max / (norm + 1e-6), capped at 1.
         let clip = spec.max_grad_norm > 0.0 && norm + 1e-6 > spec.max_grad_norm;
-        let grad_scale = Tensor::from(if clip {
-            ((norm + 1e-6) / spec.max_grad_norm) as f32
-        } else {
-            1.0
-        });
+        // Where the parameters are: the update reads them there.
+        let scalar = |value: f64| Tensor::f_full([] as [i64; 0], value, (Kind::Float, self.m.device()));
+        let grad_scale = scalar(match clip {
+            true => (norm + 1e-6) / spec.max_grad_norm,
+            false => 1.0,
+        })?;
         self.updates += 1;
-        let count = Tensor::from(self.updates as f32);
+        let count = scalar(self.updates as f64)?;
         let (own, decayed) = (parameters.own(), parameters.decayed());
         for (start, end, weight_decay) in [(0, decayed, spec.weight_decay), (decayed, parameters.count(), 0.0)] {
             let Some((start, length)) = own.overlap(start, end) else {
@@ -81,26 +81,6 @@ impl AdamW {
         parameters.publish_master()?;
         parameters.zero_grads();
         Ok(norm)
-    }
-
-    /// Takes over saved moments.
-    ///
-    /// # Errors
-    /// When their length is not the model's.
-    pub fn restore(&mut self, m: &Tensor, v: &Tensor, updates: u64) -> anyhow::Result<()> {
-        for saved in [m, v] {
-            ensure!(
-                saved.size() == self.m.size() && saved.kind() == Kind::Float,
-                "optimizer state in the checkpoint is {:?} {:?}, the model needs {:?} Float",
-                saved.size(),
-                saved.kind(),
-                self.m.size()
-            );
-        }
-        self.m.f_copy_(m)?;
-        self.v.f_copy_(v)?;
-        self.updates = updates;
-        Ok(())
     }
 }
 

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use anyhow::Context;
 use ppo_crds::spec::OptimizerSpec;
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
 use super::adamw::AdamW;
-use super::optimizer_state;
+use super::optimizer_state::{self, State};
 use super::parameters::Parameters;
 use super::schedule;
 use crate::model::Weights;
@@ -81,19 +81,29 @@ impl Learner {
         self.optimizer.updates
     }
 
-    /// Backward of one micro-batch's share of the update's loss. A loss that is not finite is told of by
-    /// [`update`](Self::update), by all ranks at once.
+    /// Backward of one micro-batch's share of the update's loss. Then its value is brought to this machine, and the `numbers` beside it
+    /// (any shape, where the loss is), all at once: the only time a micro-batch is waited for. A loss that is not finite is told of
+    /// by [`update`](Self::update), by all ranks at once.
     ///
     /// # Errors
     /// When libtorch fails, or a rank is lost.
-    pub fn backward(&mut self, loss: &Tensor) -> anyhow::Result<()> {
-        let value = loss.double_value(&[]);
+    pub fn backward<const N: usize>(&mut self, loss: &Tensor, numbers: &[Tensor]) -> anyhow::Result<(f64, [f64; N])> {
+        loss.f_backward().context("backward failed")?;
+        self.parameters.finish_backward()?;
+        let all = std::iter::once(loss).chain(numbers);
+        let all = all.map(|tensor| Ok(tensor.f_detach()?.f_to_kind(Kind::Double)?.f_reshape([-1])?));
+        let all = Tensor::f_cat(&all.collect::<anyhow::Result<Vec<Tensor>>>()?, 0)?;
+        let all = Vec::<f64>::try_from(&all)?;
+        let (value, numbers) = all.split_first().context("a loss is no number")?;
         if !value.is_finite() {
-            self.bad_loss = Some(value);
+            self.bad_loss = Some(*value);
             self.parameters.spoil();
         }
-        loss.f_backward().context("backward failed")?;
-        self.parameters.finish_backward()
+        let numbers = numbers.try_into();
+        Ok((
+            *value,
+            numbers.context("a micro-batch has other numbers than expected")?,
+        ))
     }
 
     /// One optimizer update from the gradients gathered since the last.
@@ -116,9 +126,12 @@ impl Learner {
     /// # Errors
     /// When the file cannot be written.
     pub fn save(&self, folder: &Path, model: &str) -> anyhow::Result<()> {
-        let (rank, count) = (self.ranks.rank(), self.ranks.count());
-        let master = self.parameters.separate_master();
-        optimizer_state::write(folder, model, (rank, count), &self.optimizer, master)
+        let state = State {
+            m: &self.optimizer.m,
+            v: &self.optimizer.v,
+            master: self.parameters.separate_master(),
+        };
+        optimizer_state::write(folder, model, (self.ranks.rank(), self.ranks.count()), &state)
     }
 
     /// Takes over what [`save`](Self::save) wrote, on this number of ranks or another. The model's own weights are already those
@@ -128,14 +141,13 @@ impl Learner {
     /// When a file cannot be read or belongs to another model.
     pub fn restore(&mut self, folder: &Path, model: &str, updates: u64) -> anyhow::Result<()> {
         let own = self.parameters.own();
-        let wants_master = self.parameters.separate_master().is_some();
-        let saved = optimizer_state::read(folder, model, own, wants_master)?;
-        self.optimizer
-            .restore(&saved.m, &saved.v, updates)
-            .with_context(|| folder.display().to_string())?;
-        match &saved.master {
-            Some(master) => self.parameters.set_master(master),
-            None => Ok(()),
-        }
+        let state = State {
+            m: &self.optimizer.m,
+            v: &self.optimizer.v,
+            master: self.parameters.separate_master(),
+        };
+        optimizer_state::read(folder, model, own, &state)?;
+        self.optimizer.updates = updates;
+        Ok(())
     }
 }

@@ -1,8 +1,9 @@
 //! What the updates of a step read.
 
 use anyhow::{Context, Result};
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
+use crate::native::device::send;
 use crate::ranks::Ranks;
 use crate::ranks::order::Order;
 use crate::stages::{Batch, Sample};
@@ -44,6 +45,24 @@ impl<'a> Lesson<'a> {
         }
     }
 
+    /// The same on a device, for all updates of the step.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn on(&self, device: Device) -> Result<Self> {
+        let there = |tensor: &Tensor| send(tensor, device);
+        Ok(Self {
+            samples: self.samples,
+            mask: there(&self.mask)?,
+            old_logprobs: there(&self.old_logprobs)?,
+            rollout_logprobs: there(&self.rollout_logprobs)?,
+            advantages: there(&self.advantages)?,
+            returns: there(&self.returns)?,
+            reference_logprobs: self.reference_logprobs.as_ref().map(there).transpose()?,
+            values: self.values.as_ref().map(there).transpose()?,
+        })
+    }
+
     /// Gives it to the other ranks, with the order to learn.
     ///
     /// # Errors
@@ -79,7 +98,7 @@ impl<'a> Lesson<'a> {
         let count = 5 + i64::from(reference) + i64::from(values);
         let stacked = Tensor::f_zeros(
             [count, samples.len() as i64, columns as i64],
-            (Kind::Float, tch::Device::Cpu),
+            (Kind::Float, Device::Cpu),
         )?;
         ranks.broadcast(&stacked)?;
         let mut tensors = stacked.f_unbind(0)?.into_iter();

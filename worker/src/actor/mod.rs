@@ -23,6 +23,7 @@ use tch::Tensor;
 
 use self::learner::Learner;
 use self::pieces::Pieces;
+use self::rows::Rows;
 use crate::model::{Adapter, Decoder, MergedWeights, ValueModel, Weights};
 use crate::ranks::Ranks;
 
@@ -43,7 +44,8 @@ impl Actor {
     /// # Errors
     /// When libtorch fails, or a rank is lost.
     pub fn logprobs(&self, pieces: &Pieces, ranks: &Ranks, temperature: f64) -> Result<Tensor> {
-        pieces.compute(ranks, |rows| Ok(rows.logprobs(&self.decoder, temperature, false)?.0))
+        let forward = |rows: &Rows| Ok(rows.logprobs(&self.decoder, temperature, false)?.0);
+        pieces.compute(ranks, self.decoder.device(), forward)
     }
 
     /// The same under the frozen weights below the adapter, as the reference says it.
@@ -55,7 +57,8 @@ impl Actor {
             .frozen
             .as_ref()
             .context("no weights are frozen: there is no adapter")?;
-        pieces.compute(ranks, |rows| Ok(rows.logprobs(&frozen.decoder, temperature, false)?.0))
+        let forward = |rows: &Rows| Ok(rows.logprobs(&frozen.decoder, temperature, false)?.0);
+        pieces.compute(ranks, frozen.decoder.device(), forward)
     }
 
     /// The policy's weights as engines compute with them, an adapter merged into each when it is asked for. They share the trained
@@ -103,7 +106,7 @@ impl Critic {
     /// # Errors
     /// When libtorch fails, or a rank is lost.
     pub fn values(&self, pieces: &Pieces, ranks: &Ranks) -> Result<Tensor> {
-        pieces.compute(ranks, |rows| rows.values(&self.model))
+        pieces.compute(ranks, self.model.decoder.device(), |rows| rows.values(&self.model))
     }
 }
 

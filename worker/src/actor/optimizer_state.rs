@@ -6,86 +6,76 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use tch::{Kind, Tensor};
+use tch::Tensor;
 
-use super::adamw::AdamW;
-use crate::model::safetensors::read_file;
+use crate::model::safetensors::visit_file;
 use crate::model::save::write_shard;
 use crate::ranks::shard::Shard;
 
-/// A part of the flat tensors, [own] float32 each.
+/// A part of the flat tensors, [own] float32 each, on any device.
 #[derive(Debug)]
-pub struct Saved {
+pub struct State<'a> {
     /// First moment.
-    pub m: Tensor,
+    pub m: &'a Tensor,
     /// Second moment.
-    pub v: Tensor,
+    pub v: &'a Tensor,
     /// Master weights; None where they are the model's own.
-    pub master: Option<Tensor>,
+    pub master: Option<&'a Tensor>,
+}
+
+impl<'a> State<'a> {
+    fn named(&self) -> impl Iterator<Item = (&'static str, &'a Tensor)> {
+        let master = self.master.map(|master| ("master", master));
+        [("m", self.m), ("v", self.v)].into_iter().chain(master)
+    }
 }
 
 /// Writes the part of `rank` of `count`.
 ///
 /// # Errors
 /// When the file cannot be written.
-pub fn write(
-    folder: &Path,
-    model: &str,
-    (rank, count): (usize, usize),
-    optimizer: &AdamW,
-    master: Option<&Tensor>,
-) -> Result<()> {
-    let mut tensors = BTreeMap::from([
-        ("m".to_owned(), optimizer.m.shallow_clone()),
-        ("v".to_owned(), optimizer.v.shallow_clone()),
-    ]);
-    if let Some(master) = master {
-        tensors.insert("master".to_owned(), master.shallow_clone());
-    }
-    write_shard(&file(folder, model, rank, count), &tensors.iter().collect::<Vec<_>>())
+pub fn write(folder: &Path, model: &str, (rank, count): (usize, usize), state: &State) -> Result<()> {
+    let named = state.named().map(|(name, tensor)| (name.to_owned(), tensor));
+    let tensors: Vec<(String, &Tensor)> = named.collect();
+    let tensors: Vec<(&String, &Tensor)> = tensors.iter().map(|(name, tensor)| (name, *tensor)).collect();
+    write_shard(&file(folder, model, rank, count), &tensors)
 }
 
-/// Reads the part `own` from the files of `folder`, however many ranks wrote them.
+/// Reads the part `own` from the files of `folder`, however many ranks wrote them, into `state`: from the file to where it stays, through
+/// no copy of it.
 ///
 /// # Errors
 /// When a file is missing or of another model.
-pub fn read(folder: &Path, model: &str, own: Shard, wants_master: bool) -> Result<Saved> {
+pub fn read(folder: &Path, model: &str, own: Shard, state: &State) -> Result<()> {
     let count = writers(folder, model)?;
-    let empty =
-        || Tensor::f_zeros([own.length], (Kind::Float, tch::Device::Cpu)).context("no memory for optimizer state");
-    let saved = Saved {
-        m: empty()?,
-        v: empty()?,
-        master: wants_master.then(empty).transpose()?,
-    };
     for rank in 0..count {
         let written = Shard::of(own.elements, count, rank);
         let Some((start, length)) = own.overlap(written.start, written.end()) else {
             continue;
         };
         let file = file(folder, model, rank, count);
-        let tensors = read_file(&file, Kind::Float, |_| true)?;
-        let targets = [
-            ("m", Some(&saved.m)),
-            ("v", Some(&saved.v)),
-            ("master", saved.master.as_ref()),
-        ];
-        for (name, target) in targets {
-            let Some(target) = target else { continue };
-            let tensor = tensors.get(name);
-            let tensor = tensor.with_context(|| format!("{}: no tensor {name:?}", file.display()))?;
+        let mut missing: BTreeMap<&str, &Tensor> = state.named().collect();
+        visit_file(&file, |name, stored| {
+            let Some(target) = missing.remove(name) else {
+                return Ok(());
+            };
             ensure!(
-                tensor.size() == [written.length],
-                "{}: {name} has {:?} elements, the model's part {}: it is of another model",
-                file.display(),
-                tensor.size(),
+                stored.size()? == [written.length],
+                "it has {:?} elements, the model's part {}: it is of another model",
+                stored.size()?,
                 written.length
             );
-            let part = tensor.f_narrow(0, start - written.start, length)?;
-            target.f_narrow(0, start - own.start, length)?.f_copy_(&part)?;
-        }
+            let part = target.f_narrow(0, start - own.start, length)?;
+            stored.copy_part_to(&part, usize::try_from(start - written.start)?)
+        })?;
+        ensure!(
+            missing.is_empty(),
+            "{}: tensors are missing: {:?}",
+            file.display(),
+            missing.keys()
+        );
     }
-    Ok(saved)
+    Ok(())
 }
 
 fn file(folder: &Path, model: &str, rank: usize, count: usize) -> PathBuf {
@@ -112,50 +102,55 @@ fn writers(folder: &Path, model: &str) -> Result<usize> {
 
 #[cfg(test)]
 mod tests {
+    use tch::{Device, Kind};
+
     use super::*;
 
-    fn state(m: &[f32], v: &[f32]) -> AdamW {
-        AdamW {
-            m: Tensor::from_slice(m),
-            v: Tensor::from_slice(v),
-            updates: 0,
-        }
+    fn written(folder: &Path, part: (usize, usize), m: &[f32], v: &[f32]) {
+        let (m, v) = (Tensor::from_slice(m), Tensor::from_slice(v));
+        let state = State {
+            m: &m,
+            v: &v,
+            master: None,
+        };
+        write(folder, "actor", part, &state).unwrap();
+    }
+
+    fn read_back(folder: &Path, model: &str, own: Shard) -> Result<[Tensor; 2]> {
+        let [m, v] = [(); 2].map(|()| Tensor::zeros([own.length], (Kind::Float, Device::Cpu)));
+        let state = State {
+            m: &m,
+            v: &v,
+            master: None,
+        };
+        read(folder, model, own, &state)?;
+        Ok([m, v])
     }
 
     #[test]
     fn what_two_ranks_wrote_three_and_one_read() {
         let folder = tempfile::tempdir().unwrap();
-        write(
-            folder.path(),
-            "actor",
-            (0, 2),
-            &state(&[0., 1., 2.], &[5., 6., 7.]),
-            None,
-        )
-        .unwrap();
-        write(folder.path(), "actor", (1, 2), &state(&[3., 4.], &[8., 9.]), None).unwrap();
-        let whole = read(folder.path(), "actor", Shard::of(5, 1, 0), false).unwrap();
-        assert_eq!(whole.m, Tensor::from_slice(&[0f32, 1., 2., 3., 4.]));
-        assert_eq!(whole.v, Tensor::from_slice(&[5f32, 6., 7., 8., 9.]));
-        let middle = read(folder.path(), "actor", Shard::of(5, 3, 1), false).unwrap();
-        assert_eq!(middle.m, Tensor::from_slice(&[2f32, 3.]));
-        let last = read(folder.path(), "actor", Shard::of(5, 3, 2), false).unwrap();
-        assert_eq!(last.v, Tensor::from_slice(&[9f32]));
+        written(folder.path(), (0, 2), &[0., 1., 2.], &[5., 6., 7.]);
+        written(folder.path(), (1, 2), &[3., 4.], &[8., 9.]);
+        let of = |rank: usize, count: usize| read_back(folder.path(), "actor", Shard::of(5, count, rank)).unwrap();
+        let [m, v] = of(0, 1);
+        assert_eq!(m, Tensor::from_slice(&[0f32, 1., 2., 3., 4.]));
+        assert_eq!(v, Tensor::from_slice(&[5f32, 6., 7., 8., 9.]));
+        assert_eq!(of(1, 3)[0], Tensor::from_slice(&[2f32, 3.]));
+        assert_eq!(of(2, 3)[1], Tensor::from_slice(&[9f32]));
     }
 
     #[test]
     fn state_of_another_model_and_a_part_that_is_missing_are_told_by_file() {
         let folder = tempfile::tempdir().unwrap();
-        write(folder.path(), "actor", (0, 2), &state(&[0.; 3], &[0.; 3]), None).unwrap();
-        let read = |elements| {
-            format!(
-                "{:#}",
-                read(folder.path(), "actor", Shard::of(elements, 1, 0), false).unwrap_err()
-            )
+        written(folder.path(), (0, 2), &[0.; 3], &[0.; 3]);
+        let words = |elements| {
+            let read = read_back(folder.path(), "actor", Shard::of(elements, 1, 0));
+            format!("{:#}", read.unwrap_err())
         };
-        assert!(read(9).contains("another model"), "{}", read(9));
-        assert!(read(5).contains("actor-optimizer-00001-of-00002"), "{}", read(5));
-        let none = super::read(folder.path(), "critic", Shard::of(5, 1, 0), false).unwrap_err();
+        assert!(words(9).contains("another model"), "{}", words(9));
+        assert!(words(5).contains("actor-optimizer-00001-of-00002"), "{}", words(5));
+        let none = read_back(folder.path(), "critic", Shard::of(5, 1, 0)).unwrap_err();
         assert!(none.to_string().contains("no optimizer state of the critic"));
     }
 }

@@ -262,22 +262,6 @@ impl Parameters {
         self.ranks.gather(&self.model)
     }
 
-    /// Replaces the master weights of this rank's part (a checkpoint that is loaded); the model's own are its already.
-    ///
-    /// # Errors
-    /// When the length differs.
-    pub fn set_master(&mut self, master: &Tensor) -> anyhow::Result<()> {
-        let _guard = tch::no_grad_guard();
-        ensure!(
-            master.size() == [self.own.length],
-            "the checkpoint has {:?} parameters, the model {}",
-            master.size(),
-            self.own.length
-        );
-        self.master.f_copy_(master)?;
-        Ok(())
-    }
-
     /// The model's tensors by name, sharing storage, not tracked.
     pub fn weights(&self) -> Weights {
         Weights(

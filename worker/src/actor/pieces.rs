@@ -8,6 +8,7 @@ use tch::{Device, Kind, Tensor};
 use super::rows::Rows;
 use crate::data::Prompt;
 use crate::engine::FinishReason;
+use crate::native::device::send;
 use crate::ranks::Ranks;
 use crate::ranks::deal::deal;
 use crate::ranks::order::Order;
@@ -37,24 +38,30 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// [samples, columns] from what `forward` says of each piece; every rank computes its share and gets the whole.
+    /// [samples, columns] in this machine's memory, from what `forward` says of each piece on `device`; every rank computes its share and
+    /// gets the whole.
     ///
     /// # Errors
     /// Those of `forward`; when a rank is lost, naming it.
-    pub fn compute(&self, ranks: &Ranks, forward: impl Fn(&Rows) -> Result<Tensor>) -> Result<Tensor> {
+    pub fn compute(&self, ranks: &Ranks, device: Device, forward: impl Fn(&Rows) -> Result<Tensor>) -> Result<Tensor> {
         let lengths: Vec<usize> = self.samples.iter().map(Sample::length).collect();
         let shares = deal(&lengths, ranks.count());
         let shape = [self.samples.len() as i64, self.columns as i64];
-        let mut whole = Tensor::f_zeros(shape, (Kind::Float, Device::Cpu))?;
+        // On the device of the model, until all of it is there.
+        let mut whole = Tensor::f_zeros(shape, (Kind::Float, device))?;
         for piece in shares[ranks.rank()].chunks(self.size) {
             let samples: Vec<&Sample> = piece.iter().map(|&sample| &self.samples[sample]).collect();
             let rows: Vec<i64> = piece.iter().map(|&sample| sample as i64).collect();
             let answer = forward(&Rows::new(&samples, self.columns, self.slot_after)?)?;
-            let _ = whole.f_index_copy_(0, &Tensor::from_slice(&rows), &answer.f_to_kind(Kind::Float)?)?;
+            let _ = whole.f_index_copy_(
+                0,
+                &send(&Tensor::from_slice(&rows), device)?,
+                &answer.f_to_kind(Kind::Float)?,
+            )?;
         }
         // Every row is one rank's and zero at the others.
         ranks.sum(&whole)?;
-        Ok(whole)
+        Ok(whole.f_to_device(Device::Cpu)?)
     }
 
     /// Gives the samples to the other ranks.

@@ -10,6 +10,7 @@ use ppo_crds::pod::port;
 
 use super::follower;
 use super::siblings::Siblings;
+use crate::device::DeviceArgs;
 use crate::local::{Options, Run};
 use crate::outcome::{Ended, leave_word, outcome};
 use crate::place::Place;
@@ -26,6 +27,8 @@ pub struct ActorArgs {
     /// Where /metrics, /healthz, /readyz and /report are served.
     #[arg(long, value_name = "ADDRESS", default_value_t = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port::METRICS)))]
     metrics_addr: SocketAddr,
+    #[command(flatten)]
+    device: DeviceArgs,
 }
 
 /// Trains to the end, or until SIGTERM, saving a checkpoint then; leaves word of how it ended.
@@ -42,6 +45,7 @@ pub fn main(args: &ActorArgs, output: OutputMode) -> Result<Ended> {
 
 fn train(args: &ActorArgs, output: OutputMode) -> Result<Ended> {
     let place = Place::read()?;
+    args.device.settle(&who(&place))?;
     let stop = StopFlag::on_signals()?;
     let _siblings = Siblings::start(&place)?;
     match place.meeting()? {
@@ -84,6 +88,14 @@ fn follow(place: &Place, meeting: Meeting, address: SocketAddr) -> Result<Ended>
     let ended = follower::follow(&place.config, &ranks, &watched, (&checkpoints, place.owner()));
     server.map_or(Ok(()), Server::stop)?;
     ended
+}
+
+/// As it is called in the log.
+fn who(place: &Place) -> String {
+    match place.ranks.count {
+        1 => "the actor".to_owned(),
+        _ => format!("rank {} of the actor", place.rank()),
+    }
 }
 
 /// Records and the trained model go beside the checkpoints, where the next attempt and people find them.

@@ -3,10 +3,12 @@
 use anyhow::Result;
 use tch::{Kind, Tensor};
 
+use crate::model::batch::together;
 use crate::model::{Decoder, TokenBatch, ValueModel, token_logprobs};
 use crate::stages::Sample;
 
-/// Packed tokens of some samples, and which rows predict response tokens.
+/// Packed tokens of some samples, and which rows predict response tokens. All of it is in this machine's memory until a model computes
+/// with it: where the model is, which is also where the answer is.
 #[derive(Debug)]
 pub struct Rows {
     /// Prompt and response of every sample, without padding.
@@ -65,13 +67,14 @@ impl Rows {
     /// # Errors
     /// When libtorch fails.
     pub fn logprobs(&self, decoder: &Decoder, temperature: f64, entropy: bool) -> Result<(Tensor, Option<Tensor>)> {
-        let hidden = decoder.hidden(&self.tokens)?.f_index_select(0, &self.policy.packed)?;
-        let answer = token_logprobs(decoder, &hidden, &self.targets, temperature, entropy)?;
-        let entropy = answer
-            .entropy
-            .map(|entropy| self.pad(&self.policy, &entropy))
-            .transpose()?;
-        Ok((self.pad(&self.policy, &answer.logprobs)?, entropy))
+        let [packed, padded, targets] = together(
+            [&self.policy.packed, &self.policy.padded, &self.targets],
+            decoder.device(),
+        )?;
+        let hidden = decoder.hidden(&self.tokens)?.f_index_select(0, &packed)?;
+        let answer = token_logprobs(decoder, &hidden, &targets, temperature, entropy)?;
+        let entropy = answer.entropy.map(|entropy| self.pad(&padded, &entropy)).transpose()?;
+        Ok((self.pad(&padded, &answer.logprobs)?, entropy))
     }
 
     /// 1 where a response token is not the most likely one given the tokens before it, [batch, time].
@@ -79,9 +82,13 @@ impl Rows {
     /// # Errors
     /// When libtorch fails.
     pub fn missed(&self, decoder: &Decoder) -> Result<Tensor> {
-        let hidden = decoder.hidden(&self.tokens)?.f_index_select(0, &self.policy.packed)?;
+        let [packed, padded, targets] = together(
+            [&self.policy.packed, &self.policy.padded, &self.targets],
+            decoder.device(),
+        )?;
+        let hidden = decoder.hidden(&self.tokens)?.f_index_select(0, &packed)?;
         let likeliest = decoder.logits(&hidden)?.f_argmax(-1, false)?;
-        self.pad(&self.policy, &likeliest.f_ne_tensor(&self.targets)?)
+        self.pad(&padded, &likeliest.f_ne_tensor(&targets)?)
     }
 
     /// The critic's value of the state before each response token, [batch, time].
@@ -89,14 +96,16 @@ impl Rows {
     /// # Errors
     /// When libtorch fails.
     pub fn values(&self, critic: &ValueModel) -> Result<Tensor> {
-        let values = critic.values(&self.tokens)?.f_index_select(0, &self.critic.packed)?;
-        self.pad(&self.critic, &values)
+        let places = [&self.critic.packed, &self.critic.padded];
+        let [packed, padded] = together(places, critic.decoder.device())?;
+        let values = critic.values(&self.tokens)?.f_index_select(0, &packed)?;
+        self.pad(&padded, &values)
     }
 
     /// [rows] to [batch, time], zero where there is no row. Differentiable.
-    fn pad(&self, places: &Places, rows: &Tensor) -> Result<Tensor> {
+    fn pad(&self, places: &Tensor, rows: &Tensor) -> Result<Tensor> {
         Ok(Tensor::f_zeros([self.batch * self.time], (Kind::Float, rows.device()))?
-            .f_index_copy(0, &places.padded, &rows.to_kind(Kind::Float))?
+            .f_index_copy(0, places, &rows.to_kind(Kind::Float))?
             .f_view([self.batch, self.time])?)
     }
 }

@@ -10,7 +10,7 @@ use std::time::Instant;
 use anyhow::Result;
 use ppo_crds::RunConfig;
 use ppo_crds::spec::{KlPlacement, Profile};
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 pub use tally::Learnt;
 
@@ -19,6 +19,7 @@ use super::lesson::Lesson;
 use super::rows::Rows;
 use super::{Actor, Critic};
 use crate::data::PromptOrder;
+use crate::native::device::send;
 use crate::ppo::aggregation::Denominator;
 use crate::ppo::mask::value_mask;
 use crate::ppo::policy_loss::{PolicyInput, entropy_bonus, kl_loss, policy_loss};
@@ -46,8 +47,25 @@ pub struct Update<'a> {
 /// The rows of some samples, cut to the columns they need.
 struct Micro<'a> {
     samples: Vec<&'a Sample>,
+    /// Where what it is cut from is.
     rows: Tensor,
     columns: i64,
+}
+
+impl Micro<'_> {
+    /// To be cut from tensors of a device.
+    fn on(&self, device: Device) -> Result<Self> {
+        Ok(Self {
+            samples: self.samples.clone(),
+            rows: send(&self.rows, device)?,
+            columns: self.columns,
+        })
+    }
+
+    /// Its part of a tensor [samples, columns of the step].
+    fn cut(&self, whole: &Tensor) -> Tensor {
+        whole.index_select(0, &self.rows).narrow(1, 0, self.columns)
+    }
 }
 
 impl Update<'_> {
@@ -59,29 +77,46 @@ impl Update<'_> {
     pub fn run(&self, actor: &mut Actor, mut critic: Option<&mut Critic>) -> Result<Learnt> {
         let mut learnt = Learnt::default();
         let batch = &self.config.batch;
+        let actors = self.lesson.on(actor.decoder.device())?;
+        let critics = critic
+            .as_ref()
+            .map(|critic| self.lesson.on(critic.model.decoder.device()));
+        let critics = critics.transpose()?;
         let policy_learns = self.step >= self.config.optimizer.critic_warmup_steps;
         for epoch in 0..batch.ppo_epochs {
             let order = self.order(epoch);
             for chosen in order.chunks(batch.train_batch_size) {
                 let shares = self.shares(chosen);
                 if policy_learns {
-                    self.actor_update(actor, &shares, &mut learnt)?;
+                    self.actor_update(actor, &actors, &shares, &mut learnt)?;
                 }
-                if let Some(critic) = critic.as_deref_mut() {
-                    self.critic_update(critic, &shares, &mut learnt)?;
+                if let (Some(critic), Some(lesson)) = (critic.as_deref_mut(), &critics) {
+                    self.critic_update(critic, lesson, &shares, &mut learnt)?;
                 }
             }
         }
         learnt.over(self.ranks)
     }
 
-    fn actor_update(&self, actor: &mut Actor, shares: &[Vec<Micro>], learnt: &mut Learnt) -> Result<()> {
+    /// `lesson` is the step's, where the actor computes.
+    fn actor_update(
+        &self,
+        actor: &mut Actor,
+        lesson: &Lesson,
+        shares: &[Vec<Micro>],
+        learnt: &mut Learnt,
+    ) -> Result<()> {
         let began = Instant::now();
         let all = shares.iter().flatten();
-        let whole = self.denominator(all.map(|micro| self.cut(micro, &self.lesson.mask)));
+        let whole = self.denominator(all.map(|micro| micro.cut(&self.lesson.mask)));
         for micro in &shares[self.ranks.rank()] {
-            let loss = self.policy_loss(actor, micro, &whole, learnt)?;
-            actor.learner.backward(&loss)?;
+            let micro = micro.on(actor.decoder.device())?;
+            let (loss, numbers) = self.policy_loss(actor, lesson, &micro, &whole)?;
+            let (loss, numbers) = actor.learner.backward(&loss, &numbers)?;
+            learnt.add_policy(loss, numbers);
+            if self.kl_in_loss(lesson).is_some() {
+                learnt.has_kl_loss();
+            }
         }
         let updated = actor.learner.update()?;
         self.finite(
@@ -93,61 +128,84 @@ impl Update<'_> {
         Ok(())
     }
 
-    fn policy_loss(&self, actor: &Actor, micro: &Micro, whole: &Denominator, learnt: &mut Learnt) -> Result<Tensor> {
+    /// The loss of a micro-batch, and beside it what [`Learnt::add_policy`] wants to know, both where the actor computes.
+    fn policy_loss(
+        &self,
+        actor: &Actor,
+        lesson: &Lesson,
+        micro: &Micro,
+        whole: &Denominator,
+    ) -> Result<(Tensor, Vec<Tensor>)> {
         let algorithm = &self.config.algorithm;
-        let lesson = self.lesson;
         let rows = Rows::new(&micro.samples, micro.columns as usize, false)?;
         let with_entropy = algorithm.entropy_coef != 0.0;
         let (logprobs, entropy) = rows.logprobs(&actor.decoder, self.config.generation.temperature, true)?;
-        let mask = self.cut(micro, &lesson.mask);
+        let mask = micro.cut(&lesson.mask);
         let input = PolicyInput {
             logprobs: &logprobs,
-            old_logprobs: &self.cut(micro, &lesson.old_logprobs),
-            advantages: &self.cut(micro, &lesson.advantages),
+            old_logprobs: &micro.cut(&lesson.old_logprobs),
+            advantages: &micro.cut(&lesson.advantages),
             mask: &mask,
-            rollout_logprobs: Some(&self.cut(micro, &lesson.rollout_logprobs)),
+            rollout_logprobs: Some(&micro.cut(&lesson.rollout_logprobs)),
         };
         let policy = policy_loss(algorithm, &input, whole)?;
-        learnt.add_policy(&policy);
-        let mut loss = policy.loss;
+        let none = || policy.loss.detach().zeros_like();
+        let (mut bonus, mut term) = (none(), none());
+        let mut loss = policy.loss.shallow_clone();
         if let Some(entropy) = entropy {
             let entropy = if with_entropy { entropy } else { entropy.detach() };
-            let bonus = entropy_bonus(algorithm, &entropy, &mask, whole)?;
-            learnt.add_entropy(&bonus);
+            bonus = entropy_bonus(algorithm, &entropy, &mask, whole)?;
             if with_entropy {
-                loss -= bonus * algorithm.entropy_coef;
+                loss -= &bonus * algorithm.entropy_coef;
             }
         }
-        if let (KlPlacement::Loss, Some(reference)) = (algorithm.kl.placement, &lesson.reference_logprobs) {
-            let term = kl_loss(algorithm, &logprobs, &self.cut(micro, reference), &mask, whole)?;
-            learnt.add_kl_loss(&term);
-            loss += term * self.kl_coefficient;
+        if let Some(reference) = self.kl_in_loss(lesson) {
+            term = kl_loss(algorithm, &logprobs, &micro.cut(reference), &mask, whole)?;
+            loss += &term * self.kl_coefficient;
         }
-        learnt.add_total(&loss);
-        Ok(loss)
+        Ok((loss, vec![policy.loss, bonus, term, policy.sums]))
     }
 
-    fn critic_update(&self, critic: &mut Critic, shares: &[Vec<Micro>], learnt: &mut Learnt) -> Result<()> {
+    /// The reference's log-probabilities, where the loss has a KL term.
+    fn kl_in_loss<'a>(&self, lesson: &'a Lesson) -> Option<&'a Tensor> {
+        match self.config.algorithm.kl.placement {
+            KlPlacement::Loss => lesson.reference_logprobs.as_ref(),
+            KlPlacement::Reward => None,
+        }
+    }
+
+    /// `lesson` is the step's, where the critic computes.
+    fn critic_update(
+        &self,
+        critic: &mut Critic,
+        lesson: &Lesson,
+        shares: &[Vec<Micro>],
+        learnt: &mut Learnt,
+    ) -> Result<()> {
         let began = Instant::now();
         let algorithm = &self.config.algorithm;
-        let Some(old_values) = &self.lesson.values else {
+        let Some(old_values) = &lesson.values else {
             return Ok(());
         };
+        let device = critic.model.decoder.device();
         let trained = value_mask(algorithm.profile, &self.lesson.mask)?;
         let all = shares.iter().flatten();
-        let whole = self.denominator(all.map(|micro| self.cut(micro, &trained)));
+        let whole = self.denominator(all.map(|micro| micro.cut(&trained)));
+        let trained = send(&trained, device)?;
         for micro in &shares[self.ranks.rank()] {
+            let micro = micro.on(device)?;
             let slot_after = algorithm.profile == Profile::Trl;
             let values = Rows::new(&micro.samples, micro.columns as usize, slot_after)?.values(&critic.model)?;
             let input = ValueInput {
                 values: &values,
-                old_values: &self.cut(micro, old_values),
-                returns: &self.cut(micro, &self.lesson.returns),
-                mask: &self.cut(micro, &trained),
+                old_values: &micro.cut(old_values),
+                returns: &micro.cut(&lesson.returns),
+                mask: &micro.cut(&trained),
             };
             let value = value_loss(algorithm, &input, &whole)?;
-            learnt.add_value(&value);
-            critic.learner.backward(&(value.loss * algorithm.value_coef))?;
+            let loss = &value.loss * algorithm.value_coef;
+            let (_, numbers) = critic.learner.backward(&loss, &[value.loss, value.sums])?;
+            learnt.add_value(numbers);
         }
         let updated = critic.learner.update()?;
         self.finite(
@@ -203,11 +261,6 @@ impl Update<'_> {
             rows: Tensor::from_slice(&rows),
             columns,
         }
-    }
-
-    /// The micro-batch's part of a tensor [samples, columns of the step].
-    fn cut(&self, micro: &Micro, whole: &Tensor) -> Tensor {
-        whole.index_select(0, &micro.rows).narrow(1, 0, micro.columns)
     }
 
     fn denominator(&self, masks: impl Iterator<Item = Tensor>) -> Denominator {

@@ -6,13 +6,12 @@ use anyhow::Result;
 use ppo_crds::spec::AdapterSpec;
 use tch::Kind;
 
-use super::build::kind;
 use super::learners::Learners;
 use super::models::{ACTOR_OPTIMIZER, CRITIC, CRITIC_OPTIMIZER, POLICY};
 use crate::actor::{Actor, Critic, Frozen};
 use crate::model::adapter::peft;
 use crate::model::names::{SCORE_BIAS, SCORE_WEIGHT};
-use crate::model::{Adapter, Decoder, ModelConfig, ValueModel, Weights};
+use crate::model::{Adapter, Decoder, ModelConfig, Target, ValueModel, Weights};
 
 /// The actor's adapter starts from a seed of its own beside whatever else the run draws, the critic's from another.
 const ACTOR_SEED: u64 = 0x6163_746f_722d_6c72; // "actor-lr"
@@ -32,11 +31,12 @@ impl Adapted<'_> {
     /// # Errors
     /// When the model, or the checkpoint's part of it, cannot be read.
     pub fn actor(&self, folder: &Path, model: &ModelConfig) -> Result<Actor> {
-        let base = Weights::load(folder, model, kind(self.above.config.model.dtype))?;
+        let base = Weights::load(folder, model, self.above.target)?;
         let mut adapter = match self.above.checkpoint {
             None => Adapter::new(model, self.adapter, self.above.config.seed ^ ACTOR_SEED)?,
             Some(checkpoint) => peft::load(&checkpoint.folder.join(POLICY), model, self.adapter)?.0,
         };
+        adapter = adapter.on(self.above.target.device)?;
         let mut learner = self.above.actor_learner(&mut adapter.weights)?;
         self.above
             .restore(&mut learner, ACTOR_OPTIMIZER, |it| it.state.actor_updates)?;
@@ -62,19 +62,20 @@ impl Adapted<'_> {
     /// # Errors
     /// When the model, or the checkpoint's part of it, cannot be read.
     pub fn critic(&self, folder: &Path, shared: Option<(&ModelConfig, &Weights)>) -> Result<Critic> {
-        let kind = kind(self.above.config.model.dtype);
+        let Target { kind, device } = self.above.target;
         let (model, mut weights) = match shared {
             Some((model, base)) => ValueModel::upon(model.clone(), base, kind)?,
-            None => ValueModel::load(folder, kind)?,
+            None => ValueModel::load(folder, self.above.target)?,
         };
         let mut adapter = match self.above.checkpoint {
             None => Adapter::new(&model, self.adapter, self.above.config.seed ^ CRITIC_SEED)?,
             Some(checkpoint) => {
                 let (adapter, head) = peft::load(&checkpoint.folder.join(CRITIC), &model, self.adapter)?;
-                weights.0.extend(head.0);
+                weights.0.extend(head.on(device)?.0);
                 adapter
             }
         };
+        adapter = adapter.on(device)?;
         // What learns is moved into one buffer, and comes back as views of it.
         for name in [SCORE_WEIGHT, SCORE_BIAS] {
             let head = weights.get(name)?.f_to_kind(Kind::Float)?;

@@ -7,13 +7,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use ppo_crds::RunConfig;
 use ppo_crds::spec::DType;
-use tch::{Device, Kind};
+use tch::Kind;
 
 use super::engine::PolicyEngine;
 use super::learners::learners;
 use super::reach::Reach;
 use crate::actor::checkpoint::Verified;
 use crate::data::{PromptOrder, PromptSet, total_steps};
+use crate::device;
 use crate::engine::SamplingParams;
 use crate::hub::resolve_location;
 use crate::model::ModelConfig;
@@ -109,10 +110,11 @@ pub fn roles(
         live: &live,
         publication,
     };
+    let device = device::here()?;
     let engine = PolicyEngine {
         model: &policy_config,
         kind,
-        device: Device::Cpu,
+        device,
         shares_device: true,
         rollout: &config.rollout,
         sequences: config.batch.samples_per_step(),
@@ -120,8 +122,9 @@ pub fn roles(
         policy_version: steps_done,
     };
     let rollout = reach.rollout(&engine, weights, &tokenizer)?;
-    let reference = reach.reference(kind, &actor)?;
-    let reward = RewardSource::new(&config.reward, reach.reward(kind)?)?;
+    let target = (kind, device).into();
+    let reference = reach.reference(target, &actor)?;
+    let reward = RewardSource::new(&config.reward, reach.reward(target)?)?;
     let (critic, critic_folder) = critic.unzip();
     let critic_config = critic.as_ref().map(|critic| critic.model.decoder.config().clone());
     let mut kl = KlController::of(&config.algorithm);

@@ -12,8 +12,9 @@ use super::models::{ACTOR_OPTIMIZER, CRITIC, CRITIC_OPTIMIZER, POLICY};
 use crate::actor::checkpoint::Verified;
 use crate::actor::learner::Learner;
 use crate::actor::{Actor, Critic, planned_updates};
+use crate::device;
 use crate::hub::resolve_location;
-use crate::model::{Decoder, ModelConfig, ValueModel, Weights};
+use crate::model::{Decoder, ModelConfig, Target, ValueModel, Weights};
 use crate::ranks::Ranks;
 
 /// What learns on this rank, with the folder that the critic came from; the policy came from `policy`. `checkpoint` replaces the
@@ -30,6 +31,7 @@ pub fn learners(
 ) -> Result<(Actor, Option<(Critic, PathBuf)>)> {
     let learners = Learners {
         config,
+        target: (kind(config.model.dtype), device::here()?).into(),
         checkpoint,
         updates: planned_updates(config, total_steps),
         ranks,
@@ -48,6 +50,8 @@ pub fn learners(
 pub struct Learners<'a> {
     /// What runs.
     pub config: &'a RunConfig,
+    /// Precision and device of the weights.
+    pub target: Target,
     /// Weights and optimizer state to go on from.
     pub checkpoint: Option<&'a Verified>,
     /// Updates of actor and critic in the whole run.
@@ -64,7 +68,7 @@ impl Learners<'_> {
             return Adapted { above: self, adapter }.actor(folder, &model);
         }
         let source = self.source(folder, POLICY);
-        let mut weights = Weights::load(&source, &model, kind(config.model.dtype))?;
+        let mut weights = Weights::load(&source, &model, self.target)?;
         let mut learner = self.actor_learner(&mut weights)?;
         self.restore(&mut learner, ACTOR_OPTIMIZER, |it| it.state.actor_updates)?;
         let mut decoder = Decoder::new(&model, &weights)?;
@@ -87,7 +91,7 @@ impl Learners<'_> {
             return Ok((critic, folder));
         }
         let source = self.source(&folder, CRITIC);
-        let (model, mut weights) = ValueModel::load(&source, kind(config.model.dtype))?;
+        let (model, mut weights) = ValueModel::load(&source, self.target)?;
         let mut learner = self.critic_learner(&mut weights)?;
         self.restore(&mut learner, CRITIC_OPTIMIZER, |it| it.state.critic_updates)?;
         let mut model = ValueModel::new(&model, &weights)?;

@@ -7,12 +7,11 @@ use anyhow::{Context, Result};
 use ppo_crds::RunConfig;
 use ppo_crds::run_config::Location;
 use ppo_crds::spec::{Overlap, Role};
-use tch::Kind;
 
 use super::engine::{self, PolicyEngine};
 use crate::actor::Actor;
 use crate::hub::resolve_location;
-use crate::model::{Decoder, MergedWeights, ModelConfig, RewardModel, Weights};
+use crate::model::{Decoder, MergedWeights, ModelConfig, RewardModel, Target, Weights};
 use crate::place::Peers;
 use crate::reward::{BATCH_TOKENS, ModelReward, SequenceScorer};
 use crate::roles::{
@@ -75,7 +74,7 @@ impl Reach<'_> {
     ///
     /// # Errors
     /// When the model cannot be loaded, or an address is none.
-    pub fn reference(&self, kind: Kind, actor: &Actor) -> Result<Option<Reference>> {
+    pub fn reference(&self, target: Target, actor: &Actor) -> Result<Option<Reference>> {
         if actor.frozen.is_some() && self.config.reference_is_base() {
             return Ok(Some(Reference::Below));
         }
@@ -87,7 +86,7 @@ impl Reach<'_> {
                 pool,
                 runtime: self.runtime.clone(),
             }),
-            None => Reference::Here(Box::new(reference(location, kind)?)),
+            None => Reference::Here(Box::new(reference(location, target)?)),
         }))
     }
 
@@ -95,13 +94,13 @@ impl Reach<'_> {
     ///
     /// # Errors
     /// As [`reference`](Self::reference).
-    pub fn reward(&self, kind: Kind) -> Result<Option<Reward>> {
+    pub fn reward(&self, target: Target) -> Result<Option<Reward>> {
         let Some(model) = &self.config.reward.model else {
             return Ok(None);
         };
         Ok(Some(match self.pool(Role::Reward)? {
             Some(pool) => Reward::There(pool),
-            None => Reward::Here(reward_model(&model.source, kind)?),
+            None => Reward::Here(reward_model(&model.source, target)?),
         }))
     }
 
@@ -126,10 +125,10 @@ impl Reach<'_> {
 ///
 /// # Errors
 /// When it cannot be loaded.
-pub fn reference(location: &Location, kind: Kind) -> Result<Decoder> {
+pub fn reference(location: &Location, target: Target) -> Result<Decoder> {
     let folder = resolve_location(location).context("model.reference")?;
     let model = ModelConfig::read(&folder)?;
-    Decoder::new(&model, &Weights::load(&folder, &model, kind)?)
+    Decoder::new(&model, &Weights::load(&folder, &model, target)?)
 }
 
 impl SequenceScorer for RewardModel {
@@ -142,8 +141,8 @@ impl SequenceScorer for RewardModel {
 ///
 /// # Errors
 /// When it cannot be loaded.
-pub fn reward_model(location: &Location, kind: Kind) -> Result<ModelReward> {
+pub fn reward_model(location: &Location, target: Target) -> Result<ModelReward> {
     let folder = resolve_location(location).context("roles.reward.model")?;
-    let model = RewardModel::load(&folder, kind)?;
+    let model = RewardModel::load(&folder, target)?;
     ModelReward::new(Box::new(model), Arc::new(Tokenizer::load(&folder)?), BATCH_TOKENS)
 }

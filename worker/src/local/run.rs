@@ -14,6 +14,7 @@ use super::guard::{lock, refuse_other_run};
 use super::models::{write_adapter, write_models, write_policy};
 use crate::actor::checkpoint::{Checkpoints, State};
 use crate::actor::fence::Owner;
+use crate::native::device::{Memory, memory};
 use crate::outcome::{self, Ended};
 use crate::place::Peers;
 use crate::ranks::{Meeting, Ranks};
@@ -209,8 +210,29 @@ impl Run {
     fn train(&mut self) -> Result<()> {
         self.evaluate_before()?;
         while self.roles.trainer.steps_done < self.roles.trainer.total_steps {
+            let first = self.roles.trainer.steps_done == 0;
             let mut step = self.roles.trainer.step()?;
             self.after_step(&mut step)?;
+            self.tell_of_memory(first)?;
+        }
+        Ok(())
+    }
+
+    /// What a step took of a GPU's memory: the first one for everybody, who may want greater micro-batches.
+    fn tell_of_memory(&self, first: bool) -> Result<()> {
+        let Some(Memory { now, most, held }) = memory(self.roles.trainer.actor.decoder.device())? else {
+            return Ok(());
+        };
+        let gibibytes = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+        let words = format!(
+            "tensors take {:.1} GiB of the GPU, took {:.1} GiB at most in this step; {:.1} GiB are held for them",
+            gibibytes(now),
+            gibibytes(most),
+            gibibytes(held)
+        );
+        match first {
+            true => tracing::info!("{words}"),
+            false => tracing::debug!("{words}"),
         }
         Ok(())
     }

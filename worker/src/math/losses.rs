@@ -84,8 +84,8 @@ impl Question {
         let result = policy_loss(&algorithm, &input, &whole).context("policyLoss")?;
         Ok(Answer::new("policyLoss")
             .number("loss", result.loss.f_double_value(&[])?, self.kind)?
-            .number("clipFraction", result.stats.clip_fraction(), self.kind)?
-            .number("approxKl", result.stats.approx_kl(), self.kind)?
+            .number("clipFraction", result.stats()?.clip_fraction(), self.kind)?
+            .number("approxKl", result.stats()?.approx_kl(), self.kind)?
             .matrix("gradient", &gradient(&result.loss, &logprobs)?)?
             .done())
     }
@@ -146,7 +146,7 @@ impl Question {
         let result = value_loss(&algorithm, &input, &whole).context("valueLoss")?;
         Ok(Answer::new("valueLoss")
             .number("loss", result.loss.f_double_value(&[])?, self.kind)?
-            .number("clipFraction", result.stats.clip_fraction(), self.kind)?
+            .number("clipFraction", result.stats()?.clip_fraction(), self.kind)?
             .matrix("gradient", &gradient(&result.loss, &values)?)?
             .done())
     }

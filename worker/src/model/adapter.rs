@@ -58,6 +58,15 @@ impl Adapter {
         })
     }
 
+    /// The same values on a device.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn on(self, device: tch::Device) -> Result<Self> {
+        let weights = self.weights.on(device)?;
+        Ok(Self { weights, ..self })
+    }
+
     /// What it adds to the projection of that name, such as `model.layers.0.self_attn.q_proj`; None where it adds nothing.
     pub fn low_rank(&self, projection: &str) -> Option<LowRank> {
         let tensor = |suffix: &str| self.weights.0.get(&format!("{projection}{suffix}"));

@@ -93,40 +93,21 @@ impl Attention {
     }
 }
 
-/// Which packed rows are a sequence, and where they lie in a right-padded batch.
+/// Which packed rows are a sequence.
 #[derive(Debug)]
 pub struct Ragged {
     lengths: Vec<i64>,
-    longest: i64,
-    /// Packed row of each padded slot, `[sequences * longest]`; padding reads row 0, which nothing after it sees.
-    packed: Tensor,
-    /// Padded slot of each packed row, `[rows]`; filler rows after the tokens read slot 0, and nobody reads them.
-    slots: Tensor,
+    /// First row of each sequence, and the one after the last: `[sequences + 1]`, int32.
+    boundaries: Tensor,
 }
 
 impl Ragged {
-    /// The layout of sequences of these lengths, with filler after them up to `rows` packed rows.
-    ///
-    /// # Errors
-    /// When libtorch fails.
-    pub fn new(lengths: &[usize], rows: usize, device: tch::Device) -> Result<Self> {
-        let longest = lengths.iter().copied().max().unwrap_or(0);
-        let mut packed = vec![0; lengths.len() * longest];
-        let mut slots = Vec::with_capacity(rows);
-        for (sequence, length) in lengths.iter().enumerate() {
-            for position in 0..*length {
-                let slot = sequence * longest + position;
-                packed[slot] = slots.len() as i64;
-                slots.push(slot as i64);
-            }
-        }
-        slots.resize(rows, 0);
-        Ok(Self {
+    /// Sequences of these lengths one after the other; `boundaries` says the same to the device that computes.
+    pub fn new(lengths: &[usize], boundaries: Tensor) -> Self {
+        Self {
             lengths: lengths.iter().map(|length| *length as i64).collect(),
-            longest: longest as i64,
-            packed: Tensor::f_from_slice(&packed)?.f_to_device(device)?,
-            slots: Tensor::f_from_slice(&slots)?.f_to_device(device)?,
-        })
+            boundaries,
+        }
     }
 
     /// The same tensors: nothing is copied.
@@ -134,18 +115,8 @@ impl Ragged {
     pub fn shallow_clone(&self) -> Self {
         Self {
             lengths: self.lengths.clone(),
-            longest: self.longest,
-            packed: self.packed.shallow_clone(),
-            slots: self.slots.shallow_clone(),
+            boundaries: self.boundaries.shallow_clone(),
         }
-    }
-
-    fn pad(&self, rows: &Tensor) -> Result<Tensor> {
-        let [_, heads, head_dim] = rows.size3()?.into();
-        let padded = rows.f_index_select(0, &self.packed)?;
-        Ok(padded
-            .f_view([self.lengths.len() as i64, self.longest, heads, head_dim])?
-            .f_transpose(1, 2)?)
     }
 }
 
@@ -155,37 +126,7 @@ impl Ragged {
 /// # Errors
 /// When libtorch fails.
 pub fn attend(queries: &Tensor, keys: &Tensor, values: &Tensor, ragged: &Ragged) -> Result<Tensor> {
-    if training::supports(queries) {
-        return training::attention(queries, keys, values, &ragged.lengths);
-    }
-    stock(queries, keys, values, ragged)
-}
-
-/// libtorch's own, over padded sequences and repeated keys.
-fn stock(queries: &Tensor, keys: &Tensor, values: &Tensor, ragged: &Ragged) -> Result<Tensor> {
-    let [rows, heads, head_dim] = queries.size3()?.into();
-    let group = heads / keys.size3()?.1;
-    let spread = |rows: &Tensor| {
-        if group == 1 {
-            Ok(rows.shallow_clone())
-        } else {
-            rows.f_repeat_interleave_self_int(group, 1, None)
-        }
-    };
-    let mixed = Tensor::f_scaled_dot_product_attention::<&Tensor>(
-        &ragged.pad(queries)?,
-        &ragged.pad(&spread(keys)?)?,
-        &ragged.pad(&spread(values)?)?,
-        None,
-        0.0,
-        true,
-        None,
-        false,
-    )?;
-    let padded = mixed.f_transpose(1, 2)?.f_reshape([-1, heads, head_dim])?;
-    Ok(padded
-        .f_index_select(0, &ragged.slots)?
-        .f_view([rows, heads, head_dim])?)
+    training::attention(queries, keys, values, &ragged.lengths, &ragged.boundaries)
 }
 
 #[cfg(test)]
@@ -193,6 +134,12 @@ mod tests {
     use tch::{Device, Kind};
 
     use super::*;
+    use crate::model::TokenBatch;
+
+    fn ragged(lengths: &[usize]) -> Ragged {
+        let sequences: Vec<Vec<u32>> = lengths.iter().map(|length| vec![0; *length]).collect();
+        Ragged::new(lengths, TokenBatch::new(&sequences).unwrap().boundaries)
+    }
 
     /// Outputs and gradients of queries, keys and values under a fixed gradient of the output, in float64.
     fn outcome(kind: Kind, lengths: &[usize], compute: impl Fn(&[Tensor], &Ragged) -> Tensor) -> Vec<Tensor> {
@@ -202,7 +149,7 @@ mod tests {
         let normal = |heads: i64| Tensor::randn([rows as i64, heads, 20], (Kind::Float, Device::Cpu)).to_kind(kind);
         let inputs: Vec<Tensor> = [6, 2, 2].map(|heads| normal(heads).set_requires_grad(true)).into();
         let direction = normal(6).to_kind(Kind::Double);
-        let output = compute(&inputs, &Ragged::new(lengths, rows, Device::Cpu).unwrap());
+        let output = compute(&inputs, &ragged(lengths));
         let real = |tensor: &Tensor| tensor.narrow(0, 0, tokens as i64).to_kind(Kind::Double);
         (real(&output) * real(&direction)).sum(None).backward();
         let mut all = vec![real(&output).detach()];
@@ -220,7 +167,7 @@ mod tests {
             let ours = outcome(kind, &lengths, |q, ragged| attend(&q[0], &q[1], &q[2], ragged).unwrap());
             let wide = |q: &[Tensor], ragged: &Ragged| {
                 let [queries, keys, values] = [0, 1, 2].map(|i| q[i].to_kind(Kind::Double));
-                stock(&queries, &keys, &values, ragged).unwrap()
+                attend(&queries, &keys, &values, ragged).unwrap()
             };
             let theirs = outcome(kind, &lengths, wide);
             for (what, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
@@ -245,11 +192,11 @@ mod tests {
         let alone = outcome(Kind::Float, &[70], |q, ragged| {
             attend(&q[0], &q[1], &q[2], ragged).unwrap()
         });
-        let beside = |q: &[Tensor], ragged: &Ragged| {
+        let beside = |q: &[Tensor], _: &Ragged| {
             let twice = |tensor: &Tensor| Tensor::cat(&[tensor.narrow(0, 0, 70), tensor.narrow(0, 0, 70)], 0);
-            let both = Ragged::new(&[70, 70], 140, Device::Cpu).unwrap();
+            let both = ragged(&[70, 70]);
             let output = attend(&twice(&q[0]), &twice(&q[1]), &twice(&q[2]), &both).unwrap();
-            let filler = ragged.slots.size()[0] - 70;
+            let filler = q[0].size()[0] - 70;
             output.narrow(0, 70, 70).constant_pad_nd([0, 0, 0, 0, 0, filler])
         };
         let beside = outcome(Kind::Float, &[70], beside);

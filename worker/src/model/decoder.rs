@@ -1,7 +1,7 @@
 //! The decoder: embedding, layers, final norm and output projection.
 
 use anyhow::{Context, Result, ensure};
-use tch::Tensor;
+use tch::{Device, Tensor};
 
 use super::adapter::Adapter;
 use super::attention::{Attention, Ragged};
@@ -15,10 +15,18 @@ use super::rope::{Rotation, frequency_tensor};
 use super::weights::Weights;
 use crate::native::training;
 
-/// Rows are filled up to a multiple of this. oneDNN builds a product anew for every number of rows it has not seen (0.5 ms
+/// On a CPU rows are filled up to a multiple of this. oneDNN builds a product anew for every number of rows it has not seen (0.5 ms
 /// for a small one, of which a model has a dozen) and the next micro-batch has another number. Nothing reads the filler and
 /// its gradients are zero.
-pub(super) const ROW_STEP: usize = 64;
+const ROW_STEP: usize = 64;
+
+/// Rows of filler after so many.
+pub(super) fn filler(rows: usize, device: Device) -> i64 {
+    match device {
+        Device::Cpu => (rows.next_multiple_of(ROW_STEP) - rows) as i64,
+        _ => 0,
+    }
+}
 
 /// A decoder over [`Weights`] that it shares: an in-place update of a tensor is an update of the model.
 #[derive(Debug)]
@@ -172,6 +180,11 @@ impl Decoder {
         self.checkpointing = on;
     }
 
+    /// Where it computes.
+    pub fn device(&self) -> Device {
+        self.embedding.device()
+    }
+
     /// The configuration it was made from.
     pub fn config(&self) -> &ModelConfig {
         &self.config
@@ -190,26 +203,21 @@ impl Decoder {
     /// # Errors
     /// When an id is outside the vocabulary, or libtorch fails, as when memory runs out.
     pub fn hidden(&self, batch: &TokenBatch) -> Result<Tensor> {
-        let largest = batch.ids.f_max()?.f_int64_value(&[])?;
         ensure!(
-            largest < self.config.vocab,
-            "token id {largest} is outside the vocabulary of {}",
+            batch.greatest < self.config.vocab,
+            "token id {} is outside the vocabulary of {}",
+            batch.greatest,
             self.config.vocab
         );
-        let device = self.embedding.device();
+        let batch = batch.on(self.device())?;
         let tokens = batch.tokens();
-        let rows = tokens.next_multiple_of(ROW_STEP);
-        let filler = [0, (rows - tokens) as i64];
+        let filler = [0, filler(tokens, self.device())];
         let shared = Batch {
             rotation: Rotation::at(&batch.positions.f_constant_pad_nd(filler)?, &self.frequencies)?,
-            ragged: Ragged::new(&batch.lengths, rows, device)?,
+            ragged: Ragged::new(&batch.lengths, batch.boundaries),
         };
         let ids = batch.ids.f_constant_pad_nd(filler)?;
-        let mut hidden = if training::supports(&self.embedding) {
-            training::embed(&self.embedding, &ids)?
-        } else {
-            Tensor::f_embedding(&self.embedding, &ids, -1, false, false)?
-        };
+        let mut hidden = training::embed(&self.embedding, &ids)?;
         for layer in &self.layers {
             hidden = self.layer(layer, &hidden, &shared)?;
         }

@@ -9,8 +9,10 @@ use super::batch::TokenBatch;
 use super::config::{Head, ModelConfig};
 use super::decoder::Decoder;
 use super::linear::Linear;
-use super::names::{SCORE_BIAS, SCORE_WEIGHT};
+use super::names::{EMBEDDING, SCORE_BIAS, SCORE_WEIGHT};
+use super::target::Target;
 use super::weights::Weights;
+use crate::native::device::send;
 
 /// The critic: a trunk of its own and a linear head, one value per token. Saved as `...ForTokenClassification` with one
 /// label, which is what it is in transformers.
@@ -22,7 +24,7 @@ pub struct ValueModel {
 }
 
 impl ValueModel {
-    /// Reads a critic from a model folder, in `kind`. A saved critic comes with its head; on any other model the head
+    /// Reads a critic from a model folder to `target`. A saved critic comes with its head; on any other model the head
     /// starts at zero, so the first values are 0.
     ///
     /// Returns the configuration and the weights, trunk and head, to train and to [`save`](super::save); build the model
@@ -30,26 +32,28 @@ impl ValueModel {
     ///
     /// # Errors
     /// As [`Weights::load`].
-    pub fn load(folder: &Path, kind: Kind) -> Result<(ModelConfig, Weights)> {
+    pub fn load(folder: &Path, target: impl Into<Target>) -> Result<(ModelConfig, Weights)> {
+        let target = target.into();
         let config = ModelConfig::read(folder)?;
         if config.head == Head::Value {
-            let weights = Weights::load(folder, &config, kind)?;
+            let weights = Weights::load(folder, &config, target)?;
             return Ok((config, weights));
         }
         let config = config.with_head(Head::Value);
-        let trunk = Weights::load_trunk(folder, &config, kind)?;
-        Self::upon(config, &trunk, kind)
+        let trunk = Weights::load_trunk(folder, &config, target)?;
+        Self::upon(config, &trunk, target.kind)
     }
 
     /// Configuration and weights of a critic on the trunk of `weights`, whose tensors it shares, under a head of zeros in `kind`.
     ///
     /// # Errors
-    /// When memory runs out.
+    /// When there is no trunk, or memory runs out.
     pub fn upon(config: ModelConfig, weights: &Weights, kind: Kind) -> Result<(ModelConfig, Weights)> {
         let config = config.with_head(Head::Value);
         let mut weights = weights.shallow_clone();
         weights.0.retain(|name, _| name.starts_with("model."));
-        let zeros = |dims: &[i64]| Tensor::f_zeros(dims, (kind, tch::Device::Cpu));
+        let device = weights.get(EMBEDDING)?.device();
+        let zeros = |dims: &[i64]| Tensor::f_zeros(dims, (kind, device));
         weights.0.insert(SCORE_WEIGHT.to_owned(), zeros(&[1, config.hidden])?);
         weights.0.insert(SCORE_BIAS.to_owned(), zeros(&[1])?);
         Ok((config, weights))
@@ -104,18 +108,18 @@ pub struct RewardModel {
 }
 
 impl RewardModel {
-    /// Reads a reward model from its folder, in `kind`.
+    /// Reads a reward model from its folder to `target`.
     ///
     /// # Errors
     /// When the folder holds another kind of model; as [`Weights::load`].
-    pub fn load(folder: &Path, kind: Kind) -> Result<Self> {
+    pub fn load(folder: &Path, target: impl Into<Target>) -> Result<Self> {
         let config = ModelConfig::read(folder)?;
         ensure!(
             config.head == Head::Score,
             "{} is not a reward model: its config.json must name an architecture ...ForSequenceClassification",
             folder.display()
         );
-        let weights = Weights::load(folder, &config, kind)?;
+        let weights = Weights::load(folder, &config, target)?;
         Self::new(&config, &weights)
     }
 
@@ -154,7 +158,8 @@ impl RewardModel {
     /// As [`scores`](Self::scores).
     pub fn forward<S: AsRef<[u32]>>(&self, sequences: &[S]) -> Result<Tensor> {
         let batch = TokenBatch::new(sequences)?;
-        let last = self.decoder.hidden(&batch)?.f_index_select(0, &batch.last_rows()?)?;
+        let hidden = self.decoder.hidden(&batch)?;
+        let last = hidden.f_index_select(0, &send(&batch.last_rows()?, hidden.device())?)?;
         one_number(&self.head, &last)
     }
 }

@@ -64,7 +64,7 @@ impl Linear {
     fn weigh_all<const N: usize>(layers: [&Self; N], input: &Tensor) -> Result<[Tensor; N]> {
         let biases = layers.map(|layer| layer.bias.as_ref());
         let biased = biases.iter().flatten().count();
-        if training::supports(input) && (biased == 0 || biased == N) {
+        if biased == 0 || biased == N {
             let weights = layers.map(|layer| &layer.weight);
             // With every bias there, each stands for itself.
             let biases = (biased == N).then(|| std::array::from_fn(|i| biases[i].unwrap_or(weights[i])));

@@ -1,13 +1,15 @@
 //! Log-probabilities of given tokens, without holding all logits at once.
 
 use anyhow::{Result, ensure};
-use tch::{Kind, Tensor};
+use tch::{Device, Tensor};
 
-use super::decoder::{Decoder, ROW_STEP};
+use super::decoder::{Decoder, filler};
 use crate::native::training;
 
 /// Logits kept for the backward pass, bytes; more are computed twice.
 const KEPT_BYTES: i64 = 128 << 20;
+/// The same on a GPU: what is not kept is a product more of the output projection.
+const KEPT_GPU_BYTES: i64 = 1 << 30;
 
 /// Log-probabilities and, if asked for, entropies, one per row.
 #[derive(Debug)]
@@ -34,42 +36,29 @@ pub fn token_logprobs(
         temperature > 0.0,
         "temperature is {temperature}: log-probabilities need a positive one"
     );
-    if training::supports(hidden) {
-        let head = decoder.lm_head()?;
-        let rows = targets.numel();
-        let filler = (rows.next_multiple_of(ROW_STEP) - rows) as i64;
-        let (hidden, targets) = (
-            hidden.f_constant_pad_nd([0, 0, 0, filler])?,
-            targets.f_constant_pad_nd([0, filler])?,
-        );
-        let (logprobs, entropy) = training::token_logprobs(&hidden, &head.weight, &targets, temperature, KEPT_BYTES)?;
-        let real = |tensor: Tensor| tensor.f_narrow(0, 0, rows as i64);
-        return Ok(TokenLogprobs {
-            logprobs: real(logprobs)?,
-            entropy: if want_entropy { Some(real(entropy)?) } else { None },
-        });
-    }
-    let logits = decoder
-        .logits(hidden)?
-        .f_to_kind(Kind::Float)?
-        .f_div_scalar(temperature)?;
-    let all = logits.f_log_softmax(-1, Kind::Float)?;
-    let logprobs = all.f_gather(1, &targets.f_unsqueeze(1)?, false)?.f_squeeze_dim(1)?;
-    let entropy = if want_entropy {
-        Some(
-            all.f_exp()?
-                .f_mul(&all)?
-                .f_sum_dim_intlist(-1, false, Kind::Float)?
-                .f_neg()?,
-        )
-    } else {
-        None
+    let head = decoder.lm_head()?;
+    let rows = targets.numel();
+    let filler = filler(rows, hidden.device());
+    let kept_bytes = match hidden.device() {
+        Device::Cpu => KEPT_BYTES,
+        _ => KEPT_GPU_BYTES,
     };
-    Ok(TokenLogprobs { logprobs, entropy })
+    let (hidden, targets) = (
+        hidden.f_constant_pad_nd([0, 0, 0, filler])?,
+        targets.f_constant_pad_nd([0, filler])?,
+    );
+    let (logprobs, entropy) = training::token_logprobs(&hidden, &head.weight, &targets, temperature, kept_bytes)?;
+    let real = |tensor: Tensor| tensor.f_narrow(0, 0, rows as i64);
+    Ok(TokenLogprobs {
+        logprobs: real(logprobs)?,
+        entropy: if want_entropy { Some(real(entropy)?) } else { None },
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use tch::Kind;
+
     use super::*;
 
     /// Hidden states, a projection wide enough for several slices, targets, and weights of the loss's two terms.

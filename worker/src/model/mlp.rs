@@ -54,11 +54,6 @@ impl Mlp {
     /// When libtorch fails, as when memory runs out.
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
         let [gate, up] = Linear::forward_all([&self.gate, &self.up], input)?;
-        let gated = if training::supports(&gate) {
-            training::gate(&gate, &up)?
-        } else {
-            gate.f_silu()?.f_mul(&up)?
-        };
-        self.down.forward(&gated)
+        self.down.forward(&training::gate(&gate, &up)?)
     }
 }

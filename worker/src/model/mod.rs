@@ -18,6 +18,7 @@ pub mod norm;
 pub mod rope;
 pub mod safetensors;
 pub mod save;
+pub mod target;
 pub mod weights;
 
 pub use adapter::Adapter;
@@ -28,4 +29,5 @@ pub use decoder::Decoder;
 pub use heads::{RewardModel, ValueModel};
 pub use logprobs::{TokenLogprobs, token_logprobs};
 pub use save::save;
+pub use target::Target;
 pub use weights::Weights;

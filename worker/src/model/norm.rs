@@ -1,7 +1,7 @@
 //! Root mean square layer normalisation (Zhang and Sennrich 2019, arXiv:1910.07467).
 
 use anyhow::Result;
-use tch::{Kind, Tensor};
+use tch::Tensor;
 
 use super::weights::Weights;
 use crate::native::training;
@@ -39,16 +39,6 @@ impl RmsNorm {
     /// # Errors
     /// When the input is of another width, or memory runs out.
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        if training::supports(input) {
-            return training::rms_norm(input, &self.weight, self.eps);
-        }
-        let wide = input.f_to_kind(Kind::Float)?;
-        let scale = wide
-            .f_square()?
-            .f_mean_dim(-1, true, Kind::Float)?
-            .f_add_scalar(self.eps)?
-            .f_rsqrt()?;
-        // transformers rounds before it multiplies by the weight.
-        Ok(wide.f_mul(&scale)?.f_to_kind(input.kind())?.f_mul(&self.weight)?)
+        training::rms_norm(input, &self.weight, self.eps)
     }
 }

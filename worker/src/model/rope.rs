@@ -161,20 +161,7 @@ impl Rotation {
     /// # Errors
     /// When libtorch fails.
     pub fn apply(&self, heads: &Tensor) -> Result<Tensor> {
-        if training::supports(heads) {
-            return training::rotate(heads, &self.cos, &self.sin);
-        }
-        let kind = heads.kind();
-        let halves = heads.f_to_kind(Kind::Float)?.f_chunk(2, -1)?;
-        let [first, second] = halves.as_slice() else {
-            bail!("a head's dimension must be even")
-        };
-        let (cos, sin) = (self.cos.f_unsqueeze(1)?, self.sin.f_unsqueeze(1)?);
-        let rotated = [
-            first.f_mul(&cos)?.f_sub(&second.f_mul(&sin)?)?,
-            second.f_mul(&cos)?.f_add(&first.f_mul(&sin)?)?,
-        ];
-        Ok(Tensor::f_cat(&rotated, -1)?.f_to_kind(kind)?)
+        training::rotate(heads, &self.cos, &self.sin)
     }
 }
 

@@ -1,5 +1,7 @@
 //! Reading safetensors, one file or shards under an index, tensor by tensor through a memory map.
 
+use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -7,11 +9,13 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
 use memmap2::{MmapMut, MmapOptions};
+use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde::Deserialize;
 use tch::{Device, Kind, Tensor};
 
-use crate::native::mapped;
+use super::target::Target;
+use crate::native::{device, mapped};
 
 /// Name of the single file.
 pub const SINGLE: &str = "model.safetensors";
@@ -23,23 +27,25 @@ pub const INDEX: &str = "model.safetensors.index.json";
 pub enum Memory {
     /// In their own: each is copied once, and the files may change.
     Own,
-    /// In the mapped files, where they are stored in the precision that is asked for: for whoever reads them once and soon.
+    /// In the mapped files, those that are on the CPU and stored in the precision that is asked for: for whoever reads them once and
+    /// soon.
     Mapped,
 }
 
-/// Reads the wanted tensors of a model folder, converted to `kind`.
+/// Reads the wanted tensors of a model folder to `target`.
 ///
 /// # Errors
 /// When no weights are there, an index names a file or tensor that is not there, or a file is truncated or corrupt.
 pub fn read(
     folder: &Path,
-    kind: Kind,
+    target: impl Into<Target>,
     memory: Memory,
     wanted: impl Fn(&str) -> bool,
 ) -> Result<BTreeMap<String, Tensor>> {
+    let target = target.into();
     let index = folder.join(INDEX);
     if index.exists() {
-        return read_shards(folder, &index, kind, memory, wanted);
+        return read_shards(folder, &index, (target, memory), wanted);
     }
     let single = folder.join(SINGLE);
     if !single.exists() {
@@ -48,7 +54,7 @@ pub fn read(
             folder.display()
         );
     }
-    take_file(&single, kind, memory, wanted)
+    take_file(&single, (target, memory), wanted)
 }
 
 #[derive(Deserialize)]
@@ -59,8 +65,7 @@ struct Index {
 fn read_shards(
     folder: &Path,
     path: &Path,
-    kind: Kind,
-    memory: Memory,
+    place: (Target, Memory),
     wanted: impl Fn(&str) -> bool,
 ) -> Result<BTreeMap<String, Tensor>> {
     let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
@@ -80,7 +85,7 @@ fn read_shards(
             shard.display(),
             path.display()
         );
-        tensors.extend(take_file(&shard, kind, memory, &wanted)?);
+        tensors.extend(take_file(&shard, place, &wanted)?);
     }
     let lost: Vec<&str> = index
         .weight_map
@@ -97,20 +102,46 @@ fn read_shards(
     Ok(tensors)
 }
 
-/// Reads the wanted tensors of one safetensors file, converted to `kind`, into memory of their own.
+/// Reads the wanted tensors of one safetensors file to `target`.
 ///
 /// # Errors
 /// When the file cannot be read, or its header or length is wrong.
-pub fn read_file(path: &Path, kind: Kind, wanted: impl Fn(&str) -> bool) -> Result<BTreeMap<String, Tensor>> {
-    take_file(path, kind, Memory::Own, wanted)
+pub fn read_file(
+    path: &Path,
+    target: impl Into<Target>,
+    wanted: impl Fn(&str) -> bool,
+) -> Result<BTreeMap<String, Tensor>> {
+    take_file(path, (target.into(), Memory::Own), wanted)
 }
 
 fn take_file(
     path: &Path,
-    kind: Kind,
-    memory: Memory,
+    (Target { kind, device }, memory): (Target, Memory),
     wanted: impl Fn(&str) -> bool,
 ) -> Result<BTreeMap<String, Tensor>> {
+    let take = |stored: &Stored| -> Result<Tensor> {
+        if memory == Memory::Mapped && device == Device::Cpu {
+            return Ok(stored.mapped()?.f_to_kind(kind)?);
+        }
+        let tensor = Tensor::f_empty(stored.size()?, (kind, device))?;
+        stored.copy_to(&tensor)?;
+        Ok(tensor)
+    };
+    let mut tensors = BTreeMap::new();
+    visit_file(path, |name, stored| {
+        if wanted(name) {
+            tensors.insert(name.to_owned(), take(stored)?);
+        }
+        Ok(())
+    })?;
+    Ok(tensors)
+}
+
+/// Shows `visit` the tensors of one safetensors file, where they lie in it.
+///
+/// # Errors
+/// When the file cannot be read, or its header or length is wrong; those of `visit`, with the tensor's name.
+pub fn visit_file(path: &Path, mut visit: impl FnMut(&str, &Stored) -> Result<()>) -> Result<()> {
     let open = || -> Result<Arc<MmapMut>> {
         let file = File::open(path)?;
         // SAFETY: the map is private: what is written to a tensor stays here. A file that shrinks under it would fault: model folders
@@ -124,33 +155,61 @@ fn take_file(
             path.display()
         )
     })?;
-    let mut tensors = BTreeMap::new();
     for (name, view) in file.iter() {
-        if !wanted(name) {
-            continue;
-        }
-        let stored = stored_kind(view.dtype()).with_context(|| {
-            format!(
-                "{}: tensor {name} is {:?}; floating point is needed",
-                path.display(),
-                view.dtype()
-            )
-        })?;
-        let size: Vec<i64> = view.shape().iter().map(|dim| *dim as i64).collect();
-        let start = view.data().as_ptr() as usize - map.as_ptr() as usize;
-        let take = || -> Result<Tensor> {
-            let mapped = mapped::over(&map, start, &size, stored)?;
-            if memory == Memory::Mapped || stored != kind {
-                return Ok(mapped.f_to_kind(kind)?);
-            }
-            let mut own = mapped.f_empty_like()?;
-            own.f_copy_(&mapped)?;
-            Ok(own)
-        };
-        let tensor = take().with_context(|| format!("{}: tensor {name}", path.display()))?;
-        tensors.insert(name.to_owned(), tensor);
+        visit(name, &Stored { view, map: &map }).with_context(|| format!("{}: tensor {name}", path.display()))?;
     }
-    Ok(tensors)
+    Ok(())
+}
+
+/// A tensor in a file.
+#[derive(Debug)]
+pub struct Stored<'a> {
+    view: TensorView<'a>,
+    map: &'a Arc<MmapMut>,
+}
+
+impl Stored<'_> {
+    /// Its dimensions.
+    ///
+    /// # Errors
+    /// When they are no number of elements.
+    pub fn size(&self) -> Result<Vec<i64>> {
+        let shape = self.view.shape().iter();
+        shape.map(|dim| Ok(i64::try_from(*dim)?)).collect()
+    }
+
+    /// It where it lies in the file.
+    ///
+    /// # Errors
+    /// When it is of no floating point type.
+    fn mapped(&self) -> Result<Tensor> {
+        let start = self.view.data().as_ptr() as usize - self.map.as_ptr() as usize;
+        mapped::over(self.map, start, &self.size()?, self.kind()?)
+    }
+
+    /// Writes it into `target`, which has as many elements, in any precision and on any device.
+    ///
+    /// # Errors
+    /// When it is of no floating point type, or has another number of elements.
+    pub fn copy_to(&self, target: &Tensor) -> Result<()> {
+        device::fill(target, self.view.data(), self.kind()?)
+    }
+
+    /// Writes the elements `from..` of it into `target`, as many as that has.
+    ///
+    /// # Errors
+    /// As [`copy_to`](Self::copy_to).
+    pub fn copy_part_to(&self, target: &Tensor, from: usize) -> Result<()> {
+        let kind = self.kind()?;
+        let size = kind.elt_size_in_bytes();
+        let bytes = self.view.data().get(from * size..(from + target.numel()) * size);
+        device::fill(target, bytes.context("it is too short")?, kind)
+    }
+
+    fn kind(&self) -> Result<Kind> {
+        let dtype = self.view.dtype();
+        stored_kind(dtype).with_context(|| format!("it is {dtype:?}; floating point is needed"))
+    }
 }
 
 fn stored_kind(dtype: Dtype) -> Option<Kind> {
@@ -163,17 +222,20 @@ fn stored_kind(dtype: Dtype) -> Option<Kind> {
     }
 }
 
-/// Borrowed bytes of a contiguous tensor in memory, as the safetensors writer wants them.
+/// A tensor as the safetensors writer wants it. One of another device comes to this machine's memory when it is written, and leaves it
+/// again: no more than one is here at a time.
 #[derive(Debug)]
-pub(super) struct Bytes {
+pub(super) struct Written {
     tensor: Tensor,
     dtype: Dtype,
     shape: Vec<usize>,
+    /// The writer takes no error.
+    failed: OnceCell<anyhow::Error>,
 }
 
-impl Bytes {
-    pub(super) fn of(tensor: &Tensor) -> Result<Self> {
-        let tensor = tensor.f_detach()?.f_to_device(Device::Cpu)?.f_contiguous()?;
+impl Written {
+    pub(super) fn new(tensor: &Tensor) -> Result<Self> {
+        let tensor = tensor.f_detach()?;
         let dtype = match tensor.kind() {
             Kind::Float => Dtype::F32,
             Kind::BFloat16 => Dtype::BF16,
@@ -182,11 +244,25 @@ impl Bytes {
             other => bail!("tensors of {other:?} are not written"),
         };
         let shape = tensor.size().into_iter().map(|dim| dim as usize).collect();
-        Ok(Self { tensor, dtype, shape })
+        Ok(Self {
+            tensor,
+            dtype,
+            shape,
+            failed: OnceCell::new(),
+        })
+    }
+
+    /// What went wrong while it was written.
+    pub(super) fn into_failure(self) -> Option<anyhow::Error> {
+        self.failed.into_inner()
+    }
+
+    fn on_host(&self) -> Result<Tensor> {
+        Ok(self.tensor.f_to_device(Device::Cpu)?.f_contiguous()?)
     }
 }
 
-impl safetensors::View for &Bytes {
+impl safetensors::View for &Written {
     fn dtype(&self) -> Dtype {
         self.dtype
     }
@@ -195,9 +271,21 @@ impl safetensors::View for &Bytes {
         &self.shape
     }
 
-    fn data(&self) -> std::borrow::Cow<'_, [u8]> {
-        // SAFETY: the tensor is contiguous, in memory, of `data_len` bytes and lives as long as the slice.
-        unsafe { std::slice::from_raw_parts(self.tensor.data_ptr().cast::<u8>(), self.data_len()) }.into()
+    fn data(&self) -> Cow<'_, [u8]> {
+        let length = self.data_len();
+        // SAFETY: a contiguous tensor in memory of `length` bytes.
+        let bytes = |tensor: &Tensor| unsafe { std::slice::from_raw_parts(tensor.data_ptr().cast::<u8>(), length) };
+        if self.tensor.device() == Device::Cpu && self.tensor.is_contiguous() {
+            return bytes(&self.tensor).into();
+        }
+        match self.on_host() {
+            Ok(tensor) => bytes(&tensor).to_vec().into(),
+            Err(error) => {
+                // The first one says it all.
+                let _ = self.failed.set(error);
+                vec![0; length].into()
+            }
+        }
     }
 
     fn data_len(&self) -> usize {

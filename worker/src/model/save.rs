@@ -11,7 +11,7 @@ use tch::{Kind, Tensor};
 
 use super::adapter::merged::{MergedWeights, Unmerged};
 use super::config::ModelConfig;
-use super::safetensors::{Bytes, INDEX, shard_name};
+use super::safetensors::{INDEX, Written, shard_name};
 
 /// Shards are split above this size unless asked otherwise, bytes.
 pub const SHARD_BYTES: usize = 5_000_000_000;
@@ -164,12 +164,17 @@ fn write_weights(folder: &Path, weights: &MergedWeights, shard_bytes: usize) -> 
 pub(crate) fn write_shard(path: &Path, tensors: &[(&String, &Tensor)]) -> Result<()> {
     let views = tensors
         .iter()
-        .map(|(name, tensor)| Ok((*name, Bytes::of(tensor)?)))
+        .map(|(name, tensor)| Ok((*name, Written::new(tensor)?)))
         .collect::<Result<Vec<_>>>()?;
     // transformers refuses a file that does not say which framework wrote it.
     let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
     safetensors::serialize_to_file(views.iter().map(|(name, view)| (*name, view)), Some(metadata), path)
         .with_context(|| format!("writing {}", path.display()))?;
+    for (name, written) in views {
+        if let Some(error) = written.into_failure() {
+            return Err(error.context(format!("writing {}: tensor {name}", path.display())));
+        }
+    }
     readable_by_all(path)?;
     sync(path)
 }

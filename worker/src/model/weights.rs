@@ -4,24 +4,25 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use super::config::ModelConfig;
 use super::names;
 use super::safetensors::{self, Memory};
+use super::target::Target;
 
 /// Tensors by Hugging Face name.
 #[derive(Debug, Default)]
 pub struct Weights(pub BTreeMap<String, Tensor>);
 
 impl Weights {
-    /// Reads the tensors that `config` calls for from a model folder, in `kind`.
+    /// Reads the tensors that `config` calls for from a model folder to `target`.
     ///
     /// # Errors
     /// When a file is missing, truncated or corrupt; when tensors are missing, unexpected or of another shape (one error
     /// lists them all).
-    pub fn load(folder: &Path, config: &ModelConfig, kind: Kind) -> Result<Self> {
-        Self::read(folder, config, kind, Memory::Own)
+    pub fn load(folder: &Path, config: &ModelConfig, target: impl Into<Target>) -> Result<Self> {
+        Self::read(folder, config, target.into(), Memory::Own)
     }
 
     /// The same in the mapped files where they are stored in `kind`, for an engine that packs them into memory of its own and is
@@ -30,22 +31,22 @@ impl Weights {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn map(folder: &Path, config: &ModelConfig, kind: Kind) -> Result<Self> {
-        Self::read(folder, config, kind, Memory::Mapped)
+        Self::read(folder, config, kind.into(), Memory::Mapped)
     }
 
-    fn read(folder: &Path, config: &ModelConfig, kind: Kind, memory: Memory) -> Result<Self> {
-        let weights = safetensors::read(folder, kind, memory, |name| !names::ignored(config, name))?;
+    fn read(folder: &Path, config: &ModelConfig, target: Target, memory: Memory) -> Result<Self> {
+        let weights = safetensors::read(folder, target, memory, |name| !names::ignored(config, name))?;
         check(&weights, &names::expected(config))
             .with_context(|| format!("the weights in {} do not fit its config.json", folder.display()))?;
         Ok(Self(weights))
     }
 
-    /// Reads only the trunk (`model.*`) of a model folder, whatever head is on it, in `kind`.
+    /// Reads only the trunk (`model.*`) of a model folder, whatever head is on it, to `target`.
     ///
     /// # Errors
     /// As [`load`](Self::load).
-    pub fn load_trunk(folder: &Path, config: &ModelConfig, kind: Kind) -> Result<Self> {
-        let weights = safetensors::read(folder, kind, Memory::Own, |name| {
+    pub fn load_trunk(folder: &Path, config: &ModelConfig, target: impl Into<Target>) -> Result<Self> {
+        let weights = safetensors::read(folder, target, Memory::Own, |name| {
             name.starts_with("model.") && !names::ignored(config, name)
         })?;
         check(&weights, &names::trunk(config))
@@ -54,8 +55,8 @@ impl Weights {
     }
 
     /// Random weights for `config`: normal with the configuration's `initializer_range`, norms 1, biases 0, as
-    /// transformers initialises (not the same draws). The same seed gives the same weights; libtorch's generator is seeded
-    /// by this.
+    /// transformers initialises (not the same draws). The same seed gives the same weights, whatever device they go
+    /// [`on`](Self::on); libtorch's generator is seeded by this.
     ///
     /// # Errors
     /// When libtorch fails, as when memory runs out.
@@ -64,7 +65,7 @@ impl Weights {
         tch::manual_seed(seed as i64);
         let mut weights = BTreeMap::new();
         for (name, dims) in names::expected(config) {
-            let mut tensor = Tensor::f_empty(&dims, (Kind::Float, tch::Device::Cpu))?;
+            let mut tensor = Tensor::f_empty(&dims, (Kind::Float, Device::Cpu))?;
             let filled = if name.ends_with("norm.weight") {
                 tensor.f_fill_(1.0)?
             } else if name.ends_with(".bias") {
@@ -75,6 +76,18 @@ impl Weights {
             weights.insert(name, filled.f_to_kind(kind)?);
         }
         Ok(Self(weights))
+    }
+
+    /// The same values on a device. Each tensor here goes when it is there.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn on(self, device: Device) -> Result<Self> {
+        let there = |(name, tensor): (String, Tensor)| {
+            let tensor = tensor.f_to_device(device);
+            tensor.map(|tensor| (name.clone(), tensor)).with_context(|| name)
+        };
+        Ok(Self(self.0.into_iter().map(there).collect::<Result<_>>()?))
     }
 
     /// The tensor of that name.

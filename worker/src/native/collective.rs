@@ -1,13 +1,15 @@
-//! c10d: the store where processes meet, their group, and gradients that leave backward at once (`native/collective.cpp`).
+//! c10d: the store where processes meet, their group (Gloo for tensors of this machine's memory, NCCL for a GPU's), and gradients that leave backward at once (`native/collective.cpp`).
 
 use std::ffi::{CString, c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
-use tch::Tensor;
+use tch::{Device, Tensor};
 
+use super::nccl::{Begun, Nccl};
 use super::training::checked;
 
 /// Between two looks for a key, at first; it doubles up to [`LONGEST_PAUSE`].
@@ -194,6 +196,8 @@ unsafe extern "C" fn take_bytes(target: *mut c_void, bytes: *const u8, length: u
 #[derive(Debug)]
 pub struct Group {
     handle: *mut c_void,
+    /// For tensors on this rank's GPU.
+    gpus: Option<Arc<Nccl>>,
 }
 
 // SAFETY: ProcessGroupGloo guards its queue by a lock; that the ranks agree on the order of calls is the caller's to see to.
@@ -206,7 +210,18 @@ impl Group {
     ///
     /// # Errors
     /// When a rank does not come within `deadline`, which is also that of every call.
-    pub fn join(store: &Store, name: &str, host: &str, rank: usize, count: usize, deadline: Duration) -> Result<Self> {
+    pub fn join(
+        store: &Store,
+        name: &str,
+        host: &str,
+        (rank, count): (usize, usize),
+        device: Device,
+        deadline: Duration,
+    ) -> Result<Self> {
+        let gpus = match device {
+            Device::Cuda(number) => Some(Arc::new(Nccl::join(store, name, (rank, count), number, deadline)?)),
+            _ => None,
+        };
         let mut handle = null_mut();
         let (name, host) = (CString::new(name)?, CString::new(host)?);
         let (rank, count) = (i32::try_from(rank)?, i32::try_from(count)?);
@@ -221,7 +236,19 @@ impl Group {
                 &raw mut handle,
             )
         })?;
-        Ok(Self { handle })
+        Ok(Self { handle, gpus })
+    }
+
+    /// Who exchanges this tensor between GPUs; None where it is in this machine's memory.
+    fn gpus(&self, tensor: &Tensor) -> Result<Option<&Arc<Nccl>>> {
+        match tensor.device() {
+            Device::Cpu => Ok(None),
+            _ => self
+                .gpus
+                .as_ref()
+                .context("these ranks met to compute on CPUs")
+                .map(Some),
+        }
     }
 
     /// Adds up the tensors of all ranks, in place.
@@ -229,7 +256,10 @@ impl Group {
     /// # Errors
     /// When a rank is gone or late.
     pub fn sum(&self, tensor: &Tensor) -> Result<()> {
-        checked(unsafe { ppo_group_all_reduce(self.handle, handle(tensor), false) })
+        match self.gpus(tensor)? {
+            Some(gpus) => gpus.all_reduce(tensor, false),
+            None => checked(unsafe { ppo_group_all_reduce(self.handle, handle(tensor), false) }),
+        }
     }
 
     /// The greatest of the tensors of all ranks, element by element, in place.
@@ -237,7 +267,10 @@ impl Group {
     /// # Errors
     /// When a rank is gone or late.
     pub fn greatest(&self, tensor: &Tensor) -> Result<()> {
-        checked(unsafe { ppo_group_all_reduce(self.handle, handle(tensor), true) })
+        match self.gpus(tensor)? {
+            Some(gpus) => gpus.all_reduce(tensor, true),
+            None => checked(unsafe { ppo_group_all_reduce(self.handle, handle(tensor), true) }),
+        }
     }
 
     /// The tensor of `root`, in place of everybody's.
@@ -245,7 +278,10 @@ impl Group {
     /// # Errors
     /// When a rank is gone or late.
     pub fn broadcast(&self, tensor: &Tensor, root: usize) -> Result<()> {
-        checked(unsafe { ppo_group_broadcast(self.handle, handle(tensor), root as i64) })
+        match self.gpus(tensor)? {
+            Some(gpus) => gpus.broadcast(tensor, root),
+            None => checked(unsafe { ppo_group_broadcast(self.handle, handle(tensor), root as i64) }),
+        }
     }
 
     /// The parts of all ranks one after the other, in `whole`; all parts have the same length.
@@ -253,7 +289,10 @@ impl Group {
     /// # Errors
     /// When a rank is gone or late.
     pub fn gather(&self, whole: &Tensor, part: &Tensor) -> Result<()> {
-        checked(unsafe { ppo_group_all_gather(self.handle, handle(whole), handle(part)) })
+        match self.gpus(whole)? {
+            Some(gpus) => gpus.all_gather(whole, part),
+            None => checked(unsafe { ppo_group_all_gather(self.handle, handle(whole), handle(part)) }),
+        }
     }
 
     /// Begins to add up the tensors of all ranks in that of `root`.
@@ -261,12 +300,14 @@ impl Group {
     /// # Errors
     /// When a rank is gone.
     pub fn begin_sum_at(&self, root: usize, tensor: Tensor) -> Result<Pending> {
+        if let Some(gpus) = self.gpus(&tensor)? {
+            let work = Work::OnGpu(gpus.begin_sum_at(root, &tensor)?);
+            return Ok(Pending { work, tensor });
+        }
         let mut pending = null_mut();
         checked(unsafe { ppo_group_reduce(self.handle, handle(&tensor), root as i64, &raw mut pending) })?;
-        Ok(Pending {
-            handle: pending,
-            tensor,
-        })
+        let work = Work::InMemory(pending);
+        Ok(Pending { work, tensor })
     }
 }
 
@@ -280,8 +321,14 @@ impl Drop for Group {
 /// A sum that is being made.
 #[derive(Debug)]
 pub struct Pending {
-    handle: *mut c_void,
+    work: Work,
     tensor: Tensor,
+}
+
+#[derive(Debug)]
+enum Work {
+    InMemory(*mut c_void),
+    OnGpu(Begun),
 }
 
 // SAFETY: c10d's Work guards its state by a lock.
@@ -293,15 +340,20 @@ impl Pending {
     /// # Errors
     /// When a rank is gone or late.
     pub fn wait(self) -> Result<Tensor> {
-        checked(unsafe { ppo_pending_wait(self.handle) })?;
+        match &self.work {
+            Work::InMemory(handle) => checked(unsafe { ppo_pending_wait(*handle) })?,
+            Work::OnGpu(begun) => begun.wait()?,
+        }
         Ok(self.tensor.shallow_clone())
     }
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        // SAFETY: begun once, freed once.
-        unsafe { ppo_pending_free(self.handle) };
+        if let Work::InMemory(handle) = self.work {
+            // SAFETY: begun once, freed once.
+            unsafe { ppo_pending_free(handle) };
+        }
     }
 }
 

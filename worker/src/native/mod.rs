@@ -3,9 +3,13 @@
 pub mod allocator;
 pub mod collective;
 pub mod cuda;
+pub mod device;
+pub mod driver;
 pub mod engine;
 pub mod flash;
+pub mod library;
 pub mod mapped;
+pub mod nccl;
 pub mod optimizer;
 pub mod threads;
 pub mod training;

@@ -1,11 +1,12 @@
-//! The training kernels of `native/training_*.cpp`: differentiable functions on CPU tensors of float32 or bfloat16.
+//! The differentiable functions of a decoder (`native/training_*.cpp`): kernels of ours for CPU tensors of float32 or bfloat16,
+//! libtorch's operators for others (a GPU's, float16, float64). Which of the two computes is chosen there, by the tensor.
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{null, null_mut};
 
 use anyhow::{Result, anyhow, bail};
-use tch::{Kind, Tensor};
+use tch::Tensor;
 
 /// torch-sys hands `at::Tensor*` around; the C++ side takes it as such.
 pub(super) type Handle = *const c_void;
@@ -28,6 +29,7 @@ unsafe extern "C" {
         values: Handle,
         lengths: *const i64,
         sequences: i64,
+        boundaries: Handle,
         output: Output,
     ) -> *mut c_char;
     fn ppo_training_rms_norm(input: Handle, weight: Handle, eps: f64, output: Output) -> *mut c_char;
@@ -53,11 +55,6 @@ unsafe extern "C" {
     ) -> *mut c_char;
 }
 
-/// Whether the kernels take this tensor. On others (GPU, float16, float64) the stock operators compute.
-pub fn supports(tensor: &Tensor) -> bool {
-    tensor.device() == tch::Device::Cpu && matches!(tensor.kind(), Kind::Float | Kind::BFloat16)
-}
-
 pub(super) fn handle(tensor: &Tensor) -> Handle {
     tensor.as_ptr().cast()
 }
@@ -73,7 +70,7 @@ pub(super) fn checked(error: *mut c_char) -> Result<()> {
     Err(anyhow!("libtorch: {}", message.lines().next().unwrap_or_default()))
 }
 
-fn one(call: impl FnOnce(Output) -> *mut c_char) -> Result<Tensor> {
+pub(super) fn one(call: impl FnOnce(Output) -> *mut c_char) -> Result<Tensor> {
     let mut output = null_mut();
     checked(call(&raw mut output))?;
     // SAFETY: without an error the C++ side wrote a new tensor that is ours.
@@ -108,14 +105,29 @@ pub fn embed(weight: &Tensor, ids: &Tensor) -> Result<Tensor> {
 }
 
 /// Causal softmax attention of sequences packed end to end: `queries` `[rows, heads, head_dim]`, `keys` and `values`
-/// `[rows, kv_heads, head_dim]`, to `[rows, heads, head_dim]`. Rows after the last sequence answer zero.
+/// `[rows, kv_heads, head_dim]`, to `[rows, heads, head_dim]`. Rows after the last sequence answer zero. `boundaries`
+/// (`[sequences + 1]`, int32, where the tensors are) has the first row of each sequence and the one after the last.
 ///
 /// # Errors
 /// When the shapes do not fit, or memory runs out.
-pub fn attention(queries: &Tensor, keys: &Tensor, values: &Tensor, lengths: &[i64]) -> Result<Tensor> {
+pub fn attention(
+    queries: &Tensor,
+    keys: &Tensor,
+    values: &Tensor,
+    lengths: &[i64],
+    boundaries: &Tensor,
+) -> Result<Tensor> {
     let (first, sequences) = (lengths.as_ptr(), lengths.len() as i64);
     one(|output| unsafe {
-        ppo_training_attention(handle(queries), handle(keys), handle(values), first, sequences, output)
+        ppo_training_attention(
+            handle(queries),
+            handle(keys),
+            handle(values),
+            first,
+            sequences,
+            handle(boundaries),
+            output,
+        )
     })
 }
 
@@ -154,10 +166,10 @@ pub fn merge(weight: &Tensor, a: &Tensor, b: &Tensor, scale: f64) -> Result<Tens
 
 /// Log-probability of each row's target and entropy of each row's distribution, both `[rows]` float32, of logits `hidden`
 /// (`[rows, width]`) times `weight` (`[vocab, width]`) transposed over `temperature`. Logits of at most `kept_bytes` are kept
-/// for the backward pass; more are computed again there.
+/// for the backward pass; more are computed again there. Targets have to be below the vocabulary: on a GPU nobody looks.
 ///
 /// # Errors
-/// When the shapes do not fit, a target is outside the vocabulary, or memory runs out.
+/// When the shapes do not fit, a target of a CPU is outside the vocabulary, or memory runs out.
 pub fn token_logprobs(
     hidden: &Tensor,
     weight: &Tensor,
@@ -226,3 +238,19 @@ unsafe extern "C" fn drop_layer(state: *mut c_void) {
     // SAFETY: as in `checkpoint`.
     drop(unsafe { Box::from_raw(state.cast::<Layer>()) });
 }
+
+/// What `compute` gives without the kernels, as on a GPU. Backward of it has to be called in it, too.
+#[cfg(test)]
+pub(crate) fn without_kernels<T>(compute: impl FnOnce() -> T) -> T {
+    unsafe extern "C" {
+        fn ppo_training_without_kernels(yes: bool);
+    }
+    // SAFETY: it sets a variable of this thread.
+    unsafe { ppo_training_without_kernels(true) };
+    let computed = compute();
+    unsafe { ppo_training_without_kernels(false) };
+    computed
+}
+
+#[cfg(test)]
+mod tests;

@@ -77,8 +77,8 @@ pub fn aggregate(algorithm: &Algorithm, per_token: &Tensor, mask: &Tensor, whole
     match convention(algorithm) {
         Aggregation::PaddedMean => per_token.sum(kind) / at_least_one(whole.slots),
         Aggregation::TokenMean if algorithm.profile == Profile::Trl => {
-            let tokens = mask::booleans(mask).sum(Kind::Double).double_value(&[]);
-            kept.sum(kind) / at_least_one(tokens) / at_least_one(whole.micro_batches)
+            let tokens = mask::booleans(mask).sum(Kind::Double).clamp_min(1.0).to_kind(kind);
+            kept.sum(kind) / tokens / at_least_one(whole.micro_batches)
         }
         Aggregation::TokenMean => kept.sum(kind) / at_least_one(whole.tokens),
         Aggregation::TokenSum => kept.sum(kind),

@@ -31,8 +31,20 @@ pub struct PolicyInput<'a> {
 pub struct PolicyLoss {
     /// Its share of the update's loss, a scalar with the graph.
     pub loss: Tensor,
-    /// Its sums; add them up over micro-batches and ranks.
-    pub stats: PolicyStats,
+    /// Its sums where the loss is, [8] float64: [`PolicyStats::of`] what was brought from there.
+    pub sums: Tensor,
+}
+
+impl PolicyLoss {
+    /// Its sums, brought to this machine by themselves; add them up over micro-batches and ranks.
+    ///
+    /// # Errors
+    /// When libtorch fails.
+    pub fn stats(&self) -> Result<PolicyStats, tch::TchError> {
+        let mut sums = [0.0; PolicyStats::NUMBERS];
+        self.sums.f_copy_data(&mut sums, PolicyStats::NUMBERS)?;
+        Ok(PolicyStats::of(sums))
+    }
 }
 
 /// Sums over tokens (over sequences where the ratio is one per sequence).
@@ -57,6 +69,34 @@ pub struct PolicyStats {
 }
 
 impl PolicyStats {
+    /// How many there are.
+    pub const NUMBERS: usize = 8;
+
+    /// From [`PolicyLoss::sums`].
+    pub fn of(
+        [
+            count,
+            clipped,
+            dual_clipped,
+            kl,
+            kl_count,
+            ratio,
+            ratio_square,
+            ratio_max,
+        ]: [f64; Self::NUMBERS],
+    ) -> Self {
+        Self {
+            count,
+            clipped,
+            dual_clipped,
+            kl,
+            kl_count,
+            ratio,
+            ratio_square,
+            ratio_max,
+        }
+    }
+
     /// Share of ratios outside the clip range on the side where it counts, from 0 to 1.
     pub fn clip_fraction(&self) -> f64 {
         self.clipped / self.count.max(1.0)
@@ -135,7 +175,7 @@ pub fn policy_loss(algorithm: &Algorithm, input: &PolicyInput, whole: &Denominat
     let per_token = weighted(&surrogate.loss, weight.as_ref());
     Ok(PolicyLoss {
         loss: aggregate(algorithm, &per_token, &counted, whole),
-        stats: surrogate.stats(&counted, approx_kl(algorithm.profile, &difference, &bounded, &counted)),
+        sums: surrogate.sums(&counted, &approx_kl(algorithm.profile, &difference, &bounded, &counted)),
     })
 }
 
@@ -247,34 +287,36 @@ fn sequence_loss(
     let surrogate = Surrogate::of(algorithm, &difference.exp(), &advantages);
     let weight = weight.map(|weight| mask::keep(weight, mask).sum_dim_intlist(-1, false, kind) / &lengths);
     let loss = mask::keep(&weighted(&surrogate.loss, weight.as_ref()), &rows);
-    let count = rows.sum(Kind::Double).double_value(&[]).max(1.0);
+    let count = number(&rows).clamp_min(1.0);
+    let mean = loss.sum(kind) / count.to_kind(kind);
     let kl = KlSum {
         sum: number(&(difference.square() * 0.5)),
         count,
     };
     PolicyLoss {
-        loss: loss.sum(kind) / count / whole.micro_batches.max(1.0),
-        stats: surrogate.stats(&rows, kl),
+        loss: mean / whole.micro_batches.max(1.0),
+        sums: surrogate.sums(&rows, &kl),
     }
 }
 
+/// Scalars, float64.
 struct KlSum {
-    sum: f64,
-    count: f64,
+    sum: Tensor,
+    count: Tensor,
 }
 
 fn approx_kl(profile: Profile, difference: &Tensor, bounded: &Tensor, counted: &Tensor) -> KlSum {
     match profile {
         Profile::Trl | Profile::Alpacafarm => KlSum {
             sum: number(&(difference.square() * 0.5)),
-            count: counted.numel() as f64,
+            count: number(&counted.ones_like()),
         },
         Profile::Openrlhf => KlSum {
-            sum: -number(difference),
+            sum: number(difference).neg(),
             count: number(counted),
         },
         Profile::Default | Profile::Verl => KlSum {
-            sum: -number(bounded),
+            sum: number(bounded).neg(),
             count: number(counted),
         },
     }
@@ -311,25 +353,29 @@ impl Surrogate {
         }
     }
 
-    fn stats(&self, counted: &Tensor, kl: KlSum) -> PolicyStats {
+    /// In the order of [`PolicyStats::of`].
+    fn sums(&self, counted: &Tensor, kl: &KlSum) -> Tensor {
         let ratio = mask::keep(&self.ratio.to_kind(Kind::Double), counted);
-        PolicyStats {
-            count: number(counted),
-            clipped: number(&self.clipped.logical_and(counted)),
-            dual_clipped: number(&self.dual_clipped.logical_and(counted)),
-            kl: kl.sum,
-            kl_count: kl.count,
-            ratio: number(&ratio),
-            ratio_square: number(&ratio.square()),
-            ratio_max: if ratio.numel() == 0 {
-                0.0
-            } else {
-                ratio.max().double_value(&[])
-            },
-        }
+        let greatest = if ratio.numel() == 0 {
+            number(&ratio)
+        } else {
+            ratio.max()
+        };
+        let sums = [
+            &number(counted),
+            &number(&self.clipped.logical_and(counted)),
+            &number(&self.dual_clipped.logical_and(counted)),
+            &kl.sum,
+            &kl.count,
+            &number(&ratio),
+            &number(&ratio.square()),
+            &greatest,
+        ];
+        Tensor::stack(&sums, 0)
     }
 }
 
-fn number(tensor: &Tensor) -> f64 {
-    tensor.detach().sum(Kind::Double).double_value(&[])
+/// The sum as a scalar, float64.
+fn number(tensor: &Tensor) -> Tensor {
+    tensor.detach().sum(Kind::Double)
 }

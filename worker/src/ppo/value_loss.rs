@@ -29,8 +29,20 @@ pub struct ValueInput<'a> {
 pub struct ValueLoss {
     /// Its share of the update's loss, a scalar with the graph; to be multiplied by `value_coef`.
     pub loss: Tensor,
-    /// Its sums; add them up over micro-batches and ranks.
-    pub stats: ValueStats,
+    /// Its sums where the loss is, [2] float64: [`ValueStats::of`] what was brought from there.
+    pub sums: Tensor,
+}
+
+impl ValueLoss {
+    /// Its sums, brought to this machine by themselves; add them up over micro-batches and ranks.
+    ///
+    /// # Errors
+    /// When libtorch fails.
+    pub fn stats(&self) -> Result<ValueStats, tch::TchError> {
+        let mut sums = [0.0; ValueStats::NUMBERS];
+        self.sums.f_copy_data(&mut sums, ValueStats::NUMBERS)?;
+        Ok(ValueStats::of(sums))
+    }
 }
 
 /// Sums over tokens.
@@ -43,6 +55,14 @@ pub struct ValueStats {
 }
 
 impl ValueStats {
+    /// How many there are.
+    pub const NUMBERS: usize = 2;
+
+    /// From [`ValueLoss::sums`].
+    pub fn of([count, clipped]: [f64; Self::NUMBERS]) -> Self {
+        Self { count, clipped }
+    }
+
     /// Share of tokens whose clipped loss was the greater, from 0 to 1.
     pub fn clip_fraction(&self) -> f64 {
         self.clipped / self.count.max(1.0)
@@ -86,12 +106,10 @@ pub fn value_loss(algorithm: &Algorithm, input: &ValueInput, whole: &Denominator
             (plain.maximum(&limited), limited.gt_tensor(&plain))
         }
     };
-    let count = |flags: &Tensor| flags.sum(Kind::Double).double_value(&[]);
+    let count = |flags: &Tensor| flags.sum(Kind::Double);
+    let sums = [count(&counted), count(&clipped.logical_and(&counted))];
     Ok(ValueLoss {
         loss: aggregate(algorithm, &squares, &counted, whole) * 0.5,
-        stats: ValueStats {
-            count: count(&counted),
-            clipped: count(&clipped.logical_and(&counted)),
-        },
+        sums: Tensor::stack(&sums, 0),
     })
 }

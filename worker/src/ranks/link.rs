@@ -68,7 +68,14 @@ impl Link {
         let signs = Store::connect(host, port, meeting.timing.collective)?;
         let pulse = Pulse::start(signs, rank, meeting.timing.beat)?;
         let name = format!("attempt-{attempt}");
-        let group = Group::join(&store, &name, &meeting.own_host, rank, count, meeting.timing.collective);
+        let group = Group::join(
+            &store,
+            &name,
+            &meeting.own_host,
+            (rank, count),
+            meeting.device,
+            meeting.timing.collective,
+        );
         let group = group.context("the ranks met, but cannot reach each other")?;
         tracing::info!("{} of {count} has met the others", meeting.name(rank));
         Ok(Self {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tch::Device;
+
 /// What a rank knows of the others before it meets them.
 #[derive(Clone, Debug)]
 pub struct Meeting {
@@ -17,6 +19,8 @@ pub struct Meeting {
     pub own_host: String,
     /// Name of each rank in messages, its pod's.
     pub names: Vec<String>,
+    /// What this rank computes on; all have the same kind.
+    pub device: Device,
     /// The role's attempt: ranks of different attempts never meet.
     pub attempt: u32,
     /// How long things may take.

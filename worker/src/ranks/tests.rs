@@ -26,6 +26,7 @@ pub fn meetings(count: usize, timing: Timing) -> Vec<Meeting> {
         count,
         own_host: "127.0.0.1".into(),
         names: (0..count).map(|rank| format!("demo-actor-{rank}")).collect(),
+        device: tch::Device::Cpu,
         attempt: 1,
         timing,
     };

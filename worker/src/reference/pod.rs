@@ -9,10 +9,11 @@ use ppo_crds::pod::port;
 
 use super::router::{self, Service};
 use super::scorer::Scorer;
+use crate::device::DeviceArgs;
 use crate::manifest::Invalid;
 use crate::place::Place;
 use crate::rollout::Limits;
-use crate::{local, serving};
+use crate::{device, local, serving};
 
 /// Tokens of one request at the most: a forward pass of more would not fit anyway.
 const REQUEST_TOKENS: usize = 4 << 20;
@@ -26,6 +27,8 @@ pub struct ReferenceArgs {
     /// Where /metrics, /healthz and /readyz are served without a token.
     #[arg(long, value_name = "ADDRESS", default_value_t = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port::METRICS)))]
     metrics_addr: SocketAddr,
+    #[command(flatten)]
+    device: DeviceArgs,
 }
 
 /// Serves until SIGTERM or Ctrl-C, then answers what it has taken.
@@ -35,6 +38,7 @@ pub struct ReferenceArgs {
 pub fn main(args: &ReferenceArgs) -> Result<()> {
     let place = Place::read()?;
     place.announce("reference");
+    args.device.settle("the reference")?;
     let limits = Limits::default();
     let service = Service::new(&place.job, &place.peers.token, &limits)?;
     let routers = (router::api(&service), router::observed(&service));
@@ -51,6 +55,7 @@ fn load(config: &RunConfig) -> Result<Scorer> {
             "this run has no reference pod: algorithm.kl.coef is 0, or the actor holds the base of model.adapter";
         return Err(Invalid::new(words.into()).into());
     };
-    let decoder = local::reference(location, local::kind(config.model.dtype))?;
+    let target = (local::kind(config.model.dtype), device::here()?).into();
+    let decoder = local::reference(location, target)?;
     Scorer::start(decoder, REQUEST_TOKENS)
 }

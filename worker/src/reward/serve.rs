@@ -13,6 +13,7 @@ use ppo_crds::run_config::{Reward as RewardConfig, RewardModel};
 
 use super::RewardSource;
 use super::router::{self, Service};
+use crate::device::{self, DeviceArgs};
 use crate::hub::resolve_location;
 use crate::local::{kind, reward_model};
 use crate::manifest::{Invalid, Manifest};
@@ -41,6 +42,8 @@ pub struct RewardArgs {
     /// Bearer token that callers must give.
     #[arg(long, env = env::TOKEN, hide_env_values = true, value_name = "TOKEN")]
     token: Option<String>,
+    #[command(flatten)]
+    device: DeviceArgs,
 }
 
 /// Serves until SIGTERM or Ctrl-C, then answers what it has taken.
@@ -48,6 +51,7 @@ pub struct RewardArgs {
 /// # Errors
 /// When there is nothing to serve, a model cannot be loaded, or an address is taken.
 pub fn main(args: RewardArgs) -> Result<()> {
+    args.device.settle("the reward model")?;
     match &args.file {
         Some(file) => own(&args, file),
         None => pod(&args),
@@ -111,7 +115,10 @@ fn limits() -> Limits {
 
 fn loaded(reward: &RewardConfig, config: &RunConfig) -> Result<Option<Reward>> {
     let model = reward.model.as_ref();
-    let load = |model: &RewardModel| reward_model(&model.source, kind(config.model.dtype));
+    let load = |model: &RewardModel| {
+        let target = (kind(config.model.dtype), device::here()?);
+        reward_model(&model.source, target.into())
+    };
     Ok(model.map(load).transpose()?.map(Reward::Here))
 }
 

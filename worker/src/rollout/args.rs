@@ -13,6 +13,7 @@ use ppo_crds::spec::{DType, Engine, Role};
 
 use super::limits::Limits;
 use super::settings::{ModelSettings, Settings, VllmSettings};
+use crate::device::DeviceArgs;
 use crate::manifest::Invalid;
 use crate::place::run_config;
 use crate::roles::{Actor, Caller, Members};
@@ -82,6 +83,8 @@ pub struct RolloutArgs {
     /// Seconds after SIGTERM to finish what is in flight; then it is handed back with finish reason "abort".
     #[arg(long, value_name = "SECONDS", default_value_t = Limits::default().shutdown_grace.as_secs())]
     shutdown_grace: u64,
+    #[command(flatten)]
+    device: DeviceArgs,
 }
 
 /// Number format of weights and cache.
@@ -96,6 +99,11 @@ enum Precision {
 }
 
 impl RolloutArgs {
+    /// What the engine computes on.
+    pub fn device(&self) -> DeviceArgs {
+        self.device
+    }
+
     /// Flags, environment and the job's RunConfig as one.
     ///
     /// # Errors

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use ppo_crds::spec::DType;
-use tch::{Device, Kind};
+use tch::Kind;
 
 use super::settings::ModelSettings;
+use crate::device;
 use crate::engine::Engine;
 use crate::hub::resolve_location;
 use crate::local::{PolicyEngine, kind, start_engine};
@@ -64,7 +65,7 @@ impl Model {
         let policy = PolicyEngine {
             model: &config,
             kind,
-            device: Device::Cpu,
+            device: device::here()?,
             shares_device: false,
             rollout: &settings.rollout,
             sequences: settings.rollout.max_sequences,

@@ -30,6 +30,7 @@ const HEARTBEAT: Duration = Duration::from_millis(250);
 /// # Errors
 /// When the model cannot be loaded, an address is taken, or the engine failed.
 pub fn main(args: RolloutArgs) -> Result<()> {
+    let device = args.device();
     let settings = args.settings()?;
     if let (Ok(job), Ok(index), Ok(attempt)) = (
         std::env::var(env::JOB),
@@ -41,6 +42,7 @@ pub fn main(args: RolloutArgs) -> Result<()> {
     if let Some(vllm) = settings.vllm.clone() {
         return vllm::main(settings, vllm);
     }
+    device.settle("the engine")?;
     let ended = serving::process(async |shutdown| {
         let listener = bind(settings.address, "--host and --port").await?;
         let observed = match settings.metrics_address {

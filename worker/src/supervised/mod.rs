@@ -14,6 +14,7 @@ use clap::Args;
 pub use config::{RmConfig, SftConfig};
 
 use crate::cli::ManifestArgs;
+use crate::device::DeviceArgs;
 use crate::telemetry::OutputMode;
 
 /// Arguments of `ppo-worker sft` and `ppo-worker rm`.
@@ -21,6 +22,8 @@ use crate::telemetry::OutputMode;
 pub struct SupervisedArgs {
     #[command(flatten)]
     file: ManifestArgs,
+    #[command(flatten)]
+    device: DeviceArgs,
 }
 
 /// `ppo-worker sft`: trains as the file says and writes the model in Hugging Face layout.
@@ -28,6 +31,7 @@ pub struct SupervisedArgs {
 /// # Errors
 /// When the file, the data or the model cannot be read, or the loss is not finite.
 pub fn sft(args: &SupervisedArgs, output: OutputMode) -> anyhow::Result<()> {
+    args.device.settle("the model")?;
     train::train::<policy::Student>(&SftConfig::read(&args.file.file)?, output)
 }
 
@@ -36,5 +40,6 @@ pub fn sft(args: &SupervisedArgs, output: OutputMode) -> anyhow::Result<()> {
 /// # Errors
 /// As [`sft`].
 pub fn rm(args: &SupervisedArgs, output: OutputMode) -> anyhow::Result<()> {
+    args.device.settle("the reward model")?;
     train::train::<reward_model::Student>(&RmConfig::read(&args.file.file)?, output)
 }

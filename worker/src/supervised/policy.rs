@@ -10,6 +10,7 @@ use super::config::{SftConfig, SftData};
 use super::train::{self, HeldOut, Measure};
 use crate::actor::learner::Learner;
 use crate::actor::rows::Rows;
+use crate::device;
 use crate::local::kind;
 use crate::model::{Decoder, ModelConfig, Weights};
 use crate::stages::Sample;
@@ -33,10 +34,10 @@ impl train::Student for Student {
 
     fn new(config: &SftConfig, folder: &Path, has_weights: bool) -> Result<Self> {
         let model = ModelConfig::read(folder)?;
-        let kind = kind(config.model.dtype);
+        let (kind, device) = (kind(config.model.dtype), device::here()?);
         let mut weights = match has_weights {
-            true => Weights::load(folder, &model, kind)?,
-            false => Weights::random(&model, kind, config.seed)?,
+            true => Weights::load(folder, &model, (kind, device))?,
+            false => Weights::random(&model, kind, config.seed)?.on(device)?,
         };
         let learner = Learner::new(&mut weights, config.optimizer(), config.learning_rate, config.steps)?;
         Ok(Self {
@@ -52,8 +53,8 @@ impl train::Student for Student {
         for micro in batch.chunks(self.micro) {
             let (logprobs, _) = rows(micro)?.logprobs(&self.decoder, 1.0, false)?;
             let loss = -logprobs.sum(Kind::Float) / tokens as f64;
-            total += loss.double_value(&[]);
-            self.learner.backward(&loss)?;
+            let (loss, []) = self.learner.backward(&loss, &[])?;
+            total += loss;
         }
         self.learner.update()?;
         Ok(total)

@@ -4,12 +4,13 @@
 use std::path::Path;
 
 use anyhow::Result;
-use tch::{Device, Kind, Tensor};
+use tch::{Kind, Tensor};
 
 use super::config::{PreferenceData, RmConfig};
 use super::preferences::Preference;
 use super::train::{self, HeldOut, Measure};
 use crate::actor::learner::Learner;
+use crate::device;
 use crate::local::kind;
 use crate::model::names::SCORE_WEIGHT;
 use crate::model::{Head, ModelConfig, RewardModel, Weights};
@@ -32,17 +33,17 @@ impl train::Student for Student {
 
     /// A language model gives its trunk, under a head that starts at zero; a reward model goes on from its own head.
     fn new(config: &RmConfig, folder: &Path, has_weights: bool) -> Result<Self> {
-        let kind = kind(config.model.dtype);
+        let (kind, device) = (kind(config.model.dtype), device::here()?);
         let source = ModelConfig::read(folder)?;
         let has_head = source.head == Head::Score;
         let model = source.with_head(Head::Score);
         let mut weights = match (has_weights, has_head) {
-            (true, true) => Weights::load(folder, &model, kind)?,
-            (true, false) => Weights::load_trunk(folder, &model, kind)?,
-            (false, _) => Weights::random(&model, kind, config.seed)?,
+            (true, true) => Weights::load(folder, &model, (kind, device))?,
+            (true, false) => Weights::load_trunk(folder, &model, (kind, device))?,
+            (false, _) => Weights::random(&model, kind, config.seed)?.on(device)?,
         };
         if has_weights && !has_head {
-            let head = Tensor::f_zeros([1, model.hidden], (kind, Device::Cpu))?;
+            let head = Tensor::f_zeros([1, model.hidden], (kind, device))?;
             weights.0.insert(SCORE_WEIGHT.to_owned(), head);
         }
         let learner = Learner::new(&mut weights, config.optimizer(), config.learning_rate, config.steps)?;
@@ -57,8 +58,8 @@ impl train::Student for Student {
         let mut total = 0.0;
         for micro in batch.chunks(self.micro) {
             let loss = -self.margins(micro)?.f_log_sigmoid()?.sum(Kind::Float) / batch.len() as f64;
-            total += loss.double_value(&[]);
-            self.learner.backward(&loss)?;
+            let (loss, []) = self.learner.backward(&loss, &[])?;
+            total += loss;
         }
         self.learner.update()?;
         Ok(total)

@@ -186,7 +186,7 @@ impl Step {
         Losses {
             loss: loss.double_value(&[]),
             gradients: vec![new.grad(), new_values.grad(), entropy.grad()],
-            clip_fraction: policy.stats.clip_fraction(),
+            clip_fraction: policy.stats().unwrap().clip_fraction(),
         }
     }
 }

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use tch::Tensor;
 
 use crate::actor::learner::Updated;
-use crate::ppo::policy_loss::{PolicyLoss, PolicyStats};
-use crate::ppo::value_loss::{ValueLoss, ValueStats};
+use crate::ppo::policy_loss::PolicyStats;
+use crate::ppo::value_loss::ValueStats;
 use crate::ranks::Ranks;
+
+/// Policy loss, entropy and KL term of a micro-batch, and its [`PolicyStats`].
+pub(super) type PolicyNumbers = [f64; 3 + PolicyStats::NUMBERS];
 
 /// Sums over the updates of a step. A micro-batch's loss is its share of its update's, so shares add up to updates.
 #[derive(Debug, Default)]
@@ -40,27 +42,46 @@ pub struct Learnt {
 }
 
 impl Learnt {
-    pub(super) fn add_policy(&mut self, policy: &PolicyLoss) {
-        self.policy_loss += policy.loss.double_value(&[]);
-        self.policy_stats += policy.stats;
+    /// A micro-batch of the actor: the loss, and [`PolicyNumbers`] as they came from its device.
+    pub(super) fn add_policy(&mut self, loss: f64, numbers: PolicyNumbers) {
+        let [
+            policy_loss,
+            entropy,
+            kl_loss,
+            count,
+            clipped,
+            dual_clipped,
+            kl,
+            kl_count,
+            ratio,
+            ratio_square,
+            ratio_max,
+        ] = numbers;
+        self.total_loss += loss;
+        self.policy_loss += policy_loss;
+        self.entropy += entropy;
+        self.kl_loss += kl_loss;
+        self.policy_stats += PolicyStats::of([
+            count,
+            clipped,
+            dual_clipped,
+            kl,
+            kl_count,
+            ratio,
+            ratio_square,
+            ratio_max,
+        ]);
     }
 
-    pub(super) fn add_entropy(&mut self, entropy: &Tensor) {
-        self.entropy += entropy.double_value(&[]);
-    }
-
-    pub(super) fn add_kl_loss(&mut self, term: &Tensor) {
+    /// The loss has a KL term.
+    pub(super) fn has_kl_loss(&mut self) {
         self.has_kl_loss = true;
-        self.kl_loss += term.double_value(&[]);
     }
 
-    pub(super) fn add_total(&mut self, loss: &Tensor) {
-        self.total_loss += loss.double_value(&[]);
-    }
-
-    pub(super) fn add_value(&mut self, value: &ValueLoss) {
-        self.value_loss += value.loss.double_value(&[]);
-        self.value_stats += value.stats;
+    /// A micro-batch of the critic: the loss, and its sums as they came from its device.
+    pub(super) fn add_value(&mut self, [loss, count, clipped]: [f64; 1 + ValueStats::NUMBERS]) {
+        self.value_loss += loss;
+        self.value_stats += ValueStats::of([count, clipped]);
     }
 
     pub(super) fn actor_updated(&mut self, updated: Updated, time: Duration) {

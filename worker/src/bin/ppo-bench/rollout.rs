@@ -55,7 +55,7 @@ fn start(workload: &Workload, requests: &[Request]) -> Result<Engine> {
     let policy = PolicyEngine {
         model: &model,
         kind,
-        device: workload.device,
+        device: workload.device.settle("the engine")?.device,
         shares_device: false,
         rollout: &rollout,
         sequences: requests.len(),

@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use ppo_crds::spec::DType;
+use ppo_worker::device::DeviceArgs;
 use ppo_worker::engine::{Details, Request, SamplingParams, sample_seed};
-use tch::Device;
 
 /// Longest time one run may take.
 pub const DEADLINE: Duration = Duration::from_secs(600);
@@ -28,9 +28,8 @@ pub struct Workload {
     /// Tokens drawn per prompt.
     #[arg(long, default_value_t = 64)]
     pub new_tokens: usize,
-    /// What computes: cpu, cuda or cuda:N. A GPU needs libtorch_cuda and libppo_cuda.so where the loader finds them.
-    #[arg(long, default_value = "cpu", value_parser = parse_device)]
-    pub device: Device,
+    #[command(flatten)]
+    pub device: DeviceArgs,
     /// Threads that compute. Default: all cores.
     #[arg(long)]
     pub threads: Option<u16>,
@@ -97,18 +96,6 @@ fn sampling(new_tokens: usize) -> SamplingParams {
         min_new_tokens: 0,
         stop_token_ids: vec![],
         stop: vec![],
-    }
-}
-
-fn parse_device(text: &str) -> Result<Device, String> {
-    match text.split_once(':') {
-        None if text == "cpu" => Ok(Device::Cpu),
-        None if text == "cuda" => Ok(Device::Cuda(0)),
-        Some(("cuda", index)) => index
-            .parse()
-            .map(Device::Cuda)
-            .map_err(|_| format!("{index:?} is not the number of a GPU")),
-        _ => Err("cpu, cuda or cuda:N is needed".into()),
     }
 }
 

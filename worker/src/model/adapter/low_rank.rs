@@ -1,7 +1,7 @@
 //! What an adapter does to one projection: adds to its output, or goes into its weight.
 
 use anyhow::{Result, anyhow};
-use tch::{Kind, Tensor};
+use tch::Tensor;
 
 use crate::native::training;
 
@@ -53,18 +53,14 @@ impl LowRank {
     }
 
     /// The weight that does by itself what `weight` and this do together, in the precision of `weight`: the sum is computed in
-    /// float32 and rounded once. Every number is summed in one order, so the bits do not depend on who merges.
+    /// float32 and rounded once. Every number is summed in one order, so the bits do not depend on who merges (on a GPU, among those of
+    /// its kind).
     ///
     /// # Errors
     /// When the shapes do not fit, or memory runs out.
     pub fn merge(&self, weight: &Tensor) -> Result<Tensor> {
         let _no_grad = tch::no_grad_guard();
-        if training::supports(weight) && self.a.kind() == Kind::Float {
-            return training::merge(weight, &self.a, &self.b, self.scale);
-        }
-        let factors = self.b.f_mul_scalar(self.scale)?;
-        let sum = weight.f_to_kind(self.a.kind())?.f_addmm(&factors, &self.a)?;
-        Ok(sum.f_to_kind(weight.kind())?)
+        training::merge(weight, &self.a, &self.b, self.scale)
     }
 
     /// `output` with what this adds for `input`, which is in the precision of A.
@@ -102,9 +98,6 @@ pub fn add<const N: usize>(
 
 /// `x W^T`.
 fn product(input: &Tensor, weight: &Tensor) -> Result<Tensor> {
-    if training::supports(input) {
-        let [output] = training::linears(input, [weight], None)?;
-        return Ok(output);
-    }
-    Ok(input.f_linear::<&Tensor>(weight, None)?)
+    let [output] = training::linears(input, [weight], None)?;
+    Ok(output)
 }

@@ -3,7 +3,7 @@
 
 use anyhow::{Result, bail};
 use sha2::{Digest, Sha256};
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use super::digest::bytes;
 use crate::model::MergedWeights;
@@ -89,8 +89,13 @@ pub fn pieces(weights: impl Into<MergedWeights>) -> Result<impl Iterator<Item = 
     }))
 }
 
+/// In this machine's memory, wherever it was.
 fn flat(tensor: &Tensor) -> Result<Tensor> {
-    Ok(tensor.f_detach()?.f_contiguous()?.f_reshape([-1])?)
+    Ok(tensor
+        .f_detach()?
+        .f_to_device(Device::Cpu)?
+        .f_contiguous()?
+        .f_reshape([-1])?)
 }
 
 /// Numbers in one piece.

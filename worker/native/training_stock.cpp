@@ -1,0 +1,299 @@
+// What the training kernels compute, by libtorch's operators: for tensors on a GPU. Each is differentiable by itself where libtorch's
+// own graph of it would keep more for the backward pass than it has to. Written for any device, and tested on the CPU beside the kernels.
+#include "training.h"
+
+#include <ATen/OpMathType.h>
+
+
+namespace ppo::training {
+
+// Of this thread: a test computes without the kernels.
+static thread_local bool without_kernels = false;
+
+bool has_kernels(const Tensor& tensor) {
+  const auto type = tensor.scalar_type();
+  return !without_kernels && tensor.device().is_cpu() && (type == at::kFloat || type == at::kBFloat16);
+}
+
+namespace stock {
+
+// What sums and exponentials are computed in: float32 for 16-bit numbers.
+static at::ScalarType wide(const Tensor& tensor) { return at::toOpMathType(tensor.scalar_type()); }
+
+Tensor rms_norm(const Tensor& input, const Tensor& weight, double eps) {
+  // One kernel on a GPU, forward and backward, with statistics in float32.
+  return at::rms_norm(input, weight.sizes(), weight, eps);
+}
+
+// ---- Rotary embedding: halves (a, b) of a head to (a cos - b sin, b cos + a sin). The backward pass rotates the other way.
+
+static Tensor rotated(const Tensor& heads, const Tensor& cosine, const Tensor& sine, double direction) {
+  const auto half = heads.to(wide(heads)).chunk(2, -1);
+  TORCH_CHECK(half.size() == 2 && half[0].size(-1) == half[1].size(-1), "a head's dimension must be even");
+  const Tensor c = cosine.unsqueeze(1), s = sine.unsqueeze(1);
+  const Tensor first = at::mul(half[0], c).addcmul_(half[1], s, -direction);
+  const Tensor second = at::mul(half[1], c).addcmul_(half[0], s, direction);
+  return at::cat({first, second}, -1).to(heads.scalar_type());
+}
+
+struct Rotate : torch::autograd::Function<Rotate> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& heads, const Tensor& cosine, const Tensor& sine) {
+    ctx->save_for_backward({cosine, sine});
+    return rotated(heads, cosine, sine, 1);
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list gradients) {
+    const auto saved = ctx->get_saved_variables();
+    return {rotated(gradients[0], saved[0], saved[1], -1), Tensor(), Tensor()};
+  }
+};
+
+Tensor rotate(const Tensor& heads, const Tensor& cosine, const Tensor& sine) { return Rotate::apply(heads, cosine, sine); }
+
+// ---- silu(gate) * up; silu of the gate is not kept.
+
+struct Gate : torch::autograd::Function<Gate> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& gate, const Tensor& up) {
+    ctx->save_for_backward({gate, up});
+    return at::silu(gate).mul_(up);
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list gradients) {
+    const auto saved = ctx->get_saved_variables();
+    const Tensor &gate = saved[0], &up = saved[1], &gradient = gradients[0];
+    return {at::silu_backward(gradient * up, gate), at::silu(gate).mul_(gradient)};
+  }
+};
+
+Tensor gate(const Tensor& gate, const Tensor& up) { return Gate::apply(gate, up); }
+
+// ---- Embedding: a gradient of the whole table is never made where one gathers already.
+
+struct Embed : torch::autograd::Function<Embed> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& weight, const Tensor& ids) {
+    ctx->save_for_backward({weight, ids});
+    return weight.index_select(0, ids);
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list gradients) {
+    const auto saved = ctx->get_saved_variables();
+    const Tensor& weight = saved[0];
+    const Tensor gathered = gathered_gradient(weight), fresh = gathered.defined() ? Tensor() : at::zeros_like(weight);
+    Tensor table = gathered.defined() ? gathered : fresh;
+    // With deterministic algorithms a GPU sorts the ids and adds in that order (index_add_cuda_impl in
+    // aten/src/ATen/native/cuda/Indexing.cu).
+    table.index_add_(0, saved[1], gradients[0].to(table.scalar_type()));
+    return {fresh, Tensor()};
+  }
+};
+
+Tensor embed(const Tensor& weight, const Tensor& ids) { return Embed::apply(weight, ids); }
+
+// ---- Attention of packed sequences
+
+// While it lives libtorch chooses deterministic algorithms without exception, where the process asked for them with exceptions: only
+// then is the backward pass of its attention deterministic (aten/src/ATen/native/transformers/cuda/attention_backward.cu). Not
+// for the whole process: an operator without a deterministic form, in whatever thread, would be an error.
+struct Strictly {
+  bool asked = at::globalContext().deterministicAlgorithms(), leniently = at::globalContext().deterministicAlgorithmsWarnOnly();
+  Strictly() {
+    if (asked) at::globalContext().setDeterministicAlgorithms(true, false);
+  }
+  ~Strictly() {
+    if (asked) at::globalContext().setDeterministicAlgorithms(true, leniently);
+  }
+};
+
+// _MaskType of aten/src/ATen/native/transformers/attention.h: a token sees itself and those before it.
+constexpr int64_t kCausal = 1;
+
+static bool is_half(const Tensor& tensor) { return tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kHalf; }
+
+// What libtorch's kernels for packed sequences on a GPU take: FlashAttention-2 (Dao 2023, arXiv:2307.08691) 16-bit numbers, and the
+// memory-efficient attention of xFormers float32.
+static bool is_for_gpu_kernels(const Tensor& queries) {
+  const int64_t dim = queries.size(2);
+  return queries.is_cuda() && (is_half(queries) ? dim % 8 == 0 && dim <= 256 : queries.scalar_type() == at::kFloat && dim % 4 == 0);
+}
+
+struct PackedAttention : torch::autograd::Function<PackedAttention> {
+  // queries [tokens, heads, dim], keys and values [tokens, kv_heads, dim] -> [tokens, heads, dim]
+  static Tensor forward(AutogradContext* ctx, const Tensor& queries, const Tensor& keys, const Tensor& values,
+                        const Tensor& boundaries, int64_t longest) {
+    ctx->saved_data["longest"] = longest;
+    if (is_half(queries)) {
+      const auto [output, lse, random, unused, mask] = at::_flash_attention_forward(
+          queries, keys, values, boundaries, boundaries, longest, longest, /*dropout_p=*/0.0, /*is_causal=*/true,
+          /*return_debug_mask=*/false);
+      ctx->save_for_backward({queries, keys, values, boundaries, output, lse, random, unused});
+      return output;
+    }
+    const auto [output, lse, seed, offset, longest_queries, longest_keys] = at::_efficient_attention_forward(
+        queries.unsqueeze(0), spread(queries, keys), spread(queries, values), /*bias=*/std::nullopt, boundaries, boundaries,
+        longest, longest, /*dropout_p=*/0.0, kCausal, /*compute_log_sumexp=*/true);
+    ctx->save_for_backward({queries, keys, values, boundaries, output, lse, seed, offset});
+    return output.squeeze(0);
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list gradients) {
+    const auto saved = ctx->get_saved_variables();
+    const Tensor &queries = saved[0], &keys = saved[1], &values = saved[2], &boundaries = saved[3], &output = saved[4],
+                 &lse = saved[5];
+    const int64_t longest = ctx->saved_data["longest"].toInt();
+    const Strictly strictly;
+    if (is_half(queries)) {
+      auto [of_queries, of_keys, of_values] = at::_flash_attention_backward(
+          gradients[0], queries, keys, values, output, lse, boundaries, boundaries, longest, longest, /*dropout_p=*/0.0,
+          /*is_causal=*/true, saved[6], saved[7]);
+      return {of_queries, of_keys, of_values, Tensor(), Tensor()};
+    }
+    auto [of_queries, of_keys, of_values, of_bias] = at::_efficient_attention_backward(
+        gradients[0].unsqueeze(0), queries.unsqueeze(0), spread(queries, keys), spread(queries, values), /*bias=*/std::nullopt,
+        output, boundaries, boundaries, longest, longest, lse, /*dropout_p=*/0.0, saved[6], saved[7], kCausal,
+        /*bias_requires_grad=*/false, /*scale=*/std::nullopt, /*num_splits_key=*/1);
+    return {of_queries.squeeze(0), gather(of_keys, keys), gather(of_values, values), Tensor(), Tensor()};
+  }
+
+  // [1, tokens, heads, dim]: each key and value for every query head of its group.
+  static Tensor spread(const Tensor& queries, const Tensor& rows) {
+    const int64_t group = queries.size(1) / rows.size(1);
+    return (group == 1 ? rows : rows.repeat_interleave(group, 1)).unsqueeze(0);
+  }
+
+  // The way back of a gradient.
+  static Tensor gather(const Tensor& gradient, const Tensor& rows) {
+    return gradient.view({rows.size(0), rows.size(1), -1, rows.size(2)}).sum(2);
+  }
+};
+
+// Any device, precision and dimension: over sequences padded to the longest.
+static Tensor padded_attention(const Tensor& queries, const Tensor& keys, const Tensor& values, at::IntArrayRef lengths,
+                               int64_t tokens) {
+  const int64_t count = static_cast<int64_t>(lengths.size()), longest = *std::max_element(lengths.begin(), lengths.end());
+  // Packed row of each padded slot (padding reads row 0, which nothing after it sees), and padded slot of each packed row.
+  std::vector<int64_t> packed(count * longest, 0), slots;
+  for (int64_t sequence = 0; sequence < count; sequence++)
+    for (int64_t position = 0; position < lengths[sequence]; position++) {
+      packed[sequence * longest + position] = static_cast<int64_t>(slots.size());
+      slots.push_back(sequence * longest + position);
+    }
+  const auto on_device = [&](const std::vector<int64_t>& places) {
+    return at::tensor(places, at::kLong).to(queries.device());
+  };
+  const Tensor rows = on_device(packed);
+  const int64_t group = queries.size(1) / keys.size(1);
+  const auto pad = [&](const Tensor& tensor, int64_t repeat) {
+    const Tensor spread = repeat == 1 ? tensor : tensor.repeat_interleave(repeat, 1);
+    return spread.index_select(0, rows).view({count, longest, queries.size(1), queries.size(2)}).transpose(1, 2);
+  };
+  const Tensor mixed = at::scaled_dot_product_attention(pad(queries, 1), pad(keys, group), pad(values, group), std::nullopt,
+                                                        /*dropout_p=*/0.0, /*is_causal=*/true);
+  return mixed.transpose(1, 2).reshape({count * longest, queries.size(1), queries.size(2)}).index_select(0, on_device(slots));
+}
+
+Tensor attention(const Tensor& queries, const Tensor& keys, const Tensor& values, at::IntArrayRef lengths,
+                 const Tensor& boundaries) {
+  TORCH_CHECK(!lengths.empty() && keys.size(1) > 0 && queries.size(1) % keys.size(1) == 0, queries.size(1),
+              " query heads for ", keys.size(1), " key heads of ", lengths.size(), " sequences");
+  const int64_t rows = queries.size(0), longest = *std::max_element(lengths.begin(), lengths.end());
+  int64_t tokens = 0;
+  for (const int64_t length : lengths) tokens += length;
+  TORCH_CHECK(tokens <= rows, tokens, " tokens in ", rows, " rows");
+  const auto real = [&](const Tensor& tensor) { return tokens == rows ? tensor : tensor.narrow(0, 0, tokens); };
+  const Tensor mixed = is_for_gpu_kernels(queries)
+                           ? PackedAttention::apply(real(queries), real(keys), real(values), boundaries, longest)
+                           : padded_attention(real(queries), real(keys), real(values), lengths, tokens);
+  // Rows after the last sequence answer zero, as the kernel's do.
+  return tokens == rows ? mixed : at::constant_pad_nd(mixed, {0, 0, 0, 0, 0, rows - tokens});
+}
+
+// ---- An adapter into its weight
+
+Tensor merge(const Tensor& weight, const Tensor& a, const Tensor& b, double scale) {
+  at::NoGradGuard no_grad;
+  return weight.to(a.scalar_type()).addmm_(b, a, 1, scale).to(weight.scalar_type());
+}
+
+// ---- Log-probabilities of given tokens: rows of logits by the slice, computed again in the backward pass or kept for it
+
+// Of one slice of logits in float32: products that keep a GPU busy, and little beside the weights; or what a cache holds.
+static int64_t slice_rows(const Tensor& hidden, int64_t vocab) {
+  const int64_t bytes = int64_t{hidden.is_cpu() ? 4 : 256} << 20;
+  return std::max<int64_t>(1, bytes / 4 / std::max<int64_t>(1, vocab));
+}
+
+struct TokenLogprobs : torch::autograd::Function<TokenLogprobs> {
+  // hidden [rows, width], weight [vocab, width], targets [rows] int64 -> logprobs [rows], entropy [rows]
+  static variable_list forward(AutogradContext* ctx, const Tensor& hidden, const Tensor& weight, const Tensor& targets,
+                               double temperature, int64_t kept_bytes) {
+    const int64_t rows = hidden.size(0), vocab = weight.size(0), step = slice_rows(hidden, vocab);
+    TORCH_CHECK(targets.numel() == rows, targets.numel(), " targets for ", rows, " rows");
+    const auto options = hidden.options().dtype(wide(hidden));
+    Tensor logprobs = at::empty({rows}, options), lse = at::empty({rows}, options), entropy = at::empty({rows}, options);
+    const bool keep = rows * vocab * static_cast<int64_t>(hidden.element_size()) <= kept_bytes;
+    std::vector<Tensor> kept;
+    for (int64_t start = 0; start < rows; start += step) {
+      const int64_t count = std::min(step, rows - start);
+      const Tensor logits = product(hidden.narrow(0, start, count), weight);
+      if (keep) kept.push_back(logits);
+      Tensor scaled = logits.to(options.dtype(), /*non_blocking=*/false, /*copy=*/true).div_(temperature);
+      const Tensor sums = scaled.logsumexp(1);
+      logprobs.narrow(0, start, count).copy_(scaled.gather(1, targets.narrow(0, start, count).unsqueeze(1)).squeeze(1) - sums);
+      lse.narrow(0, start, count).copy_(sums);
+      const Tensor all = scaled.sub_(sums.unsqueeze(1));
+      // e^x is 0 where x is minus infinity, and their product no number; no logit of a model is.
+      entropy.narrow(0, start, count).copy_(at::mul(all, all.exp()).sum(1).neg_());
+    }
+    ctx->save_for_backward({hidden, weight, targets, lse, entropy});
+    ctx->saved_data["temperature"] = temperature;
+    ctx->saved_data["kept"] = kept;
+    return {logprobs, entropy.clone()};
+  }
+
+  // With p = e^(z - lse), z = logit / temperature:
+  //   d logprob / dz_j = [j = target] - p_j        d entropy / dz_j = -p_j (log p_j + entropy)
+  static variable_list backward(AutogradContext* ctx, variable_list gradients) {
+    const auto saved = ctx->get_saved_variables();
+    const Tensor &hidden = saved[0], &weight = saved[1], &targets = saved[2], &lse = saved[3], &entropy = saved[4];
+    const int64_t rows = hidden.size(0), step = slice_rows(hidden, weight.size(0));
+    const double scale = 1.0 / ctx->saved_data["temperature"].toDouble();
+    std::vector<Tensor> kept = ctx->saved_data["kept"].toTensorVector();
+    ctx->saved_data["kept"] = std::vector<Tensor>();
+    const auto given = [&](const Tensor& gradient) { return gradient.defined() ? gradient : at::zeros_like(lse); };
+    const Tensor of_logprob = given(gradients[0]), of_entropy = given(gradients[1]);
+    const bool wants_hidden = ctx->needs_input_grad(0), wants_weight = ctx->needs_input_grad(1);
+
+    Tensor hidden_gradient = wants_hidden ? at::empty_like(hidden) : Tensor();
+    const Tensor gathered = wants_weight ? gathered_gradient(weight) : Tensor();
+    // Slices add up in float32 whatever the weight is.
+    const Tensor fresh = wants_weight && !gathered.defined() ? at::zeros(weight.sizes(), lse.options()) : Tensor();
+    for (int64_t start = 0, slice = 0; start < rows; start += step, slice++) {
+      const int64_t count = std::min(step, rows - start);
+      const auto cut = [&](const Tensor& tensor) { return tensor.narrow(0, start, count); };
+      const auto column = [&](const Tensor& tensor) { return cut(tensor).unsqueeze(1); };
+      const Tensor logits = kept.empty() ? product(cut(hidden), weight) : std::move(kept[slice]);
+      Tensor logp = logits.to(lse.scalar_type(), /*non_blocking=*/false, /*copy=*/true).mul_(scale).sub_(column(lse));
+      const Tensor p = logp.exp();
+      // -scale p (of_logprob + of_entropy (log p + entropy)), in place of log p.
+      Tensor wide_gradient = logp.add_(column(entropy)).mul_(column(of_entropy)).add_(column(of_logprob)).mul_(p).mul_(-scale);
+      // One target a row: no two of them meet.
+      const Tensor at_target = wide_gradient.gather(1, column(targets)).add_(column(of_logprob), scale);
+      wide_gradient.scatter_(1, column(targets), at_target);
+      const Tensor gradient = wide_gradient.to(hidden.scalar_type());
+      if (wants_hidden) product_into(gradient, weight.t(), false, cut(hidden_gradient));
+      if (wants_weight) product_into(gradient.t(), cut(hidden).t(), true, gathered.defined() ? gathered : fresh);
+    }
+    return {hidden_gradient, fresh.defined() ? fresh.to(weight.scalar_type()) : fresh, Tensor(), Tensor(), Tensor()};
+  }
+};
+
+variable_list token_logprobs(const Tensor& hidden, const Tensor& weight, const Tensor& targets, double temperature,
+                             int64_t kept_bytes) {
+  return TokenLogprobs::apply(hidden, weight, targets, temperature, kept_bytes);
+}
+
+}  // namespace stock
+}  // namespace ppo::training
+
+// For tests: whether this thread computes without the kernels from now on.
+extern "C" void ppo_training_without_kernels(bool yes) { ppo::training::without_kernels = yes; }

@@ -1,0 +1,244 @@
+//! GPUs, as far as tch does not bind them (`native/device.cpp`).
+
+use std::ffi::{c_char, c_void};
+use std::ptr::null_mut;
+
+use anyhow::{Context, Result};
+use tch::{Device, Kind, Tensor};
+
+use super::training::{checked, handle, one};
+
+unsafe extern "C" {
+    fn ppo_device_prepare() -> *mut c_char;
+    fn ppo_device_fix_workspace();
+    fn ppo_device_use(number: i64) -> *mut c_char;
+    fn ppo_device_synchronize(number: i64) -> *mut c_char;
+    fn ppo_device_memory(number: i64, now: *mut i64, most: *mut i64, held: *mut i64) -> *mut c_char;
+    fn ppo_to_device(tensor: *const c_void, number: i64, output: *mut *mut c_void) -> *mut c_char;
+    fn ppo_fill(target: *const c_void, bytes: *const u8, like: *const c_void, piece: i64) -> *mut c_char;
+    fn ppo_lane_open(number: i64, lane: *mut *mut c_void, stream: *mut *mut c_void) -> *mut c_char;
+    fn ppo_lane_close(lane: *mut c_void);
+    fn ppo_lane_enter(lane: *mut c_void, tensor: *const c_void) -> *mut c_char;
+    fn ppo_lane_mark(lane: *mut c_void, event: *mut *mut c_void) -> *mut c_char;
+    fn ppo_event_passed(event: *mut c_void, passed: *mut bool) -> *mut c_char;
+    fn ppo_event_free(event: *mut c_void);
+}
+
+/// Bytes that pass through pinned memory at once on their way to a GPU.
+const PIECE_BYTES: usize = 32 << 20;
+
+/// Lets cuBLAS give the same bits on every run, where the environment does not say otherwise. To be called while the process has one
+/// thread, before libtorch's CUDA part is loaded.
+pub fn fix_workspace() {
+    // SAFETY: setenv while no other thread reads the environment.
+    unsafe { ppo_device_fix_workspace() };
+}
+
+/// Chooses how this process computes on GPUs (float32 as float32, deterministic operators), and GPU `number` as where this thread's
+/// new tensors go by default.
+///
+/// # Errors
+/// When the driver refuses.
+pub fn prepare(number: usize) -> Result<()> {
+    checked(unsafe { ppo_device_prepare() })?;
+    use_by_default(number)
+}
+
+/// GPU `number` is where this thread's new tensors go by default, and where NCCL computes.
+///
+/// # Errors
+/// When the driver refuses.
+pub fn use_by_default(number: usize) -> Result<()> {
+    checked(unsafe { ppo_device_use(number as i64) })
+}
+
+/// Waits until the device has done all that it was given to do: threads that compute on streams of their own may read it then.
+///
+/// # Errors
+/// What failed on the device.
+pub fn synchronize(device: Device) -> Result<()> {
+    match device {
+        Device::Cuda(number) => checked(unsafe { ppo_device_synchronize(number as i64) }),
+        _ => Ok(()),
+    }
+}
+
+/// Memory of a GPU that tensors of this process take, bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Now.
+    pub now: u64,
+    /// At most since it was last asked.
+    pub most: u64,
+    /// What libtorch holds for them.
+    pub held: u64,
+}
+
+/// What tensors take on a GPU; None on a CPU.
+///
+/// # Errors
+/// When libtorch fails.
+pub fn memory(device: Device) -> Result<Option<Memory>> {
+    let Device::Cuda(number) = device else { return Ok(None) };
+    let (mut now, mut most, mut held) = (0, 0, 0);
+    checked(unsafe { ppo_device_memory(number as i64, &raw mut now, &raw mut most, &raw mut held) })?;
+    let bytes = |number: i64| number.unsigned_abs();
+    Ok(Some(Memory {
+        now: bytes(now),
+        most: bytes(most),
+        held: bytes(held),
+    }))
+}
+
+/// A small tensor of the host on a device. To a GPU it goes by itself, through pinned memory; the tensor may be dropped at once.
+///
+/// # Errors
+/// When memory runs out.
+pub fn send(tensor: &Tensor, device: Device) -> Result<Tensor> {
+    match device {
+        Device::Cuda(number) => one(|output| unsafe { ppo_to_device(handle(tensor), number as i64, output) }),
+        _ => Ok(tensor.f_to_device(device)?),
+    }
+}
+
+/// Fills `target`, which is contiguous and on any device, with the numbers of `kind` in `bytes`.
+///
+/// # Errors
+/// When they are not as many, or memory runs out.
+pub fn fill(target: &Tensor, bytes: &[u8], kind: Kind) -> Result<()> {
+    fill_by(target, bytes, kind, PIECE_BYTES)
+}
+
+fn fill_by(target: &Tensor, bytes: &[u8], kind: Kind, piece: usize) -> Result<()> {
+    let size = kind.elt_size_in_bytes();
+    anyhow::ensure!(
+        bytes.len() == target.numel() * size,
+        "{} bytes for {} numbers of {size} bytes",
+        bytes.len(),
+        target.numel()
+    );
+    let like = Tensor::f_empty([0], (kind, Device::Cpu))?;
+    let piece = (piece / size).max(1) as i64;
+    // SAFETY: as many bytes as the target's numbers need, checked above.
+    checked(unsafe { ppo_fill(handle(target), bytes.as_ptr(), handle(&like), piece) }).context("filling a tensor")
+}
+
+/// A stream of a GPU for collectives, beside the one that libtorch computes on.
+#[derive(Debug)]
+pub struct Lane {
+    handle: *mut c_void,
+    /// `cudaStream_t`.
+    stream: *mut c_void,
+}
+
+// SAFETY: it names a stream, which any thread may use; the order of uses is the caller's to see to.
+unsafe impl Send for Lane {}
+// SAFETY: as above.
+unsafe impl Sync for Lane {}
+
+impl Lane {
+    /// On GPU `number`.
+    ///
+    /// # Errors
+    /// When the driver refuses.
+    pub fn open(number: usize) -> Result<Self> {
+        let (mut handle, mut stream) = (null_mut(), null_mut());
+        checked(unsafe { ppo_lane_open(number as i64, &raw mut handle, &raw mut stream) })?;
+        Ok(Self { handle, stream })
+    }
+
+    /// Its `cudaStream_t`.
+    pub fn stream(&self) -> *mut c_void {
+        self.stream
+    }
+
+    /// What comes next on the lane uses `tensor`, after all that libtorch was given to do so far.
+    ///
+    /// # Errors
+    /// When the driver refuses.
+    pub fn enter(&self, tensor: &Tensor) -> Result<()> {
+        checked(unsafe { ppo_lane_enter(self.handle, handle(tensor)) })
+    }
+
+    /// An event behind all that is on the lane.
+    ///
+    /// # Errors
+    /// When the driver refuses.
+    pub fn mark(&self) -> Result<Event> {
+        let mut event = null_mut();
+        checked(unsafe { ppo_lane_mark(self.handle, &raw mut event) })?;
+        Ok(Event(event))
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        // SAFETY: opened once, closed once.
+        unsafe { ppo_lane_close(self.handle) };
+    }
+}
+
+/// A point in what a lane was given to do.
+#[derive(Debug)]
+pub struct Event(*mut c_void);
+
+// SAFETY: CUDA's events may be asked from any thread.
+unsafe impl Send for Event {}
+// SAFETY: as above.
+unsafe impl Sync for Event {}
+
+impl Event {
+    /// Whether all before it is done.
+    ///
+    /// # Errors
+    /// What failed on the device.
+    pub fn passed(&self) -> Result<bool> {
+        let mut passed = false;
+        checked(unsafe { ppo_event_passed(self.0, &raw mut passed) })?;
+        Ok(passed)
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // SAFETY: made once, freed once.
+        unsafe { ppo_event_free(self.0) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tensor_is_filled_piece_by_piece_and_converted_on_its_way() {
+        let values: Vec<f32> = (0..10).map(|number| number as f32 * 0.3).collect();
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let given = Tensor::from_slice(&values);
+        for kind in [Kind::Float, Kind::BFloat16] {
+            for piece in [4, 12, 1 << 20] {
+                let target = Tensor::zeros([2, 5], (kind, Device::Cpu));
+                fill_by(&target, &bytes, Kind::Float, piece).unwrap();
+                assert!(
+                    target.equal(&given.to_kind(kind).view([2, 5])),
+                    "{kind:?} by {piece} bytes"
+                );
+            }
+        }
+        let error = fill(&Tensor::zeros([3], (Kind::Float, Device::Cpu)), &bytes, Kind::Float);
+        assert!(
+            error
+                .unwrap_err()
+                .to_string()
+                .contains("40 bytes for 3 numbers of 4 bytes")
+        );
+    }
+
+    #[test]
+    fn a_cpu_has_nothing_to_wait_for_and_no_memory_of_its_own() {
+        synchronize(Device::Cpu).unwrap();
+        assert_eq!(memory(Device::Cpu).unwrap(), None);
+        let tensor = Tensor::from_slice(&[1i64, 2]);
+        assert!(send(&tensor, Device::Cpu).unwrap().equal(&tensor));
+    }
+}

@@ -1,0 +1,195 @@
+//! The kernels beside libtorch's operators, which compute on GPUs: the same values and gradients.
+
+use serde_json::json;
+use tch::{Device, Kind};
+
+use super::*;
+use crate::model::{Decoder, ModelConfig, TokenBatch, Weights, token_logprobs};
+use crate::native::optimizer::set_grad;
+
+/// How far two ways to round may be apart, of the greatest number of a tensor.
+fn tolerance(kind: Kind) -> f64 {
+    match kind {
+        Kind::Float => 1e-5,
+        // Eight bits of mantissa, rounded once or twice more.
+        _ => 0.015,
+    }
+}
+
+fn normal(dims: &[i64], kind: Kind) -> Tensor {
+    Tensor::randn(dims, (Kind::Float, Device::Cpu)).to_kind(kind)
+}
+
+fn distance(a: &Tensor, b: &Tensor) -> f64 {
+    let wide = |tensor: &Tensor| tensor.to_kind(Kind::Double);
+    let most = wide(b).abs().max().double_value(&[]);
+    (wide(a) - wide(b)).abs().max().double_value(&[]) / most.max(1e-30)
+}
+
+/// Outputs and the gradients of `inputs` under fixed gradients of the outputs.
+fn outcome(inputs: &[Tensor], compute: impl Fn(&[Tensor]) -> Vec<Tensor>) -> Vec<Tensor> {
+    let leaves: Vec<Tensor> = inputs
+        .iter()
+        .map(|input| input.detach().copy().set_requires_grad(true))
+        .collect();
+    let outputs = compute(&leaves);
+    tch::manual_seed(11);
+    let loss = outputs.iter().map(|output| {
+        let direction = normal(&output.size(), Kind::Float);
+        (output.to_kind(Kind::Float) * direction).sum(Kind::Float)
+    });
+    loss.reduce(|sum, next| sum + next).unwrap().backward();
+    let gradients = leaves.iter().map(Tensor::grad);
+    outputs.iter().map(Tensor::detach).chain(gradients).collect()
+}
+
+fn compare(what: &str, shapes: &[&[i64]], compute: impl Fn(&[Tensor]) -> Vec<Tensor>) {
+    for kind in [Kind::Float, Kind::BFloat16] {
+        tch::manual_seed(7);
+        let inputs: Vec<Tensor> = shapes.iter().map(|dims| normal(dims, kind)).collect();
+        let kernels = outcome(&inputs, &compute);
+        let stock = without_kernels(|| outcome(&inputs, &compute));
+        for (number, (ours, theirs)) in kernels.iter().zip(&stock).enumerate() {
+            assert_eq!(
+                (ours.kind(), ours.size()),
+                (theirs.kind(), theirs.size()),
+                "{what} {number}"
+            );
+            let far = distance(ours, theirs);
+            assert!(far < tolerance(kind), "{what}, {kind:?}, tensor {number}: {far}");
+        }
+    }
+}
+
+#[test]
+fn norms_rotations_and_gates_are_the_same() {
+    compare("a norm", &[&[37, 48], &[48]], |it| {
+        vec![rms_norm(&it[0], &it[1], 1e-5).unwrap()]
+    });
+    compare("a norm of heads", &[&[9, 3, 16], &[16]], |it| {
+        vec![rms_norm(&it[0], &it[1], 1e-6).unwrap()]
+    });
+    let angles = Tensor::arange(13 * 8, (Kind::Float, Device::Cpu)).view([13, 8]) * 0.1;
+    let (cosine, sine) = (angles.cos(), angles.sin());
+    compare("a rotation", &[&[13, 3, 16]], |it| {
+        vec![rotate(&it[0], &cosine, &sine).unwrap()]
+    });
+    compare("a gate", &[&[17, 40], &[17, 40]], |it| {
+        vec![gate(&it[0], &it[1]).unwrap()]
+    });
+}
+
+#[test]
+fn rows_of_a_table_are_the_same_and_so_is_its_gradient_where_ids_repeat() {
+    let ids = Tensor::from_slice(&[3i64, 0, 3, 3, 6]);
+    compare("rows", &[&[7, 20]], |it| vec![embed(&it[0], &ids).unwrap()]);
+    for kind in [Kind::Float, Kind::BFloat16] {
+        let gathered = |compute: &dyn Fn(&Tensor) -> Tensor| {
+            let table = Tensor::ones([7, 20], (kind, Device::Cpu)).set_requires_grad(true);
+            let gradient = Tensor::ones([7, 20], (Kind::Float, Device::Cpu));
+            set_grad(&table, &gradient).unwrap();
+            compute(&table).sum(Kind::Float).backward();
+            gradient
+        };
+        let compute = |table: &Tensor| embed(table, &ids).unwrap();
+        let (ours, theirs) = (gathered(&compute), without_kernels(|| gathered(&compute)));
+        assert!(ours.equal(&theirs) && ours.double_value(&[3, 0]) == 4.0, "{kind:?}");
+    }
+}
+
+#[test]
+fn attention_of_packed_sequences_is_the_same_and_rows_after_them_are_zero() {
+    let lengths = [5i64, 1, 17, 40];
+    let boundaries = Tensor::from_slice(&[0i32, 5, 6, 23, 63]);
+    // One row more than there are tokens.
+    let shapes: [&[i64]; 3] = [&[64, 6, 20], &[64, 2, 20], &[64, 2, 20]];
+    compare("attention", &shapes, |it| {
+        let mixed = attention(&it[0], &it[1], &it[2], &lengths, &boundaries).unwrap();
+        assert_eq!(mixed.get(63).abs().max().double_value(&[]), 0.0);
+        vec![mixed]
+    });
+}
+
+#[test]
+fn log_probabilities_and_entropies_are_the_same_over_several_slices() {
+    // 1500 columns: both ways cut them.
+    let targets = Tensor::randint(1500, [800], (Kind::Int64, Device::Cpu));
+    for kept_bytes in [0, 1 << 30] {
+        compare("log-probabilities", &[&[800, 24], &[1500, 24]], |it| {
+            let scaled = &it[0] * 0.3;
+            let (logprobs, entropy) = super::token_logprobs(&scaled, &it[1], &targets, 0.7, kept_bytes).unwrap();
+            vec![logprobs, entropy]
+        });
+    }
+}
+
+#[test]
+fn an_adapter_is_merged_the_same() {
+    for kind in [Kind::Float, Kind::BFloat16] {
+        tch::manual_seed(5);
+        let weight = normal(&[48, 32], kind);
+        let (a, b) = (normal(&[4, 32], Kind::Float), normal(&[48, 4], Kind::Float));
+        let ours = merge(&weight, &a, &b, 0.5).unwrap();
+        let theirs = without_kernels(|| merge(&weight, &a, &b, 0.5).unwrap());
+        assert!(
+            ours.kind() == kind && distance(&ours, &theirs) < tolerance(kind),
+            "{kind:?}"
+        );
+    }
+}
+
+fn config() -> ModelConfig {
+    let raw = json!({
+        "architectures": ["Qwen3ForCausalLM"], "hidden_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "head_dim": 16, "num_hidden_layers": 3, "intermediate_size": 64, "vocab_size": 96, "initializer_range": 0.1,
+        "tie_word_embeddings": true
+    });
+    ModelConfig::from_json(raw.as_object().unwrap().clone(), None).unwrap()
+}
+
+/// Log-probabilities and the gradients of all parameters, which gather in float32 as an update's do.
+fn learnt(kind: Kind, checkpointing: bool) -> Vec<Tensor> {
+    let config = config();
+    let weights = Weights::random(&config, kind, 3).unwrap();
+    weights.require_gradients().unwrap();
+    let gradients: Vec<Tensor> = weights
+        .0
+        .values()
+        .map(|tensor| {
+            let gradient = Tensor::zeros(tensor.size(), (Kind::Float, Device::Cpu));
+            set_grad(tensor, &gradient).unwrap();
+            gradient
+        })
+        .collect();
+    let mut decoder = Decoder::new(&config, &weights).unwrap();
+    decoder.set_activation_checkpointing(checkpointing);
+    let sequences: Vec<Vec<u32>> = [7u32, 1, 30]
+        .iter()
+        .map(|length| (0..*length).map(|place| (place * 37 + length) % 96).collect())
+        .collect();
+    let batch = TokenBatch::new(&sequences).unwrap();
+    let targets = Tensor::cat(&[batch.ids.narrow(0, 1, 37), batch.ids.narrow(0, 0, 1)], 0);
+    let hidden = decoder.hidden(&batch).unwrap();
+    let logprobs = token_logprobs(&decoder, &hidden, &targets, 1.0, false)
+        .unwrap()
+        .logprobs;
+    (-logprobs.mean(Kind::Float)).backward();
+    std::iter::once(logprobs.detach()).chain(gradients).collect()
+}
+
+#[test]
+fn a_decoder_learns_the_same() {
+    for kind in [Kind::Float, Kind::BFloat16] {
+        let kernels = learnt(kind, false);
+        for checkpointing in [false, true] {
+            let stock = without_kernels(|| learnt(kind, checkpointing));
+            for (number, (ours, theirs)) in kernels.iter().zip(&stock).enumerate() {
+                let (far, near) = (distance(ours, theirs), tolerance(kind) * 4.0);
+                assert!(
+                    far < near,
+                    "{kind:?}, checkpointing {checkpointing}, tensor {number}: {far}"
+                );
+            }
+        }
+    }
+}
