@@ -109,6 +109,8 @@ impl Bench {
         });
         let engine = PolicyEngine {
             model: &model,
+            device: tch::Device::Cpu,
+            shares_device: false,
             kind: Kind::Float,
             rollout: &config.rollout,
             sequences: 8,
