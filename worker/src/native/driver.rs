@@ -116,7 +116,8 @@ impl Driver {
 
     /// Of the type that cuda.h gives the function.
     unsafe fn symbol<T>(&self, name: &str) -> Result<Symbol<T>, Unusable> {
-        unsafe { self.0.get(name.as_bytes()) }.map_err(|error| Unusable::Refuses(error.to_string()))
+        unsafe { self.0.get(name.as_bytes()) }
+            .map_err(|error| Unusable::Refuses(format!("{:#}", anyhow::Error::new(error))))
     }
 
     fn checked(&self, code: c_int) -> Result<(), Unusable> {

@@ -42,9 +42,9 @@ fn keep(name: PathBuf, visibility: i32) -> Result<&'static Library, String> {
     // SAFETY: the initialisers are those of NVIDIA's and PyTorch's libraries, which are made to be loaded at any time.
     let library = unsafe { Library::open(Some(name), RTLD_NOW | visibility) };
     // Never closed: threads and exit handlers of these libraries run until the process ends.
-    library
-        .map(|library| &*Box::leak(Box::new(library)))
-        .map_err(|error| error.to_string())
+    // With what it was caused by, which are the loader's words.
+    let library = library.map_err(|error| format!("{:#}", anyhow::Error::new(error)));
+    library.map(|library| &*Box::leak(Box::new(library)))
 }
 
 #[cfg(test)]
