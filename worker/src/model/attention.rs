@@ -135,6 +135,7 @@ mod tests {
 
     use super::*;
     use crate::model::TokenBatch;
+    use crate::native::random;
 
     fn ragged(lengths: &[usize]) -> Ragged {
         let sequences: Vec<Vec<u32>> = lengths.iter().map(|length| vec![0; *length]).collect();
@@ -143,12 +144,13 @@ mod tests {
 
     /// Outputs and gradients of queries, keys and values under a fixed gradient of the output, in float64.
     fn outcome(kind: Kind, lengths: &[usize], compute: impl Fn(&[Tensor], &Ragged) -> Tensor) -> Vec<Tensor> {
-        tch::manual_seed(5);
         let tokens: usize = lengths.iter().sum();
         let rows = tokens + 3;
         let normal = |heads: i64| Tensor::randn([rows as i64, heads, 20], (Kind::Float, Device::Cpu)).to_kind(kind);
-        let inputs: Vec<Tensor> = [6, 2, 2].map(|heads| normal(heads).set_requires_grad(true)).into();
-        let direction = normal(6).to_kind(Kind::Double);
+        let (inputs, direction) = random::seeded(5, || {
+            let inputs: Vec<Tensor> = [6, 2, 2].map(|heads| normal(heads).set_requires_grad(true)).into();
+            (inputs, normal(6).to_kind(Kind::Double))
+        });
         let output = compute(&inputs, &ragged(lengths));
         let real = |tensor: &Tensor| tensor.narrow(0, 0, tokens as i64).to_kind(Kind::Double);
         (real(&output) * real(&direction)).sum(None).backward();

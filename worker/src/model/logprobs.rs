@@ -60,20 +60,22 @@ mod tests {
     use tch::Kind;
 
     use super::*;
+    use crate::native::random;
 
     /// Hidden states, a projection wide enough for several slices, targets, and weights of the loss's two terms.
     fn problem(kind: Kind) -> (Tensor, Tensor, Tensor, Tensor, Tensor) {
-        tch::manual_seed(3);
         let normal = |dims: &[i64]| Tensor::randn(dims, (Kind::Float, tch::Device::Cpu)).to_kind(kind);
-        let targets = Tensor::randint(1500, [37], (Kind::Int64, tch::Device::Cpu));
         let leaf = |tensor: Tensor| tensor.set_requires_grad(true);
-        (
-            leaf(normal(&[37, 24])),
-            leaf(normal(&[1500, 24])),
-            targets,
-            normal(&[37]),
-            normal(&[37]),
-        )
+        random::seeded(3, || {
+            let targets = Tensor::randint(1500, [37], (Kind::Int64, tch::Device::Cpu));
+            (
+                leaf(normal(&[37, 24])),
+                leaf(normal(&[1500, 24])),
+                targets,
+                normal(&[37]),
+                normal(&[37]),
+            )
+        })
     }
 
     fn gradients(kind: Kind, compute: impl Fn(&Tensor, &Tensor, &Tensor) -> (Tensor, Tensor)) -> Vec<Tensor> {

@@ -10,6 +10,7 @@ use super::config::ModelConfig;
 use super::names;
 use super::safetensors::{self, Memory};
 use super::target::Target;
+use crate::native::random;
 
 /// Tensors by Hugging Face name.
 #[derive(Debug, Default)]
@@ -61,8 +62,11 @@ impl Weights {
     /// # Errors
     /// When libtorch fails, as when memory runs out.
     pub fn random(config: &ModelConfig, kind: Kind, seed: u64) -> Result<Self> {
+        random::seeded(seed, || Self::draw(config, kind))
+    }
+
+    fn draw(config: &ModelConfig, kind: Kind) -> Result<Self> {
         let _no_grad = tch::no_grad_guard();
-        tch::manual_seed(seed as i64);
         let mut weights = BTreeMap::new();
         for (name, dims) in names::expected(config) {
             let mut tensor = Tensor::f_empty(&dims, (Kind::Float, Device::Cpu))?;

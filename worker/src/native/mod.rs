@@ -11,5 +11,6 @@ pub mod library;
 pub mod mapped;
 pub mod nccl;
 pub mod optimizer;
+pub mod random;
 pub mod threads;
 pub mod training;

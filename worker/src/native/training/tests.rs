@@ -6,6 +6,7 @@ use tch::{Device, Kind};
 use super::*;
 use crate::model::{Decoder, ModelConfig, TokenBatch, Weights, token_logprobs};
 use crate::native::optimizer::set_grad;
+use crate::native::random;
 
 /// How far two ways to round may be apart, of the greatest number of a tensor.
 fn tolerance(kind: Kind) -> f64 {
@@ -45,8 +46,7 @@ fn outcome(inputs: &[Tensor], compute: impl Fn(&[Tensor]) -> Vec<Tensor>) -> Vec
 
 fn compare(what: &str, shapes: &[&[i64]], compute: impl Fn(&[Tensor]) -> Vec<Tensor>) {
     for kind in [Kind::Float, Kind::BFloat16] {
-        tch::manual_seed(7);
-        let inputs: Vec<Tensor> = shapes.iter().map(|dims| normal(dims, kind)).collect();
+        let inputs: Vec<Tensor> = random::seeded(7, || shapes.iter().map(|dims| normal(dims, kind)).collect());
         let kernels = outcome(&inputs, &compute);
         let stock = without_kernels(|| outcome(&inputs, &compute));
         for (number, (ours, theirs)) in kernels.iter().zip(&stock).enumerate() {
@@ -113,7 +113,7 @@ fn attention_of_packed_sequences_is_the_same_and_rows_after_them_are_zero() {
 #[test]
 fn log_probabilities_and_entropies_are_the_same_over_several_slices() {
     // 1500 columns: both ways cut them.
-    let targets = Tensor::randint(1500, [800], (Kind::Int64, Device::Cpu));
+    let targets = random::seeded(9, || Tensor::randint(1500, [800], (Kind::Int64, Device::Cpu)));
     for kept_bytes in [0, 1 << 30] {
         compare("log-probabilities", &[&[800, 24], &[1500, 24]], |it| {
             let scaled = &it[0] * 0.3;
@@ -126,9 +126,10 @@ fn log_probabilities_and_entropies_are_the_same_over_several_slices() {
 #[test]
 fn an_adapter_is_merged_the_same() {
     for kind in [Kind::Float, Kind::BFloat16] {
-        tch::manual_seed(5);
-        let weight = normal(&[48, 32], kind);
-        let (a, b) = (normal(&[4, 32], Kind::Float), normal(&[48, 4], Kind::Float));
+        let (weight, a, b) = random::seeded(5, || {
+            let float = |dims: &[i64]| normal(dims, Kind::Float);
+            (normal(&[48, 32], kind), float(&[4, 32]), float(&[48, 4]))
+        });
         let ours = merge(&weight, &a, &b, 0.5).unwrap();
         let theirs = without_kernels(|| merge(&weight, &a, &b, 0.5).unwrap());
         assert!(
