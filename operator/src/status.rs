@@ -168,8 +168,11 @@ fn gang_scheduled(job: &Job, decision: &Decision, seen: &Snapshot, now: Timestam
         Intent::Run => placed(job, seen),
         _ => return Truth::no("NoPodsWanted", "the job wants no pods now"),
     };
-    let silence = || Silence::of(job, seen)?.words(now);
-    match silence().filter(|_| !truth.holds) {
+    if truth.holds {
+        return truth;
+    }
+    let silence = Silence::of(job, seen).and_then(|silence| silence.words(now));
+    match silence {
         Some(words) => Truth::no(SCHEDULER_SILENT, words),
         None => truth,
     }

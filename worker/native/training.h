@@ -2,6 +2,8 @@
 // are compiled once per instruction set.
 #pragma once
 
+#include "guarded.h"
+
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -52,20 +54,7 @@ variable_list token_logprobs(const Tensor& hidden, const Tensor& weight, const T
                              int64_t kept_bytes);
 }  // namespace stock
 
-// Runs the body; an exception becomes a message that the caller gives back to ppo_training_free_error.
-template <typename Body>
-char* guarded(Body body) {
-  try {
-    body();
-    return nullptr;
-  } catch (const c10::Error& error) {
-    return strdup(error.what_without_backtrace());
-  } catch (const std::exception& error) {
-    return strdup(error.what());
-  } catch (...) {
-    return strdup("unknown C++ exception");
-  }
-}
+using ppo::guarded;
 
 // bfloat16 as its bits: loops over plain integers vectorise.
 struct Half16 {

@@ -19,7 +19,7 @@ use clap::Args;
 use ppo_crds::spec::Engine;
 use ppo_crds::warnings;
 
-pub use build::kind;
+pub use build::{kind, target};
 pub use engine::{PolicyEngine, start as start_engine};
 pub use learners::learners;
 pub use models::write_optimizers;

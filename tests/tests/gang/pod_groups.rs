@@ -151,18 +151,19 @@ async fn coscheduling_places_the_floor_of_every_role() {
     places_the_floor_of_every_role(&namespace, "coscheduling").await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kubernetes_own_gang_is_found_and_places_a_job_whole() {
-    let namespace = native_cluster().await.namespace("native").await.unwrap();
-    places_all_or_nothing(&namespace, "auto").await;
-    let groups = namespace
-        .kubectl(&["get", "podgroups.v1alpha2.scheduling.k8s.io", "-o", "name"])
-        .await
-        .unwrap();
+async fn finds_the_native_gang(namespace: &Namespace<'_>, kind: &str) {
+    places_all_or_nothing(namespace, "auto").await;
+    let groups = namespace.kubectl(&["get", kind, "-o", "name"]).await.unwrap();
     assert!(
         groups.success().unwrap().contains("second-"),
         "the job made no PodGroup"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kubernetes_own_gang_is_found_and_places_a_job_whole() {
+    let namespace = native_cluster().await.namespace("native").await.unwrap();
+    finds_the_native_gang(&namespace, "podgroups.v1alpha2.scheduling.k8s.io").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -174,15 +175,7 @@ async fn kubernetes_own_gang_places_the_floor_of_every_role() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_gang_of_the_next_kubernetes_is_found_and_places_a_job_whole() {
     let namespace = next_native_cluster().await.namespace("native-next").await.unwrap();
-    places_all_or_nothing(&namespace, "auto").await;
-    let groups = namespace
-        .kubectl(&["get", "podgroups.v1beta1.scheduling.k8s.io", "-o", "name"])
-        .await
-        .unwrap();
-    assert!(
-        groups.success().unwrap().contains("second-"),
-        "the job made no PodGroup"
-    );
+    finds_the_native_gang(&namespace, "podgroups.v1beta1.scheduling.k8s.io").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

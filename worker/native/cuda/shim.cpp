@@ -2,6 +2,8 @@
 // loads at run time where there is a GPU; the worker itself links to no CUDA library. Built by build.py beside this file.
 //
 // Every function answers null, or a message that is the caller's to free with ppo_cuda_free_error.
+#include "../guarded.h"
+
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -14,21 +16,9 @@
 #include <cstring>
 #include <exception>
 
-namespace {
+using ppo::guarded;
 
-template <typename Body>
-char* guarded(Body body) {
-  try {
-    body();
-    return nullptr;
-  } catch (const c10::Error& error) {
-    return strdup(error.what_without_backtrace());
-  } catch (const std::exception& error) {
-    return strdup(error.what());
-  } catch (...) {
-    return strdup("unknown C++ exception");
-  }
-}
+namespace {
 
 c10::DeviceIndex index(int32_t device) { return static_cast<c10::DeviceIndex>(device); }
 
@@ -49,14 +39,6 @@ char* ppo_cuda_own_stream(int32_t device) {
   });
 }
 
-// Waits for everything that was asked of the device, by any thread.
-char* ppo_cuda_synchronize(int32_t device) {
-  return guarded([&] {
-    c10::cuda::CUDAGuard guard(index(device));
-    c10::cuda::device_synchronize();
-  });
-}
-
 // Bytes that the driver has free, and all.
 char* ppo_cuda_memory(int32_t device, uint64_t* free, uint64_t* total) {
   return guarded([&] {
@@ -65,30 +47,6 @@ char* ppo_cuda_memory(int32_t device, uint64_t* free, uint64_t* total) {
     C10_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
     *free = free_bytes;
     *total = total_bytes;
-  });
-}
-
-// Bytes that tensors hold, the most they have held, and what the allocator keeps of the device's memory.
-char* ppo_cuda_allocated(int32_t device, uint64_t* allocated, uint64_t* peak, uint64_t* reserved) {
-  return guarded([&] {
-    const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(index(device));
-    const auto all = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-    *allocated = stats.allocated_bytes[all].current;
-    *peak = stats.allocated_bytes[all].peak;
-    *reserved = stats.reserved_bytes[all].current;
-  });
-}
-
-// Gives what the allocator keeps for later tensors back to the device.
-char* ppo_cuda_empty_cache() {
-  return guarded([] { c10::cuda::CUDACachingAllocator::emptyCache(); });
-}
-
-// The device's compute capability.
-char* ppo_cuda_capability(int32_t device, int32_t* major, int32_t* minor) {
-  return guarded([&] {
-    C10_CUDA_CHECK(cudaDeviceGetAttribute(major, cudaDevAttrComputeCapabilityMajor, device));
-    C10_CUDA_CHECK(cudaDeviceGetAttribute(minor, cudaDevAttrComputeCapabilityMinor, device));
   });
 }
 

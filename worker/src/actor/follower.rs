@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use ppo_crds::RunConfig;
 use ppo_crds::report::Reason;
+use tch::Tensor;
 
 use super::fence::{Fence, Owner};
 use super::lesson::Lesson;
@@ -82,27 +83,18 @@ impl Follower<'_> {
                 (self.step, self.columns) = (step, columns);
                 self.samples = take_samples(self.ranks, &lengths)?;
             }
-            Order::FrozenLogprobs => {
-                self.enter(Stage::Reference);
-                let _no_grad = tch::no_grad_guard();
-                let temperature = self.config.generation.temperature;
-                drop(self.actor.frozen_logprobs(&self.pieces(), self.ranks, temperature)?);
-            }
-            Order::Logprobs => {
-                self.enter(Stage::OldLogprobs);
-                let _no_grad = tch::no_grad_guard();
-                let temperature = self.config.generation.temperature;
-                drop(self.actor.logprobs(&self.pieces(), self.ranks, temperature)?);
-            }
-            Order::Values => {
-                self.enter(Stage::Values);
-                let _no_grad = tch::no_grad_guard();
-                let critic = self
-                    .critic
-                    .as_ref()
-                    .context("rank 0 has a critic, this rank has none")?;
-                drop(critic.values(&self.pieces(), self.ranks)?);
-            }
+            Order::FrozenLogprobs => self.compute(Stage::Reference, |it, pieces| {
+                it.actor
+                    .frozen_logprobs(pieces, it.ranks, it.config.generation.temperature)
+            })?,
+            Order::Logprobs => self.compute(Stage::OldLogprobs, |it, pieces| {
+                it.actor.logprobs(pieces, it.ranks, it.config.generation.temperature)
+            })?,
+            Order::Values => self.compute(Stage::Values, |it, pieces| {
+                let critic = it.critic.as_ref();
+                let critic = critic.context("rank 0 has a critic, this rank has none")?;
+                critic.values(pieces, it.ranks)
+            })?,
             Order::Learn {
                 kl_coefficient,
                 reference,
@@ -136,8 +128,12 @@ impl Follower<'_> {
         }
     }
 
-    fn pieces(&self) -> Pieces<'_> {
-        Pieces::of(self.config, &self.samples, self.columns)
+    /// This rank's share of a forward pass; rank 0 has the whole.
+    fn compute(&self, stage: Stage, forward: impl FnOnce(&Self, &Pieces) -> Result<Tensor>) -> Result<()> {
+        self.enter(stage);
+        let _no_grad = tch::no_grad_guard();
+        let pieces = Pieces::of(self.config, &self.samples, self.columns);
+        forward(self, &pieces).map(drop)
     }
 
     fn enter(&self, stage: Stage) {

@@ -23,7 +23,6 @@ use tch::Tensor;
 
 use self::learner::Learner;
 use self::pieces::Pieces;
-use self::rows::Rows;
 use crate::model::{Adapter, Decoder, MergedWeights, ValueModel, Weights};
 use crate::ranks::Ranks;
 
@@ -44,8 +43,7 @@ impl Actor {
     /// # Errors
     /// When libtorch fails, or a rank is lost.
     pub fn logprobs(&self, pieces: &Pieces, ranks: &Ranks, temperature: f64) -> Result<Tensor> {
-        let forward = |rows: &Rows| Ok(rows.logprobs(&self.decoder, temperature, false)?.0);
-        pieces.compute(ranks, self.decoder.device(), forward)
+        pieces.logprobs(&self.decoder, ranks, temperature)
     }
 
     /// The same under the frozen weights below the adapter, as the reference says it.
@@ -53,12 +51,9 @@ impl Actor {
     /// # Errors
     /// When there is no adapter; as [`logprobs`](Self::logprobs).
     pub fn frozen_logprobs(&self, pieces: &Pieces, ranks: &Ranks, temperature: f64) -> Result<Tensor> {
-        let frozen = self
-            .frozen
-            .as_ref()
-            .context("no weights are frozen: there is no adapter")?;
-        let forward = |rows: &Rows| Ok(rows.logprobs(&frozen.decoder, temperature, false)?.0);
-        pieces.compute(ranks, frozen.decoder.device(), forward)
+        let frozen = self.frozen.as_ref();
+        let frozen = frozen.context("no weights are frozen: there is no adapter")?;
+        pieces.logprobs(&frozen.decoder, ranks, temperature)
     }
 
     /// The policy's weights as engines compute with them, an adapter merged into each when it is asked for. They share the trained

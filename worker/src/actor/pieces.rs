@@ -8,6 +8,7 @@ use tch::{Device, Kind, Tensor};
 use super::rows::Rows;
 use crate::data::Prompt;
 use crate::engine::FinishReason;
+use crate::model::Decoder;
 use crate::native::device::send;
 use crate::ranks::Ranks;
 use crate::ranks::deal::deal;
@@ -62,6 +63,16 @@ impl<'a> Pieces<'a> {
         // Every row is one rank's and zero at the others.
         ranks.sum(&whole)?;
         Ok(whole.f_to_device(Device::Cpu)?)
+    }
+
+    /// Log-probabilities of the response tokens under the tempered distribution of `decoder`, [samples, columns].
+    ///
+    /// # Errors
+    /// When libtorch fails, or a rank is lost.
+    pub fn logprobs(&self, decoder: &Decoder, ranks: &Ranks, temperature: f64) -> Result<Tensor> {
+        self.compute(ranks, decoder.device(), |rows| {
+            Ok(rows.logprobs(decoder, temperature, false)?.0)
+        })
     }
 
     /// Gives the samples to the other ranks.

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use tch::{Device, Kind, Tensor};
 
 use super::decoder_shape::DecoderShape;
+use super::hash_runner;
 use super::request::{SamplingParams, TokenLogprob};
 use super::runner::{Chunk, Draw, Drawn, ForwardBatch, Runner};
 use crate::model::Weights;
@@ -30,16 +31,7 @@ pub trait Subject: Runner + Sized + std::fmt::Debug {
 }
 
 pub fn params() -> SamplingParams {
-    SamplingParams {
-        temperature: 1.0,
-        top_p: 1.0,
-        top_k: 0,
-        min_p: 0.0,
-        max_new_tokens: 16,
-        min_new_tokens: 0,
-        stop_token_ids: vec![],
-        stop: vec![],
-    }
+    hash_runner::params(16)
 }
 
 pub fn draw(seed: u64, index: usize) -> Draw {

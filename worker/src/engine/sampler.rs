@@ -109,4 +109,4 @@ pub(super) fn checked_draws(batch: &ForwardBatch, drawn: Vec<native::Drawn>) -> 
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -36,6 +36,7 @@ use super::runner::{ForwardBatch, Output, Runner};
 use super::sampler::checked_draws;
 use crate::model::MergedWeights;
 use crate::native::cuda::{self, Shim};
+use crate::native::device::synchronize;
 use crate::native::engine::Batch;
 
 /// Where and how large.
@@ -137,15 +138,6 @@ impl TorchRunner {
         let rows = Tensor::f_from_slice(&rows)?.f_to_device(self.placement.device)?;
         Ok(hidden.f_index_select(0, &rows)?)
     }
-
-    /// Waits for all threads' work on the device: weights come from threads that compute beside this one.
-    fn synchronize(&self) -> Result<()> {
-        match shim_of(self.placement.device) {
-            Some((device, Ok(shim))) => shim.synchronize(device),
-            // Without the library all threads share one stream, which keeps the order.
-            _ => Ok(()),
-        }
-    }
 }
 
 /// The library for CUDA, and the device's number, where the device is a GPU.
@@ -202,9 +194,10 @@ impl Runner for TorchRunner {
 
     fn load(&mut self, weights: &MergedWeights) -> Result<()> {
         let _no_grad = tch::no_grad_guard();
-        self.synchronize()?;
+        // Weights come from threads that compute beside this one, on other streams.
+        synchronize(self.placement.device)?;
         self.decoder.weights.load(weights, &self.shape, &mut self.loaded)?;
-        self.synchronize()
+        synchronize(self.placement.device)
     }
 }
 

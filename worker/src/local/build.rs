@@ -17,7 +17,7 @@ use crate::data::{PromptOrder, PromptSet, total_steps};
 use crate::device;
 use crate::engine::SamplingParams;
 use crate::hub::resolve_location;
-use crate::model::ModelConfig;
+use crate::model::{ModelConfig, Target};
 use crate::outcome::BadData;
 use crate::place::Peers;
 use crate::ppo::controller::KlController;
@@ -55,6 +55,14 @@ pub fn kind(dtype: DType) -> Kind {
     }
 }
 
+/// Where a model of a precision of the manifest goes: the device of this process.
+///
+/// # Errors
+/// As [`device::here`].
+pub fn target(dtype: DType) -> Result<Target> {
+    Ok((kind(dtype), device::here()?).into())
+}
+
 /// Loads everything. `checkpoint` replaces the manifest's weights of actor and critic.
 ///
 /// # Errors
@@ -68,7 +76,6 @@ pub fn roles(
     (peers, ranks): (Option<&Peers>, &Ranks),
     publication: &Publication,
 ) -> Result<Roles> {
-    let kind = kind(config.model.dtype);
     let policy_folder = resolve_location(&config.model.policy).context("model.policy")?;
     let tokenizer = Arc::new(Tokenizer::load(&policy_folder)?);
     let prompts = PromptSet::load(&config.prompts, &tokenizer).context(BadData)?;
@@ -110,11 +117,11 @@ pub fn roles(
         live: &live,
         publication,
     };
-    let device = device::here()?;
+    let target = target(config.model.dtype)?;
     let engine = PolicyEngine {
         model: &policy_config,
-        kind,
-        device,
+        kind: target.kind,
+        device: target.device,
         shares_device: true,
         rollout: &config.rollout,
         sequences: config.batch.samples_per_step(),
@@ -122,7 +129,6 @@ pub fn roles(
         policy_version: steps_done,
     };
     let rollout = reach.rollout(&engine, weights, &tokenizer)?;
-    let target = (kind, device).into();
     let reference = reach.reference(target, &actor)?;
     let reward = RewardSource::new(&config.reward, reach.reward(target)?)?;
     let (critic, critic_folder) = critic.unzip();

@@ -153,7 +153,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::engine::{Details, Request, SamplingParams};
+    use crate::engine::hash_runner::params;
+    use crate::engine::{Details, Request};
     use crate::model::Weights;
 
     /// Tokens of a random model, with or without a bias that the native kernels do not compute.
@@ -187,16 +188,7 @@ mod tests {
         let request = Request {
             prompt: vec![1, 2, 3].into(),
             seeds: vec![7],
-            params: Arc::new(SamplingParams {
-                temperature: 1.0,
-                top_p: 1.0,
-                top_k: 0,
-                min_p: 0.0,
-                max_new_tokens: 12,
-                min_new_tokens: 0,
-                stop_token_ids: vec![],
-                stop: vec![],
-            }),
+            params: Arc::new(params(12)),
             details: Details::default(),
         };
         let completions = engine.generate(vec![request], Duration::from_secs(60)).unwrap();

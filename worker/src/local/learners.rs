@@ -7,12 +7,11 @@ use ppo_crds::RunConfig;
 use ppo_crds::run_config::Location;
 
 use super::adapted::Adapted;
-use super::build::kind;
+use super::build::target;
 use super::models::{ACTOR_OPTIMIZER, CRITIC, CRITIC_OPTIMIZER, POLICY};
 use crate::actor::checkpoint::Verified;
 use crate::actor::learner::Learner;
 use crate::actor::{Actor, Critic, planned_updates};
-use crate::device;
 use crate::hub::resolve_location;
 use crate::model::{Decoder, ModelConfig, Target, ValueModel, Weights};
 use crate::ranks::Ranks;
@@ -31,7 +30,7 @@ pub fn learners(
 ) -> Result<(Actor, Option<(Critic, PathBuf)>)> {
     let learners = Learners {
         config,
-        target: (kind(config.model.dtype), device::here()?).into(),
+        target: target(config.model.dtype)?,
         checkpoint,
         updates: planned_updates(config, total_steps),
         ranks,

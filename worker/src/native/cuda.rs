@@ -21,11 +21,7 @@ type RawGraph = *mut c_void;
 pub struct Shim {
     free_error: unsafe extern "C" fn(Message),
     own_stream: unsafe extern "C" fn(i32) -> Message,
-    synchronize: unsafe extern "C" fn(i32) -> Message,
     memory: unsafe extern "C" fn(i32, *mut u64, *mut u64) -> Message,
-    allocated: unsafe extern "C" fn(i32, *mut u64, *mut u64, *mut u64) -> Message,
-    empty_cache: unsafe extern "C" fn() -> Message,
-    capability: unsafe extern "C" fn(i32, *mut i32, *mut i32) -> Message,
     pool: unsafe extern "C" fn(*mut u64) -> Message,
     graph_begin: unsafe extern "C" fn(*const u64, *mut RawGraph) -> Message,
     graph_end: unsafe extern "C" fn(RawGraph) -> Message,
@@ -42,17 +38,6 @@ pub struct Memory {
     pub free: u64,
     /// All.
     pub total: u64,
-}
-
-/// Memory of this process on a device, bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Allocated {
-    /// In tensors.
-    pub now: u64,
-    /// The most there has been in tensors.
-    pub peak: u64,
-    /// Kept by the allocator, for tensors and for later ones.
-    pub reserved: u64,
 }
 
 /// The library, loaded at the first call: beside the executable, else where the loader looks (`LD_LIBRARY_PATH`).
@@ -88,11 +73,7 @@ fn load() -> Result<Shim> {
         Ok(Shim {
             free_error: *library.get(b"ppo_cuda_free_error\0")?,
             own_stream: *library.get(b"ppo_cuda_own_stream\0")?,
-            synchronize: *library.get(b"ppo_cuda_synchronize\0")?,
             memory: *library.get(b"ppo_cuda_memory\0")?,
-            allocated: *library.get(b"ppo_cuda_allocated\0")?,
-            empty_cache: *library.get(b"ppo_cuda_empty_cache\0")?,
-            capability: *library.get(b"ppo_cuda_capability\0")?,
             pool: *library.get(b"ppo_cuda_pool\0")?,
             graph_begin: *library.get(b"ppo_cuda_graph_begin\0")?,
             graph_end: *library.get(b"ppo_cuda_graph_end\0")?,
@@ -105,21 +86,13 @@ fn load() -> Result<Shim> {
 
 impl Shim {
     /// Gives the calling thread a stream of its own on the device: what it asks for is computed beside other threads' work, and
-    /// can be captured. What it shares with other threads must be ordered by [`synchronize`](Self::synchronize).
+    /// can be captured. What it shares with other threads must be ordered by [`device::synchronize`](super::device::synchronize).
     ///
     /// # Errors
     /// When CUDA fails.
     pub fn own_stream(&self, device: i32) -> Result<()> {
         // SAFETY: (here and below) the functions take plain numbers and live pointers.
         self.checked(unsafe { (self.own_stream)(device) })
-    }
-
-    /// Waits for everything that any thread asked of the device.
-    ///
-    /// # Errors
-    /// When CUDA fails, also of something asked for earlier.
-    pub fn synchronize(&self, device: i32) -> Result<()> {
-        self.checked(unsafe { (self.synchronize)(device) })
     }
 
     /// Memory of the device.
@@ -130,34 +103,6 @@ impl Shim {
         let mut memory = Memory { free: 0, total: 0 };
         self.checked(unsafe { (self.memory)(device, &raw mut memory.free, &raw mut memory.total) })?;
         Ok(memory)
-    }
-
-    /// Memory of this process on the device.
-    ///
-    /// # Errors
-    /// When CUDA fails.
-    pub fn allocated(&self, device: i32) -> Result<Allocated> {
-        let (mut now, mut peak, mut reserved) = (0, 0, 0);
-        self.checked(unsafe { (self.allocated)(device, &raw mut now, &raw mut peak, &raw mut reserved) })?;
-        Ok(Allocated { now, peak, reserved })
-    }
-
-    /// Gives what the allocator keeps for later tensors back to the devices.
-    ///
-    /// # Errors
-    /// When CUDA fails.
-    pub fn empty_cache(&self) -> Result<()> {
-        self.checked(unsafe { (self.empty_cache)() })
-    }
-
-    /// Compute capability, major and minor.
-    ///
-    /// # Errors
-    /// When CUDA fails.
-    pub fn capability(&self, device: i32) -> Result<(i32, i32)> {
-        let (mut major, mut minor) = (0, 0);
-        self.checked(unsafe { (self.capability)(device, &raw mut major, &raw mut minor) })?;
-        Ok((major, minor))
     }
 
     /// Memory that graphs share. They are replayed one after another, and nothing that one leaves there outlives the next.

@@ -13,7 +13,7 @@ use crate::device::DeviceArgs;
 use crate::manifest::Invalid;
 use crate::place::Place;
 use crate::rollout::Limits;
-use crate::{device, local, serving};
+use crate::{local, serving};
 
 /// Tokens of one request at the most: a forward pass of more would not fit anyway.
 const REQUEST_TOKENS: usize = 4 << 20;
@@ -55,7 +55,6 @@ fn load(config: &RunConfig) -> Result<Scorer> {
             "this run has no reference pod: algorithm.kl.coef is 0, or the actor holds the base of model.adapter";
         return Err(Invalid::new(words.into()).into());
     };
-    let target = (local::kind(config.model.dtype), device::here()?).into();
-    let decoder = local::reference(location, target)?;
+    let decoder = local::reference(location, local::target(config.model.dtype)?)?;
     Scorer::start(decoder, REQUEST_TOKENS)
 }

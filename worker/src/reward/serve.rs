@@ -13,9 +13,9 @@ use ppo_crds::run_config::{Reward as RewardConfig, RewardModel};
 
 use super::RewardSource;
 use super::router::{self, Service};
-use crate::device::{self, DeviceArgs};
+use crate::device::DeviceArgs;
 use crate::hub::resolve_location;
-use crate::local::{kind, reward_model};
+use crate::local::{reward_model, target};
 use crate::manifest::{Invalid, Manifest};
 use crate::place::Place;
 use crate::roles::Reward;
@@ -115,10 +115,7 @@ fn limits() -> Limits {
 
 fn loaded(reward: &RewardConfig, config: &RunConfig) -> Result<Option<Reward>> {
     let model = reward.model.as_ref();
-    let load = |model: &RewardModel| {
-        let target = (kind(config.model.dtype), device::here()?);
-        reward_model(&model.source, target.into())
-    };
+    let load = |model: &RewardModel| reward_model(&model.source, target(config.model.dtype)?);
     Ok(model.map(load).transpose()?.map(Reward::Here))
 }
 

@@ -34,9 +34,7 @@ impl Reference {
                 ranks.order(&Order::FrozenLogprobs)?;
                 actor.frozen_logprobs(pieces, ranks, temperature)
             }
-            Self::Here(decoder) => pieces.compute(&Ranks::alone(), decoder.device(), |rows| {
-                Ok(rows.logprobs(decoder, temperature, false)?.0)
-            }),
+            Self::Here(decoder) => pieces.logprobs(decoder, &Ranks::alone(), temperature),
             Self::There(pods) => pods.logprobs(pieces, temperature),
         }
     }

@@ -10,8 +10,7 @@ use super::config::{SftConfig, SftData};
 use super::train::{self, HeldOut, Measure};
 use crate::actor::learner::Learner;
 use crate::actor::rows::Rows;
-use crate::device;
-use crate::local::kind;
+use crate::local::target;
 use crate::model::{Decoder, ModelConfig, Weights};
 use crate::stages::Sample;
 
@@ -34,10 +33,10 @@ impl train::Student for Student {
 
     fn new(config: &SftConfig, folder: &Path, has_weights: bool) -> Result<Self> {
         let model = ModelConfig::read(folder)?;
-        let (kind, device) = (kind(config.model.dtype), device::here()?);
+        let target = target(config.model.dtype)?;
         let mut weights = match has_weights {
-            true => Weights::load(folder, &model, (kind, device))?,
-            false => Weights::random(&model, kind, config.seed)?.on(device)?,
+            true => Weights::load(folder, &model, target)?,
+            false => Weights::random(&model, target.kind, config.seed)?.on(target.device)?,
         };
         let learner = Learner::new(&mut weights, config.optimizer(), config.learning_rate, config.steps)?;
         Ok(Self {

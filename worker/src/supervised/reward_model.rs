@@ -10,8 +10,7 @@ use super::config::{PreferenceData, RmConfig};
 use super::preferences::Preference;
 use super::train::{self, HeldOut, Measure};
 use crate::actor::learner::Learner;
-use crate::device;
-use crate::local::kind;
+use crate::local::target;
 use crate::model::names::SCORE_WEIGHT;
 use crate::model::{Head, ModelConfig, RewardModel, Weights};
 
@@ -33,17 +32,17 @@ impl train::Student for Student {
 
     /// A language model gives its trunk, under a head that starts at zero; a reward model goes on from its own head.
     fn new(config: &RmConfig, folder: &Path, has_weights: bool) -> Result<Self> {
-        let (kind, device) = (kind(config.model.dtype), device::here()?);
+        let target = target(config.model.dtype)?;
         let source = ModelConfig::read(folder)?;
         let has_head = source.head == Head::Score;
         let model = source.with_head(Head::Score);
         let mut weights = match (has_weights, has_head) {
-            (true, true) => Weights::load(folder, &model, (kind, device))?,
-            (true, false) => Weights::load_trunk(folder, &model, (kind, device))?,
-            (false, _) => Weights::random(&model, kind, config.seed)?.on(device)?,
+            (true, true) => Weights::load(folder, &model, target)?,
+            (true, false) => Weights::load_trunk(folder, &model, target)?,
+            (false, _) => Weights::random(&model, target.kind, config.seed)?.on(target.device)?,
         };
         if has_weights && !has_head {
-            let head = Tensor::f_zeros([1, model.hidden], (kind, device))?;
+            let head = Tensor::f_zeros([1, model.hidden], (target.kind, target.device))?;
             weights.0.insert(SCORE_WEIGHT.to_owned(), head);
         }
         let learner = Learner::new(&mut weights, config.optimizer(), config.learning_rate, config.steps)?;

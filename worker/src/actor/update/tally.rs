@@ -44,33 +44,12 @@ pub struct Learnt {
 impl Learnt {
     /// A micro-batch of the actor: the loss, and [`PolicyNumbers`] as they came from its device.
     pub(super) fn add_policy(&mut self, loss: f64, numbers: PolicyNumbers) {
-        let [
-            policy_loss,
-            entropy,
-            kl_loss,
-            count,
-            clipped,
-            dual_clipped,
-            kl,
-            kl_count,
-            ratio,
-            ratio_square,
-            ratio_max,
-        ] = numbers;
+        let [policy_loss, entropy, kl_loss, sums @ ..] = numbers;
         self.total_loss += loss;
         self.policy_loss += policy_loss;
         self.entropy += entropy;
         self.kl_loss += kl_loss;
-        self.policy_stats += PolicyStats::of([
-            count,
-            clipped,
-            dual_clipped,
-            kl,
-            kl_count,
-            ratio,
-            ratio_square,
-            ratio_max,
-        ]);
+        self.policy_stats += PolicyStats::of(sums);
     }
 
     /// The loss has a KL term.
@@ -79,9 +58,9 @@ impl Learnt {
     }
 
     /// A micro-batch of the critic: the loss, and its sums as they came from its device.
-    pub(super) fn add_value(&mut self, [loss, count, clipped]: [f64; 1 + ValueStats::NUMBERS]) {
+    pub(super) fn add_value(&mut self, [loss, sums @ ..]: [f64; 1 + ValueStats::NUMBERS]) {
         self.value_loss += loss;
-        self.value_stats += ValueStats::of([count, clipped]);
+        self.value_stats += ValueStats::of(sums);
     }
 
     pub(super) fn actor_updated(&mut self, updated: Updated, time: Duration) {

@@ -2,19 +2,25 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
+use super::super::hash_runner;
 use super::super::request::SamplingParams;
 use super::*;
 
 fn params() -> SamplingParams {
-    SamplingParams {
+    hash_runner::params(16)
+}
+
+/// A draw at a uniform number, of the first row.
+pub(in crate::engine) fn plain(uniform: f64) -> native::Draw {
+    native::Draw {
+        uniform,
         temperature: 1.0,
         top_p: 1.0,
-        top_k: 0,
         min_p: 0.0,
-        max_new_tokens: 16,
-        min_new_tokens: 0,
-        stop_token_ids: vec![],
-        stop: vec![],
+        top_k: 0,
+        logit_row: 0,
+        first_suppressed: 0,
+        suppressed: 0,
     }
 }
 
@@ -173,16 +179,7 @@ fn the_uniform_number_sweeps_the_distribution_in_order_of_token() {
     let mut cumulative = 0.0;
     for (token, probability) in expected.iter().enumerate() {
         if *probability > 1e-4 {
-            let draw = native::Draw {
-                uniform: cumulative + probability / 2.0,
-                temperature: 1.0,
-                top_p: 1.0,
-                min_p: 0.0,
-                top_k: 0,
-                logit_row: 0,
-                first_suppressed: 0,
-                suppressed: 0,
-            };
+            let draw = plain(cumulative + probability / 2.0);
             assert_eq!(native::sample(&values, &draw, &[]).unwrap().token, token as i32);
         }
         cumulative += probability;
@@ -193,16 +190,7 @@ fn the_uniform_number_sweeps_the_distribution_in_order_of_token() {
 fn the_ends_of_the_uniform_numbers_draw_tokens_that_have_probability() {
     let mut values = vec![f32::NEG_INFINITY; 1000];
     (values[300], values[700]) = (0.0, 0.0);
-    let draw = native::Draw {
-        uniform: 0.0,
-        temperature: 1.0,
-        top_p: 1.0,
-        min_p: 0.0,
-        top_k: 0,
-        logit_row: 0,
-        first_suppressed: 0,
-        suppressed: 0,
-    };
+    let draw = plain(0.0);
     assert_eq!(native::sample(&values, &draw, &[]).unwrap().token, 300);
     let last = native::Draw {
         uniform: 1.0 - f64::EPSILON / 2.0,

@@ -11,6 +11,7 @@
 use anyhow::Result;
 use tch::{Kind, Tensor};
 
+use super::groups::chosen;
 use super::kernel::{Heads, Varlen};
 use crate::native::flash::Packed;
 
@@ -71,10 +72,7 @@ impl Blockwise {
     pub fn attend(&self, queries: &Tensor, keys: &Tensor, values: &Tensor) -> Result<Tensor> {
         let Heads { keys: kv, dim, .. } = self.heads;
         let (n, blocks, group) = (self.count, self.blocks, self.heads.group());
-        let chosen = match &self.rows {
-            Some(rows) => queries.f_index_select(0, rows)?,
-            None => queries.shallow_clone(),
-        };
+        let chosen = chosen(queries, self.rows.as_ref())?;
         let rows = chosen
             .f_reshape([n, 1, kv, group, dim])?
             .f_transpose(2, 3)?

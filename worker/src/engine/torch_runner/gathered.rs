@@ -3,6 +3,7 @@
 use anyhow::Result;
 use tch::{Kind, Tensor};
 
+use super::groups::chosen;
 use super::kernel::Heads;
 
 /// Chunks of one length over as many blocks each; what is shorter is filled up, and masked.
@@ -55,10 +56,7 @@ impl Gathered {
     pub fn attend(&self, queries: &Tensor, keys: &Tensor, values: &Tensor) -> Result<Tensor> {
         let Heads { keys: kv, dim, .. } = self.heads;
         let (n, length, group) = (self.chunks, self.length, self.heads.group());
-        let chosen = match &self.rows {
-            Some(rows) => queries.f_index_select(0, rows)?,
-            None => queries.shallow_clone(),
-        };
+        let chosen = chosen(queries, self.rows.as_ref())?;
         // The heads that share a key head are as many rows more: no key is repeated.
         let chosen = chosen
             .f_reshape([n, length, kv, group, dim])?

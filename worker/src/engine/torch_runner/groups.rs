@@ -139,6 +139,14 @@ impl Inputs {
     }
 }
 
+/// The rows of a group, of all of a pass; None: it is all of them, in order.
+pub(super) fn chosen(queries: &Tensor, rows: Option<&Tensor>) -> Result<Tensor> {
+    Ok(match rows {
+        Some(rows) => queries.f_index_select(0, rows)?,
+        None => queries.shallow_clone(),
+    })
+}
+
 /// Chunks that attend together, by number. For flash attention single rows apart from longer chunks, whose lengths may differ; else
 /// chunks of about as many rows over about as many blocks, since each is filled up to the longest.
 fn classes(flat: &Batch, kernel: Kernel) -> Vec<Vec<usize>> {

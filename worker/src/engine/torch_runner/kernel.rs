@@ -16,7 +16,6 @@ const GATHERED_BLOCK: usize = 16;
 /// smaller one would mean more partial results to merge, and a larger one less room to spread a long sequence over the device.
 const FLASH_BLOCK: usize = 256;
 /// FlashAttention 2 needs compute capability 8.0, heads of a multiple of 8 dimensions, and at most 256.
-const FLASH_CAPABILITY: (i32, i32) = (8, 0);
 const FLASH_HEAD: usize = 256;
 
 /// How attention reads the cache.
@@ -31,13 +30,8 @@ impl Kernel {
     /// The fastest on a device for a shape: flash attention for bfloat16 on NVIDIA GPUs since Ampere, else gathered blocks.
     pub fn of(shape: &DecoderShape, device: Device) -> Self {
         let fits = shape.kind == Kind::BFloat16 && shape.head_dim.is_multiple_of(8) && shape.head_dim <= FLASH_HEAD;
-        let capable = match super::shim_of(device) {
-            None => false,
-            // Without the library it is not known. Older GPUs have no bfloat16 to speak of; the kernel itself would refuse them.
-            Some((_, Err(_))) => true,
-            Some((index, Ok(shim))) => shim.capability(index).is_ok_and(|it| it >= FLASH_CAPABILITY),
-        };
-        if fits && capable {
+        // Older GPUs than Ampere are refused when the process settles its device.
+        if fits && matches!(device, Device::Cuda(_)) {
             return Self::flash(flash::attention);
         }
         Self {

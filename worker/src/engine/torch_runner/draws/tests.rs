@@ -1,21 +1,9 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::engine::sampler::tests::plain;
 use crate::engine::sampler::uniform;
 use crate::native::engine as native;
-
-fn plain() -> Draw {
-    Draw {
-        uniform: 0.5,
-        temperature: 1.0,
-        top_p: 1.0,
-        min_p: 0.0,
-        top_k: 0,
-        logit_row: 0,
-        first_suppressed: 0,
-        suppressed: 0,
-    }
-}
 
 /// Logits over about ten nats, many of them equal.
 fn logits(seed: u64, rows: usize, vocab: usize) -> Vec<f32> {
@@ -92,7 +80,7 @@ fn rows_in_order_are_drawn_from_where_they_lie_and_stay_as_they_were() {
             uniform: uniform(7, row as u64),
             top_k: row % 2 * 9,
             suppressed: row % 3,
-            ..plain()
+            ..plain(0.5)
         })
         .collect();
     assert_native(&values, vocab, &draws, &[0, 299]);
@@ -105,7 +93,7 @@ fn rows_in_order_are_drawn_from_where_they_lie_and_stay_as_they_were() {
 fn the_ends_of_the_uniform_numbers_draw_tokens_that_have_probability() {
     let mut values = vec![f32::NEG_INFINITY; 1000];
     (values[300], values[700]) = (0.0, 0.0);
-    let at = |uniform: f64| draw(&rows_of(&values, 1000), &[Draw { uniform, ..plain() }], &[]).unwrap()[0].token;
+    let at = |uniform: f64| draw(&rows_of(&values, 1000), &[Draw { uniform, ..plain(0.5) }], &[]).unwrap()[0].token;
     assert_eq!(at(0.0), 300);
     assert_eq!(at(1.0 - f64::EPSILON / 2.0), 700);
 }
@@ -121,7 +109,7 @@ fn rows_without_a_distribution_give_no_token_and_leave_the_others_alone() {
                 logit_row,
                 temperature,
                 top_p: 0.5,
-                ..plain()
+                ..plain(0.5)
             });
             let drawn = draw(&rows_of(&values, vocab), &draws, &[]).unwrap();
             assert_eq!(drawn[0].token, -1);
@@ -130,7 +118,7 @@ fn rows_without_a_distribution_give_no_token_and_leave_the_others_alone() {
     }
     let all = Draw {
         suppressed: 2,
-        ..plain()
+        ..plain(0.5)
     };
     assert_eq!(draw(&rows_of(&[1.0, 2.0], 2), &[all], &[0, 1]).unwrap()[0].token, -1);
 }
