@@ -6,6 +6,7 @@ pub mod cuda;
 pub mod device;
 pub mod driver;
 pub mod engine;
+pub mod filled;
 pub mod flash;
 pub mod library;
 pub mod mapped;

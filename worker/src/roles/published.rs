@@ -39,7 +39,7 @@ async fn info(State(publication): State<Publication>) -> Result<Json<LoadedWeigh
     let version = publication.version().ok_or_else(changing)?;
     Ok(Json(LoadedWeights {
         weight_version: version.to_string(),
-        sha256: None,
+        digest: None,
     }))
 }
 

@@ -78,7 +78,7 @@ async fn weight_info(State(service): State<Service>) -> Result<Json<LoadedWeight
     let (_held, version) = service.hold().await?;
     Ok(Json(LoadedWeights {
         weight_version: version.to_string(),
-        sha256: None,
+        digest: None,
     }))
 }
 
@@ -99,7 +99,7 @@ async fn update(
     service.take(version, request.into_body().into_data_stream()).await?;
     Ok(Json(LoadedWeights {
         weight_version: version.to_string(),
-        sha256: None,
+        digest: None,
     }))
 }
 

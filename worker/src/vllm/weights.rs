@@ -71,11 +71,14 @@ where
     let file = tokio::fs::File::create(folder.join("model.safetensors")).await;
     let mut file = file.map_err(failed)?;
     file.write_all(&header).await.map_err(failed)?;
-    let mut left: usize = plan.iter().map(|tensor| tensor.bytes).sum();
-    while left > 0 {
-        let some = incoming.some(left.min(PIECE)).await?;
-        left -= some.len();
-        file.write_all(&some).await.map_err(failed)?;
+    for tensor in plan {
+        let mut left = tensor.bytes;
+        while left > 0 {
+            let piece = incoming.piece(left.min(PIECE)).await?;
+            left -= piece.len();
+            file.write_all(&piece).await.map_err(failed)?;
+        }
+        incoming.end_tensor(&tensor);
     }
     incoming.check_end().await?;
     file.flush().await.map_err(failed)

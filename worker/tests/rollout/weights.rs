@@ -39,20 +39,20 @@ async fn upload(server: &Server, version: &str, body: Vec<u8>) -> (u16, Value) {
 async fn new_weights_from_a_folder_change_tokens_and_versions_between_two_steps() {
     let server = Server::start().await;
     let (folder, weights) = other(&server, 1);
-    let wanted = digest(&weights).unwrap();
+    let wanted = digest(&weights).unwrap().to_string();
     let mut request = long(6000);
     request["return_weight_versions"] = json!(true);
     let before = server.ok("/v1/completions", request.clone()).await["choices"][0].clone();
     let running = tokio::spawn(server.post("/v1/completions", request.clone()).send());
     server.until_busy().await;
-    let update = json!({"path": folder, "weight_version": "13", "sha256": wanted});
+    let update = json!({"path": folder, "weight_version": "13", "digest": wanted});
     assert_eq!(
         server.ok("/update_weights", update).await,
-        json!({"weight_version": "13", "sha256": wanted})
+        json!({"weight_version": "13", "digest": wanted})
     );
     assert_eq!(
         server.get_json("/weight_info").await,
-        json!({"weight_version": "13", "sha256": wanted})
+        json!({"weight_version": "13", "digest": wanted})
     );
     let answer: Value = running.await.unwrap().unwrap().json().await.unwrap();
     let across = &answer["choices"][0];
@@ -91,7 +91,7 @@ async fn weights_that_do_not_fit_are_refused_and_the_old_ones_stay() {
     )
     .await;
     refused(json!({"path": folder, "weight_version": "latest"}), "latest").await;
-    refused(json!({"path": folder, "weight_version": "1", "sha256": "00"}), "not 00").await;
+    refused(json!({"path": folder, "weight_version": "1", "digest": "00"}), "not 00").await;
     let whole = stream_of(&weights);
     assert_eq!(upload(&server, "x", whole.clone()).await.0, 400);
     for (body, word) in [
@@ -110,7 +110,7 @@ async fn weights_that_do_not_fit_are_refused_and_the_old_ones_stay() {
     let (status, answer) = upload(&server, "1", flipped).await;
     assert_eq!(status, 400);
     assert!(
-        answer["error"]["message"].as_str().unwrap().contains("SHA-256"),
+        answer["error"]["message"].as_str().unwrap().contains("digest"),
         "{answer}"
     );
     weights.0.insert(
@@ -138,7 +138,7 @@ async fn streamed_weights_are_those_of_the_folder() {
     assert_eq!(status, 200, "{answer}");
     let update = json!({"path": folder, "weight_version": 7});
     assert_eq!(from_folder.ok("/update_weights", update).await, answer);
-    assert_eq!(answer["sha256"], digest(&weights).unwrap());
+    assert_eq!(answer["digest"], digest(&weights).unwrap().to_string());
     let tokens = streamed.ok("/v1/completions", long(50)).await["choices"][0].clone();
     assert_eq!(tokens, from_folder.ok("/v1/completions", long(50)).await["choices"][0]);
 }

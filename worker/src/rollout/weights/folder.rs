@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use blake3::Hash;
 use serde::Deserialize;
 
 use super::Version;
@@ -19,14 +20,14 @@ pub struct FolderUpdate {
     pub weight_version: Version,
     /// [`digest`] that they must have in the server's dtype.
     #[serde(default)]
-    pub sha256: Option<String>,
+    pub digest: Option<String>,
 }
 
 /// Reads and checks them, aside: files are read and hashed for as long as it takes while the engine goes on.
 ///
 /// # Errors
 /// 400 when they do not fit the model, or have another digest.
-pub async fn load(model: &Model, asked: FolderUpdate) -> Result<(Weights, String), ApiError> {
+pub async fn load(model: &Model, asked: FolderUpdate) -> Result<(Weights, Hash), ApiError> {
     let (config, kind) = (model.config.clone(), model.kind);
     let read = move || {
         if !asked.path.is_dir() {
@@ -38,9 +39,12 @@ pub async fn load(model: &Model, asked: FolderUpdate) -> Result<(Weights, String
         let weights = Weights::load(&asked.path, &config, kind)
             .map_err(|error| ApiError::field("path", format!("{error:#}; the old weights stay")))?;
         let found = digest(&weights).map_err(|error| ApiError::internal(format!("{error:#}")))?;
-        if let Some(wanted) = asked.sha256.filter(|wanted| !wanted.eq_ignore_ascii_case(&found)) {
+        if let Some(wanted) = asked
+            .digest
+            .filter(|wanted| !wanted.eq_ignore_ascii_case(&found.to_hex()))
+        {
             return Err(ApiError::field(
-                "sha256",
+                "digest",
                 format!(
                     "the tensors in {} have {found}, not {wanted}: were they written by another process? The old weights stay",
                     asked.path.display()

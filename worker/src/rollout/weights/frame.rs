@@ -1,15 +1,15 @@
 //! Weights as one stream of bytes: a safetensors file (its length-prefixed header, then the tensors), followed by the 32
-//! bytes of the SHA-256 over all before it. The sender hashes while it sends and needs no second pass.
+//! bytes of their [`Digest`]. The sender hashes while it sends and needs no second pass.
 
 use anyhow::{Result, bail};
-use sha2::{Digest, Sha256};
+use blake3::Hasher;
 use tch::{Device, Kind, Tensor};
 
-use super::digest::bytes;
+use super::digest::{Digest, bytes};
 use crate::model::MergedWeights;
 
 /// Bytes of the digest at the end.
-pub const DIGEST: usize = 32;
+pub const DIGEST: usize = blake3::OUT_LEN;
 /// Longest header that is read, as in the safetensors crate.
 pub const LONGEST_HEADER: usize = 100_000_000;
 
@@ -41,61 +41,92 @@ pub fn header(weights: &MergedWeights) -> Result<Vec<u8>> {
 /// When a tensor cannot be sent.
 pub fn pieces(weights: impl Into<MergedWeights>) -> Result<impl Iterator<Item = Result<Vec<u8>>> + Send> {
     let weights = weights.into();
-    let mut hash = Sha256::new();
-    let header = header(&weights)?;
-    let names: Vec<String> = weights.iter().map(|(name, _)| name.clone()).collect();
-    let mut names = names.into_iter();
-    let mut current: Option<(Tensor, i64)> = None;
-    let mut stage = Some(header);
+    let mut header = Some(header(&weights)?);
+    let mut tensors = Tensors::of(weights);
     let mut is_over = false;
     Ok(std::iter::from_fn(move || {
         if is_over {
             return None;
         }
-        if let Some(header) = stage.take() {
-            hash.update(&header);
+        if let Some(header) = header.take() {
             return Some(Ok(header));
         }
-        loop {
-            if let Some((flat, from)) = current.take() {
-                let count = PIECE.min(flat.numel() as i64 - from);
-                if count <= 0 {
-                    continue;
-                }
-                let piece = flat
-                    .f_narrow(0, from, count)
-                    .map_err(Into::into)
-                    .and_then(|part| bytes(&part));
-                current = Some((flat, from + count));
-                if let Ok(piece) = &piece {
-                    hash.update(piece);
-                }
-                return Some(piece);
-            }
-            match names.next() {
-                Some(name) => match weights.tensor(&name).and_then(|tensor| flat(&tensor)) {
-                    Ok(flat) => current = Some((flat, 0)),
-                    Err(error) => {
-                        is_over = true;
-                        return Some(Err(error));
-                    }
-                },
-                None => {
-                    is_over = true;
-                    return Some(Ok(hash.finalize_reset().to_vec()));
-                }
-            }
-        }
+        let next = tensors.next();
+        is_over = !matches!(next, Ok(Some(_)));
+        Some(next.map(|piece| piece.unwrap_or_else(|| tensors.digest.finish().as_bytes().to_vec())))
     }))
 }
 
-/// In this machine's memory, wherever it was.
-fn flat(tensor: &Tensor) -> Result<Tensor> {
-    Ok(tensor
-        .f_detach()?
-        .f_to_device(Device::Cpu)?
-        .f_contiguous()?
-        .f_reshape([-1])?)
+/// What is left to send.
+struct Tensors {
+    weights: MergedWeights,
+    /// Of those that are not begun.
+    names: std::vec::IntoIter<String>,
+    current: Option<Begun>,
+    digest: Digest,
+}
+
+/// A tensor of which some is sent.
+struct Begun {
+    name: String,
+    shape: Vec<i64>,
+    flat: Tensor,
+    sent: i64,
+    hash: Hasher,
+}
+
+impl Tensors {
+    fn of(weights: MergedWeights) -> Self {
+        let names: Vec<String> = weights.iter().map(|(name, _)| name.clone()).collect();
+        Self {
+            weights,
+            names: names.into_iter(),
+            current: None,
+            digest: Digest::default(),
+        }
+    }
+
+    /// The next piece; None behind the last.
+    fn next(&mut self) -> Result<Option<Vec<u8>>> {
+        loop {
+            if let Some(current) = &mut self.current {
+                if let Some(piece) = current.next()? {
+                    return Ok(Some(piece));
+                }
+                let kind = current.flat.kind();
+                self.digest
+                    .insert(&current.name, kind, &current.shape, current.hash.finalize());
+            }
+            let Some(name) = self.names.next() else { return Ok(None) };
+            self.current = Some(Begun::new(name, &self.weights)?);
+        }
+    }
+}
+
+impl Begun {
+    /// In this machine's memory, wherever it was.
+    fn new(name: String, weights: &MergedWeights) -> Result<Self> {
+        let tensor = weights.tensor(&name)?;
+        let flat = tensor.f_detach()?.f_to_device(Device::Cpu)?.f_contiguous()?;
+        Ok(Self {
+            shape: flat.size(),
+            flat: flat.f_reshape([-1])?,
+            name,
+            sent: 0,
+            hash: Hasher::new(),
+        })
+    }
+
+    fn next(&mut self) -> Result<Option<Vec<u8>>> {
+        let count = PIECE.min(self.flat.size1()? - self.sent);
+        if count == 0 {
+            return Ok(None);
+        }
+        let piece = bytes(&self.flat.f_narrow(0, self.sent, count)?)?;
+        self.hash.update(&piece);
+        self.sent += count;
+        Ok(Some(piece))
+    }
 }
 
 /// Numbers in one piece.

@@ -1,15 +1,16 @@
-//! A stream of weights as it arrives: its header checked before a byte of the tensors is read, its hash at the end.
+//! A stream of weights as it arrives: its header checked before a byte of the tensors is read, its digest at the end.
 
 use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::http::StatusCode;
+use blake3::{Hash, Hasher};
 use futures::{Stream, StreamExt};
 use safetensors::Dtype;
 use safetensors::tensor::Metadata;
-use sha2::{Digest, Sha256};
 use tch::Kind;
 
+use super::digest::Digest;
 use super::frame::{DIGEST, LONGEST_HEADER};
 use crate::model::{ModelConfig, names};
 use crate::rollout::error::ApiError;
@@ -32,7 +33,9 @@ pub struct Incoming<S> {
     patience: Duration,
     stream: S,
     buffer: Bytes,
-    hash: Sha256,
+    /// Of the tensor that comes now.
+    hash: Hasher,
+    digest: Digest,
 }
 
 impl<S, E> Incoming<S>
@@ -46,7 +49,8 @@ where
             patience,
             stream,
             buffer: Bytes::new(),
-            hash: Sha256::new(),
+            hash: Hasher::new(),
+            digest: Digest::default(),
         }
     }
 
@@ -68,11 +72,7 @@ where
         Ok((header, plan(model, &metadata)?))
     }
 
-    /// The next `count` bytes.
-    ///
-    /// # Errors
-    /// 400 when the stream breaks off, 408 when it stalls.
-    pub async fn take(&mut self, count: usize) -> Result<Vec<u8>, ApiError> {
+    async fn take(&mut self, count: usize) -> Result<Vec<u8>, ApiError> {
         // Grows with what arrives: a header's promise reserves nothing.
         let mut taken = Vec::new();
         while taken.len() < count {
@@ -81,17 +81,23 @@ where
         Ok(taken)
     }
 
-    /// The next bytes, at least one and at most `most`.
+    /// The next bytes of a tensor, at least one and at most `most`.
     ///
     /// # Errors
-    /// As [`take`](Self::take).
-    pub async fn some(&mut self, most: usize) -> Result<Bytes, ApiError> {
-        let some = self.some_unhashed(most).await?;
-        self.hash.update(&some);
-        Ok(some)
+    /// 400 when the stream breaks off, 408 when it stalls.
+    pub async fn piece(&mut self, most: usize) -> Result<Bytes, ApiError> {
+        let piece = self.some(most).await?;
+        self.hash.update(&piece);
+        Ok(piece)
     }
 
-    async fn some_unhashed(&mut self, most: usize) -> Result<Bytes, ApiError> {
+    /// All pieces of `tensor` have been taken.
+    pub fn end_tensor(&mut self, tensor: &Planned) {
+        let hash = std::mem::take(&mut self.hash).finalize();
+        self.digest.insert(&tensor.name, tensor.stored, &tensor.shape, hash);
+    }
+
+    async fn some(&mut self, most: usize) -> Result<Bytes, ApiError> {
         while self.buffer.is_empty() {
             let next = self.next().await?;
             self.buffer = next.ok_or_else(|| broken("the bytes that its header promises"))?;
@@ -121,15 +127,12 @@ where
     ///
     /// # Errors
     /// 400 when it is another one.
-    pub async fn check_end(mut self) -> Result<(), ApiError> {
-        let mut sent = Vec::with_capacity(DIGEST);
-        while sent.len() < DIGEST {
-            sent.extend_from_slice(&self.some_unhashed(DIGEST - sent.len()).await?);
-        }
-        let found = std::mem::take(&mut self.hash).finalize();
-        if sent != found[..] {
+    pub async fn check_end(mut self) -> Result<Hash, ApiError> {
+        let sent = self.take(DIGEST).await?;
+        let found = self.digest.finish();
+        if sent != found.as_bytes() {
             return Err(ApiError::bad(
-                "the SHA-256 at the end of the stream is not that of what arrived: send it again; the old weights stay",
+                "the digest at the end of the stream is not that of what arrived: send it again; the old weights stay",
             ));
         }
         if !self.buffer.is_empty() || self.next().await?.is_some_and(|more| !more.is_empty()) {
@@ -137,7 +140,7 @@ where
                 "there are bytes behind the stream's digest; the old weights stay",
             ));
         }
-        Ok(())
+        Ok(found)
     }
 }
 

@@ -14,6 +14,7 @@ use axum::body::Bytes;
 use axum::extract::{Query, Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
+use blake3::Hash;
 use futures::Stream;
 use serde::{Deserialize, Serialize};
 
@@ -28,9 +29,9 @@ use crate::model::Weights;
 pub struct LoadedWeights {
     /// The policy version.
     pub weight_version: String,
-    /// [`digest::digest`] of the tensors; absent for those that the server started with.
+    /// [`digest::digest`] of the tensors, as they were streamed or as the engine has them; absent for those that it started with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sha256: Option<String>,
+    pub digest: Option<String>,
 }
 
 /// A version as vLLM writes it: a text. Ours are numbers of completed steps.
@@ -113,7 +114,7 @@ where
 async fn replace(
     service: &Service,
     version: u64,
-    read: impl Future<Output = Result<(Weights, String), ApiError>>,
+    read: impl Future<Output = Result<(Weights, Hash), ApiError>>,
 ) -> Result<LoadedWeights, ApiError> {
     let Ok(mut loaded) = service.weights.try_lock() else {
         return Err(ApiError::updating());
@@ -124,7 +125,7 @@ async fn replace(
     swap(service, version, weights).await?;
     *loaded = LoadedWeights {
         weight_version: version.to_string(),
-        sha256: Some(digest),
+        digest: Some(digest.to_string()),
     };
     Ok(loaded.clone())
 }
@@ -181,7 +182,7 @@ pub async fn info(State(service): State<Service>) -> Result<Json<LoadedWeights>,
     let version = service.model()?.engine.stats().policy_version.to_string();
     let loaded = service.weights.lock().await.clone();
     Ok(Json(LoadedWeights {
-        sha256: loaded.sha256.filter(|_| loaded.weight_version == version),
+        digest: loaded.digest.filter(|_| loaded.weight_version == version),
         weight_version: version,
     }))
 }

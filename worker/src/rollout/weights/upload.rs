@@ -3,21 +3,22 @@
 use std::time::Duration;
 
 use axum::body::Bytes;
+use blake3::Hash;
 use futures::Stream;
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
-use super::digest::digest;
-use super::incoming::Incoming;
+use super::incoming::{Incoming, Planned};
 use crate::model::Weights;
+use crate::native::filled::Filled;
 use crate::rollout::error::ApiError;
 use crate::rollout::model::Model;
 
 /// Reads and checks them: the header must be exactly the model's tensors before a byte of them is read, so memory is
-/// bounded by the model's own size and one tensor.
+/// bounded by the model's own size and one tensor. Their digest is of the numbers as they were sent.
 ///
 /// # Errors
 /// 400 when they are not the model's tensors, or their bytes changed on the way.
-pub async fn receive<S, E>(model: &Model, stream: S, patience: Duration) -> Result<(Weights, String), ApiError>
+pub async fn receive<S, E>(model: &Model, stream: S, patience: Duration) -> Result<(Weights, Hash), ApiError>
 where
     S: Stream<Item = Result<Bytes, E>> + Unpin,
     E: std::fmt::Display,
@@ -26,20 +27,28 @@ where
     let (_, plan) = incoming.header(&model.config).await?;
     let mut weights = Weights::default();
     for planned in plan {
-        let bytes = incoming.take(planned.bytes).await?;
-        let kind = model.kind;
-        let place = format!("tensor {}", planned.name);
-        let convert = move || Tensor::f_from_data_size(&bytes, &planned.shape, planned.stored)?.f_to_kind(kind);
-        let tensor = tokio::task::spawn_blocking(convert)
-            .await
-            .map_err(ApiError::internal)?
-            .map_err(|error| ApiError::internal(format!("{place}: {error}")))?;
-        weights.0.insert(planned.name, tensor);
+        let place = |error: anyhow::Error| ApiError::internal(format!("tensor {}: {error:#}", planned.name));
+        let mut filled = Filled::new(&planned.shape, planned.stored).map_err(place)?;
+        while filled.left() > 0 {
+            let piece = incoming.piece(filled.left()).await?;
+            filled.extend(&piece).map_err(place)?;
+        }
+        incoming.end_tensor(&planned);
+        let tensor = filled.tensor().map_err(place)?;
+        weights
+            .0
+            .insert(planned.name.clone(), converted(tensor, model.kind, &planned).await?);
     }
-    incoming.check_end().await?;
-    let hashed = tokio::task::spawn_blocking(move || digest(&weights).map(|digest| (weights, digest)));
-    hashed
-        .await
+    Ok((weights, incoming.check_end().await?))
+}
+
+/// In the engine's kind; looked at elsewhere when that is work.
+async fn converted(tensor: Tensor, kind: Kind, planned: &Planned) -> Result<Tensor, ApiError> {
+    if tensor.kind() == kind {
+        return Ok(tensor);
+    }
+    let converted = tokio::task::spawn_blocking(move || tensor.f_to_kind(kind)).await;
+    converted
         .map_err(ApiError::internal)?
-        .map_err(|error| ApiError::internal(format!("{error:#}")))
+        .map_err(|error| ApiError::internal(format!("tensor {}: {error}", planned.name)))
 }
