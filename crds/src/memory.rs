@@ -1,7 +1,7 @@
 //! Memory of one rank of each role, estimated from the model's shape. No file is read here: the worker reads config.json.
 //!
-//! The estimate follows what is kept, not what an allocator reserves: weights in the model's number format; gradients, Adam's
-//! two moments and (for bfloat16) the master weights in float32, shared over the actor's ranks as in ZeRO-2 (Rajbhandari
+//! The estimate follows what is kept, not what an allocator reserves: weights in the model's number format; gradients and Adam's
+//! two moments in float32, and what a bfloat16 model's weights lack to float32, shared over the actor's ranks as in ZeRO-2 (Rajbhandari
 //! et al. 2020, arXiv 1910.02054, section 5); activations per token after Korthikanti et al. 2022 (arXiv 2205.05198,
 //! section 4) with attention that keeps no score matrix; keys and values per token of the cache.
 
@@ -297,7 +297,10 @@ fn learning(model: &Learning, config: &RunConfig, geometry: &Geometry) -> Vec<Pa
     }
     parts.push(part(&format!("{name} optimizer state"), shard(2 * FLOAT32)));
     if config.model.dtype == DType::Bfloat16 && config.model.adapter.is_none() {
-        parts.push(part(&format!("{name} float32 master weights"), shard(FLOAT32)));
+        parts.push(part(
+            &format!("{name} weights beyond bfloat16"),
+            shard(FLOAT32 - bytes(DType::Bfloat16)),
+        ));
     }
     parts
 }

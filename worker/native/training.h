@@ -50,6 +50,8 @@ Tensor embed(const Tensor& weight, const Tensor& ids);
 Tensor attention(const Tensor& queries, const Tensor& keys, const Tensor& values, at::IntArrayRef lengths,
                  const Tensor& boundaries);
 Tensor merge(const Tensor& weight, const Tensor& a, const Tensor& b, double scale);
+void join(const Tensor& rounded, const Tensor& rest, const Tensor& whole);
+void split(const Tensor& whole, const Tensor& rounded, const Tensor& rest);
 variable_list token_logprobs(const Tensor& hidden, const Tensor& weight, const Tensor& targets, double temperature,
                              int64_t kept_bytes);
 }  // namespace stock

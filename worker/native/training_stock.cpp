@@ -214,6 +214,20 @@ Tensor merge(const Tensor& weight, const Tensor& a, const Tensor& b, double scal
   return weight.to(a.scalar_type()).addmm_(b, a, 1, scale).to(weight.scalar_type());
 }
 
+// ---- Float32 in two halves
+
+void join(const Tensor& rounded, const Tensor& rest, const Tensor& whole) {
+  whole.view(at::kInt).copy_(rounded.view(at::kShort).to(at::kInt).bitwise_left_shift_(16).add_(rest));
+}
+
+void split(const Tensor& whole, const Tensor& rounded, const Tensor& rest) {
+  const Tensor bits = whole.view(at::kInt);
+  // Shifted up and down again the lower half has its sign.
+  const Tensor low = bits.bitwise_left_shift(16).bitwise_right_shift_(16);
+  rest.copy_(low);
+  rounded.view(at::kShort).copy_((bits - low).bitwise_right_shift_(16));
+}
+
 // ---- Log-probabilities of given tokens: rows of logits by the slice, computed again in the backward pass or kept for it
 
 // Of one slice of logits in float32: products that keep a GPU busy, and little beside the weights; or what a cache holds.

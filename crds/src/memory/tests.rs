@@ -67,7 +67,7 @@ fn gradients_and_optimizer_state_are_shared_over_the_actor_ranks_and_weights_are
         "gradients of one update",
         "policy optimizer state",
         "critic optimizer state",
-        "policy float32 master weights",
+        "policy weights beyond bfloat16",
     ] {
         let (one, eight) = (bytes_of(&one, Role::Actor, name), bytes_of(&eight, Role::Actor, name));
         assert_eq!(one.div_ceil(8), eight, "{name}");
@@ -92,7 +92,7 @@ fn float32_doubles_the_weights_and_needs_no_master_copy() {
     };
     let memory = estimate(&config, &Geometry::of(&job).unwrap(), &shapes);
     assert_eq!(bytes_of(&memory, Role::Reference, "weights"), 4 * 494_032_768);
-    assert_eq!(bytes_of(&memory, Role::Actor, "policy float32 master weights"), 0);
+    assert_eq!(bytes_of(&memory, Role::Actor, "policy weights beyond bfloat16"), 0);
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn an_adapter_leaves_one_copy_of_the_weights_and_optimizer_state_of_its_own_size
     assert_eq!(actor("policy optimizer state"), adapter);
     assert_eq!(actor("gradients of one update"), adapter / 2);
     assert_eq!(
-        (actor("critic weights"), actor("policy float32 master weights")),
+        (actor("critic weights"), actor("policy weights beyond bfloat16")),
         (0, 0)
     );
     // A critic from another folder has weights of its own.

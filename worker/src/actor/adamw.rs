@@ -22,8 +22,8 @@ impl AdamW {
     /// Fresh state for `parameters`.
     pub fn new(parameters: &Parameters) -> Self {
         Self {
-            m: parameters.master().zeros_like(),
-            v: parameters.master().zeros_like(),
+            m: parameters.grads().zeros_like(),
+            v: parameters.grads().zeros_like(),
             updates: 0,
         }
     }
@@ -55,19 +55,11 @@ impl AdamW {
         })?;
         self.updates += 1;
         let count = scalar(self.updates as f64)?;
-        let (own, decayed) = (parameters.own(), parameters.decayed());
+        let (own, decayed, grads) = (parameters.own(), parameters.decayed(), parameters.grads());
+        let (m, v) = (&self.m, &self.v);
         for (start, end, weight_decay) in [(0, decayed, spec.weight_decay), (decayed, parameters.count(), 0.0)] {
             let Some((start, length)) = own.overlap(start, end) else {
                 continue;
-            };
-            let part = |tensor: &Tensor| tensor.narrow(0, start - own.start, length);
-            let tensors = AdamWTensors {
-                weights: &part(parameters.master()),
-                grads: &part(&parameters.grads()),
-                m: &part(&self.m),
-                v: &part(&self.v),
-                step: &count,
-                grad_scale: &grad_scale,
             };
             let step = AdamWStep {
                 learning_rate,
@@ -76,9 +68,20 @@ impl AdamW {
                 weight_decay,
                 epsilon: spec.epsilon,
             };
-            adamw(&tensors, step)?;
+            parameters.change_master(start - own.start, length, |weights, from| {
+                let part = |tensor: &Tensor| tensor.f_narrow(0, from, weights.size1()?);
+                let tensors = AdamWTensors {
+                    weights,
+                    grads: &part(&grads)?,
+                    m: &part(m)?,
+                    v: &part(v)?,
+                    step: &count,
+                    grad_scale: &grad_scale,
+                };
+                adamw(&tensors, step)
+            })?;
         }
-        parameters.publish_master()?;
+        parameters.gather()?;
         parameters.zero_grads();
         Ok(norm)
     }
@@ -197,7 +200,7 @@ mod tests {
                 (critic.0["norm"].sum(Kind::Float) * (2.0 * scale)).backward();
                 optimizers[1].update(&mut critics, &spec, 0.1).unwrap();
             }
-            [policys.master().copy(), critics.master().copy()]
+            [policys.master(), critics.master()]
         };
         assert_eq!(run(true), run(false));
     }
@@ -205,14 +208,14 @@ mod tests {
     #[test]
     fn a_gradient_that_is_not_finite_changes_nothing() {
         let (weights, mut parameters) = one_parameter(Kind::Float);
-        let before = parameters.master().copy();
+        let before = parameters.master();
         let mut optimizer = AdamW::new(&parameters);
         (weights.0["w"].sum(Kind::Float) * f64::NAN).backward();
         let norm = optimizer
             .update(&mut parameters, &OptimizerSpec::default(), 1.0)
             .unwrap();
         assert!(norm.is_nan());
-        assert_eq!(parameters.master(), &before);
+        assert_eq!(parameters.master(), before);
         assert_eq!(optimizer.updates, 0);
     }
 }

@@ -17,7 +17,7 @@ use super::fence::{Fence, Owner};
 
 const MANIFEST: &str = "manifest.json";
 const WRITING: &str = ".writing-";
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// What a run needs to go on besides tensors.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]

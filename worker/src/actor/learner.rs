@@ -121,7 +121,7 @@ impl Learner {
         })
     }
 
-    /// Writes this rank's part of the optimizer's state into `folder`, and of the master weights where they are not the model's own.
+    /// Writes this rank's part of the optimizer's state into `folder`, and of the master weights what is not in the model.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -129,7 +129,7 @@ impl Learner {
         let state = State {
             m: &self.optimizer.m,
             v: &self.optimizer.v,
-            master: self.parameters.separate_master(),
+            rest: self.parameters.master_rest(),
         };
         optimizer_state::write(folder, model, (self.ranks.rank(), self.ranks.count()), &state)
     }
@@ -144,7 +144,7 @@ impl Learner {
         let state = State {
             m: &self.optimizer.m,
             v: &self.optimizer.v,
-            master: self.parameters.separate_master(),
+            rest: self.parameters.master_rest(),
         };
         optimizer_state::read(folder, model, own, &state)?;
         self.optimizer.updates = updates;

@@ -6,6 +6,7 @@ pub mod fence;
 pub mod follower;
 pub mod learner;
 pub mod lesson;
+pub mod master;
 pub mod optimizer_state;
 pub mod parameters;
 pub mod pieces;

@@ -12,21 +12,21 @@ use crate::model::safetensors::visit_file;
 use crate::model::save::write_shard;
 use crate::ranks::shard::Shard;
 
-/// A part of the flat tensors, [own] float32 each, on any device.
+/// A part of the flat tensors, [own] each, on any device.
 #[derive(Debug)]
 pub struct State<'a> {
-    /// First moment.
+    /// First moment, float32.
     pub m: &'a Tensor,
-    /// Second moment.
+    /// Second moment, float32.
     pub v: &'a Tensor,
-    /// Master weights; None where they are the model's own.
-    pub master: Option<&'a Tensor>,
+    /// Of the master weights what is not in the model, int16; None where they are the model's own.
+    pub rest: Option<&'a Tensor>,
 }
 
 impl<'a> State<'a> {
     fn named(&self) -> impl Iterator<Item = (&'static str, &'a Tensor)> {
-        let master = self.master.map(|master| ("master", master));
-        [("m", self.m), ("v", self.v)].into_iter().chain(master)
+        let rest = self.rest.map(|rest| ("rest", rest));
+        [("m", self.m), ("v", self.v)].into_iter().chain(rest)
     }
 }
 
@@ -111,7 +111,7 @@ mod tests {
         let state = State {
             m: &m,
             v: &v,
-            master: None,
+            rest: None,
         };
         write(folder, "actor", part, &state).unwrap();
     }
@@ -121,7 +121,7 @@ mod tests {
         let state = State {
             m: &m,
             v: &v,
-            master: None,
+            rest: None,
         };
         read(folder, model, own, &state)?;
         Ok([m, v])

@@ -1,13 +1,13 @@
 //! A model's parameters in one flat buffer.
 //!
 //! The model's tensors and their gradients are views of two flat buffers, so that clipping, the optimizer and a checkpoint
-//! are single operations, and no copy of the weights exists besides a float32 master where the model is bfloat16. Models that are
-//! updated in turns share the buffer of gradients. Where several ranks train, each has the whole model, and of gradients and master
+//! are single operations, and no copy of the weights exists. Models that are updated in turns share the buffer of gradients. Where several ranks train, each has the whole model, and of gradients and master
 //! weights the part that it owns.
 
 use anyhow::{Context, ensure};
 use tch::{Kind, Tensor};
 
+use super::master::Master;
 use super::reducer::{BUCKET, Place, Reducer};
 use crate::model::Weights;
 use crate::native::optimizer::set_grad;
@@ -28,9 +28,8 @@ pub struct Parameters {
     grads: Gradients,
     /// A loss was not finite: there is nothing to learn from the gradients.
     spoilt: bool,
-    /// [own] float32: the weights that the optimizer updates. Those of a float32 model themselves, else a copy.
-    master: Tensor,
-    separate_master: bool,
+    /// Of the weights that the optimizer updates, what is not in the model.
+    master: Master,
 }
 
 #[derive(Debug)]
@@ -93,16 +92,10 @@ impl Parameters {
             offset += length;
         }
         let part = model.f_narrow(0, own.start, own.length)?;
-        let separate_master = options.0 != Kind::Float;
         let mut parameters = Self {
             slots,
             decayed,
-            master: if separate_master {
-                part.f_to_kind(Kind::Float)?
-            } else {
-                part
-            },
-            separate_master,
+            master: Master::of(&part)?,
             model,
             own,
             ranks: ranks.clone(),
@@ -238,27 +231,46 @@ impl Parameters {
         Ok(squares.sqrt())
     }
 
+    /// Changes the float32 weights `start..start + length` of this rank's part, as [`Master::change`].
+    ///
+    /// # Errors
+    /// As that.
+    pub fn change_master(
+        &mut self,
+        start: i64,
+        length: i64,
+        change: impl FnMut(&Tensor, i64) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let _guard = tch::no_grad_guard();
+        let own = self.model.f_narrow(0, self.own.start, self.own.length)?;
+        self.master.change(&own, start, length, change)
+    }
+
+    /// What rounding took from the master weights of a bfloat16 model, [own] int16; None where the model's own are float32.
+    pub fn master_rest(&self) -> Option<&Tensor> {
+        match &self.master {
+            Master::Model => None,
+            Master::Rest(rest) => Some(rest),
+        }
+    }
+
     /// Weights the optimizer updates, [own] float32.
-    pub fn master(&self) -> &Tensor {
-        &self.master
+    #[cfg(test)]
+    pub fn master(&mut self) -> Tensor {
+        let mut pieces = Vec::new();
+        let keep = |weights: &Tensor, _| {
+            pieces.push(weights.copy());
+            Ok(())
+        };
+        self.change_master(0, self.own.length, keep).unwrap();
+        Tensor::cat(&pieces, 0)
     }
 
-    /// The float32 master weights of a bfloat16 model; None where the model's own are float32.
-    pub fn separate_master(&self) -> Option<&Tensor> {
-        self.separate_master.then_some(&self.master)
-    }
-
-    /// Rounds the master weights into the model, and gets those of the other ranks.
+    /// Gets the weights that other ranks changed.
     ///
     /// # Errors
     /// When a rank is lost, naming it.
-    pub fn publish_master(&mut self) -> anyhow::Result<()> {
-        let _guard = tch::no_grad_guard();
-        if self.separate_master {
-            self.model
-                .f_narrow(0, self.own.start, self.own.length)?
-                .f_copy_(&self.master)?;
-        }
+    pub fn gather(&mut self) -> anyhow::Result<()> {
         self.ranks.gather(&self.model)
     }
 

@@ -195,12 +195,16 @@ impl Stored<'_> {
         device::fill(target, self.view.data(), self.kind()?)
     }
 
-    /// Writes the elements `from..` of it into `target`, as many as that has.
+    /// Writes the elements `from..` of it into `target`, as many as that has. Whole numbers of 16 bits go where such are wanted.
     ///
     /// # Errors
     /// As [`copy_to`](Self::copy_to).
     pub fn copy_part_to(&self, target: &Tensor, from: usize) -> Result<()> {
-        let kind = self.kind()?;
+        let kind = match (self.view.dtype(), target.kind()) {
+            (Dtype::I16, Kind::Int16) => Kind::Int16,
+            (other, Kind::Int16) => bail!("it is {other:?}; I16 is needed"),
+            _ => self.kind()?,
+        };
         let size = kind.elt_size_in_bytes();
         let bytes = self.view.data().get(from * size..(from + target.numel()) * size);
         device::fill(target, bytes.context("it is too short")?, kind)
@@ -241,6 +245,7 @@ impl Written {
             Kind::BFloat16 => Dtype::BF16,
             Kind::Half => Dtype::F16,
             Kind::Double => Dtype::F64,
+            Kind::Int16 => Dtype::I16,
             other => bail!("tensors of {other:?} are not written"),
         };
         let shape = tensor.size().into_iter().map(|dim| dim as usize).collect();

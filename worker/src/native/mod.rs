@@ -10,6 +10,7 @@ pub mod filled;
 pub mod flash;
 pub mod library;
 pub mod mapped;
+pub mod master;
 pub mod nccl;
 pub mod optimizer;
 pub mod random;

@@ -1,0 +1,90 @@
+//! Float32 numbers in two halves (`native/master.cpp`): the bfloat16 that each rounds to, and the 16 bits that rounding took away.
+
+use std::ffi::{c_char, c_void};
+
+use anyhow::{Context, Result};
+use tch::Tensor;
+
+use super::training::{checked, handle};
+
+unsafe extern "C" {
+    fn ppo_master_join(rounded: *const c_void, rest: *const c_void, whole: *const c_void) -> *mut c_char;
+    fn ppo_master_split(whole: *const c_void, rounded: *const c_void, rest: *const c_void) -> *mut c_char;
+}
+
+/// Writes into `whole`, [n] float32, the numbers of which `rounded`, [n] bfloat16, and `rest`, [n] int16, are the halves.
+///
+/// # Errors
+/// When they are not of these kinds, or of several lengths.
+pub fn join(rounded: &Tensor, rest: &Tensor, whole: &Tensor) -> Result<()> {
+    // SAFETY: all are live tensors for the length of the call; the shim checks kinds and lengths.
+    checked(unsafe { ppo_master_join(handle(rounded), handle(rest), handle(whole)) }).context("joining halves")
+}
+
+/// Writes the halves of `whole` into `rounded` and `rest`.
+///
+/// # Errors
+/// As [`join`].
+pub fn split(whole: &Tensor, rounded: &Tensor, rest: &Tensor) -> Result<()> {
+    // SAFETY: as above.
+    checked(unsafe { ppo_master_split(handle(whole), handle(rounded), handle(rest)) }).context("splitting into halves")
+}
+
+#[cfg(test)]
+mod tests {
+    use tch::{Device, Kind};
+
+    use super::*;
+    use crate::native::training::without_kernels;
+
+    /// Numbers of every exponent and sign, those half-way between two of bfloat16 among them.
+    fn numbers() -> Tensor {
+        let bits = (0..1u32 << 20).map(|i| i.wrapping_mul(4099) & 0xff7f_ffff);
+        let halfway = (0..1u32 << 12).map(|i| (i << 20 & 0xff7f_ffff) | 0x8000);
+        let values: Vec<f32> = bits.chain(halfway).map(f32::from_bits).collect();
+        Tensor::from_slice(&values)
+    }
+
+    fn halves(whole: &Tensor) -> [Tensor; 2] {
+        let of = |kind| Tensor::empty([whole.numel() as i64], (kind, Device::Cpu));
+        let [rounded, rest] = [of(Kind::BFloat16), of(Kind::Int16)];
+        split(whole, &rounded, &rest).unwrap();
+        [rounded, rest]
+    }
+
+    fn bits(tensor: &Tensor) -> Tensor {
+        tensor.view_dtype(Kind::Int)
+    }
+
+    #[test]
+    fn no_bit_is_lost_and_one_half_is_the_nearest_bfloat16() {
+        let whole = numbers();
+        let check = || {
+            let [rounded, rest] = halves(&whole);
+            let joined = whole.zeros_like();
+            join(&rounded, &rest, &joined).unwrap();
+            assert_eq!(bits(&joined), bits(&whole));
+            // libtorch rounds halves to even, this away from zero.
+            let is_half = bits(&whole).bitwise_and(0xffff).eq(0x8000);
+            let nearest = whole.to_kind(Kind::BFloat16);
+            let is_nearest = rounded
+                .view_dtype(Kind::Int16)
+                .eq_tensor(&nearest.view_dtype(Kind::Int16));
+            assert!(bool::try_from(is_nearest.logical_or(&is_half).all()).unwrap());
+            assert!(bool::try_from(is_half.any()).unwrap());
+            [rounded, rest]
+        };
+        let [ours, stock] = [check(), without_kernels(check)];
+        assert_eq!(ours[0].view_dtype(Kind::Int16), stock[0].view_dtype(Kind::Int16));
+        assert_eq!(ours[1], stock[1]);
+    }
+
+    #[test]
+    fn halves_of_other_kinds_or_lengths_are_refused() {
+        let whole = Tensor::from_slice(&[1f32, 2.0]);
+        let [rounded, rest] = halves(&whole);
+        assert!(join(&whole, &rest, &whole).is_err());
+        assert!(join(&rounded.narrow(0, 0, 1), &rest, &whole).is_err());
+        assert!(split(&whole, &rounded, &rest.narrow(0, 0, 1)).is_err());
+    }
+}
