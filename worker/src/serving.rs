@@ -13,6 +13,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use crate::native::threads::blocking;
 use crate::rollout::error::ApiError;
 use crate::rollout::{Limits, listen};
 use crate::telemetry::Exposition;
@@ -84,7 +85,7 @@ pub type Shutdown = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// # Errors
 /// What `load` says; otherwise it never returns.
 pub async fn load(load: impl FnOnce() -> Result<()> + Send + 'static) -> Result<()> {
-    let loaded = tokio::task::spawn_blocking(load).await;
+    let loaded = blocking(load).await;
     loaded.map_err(|error| anyhow!("loading the model: {error}"))??;
     tracing::info!("the model is loaded");
     std::future::pending().await

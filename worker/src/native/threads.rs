@@ -1,5 +1,7 @@
 //! OpenMP's teams of threads.
 
+use tokio::task::JoinError;
+
 unsafe extern "C" {
     fn ppo_release_team();
 }
@@ -10,4 +12,57 @@ unsafe extern "C" {
 pub fn release_team() {
     // SAFETY: it is outside of any parallel region.
     unsafe { ppo_release_team() };
+}
+
+/// Computes where blocking is allowed, and gives the team back that libtorch made there.
+///
+/// # Errors
+/// When `work` panics.
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, JoinError> {
+    let work = move || {
+        let made = work();
+        release_team();
+        made
+    };
+    tokio::task::spawn_blocking(work).await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use tch::{Device, Kind, Tensor};
+
+    use super::*;
+
+    /// Threads of this process that are called so: a team's have the name of the one that made it.
+    fn threads_called(name: &str) -> usize {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        let names = tasks.filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).ok());
+        names.filter(|found| found.trim() == name).count()
+    }
+
+    #[test]
+    fn a_team_is_there_after_parallel_work_and_gone_once_it_is_released() {
+        const NAME: &str = "has-a-team";
+        let work = || {
+            let sum = || {
+                Tensor::ones([1 << 22], (Kind::Float, Device::Cpu))
+                    .exp()
+                    .sum(Kind::Float)
+            };
+            for _ in 0..2 {
+                drop(sum());
+                assert_eq!(threads_called(NAME), tch::get_num_threads() as usize);
+                release_team();
+                let deadline = Instant::now() + Duration::from_secs(10);
+                while threads_called(NAME) > 1 {
+                    assert!(Instant::now() < deadline, "the team is still there");
+                    std::thread::yield_now();
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name(NAME.into()).spawn(work).unwrap();
+        thread.join().unwrap();
+    }
 }

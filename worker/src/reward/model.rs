@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use anyhow::{Context, Result, anyhow, bail};
 
 use super::sample::ScoredSample;
-use crate::native::threads::release_team;
+use crate::native::threads::blocking;
 use crate::tokenizer::Tokenizer;
 
 /// Sequences times longest sequence of one forward of a run's reward model.
@@ -60,13 +60,11 @@ impl ModelReward {
         for batch in batches(sequences.iter().map(Vec::len), self.batch_tokens) {
             let input: Vec<Vec<u32>> = batch.iter().map(|&at| sequences[at].clone()).collect();
             let scorer = self.scorer.clone();
-            let output = tokio::task::spawn_blocking(move || {
+            let output = blocking(move || {
                 let mut scorer = scorer
                     .lock()
                     .map_err(|_| anyhow!("an earlier call of the reward model panicked"))?;
-                let scores = scorer.scores(&input);
-                release_team();
-                scores
+                scorer.scores(&input)
             })
             .await
             .context("the reward model's thread died")?

@@ -16,6 +16,7 @@ use super::router;
 use super::service::Service;
 use super::settings::Settings;
 use crate::engine::Pause;
+use crate::native::threads::blocking;
 use crate::{serving, vllm};
 
 /// Time to hand back what did not finish within the grace period.
@@ -115,7 +116,7 @@ pub async fn serve(
 /// Loads the model and watches its engine; returns only when something is wrong.
 async fn work(service: &Service, settings: &Settings) -> Result<()> {
     let model = settings.model.clone();
-    let model = tokio::task::spawn_blocking(move || Model::load(&model))
+    let model = blocking(move || Model::load(&model))
         .await
         .map_err(|error| anyhow!("loading the model: {error}"))??;
     tracing::info!(

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use super::Version;
 use super::digest::digest;
 use crate::model::Weights;
+use crate::native::threads::blocking;
 use crate::rollout::error::ApiError;
 use crate::rollout::model::Model;
 
@@ -53,5 +54,5 @@ pub async fn load(model: &Model, asked: FolderUpdate) -> Result<(Weights, Hash),
         }
         Ok((weights, found))
     };
-    tokio::task::spawn_blocking(read).await.map_err(ApiError::internal)?
+    blocking(read).await.map_err(ApiError::internal)?
 }

@@ -10,6 +10,7 @@ use tch::{Kind, Tensor};
 use super::incoming::{Incoming, Planned};
 use crate::model::Weights;
 use crate::native::filled::Filled;
+use crate::native::threads::blocking;
 use crate::rollout::error::ApiError;
 use crate::rollout::model::Model;
 
@@ -47,7 +48,7 @@ async fn converted(tensor: Tensor, kind: Kind, planned: &Planned) -> Result<Tens
     if tensor.kind() == kind {
         return Ok(tensor);
     }
-    let converted = tokio::task::spawn_blocking(move || tensor.f_to_kind(kind)).await;
+    let converted = blocking(move || tensor.f_to_kind(kind)).await;
     converted
         .map_err(ApiError::internal)?
         .map_err(|error| ApiError::internal(format!("tensor {}: {error}", planned.name)))
