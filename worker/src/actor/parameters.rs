@@ -1,8 +1,8 @@
 //! A model's parameters in one flat buffer.
 //!
 //! The model's tensors and their gradients are views of two flat buffers, so that clipping, the optimizer and a checkpoint
-//! are single operations, and no copy of the weights exists. Models that are updated in turns share the buffer of gradients. Where several ranks train, each has the whole model, and of gradients and master
-//! weights the part that it owns.
+//! are single operations, and no copy of the weights exists. Models that are updated in turns share the buffer of gradients. Where
+//! several ranks train, each has the whole model, and of gradients and master weights the part that it owns.
 
 use anyhow::{Context, ensure};
 use tch::{Kind, Tensor};

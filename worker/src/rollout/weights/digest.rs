@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use blake3::{Hash, Hasher};
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use crate::model::Weights;
 
@@ -37,33 +37,64 @@ impl Digest {
 pub fn digest(weights: &Weights) -> Result<Hash> {
     let mut digest = Digest::default();
     for (name, tensor) in &weights.0 {
-        let hash = hash(tensor).with_context(|| format!("tensor {name}"))?;
-        digest.insert(name, tensor.kind(), &tensor.size(), hash);
+        let mut pieces = Pieces::of(tensor).with_context(|| format!("tensor {name}"))?;
+        while pieces.take().with_context(|| format!("tensor {name}"))?.is_some() {}
+        pieces.enter(name, &mut digest);
     }
     Ok(digest.finish())
 }
 
-/// Bytes copied out of a tensor at once.
-const PIECE: i64 = 1 << 20;
+/// Numbers in one piece.
+const PIECE: i64 = 1 << 18;
 
-fn hash(tensor: &Tensor) -> Result<Hash> {
-    let mut hash = Hasher::new();
-    let flat = tensor.f_detach()?.f_contiguous()?.f_reshape([-1])?;
-    let length = flat.size1()?;
-    let mut from = 0;
-    while from < length {
-        let count = PIECE.min(length - from);
-        hash.update(&bytes(&flat.f_narrow(0, from, count)?)?);
-        from += count;
+/// A tensor's bytes piece by piece, hashed as they are taken.
+#[derive(Debug)]
+pub struct Pieces {
+    shape: Vec<i64>,
+    /// In this machine's memory, wherever it was.
+    flat: Tensor,
+    taken: i64,
+    hash: Hasher,
+}
+
+impl Pieces {
+    /// None are taken yet.
+    ///
+    /// # Errors
+    /// When libtorch fails.
+    pub fn of(tensor: &Tensor) -> Result<Self> {
+        let flat = tensor.f_detach()?.f_to_device(Device::Cpu)?.f_contiguous()?;
+        Ok(Self {
+            shape: flat.size(),
+            flat: flat.f_reshape([-1])?,
+            taken: 0,
+            hash: Hasher::new(),
+        })
     }
-    Ok(hash.finalize())
+
+    /// The next; None behind the last.
+    ///
+    /// # Errors
+    /// When libtorch fails.
+    pub fn take(&mut self) -> Result<Option<Vec<u8>>> {
+        let count = PIECE.min(self.flat.size1()? - self.taken);
+        if count == 0 {
+            return Ok(None);
+        }
+        let piece = bytes(&self.flat.f_narrow(0, self.taken, count)?)?;
+        self.hash.update(&piece);
+        self.taken += count;
+        Ok(Some(piece))
+    }
+
+    /// All are taken: the tensor, called `name`, is part of `digest`.
+    pub fn enter(&self, name: &str, digest: &mut Digest) {
+        digest.insert(name, self.flat.kind(), &self.shape, self.hash.finalize());
+    }
 }
 
 /// The numbers of a flat tensor as they lie in memory.
-///
-/// # Errors
-/// When libtorch fails.
-pub fn bytes(flat: &Tensor) -> Result<Vec<u8>> {
+fn bytes(flat: &Tensor) -> Result<Vec<u8>> {
     // Whatever they are, as bytes: libtorch copies 8-bit numbers out without looking at them.
     let raw = flat.f_contiguous()?.f_view_dtype(Kind::Uint8)?;
     Ok(Vec::<u8>::try_from(&raw)?)

@@ -2,10 +2,9 @@
 //! bytes of their [`Digest`]. The sender hashes while it sends and needs no second pass.
 
 use anyhow::{Result, bail};
-use blake3::Hasher;
-use tch::{Device, Kind, Tensor};
+use tch::Kind;
 
-use super::digest::{Digest, bytes};
+use super::digest::{Digest, Pieces};
 use crate::model::MergedWeights;
 
 /// Bytes of the digest at the end.
@@ -62,17 +61,9 @@ struct Tensors {
     weights: MergedWeights,
     /// Of those that are not begun.
     names: std::vec::IntoIter<String>,
-    current: Option<Begun>,
+    /// The one that is begun, by name.
+    current: Option<(String, Pieces)>,
     digest: Digest,
-}
-
-/// A tensor of which some is sent.
-struct Begun {
-    name: String,
-    shape: Vec<i64>,
-    flat: Tensor,
-    sent: i64,
-    hash: Hasher,
 }
 
 impl Tensors {
@@ -89,48 +80,18 @@ impl Tensors {
     /// The next piece; None behind the last.
     fn next(&mut self) -> Result<Option<Vec<u8>>> {
         loop {
-            if let Some(current) = &mut self.current {
-                if let Some(piece) = current.next()? {
+            if let Some((name, pieces)) = &mut self.current {
+                if let Some(piece) = pieces.take()? {
                     return Ok(Some(piece));
                 }
-                let kind = current.flat.kind();
-                self.digest
-                    .insert(&current.name, kind, &current.shape, current.hash.finalize());
+                pieces.enter(name, &mut self.digest);
             }
             let Some(name) = self.names.next() else { return Ok(None) };
-            self.current = Some(Begun::new(name, &self.weights)?);
+            let pieces = Pieces::of(&self.weights.tensor(&name)?)?;
+            self.current = Some((name, pieces));
         }
     }
 }
-
-impl Begun {
-    /// In this machine's memory, wherever it was.
-    fn new(name: String, weights: &MergedWeights) -> Result<Self> {
-        let tensor = weights.tensor(&name)?;
-        let flat = tensor.f_detach()?.f_to_device(Device::Cpu)?.f_contiguous()?;
-        Ok(Self {
-            shape: flat.size(),
-            flat: flat.f_reshape([-1])?,
-            name,
-            sent: 0,
-            hash: Hasher::new(),
-        })
-    }
-
-    fn next(&mut self) -> Result<Option<Vec<u8>>> {
-        let count = PIECE.min(self.flat.size1()? - self.sent);
-        if count == 0 {
-            return Ok(None);
-        }
-        let piece = bytes(&self.flat.f_narrow(0, self.sent, count)?)?;
-        self.hash.update(&piece);
-        self.sent += count;
-        Ok(Some(piece))
-    }
-}
-
-/// Numbers in one piece.
-const PIECE: i64 = 1 << 18;
 
 fn dtype(kind: Kind) -> Result<&'static str> {
     Ok(match kind {

@@ -43,7 +43,7 @@ where
     Ok((weights, incoming.check_end().await?))
 }
 
-/// In the engine's kind; looked at elsewhere when that is work.
+/// In the engine's kind, computed where blocking is allowed when it is another than was sent.
 async fn converted(tensor: Tensor, kind: Kind, planned: &Planned) -> Result<Tensor, ApiError> {
     if tensor.kind() == kind {
         return Ok(tensor);
