@@ -8,10 +8,17 @@ python=${PYTHON:-python3}
 reward=127.0.0.1:5000
 
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+show() { printf '\033[2m$ %s\033[0m\n' "${*/#$worker/ppo-worker}"; }
 run() {
-    printf '\033[2m$ %s\033[0m\n' "${*/#$worker/ppo-worker}"
+    show "$@"
     "$@"
 }
+
+answers() { (exec 3<>"/dev/tcp/${reward/:/\/}") 2>/dev/null; }
+if answers; then
+    echo "demo: $reward is in use: end what listens there" >&2
+    exit 1
+fi
 
 say "1. Prompts: two-digit addition, 512 of 8100 pairs held out"
 run "$python" configs/quickstart/make_data.py runs/quickstart/data
@@ -24,12 +31,15 @@ run "$worker" run -f configs/quickstart.yaml --run-dir runs/quickstart/ppo --fre
 run "$worker" report runs/quickstart/ppo
 
 say "4. The same with RLOO and a reward server"
-run "$worker" reward -f configs/quickstart.yaml --listen "$reward" &
+serve=("$worker" reward -f configs/quickstart.yaml --listen "$reward")
+show "${serve[@]}"
+# Not by `run`, whose process would be killed in its place.
+"${serve[@]}" &
 server=$!
 trap 'kill "$server" 2>/dev/null || true; wait "$server" 2>/dev/null || true' EXIT
 for _ in $(seq 100); do
-    (exec 3<>"/dev/tcp/${reward/:/\/}") 2>/dev/null && break
-    kill -0 "$server" 2>/dev/null || { echo "demo: the reward server did not start; is $reward in use?" >&2; exit 1; }
+    answers && break
+    kill -0 "$server" 2>/dev/null || { echo "demo: the reward server did not start" >&2; exit 1; }
     sleep 0.1
 done
 run "$worker" run -f configs/rloo.yaml --run-dir runs/quickstart/rloo --fresh
