@@ -71,7 +71,7 @@ fn transfer() -> Transfer {
 #[tokio::test]
 async fn vllm_leaves_joins_and_receives_between_a_pause_and_a_resume_with_its_caches_emptied() {
     let (service, asked) = door(None).await;
-    join(State(service.clone()), init()).await.unwrap();
+    drop(join(State(service.clone()), init()).await.unwrap());
     receive(&service, 7, transfer()).await.unwrap();
     assert_eq!(service.version(), Some(7));
     let asked = asked.lock().unwrap();
@@ -111,7 +111,7 @@ async fn a_communicator_that_vllm_could_not_join_is_not_received_from() {
 #[tokio::test]
 async fn a_transfer_that_fails_half_way_leaves_no_version_and_ends_the_door() {
     let (service, _) = door(Some("/update_weights")).await;
-    join(State(service.clone()), init()).await.unwrap();
+    drop(join(State(service.clone()), init()).await.unwrap());
     receive(&service, 7, transfer()).await.unwrap_err();
     assert_eq!(service.version(), None);
     let ended = tokio::time::timeout(Duration::from_secs(20), service.ended()).await;
