@@ -78,7 +78,10 @@ fn check_that_kills_change_nothing(patch: Value) {
     let again = |line: &Value| line["samples_drawn_again"].as_f64().unwrap();
     let metrics = pods.bench.metrics("pods/checkpoints");
     let (again, step): (f64, f64) = (metrics.iter().map(again).sum(), metrics[0]["samples"].as_f64().unwrap());
-    assert!(again <= step, "{again} samples were drawn again, of {step} that were under way at most");
+    assert!(
+        again <= step,
+        "{again} samples were drawn again, of {step} that were under way at most"
+    );
     actor.kill().unwrap();
     actor.wait().unwrap();
     pods.engines[second].1.kill().unwrap();

@@ -185,7 +185,10 @@ fn check_transfer(door: u16) {
     let init = json!({"init_info": info});
     let (code, words) = ask_alone(door, "/init_weight_transfer_engine", &init);
     assert_eq!(code, 500, "{words}");
-    assert!(!words.contains("unexpected") && !words.contains("does not answer"), "{words}");
+    assert!(
+        !words.contains("unexpected") && !words.contains("does not answer"),
+        "{words}"
+    );
 }
 
 #[test]

@@ -112,7 +112,9 @@ impl Publication {
     /// # Errors
     /// When a tensor is of a kind that is not sent.
     pub fn stream(&self, version: u64) -> Result<Option<PieceStream>> {
-        let Some(reading) = self.read(version) else { return Ok(None) };
+        let Some(reading) = self.read(version) else {
+            return Ok(None);
+        };
         let mut pieces = frame::pieces(reading.weights.shallow_clone())?;
         let (sender, receiver) = tokio::sync::mpsc::channel(PIECES_AHEAD);
         // Tensors are read where blocking is allowed; a receiver that is gone ends it.

@@ -70,7 +70,13 @@ impl Transfers {
         if let Some(known) = known {
             // Where it fails the engine may be another one by now, under the same name.
             if sending.transfer(endpoint, &known).await.is_ok() {
-                self.note(endpoint, Peer { joined: Some(known), failures: 0 });
+                self.note(
+                    endpoint,
+                    Peer {
+                        joined: Some(known),
+                        failures: 0,
+                    },
+                );
                 return Ok(true);
             }
         }
@@ -82,11 +88,23 @@ impl Transfers {
         };
         match sent.await {
             Ok(joined) => {
-                self.note(endpoint, Peer { joined: Some(joined), failures: 0 });
+                self.note(
+                    endpoint,
+                    Peer {
+                        joined: Some(joined),
+                        failures: 0,
+                    },
+                );
                 Ok(true)
             }
             Err(error) => {
-                self.note(endpoint, Peer { joined: None, failures: failures + 1 });
+                self.note(
+                    endpoint,
+                    Peer {
+                        joined: None,
+                        failures: failures + 1,
+                    },
+                );
                 Err(error)
             }
         }
@@ -116,7 +134,10 @@ pub async fn deliver(
         match transfers.send(endpoint, publication, version, deadline).await {
             Ok(true) => return Ok(()),
             Ok(false) => {}
-            Err(error) => tracing::warn!("{}: no weights by NCCL, so they go over HTTP: {error:#}", endpoint.name()),
+            Err(error) => tracing::warn!(
+                "{}: no weights by NCCL, so they go over HTTP: {error:#}",
+                endpoint.name()
+            ),
         }
     }
     endpoint.update_weights(publication, version, deadline).await
@@ -199,7 +220,10 @@ impl Sending {
             update_info: self.update.clone(),
         };
         let there = endpoint.receive(version, &transfer, self.deadline);
-        both(here, there, || joined.group.abort("the engine does not take the weights")).await
+        both(here, there, || {
+            joined.group.abort("the engine does not take the weights")
+        })
+        .await
     }
 }
 
@@ -211,7 +235,9 @@ async fn both<T>(
 ) -> Result<T> {
     let here = async { here.await? };
     let there = async { Ok(there.await?) };
-    let (made, ()) = futures::future::try_join(here, there).await.inspect_err(|_| give_up())?;
+    let (made, ()) = futures::future::try_join(here, there)
+        .await
+        .inspect_err(|_| give_up())?;
     Ok(made)
 }
 

@@ -25,7 +25,10 @@ async fn door(fails: Option<&'static str>) -> (Service, Asked) {
             .unwrap()
             .push(format!("{uri} {}", String::from_utf8_lossy(&body)).trim().to_owned());
         if fails == Some(uri.path()) {
-            return (StatusCode::INTERNAL_SERVER_ERROR, Json(json!({"error": {"message": "NCCL error"}})));
+            return (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                Json(json!({"error": {"message": "NCCL error"}})),
+            );
         }
         let said = json!({"is_paused": false, "success": true, "weight_version": "7"});
         (StatusCode::OK, Json(said))
