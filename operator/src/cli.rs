@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use axum::http::HeaderValue;
@@ -98,12 +98,17 @@ struct PodArgs {
     scraper_namespaces: Vec<String>,
 }
 
+/// Between two tries of `check`.
+const CHECK_PAUSE: Duration = Duration::from_millis(500);
+/// For one answer: a Service without a route yet drops what it gets.
+const CHECK_ANSWER: Duration = Duration::from_secs(5);
+
 #[derive(Debug, Args)]
 struct CheckArgs {
     /// The URL.
     #[arg(long)]
     url: String,
-    /// Seconds to wait for the answer.
+    /// Seconds to wait for a good answer: what was just installed is not reached at once.
     #[arg(long, default_value_t = 30)]
     timeout_seconds: u64,
 }
@@ -214,22 +219,27 @@ fn check(args: &CheckArgs) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("cannot start")?;
-    let url = &args.url;
     runtime.block_on(async {
-        let client = reqwest::Client::builder()
-            .timeout(Duration::from_secs(args.timeout_seconds))
-            .build()?;
-        let answer = client
-            .get(url)
-            .send()
-            .await
-            .with_context(|| format!("{url} does not answer"))?;
-        let status = answer.status();
-        let body = answer.text().await.unwrap_or_default();
-        anyhow::ensure!(status.is_success(), "{url} answered {status}: {}", body.trim());
-        println!("{url} answered {status}");
-        Ok(())
+        let client = reqwest::Client::new();
+        let ends = Instant::now() + Duration::from_secs(args.timeout_seconds);
+        loop {
+            let left = ends.saturating_duration_since(Instant::now());
+            match ask(&client, &args.url, left.min(CHECK_ANSWER)).await {
+                Err(_) if left > CHECK_PAUSE => tokio::time::sleep(CHECK_PAUSE).await,
+                answered => return answered,
+            }
+        }
     })
+}
+
+async fn ask(client: &reqwest::Client, url: &str, deadline: Duration) -> anyhow::Result<()> {
+    let answer = client.get(url).timeout(deadline).send().await;
+    let answer = answer.with_context(|| format!("{url} does not answer"))?;
+    let status = answer.status();
+    let body = answer.text().await.unwrap_or_default();
+    anyhow::ensure!(status.is_success(), "{url} answered {status}: {}", body.trim());
+    println!("{url} answered {status}");
+    Ok(())
 }
 
 fn log(format: LogFormat) {
@@ -240,5 +250,49 @@ fn log(format: LogFormat) {
     match format {
         LogFormat::Text => builder.init(),
         LogFormat::Json => builder.json().init(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// The URL of a server that gives these answers, one for each connection.
+    fn server(answers: &'static [&'static str]) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/readyz", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            for answer in answers {
+                let (mut connection, _) = listener.accept().unwrap();
+                let _ = connection.read(&mut [0; 1024]).unwrap();
+                let head = format!("HTTP/1.1 {answer}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+                connection.write_all(head.as_bytes()).unwrap();
+            }
+        });
+        url
+    }
+
+    #[test]
+    fn a_check_tries_again_until_the_answer_is_good() {
+        let url = server(&["503 Service Unavailable", "200 OK"]);
+        let args = CheckArgs {
+            url,
+            timeout_seconds: 20,
+        };
+        check(&args).unwrap();
+    }
+
+    #[test]
+    fn a_check_that_is_out_of_time_tells_the_last_answer() {
+        let url = server(&["503 Service Unavailable"; 3]);
+        let args = CheckArgs {
+            url,
+            timeout_seconds: 1,
+        };
+        let words = format!("{:#}", check(&args).unwrap_err());
+        assert!(words.contains("503"), "{words}");
     }
 }

@@ -75,6 +75,13 @@ fn check_that_kills_change_nothing(patch: Value) {
     wait_for("a step without that engine", || {
         pods.steps() >= 3 || actor.try_wait().unwrap().is_some()
     });
+    let again = |line: &Value| line["samples_drawn_again"].as_f64().unwrap();
+    let metrics = pods.bench.metrics("pods/checkpoints");
+    let (again, step): (f64, f64) = (metrics.iter().map(again).sum(), metrics[0]["samples"].as_f64().unwrap());
+    assert!(
+        again <= step,
+        "{again} samples were drawn again, of {step} that were under way at most"
+    );
     actor.kill().unwrap();
     actor.wait().unwrap();
     pods.engines[second].1.kill().unwrap();

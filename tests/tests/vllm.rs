@@ -78,6 +78,7 @@ impl Vllm {
             ])
             .args(["--max-num-batched-tokens=2048", "--max-num-seqs=64"])
             .args(["--logprobs-mode=processed_logprobs", "--generation-config=vllm"])
+            .arg(r#"--weight-transfer-config={"backend":"nccl"}"#)
             .arg(format!("--port={port}"))
             .env("VLLM_SERVER_DEV_MODE", "1")
             .env("VLLM_CPU_KVCACHE_SPACE", "1")
@@ -133,25 +134,61 @@ impl Drop for Vllm {
 
 /// The status of a request at the door, with the token or without.
 fn status(door: u16, method: &str, path: &str, token: bool) -> u16 {
+    ask(door, method, path, token, &json!({})).0
+}
+
+/// Status and body of a request at the door, with the token or without.
+fn ask(door: u16, method: &str, path: &str, token: bool, body: &Value) -> (u16, String) {
     let mut command = Command::new("curl");
-    command.args([
-        "--silent",
-        "--max-time",
-        "60",
-        "--output",
-        "/dev/null",
-        "--write-out",
-        "%{http_code}",
-    ]);
+    command.args(["--silent", "--max-time", "120", "--write-out", "\n%{http_code}"]);
     command.args(["--request", method, "--header", "content-type: application/json"]);
     if token {
         command.arg("--header").arg(format!("authorization: Bearer {TOKEN}"));
     }
     if method == "POST" {
-        command.args(["--data", "{}"]);
+        command.arg("--data").arg(body.to_string());
     }
     let done = command.arg(format!("http://127.0.0.1:{door}{path}")).output().unwrap();
-    text(&done.stdout).parse().unwrap()
+    let said = text(&done.stdout);
+    let (words, status) = said.rsplit_once('\n').unwrap();
+    (status.parse().unwrap(), words.to_owned())
+}
+
+/// As [`ask`], between two updates of the actor's.
+fn ask_alone(door: u16, path: &str, body: &Value) -> (u16, String) {
+    let mut said = (0, String::new());
+    wait_for("the end of an update", || {
+        said = ask(door, "POST", path, true, body);
+        !said.1.contains("another update")
+    });
+    said
+}
+
+/// Nobody's communicator.
+fn unique_id() -> String {
+    format!("{}=", "A".repeat(171))
+}
+
+/// vLLM on a CPU knows the protocol of NCCL and has no GPU for it: it reads what the actor would tell it, refuses in its own words, and its
+/// weights stay what they were.
+fn check_transfer(door: u16) {
+    assert_eq!(status(door, "GET", "/get_world_size", false), 401);
+    let (code, words) = ask(door, "GET", "/get_world_size", true, &json!({}));
+    assert_eq!((code, words.as_str()), (200, r#"{"world_size":1}"#));
+    let id = unique_id();
+    let update = json!({"names": ["w"], "dtype_names": ["float32"], "shapes": [[1]]});
+    let transfer = json!({"nccl_unique_id_b64": id, "update_info": update});
+    let path = "/update_weights?weight_version=99";
+    let (code, words) = ask_alone(door, path, &transfer);
+    assert!(code == 409 && words.contains("has not joined"), "{code}: {words}");
+    let info = json!({"nccl_unique_id_b64": id, "rank_offset": 1, "world_size": 2, "packed": false});
+    let init = json!({"init_info": info});
+    let (code, words) = ask_alone(door, "/init_weight_transfer_engine", &init);
+    assert_eq!(code, 500, "{words}");
+    assert!(
+        !words.contains("unexpected") && !words.contains("does not answer"),
+        "{words}"
+    );
 }
 
 #[test]
@@ -185,6 +222,7 @@ fn a_job_trains_with_a_vllm_behind_our_door_and_outlives_it() {
     assert_eq!(status(door, "GET", "/v1/models", false), 401);
     assert_eq!(status(door, "GET", "/v1/models", true), 200);
     assert_eq!(status(door, "GET", "/health", false), 200);
+    check_transfer(door);
 
     vllm.kill();
     wait_for("the door to end with its vLLM", || {

@@ -168,16 +168,22 @@ impl Job {
         }
     }
 
-    /// Steps whose figures the actor has written, those of attempts that were cut off left out.
-    pub fn steps(&self) -> u64 {
+    /// Figures of the steps that the actor has written, those of attempts that were cut off left out.
+    fn metrics(&self) -> Vec<Value> {
         let lines = fs::read_to_string(self.checkpoints().join("metrics.jsonl")).unwrap_or_default();
-        let steps = lines
-            .lines()
-            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        steps
-            .filter_map(|step| step["step"].as_u64())
-            .next_back()
-            .unwrap_or_default()
+        let steps = lines.lines().filter_map(|line| serde_json::from_str(line).ok());
+        steps.collect()
+    }
+
+    /// Steps whose figures the actor has written.
+    pub fn steps(&self) -> u64 {
+        let newest = self.metrics().pop();
+        newest.and_then(|step| step["step"].as_u64()).unwrap_or_default()
+    }
+
+    /// A figure, added up over the steps.
+    pub fn total(&self, metric: &str) -> f64 {
+        self.metrics().iter().filter_map(|step| step[metric].as_f64()).sum()
     }
 
     /// Waits until a step is done.

@@ -34,6 +34,13 @@ async fn an_engine_a_reference_a_reward_and_an_actor_that_are_killed_change_no_b
     since("from the engine's deletion to the fifth step after it", killed);
     job.replaced("rollout-1", &uid).await;
     since("from the engine's deletion to a ready one", killed);
+    // What other engines had drawn by then, and what nobody had begun, is not drawn again.
+    let (again, samples) = (
+        job.total("samples_drawn_again"),
+        job.total("samples") / job.steps() as f64,
+    );
+    println!("samples that were drawn again: {again} (a step has {samples})");
+    assert!(again <= samples, "{again} of {samples}");
 
     for role in ["reference", "reward"] {
         let pod = format!("{role}-0");

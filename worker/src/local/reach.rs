@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use ppo_crds::RunConfig;
 use ppo_crds::run_config::Location;
-use ppo_crds::spec::{Overlap, Role};
+use ppo_crds::spec::{Engine as EngineKind, Overlap, Role};
 
 use super::engine::{self, PolicyEngine};
 use crate::actor::Actor;
@@ -15,7 +15,7 @@ use crate::model::{Decoder, MergedWeights, ModelConfig, RewardModel, Target, Wei
 use crate::place::Peers;
 use crate::reward::{BATCH_TOKENS, ModelReward, SequenceScorer};
 use crate::roles::{
-    Caller, Dealer, DealerOptions, Members, Pool, Publication, Reference, ReferencePods, Reward, Rollout,
+    Caller, Dealer, DealerOptions, Members, Pool, Publication, Reference, ReferencePods, Reward, Rollout, Transfers,
 };
 use crate::stop::StopFlag;
 use crate::telemetry::Live;
@@ -57,6 +57,7 @@ impl Reach<'_> {
             floor_deadline: ENGINES_DEADLINE,
             caller,
             publication: self.publication.clone(),
+            transfers: (rollout.engine == EngineKind::Vllm).then(Transfers::default),
             copies: self.config.overlap == Overlap::OneStep,
         };
         let (runtime, live, stop) = (self.runtime.clone(), self.live.clone(), self.stop.clone());

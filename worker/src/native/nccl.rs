@@ -24,6 +24,8 @@ const LIBRARY: &str = "libnccl.so.2";
 const SUCCESS: c_int = 0;
 /// See [`SUCCESS`].
 const IN_PROGRESS: c_int = 7;
+/// A call that does not settle.
+const LATE: &str = "NCCL: the ranks did not connect in time";
 /// `ncclSum` and `ncclMax` of `ncclRedOp_t`.
 const SUM: c_int = 0;
 /// See [`SUM`].
@@ -36,8 +38,37 @@ const GRACE: Duration = Duration::from_secs(10);
 
 /// `ncclUniqueId`: what the ranks of a communicator have in common.
 #[repr(C)]
-#[derive(Clone, Copy)]
-struct UniqueId([u8; 128]);
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UniqueId(pub [u8; 128]);
+
+impl UniqueId {
+    /// A new one, to be made by rank 0.
+    ///
+    /// # Errors
+    /// When NCCL is not there, or finds no network.
+    pub fn make() -> Result<Self> {
+        let functions = Functions::get()?;
+        let mut id = Self([0; 128]);
+        // SAFETY: a place for an id.
+        let code = unsafe { (functions.get_unique_id)(&raw mut id) };
+        ensure!(code == SUCCESS, functions.words(code, null_mut()));
+        Ok(id)
+    }
+
+    /// That of rank 0, through the store.
+    fn share(store: &Store, name: &str, rank: usize, deadline: Duration) -> Result<Self> {
+        let key = format!("{name}/nccl");
+        if rank == 0 {
+            let id = Self::make()?;
+            store.set(&key, &id.0)?;
+            return Ok(id);
+        }
+        let told = store.wait(&key, deadline)?;
+        let told = told.context("rank 0 did not say how to reach it by NCCL")?;
+        let bytes = <[u8; 128]>::try_from(told).ok();
+        Ok(Self(bytes.context("rank 0 speaks of another NCCL")?))
+    }
+}
 
 /// `ncclConfig_t` as of NCCL 2.18; newer ones read as much of it as its size says.
 #[repr(C)]
@@ -90,7 +121,7 @@ impl Functions {
     fn of(name: &str) -> Result<Self> {
         let library = library::open(name).map_err(|words| {
             anyhow!(
-                "several ranks on GPUs need NCCL, and it cannot be loaded ({words}): in a pod use the image whose tag ends in -cuda; \
+                "GPUs exchange tensors by NCCL, and it cannot be loaded ({words}): in a pod use the image whose tag ends in -cuda; \
                  on a machine `pip install torch==2.11.0` brings it (nvidia-nccl-cu13), and LD_LIBRARY_PATH has to name its folder"
             )
         })?;
@@ -137,17 +168,23 @@ impl Functions {
         }
     }
 
-    /// The end of a call: a non-blocking communicator may still be at it.
-    fn settle(&self, mut code: c_int, comm: Comm, ends: Instant) -> Result<()> {
+    /// The end of a call: a non-blocking communicator may still be at it, and is [asked](Self::state) until it is not.
+    fn settle(&self, mut code: c_int, mut ask: impl FnMut() -> Result<c_int>) -> Result<()> {
         while code == IN_PROGRESS {
-            ensure!(Instant::now() < ends, "NCCL: the ranks did not connect in time");
             std::thread::sleep(Duration::from_millis(1));
-            // SAFETY: a communicator that lives.
-            let asked = unsafe { (self.comm_error)(comm, &raw mut code) };
-            ensure!(asked == SUCCESS, self.words(asked, comm));
+            code = ask()?;
         }
-        ensure!(code == SUCCESS, self.words(code, comm));
+        ensure!(code == SUCCESS, self.words(code, null_mut()));
         Ok(())
+    }
+
+    /// What a communicator that lives is at.
+    fn state(&self, comm: Comm) -> Result<c_int> {
+        let mut code = SUCCESS;
+        // SAFETY: the caller's word that it lives.
+        let asked = unsafe { (self.comm_error)(comm, &raw mut code) };
+        ensure!(asked == SUCCESS, self.words(asked, comm));
+        Ok(code)
     }
 }
 
@@ -155,6 +192,8 @@ impl Functions {
 pub struct Nccl {
     functions: &'static Functions,
     shared: Arc<Mutex<Shared>>,
+    /// Held while a call begins: one at a time.
+    turn: Mutex<()>,
     lane: Lane,
     number: usize,
     deadline: Duration,
@@ -171,6 +210,19 @@ struct Shared {
 
 // SAFETY: NCCL's calls for one communicator are made under the lock around it.
 unsafe impl Send for Shared {}
+
+impl Shared {
+    /// The first failure is the one that is told.
+    fn fail(&mut self, functions: &Functions, words: String) {
+        if self.failed.is_none() {
+            // Said before the abort lets events pass.
+            self.failed = Some(words);
+            let comm = std::mem::replace(&mut self.comm, null_mut());
+            // SAFETY: nobody uses it after `failed` is set.
+            unsafe { (functions.comm_abort)(comm) };
+        }
+    }
+}
 
 /// A collective that the device was given.
 #[derive(Clone)]
@@ -201,15 +253,33 @@ impl Nccl {
         number: usize,
         deadline: Duration,
     ) -> Result<Self> {
-        let functions = Functions::get()?;
         let ends = Instant::now() + deadline;
-        let id = share_id(functions, store, name, rank, deadline)?;
+        let id = UniqueId::share(store, name, rank, deadline)?;
+        Self::meet(id, (rank, count), number, deadline, || Instant::now() < ends)
+    }
+
+    /// Joins the `count` ranks that have `id`, on GPU `number`, for as long as it `goes_on`.
+    ///
+    /// # Errors
+    /// When NCCL is not there, or a rank does not come. `deadline` is that of every later call.
+    pub fn meet(
+        id: UniqueId,
+        (rank, count): (usize, usize),
+        number: usize,
+        deadline: Duration,
+        goes_on: impl Fn() -> bool,
+    ) -> Result<Self> {
+        let functions = Functions::get()?;
         use_by_default(number)?;
         let (mut comm, mut config) = (null_mut(), Config::non_blocking());
         let (ranks, place) = (c_int::try_from(count)?, c_int::try_from(rank)?);
         // SAFETY: pointers to values that live through the call.
         let code = unsafe { (functions.comm_init)(&raw mut comm, ranks, id, place, &raw mut config) };
-        if let Err(error) = functions.settle(code, comm, ends) {
+        let settled = functions.settle(code, || {
+            ensure!(goes_on(), LATE);
+            functions.state(comm)
+        });
+        if let Err(error) = settled {
             if !comm.is_null() {
                 // SAFETY: a communicator that nobody else knows.
                 unsafe { (functions.comm_abort)(comm) };
@@ -228,6 +298,7 @@ impl Nccl {
         Ok(Self {
             functions,
             shared,
+            turn: Mutex::default(),
             lane: Lane::open(number)?,
             number,
             deadline,
@@ -284,24 +355,39 @@ impl Nccl {
         Ok(Begun { group, flight })
     }
 
+    /// Ends it: whoever waits here is told `words`, and the other ranks find the connection closed.
+    pub fn abort(&self, words: &str) {
+        lock(&self.shared).fail(self.functions, words.to_owned());
+    }
+
     fn begin(&self, tensor: &Tensor, call: impl FnOnce(&Functions, Given, Comm, Stream) -> c_int) -> Result<Flight> {
         let given = Given::of(tensor, self.number)?;
         // Backward calls from a thread of its own.
         use_by_default(self.number)?;
         self.lane.enter(tensor)?;
         let ends = Instant::now() + self.deadline;
-        let mut shared = lock(&self.shared);
-        if let Some(words) = &shared.failed {
-            bail!("{words}");
-        }
-        let code = call(self.functions, given, shared.comm, self.lane.stream());
-        self.functions.settle(code, shared.comm, ends)?;
+        // The communicator itself is not held meanwhile, so that it can be aborted.
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let code = call(self.functions, given, self.living()?.comm, self.lane.stream());
+        self.functions.settle(code, || {
+            ensure!(Instant::now() < ends, LATE);
+            self.functions.state(self.living()?.comm)
+        })?;
         let flight = Flight {
             passed: Arc::new(self.lane.mark()?),
             ends,
         };
-        shared.flights.push_back(flight.clone());
+        self.living()?.flights.push_back(flight.clone());
         Ok(flight)
+    }
+
+    /// The communicator, unless it was aborted.
+    fn living(&self) -> Result<MutexGuard<'_, Shared>> {
+        let shared = lock(&self.shared);
+        match &shared.failed {
+            Some(words) => bail!("{words}"),
+            None => Ok(shared),
+        }
     }
 
     /// Waits until it is done: what libtorch is given to do from then on sees the result.
@@ -398,31 +484,10 @@ fn watch(functions: &Functions, shared: &Mutex<Shared>) {
             (SUCCESS, code) | (code, _) => Some(functions.words(code, shared.comm)),
         };
         if let Some(words) = words {
-            // Said before the abort lets events pass.
-            shared.failed = Some(words);
-            let comm = std::mem::replace(&mut shared.comm, null_mut());
-            // SAFETY: nobody uses it after `failed` is set.
-            unsafe { (functions.comm_abort)(comm) };
+            shared.fail(functions, words);
             return;
         }
     }
-}
-
-/// The id of rank 0, through the store.
-fn share_id(functions: &Functions, store: &Store, name: &str, rank: usize, deadline: Duration) -> Result<UniqueId> {
-    let key = format!("{name}/nccl");
-    let mut id = UniqueId([0; 128]);
-    if rank == 0 {
-        // SAFETY: a place for an id.
-        let code = unsafe { (functions.get_unique_id)(&raw mut id) };
-        ensure!(code == SUCCESS, functions.words(code, null_mut()));
-        store.set(&key, &id.0)?;
-        return Ok(id);
-    }
-    let told = store.wait(&key, deadline)?;
-    let told = told.context("rank 0 did not say how to reach it by NCCL")?;
-    let bytes = <[u8; 128]>::try_from(told).ok();
-    Ok(UniqueId(bytes.context("rank 0 speaks of another NCCL")?))
 }
 
 /// A tensor as NCCL takes it.
@@ -500,13 +565,15 @@ mod tests {
     #[test]
     fn where_nccl_is_installed_ranks_get_the_id_of_the_first() {
         // It needs no GPU for that. Where it is not installed there is nothing to share.
-        let Ok(functions) = Functions::get() else { return };
+        if Functions::get().is_err() {
+            return;
+        }
         let patience = Duration::from_secs(20);
         let store = Store::serve(0, patience).unwrap();
         let other = Store::connect("127.0.0.1", store.port(), patience).unwrap();
-        let follower = std::thread::spawn(move || share_id(functions, &other, "attempt-1", 1, patience).unwrap().0);
-        let first = share_id(functions, &store, "attempt-1", 0, patience).unwrap().0;
+        let follower = std::thread::spawn(move || UniqueId::share(&other, "attempt-1", 1, patience).unwrap());
+        let first = UniqueId::share(&store, "attempt-1", 0, patience).unwrap();
         assert_eq!(follower.join().unwrap(), first);
-        assert_ne!(first, [0; 128]);
+        assert_ne!(first.0, [0; 128]);
     }
 }

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::endpoint::Endpoint;
+use super::transfers::{Transfers, deliver};
 use super::work::Work;
 use super::{CallError, Caller, Members, Pending, Publication};
 use crate::engine::{Completion, Request};
@@ -43,6 +44,8 @@ pub struct DealerOptions {
     pub caller: Caller,
     /// Where engines get weights from.
     pub publication: Publication,
+    /// For engines that take weights by NCCL. None: all get them over HTTP.
+    pub transfers: Option<Transfers>,
     /// Whether engines draw while the trained tensors change: what is published is a copy of them then, so that an engine
     /// which starts in that time gets the version that it is to draw with.
     pub copies: bool,
@@ -58,6 +61,8 @@ pub struct Dealer {
     copy: Option<MergedWeights>,
     /// The version that every sample has to be drawn with.
     version: AtomicU64,
+    /// Samples whose engine failed before it answered, since they were last asked for.
+    drawn_again: Arc<AtomicU64>,
 }
 
 impl Dealer {
@@ -83,6 +88,7 @@ impl Dealer {
             stop,
             copy,
             version: AtomicU64::new(version),
+            drawn_again: Arc::default(),
         })
     }
 
@@ -102,7 +108,7 @@ impl Dealer {
         let deal = Deal {
             options: self.options.clone(),
             version: self.version.load(Ordering::Relaxed),
-            work: Arc::new(Work::new(requests)),
+            work: Arc::new(Work::new(requests, self.drawn_again.clone())),
             deadline,
         };
         Pending::start(&self.runtime, |waited_for| deal.run(waited_for))
@@ -128,8 +134,11 @@ impl Dealer {
             let mut updates = JoinSet::new();
             for member in self.options.members.present().await {
                 let endpoint = Endpoint::new(member, self.options.caller.clone());
-                let publication = publication.clone();
-                updates.spawn(async move { endpoint.update_weights(&publication, version, deadline).await });
+                let options = self.options.clone();
+                updates.spawn(async move {
+                    let (transfers, publication) = (options.transfers.as_ref(), &options.publication);
+                    deliver(transfers, &endpoint, publication, version, deadline).await
+                });
             }
             while let Some(updated) = updates.join_next().await {
                 match updated {
@@ -140,6 +149,11 @@ impl Dealer {
             }
         });
         Ok(())
+    }
+
+    /// Samples whose engine failed before it answered, so that another one drew them, since this was last asked for.
+    pub fn take_drawn_again(&self) -> u64 {
+        self.drawn_again.swap(0, Ordering::Relaxed)
     }
 
     /// The trained tensors are about to change: engines read them no more. Of a copy they go on reading.

@@ -6,13 +6,14 @@ use ppo_crds::spec::Role;
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Body, Method, RequestBuilder};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::json;
 
 use super::caller::cause;
 use super::{CallError, Caller, Member, Publication};
 use crate::engine::{Completion, FinishReason, Request};
 use crate::rollout::weights::LoadedWeights;
+use crate::vllm::transfer::{Init, Transfer, WorldSize};
 
 /// For an answer that needs no computing.
 const SHORT: Duration = Duration::from_secs(10);
@@ -135,6 +136,35 @@ impl Endpoint {
                 .body(Body::wrap_stream(stream))
         });
         sent.await.map(drop)
+    }
+
+    /// GPUs of a vLLM behind its door.
+    ///
+    /// # Errors
+    /// When there is no answer.
+    pub async fn world_size(&self) -> Result<usize, CallError> {
+        let size: WorldSize = self.json(Method::GET, "/get_world_size", SHORT, |call| call).await?;
+        Ok(size.world_size)
+    }
+
+    /// Lets vLLM join a communicator; it comes back when all ranks have come.
+    ///
+    /// # Errors
+    /// When it does not join in time.
+    pub async fn join(&self, init: &Init, deadline: Duration) -> Result<(), CallError> {
+        const PATH: &str = "/init_weight_transfer_engine";
+        let joined = self.json::<IgnoredAny>(Method::POST, PATH, deadline, |call| call.json(init));
+        joined.await.map(drop)
+    }
+
+    /// Lets vLLM receive what is sent by the communicator that it has joined.
+    ///
+    /// # Errors
+    /// When it did not receive all in time; its weights are in doubt then.
+    pub async fn receive(&self, version: u64, transfer: &Transfer, deadline: Duration) -> Result<(), CallError> {
+        let path = format!("/update_weights?weight_version={version}");
+        let received = self.json::<LoadedWeights>(Method::POST, &path, deadline, |call| call.json(transfer));
+        received.await.map(drop)
     }
 
     /// Returns once the engine no longer answers its probe: a node that is lost closes no connection.

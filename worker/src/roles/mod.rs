@@ -14,6 +14,7 @@ pub mod published;
 mod reference;
 mod reward;
 mod rollout;
+mod transfers;
 mod work;
 
 pub use actor::Actor;
@@ -29,3 +30,4 @@ pub use publication::Publication;
 pub use reference::{Reference, ReferencePods};
 pub use reward::Reward;
 pub use rollout::Rollout;
+pub use transfers::Transfers;

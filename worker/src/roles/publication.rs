@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, ensure};
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::model::MergedWeights;
@@ -29,6 +29,32 @@ struct Latest {
     number: u64,
     version: u64,
     weights: MergedWeights,
+}
+
+/// The weights of a version, to be read while they are published.
+pub struct Reading {
+    shared: Arc<Shared>,
+    number: u64,
+    /// Their version.
+    pub version: u64,
+    /// They may be the trained tensors themselves: what they hold is read [while they are open](Self::while_open).
+    pub weights: MergedWeights,
+}
+
+impl Reading {
+    /// Runs `read` while nothing changes the tensors.
+    ///
+    /// # Errors
+    /// When something else is published by now; what `read` says.
+    pub fn while_open<T>(&self, read: impl FnOnce() -> Result<T>) -> Result<T> {
+        let open = self.shared.open.read().unwrap_or_else(PoisonError::into_inner);
+        ensure!(
+            *open == Some(self.number),
+            "version {} is no longer published",
+            self.version
+        );
+        read()
+    }
 }
 
 /// A stream of pieces for the network.
@@ -68,35 +94,32 @@ impl Publication {
         latest.as_ref().map(|latest| latest.version)
     }
 
+    /// The weights of `version`. None when they are not what is published.
+    pub fn read(&self, version: u64) -> Option<Reading> {
+        let open = self.open()?;
+        let latest = self.0.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let latest = latest.as_ref()?;
+        (latest.version == version && latest.number == open).then(|| Reading {
+            shared: self.0.clone(),
+            number: open,
+            version,
+            weights: latest.weights.shallow_clone(),
+        })
+    }
+
     /// The weights of `version` as [`frame`] has them. None when they are not what is published.
     ///
     /// # Errors
     /// When a tensor is of a kind that is not sent.
     pub fn stream(&self, version: u64) -> Result<Option<PieceStream>> {
-        let open = self.open();
-        let (number, weights) = {
-            let latest = self.0.latest.lock().unwrap_or_else(PoisonError::into_inner);
-            match latest.as_ref() {
-                Some(latest) if latest.version == version && Some(latest.number) == open => {
-                    (latest.number, latest.weights.shallow_clone())
-                }
-                _ => return Ok(None),
-            }
+        let Some(reading) = self.read(version) else {
+            return Ok(None);
         };
-        let mut pieces = frame::pieces(weights)?;
+        let mut pieces = frame::pieces(reading.weights.shallow_clone())?;
         let (sender, receiver) = tokio::sync::mpsc::channel(PIECES_AHEAD);
-        let shared = self.0.clone();
         // Tensors are read where blocking is allowed; a receiver that is gone ends it.
         tokio::task::spawn_blocking(move || {
-            loop {
-                let piece = {
-                    let open = shared.open.read().unwrap_or_else(PoisonError::into_inner);
-                    match *open == Some(number) {
-                        true => pieces.next(),
-                        false => Some(Err(anyhow!("version {version} is no longer published"))),
-                    }
-                };
-                let Some(piece) = piece else { return };
+            while let Some(piece) = reading.while_open(|| pieces.next().transpose()).transpose() {
                 let is_last = piece.is_err();
                 if sender.blocking_send(piece.map_err(std::io::Error::other)).is_err() || is_last {
                     return;

@@ -71,6 +71,14 @@ impl Rollout {
         }
     }
 
+    /// Samples whose engine failed before it answered, so that another one drew them, since this was last asked for.
+    pub fn take_drawn_again(&self) -> u64 {
+        match self {
+            Self::Here(_) => 0,
+            Self::There(dealer) => dealer.take_drawn_again(),
+        }
+    }
+
     /// The engine's numbers, where it is in this process: pods show their own.
     pub fn stats(&self, model_name: &str) -> Option<EngineStats> {
         let Self::Here(engine) = self else { return None };

@@ -1,7 +1,8 @@
 //! The requests of one step on their way through the engines: what waits, what is done.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
@@ -15,6 +16,8 @@ pub struct Work {
     state: Mutex<State>,
     /// Requests that are not answered yet.
     left: watch::Sender<usize>,
+    /// Told of samples that an engine held when it failed: others draw them again.
+    again: Arc<AtomicU64>,
 }
 
 struct State {
@@ -24,8 +27,8 @@ struct State {
 }
 
 impl Work {
-    /// All requests wait.
-    pub fn new(requests: Vec<Request>) -> Self {
+    /// All requests wait. Samples that have to be drawn again are added to `again`.
+    pub fn new(requests: Vec<Request>, again: Arc<AtomicU64>) -> Self {
         let state = State {
             waiting: (0..requests.len()).collect(),
             answers: requests.iter().map(|_| None).collect(),
@@ -35,6 +38,7 @@ impl Work {
             left: watch::Sender::new(requests.len()),
             requests,
             state: Mutex::new(state),
+            again,
         }
     }
 
@@ -56,6 +60,8 @@ impl Work {
     /// Hands a request back unanswered; it is the next to be taken.
     pub fn put_back(&self, number: usize) {
         self.lock().waiting.push_front(number);
+        let samples = self.requests[number].seeds.len();
+        self.again.fetch_add(samples as u64, Ordering::Relaxed);
         // Engines that ran out of requests look again.
         self.left.send_modify(|_| {});
     }
@@ -94,5 +100,21 @@ impl Work {
     // A panic while the lock was held left whole values behind: every change is one insertion or removal.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::hash_runner::request;
+
+    #[test]
+    fn a_request_that_is_handed_back_is_the_next_to_be_taken_and_its_samples_are_counted() {
+        let again = Arc::new(AtomicU64::new(0));
+        let work = Work::new(vec![request(1, 0..3, 1), request(2, 0..2, 1)], again.clone());
+        assert_eq!((work.take(), work.take(), work.take()), (Some(0), Some(1), None));
+        work.put_back(0);
+        assert_eq!(again.load(Ordering::Relaxed), 3);
+        assert_eq!((work.take(), work.take()), (Some(0), None));
     }
 }

@@ -173,6 +173,9 @@ catalogue! {
     Samples "samples" Counter None
         "Samples of the step."
         verl[] trl[] alpacafarm[] openrlhf[];
+    SamplesDrawnAgain "samples_drawn_again" Counter None
+        "Samples whose engine failed before it answered: another one drew them, with the same tokens."
+        verl[] trl[] alpacafarm[] openrlhf[];
     PromptTokens "prompt_tokens" Counter Tokens
         "Prompt tokens of the step, each prompt counted once per sample."
         verl[] trl[] alpacafarm[] openrlhf[];

@@ -51,6 +51,7 @@ impl Trainer {
                     .insert(name.clone(), values.iter().sum::<f64>() / values.len() as f64);
             }
         }
+        report.set(Metric::SamplesDrawnAgain, self.rollout.take_drawn_again() as f64);
         let generated = report.get(Metric::GeneratedTokens).unwrap_or(0.0);
         let generating = self.ahead.took.as_secs_f64();
         if generating > 0.0 {

@@ -7,6 +7,7 @@ use axum::http::StatusCode;
 use reqwest::{Client, Method, RequestBuilder, Response};
 use serde_json::{Value, json};
 
+use super::transfer::{Init, UpdateInfo};
 use crate::roles::innermost;
 use crate::rollout::error::ApiError;
 
@@ -84,17 +85,60 @@ impl Vllm {
     /// # Errors
     /// When a step failed: some of its weights may be new then.
     pub async fn reload(&self, folder: &Path, version: u64, deadline: Duration) -> Result<(), ApiError> {
+        let reloading = async {
+            let load =
+                json!({"method": "reload_weights", "kwargs": {"weights_path": folder}, "timeout": deadline.as_secs()});
+            self.post("/collective_rpc", load, deadline).await?;
+            let version = json!({"new_version": version.to_string()});
+            self.post("/update_weight_version", version, SHORT).await
+        };
+        self.paused(version, deadline, reloading).await
+    }
+
+    /// Makes it compute with the weights that the actor sends by NCCL at the same time, as [`reload`](Self::reload).
+    ///
+    /// # Errors
+    /// When a step failed: some of its weights may be new then, and it may wait for more.
+    pub async fn receive(&self, update: &UpdateInfo, version: u64, deadline: Duration) -> Result<(), ApiError> {
+        let receiving = async {
+            self.post("/start_weight_update", json!({}), deadline).await?;
+            self.post("/update_weights", json!({"update_info": update}), deadline)
+                .await?;
+            let version = json!({"weight_version": version.to_string()});
+            self.post("/finish_weight_update", version, deadline).await
+        };
+        self.paused(version, deadline, receiving).await
+    }
+
+    /// Joins a communicator of NCCL. It comes back when all ranks have come.
+    ///
+    /// # Errors
+    /// What it says.
+    pub async fn join(&self, init: &Init, deadline: Duration) -> Result<(), ApiError> {
+        let call = self.request(Method::POST, "/init_weight_transfer_engine").json(init);
+        self.json(call, deadline).await.map(drop)
+    }
+
+    /// Leaves the communicator that it has joined, if any.
+    ///
+    /// # Errors
+    /// What it says.
+    pub async fn leave(&self) -> Result<(), ApiError> {
+        self.post("/shutdown_weight_transfer_engine", json!({}), SHORT)
+            .await
+            .map(drop)
+    }
+
+    /// Pauses it for `change`, which gives it the weights of `version`.
+    async fn paused(
+        &self,
+        version: u64,
+        deadline: Duration,
+        change: impl Future<Output = Result<Value, ApiError>>,
+    ) -> Result<(), ApiError> {
         let was_paused = self.json(self.request(Method::GET, "/is_paused"), SHORT).await?["is_paused"] == true;
         self.post("/pause?mode=wait", json!({}), deadline).await?;
-        let load =
-            json!({"method": "reload_weights", "kwargs": {"weights_path": folder}, "timeout": deadline.as_secs()});
-        self.post("/collective_rpc", load, deadline).await?;
-        self.post(
-            "/update_weight_version",
-            json!({"new_version": version.to_string()}),
-            SHORT,
-        )
-        .await?;
+        change.await?;
         let found = self.version().await?;
         if found != version {
             let words = format!("vLLM says that it has version {found} after it was given {version}");

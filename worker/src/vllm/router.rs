@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::generate::generate;
 use super::service::Service;
+use super::transfer;
 use crate::rollout::auth::authorize;
 use crate::rollout::body;
 use crate::rollout::error::ApiError;
@@ -31,6 +32,8 @@ pub fn api(service: Service) -> Router {
         .route("/is_paused", get(forward))
         .route("/abort_requests", post(forward_body))
         .route("/update_weights", post(update))
+        .route("/get_world_size", get(forward))
+        .route("/init_weight_transfer_engine", post(transfer::join))
         .route("/weight_info", get(weight_info))
         .merge(probes())
         .fallback(nothing_here)
@@ -82,7 +85,7 @@ async fn weight_info(State(service): State<Service>) -> Result<Json<LoadedWeight
     }))
 }
 
-/// The actor's stream of new weights.
+/// The actor's new weights: as a stream, or by NCCL.
 async fn update(
     State(service): State<Service>,
     Query(query): Query<UploadQuery>,
@@ -90,13 +93,13 @@ async fn update(
     request: Request,
 ) -> Result<Json<LoadedWeights>, ApiError> {
     service.model()?;
-    if !is_stream(&headers) {
-        return Err(ApiError::bad(
-            "weights come as a stream here (content-type: application/octet-stream)",
-        ));
-    }
     let version = query.version()?;
-    service.take(version, request.into_body().into_data_stream()).await?;
+    if is_stream(&headers) {
+        service.take(version, request.into_body().into_data_stream()).await?;
+    } else {
+        let transfer = body::json(&service.bodies, request).await?;
+        transfer::receive(&service, version, transfer).await?;
+    }
     Ok(Json(LoadedWeights {
         weight_version: version.to_string(),
         digest: None,

@@ -58,6 +58,7 @@ async fn work(service: Service, settings: Settings) -> Result<()> {
     tokio::select! {
         ended = alive(&service) => ended,
         () = following => Ok(()),
+        words = service.ended() => bail!("{words}: the pod has to be made anew"),
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex as SyncMutex, OnceLock, PoisonError};
 
 use axum::http::StatusCode;
-use tokio::sync::{Mutex, OwnedRwLockReadGuard, RwLock};
+use tokio::sync::{Mutex, OwnedRwLockReadGuard, RwLock, watch};
 
 use super::client::Vllm;
 use crate::model::ModelConfig;
@@ -35,6 +35,10 @@ pub struct Shared {
     pub folders: AtomicU64,
     /// Held while weights are received and loaded.
     pub updating: Mutex<()>,
+    /// The communicator that vLLM has joined, by its id.
+    joined: SyncMutex<Option<String>>,
+    /// Why the door has to end.
+    end: watch::Sender<Option<String>>,
     /// The policy's shape; set once vLLM is up.
     model: OnceLock<ModelConfig>,
     /// The version that vLLM has; None after an update that failed half-way.
@@ -66,6 +70,8 @@ impl Service {
             folder: vllm.folder,
             folders: AtomicU64::new(0),
             updating: Mutex::default(),
+            joined: SyncMutex::default(),
+            end: watch::Sender::default(),
             model: OnceLock::new(),
             version: Arc::default(),
         })))
@@ -103,6 +109,48 @@ impl Service {
     /// The version, unless it is being changed or in doubt.
     pub fn version(&self) -> Option<u64> {
         self.version.try_read().ok().and_then(|version| *version)
+    }
+
+    /// Whether vLLM has joined the communicator of that id.
+    pub fn has_joined(&self, id: &str) -> bool {
+        let joined = self.joined.lock().unwrap_or_else(PoisonError::into_inner);
+        joined.as_deref() == Some(id)
+    }
+
+    /// Notes which communicator vLLM has joined.
+    pub fn set_joined(&self, id: Option<String>) {
+        *self.joined.lock().unwrap_or_else(PoisonError::into_inner) = id;
+    }
+
+    /// Lets the door end, and so the pod: vLLM is in a state that it may not leave.
+    pub fn end(&self, words: String) {
+        self.end.send_replace(Some(words));
+    }
+
+    /// Waits until the door [has to end](Self::end); why.
+    pub async fn ended(&self) -> String {
+        let mut end = self.end.subscribe();
+        let words = end.wait_for(Option::is_some).await;
+        // The sender lives as long as the service.
+        words.ok().and_then(|words| words.clone()).unwrap_or_default()
+    }
+
+    /// Runs `change` unless another update runs. A caller that goes does not cut it short: there is no way back.
+    ///
+    /// # Errors
+    /// 409 while another update runs; what `change` says.
+    pub async fn alone<T: Send + 'static>(
+        &self,
+        change: impl Future<Output = Result<T, ApiError>> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let service = self.clone();
+        let running = async move {
+            let Ok(_alone) = service.updating.try_lock() else {
+                return Err(ApiError::updating());
+            };
+            change.await
+        };
+        tokio::spawn(running).await.map_err(ApiError::internal)?
     }
 
     /// Changes the version once no request is in flight; new ones wait. It is None while `change` runs, and after it failed.

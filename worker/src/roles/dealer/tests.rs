@@ -27,6 +27,7 @@ impl Bench {
             floor_deadline: Duration::from_millis(1),
             caller: Caller::new("token".into()).unwrap(),
             publication: publication.clone(),
+            transfers: None,
             copies,
         };
         let dealer = Dealer::new(

@@ -1,0 +1,289 @@
+//! Published weights from the actor's GPU to those of vLLM engines, by NCCL: they pass through no machine's memory. Each engine has a
+//! communicator of its own, of which the actor is rank 0, so that one that dies takes no other with it. The other side is
+//! [`vllm::transfer`](crate::vllm::transfer).
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use tch::{Device, Kind, Tensor};
+use tokio::task::{JoinHandle, spawn_blocking};
+
+use super::{CallError, Endpoint, Publication};
+use crate::native::nccl::{Nccl, UniqueId};
+use crate::vllm::transfer::{Init, InitInfo, JOIN, Transfer, UpdateInfo};
+
+/// For an engine to say that it has joined: somewhat more than it takes at most.
+const JOIN_ANSWER: Duration = JOIN.saturating_add(Duration::from_secs(30));
+/// What this process is told when an engine does not.
+const NOT_JOINED: &str = "the engine did not join in time";
+/// An engine that failed so often in a row gets its weights over HTTP from then on.
+const MOST_FAILURES: u32 = 2;
+
+/// The communicators with engines.
+#[derive(Debug, Default)]
+pub struct Transfers(Mutex<HashMap<String, Peer>>);
+
+/// What is known of an engine, by the name of its pod.
+#[derive(Debug, Default)]
+struct Peer {
+    joined: Option<Joined>,
+    /// In a row.
+    failures: u32,
+}
+
+/// A communicator with an engine's workers.
+#[derive(Clone, Debug)]
+struct Joined {
+    id: String,
+    group: Arc<Nccl>,
+}
+
+impl Transfers {
+    /// Sends the published weights of `version` to an engine; false where they do not go this way: they are not on a GPU, or the engine failed
+    /// too often.
+    ///
+    /// # Errors
+    /// When the engine does not take them. It may have none then, until it gets others.
+    pub async fn send(
+        &self,
+        endpoint: &Endpoint,
+        publication: &Publication,
+        version: u64,
+        deadline: Duration,
+    ) -> Result<bool> {
+        let Some(sending) = Sending::of(publication, version, deadline) else {
+            return Ok(false);
+        };
+        let (known, failures) = {
+            let mut peers = self.peers();
+            let peer = peers.entry(endpoint.name().to_owned()).or_default();
+            (peer.joined.take(), peer.failures)
+        };
+        if failures >= MOST_FAILURES {
+            return Ok(false);
+        }
+        if let Some(known) = known {
+            // Where it fails the engine may be another one by now, under the same name.
+            if sending.transfer(endpoint, &known).await.is_ok() {
+                self.note(
+                    endpoint,
+                    Peer {
+                        joined: Some(known),
+                        failures: 0,
+                    },
+                );
+                return Ok(true);
+            }
+        }
+        let workers = endpoint.world_size().await?;
+        let sent = async {
+            let joined = sending.join(endpoint, workers + 1).await?;
+            sending.transfer(endpoint, &joined).await?;
+            Ok(joined)
+        };
+        match sent.await {
+            Ok(joined) => {
+                self.note(
+                    endpoint,
+                    Peer {
+                        joined: Some(joined),
+                        failures: 0,
+                    },
+                );
+                Ok(true)
+            }
+            Err(error) => {
+                self.note(
+                    endpoint,
+                    Peer {
+                        joined: None,
+                        failures: failures + 1,
+                    },
+                );
+                Err(error)
+            }
+        }
+    }
+
+    fn peers(&self) -> MutexGuard<'_, HashMap<String, Peer>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, endpoint: &Endpoint, peer: Peer) {
+        self.peers().insert(endpoint.name().to_owned(), peer);
+    }
+}
+
+/// Gives the published weights of `version` to an engine: from GPU to GPU where `transfers` can, else over HTTP.
+///
+/// # Errors
+/// When they did not arrive whole and in time.
+pub async fn deliver(
+    transfers: Option<&Transfers>,
+    endpoint: &Endpoint,
+    publication: &Publication,
+    version: u64,
+    deadline: Duration,
+) -> Result<(), CallError> {
+    if let Some(transfers) = transfers {
+        match transfers.send(endpoint, publication, version, deadline).await {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            Err(error) => tracing::warn!(
+                "{}: no weights by NCCL, so they go over HTTP: {error:#}",
+                endpoint.name()
+            ),
+        }
+    }
+    endpoint.update_weights(publication, version, deadline).await
+}
+
+/// Published weights on their way from a GPU.
+struct Sending {
+    publication: Publication,
+    version: u64,
+    update: UpdateInfo,
+    gpu: usize,
+    deadline: Duration,
+}
+
+impl Sending {
+    /// None where the version is not published, or not on a GPU.
+    fn of(publication: &Publication, version: u64, deadline: Duration) -> Option<Self> {
+        let weights = publication.read(version)?.weights;
+        let Device::Cuda(gpu) = weights.iter().next()?.1.weight.device() else {
+            return None;
+        };
+        Some(Self {
+            publication: publication.clone(),
+            version,
+            update: UpdateInfo::of(&weights),
+            gpu,
+            deadline,
+        })
+    }
+
+    /// Makes a communicator of this process, which is rank 0, and the engine's workers.
+    async fn join(&self, endpoint: &Endpoint, ranks: usize) -> Result<Joined> {
+        let unique = UniqueId::make()?;
+        let id = BASE64_STANDARD.encode(unique.0);
+        let init = Init {
+            init_info: InitInfo {
+                nccl_unique_id_b64: id.clone(),
+                rank_offset: 1,
+                world_size: ranks,
+                packed: false,
+            },
+        };
+        let (gpu, deadline) = (self.gpu, self.deadline);
+        let given_up = Arc::new(AtomicBool::new(false));
+        let joining = Arc::new(OnceLock::<Arc<Nccl>>::new());
+        let (is_given_up, joined) = (given_up.clone(), joining.clone());
+        let here = spawn_blocking(move || {
+            let ends = Instant::now() + JOIN_ANSWER;
+            let goes_on = || Instant::now() < ends && !is_given_up.load(Ordering::Acquire);
+            let group = Nccl::meet(unique, (0, ranks), gpu, deadline, goes_on)?;
+            let group = joined.get_or_init(|| Arc::new(group)).clone();
+            ensure!(goes_on(), NOT_JOINED);
+            // vLLM's workers begin with a sum of one number each (`PyNcclCommunicator.from_unique_id_bytes`).
+            group.all_reduce(&Tensor::f_zeros([1], (Kind::Float, Device::Cuda(gpu)))?, false)?;
+            Ok(group)
+        });
+        let give_up = || {
+            given_up.store(true, Ordering::Release);
+            joining.get().into_iter().for_each(|group| group.abort(NOT_JOINED));
+        };
+        let there = endpoint.join(&init, JOIN_ANSWER);
+        let group = both(here, there, give_up).await?;
+        tracing::info!("{} gets weights by NCCL, {ranks} ranks", endpoint.name());
+        Ok(Joined { id, group })
+    }
+
+    /// Sends all tensors, one by one.
+    async fn transfer(&self, endpoint: &Endpoint, joined: &Joined) -> Result<()> {
+        let (group, publication, version) = (joined.group.clone(), self.publication.clone(), self.version);
+        let here = spawn_blocking(move || {
+            let reading = publication.read(version).context("it is no longer published")?;
+            reading.weights.iter().try_for_each(|(name, tensor)| {
+                reading
+                    .while_open(|| group.broadcast(&tensor.merge()?, 0))
+                    .with_context(|| format!("sending {name}"))
+            })
+        });
+        let transfer = Transfer {
+            nccl_unique_id_b64: joined.id.clone(),
+            update_info: self.update.clone(),
+        };
+        let there = endpoint.receive(version, &transfer, self.deadline);
+        both(here, there, || {
+            joined.group.abort("the engine does not take the weights")
+        })
+        .await
+    }
+}
+
+/// What this process does and what an engine does at the same time; when one of the two fails the other is given up.
+async fn both<T>(
+    here: JoinHandle<Result<T>>,
+    there: impl Future<Output = Result<(), CallError>>,
+    give_up: impl FnOnce(),
+) -> Result<T> {
+    let here = async { here.await? };
+    let there = async { Ok(there.await?) };
+    let (made, ()) = futures::future::try_join(here, there)
+        .await
+        .inspect_err(|_| give_up())?;
+    Ok(made)
+}
+
+#[cfg(test)]
+mod tests {
+    use ppo_crds::spec::Role;
+
+    use super::*;
+    use crate::model::Weights;
+    use crate::roles::{Caller, Member};
+
+    fn member() -> Member {
+        Member {
+            name: "job-rollout-0".into(),
+            address: "127.0.0.1:1".into(),
+        }
+    }
+
+    #[tokio::test]
+    async fn weights_in_this_machines_memory_go_another_way_and_no_engine_is_asked() {
+        let mut weights = Weights::default();
+        weights.0.insert("w".into(), Tensor::from_slice(&[1.0f32]));
+        let publication = Publication::default();
+        publication.publish(weights, 3);
+        // Nobody listens there.
+        let endpoint = Endpoint::new(member(), Caller::new("token".into()).unwrap());
+        let transfers = Transfers::default();
+        for version in [3, 4] {
+            let sent = transfers.send(&endpoint, &publication, version, JOIN).await;
+            assert!(!sent.unwrap(), "version {version}");
+        }
+    }
+
+    #[tokio::test]
+    async fn when_the_engine_refuses_what_this_process_waits_for_is_given_up() {
+        let given_up = Arc::new(AtomicBool::new(false));
+        let waits_for = given_up.clone();
+        let here = spawn_blocking(move || {
+            while !waits_for.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Ok(())
+        });
+        let refused = CallError::new(Role::Rollout, &member(), "/update_weights", "409: no".into(), true);
+        let there = std::future::ready(Err(refused));
+        let error = both(here, there, || given_up.store(true, Ordering::Relaxed)).await;
+        assert!(error.unwrap_err().to_string().contains("409: no"));
+    }
+}

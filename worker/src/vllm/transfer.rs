@@ -1,0 +1,143 @@
+//! Weights that go from the actor's GPU to vLLM's by NCCL (`vllm/distributed/weight_transfer/nccl_engine.py` of 0.32 and 0.33): no file and no
+//! copy in the machine's memory. The actor is rank 0 of a communicator with vLLM's workers; the door tells vLLM when to
+//! [join](join) it and when to [receive](receive), while the actor does its part ([`crate::roles::Transfers`]).
+
+use std::time::{Duration, Instant};
+
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tch::Kind;
+
+use super::service::Service;
+use crate::model::MergedWeights;
+use crate::rollout::body;
+use crate::rollout::error::ApiError;
+
+/// What a worker needs to join: `NCCLWeightTransferInitInfo`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct InitInfo {
+    /// Of the communicator: 128 bytes of `ncclGetUniqueId`.
+    pub nccl_unique_id_b64: String,
+    /// Rank of vLLM's first worker.
+    pub rank_offset: usize,
+    /// Ranks: the actor's and those of all workers.
+    pub world_size: usize,
+    /// Whether tensors come several in one: they come one by one.
+    pub packed: bool,
+}
+
+/// Body of `POST /init_weight_transfer_engine`, as vLLM has it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Init {
+    /// See [`InitInfo`].
+    pub init_info: InitInfo,
+}
+
+/// The tensors in the order in which they are sent: `NCCLWeightTransferUpdateInfo`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct UpdateInfo {
+    /// Hugging Face names.
+    pub names: Vec<String>,
+    /// Names of torch's dtypes.
+    pub dtype_names: Vec<String>,
+    /// Of the whole tensors.
+    pub shapes: Vec<Vec<i64>>,
+}
+
+impl UpdateInfo {
+    /// Of these tensors, in order of names.
+    pub fn of(weights: &MergedWeights) -> Self {
+        let mut info = Self::default();
+        for (name, tensor) in weights.iter() {
+            info.names.push(name.clone());
+            info.dtype_names.push(dtype_name(tensor.weight.kind()).to_owned());
+            info.shapes.push(tensor.weight.size());
+        }
+        info
+    }
+}
+
+/// Body of `POST /update_weights` where it is JSON.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Transfer {
+    /// The communicator that they come by.
+    pub nccl_unique_id_b64: String,
+    /// See [`UpdateInfo`].
+    pub update_info: UpdateInfo,
+}
+
+/// Answer of `GET /get_world_size`.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct WorldSize {
+    /// vLLM's workers, one for each GPU.
+    pub world_size: usize,
+}
+
+/// As torch calls it.
+fn dtype_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::BFloat16 => "bfloat16",
+        Kind::Half => "float16",
+        _ => "float32",
+    }
+}
+
+/// For vLLM to join: the actor comes at the same time.
+pub const JOIN: Duration = Duration::from_secs(60);
+
+/// `POST /init_weight_transfer_engine`: vLLM joins the actor's communicator, and leaves the one before. Returns when all ranks have come.
+///
+/// # Errors
+/// 409 while weights are received; what vLLM says; 504 when it does not come back, and then the door ends.
+pub async fn join(State(service): State<Service>, request: Request) -> Result<Json<Value>, ApiError> {
+    service.model()?;
+    let init: Init = body::json(&service.bodies, request).await?;
+    let it = service.clone();
+    let joining = async move {
+        it.set_joined(None);
+        it.vllm.leave().await?;
+        match tokio::time::timeout(JOIN, it.vllm.join(&init, 2 * JOIN)).await {
+            Ok(joined) => joined?,
+            Err(_) => {
+                it.end("vLLM does not come back from joining the actor's communicator".into());
+                return Err(ApiError::late(JOIN));
+            }
+        }
+        tracing::info!("vLLM gets its weights by NCCL");
+        it.set_joined(Some(init.init_info.nccl_unique_id_b64));
+        Ok(Json(json!({})))
+    };
+    service.alone(joining).await
+}
+
+/// Receives `version` by the communicator that vLLM has joined.
+///
+/// # Errors
+/// 409 when it has joined another one or none, or while weights are received: nothing has changed then. What vLLM says: the door ends then,
+/// because vLLM may wait for the rest of the weights for ever.
+pub async fn receive(service: &Service, version: u64, transfer: Transfer) -> Result<(), ApiError> {
+    let it = service.clone();
+    let receiving = async move {
+        if !it.has_joined(&transfer.nccl_unique_id_b64) {
+            let words = "vLLM has not joined this communicator";
+            return Err(ApiError::new(StatusCode::CONFLICT, words));
+        }
+        let began = Instant::now();
+        let limit = it.limits.update_timeout;
+        let taking = async {
+            let taken = it.vllm.receive(&transfer.update_info, version, limit).await;
+            taken.inspect_err(|error| it.end(format!("vLLM's weights are in doubt: {error}")))
+        };
+        it.change(version, taking).await?;
+        let seconds = began.elapsed().as_secs_f64();
+        tracing::info!("vLLM has the weights of version {version} by NCCL; it took {seconds:.3} s");
+        Ok(())
+    };
+    service.alone(receiving).await
+}
+
+#[cfg(test)]
+mod tests;
