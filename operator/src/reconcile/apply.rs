@@ -168,7 +168,12 @@ async fn create(job: &Subject, kind: Kind, object: &DynamicObject, context: &Con
                         format!("the object with uid {uid}")
                     },
                 }),
-                _ => Ok(()),
+                Some(_) => {
+                    // Its news are late: until they come it is not asked for at every look.
+                    context.expected.made(&job.checked.key, kind, &name);
+                    Ok(())
+                }
+                None => Ok(()),
             }
         }
         Err(error) => Err(request(format!("creating {} {name}", kind.name()))(error)),
