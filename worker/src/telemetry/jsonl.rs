@@ -25,7 +25,8 @@ struct Stamp {
 
 impl JsonLines {
     /// Opens the file at its end, after dropping torn lines and the lines of steps later than `last_step`: a run that
-    /// resumes from there writes those steps again. The file is replaced whole, so a kill in between loses nothing.
+    /// resumes from there writes those steps again. One that begins (0) evaluates before its first step, so that it keeps no
+    /// line at all. The file is replaced whole, so a kill in between loses nothing.
     pub fn open(path: &Path, last_step: u64) -> Result<JsonLines> {
         cut(path, last_step)?;
         let file = OpenOptions::new()
@@ -69,6 +70,7 @@ fn cut(path: &Path, last_step: u64) -> Result<()> {
     let kept: Vec<u8> = text
         .split_inclusive(|byte| *byte == b'\n')
         .filter(|line| line.ends_with(b"\n"))
+        .filter(|_| last_step > 0)
         .filter(|line| serde_json::from_slice::<Stamp>(line).is_ok_and(|stamp| stamp.step <= last_step))
         .flatten()
         .copied()
@@ -148,6 +150,21 @@ mod tests {
             std::fs::read_dir(folder.path()).unwrap().count() == 1,
             "nothing left aside"
         );
+    }
+
+    #[test]
+    fn a_run_that_begins_keeps_no_evaluation_of_one_before_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("evaluation.jsonl");
+        for _ in 0..2 {
+            let mut file = JsonLines::open(&path, 0).unwrap();
+            for step in [0, 20] {
+                file.append(&json!({"step": step})).unwrap();
+            }
+        }
+        assert_eq!(steps(&path), [0, 20]);
+        JsonLines::open(&path, 10).unwrap();
+        assert_eq!(steps(&path), [0]);
     }
 
     proptest! {
