@@ -369,6 +369,16 @@ impl Keys<'_> {
     }
 }
 
+/// The dtype as config.json and torch name it; None for what no model is kept in.
+pub fn dtype_name(kind: Kind) -> Option<&'static str> {
+    match kind {
+        Kind::Float => Some("float32"),
+        Kind::BFloat16 => Some("bfloat16"),
+        Kind::Half => Some("float16"),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value, json};
-use tch::{Kind, Tensor};
+use tch::Tensor;
 
 use super::adapter::merged::{MergedWeights, Unmerged};
-use super::config::ModelConfig;
+use super::config::{ModelConfig, dtype_name};
 use super::safetensors::{INDEX, Written, shard_name};
 
 /// Shards are split above this size unless asked otherwise, bytes.
@@ -102,11 +102,9 @@ fn write_folder(
 /// The configuration as read, with the precision of these weights.
 fn config_of(config: &ModelConfig, weights: &MergedWeights) -> Result<Map<String, Value>> {
     let mut raw = config.raw.clone();
-    let dtype = match weights.iter().next().map(|(_, tensor)| tensor.weight.kind()) {
-        Some(Kind::Float) => "float32",
-        Some(Kind::BFloat16) => "bfloat16",
-        Some(Kind::Half) => "float16",
-        other => bail!("weights of kind {other:?} are not written; supported are float32, bfloat16 and float16"),
+    let kind = weights.iter().next().map(|(_, tensor)| tensor.weight.kind());
+    let Some(dtype) = kind.and_then(dtype_name) else {
+        bail!("weights of kind {kind:?} are not written; supported are float32, bfloat16 and float16");
     };
     // transformers renamed torch_dtype to dtype in 4.56 and reads both.
     let key = if raw.contains_key("dtype") {

@@ -162,7 +162,7 @@ impl Sending {
         Some(Self {
             publication: publication.clone(),
             version,
-            update: UpdateInfo::of(&weights),
+            update: UpdateInfo::of(&weights)?,
             gpu,
             deadline,
         })

@@ -9,10 +9,10 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tch::Kind;
 
 use super::service::Service;
 use crate::model::MergedWeights;
+use crate::model::config::dtype_name;
 use crate::rollout::body;
 use crate::rollout::error::ApiError;
 
@@ -48,15 +48,15 @@ pub struct UpdateInfo {
 }
 
 impl UpdateInfo {
-    /// Of these tensors, in order of names.
-    pub fn of(weights: &MergedWeights) -> Self {
+    /// Of these tensors, in order of names. None where one is of a kind that vLLM is not given.
+    pub fn of(weights: &MergedWeights) -> Option<Self> {
         let mut info = Self::default();
         for (name, tensor) in weights.iter() {
             info.names.push(name.clone());
-            info.dtype_names.push(dtype_name(tensor.weight.kind()).to_owned());
+            info.dtype_names.push(dtype_name(tensor.weight.kind())?.to_owned());
             info.shapes.push(tensor.weight.size());
         }
-        info
+        Some(info)
     }
 }
 
@@ -74,15 +74,6 @@ pub struct Transfer {
 pub struct WorldSize {
     /// vLLM's workers, one for each GPU.
     pub world_size: usize,
-}
-
-/// As torch calls it.
-fn dtype_name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::BFloat16 => "bfloat16",
-        Kind::Half => "float16",
-        _ => "float32",
-    }
 }
 
 /// For vLLM to join: the actor comes at the same time.
