@@ -87,24 +87,24 @@ impl ModelShape {
         }
     }
 
-    /// Float32 values that the backward pass of an adapter needs per token and layer besides what the layer keeps: each
-    /// product's `x A^T`, and the inputs themselves where the layer has them in another format. Projections of one input share it.
-    fn adapter_values_per_token(&self, adapter: &AdapterSpec, dtype: DType) -> u64 {
-        let low = product(&[u64::from(adapter.rank), adapter.targets.len() as u64]);
-        if dtype == DType::Float32 {
-            return low;
-        }
+    /// Bytes that the backward pass of an adapter needs per token and layer besides what the layer keeps: each product's `x A^T` in
+    /// float32, and the inputs in float32, which projections of one input share. Of these the layer has attention's output alone.
+    fn adapter_bytes_per_token(&self, adapter: &AdapterSpec, dtype: DType) -> u64 {
         use Projection::{Down, Gate, Key, Output, Query, Up, Value};
-        let inputs: [(&[Projection], u64); 4] = [
-            (&[Query, Key, Value], self.hidden),
-            (&[Output], self.query_width()),
-            (&[Gate, Up], self.hidden),
-            (&[Down], self.intermediate),
+        let low = product(&[u64::from(adapter.rank), adapter.targets.len() as u64, FLOAT32]);
+        let more = if dtype == DType::Float32 { 0 } else { FLOAT32 };
+        let inputs: [(&[Projection], u64, u64); 4] = [
+            (&[Query, Key, Value], self.hidden, FLOAT32),
+            (&[Output], self.query_width(), more),
+            (&[Gate, Up], self.hidden, FLOAT32),
+            (&[Down], self.intermediate, FLOAT32),
         ];
         let wanted = inputs
             .iter()
-            .filter(|(of, _)| of.iter().any(|one| adapter.targets.contains(one)));
-        wanted.fold(low, |sum, (_, width)| sum.saturating_add(*width))
+            .filter(|(of, ..)| of.iter().any(|one| adapter.targets.contains(one)));
+        wanted.fold(low, |sum, (_, width, each)| {
+            sum.saturating_add(product(&[*width, *each]))
+        })
     }
 
     /// Values of keys and values that the cache keeps per token, over all layers.
@@ -112,14 +112,20 @@ impl ModelShape {
         product(&[2, self.layers, self.key_value_width()])
     }
 
-    /// Values that the backward pass needs per token and layer: inputs of the two norms and of every product, the query, keys,
-    /// values and output of attention, gate, up and their product.
+    /// Values of one layer per token: inputs of the two norms and of every product, the query, keys, values and output of attention,
+    /// gate, up and their product.
     fn layer_values_per_token(&self) -> u64 {
+        let made_again = sum(&[product(&[2, self.hidden]), self.intermediate]);
+        self.kept_values_per_token().saturating_add(made_again)
+    }
+
+    /// Those that are kept for the backward pass, which makes what the norms gave, and the product of gate and up, once more.
+    fn kept_values_per_token(&self) -> u64 {
         sum(&[
-            product(&[4, self.hidden]),
+            product(&[2, self.hidden]),
             product(&[2, self.query_width()]),
             product(&[2, self.key_value_width()]),
-            product(&[4, self.intermediate]),
+            product(&[2, self.intermediate]),
         ])
     }
 
@@ -223,9 +229,9 @@ fn actor(config: &RunConfig, geometry: &Geometry, shapes: &Shapes) -> Vec<Part> 
     ));
     let activations = [Some(*policy), critic].into_iter().flatten().map(|shape| {
         let adapter = config.model.adapter.as_ref();
-        let adapted = adapter.map_or(0, |adapter| shape.adapter_values_per_token(adapter, config.model.dtype));
-        let layer = product(&[tokens, shape.layer_values_per_token(), number]);
-        let layer = layer.saturating_add(product(&[tokens, adapted, FLOAT32]));
+        let adapted = adapter.map_or(0, |adapter| shape.adapter_bytes_per_token(adapter, config.model.dtype));
+        let kept = product(&[shape.kept_values_per_token(), number]);
+        let layer = product(&[tokens, kept.saturating_add(adapted)]);
         let inputs = product(&[tokens, shape.layers, shape.hidden, number]);
         if config.model.activation_checkpointing {
             inputs.saturating_add(layer)

@@ -56,7 +56,7 @@ fn main() -> Result<()> {
     let (mut forward, mut backward) = (f64::INFINITY, f64::INFINITY);
     for _ in 0..5 {
         let start = Instant::now();
-        let hidden = decoder.hidden(&batch)?.index_select(0, &rows);
+        let hidden = decoder.hidden_of(&batch, &rows)?;
         let loss = -token_logprobs(&decoder, &hidden, &targets, 1.0, true)?
             .logprobs
             .mean(Kind::Float);

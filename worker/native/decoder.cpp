@@ -149,6 +149,13 @@ struct Decoder {
         }
     }
 
+    void sleep() {
+        // Memory that is used again has to be cleared first: of little, that costs more than it gives.
+        const size_t worth = size_t(64) << 20;
+        if (weights.size() + cache.size() + buffers.size() + logits.size() < worth) return;
+        for (Pages * pages : {&weights, &cache, &buffers, &logits}) pages->clear();
+    }
+
     // cos and sin of every position up to `last`, [positions, head_dim / 2].
     void reach(int last) {
         const size_t half = inv_freq.size();
@@ -230,6 +237,8 @@ Decoder * decoder_new(const DecoderShape * shape, char * error, size_t error_siz
 }
 
 void decoder_free(Decoder * decoder) { delete decoder; }
+
+void decoder_sleep(Decoder * decoder) { decoder->sleep(); }
 
 int decoder_set_matrix(Decoder * decoder, int32_t layer, DecoderMatrix which, const DecoderPart * parts,
     int32_t n_parts, char * error, size_t error_size) {

@@ -72,6 +72,8 @@ struct DecoderDrawn {
 struct Decoder;
 Decoder * decoder_new(const DecoderShape * shape, char * error, size_t error_size);
 void decoder_free(Decoder * decoder);
+// Gives back the memory of matrices, cache and buffers, if they are worth it; all matrices have to be set again.
+void decoder_sleep(Decoder * decoder);
 int decoder_set_matrix(Decoder * decoder, int32_t layer, DecoderMatrix which, const DecoderPart * parts,
     int32_t n_parts, char * error, size_t error_size);
 int decoder_set_vector(Decoder * decoder, int32_t layer, DecoderVector which, const float * data, int64_t length,

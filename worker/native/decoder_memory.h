@@ -39,7 +39,12 @@ public:
         if (slack) madvise(start, rounded, MADV_HUGEPAGE);
         data_ = start, size_ = rounded;
     }
+    // Gives the memory back and keeps the addresses: contents are zero afterwards.
+    void clear() {
+        if (data_) madvise(data_, size_, MADV_DONTNEED);
+    }
     char * data() const { return data_; }
+    size_t size() const { return size_; }
 
 private:
     void release() {

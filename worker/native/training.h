@@ -10,7 +10,6 @@
 
 #include <cstdint>
 #include <cstring>
-#include <exception>
 
 // One binary runs on every x86-64-v2 machine: a loop marked so is compiled for the wider sets too and chosen at load time.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
@@ -33,12 +32,29 @@ Tensor product(const Tensor& a, const Tensor& b, const std::optional<Tensor>& bi
 // The same into `result` [M, N], or added to it. Where `result` is float32 and the operands are not, it is added to in float32.
 void product_into(const Tensor& a, const Tensor& b, bool add, Tensor result);
 
+// outer [rows, m] transposed times inner [rows, n], bfloat16, to `result` [m, n] float32, or added to it. Returns false, and does nothing,
+// where this processor has no instructions for it, or another library is faster.
+bool outer_product_into(const Tensor& outer, const Tensor& inner, bool add, const Tensor& result);
+
 // The gradient that a backward pass may add to in place of answering with a new one, which would be added to it anyway: where
 // the parameter's gradients gather already, in its own precision or in float32. Else undefined.
 Tensor gathered_gradient(const Tensor& parameter);
 
 // Whether the kernels of this folder compute on such a tensor. On others (a GPU's, float16, float64) libtorch's operators do.
 bool has_kernels(const Tensor& tensor);
+
+// Layers that are cheap beside a product, forward and backward, by the kernels of training_rows.cpp.
+namespace kernels {
+struct Normed {
+  Tensor output, r;  // [..., width], and [rows] float32: 1 / rms of each row
+};
+Normed norm(const Tensor& rows, const Tensor& weight, double eps);
+// Gradients of rows and weight.
+variable_list norm_backward(const Tensor& gradient, const Tensor& rows, const Tensor& weight, const Tensor& r);
+Tensor gate(const Tensor& gate, const Tensor& up);
+// Gradients of gate and up.
+variable_list gate_backward(const Tensor& gradient, const Tensor& gate, const Tensor& up);
+}  // namespace kernels
 
 // The same functions by libtorch's operators, on any device; each gives what its kernel gives, but for rounding.
 namespace stock {

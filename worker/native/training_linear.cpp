@@ -1,6 +1,10 @@
 // Linear layers. In float32 libtorch multiplies through MKL, which takes slow code paths on processors that are not Intel's;
 // oneDNN, which libtorch carries too, is 2.2 times faster there. It reads transposed operands as strided views, so neither
 // the input's nor the weight's gradient needs a copy, and no packed weight can go stale.
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+
 #include "training.h"
 
 #if defined(__x86_64__)
@@ -53,7 +57,9 @@ void product_into(const Tensor& a, const Tensor& b, bool add, Tensor result) {
     at::addmm_out(result, result, a, b.t(), at::kFloat, add ? 1 : 0);
     return;
   }
-  // On a CPU libtorch has no product of bfloat16 into float32. One weight's rounded product stays in the cache on its way.
+  // On a CPU libtorch has no product of bfloat16 into float32.
+  if (outer_product_into(a.t(), b.t(), add, result)) return;
+  // One weight's rounded product stays in the cache on its way.
   const Tensor rounded = at::mm(a, b.t());
   if (add) result.add_(rounded);
   else result.copy_(rounded);
@@ -67,37 +73,85 @@ Tensor gathered_gradient(const Tensor& parameter) {
   return type == parameter.scalar_type() || type == at::kFloat ? gradient : Tensor();
 }
 
+// What a product's input is made from, by a layer so cheap that it is computed again for the backward pass and not kept until then: of
+// a decoder's activations that is a third.
+struct Front {
+  enum Layer : int64_t { kRows, kNorm, kGate };
+  Layer layer;
+  Tensor first, second;  // rows alone; rows and the norm's weight; gate and up
+  double eps;
+  Tensor r = {}, output = {};  // what the backward pass needs of `compute`: of a norm's kernel, and of libtorch's operators
+
+  // For a backward pass of its own, too, where `again`.
+  Tensor compute(bool again) {
+    if (layer == kRows) return first;
+    if (has_kernels(first)) {
+      if (layer == kGate) return kernels::gate(first, second);
+      kernels::Normed normed = kernels::norm(first, second, eps);
+      r = normed.r;
+      return normed.output;
+    }
+    at::AutoGradMode tracked(again);
+    if (again) first = first.detach().requires_grad_(true), second = second.detach().requires_grad_(true);
+    output = layer == kNorm ? stock::rms_norm(first, second, eps) : stock::gate(first, second);
+    return output.detach();
+  }
+
+  // Gradients of `first` and `second` from that of what `compute` gave.
+  variable_list backward(const Tensor& gradient) const {
+    if (layer == kRows) return {gradient, Tensor()};
+    if (output.defined()) return torch::autograd::grad({output}, {first, second}, {gradient});
+    return layer == kNorm ? kernels::norm_backward(gradient, first, second, r) : kernels::gate_backward(gradient, first, second);
+  }
+};
+
 struct Linears : torch::autograd::Function<Linears> {
-  // input [rows, in], weights [out, in] each, no biases or one [out] each -> [rows, out] each
-  static variable_list forward(AutogradContext* ctx, const Tensor& input, at::TensorList weights, at::TensorList biases) {
+  // What `front` makes [rows, in], weights [out, in] each, no biases or one [out] each -> [rows, out] each
+  static variable_list forward(AutogradContext* ctx, const Tensor& first, const std::optional<Tensor>& other, at::TensorList weights,
+                               at::TensorList biases, int64_t layer, double eps) {
     TORCH_CHECK(biases.empty() || biases.size() == weights.size(), biases.size(), " biases for ", weights.size(), " weights");
-    variable_list saved = {input}, outputs;
+    const Tensor second = other.value_or(Tensor()), input = Front{Front::Layer(layer), first, second, eps}.compute(false);
+    // Rows themselves are for the gradients of weights alone.
+    const auto learns = [](const Tensor& weight) { return weight.requires_grad(); };
+    const bool kept = layer != Front::kRows || std::any_of(weights.begin(), weights.end(), learns);
+    variable_list saved = {kept ? first : Tensor(), second}, outputs;
     for (size_t i = 0; i < weights.size(); i++) {
       saved.push_back(weights[i]);
       outputs.push_back(product(input, weights[i], biases.empty() ? std::nullopt : std::optional<Tensor>(biases[i])));
     }
     ctx->save_for_backward(saved);
     ctx->saved_data["biased"] = !biases.empty();
+    ctx->saved_data["layer"] = layer;
+    ctx->saved_data["eps"] = eps;
     return outputs;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
     const auto saved = ctx->get_saved_variables();
-    const Tensor& input = saved[0];
-    const size_t count = gradients.size();
-    variable_list answer(1 + count);
+    Front front{Front::Layer(ctx->saved_data["layer"].toInt()), saved[0], saved[1], ctx->saved_data["eps"].toDouble()};
+    const Tensor input = front.compute(true);
+    const bool has_second = saved[1].defined(), wants_input = ctx->needs_input_grad(0) || (has_second && ctx->needs_input_grad(1));
+    // Edges of the graph are the given tensors alone; answers are to all arguments.
+    const size_t count = gradients.size(), edges = 1 + has_second;
+    variable_list answer(2 + count);
+    Tensor input_gradient;
     for (size_t i = 0; i < count; i++) {
       if (!gradients[i].defined()) continue;
-      const Tensor gradient = gradients[i].contiguous(), &weight = saved[1 + i];
-      if (ctx->needs_input_grad(0)) {
-        if (answer[0].defined()) product_into(gradient, weight.t(), true, answer[0]);
-        else answer[0] = product(gradient, weight.t());
+      const Tensor gradient = gradients[i].contiguous(), &weight = saved[2 + i];
+      if (wants_input) {
+        if (input_gradient.defined()) product_into(gradient, weight.t(), true, input_gradient);
+        else input_gradient = product(gradient, weight.t());
       }
-      if (ctx->needs_input_grad(1 + i)) answer[1 + i] = weight_gradient(gradient, input, weight);
+      if (ctx->needs_input_grad(edges + i)) answer[2 + i] = weight_gradient(gradient, input, weight);
+    }
+    if (input_gradient.defined()) {
+      variable_list of_front = front.backward(input_gradient);
+      answer[0] = std::move(of_front[0]), answer[1] = std::move(of_front[1]);
     }
     if (ctx->saved_data["biased"].toBool())
       for (size_t i = 0; i < count; i++)
-        answer.push_back(gradients[i].defined() && ctx->needs_input_grad(1 + count + i) ? gradients[i].sum(0) : Tensor());
+        answer.push_back(gradients[i].defined() && ctx->needs_input_grad(edges + count + i) ? gradients[i].sum(0) : Tensor());
+    answer.resize(answer.size() + 2);
     return answer;
   }
 
@@ -114,14 +168,16 @@ struct Linears : torch::autograd::Function<Linears> {
 
 }  // namespace ppo::training
 
-// `biases` is null, or holds as many as `weights`.
-extern "C" char* ppo_training_linears(const at::Tensor* input, const at::Tensor* const* weights, const at::Tensor* const* biases,
-                                      int64_t count, at::Tensor** outputs) {
+// `layer` is one of Front's, `second` null for rows alone; `biases` is null, or holds as many as `weights`.
+extern "C" char* ppo_training_linears(int64_t layer, const at::Tensor* first, const at::Tensor* second, double eps,
+                                      const at::Tensor* const* weights, const at::Tensor* const* biases, int64_t count,
+                                      at::Tensor** outputs) {
   return ppo::training::guarded([&] {
     std::vector<at::Tensor> given, added;
     for (int64_t i = 0; i < count; i++) given.push_back(*weights[i]);
     for (int64_t i = 0; biases && i < count; i++) added.push_back(*biases[i]);
-    const auto results = ppo::training::Linears::apply(*input, at::TensorList(given), at::TensorList(added));
+    const auto results = ppo::training::Linears::apply(*first, second ? std::optional<at::Tensor>(*second) : std::nullopt, at::TensorList(given),
+                                                       at::TensorList(added), layer, eps);
     for (int64_t i = 0; i < count; i++) outputs[i] = new at::Tensor(results[i]);
   });
 }

@@ -48,40 +48,50 @@ PPO_INLINE void norm_row_backward(const T* gradient, const T* x, const T* weight
 PPO_NORM(float)
 PPO_NORM(Half16)
 
-struct RmsNorm : torch::autograd::Function<RmsNorm> {
-  // x [..., width] contiguous, weight [width]
-  static Tensor forward(AutogradContext* ctx, const Tensor& input, const Tensor& weight, double eps) {
-    const Tensor x = input.contiguous();
-    TORCH_CHECK(x.size(-1) == weight.numel() && x.scalar_type() == weight.scalar_type(), "norm of width ", weight.numel(),
-                " over rows of width ", x.size(-1));
-    const int64_t width = x.size(-1), rows = x.numel() / width;
-    Tensor output = at::empty_like(x), r = at::empty({rows}, x.options().dtype(at::kFloat));
-    PPO_DISPATCH(x, {
-      at::parallel_for(0, rows, rows_per_thread(width), [&](int64_t begin, int64_t end) {
-        norm_rows(data<scalar>(x), data<scalar>(weight), data<scalar>(output), data<float>(r), begin, end, width,
-                  static_cast<float>(eps));
-      });
+kernels::Normed kernels::norm(const Tensor& input, const Tensor& weight, double eps) {
+  const Tensor x = input.contiguous();
+  TORCH_CHECK(x.size(-1) == weight.numel() && x.scalar_type() == weight.scalar_type(), "norm of width ", weight.numel(),
+              " over rows of width ", x.size(-1));
+  const int64_t width = x.size(-1), rows = x.numel() / width;
+  Tensor output = at::empty_like(x), r = at::empty({rows}, x.options().dtype(at::kFloat));
+  PPO_DISPATCH(x, {
+    at::parallel_for(0, rows, rows_per_thread(width), [&](int64_t begin, int64_t end) {
+      norm_rows(data<scalar>(x), data<scalar>(weight), data<scalar>(output), data<float>(r), begin, end, width,
+                static_cast<float>(eps));
     });
-    ctx->save_for_backward({x, weight, r});
-    return output;
+  });
+  return {output, r};
+}
+
+variable_list kernels::norm_backward(const Tensor& given, const Tensor& input, const Tensor& weight, const Tensor& r) {
+  const Tensor gradient = given.contiguous(), x = input.contiguous();
+  const int64_t width = x.size(-1), rows = r.numel();
+  // One partial sum of the weight's gradient per thread's share of rows.
+  const int64_t shares = std::max<int64_t>(1, std::min<int64_t>(at::get_num_threads(), rows / rows_per_thread(width)));
+  Tensor x_gradient = at::empty_like(x), partial = at::zeros({shares, width}, r.options());
+  PPO_DISPATCH(x, {
+    at::parallel_for(0, shares, 1, [&](int64_t first, int64_t last) {
+      for (int64_t share = first; share < last; share++)
+        norm_rows_backward(data<scalar>(gradient), data<scalar>(x), data<scalar>(weight), data<float>(r),
+                           data<scalar>(x_gradient), data<float>(partial) + share * width, rows * share / shares,
+                           rows * (share + 1) / shares, width);
+    });
+  });
+  return {x_gradient, partial.sum(0).to(weight.scalar_type())};
+}
+
+struct RmsNorm : torch::autograd::Function<RmsNorm> {
+  // x [..., width], weight [width]
+  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& weight, double eps) {
+    const kernels::Normed normed = kernels::norm(x, weight, eps);
+    ctx->save_for_backward({x, weight, normed.r});
+    return normed.output;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
     const auto saved = ctx->get_saved_variables();
-    const Tensor &x = saved[0], &weight = saved[1], &r = saved[2], gradient = gradients[0].contiguous();
-    const int64_t width = x.size(-1), rows = r.numel();
-    // One partial sum of the weight's gradient per thread's share of rows.
-    const int64_t shares = std::max<int64_t>(1, std::min<int64_t>(at::get_num_threads(), rows / rows_per_thread(width)));
-    Tensor x_gradient = at::empty_like(x), partial = at::zeros({shares, width}, r.options());
-    PPO_DISPATCH(x, {
-      at::parallel_for(0, shares, 1, [&](int64_t first, int64_t last) {
-        for (int64_t share = first; share < last; share++)
-          norm_rows_backward(data<scalar>(gradient), data<scalar>(x), data<scalar>(weight), data<float>(r),
-                             data<scalar>(x_gradient), data<float>(partial) + share * width, rows * share / shares,
-                             rows * (share + 1) / shares, width);
-      });
-    });
-    return {x_gradient, partial.sum(0).to(weight.scalar_type()), Tensor()};
+    const variable_list answer = kernels::norm_backward(gradients[0], saved[0], saved[1], saved[2]);
+    return {answer[0], answer[1], Tensor()};
   }
 };
 
@@ -169,30 +179,38 @@ PPO_INLINE void gate_row_backward(const T* gradient, const T* gate, const T* up,
 PPO_GATE(float)
 PPO_GATE(Half16)
 
-struct Gate : torch::autograd::Function<Gate> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& gate_, const Tensor& up_) {
-    const Tensor gate = gate_.contiguous(), up = up_.contiguous();
-    Tensor output = at::empty_like(gate);
-    PPO_DISPATCH(gate, {
-      at::parallel_for(0, gate.numel(), 16384, [&](int64_t begin, int64_t end) {
-        gate_rows(data<scalar>(gate) + begin, data<scalar>(up) + begin, data<scalar>(output) + begin, end - begin);
-      });
+Tensor kernels::gate(const Tensor& gate_, const Tensor& up_) {
+  const Tensor gate = gate_.contiguous(), up = up_.contiguous();
+  Tensor output = at::empty_like(gate);
+  PPO_DISPATCH(gate, {
+    at::parallel_for(0, gate.numel(), 16384, [&](int64_t begin, int64_t end) {
+      gate_rows(data<scalar>(gate) + begin, data<scalar>(up) + begin, data<scalar>(output) + begin, end - begin);
     });
+  });
+  return output;
+}
+
+variable_list kernels::gate_backward(const Tensor& given, const Tensor& gate_, const Tensor& up_) {
+  const Tensor gradient = given.contiguous(), gate = gate_.contiguous(), up = up_.contiguous();
+  Tensor gate_gradient = at::empty_like(gate), up_gradient = at::empty_like(up);
+  PPO_DISPATCH(gate, {
+    at::parallel_for(0, gate.numel(), 16384, [&](int64_t begin, int64_t end) {
+      gate_rows_backward(data<scalar>(gradient) + begin, data<scalar>(gate) + begin, data<scalar>(up) + begin,
+                         data<scalar>(gate_gradient) + begin, data<scalar>(up_gradient) + begin, end - begin);
+    });
+  });
+  return {gate_gradient, up_gradient};
+}
+
+struct Gate : torch::autograd::Function<Gate> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& gate, const Tensor& up) {
     ctx->save_for_backward({gate, up});
-    return output;
+    return kernels::gate(gate, up);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
     const auto saved = ctx->get_saved_variables();
-    const Tensor &gate = saved[0], &up = saved[1], gradient = gradients[0].contiguous();
-    Tensor gate_gradient = at::empty_like(gate), up_gradient = at::empty_like(up);
-    PPO_DISPATCH(gate, {
-      at::parallel_for(0, gate.numel(), 16384, [&](int64_t begin, int64_t end) {
-        gate_rows_backward(data<scalar>(gradient) + begin, data<scalar>(gate) + begin, data<scalar>(up) + begin,
-                           data<scalar>(gate_gradient) + begin, data<scalar>(up_gradient) + begin, end - begin);
-      });
-    });
-    return {gate_gradient, up_gradient};
+    return kernels::gate_backward(gradients[0], saved[0], saved[1]);
   }
 };
 

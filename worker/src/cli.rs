@@ -94,10 +94,7 @@ pub struct ManifestArgs {
 
 /// Runs the command; the exit status is 0, 1 (failed), 2 (bad input) or 3 (diverged), and 75 for a pod that was asked to stop.
 pub fn run(cli: Cli) -> ExitCode {
-    if matches!(
-        cli.command,
-        Command::Run(_) | Command::Actor(_) | Command::Sft(_) | Command::Rm(_)
-    ) {
+    if let Command::Run(_) | Command::Actor(_) | Command::Sft(_) | Command::Rm(_) | Command::Rollout(_) = cli.command {
         allocator::keep_memory();
     }
     let output = cli.machine.output();

@@ -71,7 +71,7 @@ impl Rows {
             [&self.policy.packed, &self.policy.padded, &self.targets],
             decoder.device(),
         )?;
-        let hidden = decoder.hidden(&self.tokens)?.f_index_select(0, &packed)?;
+        let hidden = decoder.hidden_of(&self.tokens, &packed)?;
         let answer = token_logprobs(decoder, &hidden, &targets, temperature, entropy)?;
         let entropy = answer.entropy.map(|entropy| self.pad(&padded, &entropy)).transpose()?;
         Ok((self.pad(&padded, &answer.logprobs)?, entropy))
@@ -86,7 +86,7 @@ impl Rows {
             [&self.policy.packed, &self.policy.padded, &self.targets],
             decoder.device(),
         )?;
-        let hidden = decoder.hidden(&self.tokens)?.f_index_select(0, &packed)?;
+        let hidden = decoder.hidden_of(&self.tokens, &packed)?;
         let likeliest = decoder.logits(&hidden)?.f_argmax(-1, false)?;
         self.pad(&padded, &likeliest.f_ne_tensor(&targets)?)
     }
@@ -98,7 +98,7 @@ impl Rows {
     pub fn values(&self, critic: &ValueModel) -> Result<Tensor> {
         let places = [&self.critic.packed, &self.critic.padded];
         let [packed, padded] = together(places, critic.decoder.device())?;
-        let values = critic.values(&self.tokens)?.f_index_select(0, &packed)?;
+        let values = critic.values_of(&self.tokens, &packed)?;
         self.pad(&padded, &values)
     }
 

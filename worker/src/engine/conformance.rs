@@ -65,7 +65,7 @@ pub fn tiny(kind: Kind) -> DecoderShape {
     }
 }
 
-fn load<R: Runner>(runner: &mut R, weights: &Weights) -> Result<()> {
+pub fn load<R: Runner>(runner: &mut R, weights: &Weights) -> Result<()> {
     runner.load(&weights.into())
 }
 

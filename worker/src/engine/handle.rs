@@ -62,6 +62,9 @@ pub enum EngineError {
     /// The engine takes no requests until it is resumed.
     #[error("the engine is paused: resume it first")]
     Paused,
+    /// The engine gave its weights back and waits for new ones.
+    #[error("the engine is asleep until it gets new weights")]
+    Asleep,
     /// The model could not be loaded, or the runner failed; the engine is over.
     #[error("the rollout engine failed: {0}")]
     Failed(Arc<str>),
@@ -283,6 +286,13 @@ impl Engine {
             version,
             reply,
         })
+    }
+
+    /// Gives back the memory of weights and cache, if nothing is inside: until new weights come, requests are refused with
+    /// [`EngineError::Asleep`]. For whoever trains on the same machine, and is about to change the weights anyway.
+    pub fn sleep(&self) {
+        // A thread that is gone holds nothing.
+        let _ = self.commands.send(Command::Sleep);
     }
 
     /// The latest snapshot; never waits for a pass.

@@ -112,6 +112,11 @@ impl Runner for NativeRunner {
         self.loaded = true;
         Ok(())
     }
+
+    fn sleep(&mut self) {
+        self.loaded = false;
+        self.decoder.sleep();
+    }
 }
 
 impl NativeRunner {

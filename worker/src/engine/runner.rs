@@ -87,6 +87,9 @@ pub trait Runner {
     /// # Errors
     /// When a tensor is missing or has another shape.
     fn load(&mut self, weights: &MergedWeights) -> anyhow::Result<()>;
+
+    /// Gives back what memory it can: weights and cache are needed no more until the next [`load`](Self::load).
+    fn sleep(&mut self) {}
 }
 
 impl<R: Runner + ?Sized> Runner for Box<R> {
@@ -112,5 +115,9 @@ impl<R: Runner + ?Sized> Runner for Box<R> {
 
     fn load(&mut self, weights: &MergedWeights) -> anyhow::Result<()> {
         (**self).load(weights)
+    }
+
+    fn sleep(&mut self) {
+        (**self).sleep();
     }
 }

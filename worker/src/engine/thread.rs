@@ -35,6 +35,7 @@ pub(super) enum Command {
     Abort(Vec<u64>),
     Pause(Pause, Reply<()>),
     Resume,
+    Sleep,
     UpdateWeights {
         weights: MergedWeights,
         version: u64,
@@ -69,6 +70,8 @@ pub(super) struct Worker<R: Runner> {
     scheduler: Scheduler,
     pending: HashMap<u64, Pending>,
     gate: Gate,
+    /// The runner has no weights.
+    asleep: bool,
     /// Callers of pause who wait until nothing runs.
     draining: Vec<Reply<()>>,
     commands: Receiver<Command>,
@@ -99,6 +102,7 @@ impl<R: Runner> Worker<R> {
             runner,
             pending: HashMap::new(),
             gate: Gate::Open,
+            asleep: false,
             draining: Vec::new(),
             commands,
             shared,
@@ -183,6 +187,11 @@ impl<R: Runner> Worker<R> {
                 self.draining.push(reply);
             }
             Command::Resume => self.gate = Gate::Open,
+            Command::Sleep if self.scheduler.is_idle() => {
+                self.asleep = true;
+                self.runner.sleep();
+            }
+            Command::Sleep => {}
             Command::UpdateWeights {
                 weights,
                 version,
@@ -209,6 +218,8 @@ impl<R: Runner> Worker<R> {
     ) -> Option<Reply<Vec<Completion>>> {
         let answer = if self.gate == Gate::Closed {
             Err(EngineError::Paused)
+        } else if self.asleep {
+            Err(EngineError::Asleep)
         } else if let Err(refusal) = self.scheduler.submit(number, request) {
             Err(EngineError::Refused(refusal))
         } else if request.seeds.is_empty() {
@@ -232,6 +243,7 @@ impl<R: Runner> Worker<R> {
         let loaded = catch_unwind(AssertUnwindSafe(|| self.runner.load(weights)));
         match loaded {
             Ok(Ok(())) => {
+                self.asleep = false;
                 self.stats.policy_version = version;
                 self.publish();
                 Ok(())
@@ -388,7 +400,7 @@ impl<R: Runner> Worker<R> {
             match command {
                 Command::Submit { reply, .. } => drop(reply.send(Err(error.clone()))),
                 Command::Pause(_, reply) | Command::UpdateWeights { reply, .. } => drop(reply.send(Err(error.clone()))),
-                Command::Abort(_) | Command::Resume | Command::Shutdown => {}
+                Command::Abort(_) | Command::Resume | Command::Sleep | Command::Shutdown => {}
             }
         }
         self.shared.publish(Stats {

@@ -8,7 +8,7 @@ use super::linear::Linear;
 use super::norm::RmsNorm;
 use super::rope::Rotation;
 use super::weights::Weights;
-use crate::native::training;
+use crate::native::training::{self, Front};
 
 /// Projections, norms and head counts of one layer's attention.
 #[derive(Debug)]
@@ -74,11 +74,12 @@ impl Attention {
         ]
     }
 
-    /// `[tokens, hidden]` to `[tokens, hidden]`; a token attends to itself and the tokens before it in its sequence.
+    /// `[tokens, hidden]` to what all heads give, `[tokens, heads * head_dim]`; a token attends to itself and the tokens before it in
+    /// its sequence.
     ///
     /// # Errors
     /// When libtorch fails, as when memory runs out.
-    pub fn forward(&self, input: &Tensor, rotation: &Rotation, ragged: &Ragged) -> Result<Tensor> {
+    pub fn mix(&self, input: Front, rotation: &Rotation, ragged: &Ragged) -> Result<Tensor> {
         let split = |rows: Tensor, heads: i64| rows.f_view([-1, heads, self.head_dim]);
         let [queries, keys, values] = Linear::forward_all([&self.query, &self.key, &self.value], input)?;
         let mut queries = split(queries, self.heads)?;
@@ -89,7 +90,15 @@ impl Attention {
             keys = key_norm.forward(&keys)?;
         }
         let mixed = attend(&rotation.apply(&queries)?, &rotation.apply(&keys)?, &values, ragged)?;
-        self.output.forward(&mixed.f_view([-1, self.heads * self.head_dim])?)
+        Ok(mixed.f_view([-1, self.heads * self.head_dim])?)
+    }
+
+    /// What the heads give, `[rows, heads * head_dim]`, to `[rows, hidden]`.
+    ///
+    /// # Errors
+    /// When libtorch fails, as when memory runs out.
+    pub fn project(&self, mixed: &Tensor) -> Result<Tensor> {
+        self.output.forward(mixed)
     }
 }
 

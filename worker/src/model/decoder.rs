@@ -100,12 +100,14 @@ impl Layer {
         attention.into_iter().chain(mlp)
     }
 
-    fn forward(&self, input: &Tensor, batch: &Batch) -> Result<Tensor> {
+    /// With `read` (`[n]`, int64) what follows the attention is computed for these rows alone, in their order.
+    fn forward(&self, input: &Tensor, batch: &Batch, read: Option<&Tensor>) -> Result<Tensor> {
         let mixed = self
             .attention
-            .forward(&self.input_norm.forward(input)?, &batch.rotation, &batch.ragged)?;
-        let middle = input.f_add(&mixed)?;
-        let fed = self.mlp.forward(&self.mlp_norm.forward(&middle)?)?;
+            .mix(self.input_norm.of(input), &batch.rotation, &batch.ragged)?;
+        let chosen = |rows: &Tensor| read.map_or_else(|| Ok(rows.shallow_clone()), |read| rows.f_index_select(0, read));
+        let middle = chosen(input)?.f_add(&self.attention.project(&chosen(&mixed)?)?)?;
+        let fed = self.mlp.forward(self.mlp_norm.of(&middle))?;
         Ok(middle.f_add(&fed)?)
     }
 }
@@ -203,6 +205,24 @@ impl Decoder {
     /// # Errors
     /// When an id is outside the vocabulary, or libtorch fails, as when memory runs out.
     pub fn hidden(&self, batch: &TokenBatch) -> Result<Tensor> {
+        let hidden = self.forward(batch, None)?;
+        Ok(hidden.f_narrow(0, 0, batch.tokens() as i64)?)
+    }
+
+    /// Those of `rows` (`[n]`, int64) alone: `[n, hidden]`. Of the other tokens the last layer needs no more than keys and values, so
+    /// most of it is computed for these rows only.
+    ///
+    /// # Errors
+    /// When a row is not a token's; as [`hidden`](Self::hidden).
+    pub fn hidden_of(&self, batch: &TokenBatch, rows: &Tensor) -> Result<Tensor> {
+        let count = rows.size1()?;
+        let filler = filler(count as usize, self.device());
+        let rows = rows.f_to_device(self.device())?.f_constant_pad_nd([0, filler])?;
+        Ok(self.forward(batch, Some(&rows))?.f_narrow(0, 0, count)?)
+    }
+
+    /// Hidden states of `read`, or of all tokens and their filler.
+    fn forward(&self, batch: &TokenBatch, read: Option<&Tensor>) -> Result<Tensor> {
         ensure!(
             batch.greatest < self.config.vocab,
             "token id {} is outside the vocabulary of {}",
@@ -218,18 +238,24 @@ impl Decoder {
         };
         let ids = batch.ids.f_constant_pad_nd(filler)?;
         let mut hidden = training::embed(&self.embedding, &ids)?;
-        for layer in &self.layers {
-            hidden = self.layer(layer, &hidden, &shared)?;
+        let (last, before) = self.layers.split_last().context("a decoder has at least one layer")?;
+        for layer in before {
+            hidden = self.layer(layer, &hidden, &shared, None)?;
         }
-        self.norm.forward(&hidden.f_narrow(0, 0, tokens as i64)?)
+        hidden = self.layer(last, &hidden, &shared, read)?;
+        self.norm.forward(&hidden)
     }
 
-    fn layer(&self, layer: &Layer, input: &Tensor, batch: &Batch) -> Result<Tensor> {
+    fn layer(&self, layer: &Layer, input: &Tensor, batch: &Batch, read: Option<&Tensor>) -> Result<Tensor> {
         if !self.checkpointing {
-            return layer.forward(input, batch);
+            return layer.forward(input, batch, read);
         }
         let (layer, batch) = (layer.shallow_clone(), batch.shallow_clone());
-        training::checkpoint(input, Box::new(move |input| layer.forward(input, &batch)))
+        let read = read.map(Tensor::shallow_clone);
+        training::checkpoint(
+            input,
+            Box::new(move |input| layer.forward(input, &batch, read.as_ref())),
+        )
     }
 
     /// Logits of rows of hidden states: `[rows, hidden]` to `[rows, vocab]`, in the model's precision.

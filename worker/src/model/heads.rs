@@ -85,6 +85,14 @@ impl ValueModel {
         one_number(&self.head, &self.decoder.hidden(batch)?)
     }
 
+    /// Values of the states of `rows` (`[n]`, int64) alone, `[n]`, float32.
+    ///
+    /// # Errors
+    /// As [`Decoder::hidden_of`].
+    pub fn values_of(&self, batch: &TokenBatch, rows: &Tensor) -> Result<Tensor> {
+        one_number(&self.head, &self.decoder.hidden_of(batch, rows)?)
+    }
+
     /// Every trainable tensor by name: trunk, then head.
     pub fn parameters(&self) -> Vec<(String, Tensor)> {
         let mut parameters = self.decoder.parameters();
@@ -158,9 +166,8 @@ impl RewardModel {
     /// As [`scores`](Self::scores).
     pub fn forward<S: AsRef<[u32]>>(&self, sequences: &[S]) -> Result<Tensor> {
         let batch = TokenBatch::new(sequences)?;
-        let hidden = self.decoder.hidden(&batch)?;
-        let last = hidden.f_index_select(0, &send(&batch.last_rows()?, hidden.device())?)?;
-        one_number(&self.head, &last)
+        let rows = send(&batch.last_rows()?, self.decoder.device())?;
+        one_number(&self.head, &self.decoder.hidden_of(&batch, &rows)?)
     }
 }
 

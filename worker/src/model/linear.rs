@@ -5,7 +5,7 @@ use tch::Tensor;
 
 use super::adapter::low_rank::{self, LowRank};
 use super::weights::Weights;
-use crate::native::training;
+use crate::native::training::{self, Front};
 
 /// `x W^T + b`, and what an adapter adds.
 #[derive(Debug)]
@@ -47,6 +47,14 @@ impl Linear {
     /// # Errors
     /// When the input is of another width, or memory runs out.
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        self.forward_from(Front::Rows(input))
+    }
+
+    /// The same of what `input` makes.
+    ///
+    /// # Errors
+    /// As [`forward`](Self::forward).
+    pub fn forward_from(&self, input: Front) -> Result<Tensor> {
         let [output] = Self::forward_all([self], input)?;
         Ok(output)
     }
@@ -55,13 +63,18 @@ impl Linear {
     ///
     /// # Errors
     /// When the input is of another width, or memory runs out.
-    pub fn forward_all<const N: usize>(layers: [&Self; N], input: &Tensor) -> Result<[Tensor; N]> {
-        let outputs = Self::weigh_all(layers, input)?;
-        low_rank::add(layers.map(|layer| layer.adapter.as_ref()), input, outputs)
+    pub fn forward_all<const N: usize>(layers: [&Self; N], input: Front) -> Result<[Tensor; N]> {
+        let adapters = layers.map(|layer| layer.adapter.as_ref());
+        if adapters.iter().all(Option::is_none) {
+            return Self::weigh_all(layers, input);
+        }
+        let rows = input.rows()?;
+        let outputs = Self::weigh_all(layers, Front::Rows(&rows))?;
+        low_rank::add(adapters, &rows, outputs)
     }
 
     /// Weights and biases alone.
-    fn weigh_all<const N: usize>(layers: [&Self; N], input: &Tensor) -> Result<[Tensor; N]> {
+    fn weigh_all<const N: usize>(layers: [&Self; N], input: Front) -> Result<[Tensor; N]> {
         let biases = layers.map(|layer| layer.bias.as_ref());
         let biased = biases.iter().flatten().count();
         if biased == 0 || biased == N {
@@ -70,9 +83,10 @@ impl Linear {
             let biases = (biased == N).then(|| std::array::from_fn(|i| biases[i].unwrap_or(weights[i])));
             return training::linears(input, weights, biases);
         }
+        let rows = input.rows()?;
         let outputs: Result<Vec<Tensor>, _> = layers
             .iter()
-            .map(|layer| input.f_linear(&layer.weight, layer.bias.as_ref()))
+            .map(|layer| rows.f_linear(&layer.weight, layer.bias.as_ref()))
             .collect();
         <[Tensor; N]>::try_from(outputs?).map_err(|_| anyhow!("{N} layers answer {N} times"))
     }

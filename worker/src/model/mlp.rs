@@ -5,7 +5,7 @@ use tch::Tensor;
 
 use super::linear::Linear;
 use super::weights::Weights;
-use crate::native::training;
+use crate::native::training::Front;
 
 /// `down(silu(gate(x)) * up(x))`.
 #[derive(Debug)]
@@ -52,8 +52,8 @@ impl Mlp {
     ///
     /// # Errors
     /// When libtorch fails, as when memory runs out.
-    pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
+    pub fn forward(&self, input: Front) -> Result<Tensor> {
         let [gate, up] = Linear::forward_all([&self.gate, &self.up], input)?;
-        self.down.forward(&training::gate(&gate, &up)?)
+        self.down.forward_from(Front::Gate { gate: &gate, up: &up })
     }
 }

@@ -4,7 +4,7 @@ use anyhow::Result;
 use tch::Tensor;
 
 use super::weights::Weights;
-use crate::native::training;
+use crate::native::training::{self, Front};
 
 /// `weight * x / sqrt(mean(x^2) + eps)` over the last dimension, statistics in float32.
 #[derive(Debug)]
@@ -40,5 +40,14 @@ impl RmsNorm {
     /// When the input is of another width, or memory runs out.
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
         training::rms_norm(input, &self.weight, self.eps)
+    }
+
+    /// The same for linear layers to take.
+    pub fn of<'a>(&'a self, rows: &'a Tensor) -> Front<'a> {
+        Front::Norm {
+            rows,
+            weight: &self.weight,
+            eps: self.eps,
+        }
     }
 }

@@ -220,6 +220,7 @@ struct RawDecoder {
 unsafe extern "C" {
     fn decoder_new(shape: *const RawShape, error: *mut c_char, size: usize) -> *mut RawDecoder;
     fn decoder_free(decoder: *mut RawDecoder);
+    fn decoder_sleep(decoder: *mut RawDecoder);
     fn decoder_set_matrix(
         decoder: *mut RawDecoder,
         layer: i32,
@@ -521,6 +522,14 @@ impl Decoder {
         // SAFETY: both blocks exist.
         unsafe { decoder_copy_block(self.handle.as_ptr(), from as i32, to as i32) };
         Ok(())
+    }
+
+    /// Gives back the memory of matrices, cache and buffers where it is 64 MiB or more. All matrices have to be set before the next
+    /// forward; nothing of the cache is left.
+    pub fn sleep(&mut self) {
+        self.logit_rows = 0;
+        // SAFETY: the handle is a decoder's.
+        unsafe { decoder_sleep(self.handle.as_ptr()) };
     }
 }
 

@@ -16,7 +16,10 @@ type Forward = unsafe extern "C" fn(*mut c_void, *mut c_void, Output) -> *mut c_
 unsafe extern "C" {
     fn ppo_training_free_error(message: *mut c_char);
     fn ppo_training_linears(
-        input: Handle,
+        layer: i64,
+        first: Handle,
+        second: Handle,
+        eps: f64,
         weights: *const Handle,
         biases: *const Handle,
         count: i64,
@@ -77,21 +80,66 @@ pub(super) fn one(call: impl FnOnce(Output) -> *mut c_char) -> Result<Tensor> {
     Ok(unsafe { Tensor::from_ptr(output.cast()) })
 }
 
+/// What linear layers take, `[rows, in]`, or what it is made from: by a layer so cheap that the backward pass computes it again, and
+/// nobody keeps what it gave.
+#[derive(Clone, Copy, Debug)]
+pub enum Front<'a> {
+    /// Rows as they are.
+    Rows(&'a Tensor),
+    /// [`rms_norm`] of rows.
+    Norm {
+        /// `[rows, in]`.
+        rows: &'a Tensor,
+        /// `[in]`.
+        weight: &'a Tensor,
+        /// Added to the mean square.
+        eps: f64,
+    },
+    /// [`gate`] of two, `[rows, in]` each.
+    Gate {
+        /// What goes through the activation.
+        gate: &'a Tensor,
+        /// What it is multiplied by.
+        up: &'a Tensor,
+    },
+}
+
+impl Front<'_> {
+    /// The rows themselves.
+    ///
+    /// # Errors
+    /// When the shapes do not fit, or memory runs out.
+    pub fn rows(&self) -> Result<Tensor> {
+        match *self {
+            Self::Rows(rows) => Ok(rows.shallow_clone()),
+            Self::Norm { rows, weight, eps } => rms_norm(rows, weight, eps),
+            Self::Gate { gate, up } => self::gate(gate, up),
+        }
+    }
+}
+
 /// `input` (`[rows, in]`) times each weight (`[out, in]`) transposed, plus its bias (`[out]`): several layers over one input,
 /// whose gradient they gather together. All have a bias, or none has.
 ///
 /// # Errors
 /// When the shapes do not fit, or memory runs out.
 pub fn linears<const N: usize>(
-    input: &Tensor,
+    input: Front,
     weights: [&Tensor; N],
     biases: Option<[&Tensor; N]>,
 ) -> Result<[Tensor; N]> {
     let mut outputs = [null_mut(); N];
     let (weights, biases) = (weights.map(handle), biases.map(|biases| biases.map(handle)));
     let biases = biases.as_ref().map_or(null(), |biases| biases.as_ptr());
+    // The numbers of `Front` in native/training_linear.cpp.
+    let (layer, first, second, eps) = match input {
+        Front::Rows(rows) => (0, handle(rows), null(), 0.0),
+        Front::Norm { rows, weight, eps } => (1, handle(rows), handle(weight), eps),
+        Front::Gate { gate, up } => (2, handle(gate), handle(up), 0.0),
+    };
+    let (weights, count) = (weights.as_ptr(), N as i64);
     // SAFETY: (here and below) the handles are of tensors that live through the call.
-    checked(unsafe { ppo_training_linears(handle(input), weights.as_ptr(), biases, N as i64, outputs.as_mut_ptr()) })?;
+    checked(unsafe { ppo_training_linears(layer, first, second, eps, weights, biases, count, outputs.as_mut_ptr()) })?;
     // SAFETY: without an error the C++ side wrote new tensors that are ours.
     Ok(outputs.map(|output| unsafe { Tensor::from_ptr(output.cast()) }))
 }

@@ -56,6 +56,13 @@ impl Rollout {
         }
     }
 
+    /// Nothing is asked until the next weights: an engine in this process leaves its memory to training until then.
+    pub fn sleep(&self) {
+        if let Self::Here(engine) = self {
+            engine.sleep();
+        }
+    }
+
     /// Gives every engine new weights.
     ///
     /// # Errors

@@ -126,7 +126,7 @@ impl From<EngineError> for ApiError {
         let status = match &error {
             EngineError::Refused(_) => StatusCode::BAD_REQUEST,
             EngineError::QueueFull { .. } => StatusCode::TOO_MANY_REQUESTS,
-            EngineError::Paused | EngineError::Stopped => StatusCode::SERVICE_UNAVAILABLE,
+            EngineError::Paused | EngineError::Asleep | EngineError::Stopped => StatusCode::SERVICE_UNAVAILABLE,
             EngineError::Deadline { .. } => StatusCode::GATEWAY_TIMEOUT,
             EngineError::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };

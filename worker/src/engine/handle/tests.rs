@@ -259,6 +259,22 @@ fn every_token_tells_the_version_that_drew_it() {
 }
 
 #[test]
+fn an_engine_sleeps_when_it_is_idle_and_wakes_with_new_weights() {
+    let engine = slow_engine(EngineConfig::default());
+    let wanted = request(5, 0..2, 100);
+    let drawing = engine.submit(wanted.clone()).unwrap();
+    until("some tokens", || engine.stats().generation_tokens > 10);
+    engine.sleep();
+    // It does not fall asleep over work.
+    assert_alone(&drawing.wait(LONG).unwrap(), &wanted);
+    engine.sleep();
+    let refused = engine.generate(vec![wanted.clone()], LONG);
+    assert_eq!(refused.unwrap_err(), EngineError::Asleep);
+    engine.update_weights(no_weights(), 0).wait(LONG).unwrap();
+    assert_eq!(engine.generate(vec![wanted], LONG).unwrap()[0].len(), 2);
+}
+
+#[test]
 fn weights_that_do_not_load_end_the_engine() {
     let engine = start(Fault::Load, Duration::from_millis(1), EngineConfig::default());
     let ticket = engine.submit(request(5, 0..1, 50_000)).unwrap();

@@ -1,5 +1,5 @@
 use super::*;
-use crate::engine::conformance::{Subject, conforms};
+use crate::engine::conformance::{Subject, chunk, conforms, draw, load, loaded, random_weights, tiny, tokens};
 
 impl Subject for NativeRunner {
     /// To the bit.
@@ -17,6 +17,25 @@ impl Subject for NativeRunner {
 }
 
 conforms!(NativeRunner);
+
+#[test]
+fn a_runner_that_slept_draws_the_same_once_it_has_weights_again() {
+    for (kind, tied) in [(Kind::Float, true), (Kind::BFloat16, false)] {
+        let shape = DecoderShape { tied, ..tiny(kind) };
+        // So many that their memory is worth giving back.
+        let blocks = (65 << 20) / shape.native_block_bytes();
+        let mut runner: NativeRunner = loaded(&shape, blocks, 2);
+        let batch = ForwardBatch {
+            chunks: vec![chunk(&tokens(1, 20), 0, &[0, 1], vec![draw(7, 0)])],
+        };
+        let before = runner.forward(&batch).unwrap();
+        runner.sleep();
+        let error = runner.forward(&batch).unwrap_err().to_string();
+        assert!(error.contains("no weights"), "{error}");
+        load(&mut runner, &random_weights(&shape)).unwrap();
+        assert_eq!(runner.forward(&batch).unwrap(), before);
+    }
+}
 
 #[test]
 fn every_instruction_set_agrees_with_the_reference_and_is_batch_invariant() {

@@ -3,7 +3,7 @@
 use anyhow::{Result, anyhow};
 use tch::Tensor;
 
-use crate::native::training;
+use crate::native::training::{self, Front};
 
 /// `scale (x A^T) B^T`.
 #[derive(Debug)]
@@ -98,6 +98,6 @@ pub fn add<const N: usize>(
 
 /// `x W^T`.
 fn product(input: &Tensor, weight: &Tensor) -> Result<Tensor> {
-    let [output] = training::linears(input, [weight], None)?;
+    let [output] = training::linears(Front::Rows(input), [weight], None)?;
     Ok(output)
 }

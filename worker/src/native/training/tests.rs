@@ -148,8 +148,17 @@ fn config() -> ModelConfig {
     ModelConfig::from_json(raw.as_object().unwrap().clone(), None).unwrap()
 }
 
-/// Log-probabilities and the gradients of all parameters, which gather in float32 as an update's do.
-fn learnt(weights: &Weights, checkpointing: bool) -> Vec<Tensor> {
+/// Every other hidden state of a batch.
+type Half = fn(&Decoder, &TokenBatch, &Tensor) -> Tensor;
+
+/// All are computed, half are taken.
+const TAKEN: Half = |decoder, batch, rows| decoder.hidden(batch).unwrap().index_select(0, rows);
+
+/// Half are asked for.
+const ASKED: Half = |decoder, batch, rows| decoder.hidden_of(batch, rows).unwrap();
+
+/// Log-probabilities of half of the tokens and the gradients of all parameters, which gather in float32 as an update's do.
+fn learnt(weights: &Weights, checkpointing: bool, half: Half) -> Vec<Tensor> {
     let config = config();
     let weights = weights.deep_clone().unwrap();
     weights.require_gradients().unwrap();
@@ -169,8 +178,9 @@ fn learnt(weights: &Weights, checkpointing: bool) -> Vec<Tensor> {
         .map(|length| (0..*length).map(|place| (place * 37 + length) % 96).collect())
         .collect();
     let batch = TokenBatch::new(&sequences).unwrap();
-    let targets = Tensor::cat(&[batch.ids.narrow(0, 1, 37), batch.ids.narrow(0, 0, 1)], 0);
-    let hidden = decoder.hidden(&batch).unwrap();
+    let rows = Tensor::arange_start_step(1, 38, 2, (Kind::Int64, Device::Cpu));
+    let targets = batch.ids.index_select(0, &(&rows - 1));
+    let hidden = half(&decoder, &batch, &rows);
     let logprobs = token_logprobs(&decoder, &hidden, &targets, 1.0, false)
         .unwrap()
         .logprobs;
@@ -182,9 +192,9 @@ fn learnt(weights: &Weights, checkpointing: bool) -> Vec<Tensor> {
 fn a_decoder_learns_the_same() {
     for kind in [Kind::Float, Kind::BFloat16] {
         let weights = Weights::random(&config(), kind, 3).unwrap();
-        let kernels = learnt(&weights, false);
+        let kernels = learnt(&weights, false, TAKEN);
         for checkpointing in [false, true] {
-            let stock = without_kernels(|| learnt(&weights, checkpointing));
+            let stock = without_kernels(|| learnt(&weights, checkpointing, TAKEN));
             for (number, (ours, theirs)) in kernels.iter().zip(&stock).enumerate() {
                 let (far, near) = (distance(ours, theirs), tolerance(kind) * 4.0);
                 assert!(
@@ -193,5 +203,47 @@ fn a_decoder_learns_the_same() {
                 );
             }
         }
+    }
+}
+
+#[test]
+fn tokens_that_nobody_asks_for_change_neither_the_others_nor_what_is_learnt() {
+    for kind in [Kind::Float, Kind::BFloat16] {
+        let weights = Weights::random(&config(), kind, 3).unwrap();
+        let all = learnt(&weights, false, TAKEN);
+        for checkpointing in [false, true] {
+            let half = learnt(&weights, checkpointing, ASKED);
+            for (number, (half, all)) in half.iter().zip(&all).enumerate() {
+                let (far, near) = (distance(half, all), tolerance(kind));
+                assert!(
+                    far < near,
+                    "{kind:?}, checkpointing {checkpointing}, tensor {number}: {far}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn gradients_of_a_bfloat16_weight_are_added_in_float32_however_many_rows_there_are() {
+    // Sizes that fill neither a vector nor a tile, of fewer rows and of more than are multiplied at once.
+    for rows in [1, 37, 1100, 2500] {
+        let (input, weight, direction) = random::seeded(11, || {
+            let normal = |dims: &[i64]| normal(dims, Kind::BFloat16);
+            (normal(&[rows, 70]), normal(&[50, 70]), normal(&[rows, 50]))
+        });
+        let weight = weight.set_requires_grad(true);
+        let gradient = Tensor::ones([50, 70], (Kind::Float, Device::Cpu));
+        set_grad(&weight, &gradient).unwrap();
+        for _ in 0..2 {
+            let [output] = linears(Front::Rows(&input), [&weight], None).unwrap();
+            (output.to_kind(Kind::Float) * direction.to_kind(Kind::Float))
+                .sum(Kind::Float)
+                .backward();
+        }
+        let wide = |tensor: &Tensor| tensor.to_kind(Kind::Double);
+        let expected = wide(&direction).tr().matmul(&wide(&input)) * 2.0 + 1.0;
+        let far = distance(&gradient, &expected);
+        assert!(far < tolerance(Kind::BFloat16), "{rows} rows: {far}");
     }
 }

@@ -1,15 +1,69 @@
 //! One digest for all tensors of a model, whatever files or frames they travelled in.
 
 use std::collections::BTreeMap;
+use std::fmt::{Display, Formatter};
 
 use anyhow::{Context, Result};
-use blake3::{Hash, Hasher};
 use tch::{Device, Kind, Tensor};
+use twox_hash::XxHash3_128;
 
 use crate::model::Weights;
 
-/// Grows tensor by tensor, in any order: BLAKE3 over a line of text for each in order of their names, with its name, dtype, shape and
-/// the BLAKE3 of its bytes.
+/// What many bytes come down to: XXH3, 128 bits. It finds what broke on the way, at the speed of memory; who may send weights at all is
+/// the door's affair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hash(u128);
+
+impl Hash {
+    /// Bytes of one.
+    pub const BYTES: usize = 16;
+
+    /// Of some bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(XxHash3_128::oneshot(bytes))
+    }
+
+    /// As they are sent, the highest first.
+    pub fn bytes(self) -> [u8; Self::BYTES] {
+        self.0.to_be_bytes()
+    }
+}
+
+impl Display for Hash {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+/// A [`Hash`] in the making.
+pub struct Hasher(XxHash3_128);
+
+impl std::fmt::Debug for Hasher {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Hasher").field(&self.finish()).finish()
+    }
+}
+
+impl Default for Hasher {
+    fn default() -> Self {
+        Self(XxHash3_128::new())
+    }
+}
+
+impl Hasher {
+    /// More bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.write(bytes);
+    }
+
+    /// Of all bytes so far.
+    pub fn finish(&self) -> Hash {
+        Hash(self.0.finish_128())
+    }
+}
+
+/// Grows tensor by tensor, in any order: the hash over a line of text for each in order of their names, with its name, dtype, shape and
+/// the hash of its bytes.
 #[derive(Debug, Default)]
 pub struct Digest(BTreeMap<String, String>);
 
@@ -22,11 +76,11 @@ impl Digest {
 
     /// Of all that were inserted.
     pub fn finish(&self) -> Hash {
-        let mut hash = Hasher::new();
+        let mut hash = Hasher::default();
         for line in self.0.values() {
             hash.update(line.as_bytes());
         }
-        hash.finalize()
+        hash.finish()
     }
 }
 
@@ -68,7 +122,7 @@ impl Pieces {
             shape: flat.size(),
             flat: flat.f_reshape([-1])?,
             taken: 0,
-            hash: Hasher::new(),
+            hash: Hasher::default(),
         })
     }
 
@@ -89,7 +143,7 @@ impl Pieces {
 
     /// All are taken: the tensor, called `name`, is part of `digest`.
     pub fn enter(&self, name: &str, digest: &mut Digest) {
-        digest.insert(name, self.flat.kind(), &self.shape, self.hash.finalize());
+        digest.insert(name, self.flat.kind(), &self.shape, self.hash.finish());
     }
 }
 
@@ -128,7 +182,7 @@ mod tests {
         let of = |names: [&str; 2]| {
             let mut digest = Digest::default();
             for name in names {
-                digest.insert(name, Kind::Float, &[1], blake3::hash(name.as_bytes()));
+                digest.insert(name, Kind::Float, &[1], Hash::of(name.as_bytes()));
             }
             digest.finish()
         };

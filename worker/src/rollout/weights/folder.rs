@@ -2,11 +2,10 @@
 
 use std::path::PathBuf;
 
-use blake3::Hash;
 use serde::Deserialize;
 
 use super::Version;
-use super::digest::digest;
+use super::digest::{Hash, digest};
 use crate::model::Weights;
 use crate::native::threads::blocking;
 use crate::rollout::error::ApiError;
@@ -42,7 +41,7 @@ pub async fn load(model: &Model, asked: FolderUpdate) -> Result<(Weights, Hash),
         let found = digest(&weights).map_err(|error| ApiError::internal(format!("{error:#}")))?;
         if let Some(wanted) = asked
             .digest
-            .filter(|wanted| !wanted.eq_ignore_ascii_case(&found.to_hex()))
+            .filter(|wanted| !wanted.eq_ignore_ascii_case(&found.to_string()))
         {
             return Err(ApiError::field(
                 "digest",

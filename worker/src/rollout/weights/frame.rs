@@ -1,14 +1,14 @@
-//! Weights as one stream of bytes: a safetensors file (its length-prefixed header, then the tensors), followed by the 32
+//! Weights as one stream of bytes: a safetensors file (its length-prefixed header, then the tensors), followed by the 16
 //! bytes of their [`Digest`]. The sender hashes while it sends and needs no second pass.
 
 use anyhow::{Result, bail};
 use tch::Kind;
 
-use super::digest::{Digest, Pieces};
+use super::digest::{Digest, Hash, Pieces};
 use crate::model::MergedWeights;
 
 /// Bytes of the digest at the end.
-pub const DIGEST: usize = blake3::OUT_LEN;
+pub const DIGEST: usize = Hash::BYTES;
 /// Longest header that is read, as in the safetensors crate.
 pub const LONGEST_HEADER: usize = 100_000_000;
 
@@ -52,7 +52,7 @@ pub fn pieces(weights: impl Into<MergedWeights>) -> Result<impl Iterator<Item = 
         }
         let next = tensors.next();
         is_over = !matches!(next, Ok(Some(_)));
-        Some(next.map(|piece| piece.unwrap_or_else(|| tensors.digest.finish().as_bytes().to_vec())))
+        Some(next.map(|piece| piece.unwrap_or_else(|| tensors.digest.finish().bytes().to_vec())))
     }))
 }
 

@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::http::StatusCode;
-use blake3::{Hash, Hasher};
 use futures::{Stream, StreamExt};
 use safetensors::Dtype;
 use safetensors::tensor::Metadata;
 use tch::Kind;
 
-use super::digest::Digest;
+use super::digest::{Digest, Hash, Hasher};
 use super::frame::{DIGEST, LONGEST_HEADER};
 use crate::model::{ModelConfig, names};
 use crate::rollout::error::ApiError;
@@ -49,7 +48,7 @@ where
             patience,
             stream,
             buffer: Bytes::new(),
-            hash: Hasher::new(),
+            hash: Hasher::default(),
             digest: Digest::default(),
         }
     }
@@ -93,7 +92,7 @@ where
 
     /// All pieces of `tensor` have been taken.
     pub fn end_tensor(&mut self, tensor: &Planned) {
-        let hash = std::mem::take(&mut self.hash).finalize();
+        let hash = std::mem::take(&mut self.hash).finish();
         self.digest.insert(&tensor.name, tensor.stored, &tensor.shape, hash);
     }
 
@@ -130,7 +129,7 @@ where
     pub async fn check_end(mut self) -> Result<Hash, ApiError> {
         let sent = self.take(DIGEST).await?;
         let found = self.digest.finish();
-        if sent != found.as_bytes() {
+        if sent != found.bytes() {
             return Err(ApiError::bad(
                 "the digest at the end of the stream is not that of what arrived: send it again; the old weights stay",
             ));

@@ -14,10 +14,10 @@ use axum::body::Bytes;
 use axum::extract::{Query, Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
-use blake3::Hash;
 use futures::Stream;
 use serde::{Deserialize, Serialize};
 
+use self::digest::Hash;
 use super::body;
 use super::error::ApiError;
 use super::follow::Follower;

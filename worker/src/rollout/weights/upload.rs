@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use axum::body::Bytes;
-use blake3::Hash;
 use futures::Stream;
 use tch::{Kind, Tensor};
 
+use super::digest::Hash;
 use super::incoming::{Incoming, Planned};
 use crate::model::Weights;
 use crate::native::filled::Filled;

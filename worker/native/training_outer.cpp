@@ -1,0 +1,131 @@
+// The gradient of a bfloat16 weight, added to the float32 buffer that it gathers in. libtorch's product would round it to bfloat16 on its
+// way and add it in a pass of its own, which for an output projection takes as long as the product.
+#include "training.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <immintrin.h>
+
+#define PPO_PAIRS __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")))
+
+namespace ppo::training {
+
+// A product runs over pairs of rows: a unit holds the same column of two rows, as vdpbf16ps wants it. `a` is cut into tiles of kRows
+// columns, `b` into panels of kColumns; each of them is [pairs][its columns] of units.
+constexpr int64_t kRows = 12, kColumns = 32;
+// Rows that are multiplied before the sums go back to memory. A panel of them stays in the outer cache.
+constexpr int64_t kDepth = 1024;
+
+// Whether this processor multiplies pairs itself, and has no tiles (AMX), with which oneDNN is faster than this.
+static bool multiplies_pairs() {
+  unsigned int eax, ebx, ecx, edx;
+  const bool tiles = __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && (edx & (1u << 24));
+  return !tiles && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+
+typedef uint16_t Halves __attribute__((vector_size(32)));
+typedef uint32_t Units __attribute__((vector_size(64)));
+
+PPO_PAIRS static inline __mmask16 first(int64_t count) {
+  return static_cast<__mmask16>(count >= 16 ? 0xffff : count <= 0 ? 0 : (1 << count) - 1);
+}
+
+// `count` columns of `rows` rows (of `width` elements) to [pairs][block] units; what is beyond is zero.
+PPO_PAIRS static void pair_up(const uint16_t* from, int64_t width, int64_t rows, int64_t count, int64_t block, uint32_t* to) {
+  for (int64_t row = 0; row < rows; row += 2, to += block)
+    for (int64_t at = 0; at < block; at += 16) {
+      const __mmask16 there = first(count - at);
+      const uint16_t* upper = from + row * width + at;
+      const Halves even = (Halves)_mm256_maskz_loadu_epi16(there, upper);
+      const Halves odd = row + 1 < rows ? (Halves)_mm256_maskz_loadu_epi16(there, upper + width) : Halves{};
+      const Units pairs = __builtin_convertvector(even, Units) | __builtin_convertvector(odd, Units) << 16;
+      _mm512_mask_storeu_epi32(to + at, first(block - at), (__m512i)pairs);
+    }
+}
+
+// c [rows, columns] += or = tile transposed times panel.
+PPO_PAIRS static void multiply_tile(const uint32_t* tile, const uint32_t* panel, int64_t pairs, float* c, int64_t width, int64_t rows,
+                                    int64_t columns, bool add) {
+  for (int64_t r = 0; r < rows; r++) {
+    __builtin_prefetch(c + r * width, 1);
+    __builtin_prefetch(c + r * width + 16, 1);
+  }
+  __m512 sum[kRows][2];
+#pragma GCC unroll 12
+  for (int r = 0; r < kRows; r++) sum[r][0] = sum[r][1] = _mm512_setzero_ps();
+  for (int64_t pair = 0; pair < pairs; pair++, tile += kRows, panel += kColumns) {
+    const __m512bh left = (__m512bh)_mm512_loadu_si512(panel), right = (__m512bh)_mm512_loadu_si512(panel + 16);
+#pragma GCC unroll 12
+    for (int r = 0; r < kRows; r++) {
+      const __m512bh unit = (__m512bh)_mm512_set1_epi32(static_cast<int>(tile[r]));
+      sum[r][0] = _mm512_dpbf16_ps(sum[r][0], unit, left);
+      sum[r][1] = _mm512_dpbf16_ps(sum[r][1], unit, right);
+    }
+  }
+  const __mmask16 left = first(columns), right = first(columns - 16);
+#pragma GCC unroll 12
+  for (int r = 0; r < kRows; r++) {
+    if (r >= rows) continue;
+    float* to = c + r * width;
+    if (add) {
+      sum[r][0] = _mm512_add_ps(sum[r][0], _mm512_maskz_loadu_ps(left, to));
+      sum[r][1] = _mm512_add_ps(sum[r][1], _mm512_maskz_loadu_ps(right, to + 16));
+    }
+    _mm512_mask_storeu_ps(to, left, sum[r][0]);
+    _mm512_mask_storeu_ps(to + 16, right, sum[r][1]);
+  }
+}
+
+// Columns in blocks, with room for every block's pairs.
+struct Paired {
+  int64_t block, blocks, pairs;
+  Tensor units;
+
+  Paired(const Tensor& of, int64_t rows, int64_t block)
+      : block(block), blocks((of.size(1) + block - 1) / block), pairs((rows + 1) / 2),
+        units(at::empty({blocks * pairs * block}, of.options().dtype(at::kInt))) {}
+  uint32_t* at(int64_t number) const { return static_cast<uint32_t*>(units.data_ptr()) + number * pairs * block; }
+  void fill(const Tensor& from, int64_t start, int64_t rows, int64_t number) const {
+    const int64_t width = from.size(1), column = number * block;
+    const uint16_t* data = static_cast<const uint16_t*>(from.data_ptr()) + start * width + column;
+    pair_up(data, width, rows, std::min(block, width - column), block, at(number));
+  }
+};
+
+bool outer_product_into(const Tensor& outer, const Tensor& inner, bool add, const Tensor& result) {
+  static const bool able = multiplies_pairs();
+  if (!able || outer.scalar_type() != at::kBFloat16 || result.scalar_type() != at::kFloat || !outer.device().is_cpu()) return false;
+  const Tensor a = outer.contiguous(), b = inner.contiguous();
+  const int64_t all = a.size(0), height = result.size(0), width = result.size(1), stride = result.stride(0);
+  if (!all || result.stride(1) != 1) return false;
+  const int64_t steps = (all + kDepth - 1) / kDepth;
+  for (int64_t step = 0; step < steps; step++) {
+    const int64_t start = all * step / steps, rows = all * (step + 1) / steps - start;
+    const Paired tiles(a, rows, kRows), panels(b, rows, kColumns);
+    at::parallel_for(0, tiles.blocks + panels.blocks, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t number = begin; number < end; number++) {
+        if (number < tiles.blocks) tiles.fill(a, start, rows, number);
+        else panels.fill(b, start, rows, number - tiles.blocks);
+      }
+    });
+    const bool onto = add || step > 0;
+    at::parallel_for(0, tiles.blocks * panels.blocks, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t place = begin; place < end; place++) {
+        const int64_t panel = place / tiles.blocks, tile = place % tiles.blocks;
+        float* c = data<float>(result) + tile * kRows * stride + panel * kColumns;
+        multiply_tile(tiles.at(tile), panels.at(panel), tiles.pairs, c, stride, std::min(kRows, height - tile * kRows),
+                      std::min(kColumns, width - panel * kColumns), onto);
+      }
+    });
+  }
+  return true;
+}
+
+}  // namespace ppo::training
+
+#else
+namespace ppo::training {
+bool outer_product_into(const Tensor&, const Tensor&, bool, const Tensor&) { return false; }
+}  // namespace ppo::training
+#endif
