@@ -150,10 +150,7 @@ struct Decoder {
     }
 
     void sleep() {
-        // Memory that is used again has to be cleared first: of little, that costs more than it gives.
-        const size_t worth = size_t(64) << 20;
-        if (weights.size() + cache.size() + buffers.size() + logits.size() < worth) return;
-        for (Pages * pages : {&weights, &cache, &buffers, &logits}) pages->clear();
+        for (Pages * pages : {&weights, &cache, &buffers, &logits}) pages->spare();
     }
 
     // cos and sin of every position up to `last`, [positions, head_dim / 2].

@@ -72,7 +72,7 @@ struct DecoderDrawn {
 struct Decoder;
 Decoder * decoder_new(const DecoderShape * shape, char * error, size_t error_size);
 void decoder_free(Decoder * decoder);
-// Gives back the memory of matrices, cache and buffers, if they are worth it; all matrices have to be set again.
+// The system may take the memory of matrices, cache and buffers when it is short of some; all matrices have to be set again.
 void decoder_sleep(Decoder * decoder);
 int decoder_set_matrix(Decoder * decoder, int32_t layer, DecoderMatrix which, const DecoderPart * parts,
     int32_t n_parts, char * error, size_t error_size);

@@ -288,8 +288,8 @@ impl Engine {
         })
     }
 
-    /// Gives back the memory of weights and cache, if nothing is inside: until new weights come, requests are refused with
-    /// [`EngineError::Asleep`]. For whoever trains on the same machine, and is about to change the weights anyway.
+    /// Lets the system have the memory of weights and cache when it is short of some, if nothing is inside: until new weights come,
+    /// requests are refused with [`EngineError::Asleep`]. For whoever trains on the same machine, and is about to change the weights anyway.
     pub fn sleep(&self) {
         // A thread that is gone holds nothing.
         let _ = self.commands.send(Command::Sleep);

@@ -88,7 +88,7 @@ pub trait Runner {
     /// When a tensor is missing or has another shape.
     fn load(&mut self, weights: &MergedWeights) -> anyhow::Result<()>;
 
-    /// Gives back what memory it can: weights and cache are needed no more until the next [`load`](Self::load).
+    /// Lets the system have what memory it can: weights and cache are needed no more until the next [`load`](Self::load).
     fn sleep(&mut self) {}
 }
 

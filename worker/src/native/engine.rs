@@ -524,8 +524,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Gives back the memory of matrices, cache and buffers where it is 64 MiB or more. All matrices have to be set before the next
-    /// forward; nothing of the cache is left.
+    /// Lets the system have the memory of matrices, cache and buffers when it is short of some (`MADV_FREE`). All matrices have to be set
+    /// before the next forward; nothing of the cache may be left.
     pub fn sleep(&mut self) {
         self.logit_rows = 0;
         // SAFETY: the handle is a decoder's.

@@ -22,9 +22,7 @@ conforms!(NativeRunner);
 fn a_runner_that_slept_draws_the_same_once_it_has_weights_again() {
     for (kind, tied) in [(Kind::Float, true), (Kind::BFloat16, false)] {
         let shape = DecoderShape { tied, ..tiny(kind) };
-        // So many that their memory is worth giving back.
-        let blocks = (65 << 20) / shape.native_block_bytes();
-        let mut runner: NativeRunner = loaded(&shape, blocks, 2);
+        let mut runner: NativeRunner = loaded(&shape, 10, 2);
         let batch = ForwardBatch {
             chunks: vec![chunk(&tokens(1, 20), 0, &[0, 1], vec![draw(7, 0)])],
         };
