@@ -40,8 +40,7 @@ public:
         data_ = start, size_ = rounded;
     }
     // The system may take the memory when it needs some: contents are undefined until they are written again. What it did not take
-    // costs nothing then. To give it away at once (MADV_DONTNEED) made a 135M model's next weights take ten times as long on a virtual
-    // machine, whose memory the host has to find anew.
+    // costs nothing then; what is given away at once (MADV_DONTNEED) has to be cleared again, and on a virtual machine found by the host.
     void spare() {
         if (data_) madvise(data_, size_, MADV_FREE);
     }
