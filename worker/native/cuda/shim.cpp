@@ -13,8 +13,6 @@
 
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
-#include <exception>
 
 using ppo::guarded;
 

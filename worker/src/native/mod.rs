@@ -1,6 +1,7 @@
 //! Rust face of the C++ in `worker/native`: what tch does not bind. The only place with `unsafe`.
 
 pub mod allocator;
+pub mod bytes;
 pub mod collective;
 pub mod cuda;
 pub mod device;

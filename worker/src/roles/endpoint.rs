@@ -80,7 +80,7 @@ impl Endpoint {
             "temperature": params.temperature, "top_p": params.top_p, "top_k": params.top_k, "min_p": params.min_p,
             "max_tokens": params.max_new_tokens, "min_tokens": params.min_new_tokens,
             "stop_token_ids": params.stop_token_ids, "stop": params.stop, "ignore_eos": true,
-            "logprobs": 0, "return_token_ids": true, "return_weight_versions": true,
+            "logprobs": 0, "return_bare_logprobs": true, "return_token_ids": true, "return_weight_versions": true,
             "detokenize": !params.stop.is_empty(), "request_id": name,
         });
         let answer: Answer = self.json(Method::POST, PATH, deadline, |call| call.json(&body)).await?;

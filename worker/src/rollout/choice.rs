@@ -115,7 +115,10 @@ impl Choice {
             self.fresh.token_ids.push(drawn.token);
         }
         if shown.logprobs.is_some() {
-            let label = |token: u32| label(model, shown, token);
+            let label = |token: u32| match shown.bare_logprobs {
+                true => String::new(),
+                false => label(model, shown, token),
+            };
             self.fresh.logprobs.push(ShownToken {
                 label: label(drawn.token),
                 logprob: finite(drawn.logprob),

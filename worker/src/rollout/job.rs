@@ -39,6 +39,8 @@ pub struct Shown {
     pub token_ids: bool,
     /// Tokens in log-probabilities as `token_id:<id>`.
     pub tokens_as_ids: bool,
+    /// Log-probabilities without the tokens they belong to.
+    pub bare_logprobs: bool,
     /// Weight version of every span.
     pub weight_versions: bool,
     /// What ended the response is part of the text.
@@ -315,6 +317,13 @@ fn shown(limits: &Limits, asked: &GenerateRequest, dialect: Dialect) -> Result<S
     if dialect == Dialect::Chat && logprobs.is_none() && asked.top_logprobs.is_some_and(|count| count > 0) {
         return Err(ApiError::field("top_logprobs", "needs logprobs: true"));
     }
+    let bare_logprobs = is(asked.return_bare_logprobs);
+    if bare_logprobs && (dialect == Dialect::Chat || logprobs != Some(0)) {
+        return Err(ApiError::field(
+            "return_bare_logprobs",
+            "needs logprobs: 0 of /v1/completions, and shows no likeliest tokens",
+        ));
+    }
     Ok(Shown {
         stream: is(asked.stream),
         usage: asked.stream_options.unwrap_or_default().include_usage,
@@ -322,6 +331,7 @@ fn shown(limits: &Limits, asked: &GenerateRequest, dialect: Dialect) -> Result<S
         logprobs,
         token_ids: is(asked.return_token_ids),
         tokens_as_ids: is(asked.return_tokens_as_token_ids),
+        bare_logprobs,
         weight_versions: is(asked.return_weight_versions),
         include_stop: is(asked.include_stop_str_in_output),
         skip_special: asked.skip_special_tokens != Some(false),

@@ -1,5 +1,5 @@
 //! What clients send: OpenAI's fields, vLLM's additions (`vllm/entrypoints/openai/completion/protocol.py`), and ours
-//! (`seeds`). Fields that are not listed are passed over, as vLLM does; those that would change the answer and that this
+//! (`seeds`, `return_bare_logprobs`). Fields that are not listed are passed over, as vLLM does; those that would change the answer and that this
 //! server does not know are refused ([`refused`](super::refused)).
 
 use serde::{Deserialize, Deserializer};
@@ -67,6 +67,8 @@ pub struct GenerateRequest {
     pub return_token_ids: Option<bool>,
     /// Write tokens as `token_id:<id>` in log-probabilities.
     pub return_tokens_as_token_ids: Option<bool>,
+    /// Completions: give `logprobs.token_logprobs` alone, to those who read token ids: no labels, no likeliest tokens, no offsets (ours).
+    pub return_bare_logprobs: Option<bool>,
     /// Give the weight version of every span of tokens.
     pub return_weight_versions: Option<bool>,
     /// Name of the request, for `/abort_requests`.

@@ -90,6 +90,9 @@ struct ChatDelta {
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 enum ShownLogprobs {
+    Bare {
+        token_logprobs: Vec<f32>,
+    },
     Completions {
         tokens: Vec<String>,
         token_logprobs: Vec<f32>,
@@ -181,7 +184,7 @@ pub fn choice(job: &Job, index: usize, choice: &Choice, delta: Delta, is_piece: 
     ShownChoice {
         index,
         said,
-        logprobs: shown.logprobs.map(|_| show_logprobs(job.dialect, logprobs)),
+        logprobs: shown.logprobs.map(|_| show_logprobs(job, logprobs)),
         finish_reason: choice.finish_reason(),
         stop_reason: choice.stop_reason(),
         prompt_token_ids: request
@@ -223,8 +226,11 @@ fn number(value: f32) -> Value {
     value.to_string().parse::<f64>().map_or(Value::Null, Value::from)
 }
 
-fn show_logprobs(dialect: Dialect, tokens: Vec<ShownToken>) -> ShownLogprobs {
-    match dialect {
+fn show_logprobs(job: &Job, tokens: Vec<ShownToken>) -> ShownLogprobs {
+    match job.dialect {
+        Dialect::Completions if job.shown.bare_logprobs => ShownLogprobs::Bare {
+            token_logprobs: tokens.iter().map(|token| token.logprob).collect(),
+        },
         Dialect::Completions => ShownLogprobs::Completions {
             tokens: tokens.iter().map(|token| token.label.clone()).collect(),
             token_logprobs: tokens.iter().map(|token| token.logprob).collect(),

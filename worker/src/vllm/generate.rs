@@ -36,8 +36,9 @@ impl Ours {
             versions: flag("return_weight_versions"),
             token_ids: flag("return_token_ids"),
         };
-        // vLLM always decodes.
+        // vLLM always decodes, and labels every log-probability.
         asked.remove("detokenize");
+        asked.remove("return_bare_logprobs");
         asked.insert("model".into(), json!(POLICY));
         asked.insert("return_token_ids".into(), json!(ours.token_ids || ours.versions));
         Ok(ours)
@@ -224,8 +225,9 @@ mod tests {
 
     #[test]
     fn what_only_we_understand_does_not_reach_vllm() {
-        let mut asked =
-            object(json!({"seeds": [1], "return_weight_versions": true, "detokenize": false, "model": "m"}));
+        let mut asked = object(json!({
+            "seeds": [1], "return_weight_versions": true, "return_bare_logprobs": true, "detokenize": false, "model": "m",
+        }));
         let ours = Ours::take(&mut asked).unwrap();
         assert_eq!(json!(asked), json!({"model": POLICY, "return_token_ids": true}));
         assert!(ours.versions && !ours.token_ids && ours.seeds == Some(vec![1]));

@@ -59,6 +59,37 @@ async fn a_batch_gives_what_each_prompt_gives_alone_on_any_server_to_the_bit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn bare_log_probabilities_are_the_same_numbers_and_nothing_beside_them() {
+    let server = Server::start().await;
+    let request = |bare: bool, logprobs: u32| {
+        json!({
+            "prompt": prompts(5), "n": 2, "seed": 5, "max_tokens": 20, "logprobs": logprobs, "return_token_ids": true,
+            "prompt_logprobs": 0, "return_bare_logprobs": bare,
+        })
+    };
+    let (bare, full) = (
+        server.ok("/v1/completions", request(true, 0)).await,
+        server.ok("/v1/completions", request(false, 0)).await,
+    );
+    for (bare, full) in bare["choices"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .zip(full["choices"].as_array().unwrap())
+    {
+        assert_eq!(
+            bare["logprobs"],
+            json!({"token_logprobs": full["logprobs"]["token_logprobs"]})
+        );
+        for field in ["text", "token_ids", "prompt_logprobs"] {
+            assert_eq!(bare[field], full[field], "{field}");
+        }
+    }
+    let error = server.error("/v1/completions", request(true, 1), 400).await;
+    assert!(error.contains("return_bare_logprobs"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_stream_says_what_the_whole_answer_says() {
     let server = Server::start().await;
     // Stop strings of one and two letters end many of the samples, in the middle of tokens too.

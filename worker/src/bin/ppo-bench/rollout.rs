@@ -40,7 +40,7 @@ pub fn rollout(args: &RolloutArgs) -> Result<()> {
 
 fn start(workload: &Workload, requests: &[Request]) -> Result<Engine> {
     let model = ModelConfig::read(&workload.model)?;
-    let kind = kind(workload.dtype());
+    let kind = kind(workload.dtype.into());
     let weights = Weights::map(&workload.model, &model, kind)?;
     let longest = requests.iter().map(|request| request.prompt.len()).max().unwrap_or(0) + workload.new_tokens;
     let rollout = Rollout {

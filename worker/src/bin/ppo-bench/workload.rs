@@ -45,15 +45,16 @@ pub enum Precision {
     Bfloat16,
 }
 
-impl Workload {
-    /// Precision in the manifest's words.
-    pub fn dtype(&self) -> DType {
-        match self.dtype {
-            Precision::Float32 => DType::Float32,
-            Precision::Bfloat16 => DType::Bfloat16,
+impl From<Precision> for DType {
+    fn from(precision: Precision) -> Self {
+        match precision {
+            Precision::Float32 => Self::Float32,
+            Precision::Bfloat16 => Self::Bfloat16,
         }
     }
+}
 
+impl Workload {
     /// A request for each prompt, of one sample each.
     pub fn requests(&self) -> Result<Vec<Request>> {
         if let Some(threads) = self.threads {

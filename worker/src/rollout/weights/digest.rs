@@ -8,6 +8,7 @@ use tch::{Device, Kind, Tensor};
 use twox_hash::XxHash3_128;
 
 use crate::model::Weights;
+use crate::native::bytes::bytes_of;
 
 /// What many bytes come down to: XXH3, 128 bits. It finds what broke on the way, at the speed of memory; who may send weights at all is
 /// the door's affair.
@@ -135,7 +136,7 @@ impl Pieces {
         if count == 0 {
             return Ok(None);
         }
-        let piece = bytes(&self.flat.f_narrow(0, self.taken, count)?)?;
+        let piece = bytes_of(&self.flat, self.taken, count)?;
         self.hash.update(&piece);
         self.taken += count;
         Ok(Some(piece))
@@ -145,13 +146,6 @@ impl Pieces {
     pub fn enter(&self, name: &str, digest: &mut Digest) {
         digest.insert(name, self.flat.kind(), &self.shape, self.hash.finish());
     }
-}
-
-/// The numbers of a flat tensor as they lie in memory.
-fn bytes(flat: &Tensor) -> Result<Vec<u8>> {
-    // Whatever they are, as bytes: libtorch copies 8-bit numbers out without looking at them.
-    let raw = flat.f_contiguous()?.f_view_dtype(Kind::Uint8)?;
-    Ok(Vec::<u8>::try_from(&raw)?)
 }
 
 #[cfg(test)]
