@@ -148,9 +148,9 @@ def main():
             job, one = Job(size, dtype, options), None
             for name, measure in [("one process", job.one_process), ("one rank", lambda: job.processes(1)), ("two ranks", lambda: job.processes(2))]:
                 # Before and after: what a copy does depends on who else uses the memory.
-                copy = [loopback_copy()]
+                before = loopback_copy()
                 line = measure()
-                copy = statistics.mean([*copy, loopback_copy()])
+                copy = (before + loopback_copy()) / 2
                 one = one or line
                 updates = line["update_actor"] + line.get("update_critic", 0.0)
                 speed = policy_bytes(options, size, dtype) / line["publish"]
