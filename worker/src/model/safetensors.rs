@@ -15,6 +15,7 @@ use serde::Deserialize;
 use tch::{Device, Kind, Tensor};
 
 use super::target::Target;
+use crate::native::bytes::{byte_length, bytes_of};
 use crate::native::{device, mapped};
 
 /// Name of the single file.
@@ -277,24 +278,21 @@ impl safetensors::View for &Written {
     }
 
     fn data(&self) -> Cow<'_, [u8]> {
-        let length = self.data_len();
-        // SAFETY: a contiguous tensor in memory of `length` bytes.
-        let bytes = |tensor: &Tensor| unsafe { std::slice::from_raw_parts(tensor.data_ptr().cast::<u8>(), length) };
-        if self.tensor.device() == Device::Cpu && self.tensor.is_contiguous() {
-            return bytes(&self.tensor).into();
+        if let Ok(bytes) = bytes_of(&self.tensor) {
+            return bytes.into();
         }
-        match self.on_host() {
-            Ok(tensor) => bytes(&tensor).to_vec().into(),
+        match self.on_host().and_then(|tensor| Ok(bytes_of(&tensor)?.to_vec())) {
+            Ok(bytes) => bytes.into(),
             Err(error) => {
                 // The first one says it all.
                 let _ = self.failed.set(error);
-                vec![0; length].into()
+                vec![0; self.data_len()].into()
             }
         }
     }
 
     fn data_len(&self) -> usize {
-        self.tensor.numel() * self.tensor.kind().elt_size_in_bytes()
+        byte_length(&self.tensor)
     }
 }
 

@@ -12,6 +12,7 @@ use tch::Tensor;
 use super::adapter::merged::{MergedWeights, Unmerged};
 use super::config::{ModelConfig, dtype_name};
 use super::safetensors::{INDEX, Written, shard_name};
+use crate::native::bytes::byte_length;
 
 /// Shards are split above this size unless asked otherwise, bytes.
 pub const SHARD_BYTES: usize = 5_000_000_000;
@@ -124,7 +125,7 @@ fn write_weights(folder: &Path, weights: &MergedWeights, shard_bytes: usize) -> 
     let mut shards: Vec<Vec<(&String, Unmerged)>> = vec![Vec::new()];
     let (mut total, mut filled) = (0, 0);
     for (name, tensor) in weights.iter() {
-        let size = tensor.weight.numel() * tensor.weight.kind().elt_size_in_bytes();
+        let size = byte_length(tensor.weight);
         if filled > 0 && filled + size > shard_bytes {
             shards.push(Vec::new());
             filled = 0;

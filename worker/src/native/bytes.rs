@@ -3,31 +3,28 @@
 use anyhow::{Result, ensure};
 use tch::{Device, Tensor};
 
-/// Bytes of `count` numbers from `first` on, of a contiguous tensor in this machine's memory, whatever they are.
+/// How many they are.
+pub fn byte_length(tensor: &Tensor) -> usize {
+    tensor.numel() * tensor.kind().elt_size_in_bytes()
+}
+
+/// The bytes of a contiguous tensor in this machine's memory. Nothing may change its numbers while they are borrowed: other handles of the
+/// same tensor could.
 ///
 /// # Errors
-/// When the tensor lies elsewhere or apart, or has fewer numbers.
-pub fn bytes_of(flat: &Tensor, first: i64, count: i64) -> Result<Vec<u8>> {
+/// When the tensor lies elsewhere, or apart.
+pub fn bytes_of(tensor: &Tensor) -> Result<&[u8]> {
     ensure!(
-        flat.device() == Device::Cpu && flat.is_contiguous(),
+        tensor.device() == Device::Cpu && tensor.is_contiguous(),
         "bytes are of contiguous tensors in this machine's memory"
     );
-    let numbers = flat.numel() as i64;
-    ensure!(
-        0 <= first && 0 <= count && count <= numbers - first,
-        "{count} numbers from {first} on, of {numbers}"
-    );
-    let size = flat.kind().elt_size_in_bytes();
-    let (first, length) = (first as usize * size, count as usize * size);
-    let mut bytes = Vec::with_capacity(length);
-    // SAFETY: the tensor holds `first + length` bytes in a row, and the new vector has room for `length`. They are written at once: a
-    // zeroed vector would be written twice.
-    unsafe {
-        let from = flat.data_ptr().cast::<u8>().add(first);
-        from.copy_to_nonoverlapping(bytes.as_mut_ptr(), length);
-        bytes.set_len(length);
+    let length = byte_length(tensor);
+    if length == 0 {
+        // Its address may be none.
+        return Ok(&[]);
     }
-    Ok(bytes)
+    // SAFETY: the tensor holds `length` bytes in a row for as long as it lives.
+    Ok(unsafe { std::slice::from_raw_parts(tensor.data_ptr().cast::<u8>(), length) })
 }
 
 #[cfg(test)]
@@ -35,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_are_those_of_the_numbers_that_were_asked_for_and_of_no_others() {
+    fn they_are_those_of_the_numbers_in_a_row_and_of_nothing_that_lies_apart() {
         let tensor = Tensor::from_slice(&[1.0f32, 2.0, 3.0]);
         let bytes = |numbers: &[f32]| {
             numbers
@@ -43,12 +40,9 @@ mod tests {
                 .flat_map(|number| number.to_ne_bytes())
                 .collect::<Vec<_>>()
         };
-        assert_eq!(bytes_of(&tensor, 0, 3).unwrap(), bytes(&[1.0, 2.0, 3.0]));
-        assert_eq!(bytes_of(&tensor, 1, 1).unwrap(), bytes(&[2.0]));
-        assert_eq!(bytes_of(&tensor, 3, 0).unwrap(), [0u8; 0]);
-        for (first, count) in [(0, 4), (3, 1), (-1, 1), (0, -1), (i64::MAX, 1)] {
-            assert!(bytes_of(&tensor, first, count).is_err(), "{first}, {count}");
-        }
-        assert!(bytes_of(&tensor.view([3, 1]).expand([3, 2], false), 0, 1).is_err());
+        assert_eq!(bytes_of(&tensor).unwrap(), bytes(&[1.0, 2.0, 3.0]));
+        assert_eq!(bytes_of(&tensor.narrow(0, 1, 1)).unwrap(), bytes(&[2.0]));
+        assert_eq!(bytes_of(&tensor.narrow(0, 3, 0)).unwrap(), [0u8; 0]);
+        assert!(bytes_of(&tensor.view([3, 1]).expand([3, 2], false)).is_err());
     }
 }

@@ -11,6 +11,7 @@ use clap::Args;
 use ppo_worker::local::kind;
 use ppo_worker::model::{ModelConfig, Weights};
 use ppo_worker::native::allocator;
+use ppo_worker::native::bytes::byte_length;
 use ppo_worker::roles::Publication;
 use serde_json::json;
 
@@ -45,11 +46,7 @@ pub fn weights(args: &WeightsArgs) -> Result<()> {
     }
     let config = ModelConfig::read(&args.model)?;
     let weights = Weights::load(&args.model, &config, kind(args.dtype.into()))?;
-    let bytes: usize = weights
-        .0
-        .values()
-        .map(|tensor| tensor.numel() * tensor.kind().elt_size_in_bytes())
-        .sum();
+    let bytes: usize = weights.0.values().map(byte_length).sum();
     let server = Server::start(&args.model, args.dtype.into())?;
     let publication = Publication::default();
     let (mut sent, mut copied) = (Vec::new(), Vec::new());

@@ -100,7 +100,7 @@ pub fn digest(weights: &Weights) -> Result<Hash> {
 }
 
 /// Numbers in one piece.
-const PIECE: i64 = 1 << 18;
+const PIECE: usize = 1 << 18;
 
 /// A tensor's bytes piece by piece, hashed as they are taken.
 #[derive(Debug)]
@@ -108,7 +108,8 @@ pub struct Pieces {
     shape: Vec<i64>,
     /// In this machine's memory, wherever it was.
     flat: Tensor,
-    taken: i64,
+    /// Pieces so far.
+    taken: usize,
     hash: Hasher,
 }
 
@@ -132,14 +133,13 @@ impl Pieces {
     /// # Errors
     /// When libtorch fails.
     pub fn take(&mut self) -> Result<Option<Vec<u8>>> {
-        let count = PIECE.min(self.flat.size1()? - self.taken);
-        if count == 0 {
+        let length = PIECE * self.flat.kind().elt_size_in_bytes();
+        let Some(piece) = bytes_of(&self.flat)?.chunks(length).nth(self.taken) else {
             return Ok(None);
-        }
-        let piece = bytes_of(&self.flat, self.taken, count)?;
-        self.hash.update(&piece);
-        self.taken += count;
-        Ok(Some(piece))
+        };
+        self.hash.update(piece);
+        self.taken += 1;
+        Ok(Some(piece.to_vec()))
     }
 
     /// All are taken: the tensor, called `name`, is part of `digest`.

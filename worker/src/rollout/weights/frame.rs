@@ -6,6 +6,7 @@ use tch::Kind;
 
 use super::digest::{Digest, Hash, Pieces};
 use crate::model::MergedWeights;
+use crate::native::bytes::byte_length;
 
 /// Bytes of the digest at the end.
 pub const DIGEST: usize = Hash::BYTES;
@@ -20,7 +21,7 @@ pub fn header(weights: &MergedWeights) -> Result<Vec<u8>> {
     let mut fields = serde_json::Map::new();
     let mut at = 0;
     for (name, tensor) in weights.iter().map(|(name, tensor)| (name, tensor.weight)) {
-        let end = at + tensor.numel() * tensor.kind().elt_size_in_bytes();
+        let end = at + byte_length(tensor);
         let place = serde_json::json!({
             "dtype": dtype(tensor.kind())?, "shape": tensor.size(), "data_offsets": [at, end],
         });
