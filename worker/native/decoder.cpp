@@ -1,67 +1,21 @@
-// Owns a decoder's memory, chooses the kernels for this processor and runs a forward in one parallel region.
+// Owns a decoder's cache and buffers and runs a forward in one parallel region.
 #include "decoder_state.h"
 #include "decoder_memory.h"
+#include "decoder_guarded.h"
+#include "decoder_weights.h"
 #include <omp.h>
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <stdexcept>
-#include <string>
 #include <vector>
-
-namespace decoder {
-namespace {
-
-const Kernels & choose() {
-#if defined(__x86_64__)
-    const char * asked = std::getenv("PPO_CPU_INSTRUCTIONS"); // to run narrower kernels than the processor's best
-    const std::string at_most = asked ? asked : "";
-    const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    if (at_most == "portable") return portable_kernels;
-    if (avx512 && at_most != "avx2")
-        return __builtin_cpu_supports("avx512bf16") && at_most != "avx512" ? avx512_bf16_kernels : avx512_kernels;
-    if (avx2) return avx2_kernels;
-#endif
-    return portable_kernels;
-}
-
-const Kernels & kernels() {
-    static const Kernels & chosen = choose();
-    return chosen;
-}
-
-int report(char * error, size_t size, const char * what) {
-    std::snprintf(error, size, "%s", what);
-    return 1;
-}
-
-template <class Body> int guarded(char * error, size_t size, Body body) {
-    try {
-        body();
-        return 0;
-    } catch (const std::bad_alloc &) {
-        return report(error, size, "not enough memory");
-    } catch (const std::exception & e) {
-        return report(error, size, e.what());
-    }
-}
-
-} // namespace
-} // namespace decoder
 
 using namespace decoder;
 
 struct Decoder {
     Model model{};
-    std::vector<Layer> layers;
-    std::vector<std::vector<float>> vectors; // norms and biases
     std::vector<float> inv_freq, cos, sin;
-    Pages weights, cache, buffers, logits;
+    Pages cache, buffers, logits;
     Workspace work{};
     std::vector<int32_t> positions, row_blocks;
     std::vector<Tile> tiles;
@@ -71,13 +25,6 @@ struct Decoder {
         model.shape = shape;
         inv_freq.assign(shape.inv_freq, shape.inv_freq + shape.head_dim / 2);
         model.shape.inv_freq = inv_freq.data();
-        layers.resize(shape.layers);
-        model.layers = layers.data();
-        Arena arena;
-        place(arena);
-        weights.reserve(arena.used);
-        arena = Arena{weights.data(), 0};
-        place(arena);
         model.cache_head = times(shape.head_dim + padded(shape.head_dim), DECODER_BLOCK_SIZE * element());
         cache.reserve(times(times(times(shape.layers, shape.num_blocks), shape.kv_heads), model.cache_head));
         model.cache = cache.data();
@@ -85,72 +32,8 @@ struct Decoder {
 
     size_t element() const { return model.shape.bfloat16 ? 2 : 4; }
 
-    void shape_matrix(Arena & arena, Matrix & w, int n, int k, int outputs_per_panel) {
-        w.n = n, w.k = k;
-        w.steps = model.shape.bfloat16 ? (k + 1) / 2 : k;
-        w.count = (n + outputs_per_panel - 1) / outputs_per_panel;
-        w.panels = (uint32_t *) arena.take(times(times(w.count, w.steps), 2 * kernels().lanes * sizeof(uint32_t)));
-    }
-
-    // Weights lie in the order a forward reads them.
-    void place(Arena & arena) {
-        const DecoderShape & s = model.shape;
-        const int panel = 2 * kernels().lanes;
-        for (Layer & l : layers) {
-            shape_matrix(arena, l.qkv, (s.heads + 2 * s.kv_heads) * s.head_dim, s.hidden, panel);
-            shape_matrix(arena, l.output, s.hidden, s.heads * s.head_dim, panel);
-            shape_matrix(arena, l.gate_up, s.intermediate, s.hidden, panel / 2); // gate and up share a panel
-            shape_matrix(arena, l.down, s.hidden, s.intermediate, panel);
-        }
-        shape_matrix(arena, model.head, s.vocab, s.hidden, panel);
-        if (!s.tied) model.embedding = arena.take(times(times(s.vocab, s.hidden), element()));
-    }
-
-    float * keep(float * old, const float * data, int64_t length, int padded_length) {
-        if (!old) {
-            vectors.emplace_back(padded_length, 0.0f);
-            old = vectors.back().data();
-        }
-        std::copy(data, data + length, old);
-        return old;
-    }
-
-    void set_matrix(int layer, DecoderMatrix which, const DecoderPart * parts, int n_parts) {
-        if (which == DECODER_EMBEDDING) {
-            std::memcpy(model.embedding, parts[0].data, (size_t) parts[0].rows * model.shape.hidden * element());
-            return;
-        }
-        Matrix & w = which == DECODER_HEAD      ? model.head
-                     : which == DECODER_QKV     ? layers[layer].qkv
-                     : which == DECODER_OUTPUT  ? layers[layer].output
-                     : which == DECODER_GATE_UP ? layers[layer].gate_up
-                                                : layers[layer].down;
-        const bool interleave = which == DECODER_GATE_UP;
-        Barrier barrier;
-#pragma omp parallel num_threads(model.shape.threads)
-        kernels().pack(model, w, parts, n_parts, interleave, barrier, omp_get_thread_num(), omp_get_num_threads());
-    }
-
-    void set_vector(int layer, DecoderVector which, const float * data, int64_t length) {
-        const int padded_length = padded((int) length);
-        switch (which) {
-        case DECODER_FINAL_NORM: model.final_norm = keep(model.final_norm, data, length, padded_length); return;
-        case DECODER_ATTENTION_NORM:
-            layers[layer].attention_norm = keep(layers[layer].attention_norm, data, length, padded_length);
-            return;
-        case DECODER_MLP_NORM:
-            layers[layer].mlp_norm = keep(layers[layer].mlp_norm, data, length, padded_length);
-            return;
-        case DECODER_QKV_BIAS:
-            layers[layer].qkv_bias = keep(layers[layer].qkv_bias, data, length, padded_length);
-            return;
-        case DECODER_Q_NORM: layers[layer].q_norm = keep(layers[layer].q_norm, data, length, padded_length); return;
-        case DECODER_K_NORM: layers[layer].k_norm = keep(layers[layer].k_norm, data, length, padded_length); return;
-        }
-    }
-
     void sleep() {
-        for (Pages * pages : {&weights, &cache, &buffers, &logits}) pages->spare();
+        for (Pages * pages : {&cache, &buffers, &logits}) pages->spare();
     }
 
     // cos and sin of every position up to `last`, [positions, head_dim / 2].
@@ -216,8 +99,10 @@ struct Decoder {
         n_logit_rows = batch.n_logit_rows;
     }
 
-    void forward(const DecoderBatch & batch, DecoderDrawn * drawn) {
+    void forward(const DecoderWeights & weights, const DecoderBatch & batch, DecoderDrawn * drawn) {
         prepare(batch);
+        model.layers = weights.layers.data(), model.final_norm = weights.final_norm;
+        model.head = weights.head, model.embedding = weights.embedding;
         Barrier barrier;
 // One region for the whole forward: waking a team per operator would cost more than a small model's step.
 #pragma omp parallel num_threads(model.shape.threads)
@@ -237,19 +122,9 @@ void decoder_free(Decoder * decoder) { delete decoder; }
 
 void decoder_sleep(Decoder * decoder) { decoder->sleep(); }
 
-int decoder_set_matrix(Decoder * decoder, int32_t layer, DecoderMatrix which, const DecoderPart * parts,
-    int32_t n_parts, char * error, size_t error_size) {
-    return guarded(error, error_size, [&] { decoder->set_matrix(layer, which, parts, n_parts); });
-}
-
-int decoder_set_vector(Decoder * decoder, int32_t layer, DecoderVector which, const float * data, int64_t length,
+int decoder_forward(Decoder * decoder, const DecoderWeights * weights, const DecoderBatch * batch, DecoderDrawn * drawn,
     char * error, size_t error_size) {
-    return guarded(error, error_size, [&] { decoder->set_vector(layer, which, data, length); });
-}
-
-int decoder_forward(
-    Decoder * decoder, const DecoderBatch * batch, DecoderDrawn * drawn, char * error, size_t error_size) {
-    return guarded(error, error_size, [&] { decoder->forward(*batch, drawn); });
+    return guarded(error, error_size, [&] { decoder->forward(*weights, *batch, drawn); });
 }
 
 void decoder_copy_block(Decoder * decoder, int32_t from, int32_t to) {
@@ -275,6 +150,4 @@ int decoder_sample(const float * logits, int32_t vocab, const DecoderDraw * draw
         kernels().sample(logits, vocab, *draw, suppressed, (float *) scratch.data(), drawn);
     });
 }
-
-const char * decoder_instructions(void) { return kernels().name; }
 }

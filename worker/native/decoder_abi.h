@@ -31,12 +31,6 @@ enum DecoderVector {
     DECODER_K_NORM
 };
 
-// A row-major matrix [rows, columns] in the model's storage type.
-struct DecoderPart {
-    const void * data;
-    int64_t rows;
-};
-
 struct DecoderChunk {
     int32_t first_row; // in the batch
     int32_t rows;
@@ -68,18 +62,30 @@ struct DecoderDrawn {
     float logprob;
 };
 
-// Every function returns 0, or writes a sentence to `error` and returns 1 (`decoder_new`: null).
+// Every function that takes `error` returns 0, or writes a sentence there and returns 1 (those that make something: null).
+
+// Matrices, packed for the products, and vectors. Whoever makes them sets them all before a forward reads them.
+struct DecoderWeights;
+DecoderWeights * decoder_weights_new(const DecoderShape * shape, char * error, size_t error_size);
+void decoder_weights_free(DecoderWeights * weights);
+// The system may take the memory of matrices when it is short of some; all have to be set again.
+void decoder_weights_spare(DecoderWeights * weights);
+// Rows [first, first + count) of one part of a matrix (three of DECODER_QKV, two of DECODER_GATE_UP, else one): `data` is [count, columns] in
+// the model's storage type, at any address.
+void decoder_weights_set_rows(DecoderWeights * weights, int32_t layer, DecoderMatrix which, int32_t part, int64_t first,
+    int64_t count, const void * data, int32_t threads);
+// Numbers [first, first + count) of a vector.
+void decoder_weights_set_vector(
+    DecoderWeights * weights, int32_t layer, DecoderVector which, int64_t first, int64_t count, const float * data);
+
+// The cache, and the buffers of a forward.
 struct Decoder;
 Decoder * decoder_new(const DecoderShape * shape, char * error, size_t error_size);
 void decoder_free(Decoder * decoder);
-// The system may take the memory of matrices, cache and buffers when it is short of some; all matrices have to be set again.
+// The system may take the memory of cache and buffers when it is short of some.
 void decoder_sleep(Decoder * decoder);
-int decoder_set_matrix(Decoder * decoder, int32_t layer, DecoderMatrix which, const DecoderPart * parts,
-    int32_t n_parts, char * error, size_t error_size);
-int decoder_set_vector(Decoder * decoder, int32_t layer, DecoderVector which, const float * data, int64_t length,
+int decoder_forward(Decoder * decoder, const DecoderWeights * weights, const DecoderBatch * batch, DecoderDrawn * drawn,
     char * error, size_t error_size);
-int decoder_forward(
-    Decoder * decoder, const DecoderBatch * batch, DecoderDrawn * drawn, char * error, size_t error_size);
 void decoder_copy_block(Decoder * decoder, int32_t from, int32_t to);
 // Copies the logits of the last forward, row-major [n_logit_rows, vocab]: for tests.
 void decoder_logits(const Decoder * decoder, float * out);

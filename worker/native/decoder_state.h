@@ -13,9 +13,19 @@ typedef uint16_t bf16; // bit pattern
 // in both types. Outputs beyond n and the odd k are zero.
 struct Matrix {
     uint32_t * panels = nullptr;
-    int n = 0, k = 0;
+    int k = 0;
     int steps = 0; // k, or ceil(k / 2) in bfloat16
     int count = 0; // panels
+};
+
+// Consecutive rows of one part of a matrix, as they lie in a model's tensor. Outputs fill groups of as many as a vector has lanes, two
+// to a panel. Output i of a part is lane i % lanes of group `group + i / lanes * stride`: stacked parts continue each other's outputs, of
+// two that alternate each has every other group.
+struct Rows {
+    const void * data; // [count, row_bytes], at any address
+    size_t row_bytes;
+    int64_t first, count; // outputs of the part
+    int group, stride;
 };
 
 struct Layer {
@@ -58,14 +68,15 @@ struct Barrier {
     alignas(64) int generation = 0;
 };
 
+// What a forward reads and writes.
 struct Model {
     DecoderShape shape;
-    Layer * layers;
-    float * final_norm;
+    const Layer * layers;
+    const float * final_norm;
     Matrix head;
-    void * embedding;  // [vocab, hidden] storage type; null when tied: rows are read out of the packed head
-    char * cache;      // [layers][blocks][kv_heads]{keys [head_dim][16], values [16][padded(head_dim)]}
-    size_t cache_head; // bytes of one kv head of one block
+    const void * embedding; // [vocab, hidden] storage type; null when tied: rows are read out of the packed head
+    char * cache;           // [layers][blocks][kv_heads]{keys [head_dim][16], values [16][padded(head_dim)]}
+    size_t cache_head;      // bytes of one kv head of one block
 };
 
 constexpr int padded(int n) { return (n + 15) / 16 * 16; }
@@ -76,8 +87,7 @@ constexpr size_t stride(int n, size_t size) { return (((n + 63) / 64 * 64) * siz
 struct Kernels {
     const char * name;
     int lanes; // floats in a vector; a panel is two vectors wide
-    void (*pack)(const Model &, Matrix &, const DecoderPart * parts, int n_parts, bool interleave, Barrier &,
-        int thread, int threads);
+    void (*pack)(Matrix &, const Rows &, int thread, int threads);
     void (*forward)(
         const Model &, const Workspace &, const DecoderBatch &, DecoderDrawn *, Barrier &, int thread, int threads);
     void (*sample)(const float * logits, int vocab, const DecoderDraw &, const int32_t * suppressed, float * scratch,
@@ -88,5 +98,8 @@ extern const Kernels portable_kernels;
 #if defined(__x86_64__)
 extern const Kernels avx2_kernels, avx512_kernels, avx512_bf16_kernels;
 #endif
+
+// Those for this processor.
+const Kernels & kernels();
 
 } // namespace decoder

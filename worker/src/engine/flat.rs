@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::runner::ForwardBatch;
 use super::sampler::native_draw;
-use crate::native::engine::{Batch, Chunk};
+use crate::native::batch::{Batch, Chunk};
 
 /// `batch` flat, for a model of `vocab` tokens and a cache of blocks of `block_size` positions. Rows of logits are those of
 /// targets and draws, in order of chunks, a chunk's targets first.

@@ -28,22 +28,28 @@ pub(super) struct Found<'a> {
     pub(super) embedding: Unmerged<'a>,
 }
 
+/// The tensor called `name`, which must have that size.
+///
+/// # Errors
+/// When it is missing or of another shape, naming it.
+pub(super) fn find<'a>(weights: &'a MergedWeights, name: &str, size: &[usize]) -> Result<Unmerged<'a>> {
+    let Some(tensor) = weights.get(name) else {
+        bail!("the weights have no tensor {name}")
+    };
+    let size: Vec<i64> = size.iter().map(|n| *n as i64).collect();
+    ensure!(
+        tensor.weight.size() == size,
+        "{name} has shape {:?}, the model needs {size:?}",
+        tensor.weight.size()
+    );
+    Ok(tensor)
+}
+
 impl<'a> Found<'a> {
     /// # Errors
     /// When a tensor is missing or of another shape, naming it.
     pub(super) fn all(weights: &'a MergedWeights, s: &DecoderShape) -> Result<Self> {
-        let matrix = |name: String, size: &[usize]| -> Result<Unmerged<'a>> {
-            let Some(tensor) = weights.get(&name) else {
-                bail!("the weights have no tensor {name}")
-            };
-            let size: Vec<i64> = size.iter().map(|n| *n as i64).collect();
-            ensure!(
-                tensor.weight.size() == size,
-                "{name} has shape {:?}, the model needs {size:?}",
-                tensor.weight.size()
-            );
-            Ok(tensor)
-        };
+        let matrix = |name: String, size: &[usize]| find(weights, &name, size);
         // Adapters adapt matrices only.
         let take = |name: String, size: &[usize]| matrix(name, size).map(|found| found.weight);
         let (q, kv) = (s.heads * s.head_dim, s.kv_heads * s.head_dim);

@@ -5,17 +5,18 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use tch::Kind;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Semaphore, oneshot};
 
 use super::refusal::Refusal;
 use super::request::{Completion, Event, Request};
 use super::runner::Runner;
+use super::staging::{NewWeights, Staging};
 use super::stats::Stats;
 use super::stop::Detokenize;
 use super::thread::{Command, Worker, cause};
 use super::ticket::{Answer, Ticket, block_on};
-use crate::model::MergedWeights;
 
 /// How the engine batches. The cache's geometry is the runner's.
 #[derive(Clone)]
@@ -275,11 +276,20 @@ impl Engine {
         let _ = self.commands.send(Command::Resume);
     }
 
+    /// A place where new weights gather while it draws with those that it has: what comes of it is for
+    /// [`update_weights`](Self::update_weights). Tensors that it does not pack are kept in `kind`.
+    ///
+    /// # Errors
+    /// When the engine is over.
+    pub async fn stage(&self, kind: Kind) -> Result<Staging, EngineError> {
+        Ok(Staging::new(self.ask(Command::Stage).await?, kind))
+    }
+
     /// Takes new weights between two passes, paused or not. Sequences in flight are recomputed under them and go on; each token
     /// keeps the version that drew it. Cancel or drain first (see [`Engine::pause`]) if no response may mix versions.
     ///
     /// A failure ends the engine: half the weights may be new.
-    pub fn update_weights(&self, weights: impl Into<MergedWeights>, version: u64) -> Answer<()> {
+    pub fn update_weights(&self, weights: impl Into<NewWeights>, version: u64) -> Answer<()> {
         let weights = weights.into();
         self.ask(|reply| Command::UpdateWeights {
             weights,

@@ -1,17 +1,17 @@
 //! The CPU runner: the native decoder behind the [`Runner`] trait.
 
 use anyhow::{Context, Result, ensure};
-use tch::{Device, Kind, Tensor};
 
 use super::decoder_shape::DecoderShape;
 use super::flat::flatten;
-use super::found_weights::Found;
+use super::found_weights::find;
 use super::logprobs::detailed;
+use super::places::places;
 use super::runner::{ForwardBatch, Output, Runner};
 use super::sampler::checked_draws;
 use crate::model::MergedWeights;
-use crate::model::adapter::merged::Unmerged;
-use crate::native::engine::{Decoder, Matrix, Vector};
+use crate::native::engine::Decoder;
+use crate::native::packed::PackedWeights;
 
 /// Positions one block of this runner's cache holds.
 pub const BLOCK_SIZE: usize = crate::native::engine::BLOCK_SIZE;
@@ -20,7 +20,11 @@ pub const BLOCK_SIZE: usize = crate::native::engine::BLOCK_SIZE;
 #[derive(Debug)]
 pub struct NativeRunner {
     decoder: Decoder,
+    weights: PackedWeights,
     loaded: bool,
+    threads: usize,
+    /// Those before the last that were swapped in: memory for the next.
+    spare: Option<PackedWeights>,
 }
 
 impl NativeRunner {
@@ -32,7 +36,10 @@ impl NativeRunner {
     pub fn new(shape: &DecoderShape, num_blocks: usize, threads: usize) -> Result<Self> {
         Ok(Self {
             decoder: Decoder::new(shape, num_blocks, threads)?,
+            weights: PackedWeights::new(shape)?,
             loaded: false,
+            threads,
+            spare: None,
         })
     }
 
@@ -62,7 +69,7 @@ impl Runner for NativeRunner {
         }
         let vocab = self.decoder.shape().vocab;
         let flat = flatten(batch, vocab, BLOCK_SIZE)?;
-        let drawn = checked_draws(batch, self.decoder.forward(&flat)?)?;
+        let drawn = checked_draws(batch, self.decoder.forward(&self.weights, &flat)?)?;
         let mut logits = None;
         detailed(batch, drawn, |row| {
             // Copied out only when somebody asks.
@@ -79,61 +86,45 @@ impl Runner for NativeRunner {
     }
 
     fn load(&mut self, weights: &MergedWeights) -> Result<()> {
-        let shape = self.decoder.shape().clone();
+        let places = places(self.weights.shape());
         // Everything is looked up first: a missing tensor must not leave a mixture of two policies.
-        let found = Found::all(weights, &shape)?;
+        let found: Vec<_> = places
+            .iter()
+            .map(|(name, place)| Ok((place, find(weights, name, &place.size)?)))
+            .collect::<Result<_>>()?;
         self.loaded = false;
-        for (i, layer) in found.layers.iter().enumerate() {
-            self.set_matrix(i, Matrix::Qkv, &layer.qkv)?;
-            self.set_matrix(i, Matrix::Output, &[layer.output])?;
-            self.set_matrix(i, Matrix::GateUp, &layer.gate_up)?;
-            self.set_matrix(i, Matrix::Down, &[layer.down])?;
-            self.decoder
-                .set_vector(i, Vector::AttentionNorm, &floats(layer.attention_norm)?)?;
-            self.decoder.set_vector(i, Vector::MlpNorm, &floats(layer.mlp_norm)?)?;
-            if let Some(parts) = &layer.qkv_bias {
-                let mut bias = Vec::new();
-                for part in parts {
-                    bias.extend(floats(part)?);
-                }
-                self.decoder.set_vector(i, Vector::QkvBias, &bias)?;
-            }
-            if let Some([query, key]) = layer.qk_norm {
-                self.decoder.set_vector(i, Vector::QueryNorm, &floats(query)?)?;
-                self.decoder.set_vector(i, Vector::KeyNorm, &floats(key)?)?;
-            }
+        for (place, tensor) in found {
+            // A merged one lives until it is packed.
+            place.set(&mut self.weights, &tensor.merge()?, self.threads)?;
         }
-        self.decoder
-            .set_vector(0, Vector::FinalNorm, &floats(found.final_norm)?)?;
-        self.set_matrix(0, Matrix::Head, &[found.head])?;
-        if !shape.tied {
-            self.set_matrix(0, Matrix::Embedding, &[found.embedding])?;
-        }
+        self.loaded = true;
+        Ok(())
+    }
+
+    fn stage(&mut self) -> Result<Option<PackedWeights>> {
+        let made = self
+            .spare
+            .take()
+            .map_or_else(|| PackedWeights::new(self.weights.shape()), Ok);
+        made.map(Some)
+    }
+
+    fn swap(&mut self, weights: PackedWeights) -> Result<()> {
+        ensure!(
+            weights.shape() == self.weights.shape(),
+            "these weights are another model's"
+        );
+        // Kept as it is: to get memory anew from the system costs as much as to pack into it.
+        self.spare = Some(std::mem::replace(&mut self.weights, weights));
         self.loaded = true;
         Ok(())
     }
 
     fn sleep(&mut self) {
         self.loaded = false;
+        self.weights.spare();
         self.decoder.sleep();
     }
-}
-
-impl NativeRunner {
-    /// Merged parts live until they are packed.
-    fn set_matrix(&mut self, layer: usize, which: Matrix, parts: &[Unmerged]) -> Result<()> {
-        let merged = parts.iter().map(Unmerged::merge).collect::<Result<Vec<_>>>()?;
-        self.decoder
-            .set_matrix(layer, which, &merged.iter().collect::<Vec<_>>())
-    }
-}
-
-fn floats(values: &Tensor) -> Result<Vec<f32>> {
-    let plain = values
-        .f_to_device(Device::Cpu)?
-        .f_to_kind(Kind::Float)?
-        .f_contiguous()?;
-    Ok(Vec::<f32>::try_from(&plain)?)
 }
 
 #[cfg(test)]

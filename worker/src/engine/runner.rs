@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::request::{SamplingParams, TokenLogprob, TokenScore};
 use crate::model::MergedWeights;
+use crate::native::packed::PackedWeights;
 
 /// One forward over new tokens of several sequences: prompts, chunks of prompts and single decode tokens mixed.
 #[derive(Debug, Default)]
@@ -88,6 +89,23 @@ pub trait Runner {
     /// When a tensor is missing or has another shape.
     fn load(&mut self, weights: &MergedWeights) -> anyhow::Result<()>;
 
+    /// Memory for other weights beside the present ones, to be packed while it computes with these; None where tensors are all that it
+    /// takes.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    fn stage(&mut self) -> anyhow::Result<Option<PackedWeights>> {
+        Ok(None)
+    }
+
+    /// Takes the packed weights in place of the present ones. The cache's contents are stale afterwards.
+    ///
+    /// # Errors
+    /// When they are another model's, or this runner [stages](Self::stage) none.
+    fn swap(&mut self, _: PackedWeights) -> anyhow::Result<()> {
+        anyhow::bail!("this runner takes tensors and no packed weights")
+    }
+
     /// Lets the system have what memory it can: weights and cache are needed no more until the next [`load`](Self::load).
     fn sleep(&mut self) {}
 }
@@ -115,6 +133,14 @@ impl<R: Runner + ?Sized> Runner for Box<R> {
 
     fn load(&mut self, weights: &MergedWeights) -> anyhow::Result<()> {
         (**self).load(weights)
+    }
+
+    fn stage(&mut self) -> anyhow::Result<Option<PackedWeights>> {
+        (**self).stage()
+    }
+
+    fn swap(&mut self, weights: PackedWeights) -> anyhow::Result<()> {
+        (**self).swap(weights)
     }
 
     fn sleep(&mut self) {

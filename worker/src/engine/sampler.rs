@@ -11,7 +11,7 @@
 use anyhow::{Context, Result};
 
 use super::runner::{Draw, Drawn, ForwardBatch};
-use crate::native::engine as native;
+use crate::native::batch as native;
 
 /// Temperatures below this are greedy: dividing logits by less leaves no distribution in float32.
 const GREEDY_BELOW: f32 = 1e-5;

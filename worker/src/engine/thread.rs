@@ -15,8 +15,9 @@ use super::request::{Completion, Event, News, Request, TokenLogprob};
 use super::runner::Runner;
 use super::scheduler::{Advance, Finished, Limits, Outcome, Scheduler};
 use super::sequence::StopRules;
+use super::staging::NewWeights;
 use super::stats::{Rate, Stats};
-use crate::model::MergedWeights;
+use crate::native::packed::PackedWeights;
 use crate::native::threads::release_team;
 
 /// Answer to one call.
@@ -36,8 +37,9 @@ pub(super) enum Command {
     Pause(Pause, Reply<()>),
     Resume,
     Sleep,
+    Stage(Reply<Option<PackedWeights>>),
     UpdateWeights {
-        weights: MergedWeights,
+        weights: NewWeights,
         version: u64,
         reply: Reply<()>,
     },
@@ -192,12 +194,13 @@ impl<R: Runner> Worker<R> {
                 self.runner.sleep();
             }
             Command::Sleep => {}
+            Command::Stage(reply) => drop(reply.send(Ok(self.stage()))),
             Command::UpdateWeights {
                 weights,
                 version,
                 reply,
             } => {
-                let updated = self.update_weights(&weights, version);
+                let updated = self.update_weights(weights, version);
                 let is_lost = updated.is_err();
                 let _ = reply.send(updated);
                 if is_lost {
@@ -236,11 +239,22 @@ impl<R: Runner> Worker<R> {
         self.deliver(finished);
     }
 
+    /// None too where the runner's memory does not suffice: the weights it has are not touched, and new ones can still come as tensors.
+    fn stage(&mut self) -> Option<PackedWeights> {
+        self.runner.stage().unwrap_or_else(|error| {
+            tracing::warn!("new weights are not packed as they arrive: {error:#}");
+            None
+        })
+    }
+
     /// Runs between two passes. Sequences in flight go on with the tokens they have: their keys and values are recomputed
     /// under the new weights, and each token keeps the version that drew it.
-    fn update_weights(&mut self, weights: &MergedWeights, version: u64) -> Result<(), EngineError> {
+    fn update_weights(&mut self, weights: NewWeights, version: u64) -> Result<(), EngineError> {
         self.scheduler.preempt_all();
-        let loaded = catch_unwind(AssertUnwindSafe(|| self.runner.load(weights)));
+        let loaded = catch_unwind(AssertUnwindSafe(|| match weights {
+            NewWeights::Tensors(tensors) => self.runner.load(&tensors),
+            NewWeights::Packed(packed) => self.runner.swap(packed),
+        }));
         match loaded {
             Ok(Ok(())) => {
                 self.asleep = false;
@@ -400,6 +414,7 @@ impl<R: Runner> Worker<R> {
             match command {
                 Command::Submit { reply, .. } => drop(reply.send(Err(error.clone()))),
                 Command::Pause(_, reply) | Command::UpdateWeights { reply, .. } => drop(reply.send(Err(error.clone()))),
+                Command::Stage(reply) => drop(reply.send(Err(error.clone()))),
                 Command::Abort(_) | Command::Resume | Command::Sleep | Command::Shutdown => {}
             }
         }

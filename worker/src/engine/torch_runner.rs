@@ -35,9 +35,9 @@ use super::logprobs::detailed;
 use super::runner::{ForwardBatch, Output, Runner};
 use super::sampler::checked_draws;
 use crate::model::MergedWeights;
+use crate::native::batch::Batch;
 use crate::native::cuda::{self, Shim};
 use crate::native::device::synchronize;
-use crate::native::engine::Batch;
 
 /// Where and how large.
 #[derive(Clone, Copy, Debug)]

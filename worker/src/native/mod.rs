@@ -1,6 +1,7 @@
 //! Rust face of the C++ in `worker/native`: what tch does not bind. The only place with `unsafe`.
 
 pub mod allocator;
+pub mod batch;
 pub mod bytes;
 pub mod collective;
 pub mod cuda;
@@ -14,6 +15,7 @@ pub mod mapped;
 pub mod master;
 pub mod nccl;
 pub mod optimizer;
+pub mod packed;
 pub mod random;
 pub mod threads;
 pub mod training;

@@ -1,6 +1,8 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use tch::Tensor;
+
 use super::*;
 use crate::engine::hash_runner::{Fault, HashRunner, alone, next, request};
 use crate::engine::request::{Details, FinishReason, News};
@@ -256,6 +258,25 @@ fn every_token_tells_the_version_that_drew_it() {
             sequence.push(token);
         }
     }
+}
+
+#[tokio::test]
+async fn an_engine_that_packs_nothing_has_new_weights_gather_as_tensors() {
+    let engine = slow_engine(EngineConfig::default());
+    let mut staging = engine.stage(Kind::BFloat16).await.unwrap();
+    let mut bytes = [1.0f32, 2.0].map(f32::to_ne_bytes).concat();
+    staging
+        .take("w", &[2], Kind::Float, || Ok(std::mem::take(&mut bytes)))
+        .unwrap();
+    let NewWeights::Tensors(weights) = staging.finish() else {
+        panic!("there is nothing to pack into");
+    };
+    let gathered = weights.tensor("w").unwrap();
+    assert_eq!(gathered, Tensor::from_slice(&[1.0f32, 2.0]).to_kind(Kind::BFloat16));
+    engine.update_weights(weights, 9).await.unwrap();
+    assert_eq!(engine.stats().policy_version, 9);
+    engine.shutdown(LONG).unwrap();
+    assert_eq!(engine.stage(Kind::Float).await.unwrap_err(), EngineError::Stopped);
 }
 
 #[test]

@@ -1,5 +1,10 @@
+use tch::Kind;
+
 use super::*;
 use crate::engine::conformance::{Subject, chunk, conforms, draw, load, loaded, random_weights, tiny, tokens};
+use crate::engine::staging::{NewWeights, Staging};
+use crate::model::Weights;
+use crate::native::bytes::bytes_of;
 
 impl Subject for NativeRunner {
     /// To the bit.
@@ -33,6 +38,81 @@ fn a_runner_that_slept_draws_the_same_once_it_has_weights_again() {
         load(&mut runner, &random_weights(&shape)).unwrap();
         assert_eq!(runner.forward(&batch).unwrap(), before);
     }
+}
+
+/// Weights gathered from pieces of `length` bytes, sent in `stored`.
+fn gathered(staging: Staging, shape: &DecoderShape, weights: &Weights, stored: Kind, length: usize) -> NewWeights {
+    let mut staging = staging;
+    for name in places(shape).keys() {
+        let tensor = weights.0[name].to_kind(stored).contiguous();
+        let mut pieces = bytes_of(&tensor).unwrap().chunks(length);
+        let next = || pieces.next().context("no more");
+        staging.take(name, &tensor.size(), stored, next).unwrap();
+    }
+    staging.finish()
+}
+
+#[test]
+fn weights_that_gather_from_pieces_of_any_length_compute_what_loaded_ones_do() {
+    let batch = ForwardBatch {
+        chunks: vec![chunk(&tokens(1, 20), 0, &[0, 1], vec![draw(1, 0)])],
+    };
+    for (kind, tied, qk_norm) in [(Kind::Float, true, false), (Kind::BFloat16, false, true)] {
+        let shape = DecoderShape {
+            tied,
+            qk_norm,
+            qkv_bias: true,
+            hidden: 41, // an odd number of bfloat16 in a row
+            ..tiny(kind)
+        };
+        let mut runner: NativeRunner = loaded(&shape, 4, 2);
+        let rows = |runner: &mut NativeRunner| {
+            runner.forward(&batch).unwrap();
+            runner.rows()
+        };
+        let old = rows(&mut runner);
+        let mut weights = random_weights(&shape);
+        for tensor in weights.0.values_mut() {
+            *tensor = (&*tensor * 1.5).to_kind(kind);
+        }
+        load(&mut runner, &weights).unwrap();
+        let new = rows(&mut runner);
+        for (length, stored) in [
+            (1, kind),
+            (77, kind),
+            (4096, kind),
+            (1 << 20, kind),
+            (1000, Kind::Float),
+        ] {
+            load(&mut runner, &random_weights(&shape)).unwrap();
+            let staging = Staging::new(runner.stage().unwrap(), kind);
+            let NewWeights::Packed(packed) = gathered(staging, &shape, &weights, stored, length) else {
+                panic!("this runner packs");
+            };
+            assert_eq!(rows(&mut runner), old, "the old weights stay until they are swapped");
+            runner.swap(packed).unwrap();
+            assert_eq!(rows(&mut runner), new, "pieces of {length} bytes, sent in {stored:?}");
+        }
+    }
+}
+
+#[test]
+fn gathering_refuses_what_the_model_does_not_have_and_more_bytes_than_a_tensor_has() {
+    let shape = tiny(Kind::Float);
+    let mut runner: NativeRunner = loaded(&shape, 4, 1);
+    let mut staging = Staging::new(runner.stage().unwrap(), Kind::Float);
+    let mut refusal = |name: &str, size: &[i64], bytes: usize| {
+        let piece = vec![0u8; bytes];
+        let taken = staging.take(name, size, Kind::Float, || Ok(&piece));
+        taken.unwrap_err().to_string()
+    };
+    let embedding = "model.embed_tokens.weight";
+    assert!(refusal(embedding, &[101, 41], 101 * 41 * 4).contains("[101, 41] is not [101, 40]"));
+    assert!(refusal(embedding, &[101, 40], 101 * 40 * 4 + 1).contains("more bytes"));
+    assert!(refusal("lm_head.weight", &[2, 2], 16).contains("no such tensor"));
+    let mut other: NativeRunner = loaded(&DecoderShape { layers: 1, ..shape }, 4, 1);
+    let error = other.swap(runner.stage().unwrap().unwrap()).unwrap_err().to_string();
+    assert!(error.contains("another model's"), "{error}");
 }
 
 #[test]

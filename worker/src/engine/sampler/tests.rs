@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::super::hash_runner;
 use super::super::request::SamplingParams;
 use super::*;
+use crate::native::engine;
 
 fn params() -> SamplingParams {
     hash_runner::params(16)
@@ -33,7 +34,7 @@ fn sample(logits: &[f32], params: &SamplingParams, seed: u64, index: usize) -> n
         top: None,
     };
     let draw = native_draw(&draw, 0, logits.len(), &mut suppressed).unwrap();
-    native::sample(logits, &draw, &suppressed).unwrap()
+    engine::sample(logits, &draw, &suppressed).unwrap()
 }
 
 /// Logits over about ten nats, many of them equal.
@@ -180,7 +181,7 @@ fn the_uniform_number_sweeps_the_distribution_in_order_of_token() {
     for (token, probability) in expected.iter().enumerate() {
         if *probability > 1e-4 {
             let draw = plain(cumulative + probability / 2.0);
-            assert_eq!(native::sample(&values, &draw, &[]).unwrap().token, token as i32);
+            assert_eq!(engine::sample(&values, &draw, &[]).unwrap().token, token as i32);
         }
         cumulative += probability;
     }
@@ -191,12 +192,12 @@ fn the_ends_of_the_uniform_numbers_draw_tokens_that_have_probability() {
     let mut values = vec![f32::NEG_INFINITY; 1000];
     (values[300], values[700]) = (0.0, 0.0);
     let draw = plain(0.0);
-    assert_eq!(native::sample(&values, &draw, &[]).unwrap().token, 300);
+    assert_eq!(engine::sample(&values, &draw, &[]).unwrap().token, 300);
     let last = native::Draw {
         uniform: 1.0 - f64::EPSILON / 2.0,
         ..draw
     };
-    assert_eq!(native::sample(&values, &last, &[]).unwrap().token, 700);
+    assert_eq!(engine::sample(&values, &last, &[]).unwrap().token, 700);
 }
 
 proptest! {

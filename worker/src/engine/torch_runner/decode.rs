@@ -15,8 +15,8 @@ use super::decoder::Decoder;
 use super::groups::{Inputs, slot};
 use super::kernel::Kernel;
 use crate::engine::decoder_shape::DecoderShape;
+use crate::native::batch::Batch;
 use crate::native::cuda::{Graph, Pool, Shim};
-use crate::native::engine::Batch;
 
 /// The passes that were seen so far.
 #[derive(Debug)]

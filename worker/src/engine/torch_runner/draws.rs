@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use tch::{Device, Kind, Tensor};
 
 use super::truncation::truncated;
-use crate::native::engine::{Draw, Drawn};
+use crate::native::batch::{Draw, Drawn};
 
 /// Most tokens of a piece.
 const PIECE: i64 = 512;

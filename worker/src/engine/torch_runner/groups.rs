@@ -10,7 +10,7 @@ use super::chunked::Chunked;
 use super::gathered::Gathered;
 use super::kernel::{Heads, Kernel};
 use crate::engine::decoder_shape::DecoderShape;
-use crate::native::engine::{Batch, Chunk};
+use crate::native::batch::{Batch, Chunk};
 
 /// Rows of a pass.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use tch::{Kind, Tensor};
 
-use crate::native::engine::Draw;
+use crate::native::batch::Draw;
 
 /// `logits` (`[draws, vocab]`) with those outside the kept set at minus infinity, by the rules of
 /// [`sampler`](crate::engine::sampler): `min_p` first, then `top_k`, then `top_p` of the mass that is left; of equal logits the lower

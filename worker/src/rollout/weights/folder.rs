@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use super::Version;
 use super::digest::{Hash, digest};
+use crate::engine::staging::NewWeights;
 use crate::model::Weights;
 use crate::native::threads::blocking;
 use crate::rollout::error::ApiError;
@@ -27,7 +28,7 @@ pub struct FolderUpdate {
 ///
 /// # Errors
 /// 400 when they do not fit the model, or have another digest.
-pub async fn load(model: &Model, asked: FolderUpdate) -> Result<(Weights, Hash), ApiError> {
+pub async fn load(model: &Model, asked: FolderUpdate) -> Result<(NewWeights, Hash), ApiError> {
     let (config, kind) = (model.config.clone(), model.kind);
     let read = move || {
         if !asked.path.is_dir() {
@@ -51,7 +52,7 @@ pub async fn load(model: &Model, asked: FolderUpdate) -> Result<(Weights, Hash),
                 ),
             ));
         }
-        Ok((weights, found))
+        Ok((weights.into(), found))
     };
     blocking(read).await.map_err(ApiError::internal)?
 }

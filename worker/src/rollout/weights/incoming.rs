@@ -15,6 +15,7 @@ use crate::model::{ModelConfig, names};
 use crate::rollout::error::ApiError;
 
 /// A tensor to come.
+#[derive(Clone, Debug)]
 pub struct Planned {
     /// Its name in Hugging Face layout.
     pub name: String,

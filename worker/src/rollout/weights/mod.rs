@@ -22,7 +22,7 @@ use super::body;
 use super::error::ApiError;
 use super::follow::Follower;
 use super::service::Service;
-use crate::model::Weights;
+use crate::engine::staging::NewWeights;
 
 /// What the engine has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,7 +114,7 @@ where
 async fn replace(
     service: &Service,
     version: u64,
-    read: impl Future<Output = Result<(Weights, Hash), ApiError>>,
+    read: impl Future<Output = Result<(NewWeights, Hash), ApiError>>,
 ) -> Result<LoadedWeights, ApiError> {
     let Ok(mut loaded) = service.weights.try_lock() else {
         return Err(ApiError::updating());
@@ -154,7 +154,7 @@ pub fn is_stream(headers: &HeaderMap) -> bool {
 
 /// The engine takes the weights between two passes. From here on there is no way back, so nothing here is cut short by a
 /// client that goes.
-async fn swap(service: &Service, version: u64, weights: Weights) -> Result<(), ApiError> {
+async fn swap(service: &Service, version: u64, weights: NewWeights) -> Result<(), ApiError> {
     let engine = service.model()?.engine.clone();
     let began = Instant::now();
     let limit = service.limits.update_timeout;

@@ -1,0 +1,115 @@
+// Owns the memory of packed weights and writes rows of a model's tensors to their place in it.
+#include "decoder_weights.h"
+#include "decoder_guarded.h"
+#include <omp.h>
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+using namespace decoder;
+
+DecoderWeights::DecoderWeights(const DecoderShape & shape) : layers(shape.layers), shape_(shape) {
+    shape_.inv_freq = nullptr; // the caller's
+    Arena arena;
+    place(arena);
+    matrices_.reserve(arena.used);
+    arena = Arena{matrices_.data(), 0};
+    place(arena);
+    for (Layer & l : layers) {
+        l.attention_norm = new_vector(shape.hidden), l.mlp_norm = new_vector(shape.hidden);
+        if (shape.qkv_bias) l.qkv_bias = new_vector((shape.heads + 2 * shape.kv_heads) * shape.head_dim);
+        if (shape.qk_norm) l.q_norm = new_vector(shape.head_dim), l.k_norm = new_vector(shape.head_dim);
+    }
+    final_norm = new_vector(shape.hidden);
+}
+
+// Matrices lie in the order in which a forward reads them.
+void DecoderWeights::place(Arena & arena) {
+    const DecoderShape & s = shape_;
+    const int panel = 2 * kernels().lanes;
+    for (Layer & l : layers) {
+        shape_matrix(arena, l.qkv, (s.heads + 2 * s.kv_heads) * s.head_dim, s.hidden, panel);
+        shape_matrix(arena, l.output, s.hidden, s.heads * s.head_dim, panel);
+        shape_matrix(arena, l.gate_up, s.intermediate, s.hidden, panel / 2); // gate and up share a panel
+        shape_matrix(arena, l.down, s.hidden, s.intermediate, panel);
+    }
+    shape_matrix(arena, head, s.vocab, s.hidden, panel);
+    if (!s.tied) embedding = arena.take(times(times(s.vocab, s.hidden), element()));
+}
+
+void DecoderWeights::shape_matrix(Arena & arena, Matrix & w, int n, int k, int outputs_per_panel) const {
+    w.k = k;
+    w.steps = shape_.bfloat16 ? (k + 1) / 2 : k;
+    w.count = (n + outputs_per_panel - 1) / outputs_per_panel;
+    w.panels = (uint32_t *) arena.take(times(times(w.count, w.steps), 2 * kernels().lanes * sizeof(uint32_t)));
+}
+
+float * DecoderWeights::new_vector(int length) {
+    vectors_.emplace_back(padded(length), 0.0f);
+    return vectors_.back().data();
+}
+
+Matrix & DecoderWeights::matrix(int layer, DecoderMatrix which) {
+    Layer & l = layers[layer];
+    switch (which) {
+    case DECODER_QKV: return l.qkv;
+    case DECODER_OUTPUT: return l.output;
+    case DECODER_GATE_UP: return l.gate_up;
+    case DECODER_DOWN: return l.down;
+    default: return head;
+    }
+}
+
+float * DecoderWeights::vector(int layer, DecoderVector which) const {
+    const Layer & l = layers[layer];
+    switch (which) {
+    case DECODER_ATTENTION_NORM: return l.attention_norm;
+    case DECODER_MLP_NORM: return l.mlp_norm;
+    case DECODER_QKV_BIAS: return l.qkv_bias;
+    case DECODER_Q_NORM: return l.q_norm;
+    case DECODER_K_NORM: return l.k_norm;
+    default: return final_norm;
+    }
+}
+
+void DecoderWeights::set_rows(
+    int layer, DecoderMatrix which, int part, int64_t first, int64_t count, const void * data, int threads) {
+    if (which == DECODER_EMBEDDING) {
+        const size_t row = shape_.hidden * element();
+        std::memcpy(embedding + first * row, data, count * row);
+        return;
+    }
+    Matrix & w = matrix(layer, which);
+    Rows rows{data, w.k * element(), first, count, 0, 1};
+    if (which == DECODER_QKV && part > 0) rows.first += (shape_.heads + (part - 1) * shape_.kv_heads) * shape_.head_dim;
+    if (which == DECODER_GATE_UP) rows.group = part, rows.stride = 2;
+#pragma omp parallel num_threads(threads) if (threads > 1)
+    kernels().pack(w, rows, omp_get_thread_num(), omp_get_num_threads());
+}
+
+void DecoderWeights::set_vector(int layer, DecoderVector which, int64_t first, int64_t count, const float * data) {
+    std::copy_n(data, count, vector(layer, which) + first);
+}
+
+extern "C" {
+
+DecoderWeights * decoder_weights_new(const DecoderShape * shape, char * error, size_t error_size) {
+    std::unique_ptr<DecoderWeights> made;
+    guarded(error, error_size, [&] { made = std::make_unique<DecoderWeights>(*shape); });
+    return made.release();
+}
+
+void decoder_weights_free(DecoderWeights * weights) { delete weights; }
+
+void decoder_weights_spare(DecoderWeights * weights) { weights->spare(); }
+
+void decoder_weights_set_rows(DecoderWeights * weights, int32_t layer, DecoderMatrix which, int32_t part, int64_t first,
+    int64_t count, const void * data, int32_t threads) {
+    weights->set_rows(layer, which, part, first, count, data, threads);
+}
+
+void decoder_weights_set_vector(
+    DecoderWeights * weights, int32_t layer, DecoderVector which, int64_t first, int64_t count, const float * data) {
+    weights->set_vector(layer, which, first, count, data);
+}
+}

@@ -1,0 +1,30 @@
+// The weights of a decoder. They are apart from its cache, so that new ones are packed beside those that a forward reads.
+#pragma once
+#include "decoder_memory.h"
+#include "decoder_state.h"
+#include <vector>
+
+struct DecoderWeights {
+    std::vector<decoder::Layer> layers;
+    float * final_norm;
+    decoder::Matrix head;
+    char * embedding = nullptr; // [vocab, hidden] storage type; null when tied
+
+    explicit DecoderWeights(const DecoderShape & shape);
+    void set_rows(
+        int layer, DecoderMatrix which, int part, int64_t first, int64_t count, const void * data, int threads);
+    void set_vector(int layer, DecoderVector which, int64_t first, int64_t count, const float * data);
+    void spare() { matrices_.spare(); }
+
+private:
+    void place(decoder::Arena & arena);
+    void shape_matrix(decoder::Arena & arena, decoder::Matrix & w, int n, int k, int outputs_per_panel) const;
+    float * new_vector(int length);
+    decoder::Matrix & matrix(int layer, DecoderMatrix which);
+    float * vector(int layer, DecoderVector which) const;
+    size_t element() const { return shape_.bfloat16 ? 2 : 4; }
+
+    DecoderShape shape_;
+    decoder::Pages matrices_;
+    std::vector<std::vector<float>> vectors_;
+};
