@@ -18,6 +18,7 @@ use crate::device;
 use crate::engine::SamplingParams;
 use crate::hub::resolve_location;
 use crate::model::{ModelConfig, Target};
+use crate::native::allocator;
 use crate::outcome::BadData;
 use crate::place::Peers;
 use crate::ppo::controller::KlController;
@@ -92,6 +93,7 @@ pub fn roles(
     })?;
     let (actor, critic) = learners(&config, &policy_folder, checkpoint, total_steps, ranks)?;
     ranks.replies(LOAD_DEADLINE).context("the models of the other ranks")?;
+    allocator::return_memory();
     let policy_config = actor.decoder.config().clone();
     let sampling = Arc::new(sampling(&config, &policy_config, &tokenizer));
     let longest_prompt = prompts
@@ -143,6 +145,7 @@ pub fn roles(
         batch: config.batch.rollout_batch_size,
         shuffle: config.prompts.shuffle,
     };
+    allocator::return_memory();
     check_labels(&reward, &prompts).context(BadData)?;
     let ahead = checkpoint.map_or(Ok(None), |checkpoint| StepSamples::load(&checkpoint.folder))?;
     let trainer = Trainer {
