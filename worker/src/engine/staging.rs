@@ -31,28 +31,25 @@ impl<T: Into<MergedWeights>> From<T> for NewWeights {
 
 /// Where weights gather tensor by tensor until they are whole.
 #[derive(Debug)]
-pub struct Staging {
-    place: Gathering,
-    kind: Kind,
-}
+pub struct Staging(Gathering);
 
 #[derive(Debug)]
 enum Gathering {
-    Tensors(Weights),
+    /// Kept in that kind.
+    Tensors(Weights, Kind),
     Packed(PackedWeights, BTreeMap<String, Place>),
 }
 
 impl Staging {
     /// Nothing is there yet. `packed` is the engine's memory for it, if it has such; tensors are kept in `kind`.
     pub fn new(packed: Option<PackedWeights>, kind: Kind) -> Self {
-        let place = match packed {
-            None => Gathering::Tensors(Weights::default()),
+        Self(match packed {
+            None => Gathering::Tensors(Weights::default(), kind),
             Some(packed) => {
                 let places = places(packed.shape());
                 Gathering::Packed(packed, places)
             }
-        };
-        Self { place, kind }
+        })
     }
 
     /// Takes one tensor, whose bytes come out of `next`, piece by piece of any length.
@@ -66,10 +63,10 @@ impl Staging {
         stored: Kind,
         mut next: impl FnMut() -> Result<B>,
     ) -> Result<()> {
-        if let Gathering::Packed(packed, places) = &mut self.place
+        if let Gathering::Packed(packed, places) = &mut self.0
             && let Some(place) = places.get(name)
             && let Slot::Rows(matrix, part) = place.slot
-            && stored == self.kind
+            && stored == packed.shape().kind
         {
             let (count, columns) = packed.size(matrix, part).context("the model has no such matrix")?;
             ensure!(
@@ -95,9 +92,9 @@ impl Staging {
     }
 
     fn put(&mut self, name: &str, tensor: Tensor) -> Result<()> {
-        match &mut self.place {
-            Gathering::Tensors(tensors) => {
-                tensors.0.insert(name.to_owned(), tensor.f_to_kind(self.kind)?);
+        match &mut self.0 {
+            Gathering::Tensors(tensors, kind) => {
+                tensors.0.insert(name.to_owned(), tensor.f_to_kind(*kind)?);
                 Ok(())
             }
             Gathering::Packed(packed, places) => {
@@ -109,8 +106,8 @@ impl Staging {
 
     /// All tensors of the model are there.
     pub fn finish(self) -> NewWeights {
-        match self.place {
-            Gathering::Tensors(tensors) => tensors.into(),
+        match self.0 {
+            Gathering::Tensors(tensors, _) => tensors.into(),
             Gathering::Packed(packed, _) => NewWeights::Packed(packed),
         }
     }
