@@ -45,7 +45,11 @@ impl Holders {
                     Ok(Event::Apply(pod) | Event::InitApply(pod)) => seen.note(&namespaces, &pod, holds(&pod)),
                     Ok(Event::Delete(pod)) => seen.note(&namespaces, &pod, false),
                     Ok(Event::Init | Event::InitDone) => {}
-                    Err(error) => seen.broken = Some(error.to_string()),
+                    Err(error) => {
+                        // A client whose runtime ends answers every poll at once: to go on would never let go of the thread.
+                        seen.broken = Some(error.to_string());
+                        return;
+                    }
                 }
             }
         });
