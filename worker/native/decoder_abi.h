@@ -64,12 +64,11 @@ struct DecoderDrawn {
 
 // Every function that takes `error` returns 0, or writes a sentence there and returns 1 (those that make something: null).
 
-// Matrices, packed for the products, and vectors. Whoever makes them sets them all before a forward reads them.
+// Matrices, packed for the products, and vectors. Whoever makes them sets them all before a forward reads them. They are one block of the
+// heap, or each matrix is `apart`: it finds room in the holes that others left.
 struct DecoderWeights;
-DecoderWeights * decoder_weights_new(const DecoderShape * shape, char * error, size_t error_size);
+DecoderWeights * decoder_weights_new(const DecoderShape * shape, int32_t apart, char * error, size_t error_size);
 void decoder_weights_free(DecoderWeights * weights);
-// The system may take the memory of matrices when it is short of some; all have to be set again.
-void decoder_weights_spare(DecoderWeights * weights);
 // Rows [first, first + count) of one part of a matrix (three of DECODER_QKV, two of DECODER_GATE_UP, else one): `data` is [count, columns] in
 // the model's storage type, at any address.
 void decoder_weights_set_rows(DecoderWeights * weights, int32_t layer, DecoderMatrix which, int32_t part, int64_t first,

@@ -1,8 +1,10 @@
-// Memory of a decoder: whole pages, cut into pieces.
+// Memory of a decoder, cut into pieces: pages of its own, or a block of the program's heap.
 #pragma once
 #include <sys/mman.h>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <memory>
 #include <new>
 
 namespace decoder {
@@ -12,6 +14,25 @@ inline size_t times(size_t a, size_t b) {
     size_t product;
     if (__builtin_mul_overflow(a, b, &product)) throw std::bad_alloc();
     return product;
+}
+
+constexpr size_t kHugePage = size_t(2) << 20;
+
+struct Free {
+    void operator()(char * data) const { std::free(data); }
+};
+using Block = std::unique_ptr<char, Free>;
+
+// So many bytes of the program's heap, from a border of `alignment` on, in huge pages where the system gives them; contents are undefined.
+inline Block heap_block(size_t bytes, size_t alignment) {
+    if (bytes > SIZE_MAX - alignment) throw std::bad_alloc();
+    const size_t rounded = (bytes + alignment - 1) / alignment * alignment;
+    Block block((char *) std::aligned_alloc(alignment, rounded));
+    if (!block) throw std::bad_alloc();
+    const uintptr_t page = 4096, from = ((uintptr_t) block.get() + page - 1) / page * page;
+    const uintptr_t to = ((uintptr_t) block.get() + rounded) / page * page;
+    if (to >= from + kHugePage) madvise((void *) from, to - from, MADV_HUGEPAGE);
+    return block;
 }
 
 // Zeroed memory on its own pages, in huge pages where the system gives them: weights and cache are read front to back,
@@ -26,7 +47,7 @@ public:
     void reserve(size_t bytes) {
         if (bytes <= size_) return;
         release();
-        const size_t huge = size_t(2) << 20,
+        const size_t huge = kHugePage,
                      rounded = bytes < huge ? (bytes + 4095) / 4096 * 4096 : (bytes + huge - 1) / huge * huge;
         // Huge pages need a border of 2 MiB: map a little more and give the ends back.
         const size_t slack = rounded < huge ? 0 : huge;

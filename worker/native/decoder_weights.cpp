@@ -4,44 +4,67 @@
 #include <omp.h>
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <memory>
 
 using namespace decoder;
 
-DecoderWeights::DecoderWeights(const DecoderShape & shape) : layers(shape.layers), shape_(shape) {
-    shape_.inv_freq = nullptr; // the caller's
-    Arena arena;
-    place(arena);
-    matrices_.reserve(arena.used);
-    arena = Arena{matrices_.data(), 0};
-    place(arena);
-    for (Layer & l : layers) {
-        l.attention_norm = new_vector(shape.hidden), l.mlp_norm = new_vector(shape.hidden);
-        if (shape.qkv_bias) l.qkv_bias = new_vector((shape.heads + 2 * shape.kv_heads) * shape.head_dim);
-        if (shape.qk_norm) l.q_norm = new_vector(shape.head_dim), l.k_norm = new_vector(shape.head_dim);
-    }
-    final_norm = new_vector(shape.hidden);
-}
+namespace {
+
+// Memory of one tensor and what to do with it.
+struct Piece {
+    size_t bytes;
+    std::function<void(char *)> put;
+};
+
+} // namespace
 
 // Matrices lie in the order in which a forward reads them.
-void DecoderWeights::place(Arena & arena) {
-    const DecoderShape & s = shape_;
+DecoderWeights::DecoderWeights(const DecoderShape & s, bool apart) : layers(s.layers), shape_(s) {
+    shape_.inv_freq = nullptr; // the caller's
+    std::vector<Piece> pieces;
+    const auto piece = [&](Matrix & w, int n, int k, int outputs_per_panel) {
+        const size_t panel = shape_matrix(w, n, k, outputs_per_panel);
+        pieces.push_back({times(w.count, panel), [&w, panel](char * panels) {
+            w.panels = (uint32_t *) panels;
+            // Outputs beyond n, which nobody sets, are in the last.
+            if (w.count) std::memset(panels + (w.count - 1) * panel, 0, panel);
+        }});
+    };
     const int panel = 2 * kernels().lanes;
     for (Layer & l : layers) {
-        shape_matrix(arena, l.qkv, (s.heads + 2 * s.kv_heads) * s.head_dim, s.hidden, panel);
-        shape_matrix(arena, l.output, s.hidden, s.heads * s.head_dim, panel);
-        shape_matrix(arena, l.gate_up, s.intermediate, s.hidden, panel / 2); // gate and up share a panel
-        shape_matrix(arena, l.down, s.hidden, s.intermediate, panel);
+        piece(l.qkv, (s.heads + 2 * s.kv_heads) * s.head_dim, s.hidden, panel);
+        piece(l.output, s.hidden, s.heads * s.head_dim, panel);
+        piece(l.gate_up, s.intermediate, s.hidden, panel / 2); // gate and up share a panel
+        piece(l.down, s.hidden, s.intermediate, panel);
     }
-    shape_matrix(arena, head, s.vocab, s.hidden, panel);
-    if (!s.tied) embedding = arena.take(times(times(s.vocab, s.hidden), element()));
+    piece(head, s.vocab, s.hidden, panel);
+    if (!s.tied)
+        pieces.push_back({times(times(s.vocab, s.hidden), element()), [this](char * at) { embedding = at; }});
+
+    if (apart) {
+        for (const Piece & each : pieces) blocks_.push_back(heap_block(each.bytes, 64)), each.put(blocks_.back().get());
+    } else {
+        Arena arena;
+        for (const Piece & each : pieces) arena.take(each.bytes);
+        blocks_.push_back(heap_block(arena.used, arena.used < kHugePage ? 64 : kHugePage));
+        arena = Arena{blocks_.back().get(), 0};
+        for (const Piece & each : pieces) each.put(arena.take(each.bytes));
+    }
+    for (Layer & l : layers) {
+        l.attention_norm = new_vector(s.hidden), l.mlp_norm = new_vector(s.hidden);
+        if (s.qkv_bias) l.qkv_bias = new_vector((s.heads + 2 * s.kv_heads) * s.head_dim);
+        if (s.qk_norm) l.q_norm = new_vector(s.head_dim), l.k_norm = new_vector(s.head_dim);
+    }
+    final_norm = new_vector(s.hidden);
 }
 
-void DecoderWeights::shape_matrix(Arena & arena, Matrix & w, int n, int k, int outputs_per_panel) const {
+// Bytes of a panel.
+size_t DecoderWeights::shape_matrix(Matrix & w, int n, int k, int outputs_per_panel) const {
     w.k = k;
     w.steps = shape_.bfloat16 ? (k + 1) / 2 : k;
     w.count = (n + outputs_per_panel - 1) / outputs_per_panel;
-    w.panels = (uint32_t *) arena.take(times(times(w.count, w.steps), 2 * kernels().lanes * sizeof(uint32_t)));
+    return times(w.steps, 2 * kernels().lanes * sizeof(uint32_t));
 }
 
 float * DecoderWeights::new_vector(int length) {
@@ -93,15 +116,13 @@ void DecoderWeights::set_vector(int layer, DecoderVector which, int64_t first, i
 
 extern "C" {
 
-DecoderWeights * decoder_weights_new(const DecoderShape * shape, char * error, size_t error_size) {
+DecoderWeights * decoder_weights_new(const DecoderShape * shape, int32_t apart, char * error, size_t error_size) {
     std::unique_ptr<DecoderWeights> made;
-    guarded(error, error_size, [&] { made = std::make_unique<DecoderWeights>(*shape); });
+    guarded(error, error_size, [&] { made = std::make_unique<DecoderWeights>(*shape, apart != 0); });
     return made.release();
 }
 
 void decoder_weights_free(DecoderWeights * weights) { delete weights; }
-
-void decoder_weights_spare(DecoderWeights * weights) { weights->spare(); }
 
 void decoder_weights_set_rows(DecoderWeights * weights, int32_t layer, DecoderMatrix which, int32_t part, int64_t first,
     int64_t count, const void * data, int32_t threads) {

@@ -10,21 +10,19 @@ struct DecoderWeights {
     decoder::Matrix head;
     char * embedding = nullptr; // [vocab, hidden] storage type; null when tied
 
-    explicit DecoderWeights(const DecoderShape & shape);
+    DecoderWeights(const DecoderShape & shape, bool apart);
     void set_rows(
         int layer, DecoderMatrix which, int part, int64_t first, int64_t count, const void * data, int threads);
     void set_vector(int layer, DecoderVector which, int64_t first, int64_t count, const float * data);
-    void spare() { matrices_.spare(); }
 
 private:
-    void place(decoder::Arena & arena);
-    void shape_matrix(decoder::Arena & arena, decoder::Matrix & w, int n, int k, int outputs_per_panel) const;
+    size_t shape_matrix(decoder::Matrix & w, int n, int k, int outputs_per_panel) const;
     float * new_vector(int length);
     decoder::Matrix & matrix(int layer, DecoderMatrix which);
     float * vector(int layer, DecoderVector which) const;
     size_t element() const { return shape_.bfloat16 ? 2 : 4; }
 
     DecoderShape shape_;
-    decoder::Pages matrices_;
+    std::vector<decoder::Block> blocks_;
     std::vector<std::vector<float>> vectors_;
 };

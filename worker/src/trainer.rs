@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use ppo_crds::RunConfig;
-use ppo_crds::spec::Overlap;
 use tch::Tensor;
 
 pub use draw::Ahead;
@@ -163,9 +162,6 @@ impl Trainer {
         self.stop.check()?;
         self.live.enter(Stage::UpdateActor);
         self.rollout.withdraw();
-        if self.config.overlap == Overlap::None {
-            self.rollout.sleep();
-        }
         self.ranks.enter(self.place(Stage::UpdateActor));
         let lesson = Lesson::of(batch);
         lesson.give(&self.ranks, self.kl.coef)?;

@@ -20,8 +20,8 @@ pub const BLOCK_SIZE: usize = crate::native::engine::BLOCK_SIZE;
 #[derive(Debug)]
 pub struct NativeRunner {
     decoder: Decoder,
-    weights: PackedWeights,
-    loaded: bool,
+    /// None before the first are loaded, and while it sleeps.
+    weights: Option<PackedWeights>,
     threads: usize,
     /// Those before the last that were swapped in: memory for the next.
     spare: Option<PackedWeights>,
@@ -36,8 +36,7 @@ impl NativeRunner {
     pub fn new(shape: &DecoderShape, num_blocks: usize, threads: usize) -> Result<Self> {
         Ok(Self {
             decoder: Decoder::new(shape, num_blocks, threads)?,
-            weights: PackedWeights::new(shape)?,
-            loaded: false,
+            weights: None,
             threads,
             spare: None,
         })
@@ -46,6 +45,11 @@ impl NativeRunner {
     /// Logits of the rows the last batch drew from, row-major `[rows, vocab]`.
     pub fn logits(&self) -> Vec<f32> {
         self.decoder.logits()
+    }
+
+    /// `kept`, or memory for a set of weights.
+    fn or_new(&self, kept: Option<PackedWeights>) -> Result<PackedWeights> {
+        kept.map_or_else(|| PackedWeights::new(self.decoder.shape()), Ok)
     }
 }
 
@@ -63,13 +67,14 @@ impl Runner for NativeRunner {
     }
 
     fn forward(&mut self, batch: &ForwardBatch) -> Result<Output> {
-        ensure!(self.loaded, "the runner has no weights yet: load some first");
+        let weights = self.weights.as_ref();
+        let weights = weights.context("the runner has no weights yet: load some first")?;
         if batch.chunks.is_empty() {
             return Ok(Output::default());
         }
         let vocab = self.decoder.shape().vocab;
         let flat = flatten(batch, vocab, BLOCK_SIZE)?;
-        let drawn = checked_draws(batch, self.decoder.forward(&self.weights, &flat)?)?;
+        let drawn = checked_draws(batch, self.decoder.forward(weights, &flat)?)?;
         let mut logits = None;
         detailed(batch, drawn, |row| {
             // Copied out only when somebody asks.
@@ -86,43 +91,39 @@ impl Runner for NativeRunner {
     }
 
     fn load(&mut self, weights: &MergedWeights) -> Result<()> {
-        let places = places(self.weights.shape());
+        let places = places(self.decoder.shape());
         // Everything is looked up first: a missing tensor must not leave a mixture of two policies.
         let found: Vec<_> = places
             .iter()
             .map(|(name, place)| Ok((place, find(weights, name, &place.size)?)))
             .collect::<Result<_>>()?;
-        self.loaded = false;
+        let kept = self.weights.take();
+        let mut packed = self.or_new(kept)?;
         for (place, tensor) in found {
             // A merged one lives until it is packed.
-            place.set(&mut self.weights, &tensor.merge()?, self.threads)?;
+            place.set(&mut packed, &tensor.merge()?, self.threads)?;
         }
-        self.loaded = true;
+        self.weights = Some(packed);
         Ok(())
     }
 
     fn stage(&mut self) -> Result<Option<PackedWeights>> {
-        let made = self
-            .spare
-            .take()
-            .map_or_else(|| PackedWeights::new(self.weights.shape()), Ok);
-        made.map(Some)
+        let spare = self.spare.take();
+        self.or_new(spare).map(Some)
     }
 
     fn swap(&mut self, weights: PackedWeights) -> Result<()> {
         ensure!(
-            weights.shape() == self.weights.shape(),
+            weights.shape() == self.decoder.shape(),
             "these weights are another model's"
         );
         // Kept as it is: to get memory anew from the system costs as much as to pack into it.
-        self.spare = Some(std::mem::replace(&mut self.weights, weights));
-        self.loaded = true;
+        self.spare = self.weights.replace(weights);
         Ok(())
     }
 
     fn sleep(&mut self) {
-        self.loaded = false;
-        self.weights.spare();
+        self.weights = None;
         self.decoder.sleep();
     }
 }

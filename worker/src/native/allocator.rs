@@ -1,5 +1,9 @@
 //! How the C library's allocator treats the memory of tensors.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static KEEPS: AtomicBool = AtomicBool::new(false);
+
 unsafe extern "C" {
     fn ppo_training_keep_memory() -> bool;
     fn ppo_training_return_memory();
@@ -11,9 +15,16 @@ unsafe extern "C" {
 /// <https://www.gnu.org/software/libc/manual/html_node/Malloc-Tunable-Parameters.html>
 pub fn keep_memory() {
     // SAFETY: it sets parameters of malloc and touches no memory of ours.
-    if !unsafe { ppo_training_keep_memory() } {
+    let agreed = unsafe { ppo_training_keep_memory() };
+    KEEPS.store(agreed, Ordering::Relaxed);
+    if !agreed {
         tracing::debug!("the allocator keeps its defaults");
     }
+}
+
+/// Whether this process keeps what it frees for whoever allocates next, whatever the size.
+pub fn keeps_memory() -> bool {
+    KEEPS.load(Ordering::Relaxed)
 }
 
 /// Gives the system what was freed so far, wherever it lies. Loading needs memory that a step does not, in pieces that what a step allocates

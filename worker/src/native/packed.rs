@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 
 use anyhow::{Context, Result, ensure};
 
+use super::allocator::keeps_memory;
 use super::engine::{RawShape, text};
 use crate::engine::decoder_shape::DecoderShape;
 
@@ -51,9 +52,8 @@ pub(super) struct RawWeights {
 }
 
 unsafe extern "C" {
-    fn decoder_weights_new(shape: *const RawShape, error: *mut c_char, size: usize) -> *mut RawWeights;
+    fn decoder_weights_new(shape: *const RawShape, apart: i32, error: *mut c_char, size: usize) -> *mut RawWeights;
     fn decoder_weights_free(weights: *mut RawWeights);
-    fn decoder_weights_spare(weights: *mut RawWeights);
     fn decoder_weights_set_rows(
         weights: *mut RawWeights,
         layer: i32,
@@ -85,15 +85,17 @@ pub struct PackedWeights {
 unsafe impl Send for PackedWeights {}
 
 impl PackedWeights {
-    /// Reserves the memory; it takes none until it is written.
+    /// Memory for them, of the program's heap: one block, or what training left where that [keeps it](super::allocator::keeps_memory). All
+    /// of them have to be set.
     ///
     /// # Errors
     /// When the shape is not one the kernels know or memory runs out.
     pub fn new(shape: &DecoderShape) -> Result<Self> {
         let raw = RawShape::of(shape, 1, 1)?;
+        let apart = keeps_memory().into();
         let mut message = [0u8; 256];
         // SAFETY: `raw` is checked and outlives the call, which copies.
-        let handle = unsafe { decoder_weights_new(&raw, message.as_mut_ptr().cast(), message.len()) };
+        let handle = unsafe { decoder_weights_new(&raw, apart, message.as_mut_ptr().cast(), message.len()) };
         let handle = NonNull::new(handle)
             .with_context(|| format!("cannot reserve the decoder's weights: {}", text(&message)))?;
         Ok(Self {
@@ -195,12 +197,6 @@ impl PackedWeights {
             );
         }
         Ok(())
-    }
-
-    /// Lets the system have the memory of the matrices when it is short of some (`MADV_FREE`). All have to be set again.
-    pub fn spare(&mut self) {
-        // SAFETY: the handle is a decoder's weights.
-        unsafe { decoder_weights_spare(self.handle.as_ptr()) };
     }
 }
 

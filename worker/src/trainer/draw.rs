@@ -66,6 +66,9 @@ impl Trainer {
         samples.check(self.config.overlap)?;
         self.ahead.took = samples.took;
         let rollouts = self.rollouts(&samples)?;
+        if self.config.overlap == Overlap::None {
+            self.rollout.sleep();
+        }
         self.ahead.samples = (self.config.overlap == Overlap::OneStep).then_some(samples);
         Ok(rollouts)
     }
