@@ -16,6 +16,9 @@ const FLOAT32: u64 = 4;
 /// Of logits at once: what a GPU keeps of them for the backward pass, and the slices that are computed with.
 const MOST_LOGITS: u64 = 2 << 30;
 
+/// Activations of the critic that wait for its update while the actor's is made.
+const MOST_KEPT: u64 = 128 << 20;
+
 /// The numbers of a decoder's config.json that decide its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelShape {
@@ -210,13 +213,34 @@ fn rollout(config: &RunConfig, geometry: &Geometry, shape: &ModelShape, gpus: u6
     ]
 }
 
-/// Policy and critic are updated one after the other, so only the greater of their activations and of their gradients counts.
+/// Whether a rank keeps the critic's forward pass over the first update's samples from before the updates, beside the actor's, which the
+/// actor's update uses up before the critic's own activations come: while it is small.
+pub fn keeps_critic_pass(config: &RunConfig, critic: &ModelShape, ranks: u64) -> bool {
+    config.keeps_first_pass(ranks) && activations(config, critic) <= MOST_KEPT
+}
+
+/// Bytes that a micro-batch of the longest samples keeps for the backward pass.
+fn activations(config: &RunConfig, shape: &ModelShape) -> u64 {
+    let tokens = product(&[config.batch.micro_train_batch_size as u64, longest(config)]);
+    let number = bytes(config.model.dtype);
+    let adapter = config.model.adapter.as_ref();
+    let adapted = adapter.map_or(0, |adapter| shape.adapter_bytes_per_token(adapter, config.model.dtype));
+    let kept = product(&[shape.kept_values_per_token(), number]);
+    let layer = product(&[tokens, kept.saturating_add(adapted)]);
+    let inputs = product(&[tokens, shape.layers, shape.hidden, number]);
+    if config.model.activation_checkpointing {
+        inputs.saturating_add(layer)
+    } else {
+        product(&[shape.layers, layer])
+    }
+}
+
+/// Policy and critic are updated one after the other, so only the greater of their gradients counts, and of their activations unless
+/// the critic's of the first update are kept.
 fn actor(config: &RunConfig, geometry: &Geometry, shapes: &Shapes) -> Vec<Part> {
     let policy = &shapes.policy;
     let critic = config.model.critic.as_ref().map(|_| shapes.critic.unwrap_or(*policy));
-    let tokens = product(&[config.batch.micro_train_batch_size as u64, longest(config)]);
     let number = bytes(config.model.dtype);
-
     let mut parts = Vec::new();
     let mut largest = 0;
     for model in models(config, policy, critic.as_ref()) {
@@ -227,23 +251,17 @@ fn actor(config: &RunConfig, geometry: &Geometry, shapes: &Shapes) -> Vec<Part> 
         "gradients of one update",
         product(&[largest, FLOAT32]).div_ceil(geometry.actor_ranks.max(1)),
     ));
-    let activations = [Some(*policy), critic].into_iter().flatten().map(|shape| {
-        let adapter = config.model.adapter.as_ref();
-        let adapted = adapter.map_or(0, |adapter| shape.adapter_bytes_per_token(adapter, config.model.dtype));
-        let kept = product(&[shape.kept_values_per_token(), number]);
-        let layer = product(&[tokens, kept.saturating_add(adapted)]);
-        let inputs = product(&[tokens, shape.layers, shape.hidden, number]);
-        if config.model.activation_checkpointing {
-            inputs.saturating_add(layer)
-        } else {
-            product(&[shape.layers, layer])
-        }
-    });
     if config.overlap == Overlap::OneStep {
         // What engines fetch while the weights change.
         parts.push(part("published weights", product(&[policy.parameters(), number])));
     }
-    parts.push(part("activations of one pass", activations.max().unwrap_or_default()));
+    let pass = activations(config, policy);
+    parts.push(match critic.map(|critic| (critic, activations(config, &critic))) {
+        Some((critic, its)) if keeps_critic_pass(config, &critic, geometry.actor_ranks) => {
+            part("activations of two passes", pass.saturating_add(its))
+        }
+        its => part("activations of one pass", pass.max(its.map_or(0, |(_, its)| its))),
+    });
     // Logits of the response's tokens and their gradient, which go by in slices where they are many.
     let response = product(&[
         config.batch.micro_train_batch_size as u64,

@@ -52,6 +52,18 @@ impl RunConfig {
     pub fn reference_is_base(&self) -> bool {
         self.model.adapter.is_some() && self.algorithm.kl.coef != 0.0
     }
+
+    /// Whether the step after `step` updates the policy, and not the critic alone.
+    pub fn policy_learns(&self, step: u64) -> bool {
+        step >= self.optimizer.critic_warmup_steps
+    }
+
+    /// Whether the forward pass that gives old log-probabilities of the first update's samples is kept, with its graph, for that update:
+    /// where the share of an update of each of `ranks` is one micro-batch, unless memory is to be saved.
+    pub fn keeps_first_pass(&self, ranks: u64) -> bool {
+        let micro_batches = (self.batch.micro_train_batch_size as u64).saturating_mul(ranks);
+        !self.model.activation_checkpointing && self.batch.train_batch_size as u64 <= micro_batches
+    }
 }
 
 /// How long a run is.

@@ -161,6 +161,31 @@ fn checkpointed_activations_are_far_fewer() {
 }
 
 #[test]
+fn a_critics_small_pass_is_kept_beside_the_policys_and_counts() {
+    let activations = |micro: u32, shape: ModelShape, name: &str| {
+        let batch = format!(
+            "batch: {{rolloutBatchSize: 8, nSamplesPerPrompt: 1, trainBatchSize: 8, microTrainBatchSize: {micro}}}"
+        );
+        let roles = format!("actor: {{gpusPerNode: 1}}, {RULE}");
+        bytes_of(&estimated(&batch, &roles, shape), Role::Actor, name)
+    };
+    let (one, two) = ("activations of one pass", "activations of two passes");
+    let small = ModelShape {
+        hidden: 128,
+        layers: 1,
+        heads: 2,
+        intermediate: 256,
+        ..QWEN_HALF_B
+    };
+    let half = activations(4, small, one);
+    assert!(half > 0 && half < MOST_KEPT / 2);
+    // Twice the samples, twice the models.
+    assert_eq!(activations(8, small, two), 4 * half);
+    // A large one is not.
+    assert_eq!(activations(8, LLAMA_8B, one), 2 * activations(4, LLAMA_8B, one));
+}
+
+#[test]
 fn the_cache_holds_every_sample_of_full_length_unless_a_size_is_given() {
     let memory = estimated("batch: {rolloutBatchSize: 4, nSamplesPerPrompt: 2}", RULE, LLAMA_8B);
     // [keys and values] x layers x kv heads x head size x bytes, for 8 samples of 1024 + 1024 tokens.

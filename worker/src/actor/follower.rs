@@ -88,12 +88,13 @@ impl Follower<'_> {
                     .frozen_logprobs(pieces, it.ranks, it.config.generation.temperature)
             })?,
             Order::Logprobs => self.compute(Stage::OldLogprobs, |it, pieces| {
-                it.actor.logprobs(pieces, it.ranks, it.config.generation.temperature)
+                it.actor
+                    .old_logprobs(pieces, it.ranks, it.config.generation.temperature)
             })?,
             Order::Values => self.compute(Stage::Values, |it, pieces| {
-                let critic = it.critic.as_ref();
+                let critic = it.critic.as_mut();
                 let critic = critic.context("rank 0 has a critic, this rank has none")?;
-                critic.values(pieces, it.ranks)
+                critic.old_values(pieces, it.ranks)
             })?,
             Order::Learn {
                 kl_coefficient,
@@ -129,11 +130,13 @@ impl Follower<'_> {
     }
 
     /// This rank's share of a forward pass; rank 0 has the whole.
-    fn compute(&self, stage: Stage, forward: impl FnOnce(&Self, &Pieces) -> Result<Tensor>) -> Result<()> {
+    fn compute(&mut self, stage: Stage, forward: impl FnOnce(&mut Self, &Pieces) -> Result<Tensor>) -> Result<()> {
         self.enter(stage);
-        let _no_grad = tch::no_grad_guard();
-        let pieces = Pieces::of(self.config, &self.samples, self.columns);
-        forward(self, &pieces).map(drop)
+        let samples = std::mem::take(&mut self.samples);
+        let pieces = Pieces::of(self.config, self.step, &samples, self.columns, self.ranks.count());
+        let computed = forward(self, &pieces);
+        self.samples = samples;
+        computed.map(drop)
     }
 
     fn enter(&self, stage: Stage) {

@@ -4,9 +4,11 @@ pub mod adamw;
 pub mod checkpoint;
 pub mod fence;
 pub mod follower;
+pub mod kept;
 pub mod learner;
 pub mod lesson;
 pub mod master;
+pub mod mini_batches;
 pub mod optimizer_state;
 pub mod parameters;
 pub mod pieces;
@@ -22,8 +24,10 @@ use ppo_crds::RunConfig;
 use ppo_crds::spec::AdapterSpec;
 use tch::Tensor;
 
+use self::kept::Kept;
 use self::learner::Learner;
 use self::pieces::Pieces;
+use self::rows::Rows;
 use crate::model::{Adapter, Decoder, MergedWeights, ValueModel, Weights};
 use crate::ranks::Ranks;
 
@@ -36,21 +40,27 @@ pub struct Actor {
     pub learner: Learner,
     /// What an adapter is trained on; None: all weights are trained.
     pub frozen: Option<Frozen>,
+    /// The pass of the step's first update, once it is made.
+    pub kept: Option<Kept>,
 }
 
 impl Actor {
-    /// Log-probabilities of the response tokens under the tempered distribution, [samples, columns].
+    /// Log-probabilities of the response tokens under the tempered distribution before the step's updates, [samples, columns].
     ///
     /// # Errors
     /// When libtorch fails, or a rank is lost.
-    pub fn logprobs(&self, pieces: &Pieces, ranks: &Ranks, temperature: f64) -> Result<Tensor> {
-        pieces.logprobs(&self.decoder, ranks, temperature)
+    pub fn old_logprobs(&mut self, pieces: &Pieces, ranks: &Ranks, temperature: f64) -> Result<Tensor> {
+        let device = self.decoder.device();
+        let pass = |rows: &Rows, learns| rows.logprobs(&self.decoder, temperature, learns);
+        let (logprobs, kept) = pieces.compute_keeping(ranks, device, pieces.policy_learns, pass)?;
+        self.kept = kept;
+        Ok(logprobs)
     }
 
-    /// The same under the frozen weights below the adapter, as the reference says it.
+    /// Those under the frozen weights below the adapter, as the reference says them.
     ///
     /// # Errors
-    /// When there is no adapter; as [`logprobs`](Self::logprobs).
+    /// When there is no adapter, libtorch fails, or a rank is lost.
     pub fn frozen_logprobs(&self, pieces: &Pieces, ranks: &Ranks, temperature: f64) -> Result<Tensor> {
         let frozen = self.frozen.as_ref();
         let frozen = frozen.context("no weights are frozen: there is no adapter")?;
@@ -94,15 +104,23 @@ pub struct Critic {
     pub learner: Learner,
     /// Sizes of the adapter; None: all weights are trained.
     pub adapter: Option<AdapterSpec>,
+    /// Whether the pass of a step's first update is kept until then.
+    pub keeps_pass: bool,
+    /// That pass, once it is made.
+    pub kept: Option<Kept>,
 }
 
 impl Critic {
-    /// Values of the states before each response token, [samples, columns].
+    /// Values of the states before each response token before the step's updates, [samples, columns].
     ///
     /// # Errors
     /// When libtorch fails, or a rank is lost.
-    pub fn values(&self, pieces: &Pieces, ranks: &Ranks) -> Result<Tensor> {
-        pieces.compute(ranks, self.model.decoder.device(), |rows| rows.values(&self.model))
+    pub fn old_values(&mut self, pieces: &Pieces, ranks: &Ranks) -> Result<Tensor> {
+        let device = self.model.decoder.device();
+        let pass = |rows: &Rows, _| Ok((rows.values(&self.model)?, None));
+        let (values, kept) = pieces.compute_keeping(ranks, device, self.keeps_pass, pass)?;
+        self.kept = kept;
+        Ok(values)
     }
 }
 

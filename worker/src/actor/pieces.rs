@@ -5,6 +5,8 @@ use ppo_crds::RunConfig;
 use ppo_crds::spec::Profile;
 use tch::{Device, Kind, Tensor};
 
+use super::kept::{Kept, Pass};
+use super::mini_batches::{MiniBatches, Shares};
 use super::rows::Rows;
 use crate::data::Prompt;
 use crate::engine::FinishReason;
@@ -15,7 +17,8 @@ use crate::ranks::deal::deal;
 use crate::ranks::order::Order;
 use crate::stages::Sample;
 
-/// The samples in pieces of `microRolloutBatchSize`, each a forward pass without gradients.
+/// The samples of a step in pieces of `microRolloutBatchSize`, each a forward pass without gradients. Where the pass of the first update
+/// is kept, its samples are a piece of their own for the models that learn.
 #[derive(Debug)]
 pub struct Pieces<'a> {
     /// The samples.
@@ -26,53 +29,97 @@ pub struct Pieces<'a> {
     pub columns: usize,
     /// Whether the critic also values the state after the last token.
     pub slot_after: bool,
+    /// Whether the policy is updated in this step, as the critic always is.
+    pub policy_learns: bool,
+    /// Steps completed before this one.
+    step: u64,
+    first: Option<Shares>,
 }
 
 impl<'a> Pieces<'a> {
-    /// Of a step's samples, as `config` cuts them.
-    pub fn of(config: &RunConfig, samples: &'a [Sample], columns: usize) -> Self {
+    /// Of the samples of the step after `step`, as `config` cuts them for `ranks` ranks.
+    pub fn of(config: &RunConfig, step: u64, samples: &'a [Sample], columns: usize, ranks: usize) -> Self {
+        let mini_batches = MiniBatches {
+            config,
+            step,
+            samples,
+            ranks,
+        };
         Self {
             samples,
             size: config.batch.micro_rollout_batch_size.max(1),
             columns,
             slot_after: slot_after(config),
+            policy_learns: config.policy_learns(step),
+            step,
+            first: mini_batches.first_kept(),
         }
     }
 
-    /// [samples, columns] in this machine's memory, from what `forward` says of each piece on `device`; every rank computes its share and
-    /// gets the whole.
-    ///
-    /// # Errors
-    /// Those of `forward`; when a rank is lost, naming it.
-    pub fn compute(&self, ranks: &Ranks, device: Device, forward: impl Fn(&Rows) -> Result<Tensor>) -> Result<Tensor> {
-        let lengths: Vec<usize> = self.samples.iter().map(Sample::length).collect();
-        let shares = deal(&lengths, ranks.count());
-        let shape = [self.samples.len() as i64, self.columns as i64];
-        // On the device of the model, until all of it is there.
-        let mut whole = Tensor::f_zeros(shape, (Kind::Float, device))?;
-        for piece in shares[ranks.rank()].chunks(self.size) {
-            let samples: Vec<&Sample> = piece.iter().map(|&sample| &self.samples[sample]).collect();
-            let rows: Vec<i64> = piece.iter().map(|&sample| sample as i64).collect();
-            let answer = forward(&Rows::new(&samples, self.columns, self.slot_after)?)?;
-            let _ = whole.f_index_copy_(
-                0,
-                &send(&Tensor::from_slice(&rows), device)?,
-                &answer.f_to_kind(Kind::Float)?,
-            )?;
-        }
-        // Every row is one rank's and zero at the others.
-        ranks.sum(&whole)?;
-        Ok(whole.f_to_device(Device::Cpu)?)
-    }
-
-    /// Log-probabilities of the response tokens under the tempered distribution of `decoder`, [samples, columns].
+    /// Log-probabilities of the response tokens under the tempered distribution of `decoder`, which does not learn, [samples, columns] in
+    /// this machine's memory; every rank computes its share and gets the whole.
     ///
     /// # Errors
     /// When libtorch fails, or a rank is lost.
     pub fn logprobs(&self, decoder: &Decoder, ranks: &Ranks, temperature: f64) -> Result<Tensor> {
-        self.compute(ranks, decoder.device(), |rows| {
-            Ok(rows.logprobs(decoder, temperature, false)?.0)
-        })
+        let pass = |rows: &Rows, _| rows.logprobs(decoder, temperature, false);
+        Ok(self.compute_keeping(ranks, decoder.device(), false, pass)?.0)
+    }
+
+    /// The first of what `forward` gives for each piece on `device`, [samples, columns] in this machine's memory. With `keep` also the pass
+    /// of the first update with its graph, if the step keeps one: `forward` is told whether it is for that.
+    ///
+    /// # Errors
+    /// Those of `forward`; when a rank is lost, naming it.
+    pub fn compute_keeping(
+        &self,
+        ranks: &Ranks,
+        device: Device,
+        keep: bool,
+        forward: impl Fn(&Rows, bool) -> Result<Pass>,
+    ) -> Result<(Tensor, Option<Kept>)> {
+        let first = self.first.as_ref().filter(|_| keep);
+        let shape = [self.samples.len() as i64, self.columns as i64];
+        // On the device of the model, until all of it is there.
+        let mut whole = Tensor::f_zeros(shape, (Kind::Float, device))?;
+        let mut compute = |piece: &[usize], learns: bool| -> Result<Pass> {
+            let _no_grad = (!learns).then(tch::no_grad_guard);
+            let samples: Vec<&Sample> = piece.iter().map(|&sample| &self.samples[sample]).collect();
+            let rows: Vec<i64> = piece.iter().map(|&sample| sample as i64).collect();
+            let pass = forward(&Rows::new(&samples, self.columns, self.slot_after)?, learns)?;
+            let rows = send(&Tensor::from_slice(&rows), device)?;
+            let _ = whole.f_index_copy_(0, &rows, &pass.0.f_detach()?.f_to_kind(Kind::Float)?)?;
+            Ok(pass)
+        };
+        let kept = first.map(|shares| -> Result<Kept> {
+            let samples = shares[ranks.rank()].clone();
+            Ok(Kept {
+                step: self.step,
+                pass: compute(&samples, true)?,
+                samples,
+            })
+        });
+        let kept = kept.transpose()?;
+        for piece in self.rest(first, ranks).chunks(self.size) {
+            drop(compute(piece, false)?);
+        }
+        // Every row is one rank's and zero at the others.
+        ranks.sum(&whole)?;
+        Ok((whole.f_to_device(Device::Cpu)?, kept))
+    }
+
+    /// This rank's share of the samples that are not in `first`.
+    fn rest(&self, first: Option<&Shares>, ranks: &Ranks) -> Vec<usize> {
+        let mut is_first = vec![false; self.samples.len()];
+        first
+            .into_iter()
+            .flatten()
+            .flatten()
+            .for_each(|&sample| is_first[sample] = true);
+        let rest: Vec<usize> = (0..self.samples.len()).filter(|&sample| !is_first[sample]).collect();
+        let lengths: Vec<usize> = rest.iter().map(|&sample| self.samples[sample].length()).collect();
+        let share = &deal(&lengths, ranks.count())[ranks.rank()];
+        share.iter().map(|&place| rest[place]).collect()
     }
 
     /// Gives the samples to the other ranks.

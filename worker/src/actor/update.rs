@@ -1,7 +1,8 @@
 //! The PPO update: `ppoEpochs` passes over the step's samples in shuffled mini-batches, each gathered over micro-batches.
 //!
 //! The loss of a micro-batch is divided by the counts of its whole mini-batch, so the split into micro-batches changes
-//! memory and rounding, nothing else; nor does it matter how many ranks share the mini-batch.
+//! memory and rounding, nothing else; nor does it matter how many ranks share the mini-batch. Where a rank's share of the first one is one
+//! micro-batch, its forward pass is there already: it gave the old log-probabilities and values.
 
 mod tally;
 
@@ -14,18 +15,19 @@ use tch::{Device, Kind, Tensor};
 
 pub use tally::Learnt;
 
+use super::kept::{Kept, Pass};
 use super::learner::Updated;
 use super::lesson::Lesson;
+use super::mini_batches::{MiniBatches, Shares};
+use super::pieces::slot_after;
 use super::rows::Rows;
 use super::{Actor, Critic};
-use crate::data::PromptOrder;
 use crate::native::device::send;
 use crate::ppo::aggregation::Denominator;
 use crate::ppo::mask::value_mask;
 use crate::ppo::policy_loss::{PolicyInput, entropy_bonus, kl_loss, policy_loss};
 use crate::ppo::value_loss::{ValueInput, value_loss};
 use crate::ranks::Ranks;
-use crate::ranks::deal::deal;
 use crate::stages::Sample;
 use crate::trainer::Diverged;
 
@@ -46,6 +48,8 @@ pub struct Update<'a> {
 
 /// The rows of some samples, cut to the columns they need.
 struct Micro<'a> {
+    /// By their place in the step.
+    chosen: Vec<usize>,
     samples: Vec<&'a Sample>,
     /// Where what it is cut from is.
     rows: Tensor,
@@ -56,6 +60,7 @@ impl Micro<'_> {
     /// To be cut from tensors of a device.
     fn on(&self, device: Device) -> Result<Self> {
         Ok(Self {
+            chosen: self.chosen.clone(),
             samples: self.samples.clone(),
             rows: send(&self.rows, device)?,
             columns: self.columns,
@@ -65,6 +70,11 @@ impl Micro<'_> {
     /// Its part of a tensor [samples, columns of the step].
     fn cut(&self, whole: &Tensor) -> Tensor {
         whole.index_select(0, &self.rows).narrow(1, 0, self.columns)
+    }
+
+    /// The pass of these samples, if it is `kept` from before the updates of this step.
+    fn pass(&self, kept: &mut Option<Kept>, step: u64) -> Option<Pass> {
+        kept.take()?.of(step, &self.chosen, self.columns)
     }
 }
 
@@ -76,18 +86,21 @@ impl Update<'_> {
     /// says, or that a rank is lost.
     pub fn run(&self, actor: &mut Actor, mut critic: Option<&mut Critic>) -> Result<Learnt> {
         let mut learnt = Learnt::default();
-        let batch = &self.config.batch;
         let actors = self.lesson.on(actor.decoder.device())?;
         let critics = critic
             .as_ref()
             .map(|critic| self.lesson.on(critic.model.decoder.device()));
         let critics = critics.transpose()?;
-        let policy_learns = self.step >= self.config.optimizer.critic_warmup_steps;
-        for epoch in 0..batch.ppo_epochs {
-            let order = self.order(epoch);
-            for chosen in order.chunks(batch.train_batch_size) {
-                let shares = self.shares(chosen);
-                if policy_learns {
+        let mini_batches = MiniBatches {
+            config: self.config,
+            step: self.step,
+            samples: self.lesson.samples,
+            ranks: self.ranks.count(),
+        };
+        for epoch in 0..self.config.batch.ppo_epochs {
+            for shares in mini_batches.of_epoch(epoch) {
+                let shares = self.micros(&shares);
+                if self.config.policy_learns(self.step) {
                     self.actor_update(actor, &actors, &shares, &mut learnt)?;
                 }
                 if let (Some(critic), Some(lesson)) = (critic.as_deref_mut(), &critics) {
@@ -131,15 +144,21 @@ impl Update<'_> {
     /// The loss of a micro-batch, and beside it what [`Learnt::add_policy`] wants to know, both where the actor computes.
     fn policy_loss(
         &self,
-        actor: &Actor,
+        actor: &mut Actor,
         lesson: &Lesson,
         micro: &Micro,
         whole: &Denominator,
     ) -> Result<(Tensor, Vec<Tensor>)> {
         let algorithm = &self.config.algorithm;
-        let rows = Rows::new(&micro.samples, micro.columns as usize, false)?;
         let with_entropy = algorithm.entropy_coef != 0.0;
-        let (logprobs, entropy) = rows.logprobs(&actor.decoder, self.config.generation.temperature, true)?;
+        let (logprobs, entropy) = match micro.pass(&mut actor.kept, self.step) {
+            Some(kept) => kept,
+            None => Rows::new(&micro.samples, micro.columns as usize, false)?.logprobs(
+                &actor.decoder,
+                self.config.generation.temperature,
+                true,
+            )?,
+        };
         let mask = micro.cut(&lesson.mask);
         let input = PolicyInput {
             logprobs: &logprobs,
@@ -194,8 +213,11 @@ impl Update<'_> {
         let trained = send(&trained, device)?;
         for micro in &shares[self.ranks.rank()] {
             let micro = micro.on(device)?;
-            let slot_after = algorithm.profile == Profile::Trl;
-            let values = Rows::new(&micro.samples, micro.columns as usize, slot_after)?.values(&critic.model)?;
+            let slot_after = slot_after(self.config);
+            let values = match micro.pass(&mut critic.kept, self.step) {
+                Some((kept, _)) => kept,
+                None => Rows::new(&micro.samples, micro.columns as usize, slot_after)?.values(&critic.model)?,
+            };
             let input = ValueInput {
                 values: &values,
                 old_values: &micro.cut(old_values),
@@ -217,33 +239,11 @@ impl Update<'_> {
         Ok(())
     }
 
-    /// The epoch's order of samples: a function of seed, step and epoch.
-    fn order(&self, epoch: usize) -> Vec<usize> {
-        let samples = self.lesson.samples.len();
-        // The order of updates is a domain of its own beside the order of prompts.
-        let seed = self.config.seed ^ 0x7570_6461_7465; // "update"
-        let epoch = self.step * self.config.batch.ppo_epochs as u64 + epoch as u64;
-        PromptOrder {
-            seed,
-            prompts: samples,
-            batch: samples,
-            shuffle: true,
-        }
-        .batch(epoch)
-    }
-
-    /// The micro-batches of each rank: as many samples each, and as many tokens as can be.
-    fn shares(&self, chosen: &[usize]) -> Vec<Vec<Micro<'_>>> {
-        let lengths: Vec<usize> = chosen
-            .iter()
-            .map(|&index| self.lesson.samples[index].length())
-            .collect();
-        let micros = |share: Vec<usize>| {
-            let samples: Vec<usize> = share.into_iter().map(|place| chosen[place]).collect();
-            let micros = samples.chunks(self.config.batch.micro_train_batch_size);
-            micros.map(|rows| self.micro(rows)).collect()
-        };
-        deal(&lengths, self.ranks.count()).into_iter().map(micros).collect()
+    /// The micro-batches of each rank.
+    fn micros(&self, shares: &Shares) -> Vec<Vec<Micro<'_>>> {
+        let size = self.config.batch.micro_train_batch_size;
+        let of_rank = |share: &Vec<usize>| share.chunks(size).map(|rows| self.micro(rows)).collect();
+        shares.iter().map(of_rank).collect()
     }
 
     fn micro(&self, chosen: &[usize]) -> Micro<'_> {
@@ -257,6 +257,7 @@ impl Update<'_> {
         };
         let rows: Vec<i64> = chosen.iter().map(|&index| index as i64).collect();
         Micro {
+            chosen: chosen.to_vec(),
             samples,
             rows: Tensor::from_slice(&rows),
             columns,

@@ -54,6 +54,7 @@ impl Adapted<'_> {
             decoder,
             learner,
             frozen: Some(frozen),
+            kept: None,
         })
     }
 
@@ -93,10 +94,13 @@ impl Adapted<'_> {
             .decoder
             .set_activation_checkpointing(self.above.config.model.activation_checkpointing);
         let adapter = Some(self.adapter.clone());
+        let keeps_pass = self.above.keeps_pass(&model);
         Ok(Critic {
             model,
             learner,
             adapter,
+            keeps_pass,
+            kept: None,
         })
     }
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use ppo_crds::RunConfig;
+use ppo_crds::memory::keeps_critic_pass;
 use ppo_crds::run_config::Location;
 
 use super::adapted::Adapted;
@@ -76,6 +77,7 @@ impl Learners<'_> {
             decoder,
             learner,
             frozen: None,
+            kept: None,
         })
     }
 
@@ -97,12 +99,20 @@ impl Learners<'_> {
         model
             .decoder
             .set_activation_checkpointing(config.model.activation_checkpointing);
+        let keeps_pass = self.keeps_pass(&model);
         let critic = Critic {
             model,
             learner,
             adapter: None,
+            keeps_pass,
+            kept: None,
         };
         Ok((critic, folder))
+    }
+
+    /// Whether a critic keeps the pass of a step's first update.
+    pub fn keeps_pass(&self, critic: &ValueModel) -> bool {
+        keeps_critic_pass(self.config, &critic.decoder.config().shape(), self.ranks.count() as u64)
     }
 
     /// Where weights are read: `folder`, or their part of the checkpoint.

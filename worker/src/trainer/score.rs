@@ -15,8 +15,8 @@ use crate::telemetry::Stage;
 impl Trainer {
     pub(super) fn score(&mut self, Rollouts { samples }: Rollouts) -> Result<Scored> {
         self.stop.check()?;
-        let _no_grad = tch::no_grad_guard();
-        let pieces = Pieces::of(&self.config, &samples, self.columns(&samples));
+        let columns = self.columns(&samples);
+        let pieces = Pieces::of(&self.config, self.steps_done, &samples, columns, self.ranks.count());
         let temperature = self.config.generation.temperature;
         let Scores { scores, extra } = self.timed(Stage::Score, |it| it.rewards(&samples))?;
         pieces.give(&self.ranks, self.steps_done)?;
@@ -26,12 +26,12 @@ impl Trainer {
         })?;
         let old_logprobs = self.timed(Stage::OldLogprobs, |it| {
             it.ranks.order(&Order::Logprobs)?;
-            it.actor.logprobs(&pieces, &it.ranks, temperature)
+            it.actor.old_logprobs(&pieces, &it.ranks, temperature)
         })?;
         let values = self.timed(Stage::Values, |it| {
-            let Some(critic) = &it.critic else { return Ok(None) };
+            let Some(critic) = &mut it.critic else { return Ok(None) };
             it.ranks.order(&Order::Values)?;
-            critic.values(&pieces, &it.ranks).map(Some)
+            critic.old_values(&pieces, &it.ranks).map(Some)
         })?;
         let mask = mask(&samples, pieces.columns);
         let rollout_logprobs = padded(&samples, pieces.columns, |sample| sample.rollout_logprobs.clone());
@@ -48,6 +48,7 @@ impl Trainer {
     }
 
     fn rewards(&self, samples: &[Sample]) -> Result<Scores> {
+        let _no_grad = tch::no_grad_guard();
         let describe = |(index, sample): (usize, &Sample)| {
             ScoredSample::new(&self.tokenizer, index, &sample.prompt, &sample.response)
         };

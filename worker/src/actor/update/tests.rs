@@ -11,6 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use tch::Device;
 
 use super::*;
+use crate::actor::pieces::Pieces;
 use crate::actor::rows::{mask, padded_rows};
 use crate::data::Prompt;
 use crate::engine::FinishReason;
@@ -106,14 +107,42 @@ impl Known {
     }
 }
 
+/// Old log-probabilities and values of the samples, as the score stage asks for them. A pass is kept where it can be.
+fn score(
+    actor: &mut Actor,
+    critic: &mut Critic,
+    (config, ranks): (&RunConfig, &Ranks),
+    samples: &[Sample],
+) -> [Tensor; 2] {
+    let pieces = Pieces::of(config, 0, samples, COLUMNS, ranks.count());
+    let scored = [
+        actor.old_logprobs(&pieces, ranks, 1.0).unwrap(),
+        critic.old_values(&pieces, ranks).unwrap(),
+    ];
+    let keeps = config.keeps_first_pass(ranks.count() as u64);
+    assert_eq!([actor.kept.is_some(), critic.kept.is_some()], [keeps; 2]);
+    scored
+}
+
 /// Weights of policy and critic after one step, and what the step says of itself, of every rank.
 fn learn(count: usize, config: &RunConfig, shuffled: bool) -> Vec<(Vec<f32>, [Option<f64>; 5])> {
+    learn_after(count, config, shuffled, |_, _, _, _| ())
+}
+
+/// The same after `before`, which gets actor, critic and samples.
+fn learn_after(
+    count: usize,
+    config: &RunConfig,
+    shuffled: bool,
+    before: impl Fn(&mut Actor, &mut Critic, &Ranks, &[Sample]) + Sync,
+) -> Vec<(Vec<f32>, [Option<f64>; 5])> {
     together(count, |ranks| {
         tch::set_num_threads(1);
         let known = Known::new(shuffled);
         let llama = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/llama");
         let (mut actor, critic) = learners(config, &llama, None, 1, &ranks).unwrap();
         let (mut critic, _) = critic.unwrap();
+        before(&mut actor, &mut critic, &ranks, &known.samples);
         let update = Update {
             config,
             step: 0,
@@ -122,6 +151,7 @@ fn learn(count: usize, config: &RunConfig, shuffled: bool) -> Vec<(Vec<f32>, [Op
             ranks: &ranks,
         };
         let learnt = update.run(&mut actor, Some(&mut critic)).unwrap();
+        assert!(actor.kept.is_none() && critic.kept.is_none());
         let flat = |weights: crate::model::Weights| {
             let tensors: Vec<Tensor> = weights.0.into_values().map(|tensor| tensor.reshape([-1])).collect();
             Tensor::cat(&tensors, 0).to_kind(Kind::Float).to_device(Device::Cpu)
@@ -209,4 +239,59 @@ fn bfloat16_on_two_ranks_is_as_close_to_one_as_its_precision_allows() {
     let alone = learn(1, &config(8, 4, "bfloat16"), false).remove(0).0;
     let shared = learn(2, &config(8, 4, "bfloat16"), false).remove(0).0;
     close(&shared, &alone, 2e-2);
+}
+
+#[test]
+fn a_step_that_keeps_its_first_pass_makes_the_updates_of_one_that_does_not() {
+    let alone = learn(1, &config(8, 2, "float32"), false).remove(0).0;
+    for (count, micro) in [(1, 2), (1, 8), (2, 4), (4, 2)] {
+        let config = config(8, micro, "float32");
+        let scored = learn_after(count, &config, false, |actor, critic, ranks, samples| {
+            drop(score(actor, critic, (&config, ranks), samples));
+        });
+        scored.iter().for_each(|(weights, _)| close(weights, &alone, 2e-5));
+    }
+}
+
+#[test]
+fn what_is_kept_or_not_the_old_log_probabilities_and_values_are_the_same_up_to_rounding() {
+    let scored = |count: usize, micro: usize| {
+        let config = config(8, micro, "float32");
+        let of_ranks = together(count, |ranks| {
+            tch::set_num_threads(1);
+            let llama = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/llama");
+            let (mut actor, critic) = learners(&config, &llama, None, 1, &ranks).unwrap();
+            let (mut critic, _) = critic.unwrap();
+            let known = Known::new(false);
+            let both = score(&mut actor, &mut critic, (&config, &ranks), &known.samples);
+            assert!(both.iter().all(|tensor| !tensor.requires_grad()));
+            Vec::<f32>::try_from(Tensor::stack(&both, 0).reshape([-1])).unwrap()
+        });
+        of_ranks.into_iter().next().unwrap()
+    };
+    let none = scored(1, 2);
+    assert!(none.iter().filter(|number| **number != 0.0).count() > SAMPLES);
+    for (count, micro) in [(1, 8), (2, 4), (4, 2)] {
+        close(&scored(count, micro), &none, 2e-5);
+    }
+}
+
+#[test]
+fn an_update_takes_the_pass_that_is_kept_and_no_other_steps() {
+    let mut config = config(SAMPLES, SAMPLES, "float32");
+    config.batch.ppo_epochs = 1;
+    // Far from what the weights say, so that it can be told apart.
+    let ratio = |of_step: u64| {
+        let all = learn_after(1, &config, false, |actor, critic, ranks, samples| {
+            drop(score(actor, critic, (&config, ranks), samples));
+            for kept in [&mut actor.kept, &mut critic.kept].into_iter().flatten() {
+                kept.pass.0 = &kept.pass.0 * 0.0 + 3.0;
+                kept.step = of_step;
+            }
+        });
+        all[0].1[4].unwrap()
+    };
+    // Old log-probabilities are -5 to -4.
+    assert!(ratio(0) > (3.0f64 + 4.0).exp());
+    assert!(ratio(1) < (3.0f64 + 4.0).exp());
 }
