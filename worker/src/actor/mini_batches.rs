@@ -25,6 +25,22 @@ pub type Shares = Vec<Vec<usize>>;
 impl MiniBatches<'_> {
     /// Those of an epoch. Each rank has as many samples of each, and as many tokens as can be.
     pub fn of_epoch(&self, epoch: usize) -> Vec<Shares> {
+        let order = self.order(epoch);
+        let chosen = order.chunks(self.config.batch.train_batch_size);
+        chosen.map(|chosen| self.dealt(chosen)).collect()
+    }
+
+    /// The first of the step, where each rank computes its share in one pass that can be kept.
+    pub fn first_kept(&self) -> Option<Shares> {
+        if !self.config.keeps_first_pass(self.ranks as u64) {
+            return None;
+        }
+        let order = self.order(0);
+        let first = order.chunks(self.config.batch.train_batch_size).next();
+        first.map(|chosen| self.dealt(chosen))
+    }
+
+    fn order(&self, epoch: usize) -> Vec<usize> {
         let samples = self.samples.len();
         // The order of updates is a domain of its own beside the order of prompts.
         let seed = self.config.seed ^ 0x7570_6461_7465; // "update"
@@ -35,17 +51,7 @@ impl MiniBatches<'_> {
             batch: samples,
             shuffle: true,
         };
-        let order = order.batch(epoch);
-        order
-            .chunks(self.config.batch.train_batch_size)
-            .map(|chosen| self.dealt(chosen))
-            .collect()
-    }
-
-    /// The first of the step, where each rank computes its share in one pass that can be kept.
-    pub fn first_kept(&self) -> Option<Shares> {
-        let is_kept = self.config.keeps_first_pass(self.ranks as u64);
-        is_kept.then(|| self.of_epoch(0).into_iter().next()).flatten()
+        order.batch(epoch)
     }
 
     fn dealt(&self, chosen: &[usize]) -> Shares {

@@ -107,6 +107,14 @@ impl Known {
     }
 }
 
+/// The tiny Llama of the fixtures as actor and critic of a rank, which computes on one thread.
+fn begin(config: &RunConfig, ranks: &Ranks) -> (Actor, Critic) {
+    tch::set_num_threads(1);
+    let llama = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/llama");
+    let (actor, critic) = learners(config, &llama, None, 1, ranks).unwrap();
+    (actor, critic.unwrap().0)
+}
+
 /// Old log-probabilities and values of the samples, as the score stage asks for them. A pass is kept where it can be.
 fn score(
     actor: &mut Actor,
@@ -137,11 +145,8 @@ fn learn_after(
     before: impl Fn(&mut Actor, &mut Critic, &Ranks, &[Sample]) + Sync,
 ) -> Vec<(Vec<f32>, [Option<f64>; 5])> {
     together(count, |ranks| {
-        tch::set_num_threads(1);
         let known = Known::new(shuffled);
-        let llama = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/llama");
-        let (mut actor, critic) = learners(config, &llama, None, 1, &ranks).unwrap();
-        let (mut critic, _) = critic.unwrap();
+        let (mut actor, mut critic) = begin(config, &ranks);
         before(&mut actor, &mut critic, &ranks, &known.samples);
         let update = Update {
             config,
@@ -258,10 +263,7 @@ fn what_is_kept_or_not_the_old_log_probabilities_and_values_are_the_same_up_to_r
     let scored = |count: usize, micro: usize| {
         let config = config(8, micro, "float32");
         let of_ranks = together(count, |ranks| {
-            tch::set_num_threads(1);
-            let llama = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/llama");
-            let (mut actor, critic) = learners(&config, &llama, None, 1, &ranks).unwrap();
-            let (mut critic, _) = critic.unwrap();
+            let (mut actor, mut critic) = begin(&config, &ranks);
             let known = Known::new(false);
             let both = score(&mut actor, &mut critic, (&config, &ranks), &known.samples);
             assert!(both.iter().all(|tensor| !tensor.requires_grad()));
