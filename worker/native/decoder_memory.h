@@ -35,8 +35,8 @@ inline Block heap_block(size_t bytes, size_t alignment) {
     return block;
 }
 
-// Zeroed memory on its own pages, in huge pages where the system gives them: weights and cache are read front to back,
-// and the processor's prefetchers stop at page borders. Pages take no memory before they are written.
+// Zeroed memory on its own pages, in huge pages where the system gives them: a cache is read front to back, as weights are, and the
+// processor's prefetchers stop at page borders. Pages take no memory before they are written.
 class Pages {
 public:
     Pages() = default;
