@@ -1,11 +1,11 @@
 //! Words of the commands in a pasted shell script: quotes, continued lines, comments, variables and arrays that the script
 //! itself sets (POSIX shell, section 2.2 to 2.6; arrays as in bash). Nothing is run.
 
+mod expansion;
+
 use std::collections::HashMap;
 use std::iter::Peekable;
 use std::str::Chars;
-
-use super::arithmetic;
 
 /// Value of a variable that the script does not set.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -49,9 +49,6 @@ struct Lexer<'a> {
     /// Defaults of variables inside defaults of variables.
     depth: usize,
 }
-
-/// Nobody's script has defaults within defaults as deep as this.
-const DEEPEST: usize = 8;
 
 impl<'a> Lexer<'a> {
     fn new(script: &'a str, environment: Environment<'a>) -> Self {
@@ -207,145 +204,6 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// What follows a `$`.
-    fn dollar(&mut self, quoted: bool) -> Result<(), Unclosed> {
-        let name = |c: &char| c.is_ascii_alphanumeric() || *c == '_';
-        match self.rest.peek() {
-            Some('{') => {
-                self.rest.next();
-                let inside = self.braces()?;
-                let end = inside.find(|c| !name(&c)).unwrap_or(inside.len());
-                let (variable, operation) = inside.split_at(end);
-                let otherwise = [":-", "-", ":=", "="]
-                    .iter()
-                    .find_map(|operator| operation.strip_prefix(operator));
-                match otherwise {
-                    _ if ["", "[@]", "[*]"].contains(&operation) => self.expand(variable, None, quoted),
-                    Some(_) if self.depth == DEEPEST => self.not_known(&format!("${variable}")),
-                    Some(otherwise) => {
-                        let otherwise = self.inner(otherwise)?;
-                        self.expand(variable, Some(otherwise), quoted);
-                    }
-                    None => self.not_known(&format!("${{{inside}}}")),
-                }
-            }
-            Some('(') => {
-                let inside = self.parentheses()?;
-                match inside.strip_prefix('(').and_then(|inside| inside.strip_suffix(')')) {
-                    Some(sum) => self.arithmetic(sum),
-                    None => self.not_known("$(...)"),
-                }
-            }
-            // A script's own arguments: there are none.
-            Some('@' | '*') => {
-                self.rest.next();
-            }
-            Some(c) if name(c) => {
-                let mut variable = String::new();
-                while let Some(c) = self.rest.next_if(name) {
-                    variable.push(c);
-                }
-                self.expand(&variable, None, quoted);
-            }
-            _ => self.push('$'),
-        }
-        Ok(())
-    }
-
-    fn value(&self, variable: &str) -> Option<Vec<Word>> {
-        let from_outside = || Some(vec![text((self.environment)(variable)?)]);
-        self.variables.get(variable).cloned().or_else(from_outside)
-    }
-
-    /// What stands before the brace that closes one that was read.
-    fn braces(&mut self) -> Result<String, Unclosed> {
-        let (mut inside, mut open) = (String::new(), 1);
-        loop {
-            let c = self.rest.next().ok_or(Unclosed("${...}"))?;
-            match c {
-                '{' => open += 1,
-                '}' if open == 1 => return Ok(inside),
-                '}' => open -= 1,
-                _ => {}
-            }
-            inside.push(c);
-        }
-    }
-
-    /// What stands between the next parenthesis and the one that closes it.
-    fn parentheses(&mut self) -> Result<String, Unclosed> {
-        let (mut inside, mut open) = (String::new(), 0);
-        loop {
-            let c = self.rest.next().ok_or(Unclosed("$(...)"))?;
-            match c {
-                '(' if open == 0 => {
-                    open = 1;
-                    continue;
-                }
-                '(' => open += 1,
-                ')' if open == 1 => return Ok(inside),
-                ')' => open -= 1,
-                _ => {}
-            }
-            inside.push(c);
-        }
-    }
-
-    /// The text behind `:-`, with its own quotes and variables, as one word.
-    fn inner(&self, script: &str) -> Result<Word, Unclosed> {
-        let mut lexer = Lexer {
-            rest: script.chars().peekable(),
-            variables: self.variables.clone(),
-            depth: self.depth + 1,
-            ..Lexer::new("", self.environment)
-        };
-        // A space in front keeps `a=b` from being an assignment.
-        lexer.command.push(Word::default());
-        lexer.read()?;
-        let words = lexer.commands.into_iter().flatten().skip(1);
-        Ok(words.fold(Word::default(), |mut whole, word| {
-            if !whole.text.is_empty() {
-                whole.text.push(' ');
-            }
-            whole.text.push_str(&word.text);
-            whole.unknown = whole.unknown.or(word.unknown);
-            whole
-        }))
-    }
-
-    /// `$((...))`.
-    fn arithmetic(&mut self, sum: &str) {
-        let value = |name: &str| self.value(name)?.first()?.text.trim().parse().ok();
-        match arithmetic::evaluate(sum, &value) {
-            Some(number) => number.to_string().chars().for_each(|c| self.push(c)),
-            None => self.not_known(&format!("$(({sum}))")),
-        }
-    }
-
-    fn expand(&mut self, variable: &str, otherwise: Option<Word>, quoted: bool) {
-        let Some(values) = self.value(variable).or_else(|| Some(vec![otherwise?])) else {
-            self.not_known(&format!("${variable}"));
-            return;
-        };
-        let whole = quoted || values.len() > 1;
-        for (index, value) in values.iter().enumerate() {
-            if index > 0 {
-                self.end_word();
-            }
-            if let Some(unknown) = &value.unknown {
-                self.not_known(unknown);
-            }
-            // Unquoted, a value falls apart at its blanks.
-            for c in value.text.chars() {
-                if !whole && c.is_whitespace() {
-                    self.end_word();
-                } else {
-                    self.push(c);
-                }
-            }
-        }
-    }
-
     fn redirect(&mut self) {
         // `2>` names a stream, no argument.
         if self
@@ -408,10 +266,6 @@ impl<'a> Lexer<'a> {
     }
 }
 
-fn text(text: String) -> Word {
-    Word { text, unknown: None }
-}
-
 fn assignment(word: &Word) -> Option<(&str, &str)> {
     word.text.split_once('=').filter(|(name, _)| is_name(name))
 }
@@ -422,80 +276,4 @@ fn is_name(text: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn words(script: &str) -> Vec<Vec<String>> {
-        let home = |name: &str| (name == "HOME").then(|| "/root".to_owned());
-        let commands = commands(script, &home).unwrap();
-        let texts = |words: Vec<Word>| words.into_iter().map(|word| word.text).collect();
-        commands.into_iter().map(texts).collect()
-    }
-
-    #[test]
-    fn quotes_comments_and_continued_lines_are_read_as_a_shell_does() {
-        let script = "set -x # trace\npython -m a.b \\\n  --x 'it is $HOME' \\  \n  --y \"a \\\"b\\\" $HOME/c\" --z= \\\n  # end\n";
-        let expected = [
-            "python",
-            "-m",
-            "a.b",
-            "--x",
-            "it is $HOME",
-            "--y",
-            "a \"b\" /root/c",
-            "--z=",
-        ];
-        assert_eq!(words(script), [vec!["set", "-x"], expected.to_vec()]);
-        assert_eq!(words("a ''"), [["a", ""]]);
-        assert_eq!(words("a $'x\\ny'"), [["a", "x\ny"]]);
-    }
-
-    #[test]
-    fn variables_and_arrays_of_the_script_are_put_in() {
-        let script = "export D=/data F=\"['$HOME/a', '/b']\"\nA=(\n --x 1 # one\n --y \"$D\"\n)\nrun \"${A[@]}\" f=\"$F\" ${N:-8} $@";
-        assert_eq!(
-            words(script),
-            [["run", "--x", "1", "--y", "/data", "f=['/root/a', '/b']", "8"]]
-        );
-    }
-
-    #[test]
-    fn pipes_and_redirections_are_no_arguments() {
-        assert_eq!(
-            words("a --x 1 2>&1 | tee log.txt"),
-            [vec!["a", "--x", "1"], vec!["tee", "log.txt"]]
-        );
-        assert_eq!(
-            words("nohup a --x 1 > out.log 2>err.log &"),
-            [["nohup", "a", "--x", "1"]]
-        );
-    }
-
-    #[test]
-    fn what_only_a_shell_could_know_is_named() {
-        let find = |script| commands(script, &|_| None).unwrap().remove(0).remove(1).unknown;
-        assert_eq!(find("a $MODEL/x").as_deref(), Some("$MODEL"));
-        assert_eq!(find("W=$(cd x && pwd)\na \"$W/x\"").as_deref(), Some("$(...)"));
-        assert_eq!(find("a $((N * 2))").as_deref(), Some("$((N * 2))"));
-    }
-
-    #[test]
-    fn defaults_of_variables_and_sums_are_worked_out() {
-        let script = "H=${H:-\"${HOME}/verl\"}\nP=$((1024 * 2))\nrun f=\"${F:-\"${H}/a b\"}\" n=$(((P + 1) / 3))";
-        assert_eq!(words(script), [["run", "f=/root/verl/a b", "n=683"]]);
-    }
-
-    #[test]
-    fn a_quoted_word_is_read_back() {
-        for word in ["", "a b", "it's", "$HOME", "a\\\nb"] {
-            assert_eq!(words(&quote(word)), [[word]]);
-        }
-    }
-
-    #[test]
-    fn a_line_that_was_not_copied_whole_is_refused() {
-        for script in ["a 'b", "a \"b", "a ${b", "a $(b", "A=(b"] {
-            assert!(commands(script, &|_| None).is_err(), "{script}");
-        }
-    }
-}
+mod tests;

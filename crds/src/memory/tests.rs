@@ -1,6 +1,6 @@
 use super::*;
 use crate::manifest::tests::job;
-use crate::spec::ModelSource;
+use crate::spec::{AdapterSpec, ModelSource};
 use crate::{Environment, resolve};
 
 /// Llama 3.1 8B's config.json.
@@ -183,6 +183,18 @@ fn a_critics_small_pass_is_kept_beside_the_policys_and_counts() {
     assert_eq!(activations(8, small, two), 4 * half);
     // A large one is not.
     assert_eq!(activations(8, LLAMA_8B, one), 2 * activations(4, LLAMA_8B, one));
+}
+
+#[test]
+fn an_engine_on_a_cpu_holds_the_weights_that_arrive_beside_those_that_it_draws_with() {
+    let weights = |rollout: &str| {
+        let memory = estimated("", &format!("rollout: {{{rollout}}}, {RULE}"), QWEN_HALF_B);
+        ["policy weights", "policy weights that arrive"].map(|name| bytes_of(&memory, Role::Rollout, name))
+    };
+    let whole = 2 * 494_032_768;
+    assert_eq!(weights("gpusPerReplica: 0"), [whole, whole]);
+    assert_eq!(weights("gpusPerReplica: 1"), [whole, 0]);
+    assert_eq!(weights("gpusPerReplica: 0, engine: vllm"), [whole, 0]);
 }
 
 #[test]

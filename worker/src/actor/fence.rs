@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::checkpoint::write_durably;
+use super::durable::write_durably;
 
 const FILE: &str = "attempt.json";
 

@@ -2,6 +2,7 @@
 
 pub mod adamw;
 pub mod checkpoint;
+pub mod durable;
 pub mod fence;
 pub mod follower;
 pub mod kept;

@@ -12,6 +12,7 @@ mod found_weights;
 pub mod handle;
 #[cfg(test)]
 pub(crate) mod hash_runner;
+pub mod lane;
 pub mod logprobs;
 pub mod native_runner;
 mod places;

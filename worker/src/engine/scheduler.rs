@@ -5,14 +5,21 @@
 //! own and waits again, at its old place; it is recomputed later and goes on with the same tokens. So the oldest lane always
 //! advances, and every sequence ends after a bounded number of passes.
 
+mod counters;
+mod pass;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+pub use self::counters::Counters;
+pub use self::pass::{Advance, Finished, Outcome, Pass};
+use self::pass::{Budget, MAX_SCORES};
 use super::blocks::Blocks;
+use super::lane::Lane;
 use super::refusal::{Refusal, admit};
-use super::request::{Completion, FinishReason, Request, TokenLogprob, TokenScore};
-use super::runner::{Chunk, Drawn, ForwardBatch, Output};
-use super::sequence::{Lane, Sequence, SequenceId, StopRules};
+use super::request::{FinishReason, Request, TokenScore};
+use super::runner::{Chunk, Drawn, Output};
+use super::sequence::{Sequence, SequenceId, StopRules};
 
 /// Limits of one pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,44 +30,6 @@ pub struct Limits {
     pub max_sequences: usize,
 }
 
-/// What one pass does: first the copies in order, then the forward.
-#[derive(Debug, Default)]
-pub struct Pass {
-    /// Blocks to copy, (from, to), before the forward writes.
-    pub copies: Vec<(u32, u32)>,
-    /// The forward; empty when nothing waits or runs.
-    pub batch: ForwardBatch,
-}
-
-/// A sample that is done.
-#[derive(Debug)]
-pub struct Finished {
-    /// Which sample of which request.
-    pub id: SequenceId,
-    /// Its response.
-    pub completion: Completion,
-}
-
-/// A token that a pass drew.
-#[derive(Debug)]
-pub struct Advance {
-    /// The sequence it belongs to.
-    pub id: SequenceId,
-    /// The token.
-    pub drawn: Drawn,
-    /// The likeliest tokens there, when the request asked for them.
-    pub top: Option<Vec<TokenLogprob>>,
-}
-
-/// What a pass led to.
-#[derive(Debug, Default)]
-pub struct Outcome {
-    /// Every token drawn.
-    pub advances: Vec<Advance>,
-    /// Samples that are done.
-    pub finished: Vec<Finished>,
-}
-
 /// A lane in the pass that runs now.
 #[derive(Debug)]
 struct Scheduled {
@@ -68,43 +37,6 @@ struct Scheduled {
     tokens: usize,
     draws: usize,
     targets: usize,
-}
-
-/// What is left of a pass.
-struct Budget {
-    tokens: usize,
-    /// Prompt tokens that may still be scored.
-    scores: usize,
-}
-
-/// Prompt tokens scored in one pass: each needs a row of logits over the whole vocabulary.
-const MAX_SCORES: usize = 128;
-
-/// Counters since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Times a lane lost its blocks.
-    pub preemptions: u64,
-    /// Prompt tokens computed, recomputation not counted.
-    pub prompt_tokens: u64,
-    /// Tokens drawn.
-    pub generation_tokens: u64,
-    /// Samples that a stop condition ended.
-    pub finished_stop: u64,
-    /// Samples that ended at their greatest length.
-    pub finished_length: u64,
-    /// Samples that were withdrawn.
-    pub finished_abort: u64,
-}
-
-impl Counters {
-    fn count(&mut self, reason: FinishReason) {
-        match reason {
-            FinishReason::Stop => self.finished_stop += 1,
-            FinishReason::Length => self.finished_length += 1,
-            FinishReason::Abort => self.finished_abort += 1,
-        }
-    }
 }
 
 /// The waiting queue, the running set and the cache's blocks.
@@ -195,7 +127,7 @@ impl Scheduler {
                 self.running.insert(id, lane);
                 continue;
             }
-            while !reserve(&mut self.blocks, &mut lane, tokens, &mut pass.copies) {
+            while !lane.reserve(&mut self.blocks, tokens, &mut pass.copies) {
                 match self.running.pop_last() {
                     Some((youngest, victim)) if youngest > id => self.preempt(youngest, victim),
                     older => {
@@ -233,7 +165,7 @@ impl Scheduler {
             let Some((id, mut lane)) = self.waiting.pop_first() else {
                 return;
             };
-            reserve(&mut self.blocks, &mut lane, length, &mut pass.copies);
+            lane.reserve(&mut self.blocks, length, &mut pass.copies);
             self.run(id, lane, tokens, pass, budget);
         }
     }
@@ -409,35 +341,6 @@ impl Scheduler {
     pub fn counters(&self) -> Counters {
         self.counters
     }
-}
-
-impl Budget {
-    /// Of the lane's `pending` tokens those that fit.
-    fn share(&self, lane: &Lane, pending: usize) -> usize {
-        let most = match lane.scores_prompt() {
-            Some(_) => self.tokens.min(self.scores),
-            None => self.tokens,
-        };
-        pending.min(most)
-    }
-}
-
-/// Gives the lane the blocks for its next `tokens` positions, every one its own to write. False when the cache has too few;
-/// what was taken until then stays with the lane.
-fn reserve(blocks: &mut Blocks, lane: &mut Lane, tokens: usize, copies: &mut Vec<(u32, u32)>) -> bool {
-    let first_written = lane.computed / blocks.size();
-    // Only the tail block can be both shared and written: full blocks are never written again.
-    if let Some(&tail) = lane.blocks.get(first_written).filter(|&&tail| blocks.is_shared(tail)) {
-        let Some(own) = blocks.allocate() else { return false };
-        copies.push((tail, own));
-        blocks.release(tail);
-        lane.blocks[first_written] = own;
-    }
-    while lane.blocks.len() < blocks.needed(lane.computed + tokens) {
-        let Some(block) = blocks.allocate() else { return false };
-        lane.blocks.push(block);
-    }
-    true
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! One sample while it is made, and the lane it runs in.
+//! One sample while it is made.
 
 use std::sync::Arc;
 
@@ -130,45 +130,4 @@ pub struct StopRules {
     pub max_positions: usize,
     /// Reads stop strings; without it requests with stop strings are refused.
     pub detokenize: Option<super::stop::Detokenize>,
-}
-
-/// Sequences that share every token so far and so one block table: the siblings of a request until their prompt is computed,
-/// a single sequence from then on.
-#[derive(Debug)]
-pub struct Lane {
-    /// At least one; ids ascend.
-    pub siblings: Vec<Sequence>,
-    /// Cache blocks in order of position.
-    pub blocks: Vec<u32>,
-    /// Positions whose keys and values are in the cache.
-    pub computed: usize,
-    /// Scores of the prompt's tokens so far, when they are wanted.
-    pub scores: Vec<TokenScore>,
-}
-
-impl Lane {
-    /// A lane with nothing in the cache.
-    pub fn new(siblings: Vec<Sequence>) -> Self {
-        Self {
-            siblings,
-            blocks: Vec::new(),
-            computed: 0,
-            scores: Vec::new(),
-        }
-    }
-
-    /// Tokens to list beside each scored prompt token; None when none is scored.
-    pub fn scores_prompt(&self) -> Option<usize> {
-        self.siblings.first().and_then(Sequence::scores_prompt)
-    }
-
-    /// Tokens the siblings share.
-    pub fn length(&self) -> usize {
-        self.siblings.first().map_or(0, Sequence::length)
-    }
-
-    /// Tokens not yet in the cache: 1 while decoding, more while a prompt is computed.
-    pub fn pending(&self) -> usize {
-        self.length() - self.computed
-    }
 }

@@ -1,5 +1,7 @@
 //! `config.json` of the supported decoder families, read strictly: what would be computed wrongly is refused by name.
 
+mod keys;
+
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
@@ -7,7 +9,12 @@ use ppo_crds::memory::ModelShape;
 use serde_json::{Map, Value};
 use tch::Kind;
 
+use self::keys::{Keys, token_ids};
 use super::rope::RopeScaling;
+
+/// Most layers that are believed. A tensor's name is made for each before the weights are looked at, so a file that asks for
+/// more would cost memory by its word alone. The deepest models have some hundred.
+const MOST_LAYERS: i64 = 10_000;
 
 /// The decoder families. They differ in biases and in the norms of queries and keys, not in structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -295,78 +302,6 @@ fn read_object(path: &Path) -> Result<Option<Map<String, Value>>> {
     };
     let object = serde_json::from_str(&text).with_context(|| format!("{} is not a JSON object", path.display()))?;
     Ok(Some(object))
-}
-
-fn token_ids(key: &str, value: &Value) -> Result<Vec<u32>> {
-    let one = |value: &Value| {
-        value
-            .as_u64()
-            .and_then(|id| u32::try_from(id).ok())
-            .with_context(|| format!("{key}: {value} is not a token id"))
-    };
-    match value {
-        Value::Null => Ok(Vec::new()),
-        Value::Array(ids) => ids.iter().map(one).collect(),
-        id => Ok(vec![one(id)?]),
-    }
-}
-
-/// Greatest size that is believed: products of two of them are numbers still.
-const LARGEST: i64 = i32::MAX as i64;
-/// Most layers that are believed. A tensor's name is made for each before the weights are looked at, so a file that asks for
-/// more would cost memory by its word alone. The deepest models have some hundred.
-const MOST_LAYERS: i64 = 10_000;
-
-struct Keys<'a>(&'a Map<String, Value>);
-
-impl Keys<'_> {
-    fn given(&self, key: &str) -> Option<&Value> {
-        self.0.get(key).filter(|value| !value.is_null())
-    }
-
-    fn size(&self, key: &str) -> Result<Option<i64>> {
-        let Some(value) = self.given(key) else { return Ok(None) };
-        match value.as_i64().filter(|size| *size > 0) {
-            Some(size) if size > LARGEST => bail!("{key} is {value}: at most {LARGEST} is believed"),
-            Some(size) => Ok(Some(size)),
-            None => bail!("{key} is {value}: a positive whole number is needed"),
-        }
-    }
-
-    fn required(&self, key: &str) -> Result<i64> {
-        self.size(key)?.with_context(|| format!("{key} is missing"))
-    }
-
-    fn number(&self, key: &str) -> Result<Option<f64>> {
-        let Some(value) = self.given(key) else { return Ok(None) };
-        value
-            .as_f64()
-            .map(Some)
-            .with_context(|| format!("{key} is {value}: a number is needed"))
-    }
-
-    fn flag(&self, key: &str) -> Result<Option<bool>> {
-        let Some(value) = self.given(key) else { return Ok(None) };
-        value
-            .as_bool()
-            .map(Some)
-            .with_context(|| format!("{key} is {value}: true or false is needed"))
-    }
-
-    fn dtype(&self) -> Result<Option<Kind>> {
-        // transformers before 4.56 wrote torch_dtype.
-        match self
-            .given("dtype")
-            .or_else(|| self.given("torch_dtype"))
-            .and_then(Value::as_str)
-        {
-            None => Ok(None),
-            Some("float32") => Ok(Some(Kind::Float)),
-            Some("bfloat16") => Ok(Some(Kind::BFloat16)),
-            Some("float16") => Ok(Some(Kind::Half)),
-            Some(other) => bail!("dtype is {other}: supported are float32, bfloat16 and float16"),
-        }
-    }
 }
 
 /// The dtype as config.json and torch name it; None for what no model is kept in.

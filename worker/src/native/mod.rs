@@ -17,5 +17,6 @@ pub mod nccl;
 pub mod optimizer;
 pub mod packed;
 pub mod random;
+pub mod store;
 pub mod threads;
 pub mod training;

@@ -7,7 +7,8 @@ use anyhow::{Context, Result, bail, ensure};
 use super::meeting::Meeting;
 use super::order::Order;
 use super::pulse::{Pulse, Watch, diagnose};
-use crate::native::collective::{Group, Store};
+use crate::native::collective::Group;
+use crate::native::store::Store;
 
 /// How often a wait looks whether the one it waits for still lives.
 const LOOK: Duration = Duration::from_secs(1);

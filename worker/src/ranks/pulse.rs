@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use super::meeting::Meeting;
-use crate::native::collective::Store;
+use crate::native::store::Store;
 
 /// Set by the first who finds out who is lost, for those that find rank 0 gone after it.
 const LOST: &str = "lost";

@@ -7,7 +7,7 @@ use std::time::Instant;
 use ppo_crds::report::Reason;
 
 use super::*;
-use crate::native::collective::Store;
+use crate::native::store::Store;
 
 /// Short enough for a test, long enough for a busy machine.
 const TIMING: Timing = Timing {

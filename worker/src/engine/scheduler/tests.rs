@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::engine::hash_runner::{self, HashRunner, alone, request};
-use crate::engine::request::{Details, SamplingParams};
+use crate::engine::request::{Completion, Details, SamplingParams, TokenLogprob};
 use crate::engine::runner::Runner;
 
 const MAX_POSITIONS: usize = 40;

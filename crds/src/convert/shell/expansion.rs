@@ -1,0 +1,152 @@
+//! What a `$` stands for: variables, their defaults, sums. What only a running shell could know is named.
+
+use super::{Lexer, Unclosed, Word};
+use crate::convert::arithmetic;
+
+/// Nobody's script has defaults within defaults as deep as this.
+const DEEPEST: usize = 8;
+
+impl Lexer<'_> {
+    /// What follows a `$`.
+    pub(super) fn dollar(&mut self, quoted: bool) -> Result<(), Unclosed> {
+        let name = |c: &char| c.is_ascii_alphanumeric() || *c == '_';
+        match self.rest.peek() {
+            Some('{') => {
+                self.rest.next();
+                let inside = self.braces()?;
+                let end = inside.find(|c| !name(&c)).unwrap_or(inside.len());
+                let (variable, operation) = inside.split_at(end);
+                let otherwise = [":-", "-", ":=", "="]
+                    .iter()
+                    .find_map(|operator| operation.strip_prefix(operator));
+                match otherwise {
+                    _ if ["", "[@]", "[*]"].contains(&operation) => self.expand(variable, None, quoted),
+                    Some(_) if self.depth == DEEPEST => self.not_known(&format!("${variable}")),
+                    Some(otherwise) => {
+                        let otherwise = self.inner(otherwise)?;
+                        self.expand(variable, Some(otherwise), quoted);
+                    }
+                    None => self.not_known(&format!("${{{inside}}}")),
+                }
+            }
+            Some('(') => {
+                let inside = self.parentheses()?;
+                match inside.strip_prefix('(').and_then(|inside| inside.strip_suffix(')')) {
+                    Some(sum) => self.arithmetic(sum),
+                    None => self.not_known("$(...)"),
+                }
+            }
+            // A script's own arguments: there are none.
+            Some('@' | '*') => {
+                self.rest.next();
+            }
+            Some(c) if name(c) => {
+                let mut variable = String::new();
+                while let Some(c) = self.rest.next_if(name) {
+                    variable.push(c);
+                }
+                self.expand(&variable, None, quoted);
+            }
+            _ => self.push('$'),
+        }
+        Ok(())
+    }
+
+    fn value(&self, variable: &str) -> Option<Vec<Word>> {
+        let from_outside = || Some(vec![text((self.environment)(variable)?)]);
+        self.variables.get(variable).cloned().or_else(from_outside)
+    }
+
+    /// What stands before the brace that closes one that was read.
+    fn braces(&mut self) -> Result<String, Unclosed> {
+        let (mut inside, mut open) = (String::new(), 1);
+        loop {
+            let c = self.rest.next().ok_or(Unclosed("${...}"))?;
+            match c {
+                '{' => open += 1,
+                '}' if open == 1 => return Ok(inside),
+                '}' => open -= 1,
+                _ => {}
+            }
+            inside.push(c);
+        }
+    }
+
+    /// What stands between the next parenthesis and the one that closes it.
+    fn parentheses(&mut self) -> Result<String, Unclosed> {
+        let (mut inside, mut open) = (String::new(), 0);
+        loop {
+            let c = self.rest.next().ok_or(Unclosed("$(...)"))?;
+            match c {
+                '(' if open == 0 => {
+                    open = 1;
+                    continue;
+                }
+                '(' => open += 1,
+                ')' if open == 1 => return Ok(inside),
+                ')' => open -= 1,
+                _ => {}
+            }
+            inside.push(c);
+        }
+    }
+
+    /// The text behind `:-`, with its own quotes and variables, as one word.
+    fn inner(&self, script: &str) -> Result<Word, Unclosed> {
+        let mut lexer = Lexer {
+            rest: script.chars().peekable(),
+            variables: self.variables.clone(),
+            depth: self.depth + 1,
+            ..Lexer::new("", self.environment)
+        };
+        // A space in front keeps `a=b` from being an assignment.
+        lexer.command.push(Word::default());
+        lexer.read()?;
+        let words = lexer.commands.into_iter().flatten().skip(1);
+        Ok(words.fold(Word::default(), |mut whole, word| {
+            if !whole.text.is_empty() {
+                whole.text.push(' ');
+            }
+            whole.text.push_str(&word.text);
+            whole.unknown = whole.unknown.or(word.unknown);
+            whole
+        }))
+    }
+
+    /// `$((...))`.
+    fn arithmetic(&mut self, sum: &str) {
+        let value = |name: &str| self.value(name)?.first()?.text.trim().parse().ok();
+        match arithmetic::evaluate(sum, &value) {
+            Some(number) => number.to_string().chars().for_each(|c| self.push(c)),
+            None => self.not_known(&format!("$(({sum}))")),
+        }
+    }
+
+    fn expand(&mut self, variable: &str, otherwise: Option<Word>, quoted: bool) {
+        let Some(values) = self.value(variable).or_else(|| Some(vec![otherwise?])) else {
+            self.not_known(&format!("${variable}"));
+            return;
+        };
+        let whole = quoted || values.len() > 1;
+        for (index, value) in values.iter().enumerate() {
+            if index > 0 {
+                self.end_word();
+            }
+            if let Some(unknown) = &value.unknown {
+                self.not_known(unknown);
+            }
+            // Unquoted, a value falls apart at its blanks.
+            for c in value.text.chars() {
+                if !whole && c.is_whitespace() {
+                    self.end_word();
+                } else {
+                    self.push(c);
+                }
+            }
+        }
+    }
+}
+
+fn text(text: String) -> Word {
+    Word { text, unknown: None }
+}

@@ -1,0 +1,76 @@
+use super::*;
+
+fn words(script: &str) -> Vec<Vec<String>> {
+    let home = |name: &str| (name == "HOME").then(|| "/root".to_owned());
+    let commands = commands(script, &home).unwrap();
+    let texts = |words: Vec<Word>| words.into_iter().map(|word| word.text).collect();
+    commands.into_iter().map(texts).collect()
+}
+
+#[test]
+fn quotes_comments_and_continued_lines_are_read_as_a_shell_does() {
+    let script =
+        "set -x # trace\npython -m a.b \\\n  --x 'it is $HOME' \\  \n  --y \"a \\\"b\\\" $HOME/c\" --z= \\\n  # end\n";
+    let expected = [
+        "python",
+        "-m",
+        "a.b",
+        "--x",
+        "it is $HOME",
+        "--y",
+        "a \"b\" /root/c",
+        "--z=",
+    ];
+    assert_eq!(words(script), [vec!["set", "-x"], expected.to_vec()]);
+    assert_eq!(words("a ''"), [["a", ""]]);
+    assert_eq!(words("a $'x\\ny'"), [["a", "x\ny"]]);
+}
+
+#[test]
+fn variables_and_arrays_of_the_script_are_put_in() {
+    let script = "export D=/data F=\"['$HOME/a', '/b']\"\nA=(\n --x 1 # one\n --y \"$D\"\n)\nrun \"${A[@]}\" f=\"$F\" ${N:-8} $@";
+    assert_eq!(
+        words(script),
+        [["run", "--x", "1", "--y", "/data", "f=['/root/a', '/b']", "8"]]
+    );
+}
+
+#[test]
+fn pipes_and_redirections_are_no_arguments() {
+    assert_eq!(
+        words("a --x 1 2>&1 | tee log.txt"),
+        [vec!["a", "--x", "1"], vec!["tee", "log.txt"]]
+    );
+    assert_eq!(
+        words("nohup a --x 1 > out.log 2>err.log &"),
+        [["nohup", "a", "--x", "1"]]
+    );
+}
+
+#[test]
+fn what_only_a_shell_could_know_is_named() {
+    let find = |script| commands(script, &|_| None).unwrap().remove(0).remove(1).unknown;
+    assert_eq!(find("a $MODEL/x").as_deref(), Some("$MODEL"));
+    assert_eq!(find("W=$(cd x && pwd)\na \"$W/x\"").as_deref(), Some("$(...)"));
+    assert_eq!(find("a $((N * 2))").as_deref(), Some("$((N * 2))"));
+}
+
+#[test]
+fn defaults_of_variables_and_sums_are_worked_out() {
+    let script = "H=${H:-\"${HOME}/verl\"}\nP=$((1024 * 2))\nrun f=\"${F:-\"${H}/a b\"}\" n=$(((P + 1) / 3))";
+    assert_eq!(words(script), [["run", "f=/root/verl/a b", "n=683"]]);
+}
+
+#[test]
+fn a_quoted_word_is_read_back() {
+    for word in ["", "a b", "it's", "$HOME", "a\\\nb"] {
+        assert_eq!(words(&quote(word)), [[word]]);
+    }
+}
+
+#[test]
+fn a_line_that_was_not_copied_whole_is_refused() {
+    for script in ["a 'b", "a \"b", "a ${b", "a $(b", "A=(b"] {
+        assert!(commands(script, &|_| None).is_err(), "{script}");
+    }
+}

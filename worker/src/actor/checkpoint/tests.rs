@@ -1,0 +1,98 @@
+use anyhow::bail;
+
+use super::*;
+
+fn state(step: u64, quality: Option<f64>) -> State {
+    State {
+        step,
+        kl_coefficient: 0.1,
+        actor_updates: step,
+        critic_updates: 0,
+        quality,
+        run_config: serde_json::Value::Null,
+    }
+}
+
+fn write(folder: &Path) -> anyhow::Result<()> {
+    fs::create_dir(folder.join("policy"))?;
+    fs::write(folder.join("policy/weights"), b"weights")?;
+    Ok(fs::write(folder.join("optimizer"), b"moments")?)
+}
+
+fn steps(checkpoints: &Checkpoints) -> Vec<u64> {
+    checkpoints.list().unwrap().into_keys().collect()
+}
+
+#[test]
+fn the_newest_and_the_best_stay_and_the_rest_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = Checkpoints::open(folder.path().join("checkpoints"), 2, true).unwrap();
+    for (step, quality) in [(1, 0.1), (2, 0.9), (3, f64::NAN), (4, 0.3), (5, 0.2)] {
+        checkpoints.save(state(step, Some(quality)), write).unwrap();
+    }
+    assert_eq!(steps(&checkpoints), [2, 4, 5]);
+    assert_eq!(checkpoints.latest(|_| ()).unwrap().unwrap().state, state(5, Some(0.2)));
+}
+
+#[test]
+fn a_save_that_fails_or_is_killed_leaves_the_old_checkpoint_usable() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = Checkpoints::open(folder.path().into(), 3, false).unwrap();
+    checkpoints.save(state(1, None), write).unwrap();
+    let failed = checkpoints.save(state(2, None), |folder| {
+        write(folder)?;
+        bail!("disk full")
+    });
+    assert!(format!("{:#}", failed.unwrap_err()).contains("disk full"));
+    assert!(folder.path().join(".writing-step-00000002-1").exists());
+    assert_eq!(checkpoints.latest(|_| ()).unwrap().unwrap().state.step, 1);
+    checkpoints.save(state(3, None), write).unwrap();
+    assert!(!folder.path().join(".writing-step-00000002-1").exists());
+}
+
+#[test]
+fn a_damaged_checkpoint_is_passed_over_and_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = Checkpoints::open(folder.path().into(), 3, false).unwrap();
+    checkpoints.save(state(1, None), write).unwrap();
+    let newest = checkpoints.save(state(2, None), write).unwrap();
+    fs::write(newest.join("policy/weights"), b"weightz").unwrap();
+    let mut notes = Vec::new();
+    let found = checkpoints.latest(|note| notes.push(note.to_owned())).unwrap().unwrap();
+    assert_eq!(found.state.step, 1);
+    assert!(notes[0].contains("policy/weights was changed"), "{notes:?}");
+
+    fs::remove_file(found.folder.join("optimizer")).unwrap();
+    let error = checkpoints.latest(|_| ()).unwrap_err().to_string();
+    assert!(
+        error.contains("optimizer cannot be read") && error.contains("no usable checkpoint"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_stale_attempt_commits_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let attempt = |attempt| Owner {
+        run: "a".into(),
+        attempt,
+    };
+    let open = || Checkpoints::open(folder.path().into(), 3, false).unwrap();
+    let stale = open().fenced(attempt(1)).unwrap();
+    stale.save(state(1, None), write).unwrap();
+    let overtaken = stale.save(state(2, None), |folder| {
+        open().fenced(attempt(2))?;
+        write(folder)
+    });
+    assert!(overtaken.unwrap_err().to_string().contains("has taken over"));
+    assert_eq!(stale.latest(|_| ()).unwrap().unwrap().state.step, 1);
+}
+
+#[test]
+fn saving_a_step_again_replaces_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = Checkpoints::open(folder.path().into(), 3, false).unwrap();
+    checkpoints.save(state(1, None), write).unwrap();
+    checkpoints.save(state(1, Some(1.0)), write).unwrap();
+    assert_eq!(checkpoints.latest(|_| ()).unwrap().unwrap().state.quality, Some(1.0));
+}

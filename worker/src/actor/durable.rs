@@ -1,0 +1,31 @@
+//! Files and folders that are there after the machine lost its power.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::Context;
+
+/// Writes a small file aside and renames it into place: it is there with all of its bytes, or as it was.
+///
+/// # Errors
+/// When it cannot be written, naming it.
+pub fn write_durably(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let aside = path.with_extension("writing");
+    let written = File::create(&aside).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&aside, path)
+    });
+    written.with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Makes the names in a folder durable.
+///
+/// # Errors
+/// When it cannot be synced, naming it.
+pub fn sync_folder(folder: &Path) -> anyhow::Result<()> {
+    File::open(folder)?
+        .sync_all()
+        .with_context(|| format!("cannot make {} durable", folder.display()))
+}

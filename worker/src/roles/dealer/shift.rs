@@ -1,0 +1,127 @@
+//! One engine at work: it gets the weights where it lacks them, and takes requests until none is left.
+
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use tokio::sync::watch;
+
+use crate::engine::Completion;
+use crate::roles::endpoint::Endpoint;
+use crate::roles::work::Work;
+use crate::roles::{CallError, Publication};
+
+/// To stream weights to one engine.
+const UPDATE_DEADLINE: Duration = Duration::from_secs(600);
+/// For one request; the step's own deadline is shorter where it matters.
+const ONE_REQUEST: Duration = Duration::from_secs(3600);
+/// An engine takes at most this part of its even share at once; the rest goes to whoever is done first.
+const SHARE: f64 = 0.75;
+
+/// Counts an engine as ready for as long as it lives.
+struct Ready<'a>(&'a watch::Sender<usize>);
+
+impl<'a> Ready<'a> {
+    fn count(ready: &'a watch::Sender<usize>) -> Self {
+        ready.send_modify(|ready| *ready += 1);
+        Self(ready)
+    }
+}
+
+impl Drop for Ready<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|ready| *ready -= 1);
+    }
+}
+
+/// One engine takes requests until none is left.
+pub(super) async fn work_off(
+    endpoint: &Endpoint,
+    (publication, version): (Publication, u64),
+    work: &Work,
+    ready: &watch::Sender<usize>,
+    floor: usize,
+) -> Result<(), CallError> {
+    if endpoint.version().await? != version {
+        endpoint.update_weights(&publication, version, UPDATE_DEADLINE).await?;
+    }
+    let _ready = Ready::count(ready);
+    let mut enough = ready.subscribe();
+    let mut changed = work.watch();
+    tokio::select! {
+        // The sender lives as long as the step.
+        _ = enough.wait_for(|ready| *ready >= floor) => {}
+        gone = endpoint.gone() => return Err(gone),
+    }
+    let mut calls = FuturesUnordered::new();
+    let mut held = Held {
+        work,
+        numbers: Vec::new(),
+    };
+    let mut gone = std::pin::pin!(endpoint.gone());
+    loop {
+        let engines = (*ready.borrow()).max(1);
+        let share = (work.count() as f64 / engines as f64 * SHARE).ceil().max(1.0) as usize;
+        while calls.len() < share
+            && let Some(number) = work.take()
+        {
+            held.numbers.push(number);
+            calls.push(ask(endpoint, work, number, version));
+        }
+        if calls.is_empty() && *changed.borrow_and_update() == 0 {
+            return Ok(());
+        }
+        tokio::select! {
+            Some((number, answer)) = calls.next() => {
+                match answer {
+                    Ok(completions) => {
+                        held.numbers.retain(|held| *held != number);
+                        work.answer(number, completions);
+                    }
+                    Err(error) if error.may_pass => return Err(error),
+                    Err(error) => {
+                        work.refuse(error.clone());
+                        return Err(error);
+                    }
+                }
+            }
+            // Another engine may have handed requests back, or answered the last one.
+            _ = changed.changed(), if calls.len() < share => {}
+            error = &mut gone => return Err(error),
+        }
+    }
+}
+
+/// Requests that an engine has; what it does not answer goes back, however its work ends.
+struct Held<'a> {
+    work: &'a Work,
+    numbers: Vec<usize>,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.numbers.iter().for_each(|number| self.work.put_back(*number));
+    }
+}
+
+async fn ask(
+    endpoint: &Endpoint,
+    work: &Work,
+    number: usize,
+    version: u64,
+) -> (usize, Result<Vec<Completion>, CallError>) {
+    let name = format!("v{version}-{number}");
+    let answer = endpoint.generate(&name, work.request(number), ONE_REQUEST).await;
+    // The fence: nothing that another version drew is used.
+    let answer = answer.and_then(|completions| {
+        let stale = completions
+            .iter()
+            .flat_map(|completion| &completion.versions)
+            .find(|drawn| **drawn != version);
+        match stale {
+            None => Ok(completions),
+            Some(drawn) => Err(endpoint.stale(*drawn, version)),
+        }
+    });
+    (number, answer)
+}
