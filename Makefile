@@ -53,9 +53,10 @@ lint: libtorch ## format and clippy, warnings denied
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 
-# cargo-deny is built once into the cache: its own dependencies are not ours.
+# cargo-deny is built once into the cache: its own dependencies are not ours. Its own profile is for who downloads it, fat LTO in one unit.
 CARGO_DENY := $(CACHE)/cargo-deny-0.20.2/bin/cargo-deny
 $(CARGO_DENY): | tools
+	CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_OPT_LEVEL=1 \
 	cargo install --locked --quiet --root $(CACHE)/cargo-deny-0.20.2 cargo-deny@0.20.2
 
 deny: $(CARGO_DENY) ## dependency bans, licences and sources

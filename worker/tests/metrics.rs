@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
-use ppo_worker::telemetry::{EngineStats, Exposition, Metric, Stage, StepReport};
+use ppo_worker::engine::Stats;
+use ppo_worker::telemetry::{Exposition, Metric, Stage, StepReport};
 
 /// `/metrics` of a run in which every number has a value.
 fn exposition() -> String {
@@ -21,7 +22,7 @@ fn exposition() -> String {
     step.extra = BTreeMap::from([("reward/rule".to_owned(), 1.0), ("latency".to_owned(), 1.0)]);
     step.stages = Stage::ALL.map(|stage| (stage, Duration::from_secs(1))).to_vec();
     exposition.step(&step).unwrap();
-    exposition.engine(&EngineStats::default()).unwrap();
+    exposition.engine("", &Stats::default()).unwrap();
     exposition.requests("policy").unwrap();
     exposition.text().unwrap()
 }

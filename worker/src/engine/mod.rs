@@ -34,6 +34,7 @@ pub use decoder_shape::DecoderShape;
 pub use handle::{Engine, EngineConfig, EngineError, Pause};
 pub use refusal::Refusal;
 pub use request::{Completion, Details, Event, FinishReason, News, Request, SamplingParams, TokenLogprob, TokenScore};
+pub use scheduler::Counters;
 pub use seed::sample_seed;
 pub use stats::Stats;
 pub use ticket::{Answer, Ticket};

@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use super::scheduler::Counters;
+
 /// A snapshot, taken after each pass. Counters start at 0 with the engine and only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Stats {
@@ -12,18 +14,8 @@ pub struct Stats {
     pub waiting: usize,
     /// Share of the cache's blocks in use, 0 to 1.
     pub kv_cache_usage: f64,
-    /// Times a sequence lost its blocks and was recomputed.
-    pub preemptions: u64,
-    /// Prompt tokens computed; a prompt shared by several samples counts once, recomputed tokens do not count.
-    pub prompt_tokens: u64,
-    /// Tokens drawn.
-    pub generation_tokens: u64,
-    /// Samples that a stop condition ended.
-    pub finished_stop: u64,
-    /// Samples that ended at their greatest length.
-    pub finished_length: u64,
-    /// Samples that were withdrawn.
-    pub finished_abort: u64,
+    /// What the scheduler counted.
+    pub counters: Counters,
     /// Tokens drawn per second over the last [`WINDOW`]; 0 when idle that long.
     pub tokens_per_second: f64,
     /// Forward passes.

@@ -142,7 +142,7 @@ impl<R: Runner> Worker<R> {
                     let Ok(command) = self.commands.recv() else {
                         return Next::Stop;
                     };
-                    self.rate.restart(Instant::now(), self.stats.generation_tokens);
+                    self.rate.restart(Instant::now(), self.stats.counters.generation_tokens);
                     command
                 }
             };
@@ -389,12 +389,7 @@ impl<R: Runner> Worker<R> {
             running: self.scheduler.running_sequences(),
             waiting: self.scheduler.waiting_sequences(),
             kv_cache_usage: blocks.used() as f64 / blocks.total().max(1) as f64,
-            preemptions: counters.preemptions,
-            prompt_tokens: counters.prompt_tokens,
-            generation_tokens: counters.generation_tokens,
-            finished_stop: counters.finished_stop,
-            finished_length: counters.finished_length,
-            finished_abort: counters.finished_abort,
+            counters,
             tokens_per_second: self.rate.per_second(),
             ..self.stats
         };

@@ -271,10 +271,9 @@ impl Run {
             self.roles.trainer.stages.push((Stage::Checkpoint, began.elapsed()));
         }
         let trainer = &self.roles.trainer;
-        match trainer.rollout.stats(&trainer.config.name) {
-            Some(stats) => self.recorder.watched().exposition.engine(&stats),
-            None => Ok(()),
-        }
+        let exposition = &self.recorder.watched().exposition;
+        let stats = trainer.rollout.stats();
+        stats.map_or(Ok(()), |stats| exposition.engine(&trainer.config.name, &stats))
     }
 
     /// The policy's answers at step 0, kept in the folder for runs that resume.

@@ -5,9 +5,8 @@ use std::time::Duration;
 use ppo_crds::spec::Role;
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Body, Method, RequestBuilder};
-use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
-use serde_json::json;
+use serde::{Deserialize, Serialize};
 
 use super::caller::cause;
 use super::{CallError, Caller, Member, Publication};
@@ -23,6 +22,30 @@ const SHORT: Duration = Duration::from_secs(10);
 pub struct Endpoint {
     member: Member,
     caller: Caller,
+}
+
+/// The fields of `/v1/completions` that training asks with.
+#[derive(Serialize)]
+struct Question<'a> {
+    prompt: &'a [u32],
+    n: usize,
+    seeds: &'a [u64],
+    temperature: f32,
+    top_p: f32,
+    top_k: usize,
+    min_p: f32,
+    max_tokens: usize,
+    min_tokens: usize,
+    stop_token_ids: &'a [u32],
+    stop: &'a [String],
+    /// Ends of sequences are among `stop_token_ids` where they end a response.
+    ignore_eos: bool,
+    logprobs: usize,
+    return_bare_logprobs: bool,
+    return_token_ids: bool,
+    return_weight_versions: bool,
+    detokenize: bool,
+    request_id: &'a str,
 }
 
 #[derive(Deserialize)]
@@ -75,14 +98,26 @@ impl Endpoint {
     ) -> Result<Vec<Completion>, CallError> {
         const PATH: &str = "/v1/completions";
         let params = &request.params;
-        let body = json!({
-            "prompt": request.prompt.as_ref(), "n": request.seeds.len(), "seeds": request.seeds,
-            "temperature": params.temperature, "top_p": params.top_p, "top_k": params.top_k, "min_p": params.min_p,
-            "max_tokens": params.max_new_tokens, "min_tokens": params.min_new_tokens,
-            "stop_token_ids": params.stop_token_ids, "stop": params.stop, "ignore_eos": true,
-            "logprobs": 0, "return_bare_logprobs": true, "return_token_ids": true, "return_weight_versions": true,
-            "detokenize": !params.stop.is_empty(), "request_id": name,
-        });
+        let body = Question {
+            prompt: &request.prompt,
+            n: request.seeds.len(),
+            seeds: &request.seeds,
+            temperature: params.temperature,
+            top_p: params.top_p,
+            top_k: params.top_k,
+            min_p: params.min_p,
+            max_tokens: params.max_new_tokens,
+            min_tokens: params.min_new_tokens,
+            stop_token_ids: &params.stop_token_ids,
+            stop: &params.stop,
+            ignore_eos: true,
+            logprobs: 0,
+            return_bare_logprobs: true,
+            return_token_ids: true,
+            return_weight_versions: true,
+            detokenize: !params.stop.is_empty(),
+            request_id: name,
+        };
         let answer: Answer = self.json(Method::POST, PATH, deadline, |call| call.json(&body)).await?;
         self.completions(request, answer)
             .map_err(|cause| self.failed(PATH, cause, true))

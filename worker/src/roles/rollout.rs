@@ -6,9 +6,8 @@ use anyhow::{Context, Result};
 use tokio::runtime::Handle;
 
 use super::{Dealer, Pending};
-use crate::engine::{Completion, Engine, EngineError, Request};
+use crate::engine::{Completion, Engine, EngineError, Request, Stats};
 use crate::model::MergedWeights;
-use crate::telemetry::EngineStats;
 
 /// What the engine of this process is said to have done.
 const FAILED: &str = "the rollout engine failed";
@@ -87,8 +86,8 @@ impl Rollout {
     }
 
     /// The engine's numbers, where it is in this process: pods show their own.
-    pub fn stats(&self, model_name: &str) -> Option<EngineStats> {
+    pub fn stats(&self) -> Option<Stats> {
         let Self::Here(engine) = self else { return None };
-        Some(EngineStats::of(model_name, &engine.stats()))
+        Some(engine.stats())
     }
 }

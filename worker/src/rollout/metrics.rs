@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use super::error::ApiError;
 use super::service::Service;
 use crate::engine::Engine;
-use crate::telemetry::{EngineStats, Exposition};
+use crate::telemetry::Exposition;
 
 /// What is counted.
 pub struct Metrics {
@@ -54,8 +54,7 @@ impl Metrics {
 
     fn text(&self, engine: Option<&Engine>) -> Result<String> {
         if let Some(engine) = engine {
-            self.exposition
-                .engine(&EngineStats::of(&self.model_name, &engine.stats()))?;
+            self.exposition.engine(&self.model_name, &engine.stats())?;
         }
         self.exposition.text()
     }

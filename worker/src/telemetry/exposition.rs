@@ -12,10 +12,11 @@ use prometheus::{
     exponential_buckets,
 };
 
-use super::engine_stats::{EngineFamilies, EngineStats};
+use super::engine::EngineFamilies;
 use super::metric::Kind;
 use super::request_times::RequestTimes;
 use super::{EvaluationReport, Metric, StepReport};
+use crate::engine::Stats;
 
 /// A Prometheus registry with the run's metrics.
 pub struct Exposition {
@@ -125,17 +126,17 @@ impl Exposition {
             .try_for_each(|(metric, value)| self.observe(metric, value))
     }
 
-    /// The engine's state, under vLLM's names.
+    /// An engine's state, under vLLM's names.
     ///
     /// # Errors
     /// When a metric cannot be registered: its name is taken.
-    pub fn engine(&self, stats: &EngineStats) -> Result<()> {
+    pub fn engine(&self, model_name: &str, stats: &Stats) -> Result<()> {
         let mut families = lock(&self.engine);
         let families = match &mut *families {
             Some(families) => families,
             empty => empty.insert(EngineFamilies::register(&self.registry)?),
         };
-        families.set(stats);
+        families.set(model_name, stats);
         Ok(())
     }
 

@@ -4,7 +4,7 @@
 
 mod before_after;
 mod catalogue;
-mod engine_stats;
+mod engine;
 mod exposition;
 mod http;
 mod jsonl;
@@ -21,7 +21,6 @@ pub mod table;
 mod tensorboard;
 
 pub use before_after::{Answer, BeforeAfter, BeforeAfterRow};
-pub use engine_stats::EngineStats;
 pub use exposition::Exposition;
 pub use http::Server;
 pub(crate) use jsonl::read as read_lines;

@@ -75,8 +75,8 @@ fn completions_come_in_the_order_of_requests_and_seeds() {
         .flatten()
         .map(|completion| completion.tokens.len())
         .sum();
-    assert_eq!(stats.generation_tokens, drawn as u64);
-    assert_eq!(stats.prompt_tokens, (1..20).sum::<u64>());
+    assert_eq!(stats.counters.generation_tokens, drawn as u64);
+    assert_eq!(stats.counters.prompt_tokens, (1..20).sum::<u64>());
     assert_eq!((stats.running, stats.waiting, stats.kv_cache_usage), (0, 0, 0.0));
 }
 
@@ -100,7 +100,7 @@ fn an_aborted_request_returns_its_tokens_so_far() {
     let engine = slow_engine(EngineConfig::default());
     let wanted = request(5, 0..2, 50_000);
     let ticket = engine.submit(wanted.clone()).unwrap();
-    until("some tokens", || engine.stats().generation_tokens > 10);
+    until("some tokens", || engine.stats().counters.generation_tokens > 10);
     engine.abort(vec![ticket.number()]);
     for completion in ticket.wait(LONG).unwrap() {
         assert_eq!(completion.finish_reason, FinishReason::Abort);
@@ -232,12 +232,12 @@ fn every_token_tells_the_version_that_drew_it() {
     });
     let wanted = request(5, 0..2, 50_000);
     let ticket = engine.submit(wanted.clone()).unwrap();
-    until("tokens of version 4", || engine.stats().generation_tokens > 20);
+    until("tokens of version 4", || engine.stats().counters.generation_tokens > 20);
     engine.update_weights(no_weights(), 5).wait(LONG).unwrap();
     let updated = engine.stats();
-    assert_eq!((updated.policy_version, updated.preemptions), (5, 2));
+    assert_eq!((updated.policy_version, updated.counters.preemptions), (5, 2));
     until("tokens of version 5", || {
-        engine.stats().generation_tokens > updated.generation_tokens + 20
+        engine.stats().counters.generation_tokens > updated.counters.generation_tokens + 20
     });
     engine.abort(vec![ticket.number()]);
     for (completion, &seed) in ticket.wait(LONG).unwrap().iter().zip(&wanted.seeds) {
@@ -284,7 +284,7 @@ fn an_engine_sleeps_when_it_is_idle_and_wakes_with_new_weights() {
     let engine = slow_engine(EngineConfig::default());
     let wanted = request(5, 0..2, 100);
     let drawing = engine.submit(wanted.clone()).unwrap();
-    until("some tokens", || engine.stats().generation_tokens > 10);
+    until("some tokens", || engine.stats().counters.generation_tokens > 10);
     engine.sleep();
     // It does not fall asleep over work.
     assert_alone(&drawing.wait(LONG).unwrap(), &wanted);
@@ -316,12 +316,15 @@ fn a_frozen_engine_queues_and_goes_on_where_it_was() {
     let engine = slow_engine(EngineConfig::default());
     let wanted = request(5, 0..2, 100);
     let first = engine.submit(wanted.clone()).unwrap();
-    until("some tokens", || engine.stats().generation_tokens > 10);
+    until("some tokens", || engine.stats().counters.generation_tokens > 10);
     engine.pause(Pause::Keep).wait(LONG).unwrap();
     let frozen = engine.stats();
     let second = engine.submit(wanted.clone()).unwrap();
     std::thread::sleep(Duration::from_millis(20));
-    assert_eq!(engine.stats().generation_tokens, frozen.generation_tokens);
+    assert_eq!(
+        engine.stats().counters.generation_tokens,
+        frozen.counters.generation_tokens
+    );
     engine.resume();
     assert_alone(&first.wait(LONG).unwrap(), &wanted);
     assert_alone(&second.wait(LONG).unwrap(), &wanted);
@@ -348,7 +351,7 @@ fn a_draining_engine_finishes_what_it_has_and_refuses_more() {
 fn an_emptied_engine_returns_the_tokens_so_far() {
     let engine = slow_engine(EngineConfig::default());
     let ticket = engine.submit(request(5, 0..2, 50_000)).unwrap();
-    until("some tokens", || engine.stats().generation_tokens > 10);
+    until("some tokens", || engine.stats().counters.generation_tokens > 10);
     engine.pause(Pause::Abort).wait(LONG).unwrap();
     assert!(
         ticket
@@ -438,5 +441,8 @@ fn a_streamed_request_tells_every_token_in_order_and_then_the_same_completions()
         );
     }
     let stats = engine.stats();
-    assert_eq!(stats.finished_stop + stats.finished_length + stats.finished_abort, 3);
+    assert_eq!(
+        stats.counters.finished_stop + stats.counters.finished_length + stats.counters.finished_abort,
+        3
+    );
 }

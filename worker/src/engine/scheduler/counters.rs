@@ -5,9 +5,9 @@ use crate::engine::request::FinishReason;
 /// Counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Times a lane lost its blocks.
+    /// Times a sequence lost its blocks and was recomputed.
     pub preemptions: u64,
-    /// Prompt tokens computed, recomputation not counted.
+    /// Prompt tokens computed; a prompt shared by several samples counts once, recomputed tokens do not count.
     pub prompt_tokens: u64,
     /// Tokens drawn.
     pub generation_tokens: u64,

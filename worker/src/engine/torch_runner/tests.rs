@@ -211,7 +211,7 @@ fn completions(
     };
     let engine = Engine::start(make, config).unwrap();
     let completions = engine.generate(requests.to_vec(), Duration::from_secs(120)).unwrap();
-    assert!(engine.stats().preemptions > 0, "the cache was to be too small");
+    assert!(engine.stats().counters.preemptions > 0, "the cache was to be too small");
     completions
 }
 
