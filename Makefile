@@ -22,7 +22,7 @@ tools: # says clearly what is missing
 libtorch: tools # libtorch 2.11.0 without CUDA, once per machine
 	@$(PYTHON) worker/native/fetch-libtorch.py
 
-cluster: tools ## the Kubernetes that the tests run against, built once per machine (twenty-two minutes on two cores)
+cluster: tools ## the Kubernetes that the tests run against, built once per machine (twenty to forty minutes on two cores)
 	@tests/cluster/build
 
 cuda-shim: libtorch # what the worker loads where there is a GPU: CUDA graphs and streams; seconds, without nvcc
