@@ -77,12 +77,14 @@ images: ## container images of operator and worker; REGISTRY=host/path in front 
 	build worker/Dockerfile.cuda ppo-worker:$$version-cuda; \
 	echo "push them with: for i in ppo-operator:$$version ppo-worker:$$version ppo-worker:$$version-cuda; do $$engine push $$prefix\$$i; done"
 
-bench: release ## rollout, training and operator beside their peers: the next and transformers, vLLM, llama.cpp and TRL
+bench: release ## rollout, training and operator beside their peers: the next and transformers, vLLM, llama.cpp and TRL; demo-cluster's times
 	cargo build --release --locked -p ppo-worker --bin ppo-bench
 	$(PYTHON) worker/bench/run.py
 	$(PYTHON) worker/bench/http_cost.py
 	$(PYTHON) worker/bench/distributed.py
 	@$(MAKE) --no-print-directory bench-operator
+	@if [ -n "$${KUBECONFIG:-}" ] || [ "$$(id -u)" = 0 ]; then $(MAKE) --no-print-directory demo-cluster; \
+	else echo "make bench: a job of pods, of which two are killed, needs root or KUBECONFIG: skipped" >&2; fi
 
 bench-http: libtorch ## the engine through HTTP beside the engine alone
 	cargo build --release --locked -p ppo-worker --bin ppo-bench

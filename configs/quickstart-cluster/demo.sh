@@ -47,6 +47,13 @@ ready = any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"
 sys.exit(not (pod["metadata"]["uid"] != sys.argv[1] and ready))' "$2"; }
 uid() { kubectl get pod "$1" -o 'jsonpath={.metadata.uid}'; }
 
+# Only what the engine had begun goes to another one.
+drawn_again() { kubectl exec quickstart-files -- cat "/volumes/quickstart-checkpoints/$job/metrics.jsonl" | "$python" -c '
+import json, sys
+steps = [json.loads(line) for line in sys.stdin if line.endswith("\n")]
+again, samples = sum(step["samples_drawn_again"] for step in steps), steps[-1]["samples"]
+print(f"{again:.0f} samples were drawn again by another engine; a step has {samples:.0f}")'; }
+
 for program in kubectl helm kubectl-ppo; do
     command -v $program >/dev/null || fail "$program is not in PATH"
 done
@@ -92,6 +99,7 @@ until_ 300 "a step without it" at_step $((at + 2))
 echo "two steps after step $at were done $(since "$killed") later"
 until_ 300 "its successor to be ready" replaced $victim "$old"
 echo "its successor was ready $(since "$killed") later"
+drawn_again
 
 say "5. The actor is killed"
 until_ 600 "step 18" at_step 18
