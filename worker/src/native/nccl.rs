@@ -1,5 +1,5 @@
-//! NCCL: what ranks compute together on GPUs. The library is part of torch's CUDA wheels and found at run time; the dozen functions are
-//! declared here. <https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/api.html>
+//! NCCL: what ranks compute together on GPUs. The library is part of torch's CUDA wheels and found at run time (`nccl/functions.rs`).
+//! <https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/api.html>
 //!
 //! A communicator cannot be waited for with a deadline, so none is waited for: calls are made non-blocking, on a stream of their own, with
 //! an event behind each. A watchdog aborts the communicator when the oldest does not pass in time, and whoever waits is told.
