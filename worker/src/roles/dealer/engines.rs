@@ -5,31 +5,50 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
-use super::shift::work_off;
+use super::shift::{Shift, work_off};
 use crate::roles::endpoint::Endpoint;
 use crate::roles::work::Work;
 use crate::roles::{CallError, Members, Publication};
 
-/// After an engine failed it is left alone for so long, then twice as long, up to [`LONGEST_REST`].
+/// An engine that failed is left alone for so long. Each time that it answered and then failed it is twice as long, up to
+/// [`LONGEST_REST`]; one that does not answer is still starting, and to ask it costs nothing.
 const FIRST_REST: Duration = Duration::from_secs(1);
 /// See [`FIRST_REST`].
 const LONGEST_REST: Duration = Duration::from_secs(30);
 
-/// The engines at work in one step.
+/// The engines of one step.
 pub(super) struct Engines {
-    pub(super) tasks: JoinSet<(String, Result<(), CallError>)>,
-    /// By name: None while at work, else when it failed, how often, and why.
-    known: HashMap<String, Option<Failed>>,
+    pub(super) tasks: JoinSet<(String, Shift)>,
+    known: HashMap<String, Engine>,
     floor: usize,
     pub(super) ready: watch::Sender<usize>,
 }
 
-struct Failed {
-    at: Instant,
-    times: u32,
+/// What a step knows of an engine.
+#[derive(Default)]
+struct Engine {
+    /// How often it answered and then failed.
+    failures: u32,
+    /// None while it is at work.
+    rest: Option<Rest>,
+}
+
+struct Rest {
+    until: Instant,
+    /// Why.
     error: String,
+}
+
+impl Engine {
+    fn fail(&mut self, error: &CallError) {
+        let doubled = 1 << self.failures.saturating_sub(1).min(8);
+        self.rest = Some(Rest {
+            until: Instant::now() + FIRST_REST.saturating_mul(doubled).min(LONGEST_REST),
+            error: error.to_string(),
+        });
+    }
 }
 
 impl Engines {
@@ -45,47 +64,42 @@ impl Engines {
     pub(super) fn may_start(&self, name: &str) -> bool {
         match self.known.get(name) {
             None => true,
-            Some(None) => false,
-            Some(Some(failed)) => {
-                let rest = FIRST_REST.saturating_mul(1 << failed.times.saturating_sub(1).min(8));
-                failed.at.elapsed() >= rest.min(LONGEST_REST)
-            }
+            Some(engine) => engine.rest.as_ref().is_some_and(|rest| Instant::now() >= rest.until),
         }
     }
 
     pub(super) fn start(&mut self, endpoint: Endpoint, published: (Publication, u64), work: Arc<Work>) {
         let name = endpoint.name().to_owned();
-        // An engine whose work is over is started again when requests come back.
-        self.known.insert(name.clone(), None);
+        self.known.entry(name.clone()).or_default().rest = None;
         let (ready, floor) = (self.ready.clone(), self.floor);
-        self.tasks.spawn(async move {
-            let ended = work_off(&endpoint, published, &work, &ready, floor).await;
-            (name, ended)
-        });
+        self.tasks
+            .spawn(async move { (name, work_off(&endpoint, published, &work, &ready, floor).await) });
     }
 
-    pub(super) fn ended(&mut self, ended: Result<(String, Result<(), CallError>), tokio::task::JoinError>) {
-        let (name, error) = match ended {
-            Ok((_, Ok(()))) => return,
-            Ok((name, Err(error))) => (name, error),
-            Err(error) => {
-                tracing::error!("an engine's task: {error}");
-                return;
-            }
+    pub(super) fn ended(&mut self, ended: Result<(String, Shift), JoinError>) {
+        let (name, shift) = match ended {
+            Ok(ended) => ended,
+            Err(error) => return tracing::error!("an engine's task: {error}"),
         };
-        let entry = self.known.entry(name).or_default();
-        let times = entry.as_ref().map_or(0, |failed| failed.times) + 1;
-        // While it starts it refuses connections: that is no news.
-        tracing::debug!("{error}");
-        *entry = Some(Failed {
-            at: Instant::now(),
-            times,
-            error: error.to_string(),
-        });
+        let engine = self.known.entry(name).or_default();
+        match shift {
+            // Nothing is left for anyone.
+            Shift::Done => {}
+            // While it starts it refuses connections: that is no news.
+            Shift::Absent(error) => {
+                tracing::debug!("{error}");
+                engine.fail(&error);
+            }
+            Shift::Failed(error) => {
+                tracing::warn!("{error}; what it held is drawn again");
+                engine.failures += 1;
+                engine.fail(&error);
+            }
+        }
     }
 
     pub(super) fn waited_for(&self, members: &Members) -> String {
-        let at_work = self.known.iter().filter(|(_, failed)| failed.is_none());
+        let at_work = self.known.iter().filter(|(_, engine)| engine.rest.is_none());
         let mut names: Vec<&str> = at_work.map(|(name, _)| name.as_str()).collect();
         names.sort_unstable();
         match names.is_empty() {
@@ -95,16 +109,89 @@ impl Engines {
     }
 
     pub(super) fn failures(&self, members: &Members) -> String {
-        let mut failures: Vec<&str> = self
-            .known
-            .values()
-            .flatten()
-            .map(|failed| failed.error.as_str())
-            .collect();
+        let rests = self.known.values().filter_map(|engine| engine.rest.as_ref());
+        let mut failures: Vec<&str> = rests.map(|rest| rest.error.as_str()).collect();
         failures.sort_unstable();
         match failures.is_empty() {
             true => format!("waited for {}", self.waited_for(members)),
             false => failures.join("; "),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ppo_crds::spec::Role;
+
+    use super::*;
+    use crate::roles::{Caller, Member};
+
+    struct Bench {
+        engines: Engines,
+        member: Member,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let member = Member {
+                name: "math-rollout-0".into(),
+                address: "127.0.0.1:1".into(),
+            };
+            Self {
+                engines: Engines::new(1),
+                member,
+            }
+        }
+
+        fn fails(&mut self, shift: impl FnOnce(CallError) -> Shift) {
+            let endpoint = Endpoint::new(self.member.clone(), Caller::new("token".into()).unwrap());
+            let work = Arc::new(Work::new(Vec::new(), Arc::default()));
+            self.engines.start(endpoint, (Publication::default(), 1), work);
+            assert!(!self.engines.may_start(&self.member.name), "it is at work");
+            let error = CallError::new(Role::Rollout, &self.member, "/x", "gone".into(), true);
+            self.engines.ended(Ok((self.member.name.clone(), shift(error))));
+        }
+
+        /// Seconds that it is left alone for, to the nearest.
+        fn rest(&self) -> f64 {
+            assert!(!self.engines.may_start(&self.member.name));
+            let rest = self.engines.known[&self.member.name].rest.as_ref().unwrap();
+            (rest.until - Instant::now()).as_secs_f64().round()
+        }
+    }
+
+    #[tokio::test]
+    async fn an_engine_that_fails_again_and_again_rests_twice_as_long_each_time_up_to_half_a_minute() {
+        let mut bench = Bench::new();
+        for rest in [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0] {
+            bench.fails(Shift::Failed);
+            assert_eq!(bench.rest(), rest);
+        }
+    }
+
+    #[tokio::test]
+    async fn an_engine_that_still_starts_is_asked_every_second() {
+        let mut bench = Bench::new();
+        for _ in 0..5 {
+            bench.fails(Shift::Absent);
+            assert_eq!(bench.rest(), 1.0);
+        }
+    }
+
+    #[test]
+    fn an_engine_is_asked_again_once_it_has_rested() {
+        let rest = Rest {
+            until: Instant::now(),
+            error: String::new(),
+        };
+        let mut bench = Bench::new();
+        bench.engines.known.insert(
+            bench.member.name.clone(),
+            Engine {
+                failures: 9,
+                rest: Some(rest),
+            },
+        );
+        assert!(bench.engines.may_start(&bench.member.name));
     }
 }

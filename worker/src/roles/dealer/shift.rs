@@ -34,6 +34,16 @@ impl Drop for Ready<'_> {
     }
 }
 
+/// How an engine's work in a step ended.
+pub(super) enum Shift {
+    /// Every request is answered.
+    Done,
+    /// It did not answer when it was asked for its version.
+    Absent(CallError),
+    /// It answered, and failed later.
+    Failed(CallError),
+}
+
 /// One engine takes requests until none is left.
 pub(super) async fn work_off(
     endpoint: &Endpoint,
@@ -41,10 +51,30 @@ pub(super) async fn work_off(
     work: &Work,
     ready: &watch::Sender<usize>,
     floor: usize,
-) -> Result<(), CallError> {
-    if endpoint.version().await? != version {
-        endpoint.update_weights(&publication, version, UPDATE_DEADLINE).await?;
+) -> Shift {
+    let held = match endpoint.version().await {
+        Ok(held) => held,
+        Err(error) => return Shift::Absent(error),
+    };
+    let done = async {
+        if held != version {
+            endpoint.update_weights(&publication, version, UPDATE_DEADLINE).await?;
+        }
+        take_requests(endpoint, version, work, ready, floor).await
+    };
+    match done.await {
+        Ok(()) => Shift::Done,
+        Err(error) => Shift::Failed(error),
     }
+}
+
+async fn take_requests(
+    endpoint: &Endpoint,
+    version: u64,
+    work: &Work,
+    ready: &watch::Sender<usize>,
+    floor: usize,
+) -> Result<(), CallError> {
     let _ready = Ready::count(ready);
     let mut enough = ready.subscribe();
     let mut changed = work.watch();
