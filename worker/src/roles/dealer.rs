@@ -1,6 +1,7 @@
 //! Deals a step's requests to the engines that are there: a slow one gets fewer, a dead one's go to others with the same
 //! seeds and so come back with the same tokens, and an engine that comes late gets the published weights first.
 
+mod crew;
 mod deal;
 mod engines;
 mod shift;

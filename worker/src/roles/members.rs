@@ -70,6 +70,14 @@ impl Members {
         Ok(Self::Fixed(addresses.iter().map(member).collect()))
     }
 
+    /// How many the job was made with.
+    pub fn count(&self) -> usize {
+        match self {
+            Self::Fixed(members) => members.len(),
+            Self::Pods { count, .. } => *count,
+        }
+    }
+
     /// Those that have an address now: of pods the ones the job was made with, and any that it was scaled up by.
     pub async fn present(&self) -> Vec<Member> {
         let (count, job, role, service) = match self {

@@ -61,12 +61,18 @@ fn alone(server: &Server, requests: &[Request]) -> Result<f64> {
 }
 
 /// Tokens per second through HTTP, each prompt as a request of its own, as the trainer asks.
-fn through(server: &Server, requests: &[Request]) -> Result<f64> {
+fn through(server: &Server, requests: &Arc<Vec<Request>>) -> Result<f64> {
     let began = Instant::now();
-    let calls = requests
-        .iter()
-        .map(|request| server.endpoint.generate("bench", request, DEADLINE));
-    let completions = server.runtime.block_on(try_join_all(calls)).context("through HTTP")?;
+    let (endpoint, requests) = (server.endpoint.clone(), requests.clone());
+    let calls = async move {
+        let calls = requests
+            .iter()
+            .map(|request| endpoint.generate("bench", request, DEADLINE));
+        try_join_all(calls).await
+    };
+    // On the runtime's own threads, where a step's calls are made too.
+    let answered = server.runtime.block_on(server.runtime.spawn(calls))?;
+    let completions = answered.context("through HTTP")?;
     Ok(rate(&completions, began))
 }
 

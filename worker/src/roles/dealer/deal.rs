@@ -37,7 +37,9 @@ impl Deal {
                 return Err(anyhow!(refusal).context("a request was refused"));
             }
             self.check_time(began, &engines, *changed.borrow())?;
-            for member in self.options.members.present().await {
+            let present = self.options.members.present().await;
+            engines.expect(present.len().max(self.options.members.count()));
+            for member in present {
                 if engines.may_start(&member.name) {
                     let endpoint = Endpoint::new(member, self.options.caller.clone());
                     let published = (self.options.publication.clone(), self.version);
@@ -56,7 +58,7 @@ impl Deal {
     }
 
     fn check_time(&self, began: Instant, engines: &Engines, left: usize) -> Result<()> {
-        let (ready, floor) = (*engines.ready.borrow(), self.options.floor);
+        let (ready, floor) = (engines.crew.borrow().ready, self.options.floor);
         let late = |limit: Duration, what: String| -> Result<()> {
             bail!(
                 "{what} within {} s; {}",

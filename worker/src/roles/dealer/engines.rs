@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 
+use super::crew::Crew;
 use super::shift::{Shift, work_off};
 use crate::roles::endpoint::Endpoint;
 use crate::roles::work::Work;
@@ -23,7 +24,7 @@ pub(super) struct Engines {
     pub(super) tasks: JoinSet<(String, Shift)>,
     known: HashMap<String, Engine>,
     floor: usize,
-    pub(super) ready: watch::Sender<usize>,
+    pub(super) crew: watch::Sender<Crew>,
 }
 
 /// What a step knows of an engine.
@@ -57,7 +58,7 @@ impl Engines {
             tasks: JoinSet::new(),
             known: HashMap::new(),
             floor,
-            ready: watch::Sender::new(0),
+            crew: watch::Sender::default(),
         }
     }
 
@@ -68,12 +69,18 @@ impl Engines {
         }
     }
 
+    pub(super) fn expect(&self, expected: usize) {
+        let news = |crew: &mut Crew| std::mem::replace(&mut crew.expected, expected) != expected;
+        self.crew.send_if_modified(news);
+    }
+
     pub(super) fn start(&mut self, endpoint: Endpoint, published: (Publication, u64), work: Arc<Work>) {
         let name = endpoint.name().to_owned();
         self.known.entry(name.clone()).or_default().rest = None;
-        let (ready, floor) = (self.ready.clone(), self.floor);
+        self.crew.send_modify(|crew| crew.at_work += 1);
+        let (crew, floor) = (self.crew.clone(), self.floor);
         self.tasks
-            .spawn(async move { (name, work_off(&endpoint, published, &work, &ready, floor).await) });
+            .spawn(async move { (name, work_off(&endpoint, published, &work, &crew, floor).await) });
     }
 
     pub(super) fn ended(&mut self, ended: Result<(String, Shift), JoinError>) {
@@ -82,20 +89,22 @@ impl Engines {
             Err(error) => return tracing::error!("an engine's task: {error}"),
         };
         let engine = self.known.entry(name).or_default();
-        match shift {
+        let error = match shift {
             // Nothing is left for anyone.
-            Shift::Done => {}
-            // While it starts it refuses connections: that is no news.
+            Shift::Done => return,
             Shift::Absent(error) => {
+                // While it starts it refuses connections: that is no news.
                 tracing::debug!("{error}");
-                engine.fail(&error);
+                error
             }
             Shift::Failed(error) => {
                 tracing::warn!("{error}; what it held is drawn again");
                 engine.failures += 1;
-                engine.fail(&error);
+                error
             }
-        }
+        };
+        engine.fail(&error);
+        self.crew.send_modify(|crew| crew.at_work -= 1);
     }
 
     pub(super) fn waited_for(&self, members: &Members) -> String {

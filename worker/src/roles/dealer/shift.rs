@@ -6,6 +6,7 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::sync::watch;
 
+use super::crew::{Crew, Ready};
 use crate::engine::Completion;
 use crate::roles::endpoint::Endpoint;
 use crate::roles::work::Work;
@@ -15,24 +16,6 @@ use crate::roles::{CallError, Publication};
 const UPDATE_DEADLINE: Duration = Duration::from_secs(600);
 /// For one request; the step's own deadline is shorter where it matters.
 const ONE_REQUEST: Duration = Duration::from_secs(3600);
-/// An engine takes at most this part of its even share at once; the rest goes to whoever is done first.
-const SHARE: f64 = 0.75;
-
-/// Counts an engine as ready for as long as it lives.
-struct Ready<'a>(&'a watch::Sender<usize>);
-
-impl<'a> Ready<'a> {
-    fn count(ready: &'a watch::Sender<usize>) -> Self {
-        ready.send_modify(|ready| *ready += 1);
-        Self(ready)
-    }
-}
-
-impl Drop for Ready<'_> {
-    fn drop(&mut self) {
-        self.0.send_modify(|ready| *ready -= 1);
-    }
-}
 
 /// How an engine's work in a step ended.
 pub(super) enum Shift {
@@ -49,7 +32,7 @@ pub(super) async fn work_off(
     endpoint: &Endpoint,
     (publication, version): (Publication, u64),
     work: &Work,
-    ready: &watch::Sender<usize>,
+    crew: &watch::Sender<Crew>,
     floor: usize,
 ) -> Shift {
     let held = match endpoint.version().await {
@@ -60,7 +43,7 @@ pub(super) async fn work_off(
         if held != version {
             endpoint.update_weights(&publication, version, UPDATE_DEADLINE).await?;
         }
-        take_requests(endpoint, version, work, ready, floor).await
+        take_requests(endpoint, version, work, crew, floor).await
     };
     match done.await {
         Ok(()) => Shift::Done,
@@ -72,15 +55,15 @@ async fn take_requests(
     endpoint: &Endpoint,
     version: u64,
     work: &Work,
-    ready: &watch::Sender<usize>,
+    crew: &watch::Sender<Crew>,
     floor: usize,
 ) -> Result<(), CallError> {
-    let _ready = Ready::count(ready);
-    let mut enough = ready.subscribe();
+    let _ready = Ready::count(crew);
+    let mut crew = crew.subscribe();
     let mut changed = work.watch();
     tokio::select! {
         // The sender lives as long as the step.
-        _ = enough.wait_for(|ready| *ready >= floor) => {}
+        _ = crew.wait_for(|crew| crew.ready >= floor) => {}
         gone = endpoint.gone() => return Err(gone),
     }
     let mut calls = FuturesUnordered::new();
@@ -90,8 +73,7 @@ async fn take_requests(
     };
     let mut gone = std::pin::pin!(endpoint.gone());
     loop {
-        let engines = (*ready.borrow()).max(1);
-        let share = (work.count() as f64 / engines as f64 * SHARE).ceil().max(1.0) as usize;
+        let share = crew.borrow_and_update().share(work.count());
         while calls.len() < share
             && let Some(number) = work.take()
         {
@@ -117,6 +99,8 @@ async fn take_requests(
             }
             // Another engine may have handed requests back, or answered the last one.
             _ = changed.changed(), if calls.len() < share => {}
+            // With fewer engines the share is larger.
+            _ = crew.changed() => {}
             error = &mut gone => return Err(error),
         }
     }
