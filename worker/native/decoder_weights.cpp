@@ -106,7 +106,9 @@ void DecoderWeights::set_rows(
     Rows rows{data, w.k * element(), first, count, 0, 1};
     if (which == DECODER_QKV && part > 0) rows.first += (shape_.heads + (part - 1) * shape_.kv_heads) * shape_.head_dim;
     if (which == DECODER_GATE_UP) rows.group = part, rows.stride = 2;
-#pragma omp parallel num_threads(threads) if (threads > 1)
+    // What arrives piece by piece is packed by one thread: a region of OpenMP for each piece would cost system calls.
+    if (threads <= 1) return kernels().pack(w, rows, 0, 1);
+#pragma omp parallel num_threads(threads)
     kernels().pack(w, rows, omp_get_thread_num(), omp_get_num_threads());
 }
 
