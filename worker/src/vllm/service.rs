@@ -101,7 +101,7 @@ impl Service {
     pub async fn hold(&self) -> Result<(Version, u64), ApiError> {
         let held = self.version.clone().read_owned().await;
         let version = held.ok_or_else(|| {
-            ApiError::unavailable("an update of vLLM's weights failed half-way: they are unknown until the next one")
+            ApiError::unavailable("an update of vLLM's weights failed half-way: this door ends, and vLLM with it")
         })?;
         Ok((held, version))
     }

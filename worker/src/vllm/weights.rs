@@ -19,7 +19,9 @@ const PIECE: usize = 1 << 20;
 
 impl Follower for Service {
     fn version(&self) -> impl Future<Output = Option<u64>> + Send {
-        let version = self.model().ok().and_then(|_| Service::version(self));
+        let is_free = self.updating.try_lock().is_ok();
+        let model = self.model().ok().filter(|_| is_free);
+        let version = model.and_then(|_| Service::version(self));
         std::future::ready(version)
     }
 
@@ -45,7 +47,11 @@ impl Follower for Service {
         let service = self.clone();
         let loading = async move {
             let began = Instant::now();
-            let reload = service.vllm.reload(&folder, version, limit);
+            // It may be left paused, or with half of the weights: only another vLLM is sure not to be.
+            let reload = async {
+                let reloaded = service.vllm.reload(&folder, version, limit).await;
+                reloaded.inspect_err(|error| service.end(format!("vLLM's weights are in doubt: {error}")))
+            };
             let loaded = service.change(version, reload).await;
             remove_others(&service.folder, Some(&folder)).await;
             let seconds = began.elapsed().as_secs_f64();

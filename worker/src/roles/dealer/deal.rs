@@ -29,6 +29,7 @@ impl Deal {
         let work = &self.work;
         let mut changed = work.watch();
         let mut engines = Engines::new(self.options.floor);
+        let (mut look_at, mut short_since) = (began, began);
         loop {
             if let Some(answers) = work.answers() {
                 return Ok(answers);
@@ -36,15 +37,13 @@ impl Deal {
             if let Some(refusal) = work.refusal() {
                 return Err(anyhow!(refusal).context("a request was refused"));
             }
-            self.check_time(began, &engines, *changed.borrow())?;
-            let present = self.options.members.present().await;
-            engines.expect(present.len().max(self.options.members.count()));
-            for member in present {
-                if engines.may_start(&member.name) {
-                    let endpoint = Endpoint::new(member, self.options.caller.clone());
-                    let published = (self.options.publication.clone(), self.version);
-                    engines.start(endpoint, published, work.clone());
-                }
+            if engines.crew.borrow().ready >= self.options.floor {
+                short_since = Instant::now();
+            }
+            self.check_time((began, short_since), &engines, *changed.borrow())?;
+            if Instant::now() >= look_at {
+                self.look(&mut engines).await;
+                look_at = Instant::now() + LOOK;
             }
             let whom = engines.waited_for(&self.options.members);
             waited_for.send_if_modified(|told| std::mem::replace(told, whom) != *told);
@@ -52,12 +51,26 @@ impl Deal {
                 Some(ended) = engines.tasks.join_next() => engines.ended(ended),
                 // The sender lives as long as the work.
                 _ = changed.changed() => {}
-                () = tokio::time::sleep(LOOK) => {}
+                () = tokio::time::sleep_until(look_at.into()) => {}
             }
         }
     }
 
-    fn check_time(&self, began: Instant, engines: &Engines, left: usize) -> Result<()> {
+    /// Starts engines that are new or back.
+    async fn look(&self, engines: &mut Engines) {
+        let present = self.options.members.present().await;
+        engines.expect(present.len().max(self.options.members.count()));
+        for member in present {
+            if engines.may_start(&member.name) {
+                let endpoint = Endpoint::new(member, self.options.caller.clone());
+                let published = (self.options.publication.clone(), self.version);
+                engines.start(endpoint, published, self.work.clone());
+            }
+        }
+    }
+
+    /// `began` is when the step did, `short_since` since when fewer engines are ready than there have to be.
+    fn check_time(&self, (began, short_since): (Instant, Instant), engines: &Engines, left: usize) -> Result<()> {
         let (ready, floor) = (engines.crew.borrow().ready, self.options.floor);
         let late = |limit: Duration, what: String| -> Result<()> {
             bail!(
@@ -66,7 +79,7 @@ impl Deal {
                 engines.failures(&self.options.members)
             )
         };
-        if ready < floor && began.elapsed() > self.options.floor_deadline {
+        if ready < floor && short_since.elapsed() > self.options.floor_deadline {
             return late(
                 self.options.floor_deadline,
                 format!("only {ready} engines were ready, and roles.rollout.minReplicas is {floor},"),

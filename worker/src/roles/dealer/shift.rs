@@ -17,6 +17,12 @@ const UPDATE_DEADLINE: Duration = Duration::from_secs(600);
 /// For one request; the step's own deadline is shorter where it matters.
 const ONE_REQUEST: Duration = Duration::from_secs(3600);
 
+/// An engine has at most so many requests at once, whatever its share: each is a connection, and a server takes 2048
+/// ([`Limits`](crate::rollout::Limits)).
+const MOST_REQUESTS: usize = 1024;
+/// And no further request once it has so many samples: a server takes 16384.
+const MOST_SAMPLES: usize = 8192;
+
 /// How an engine's work in a step ended.
 pub(super) enum Shift {
     /// Every request is answered.
@@ -71,17 +77,26 @@ async fn take_requests(
         work,
         numbers: Vec::new(),
     };
+    // Why it gets no more; what it has it may still answer.
+    let mut failed = None;
     let mut gone = std::pin::pin!(endpoint.gone());
     loop {
         let share = crew.borrow_and_update().share(work.count());
-        while calls.len() < share
+        while failed.is_none()
+            && calls.len() < share
+            && held.has_room()
             && let Some(number) = work.take()
         {
             held.numbers.push(number);
             calls.push(ask(endpoint, work, number, version));
         }
-        if calls.is_empty() && *changed.borrow_and_update() == 0 {
-            return Ok(());
+        if calls.is_empty() {
+            if let Some(error) = failed {
+                return Err(error);
+            }
+            if *changed.borrow_and_update() == 0 {
+                return Ok(());
+            }
         }
         tokio::select! {
             Some((number, answer)) = calls.next() => {
@@ -90,7 +105,10 @@ async fn take_requests(
                         held.numbers.retain(|held| *held != number);
                         work.answer(number, completions);
                     }
-                    Err(error) if error.may_pass => return Err(error),
+                    Err(error) if error.may_pass => {
+                        held.put_back(number);
+                        failed.get_or_insert(error);
+                    }
                     Err(error) => {
                         work.refuse(error.clone());
                         return Err(error);
@@ -98,7 +116,7 @@ async fn take_requests(
                 }
             }
             // Another engine may have handed requests back, or answered the last one.
-            _ = changed.changed(), if calls.len() < share => {}
+            _ = changed.changed(), if failed.is_none() && calls.len() < share => {}
             // With fewer engines the share is larger.
             _ = crew.changed() => {}
             error = &mut gone => return Err(error),
@@ -110,6 +128,18 @@ async fn take_requests(
 struct Held<'a> {
     work: &'a Work,
     numbers: Vec<usize>,
+}
+
+impl Held<'_> {
+    fn has_room(&self) -> bool {
+        let samples = |number: &usize| self.work.request(*number).seeds.len();
+        self.numbers.len() < MOST_REQUESTS && self.numbers.iter().map(samples).sum::<usize>() < MOST_SAMPLES
+    }
+
+    fn put_back(&mut self, number: usize) {
+        self.numbers.retain(|held| *held != number);
+        self.work.put_back(number);
+    }
 }
 
 impl Drop for Held<'_> {

@@ -179,8 +179,9 @@ async fn swap(service: &Service, version: u64, weights: NewWeights) -> Result<()
 /// # Errors
 /// 503 without a model.
 pub async fn info(State(service): State<Service>) -> Result<Json<LoadedWeights>, ApiError> {
-    let version = service.model()?.engine.stats().policy_version.to_string();
+    // Held while others are loaded: the version is asked for once they are.
     let loaded = service.weights.lock().await.clone();
+    let version = service.model()?.engine.stats().policy_version.to_string();
     Ok(Json(LoadedWeights {
         digest: loaded.digest.filter(|_| loaded.weight_version == version),
         weight_version: version,
