@@ -1,14 +1,18 @@
 //! The pods of a role, found by name.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use futures::future::join_all;
 use ppo_crds::pod::pod_name;
 use ppo_crds::spec::Role;
 use tokio::net::lookup_host;
 
 /// For one DNS answer.
 const DNS_DEADLINE: Duration = Duration::from_secs(5);
+/// No role has more pods: `roles.rollout.replicas` is at most this.
+const MOST: usize = 1024;
 
 /// A server of a role.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,6 +84,11 @@ impl Members {
 
     /// Those that have an address now: of pods the ones the job was made with, and any that it was scaled up by.
     pub async fn present(&self) -> Vec<Member> {
+        self.known_by(addresses).await
+    }
+
+    /// Those that `look_up` knows addresses of.
+    async fn known_by<F: Future<Output = Vec<SocketAddr>>>(&self, look_up: impl Fn(String) -> F) -> Vec<Member> {
         let (count, job, role, service) = match self {
             Self::Fixed(members) => return members.clone(),
             Self::Pods {
@@ -89,24 +98,26 @@ impl Members {
                 service,
             } => (*count, job, *role, service),
         };
-        let mut present = Vec::new();
-        let mut absent = 0;
-        for index in 0u32.. {
-            let name = pod_name(job, role, index);
+        // A node's search domain may answer to every name; whoever answers to one that no pod has is no pod.
+        let anyone = look_up(format!("{job}-{}-none.{service}", role.name())).await;
+        let find = async |index: usize| {
+            let name = pod_name(job, role, index as u32);
             let address = format!("{name}.{service}");
-            let answer = tokio::time::timeout(DNS_DEADLINE, lookup_host(address.clone())).await;
-            if matches!(answer, Ok(Ok(_))) {
-                present.push(Member { name, address });
-                absent = 0;
-                continue;
+            let found = look_up(address.clone()).await;
+            (!found.is_empty() && found != anyone).then_some(Member { name, address })
+        };
+        let (mut present, mut next) = (Vec::new(), 0);
+        // One that is being made anew has no address for a while, and others may come after it.
+        let mut end = count + 2;
+        loop {
+            let found = join_all((next..end).map(&find)).await;
+            let goes_on = found.iter().rev().take(2).any(Option::is_some);
+            present.extend(found.into_iter().flatten());
+            if !goes_on || end >= MOST {
+                return present;
             }
-            absent += 1;
-            // One that is being made anew has no address for a while, and others may come after it.
-            if index as usize >= count && absent > 1 {
-                break;
-            }
+            (next, end) = (end, (2 * end).min(MOST));
         }
-        present
     }
 
     /// What is waited for, in words.
@@ -122,9 +133,61 @@ impl Members {
     }
 }
 
+/// The addresses of `host:port`, in order; none when there is no answer in time.
+async fn addresses(host: String) -> Vec<SocketAddr> {
+    let answer = tokio::time::timeout(DNS_DEADLINE, lookup_host(host)).await;
+    let mut addresses: Vec<SocketAddr> = answer.ok().and_then(Result::ok).into_iter().flatten().collect();
+    addresses.sort_unstable();
+    addresses
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
+
+    /// Pods that are found of a job of two engines, where the network knows `known` and answers `other` of how often it was
+    /// asked to any other name; and how many names were looked up.
+    async fn found(known: &[u8], other: impl Fn(usize) -> Vec<SocketAddr>) -> (Vec<String>, usize) {
+        let pods = Members::of("math", Role::Rollout, 2, "math-rollout.ml.svc:8000").unwrap();
+        let asked = AtomicUsize::new(0);
+        let present = pods.known_by(async |host| {
+            let times = asked.fetch_add(1, Ordering::Relaxed);
+            let name = host.strip_suffix(".math-rollout.ml.svc:8000").unwrap();
+            let index = name.strip_prefix("math-rollout-").unwrap().parse().ok();
+            match index.filter(|index| known.contains(index)) {
+                Some(index) => vec![SocketAddr::from(([10, 0, 0, index], 8000))],
+                None => other(times),
+            }
+        });
+        let names = present.await.into_iter().map(|member| member.name).collect();
+        (names, asked.into_inner())
+    }
+
+    fn names(indexes: &[u8]) -> Vec<String> {
+        indexes.iter().map(|index| format!("math-rollout-{index}")).collect()
+    }
+
+    #[tokio::test]
+    async fn pods_that_a_job_was_scaled_up_by_are_found_past_one_that_is_being_made_anew() {
+        for indexes in [&[0, 1][..], &[1], &[0, 1, 3, 4, 5, 6]] {
+            assert_eq!(found(indexes, |_| vec![]).await.0, names(indexes));
+        }
+    }
+
+    #[tokio::test]
+    async fn an_address_that_every_name_has_is_no_pods() {
+        let (present, asked) = found(&[0], |_| vec![SocketAddr::from(([192, 0, 2, 1], 8000))]).await;
+        assert_eq!(present, names(&[0]));
+        assert!(asked < 10, "{asked} names were looked up");
+    }
+
+    #[tokio::test]
+    async fn no_more_pods_are_looked_for_than_a_job_can_have() {
+        let (present, asked) = found(&[0], |times| vec![SocketAddr::from(([192, 0, 2, 1], times as u16))]).await;
+        assert_eq!((present.len(), asked), (MOST, MOST + 1));
+    }
 
     #[test]
     fn a_service_has_pods_and_a_list_has_addresses() {

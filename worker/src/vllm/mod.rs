@@ -10,6 +10,8 @@ pub mod generate;
 pub mod router;
 pub mod serve;
 pub mod service;
+#[cfg(test)]
+mod stand_in;
 pub mod transfer;
 pub mod weights;
 

@@ -34,7 +34,7 @@ pub struct Shared {
     /// Counts folders of weights: a version may come twice.
     pub folders: AtomicU64,
     /// Held while weights are received and loaded.
-    pub updating: Mutex<()>,
+    pub updating: Arc<Mutex<()>>,
     /// The communicator that vLLM has joined, by its id.
     joined: SyncMutex<Option<String>>,
     /// Why the door has to end.
@@ -69,7 +69,7 @@ impl Service {
             vllm: Vllm::new(vllm.address)?,
             folder: vllm.folder,
             folders: AtomicU64::new(0),
-            updating: Mutex::default(),
+            updating: Arc::default(),
             joined: SyncMutex::default(),
             end: watch::Sender::default(),
             model: OnceLock::new(),

@@ -30,7 +30,7 @@ impl Follower for Service {
         S: Stream<Item = Result<Bytes, E>> + Send + Unpin,
         E: std::fmt::Display + Send,
     {
-        let Ok(_alone) = self.updating.try_lock() else {
+        let Ok(alone) = self.updating.clone().try_lock_owned() else {
             return Err(ApiError::updating());
         };
         let limit = self.limits.update_timeout;
@@ -46,6 +46,7 @@ impl Follower for Service {
         // From here on there is no way back, so nothing here is cut short by a sender that goes.
         let service = self.clone();
         let loading = async move {
+            let _alone = alone;
             let began = Instant::now();
             // It may be left paused, or with half of the weights: only another vLLM is sure not to be.
             let reload = async {
@@ -115,3 +116,6 @@ async fn remove(folder: &Path) {
         _ => {}
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,6 +9,7 @@
 
 mod answers;
 mod control;
+mod dealer;
 mod door;
 mod follow;
 mod load;

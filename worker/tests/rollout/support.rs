@@ -64,6 +64,8 @@ pub struct Wanted {
     pub open_metrics: bool,
     pub seed: u64,
     pub actor: Option<Actor>,
+    /// `host:port`; None takes a free port.
+    pub address: Option<String>,
 }
 
 impl Server {
@@ -77,7 +79,8 @@ impl Server {
         let folder = TempDir::new().unwrap();
         let model = folder.path().join("model");
         make_model(&model, wanted.seed);
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = wanted.address.as_deref().unwrap_or("127.0.0.1:0");
+        let listener = TcpListener::bind(address).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let mut model = ModelSettings::alone(Location::Path(model), NAME.to_owned());
         model.rollout.kv_cache_mebibytes = Some(256);

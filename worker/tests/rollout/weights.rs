@@ -1,9 +1,12 @@
 //! New weights under a running server.
 
+use std::time::Duration;
+
 use ppo_worker::model::{ModelConfig, Weights};
 use ppo_worker::rollout::weights::{digest::digest, frame};
 use serde_json::{Value, json};
 use tch::{Kind, Tensor};
+use tokio_stream::wrappers::ReceiverStream;
 
 use crate::support::{Server, ids, long, make_model};
 
@@ -74,6 +77,34 @@ async fn new_weights_from_a_folder_change_tokens_and_versions_between_two_steps(
     .await;
     let after = server.ok("/v1/completions", long(50)).await["choices"][0].clone();
     assert_eq!(after, fresh.ok("/v1/completions", long(50)).await["choices"][0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_asks_for_the_version_during_an_update_is_told_the_new_one() {
+    let server = Server::start().await;
+    let (_, weights) = other(&server, 1);
+    let stream = stream_of(&weights);
+    let (sender, body) = tokio::sync::mpsc::channel::<std::io::Result<Vec<u8>>>(1);
+    let (begin, rest) = stream.split_at(stream.len() / 2);
+    let request = server
+        .client
+        .post(format!("{}/update_weights?weight_version=13", server.url))
+        .header("content-type", "application/octet-stream")
+        .body(reqwest::Body::wrap_stream(ReceiverStream::new(body)));
+    let updating = tokio::spawn(request.send());
+    sender.send(Ok(begin.to_vec())).await.unwrap();
+    let again = async || upload(&server, "13", stream.clone()).await.0 == 409;
+    server.until("the update", again).await;
+    let asked = tokio::spawn(server.client.get(format!("{}/weight_info", server.url)).send());
+    // Long enough to be answered, were it not made to wait.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(!asked.is_finished());
+    sender.send(Ok(rest.to_vec())).await.unwrap();
+    drop(sender);
+    assert_eq!(updating.await.unwrap().unwrap().status(), 200);
+    let told: Value = asked.await.unwrap().unwrap().json().await.unwrap();
+    let digest = digest(&weights).unwrap().to_string();
+    assert_eq!(told, json!({"weight_version": "13", "digest": digest}));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,57 +1,9 @@
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex as SyncMutex};
-
-use axum::Router;
-use axum::body::Bytes;
-use axum::http::Uri;
-use ppo_crds::run_config::Location;
-use tokio::net::TcpListener;
-
 use super::*;
-use crate::model::ModelConfig;
-use crate::rollout::limits::Limits;
-use crate::rollout::settings::{ModelSettings, Settings, VllmSettings};
+use crate::vllm::stand_in::{Asked, door as door_in};
 
-/// What was asked of a server that stands for vLLM, in order.
-type Asked = Arc<SyncMutex<Vec<String>>>;
-
-/// The door of a server that answers as vLLM does, but fails at `fails`.
+/// Nothing is written to disk here.
 async fn door(fails: Option<&'static str>) -> (Service, Asked) {
-    let asked = Asked::default();
-    let notes = asked.clone();
-    let answer = async move |uri: Uri, body: Bytes| {
-        notes
-            .lock()
-            .unwrap()
-            .push(format!("{uri} {}", String::from_utf8_lossy(&body)).trim().to_owned());
-        if fails == Some(uri.path()) {
-            return (
-                StatusCode::INTERNAL_SERVER_ERROR,
-                Json(json!({"error": {"message": "NCCL error"}})),
-            );
-        }
-        let said = json!({"is_paused": false, "success": true, "weight_version": "7"});
-        (StatusCode::OK, Json(said))
-    };
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    let serving = axum::serve(listener, Router::new().fallback(answer));
-    tokio::spawn(serving.into_future());
-    let settings = Settings {
-        address: "127.0.0.1:0".parse().unwrap(),
-        metrics_address: None,
-        token: None,
-        open_metrics: true,
-        model: ModelSettings::alone(Location::Path(PathBuf::new()), String::new()),
-        limits: Limits::default(),
-        actor: None,
-        vllm: None,
-    };
-    let folder = PathBuf::from("unused");
-    let service = Service::new(&settings, VllmSettings { address, folder }).unwrap();
-    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/quickstart/model");
-    service.ready(ModelConfig::read(model.as_ref()).unwrap(), 6).await;
-    (service, asked)
+    door_in(fails, "unused".into()).await
 }
 
 fn init() -> Request {
@@ -106,7 +58,7 @@ async fn a_transfer_by_a_communicator_that_vllm_has_not_joined_is_refused_before
 async fn a_communicator_that_vllm_could_not_join_is_not_received_from() {
     let (service, _) = door(Some("/init_weight_transfer_engine")).await;
     let error = join(State(service.clone()), init()).await.unwrap_err();
-    assert!(error.message.contains("NCCL error"), "{error}");
+    assert!(error.message.contains("out of memory"), "{error}");
     let error = receive(&service, 7, transfer()).await.unwrap_err();
     assert_eq!(error.status, StatusCode::CONFLICT);
 }
@@ -118,5 +70,5 @@ async fn a_transfer_that_fails_half_way_leaves_no_version_and_ends_the_door() {
     receive(&service, 7, transfer()).await.unwrap_err();
     assert_eq!(service.version(), None);
     let ended = tokio::time::timeout(Duration::from_secs(20), service.ended()).await;
-    assert!(ended.unwrap().contains("NCCL error"));
+    assert!(ended.unwrap().contains("out of memory"));
 }

@@ -1,0 +1,117 @@
+//! A step's requests at engines that are full, or that go and come back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ppo_crds::spec::Role;
+use ppo_worker::engine::{Details, Request, SamplingParams};
+use ppo_worker::model::Weights;
+use ppo_worker::roles::{Caller, Dealer, DealerOptions, Members, Pending, Publication};
+use ppo_worker::rollout::Limits;
+use ppo_worker::stop::StopFlag;
+use ppo_worker::telemetry::Live;
+use serde_json::json;
+use tokio::runtime::Handle;
+
+use crate::support::{LONG, Server, Wanted};
+
+/// Tokens of a sample.
+const TOKENS: usize = 400;
+
+/// A dealer for one engine, which has the version that it starts with.
+fn dealer(server: &Server, floor_deadline: Duration) -> Dealer {
+    let address = server.url.strip_prefix("http://").unwrap();
+    let options = DealerOptions {
+        members: Members::of("job", Role::Rollout, 1, address).unwrap(),
+        floor: 1,
+        floor_deadline,
+        caller: Caller::new("none".to_owned()).unwrap(),
+        publication: Publication::default(),
+        transfers: None,
+        copies: false,
+    };
+    let nothing_new = (&Weights::default()).into();
+    let live = Arc::new(Live::new("job", 1));
+    Dealer::new(options, nothing_new, 0, Handle::current(), live, StopFlag::default()).unwrap()
+}
+
+/// Asks for samples of `count` prompts, one each.
+fn ask(dealer: &Dealer, count: u32) -> Pending {
+    let params = Arc::new(SamplingParams {
+        temperature: 1.0,
+        top_p: 1.0,
+        top_k: 0,
+        min_p: 0.0,
+        max_new_tokens: TOKENS,
+        min_new_tokens: 0,
+        stop_token_ids: Vec::new(),
+        stop: Vec::new(),
+    });
+    let request = |number| Request {
+        prompt: [5, 6, number].into(),
+        seeds: vec![u64::from(number)],
+        params: params.clone(),
+        details: Details::default(),
+    };
+    dealer.start((0..count).map(request).collect(), LONG)
+}
+
+/// Tokens of each sample.
+fn lengths(pending: Pending) -> Vec<usize> {
+    let collect = || pending.collect(&StopFlag::default(), Duration::ZERO, &Live::new("job", 1));
+    let generated = tokio::task::block_in_place(collect).unwrap();
+    generated
+        .completions
+        .iter()
+        .map(|samples| samples[0].tokens.len())
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_full_engine_refuses_is_asked_again_and_what_it_took_is_not_lost() {
+    let limits = Limits {
+        samples: 3,
+        ..Limits::default()
+    };
+    let wanted = Wanted {
+        limits,
+        ..Wanted::default()
+    };
+    let server = Server::start_with(wanted).await;
+    // Nothing is done before all have asked.
+    server.ok("/pause?mode=keep", json!({})).await;
+    let dealer = dealer(&server, LONG);
+    let pending = ask(&dealer, 6);
+    server.until("a refusal", async || dealer.take_drawn_again() > 0).await;
+    server.ok("/resume", json!({})).await;
+    assert_eq!(lengths(pending), [TOKENS; 6]);
+    let drawn = server.metric("vllm:generation_tokens_total").await;
+    assert_eq!(drawn, (6 * TOKENS) as f64, "no token was drawn twice");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_took_longer_than_engines_may_goes_on_when_one_is_made_anew() {
+    let limits = Limits {
+        shutdown_grace: Duration::ZERO,
+        ..Limits::default()
+    };
+    let wanted = |address: Option<String>| Wanted {
+        limits: limits.clone(),
+        address,
+        ..Wanted::default()
+    };
+    let mut server = Server::start_with(wanted(None)).await;
+    let floor_deadline = Duration::from_secs(5);
+    let dealer = dealer(&server, floor_deadline);
+    // It has the requests, and does nothing with them for longer than engines may take to be ready.
+    server.ok("/pause?mode=keep", json!({})).await;
+    let pending = ask(&dealer, 2);
+    server.until_busy().await;
+    tokio::time::sleep(floor_deadline + Duration::from_secs(1)).await;
+    let address = server.url.strip_prefix("http://").unwrap().to_owned();
+    server.begin_stop();
+    server.ended().await;
+    let _anew = Server::start_with(wanted(Some(address))).await;
+    assert_eq!(lengths(pending), [TOKENS; 2]);
+    assert_eq!(dealer.take_drawn_again(), 2);
+}
