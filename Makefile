@@ -4,7 +4,9 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ppo
 PYTHON ?= python3
-WORKER := target/release/ppo-worker
+# Where cargo builds: a shared folder on machines that set one.
+RELEASE := $(abspath $(or $(CARGO_TARGET_DIR),target))/release
+WORKER := $(RELEASE)/ppo-worker
 
 .PHONY: help demo demo-cluster test sweep lint deny bench bench-distributed bench-http bench-operator parity crds cluster images tools libtorch cuda-shim release clean bench-gpu
 
@@ -26,7 +28,7 @@ cluster: tools ## the Kubernetes that the tests run against, built once per mach
 	@tests/cluster/build
 
 cuda-shim: libtorch # what the worker loads where there is a GPU: CUDA graphs and streams; seconds, without nvcc
-	@$(PYTHON) worker/native/cuda/build.py target/release/libppo_cuda.so
+	@$(PYTHON) worker/native/cuda/build.py $(RELEASE)/libppo_cuda.so
 
 release: libtorch # the worker as it is shipped
 	cargo build --release --locked -p ppo-worker
@@ -38,7 +40,7 @@ demo: release ## make a small model, train it with PPO, show what it learnt
 demo-cluster: release ## real pods train, two are killed, no bit differs: a Kubernetes of its own, or that of KUBECONFIG
 	cargo build --release --locked -p ppo-operator --bins
 ifdef KUBECONFIG
-	PATH="$(CURDIR)/target/release:$$PATH" configs/quickstart-cluster/demo.sh $(WORKER)
+	PATH="$(RELEASE):$$PATH" configs/quickstart-cluster/demo.sh $(WORKER)
 else
 	cargo run --release --locked -p ppo-tests --example real_cluster -- configs/quickstart-cluster/demo.sh $(WORKER)
 endif
@@ -60,7 +62,7 @@ $(CARGO_DENY): | tools
 	cargo install --locked --quiet --root $(CACHE)/cargo-deny-0.20.2 cargo-deny@0.20.2
 
 deny: $(CARGO_DENY) ## dependency bans, licences and sources
-	$(CARGO_DENY) --offline check bans licenses sources
+	$(CARGO_DENY) --locked check bans licenses sources
 
 crds: libtorch ## write the generated files anew
 	UPDATE_EXPECT=1 cargo test --locked -p ppo-crds
@@ -79,23 +81,23 @@ images: ## container images of operator and worker; REGISTRY=host/path in front 
 
 bench: release ## rollout, training and operator beside their peers: the next and transformers, vLLM, llama.cpp and TRL; demo-cluster's times
 	cargo build --release --locked -p ppo-worker --bin ppo-bench
-	$(PYTHON) worker/bench/run.py
-	$(PYTHON) worker/bench/http_cost.py
-	$(PYTHON) worker/bench/distributed.py
+	$(PYTHON) worker/bench/run.py --binaries $(RELEASE)
+	$(PYTHON) worker/bench/http_cost.py --binaries $(RELEASE)
+	$(PYTHON) worker/bench/distributed.py --binaries $(RELEASE)
 	@$(MAKE) --no-print-directory bench-operator
 	@if [ -n "$${KUBECONFIG:-}" ] || [ "$$(id -u)" = 0 ]; then $(MAKE) --no-print-directory demo-cluster; \
 	else echo "make bench: a job of pods, of which two are killed, needs root or KUBECONFIG: skipped" >&2; fi
 
 bench-http: libtorch ## the engine through HTTP beside the engine alone
 	cargo build --release --locked -p ppo-worker --bin ppo-bench
-	$(PYTHON) worker/bench/http_cost.py
+	$(PYTHON) worker/bench/http_cost.py --binaries $(RELEASE)
 
 bench-gpu: cuda-shim ## the rollout engine on a GPU beside transformers; PYTHON has torch 2.11.0+cu130 and transformers
 	cargo build --release --locked -p ppo-worker --bin ppo-bench
-	$(PYTHON) worker/bench/gpu.py
+	$(PYTHON) worker/bench/gpu.py --binaries $(RELEASE)
 
 bench-distributed: release ## a PPO step over processes beside one process, two actor ranks beside one
-	$(PYTHON) worker/bench/distributed.py
+	$(PYTHON) worker/bench/distributed.py --binaries $(RELEASE)
 
 # SCALE: such as "--settings 300x8 --systems ours,job", or "--add" to go on after a failure.
 bench-operator: tools ## many jobs beside the Job controller, JobSet, KubeRay and training-operator (half an hour on two cores)

@@ -64,7 +64,7 @@ pub mod exit_code {
     pub const BAD_CONFIGURATION: i32 = 2;
     /// Training diverged; another try ends the same way.
     pub const DIVERGED: i32 = 3;
-    /// Asked to stop, and a checkpoint was saved (`EX_TEMPFAIL` of sysexits.h): go on from there.
+    /// Asked to stop, and what was trained is saved (`EX_TEMPFAIL` of sysexits.h): go on from there.
     pub const INTERRUPTED: i32 = 75;
 }
 
@@ -83,7 +83,7 @@ pub struct Outcome {
 pub enum Reason {
     /// All steps made.
     Completed,
-    /// Asked to stop (SIGTERM); a checkpoint was saved.
+    /// Asked to stop (SIGTERM); what was trained is saved.
     Interrupted,
     /// A loss was not finite, or the KL exceeded `algorithm.kl.stopAbove`.
     Diverged,

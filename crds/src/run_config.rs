@@ -134,7 +134,7 @@ pub struct Prompts {
 pub struct Evaluation {
     /// The file.
     pub path: PathBuf,
-    /// Steps between two of them; 0 (checkpoints only): at the end only.
+    /// Steps between two of them.
     pub every_steps: u64,
     /// Only the first so many prompts. None: all.
     pub max_prompts: Option<usize>,

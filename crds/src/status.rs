@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::spec::Role;
+use crate::spec::{Gang, Role};
 
 /// What the operator last observed of the job.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, JsonSchema)]
@@ -41,6 +41,11 @@ pub struct PpoJobStatus {
     /// The last value of the annotation `ppojob.dev/restart` that was acted on.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub restart_request: String,
+    /// Who places its pods: what `scheduling.gang` came to when the job last began to want them. A gang scheduler that is installed
+    /// later is for jobs that begin, or resume, later.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Gang")]
+    pub gang: Option<Gang>,
     /// Since when the job has wanted its pods: its creation, or its last resumption. Absent while it is suspended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub active_since: Option<Time>,

@@ -33,7 +33,9 @@ enum Command {
     Check(CheckArgs),
 }
 
+// The last one wins: the chart's extraArgs come after its own.
 #[derive(Debug, Args)]
+#[command(args_override_self = true)]
 struct RunArgs {
     /// Namespace to look after; repeat it for several. Default: all of them.
     #[arg(
@@ -58,6 +60,9 @@ struct RunArgs {
     /// Namespace of the Lease. Default: the operator's own.
     #[arg(long, env = "PPO_OPERATOR_LEASE_NAMESPACE")]
     lease_namespace: Option<String>,
+    /// Name of the Lease. Operators that look after other namespaces have another one.
+    #[arg(long, env = "PPO_OPERATOR_LEASE_NAME", default_value = "ppo-operator")]
+    lease_name: String,
     /// Namespace that the operator runs in.
     #[arg(long, env = "POD_NAMESPACE", default_value = "default")]
     own_namespace: String,
@@ -135,7 +140,7 @@ impl RunArgs {
             report_interval: Duration::from_secs(self.report_interval_seconds),
             lease: self.leader_election.then(|| LeaseOptions {
                 namespace: self.lease_namespace.unwrap_or(self.own_namespace),
-                name: "ppo-operator".into(),
+                name: self.lease_name,
             }),
             identity: self.identity.unwrap_or_else(random),
             pods: PodSettings {
@@ -273,6 +278,19 @@ mod tests {
             }
         });
         url
+    }
+
+    #[test]
+    fn a_flag_given_twice_counts_as_it_was_given_last_and_a_list_has_all() {
+        let words =
+            "ppo-operator run --namespace=a --log-format=text --namespace=b --log-format=json --lease-name=mine";
+        let Command::Run(args) = Cli::try_parse_from(words.split(' ')).unwrap().command else {
+            panic!("run was asked for");
+        };
+        assert!(matches!(args.log_format, LogFormat::Json));
+        let options = args.options();
+        assert_eq!(options.namespaces, ["a", "b"]);
+        assert_eq!(options.lease.unwrap().name, "mine");
     }
 
     #[test]

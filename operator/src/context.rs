@@ -1,7 +1,7 @@
 //! What every reconcile shares.
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::jiff::Timestamp;
@@ -26,8 +26,8 @@ pub const FIELD_MANAGER: &str = "ppo-operator";
 
 /// What every reconcile shares.
 pub struct Context {
-    /// When this process began.
-    pub started: Timestamp,
+    /// Since when this process acts: one that waits for another to go asks no actor anything.
+    pub acting_since: OnceLock<Timestamp>,
     /// Between two questions to an actor.
     pub report_interval: Duration,
     /// The API server.
@@ -79,6 +79,7 @@ impl Context {
         let key = JobKey::of(job);
         self.jobs.forget(&key);
         self.expected.forget(&key);
+        self.world.forget(&key);
         self.backoff.forget(&key);
         self.minor.forget(&key);
         self.unapproved.forget(&key);

@@ -14,6 +14,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::api::DynamicObject;
 use ppo_crds::spec::{Gang as Asked, SchedulingSpec};
+use ppo_crds::status::PpoJobStatus;
 
 pub use admission::{Admission, Place};
 pub use kueue::{Flavors, Lookups};
@@ -69,7 +70,32 @@ pub fn choose(asked: &SchedulingSpec, served: &BTreeSet<Kind>) -> Gang {
     found.unwrap_or(Gang::Missing(asked.gang))
 }
 
+/// The same for a job that may have begun: `auto` is then what it was when its first pod was made. Pods join a gang all at once or
+/// not at all.
+pub fn settled(asked: &SchedulingSpec, status: &PpoJobStatus, served: &BTreeSet<Kind>) -> Gang {
+    let begun = status
+        .gang
+        .filter(|_| status.active_since.is_some() && asked.gang == Asked::Auto);
+    let known = begun.map(|gang| SchedulingSpec { gang, ..asked.clone() });
+    match known.map(|known| choose(&known, served)) {
+        None | Some(Gang::Missing(_)) => choose(asked, served),
+        Some(gang) => gang,
+    }
+}
+
 impl Gang {
+    /// As a manifest names it.
+    pub fn word(self) -> Asked {
+        match self {
+            Self::None => Asked::None,
+            Self::Volcano => Asked::Volcano,
+            Self::Coscheduling => Asked::Coscheduling,
+            Self::Kueue => Asked::Kueue,
+            Self::Native(_) => Asked::Workload,
+            Self::Missing(asked) => asked,
+        }
+    }
+
     /// Asks for what the scheduler's own objects say and the next step needs.
     ///
     /// # Errors
@@ -102,6 +128,10 @@ impl Gang {
             Self::Volcano if *intent == Intent::Suspend => return Vec::new(),
             Self::Volcano => (Kind::VolcanoPodGroup, volcano::pod_group(job, settings)),
             Self::Coscheduling => (Kind::CoschedulingPodGroup, coscheduling::pod_group(job, settings)),
+            // What 1.36 has made it does not let anybody change: the floor stays that of its making.
+            Self::Native(Kind::NativePodGroupAlpha) if seen.exists(Kind::NativePodGroupAlpha, &members::name(job)) => {
+                return Vec::new();
+            }
             Self::Native(kind) => (kind, native::pod_group(kind, job)),
             Self::Kueue => return kueue::repair(job, intent, seen, settings),
             Self::None | Self::Missing(_) => return Vec::new(),
@@ -182,6 +212,34 @@ mod tests {
             ..SchedulingSpec::default()
         };
         choose(&asked, &served.iter().copied().collect())
+    }
+
+    #[test]
+    fn what_is_installed_while_a_job_runs_is_for_jobs_that_begin_later() {
+        let auto = SchedulingSpec {
+            queue: "rl".into(),
+            ..SchedulingSpec::default()
+        };
+        let begun: PpoJobStatus =
+            serde_json::from_value(serde_json::json!({"gang": "none", "activeSince": "2026-01-01T00:00:00Z"})).unwrap();
+        let served = Kind::GANGS.into();
+        assert_eq!(settled(&auto, &begun, &served), Gang::None);
+        let paused = PpoJobStatus {
+            active_since: None,
+            ..begun.clone()
+        };
+        assert_eq!(settled(&auto, &paused, &served), Gang::Kueue);
+        // The word of a person counts at once, and what is gone is not waited for.
+        let asked = SchedulingSpec {
+            gang: Asked::Volcano,
+            ..auto.clone()
+        };
+        assert_eq!(settled(&asked, &begun, &served), Gang::Volcano);
+        let by_volcano = PpoJobStatus {
+            gang: Some(Asked::Volcano),
+            ..begun
+        };
+        assert_eq!(settled(&auto, &by_volcano, &BTreeSet::new()), Gang::None);
     }
 
     #[test]

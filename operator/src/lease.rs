@@ -16,6 +16,9 @@ const PERIOD: Duration = Duration::from_secs(3);
 /// After so long without a renewal the holder stops, before anyone else may begin.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 
+/// Every Lease of an operator has this label, whatever its name.
+pub const LABEL: (&str, &str) = ("app.kubernetes.io/name", "ppo-operator");
+
 /// A candidate for leadership.
 #[derive(Clone)]
 pub struct Candidate {
@@ -116,14 +119,12 @@ impl Candidate {
         let old = before.as_ref().and_then(|lease| lease.spec.clone()).unwrap_or_default();
         let same = old.holder_identity.as_deref() == Some(self.identity.as_str());
         let transitions = old.lease_transitions.unwrap_or_default() + i32::from(before.is_some() && !same);
+        let mut metadata = before.map_or_else(ObjectMeta::default, |lease| lease.metadata);
+        metadata.name.get_or_insert_with(|| self.name.clone());
+        let labels = metadata.labels.get_or_insert_default();
+        labels.insert(LABEL.0.into(), LABEL.1.into());
         Lease {
-            metadata: before.map_or_else(
-                || ObjectMeta {
-                    name: Some(self.name.clone()),
-                    ..ObjectMeta::default()
-                },
-                |lease| lease.metadata,
-            ),
+            metadata,
             spec: Some(LeaseSpec {
                 holder_identity: Some(self.identity.clone()),
                 lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),

@@ -6,7 +6,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use ppo_crds::spec::{FailurePolicySpec, Role};
+use ppo_crds::spec::{FailurePolicySpec, Gang, Role};
 use ppo_crds::status::{PodAttempt, PpoJobStatus, RoleStatus, RuleRestarts};
 
 use crate::condition::whole_second;
@@ -53,8 +53,9 @@ impl Ledger {
         self.role(role).map_or(1, |status| status.attempt_of(index))
     }
 
-    /// Begins to want pods; after a suspension or an eviction under a new attempt.
-    pub fn activate(&mut self, now: Timestamp) {
+    /// Begins to want pods, which `gang` places; after a suspension or an eviction under a new attempt.
+    pub fn activate(&mut self, gang: Gang, now: Timestamp) {
+        self.status.gang = Some(gang);
         if self.status.active_since.is_some() {
             return;
         }

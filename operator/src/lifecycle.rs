@@ -11,7 +11,7 @@ use crate::gang::{Admission, Silence};
 use crate::job::Job;
 use crate::ledger::Ledger;
 use crate::snapshot::Snapshot;
-use crate::world::{Life, PodView};
+use crate::world::{Kind, Life, PodView};
 
 /// How often a gang scheduler that was asked for is looked for while it is missing.
 const LOOK_FOR_GANGS: SignedDuration = SignedDuration::from_secs(30);
@@ -92,7 +92,7 @@ pub fn decide(job: &Job, seen: &Snapshot, previous: &PpoJobStatus, now: Timestam
             ledger.pause(now);
             return Decision::of(ledger, Intent::Queue(Truth::no(reason, message)));
         }
-        Admission::Free | Admission::Admitted(_) => ledger.activate(now),
+        Admission::Free | Admission::Admitted(_) => ledger.activate(seen.gang.word(), now),
     }
     let mut decision = Decision::of(ledger, Intent::Run);
     restart_on_request(job, seen, &mut decision, now);
@@ -100,7 +100,7 @@ pub fn decide(job: &Job, seen: &Snapshot, previous: &PpoJobStatus, now: Timestam
     if let (Intent::Run, Some(late)) = (&decision.intent, overdue(job, seen, &mut decision.clone(), now)) {
         decision.intent = Intent::Fail(late);
     }
-    for deadline in deadlines(job, seen, &decision.ledger) {
+    for deadline in deadlines(job, seen, &decision.ledger, now) {
         if deadline > now {
             decision.wake_at(deadline);
         }
@@ -158,6 +158,7 @@ fn restart_what_failed(job: &Job, seen: &Snapshot, decision: &mut Decision, now:
     let mut failures: Vec<Failure> = current_pods(job, seen, &decision.ledger)
         .filter_map(failure_of)
         .collect();
+    failures.extend(vanished(job, seen, &decision.ledger));
     failures.extend(hung(job, seen, &decision.ledger, now));
     let policy = &job.spec.failure_policy;
     let mut judged: Vec<_> = failures
@@ -240,6 +241,29 @@ fn current_pods<'a>(job: &'a Job, seen: &'a Snapshot, ledger: &'a Ledger) -> imp
     })
 }
 
+/// The actor's pods that should be there and are gone. Their end may not have been looked at; a forced deletion even says nothing of
+/// their processes, which may still run where their node cannot be reached. Who comes after them is another attempt, so that
+/// those can write no more.
+fn vanished(job: &Job, seen: &Snapshot, ledger: &Ledger) -> Vec<Failure> {
+    let gone = seen.vanished.iter().filter(|pod| {
+        pod.owner.as_deref() == Some(job.uid.as_str())
+            && pod.attempt == ledger.attempt_of(pod.role, pod.index)
+            && !seen.exists(Kind::Pod, &pod.name)
+    });
+    let by_force = |pod: &PodView| Failure {
+        role: pod.role,
+        index: pod.index,
+        pod: pod.name.clone(),
+        exit_code: None,
+        reason: "Deleted".into(),
+        message: "the pod was removed before its end was seen, with its node or by force".into(),
+        conditions: pod.conditions.clone(),
+        disrupted: true,
+    };
+    gone.map(|pod| failure_of(pod).unwrap_or_else(|| by_force(pod)))
+        .collect()
+}
+
 /// No stage finished for longer than the policy allows, by the actor's word; or no word from it for as long.
 fn hung(job: &Job, seen: &Snapshot, ledger: &Ledger, now: Timestamp) -> Option<Failure> {
     let limit = job.spec.run_policy.progress_deadline_seconds;
@@ -295,7 +319,7 @@ fn overdue(job: &Job, seen: &Snapshot, decision: &mut Decision, now: Timestamp) 
         return Some(Truth::yes("DeadlineExceeded", message));
     }
     let limit = policy.pre_running_deadline_seconds;
-    let since = not_ready_since(&decision.ledger, seen, job)?;
+    let since = not_ready_since(&decision.ledger, seen, job, now)?;
     let waited = u64::try_from(now.duration_since(since).as_secs()).unwrap_or_default();
     (waited >= limit).then(|| {
         let silence = Silence::of(job, seen).and_then(|silence| silence.words(now));
@@ -307,7 +331,7 @@ fn overdue(job: &Job, seen: &Snapshot, decision: &mut Decision, now: Timestamp) 
 }
 
 /// Times at which a deadline would pass.
-fn deadlines(job: &Job, seen: &Snapshot, ledger: &Ledger) -> Vec<Timestamp> {
+fn deadlines(job: &Job, seen: &Snapshot, ledger: &Ledger, now: Timestamp) -> Vec<Timestamp> {
     let policy = &job.spec.run_policy;
     let after = |time: Timestamp, seconds: u64| {
         let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
@@ -317,20 +341,24 @@ fn deadlines(job: &Job, seen: &Snapshot, ledger: &Ledger) -> Vec<Timestamp> {
     let active = since
         .zip(policy.active_deadline_seconds)
         .and_then(|(since, limit)| after(since, limit.saturating_sub(ledger.status.active_seconds)));
-    let ready = not_ready_since(ledger, seen, job).and_then(|since| after(since, policy.pre_running_deadline_seconds));
+    let ready =
+        not_ready_since(ledger, seen, job, now).and_then(|since| after(since, policy.pre_running_deadline_seconds));
     [active, ready].into_iter().flatten().collect()
 }
 
 /// Since when the job has had too few ready pods: its activation, or the moment it lost them.
-fn not_ready_since(ledger: &Ledger, seen: &Snapshot, job: &Job) -> Option<Timestamp> {
+fn not_ready_since(ledger: &Ledger, seen: &Snapshot, job: &Job, now: Timestamp) -> Option<Timestamp> {
     if seen.roles_ready(job, ledger) {
         return None;
     }
     let active = ledger.status.active_since.as_ref()?.0;
-    let lost = condition::get(&ledger.status.conditions, kind::ROLES_READY)
-        .filter(|condition| condition.status == "False")
-        .map(|condition| condition.last_transition_time.0);
-    Some(lost.map_or(active, |lost| lost.max(active)))
+    let before = condition::get(&ledger.status.conditions, kind::ROLES_READY);
+    Some(match before {
+        // It is this very look that misses them.
+        Some(before) if before.status == "True" => now,
+        Some(before) => before.last_transition_time.0.max(active),
+        None => active,
+    })
 }
 
 /// Why the first pod that is not ready is not, scheduling before starting.
@@ -345,3 +373,6 @@ pub fn first_obstacle(job: &Job, seen: &Snapshot) -> Option<String> {
 fn vague(pod: &PodView) -> bool {
     matches!(pod.reason.as_str(), "Starting" | PodView::UNSCHEDULED)
 }
+
+#[cfg(test)]
+mod tests;

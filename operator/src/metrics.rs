@@ -25,7 +25,7 @@ pub struct Metrics {
     /// Jobs that wait for a reconcile.
     pub queue_depth: IntGauge,
     /// Whether this process acts.
-    pub is_leader: IntGauge,
+    pub is_leader: IntGaugeVec,
     /// Failures of watches by kind.
     pub watch_errors: IntCounterVec,
     writes: IntCounterVec,
@@ -79,7 +79,7 @@ impl Metrics {
             reconciles: counters("ppo_operator_reconciles_total", "Reconciles", &["result"])?,
             reconcile_errors: counters("ppo_operator_reconcile_errors_total", "Failed reconciles", &["kind"])?,
             queue_depth: IntGauge::new("ppo_operator_queue_depth", "Jobs that wait for a reconcile")?,
-            is_leader: IntGauge::new("ppo_operator_is_leader", "1 while this process acts")?,
+            is_leader: int_gauges("ppo_operator_is_leader", "1 while this process acts", &["lease"])?,
             watch_errors: counters("ppo_operator_watch_errors_total", "Failures of watches", &["kind"])?,
             writes: counters(
                 "ppo_operator_writes_total",
@@ -135,6 +135,7 @@ impl Metrics {
         ];
         let int_gauges = [
             &self.build,
+            &self.is_leader,
             &self.cached,
             &self.phase,
             &self.role_pods,
@@ -153,7 +154,6 @@ impl Metrics {
         let mut all: Vec<Box<dyn Collector>> = vec![
             Box::new(self.reconcile_seconds.clone()),
             Box::new(self.queue_depth.clone()),
-            Box::new(self.is_leader.clone()),
         ];
         all.extend(counters.map(|metric| Box::new(metric.clone()) as Box<dyn Collector>));
         all.extend(int_gauges.map(|metric| Box::new(metric.clone()) as Box<dyn Collector>));

@@ -37,9 +37,9 @@ use crate::world::Kind;
 pub enum Action {
     /// Makes the Secret with a new random token.
     CreateToken(Box<DynamicObject>),
-    /// Makes an object that is never changed afterwards.
+    /// Makes an object.
     Create(Kind, Box<DynamicObject>),
-    /// Makes an object or brings it back to what it should be.
+    /// Brings an object, the one of that uid, back to what it should be.
     Apply(Kind, Box<DynamicObject>),
     /// Merges into an object's status.
     MergeStatus(Kind, String, Value),

@@ -1,7 +1,7 @@
 //! The operator's life: serve, wait to lead, act, hand over.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -97,9 +97,10 @@ async fn lead_and_act(
     mut stop: watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
     let Some(lease) = &options.lease else {
-        context.metrics.is_leader.set(1);
+        context.metrics.is_leader.with_label_values(&[""]).set(1);
         return act(context, options, &ready, stop).await;
     };
+    let is_leader = context.metrics.is_leader.with_label_values(&[&lease.name]);
     let candidate = Candidate::new(context.client.clone(), &lease.namespace, &lease.name, &options.identity);
     // One that waits is as ready as it can be.
     ready.send_replace(true);
@@ -109,13 +110,13 @@ async fn lead_and_act(
         _ = stop.wait_for(|stop| *stop) => return Ok(()),
     }
     ready.send_replace(false);
-    context.metrics.is_leader.set(1);
+    is_leader.set(1);
     tracing::info!("leads");
     let ended = tokio::select! {
         ended = act(context.clone(), options, &ready, stop) => ended,
         why = candidate.hold() => Err(anyhow::anyhow!("{why}; this process stops acting")),
     };
-    context.metrics.is_leader.set(0);
+    is_leader.set(0);
     candidate.release().await;
     ended
 }
@@ -127,6 +128,7 @@ async fn act(
     ready: &watch::Sender<bool>,
     mut stop: watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
+    context.acting_since.get_or_init(Timestamp::now);
     context
         .served
         .refresh(&context.client)
@@ -173,7 +175,7 @@ fn context(client: Client, options: &Options, metrics: Arc<Metrics>, contract: w
         instance: Some(options.identity.clone()),
     };
     Context {
-        started: Timestamp::now(),
+        acting_since: OnceLock::new(),
         report_interval: options.report_interval,
         recorder: Recorder::new(client.clone(), reporter.clone()),
         reporter,

@@ -27,7 +27,7 @@ impl Default for PodSettings {
         let version = env!("CARGO_PKG_VERSION");
         Self {
             worker_image: format!("ghcr.io/ppojob/ppo-worker:{version}"),
-            vllm_image: "vllm/vllm-openai:v0.11.0".into(),
+            vllm_image: "vllm/vllm-openai:v0.33.0".into(),
             image_pull_policy: "IfNotPresent".into(),
             gpu_resource: "nvidia.com/gpu".into(),
             network_policies: Some(Scrapers::default()),

@@ -38,6 +38,8 @@ pub struct Snapshot {
     pub restart_request: Option<String>,
     /// Since when this process listens for reports: silence before that says nothing.
     pub listening_since: Timestamp,
+    /// The actor's pods that are gone, as they were last seen.
+    pub vanished: Vec<Arc<PodView>>,
 }
 
 /// An actor's report and when it came.
@@ -77,7 +79,11 @@ impl Snapshot {
     /// Whether an object is there, or was made a moment ago.
     pub fn exists(&self, kind: Kind, name: &str) -> bool {
         let there = match kind {
-            Kind::Pod => self.children.pods.contains_key(name),
+            // One that is nobody's stays: whoever makes another is told that the name is taken.
+            Kind::Pod => {
+                let pod = self.children.pods.get(name);
+                pod.is_some_and(|pod| pod.owner.is_some() || pod.deleting_since.is_some())
+            }
             _ => self.object(kind, name).is_some(),
         };
         there || self.expected.contains_key(&(kind, name.to_string()))

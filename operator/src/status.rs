@@ -149,13 +149,16 @@ fn conditions(
     conditions
 }
 
+/// Reason of a Suspended whose pods are gone.
+pub const SUSPENDED: &str = "Suspended";
+
 fn suspended(job: &Job, decision: &Decision, seen: &Snapshot) -> Truth {
     if decision.intent != Intent::Suspend {
         return Truth::no("Active", "runPolicy.suspend is false");
     }
     match seen.pods(job).filter(|pod| pod.is_alive()).count() {
         0 => Truth::yes(
-            "Suspended",
+            SUSPENDED,
             "no pods, by runPolicy.suspend; set it to false to go on from the last checkpoint",
         ),
         left => Truth::yes("Suspending", format!("{left} pods save their state and end")),

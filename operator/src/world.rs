@@ -73,6 +73,8 @@ pub enum Observed {
 #[derive(Default)]
 pub struct World {
     children: Table<JobKey, Children>,
+    /// Actors' pods that are gone, as they were last seen, by job and name.
+    vanished: Table<JobKey, BTreeMap<String, Arc<PodView>>>,
 }
 
 impl World {
@@ -108,12 +110,29 @@ impl World {
         let mut jobs = self.children.lock();
         let Some(children) = jobs.get_mut(key) else { return };
         match kind {
-            Kind::Pod => drop(children.pods.remove(name)),
+            Kind::Pod => {
+                let gone = children.pods.remove(name);
+                if let Some(pod) = gone.filter(|pod| pod.role == Role::Actor) {
+                    let mut vanished = self.vanished.lock();
+                    vanished.entry(key.clone()).or_default().insert(name.to_owned(), pod);
+                }
+            }
             _ => drop(children.objects.remove(&(kind, name.to_string()))),
         }
         if children.pods.is_empty() && children.objects.is_empty() {
             jobs.remove(key);
         }
+    }
+
+    /// The actor's pods that are gone, as they were last seen.
+    pub fn vanished(&self, key: &JobKey) -> Vec<Arc<PodView>> {
+        let jobs = self.vanished.lock();
+        jobs.get(key).into_iter().flat_map(BTreeMap::values).cloned().collect()
+    }
+
+    /// Forgets what is remembered of a deleted job's past; its objects are forgotten as they go.
+    pub fn forget(&self, key: &JobKey) {
+        self.vanished.forget(key);
     }
 
     /// After a watch was begun anew: forgets the objects of `kind` in `namespace` (None: everywhere) that it did not list.

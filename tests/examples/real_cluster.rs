@@ -1,6 +1,6 @@
 //! A real Kubernetes of this machine, with our images on its node, for as long as a command runs.
 //!
-//! `cargo run -p ppo-tests --example real_cluster -- bash` gives a shell in which kubectl, helm and `kubectl ppo` work on it;
+//! `cargo build --workspace --bins && cargo run -p ppo-tests --example real_cluster -- bash` gives a shell in which kubectl, helm and `kubectl ppo` work on it;
 //! `$CTR` is containerd's client. The binaries that go into the images are those beside this example.
 
 use std::ffi::OsString;

@@ -8,6 +8,7 @@
 
 mod worker;
 
+use std::collections::BTreeMap;
 use std::process::Child;
 use std::time::Duration;
 
@@ -30,6 +31,27 @@ fn checkpoints(bench: &Bench, run_dir: &str) -> usize {
                 .starts_with("step-")
         })
         .count()
+}
+
+/// Lines of a file of a run; none where it is not there yet.
+fn lines(bench: &Bench, name: &str) -> usize {
+    std::fs::read_to_string(bench.path(name)).map_or(0, |text| text.lines().count())
+}
+
+/// What was found on held-out prompts, but for how long that took.
+fn evaluations(bench: &Bench, run_dir: &str) -> Vec<Value> {
+    let text = std::fs::read_to_string(bench.path(run_dir).join("evaluation.jsonl")).unwrap();
+    let line = |line: &str| {
+        let mut evaluation: Value = serde_json::from_str(line).unwrap();
+        evaluation.as_object_mut().unwrap().remove("seconds").unwrap();
+        evaluation
+    };
+    text.lines().map(line).collect()
+}
+
+fn comparison(bench: &Bench, run_dir: &str) -> Value {
+    let text = std::fs::read(bench.path(run_dir).join("before_after.json")).unwrap();
+    serde_json::from_slice(&text).unwrap()
 }
 
 fn start(bench: &Bench, run_dir: &str) -> Child {
@@ -117,31 +139,39 @@ fn so_it_does_while_the_samples_of_the_next_step_are_drawn() {
 fn check_that_sigterm_changes_nothing(overlap: &str) {
     let bench = Bench::new();
     let manifest = |steps: u64| {
-        let patch = json!({"steps": steps, "overlap": overlap, "checkpoint": {"everySteps": 0}});
+        let evaluation = json!({"source": {"path": "prompts.jsonl"}, "everySteps": 1, "maxPrompts": 10});
+        let patch =
+            json!({"steps": steps, "overlap": overlap, "checkpoint": {"everySteps": 0}, "evaluation": evaluation});
         bench.manifest("job.yaml", patch);
     };
-    manifest(200);
-    let child = start(&bench, "run");
-    wait_for("a second step", || {
-        std::fs::read_to_string(bench.path("run/metrics.jsonl")).is_ok_and(|lines| lines.lines().count() >= 2)
-    });
-    signal(&child, "-TERM");
-    let stopped = finish(child);
-    assert!(stopped.status.success(), "{}", text(&stopped.stderr));
-    assert!(
-        text(&stopped.stdout).contains("the same command goes on"),
-        "{}",
-        text(&stopped.stdout)
-    );
-    assert_eq!(checkpoints(&bench, "run"), 1);
-    let done = bench.metrics("run").len() as u64;
-    assert!(done < 200);
+    manifest(400);
+    // Asked in the middle of whatever it does then: an evaluation, an update.
+    for (signals, delay) in [0, 5, 13, 29].into_iter().enumerate() {
+        let before = lines(&bench, "run/metrics.jsonl");
+        let child = start(&bench, "run");
+        wait_for("two further steps", || lines(&bench, "run/metrics.jsonl") >= before + 2);
+        std::thread::sleep(Duration::from_millis(delay));
+        signal(&child, "-TERM");
+        let stopped = finish(child);
+        assert!(stopped.status.success(), "{}", text(&stopped.stderr));
+        assert!(
+            text(&stopped.stdout).contains("the same command goes on"),
+            "{}",
+            text(&stopped.stdout)
+        );
+        assert_eq!(checkpoints(&bench, "run"), (signals + 1).min(3));
+    }
+    let done = lines(&bench, "run/metrics.jsonl") as u64;
+    assert!(done < 400);
 
     let more = done + 2;
     manifest(more);
     bench.run("job.yaml", "run");
     bench.run("job.yaml", "whole");
     assert_eq!(bench.bits("run", more), bench.bits("whole", more));
+    assert_eq!(evaluations(&bench, "run"), evaluations(&bench, "whole"));
+    assert_eq!(evaluations(&bench, "run").len() as u64, more + 1);
+    assert_eq!(comparison(&bench, "run"), comparison(&bench, "whole"));
     let events = std::fs::read_to_string(bench.path("run/events.jsonl")).unwrap();
     assert!(
         ["stopped", "resumed", "succeeded"]
@@ -149,6 +179,49 @@ fn check_that_sigterm_changes_nothing(overlap: &str) {
             .all(|kind| events.contains(kind)),
         "{events}"
     );
+}
+
+#[test]
+fn answers_are_compared_with_those_to_the_same_questions_or_not_at_all() {
+    let bench = Bench::new();
+    let manifest = |steps: u64, max_prompts: u64| {
+        let evaluation = json!({"source": {"path": "prompts.jsonl"}, "everySteps": 2, "maxPrompts": max_prompts});
+        bench.manifest("job.yaml", json!({"steps": steps, "evaluation": evaluation}));
+    };
+    manifest(3, 10);
+    bench.run("job.yaml", "run");
+    let compared = comparison(&bench, "run");
+    assert_eq!(compared["prompts"], 10);
+    // Killed after its last checkpoint it would have left this.
+    std::fs::remove_file(bench.path("run/before_after.json")).unwrap();
+    bench.run("job.yaml", "run");
+    assert_eq!(comparison(&bench, "run"), compared);
+    assert_eq!(evaluations(&bench, "run").len(), 3);
+
+    manifest(4, 20);
+    bench.run("job.yaml", "run");
+    assert!(!bench.path("run/before_after.json").exists());
+}
+
+#[test]
+fn the_best_checkpoint_is_one_whose_weights_were_evaluated() {
+    let bench = Bench::new();
+    let evaluation = json!({"source": {"path": "prompts.jsonl"}, "everySteps": 2, "maxPrompts": 10});
+    bench.manifest(
+        "job.yaml",
+        json!({"evaluation": evaluation, "checkpoint": {"keep": 100}}),
+    );
+    bench.run("job.yaml", "run");
+    let scores: BTreeMap<u64, Value> = evaluations(&bench, "run")
+        .into_iter()
+        .map(|evaluation| (evaluation["step"].as_u64().unwrap(), evaluation["score"].clone()))
+        .collect();
+    for step in 1..=STEPS {
+        let manifest = std::fs::read(bench.path(&format!("run/checkpoints/step-{step:08}/manifest.json"))).unwrap();
+        let manifest: Value = serde_json::from_slice(&manifest).unwrap();
+        let score = scores.get(&step).unwrap_or(&Value::Null);
+        assert_eq!(manifest["state"]["quality"], *score, "step {step}");
+    }
 }
 
 #[test]

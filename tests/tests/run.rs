@@ -208,6 +208,9 @@ fn a_diverging_run_stops_with_a_reason_and_keeps_its_checkpoint() {
         "{}",
         text(&stopped.stderr)
     );
+    // The step whose KL it was is told like any other.
+    let last = bench.metrics("kl").pop().unwrap();
+    assert!(last["kl"].as_f64().unwrap() > 1e-7, "{last}");
     assert!(
         bench.path("kl/checkpoints/step-00000001").exists(),
         "the step before is kept"

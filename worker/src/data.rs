@@ -28,6 +28,8 @@ pub struct Prompt {
     pub ids: Arc<[u32]>,
     /// What a rule or a remote reward compares the response with.
     pub label: Option<String>,
+    /// Where it comes from, for an error: `line 7` or `row 7` of the file.
+    pub place: String,
 }
 
 /// The prompts of one file, in the file's order.
@@ -81,6 +83,7 @@ impl PromptSet {
                 text,
                 ids: ids.into(),
                 label,
+                place: row.place,
             });
         }
         set.check(path, wanted.max_length)?;

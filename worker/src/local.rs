@@ -29,7 +29,7 @@ pub use run::{Options, Run};
 use crate::cli::ManifestArgs;
 use crate::device::DeviceArgs;
 use crate::manifest::Manifest;
-use crate::outcome::Ended;
+use crate::outcome::{Ended, or_interrupted};
 use crate::stop::StopFlag;
 use crate::telemetry::OutputMode;
 
@@ -88,5 +88,5 @@ pub fn main(args: RunArgs, output: OutputMode) -> Result<Ended> {
         meeting: None,
         stop: StopFlag::on_signals()?,
     };
-    Run::open(config, &manifest.text, &folder, options)?.complete()
+    or_interrupted(Run::open(config, &manifest.text, &folder, options).and_then(Run::complete))
 }

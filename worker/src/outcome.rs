@@ -6,6 +6,7 @@ use anyhow::Result;
 use ppo_crds::report::{Outcome, Reason, exit_code};
 
 use crate::manifest::Invalid;
+use crate::stop::Interrupted;
 use crate::trainer::Diverged;
 
 /// Where a container's last words are read from (`terminationMessagePath`'s default).
@@ -19,8 +20,16 @@ const LONGEST: usize = 3500;
 pub enum Ended {
     /// All steps are made.
     Completed,
-    /// Asked to stop; a checkpoint was saved.
+    /// Asked to stop; what was trained is saved.
     Interrupted,
+}
+
+/// To be asked to stop, before there was anything to save, is no failure.
+pub fn or_interrupted(ended: Result<Ended>) -> Result<Ended> {
+    match ended {
+        Err(error) if error.is::<Interrupted>() => Ok(Ended::Interrupted),
+        ended => ended,
+    }
 }
 
 /// The reward could not be had.
@@ -50,6 +59,7 @@ pub fn code(error: &anyhow::Error) -> i32 {
     }
     match reason(error) {
         Reason::Diverged => exit_code::DIVERGED,
+        Reason::Interrupted => exit_code::INTERRUPTED,
         _ if error.is::<Invalid>() => exit_code::BAD_CONFIGURATION,
         _ => 1,
     }
@@ -61,7 +71,7 @@ pub fn outcome(ended: &Result<Ended>) -> Outcome {
         Ok(Ended::Completed) => (Reason::Completed, "all steps are made"),
         Ok(Ended::Interrupted) => (
             Reason::Interrupted,
-            "asked to stop; a checkpoint was saved and the next attempt goes on from it",
+            "asked to stop; the next attempt goes on from the newest checkpoint",
         ),
         Err(error) => return failure(error),
     };
@@ -84,6 +94,8 @@ fn reason(error: &anyhow::Error) -> Reason {
         relayed.outcome.reason
     } else if error.is::<Diverged>() {
         Reason::Diverged
+    } else if error.is::<Interrupted>() {
+        Reason::Interrupted
     } else if error.is::<RewardFailed>() {
         Reason::RewardFailed
     } else if error.is::<BadData>() {

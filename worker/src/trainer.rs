@@ -104,6 +104,8 @@ pub struct Step {
     pub report: StepReport,
     /// The samples with everything known of them.
     pub batch: Batch,
+    /// Why no further step may follow: the numbers above are the last.
+    pub diverged: Option<Diverged>,
 }
 
 impl Trainer {
@@ -122,8 +124,12 @@ impl Trainer {
         let learnt = self.update(&batch)?;
         self.collect_ahead()?;
         self.timed(Stage::Publish, Self::publish)?;
-        let report = self.measure(&batch, &learnt, began.elapsed())?;
-        Ok(Step { report, batch })
+        let (report, diverged) = self.measure(&batch, &learnt, began.elapsed())?;
+        Ok(Step {
+            report,
+            batch,
+            diverged,
+        })
     }
 
     fn shape(&mut self, scored: Scored) -> Result<Shaped> {

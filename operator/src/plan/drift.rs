@@ -8,27 +8,27 @@ use super::Action;
 use crate::snapshot::Snapshot;
 use crate::world::Kind;
 
-/// What brings the object to `desired`; None when it is there and says so.
-pub fn repair(kind: Kind, desired: DynamicObject, seen: &Snapshot) -> Option<Action> {
+/// What brings the object to `desired`; None when it is there and says so. It is made, not applied, where it is not there: somebody
+/// else may have that name. What is there is the job's own, and is changed only as long as it is the same one.
+pub fn repair(kind: Kind, mut desired: DynamicObject, seen: &Snapshot) -> Option<Action> {
     let name = desired.name_any();
-    let observed = seen.object(kind, &name);
-    // Made a moment ago: what the watch will show is what was sent.
-    if observed.is_none() && seen.exists(kind, &name) {
-        return None;
-    }
-    let as_desired = observed.is_some_and(|observed| {
-        let labels = desired
-            .labels()
-            .iter()
-            .all(|(key, value)| observed.labels().get(key) == Some(value));
-        labels
-            && desired
-                .annotations()
-                .keys()
-                .all(|key| observed.annotations().contains_key(key))
-            && observed.owner_references() == desired.owner_references()
-            && contains(&observed.data, &desired.data)
-    });
+    let Some(observed) = seen.object(kind, &name) else {
+        // Made a moment ago: what the watch will show is what was sent.
+        let coming = seen.exists(kind, &name);
+        return (!coming).then(|| Action::Create(kind, Box::new(desired)));
+    };
+    let labels = desired
+        .labels()
+        .iter()
+        .all(|(key, value)| observed.labels().get(key) == Some(value));
+    let as_desired = labels
+        && desired
+            .annotations()
+            .keys()
+            .all(|key| observed.annotations().contains_key(key))
+        && observed.owner_references() == desired.owner_references()
+        && contains(&observed.data, &desired.data);
+    desired.metadata.uid = observed.uid();
     (!as_desired).then(|| Action::Apply(kind, Box::new(desired)))
 }
 

@@ -14,7 +14,8 @@ use ppo_crds::spec::{Engine, Role};
 use serde_json::{Value, json};
 
 use super::template::{
-    add_port, add_volume, ask_for_gpus, container, env, leave_lost_nodes, restrict, scratch, set_env, spec,
+    SCRATCH, add_port, add_volume, ask_for_gpus, container, default_env, env, leave_lost_nodes, restrict, scratch,
+    set_env, spec,
 };
 use super::{Action, metadata, storage, untyped, vllm};
 use crate::job::{Job, RolePods};
@@ -161,6 +162,8 @@ fn worker(container: &mut Container, role: Role, settings: &PodSettings) {
         container.command = Some(vec!["ppo-worker".into()]);
         container.args = Some(vec![role.name().into()]);
     }
+    // Models of a hub are kept below it, and the image's own home cannot be written.
+    default_env(container, env("HOME", SCRATCH));
     // What the process last said is read from its log when it wrote no outcome.
     container
         .termination_message_policy
@@ -259,7 +262,7 @@ fn volumes(spec: &mut PodSpec, job: &Job, role: Role) {
     // Ranks on one node, and vLLM's workers, pass tensors through shared memory; a container's own has 64 MiB.
     for (name, path, medium) in [
         ("ppo-shm", "/dev/shm", Some("Memory")),
-        ("ppo-tmp", "/tmp", None),
+        ("ppo-tmp", SCRATCH, None),
         ("ppo-runs", "/runs", None),
     ] {
         let (volume, mount) = scratch(name, path, medium);

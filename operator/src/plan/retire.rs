@@ -13,6 +13,9 @@ use crate::world::{Kind, PodView};
 /// Beyond its grace period a terminating pod's node is looked at after so many seconds.
 const HANGS_AFTER_SECONDS: i64 = 30;
 
+/// And again after so long, while it hangs.
+const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(30);
+
 /// Deletions of pods, and when to look again.
 pub fn pods(job: &Job, decision: &Decision, seen: &Snapshot, now: Timestamp) -> Upkeep {
     let mut upkeep = Upkeep::default();
@@ -26,12 +29,15 @@ pub fn pods(job: &Job, decision: &Decision, seen: &Snapshot, now: Timestamp) -> 
             continue;
         }
         let Some(hangs_at) = hangs_at(pod) else { continue };
-        if hangs_at > now {
-            upkeep.wake = Some(upkeep.wake.map_or(hangs_at, |wake| wake.min(hangs_at)));
-        } else if pod.node.as_ref().is_some_and(|node| seen.lost_nodes.contains(node)) {
+        if hangs_at <= now && pod.node.as_ref().is_some_and(|node| seen.lost_nodes.contains(node)) {
             // Its processes cannot be asked to stop. Should they still run, their attempt is old: they are refused.
             upkeep.actions.push(delete(pod, Some(0)));
+            continue;
         }
+        // Nothing tells when its node is lost.
+        let again = Some(hangs_at).filter(|due| *due > now);
+        let again = again.or_else(|| now.checked_add(LOOK_AGAIN).ok());
+        upkeep.wake = upkeep.wake.into_iter().chain(again).min();
     }
     upkeep
 }

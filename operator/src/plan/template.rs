@@ -12,6 +12,9 @@ const UNPRIVILEGED: i64 = 65_532;
 /// Seconds a pod stays on a node that does not answer, before it is replaced elsewhere. Kubernetes' own default is 300.
 const LOST_NODE_SECONDS: i64 = 60;
 
+/// Where any container may write: what is there goes with the pod.
+pub const SCRATCH: &str = "/tmp";
+
 /// The container of that name, made if the template has none.
 pub fn container<'a>(spec: &'a mut PodSpec, name: &str) -> &'a mut Container {
     let at = spec.containers.iter().position(|container| container.name == name);
@@ -85,6 +88,14 @@ pub fn set_env(container: &mut Container, variable: EnvVar) {
     let env = container.env.get_or_insert_default();
     env.retain(|known| known.name != variable.name);
     env.push(variable);
+}
+
+/// Sets a variable that the template may choose.
+pub fn default_env(container: &mut Container, variable: EnvVar) {
+    let env = container.env.get_or_insert_default();
+    if env.iter().all(|known| known.name != variable.name) {
+        env.push(variable);
+    }
 }
 
 /// A variable with a plain value.

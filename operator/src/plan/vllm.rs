@@ -5,7 +5,7 @@ use ppo_crds::pod::{VLLM_CONTAINER, WORKER_CONTAINER, env as variable, port};
 use ppo_crds::run_config::Location;
 use ppo_crds::spec::DType;
 
-use super::template::{container, env, set_env};
+use super::template::{SCRATCH, container, default_env, env, set_env};
 use crate::job::Job;
 use crate::settings::PodSettings;
 
@@ -32,7 +32,7 @@ pub fn add(spec: &mut PodSpec, job: &Job, settings: &PodSettings) {
     vllm.args = Some(flags(job).into_iter().chain(given).collect());
     // Pause, resume and the weight update exist in this mode only. They check no key, hence the door.
     set_env(vllm, env("VLLM_SERVER_DEV_MODE", 1));
-    set_env(vllm, env("HOME", "/tmp"));
+    default_env(vllm, env("HOME", SCRATCH));
 }
 
 /// vLLM 0.33's flags (`vllm/engine/arg_utils.py`).

@@ -16,13 +16,12 @@ use super::connection::Connection;
 use super::explain::Evidence;
 use super::refusal::Request;
 use super::{gang, job, pods};
+use crate::lease::LABEL;
 
 /// Pods whose own events are read, those in trouble first: a job of a thousand pods has the same trouble many times.
 const PODS: usize = 16;
 /// Requests in flight at once.
 const REQUESTS: usize = 8;
-/// Name of the operator's Lease.
-const LEASE: &str = "ppo-operator";
 
 /// All evidence about the job of this name.
 pub async fn read(connection: &Connection, name: &str) -> Result<Evidence> {
@@ -91,8 +90,8 @@ pub async fn events(connection: &Connection, job: &PpoJob, pods: &[Pod]) -> Vec<
 /// The Lease that was renewed last: an operator may have several, one for each set of namespaces.
 async fn lease(connection: &Connection) -> Option<Lease> {
     let api: Api<Lease> = Api::all(connection.client.clone());
-    let named = ListParams::default().fields(&format!("metadata.name={LEASE}"));
-    let leases = api.list(&named).await.ok()?.items;
+    let ours = ListParams::default().labels(&format!("{}={}", LABEL.0, LABEL.1));
+    let leases = api.list(&ours).await.ok()?.items;
     let renewed = |lease: &Lease| -> Option<Timestamp> { Some(lease.spec.as_ref()?.renew_time.as_ref()?.0) };
     leases.into_iter().max_by_key(renewed)
 }

@@ -14,6 +14,8 @@ use super::cli::SuspendArgs;
 use super::connection::Connection;
 use super::explain::explain;
 use super::{job, printer, situation};
+use crate::condition::{self, kind};
+use crate::status::SUSPENDED;
 
 /// Name under which the plugin writes; `why` says by it who suspended a job.
 pub const MANAGER: &str = "kubectl-ppo";
@@ -86,8 +88,10 @@ fn outcome(job: &PpoJob, suspend: bool) -> Outcome {
         return Outcome::Waits("waits for the operator to see the change".into());
     }
     let ready = status.ready.clone().unwrap_or_else(|| "no".into());
+    let suspended = condition::get(&status.conditions, kind::SUSPENDED);
+    let is_over = suspended.is_some_and(|suspended| suspended.reason == SUSPENDED);
     match (status.phase, suspend) {
-        (Some(Phase::Suspended), true) => Outcome::Reached("Suspended: its pods are gone".into()),
+        (Some(Phase::Suspended), true) if is_over => Outcome::Reached("Suspended: its pods are gone".into()),
         (Some(Phase::Running), false) => Outcome::Reached(format!("Running: {ready} pods ready")),
         (Some(Phase::Succeeded), false) => Outcome::Reached("Succeeded".into()),
         (Some(phase @ (Phase::Succeeded | Phase::Failed)), _) => {
@@ -135,8 +139,19 @@ mod tests {
     fn a_phase_of_before_the_change_does_not_count() {
         let stale = job(true, 2, json!({"phase": "Suspended", "observedGeneration": 1}));
         assert!(matches!(outcome(&stale, true), Outcome::Waits(state) if state.contains("operator")));
-        let seen = job(true, 2, json!({"phase": "Suspended", "observedGeneration": 2}));
-        assert!(matches!(outcome(&seen, true), Outcome::Reached(_)));
+        let suspended = |reason: &str| {
+            let condition = json!({"type": "Suspended", "status": "True", "reason": reason, "message": "",
+                                   "lastTransitionTime": "2026-01-01T00:00:00Z"});
+            job(
+                true,
+                2,
+                json!({"phase": "Suspended", "observedGeneration": 2, "conditions": [condition]}),
+            )
+        };
+        // Its actor saves a checkpoint.
+        let saves = outcome(&suspended("Suspending"), true);
+        assert!(matches!(saves, Outcome::Waits(state) if state.contains("save")));
+        assert!(matches!(outcome(&suspended("Suspended"), true), Outcome::Reached(_)));
     }
 
     #[test]

@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::DynamicObject;
 use kube::core::DeserializeGuard;
-use kube::{Api, ResourceExt};
+use kube::{Api, Resource, ResourceExt};
 use ppo_crds::PpoJob;
 use ppo_crds::pod::{annotation, pod_name};
 use ppo_crds::spec::Role;
@@ -18,7 +20,7 @@ use crate::gang::{self, Gang};
 use crate::job::Job;
 use crate::plan::hangs_at;
 use crate::snapshot::Snapshot;
-use crate::world::Children;
+use crate::world::{Children, Kind};
 
 /// The value of `runPolicy.managedBy` that means this operator.
 const OPERATOR: &str = "ppojob.dev/operator";
@@ -70,8 +72,11 @@ pub fn job(object: &DeserializeGuard<PpoJob>, context: &Context) -> Option<Subje
 pub async fn snapshot(job: &Subject, context: &Context) -> Result<Snapshot, Error> {
     look_for_gangs(job, context).await?;
     let key = &job.checked.key;
-    let children = context.world.children(key);
-    let gang = gang::choose(&job.checked.spec.scheduling, &context.served.kinds());
+    let mut children = context.world.children(key);
+    children
+        .objects
+        .retain(|(kind, _), object| is_of(&job.checked, *kind, object));
+    let gang = gang::settled(&job.checked.spec.scheduling, &job.status, &context.served.kinds());
     let lookups = gang
         .look_up(&job.checked, &children, &context.client, &context.flavors)
         .await;
@@ -96,15 +101,32 @@ pub async fn snapshot(job: &Subject, context: &Context) -> Result<Snapshot, Erro
         unapproved,
         lost_nodes: lost_nodes(&children, context).await?,
         restart_request: annotations.get(annotation::RESTART).cloned(),
-        listening_since: context.started,
+        listening_since: context.acting_since.get().copied().unwrap_or(context.now()),
+        vanished: context.world.vanished(key),
         children,
     })
+}
+
+/// Whether an object is this job's: one of an earlier job of the name may not be gone yet. A claim of checkpoints outlives its job.
+fn is_of(job: &Job, kind: Kind, object: &DynamicObject) -> bool {
+    kind == Kind::PersistentVolumeClaim || controller(object).is_some_and(|owner| owner.uid == job.uid)
+}
+
+/// Who looks after an object.
+pub(super) fn controller(object: &impl Resource) -> Option<&OwnerReference> {
+    let mut owners = object.meta().owner_references.iter().flatten();
+    owners.find(|owner| owner.controller == Some(true))
 }
 
 /// A new job may want a gang scheduler that was installed since the operator last looked; one that misses it looks again.
 async fn look_for_gangs(job: &Subject, context: &Context) -> Result<(), Error> {
     let scheduling = &job.checked.spec.scheduling;
-    let missing = || matches!(gang::choose(scheduling, &context.served.kinds()), Gang::Missing(_));
+    let missing = || {
+        matches!(
+            gang::settled(scheduling, &job.status, &context.served.kinds()),
+            Gang::Missing(_)
+        )
+    };
     if job.status.phase.is_some() && !missing() {
         return Ok(());
     }

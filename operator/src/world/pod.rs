@@ -122,15 +122,17 @@ struct Ending {
     message: String,
 }
 
-/// How the pod's work ended: the container that failed, else `worker`.
+/// How the pod's work ended: `worker` where it failed, else the container that did, else `worker`. Sidecars among the init
+/// containers are stopped after it, and not always well.
 fn ending(status: &PodStatus) -> Option<Ending> {
     let containers = || {
         let inits = status.init_container_statuses.iter().flatten();
-        inits.chain(status.container_statuses.iter().flatten())
+        status.container_statuses.iter().flatten().chain(inits)
     };
-    let failed = containers().find(|container| terminated(container).is_some_and(|state| state.exit_code != 0));
-    let worker = || containers().find(|container| container.name == WORKER_CONTAINER);
-    let state = failed.or_else(worker).and_then(terminated)?;
+    let failed = |container: &&ContainerStatus| terminated(container).is_some_and(|state| state.exit_code != 0);
+    let worker = containers().find(|container| container.name == WORKER_CONTAINER);
+    let ended = worker.filter(failed).or_else(|| containers().find(failed)).or(worker);
+    let state = ended.and_then(terminated)?;
     Some(Ending {
         exit_code: state.exit_code,
         reason: state.reason.clone().unwrap_or_default(),
@@ -225,5 +227,36 @@ fn or(value: &str, fallback: &str) -> String {
         fallback.into()
     } else {
         value.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn container(name: &str, exit_code: i32, message: &str) -> Value {
+        json!({"name": name, "image": "i", "imageID": "", "ready": false, "restartCount": 0,
+               "state": {"terminated": {"exitCode": exit_code, "message": message}}})
+    }
+
+    #[test]
+    fn a_sidecar_that_is_stopped_after_the_worker_does_not_hide_how_that_ended() {
+        let pod = |worker: i32| {
+            let pod = json!({
+                "metadata": {"name": "a-actor-0", "labels": {"ppojob.dev/role": "actor", "ppojob.dev/index": "0"}},
+                "status": {
+                    "phase": "Failed",
+                    "initContainerStatuses": [container("proxy", 143, "terminated")],
+                    "containerStatuses": [container("logs", 1, "broken pipe"), container("worker", worker, "bad manifest")],
+                },
+            });
+            PodView::of(&serde_json::from_value(pod).unwrap()).unwrap()
+        };
+        assert_eq!(pod(2).exit_code, Some(2));
+        assert!(pod(2).message.contains("bad manifest"), "{}", pod(2).message);
+        // Where the worker ended well it is another container that failed the pod.
+        assert_eq!(pod(0).exit_code, Some(1));
     }
 }

@@ -56,6 +56,7 @@ fn reached(manifest: &Value) -> Option<String> {
         lost_nodes: BTreeSet::new(),
         restart_request: object.metadata.annotations?.get(annotation::RESTART).cloned(),
         listening_since: now,
+        vanished: Vec::new(),
     };
     let plan = plan(&job, &seen, &Default::default(), &PodSettings::default(), now);
     Some(format!("{plan:?}"))

@@ -1,13 +1,18 @@
 //! What a job is made of, and that it stays so.
 
+use std::fmt::Debug;
+
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::{Api, Resource, ResourceExt};
 use ppo_crds::RunConfig;
 use ppo_crds::status::Phase;
-use serde_json::json;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 
 use crate::job::{Stage, condition, manifest, variable};
 
@@ -204,6 +209,47 @@ async fn a_pod_of_somebody_else_is_never_touched_and_the_job_waits_for_its_name(
         .delete("taken-actor-0", &DeleteParams::default())
         .await
         .unwrap();
+    stage.phase(Phase::Running).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nor_is_a_policy_of_somebody_else() {
+    let policy = json!({"metadata": {"name": "policed"}, "spec": {"podSelector": {}, "policyTypes": ["Egress"]}});
+    check_that_it_is_waited_for::<NetworkPolicy>("policed", policy).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nor_is_a_secret_that_the_operator_may_not_even_read() {
+    check_that_it_is_waited_for::<Secret>("secret", json!({"metadata": {"name": "secret-token"}})).await;
+}
+
+/// A job that finds an object of somebody else where one of its own should be says so, leaves it, and runs when it is gone.
+async fn check_that_it_is_waited_for<K>(job: &'static str, object: Value)
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Serialize
+        + PartialEq,
+{
+    let stage = Stage::applied(job, json!({"spec": {"runPolicy": {"suspend": true}}})).await;
+    stage.phase(Phase::Suspended).await;
+    let objects: Api<K> = stage.namespace.api();
+    let object: K = serde_json::from_value(object).unwrap();
+    let object = objects.create(&Default::default(), &object).await.unwrap();
+    stage.patch(json!({"spec": {"runPolicy": {"suspend": false}}})).await;
+    let words = format!("{} {} belongs to nobody", K::kind(&()), object.name_any());
+    stage
+        .wait("the event", async || {
+            let events = ["get", "events", "-o", "jsonpath={.items[*].message}"];
+            let events = stage.namespace.kubectl(&events).await?;
+            anyhow::ensure!(events.stdout.contains(&words), "{}", events.stdout);
+            Ok(())
+        })
+        .await;
+    assert_eq!(objects.get(&object.name_any()).await.unwrap(), object);
+    objects.delete(&object.name_any(), &Default::default()).await.unwrap();
     stage.phase(Phase::Running).await;
 }
 

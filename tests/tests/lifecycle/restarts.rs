@@ -97,7 +97,16 @@ async fn preemption_and_deletion_are_not_counted() {
         .unwrap();
     stage.replaced("actor-0", &deleted).await;
     let status = stage.phase(Phase::Running).await;
-    assert_eq!(status.restarts, 0);
+    assert_eq!((status.restarts, role(&status, Role::Actor).attempt), (0, 2));
+    // Its processes may still run where nobody can see them: they must not write beside its successor's.
+    let removed = stage.uid("actor-0").await;
+    let actor = stage.pod_name("actor-0");
+    let by_force = ["delete", "pod", &actor, "--force", "--grace-period=0"];
+    stage.namespace.kubectl(&by_force).await.unwrap().success().unwrap();
+    stage.replaced("actor-0", &removed).await;
+    let status = stage.phase(Phase::Running).await;
+    assert_eq!((status.restarts, role(&status, Role::Actor).attempt), (0, 3));
+    assert_eq!(variable(&stage.pod("actor-0").await, "PPO_ATTEMPT").unwrap(), "3");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

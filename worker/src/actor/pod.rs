@@ -12,7 +12,7 @@ use super::follower;
 use super::siblings::Siblings;
 use crate::device::DeviceArgs;
 use crate::local::{Options, Run};
-use crate::outcome::{Ended, leave_word, outcome};
+use crate::outcome::{Ended, leave_word, or_interrupted, outcome};
 use crate::place::Place;
 use crate::ranks::{Meeting, Ranks};
 use crate::stop::StopFlag;
@@ -36,7 +36,7 @@ pub struct ActorArgs {
 /// # Errors
 /// [`Invalid`](crate::manifest::Invalid), [`Diverged`](crate::trainer::Diverged), or what failed in which role.
 pub fn main(args: &ActorArgs, output: OutputMode) -> Result<Ended> {
-    let ended = train(args, output);
+    let ended = or_interrupted(train(args, output));
     if !Siblings::is_one() {
         leave_word(&outcome(&ended));
     }
@@ -49,7 +49,7 @@ fn train(args: &ActorArgs, output: OutputMode) -> Result<Ended> {
     let stop = StopFlag::on_signals()?;
     let _siblings = Siblings::start(&place)?;
     match place.meeting()? {
-        Some(meeting) if meeting.rank > 0 => follow(&place, meeting, args.metrics_addr),
+        Some(meeting) if meeting.rank > 0 => follow(&place, meeting, &stop, args.metrics_addr),
         meeting => lead(place, meeting, stop, args.metrics_addr, output),
     }
 }
@@ -76,15 +76,15 @@ fn lead(
     Run::open(place.config, &text, &folder, options)?.complete()
 }
 
-/// Any other rank. It is asked to stop by the first, after the checkpoint.
-fn follow(place: &Place, meeting: Meeting, address: SocketAddr) -> Result<Ended> {
+/// Any other rank. Once they have met it is asked to stop by the first, after the checkpoint.
+fn follow(place: &Place, meeting: Meeting, stop: &StopFlag, address: SocketAddr) -> Result<Ended> {
     let watched = Watched::new(&place.config.name, place.attempt)?;
     // One process of a pod answers its probes.
     let serve = || Server::start(address, watched.exposition.clone(), None, Router::new());
     let server = (place.ranks.local == 0).then(serve).transpose()?;
     let claim = place.config.checkpoint.path.clone();
     let checkpoints = claim.unwrap_or_else(|| RunDir::new(folder(place)).checkpoints());
-    let ranks = Ranks::join(meeting)?;
+    let ranks = Ranks::join(meeting, stop)?;
     let ended = follower::follow(&place.config, &ranks, &watched, (&checkpoints, place.owner()));
     server.map_or(Ok(()), Server::stop)?;
     ended

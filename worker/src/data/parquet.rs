@@ -49,8 +49,9 @@ fn value(field: &Field) -> Result<Value> {
         Field::UShort(number) => Value::from(*number),
         Field::UInt(number) => Value::from(*number),
         Field::ULong(number) => Value::from(*number),
-        Field::Float16(number) => finite(f64::from(*number)),
-        Field::Float(number) => finite(f64::from(*number)),
+        // Their shortest decimals: 0.1 is no 0.10000000149011612.
+        Field::Float16(number) => finite(shortest(f32::from(*number))),
+        Field::Float(number) => finite(shortest(*number)),
         Field::Double(number) => finite(*number),
         Field::Str(text) => Value::from(text.as_str()),
         Field::Bytes(bytes) => match std::str::from_utf8(bytes.data()) {
@@ -69,6 +70,29 @@ fn value(field: &Field) -> Result<Value> {
     })
 }
 
+fn shortest(number: f32) -> f64 {
+    number.to_string().parse().unwrap_or(f64::NAN)
+}
+
 fn finite(number: f64) -> Value {
     Number::from_f64(number).map_or(Value::Null, Value::Number)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_number_of_single_precision_is_the_decimal_that_was_written() {
+        let values = [
+            Field::Float(0.1),
+            Field::Float(1234.56),
+            Field::Float(f32::NAN),
+            Field::Double(0.1),
+        ];
+        let values: Vec<Value> = values.iter().map(|field| value(field).unwrap()).collect();
+        assert_eq!(values, [json!(0.1), json!(1234.56), Value::Null, json!(0.1)]);
+    }
 }

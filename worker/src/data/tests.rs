@@ -51,7 +51,9 @@ fn lines_may_have_a_byte_order_mark_crlf_blanks_and_no_last_line_feed() {
 fn a_json_file_is_an_array_or_lines() {
     let array = load("a.json", " [{\"prompt\": \"one\"},\n {\"prompt\": \"two\"}]", |_| {}).unwrap();
     let lines = load("a.json", "{\"prompt\": \"one\"}\n{\"prompt\": \"two\"}\n", |_| {}).unwrap();
-    assert_eq!(array, lines);
+    assert_eq!(texts(&array), texts(&lines));
+    let places = [&array, &lines].map(|set| set.prompts[1].place.clone());
+    assert_eq!(places, ["row 2", "line 2"]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Builds the roles of a run in this process, from the manifest or from a checkpoint.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -146,7 +146,7 @@ pub fn roles(
         shuffle: config.prompts.shuffle,
     };
     allocator::return_memory();
-    check_labels(&reward, &prompts).context(BadData)?;
+    check_labels(&reward, &config.prompts.path, &prompts).context(BadData)?;
     let ahead = checkpoint.map_or(Ok(None), |checkpoint| StepSamples::load(&checkpoint.folder))?;
     let trainer = Trainer {
         steps_done,
@@ -179,11 +179,11 @@ pub fn roles(
 }
 
 /// A rule that compares with a label cannot work without one: said before the first step, not at it.
-fn check_labels(reward: &RewardSource, prompts: &PromptSet) -> Result<()> {
+fn check_labels(reward: &RewardSource, path: &Path, prompts: &PromptSet) -> Result<()> {
     for prompt in &prompts.prompts {
         reward
             .check_label(prompt.label.as_deref())
-            .with_context(|| format!("prompt {}", prompt.index + 1))?;
+            .with_context(|| format!("{}: {}", path.display(), prompt.place))?;
     }
     Ok(())
 }

@@ -1,11 +1,56 @@
 //! Held-out prompts before and after training.
 
+use std::path::Path;
+
+use anyhow::Result;
+use ppo_crds::run_config::Evaluation;
+use serde::{Deserialize, Serialize};
+
 use super::build::Roles;
+use crate::telemetry::run_dir::write_json;
 use crate::telemetry::{BeforeAfter, BeforeAfterRow};
 use crate::trainer::Evaluated;
 
 /// Rows of the before-and-after table.
 const COMPARED: usize = 12;
+
+/// The answers at step 0 in the run's folder, for a run that resumes.
+#[derive(Deserialize, Serialize)]
+pub struct Before {
+    /// What was asked, and how: a run that resumes may ask otherwise, and then there is nothing to compare.
+    settings: Evaluation,
+    evaluated: Evaluated,
+}
+
+impl Before {
+    const FILE: &str = "before.json";
+
+    /// What [`write`](Self::write) wrote. None where it is not there, or other prompts were asked: then there is no comparison at
+    /// the end, and nothing else is missing.
+    pub fn read(folder: &Path, settings: &Evaluation) -> Option<Evaluated> {
+        let text = std::fs::read(folder.join(Self::FILE)).ok()?;
+        let before: Self = serde_json::from_slice(&text).ok()?;
+        // How often it is asked changes no answer.
+        let every_steps = settings.every_steps;
+        let asked = Evaluation {
+            every_steps,
+            ..before.settings
+        };
+        (asked == *settings).then_some(before.evaluated)
+    }
+
+    /// Keeps them.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write(folder: &Path, settings: &Evaluation, evaluated: &Evaluated) -> Result<()> {
+        let before = Self {
+            settings: settings.clone(),
+            evaluated: evaluated.clone(),
+        };
+        write_json(&folder.join(Self::FILE), &before)
+    }
+}
 
 /// The comparison; None when one of the two evaluations is missing.
 pub fn compare(roles: &Roles, before: Option<&Evaluated>, after: Option<&Evaluated>) -> Option<BeforeAfter> {

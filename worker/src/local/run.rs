@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use ppo_crds::RunConfig;
 
 use super::build::{self, Roles};
-use super::comparison::compare;
+use super::comparison::{Before, compare};
 use super::guard::{lock, refuse_other_run};
 use super::models::{write_adapter, write_models, write_policy};
 use crate::actor::checkpoint::{Checkpoints, State};
@@ -52,8 +52,6 @@ pub struct Run {
     output: OutputMode,
     before: Option<Evaluated>,
     latest: Option<Evaluated>,
-    /// Score of the last evaluation, also of one before a resume: what "best" is judged by where there are held-out prompts.
-    held_out_score: Option<f64>,
     /// Step of the newest checkpoint.
     saved: Option<u64>,
     began: Instant,
@@ -82,7 +80,10 @@ impl Run {
         if let Some(server) = &server {
             tracing::info!("metrics on http://{}/metrics", server.address());
         }
-        let ranks = options.meeting.take().map_or(Ok(Ranks::alone()), Ranks::join)?;
+        let ranks = match options.meeting.take() {
+            Some(meeting) => Ranks::join(meeting, &options.stop)?,
+            None => Ranks::alone(),
+        };
         let opened = Self::load(
             config,
             manifest,
@@ -154,7 +155,6 @@ impl Run {
             )?;
         }
         watched.exposition.set_ready(true);
-        let held_out_score = found.as_ref().and_then(|found| found.state.quality);
         Ok(Self {
             saved: found.map(|found| found.state.step),
             roles,
@@ -165,7 +165,6 @@ impl Run {
             output: options.output,
             before: None,
             latest: None,
-            held_out_score,
             began,
             _runtime: runtime,
             _lock: lock,
@@ -195,13 +194,16 @@ impl Run {
                 } else {
                     "failed"
                 };
-                self.recorder.event(kind, &format!("{error:#}"))?;
+                let told = self.recorder.event(kind, &format!("{error:#}"));
                 let kept = self
                     .saved
                     .map(|step| format!("; the checkpoint of step {step} is kept"))
                     .unwrap_or_default();
-                self.recorder
-                    .finish(&format!("{kind} after step {}{kept}", self.roles.trainer.steps_done))?;
+                let words = format!("{kind} after step {}{kept}", self.roles.trainer.steps_done);
+                // What ended the run is what counts, also where a disk is full.
+                if let Err(untold) = told.and(self.recorder.finish(&words)) {
+                    tracing::warn!("{untold:#}");
+                }
                 Err(error)
             }
         }
@@ -209,6 +211,7 @@ impl Run {
 
     fn train(&mut self) -> Result<()> {
         self.evaluate_before()?;
+        self.evaluate_what_was_broken_off()?;
         while self.roles.trainer.steps_done < self.roles.trainer.total_steps {
             let first = self.roles.trainer.steps_done == 0;
             let mut step = self.roles.trainer.step()?;
@@ -242,19 +245,17 @@ impl Run {
         let trainer = &mut self.roles.trainer;
         let done = trainer.steps_done;
         let last = done == trainer.total_steps;
-        let every = trainer
-            .config
-            .evaluation
-            .as_ref()
-            .map_or(0, |evaluation| evaluation.every_steps);
-        let evaluated = match every > 0 && (done.is_multiple_of(every) || last) {
+        if let Some(diverged) = step.diverged.take() {
+            self.recorder.step(&step.report)?;
+            return Err(diverged.into());
+        }
+        let evaluated = match self.evaluates_after(done) {
             true => self.evaluate(&mut step.report.stages),
             false => Ok(()),
         };
         // Records come before the checkpoint: a run that resumes cuts off what came after its checkpoint, and can not make
-        // up for what is missing before; that of a step whose evaluation was broken off too.
+        // up for what is missing before; those of a step whose evaluation was broken off too.
         self.recorder.step(&step.report)?;
-        evaluated?;
         if self.recorder.wants_samples(done) {
             let samples = describe(
                 &step.batch,
@@ -263,6 +264,7 @@ impl Run {
             )?;
             self.recorder.samples(done, &samples)?;
         }
+        evaluated?;
         let every = self.roles.trainer.config.checkpoint.every_steps;
         if last || (every > 0 && done.is_multiple_of(every)) {
             let began = Instant::now();
@@ -276,23 +278,43 @@ impl Run {
         stats.map_or(Ok(()), |stats| exposition.engine(&trainer.config.name, &stats))
     }
 
+    fn evaluates_after(&self, step: u64) -> bool {
+        let trainer = &self.roles.trainer;
+        let settings = trainer.config.evaluation.as_ref();
+        settings.is_some_and(|it| step.is_multiple_of(it.every_steps) || step == trainer.total_steps)
+    }
+
     /// The policy's answers at step 0, kept in the folder for runs that resume.
     fn evaluate_before(&mut self) -> Result<()> {
-        let file = self.folder.root().join("before.json");
+        let Some(settings) = self.roles.trainer.config.evaluation.clone() else {
+            return Ok(());
+        };
+        let root = self.folder.root().to_owned();
         if self.roles.trainer.steps_done > 0 {
-            // A folder without it gives no comparison at the end, nothing else.
-            self.before = std::fs::read(&file)
-                .ok()
-                .and_then(|text| serde_json::from_slice(&text).ok());
+            self.before = Before::read(&root, &settings);
+            return Ok(());
+        }
+        self.evaluate(&mut Vec::new())?;
+        self.before = self.latest.clone();
+        match &self.before {
+            Some(before) => Before::write(&root, &settings, before),
+            None => Ok(()),
+        }
+    }
+
+    /// The evaluation of the step that this run goes on from, where the run before was asked to stop in it. After the last step
+    /// it is made in any case: its answers are those that the first ones are compared with.
+    fn evaluate_what_was_broken_off(&mut self) -> Result<()> {
+        let trainer = &self.roles.trainer;
+        let (done, last) = (trainer.steps_done, trainer.steps_done == trainer.total_steps);
+        if done == 0 || !self.evaluates_after(done) || (self.recorder.has_evaluation(done)? && !last) {
             return Ok(());
         }
         let mut stages = Vec::new();
         self.evaluate(&mut stages)?;
-        self.before = self.latest.clone();
-        match &self.before {
-            Some(before) => crate::telemetry::run_dir::write_json(&file, before),
-            None => Ok(()),
-        }
+        // Shown with the next step.
+        self.roles.trainer.stages.append(&mut stages);
+        Ok(())
     }
 
     fn evaluate(&mut self, stages: &mut Vec<(Stage, std::time::Duration)>) -> Result<()> {
@@ -304,8 +326,9 @@ impl Run {
         trainer.live.enter(Stage::Evaluate);
         let evaluated = trainer.evaluate(settings, held_out)?;
         stages.push((Stage::Evaluate, began.elapsed()));
-        self.recorder.evaluation(&evaluated.report)?;
-        self.held_out_score = Some(evaluated.report.score);
+        if !self.recorder.has_evaluation(evaluated.report.step)? {
+            self.recorder.evaluation(&evaluated.report)?;
+        }
         self.latest = Some(evaluated);
         Ok(())
     }
@@ -322,10 +345,13 @@ impl Run {
             kl_coefficient: trainer.kl.coef,
             actor_updates: trainer.actor.learner.updates(),
             critic_updates: trainer.critic.as_ref().map_or(0, |critic| critic.learner.updates()),
-            quality: if trainer.config.evaluation.is_some() {
-                self.held_out_score
-            } else {
-                score
+            quality: match (&trainer.config.evaluation, &self.latest) {
+                (None, _) => score,
+                // The score of another step's weights says nothing of these.
+                (Some(_), latest) => latest
+                    .as_ref()
+                    .filter(|it| it.report.step == done)
+                    .map(|it| it.report.score),
             },
             run_config: serde_json::to_value(&trainer.config)?,
         };
@@ -355,8 +381,9 @@ impl Run {
             .event("succeeded", &format!("{} steps", trainer.steps_done))?;
         let seconds = self.began.elapsed().as_secs();
         let mut summary = String::new();
-        if let Some(comparison) = compare(&self.roles, self.before.as_ref(), self.latest.as_ref()) {
-            self.recorder.before_after(&comparison)?;
+        let comparison = compare(&self.roles, self.before.as_ref(), self.latest.as_ref());
+        self.recorder.before_after(comparison.as_ref())?;
+        if let Some(comparison) = comparison {
             // The table's last line says what the comparison comes to.
             match self.output {
                 OutputMode::Auto => {

@@ -76,21 +76,26 @@ impl Group {
             Device::Cuda(number) => Some(Arc::new(Nccl::join(store, name, (rank, count), number, deadline)?)),
             _ => None,
         };
-        let mut handle = null_mut();
         let (name, host) = (CString::new(name)?, CString::new(host)?);
         let (rank, count) = (i32::try_from(rank)?, i32::try_from(count)?);
-        checked(unsafe {
-            ppo_group_open(
-                store.handle,
-                name.as_ptr(),
-                host.as_ptr(),
-                rank,
-                count,
-                milliseconds(deadline),
-                &raw mut handle,
-            )
+        // All ranks come within the deadline, or the last one to come is told so after it.
+        let mut group = store.ask(2 * deadline, move |store| {
+            let mut handle = null_mut();
+            checked(unsafe {
+                ppo_group_open(
+                    store.as_ptr(),
+                    name.as_ptr(),
+                    host.as_ptr(),
+                    rank,
+                    count,
+                    milliseconds(deadline),
+                    &raw mut handle,
+                )
+            })?;
+            Ok(Self { handle, gpus: None })
         })?;
-        Ok(Self { handle, gpus })
+        group.gpus = gpus;
+        Ok(group)
     }
 
     /// Who exchanges this tensor between GPUs; None where it is in this machine's memory.

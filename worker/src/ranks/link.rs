@@ -6,12 +6,15 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::meeting::Meeting;
 use super::order::Order;
-use super::pulse::{Pulse, Watch, diagnose};
+use super::pulse::{JOINING, Pulse, Watch, diagnose};
 use crate::native::collective::Group;
 use crate::native::store::Store;
+use crate::stop::StopFlag;
 
 /// How often a wait looks whether the one it waits for still lives.
 const LOOK: Duration = Duration::from_secs(1);
+/// For a connection to rank 0's store.
+const ANSWER: Duration = Duration::from_secs(10);
 /// Between two attempts to reach rank 0.
 const PAUSE: Duration = Duration::from_millis(200);
 /// Orders that stay in the store: every rank has read those before.
@@ -36,21 +39,21 @@ impl Link {
     /// Meets the others at rank 0's store.
     ///
     /// # Errors
-    /// When a rank does not come in time, by its name.
-    pub fn join(meeting: Meeting) -> Result<Self> {
+    /// When a rank does not come in time, by its name; [`Interrupted`](crate::stop::Interrupted).
+    pub fn join(meeting: Meeting, stop: &StopFlag) -> Result<Self> {
         let ends = Instant::now() + meeting.timing.join;
         if meeting.rank == 0 {
-            let store = Store::serve(meeting.port, meeting.timing.join)?;
-            await_all(&meeting, &store, ends)?;
+            let store = Store::serve(meeting.port, meeting.timing.silence)?;
+            await_all(&meeting, &store, ends, stop)?;
             return Self::meet(meeting, store);
         }
         loop {
-            let store = reach(&meeting, ends)?;
-            match await_all(&meeting, &store, ends) {
+            let store = reach(&meeting, ends, stop)?;
+            match await_all(&meeting, &store, ends, stop) {
                 Ok(()) => return Self::meet(meeting, store),
+                Err(error) if stop.requested() || Instant::now() >= ends => return Err(error),
                 // It may have been an older attempt's, whose pod still had the name.
-                Err(error) if Instant::now() < ends => tracing::debug!("{error:#}; trying again"),
-                Err(error) => return Err(error),
+                Err(error) => tracing::debug!("{error:#}; trying again"),
             }
             std::thread::sleep(PAUSE);
         }
@@ -66,7 +69,7 @@ impl Link {
         let Meeting {
             rank, count, attempt, ..
         } = meeting;
-        let signs = Store::connect(host, port, meeting.timing.collective)?;
+        let signs = Store::connect(host, port, ANSWER, meeting.timing.silence)?;
         let pulse = Pulse::start(signs, rank, meeting.timing.beat)?;
         let name = format!("attempt-{attempt}");
         let group = Group::join(
@@ -77,7 +80,10 @@ impl Link {
             meeting.device,
             meeting.timing.collective,
         );
-        let group = group.context("the ranks met, but cannot reach each other")?;
+        let group = group.map_err(|error| {
+            let lost = find_lost(&store, &meeting, JOINING);
+            error.context(format!("the ranks met, but cannot reach each other: {lost}"))
+        })?;
         tracing::info!("{} of {count} has met the others", meeting.name(rank));
         Ok(Self {
             meeting,
@@ -168,13 +174,19 @@ impl Link {
     /// A collective's failure with the name of whoever is lost.
     pub fn explain(&self, what: &str, error: anyhow::Error) -> anyhow::Error {
         let stage = self.pulse.stage();
-        let lost = diagnose(&self.store, &self.meeting, &stage);
-        if self.meeting.rank == 0 {
-            // Others still read here who is lost.
-            std::thread::sleep(self.meeting.timing.beat * 4);
-        }
+        let lost = find_lost(&self.store, &self.meeting, &stage);
         error.context(format!("{stage}: {what} over the ranks failed: {lost}"))
     }
+}
+
+/// Who is lost, in words.
+fn find_lost(store: &Store, meeting: &Meeting, stage: &str) -> String {
+    let lost = diagnose(store, meeting, stage);
+    if meeting.rank == 0 {
+        // Others still read here who is lost.
+        std::thread::sleep(meeting.timing.beat * 4);
+    }
+    lost
 }
 
 fn order_key(number: u64) -> String {
@@ -186,10 +198,11 @@ fn arrival(attempt: u32, rank: usize) -> String {
 }
 
 /// Rank 0's store; its pod may not even have an address yet.
-fn reach(meeting: &Meeting, ends: Instant) -> Result<Store> {
+fn reach(meeting: &Meeting, ends: Instant, stop: &StopFlag) -> Result<Store> {
     loop {
-        let patience = Duration::from_secs(10).min(ends.saturating_duration_since(Instant::now()));
-        match Store::connect(&meeting.host, meeting.port, patience) {
+        stop.check()?;
+        let deadline = ANSWER.min(ends.saturating_duration_since(Instant::now()));
+        match Store::connect(&meeting.host, meeting.port, deadline, meeting.timing.silence) {
             Ok(store) => return Ok(store),
             Err(error) if Instant::now() >= ends => {
                 return Err(error.context(format!(
@@ -207,13 +220,14 @@ fn reach(meeting: &Meeting, ends: Instant) -> Result<Store> {
 }
 
 /// Says that this rank is there, and waits until all are.
-fn await_all(meeting: &Meeting, store: &Store, ends: Instant) -> Result<()> {
+fn await_all(meeting: &Meeting, store: &Store, ends: Instant, stop: &StopFlag) -> Result<()> {
     store.set(&arrival(meeting.attempt, meeting.rank), meeting.own_host.as_bytes())?;
-    (0..meeting.count).try_for_each(|other| await_arrival(meeting, store, other, ends))
+    (0..meeting.count).try_for_each(|other| await_arrival(meeting, store, other, ends, stop))
 }
 
-fn await_arrival(meeting: &Meeting, store: &Store, other: usize, ends: Instant) -> Result<()> {
+fn await_arrival(meeting: &Meeting, store: &Store, other: usize, ends: Instant, stop: &StopFlag) -> Result<()> {
     loop {
+        stop.check()?;
         let came = store.wait(&arrival(meeting.attempt, other), LOOK.min(meeting.timing.join));
         let came = came.with_context(|| format!("{} is gone, where the ranks meet", meeting.name(0)))?;
         if came.is_some() {

@@ -24,6 +24,7 @@ pub use self::meeting::{Meeting, Timing};
 use self::order::Order;
 use self::shard::Shard;
 use crate::native::collective::Pending;
+use crate::stop::StopFlag;
 
 const GRADIENTS: &str = "a sum of gradients";
 
@@ -52,10 +53,10 @@ impl Ranks {
     /// Meets the others.
     ///
     /// # Errors
-    /// When a rank does not come in time, by its name.
-    pub fn join(meeting: Meeting) -> Result<Self> {
+    /// When a rank does not come in time, by its name; [`Interrupted`](crate::stop::Interrupted).
+    pub fn join(meeting: Meeting, stop: &StopFlag) -> Result<Self> {
         Ok(Self {
-            link: Some(Arc::new(Link::join(meeting)?)),
+            link: Some(Arc::new(Link::join(meeting, stop)?)),
         })
     }
 

@@ -13,6 +13,9 @@ use crate::native::store::Store;
 /// Set by the first who finds out who is lost, for those that find rank 0 gone after it.
 const LOST: &str = "lost";
 
+/// What a rank does first.
+pub const JOINING: &str = "joining";
+
 /// This rank's signs of life.
 #[derive(Debug)]
 pub struct Pulse {
@@ -50,7 +53,7 @@ impl Pulse {
     /// When there is no thread to be had.
     pub fn start(store: Store, rank: usize, beat: Duration) -> Result<Self> {
         let now = Now {
-            stage: "joining".into(),
+            stage: JOINING.into(),
             over: false,
         };
         let shared = Arc::new(Shared {

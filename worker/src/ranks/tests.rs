@@ -8,6 +8,7 @@ use ppo_crds::report::Reason;
 
 use super::*;
 use crate::native::store::Store;
+use crate::stop::Interrupted;
 
 /// Short enough for a test, long enough for a busy machine.
 const TIMING: Timing = Timing {
@@ -17,8 +18,12 @@ const TIMING: Timing = Timing {
     silence: Duration::from_secs(10),
 };
 
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
 pub fn meetings(count: usize, timing: Timing) -> Vec<Meeting> {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let meeting = |rank| Meeting {
         host: "127.0.0.1".into(),
         port,
@@ -42,7 +47,7 @@ pub fn together<T: Send>(count: usize, work: impl Fn(Ranks) -> T + Sync) -> Vec<
     std::thread::scope(|scope| {
         let ranks = meetings(count, TIMING).into_iter();
         let threads: Vec<_> = ranks
-            .map(|meeting| scope.spawn(move || work(Ranks::join(meeting).unwrap())))
+            .map(|meeting| scope.spawn(move || work(Ranks::join(meeting, &StopFlag::default()).unwrap())))
             .collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     })
@@ -132,7 +137,9 @@ fn a_rank_that_never_comes_ends_the_others_by_its_name() {
     let errors: Vec<String> = std::thread::scope(|scope| {
         let threads: Vec<_> = meetings
             .into_iter()
-            .map(|meeting| scope.spawn(move || format!("{:#}", Ranks::join(meeting).unwrap_err())))
+            .map(|meeting| {
+                scope.spawn(move || format!("{:#}", Ranks::join(meeting, &StopFlag::default()).unwrap_err()))
+            })
             .collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
@@ -146,17 +153,36 @@ fn a_rank_that_never_comes_ends_the_others_by_its_name() {
 }
 
 #[test]
+fn a_rank_that_waits_for_others_ends_when_it_is_asked_to() {
+    let stop = StopFlag::default();
+    let began = Instant::now();
+    let errors: Vec<anyhow::Error> = std::thread::scope(|scope| {
+        let mut meetings = meetings(3, TIMING);
+        // The first waits for the last; the other finds nobody.
+        let mut elsewhere = meetings.remove(1);
+        elsewhere.port = free_port();
+        let first = meetings.remove(0);
+        let threads = [first, elsewhere].map(|meeting| scope.spawn(|| Ranks::join(meeting, &stop).unwrap_err()));
+        std::thread::sleep(Duration::from_millis(300));
+        stop.request();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(errors.iter().all(|error| error.is::<Interrupted>()), "{errors:?}");
+    assert!(began.elapsed() < TIMING.join);
+}
+
+#[test]
 fn a_rank_that_found_the_store_of_an_older_attempt_looks_again_when_that_is_gone() {
     let meetings = meetings(2, TIMING);
-    let old = Store::serve(meetings[0].port, TIMING.join).unwrap();
+    let old = Store::serve(meetings[0].port, TIMING.silence).unwrap();
     std::thread::scope(|scope| {
         let mut ranks = meetings.into_iter();
         let (first, second) = (ranks.next().unwrap(), ranks.next().unwrap());
-        let second = scope.spawn(move || Ranks::join(second).unwrap().sums([1.0]).unwrap());
+        let second = scope.spawn(move || Ranks::join(second, &StopFlag::default()).unwrap().sums([1.0]).unwrap());
         // Until it has said that it is there.
         assert!(old.wait("attempt-1/arrived/1", TIMING.join).unwrap().is_some());
         drop(old);
-        let first = Ranks::join(first).unwrap().sums([1.0]).unwrap();
+        let first = Ranks::join(first, &StopFlag::default()).unwrap().sums([1.0]).unwrap();
         assert_eq!((first, second.join().unwrap()), ([2.0], [2.0]));
     });
 }

@@ -4,14 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use ppo_crds::run_config::RunConfig;
 use ppo_crds::spec::{Profile, TelemetrySpec};
 use serde::Serialize;
 
 use super::BeforeAfter;
 use super::exposition::Exposition;
-use super::jsonl::JsonLines;
+use super::jsonl::{self, JsonLines};
 use super::live::Live;
 use super::progress::{OutputMode, Progress};
 use super::run_dir::{RunDir, write_json};
@@ -151,6 +151,15 @@ impl Recorder {
         self.progress.evaluation(report)
     }
 
+    /// Whether the evaluation after a step is written already.
+    ///
+    /// # Errors
+    /// When the file cannot be read, naming it.
+    pub fn has_evaluation(&self, step: u64) -> Result<bool> {
+        let known = jsonl::read::<EvaluationReport>(&self.dir.evaluation())?;
+        Ok(known.records.iter().any(|known| known.step == step))
+    }
+
     /// Whether the step's samples should be decoded and handed to [`Recorder::samples`]: the first step, the last, and
     /// every `telemetry.samplesEverySteps`-th between.
     pub fn wants_samples(&self, step: u64) -> bool {
@@ -190,12 +199,19 @@ impl Recorder {
         })
     }
 
-    /// Keeps the comparison of held-out prompts for the report.
+    /// Keeps the comparison of held-out prompts for the report. None: there is none, and one of an earlier run goes.
     ///
     /// # Errors
     /// When the file cannot be written, naming it.
-    pub fn before_after(&self, comparison: &BeforeAfter) -> Result<()> {
-        write_json(&self.dir.before_after(), comparison)
+    pub fn before_after(&self, comparison: Option<&BeforeAfter>) -> Result<()> {
+        let file = self.dir.before_after();
+        match comparison {
+            Some(comparison) => write_json(&file, comparison),
+            None if file.exists() => {
+                std::fs::remove_file(&file).with_context(|| format!("cannot remove {}", file.display()))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Ends the progress display and prints the last words of the run (also under `--quiet`; to stderr under `--json`).

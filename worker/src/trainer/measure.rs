@@ -15,8 +15,13 @@ use crate::stages::{Batch, Sample};
 use crate::telemetry::{Metric, StepReport};
 
 impl Trainer {
-    /// Fills the step's report and moves the KL coefficient by what was observed.
-    pub(super) fn measure(&mut self, batch: &Batch, learnt: &Learnt, wall: Duration) -> Result<StepReport> {
+    /// Fills the step's report and moves the KL coefficient by what was observed. A KL above `kl.stopAbove` is told beside it.
+    pub(super) fn measure(
+        &mut self,
+        batch: &Batch,
+        learnt: &Learnt,
+        wall: Duration,
+    ) -> Result<(StepReport, Option<Diverged>)> {
         let scored = &batch.scored;
         let mut report = StepReport {
             step: self.steps_done,
@@ -59,26 +64,23 @@ impl Trainer {
         }
         let tokens = generated + report.get(Metric::PromptTokens).unwrap_or(0.0);
         report.set(Metric::TokensPerSecond, tokens / wall.as_secs_f64().max(1e-9));
-        self.observe_kl(batch, &report)?;
-        Ok(report)
+        let diverged = self.observe_kl(batch, &report)?;
+        Ok((report, diverged))
     }
 
-    /// Moves the KL coefficient, and stops the run above `kl.stopAbove`.
-    fn observe_kl(&mut self, batch: &Batch, report: &StepReport) -> Result<()> {
+    /// Moves the KL coefficient; whether the KL is above `kl.stopAbove`.
+    fn observe_kl(&mut self, batch: &Batch, report: &StepReport) -> Result<Option<Diverged>> {
         let observed = observed_kl(self.config.algorithm.profile, &batch.shaped.kl, &batch.scored.mask)?;
         self.kl.observe(observed, batch.scored.samples.len());
         let kl = report.get(Metric::Kl).unwrap_or(0.0);
-        match self.config.algorithm.kl.stop_above {
-            Some(limit) if kl > limit => Err(Diverged {
-                step: self.steps_done,
-                what: format!(
-                    "mean sequence KL to the reference is {kl:.3}, above algorithm.kl.stopAbove = {limit}; raise kl.coef or \
-                     lower optimizer.actorLearningRate"
-                ),
-            }
-            .into()),
-            _ => Ok(()),
-        }
+        let limit = self.config.algorithm.kl.stop_above.filter(|limit| kl > *limit);
+        Ok(limit.map(|limit| Diverged {
+            step: self.steps_done,
+            what: format!(
+                "mean sequence KL to the reference is {kl:.3}, above algorithm.kl.stopAbove = {limit}; raise kl.coef or lower \
+                 optimizer.actorLearningRate"
+            ),
+        }))
     }
 }
 

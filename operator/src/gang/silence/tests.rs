@@ -62,6 +62,7 @@ fn seen(gang: Gang, pods: impl IntoIterator<Item = Arc<PodView>>) -> Snapshot {
         lost_nodes: Default::default(),
         restart_request: None,
         listening_since: at(0),
+        vanished: Vec::new(),
     }
 }
 

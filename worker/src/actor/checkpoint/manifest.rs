@@ -26,7 +26,8 @@ pub struct State {
     pub actor_updates: u64,
     /// Updates of the critic's optimizer.
     pub critic_updates: u64,
-    /// What "best" is judged by: the last held-out score, else the step's mean score.
+    /// What "best" is judged by: the held-out score of these weights, where there are held-out prompts and this step was
+    /// evaluated; the step's mean score where there are none.
     pub quality: Option<f64>,
     /// The run's configuration, to refuse a resume under another one.
     pub run_config: serde_json::Value,

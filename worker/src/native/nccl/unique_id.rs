@@ -54,7 +54,7 @@ mod tests {
         }
         let patience = Duration::from_secs(20);
         let store = Store::serve(0, patience).unwrap();
-        let other = Store::connect("127.0.0.1", store.port(), patience).unwrap();
+        let other = Store::connect("127.0.0.1", store.port(), patience, patience).unwrap();
         let follower = std::thread::spawn(move || UniqueId::share(&other, "attempt-1", 1, patience).unwrap());
         let first = UniqueId::share(&store, "attempt-1", 0, patience).unwrap();
         assert_eq!(follower.join().unwrap(), first);

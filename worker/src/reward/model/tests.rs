@@ -29,7 +29,7 @@ fn sample(response: &str) -> ScoredSample {
         index: 0,
         text: "<|im_start|>Hi".into(),
         ids: policy.encode("<|im_start|>Hi", true).unwrap().into(),
-        label: None,
+        ..Default::default()
     };
     ScoredSample::new(&policy, 0, &prompt, &policy.encode(response, false).unwrap()).unwrap()
 }

@@ -129,6 +129,7 @@ async fn our_client_and_our_server_agree_with_scoring_in_place() {
                 text: "What is it?".into(),
                 ids: ids.into(),
                 label: Some("3".into()),
+                ..Prompt::default()
             };
             let response = format!("{} is {index}<|im_end|>", "it ".repeat(index));
             ScoredSample::new(&tokenizer, index, &prompt, &tokenizer.encode(&response, false).unwrap()).unwrap()
