@@ -18,10 +18,13 @@ use std::time::{Duration, Instant};
 use pods::{Pods, TOKEN, free_port};
 use ppo_crds::pod::env;
 use serde_json::{Value, json};
-use worker::{Bench, finish, repository, text, wait_for};
+use worker::{Bench, finish_within, repository, text, wait_for, wait_within};
 
 /// So many that vLLM is killed before the last.
 const STEPS: usize = 40;
+
+/// For vLLM to start and a run to get on with it: it imports gigabytes, from the disk where they are not in memory.
+const START: Duration = Duration::from_secs(400);
 
 /// To make vLLM's environment on a machine that has none: 2 GB to download.
 const INSTALL: Duration = Duration::from_secs(1800);
@@ -204,7 +207,7 @@ fn a_job_trains_with_a_vllm_behind_our_door_and_outlives_it() {
     pods.addresses.push(format!("127.0.0.1:{door}"));
     pods.reference();
     let mut actor = pods.actor(1);
-    wait_for("a second step", || {
+    wait_within(START, "a second step", || {
         pods.steps() >= 2 || actor.try_wait().unwrap().is_some()
     });
 
@@ -231,7 +234,7 @@ fn a_job_trains_with_a_vllm_behind_our_door_and_outlives_it() {
     let mut ended = std::mem::replace(&mut vllm, Vllm::start(&python, &pods, port, door));
     let words = finish_door(&mut ended);
     assert!(words.contains("does not answer"), "{words}");
-    let done = finish(actor);
+    let done = finish_within(START, actor);
     assert!(done.status.success(), "{}", text(&done.stderr));
     let metrics = pods.bench.metrics("pods/checkpoints");
     assert_eq!(metrics.len(), STEPS);

@@ -53,7 +53,7 @@ const OF_THE_CLUSTER: [(&str, &str, &str); 4] = [
 
 /// In the operator's own namespace.
 const OF_THE_LEASE: [(&str, &str, &str); 2] = [
-    ("coordination.k8s.io", "leases=ppo-operator", "get update patch"),
+    ("coordination.k8s.io", "leases=ppo-ppo-operator", "get update patch"),
     ("coordination.k8s.io", "leases", "create"),
 ];
 

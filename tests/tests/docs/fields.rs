@@ -77,6 +77,10 @@ fn every_yaml_block_is_a_part_of_a_manifest() {
 }
 
 fn known(value: &Value, schema: &Value, place: &str) {
+    // A pod template: Kubernetes says what is in it.
+    if schema["x-kubernetes-preserve-unknown-fields"] == true {
+        return;
+    }
     match value {
         Value::Object(fields) => {
             for (name, value) in fields {

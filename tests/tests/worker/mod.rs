@@ -194,14 +194,19 @@ impl Bench {
 }
 
 /// Waits for a process; one that hangs is killed and fails the test.
-pub fn finish(mut child: Child) -> Output {
-    let ends = Instant::now() + DEADLINE;
+pub fn finish(child: Child) -> Output {
+    finish_within(DEADLINE, child)
+}
+
+/// The same of one that takes longer.
+pub fn finish_within(deadline: Duration, mut child: Child) -> Output {
+    let ends = Instant::now() + deadline;
     // The pipes are drained by `wait_with_output`; what the worker prints in a test fits into them.
     while child.try_wait().unwrap().is_none() {
         if Instant::now() > ends {
             child.kill().unwrap();
             let output = child.wait_with_output().unwrap();
-            panic!("the worker did not end within {DEADLINE:?}: {}", text(&output.stderr));
+            panic!("the worker did not end within {deadline:?}: {}", text(&output.stderr));
         }
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -209,10 +214,15 @@ pub fn finish(mut child: Child) -> Output {
 }
 
 /// Waits until `ready` says so.
-pub fn wait_for(what: &str, mut ready: impl FnMut() -> bool) {
-    let ends = Instant::now() + DEADLINE;
+pub fn wait_for(what: &str, ready: impl FnMut() -> bool) {
+    wait_within(DEADLINE, what, ready);
+}
+
+/// The same of what takes longer.
+pub fn wait_within(deadline: Duration, what: &str, mut ready: impl FnMut() -> bool) {
+    let ends = Instant::now() + deadline;
     while !ready() {
-        assert!(Instant::now() < ends, "{what} did not happen within {DEADLINE:?}");
+        assert!(Instant::now() < ends, "{what} did not happen within {deadline:?}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
