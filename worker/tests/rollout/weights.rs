@@ -93,12 +93,11 @@ async fn whoever_asks_for_the_version_during_an_update_is_told_the_new_one() {
         .body(reqwest::Body::wrap_stream(ReceiverStream::new(body)));
     let updating = tokio::spawn(request.send());
     sender.send(Ok(begin.to_vec())).await.unwrap();
-    let again = async || upload(&server, "13", stream.clone()).await.0 == 409;
-    server.until("the update", again).await;
-    let asked = tokio::spawn(server.client.get(format!("{}/weight_info", server.url)).send());
-    // Long enough to be answered, were it not made to wait.
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    assert!(!asked.is_finished());
+    let info = || server.client.get(format!("{}/weight_info", server.url));
+    // Once it has begun nobody is answered: this is long enough to be, otherwise.
+    let waits = async || info().timeout(Duration::from_millis(500)).send().await.is_err();
+    server.until("the update", waits).await;
+    let asked = tokio::spawn(info().send());
     sender.send(Ok(rest.to_vec())).await.unwrap();
     drop(sender);
     assert_eq!(updating.await.unwrap().unwrap().status(), 200);
