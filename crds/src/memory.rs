@@ -79,7 +79,9 @@ fn rollout(config: &RunConfig, geometry: &Geometry, shape: &ModelShape, gpus: u6
     let weights = product(&[shape.parameters(), number]).div_ceil(gpus);
     let block = config.rollout.block_size as u64;
     let sequences = (config.rollout.max_sequences as u64).min(geometry.samples_per_engine);
-    let slots = longest(config).div_ceil(block.max(1)).saturating_mul(block);
+    let slots = (config.longest_sequence() as u64)
+        .div_ceil(block.max(1))
+        .saturating_mul(block);
     let needed = product(&[sequences, slots, shape.cache_values_per_token(), number]);
     let cache = config
         .rollout
@@ -111,7 +113,10 @@ pub fn keeps_critic_pass(config: &RunConfig, critic: &ModelShape, ranks: u64) ->
 
 /// Bytes that a micro-batch of the longest samples keeps for the backward pass.
 fn activations(config: &RunConfig, shape: &ModelShape) -> u64 {
-    let tokens = product(&[config.batch.micro_train_batch_size as u64, longest(config)]);
+    let tokens = product(&[
+        config.batch.micro_train_batch_size as u64,
+        config.longest_sequence() as u64,
+    ]);
     let number = bytes(config.model.dtype);
     let adapter = config.model.adapter.as_ref();
     let adapted = adapter.map_or(0, |adapter| shape.adapter_bytes_per_token(adapter, config.model.dtype));
@@ -232,7 +237,12 @@ fn forward_only(config: &RunConfig, shape: &ModelShape, has_head: bool) -> Vec<P
         part("weights", product(&[parameters, number])),
         part(
             "activations of one pass",
-            product(&[micro, longest(config), shape.layer_values_per_token(), number]),
+            product(&[
+                micro,
+                config.longest_sequence() as u64,
+                shape.layer_values_per_token(),
+                number,
+            ]),
         ),
     ];
     if has_head {
@@ -247,11 +257,6 @@ fn part(name: &str, bytes: u64) -> Part {
         name: name.into(),
         bytes,
     }
-}
-
-/// Longest sequence in tokens.
-fn longest(config: &RunConfig) -> u64 {
-    (config.prompts.max_length as u64).saturating_add(u64::from(config.generation.max_new_tokens))
 }
 
 fn bytes(dtype: DType) -> u64 {

@@ -53,6 +53,13 @@ impl RunConfig {
         self.model.adapter.is_some() && self.algorithm.kl.coef != 0.0
     }
 
+    /// Tokens of the longest sequence that the manifest allows, prompt and response.
+    pub fn longest_sequence(&self) -> usize {
+        self.prompts
+            .max_length
+            .saturating_add(self.generation.max_new_tokens as usize)
+    }
+
     /// Whether the step after `step` updates the policy, and not the critic alone.
     pub fn policy_learns(&self, step: u64) -> bool {
         step >= self.optimizer.critic_warmup_steps

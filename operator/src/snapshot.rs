@@ -63,6 +63,26 @@ impl Heard {
     }
 }
 
+#[cfg(test)]
+impl Snapshot {
+    /// What is seen of a job whose pods may exist, and of which nothing else is known.
+    pub fn plain(children: Children, gang: Gang, listening_since: Timestamp) -> Self {
+        Self {
+            children,
+            expected: Names::default(),
+            report: None,
+            gang,
+            lookups: Lookups::default(),
+            admission: Admission::Free,
+            unapproved: None,
+            lost_nodes: BTreeSet::new(),
+            restart_request: None,
+            listening_since,
+            vanished: Vec::new(),
+        }
+    }
+}
+
 impl Snapshot {
     /// The job's own pods: those of an earlier job of the name are not.
     pub fn pods<'a>(&'a self, job: &'a Job) -> impl Iterator<Item = &'a PodView> {

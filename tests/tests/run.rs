@@ -84,7 +84,7 @@ fn preferences_that_prefer_nothing_are_refused_by_place() {
     let refused = bench.worker(["rm", "-f", "rm.yaml"]);
     let words = text(&refused.stderr);
     assert!(
-        words.contains("prompt 1: the better and the worse response are the same"),
+        words.contains("line 1: the better and the worse response are the same"),
         "{words}"
     );
     assert!(!bench.path("rm").exists());

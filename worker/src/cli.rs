@@ -1,7 +1,6 @@
 //! The command line.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use ppo_crds::report::exit_code;
@@ -92,15 +91,18 @@ pub struct ManifestArgs {
     pub file: PathBuf,
 }
 
+/// Exit status of what failed for no reason that has one of its own.
+const FAILED: u8 = 1;
+
 /// Runs the command; the exit status is 0, 1 (failed), 2 (bad input) or 3 (diverged), and 75 for a pod that was asked to stop.
-pub fn run(cli: Cli) -> ExitCode {
+pub fn run(cli: Cli) -> u8 {
     if let Command::Run(_) | Command::Actor(_) | Command::Sft(_) | Command::Rm(_) | Command::Rollout(_) = cli.command {
         allocator::keep_memory();
     }
     let output = cli.machine.output();
     if let Err(error) = log::init(cli.machine.log_format, output) {
         eprintln!("ppo-worker: {error:#}");
-        return ExitCode::FAILURE;
+        return FAILED;
     }
     if let Some(threads) = cli.machine.threads {
         tch::set_num_threads(i32::from(threads));
@@ -127,5 +129,5 @@ pub fn run(cli: Cli) -> ExitCode {
         eprintln!("ppo-worker: {error:#}");
         crate::outcome::code(&error)
     });
-    u8::try_from(code).map_or(ExitCode::FAILURE, ExitCode::from)
+    u8::try_from(code).unwrap_or(FAILED)
 }

@@ -1,11 +1,11 @@
 //! `ppo-worker`: everything that runs in the pods of a PpoJob, and the same on a laptop.
 
-use std::process::ExitCode;
-
 use clap::Parser;
-use ppo_worker::cli::Cli;
+use ppo_worker::cli::{self, Cli};
+use ppo_worker::{contained, native};
 
-fn main() -> ExitCode {
-    ppo_worker::contained::abort_on_panic();
-    ppo_worker::cli::run(Cli::parse())
+fn main() {
+    contained::abort_on_panic();
+    let code = cli::run(Cli::parse());
+    native::process::end(code)
 }

@@ -2,8 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
+
+/// Between two looks of one that waits for something else: a signal handler can only set the flag.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// Set once the process was asked to stop.
 #[derive(Clone, Debug, Default)]
@@ -46,5 +50,39 @@ impl StopFlag {
     /// [`Interrupted`].
     pub fn check(&self) -> Result<(), Interrupted> {
         if self.requested() { Err(Interrupted) } else { Ok(()) }
+    }
+
+    /// What `work` comes to, unless somebody asks to stop before: then it is dropped.
+    ///
+    /// # Errors
+    /// Those of `work`; [`Interrupted`].
+    pub async fn unless_requested<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let asked = async {
+            while !self.requested() {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        tokio::select! {
+            done = work => done,
+            () = asked => Err(Interrupted.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn one_who_waits_for_an_answer_stops_when_asked_to() {
+        let stop = StopFlag::default();
+        let answered = stop.unless_requested(async { Ok(7) }).await.unwrap();
+        assert_eq!(answered, 7);
+        let ask = async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            stop.request();
+        };
+        let (ended, ()) = tokio::join!(stop.unless_requested(std::future::pending::<Result<()>>()), ask);
+        assert!(ended.unwrap_err().is::<Interrupted>());
     }
 }

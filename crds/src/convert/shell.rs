@@ -46,6 +46,8 @@ struct Lexer<'a> {
     word: Option<Word>,
     /// The next word is the file of a redirection.
     into_file: bool,
+    /// A list without words stood in the present double quotes.
+    no_words: bool,
     /// Defaults of variables inside defaults of variables.
     depth: usize,
 }
@@ -60,6 +62,7 @@ impl<'a> Lexer<'a> {
             command: Vec::new(),
             word: None,
             into_file: false,
+            no_words: false,
             depth: 0,
         }
     }
@@ -163,11 +166,18 @@ impl<'a> Lexer<'a> {
         }
     }
 
+    /// `"$@"` of no words is no word; `""` is an empty one.
     fn double(&mut self) -> Result<(), Unclosed> {
+        let begins = self.word.is_none();
         self.word.get_or_insert_default();
+        self.no_words = false;
         loop {
             match self.rest.next().ok_or(Unclosed("\"...\""))? {
-                '"' => return Ok(()),
+                '"' => {
+                    self.word
+                        .take_if(|word| begins && self.no_words && *word == Word::default());
+                    return Ok(());
+                }
                 '\\' => match self.rest.next() {
                     Some('\n') => {}
                     Some(c @ ('"' | '\\' | '$' | '`')) => self.push(c),

@@ -92,7 +92,7 @@ pub(super) fn dialect(launcher: &[Word], flags: &[Word]) -> Result<Dialect, Conv
 }
 
 fn finish_ppo(draft: &mut Draft) -> Result<(), WrongValue> {
-    let local = per_device(draft)? * accumulation(draft)?;
+    let local = per_device(draft)?.saturating_mul(accumulation(draft)?);
     let batch = local.saturating_mul(processes(draft)?);
     let updates = draft.count("num_mini_batches")?.unwrap_or(1).max(1);
     let source = "per_device_train_batch_size x gradient_accumulation_steps x processes";

@@ -219,8 +219,8 @@ pub struct AdaptiveKl {
     /// means under those profiles).
     #[schemars(range(min = 0.0, max = 1e9), extend("exclusiveMinimum" = true))]
     pub target: f64,
-    /// Samples over which the coefficient adapts: greater is slower. Above 0; 10000 is usual. OpenRLHF `algo.kl.horizon`,
-    /// verl `kl_ctrl.horizon`.
+    /// Samples over which the coefficient adapts: greater is slower. Above a fifth of a step's
+    /// samples, so that the coefficient stays above 0; 10000 is usual. OpenRLHF `algo.kl.horizon`, verl `kl_ctrl.horizon`.
     #[schemars(range(min = 0.0, max = 1e12), extend("exclusiveMinimum" = true))]
     pub horizon: f64,
 }

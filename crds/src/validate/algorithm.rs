@@ -3,6 +3,7 @@
 use super::Problem;
 use crate::PpoJobSpec;
 use crate::defaults::has_kl;
+use crate::spec::Profile;
 
 /// Adds contradictions between settings.
 pub fn check(spec: &PpoJobSpec, problems: &mut Vec<Problem>) {
@@ -45,6 +46,18 @@ pub fn check(spec: &PpoJobSpec, problems: &mut Vec<Problem>) {
             controller.adaptive.is_some() && !has_kl,
             field,
             "an adaptive coefficient cannot rise from 0; give algorithm.kl.coef above 0",
+        );
+        // A KL far below the target takes 0.2 x samples / horizon off; AlpacaFarm's controller does not look at samples.
+        let samples = f64::from(spec.batch.rollout_batch_size) * f64::from(spec.batch.n_samples_per_prompt);
+        let adaptive = controller.adaptive.as_ref();
+        refuse(
+            adaptive.is_some_and(|adaptive| adaptive.horizon <= 0.2 * samples)
+                && algorithm.profile != Profile::Alpacafarm,
+            "spec.algorithm.kl.controller.adaptive.horizon",
+            &format!(
+                "one step of {samples} samples could take the coefficient to 0 or below; it must be above {}",
+                0.2 * samples
+            ),
         );
     }
     refuse(

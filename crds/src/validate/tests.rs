@@ -115,8 +115,12 @@ fn settings_that_contradict_each_other_are_refused() {
             "spec.algorithm.kl.controller: give exactly one of fixed, adaptive",
         ),
         (
-            "algorithm: {profile: verl, kl: {controller: {adaptive: {target: 6, horizon: 1}}}}",
+            "algorithm: {profile: verl, kl: {controller: {adaptive: {target: 6, horizon: 1000}}}}",
             "cannot rise from 0",
+        ),
+        (
+            "algorithm: {kl: {controller: {adaptive: {target: 6, horizon: 12.8}}}}\n  batch: {rolloutBatchSize: 32, nSamplesPerPrompt: 2}",
+            "spec.algorithm.kl.controller.adaptive.horizon: one step of 64 samples could take the coefficient to 0 or below; it must be above 12.8",
         ),
         (
             "algorithm: {clip: {dual: 0.5}}",

@@ -51,17 +51,8 @@ fn running(attempt: u32) -> Arc<PodView> {
 /// A world without pods, of which these have vanished.
 fn empty(vanished: Vec<Arc<PodView>>) -> Snapshot {
     Snapshot {
-        children: Children::default(),
-        expected: Default::default(),
-        report: None,
-        gang: Gang::None,
-        lookups: Default::default(),
-        admission: Admission::Free,
-        unapproved: None,
-        lost_nodes: Default::default(),
-        restart_request: None,
-        listening_since: at(0),
         vanished,
+        ..Snapshot::plain(Children::default(), Gang::None, at(0))
     }
 }
 

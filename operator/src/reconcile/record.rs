@@ -63,7 +63,7 @@ async fn write(job: &Subject, status: &PpoJobStatus, context: &Context) -> Resul
 }
 
 /// What a write that was refused leads to: an object that the API server takes for invalid, such as a pod of a wrong template,
-/// ends the job; what a person has to see to is an event; all is tried again but the end.
+/// ends a job that does not run yet; what a person has to see to is an event; all is tried again but the end.
 ///
 /// # Errors
 /// The refusal, to be tried again.
@@ -71,8 +71,9 @@ pub async fn refusal(job: &Subject, status: &PpoJobStatus, error: Error, context
     if error.needs_a_person() {
         events::refused(job, &error, context).await;
     }
-    let ended = status.phase.is_some_and(Phase::is_finished);
-    if !error.is_final() || ended {
+    // What runs needs none of it now: it goes on, and where a pod is what lacks, its deadline ends the job.
+    let spared = |phase: Phase| phase.is_finished() || phase == Phase::Running;
+    if !error.is_final() || status.phase.is_some_and(spared) {
         return Err(error);
     }
     let mut failed = status.clone();

@@ -10,32 +10,24 @@ type Right = (String, String, String);
 
 /// Group, resources and verbs in the namespaces that are watched.
 const OF_JOBS: [(&str, &str, &str); 15] = [
-    ("ppojob.dev", "ppojobs", "get list watch delete"),
-    ("ppojob.dev", "ppojobs/status", "get patch"),
+    ("ppojob.dev", "ppojobs", "list watch delete"),
+    ("ppojob.dev", "ppojobs/status", "patch"),
     ("ppojob.dev", "ppojobs/finalizers", "update"),
-    ("", "pods", "get list watch create delete"),
-    ("", "configmaps services", "get list watch create patch delete"),
+    ("", "pods", "list watch create delete"),
+    ("", "configmaps services", "list watch create patch delete"),
     ("", "secrets", "list watch create"),
-    ("", "persistentvolumeclaims", "get list watch create"),
-    (
-        "networking.k8s.io",
-        "networkpolicies",
-        "get list watch create patch delete",
-    ),
-    ("policy", "poddisruptionbudgets", "get list watch create patch delete"),
+    ("", "persistentvolumeclaims", "list watch create"),
+    ("networking.k8s.io", "networkpolicies", "list watch create patch delete"),
+    ("policy", "poddisruptionbudgets", "list watch create patch delete"),
     ("events.k8s.io", "events", "create patch"),
-    (
-        "scheduling.volcano.sh",
-        "podgroups",
-        "get list watch create patch delete",
-    ),
-    ("scheduling.x-k8s.io", "podgroups", "get list watch create patch delete"),
+    ("scheduling.volcano.sh", "podgroups", "list watch create patch delete"),
+    ("scheduling.x-k8s.io", "podgroups", "list watch create patch delete"),
     (
         "scheduling.k8s.io",
         "podgroups workloads",
-        "get list watch create patch delete",
+        "list watch create patch delete",
     ),
-    ("kueue.x-k8s.io", "workloads", "get list watch create patch delete"),
+    ("kueue.x-k8s.io", "workloads", "list watch create patch delete"),
     ("kueue.x-k8s.io", "workloads/status localqueues", ""),
 ];
 
@@ -45,7 +37,7 @@ const OF_THE_CLUSTER: [(&str, &str, &str); 4] = [
     (
         "apiextensions.k8s.io",
         "customresourcedefinitions=ppojobs.ppojob.dev",
-        "get list watch",
+        "list watch",
     ),
     ("kueue.x-k8s.io", "resourceflavors workloadpriorityclasses", "get"),
     ("scheduling.k8s.io", "priorityclasses", "get list"),
@@ -62,8 +54,8 @@ fn written(table: &[(&str, &str, &str)]) -> BTreeSet<Right> {
     for (group, resources, verbs) in table {
         for resource in resources.split(' ') {
             let verbs = match resource {
-                "workloads/status" => "get patch",
-                "localqueues" => "get list watch",
+                "workloads/status" => "patch",
+                "localqueues" => "list watch",
                 _ => verbs,
             };
             rights.extend(

@@ -90,14 +90,26 @@ impl Checkpoints {
                 aside.display()
             )
         })?;
-        manifest::commit(&aside, state)?;
-        // Hashing took a while: another attempt may have begun.
+        manifest::commit(&aside, &state)?;
+        // Hashing takes a while, and so does deleting: another attempt may have begun.
         self.check_fence()?;
         remove(&target)?;
+        self.check_fence()?;
         fs::rename(&aside, &target).with_context(|| format!("cannot move the checkpoint to {}", target.display()))?;
         sync_folder(&self.folder)?;
-        self.prune()?;
+        self.check_fence()?;
+        self.prune(state.step)?;
         Ok(target)
+    }
+
+    /// Says afterwards how good the checkpoint of `step` is.
+    ///
+    /// # Errors
+    /// When it is not there, or cannot be written.
+    pub fn judge(&self, step: u64, quality: f64) -> anyhow::Result<()> {
+        self.check_fence()?;
+        let folder = self.folder.join(folder_name(step));
+        manifest::judge(&folder, quality).with_context(|| format!("checkpoint {}", folder.display()))
     }
 
     /// The newest checkpoint whose files are intact; None when there is no checkpoint at all. `note` is told of damaged ones.
@@ -149,8 +161,11 @@ impl Checkpoints {
         Ok(found)
     }
 
-    fn prune(&self) -> anyhow::Result<()> {
-        let all = self.list()?;
+    /// Leaves what is to be kept of the checkpoints up to `newest`. Any beyond it was found damaged when this run began, and is
+    /// written anew in its turn: it may not push one out that is whole.
+    fn prune(&self, newest: u64) -> anyhow::Result<()> {
+        let mut all = self.list()?;
+        all.retain(|step, _| *step <= newest);
         let best = if self.keep_best { best(&all) } else { None };
         let old = all.len().saturating_sub(self.keep);
         for (step, folder) in all.into_iter().take(old) {

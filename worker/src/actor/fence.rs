@@ -27,12 +27,12 @@ pub struct Owner {
     pub attempt: u32,
 }
 
-/// A newer attempt has taken over.
+/// A newer attempt has taken over, or another job of the same folder.
 #[derive(Debug, thiserror::Error)]
-#[error("attempt {} of this run has taken over {}; attempt {mine} writes nothing more", newer.attempt, folder.display())]
+#[error("{who} has taken over {}; attempt {mine} writes nothing more", folder.display())]
 pub struct Superseded {
+    who: String,
     folder: PathBuf,
-    newer: Owner,
     mine: u32,
 }
 
@@ -48,7 +48,7 @@ impl Fence {
         };
         match fence.holder()? {
             Some(newer) if newer.run == fence.owner.run && newer.attempt > fence.owner.attempt => {
-                Err(fence.superseded(newer).into())
+                Err(fence.superseded(&newer).into())
             }
             _ => {
                 write_durably(&fence.file, &serde_json::to_vec(&fence.owner)?)?;
@@ -83,7 +83,7 @@ impl Fence {
     /// [`Superseded`]; when the file cannot be read.
     pub fn check(&self) -> anyhow::Result<()> {
         match self.holder()? {
-            Some(holder) if holder != self.owner => Err(self.superseded(holder).into()),
+            Some(holder) if holder != self.owner => Err(self.superseded(&holder).into()),
             _ => Ok(()),
         }
     }
@@ -93,10 +93,13 @@ impl Fence {
         self.owner.attempt
     }
 
-    fn superseded(&self, newer: Owner) -> Superseded {
+    fn superseded(&self, newer: &Owner) -> Superseded {
         Superseded {
+            who: match newer.run == self.owner.run {
+                true => format!("attempt {} of this run", newer.attempt),
+                false => format!("attempt {} of another job", newer.attempt),
+            },
             folder: self.file.parent().unwrap_or(&self.file).to_owned(),
-            newer,
             mine: self.owner.attempt,
         }
     }
@@ -158,6 +161,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let old = Fence::take(folder.path(), owner("a", 7)).unwrap();
         Fence::take(folder.path(), owner("b", 1)).unwrap().check().unwrap();
-        assert!(old.check().is_err());
+        let taken = old.check().unwrap_err().to_string();
+        assert!(taken.starts_with("attempt 1 of another job has taken over"), "{taken}");
     }
 }

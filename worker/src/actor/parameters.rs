@@ -117,13 +117,14 @@ impl Parameters {
     /// # Errors
     /// When a gradient cannot be attached.
     pub fn share_gradients(&mut self, other: &mut Self) -> anyhow::Result<()> {
-        let (longer, shorter) = if self.count() >= other.count() {
+        // Of this rank: the last ranks may own less of a model than of a smaller one.
+        let (longer, shorter) = if self.own.length >= other.own.length {
             (self, other)
         } else {
             (other, self)
         };
         match &longer.grads {
-            Gradients::Whole(grads) => shorter.attach(grads.f_narrow(0, 0, shorter.count())?),
+            Gradients::Whole(grads) => shorter.attach(grads.f_narrow(0, 0, shorter.own.length)?),
             Gradients::Shared(reducer) => {
                 let sums = reducer.sums().f_narrow(0, 0, shorter.own.length)?;
                 match &shorter.grads {

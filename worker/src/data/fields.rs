@@ -83,7 +83,7 @@ fn check_messages(messages: &[Value]) -> Result<()> {
 }
 
 /// What a value is, short enough for an error.
-fn describe(value: &Value) -> String {
+pub fn describe(value: &Value) -> String {
     let kind = match value {
         Value::Null => return "null".to_owned(),
         Value::Bool(truth) => return truth.to_string(),

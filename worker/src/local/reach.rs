@@ -71,11 +71,12 @@ impl Reach<'_> {
         )?))
     }
 
-    /// The reference role; None in a run without one. Below an adapter it is the actor's own frozen weights.
+    /// The reference role; None in a run without one. Below an adapter it is the actor's own frozen weights. It is asked
+    /// about sequences of up to `longest` tokens.
     ///
     /// # Errors
     /// When the model cannot be loaded, or an address is none.
-    pub fn reference(&self, target: Target, actor: &Actor) -> Result<Option<Reference>> {
+    pub fn reference(&self, target: Target, actor: &Actor, longest: usize) -> Result<Option<Reference>> {
         if actor.frozen.is_some() && self.config.reference_is_base() {
             return Ok(Some(Reference::Below));
         }
@@ -87,7 +88,17 @@ impl Reach<'_> {
                 pool,
                 runtime: self.runtime.clone(),
             }),
-            None => Reference::Here(Box::new(reference(location, target)?)),
+            None => {
+                let decoder = reference(location, target)?;
+                let context = decoder.config().max_positions;
+                if context < longest {
+                    tracing::warn!(
+                        "a sequence may have {longest} tokens, the context of model.reference has {context}: beyond it its \
+                         log-probabilities, and so the KL, mean little; lower prompts.maxLength or generation.maxNewTokens"
+                    );
+                }
+                Reference::Here(Box::new(decoder))
+            }
         }))
     }
 

@@ -52,12 +52,14 @@ pub struct Run {
     output: OutputMode,
     before: Option<Evaluated>,
     latest: Option<Evaluated>,
+    /// Mean score of the last step's samples.
+    score: Option<f64>,
     /// Step of the newest checkpoint.
     saved: Option<u64>,
     began: Instant,
     _runtime: tokio::runtime::Runtime,
-    /// Held as long as the run lives: two processes in one folder would spoil both.
-    _lock: File,
+    /// Held as long as the run lives, outside a cluster: two processes in one folder would spoil both.
+    _lock: Option<File>,
 }
 
 impl Run {
@@ -106,7 +108,9 @@ impl Run {
         let began = Instant::now();
         let folder = RunDir::new(folder);
         folder.create()?;
-        let lock = lock(&folder)?;
+        // A pod that is cut off would keep its successor out of a file system that both mount: there the attempt decides.
+        let alone = options.owner.is_none();
+        let lock = alone.then(|| lock(&folder)).transpose()?;
         let checkpoints = config.checkpoint.path.clone().unwrap_or_else(|| folder.checkpoints());
         let mut checkpoints = Checkpoints::open(checkpoints, config.checkpoint.keep, config.checkpoint.keep_best)?;
         if let Some(owner) = options.owner {
@@ -165,6 +169,7 @@ impl Run {
             output: options.output,
             before: None,
             latest: None,
+            score: None,
             began,
             _runtime: runtime,
             _lock: lock,
@@ -245,6 +250,7 @@ impl Run {
         let trainer = &mut self.roles.trainer;
         let done = trainer.steps_done;
         let last = done == trainer.total_steps;
+        self.score = step.report.get(Metric::Score);
         if let Some(diverged) = step.diverged.take() {
             self.recorder.step(&step.report)?;
             return Err(diverged.into());
@@ -268,7 +274,7 @@ impl Run {
         let every = self.roles.trainer.config.checkpoint.every_steps;
         if last || (every > 0 && done.is_multiple_of(every)) {
             let began = Instant::now();
-            self.save(step.report.get(Metric::Score))?;
+            self.save()?;
             // Shown with the next step.
             self.roles.trainer.stages.push((Stage::Checkpoint, began.elapsed()));
         }
@@ -307,17 +313,30 @@ impl Run {
     fn evaluate_what_was_broken_off(&mut self) -> Result<()> {
         let trainer = &self.roles.trainer;
         let (done, last) = (trainer.steps_done, trainer.steps_done == trainer.total_steps);
-        if done == 0 || !self.evaluates_after(done) || (self.recorder.has_evaluation(done)? && !last) {
+        if done == 0 || !self.evaluates_after(done) {
             return Ok(());
         }
         let mut stages = Vec::new();
-        self.evaluate(&mut stages)?;
+        match self.recorder.has_evaluation(done)? {
+            false => self.evaluate(&mut stages)?,
+            true if last => self.answer_held_out(&mut stages)?,
+            true => {}
+        }
         // Shown with the next step.
         self.roles.trainer.stages.append(&mut stages);
-        Ok(())
+        // The checkpoint was made before anybody knew.
+        let quality = self.quality().filter(|_| self.saved == Some(done));
+        quality.map_or(Ok(()), |quality| self.checkpoints.judge(done, quality))
     }
 
+    /// Answers the held-out prompts, where there are any, and records how well.
     fn evaluate(&mut self, stages: &mut Vec<(Stage, std::time::Duration)>) -> Result<()> {
+        self.answer_held_out(stages)?;
+        let latest = self.latest.as_ref();
+        latest.map_or(Ok(()), |latest| self.recorder.evaluation(&latest.report))
+    }
+
+    fn answer_held_out(&mut self, stages: &mut Vec<(Stage, std::time::Duration)>) -> Result<()> {
         let trainer = &self.roles.trainer;
         let (Some(settings), Some(held_out)) = (&trainer.config.evaluation, &self.roles.held_out) else {
             return Ok(());
@@ -326,15 +345,22 @@ impl Run {
         trainer.live.enter(Stage::Evaluate);
         let evaluated = trainer.evaluate(settings, held_out)?;
         stages.push((Stage::Evaluate, began.elapsed()));
-        if !self.recorder.has_evaluation(evaluated.report.step)? {
-            self.recorder.evaluation(&evaluated.report)?;
-        }
         self.latest = Some(evaluated);
         Ok(())
     }
 
+    /// How good the present weights are, where that is known. The score of another step's says nothing of them.
+    fn quality(&self) -> Option<f64> {
+        let trainer = &self.roles.trainer;
+        let evaluated = self.latest.as_ref().map(|it| &it.report);
+        match &trainer.config.evaluation {
+            None => self.score,
+            Some(_) => evaluated.filter(|it| it.step == trainer.steps_done).map(|it| it.score),
+        }
+    }
+
     /// Commits a checkpoint of the present step, unless it is there already.
-    fn save(&mut self, score: Option<f64>) -> Result<()> {
+    fn save(&mut self) -> Result<()> {
         let trainer = &self.roles.trainer;
         let done = trainer.steps_done;
         if self.saved == Some(done) {
@@ -345,14 +371,7 @@ impl Run {
             kl_coefficient: trainer.kl.coef,
             actor_updates: trainer.actor.learner.updates(),
             critic_updates: trainer.critic.as_ref().map_or(0, |critic| critic.learner.updates()),
-            quality: match (&trainer.config.evaluation, &self.latest) {
-                (None, _) => score,
-                // The score of another step's weights says nothing of these.
-                (Some(_), latest) => latest
-                    .as_ref()
-                    .filter(|it| it.report.step == done)
-                    .map(|it| it.report.score),
-            },
+            quality: self.quality(),
             run_config: serde_json::to_value(&trainer.config)?,
         };
         trainer.live.enter(Stage::Checkpoint);
@@ -364,7 +383,7 @@ impl Run {
     }
 
     fn interrupted(mut self) -> Result<()> {
-        self.save(None)?;
+        self.save()?;
         let done = self.roles.trainer.steps_done;
         let words = format!("stopped after step {done}, checkpoint saved; the same command goes on from there");
         self.recorder.event("stopped", &words)?;

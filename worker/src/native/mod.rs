@@ -16,6 +16,7 @@ pub mod master;
 pub mod nccl;
 pub mod optimizer;
 pub mod packed;
+pub mod process;
 pub mod random;
 pub mod store;
 pub mod threads;

@@ -8,7 +8,7 @@ use ppo_crds::spec::{Estimator, KlPlacement, Profile};
 use tch::Tensor;
 
 use super::grid::{Grid, read_column};
-use super::shape::clip;
+use super::shape::{clip, places};
 use super::{Error, mask, whiten};
 use group::{Centring, Single};
 
@@ -160,22 +160,24 @@ fn group_advantages(
     })?;
     let scores = read_column("scores", scores, mask.batch)?;
     let placed: Vec<f64> = scores.iter().map(|&score| clip(&algorithm.score, score)).collect();
+    let places = places(algorithm.profile, None, mask)?;
+    let replaced = |score: &[f64]| replaced(rewards, &places, &placed, score);
     if algorithm.profile == Profile::Openrlhf {
         let centred: Vec<f64> = centre(&scores)?
             .into_iter()
             .map(|score| clip(&algorithm.score, score))
             .collect();
-        let rewards = replaced(rewards, mask, &placed, &centred);
+        let rewards = replaced(&centred);
         return Ok(gae::reward_to_go(algorithm.profile, 1.0, &rewards, mask));
     }
     let centred = centre(&placed)?;
     if !matches!(estimator, Estimator::Grpo | Estimator::DrGrpo) {
-        let rewards = replaced(rewards, mask, &placed, &centred);
+        let rewards = replaced(&centred);
         return Ok(gae::reward_to_go(algorithm.profile, algorithm.gamma, &rewards, mask));
     }
     let mut advantages = constant(&centred, mask);
     if algorithm.kl.placement == KlPlacement::Reward && algorithm.kl.coef != 0.0 {
-        let penalties = replaced(rewards, mask, &placed, &vec![0.0; placed.len()]);
+        let penalties = replaced(&vec![0.0; placed.len()]);
         let penalties = gae::reward_to_go(algorithm.profile, algorithm.gamma, &penalties, mask);
         advantages
             .cells
@@ -207,13 +209,13 @@ fn constant(numbers: &[f64], mask: &Grid<bool>) -> Grid<f64> {
     grid
 }
 
-/// The token rewards with another score at the last token of each row.
-fn replaced(rewards: &Grid<f64>, mask: &Grid<bool>, placed: &[f64], score: &[f64]) -> Grid<f64> {
+/// The token rewards with another score where each row's is.
+fn replaced(rewards: &Grid<f64>, places: &[Option<usize>], placed: &[f64], score: &[f64]) -> Grid<f64> {
     let mut rewards = rewards.clone();
-    for sample in 0..mask.batch {
-        // An adjustment, so that the token's KL stays. The place is the one of the profiles that come here.
-        if let Some(last) = mask::last_index(mask.row(sample)) {
-            rewards.row_mut(sample)[last] += score[sample] - placed[sample];
+    for (sample, place) in places.iter().enumerate() {
+        // An adjustment, so that the token's KL stays.
+        if let Some(place) = *place {
+            rewards.row_mut(sample)[place] += score[sample] - placed[sample];
         }
     }
     rewards

@@ -52,7 +52,7 @@ pub fn shape(algorithm: &Algorithm, kl_coef: f64, input: &ShapeInput) -> Result<
     Error::unless_shape("old_logprobs", &input.old_logprobs.size(), &mask.shape())?;
     let kl = token_kl(algorithm, input, &mask)?;
     let scores = adjusted_scores(&algorithm.score, input, mask.batch)?;
-    let places = places(algorithm.profile, input, &mask)?;
+    let places = places(algorithm.profile, input.lengths, &mask)?;
 
     let coef = if algorithm.kl.placement == KlPlacement::Reward {
         reward_coef(algorithm.profile, kl_coef)
@@ -127,8 +127,12 @@ fn adjusted_scores(score: &Score, input: &ShapeInput, batch: usize) -> Result<Ve
 }
 
 /// The slot of each row that receives the score.
-fn places(profile: Profile, input: &ShapeInput, mask: &Grid<bool>) -> Result<Vec<Option<usize>>, Error> {
-    if let Some(lengths) = input.lengths {
+pub(super) fn places(
+    profile: Profile,
+    lengths: Option<&[usize]>,
+    mask: &Grid<bool>,
+) -> Result<Vec<Option<usize>>, Error> {
+    if let Some(lengths) = lengths {
         Error::unless_shape("lengths", &[lengths.len() as i64], &[mask.batch as i64])?;
         if let Some(long) = lengths.iter().find(|&&length| length > mask.time) {
             return Err(Error::Settings(format!(
@@ -144,9 +148,7 @@ fn places(profile: Profile, input: &ShapeInput, mask: &Grid<bool>) -> Result<Vec
     let place = |(sample, row): (usize, &[bool])| match profile {
         Profile::Default | Profile::Openrlhf => mask::last_index(row),
         Profile::Verl => {
-            let length = input
-                .lengths
-                .map_or_else(|| mask::length(row), |lengths| lengths[sample]);
+            let length = lengths.map_or_else(|| mask::length(row), |lengths| lengths[sample]);
             Some(length.checked_sub(1).unwrap_or(end)) // index -1 is the row's end in Python
         }
         Profile::Trl => Some(mask::length(row).min(end)),

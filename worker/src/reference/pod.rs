@@ -8,7 +8,7 @@ use ppo_crds::RunConfig;
 use ppo_crds::pod::port;
 
 use super::router::{self, Service};
-use super::scorer::Scorer;
+use super::scorer::{Bounds, Scorer};
 use crate::device::DeviceArgs;
 use crate::manifest::Invalid;
 use crate::place::Place;
@@ -56,5 +56,12 @@ fn load(config: &RunConfig) -> Result<Scorer> {
         return Err(Invalid::new(words.into()).into());
     };
     let decoder = local::reference(location, local::target(config.model.dtype)?)?;
-    Scorer::start(decoder, REQUEST_TOKENS)
+    let model = decoder.config();
+    let bounds = Bounds {
+        vocabulary: u32::try_from(model.vocab).unwrap_or(u32::MAX),
+        // The same sequences as in one process, where nothing asks for the reference's own context.
+        longest: model.max_positions.max(config.longest_sequence()),
+        tokens: REQUEST_TOKENS,
+    };
+    Scorer::start(decoder, bounds)
 }

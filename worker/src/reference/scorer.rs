@@ -29,7 +29,7 @@ pub struct Bounds {
     /// Ids are below this.
     pub vocabulary: u32,
     /// Tokens of the longest sequence.
-    pub positions: usize,
+    pub longest: usize,
     /// Tokens of a request.
     pub tokens: usize,
 }
@@ -54,17 +54,11 @@ pub enum ScorerError {
 }
 
 impl Scorer {
-    /// A thread that computes with `decoder`.
+    /// A thread that computes with `decoder` what is within `bounds`.
     ///
     /// # Errors
     /// When no thread can be started.
-    pub fn start(decoder: Decoder, tokens: usize) -> Result<Self> {
-        let config = decoder.config();
-        let bounds = Bounds {
-            vocabulary: u32::try_from(config.vocab).unwrap_or(u32::MAX),
-            positions: config.max_positions,
-            tokens,
-        };
+    pub fn start(decoder: Decoder, bounds: Bounds) -> Result<Self> {
         let (questions, asked) = crossbeam_channel::bounded(QUEUE);
         std::thread::Builder::new()
             .name("reference".into())
@@ -103,10 +97,10 @@ impl Bounds {
             if sequence.prompt.is_empty() {
                 return Err(format!("sequences[{index}]: the prompt has no tokens"));
             }
-            if length > self.positions {
+            if length > self.longest {
                 return Err(format!(
-                    "sequences[{index}]: {length} tokens, the model's context has {}",
-                    self.positions
+                    "sequences[{index}]: {length} tokens, a sequence of this job has at most {}",
+                    self.longest
                 ));
             }
             let ids = sequence.prompt.iter().chain(&sequence.response);

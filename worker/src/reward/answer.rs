@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::mix::Scores;
 use super::protocol::ScoreResponse;
 use super::sample::ScoredSample;
+use crate::data::describe;
 
 /// The scores in an answer: `rewards`, else `scores`; a `scores` beside `rewards` and all `extra_logs` are further logs.
 pub(super) fn read_answer(body: &[u8], samples: &[ScoredSample]) -> Result<Scores, String> {
@@ -61,11 +62,13 @@ fn finite(name: &str, values: &[Option<f64>], samples: &[ScoredSample]) -> Resul
 /// A list with one number per sample, or one number for the whole batch.
 fn extra_log(name: &str, value: &Value, samples: &[ScoredSample]) -> Result<Vec<f32>, String> {
     let name = format!("extra_logs.{name}");
-    match value {
-        Value::Array(items) => {
-            let numbers = items.iter().map(|item| item.as_f64().or(item.as_bool().map(f64::from)));
-            finite(&name, &numbers.collect::<Vec<_>>(), samples)
-        }
-        other => finite(&name, &vec![other.as_f64(); samples.len()], samples),
-    }
+    let number = |value: &Value| {
+        let number = value.as_f64().or(value.as_bool().map(f64::from));
+        number.ok_or_else(|| format!("{name} has {}, want numbers", describe(value)))
+    };
+    let numbers: Vec<f64> = match value {
+        Value::Array(items) => items.iter().map(number).collect::<Result<_, _>>()?,
+        one => vec![number(one)?; samples.len()],
+    };
+    finite(&name, &numbers.into_iter().map(Some).collect::<Vec<_>>(), samples)
 }

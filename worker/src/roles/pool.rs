@@ -73,7 +73,8 @@ impl Pool {
         for (number, question) in questions.iter().enumerate() {
             calls.push(self.ask(path, number, question, &read, ends));
         }
-        stream::iter(calls).buffered(at_once).try_collect().await
+        let answers = stream::iter(calls).buffered(at_once).try_collect();
+        self.stop.unless_requested(answers).await
     }
 
     async fn ask<Q, A, T>(
@@ -90,7 +91,6 @@ impl Pool {
     {
         let mut last: Option<CallError> = None;
         for tries in 0.. {
-            self.stop.check()?;
             let members = self.members.present().await;
             let failed = last.as_ref().map(|error| error.pod.as_str());
             if let Some(member) = self.choose(&members, number, failed) {

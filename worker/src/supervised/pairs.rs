@@ -35,9 +35,9 @@ pub fn read(path: &Path, data: &SftData, tokenizer: &Tokenizer) -> anyhow::Resul
             let text = prompt.label.as_deref().unwrap_or_default();
             ensure!(
                 !text.is_empty(),
-                "{}: prompt {}: field {:?} is empty",
+                "{}: {}: field {:?} is empty",
                 path.display(),
-                prompt.index + 1,
+                prompt.place,
                 data.response_field
             );
             let mut response = tokenizer.encode(text, false)?;

@@ -44,9 +44,9 @@ pub fn read(path: &Path, data: &PreferenceData, tokenizer: &Tokenizer) -> Result
 fn preference(path: &Path, (chosen, rejected): (Sample, Sample)) -> Result<Preference> {
     ensure!(
         chosen.response != rejected.response,
-        "{}: prompt {}: the better and the worse response are the same",
+        "{}: {}: the better and the worse response are the same",
         path.display(),
-        chosen.prompt.index + 1
+        chosen.prompt.place
     );
     Ok(Preference {
         chosen: chosen.tokens(),

@@ -57,7 +57,7 @@ catalogue! {
         "Mean over samples of the reward that is not score: the KL penalty."
         verl[] trl["objective/non_score_reward"] alpacafarm[] openrlhf[];
     Kl "kl" Gauge Nats
-        "Mean over samples of the summed KL estimate to the reference."
+        "Mean over samples of the summed KL estimate to the reference; absent without a reference."
         verl[] trl["objective/kl"] alpacafarm[] openrlhf[];
     KlCoefficient "kl_coefficient" Gauge None
         "KL coefficient this step used."
@@ -72,10 +72,10 @@ catalogue! {
         "Clipped value loss, before its coefficient."
         verl["critic/vf_loss"] trl["loss/value_avg"] alpacafarm["loss/value"] openrlhf["train/critic_loss"];
     Entropy "entropy" Gauge Nats
-        "Mean entropy of the policy per token."
+        "Entropy of the policy, averaged as the loss is: per token with `algorithm.aggregation: tokenMean`."
         verl["actor/entropy"] trl["objective/entropy", "policy/entropy_avg"] alpacafarm["loss/entropy"] openrlhf[];
     KlLoss "kl_loss" Gauge Nats
-        "KL term of the loss per token, before its coefficient; only with the KL placed in the loss."
+        "KL term of the loss, averaged as the loss is, before its coefficient; only with the KL placed in the loss."
         verl["actor/kl_loss"] trl[] alpacafarm[] openrlhf[];
     TotalLoss "total_loss" Gauge None
         "What was minimised: policy, value, entropy and KL terms with their coefficients."
@@ -189,7 +189,7 @@ catalogue! {
         "Prompt and generated tokens per second of the whole step."
         verl["perf/throughput"] trl[] alpacafarm[] openrlhf[];
     EosTokens "eos_tokens" Gauge None
-        "Responses of the step that ended by EOS."
+        "Responses of the step that ended by EOS or a stop condition."
         verl[] trl["val/num_eos_tokens"] alpacafarm[] openrlhf[];
     EvaluationScore "evaluation_score" Gauge None
         "Mean score on the held-out prompts."

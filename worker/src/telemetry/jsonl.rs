@@ -1,13 +1,13 @@
 //! Files of one JSON object per line: appended to, cut back on resume, read with torn lines skipped.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::run_dir::write_whole;
+use super::run_dir::write_whole_by;
 
 /// A file that grows by lines. A line is written by one call, so only a crash of the machine or a full disk tears one.
 #[derive(Debug)]
@@ -66,19 +66,33 @@ fn cut(path: &Path, last_step: u64) -> Result<()> {
     if !path.metadata().is_ok_and(|metadata| metadata.is_file()) {
         return Ok(());
     }
-    let text = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let kept: Vec<u8> = text
-        .split_inclusive(|byte| *byte == b'\n')
-        .filter(|line| line.ends_with(b"\n"))
-        .filter(|_| last_step > 0)
-        .filter(|line| serde_json::from_slice::<Stamp>(line).is_ok_and(|stamp| stamp.step <= last_step))
-        .flatten()
-        .copied()
-        .collect();
-    if kept.len() == text.len() {
+    let keeps = |line: &[u8]| {
+        let stamp = || serde_json::from_slice::<Stamp>(line);
+        last_step > 0 && line.ends_with(b"\n") && stamp().is_ok_and(|stamp| stamp.step <= last_step)
+    };
+    let mut keeps_all = true;
+    let looked = each_line(path, |line| {
+        keeps_all &= keeps(line);
+        Ok(())
+    });
+    looked.with_context(|| format!("cannot read {}", path.display()))?;
+    if keeps_all {
         return Ok(());
     }
-    write_whole(path, &kept)
+    write_whole_by(path, |file| {
+        each_line(path, |line| if keeps(line) { file.write_all(line) } else { Ok(()) })
+    })
+}
+
+/// Shows every line with its end, one at a time: a file of samples may be larger than the memory.
+fn each_line(path: &Path, mut show: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+    let mut file = BufReader::new(File::open(path)?);
+    let mut line = Vec::new();
+    while file.read_until(b'\n', &mut line)? > 0 {
+        show(&line)?;
+        line.clear();
+    }
+    Ok(())
 }
 
 /// What a file of lines holds.

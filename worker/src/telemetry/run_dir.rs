@@ -1,6 +1,7 @@
 //! Where everything a run leaves behind lies.
 
-use std::io::Write as _;
+use std::fs::File;
+use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
@@ -88,11 +89,19 @@ impl RunDir {
 /// # Errors
 /// When the disk refuses, naming the file.
 pub fn write_whole(path: &Path, contents: &[u8]) -> Result<()> {
+    write_whole_by(path, |file| file.write_all(contents))
+}
+
+/// As [`write_whole`], by parts.
+///
+/// # Errors
+/// When the disk refuses, naming the file.
+pub(super) fn write_whole_by(path: &Path, parts: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> Result<()> {
     let aside = path.with_added_extension("partial");
     let write = || {
-        let mut file = std::fs::File::create(&aside)?;
-        file.write_all(contents)?;
-        file.sync_all()?;
+        let mut file = BufWriter::new(File::create(&aside)?);
+        parts(&mut file)?;
+        file.into_inner()?.sync_all()?;
         std::fs::rename(&aside, path)
     };
     write().with_context(|| format!("cannot write {}", path.display()))

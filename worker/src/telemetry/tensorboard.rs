@@ -18,7 +18,7 @@ pub(super) struct EventFile {
 
 impl EventFile {
     /// Makes a new event file in `folder`. TensorBoard drops what earlier files of the folder say about steps after
-    /// `completed_steps`: those run again.
+    /// `completed_steps`, all where that is 0: those run again.
     pub fn create(folder: &Path, completed_steps: u64) -> Result<EventFile> {
         static FILES: AtomicU32 = AtomicU32::new(0);
         std::fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
@@ -41,9 +41,9 @@ impl EventFile {
             .with_context(|| format!("cannot make {}", path.display()))?;
         let mut events = EventFile { path, file };
         events.write(&file_version())?;
-        if completed_steps > 0 {
-            events.write(&session_start(completed_steps + 1))?;
-        }
+        // A run that begins has an evaluation before its first step.
+        let first = if completed_steps > 0 { completed_steps + 1 } else { 0 };
+        events.write(&session_start(first))?;
         Ok(events)
     }
 
@@ -287,17 +287,19 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_file_starts_with_its_version_and_a_resumed_one_with_a_session_start() {
-        let folder = tempfile::tempdir().unwrap();
-        let resumed = EventFile::create(folder.path(), 40).unwrap();
-        let bytes = std::fs::read(&resumed.path).unwrap();
-        let records = records(&bytes);
-        let version = fields(records[0]);
-        assert!(matches!(version[0], (1, Field::Fixed64(time)) if f64::from_le_bytes(time) > 1e9));
-        assert!(matches!(version[2], (3, Field::Bytes(b"brain.Event:2"))));
-        let start = fields(records[1]);
-        assert!(matches!(start[1], (2, Field::Varint(41))));
-        assert!(matches!(start[2], (7, Field::Bytes([8, 1]))));
+    fn a_file_starts_with_its_version_and_with_the_first_step_that_counts_from_here() {
+        for (completed, first) in [(0, 0), (40, 41)] {
+            let folder = tempfile::tempdir().unwrap();
+            let file = EventFile::create(folder.path(), completed).unwrap();
+            let bytes = std::fs::read(&file.path).unwrap();
+            let records = records(&bytes);
+            let version = fields(records[0]);
+            assert!(matches!(version[0], (1, Field::Fixed64(time)) if f64::from_le_bytes(time) > 1e9));
+            assert!(matches!(version[2], (3, Field::Bytes(b"brain.Event:2"))));
+            let start = fields(records[1]);
+            assert!(matches!(start[1], (2, Field::Varint(step)) if step == first));
+            assert!(matches!(start[2], (7, Field::Bytes([8, 1]))));
+        }
     }
 
     #[test]

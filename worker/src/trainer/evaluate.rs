@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use super::Trainer;
 use crate::data::PromptSet;
 use crate::engine::{Details, Request, SamplingParams, sample_seed};
-use crate::outcome::RewardFailed;
 use crate::reward::ScoredSample;
 use crate::telemetry::{Answer, EvaluationReport};
 
@@ -50,8 +49,7 @@ impl Trainer {
             .zip(completions.iter().flatten())
             .map(|(prompt, completion)| ScoredSample::new(&self.tokenizer, prompt.index, prompt, &completion.tokens))
             .collect::<Result<Vec<_>>>()?;
-        let scores = self.runtime.block_on(self.reward.score(&samples));
-        let scores = scores.context(RewardFailed)?.scores;
+        let scores = self.scores(&samples)?.scores;
         let count = samples.len() as f64;
         let passed = scores
             .iter()

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use ppo_crds::run_config::Score;
 use tch::{Kind, Tensor};
 
 use super::{Diverged, Trainer};
@@ -10,6 +11,7 @@ use crate::actor::update::Learnt;
 use crate::engine::FinishReason;
 use crate::ppo::controller::observed_kl;
 use crate::ppo::mask::value_mask;
+use crate::ppo::shape::clip;
 use crate::ppo::stats::{explained_variance, mismatch, summary};
 use crate::stages::{Batch, Sample};
 use crate::telemetry::{Metric, StepReport};
@@ -33,7 +35,7 @@ impl Trainer {
             wall,
             ..StepReport::default()
         };
-        rewards(&mut report, batch)?;
+        rewards(&mut report, batch, &self.config.algorithm.score)?;
         lengths(&mut report, &scored.samples);
         staleness(&mut report, &scored.samples, self.steps_done - 1);
         per_token(&mut report, batch)?;
@@ -84,7 +86,7 @@ impl Trainer {
     }
 }
 
-fn rewards(report: &mut StepReport, batch: &Batch) -> Result<()> {
+fn rewards(report: &mut StepReport, batch: &Batch, settings: &Score) -> Result<()> {
     let scores = Tensor::from_slice(&batch.scored.scores).unsqueeze(1); // [batch, 1]
     let all = summary(&scores, &scores.ones_like())?;
     report.set(Metric::Score, all.mean);
@@ -95,11 +97,12 @@ fn rewards(report: &mut StepReport, batch: &Batch) -> Result<()> {
     let per_sample = |token: &Tensor| token.sum(Kind::Double).double_value(&[]) / samples;
     let reward = per_sample(&batch.shaped.rewards);
     report.set(Metric::Reward, reward);
-    report.set(
-        Metric::NonScoreReward,
-        reward - batch.shaped.scores.mean(Kind::Double).double_value(&[]),
-    );
-    report.set(Metric::Kl, per_sample(&(&batch.shaped.kl * &batch.scored.mask)));
+    let placed = Vec::<f64>::try_from(batch.shaped.scores.f_to_kind(Kind::Double)?)?;
+    let placed: f64 = placed.into_iter().map(|score| clip(settings, score)).sum();
+    report.set(Metric::NonScoreReward, reward - placed / samples);
+    if batch.scored.reference_logprobs.is_some() {
+        report.set(Metric::Kl, per_sample(&(&batch.shaped.kl * &batch.scored.mask)));
+    }
     Ok(())
 }
 

@@ -53,7 +53,13 @@ impl Trainer {
             ScoredSample::new(&self.tokenizer, index, &sample.prompt, &sample.response)
         };
         let scored = samples.iter().enumerate().map(describe).collect::<Result<Vec<_>>>()?;
-        self.runtime.block_on(self.reward.score(&scored)).context(RewardFailed)
+        self.scores(&scored)
+    }
+
+    /// What the reward says of `samples`; it is not waited for by one who was asked to stop.
+    pub(super) fn scores(&self, samples: &[ScoredSample]) -> Result<Scores> {
+        let scores = async { self.reward.score(samples).await.context(RewardFailed) };
+        self.runtime.block_on(self.stop.unless_requested(scores))
     }
 
     /// Columns of the step's tensors: the longest response, and for TRL the slot after it.

@@ -171,6 +171,25 @@ fn kl_in_the_reward_reaches_every_estimator() {
 }
 
 #[test]
+fn a_group_s_baseline_is_subtracted_where_the_profile_puts_the_score() {
+    // TRL's place is the slot after the response: what is centred there reaches the last token discounted once.
+    let mask = matrix(&[[1.0, 1.0, 0.0], [1.0, 1.0, 0.0]]);
+    let mut algorithm = settings(Profile::Trl, Estimator::ReinforcePlusPlusBaseline);
+    (algorithm.gamma, algorithm.whiten) = (0.5, false);
+    let shaped = scores_alone(&algorithm, &mask, &[1.0, 3.0]);
+    let input = AdvantageInput {
+        rewards: &shaped.rewards,
+        values: None,
+        mask: &mask,
+        scores: Some(&shaped.scores),
+        groups: Some(&[0, 0]),
+        group_size: None,
+    };
+    let centred = advantages(&algorithm, &input).unwrap().advantages;
+    assert_close(&centred, &matrix(&[[-0.25, -0.5, 0.0], [0.25, 0.5, 0.0]]));
+}
+
+#[test]
 fn adaptive_beta_survives_a_resume() {
     let adaptive = Kind::Adaptive {
         target: 0.1,

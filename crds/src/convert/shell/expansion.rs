@@ -39,6 +39,7 @@ impl Lexer<'_> {
             // A script's own arguments: there are none.
             Some('@' | '*') => {
                 self.rest.next();
+                self.no_words = true;
             }
             Some(c) if name(c) => {
                 let mut variable = String::new();
@@ -128,9 +129,13 @@ impl Lexer<'_> {
             return;
         };
         let whole = quoted || values.len() > 1;
+        self.no_words |= values.is_empty();
         for (index, value) in values.iter().enumerate() {
             if index > 0 {
                 self.end_word();
+            }
+            if quoted {
+                self.word.get_or_insert_default();
             }
             if let Some(unknown) = &value.unknown {
                 self.not_known(unknown);

@@ -36,6 +36,17 @@ fn variables_and_arrays_of_the_script_are_put_in() {
 }
 
 #[test]
+fn a_quoted_list_without_words_is_no_word() {
+    let script = "A=()\nrun \"${A[@]}\" x \"$@\"";
+    assert_eq!(words(script), [["run", "x"]]);
+    assert_eq!(words("run \"\" \"a$@\" \"$@\""), [["run", "", "a"]]);
+    assert_eq!(
+        words("E=\nA=(a \"\" b)\nrun \"$E\" \"${A[@]}\""),
+        [["run", "", "a", "", "b"]]
+    );
+}
+
+#[test]
 fn pipes_and_redirections_are_no_arguments() {
     assert_eq!(
         words("a --x 1 2>&1 | tee log.txt"),

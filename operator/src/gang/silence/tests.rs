@@ -7,7 +7,7 @@ use ppo_crds::PpoJob;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::gang::{Admission, members};
+use crate::gang::members;
 use crate::world::{Children, Kind, SeenPod};
 
 const MADE: &str = "2026-01-01T00:00:00Z";
@@ -48,22 +48,11 @@ fn refused() -> Value {
 
 fn seen(gang: Gang, pods: impl IntoIterator<Item = Arc<PodView>>) -> Snapshot {
     let pods = pods.into_iter().map(|pod| (pod.name.clone(), pod)).collect();
-    Snapshot {
-        children: Children {
-            pods,
-            ..Children::default()
-        },
-        expected: Default::default(),
-        report: None,
-        gang,
-        lookups: Default::default(),
-        admission: Admission::Free,
-        unapproved: None,
-        lost_nodes: Default::default(),
-        restart_request: None,
-        listening_since: at(0),
-        vanished: Vec::new(),
-    }
+    let children = Children {
+        pods,
+        ..Children::default()
+    };
+    Snapshot::plain(children, gang, at(0))
 }
 
 fn said(job: &Job, seen: &Snapshot, now: Timestamp) -> Option<String> {

@@ -51,6 +51,31 @@ fn a_save_that_fails_or_is_killed_leaves_the_old_checkpoint_usable() {
 }
 
 #[test]
+fn a_damaged_checkpoint_of_a_later_step_does_not_push_out_the_one_just_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = Checkpoints::open(folder.path().into(), 1, false).unwrap();
+    let newest = checkpoints.save(state(5, None), write).unwrap();
+    fs::write(newest.join("optimizer"), b"momentz").unwrap();
+    checkpoints.save(state(3, None), write).unwrap();
+    assert_eq!(checkpoints.latest(|_| ()).unwrap().unwrap().state.step, 3);
+    checkpoints.save(state(5, None), write).unwrap();
+    assert_eq!(steps(&checkpoints), [5]);
+}
+
+#[test]
+fn a_checkpoint_that_is_evaluated_later_may_become_the_best() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = Checkpoints::open(folder.path().into(), 1, true).unwrap();
+    checkpoints.save(state(1, Some(0.2)), write).unwrap();
+    checkpoints.save(state(2, None), write).unwrap();
+    checkpoints.judge(2, 0.7).unwrap();
+    assert_eq!(checkpoints.latest(|_| ()).unwrap().unwrap().state, state(2, Some(0.7)));
+    checkpoints.save(state(3, Some(0.1)), write).unwrap();
+    assert_eq!(steps(&checkpoints), [2, 3]);
+    assert!(checkpoints.judge(4, 0.7).is_err(), "there is none");
+}
+
+#[test]
 fn a_damaged_checkpoint_is_passed_over_and_named() {
     let folder = tempfile::tempdir().unwrap();
     let checkpoints = Checkpoints::open(folder.path().into(), 3, false).unwrap();

@@ -319,7 +319,7 @@ async fn extra_logs_are_kept_for_every_sample() {
         if call == 0 {
             return axum::Json(json!({"scores": scores, "extra_logs": {"a": vec![2; query.len()]}})).into_response();
         }
-        axum::Json(json!({"rewards": rewards, "scores": scores, "extra_logs": {"b": true, "c": 3}})).into_response()
+        axum::Json(json!({"rewards": rewards, "scores": scores, "extra_logs": {"b": "true", "c": 3}})).into_response()
     })
     .await;
     let one = RemoteOptions {
@@ -327,11 +327,14 @@ async fn extra_logs_are_kept_for_every_sample() {
         ..options(&[&url])
     };
     let error = score(one.clone(), 3).await.unwrap_err();
-    assert!(error.contains("extra_logs.b of sample 102 is null"), "{error}");
+    assert!(
+        error.contains("extra_logs.b has the string \"true\", want numbers"),
+        "{error}"
+    );
 
     let (url, _) = server(|call, query| async move {
         let name = ["a", "b"][call];
-        axum::Json(json!({"rewards": vec![-1; query.len()], "scores": vec![0.5; query.len()], "extra_logs": {name: 3}}))
+        axum::Json(json!({"rewards": vec![-1; query.len()], "scores": vec![0.5; query.len()], "extra_logs": {name: 3, "short": true}}))
             .into_response()
     })
     .await;
@@ -339,6 +342,7 @@ async fn extra_logs_are_kept_for_every_sample() {
     assert_eq!(scores.scores, [-1.0; 3], "rewards are what is optimised");
     assert_eq!(scores.extra["scores"], [0.5; 3]);
     assert_eq!(scores.extra["a"][..2], [3.0, 3.0]);
+    assert_eq!(scores.extra["short"], [1.0; 3], "true is 1, as in a list");
     assert!(scores.extra["a"][2].is_nan() && scores.extra["b"][0].is_nan() && scores.extra["b"][2] == 3.0);
 }
 
