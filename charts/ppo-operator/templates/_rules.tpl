@@ -2,8 +2,8 @@
 {{- define "ppo-operator.jobRules" -}}
 - apiGroups: [ppojob.dev]
   resources: [ppojobs]
-  # delete: ttlSecondsAfterFinished
-  verbs: [list, watch, delete]
+  # get: once more before anything is deleted; delete: ttlSecondsAfterFinished
+  verbs: [get, list, watch, delete]
 - apiGroups: [ppojob.dev]
   resources: [ppojobs/status]
   verbs: [patch]

@@ -10,7 +10,7 @@ type Right = (String, String, String);
 
 /// Group, resources and verbs in the namespaces that are watched.
 const OF_JOBS: [(&str, &str, &str); 15] = [
-    ("ppojob.dev", "ppojobs", "list watch delete"),
+    ("ppojob.dev", "ppojobs", "get list watch delete"),
     ("ppojob.dev", "ppojobs/status", "patch"),
     ("ppojob.dev", "ppojobs/finalizers", "update"),
     ("", "pods", "list watch create delete"),
