@@ -71,10 +71,13 @@ pub fn estimate(config: &RunConfig, geometry: &Geometry, shapes: &Shapes) -> Vec
     estimates.into_iter().flatten().collect()
 }
 
-/// An engine splits weights and cache over its GPUs.
+/// vLLM splits weights and cache over its GPUs; the builtin engine computes on one.
 fn rollout(config: &RunConfig, geometry: &Geometry, shape: &ModelShape, gpus: u64) -> Vec<Part> {
     let on_cpu = gpus == 0;
-    let gpus = gpus.max(1);
+    let gpus = match config.rollout.engine {
+        Engine::Vllm => gpus.max(1),
+        Engine::Builtin => 1,
+    };
     let number = bytes(config.model.dtype);
     let weights = product(&[shape.parameters(), number]).div_ceil(gpus);
     let block = config.rollout.block_size as u64;
@@ -247,7 +250,8 @@ fn forward_only(config: &RunConfig, shape: &ModelShape, has_head: bool) -> Vec<P
     ];
     if has_head {
         let response = product(&[micro, u64::from(config.generation.max_new_tokens)]);
-        parts.push(part("logits", product(&[response, shape.vocab, FLOAT32])));
+        let logits = product(&[response, shape.vocab, FLOAT32]).min(MOST_LOGITS);
+        parts.push(part("logits", logits));
     }
     parts
 }

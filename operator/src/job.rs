@@ -111,8 +111,9 @@ fn pods_of(role: &RoleGeometry, spec: &PpoJobSpec) -> Option<RolePods> {
     })
 }
 
-/// The job with the greatest number of engines, at most its own, that divides the prompts of a step.
-fn at_a_dividing_scale(job: &PpoJob) -> PpoJob {
+/// The job with the greatest number of engines, at most its own, that divides the prompts of a step: once a job runs, samples are
+/// dealt to any number of engines.
+pub fn at_a_dividing_scale(job: &PpoJob) -> PpoJob {
     let mut job = job.clone();
     let prompts = job.spec.batch.rollout_batch_size;
     let rollout = &mut job.spec.roles.rollout;

@@ -1,8 +1,9 @@
 //! Models from the Hugging Face hub: the cache that Python's `huggingface_hub` keeps, and a download into that same layout.
 
+use std::fs::{File, TryLockError};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use ppo_crds::run_config::Location;
@@ -13,6 +14,10 @@ use sha2::{Digest, Sha256};
 
 /// Tries for one file; each goes on where the one before broke off.
 const TRIES: usize = 4;
+/// For a download of another process into the same cache.
+const ANOTHERS_DOWNLOAD: Duration = Duration::from_secs(3600);
+/// Between two looks whether it has ended.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// The folder of a model or data file, on this machine's disk. A model on the hub is looked up in the cache and downloaded
 /// when it is not there. Blocks; may be called with or without a runtime around it.
@@ -79,8 +84,11 @@ impl Hub {
         Ok(Self {
             cache,
             endpoint: variable("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_owned()),
-            token: variable("HF_TOKEN"),
-            offline: variable("HF_HUB_OFFLINE").is_some_and(|value| !matches!(value.as_str(), "0" | "false" | "no")),
+            // A file's last newline comes along where a Secret was made from one.
+            token: variable("HF_TOKEN")
+                .map(|token| token.trim().to_owned())
+                .filter(|token| !token.is_empty()),
+            offline: variable("HF_HUB_OFFLINE").is_some_and(|value| is_on(&value)),
         })
     }
 
@@ -110,6 +118,11 @@ impl Hub {
                 "{id}@{revision} is not in {} and HF_HUB_OFFLINE is set: download it there first, or give the model as a path",
                 self.cache.display()
             );
+        }
+        let _alone = alone(&folder)?;
+        // Another process may have been waited for that brought it.
+        if let Some(snapshot) = cached(&folder, revision) {
+            return Ok(snapshot);
         }
         // A thread with a runtime of its own: the caller may or may not be inside one.
         std::thread::scope(|scope| {
@@ -248,6 +261,41 @@ impl Hub {
     }
 }
 
+/// Takes a model's folder for one download, while the file lives: pods that share a cache start together.
+///
+/// # Errors
+/// When the folder cannot be written, or whoever has it does not end.
+fn alone(folder: &Path) -> Result<File> {
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let path = folder.join(".download.lock");
+    let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+    let began = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) if began.elapsed() < ANOTHERS_DOWNLOAD => {
+                tracing::debug!("another process downloads into {}", folder.display());
+                std::thread::sleep(LOOK);
+            }
+            Err(TryLockError::WouldBlock) => bail!(
+                "another process has been downloading into {} for {} s; end it, or give this one a cache of its own by HF_HOME",
+                folder.display(),
+                ANOTHERS_DOWNLOAD.as_secs()
+            ),
+            // A file system without locks: as if there were no other.
+            Err(TryLockError::Error(error)) => {
+                tracing::debug!("{} cannot be locked: {error}", path.display());
+                return Ok(file);
+            }
+        }
+    }
+}
+
+/// What `huggingface_hub` takes for true (`is_true` in its `constants.py`).
+fn is_on(value: &str) -> bool {
+    ["1", "ON", "YES", "TRUE"].contains(&value.to_ascii_uppercase().as_str())
+}
+
 /// The snapshot of a revision (a commit, or a name in `refs/`) if all that a model needs is in it.
 fn cached(folder: &Path, revision: &str) -> Option<PathBuf> {
     let snapshots = folder.join("snapshots");
@@ -257,6 +305,7 @@ fn cached(folder: &Path, revision: &str) -> Option<PathBuf> {
     let index = std::fs::read(snapshot.join("model.safetensors.index.json"));
     let weights = match index
         .ok()
+        .filter(|_| !has("model.safetensors"))
         .and_then(|bytes| serde_json::from_slice::<serde_json::Value>(&bytes).ok())
     {
         Some(index) => index["weight_map"]

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::row::{self, Read, Row, To, is_off};
+use super::row::{self, Read, Row, To, is_null, is_off};
 
 /// A flag as it was given.
 #[derive(Clone, Debug)]
@@ -109,6 +109,9 @@ impl Draft {
                 let Some((values, source)) = self.effective(index, given.as_ref()) else {
                     return Ok(());
                 };
+                if is_null(&values) && !matches!(read, Read::One(_) | Read::Truth) {
+                    return Ok(());
+                }
                 if given.is_some() && !row.note.is_empty() {
                     self.leave(row.names[0], row.note);
                 }
@@ -176,7 +179,12 @@ impl Draft {
         if first != value {
             self.leave(source, &format!("several models: only {first} is taken"));
         }
-        if is_path(first) {
+        if let Some(below) = first.strip_prefix('~') {
+            let place = format!("/models/{}", below.rsplit('/').next().unwrap_or(below));
+            self.set(&format!("{field}.path"), place.as_str(), source);
+            let how = format!("{first} lies below a home folder, which only a shell knows: write its path in full");
+            self.missing(&format!("{field}.path"), &how);
+        } else if is_path(first) {
             self.set(&format!("{field}.path"), first, source);
         } else {
             self.set(&format!("{field}.hub.id"), first, source);
@@ -315,7 +323,7 @@ impl Draft {
             return Ok(None);
         };
         let [value] = values.as_slice() else { return Ok(None) };
-        if ["null", "none"].contains(&value.to_lowercase().as_str()) {
+        if is_null(&values) {
             return Ok(None);
         }
         let count = row::count(value).map_err(|message| WrongValue { flag: source, message })?;
@@ -331,7 +339,7 @@ impl Draft {
             return Ok(None);
         };
         let [value] = values.as_slice() else { return Ok(None) };
-        if ["null", "none"].contains(&value.to_lowercase().as_str()) {
+        if is_null(&values) {
             return Ok(None);
         }
         let message = format!("wants a number, has {value:?}");

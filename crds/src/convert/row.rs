@@ -123,6 +123,11 @@ impl Row {
     }
 }
 
+/// Whether a value is none: Hydra's `null`, Python's `None`.
+pub fn is_null(values: &[String]) -> bool {
+    matches!(values, [value] if ["null", "none"].contains(&value.to_lowercase().as_str()))
+}
+
 /// Whether a value switches its setting off.
 pub fn is_off(values: &[String]) -> bool {
     let off = ["0", "0.0", "false", "none", "null", "no", "-1", "[]", ""];

@@ -325,6 +325,52 @@ fn trls_grpo_and_rloo_count_generation_batches_in_samples() {
 }
 
 #[test]
+fn a_word_that_is_not_to_be_had_here_does_not_change_the_estimator() {
+    let flags = "trl grpo --model_name_or_path /m --dataset_name /d.jsonl --reward_model_name_or_path /rm --num_generations 8 \
+                 --per_device_train_batch_size 8 --scale_rewards batch";
+    let conversion = converted(Framework::Trl, flags);
+    assert_eq!(
+        conversion.job.spec.algorithm.advantage.estimator,
+        crate::spec::Estimator::Grpo
+    );
+    assert!(conversion.notes.iter().any(|note| note.message.starts_with("is batch")));
+}
+
+#[test]
+fn trls_ppo_trains_the_supervised_model_whatever_the_order_of_flags() {
+    for flags in [
+        "--sft_model_path org/sft --model_name_or_path org/base",
+        "--model_name_or_path org/base --sft_model_path org/sft",
+    ] {
+        let flags = format!("ppo.py {flags} --reward_model_path org/rm --dataset_name /d.jsonl --total_episodes 1024");
+        let spec = converted(Framework::Trl, &flags).job.spec;
+        assert_eq!(spec.model.policy.hub.unwrap().id, "org/sft");
+    }
+}
+
+#[test]
+fn null_is_as_if_the_setting_had_not_been_given() {
+    let mut draft = "".to_owned();
+    for setting in [
+        "data.seed",
+        "trainer.default_local_dir",
+        "trainer.max_actor_ckpt_to_keep",
+    ] {
+        draft += &format!(" {setting}=null");
+    }
+    let flags = format!(
+        "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=gae actor_rollout_ref.model.path=~/models/q critic.model.path=/m \
+         data.train_files=/d.parquet reward_model.model.path=/rm reward_model.enable=True{draft}"
+    );
+    let conversion = converted(Framework::Verl, &flags);
+    let spec = conversion.job.spec;
+    assert_eq!((spec.checkpoint.path, spec.checkpoint.keep), (None, 3));
+    assert_eq!(spec.model.policy.path.as_deref(), Some("/models/q"));
+    let missing = |note: &Note| note.kind == NoteKind::Missing && note.subject == "spec.model.policy.path";
+    assert!(conversion.notes.iter().any(missing), "{:?}", conversion.notes);
+}
+
+#[test]
 fn an_unknown_flag_is_answered_with_the_nearest() {
     let message = |framework, flags| convert(framework, flags, &nothing).unwrap_err().to_string();
     assert_eq!(

@@ -139,6 +139,10 @@ fn finish_rloo(draft: &mut Draft) -> Result<(), WrongValue> {
 }
 
 fn finish_grpo(draft: &mut Draft) -> Result<(), WrongValue> {
+    // `--scale_rewards batch` is not to be had here, and no reason for another estimator.
+    if !draft.has("algorithm.advantage.estimator") {
+        draft.set("algorithm.advantage.estimator", "grpo", "GRPOTrainer");
+    }
     if draft.truth("use_vllm")? && draft.truth("vllm_importance_sampling_correction")? {
         let cap = draft.number("vllm_importance_sampling_cap")?.unwrap_or(2.0);
         draft.set(

@@ -194,7 +194,13 @@ fn an_engine_on_a_cpu_holds_the_weights_that_arrive_beside_those_that_it_draws_w
     let whole = 2 * 494_032_768;
     assert_eq!(weights("gpusPerReplica: 0"), [whole, whole]);
     assert_eq!(weights("gpusPerReplica: 1"), [whole, 0]);
+    assert_eq!(
+        weights("gpusPerReplica: 2"),
+        [whole, 0],
+        "the builtin engine computes on one"
+    );
     assert_eq!(weights("gpusPerReplica: 0, engine: vllm"), [whole, 0]);
+    assert_eq!(weights("gpusPerReplica: 2, engine: vllm"), [whole.div_ceil(2), 0]);
 }
 
 #[test]
@@ -207,7 +213,7 @@ fn the_cache_holds_every_sample_of_full_length_unless_a_size_is_given() {
     );
     let memory = estimated(
         "",
-        &format!("rollout: {{kvCacheMebibytes: 64, gpusPerReplica: 2}}, {RULE}"),
+        &format!("rollout: {{engine: vllm, kvCacheMebibytes: 64, gpusPerReplica: 2}}, {RULE}"),
         LLAMA_8B,
     );
     assert_eq!(bytes_of(&memory, Role::Rollout, "key/value cache"), 32 << 20);

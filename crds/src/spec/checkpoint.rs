@@ -49,6 +49,11 @@ impl Default for CheckpointSpec {
 }
 
 impl CheckpointSpec {
+    /// Whether checkpoints are somewhere that does not go with the actor's pod.
+    pub fn outlives_pods(&self) -> bool {
+        self.pvc.is_some() || self.volume_claim.is_some() || self.path.is_some()
+    }
+
     /// Name of the claim that checkpoints of the job `name` go to, given or made.
     pub fn claim(&self, name: &str) -> Option<String> {
         let made = || self.volume_claim.as_ref().map(|_| format!("{name}-checkpoints"));
@@ -60,8 +65,8 @@ impl CheckpointSpec {
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct VolumeClaimSpec {
-    /// Size, such as `200Gi`. A checkpoint of a model of P parameters takes 16 P bytes with a critic, 8 P without; `keep`
-    /// and `keepBest` say how many there are.
+    /// Size, such as `200Gi`. A checkpoint of a model of P parameters takes 24 P bytes with a critic, 12 P without, one of an
+    /// adapter less; there are `keep` of them, one more with `keepBest`, and one more while it is written.
     #[schemars(
         length(min = 1, max = 32),
         regex(pattern = r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|Pi|k|M|G|T|P)?$")

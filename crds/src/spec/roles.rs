@@ -32,8 +32,9 @@ pub struct PodPlacement {
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 1024))]
     pub nodes: u32,
-    /// GPUs of each pod, one rank each; 0 runs the role on the CPU with one rank per pod. 0 to 64. Default 1. OpenRLHF
-    /// `actor.num_gpus_per_node`, verl `trainer.n_gpus_per_node`.
+    /// GPUs of each pod, one rank of the actor each; a reference or reward pod computes on one, so give those more `nodes`. 0 runs the
+    /// role on the CPU with one rank per pod. 0 to 64. Default 1. OpenRLHF `actor.num_gpus_per_node`, verl
+    /// `trainer.n_gpus_per_node`.
     #[serde(default = "one")]
     #[schemars(range(min = 0, max = 64))]
     pub gpus_per_node: u32,
@@ -73,7 +74,7 @@ pub struct RolloutSpec {
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 1024))]
     pub replicas: u32,
-    /// GPUs of each engine, over which it splits the model; 0 runs it on the CPU. 0 to 64. Default 1. OpenRLHF
+    /// GPUs of each engine, over which vLLM splits the model; the builtin engine computes on one. 0 runs it on the CPU. 0 to 64. Default 1. OpenRLHF
     /// `vllm.tensor_parallel_size`, verl `actor_rollout_ref.rollout.tensor_model_parallel_size`.
     #[serde(default = "one")]
     #[schemars(range(min = 0, max = 64))]
@@ -96,8 +97,9 @@ pub struct RolloutSpec {
     #[serde(default = "default_sequences")]
     #[schemars(range(min = 1, max = 65_536))]
     pub max_sequences: u32,
-    /// Memory of an engine's key/value cache, in MiB. 1 to 16777216. Default: what the
-    /// samples of a step (at most `maxSequences`) need at full length. vLLM `gpu_memory_utilization` is a fraction of the GPU instead.
+    /// Memory of an engine's key/value cache over all its GPUs, in MiB. 1 to 16777216. Default: what the samples of a step (at most
+    /// `maxSequences`) need at full length; with `engine: vllm` on GPUs vLLM's own, what is left of nine tenths of each GPU
+    /// (`gpu_memory_utilization`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 16_777_216))]
     pub kv_cache_mebibytes: Option<u64>,

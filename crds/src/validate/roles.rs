@@ -43,6 +43,11 @@ pub fn check(spec: &PpoJobSpec, problems: &mut Vec<Problem>) {
         let message = format!("is {given}; the builtin engine's blocks hold {BUILTIN_BLOCK} tokens, leave it out");
         problems.push(Problem::new("spec.roles.rollout.blockSize", message));
     }
+    if rollout.engine == Engine::Vllm && rollout.max_batch_tokens < rollout.max_sequences {
+        let (tokens, sequences) = (rollout.max_batch_tokens, rollout.max_sequences);
+        let message = format!("is {tokens}; vLLM wants at least maxSequences, {sequences}");
+        problems.push(Problem::new("spec.roles.rollout.maxBatchTokens", message));
+    }
     for (index, rule) in reward.rules.iter().enumerate() {
         check_rule(
             rule,

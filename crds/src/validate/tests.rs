@@ -396,6 +396,32 @@ fn truncated_sampling_and_k1_in_the_loss_are_warned_of_but_allowed() {
 }
 
 #[test]
+fn what_vllm_refuses_at_its_start_is_refused_before() {
+    let fields = |rollout: &str| -> Vec<String> {
+        let job = job(
+            "",
+            &format!("rollout: {{maxSequences: 512, maxBatchTokens: 256{rollout}}}, {RULE}"),
+        );
+        problems(&job).into_iter().map(|problem| problem.field).collect()
+    };
+    assert_eq!(fields(", engine: vllm"), ["spec.roles.rollout.maxBatchTokens"]);
+    assert!(fields("").is_empty());
+}
+
+#[test]
+fn gpus_that_nothing_would_compute_on_are_warned_of() {
+    let fields = |roles: &str| -> Vec<String> {
+        let job = job("", &format!("{roles}, {RULE}"));
+        warnings(&job).into_iter().map(|warning| warning.field).collect()
+    };
+    assert_eq!(
+        fields("rollout: {gpusPerReplica: 2}, reference: {gpusPerNode: 4}"),
+        ["spec.roles.rollout.gpusPerReplica", "spec.roles.reference.gpusPerNode"]
+    );
+    assert!(fields("actor: {gpusPerNode: 8}, rollout: {engine: vllm, gpusPerReplica: 2}").is_empty());
+}
+
+#[test]
 fn errors_are_a_numbered_list() {
     let errors = validate(&job("episodes: 0\n  batch: {ppoEpochs: 0}", RULE), &laptop()).unwrap_err();
     let lines: Vec<String> = errors.to_string().lines().map(str::to_string).collect();

@@ -4,7 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::spec::{KlEstimator, Overlap};
+use crate::defaults::has_reference;
+use crate::spec::{Engine, KlEstimator, Overlap};
 use crate::{PpoJob, fill};
 
 /// Something allowed but most likely not meant.
@@ -63,6 +64,23 @@ pub fn warnings(job: &PpoJob) -> Vec<Warning> {
         "spec.algorithm.truncatedImportanceSampling",
         "is 0, so with overlap: oneStep samples of the version before are learnt from as if the present one had drawn them; \
          leave it out for 2, or give a cap",
+    );
+    let roles = &spec.roles;
+    let idle = "computes on one GPU, the others stay idle; use 1";
+    warn(
+        roles.rollout.engine == Engine::Builtin && roles.rollout.gpus_per_replica > 1,
+        "spec.roles.rollout.gpusPerReplica",
+        &format!("the builtin engine {idle} and more replicas, or engine: vllm, which splits the model"),
+    );
+    warn(
+        has_reference(&spec) && roles.reference.gpus_per_node > 1,
+        "spec.roles.reference.gpusPerNode",
+        &format!("a pod {idle} and more nodes"),
+    );
+    warn(
+        roles.reward.model.is_some() && roles.reward.placement.gpus_per_node > 1,
+        "spec.roles.reward.gpusPerNode",
+        &format!("a pod {idle} and more nodes"),
     );
     warn(
         spec.optimizer.actor_learning_rate == 0.0,

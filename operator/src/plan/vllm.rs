@@ -33,6 +33,8 @@ pub fn add(spec: &mut PodSpec, job: &Job, settings: &PodSettings) {
     // Pause, resume and the weight update exist in this mode only. They check no key, hence the door.
     set_env(vllm, env("VLLM_SERVER_DEV_MODE", 1));
     default_env(vllm, env("HOME", SCRATCH));
+    // The pod's user has no entry in the image's /etc/passwd, which Python asks where there is no name.
+    default_env(vllm, env("USER", "ppo"));
 }
 
 /// vLLM 0.33's flags (`vllm/engine/arg_utils.py`).
@@ -63,6 +65,11 @@ fn flags(job: &Job) -> Vec<String> {
     ]);
     if rollout.gpus_per_replica > 0 {
         flags.push(r#"--weight-transfer-config={"backend":"nccl"}"#.into());
+        // Of each GPU; without it vLLM takes its share of the GPU's memory.
+        if let Some(mebibytes) = rollout.kv_cache_mebibytes {
+            let bytes = (mebibytes << 20) / u64::from(rollout.gpus_per_replica);
+            flags.push(format!("--kv-cache-memory-bytes={bytes}"));
+        }
     }
     flags
 }

@@ -42,7 +42,7 @@ pub enum Command {
     Logs(LogsArgs),
     /// Shows pods, GPUs and batch arithmetic of a manifest, or of a job on the cluster. Changes nothing.
     Plan(PlanArgs),
-    /// Saves a checkpoint and releases the pods; `resume` goes on from there.
+    /// Saves a checkpoint and releases the pods; `resume` goes on from there, where `spec.checkpoint` names a claim.
     Suspend(SuspendArgs),
     /// Goes on with a suspended job.
     Resume(SuspendArgs),

@@ -11,6 +11,7 @@ use ppo_crds::{Environment, Plan, PpoJob, parse_manifest, render_plan};
 use super::cli::{ConnectionArgs, Output, PlanArgs};
 use super::connection::Connection;
 use super::{job, printer};
+use crate::job::at_a_dividing_scale;
 
 /// Prints the plan. A file is planned without a cluster.
 pub async fn main(connection: &ConnectionArgs, args: &PlanArgs) -> Result<()> {
@@ -24,10 +25,14 @@ pub async fn main(connection: &ConnectionArgs, args: &PlanArgs) -> Result<()> {
         (None, name) => {
             let name = name.as_deref().unwrap_or_default();
             let job = job::read(&Connection::open(connection).await?, name).await?;
-            (as_written(job), Environment::cluster(), format!("PpoJob {name}"))
+            (as_it_runs(job), Environment::cluster(), format!("PpoJob {name}"))
         }
     };
     let plan = Plan::of(&job, &environment, None).map_err(|errors| invalid(&origin, &errors))?;
+    // Planned as one for a laptop, by its relative paths.
+    if let Err(errors) = Plan::of(&job, &Environment::cluster(), None) {
+        eprintln!("{origin} is a manifest for one machine, no cluster takes it: {errors}");
+    }
     match args.output {
         Some(Output::Json) => printer::print_json(&plan),
         _ => printer::print(&render_plan(&plan)),
@@ -48,6 +53,17 @@ fn read(file: &Path) -> Result<(String, String)> {
 
 fn invalid(origin: &str, errors: &ValidationErrors) -> anyhow::Error {
     anyhow!("{origin} cannot run: {errors}")
+}
+
+/// A job of the cluster. One that has begun may have been scaled to a number of engines that would not do at the start: it is planned
+/// with the next smaller one that would.
+fn as_it_runs(job: PpoJob) -> PpoJob {
+    let begun = job.status.as_ref().is_some_and(|status| status.attempt > 0);
+    let job = as_written(job);
+    match begun {
+        true => at_a_dividing_scale(&job),
+        false => job,
+    }
 }
 
 /// A job of the cluster as its user wrote it: without what the API server and the operator added.

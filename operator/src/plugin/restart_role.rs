@@ -30,11 +30,15 @@ pub async fn main(connection: &Connection, args: &RestartRoleArgs) -> Result<()>
         .patch(&args.name, &parameters, &Patch::Merge(patch))
         .await;
     patched.map_err(|error| job::request(connection, "patch").refused(error))?;
+    let is_kept = job.spec.checkpoint.outlives_pods();
     let from = job
         .status
         .and_then(|status| status.progress)
         .and_then(|progress| progress.last_checkpoint);
     let note = match (args.role, from) {
+        (Role::Actor, Some(_)) if !is_kept => {
+            "; its checkpoints go with its pod (spec.checkpoint names no claim): it starts at step 0".into()
+        }
         (Role::Actor, Some(step)) => format!("; it goes on from the checkpoint of step {step}"),
         (Role::Actor, None) => "; it has no checkpoint and starts at step 0".into(),
         _ => String::new(),

@@ -181,7 +181,10 @@ async fn with_listed_namespaces_the_operator_has_no_rights_elsewhere() {
     assert!(
         may(
             &namespace,
-            &["get", &format!("customresourcedefinitions.apiextensions.k8s.io/{CRD}")]
+            &[
+                "watch",
+                &format!("customresourcedefinitions.apiextensions.k8s.io/{CRD}")
+            ]
         )
         .await
     );

@@ -113,7 +113,7 @@ async fn a_template_that_makes_no_valid_pod_ends_the_job_with_the_api_servers_wo
 async fn a_vllm_engine_listens_on_localhost_behind_its_door() {
     let stage = Stage::running(
         "door",
-        json!({"spec": {"roles": {"rollout": {"engine": "vllm", "gpusPerReplica": 2}}}}),
+        json!({"spec": {"roles": {"rollout": {"engine": "vllm", "gpusPerReplica": 2, "kvCacheMebibytes": 1024}}}}),
     )
     .await;
     let pod = stage.pod("rollout-0").await;
@@ -126,6 +126,7 @@ async fn a_vllm_engine_listens_on_localhost_behind_its_door() {
         "--tensor-parallel-size=2",
         "--logprobs-mode=processed_logprobs",
         "--model=/models/policy",
+        "--kv-cache-memory-bytes=536870912",
     ] {
         assert!(flags.iter().any(|given| given == flag), "{flag} in {flags:?}");
     }

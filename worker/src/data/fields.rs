@@ -27,6 +27,10 @@ pub(super) fn label(row: &Value, field: &str) -> Result<Option<String>> {
     match find(row, field)? {
         Value::Null => Ok(None),
         Value::String(text) => Ok(Some(text.clone())),
+        // Beyond 64 bits a whole number has been read as the nearest float, which no answer equals.
+        Value::Number(number) if number.is_f64() && number.as_f64().is_some_and(is_rounded) => {
+            bail!("field {field:?} is the number {number}, which is too large for one: write it as a string")
+        }
         Value::Number(number) => Ok(Some(number.to_string())),
         Value::Bool(truth) => Ok(Some(truth.to_string())),
         other => bail!(
@@ -34,6 +38,11 @@ pub(super) fn label(row: &Value, field: &str) -> Result<Option<String>> {
             describe(other)
         ),
     }
+}
+
+/// A whole number so large that not every one is a float: this may be another than was written.
+fn is_rounded(number: f64) -> bool {
+    number.fract() == 0.0 && number.abs() >= (1u64 << f64::MANTISSA_DIGITS) as f64
 }
 
 /// The value of `field`: a key of the row, else a path of keys and list positions joined by dots.

@@ -3,10 +3,10 @@
 use std::fs::File;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
-use serde_json::{Map, Number, Value};
+use serde_json::{Number, Value};
 
 use super::Row;
 use crate::contained::contained;
@@ -24,21 +24,18 @@ fn read_all(path: &Path) -> Result<Vec<Row>> {
     for (index, row) in reader.get_row_iter(None).context("cannot read rows")?.enumerate() {
         let place = format!("row {}", index + 1);
         let row = row.with_context(|| place.clone())?;
-        let fields = row
-            .get_column_iter()
-            .map(|(name, field)| Ok((name.clone(), value(field)?)));
-        let fields = fields.collect::<Result<Map<_, _>>>().with_context(|| place.clone())?;
+        let fields = row.get_column_iter().map(|(name, field)| (name.clone(), value(field)));
         rows.push(Row {
             place,
-            value: Value::Object(fields),
+            value: Value::Object(fields.collect()),
         });
     }
     Ok(rows)
 }
 
 /// A Parquet value as the JSON that would have said the same. Text without the UTF8 annotation is text too.
-fn value(field: &Field) -> Result<Value> {
-    Ok(match field {
+fn value(field: &Field) -> Value {
+    match field {
         Field::Null => Value::Null,
         Field::Bool(truth) => Value::Bool(*truth),
         Field::Byte(number) => Value::from(*number),
@@ -54,20 +51,16 @@ fn value(field: &Field) -> Result<Value> {
         Field::Float(number) => finite(shortest(*number)),
         Field::Double(number) => finite(*number),
         Field::Str(text) => Value::from(text.as_str()),
-        Field::Bytes(bytes) => match std::str::from_utf8(bytes.data()) {
-            Ok(text) => Value::from(text),
-            Err(_) => bail!("a binary column does not hold UTF-8 text"),
-        },
+        // What is no text, an image beside a prompt, is of no use here: who names it as a field is told that it is null.
+        Field::Bytes(bytes) => std::str::from_utf8(bytes.data()).map_or(Value::Null, Value::from),
         Field::Group(row) => {
-            let fields = row
-                .get_column_iter()
-                .map(|(name, field)| Ok((name.clone(), value(field)?)));
-            Value::Object(fields.collect::<Result<_>>()?)
+            let fields = row.get_column_iter().map(|(name, field)| (name.clone(), value(field)));
+            Value::Object(fields.collect())
         }
-        Field::ListInternal(list) => Value::Array(list.elements().iter().map(value).collect::<Result<_>>()?),
+        Field::ListInternal(list) => Value::Array(list.elements().iter().map(value).collect()),
         // Dates, decimals and maps: the text that Parquet's own tools print.
         other => Value::from(other.to_string()),
-    })
+    }
 }
 
 fn shortest(number: f32) -> f64 {
@@ -92,7 +85,7 @@ mod tests {
             Field::Float(f32::NAN),
             Field::Double(0.1),
         ];
-        let values: Vec<Value> = values.iter().map(|field| value(field).unwrap()).collect();
+        let values: Vec<Value> = values.iter().map(value).collect();
         assert_eq!(values, [json!(0.1), json!(1234.56), Value::Null, json!(0.1)]);
     }
 }

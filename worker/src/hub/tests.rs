@@ -166,6 +166,28 @@ fn a_model_is_downloaded_once_into_the_layout_of_huggingface_hub() {
 }
 
 #[test]
+fn of_several_that_share_a_cache_one_downloads_and_the_others_wait() {
+    let cache = tempfile::tempdir().unwrap();
+    let server = serve("", 0, files(&sha256(WEIGHTS)));
+    let model = || hub(cache.path(), &server.url).model("owner/name", "main").unwrap();
+    let folders: Vec<PathBuf> = std::thread::scope(|scope| {
+        let all: Vec<_> = (0..4).map(|_| scope.spawn(model)).collect();
+        all.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    assert!(folders.iter().all(|folder| *folder == folders[0]));
+    let requests = server.requests.load(Ordering::SeqCst);
+    let alone = tempfile::tempdir().unwrap();
+    hub(alone.path(), &server.url).model("owner/name", "main").unwrap();
+    assert_eq!(server.requests.load(Ordering::SeqCst), 2 * requests);
+}
+
+#[test]
+fn what_switches_offline_mode_on_is_what_huggingface_hub_takes_for_true() {
+    assert!(["1", "on", "Yes", "TRUE"].iter().all(|value| is_on(value)));
+    assert!(["0", "False", "off", "No", "n"].iter().all(|value| !is_on(value)));
+}
+
+#[test]
 fn a_download_that_breaks_off_goes_on_where_it_stopped() {
     let cache = tempfile::tempdir().unwrap();
     let server = serve("", 2, files(&sha256(WEIGHTS)));

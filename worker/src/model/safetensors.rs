@@ -44,11 +44,12 @@ pub fn read(
     wanted: impl Fn(&str) -> bool,
 ) -> Result<BTreeMap<String, Tensor>> {
     let target = target.into();
+    // The whole file first, as transformers does: an index beside it is of an earlier save.
+    let single = folder.join(SINGLE);
     let index = folder.join(INDEX);
-    if index.exists() {
+    if !single.exists() && index.exists() {
         return read_shards(folder, &index, (target, memory), wanted);
     }
-    let single = folder.join(SINGLE);
     if !single.exists() {
         bail!(
             "{} has neither {SINGLE} nor {INDEX}: weights must be in safetensors (transformers' save_pretrained writes them)",

@@ -6,7 +6,7 @@ use super::chart::Chart;
 use super::number::short;
 use super::run::Run;
 use super::series::Series;
-use crate::telemetry::{Metric, Unit};
+use crate::telemetry::{Metric, Unit, reward_source};
 
 /// The charts that have something to show, most telling first.
 pub(super) fn charts(run: &Run) -> Vec<Chart> {
@@ -118,7 +118,7 @@ fn reward_sources(run: &Run) -> Option<Chart> {
     let names: BTreeSet<&String> = run.steps.iter().flat_map(|report| report.extra.keys()).collect();
     let sources: Vec<Series> = names
         .into_iter()
-        .filter_map(|name| Some(Series::dense(name.strip_prefix("reward/")?, run.extra(name))))
+        .filter_map(|name| Some(Series::dense(reward_source(name)?, run.extra(name))))
         .take(4)
         .collect();
     // One source alone is the score again.

@@ -15,7 +15,7 @@ use prometheus::{
 use super::engine::EngineFamilies;
 use super::metric::Kind;
 use super::request_times::RequestTimes;
-use super::{EvaluationReport, Metric, StepReport};
+use super::{EvaluationReport, Metric, StepReport, reward_source};
 use crate::engine::Stats;
 
 /// A Prometheus registry with the run's metrics.
@@ -99,9 +99,12 @@ impl Exposition {
             self.stage_seconds.with_label_values(&[stage.name()]).observe(seconds);
         }
         for (name, value) in &report.extra {
-            match name.strip_prefix("reward/") {
+            match reward_source(name) {
                 Some(source) => self.reward_source.with_label_values(&[source]).set(*value),
-                None => self.extra.with_label_values(&[name]).set(*value),
+                None => {
+                    let name = name.strip_prefix("reward/").unwrap_or(name);
+                    self.extra.with_label_values(&[name]).set(*value);
+                }
             }
         }
         self.step.set(report.step as f64);
@@ -253,7 +256,7 @@ mod tests {
             };
             report.set(Metric::Reward, step as f64);
             report.extra.insert("reward/exact".into(), 0.5);
-            report.extra.insert("latency".into(), 0.1);
+            report.extra.insert("reward/remote/latency".into(), 0.1);
             report.stages.push((Stage::Generate, Duration::from_millis(15)));
             exposition.step(&report).unwrap();
         }
@@ -263,7 +266,7 @@ mod tests {
             "ppo_reward 3",
             "ppo_step 3",
             "ppo_reward_source{source=\"exact\"} 0.5",
-            "ppo_extra{name=\"latency\"} 0.1",
+            "ppo_extra{name=\"remote/latency\"} 0.1",
             "ppo_stage_seconds_count{stage=\"generate\"} 3",
             "ppo_step_seconds_count 3",
         ] {

@@ -32,4 +32,5 @@ pub use recorder::{Recorder, Watched};
 pub use request_times::RequestTimes;
 pub use run_dir::RunDir;
 pub use stage::Stage;
+pub(crate) use step::reward_source;
 pub use step::{EvaluationReport, EventRecord, SampleRecord, StepReport, TokenRecord};

@@ -98,7 +98,14 @@ pub fn write_whole(path: &Path, contents: &[u8]) -> Result<()> {
 /// When the disk refuses, naming the file.
 pub(super) fn write_whole_by(path: &Path, parts: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> Result<()> {
     let aside = path.with_added_extension("partial");
+    // A pipe or a device is written to as it is: a file in its place would be another thing.
+    let is_special = path.metadata().is_ok_and(|metadata| !metadata.is_file());
     let write = || {
+        if is_special {
+            let mut file = BufWriter::new(File::options().write(true).open(path)?);
+            parts(&mut file)?;
+            return file.flush();
+        }
         let mut file = BufWriter::new(File::create(&aside)?);
         parts(&mut file)?;
         file.into_inner()?.sync_all()?;

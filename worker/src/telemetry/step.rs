@@ -32,6 +32,12 @@ pub struct StepReport {
     pub wall: Duration,
 }
 
+/// The source of the reward whose scores a number of [`StepReport::extra`] is the mean of: `exactMatch` of `reward/exactMatch`. A further
+/// log of a source, `reward/remote/latency`, is no score.
+pub(crate) fn reward_source(name: &str) -> Option<&str> {
+    name.strip_prefix("reward/").filter(|source| !source.contains('/'))
+}
+
 impl StepReport {
     /// Sets a metric.
     pub fn set(&mut self, metric: Metric, value: f64) {
@@ -208,7 +214,7 @@ pub struct TokenRecord {
     /// KL estimate to the reference, nats.
     #[serde(deserialize_with = "null_is_nan")]
     pub kl: f64,
-    /// Log-probability under the policy that generated, nats.
+    /// Log-probability under the policy as it was before the step's updates, nats.
     #[serde(deserialize_with = "null_is_nan")]
     pub logprob: f64,
 }

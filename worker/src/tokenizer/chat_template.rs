@@ -15,6 +15,7 @@ use regex::Regex;
 
 use super::config::{SpecialTokens, TokenizerConfig};
 use super::python_json;
+use crate::contained::contained;
 
 const NAME: &str = "chat_template";
 
@@ -98,7 +99,8 @@ impl ChatTemplate {
             ..Value::from(Serde(tokens))
         };
         let template = self.environment.get_template(NAME).map_err(describe)?;
-        template.render(given).map_err(describe)
+        // minijinja 3.0 panics on `[::-1]` of anything empty, the text of a message too.
+        contained(|| template.render(given).map_err(describe))
     }
 }
 

@@ -85,6 +85,17 @@ fn chats_are_rendered_and_refused_as_by_transformers() {
 }
 
 #[test]
+fn a_template_over_which_its_engine_panics_is_an_error() {
+    let template = ChatTemplate::compile("{{ messages[0].content[::-1] }}", None).unwrap();
+    let render = |content: &str| {
+        let messages = [json!({"role": "user", "content": content})];
+        template.render(&messages, &SpecialTokens::default(), true)
+    };
+    assert_eq!(render("ab").unwrap(), "ba");
+    render("").unwrap_err();
+}
+
+#[test]
 fn a_chat_without_messages_is_refused() {
     for family in FAMILIES {
         let error = load(family).0.render_chat(&[], true).unwrap_err();

@@ -121,7 +121,7 @@ pub const ROWS: &[Row] = &[
         &["algo.kl.estimator", "kl_estimator"],
         &["algorithm.kl.estimator"],
         One(&[("k1", "k1"), ("k2", "k2"), ("k3", "k3")]),
-    ),
+    ).or("k1"),
     field(&["use_kl_estimator_k3"], &["algorithm.kl.estimator"], Is("k3")),
     field(&["algo.kl.use_loss", "use_kl_loss"], &["algorithm.kl.placement"], Is("loss")),
     computed(&["algo.kl.target", "kl_target"], &["algorithm.kl.controller.adaptive.target"], ""),
@@ -228,7 +228,7 @@ pub const ROWS: &[Row] = &[
     field(&["vllm.tensor_parallel_size", "vllm_tensor_parallel_size"], &["roles.rollout.gpusPerReplica"], Count),
     nowhere(
         &["vllm.gpu_memory_utilization", "vllm_gpu_memory_utilization"],
-        "roles.rollout.kvCacheMebibytes says the cache's size in MiB; its default holds a step's samples",
+        "roles.rollout.kvCacheMebibytes says the cache's size in MiB, over all GPUs of an engine; without it vLLM takes nine tenths of each GPU",
     ),
     nowhere(
         &["train.colocate_all", "train.colocate_actor_ref", "train.colocate_critic_reward", "colocate_all_models",

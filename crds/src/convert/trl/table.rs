@@ -110,7 +110,9 @@ pub const PPO: &[Row] = &[
         &["optimizer.actorLearningRate", "optimizer.criticLearningRate"],
         Number,
     ).or("5e-5"),
-    field(&["sft_model_path", "model_name_or_path"], &["model.policy"], Model),
+    // Its scripts train the first and take the tokenizer from the second.
+    field(&["model_name_or_path"], &["model.policy"], Model),
+    field(&["sft_model_path"], &["model.policy"], Model),
     field(&["reward_model_path"], &["roles.reward.model.source"], Model),
     computed(&["num_mini_batches"], &["batch.trainBatchSize"], "").or("1"),
     field(&["num_ppo_epochs"], &["batch.ppoEpochs"], Count).or("4"),
@@ -176,7 +178,7 @@ pub const ONLINE: &[Row] = &[
     computed(&["vllm_tensor_parallel_size"], &["roles.rollout.gpusPerReplica"], "with use_vllm").or("1"),
     nowhere(
         &["vllm_gpu_memory_utilization"],
-        "roles.rollout.kvCacheMebibytes says the cache's size in MiB; its default holds a step's samples",
+        "roles.rollout.kvCacheMebibytes says the cache's size in MiB, over all GPUs of an engine; without it vLLM takes nine tenths of each GPU",
     ),
     field(&["epsilon", "cliprange"], &["algorithm.clip.policyLow", "algorithm.clip.policyHigh"], Number),
     field(&["epsilon_high"], &["algorithm.clip.policyHigh"], Number),

@@ -79,7 +79,10 @@ pub const ROWS: &[Row] = &[
         "over all GPUs in verl, for each of them here",
     ),
     field(&["actor_rollout_ref.actor.ppo_epochs"], &["batch.ppoEpochs"], Count),
-    field(&["actor_rollout_ref.actor.clip_ratio"], &["algorithm.clip.policyLow", "algorithm.clip.policyHigh"], Number),
+    nowhere(
+        &["actor_rollout_ref.actor.clip_ratio"],
+        "verl clips by clip_ratio_low and clip_ratio_high, which are 0.2 where they are not given: give those",
+    ),
     field(&["actor_rollout_ref.actor.clip_ratio_low"], &["algorithm.clip.policyLow"], Number),
     field(&["actor_rollout_ref.actor.clip_ratio_high"], &["algorithm.clip.policyHigh"], Number),
     field(&["actor_rollout_ref.actor.clip_ratio_c"], &["algorithm.clip.dual"], Number),
@@ -227,7 +230,7 @@ pub const ROWS: &[Row] = &[
     field(&["actor_rollout_ref.rollout.max_num_seqs"], &["roles.rollout.maxSequences"], Count),
     nowhere(
         &["actor_rollout_ref.rollout.gpu_memory_utilization"],
-        "roles.rollout.kvCacheMebibytes says the cache's size in MiB; its default holds a step's samples",
+        "roles.rollout.kvCacheMebibytes says the cache's size in MiB, over all GPUs of an engine; without it vLLM takes nine tenths of each GPU",
     ),
     field(
         &["actor_rollout_ref.rollout.dtype"],

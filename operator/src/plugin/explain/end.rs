@@ -15,7 +15,7 @@ pub fn findings(evidence: &Evidence) -> Vec<Finding> {
     }
     let again = match status.roles.iter().any(|role| role.ready > 0) || evidence.status().attempt > 0 {
         true => {
-            "a failed job stays failed: then apply it under a new name, or delete it and apply it again (its checkpoint is kept where spec.checkpoint.pvc is set)"
+            "a failed job stays failed: then apply it under a new name, or delete it and apply it again (its checkpoint is kept where spec.checkpoint names a claim)"
         }
         false => "then delete it and apply it again",
     };

@@ -22,7 +22,11 @@ pub fn findings(evidence: &Evidence, now: Timestamp) -> Vec<Finding> {
         (None, _) => String::new(),
     };
     let checkpoint = evidence.status().progress.and_then(|progress| progress.last_checkpoint);
+    let is_kept = evidence.job.spec.checkpoint.outlives_pods();
     let from = match (evidence.pods.len(), checkpoint) {
+        (0, Some(_)) if !is_kept => {
+            " Its checkpoints went with its pod (spec.checkpoint names no claim): it will start at step 0.".into()
+        }
         (0, Some(step)) => format!(" It will go on from the checkpoint of step {step}."),
         (0, None) => " It has no checkpoint and will start at step 0.".into(),
         (pods, _) => format!(" {pods} of its pods are still there: the actor saves a checkpoint, then they go."),

@@ -52,7 +52,9 @@ fn of_outcome(reason: Reason) -> &'static str {
         Reason::Diverged => remedy::DIVERGED,
         Reason::RewardFailed => "bring the reward's servers back, or raise spec.roles.reward.remote.maxRetries",
         Reason::DataError => "correct the line of the prompts that the message names",
-        Reason::Interrupted => "nothing: it saved a checkpoint and goes on from there",
+        Reason::Interrupted => {
+            "nothing: it saved a checkpoint, and goes on from there where spec.checkpoint names a claim"
+        }
         Reason::Completed => "nothing",
         Reason::InternalError => LOGS,
     }
@@ -66,7 +68,9 @@ fn of_exit_code(code: i32) -> &'static str {
             "correct the manifest, the arguments or the data as its log says; another try ends the same way"
         }
         exit_code::DIVERGED => remedy::DIVERGED,
-        exit_code::INTERRUPTED => "nothing: it saved a checkpoint and goes on from there",
+        exit_code::INTERRUPTED => {
+            "nothing: it saved a checkpoint, and goes on from there where spec.checkpoint names a claim"
+        }
         126 | 127 => "the image lacks the program: correct the image or the command in spec.roles.<role>.template",
         137 => {
             "somebody killed it without its memory limit being the reason: the node may have been out of memory, or it did not stop in its grace period"
