@@ -319,6 +319,16 @@ fn a_suspended_job_says_who_suspended_it_and_where_it_goes_on() {
         {"manager": "kubectl-ppo", "time": "2026-01-01T02:00:00Z", "fieldsV1": {"f:spec": {"f:runPolicy": {"f:suspend": {}}}}}]);
     suspended["status"]["progress"] = json!({"step": 43, "lastCheckpoint": 40});
     says(
+        &first(&evidence(suspended.clone())),
+        Cause::Suspended,
+        &[
+            "by kubectl-ppo 60m ago",
+            "Its checkpoints went with its pod",
+            "start at step 0",
+        ],
+    );
+    suspended["spec"]["checkpoint"] = json!({"pvc": "kept"});
+    says(
         &first(&evidence(suspended)),
         Cause::Suspended,
         &[
