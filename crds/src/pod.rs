@@ -72,6 +72,15 @@ pub mod env {
             super::Role::Reward => "PPO_REWARD_SERVICE",
         }
     }
+
+    /// Questions that each pod of a role computes at once: one on each of its ranks. None for roles that are not asked questions.
+    pub fn ranks(role: super::Role) -> Option<&'static str> {
+        match role {
+            super::Role::Rollout | super::Role::Actor => None,
+            super::Role::Reference => Some("PPO_REFERENCE_RANKS"),
+            super::Role::Reward => Some("PPO_REWARD_RANKS"),
+        }
+    }
 }
 
 /// Ports of the role pods.

@@ -1,6 +1,6 @@
 //! The small JSON report with which the actor tells the operator how training goes (`GET /report` on its metrics port),
 //! and the exit codes and the outcome by which a process that has ended explains itself.
-//! The operator copies `progress` into the job's status and decides on `outcome` and `seconds_since_progress`.
+//! The operator copies `progress` into the job's status and decides on the outcome and `seconds_since_progress`.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,9 +25,6 @@ pub struct Report {
     /// What the stage waits for, such as the slowest pod's name or a server's URL. Empty when it waits for nobody.
     #[serde(default)]
     pub waiting_for: String,
-    /// How the run ended. Absent while it runs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub outcome: Option<Outcome>,
 }
 
 /// A stage of the trainer's line.
@@ -52,8 +49,6 @@ pub enum Stage {
     Evaluate,
     /// The run's state is saved.
     Checkpoint,
-    /// The run has ended.
-    Finished,
 }
 
 /// Exit codes of `ppo-worker`, which the operator's failure policy reads.
@@ -69,13 +64,16 @@ pub mod exit_code {
 }
 
 /// How a run ended. A process that ends writes it as JSON to its termination message, where the operator reads it.
-#[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Outcome {
     /// One word: Completed, Interrupted, Diverged, RewardFailed, DataError, InternalError.
     pub reason: Reason,
     /// The same as a sentence that says what to do.
     pub message: String,
+    /// How far training was then, which no report may have told: the process is gone. Absent where it had not begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Progress>,
 }
 
 /// Why a run ended.
@@ -104,9 +102,6 @@ mod tests {
         let text = r#"{"job": "a", "attempt": 2, "stage": "update", "policyVersion": 3, "progress": {"step": 3, "new": 1},
                        "secondsSinceProgress": 0.5, "somethingNew": true}"#;
         let report: Report = serde_json::from_str(text).unwrap();
-        assert_eq!(
-            (report.stage, report.progress.step, report.outcome),
-            (Stage::Update, 3, None)
-        );
+        assert_eq!((report.stage, report.progress.step), (Stage::Update, 3));
     }
 }

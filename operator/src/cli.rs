@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -214,8 +215,7 @@ fn stop_signal() -> anyhow::Result<watch::Receiver<bool>> {
 
 fn crd() -> anyhow::Result<()> {
     let yaml = ppo_crds::crd_yaml().map_err(|error| anyhow::anyhow!("the CRD cannot be written: {error}"))?;
-    print!("{yaml}");
-    Ok(())
+    std::io::stdout().write_all(yaml.as_bytes()).context("cannot write the CRD")
 }
 
 fn check(args: &CheckArgs) -> anyhow::Result<()> {

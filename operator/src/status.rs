@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use ppo_crds::pod::label;
 use ppo_crds::spec::Role;
-use ppo_crds::status::{Phase, PpoJobStatus, RoleStatus};
+use ppo_crds::status::{Phase, PpoJobStatus, Progress, RoleStatus};
 
 use crate::condition::{Truth, holds, kind, set, whole_second};
 use crate::gang::{Admission, SCHEDULER_SILENT, Silence};
@@ -36,8 +36,8 @@ pub fn status(job: &Job, decision: &Decision, seen: &Snapshot, now: Timestamp) -
         label::ROLE,
         Role::Rollout.name()
     );
-    if let Some(heard) = &seen.report {
-        status.progress = Some(heard.report.progress.clone());
+    if let Some(progress) = progress(job, ledger, seen) {
+        status.progress = Some(progress.clone());
     }
     let ready = seen.roles_ready(job, ledger) && decision.intent == Intent::Run;
     if ready && status.start_time.is_none() {
@@ -57,6 +57,14 @@ pub fn status(job: &Job, decision: &Decision, seen: &Snapshot, now: Timestamp) -
         status.completion_time = Some(Time(whole_second(now)));
     }
     status
+}
+
+/// How far the actor says that training is: in its last words where it has ended, which may be steps beyond its last report.
+fn progress<'a>(job: &Job, ledger: &Ledger, seen: &'a Snapshot) -> Option<&'a Progress> {
+    let actor = seen.pod(job, Role::Actor, 0);
+    let current = actor.filter(|pod| pod.attempt == ledger.attempt_of(Role::Actor, 0));
+    let last_words = current.and_then(|pod| pod.outcome.as_ref()?.progress.as_ref());
+    last_words.or_else(|| Some(&seen.report.as_ref()?.report.progress))
 }
 
 /// A finished job's status never changes but for the pods that are left.

@@ -122,8 +122,17 @@ impl Namespace<'_> {
     /// # Errors
     /// When there is no such pod.
     pub async fn complete_pod(&self, pod: &str) -> Result<()> {
+        self.complete_pod_saying(pod, "").await
+    }
+
+    /// The same with a termination message.
+    ///
+    /// # Errors
+    /// When there is no such pod.
+    pub async fn complete_pod_saying(&self, pod: &str, message: &str) -> Result<()> {
         let seen = self.pods().get(pod).await?;
-        let status = json!({"phase": "Succeeded", "conditions": [not_ready()], "containerStatuses": ended(&seen, 0, "Completed", "")});
+        let status = json!({"phase": "Succeeded", "conditions": [not_ready()],
+            "containerStatuses": ended(&seen, 0, "Completed", message)});
         self.write_status(pod, status).await
     }
 

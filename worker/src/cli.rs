@@ -11,6 +11,7 @@ use crate::local::{self, RunArgs};
 use crate::math::MathArgs;
 use crate::native::allocator;
 use crate::outcome::Ended;
+use crate::output::tell;
 use crate::plan::PlanArgs;
 use crate::reference::pod::ReferenceArgs;
 use crate::report::ReportArgs;
@@ -101,7 +102,7 @@ pub fn run(cli: Cli) -> u8 {
     }
     let output = cli.machine.output();
     if let Err(error) = log::init(cli.machine.log_format, output) {
-        eprintln!("ppo-worker: {error:#}");
+        tell(&format!("ppo-worker: {error:#}"));
         return FAILED;
     }
     if let Some(threads) = cli.machine.threads {
@@ -126,7 +127,7 @@ pub fn run(cli: Cli) -> u8 {
         Command::Math(args) => done(crate::math::main(&args)),
     };
     let code = outcome.unwrap_or_else(|error| {
-        eprintln!("ppo-worker: {error:#}");
+        tell(&format!("ppo-worker: {error:#}"));
         crate::outcome::code(&error)
     });
     u8::try_from(code).unwrap_or(FAILED)

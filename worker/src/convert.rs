@@ -9,6 +9,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use ppo_crds::convert::{Framework, NoteKind, convert, quote};
 
 use crate::manifest::Invalid;
+use crate::output::{print, tell};
 use crate::telemetry::OutputMode;
 
 /// Arguments of `ppo-worker convert`.
@@ -43,17 +44,16 @@ pub fn main(args: &ConvertArgs, output: OutputMode) -> Result<()> {
     let conversion = convert(args.from, &script, &environment).map_err(|error| Invalid::new(error.to_string()))?;
     if matches!(output, OutputMode::Json) {
         let json = serde_json::json!({"manifest": conversion.job, "notes": conversion.notes});
-        println!("{}", serde_json::to_string_pretty(&json)?);
-        return Ok(());
+        return print(&format!("{}\n", serde_json::to_string_pretty(&json)?));
     }
-    print!("{}", conversion.manifest);
+    print(&conversion.manifest)?;
     let told = conversion.notes.iter().filter(|note| note.kind != NoteKind::Needless);
     for note in told.filter(|_| !matches!(output, OutputMode::Quiet)) {
         let what = match note.kind {
             NoteKind::Missing => "replace",
             NoteKind::NotTranslated | NoteKind::Needless => "not translated",
         };
-        eprintln!("ppo-worker convert: {what}: {}: {}", note.subject, note.message);
+        tell(&format!("ppo-worker convert: {what}: {}: {}", note.subject, note.message));
     }
     Ok(())
 }

@@ -95,7 +95,7 @@ impl PromptSet {
         let (kept, dropped) = (self.prompts.len(), self.dropped);
         if kept == 0 && dropped > 0 {
             bail!(
-                "{}: all {dropped} prompts are longer than prompts.maxLength = {max_length} tokens; raise it",
+                "{}: all {dropped} prompts are longer than maxLength = {max_length} tokens; raise it",
                 path.display()
             );
         }
@@ -107,7 +107,7 @@ impl PromptSet {
                 file = %path.display(),
                 dropped,
                 kept,
-                "{dropped} of {} prompts dropped: longer than prompts.maxLength = {max_length} tokens",
+                "{dropped} of {} prompts dropped: longer than maxLength = {max_length} tokens",
                 dropped + kept
             );
         }

@@ -7,14 +7,14 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use ppo_crds::pod::env;
 use ppo_crds::spec::Role;
 use tch::Device;
 
 use crate::manifest::Invalid;
-use crate::native::device::{fix_workspace, prepare};
+use crate::native::device::{fix_workspace, prepare, use_by_default};
 use crate::native::driver::{Driver, Gpu, Unusable};
 use crate::native::library::load_torch_cuda;
 
@@ -81,8 +81,20 @@ pub struct Settled {
     pub device: Device,
     /// The GPU; None on a CPU.
     pub gpu: Option<Gpu>,
+    /// GPUs that this process may compute on, from the first: those of its pod, where it is the pod's only process. 0 on a CPU.
+    pub gpus: usize,
     /// Why a GPU was looked for and not taken.
     pub missing: Option<Missing>,
+}
+
+impl Settled {
+    /// All that this process may compute on, its own first.
+    fn devices(&self) -> Vec<Device> {
+        match self.gpus {
+            0 | 1 => vec![self.device],
+            several => (0..several).map(Device::Cuda).collect(),
+        }
+    }
 }
 
 impl fmt::Display for Settled {
@@ -200,10 +212,48 @@ impl DeviceArgs {
 /// # Errors
 /// As [`DeviceArgs::settle`].
 pub fn here() -> Result<Device> {
+    Ok(settled()?.device)
+}
+
+/// What `load` makes for each of this process' devices, side by side: a role that only reads its model has a copy of it on each.
+///
+/// # Errors
+/// As [`DeviceArgs::settle`] and `load`.
+pub fn on_each<T: Send>(load: impl Fn(Device) -> Result<T> + Sync) -> Result<Vec<T>> {
+    on_all(&settled()?.devices(), load)
+}
+
+fn on_all<T: Send>(devices: &[Device], load: impl Fn(Device) -> Result<T> + Sync) -> Result<Vec<T>> {
+    if let [only] = devices {
+        return Ok(vec![load(*only)?]);
+    }
+    let load = |device| {
+        enter(device)?;
+        load(device).with_context(|| format!("on {device:?}"))
+    };
+    std::thread::scope(|scope| {
+        let loading: Vec<_> = devices.iter().map(|device| scope.spawn(|| load(*device))).collect();
+        let loaded = loading.into_iter().map(|thread| thread.join());
+        loaded.map(|end| end.map_err(|_| anyhow!("loading panicked"))?).collect()
+    })
+}
+
+/// This thread computes on `device` from now on.
+///
+/// # Errors
+/// When the driver refuses.
+pub fn enter(device: Device) -> Result<()> {
+    match device {
+        Device::Cuda(number) => use_by_default(number),
+        _ => Ok(()),
+    }
+}
+
+fn settled() -> Result<Settled> {
     let choice = std::env::var(env::DEVICE).unwrap_or_default();
     let choice = choice.parse();
     let choice = choice.map_err(|words| Invalid::new(format!("{}: {words}", env::DEVICE)))?;
-    Ok(settle(choice)?.device)
+    settle(choice)
 }
 
 fn settle(choice: Choice) -> Result<Settled> {
@@ -254,6 +304,7 @@ fn decide(
     let cpu = |missing| Settled {
         device: Device::Cpu,
         gpu: None,
+        gpus: 0,
         missing,
     };
     let number = match choice {
@@ -281,9 +332,11 @@ fn decide(
         );
         return Err(Invalid::new(words).into());
     };
+    let all_are_mine = promised.is_some() && !has_siblings && !matches!(choice, Choice::Cuda(Some(_)));
     Ok(Settled {
         device: Device::Cuda(number),
         gpu: Some(gpu.clone()),
+        gpus: if all_are_mine { gpus.len() } else { 1 },
         missing: None,
     })
 }
@@ -356,6 +409,41 @@ mod tests {
         assert!(words.contains("say cuda"), "{words}");
         let words = decided("auto", Some(4), 3, Ok(gpus(2)));
         assert!(words.contains("cuda:3, and there are 2 GPUs"), "{words}");
+    }
+
+    #[test]
+    fn a_pod_with_one_process_has_all_of_its_gpus_and_one_of_several_has_its_own() {
+        let devices = |choice: &str, promised, has_siblings| {
+            let surroundings = Surroundings {
+                promised,
+                local_rank: 0,
+                has_siblings,
+            };
+            let settled = decide(choice.parse().unwrap(), surroundings, || Ok(gpus(4))).unwrap();
+            settled.devices()
+        };
+        let [first, all] = [1, 4].map(|count| (0..count).map(Device::Cuda).collect::<Vec<_>>());
+        assert_eq!(devices("auto", Some(4), false), all);
+        assert_eq!(devices("cuda", Some(4), false), all);
+        assert_eq!(devices("auto", Some(4), true), first);
+        assert_eq!(devices("cuda:0", Some(4), false), first);
+        // A machine's other GPUs may be somebody else's.
+        assert_eq!(devices("auto", None, false), first);
+        assert_eq!(devices("cpu", Some(4), false), [Device::Cpu]);
+    }
+
+    #[test]
+    fn what_is_loaded_for_each_device_comes_in_their_order_and_a_failure_names_its_device() {
+        let devices = [Device::Cpu, Device::Mps, Device::Cpu];
+        assert_eq!(on_all(&devices, Ok).unwrap(), devices);
+        let refuse = |device| match device {
+            Device::Mps => Err(anyhow!("no room")),
+            _ => Ok(()),
+        };
+        assert_eq!(
+            format!("{:#}", on_all(&devices, refuse).unwrap_err()),
+            "on Mps: no room"
+        );
     }
 
     #[test]

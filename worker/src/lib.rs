@@ -17,6 +17,7 @@ pub mod math;
 pub mod model;
 pub mod native;
 pub mod outcome;
+pub mod output;
 pub mod place;
 pub mod plan;
 pub mod ppo;

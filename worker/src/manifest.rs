@@ -1,6 +1,5 @@
 //! Reads a PpoJob manifest for a command that runs on this machine.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -17,6 +16,38 @@ impl Invalid {
     /// Says what cannot be used, and what would fix it.
     pub fn new(words: String) -> Self {
         Self(words)
+    }
+}
+
+/// A file that somebody names on a command line; `-` is standard input.
+#[derive(Debug)]
+pub struct Given {
+    /// What is in it.
+    pub text: String,
+    /// What it is called in errors.
+    pub origin: String,
+    /// Where its relative paths start: its folder; the working folder for standard input.
+    pub folder: PathBuf,
+}
+
+impl Given {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn read(file: &Path) -> Result<Self> {
+        let standard_input = file == Path::new("-");
+        let (text, origin) = if standard_input {
+            (std::io::read_to_string(std::io::stdin()), "standard input".to_owned())
+        } else {
+            (std::fs::read_to_string(file), file.display().to_string())
+        };
+        let parent = file.parent().filter(|_| !standard_input);
+        Ok(Self {
+            text: text.with_context(|| format!("cannot read {origin}"))?,
+            origin,
+            folder: parent.unwrap_or(Path::new("")).to_owned(),
+        })
     }
 }
 
@@ -38,25 +69,8 @@ impl Manifest {
     /// # Errors
     /// When it cannot be read, or [`Invalid`] when it is not a PpoJob.
     pub fn read(file: &Path) -> Result<Self> {
-        let standard_input = file == Path::new("-");
-        let origin = if standard_input {
-            "standard input".to_owned()
-        } else {
-            file.display().to_string()
-        };
-        let text = if standard_input {
-            let mut text = String::new();
-            std::io::stdin().read_to_string(&mut text).map(|_| text)
-        } else {
-            std::fs::read_to_string(file)
-        };
-        let text = text.with_context(|| format!("cannot read {origin}"))?;
+        let Given { text, origin, folder } = Given::read(file)?;
         let job = parse_manifest(&text, &origin).map_err(|error| Invalid(error.to_string()))?;
-        let folder = file
-            .parent()
-            .filter(|_| !standard_input)
-            .unwrap_or(Path::new(""))
-            .to_owned();
         Ok(Self {
             text,
             job,

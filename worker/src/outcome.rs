@@ -12,8 +12,8 @@ use crate::trainer::Diverged;
 /// Where a container's last words are read from (`terminationMessagePath`'s default).
 const TERMINATION_LOG: &str = "/dev/termination-log";
 
-/// The API server keeps the first 4096 bytes; some are JSON's own.
-const LONGEST: usize = 3500;
+/// The kubelet keeps the first 4096 bytes.
+const LONGEST: usize = 4096;
 
 /// How a run ended without an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +78,7 @@ pub fn outcome(ended: &Result<Ended>) -> Outcome {
     Outcome {
         reason,
         message: message.to_owned(),
+        progress: None,
     }
 }
 
@@ -86,6 +87,7 @@ pub fn failure(error: &anyhow::Error) -> Outcome {
     Outcome {
         reason: reason(error),
         message: format!("{error:#}"),
+        progress: None,
     }
 }
 
@@ -112,22 +114,31 @@ pub fn leave_word(outcome: &Outcome) {
     if !log.exists() {
         return;
     }
-    let message = &outcome.message[..outcome.message.floor_char_boundary(LONGEST)];
-    let short = Outcome {
-        message: message.to_owned(),
-        ..outcome.clone()
-    };
-    let written = serde_json::to_vec(&short)
-        .map_err(anyhow::Error::from)
-        .and_then(|words| Ok(std::fs::write(log, words)?));
+    let written = words(outcome).and_then(|words| Ok(std::fs::write(log, words)?));
     if let Err(error) = written {
         tracing::warn!("the outcome could not be left in {TERMINATION_LOG}: {error:#}");
+    }
+}
+
+/// The outcome as JSON that the kubelet keeps whole: what is too long is cut from the message.
+fn words(outcome: &Outcome) -> Result<Vec<u8>> {
+    let mut short = outcome.clone();
+    loop {
+        let words = serde_json::to_vec(&short)?;
+        if words.len() <= LONGEST || short.message.is_empty() {
+            return Ok(words);
+        }
+        // A character takes up to six bytes of JSON.
+        let beyond = (words.len() - LONGEST).div_ceil(6);
+        let end = short.message.len().saturating_sub(beyond);
+        short.message.truncate(short.message.floor_char_boundary(end));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use anyhow::{Context, anyhow};
+    use ppo_crds::status::Progress;
 
     use super::*;
 
@@ -152,5 +163,20 @@ mod tests {
         let invalid = anyhow::Error::from(Invalid::new("x".into())).context("y");
         assert_eq!(code(&invalid), exit_code::BAD_CONFIGURATION);
         assert_eq!(code(&anyhow!("else")), 1);
+    }
+
+    #[test]
+    fn last_words_are_json_that_the_kubelet_keeps_whole() {
+        for (message, kept) in [("short", 5), (&"\u{1}\"ä".repeat(3000), 1000)] {
+            let outcome = Outcome {
+                progress: Some(Progress::at(3, 4)),
+                ..failure(&anyhow!("{message}"))
+            };
+            let written = words(&outcome).unwrap();
+            assert!(written.len() <= LONGEST);
+            let read: Outcome = serde_json::from_slice(&written).unwrap();
+            assert!(message.starts_with(&read.message) && read.message.len() >= kept);
+            assert_eq!(read.progress, outcome.progress);
+        }
     }
 }

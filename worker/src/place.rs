@@ -51,6 +51,8 @@ pub struct Peers {
     pub token: String,
     /// `host:port` of each role's headless Service, None for roles without pods.
     services: [Option<String>; 4],
+    /// Ranks in each pod of a role.
+    ranks: [usize; 4],
 }
 
 impl Peers {
@@ -58,6 +60,12 @@ impl Peers {
     pub fn service(&self, role: Role) -> Option<&str> {
         let at = Role::ALL.iter().position(|known| *known == role)?;
         self.services[at].as_deref()
+    }
+
+    /// Questions that each pod of a role computes at once.
+    pub fn ranks_per_pod(&self, role: Role) -> usize {
+        let at = Role::ALL.iter().position(|known| *known == role);
+        at.map_or(1, |at| self.ranks[at])
     }
 }
 
@@ -99,6 +107,10 @@ impl Place {
             rendezvous: variable(env::RENDEZVOUS),
         };
         let config = run_config(Path::new(&given(env::CONFIG)?))?;
+        let mut ranks_of_roles = [1; 4];
+        for (ranks, role) in ranks_of_roles.iter_mut().zip(Role::ALL) {
+            *ranks = env::ranks(role).map_or(Ok(1), |name| count(name, 1))?.max(1);
+        }
         Ok(Self {
             job: given(env::JOB)?,
             index: number(env::INDEX)?,
@@ -107,6 +119,7 @@ impl Place {
             peers: Peers {
                 token: given(env::TOKEN)?,
                 services: Role::ALL.map(|role| variable(env::service(role))),
+                ranks: ranks_of_roles,
             },
             ranks,
         })

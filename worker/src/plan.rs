@@ -11,6 +11,7 @@ use ppo_crds::{Environment, Plan, render_plan, resolve};
 use crate::cli::ManifestArgs;
 use crate::manifest::Manifest;
 use crate::model::ModelConfig;
+use crate::output::print;
 use crate::telemetry::OutputMode;
 
 /// Arguments of `ppo-worker plan`.
@@ -34,10 +35,9 @@ pub fn main(args: PlanArgs, output: OutputMode) -> Result<()> {
     }
     let plan = Plan::of(&manifest.job, &environment, shapes.as_ref()).map_err(|errors| manifest.invalid(&errors))?;
     match output {
-        OutputMode::Json => println!("{}", serde_json::to_string_pretty(&plan)?),
-        OutputMode::Auto | OutputMode::Quiet => print!("{}", render_plan(&plan)),
+        OutputMode::Json => print(&format!("{}\n", serde_json::to_string_pretty(&plan)?)),
+        OutputMode::Auto | OutputMode::Quiet => print(&render_plan(&plan)),
     }
-    Ok(())
 }
 
 /// Shapes of the models whose configuration lies on this machine; None when the policy's does not.

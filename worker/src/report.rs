@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use clap::Args;
 
+use crate::output::print;
 use crate::telemetry::RunDir;
 use crate::telemetry::run_dir::write_whole;
 use run::Run;
@@ -42,10 +43,10 @@ pub fn main(args: &ReportArgs) -> Result<()> {
     let out = args.out.clone().unwrap_or_else(|| RunDir::new(&args.run_dir).report());
     let run = Run::read(&args.run_dir)?;
     write_whole(&out, page::page(&run).as_bytes())?;
-    println!("{}", out.display());
+    print(&format!("{}\n", out.display()))?;
     if let Some(svg) = &args.svg {
         write_whole(svg, panel::headline_svg(&run).as_bytes())?;
-        println!("{}", svg.display());
+        print(&format!("{}\n", svg.display()))?;
     }
     Ok(())
 }

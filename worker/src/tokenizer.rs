@@ -26,7 +26,8 @@ use crate::contained::contained;
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     config: TokenizerConfig,
-    template: Option<ChatTemplate>,
+    /// What is wrong with it is told to who renders a chat: plain text needs none.
+    template: Option<Result<ChatTemplate, String>>,
     eos_ids: Vec<u32>,
     folder: PathBuf,
     fingerprint: OnceLock<Arc<str>>,
@@ -69,8 +70,9 @@ impl Tokenizer {
             .with_truncation(None)
             .map_err(|cause| anyhow!("{}: {cause}", file.display()))?;
 
-        let config = TokenizerConfig::read(folder)?;
-        let template = ChatTemplate::read(folder, &config, moment)?;
+        let config = TokenizerConfig::read(folder, |token| inner.token_to_id(token).is_some())?;
+        let template = ChatTemplate::read(folder, &config, moment);
+        let template = template.map_err(|error| format!("{error:#}")).transpose();
         let mut eos_ids = config::model_eos_ids(folder)?;
         if let Some(token) = &config.special.eos_token {
             let id = inner.token_to_id(token).with_context(|| {
@@ -102,7 +104,10 @@ impl Tokenizer {
     pub fn encode(&self, text: &str, special: bool) -> Result<Vec<u32>> {
         // Llama's and Gemma's classes in transformers rebuild the post-processor from add_bos_token and add_eos_token
         // (tokenization_llama_fast.py, update_post_processor); every other class leaves it to tokenizer.json.
-        let own = special && self.config.class_adds_bos();
+        // Without a BOS to add, transformers' own refuse to load; what tokenizer.json says is left.
+        let own = special
+            && self.config.class_adds_bos()
+            && (self.bos_id().is_some() || self.config.add_bos_token == Some(false));
         let encode = || {
             self.inner
                 .encode_fast(text, special && !own)
@@ -144,7 +149,7 @@ impl Tokenizer {
     /// `add_generation_prompt` it ends where the assistant's answer begins.
     ///
     /// # Errors
-    /// Without a chat template, or when the template refuses the messages.
+    /// Without a chat template, with one that cannot be used, or when the template refuses the messages.
     pub fn render_chat(&self, messages: &[Value], add_generation_prompt: bool) -> Result<String> {
         let template = self.template.as_ref().with_context(|| {
             format!(
@@ -153,7 +158,8 @@ impl Tokenizer {
                 self.folder.display()
             )
         })?;
-        template
+        let usable = template.as_ref().map_err(|wrong| anyhow!("{wrong}"));
+        usable?
             .render(messages, &self.config.special, add_generation_prompt)
             .with_context(|| format!("chat template of {}", self.folder.display()))
     }

@@ -32,7 +32,7 @@ pub struct PodPlacement {
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 1024))]
     pub nodes: u32,
-    /// GPUs of each pod, one rank of the actor each; a reference or reward pod computes on one, so give those more `nodes`. 0 runs the
+    /// GPUs of each pod, one rank each: a share of the actor's samples, or a copy of the reference's or the reward's model. 0 runs the
     /// role on the CPU with one rank per pod. 0 to 64. Default 1. OpenRLHF `actor.num_gpus_per_node`, verl
     /// `trainer.n_gpus_per_node`.
     #[serde(default = "one")]

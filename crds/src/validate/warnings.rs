@@ -4,7 +4,6 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::defaults::has_reference;
 use crate::spec::{Engine, KlEstimator, Overlap};
 use crate::{PpoJob, fill};
 
@@ -66,21 +65,10 @@ pub fn warnings(job: &PpoJob) -> Vec<Warning> {
          leave it out for 2, or give a cap",
     );
     let roles = &spec.roles;
-    let idle = "computes on one GPU, the others stay idle; use 1";
     warn(
         roles.rollout.engine == Engine::Builtin && roles.rollout.gpus_per_replica > 1,
         "spec.roles.rollout.gpusPerReplica",
-        &format!("the builtin engine {idle} and more replicas, or engine: vllm, which splits the model"),
-    );
-    warn(
-        has_reference(&spec) && roles.reference.gpus_per_node > 1,
-        "spec.roles.reference.gpusPerNode",
-        &format!("a pod {idle} and more nodes"),
-    );
-    warn(
-        roles.reward.model.is_some() && roles.reward.placement.gpus_per_node > 1,
-        "spec.roles.reward.gpusPerNode",
-        &format!("a pod {idle} and more nodes"),
+        "the builtin engine computes on one GPU, the others stay idle; use 1 and more replicas, or engine: vllm, which splits the model",
     );
     warn(
         spec.optimizer.actor_learning_rate == 0.0,

@@ -215,15 +215,16 @@ fn environment(job: &Job, role: RolePods, index: u32, attempt: u32, job_attempt:
         env(variable::CONFIG, format!("{CONFIG_FOLDER}/{CONFIG_FILE}")),
         token(job),
     ];
-    let others = job.roles.iter().map(|other| {
+    let others = job.roles.iter().flat_map(|other| {
         let port = if other.role == Role::Actor {
             port::METRICS
         } else {
             port::HTTP
         };
-        env(variable::service(other.role), address(other.role, port))
+        let ranks = variable::ranks(other.role).map(|name| env(name, other.gpus.max(1)));
+        [Some(env(variable::service(other.role), address(other.role, port))), ranks]
     });
-    variables.extend(others);
+    variables.extend(others.flatten());
     variables
 }
 

@@ -1,8 +1,8 @@
 //! What the actor says of its training, and what happens when it says nothing good.
 
-use ppo_crds::report::{Report, Stage as Stages};
+use ppo_crds::report::{Outcome, Reason, Report, Stage as Stages};
 use ppo_crds::spec::Role;
-use ppo_crds::status::{Phase, Progress};
+use ppo_crds::status::{Phase, PpoJobStatus, Progress};
 use ppo_tests::Actor;
 use serde_json::json;
 
@@ -21,7 +21,6 @@ pub fn report(job: &str, step: u64, seconds_since_progress: f64) -> Report {
         },
         seconds_since_progress,
         waiting_for: String::new(),
-        outcome: None,
     }
 }
 
@@ -49,6 +48,27 @@ async fn the_actors_progress_is_the_jobs_and_kubectl_shows_it() {
     for word in ["Running", "40/100", "0.5", "0.01", "4/4"] {
         assert!(line.contains(word), "{word} in {table}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_actor_that_ended_after_its_last_report_says_how_far_it_came() {
+    let stage = Stage::running("end", json!({})).await;
+    let pod = stage.pod_name("actor-0");
+    let actor = Actor::behind(&stage.namespace, &pod).await.unwrap();
+    actor.say(Some(report("end", 40, 1.0)));
+    let step = |status: &PpoJobStatus| status.progress.as_ref().map(|progress| progress.step);
+    stage.status("a report", |status| step(status) == Some(40)).await;
+    let outcome = Outcome {
+        reason: Reason::Completed,
+        message: "all steps are made".into(),
+        progress: Some(Progress::at(100, 100)),
+    };
+    let message = serde_json::to_string(&outcome).unwrap();
+    stage.namespace.complete_pod_saying(&pod, &message).await.unwrap();
+    let status = stage
+        .status("the end", |status| status.phase == Some(Phase::Succeeded))
+        .await;
+    assert_eq!(status.progress.unwrap().summary, "100/100");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

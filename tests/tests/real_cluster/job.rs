@@ -205,12 +205,13 @@ impl Job {
         self.pod(pod).await.and_then(|pod| pod.metadata.uid).unwrap()
     }
 
-    /// Waits until another pod has taken the place of the one with that uid, and is ready.
+    /// Waits until another pod has taken the place of the one with that uid, and is ready or has done its work already.
     pub async fn replaced(&self, pod: &str, uid: &str) {
         self.wait(&format!("a successor of pod {pod}"), async || {
             let found = self.pod(pod).await.context("none yet")?;
             ensure!(found.metadata.uid.as_deref() != Some(uid), "the old one is still there");
-            ensure!(is_ready(&found), "{:?}", found.status);
+            let phase = found.status.as_ref().and_then(|status| status.phase.as_deref());
+            ensure!(is_ready(&found) || phase == Some("Succeeded"), "{:?}", found.status);
             Ok(())
         })
         .await;

@@ -7,6 +7,8 @@ use anyhow::Result;
 use axum::Router;
 use clap::Args;
 use ppo_crds::pod::port;
+use ppo_crds::report::Outcome;
+use ppo_crds::status::Progress;
 
 use super::follower;
 use super::siblings::Siblings;
@@ -36,21 +38,32 @@ pub struct ActorArgs {
 /// # Errors
 /// [`Invalid`](crate::manifest::Invalid), [`Diverged`](crate::trainer::Diverged), or what failed in which role.
 pub fn main(args: &ActorArgs, output: OutputMode) -> Result<Ended> {
-    let ended = or_interrupted(train(args, output));
+    let mut progress = None;
+    let ended = or_interrupted(train(args, output, &mut progress));
     if !Siblings::is_one() {
-        leave_word(&outcome(&ended));
+        leave_word(&Outcome {
+            progress,
+            ..outcome(&ended)
+        });
     }
     ended
 }
 
-fn train(args: &ActorArgs, output: OutputMode) -> Result<Ended> {
+/// `progress` is how far the run was when it ended.
+fn train(args: &ActorArgs, output: OutputMode, progress: &mut Option<Progress>) -> Result<Ended> {
     let place = Place::read()?;
     args.device.settle(&who(&place))?;
     let stop = StopFlag::on_signals()?;
     let _siblings = Siblings::start(&place)?;
     match place.meeting()? {
         Some(meeting) if meeting.rank > 0 => follow(&place, meeting, &stop, args.metrics_addr),
-        meeting => lead(place, meeting, stop, args.metrics_addr, output),
+        meeting => {
+            let run = lead(place, meeting, stop, args.metrics_addr, output)?;
+            let live = run.live();
+            let ended = run.complete();
+            *progress = Some(live.report().progress);
+            ended
+        }
     }
 }
 
@@ -61,7 +74,7 @@ fn lead(
     stop: StopFlag,
     address: SocketAddr,
     output: OutputMode,
-) -> Result<Ended> {
+) -> Result<Run> {
     let text = serde_json::to_string_pretty(&place.config)?;
     let folder = folder(&place);
     let options = Options {
@@ -73,7 +86,7 @@ fn lead(
         peers: Some(place.peers),
         meeting,
     };
-    Run::open(place.config, &text, &folder, options)?.complete()
+    Run::open(place.config, &text, &folder, options)
 }
 
 /// Any other rank. Once they have met it is asked to stop by the first, after the checkpoint.

@@ -131,7 +131,7 @@ fn long_prompts_are_dropped_and_counted_and_indices_close_up() {
     assert!(
         error
             .to_string()
-            .contains("all 1 prompts are longer than prompts.maxLength = 0"),
+            .contains("all 1 prompts are longer than maxLength = 0"),
         "{error}"
     );
 }

@@ -132,7 +132,7 @@ pub fn roles(
     };
     let rollout = reach.rollout(&engine, weights, &tokenizer)?;
     let reference = reach.reference(target, &actor, longest.min(policy_config.max_positions))?;
-    let reward = RewardSource::new(&config.reward, reach.reward(target)?)?;
+    let reward = RewardSource::new(&config.reward, reach.reward()?)?;
     let (critic, critic_folder) = critic.unzip();
     let critic_config = critic.as_ref().map(|critic| critic.model.decoder.config().clone());
     let mut kl = KlController::of(&config.algorithm);

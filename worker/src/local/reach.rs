@@ -6,10 +6,12 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use ppo_crds::RunConfig;
 use ppo_crds::run_config::Location;
-use ppo_crds::spec::{Engine as EngineKind, Overlap, Role};
+use ppo_crds::spec::{DType, Engine as EngineKind, Overlap, Role};
 
+use super::build::kind;
 use super::engine::{self, PolicyEngine};
 use crate::actor::Actor;
+use crate::device;
 use crate::hub::resolve_location;
 use crate::model::{Decoder, MergedWeights, ModelConfig, RewardModel, Target, Weights};
 use crate::place::Peers;
@@ -106,19 +108,23 @@ impl Reach<'_> {
     ///
     /// # Errors
     /// As [`reference`](Self::reference).
-    pub fn reward(&self, target: Target) -> Result<Option<Reward>> {
+    pub fn reward(&self) -> Result<Option<Reward>> {
         let Some(model) = &self.config.reward.model else {
             return Ok(None);
         };
         Ok(Some(match self.pool(Role::Reward)? {
             Some(pool) => Reward::There(pool),
-            None => Reward::Here(reward_model(&model.source, target)?),
+            None => Reward::Here(reward_model(&model.source, self.config.model.dtype)?),
         }))
     }
 
     fn pool(&self, role: Role) -> Result<Option<Pool>> {
         let there = self.there(role, 1)?;
-        let pool = |(members, caller)| Pool::new(role, members, caller, self.stop.clone(), self.live.clone());
+        let ranks = self.peers.map_or(1, |peers| peers.ranks_per_pod(role));
+        let pool = |(members, caller)| {
+            let (stop, live) = (self.stop.clone(), self.live.clone());
+            Pool::new(role, (members, ranks), caller, stop, live)
+        };
         Ok(there.map(pool))
     }
 
@@ -145,16 +151,18 @@ pub fn reference(location: &Location, target: Target) -> Result<Decoder> {
 
 impl SequenceScorer for RewardModel {
     fn scores(&mut self, sequences: &[Vec<u32>]) -> Result<Vec<f32>> {
+        device::enter(self.device())?;
         RewardModel::scores(self, sequences)
     }
 }
 
-/// A reward model from its folder, with its own tokenizer.
+/// A reward model from its folder, with its own tokenizer: a copy on each of this process' devices.
 ///
 /// # Errors
 /// When it cannot be loaded.
-pub fn reward_model(location: &Location, target: Target) -> Result<ModelReward> {
+pub fn reward_model(location: &Location, dtype: DType) -> Result<ModelReward> {
     let folder = resolve_location(location).context("roles.reward.model")?;
-    let model = RewardModel::load(&folder, target)?;
-    ModelReward::new(Box::new(model), Arc::new(Tokenizer::load(&folder)?), BATCH_TOKENS)
+    let copies = device::on_each(|device| RewardModel::load(&folder, (kind(dtype), device)))?;
+    let copies = copies.into_iter().map(|copy| Box::new(copy) as Box<dyn SequenceScorer>);
+    ModelReward::new(copies.collect(), Arc::new(Tokenizer::load(&folder)?), BATCH_TOKENS)
 }

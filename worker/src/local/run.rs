@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
@@ -20,7 +21,7 @@ use crate::place::Peers;
 use crate::ranks::{Meeting, Ranks};
 use crate::roles::{Publication, published};
 use crate::stop::{Interrupted, StopFlag};
-use crate::telemetry::{Metric, OutputMode, Recorder, RunDir, Server, Stage, Watched, table};
+use crate::telemetry::{Live, Metric, OutputMode, Recorder, RunDir, Server, Stage, Watched, table};
 use crate::trainer::{Evaluated, Step, describe};
 
 /// How a run is done on this machine, as opposed to what runs.
@@ -174,6 +175,11 @@ impl Run {
             _runtime: runtime,
             _lock: lock,
         })
+    }
+
+    /// What it tells of itself, also when it has ended.
+    pub fn live(&self) -> Arc<Live> {
+        self.roles.trainer.live.clone()
     }
 
     /// Trains to the end and leaves the model; or saves and stops when asked to.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Result, ensure};
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use super::batch::TokenBatch;
 use super::config::{Head, ModelConfig};
@@ -145,6 +145,11 @@ impl RewardModel {
     /// The configuration it was made from.
     pub fn config(&self) -> &ModelConfig {
         self.decoder.config()
+    }
+
+    /// Where its tensors are.
+    pub fn device(&self) -> Device {
+        self.decoder.device()
     }
 
     /// Scores of whole sequences (prompt and response). The length says which token is last, never a padding id: a

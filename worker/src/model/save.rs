@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Map, Value, json};
 use tch::Tensor;
 
@@ -35,11 +36,12 @@ const COMPANIONS: [&str; 9] = [
 /// Writes `weights` to the folder `target` in Hugging Face layout: configuration with the dtype updated, the tokenizer and
 /// generation files of `source`, weights in shards of at most `shard_bytes` (a larger tensor has a shard of its own).
 ///
-/// All is written to a temporary folder beside `target`, synced and renamed: `target` is either the old model or the whole
-/// new one.
+/// All is written to a temporary folder beside `target`, synced and renamed: `target` is never half a model. Killed between two
+/// renames, the old and the new one lie whole beside it under hidden names.
 ///
 /// # Errors
-/// When a file cannot be read or written; the message names it.
+/// When a file cannot be read or written; the message names it. What is written whole and cannot be put in its place stays where it is,
+/// and the message says where.
 pub fn save(
     target: &Path,
     source: &Path,
@@ -53,33 +55,104 @@ pub fn save(
     })
 }
 
+/// Looks whether a model of `bytes` could be written to `target`, before time goes into making it.
+///
+/// # Errors
+/// When `target` is something that a model must not replace, or cannot be written, or the disk has too little room.
+pub fn probe(target: &Path, bytes: u64) -> Result<()> {
+    let place = Place::of(target)?;
+    if target.exists() {
+        ensure!(
+            target.is_dir(),
+            "{} is a file; a model is a folder: give another name",
+            target.display()
+        );
+        let mut inside = fs::read_dir(target).with_context(|| format!("cannot read {}", target.display()))?;
+        let is_model = ["config.json", "adapter_config.json"]
+            .iter()
+            .any(|name| target.join(name).exists());
+        ensure!(
+            is_model || inside.next().is_none(),
+            "{} has files and is not a model's folder; it would be replaced whole: give an empty or a new one",
+            target.display()
+        );
+        let device = |path: &Path| fs::metadata(path).map(|metadata| metadata.dev());
+        ensure!(
+            device(target)? == device(&place.parent)?,
+            "{} is where another disk is mounted and cannot be replaced; give a folder inside it",
+            target.display()
+        );
+    }
+    fs::create_dir_all(&place.fresh).with_context(|| format!("cannot write beside {}", target.display()))?;
+    fs::remove_dir(&place.fresh).with_context(|| format!("removing {}", place.fresh.display()))?;
+    // Some network file systems do not tell.
+    if let Ok(disk) = rustix::fs::statvfs(&place.parent) {
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        ensure!(
+            disk.f_blocks == 0 || free >= bytes,
+            "the model takes {} MiB and {} MiB are free in {}; make room or give another folder",
+            bytes.div_ceil(1 << 20),
+            free >> 20,
+            place.parent.display()
+        );
+    }
+    Ok(())
+}
+
+/// Where a folder is replaced.
+struct Place {
+    parent: PathBuf,
+    /// Beside it, where its successor is written.
+    fresh: PathBuf,
+    /// Beside it, where it goes while its successor takes its name.
+    old: PathBuf,
+}
+
+impl Place {
+    /// Makes the folder that `target` is in.
+    fn of(target: &Path) -> Result<Self> {
+        let parent = match target.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let Some(name) = target.file_name() else {
+            bail!("{} is not a folder name", target.display())
+        };
+        fs::create_dir_all(parent).with_context(|| format!("creating {}", parent.display()))?;
+        let aside = |suffix: &str| {
+            let mut hidden = OsString::from(".");
+            hidden.push(name);
+            hidden.push(format!(".{suffix}-{}", std::process::id()));
+            parent.join(hidden)
+        };
+        Ok(Self {
+            parent: parent.to_owned(),
+            fresh: aside("new"),
+            old: aside("old"),
+        })
+    }
+}
+
 /// Has `write` fill a temporary folder beside `target`, and puts it in its place.
 pub(super) fn replace_folder(target: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
-    let parent = match target.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let Some(name) = target.file_name() else {
-        bail!("{} is not a folder name", target.display())
-    };
-    fs::create_dir_all(parent).with_context(|| format!("creating {}", parent.display()))?;
-    let aside = |suffix: &str| {
-        let mut hidden = OsString::from(".");
-        hidden.push(name);
-        hidden.push(format!(".{suffix}-{}", std::process::id()));
-        parent.join(hidden)
-    };
-    let (fresh, old) = (aside("new"), aside("old"));
-    remove_folder(&fresh)?;
-    fs::create_dir(&fresh).with_context(|| format!("creating {}", fresh.display()))?;
-    let written = write(&fresh)
-        .and_then(|()| sync(&fresh))
-        .and_then(|()| replace(&fresh, target, &old));
-    if written.is_err() {
+    let place = Place::of(target)?;
+    let Place { parent, fresh, old } = &place;
+    remove_folder(fresh)?;
+    fs::create_dir(fresh).with_context(|| format!("creating {}", fresh.display()))?;
+    if let Err(error) = write(fresh).and_then(|()| sync(fresh)) {
         // The error already says what failed; a left-over would only be in the way.
-        let _ = fs::remove_dir_all(&fresh);
+        let _ = fs::remove_dir_all(fresh);
+        return Err(error);
     }
-    written
+    let moved = remove_folder(old).and_then(|()| swap(fresh, target, old));
+    moved.with_context(|| {
+        format!(
+            "the model is written whole and stays in {}: move it yourself",
+            fresh.display()
+        )
+    })?;
+    sync(parent)?;
+    remove_folder(old)
 }
 
 fn write_folder(
@@ -197,17 +270,18 @@ fn sync(path: &Path) -> Result<()> {
         .with_context(|| format!("syncing {}", path.display()))
 }
 
-fn replace(fresh: &Path, target: &Path, old: &PathBuf) -> Result<()> {
-    let context = || format!("moving the written model to {}", target.display());
-    remove_folder(old)?;
-    if target.exists() {
+/// Gives `fresh` the name of `target`, which becomes `old` where it was there; all as before where that fails.
+fn swap(fresh: &Path, target: &Path, old: &Path) -> Result<()> {
+    let context = || format!("moving it to {}", target.display());
+    let replaces = target.exists();
+    if replaces {
         fs::rename(target, old).with_context(context)?;
     }
-    fs::rename(fresh, target).with_context(context)?;
-    if let Some(parent) = target.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        sync(parent)?;
+    let moved = fs::rename(fresh, target);
+    if moved.is_err() && replaces {
+        fs::rename(old, target).with_context(|| format!("the old one is in {}", old.display()))?;
     }
-    remove_folder(old)
+    moved.with_context(context)
 }
 
 fn remove_folder(path: &Path) -> Result<()> {
@@ -216,5 +290,65 @@ fn remove_folder(path: &Path) -> Result<()> {
             Err(error).with_context(|| format!("removing {}", path.display()))
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap();
+        let mut names: Vec<_> = entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn what_a_model_may_not_replace_is_refused_before_it_is_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let refused = |name: &str, bytes| format!("{:#}", probe(&folder.path().join(name), bytes).unwrap_err());
+        fs::write(folder.path().join("file"), "").unwrap();
+        fs::create_dir(folder.path().join("photos")).unwrap();
+        fs::write(folder.path().join("photos/cat.jpg"), "").unwrap();
+        assert!(refused("file", 0).contains("is a file"));
+        assert!(refused("photos", 0).contains("is not a model's folder"));
+        assert!(refused("file/model", 0).contains("creating"));
+        assert!(refused("new", u64::MAX / 2).contains("make room"));
+        fs::write(folder.path().join("photos/config.json"), "").unwrap();
+        for name in ["new", "photos", "not/yet/there"] {
+            probe(&folder.path().join(name), 1).unwrap();
+        }
+        assert_eq!(files(folder.path()), ["file", "not", "photos"], "nothing is left behind");
+    }
+
+    #[test]
+    fn a_model_that_cannot_take_its_name_stays_where_it_is_and_so_does_the_old_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("model");
+        fs::write(&target, "old").unwrap();
+        let written = replace_folder(&target, |fresh| {
+            // Where the old one would go is taken by what cannot be removed as a folder.
+            let old = fresh.to_string_lossy().replace(".new-", ".old-");
+            fs::write(old, "").map_err(Into::into)
+        });
+        let words = format!("{:#}", written.unwrap_err());
+        assert!(words.contains("stays in") && words.contains(".model.new-"), "{words}");
+        assert_eq!(fs::read_to_string(&target).unwrap(), "old");
+        assert_eq!(files(folder.path()).len(), 3);
+    }
+
+    #[test]
+    fn a_model_that_cannot_be_written_leaves_the_old_one_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("model");
+        fs::create_dir(&target).unwrap();
+        fs::write(target.join("config.json"), "old").unwrap();
+        replace_folder(&target, |_| bail!("disk full")).unwrap_err();
+        assert_eq!((files(folder.path()), files(&target)), (vec!["model".into()], vec!["config.json".into()]));
+        replace_folder(&target, |fresh| Ok(fs::write(fresh.join("weights"), "new")?)).unwrap();
+        assert_eq!((files(folder.path()), files(&target)), (vec!["model".into()], vec!["weights".into()]));
     }
 }

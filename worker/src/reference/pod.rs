@@ -2,14 +2,14 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 use ppo_crds::RunConfig;
 use ppo_crds::pod::port;
 
 use super::router::{self, Service};
 use super::scorer::{Bounds, Scorer};
-use crate::device::DeviceArgs;
+use crate::device::{self, DeviceArgs};
 use crate::manifest::Invalid;
 use crate::place::Place;
 use crate::rollout::Limits;
@@ -55,13 +55,18 @@ fn load(config: &RunConfig) -> Result<Scorer> {
             "this run has no reference pod: algorithm.kl.coef is 0, or the actor holds the base of model.adapter";
         return Err(Invalid::new(words.into()).into());
     };
-    let decoder = local::reference(location, local::target(config.model.dtype)?)?;
-    let model = decoder.config();
+    let kind = local::kind(config.model.dtype);
+    let copies = device::on_each(|device| local::reference(location, (kind, device).into()))?;
+    let first = copies.first().context("there is nothing to compute on")?;
+    if copies.len() > 1 {
+        tracing::info!("a copy of the reference on each of {} GPUs", copies.len());
+    }
+    let model = first.config();
     let bounds = Bounds {
         vocabulary: u32::try_from(model.vocab).unwrap_or(u32::MAX),
         // The same sequences as in one process, where nothing asks for the reference's own context.
         longest: model.max_positions.max(config.longest_sequence()),
         tokens: REQUEST_TOKENS,
     };
-    Scorer::start(decoder, bounds)
+    Scorer::start(copies, bounds)
 }

@@ -1,4 +1,5 @@
-//! The model on a thread of its own: libtorch keeps a team of threads for each thread that computes, and one is enough.
+//! Copies of the model, one for each device of the pod, each on a thread of its own: libtorch keeps a team of threads for each thread that
+//! computes, and one for a device is enough.
 
 use anyhow::{Context, Result, anyhow, ensure};
 use crossbeam_channel::{Receiver, Sender};
@@ -8,6 +9,7 @@ use tokio::sync::oneshot;
 use super::protocol::{LogprobsRequest, LogprobsResponse, Sequence};
 use crate::actor::rows::Rows;
 use crate::data::Prompt;
+use crate::device;
 use crate::engine::FinishReason;
 use crate::model::Decoder;
 use crate::stages::Sample;
@@ -54,16 +56,19 @@ pub enum ScorerError {
 }
 
 impl Scorer {
-    /// A thread that computes with `decoder` what is within `bounds`.
+    /// A thread for each of `copies` of one model, which compute what is within `bounds`: whichever is free takes the next request.
     ///
     /// # Errors
     /// When no thread can be started.
-    pub fn start(decoder: Decoder, bounds: Bounds) -> Result<Self> {
+    pub fn start(copies: Vec<Decoder>, bounds: Bounds) -> Result<Self> {
         let (questions, asked) = crossbeam_channel::bounded(QUEUE);
-        std::thread::Builder::new()
-            .name("reference".into())
-            .spawn(move || answer_all(&decoder, &asked))
-            .context("cannot start a thread")?;
+        for (number, copy) in copies.into_iter().enumerate() {
+            let asked = asked.clone();
+            std::thread::Builder::new()
+                .name(format!("reference-{number}"))
+                .spawn(move || answer_all(&copy, &asked))
+                .context("cannot start a thread")?;
+        }
         Ok(Self { questions, bounds })
     }
 
@@ -129,7 +134,8 @@ fn answer_all(decoder: &Decoder, asked: &Receiver<Question>) {
         if reply.is_closed() {
             continue;
         }
-        let computed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| compute(decoder, request)));
+        let compute = || device::enter(decoder.device()).and_then(|()| compute(decoder, request));
+        let computed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(compute));
         let answer = computed.unwrap_or_else(|_| Err(anyhow!("it panicked")));
         let _ = reply.send(answer);
     }
@@ -166,5 +172,68 @@ fn sample(sequence: Sequence) -> Sample {
         versions: Vec::new(),
         response: sequence.response,
         finish_reason: FinishReason::Length,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use futures::future::join_all;
+    use tch::Device;
+
+    use super::*;
+    use crate::model::{ModelConfig, Weights};
+
+    fn scorer(copies: usize) -> Scorer {
+        let llama = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/llama");
+        let config = ModelConfig::read(&llama).unwrap();
+        let copy = |_| {
+            let weights = Weights::load(&llama, &config, (Kind::Float, Device::Cpu)).unwrap();
+            Decoder::new(&config, &weights).unwrap()
+        };
+        let bounds = Bounds {
+            vocabulary: u32::try_from(config.vocab).unwrap(),
+            longest: 64,
+            tokens: 256,
+        };
+        Scorer::start((0..copies).map(copy).collect(), bounds).unwrap()
+    }
+
+    fn request(number: u32) -> LogprobsRequest {
+        let sequence = |length: u32| Sequence {
+            prompt: (1..4 + number).collect(),
+            response: (2..2 + length).collect(),
+        };
+        LogprobsRequest {
+            sequences: (1..4).map(sequence).collect(),
+            temperature: 0.7,
+        }
+    }
+
+    #[tokio::test]
+    async fn several_copies_give_the_bits_of_one_and_every_answer_goes_to_whoever_asked() {
+        let ask = async |scorer: Scorer| {
+            let answers = join_all((0..24).map(|number| scorer.ask(request(number % 6)))).await;
+            let logprobs = answers.into_iter().map(|answer| answer.unwrap().logprobs);
+            logprobs.collect::<Vec<_>>()
+        };
+        let one = ask(scorer(1)).await;
+        assert_eq!(one[0].iter().map(Vec::len).collect::<Vec<_>>(), [1, 2, 3]);
+        assert!(one[0] != one[1] && one[0] == one[6]);
+        assert_eq!(ask(scorer(3)).await, one);
+    }
+
+    #[tokio::test]
+    async fn what_a_model_cannot_compute_is_refused_with_the_sequence() {
+        let scorer = scorer(1);
+        let mut outside = request(0);
+        outside.sequences[1].response = vec![scorer.bounds.vocabulary];
+        let mut long = request(0);
+        long.sequences[2].prompt = vec![1; 62];
+        for (request, words) in [(outside, "sequences[1]: token"), (long, "sequences[2]: 65 tokens")] {
+            let error = scorer.ask(request).await.unwrap_err();
+            assert!(matches!(&error, ScorerError::Refused(why) if why.starts_with(words)), "{error}");
+        }
     }
 }

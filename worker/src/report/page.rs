@@ -25,7 +25,7 @@ pub(super) fn page(run: &Run) -> String {
     let (cards, hovers): (Vec<String>, Vec<Hover>) = charts.iter().map(card).unzip();
     let data = embed(&Data {
         charts: hovers,
-        samples: samples::selection(&run.samples),
+        samples: samples::of_steps(&run.samples),
     });
     // Only the script with this number runs: should anything a model wrote ever slip through as markup, it stays dead.
     // The number depends on all that was written, so no one who wrote a part of it could have known it.

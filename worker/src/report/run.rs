@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::samples;
 use crate::telemetry::{
     BeforeAfter, EvaluationReport, EventRecord, Metric, RunDir, SampleRecord, StepReport, read_lines,
 };
@@ -21,18 +22,12 @@ pub(super) struct Run {
     /// In order, one per step.
     pub steps: Vec<StepReport>,
     pub evaluations: Vec<EvaluationReport>,
+    /// By step, as many as a page holds.
     pub samples: BTreeMap<u64, Vec<SampleRecord>>,
     pub events: Vec<EventRecord>,
     pub before_after: Option<BeforeAfter>,
     /// Lines that could not be read, per file.
     pub unreadable: Vec<(&'static str, usize)>,
-}
-
-#[derive(Deserialize)]
-struct SampleLine {
-    step: u64,
-    #[serde(flatten)]
-    sample: SampleRecord,
 }
 
 impl Run {
@@ -65,19 +60,23 @@ impl Run {
         run.evaluations = run.lines("evaluation.jsonl", &dir.evaluation())?;
         run.evaluations.sort_by_key(|report| report.step);
         run.events = run.lines("events.jsonl", &dir.events())?;
-        for line in run.lines::<SampleLine>("samples.jsonl", &dir.samples())? {
-            run.samples.entry(line.step).or_default().push(line.sample);
-        }
+        let (samples, unreadable) = samples::read(&dir.samples())?;
+        run.samples = samples;
+        run.note_unreadable("samples.jsonl", unreadable);
         run.before_after = read_json(&dir.before_after());
         Ok(run)
     }
 
     fn lines<T: DeserializeOwned>(&mut self, name: &'static str, path: &Path) -> Result<Vec<T>> {
         let lines = read_lines(path)?;
-        if lines.unreadable > 0 {
-            self.unreadable.push((name, lines.unreadable));
-        }
+        self.note_unreadable(name, lines.unreadable);
         Ok(lines.records)
+    }
+
+    fn note_unreadable(&mut self, name: &'static str, lines: usize) {
+        if lines > 0 {
+            self.unreadable.push((name, lines));
+        }
     }
 
     /// (step, value) where the metric was reported; the value may be NaN.

@@ -1,8 +1,9 @@
 //! A reward model as a source of scores: sequences by token ids, batched by a token budget.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
+use crossbeam_channel::{Receiver, Sender};
 
 use super::sample::ScoredSample;
 use crate::native::threads::blocking;
@@ -22,7 +23,7 @@ pub trait SequenceScorer: Send {
 
 /// A reward model with its tokenizer.
 pub struct ModelReward {
-    scorer: Arc<Mutex<Box<dyn SequenceScorer>>>,
+    copies: Copies,
     tokenizer: Arc<Tokenizer>,
     /// Of its tokenizer: samples whose ids another one made are tokenised again.
     fingerprint: Arc<str>,
@@ -30,21 +31,25 @@ pub struct ModelReward {
 }
 
 impl ModelReward {
-    /// A reward model with its own tokenizer. `batch_tokens` bounds sequences times longest sequence of one forward (a
+    /// Copies of a reward model, one for each device, with its own tokenizer. `batch_tokens` bounds sequences times longest sequence of one forward (a
     /// single longer sequence still runs).
     ///
     /// # Errors
     /// When the tokenizer cannot be compared with others.
-    pub fn new(scorer: Box<dyn SequenceScorer>, tokenizer: Arc<Tokenizer>, batch_tokens: usize) -> Result<Self> {
+    pub fn new(
+        copies: Vec<Box<dyn SequenceScorer>>,
+        tokenizer: Arc<Tokenizer>,
+        batch_tokens: usize,
+    ) -> Result<Self> {
         Ok(Self {
-            scorer: Arc::new(Mutex::new(scorer)),
+            copies: Copies::new(copies),
             fingerprint: tokenizer.fingerprint()?,
             tokenizer,
             batch_tokens: batch_tokens.max(1),
         })
     }
 
-    /// One score per sample. The forward runs on a thread of its own; calls take turns.
+    /// One score per sample. The forward runs on a thread of its own, with whichever copy is free; calls take turns where none is.
     ///
     /// # Errors
     /// When a text cannot be tokenised or the model fails; names the samples.
@@ -59,13 +64,8 @@ impl ModelReward {
         let mut scores = vec![0.0; samples.len()];
         for batch in batches(sequences.iter().map(Vec::len), self.batch_tokens) {
             let input: Vec<Vec<u32>> = batch.iter().map(|&at| sequences[at].clone()).collect();
-            let scorer = self.scorer.clone();
-            let output = blocking(move || {
-                let mut scorer = scorer
-                    .lock()
-                    .map_err(|_| anyhow!("an earlier call of the reward model panicked"))?;
-                scorer.scores(&input)
-            })
+            let copies = self.copies.clone();
+            let output = blocking(move || copies.borrow()?.scores(&input))
             .await
             .context("the reward model's thread died")?
             .with_context(|| {
@@ -120,6 +120,53 @@ impl ModelReward {
             bail!("an empty text has no score");
         }
         Ok(ids)
+    }
+}
+
+/// Copies of one model that wait for work.
+#[derive(Clone)]
+struct Copies {
+    free: Receiver<Box<dyn SequenceScorer>>,
+    give_back: Sender<Box<dyn SequenceScorer>>,
+}
+
+impl Copies {
+    fn new(copies: Vec<Box<dyn SequenceScorer>>) -> Self {
+        let (give_back, free) = crossbeam_channel::bounded(copies.len());
+        for copy in copies {
+            // It has room for all of them.
+            let _ = give_back.send(copy);
+        }
+        Self { free, give_back }
+    }
+
+    /// The next free one, until it is dropped.
+    fn borrow(&self) -> Result<Borrowed> {
+        Ok(Borrowed {
+            copy: Some(self.free.recv().context("the reward model has no copy")?),
+            give_back: self.give_back.clone(),
+        })
+    }
+}
+
+/// A copy that comes back also from a call that panics: it keeps nothing from one call to the next.
+struct Borrowed {
+    copy: Option<Box<dyn SequenceScorer>>,
+    give_back: Sender<Box<dyn SequenceScorer>>,
+}
+
+impl Borrowed {
+    fn scores(&mut self, sequences: &[Vec<u32>]) -> Result<Vec<f32>> {
+        let copy = self.copy.as_mut().context("the reward model was given back")?;
+        copy.scores(sequences)
+    }
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        if let Some(copy) = self.copy.take() {
+            let _ = self.give_back.send(copy);
+        }
     }
 }
 

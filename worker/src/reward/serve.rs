@@ -15,7 +15,7 @@ use super::RewardSource;
 use super::router::{self, Service};
 use crate::device::DeviceArgs;
 use crate::hub::resolve_location;
-use crate::local::{reward_model, target};
+use crate::local::reward_model;
 use crate::manifest::{Invalid, Manifest};
 use crate::place::Place;
 use crate::roles::Reward;
@@ -115,7 +115,7 @@ fn limits() -> Limits {
 
 fn loaded(reward: &RewardConfig, config: &RunConfig) -> Result<Option<Reward>> {
     let model = reward.model.as_ref();
-    let load = |model: &RewardModel| reward_model(&model.source, target(config.model.dtype)?);
+    let load = |model: &RewardModel| reward_model(&model.source, config.model.dtype);
     Ok(model.map(load).transpose()?.map(Reward::Here))
 }
 

@@ -23,13 +23,15 @@ const ONE_ANSWER: Duration = Duration::from_secs(600);
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// See [`FIRST_PAUSE`].
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// Questions that each pod has at once: one computes, one waits.
+/// Questions that each rank of a pod has at once: one computes, one waits.
 const AHEAD: usize = 2;
 
 /// The pods of a role that computes and holds nothing.
 pub struct Pool {
     role: Role,
     members: Members,
+    /// Questions that each of them computes at once.
+    ranks: usize,
     caller: Caller,
     stop: StopFlag,
     live: Arc<Live>,
@@ -38,11 +40,18 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// The pods of `role` at `members`; nothing is asked yet.
-    pub fn new(role: Role, members: Members, caller: Caller, stop: StopFlag, live: Arc<Live>) -> Self {
+    /// The pods of `role` at `members`, each of which computes `ranks` questions at once; nothing is asked yet.
+    pub fn new(
+        role: Role,
+        (members, ranks): (Members, usize),
+        caller: Caller,
+        stop: StopFlag,
+        live: Arc<Live>,
+    ) -> Self {
         Self {
             role,
             members,
+            ranks,
             caller,
             stop,
             live,
@@ -67,7 +76,7 @@ impl Pool {
         A: DeserializeOwned,
     {
         let ends = Instant::now() + DEADLINE;
-        let at_once = self.members.present().await.len().max(1) * AHEAD;
+        let at_once = self.members.present().await.len().max(1) * self.ranks * AHEAD;
         // Not a closure: the compiler cannot prove that one over borrowed questions may be sent to another thread.
         let mut calls = Vec::with_capacity(questions.len());
         for (number, question) in questions.iter().enumerate() {

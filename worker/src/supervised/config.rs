@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 
 use super::pairs;
 use super::preferences::{self, Preference};
+use crate::manifest::Given;
 use crate::stages::Sample;
 use crate::tokenizer::Tokenizer;
 
@@ -199,15 +200,13 @@ impl<D: Data> Training<D> {
     /// # Errors
     /// When it cannot be read, has an unknown field, or a number makes no sense.
     pub fn read(file: &Path) -> anyhow::Result<Self> {
-        let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-        let mut config: Self =
-            serde_yaml::from_str(&text).with_context(|| format!("{} is not valid", file.display()))?;
-        config.check().with_context(|| file.display().to_string())?;
-        let base = file.parent().unwrap_or(Path::new("."));
+        let Given { text, origin, folder } = Given::read(file)?;
+        let mut config: Self = serde_yaml::from_str(&text).with_context(|| format!("{origin} is not valid"))?;
+        config.check().context(origin)?;
         let paths = [&mut config.model.path, &mut config.model.config].into_iter().flatten();
         let paths = paths.chain([config.data.path_mut(), &mut config.output]);
         for path in paths.chain(config.evaluation.as_mut().map(|evaluation| &mut evaluation.path)) {
-            *path = base.join(&*path);
+            *path = folder.join(&*path);
         }
         Ok(config)
     }

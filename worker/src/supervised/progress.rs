@@ -1,12 +1,13 @@
 //! What a supervised run shows: a live line on a terminal, a line now and then elsewhere, JSON on demand.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use super::train::{HeldOut, Measure};
+use crate::output::{tell, write_line};
 use crate::telemetry::{OutputMode, screen};
 
 /// The progress of a supervised run.
@@ -86,7 +87,7 @@ impl Progress {
         }
         match self.output {
             OutputMode::Json => {
-                eprintln!("{summary}");
+                tell(summary);
                 Ok(())
             }
             OutputMode::Auto | OutputMode::Quiet => line(summary),
@@ -95,5 +96,5 @@ impl Progress {
 }
 
 fn line(text: &str) -> Result<()> {
-    writeln!(std::io::stdout(), "{text}").context("cannot print the progress (is the reader gone?)")
+    write_line(&mut std::io::stdout(), text)
 }

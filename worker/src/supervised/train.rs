@@ -3,13 +3,14 @@
 use std::path::Path;
 use std::time::Instant;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 use super::config::{Data, Training};
 use super::progress::Progress;
 use crate::actor::learner::Learner;
 use crate::data::PromptOrder;
 use crate::model::{self, ModelConfig};
+use crate::native::bytes::byte_length;
 use crate::telemetry::OutputMode;
 use crate::tokenizer::Tokenizer;
 
@@ -75,6 +76,9 @@ pub fn train<S: Student>(config: &Training<S::Data>, output: OutputMode) -> Resu
     let held_out = held_out.map(|held_out| config.data.read(&held_out.path, &tokenizer));
     let held_out = held_out.transpose()?.unwrap_or_default();
     let mut student = S::new(config, folder, has_weights)?;
+    let bytes = student.learnt().1.parameters.weights();
+    let bytes = bytes.0.values().map(|weight| byte_length(weight) as u64).sum();
+    model::save::probe(&config.output, bytes).context("output")?;
     let order = PromptOrder {
         seed: config.seed,
         prompts: data.len(),

@@ -109,26 +109,31 @@ pub(crate) struct Lines<T> {
 /// # Errors
 /// When the file is there and cannot be read.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Lines<T>> {
-    let mut lines = Lines {
-        records: Vec::new(),
-        unreadable: 0,
-    };
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(lines),
-        Err(error) => return Err(error).with_context(|| format!("cannot open {}", path.display())),
-    };
-    for line in BufReader::new(file).split(b'\n') {
-        let line = line.with_context(|| format!("cannot read {}", path.display()))?;
+    let mut records = Vec::new();
+    let unreadable = each(path, |record| records.push(record))?;
+    Ok(Lines { records, unreadable })
+}
+
+/// Shows every line, one at a time, and says how many could not be read; a file that is not there has none.
+///
+/// # Errors
+/// When the file is there and cannot be read.
+pub(crate) fn each<T: DeserializeOwned>(path: &Path, mut show: impl FnMut(T)) -> Result<usize> {
+    let mut unreadable = 0;
+    let read = each_line(path, |line| {
         if line.iter().all(u8::is_ascii_whitespace) {
-            continue;
+            return Ok(());
         }
-        match serde_json::from_slice(&line) {
-            Ok(record) => lines.records.push(record),
-            Err(_) => lines.unreadable += 1,
+        match serde_json::from_slice(line) {
+            Ok(record) => show(record),
+            Err(_) => unreadable += 1,
         }
+        Ok(())
+    });
+    match read {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+        read => read.map(|()| unreadable).with_context(|| format!("cannot read {}", path.display())),
     }
-    Ok(lines)
 }
 
 #[cfg(test)]

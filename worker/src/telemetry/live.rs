@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use ppo_crds::report::{Outcome, Report, Stage as Doing};
+use ppo_crds::report::{Report, Stage as Doing};
 use ppo_crds::status::Progress;
 
 use super::{EvaluationReport, Metric, Stage, StepReport};
@@ -21,7 +21,6 @@ struct Now {
     since: Instant,
     waiting_for: String,
     progress: Progress,
-    outcome: Option<Outcome>,
 }
 
 impl Live {
@@ -32,7 +31,6 @@ impl Live {
             since: Instant::now(),
             waiting_for: String::new(),
             progress: Progress::at(0, 0),
-            outcome: None,
         };
         Self {
             job: job.to_owned(),
@@ -88,14 +86,6 @@ impl Live {
         self.lock().progress.last_checkpoint = Some(step);
     }
 
-    /// The run has ended.
-    pub fn end(&self, outcome: Outcome) {
-        let mut now = self.lock();
-        now.stage = Doing::Finished;
-        now.since = Instant::now();
-        now.outcome = Some(outcome);
-    }
-
     /// All of it.
     pub fn report(&self) -> Report {
         let now = self.lock();
@@ -107,7 +97,6 @@ impl Live {
             progress: now.progress.clone(),
             seconds_since_progress: now.since.elapsed().as_secs_f64(),
             waiting_for: now.waiting_for.clone(),
-            outcome: now.outcome.clone(),
         }
     }
 

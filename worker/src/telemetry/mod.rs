@@ -23,7 +23,7 @@ mod tensorboard;
 pub use before_after::{Answer, BeforeAfter, BeforeAfterRow};
 pub use exposition::Exposition;
 pub use http::Server;
-pub(crate) use jsonl::read as read_lines;
+pub(crate) use jsonl::{each as each_line, read as read_lines};
 pub use live::Live;
 pub use metric::{Kind, Metric, Unit};
 pub use progress::OutputMode;

@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use indicatif::{MultiProgress, ProgressBar, ProgressState, ProgressStyle};
 
 use super::{EvaluationReport, Metric, StepReport};
+use crate::output::{tell, write_line};
 
 /// How much a run says while it runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -68,10 +69,10 @@ impl Progress {
                 bar.set_message(live_text(report, eta));
                 Ok(())
             }
-            View::Plain(out) => print(out, &plain_line(report, eta)),
+            View::Plain(out) => write_line(out, &plain_line(report, eta)),
             View::Json(out) => {
                 let line = serde_json::to_string(report).context("cannot encode the step's report")?;
-                print(out, &line)
+                write_line(out, &line)
             }
         }
     }
@@ -81,10 +82,10 @@ impl Progress {
         match &mut self.view {
             View::Quiet | View::Json(_) => Ok(()),
             View::Live(bar) => {
-                bar.suspend(|| eprintln!("{line}"));
+                bar.suspend(|| tell(&line));
                 Ok(())
             }
-            View::Plain(out) => print(out, &line),
+            View::Plain(out) => write_line(out, &line),
         }
     }
 
@@ -95,20 +96,14 @@ impl Progress {
                 let (step, message) = (bar.position(), bar.message());
                 bar.finish_and_clear();
                 let mut out = std::io::stdout();
-                print(&mut out, &format!("step {step}/{} {message}", self.total_steps))?;
-                print(&mut out, summary)
+                write_line(&mut out, &format!("step {step}/{} {message}", self.total_steps))?;
+                write_line(&mut out, summary)
             }
-            View::Plain(out) => print(out, summary),
-            View::Quiet => print(&mut std::io::stdout(), summary),
-            View::Json(_) => print(&mut std::io::stderr(), summary),
+            View::Plain(out) => write_line(out, summary),
+            View::Quiet => write_line(&mut std::io::stdout(), summary),
+            View::Json(_) => write_line(&mut std::io::stderr(), summary),
         }
     }
-}
-
-fn print(out: &mut dyn Write, line: &str) -> Result<()> {
-    writeln!(out, "{line}")
-        .and_then(|()| out.flush())
-        .context("cannot print the progress (is the reader gone?)")
 }
 
 fn bar(completed_steps: u64, total_steps: u64) -> ProgressBar {

@@ -35,10 +35,13 @@ impl ChatTemplate {
         let file = folder.join("chat_template.jinja");
         let (source, origin) = match std::fs::read_to_string(&file) {
             Ok(source) => (source, file),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => match &config.chat_template {
-                Some(source) => (source.clone(), folder.join("tokenizer_config.json")),
-                None => return Ok(None),
-            },
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let file = folder.join("tokenizer_config.json");
+                match config.chat_template().with_context(|| file.display().to_string())? {
+                    Some(source) => (source, file),
+                    None => return Ok(None),
+                }
+            }
             Err(error) => return Err(error).with_context(|| format!("cannot read {}", file.display())),
         };
         let template =

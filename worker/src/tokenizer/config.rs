@@ -29,48 +29,52 @@ pub struct TokenizerConfig {
     pub add_bos_token: Option<bool>,
     /// Llama and Gemma: put EOS after a text.
     pub add_eos_token: Option<bool>,
-    /// The Jinja source, when it is inside this file.
-    pub chat_template: Option<String>,
+    /// The chat template, when it is inside this file: its Jinja source, or a list of named ones.
+    pub chat_template: Option<Value>,
 }
 
 impl TokenizerConfig {
-    /// Reads the configuration in a model folder.
+    /// Reads the configuration in a model folder. `knows` tells whether the vocabulary has a token: special tokens of which the file says
+    /// nothing are those that the class in transformers has by default, where they are there.
     ///
     /// # Errors
     /// When the file exists and is not the JSON that transformers writes.
-    pub fn read(folder: &Path) -> Result<Self> {
-        let Some(fields) = read_object(folder, "tokenizer_config.json")? else {
-            return Ok(Self::default());
+    pub fn read(folder: &Path, knows: impl Fn(&str) -> bool) -> Result<Self> {
+        let fields = read_object(folder, "tokenizer_config.json")?.unwrap_or_default();
+        let class = match fields.get("tokenizer_class").and_then(Value::as_str) {
+            Some(class) => class.to_owned(),
+            None => class_of_model(folder)?,
         };
-        let token = |name: &str| fields.get(name).and_then(token_content);
+        let [bos, eos, pad, unk] = class_tokens(&class);
+        let token = |name: &str, default: &str| match fields.get(name) {
+            Some(given) => token_content(given),
+            None => knows(default).then(|| default.to_owned()),
+        };
         Ok(Self {
             special: SpecialTokens {
-                bos_token: token("bos_token"),
-                eos_token: token("eos_token"),
-                pad_token: token("pad_token"),
-                unk_token: token("unk_token"),
+                bos_token: token("bos_token", bos),
+                eos_token: token("eos_token", eos),
+                pad_token: token("pad_token", pad),
+                unk_token: token("unk_token", unk),
             },
-            class: fields
-                .get("tokenizer_class")
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .to_owned(),
+            class,
             add_bos_token: fields.get("add_bos_token").and_then(Value::as_bool),
             add_eos_token: fields.get("add_eos_token").and_then(Value::as_bool),
-            chat_template: match fields.get("chat_template") {
-                None | Some(Value::Null) => None,
-                Some(value) => Some(
-                    default_template(value)
-                        .with_context(|| folder.join("tokenizer_config.json").display().to_string())?,
-                ),
-            },
+            chat_template: fields.get("chat_template").filter(|template| !template.is_null()).cloned(),
         })
+    }
+
+    /// The Jinja source of the chat template inside the file; None without one.
+    ///
+    /// # Errors
+    /// When it is neither a template nor a list of which one is the default.
+    pub fn chat_template(&self) -> Result<Option<String>> {
+        self.chat_template.as_ref().map(default_template).transpose()
     }
 
     /// True for the classes that decide BOS and EOS by `add_bos_token` and `add_eos_token`, whatever `tokenizer.json` says.
     pub fn class_adds_bos(&self) -> bool {
-        let class = self.class.strip_suffix("Fast").unwrap_or(&self.class);
-        matches!(class, "LlamaTokenizer" | "CodeLlamaTokenizer" | "GemmaTokenizer")
+        matches!(base(&self.class), LLAMA | "CodeLlamaTokenizer" | "GemmaTokenizer")
     }
 
     /// What decides which special tokens stand around a text.
@@ -82,6 +86,32 @@ impl TokenizerConfig {
             self.add_eos_token,
         )
     }
+}
+
+/// Llama 1 and 2.
+const LLAMA: &str = "LlamaTokenizer";
+
+fn base(class: &str) -> &str {
+    class.strip_suffix("Fast").unwrap_or(class)
+}
+
+/// BOS, EOS, padding and unknown token that a class has by default (`tokenization_llama_fast.py`, `tokenization_gemma_fast.py`); empty
+/// for none.
+fn class_tokens(class: &str) -> [&'static str; 4] {
+    match base(class) {
+        LLAMA | "CodeLlamaTokenizer" => ["<s>", "</s>", "", "<unk>"],
+        "GemmaTokenizer" => ["<bos>", "<eos>", "<pad>", "<unk>"],
+        _ => [""; 4],
+    }
+}
+
+/// The class that transformers takes where the tokenizer's own file names none (`tokenization_auto.py`): config.json's, else that of the
+/// model's family.
+fn class_of_model(folder: &Path) -> Result<String> {
+    let fields = read_object(folder, "config.json")?.unwrap_or_default();
+    let text = |name: &str| fields.get(name).and_then(Value::as_str);
+    let family = || (text("model_type") == Some("llama")).then_some(LLAMA);
+    Ok(text("tokenizer_class").or_else(family).unwrap_or_default().to_owned())
 }
 
 /// `eos_token_id` of `generation_config.json`, else of `config.json`: one id or a list of them.

@@ -175,6 +175,57 @@ fn tokenizers_are_the_same_when_files_are_whatever_the_folder() {
 }
 
 #[test]
+fn tokens_that_the_file_does_not_name_are_those_of_the_class_in_transformers() {
+    let (llama, expected) = load("llama2");
+    let copy = tempfile::tempdir().unwrap();
+    std::fs::copy(fixture("llama2").join("tokenizer.json"), copy.path().join("tokenizer.json")).unwrap();
+    let loaded = |files: [(&str, Value); 2]| {
+        for (name, content) in files {
+            std::fs::write(copy.path().join(name), content.to_string()).unwrap();
+        }
+        Tokenizer::load(copy.path()).unwrap()
+    };
+    let named = ("tokenizer_config.json", json!({"tokenizer_class": "LlamaTokenizer"}));
+    let unnamed = ("tokenizer_config.json", json!({}));
+    for files in [
+        [named, ("config.json", json!({}))],
+        [unnamed.clone(), ("config.json", json!({"model_type": "llama"}))],
+        [unnamed, ("config.json", json!({"tokenizer_class": "LlamaTokenizerFast"}))],
+    ] {
+        let tokenizer = loaded(files);
+        let special = |of: &Tokenizer| (of.bos_id(), of.eos_id(), of.pad_id());
+        assert_eq!(special(&tokenizer), special(&llama));
+        for case in &expected.texts {
+            assert_eq!(tokenizer.encode(&case.text, true).unwrap(), case.special, "{:?}", case.text);
+        }
+    }
+    // null says that there is none, and another class has none by default.
+    for config in [json!({"tokenizer_class": "LlamaTokenizer", "bos_token": null}), json!({})] {
+        let tokenizer = loaded([("tokenizer_config.json", config), ("config.json", json!({}))]);
+        assert_eq!(tokenizer.bos_id(), None);
+        assert_eq!(tokenizer.encode("Hi", true).unwrap(), tokenizer.encode("Hi", false).unwrap());
+    }
+}
+
+#[test]
+fn a_template_that_cannot_be_used_is_an_error_to_who_renders_a_chat_only() {
+    let copy = tempfile::tempdir().unwrap();
+    std::fs::copy(fixture("chatml").join("tokenizer.json"), copy.path().join("tokenizer.json")).unwrap();
+    let named = r#"{"chat_template": [{"name": "tool_use", "template": "x"}]}"#;
+    for (file, content, words) in [
+        ("tokenizer_config.json", named, "with one named \"default\""),
+        ("chat_template.jinja", "a\n{% if %}", "chat_template.jinja: chat template: line 2"),
+    ] {
+        std::fs::write(copy.path().join(file), content).unwrap();
+        let tokenizer = Tokenizer::load(copy.path()).unwrap();
+        assert!(!tokenizer.encode("Hi", true).unwrap().is_empty());
+        let error = tokenizer.render_chat(&[json!({"role": "user", "content": "Hi"})], true);
+        let error = format!("{:#}", error.unwrap_err());
+        assert!(error.contains(words), "{error}");
+    }
+}
+
+#[test]
 fn errors_name_the_file_and_what_helps() {
     let folder = tempfile::tempdir().unwrap();
     let error = || format!("{:#}", Tokenizer::load(folder.path()).unwrap_err());
@@ -200,11 +251,6 @@ fn errors_name_the_file_and_what_helps() {
 
     write("tokenizer_config.json", r#"{"eos_token": "<nope>"}"#);
     assert!(error().contains("\"<nope>\" is not in the vocabulary"), "{}", error());
-    write(
-        "tokenizer_config.json",
-        r#"{"chat_template": [{"name": "tool_use", "template": ""}]}"#,
-    );
-    assert!(error().contains("one named \"default\""), "{}", error());
     write("tokenizer_config.json", "{");
     assert!(
         error().contains("tokenizer_config.json: not a JSON object"),
@@ -212,13 +258,6 @@ fn errors_name_the_file_and_what_helps() {
         error()
     );
     write("tokenizer_config.json", r#"{"eos_token": {"content": "<|im_end|>"}}"#);
-    write("chat_template.jinja", "a\n{% if %}");
-    assert!(
-        error().contains("chat_template.jinja: chat template: line 2"),
-        "{}",
-        error()
-    );
-    write("chat_template.jinja", "");
     write("config.json", r#"{"eos_token_id": "2"}"#);
     assert!(
         error().contains("eos_token_id is [\"2\"], want a token id"),

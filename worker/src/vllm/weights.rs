@@ -1,6 +1,6 @@
 //! New weights for vLLM: a stream becomes a file of safetensors that vLLM reads. Memory holds one piece of it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -35,14 +35,11 @@ impl Follower for Service {
         };
         let limit = self.limits.update_timeout;
         let number = self.folders.fetch_add(1, Ordering::Relaxed);
-        let folder = self.folder.join(format!("{NAME}{version}-{number}"));
-        let writing = write(&folder, self.model()?, stream, self.limits.body_timeout);
+        let unfinished = Unfinished(Some(self.folder.join(format!("{NAME}{version}-{number}"))));
+        let writing = write(unfinished.folder(), self.model()?, stream, self.limits.body_timeout);
         let written = tokio::time::timeout(limit, writing).await;
-        let written = written.unwrap_or_else(|_| Err(ApiError::late(limit)));
-        if let Err(error) = written {
-            remove(&folder).await;
-            return Err(error);
-        }
+        written.unwrap_or_else(|_| Err(ApiError::late(limit)))?;
+        let folder = unfinished.finish();
         // From here on there is no way back, so nothing here is cut short by a sender that goes.
         let service = self.clone();
         let loading = async move {
@@ -59,6 +56,28 @@ impl Follower for Service {
             loaded.inspect(|()| tracing::info!("vLLM has the weights of version {version}; it took {seconds:.3} s"))
         };
         tokio::spawn(loading).await.map_err(ApiError::internal)?
+    }
+}
+
+/// A folder that is removed unless it is finished: also when the sender goes and the request with it.
+struct Unfinished(Option<PathBuf>);
+
+impl Unfinished {
+    fn folder(&self) -> &Path {
+        self.0.as_deref().unwrap_or(Path::new(""))
+    }
+
+    fn finish(mut self) -> PathBuf {
+        self.0.take().unwrap_or_default()
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if let Some(folder) = self.0.take() {
+            // One file, and nothing may be left to a runtime that ends.
+            removed(&folder, std::fs::remove_dir_all(&folder));
+        }
     }
 }
 
@@ -109,7 +128,11 @@ pub async fn remove_others(folder: &Path, newest: Option<&Path>) {
 }
 
 async fn remove(folder: &Path) {
-    match tokio::fs::remove_dir_all(folder).await {
+    removed(folder, tokio::fs::remove_dir_all(folder).await);
+}
+
+fn removed(folder: &Path, outcome: std::io::Result<()>) {
+    match outcome {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             tracing::warn!("{} cannot be removed: {error}", folder.display());
         }

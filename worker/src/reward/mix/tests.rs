@@ -46,7 +46,7 @@ fn chatml() -> std::sync::Arc<crate::tokenizer::Tokenizer> {
 }
 
 fn model() -> Reward {
-    Reward::Here(ModelReward::new(Box::new(FirstToken), chatml(), 100).unwrap())
+    Reward::Here(ModelReward::new(vec![Box::new(FirstToken)], chatml(), 100).unwrap())
 }
 
 #[tokio::test]

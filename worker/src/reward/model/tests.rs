@@ -1,5 +1,7 @@
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
@@ -44,7 +46,7 @@ async fn seen(model: impl Fn(Box<dyn SequenceScorer>) -> ModelReward, samples: &
 async fn a_shared_tokenizer_gives_the_policys_own_ids() {
     let sample = sample("42<|im_end|>");
     let wanted: Vec<u32> = sample.prompt_ids.iter().chain(&sample.response_ids).copied().collect();
-    let model = |scorer| ModelReward::new(scorer, tokenizer("qwen3"), 100).unwrap();
+    let model = |scorer| ModelReward::new(vec![scorer], tokenizer("qwen3"), 100).unwrap();
     assert_eq!(seen(model, &[sample]).await, [wanted]);
 }
 
@@ -54,7 +56,7 @@ async fn another_tokenizer_reads_the_text_without_the_policys_special_tokens_and
     let mut wanted = reward.encode("Hi42", true).unwrap();
     wanted.extend(reward.eos_id());
     assert_eq!(wanted[0], reward.bos_id().unwrap());
-    let model = |scorer| ModelReward::new(scorer, reward.clone(), 100).unwrap();
+    let model = |scorer| ModelReward::new(vec![scorer], reward.clone(), 100).unwrap();
     assert_eq!(seen(model, &[sample("42<|im_end|>")]).await, [wanted]);
 }
 
@@ -63,7 +65,7 @@ async fn a_servers_text_is_stripped_of_padding_and_ends_with_one_eos() {
     let chatml = tokenizer("chatml");
     let mut wanted = chatml.encode("<|im_start|>Hi42", false).unwrap();
     wanted.extend(chatml.eos_id());
-    let model = |scorer| ModelReward::new(scorer, chatml.clone(), 100).unwrap();
+    let model = |scorer| ModelReward::new(vec![scorer], chatml.clone(), 100).unwrap();
     for response in ["42", "42<|im_end|>", "42<|im_end|><|endoftext|><|endoftext|>"] {
         let text = ScoredSample {
             tokenizer: None,
@@ -81,7 +83,7 @@ async fn scores_come_back_in_the_samples_order_whatever_the_budget() {
         .collect();
     let scores = |budget| {
         let (sender, receiver) = mpsc::channel();
-        let model = ModelReward::new(Box::new(Length(sender)), tokenizer("chatml"), budget).unwrap();
+        let model = ModelReward::new(vec![Box::new(Length(sender))], tokenizer("chatml"), budget).unwrap();
         let samples = samples.clone();
         async move { (model.score(&samples).await.unwrap(), receiver) }
     };
@@ -108,11 +110,40 @@ impl SequenceScorer for Broken {
 #[tokio::test]
 async fn a_model_that_fails_is_an_error_that_names_the_samples() {
     let error = |fails| async move {
-        let model = ModelReward::new(Box::new(Broken(fails)), tokenizer("chatml"), 100).unwrap();
+        let model = ModelReward::new(vec![Box::new(Broken(fails))], tokenizer("chatml"), 100).unwrap();
         format!("{:#}", model.score(&[sample("x")]).await.unwrap_err())
     };
     assert_eq!(error(true).await, "reward model on 1 samples from 0: out of memory");
     assert_eq!(error(false).await, "the reward model gave 0 scores for 1 sequences");
+}
+
+/// A copy that ends its work when two have begun theirs, and panics over a sequence that is too long.
+struct Together(Arc<AtomicUsize>);
+
+impl SequenceScorer for Together {
+    fn scores(&mut self, sequences: &[Vec<u32>]) -> Result<Vec<f32>> {
+        let both = (self.0.fetch_add(1, Ordering::SeqCst) + 1).next_multiple_of(2);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while self.0.load(Ordering::SeqCst) < both {
+            anyhow::ensure!(Instant::now() < deadline, "it computes alone");
+            std::thread::yield_now();
+        }
+        assert!(sequences[0].len() < 10, "too long");
+        Ok(sequences.iter().map(|ids| ids.len() as f32).collect())
+    }
+}
+
+#[tokio::test]
+async fn copies_compute_side_by_side_and_one_that_panicked_answers_again() {
+    let begun = Arc::new(AtomicUsize::new(0));
+    let copies = (0..2).map(|_| Box::new(Together(begun.clone())) as Box<dyn SequenceScorer>);
+    let model = ModelReward::new(copies.collect(), tokenizer("chatml"), 1).unwrap();
+    let (short, long) = ([sample("42")], [sample(&"4 2 ".repeat(9))]);
+    for _ in 0..2 {
+        let (one, other) = tokio::join!(model.score(&short), model.score(&long));
+        assert_eq!(one.unwrap().len(), 1);
+        assert!(format!("{:#}", other.unwrap_err()).contains("the reward model's thread died"));
+    }
 }
 
 proptest! {

@@ -91,6 +91,20 @@ async fn a_stream_that_breaks_off_changes_nothing_and_leaves_no_file() {
 }
 
 #[tokio::test]
+async fn a_sender_that_goes_before_all_is_written_leaves_no_file() {
+    let bench = Bench::new(None).await;
+    let half = bench.stream().take(bench.pieces.len() / 2);
+    let (service, stream) = (bench.service.clone(), half.chain(futures::stream::pending()));
+    let sending = tokio::spawn(async move { service.take(7, stream).await });
+    until(|| bench.folders() == 1).await;
+    sending.abort();
+    assert!(sending.await.unwrap_err().is_cancelled());
+    until(|| bench.folders() == 0).await;
+    bench.service.take(8, bench.stream()).await.unwrap();
+    assert_eq!((bench.service.version(), bench.folders()), (Some(8), 1));
+}
+
+#[tokio::test]
 async fn a_sender_that_goes_while_vllm_loads_does_not_let_another_update_in_between() {
     let bench = Bench::new(None).await;
     // A request that is being answered: the new weights wait for its end.
