@@ -215,7 +215,9 @@ fn stop_signal() -> anyhow::Result<watch::Receiver<bool>> {
 
 fn crd() -> anyhow::Result<()> {
     let yaml = ppo_crds::crd_yaml().map_err(|error| anyhow::anyhow!("the CRD cannot be written: {error}"))?;
-    std::io::stdout().write_all(yaml.as_bytes()).context("cannot write the CRD")
+    std::io::stdout()
+        .write_all(yaml.as_bytes())
+        .context("cannot write the CRD")
 }
 
 fn check(args: &CheckArgs) -> anyhow::Result<()> {

@@ -53,7 +53,10 @@ pub fn main(args: &ConvertArgs, output: OutputMode) -> Result<()> {
             NoteKind::Missing => "replace",
             NoteKind::NotTranslated | NoteKind::Needless => "not translated",
         };
-        tell(&format!("ppo-worker convert: {what}: {}: {}", note.subject, note.message));
+        tell(&format!(
+            "ppo-worker convert: {what}: {}: {}",
+            note.subject, note.message
+        ));
     }
     Ok(())
 }

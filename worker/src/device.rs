@@ -234,7 +234,9 @@ fn on_all<T: Send>(devices: &[Device], load: impl Fn(Device) -> Result<T> + Sync
     std::thread::scope(|scope| {
         let loading: Vec<_> = devices.iter().map(|device| scope.spawn(|| load(*device))).collect();
         let loaded = loading.into_iter().map(|thread| thread.join());
-        loaded.map(|end| end.map_err(|_| anyhow!("loading panicked"))?).collect()
+        loaded
+            .map(|end| end.map_err(|_| anyhow!("loading panicked"))?)
+            .collect()
     })
 }
 

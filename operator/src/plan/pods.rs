@@ -222,7 +222,10 @@ fn environment(job: &Job, role: RolePods, index: u32, attempt: u32, job_attempt:
             port::HTTP
         };
         let ranks = variable::ranks(other.role).map(|name| env(name, other.gpus.max(1)));
-        [Some(env(variable::service(other.role), address(other.role, port))), ranks]
+        [
+            Some(env(variable::service(other.role), address(other.role, port))),
+            ranks,
+        ]
     });
     variables.extend(others.flatten());
     variables

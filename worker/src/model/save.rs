@@ -321,7 +321,11 @@ mod tests {
         for name in ["new", "photos", "not/yet/there"] {
             probe(&folder.path().join(name), 1).unwrap();
         }
-        assert_eq!(files(folder.path()), ["file", "not", "photos"], "nothing is left behind");
+        assert_eq!(
+            files(folder.path()),
+            ["file", "not", "photos"],
+            "nothing is left behind"
+        );
     }
 
     #[test]
@@ -347,8 +351,14 @@ mod tests {
         fs::create_dir(&target).unwrap();
         fs::write(target.join("config.json"), "old").unwrap();
         replace_folder(&target, |_| bail!("disk full")).unwrap_err();
-        assert_eq!((files(folder.path()), files(&target)), (vec!["model".into()], vec!["config.json".into()]));
+        assert_eq!(
+            (files(folder.path()), files(&target)),
+            (vec!["model".into()], vec!["config.json".into()])
+        );
         replace_folder(&target, |fresh| Ok(fs::write(fresh.join("weights"), "new")?)).unwrap();
-        assert_eq!((files(folder.path()), files(&target)), (vec!["model".into()], vec!["weights".into()]));
+        assert_eq!(
+            (files(folder.path()), files(&target)),
+            (vec!["model".into()], vec!["weights".into()])
+        );
     }
 }

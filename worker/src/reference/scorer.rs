@@ -233,7 +233,10 @@ mod tests {
         long.sequences[2].prompt = vec![1; 62];
         for (request, words) in [(outside, "sequences[1]: token"), (long, "sequences[2]: 65 tokens")] {
             let error = scorer.ask(request).await.unwrap_err();
-            assert!(matches!(&error, ScorerError::Refused(why) if why.starts_with(words)), "{error}");
+            assert!(
+                matches!(&error, ScorerError::Refused(why) if why.starts_with(words)),
+                "{error}"
+            );
         }
     }
 }

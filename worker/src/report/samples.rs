@@ -151,7 +151,10 @@ mod tests {
         let (samples, unreadable) = read_up_to(MOST, file.path()).unwrap();
         assert_eq!(unreadable, 1);
         let lengths = |records: Vec<SampleRecord>| records.iter().map(|record| record.tokens.len()).collect();
-        samples.into_iter().map(|(step, records)| (step, lengths(records))).collect()
+        samples
+            .into_iter()
+            .map(|(step, records)| (step, lengths(records)))
+            .collect()
     }
 
     #[test]
@@ -175,6 +178,9 @@ mod tests {
         let total: usize = kept.values().flatten().map(|tokens| weight(*tokens)).sum();
         assert!(total <= MOST, "{total}");
         assert!(kept[&1].len() > 1 && kept[&1].len() == kept[&5].len(), "{kept:?}");
-        assert_eq!(shown(2, 3, |_, _| MOST), BTreeMap::from([(1, vec![MOST]), (2, vec![MOST])]));
+        assert_eq!(
+            shown(2, 3, |_, _| MOST),
+            BTreeMap::from([(1, vec![MOST]), (2, vec![MOST])])
+        );
     }
 }

@@ -36,11 +36,7 @@ impl ModelReward {
     ///
     /// # Errors
     /// When the tokenizer cannot be compared with others.
-    pub fn new(
-        copies: Vec<Box<dyn SequenceScorer>>,
-        tokenizer: Arc<Tokenizer>,
-        batch_tokens: usize,
-    ) -> Result<Self> {
+    pub fn new(copies: Vec<Box<dyn SequenceScorer>>, tokenizer: Arc<Tokenizer>, batch_tokens: usize) -> Result<Self> {
         Ok(Self {
             copies: Copies::new(copies),
             fingerprint: tokenizer.fingerprint()?,
@@ -66,15 +62,15 @@ impl ModelReward {
             let input: Vec<Vec<u32>> = batch.iter().map(|&at| sequences[at].clone()).collect();
             let copies = self.copies.clone();
             let output = blocking(move || copies.borrow()?.scores(&input))
-            .await
-            .context("the reward model's thread died")?
-            .with_context(|| {
-                format!(
-                    "reward model on {} samples from {}",
-                    batch.len(),
-                    samples[batch[0]].index
-                )
-            })?;
+                .await
+                .context("the reward model's thread died")?
+                .with_context(|| {
+                    format!(
+                        "reward model on {} samples from {}",
+                        batch.len(),
+                        samples[batch[0]].index
+                    )
+                })?;
             if output.len() != batch.len() {
                 bail!(
                     "the reward model gave {} scores for {} sequences",

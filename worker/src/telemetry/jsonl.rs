@@ -132,7 +132,9 @@ pub(crate) fn each<T: DeserializeOwned>(path: &Path, mut show: impl FnMut(T)) ->
     });
     match read {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
-        read => read.map(|()| unreadable).with_context(|| format!("cannot read {}", path.display())),
+        read => read
+            .map(|()| unreadable)
+            .with_context(|| format!("cannot read {}", path.display())),
     }
 }
 

@@ -60,7 +60,10 @@ impl TokenizerConfig {
             class,
             add_bos_token: fields.get("add_bos_token").and_then(Value::as_bool),
             add_eos_token: fields.get("add_eos_token").and_then(Value::as_bool),
-            chat_template: fields.get("chat_template").filter(|template| !template.is_null()).cloned(),
+            chat_template: fields
+                .get("chat_template")
+                .filter(|template| !template.is_null())
+                .cloned(),
         })
     }
 

@@ -178,7 +178,11 @@ fn tokenizers_are_the_same_when_files_are_whatever_the_folder() {
 fn tokens_that_the_file_does_not_name_are_those_of_the_class_in_transformers() {
     let (llama, expected) = load("llama2");
     let copy = tempfile::tempdir().unwrap();
-    std::fs::copy(fixture("llama2").join("tokenizer.json"), copy.path().join("tokenizer.json")).unwrap();
+    std::fs::copy(
+        fixture("llama2").join("tokenizer.json"),
+        copy.path().join("tokenizer.json"),
+    )
+    .unwrap();
     let loaded = |files: [(&str, Value); 2]| {
         for (name, content) in files {
             std::fs::write(copy.path().join(name), content.to_string()).unwrap();
@@ -190,17 +194,28 @@ fn tokens_that_the_file_does_not_name_are_those_of_the_class_in_transformers() {
     for files in [
         [named, ("config.json", json!({}))],
         [unnamed.clone(), ("config.json", json!({"model_type": "llama"}))],
-        [unnamed, ("config.json", json!({"tokenizer_class": "LlamaTokenizerFast"}))],
+        [
+            unnamed,
+            ("config.json", json!({"tokenizer_class": "LlamaTokenizerFast"})),
+        ],
     ] {
         let tokenizer = loaded(files);
         let special = |of: &Tokenizer| (of.bos_id(), of.eos_id(), of.pad_id());
         assert_eq!(special(&tokenizer), special(&llama));
         for case in &expected.texts {
-            assert_eq!(tokenizer.encode(&case.text, true).unwrap(), case.special, "{:?}", case.text);
+            assert_eq!(
+                tokenizer.encode(&case.text, true).unwrap(),
+                case.special,
+                "{:?}",
+                case.text
+            );
         }
     }
     // null says that there is none, and another class has none by default: what tokenizer.json adds of its own is left.
-    for config in [json!({"tokenizer_class": "LlamaTokenizer", "bos_token": null}), json!({})] {
+    for config in [
+        json!({"tokenizer_class": "LlamaTokenizer", "bos_token": null}),
+        json!({}),
+    ] {
         let tokenizer = loaded([("tokenizer_config.json", config), ("config.json", json!({}))]);
         assert_eq!(tokenizer.bos_id(), None);
         let own = tokenizer.inner.encode_fast("Hi", true).unwrap();
@@ -211,11 +226,19 @@ fn tokens_that_the_file_does_not_name_are_those_of_the_class_in_transformers() {
 #[test]
 fn a_template_that_cannot_be_used_is_an_error_to_who_renders_a_chat_only() {
     let copy = tempfile::tempdir().unwrap();
-    std::fs::copy(fixture("chatml").join("tokenizer.json"), copy.path().join("tokenizer.json")).unwrap();
+    std::fs::copy(
+        fixture("chatml").join("tokenizer.json"),
+        copy.path().join("tokenizer.json"),
+    )
+    .unwrap();
     let named = r#"{"chat_template": [{"name": "tool_use", "template": "x"}]}"#;
     for (file, content, words) in [
         ("tokenizer_config.json", named, "with one named \"default\""),
-        ("chat_template.jinja", "a\n{% if %}", "chat_template.jinja: chat template: line 2"),
+        (
+            "chat_template.jinja",
+            "a\n{% if %}",
+            "chat_template.jinja: chat template: line 2",
+        ),
     ] {
         std::fs::write(copy.path().join(file), content).unwrap();
         let tokenizer = Tokenizer::load(copy.path()).unwrap();
