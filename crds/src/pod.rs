@@ -60,6 +60,8 @@ pub mod env {
     pub const GPUS: &str = "PPO_GPUS";
     /// What the pod computes on, where its template says so: auto, cpu, cuda, or cuda:N.
     pub const DEVICE: &str = "PPO_DEVICE";
+    /// Engines below which an actor waits, as the job says when the pod is made: it may have changed since the configuration was.
+    pub const MIN_REPLICAS: &str = "PPO_MIN_REPLICAS";
     /// `host:port` of the vLLM server that this pod is the door of.
     pub const VLLM: &str = "PPO_VLLM";
 
@@ -103,6 +105,8 @@ pub const VLLM_CONTAINER: &str = "vllm";
 pub const CONFIG_FOLDER: &str = "/etc/ppo";
 /// Its file's name, which is also the ConfigMap's key.
 pub const CONFIG_FILE: &str = "run-config.json";
+/// Scratch space of a pod: below it, by the job's name, lie the records, and checkpoints that have no other place.
+pub const RUNS_FOLDER: &str = "/runs";
 /// Key of the token in the job's Secret.
 pub const TOKEN_KEY: &str = "token";
 

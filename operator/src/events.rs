@@ -1,13 +1,16 @@
 //! Events: one for every change of phase, and one for every decision.
 
 use kube::Resource;
+use kube::core::DeserializeGuard;
 use kube::runtime::events::{Event, EventType, Recorder};
+use ppo_crds::PpoJob;
 use ppo_crds::status::{Phase, PpoJobStatus};
 
 use crate::condition::{get, kind};
 use crate::context::Context;
 use crate::plan::Plan;
 use crate::reconcile::{Error, Subject};
+use crate::world::JobKey;
 
 /// Longest note that the API server takes.
 const LONGEST: usize = 1024;
@@ -18,20 +21,27 @@ pub async fn publish(job: &Subject, plan: &Plan, context: &Context) {
     // A recorder that knew of earlier events would count one more of the first of its reason, and keep the first one's words.
     let recorder = Recorder::new(context.client.clone(), context.reporter.clone());
     for event in events(&job.status, plan) {
-        write(job, &event, &recorder, context).await;
+        write(&job.object, &event, &recorder, context).await;
     }
 }
 
 /// Writes that something was refused, and why; tried again and refused again it is the same event.
 pub async fn refused(job: &Subject, error: &Error, context: &Context) {
     let event = event("Refused", EventType::Warning, &error.to_string());
+    write(&job.object, &event, &context.recorder, context).await;
+}
+
+/// Writes that a job cannot be read, and so that nothing is done with it: it neither starts, nor is restarted, suspended or ended.
+pub async fn unreadable(job: &DeserializeGuard<PpoJob>, error: &str, context: &Context) {
+    let note = format!("the operator cannot read this job, and does nothing with it until that is mended: {error}");
+    let event = event("Unreadable", EventType::Warning, &note);
     write(job, &event, &context.recorder, context).await;
 }
 
-async fn write(job: &Subject, event: &Event, recorder: &Recorder, context: &Context) {
+async fn write(job: &impl Resource<DynamicType = ()>, event: &Event, recorder: &Recorder, context: &Context) {
     context.metrics.wrote("create", "Event");
-    if let Err(error) = recorder.publish(event, &job.object.object_ref(&())).await {
-        tracing::warn!(job = %job.checked.key, %error, reason = event.reason, "an event could not be written");
+    if let Err(error) = recorder.publish(event, &job.object_ref(&())).await {
+        tracing::warn!(job = %JobKey::of(job), %error, reason = event.reason, "an event could not be written");
     }
 }
 

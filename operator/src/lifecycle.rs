@@ -264,12 +264,14 @@ fn vanished(job: &Job, seen: &Snapshot, ledger: &Ledger) -> Vec<Failure> {
         .collect()
 }
 
-/// No stage finished for longer than the policy allows, by the actor's word; or no word from it for as long.
+/// No stage finished for longer than the policy allows, by the actor's word; or no word from it for as long. While another role has too
+/// few ready pods it is those that the actor waits for, and the deadline of readiness that ends it.
 fn hung(job: &Job, seen: &Snapshot, ledger: &Ledger, now: Timestamp) -> Option<Failure> {
     let limit = job.spec.run_policy.progress_deadline_seconds;
     let actor = seen.pod(job, Role::Actor, 0).filter(|pod| pod.life == Life::Ready)?;
     let current = actor.attempt == ledger.attempt_of(Role::Actor, 0);
-    if !current || seconds_without_progress(ledger, seen, now)? < limit as f64 {
+    let waits = !seen.roles_ready(job, ledger);
+    if !current || waits || seconds_without_progress(ledger, seen, now)? < limit as f64 {
         return None;
     }
     let message = match &seen.report {

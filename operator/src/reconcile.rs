@@ -111,7 +111,7 @@ impl Error {
 pub async fn reconcile(object: Arc<DeserializeGuard<PpoJob>>, context: Arc<Context>) -> Result<Next, Error> {
     let _timer = context.metrics.reconcile_seconds.start_timer();
     context.queued.lock().remove(&JobKey::of(object.as_ref()));
-    let Some(job) = read::job(&object, &context) else {
+    let Some(job) = read::job(&object, &context).await else {
         return Ok(Next::await_change());
     };
     let seen = read::snapshot(&job, &context).await?;

@@ -75,7 +75,7 @@ fn ended(job: &Job, ledger: &Ledger, seen: &Snapshot) -> PpoJobStatus {
 }
 
 fn existing(job: &Job, role: Role, seen: &Snapshot) -> u32 {
-    let pods = seen.pods(job).filter(|pod| pod.role == role && pod.is_alive());
+    let pods = seen.pods(job).filter(|pod| pod.role == role && pod.alive);
     u32::try_from(pods.count()).unwrap_or(u32::MAX)
 }
 
@@ -164,7 +164,7 @@ fn suspended(job: &Job, decision: &Decision, seen: &Snapshot) -> Truth {
     if decision.intent != Intent::Suspend {
         return Truth::no("Active", "runPolicy.suspend is false");
     }
-    match seen.pods(job).filter(|pod| pod.is_alive()).count() {
+    match seen.pods(job).filter(|pod| pod.alive).count() {
         0 => Truth::yes(
             SUSPENDED,
             "no pods, by runPolicy.suspend; set it to false to go on from the last checkpoint",

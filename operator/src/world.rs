@@ -119,8 +119,10 @@ impl World {
             }
             _ => drop(children.objects.remove(&(kind, name.to_string()))),
         }
+        // A job has objects as long as it is there: what is remembered of one that was deleted goes with its last.
         if children.pods.is_empty() && children.objects.is_empty() {
             jobs.remove(key);
+            self.vanished.forget(key);
         }
     }
 

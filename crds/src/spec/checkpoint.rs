@@ -30,8 +30,8 @@ pub struct CheckpointSpec {
     /// `trainer.max_actor_ckpt_to_keep`, TRL `save_total_limit`.
     #[schemars(range(min = 1, max = 1000))]
     pub keep: u32,
-    /// Keep the best one too: by held-out score where `evaluation` is set, of those whose step was evaluated; else by mean
-    /// score. Default true. OpenRLHF `ckpt.best_metric_key`, TRL `load_best_model_at_end`.
+    /// Keep the best one too: by held-out score where `evaluation` is set, of those whose step was evaluated; else by the mean score of
+    /// the samples that its own weights drew. Default true. OpenRLHF `ckpt.best_metric_key`, TRL `load_best_model_at_end`.
     pub keep_best: bool,
 }
 

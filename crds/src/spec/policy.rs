@@ -20,8 +20,8 @@ pub struct RunPolicySpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 2_147_483_647i64))]
     pub active_deadline_seconds: Option<u64>,
-    /// Seconds from creation or resumption until all roles are ready; then the job fails with the scheduler's own words. 1 to
-    /// 2147483647. Default 1800. The field of the same name in KubeRay's RayJob.
+    /// Seconds until all roles are ready, from creation, resumption, or the loss of a pod that the run needs; then the job fails with the
+    /// scheduler's own words. 1 to 2147483647. Default 1800. The field of the same name in KubeRay's RayJob.
     #[schemars(range(min = 1, max = 2_147_483_647i64))]
     pub pre_running_deadline_seconds: u64,
     /// Seconds without a finished stage after which the run counts as hung and is restarted. 1 to 2147483647. Default 1800.

@@ -79,7 +79,8 @@ pub struct RolloutSpec {
     #[serde(default = "one")]
     #[schemars(range(min = 0, max = 64))]
     pub gpus_per_replica: u32,
-    /// Engines that must be ready for the run to go on when others fail. 1 to `replicas`. Default 1.
+    /// Engines that must be ready for the run to go on when others fail. 1 to `replicas`. A change counts for the actor from its next
+    /// start (`kubectl ppo restart-role`). Default 1.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 1024))]
     pub min_replicas: u32,

@@ -1,9 +1,12 @@
 //! Rules of where models, data and checkpoints lie: exactly one place each, and one that the environment can reach.
 
+use std::path::Path;
+
 use super::Problem;
 use crate::PpoJobSpec;
+use crate::pod::RUNS_FOLDER;
 use crate::resolve::Environment;
-use crate::spec::{DataSource, ModelSource, PvcPath};
+use crate::spec::{DataSource, ModelSource, PodPlacement, PvcPath};
 
 /// Adds sources that are missing, doubled or out of reach.
 pub fn check(spec: &PpoJobSpec, environment: &Environment, problems: &mut Vec<Problem>) {
@@ -36,6 +39,7 @@ pub fn check(spec: &PpoJobSpec, environment: &Environment, problems: &mut Vec<Pr
     if checkpoint.volume_claim.is_some() {
         checker.claim("spec.checkpoint.volumeClaim");
     }
+    checker.shared(spec);
 }
 
 struct Checker<'a> {
@@ -101,7 +105,47 @@ impl Checker<'_> {
         }
     }
 
+    /// The actor's pods write each checkpoint together, and read it all.
+    fn shared(&mut self, spec: &PpoJobSpec) {
+        let actor = &spec.roles.actor;
+        if matches!(self.environment, Environment::Laptop { .. }) || actor.nodes <= 1 {
+            return;
+        }
+        if !spec.checkpoint.outlives_pods() && !mounts(actor, RUNS_FOLDER) {
+            let nodes = actor.nodes;
+            self.refuse(
+                "spec.checkpoint",
+                &format!(
+                    "{nodes} actor pods write each checkpoint together, and each would have a folder of its own; give volumeClaim, \
+                     a pvc of access mode ReadWriteMany, or a path that spec.roles.actor.template mounts"
+                ),
+            );
+        }
+        let modes = spec.checkpoint.volume_claim.as_ref().map(|claim| &claim.access_modes);
+        if let Some(modes) =
+            modes.filter(|modes| !modes.is_empty() && !modes.iter().any(|mode| mode == "ReadWriteMany"))
+        {
+            self.refuse(
+                "spec.checkpoint.volumeClaim.accessModes",
+                &format!(
+                    "{modes:?} lets one node mount it, and the actor has {} pods; use ReadWriteMany",
+                    actor.nodes
+                ),
+            );
+        }
+    }
+
     fn refuse(&mut self, field: &str, message: &str) {
         self.problems.push(Problem::new(field, message));
     }
+}
+
+/// Whether a role's template mounts something of its own at `folder`, or below it.
+fn mounts(role: &PodPlacement, folder: &str) -> bool {
+    let spec = role.template.as_ref().and_then(|template| template.spec.as_ref());
+    let containers = spec.into_iter().flat_map(|spec| &spec.containers);
+    let mounts = containers.flat_map(|container| container.volume_mounts.iter().flatten());
+    mounts
+        .into_iter()
+        .any(|mount| Path::new(&mount.mount_path).starts_with(folder))
 }

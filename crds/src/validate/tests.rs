@@ -510,6 +510,28 @@ fn enums(schema: &Value, pointer: String) -> Vec<(String, Vec<Value>)> {
     own.into_iter().chain(inner).chain(items).collect()
 }
 
+#[test]
+fn several_actor_pods_need_a_folder_that_all_of_them_reach() {
+    let two = |template: &str| format!("{RULE}, actor: {{nodes: 2{template}}}");
+    let refused = texts("", &two(""));
+    assert!(
+        refused[0].starts_with("spec.checkpoint: 2 actor pods write each checkpoint together"),
+        "{refused:?}"
+    );
+    let mounted = ", template: {spec: {containers: [{name: worker, volumeMounts: [{name: runs, mountPath: /runs}]}]}}";
+    for (blocks, roles) in [
+        ("checkpoint: {path: /shared}", two("")),
+        ("checkpoint: {pvc: checkpoints}", two("")),
+        ("checkpoint: {volumeClaim: {storage: 1Gi}}", two("")),
+        ("", two(mounted)),
+    ] {
+        assert_eq!(texts(blocks, &roles), Vec::<String>::new(), "{blocks} {roles}");
+    }
+    let once = "checkpoint: {volumeClaim: {storage: 1Gi, accessModes: [ReadWriteOnce]}}";
+    assert!(texts(once, &two(""))[0].starts_with("spec.checkpoint.volumeClaim.accessModes: "));
+    assert_eq!(texts(once, RULE), Vec::<String>::new());
+}
+
 prop_compose! {
     /// Sizes small enough to collide often, with some of the greatest there are.
     fn any_size()(small in 0u32..50, pick in 0u32..24) -> u32 {

@@ -13,7 +13,7 @@ use crate::lifecycle::Intent;
 use crate::plan::{Action, Target, metadata};
 use crate::settings::PodSettings;
 use crate::snapshot::Snapshot;
-use crate::world::{Kind, PodView};
+use crate::world::Kind;
 
 const SCHEDULER: &str = "volcano";
 const GROUP_ANNOTATION: &str = "scheduling.k8s.io/group-name";
@@ -43,7 +43,7 @@ pub fn pod_group(job: &Job, settings: &PodSettings) -> DynamicObject {
 pub fn upkeep(job: &Job, intent: &Intent, seen: &Snapshot) -> Upkeep {
     let group = seen.object(Kind::VolcanoPodGroup, &members::name(job));
     let wants_pods = matches!(intent, Intent::Run | Intent::Queue(_));
-    let (false, false, Some(group)) = (wants_pods, seen.pods(job).any(PodView::is_alive), group) else {
+    let (false, false, Some(group)) = (wants_pods, seen.pods(job).any(|pod| pod.alive), group) else {
         return Upkeep::default();
     };
     let target = Target {

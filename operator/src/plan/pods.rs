@@ -6,8 +6,8 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use ppo_crds::pod::{
-    CONFIG_FILE, CONFIG_FOLDER, TOKEN_KEY, VLLM_CONTAINER, WORKER_CONTAINER, annotation, config_name, env as variable,
-    label, pod_name, port, service_name, token_name,
+    CONFIG_FILE, CONFIG_FOLDER, RUNS_FOLDER, TOKEN_KEY, VLLM_CONTAINER, WORKER_CONTAINER, annotation, config_name,
+    env as variable, label, pod_name, port, service_name, token_name,
 };
 use ppo_crds::spec::{Engine, Role};
 
@@ -228,6 +228,8 @@ fn environment(job: &Job, role: RolePods, index: u32, attempt: u32, job_attempt:
         ]
     });
     variables.extend(others.flatten());
+    let floor = job.role(Role::Rollout).filter(|_| role.role == Role::Actor);
+    variables.extend(floor.map(|engines| env(variable::MIN_REPLICAS, engines.floor)));
     variables
 }
 
@@ -267,7 +269,7 @@ fn volumes(spec: &mut PodSpec, job: &Job, role: Role) {
     for (name, path, medium) in [
         ("ppo-shm", "/dev/shm", Some("Memory")),
         ("ppo-tmp", SCRATCH, None),
-        ("ppo-runs", "/runs", None),
+        ("ppo-runs", RUNS_FOLDER, None),
     ] {
         let (volume, mount) = scratch(name, path, medium);
         add_volume(spec, volume, &mount, &containers);

@@ -53,7 +53,7 @@ pub fn hangs_at(pod: &PodView) -> Option<Timestamp> {
 /// A checkpoint first: while an actor pod is there to save its state, the other roles stay.
 fn actors_save_first(job: &Job, decision: &Decision, seen: &Snapshot) -> bool {
     let leaving = matches!(decision.intent, Intent::Suspend | Intent::Queue(_));
-    leaving && seen.pods(job).any(|pod| pod.role == Role::Actor && pod.is_alive())
+    leaving && seen.pods(job).any(|pod| pod.role == Role::Actor && pod.alive)
 }
 
 fn unwanted(job: &Job, decision: &Decision, seen: &Snapshot, pod: &PodView) -> bool {
@@ -65,7 +65,7 @@ fn unwanted(job: &Job, decision: &Decision, seen: &Snapshot, pod: &PodView) -> b
         Intent::Suspend | Intent::Queue(_) => true,
         Intent::Complete(_) | Intent::Fail(_) | Intent::Ended => match job.spec.run_policy.clean_pod_policy {
             CleanPodPolicy::All => true,
-            CleanPodPolicy::Running => pod.is_alive(),
+            CleanPodPolicy::Running => pod.alive,
             CleanPodPolicy::None => false,
         },
     }

@@ -5,9 +5,11 @@ use k8s_openapi::api::core::v1::{
     ResourceRequirements, SeccompProfile, SecurityContext, Toleration, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use ppo_crds::pod::{VLLM_CONTAINER, WORKER_CONTAINER};
 
 /// User and group of the worker's image, which has no root.
 const UNPRIVILEGED: i64 = 65_532;
+const ROOT: i64 = 0;
 
 /// Seconds a pod stays on a node that does not answer, before it is replaced elsewhere. Kubernetes' own default is 300.
 const LOST_NODE_SECONDS: i64 = 60;
@@ -33,12 +35,14 @@ pub fn spec(template: Option<&PodTemplateSpec>) -> PodSpec {
     template.and_then(|template| template.spec.clone()).unwrap_or_default()
 }
 
-/// What the restricted profile of the Pod Security Standards asks for, where the template says nothing else.
+/// What the restricted profile of the Pod Security Standards asks for, where the template says nothing else. What it says must
+/// stay possible: a container that it makes root, or privileged, is not forbidden to be.
 pub fn restrict(spec: &mut PodSpec) {
     spec.automount_service_account_token.get_or_insert(false);
     spec.enable_service_links.get_or_insert(false);
     let pod = spec.security_context.get_or_insert_with(PodSecurityContext::default);
-    pod.run_as_non_root.get_or_insert(true);
+    let root = pod.run_as_user == Some(ROOT);
+    pod.run_as_non_root.get_or_insert(!root);
     pod.run_as_user.get_or_insert(UNPRIVILEGED);
     pod.run_as_group.get_or_insert(UNPRIVILEGED);
     pod.fs_group.get_or_insert(UNPRIVILEGED);
@@ -54,14 +58,32 @@ pub fn restrict(spec: &mut PodSpec) {
         .iter_mut()
         .chain(spec.init_containers.iter_mut().flatten())
     {
-        let context = container.security_context.get_or_insert_with(SecurityContext::default);
-        context.allow_privilege_escalation.get_or_insert(false);
-        context.read_only_root_filesystem.get_or_insert(true);
-        context.capabilities.get_or_insert_with(|| Capabilities {
-            drop: Some(vec!["ALL".into()]),
-            add: None,
-        });
+        restrict_container(container);
     }
+}
+
+fn restrict_container(container: &mut Container) {
+    let ours = [WORKER_CONTAINER, VLLM_CONTAINER].contains(&container.name.as_str());
+    let context = container.security_context.get_or_insert_with(SecurityContext::default);
+    if context.run_as_user == Some(ROOT) {
+        context.run_as_non_root.get_or_insert(false);
+    }
+    let added = context.capabilities.iter().flat_map(|given| given.add.iter().flatten());
+    let may_all = added
+        .into_iter()
+        .any(|name| ["SYS_ADMIN", "CAP_SYS_ADMIN"].contains(&name.as_str()));
+    // The API server refuses to forbid it to these.
+    if !may_all && context.privileged != Some(true) {
+        context.allow_privilege_escalation.get_or_insert(false);
+    }
+    // Others may need to write where they are.
+    if ours {
+        context.read_only_root_filesystem.get_or_insert(true);
+    }
+    context.capabilities.get_or_insert_with(|| Capabilities {
+        drop: Some(vec!["ALL".into()]),
+        add: None,
+    });
 }
 
 /// Leaves a node that does not answer sooner than by default.
@@ -177,4 +199,36 @@ pub fn ask_for_gpus(container: &mut Container, resource: &str, gpus: u32) {
         .requests
         .get_or_insert_default()
         .insert(resource.into(), quantity);
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{from_value, json, to_value};
+
+    use super::*;
+
+    #[test]
+    fn a_template_that_makes_a_container_root_or_privileged_gets_no_word_that_forbids_it() {
+        let spec = |given| {
+            let mut spec: PodSpec = from_value(given).unwrap();
+            restrict(&mut spec);
+            to_value(&spec).unwrap()
+        };
+        let chown = json!({"name": "chown", "securityContext": {"runAsUser": 0}});
+        let fast = json!({"name": "fast", "securityContext": {"privileged": true}});
+        let admin = json!({"name": "admin", "securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}});
+        let given = json!({"initContainers": [chown], "containers": [{"name": "worker"}, fast, admin]});
+        let made = spec(given);
+        assert_eq!(made["securityContext"]["runAsNonRoot"], true);
+        assert_eq!(made["initContainers"][0]["securityContext"]["runAsNonRoot"], false);
+        let context = |at: usize| made["containers"][at]["securityContext"].clone();
+        assert_eq!(context(0)["allowPrivilegeEscalation"], false);
+        assert_eq!(context(0)["readOnlyRootFilesystem"], true);
+        for at in [1, 2] {
+            assert!(context(at)["allowPrivilegeEscalation"].is_null(), "{}", context(at));
+            assert!(context(at)["readOnlyRootFilesystem"].is_null(), "{}", context(at));
+        }
+        let root = spec(json!({"securityContext": {"runAsUser": 0}, "containers": []}));
+        assert_eq!(root["securityContext"]["runAsNonRoot"], false);
+    }
 }

@@ -16,6 +16,7 @@ use ppo_crds::status::PpoJobStatus;
 use super::Error;
 use crate::context::Context;
 use crate::contract::Contract;
+use crate::events;
 use crate::gang::{self, Gang};
 use crate::job::Job;
 use crate::plan::hangs_at;
@@ -35,8 +36,8 @@ pub struct Subject {
     pub status: PpoJobStatus,
 }
 
-/// The job, if it is this operator's to work on.
-pub fn job(object: &DeserializeGuard<PpoJob>, context: &Context) -> Option<Subject> {
+/// The job, if it is this operator's to work on. One that cannot be read gets an event that says so: nothing else can be written of it.
+pub async fn job(object: &DeserializeGuard<PpoJob>, context: &Context) -> Option<Subject> {
     // On another CRD than its own the operator might misread, or lose, what decides. It then touches nothing.
     if *context.contract.borrow() != Contract::Same {
         return None;
@@ -45,7 +46,8 @@ pub fn job(object: &DeserializeGuard<PpoJob>, context: &Context) -> Option<Subje
         Ok(object) => object,
         Err(invalid) => {
             let name = invalid.metadata.name.as_deref().unwrap_or_default();
-            tracing::error!(job = name, error = %invalid.error, "a PpoJob cannot be read: is the CRD newer than this operator?");
+            tracing::error!(job = name, error = %invalid.error, "a PpoJob cannot be read: is a field of a pod template of another type?");
+            events::unreadable(object, &invalid.error, context).await;
             return None;
         }
     };

@@ -72,7 +72,7 @@ pub async fn refusal(job: &Subject, status: &PpoJobStatus, error: Error, context
         events::refused(job, &error, context).await;
     }
     // What runs needs none of it now: it goes on, and where a pod is what lacks, its deadline ends the job.
-    let spared = |phase: Phase| phase.is_finished() || phase == Phase::Running;
+    let spared = |phase: Phase| phase.is_finished() || matches!(phase, Phase::Running | Phase::Restarting);
     if !error.is_final() || status.phase.is_some_and(spared) {
         return Err(error);
     }

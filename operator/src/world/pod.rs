@@ -36,6 +36,8 @@ pub struct PodView {
     pub ip: Option<String>,
     /// Its life.
     pub life: Life,
+    /// Whether a container may still run. Where the work has ended, another may outlive it.
+    pub alive: bool,
     /// Why it is not ready, or how it ended, in the words of the scheduler, the kubelet or the process. Empty when ready.
     pub reason: String,
     /// The same as a sentence.
@@ -57,7 +59,7 @@ pub enum Life {
     Starting,
     /// Passed its readiness probe.
     Ready,
-    /// All containers exited with 0.
+    /// The worker exited with 0.
     Succeeded,
     /// A container exited otherwise, or the kubelet ended the pod.
     Failed,
@@ -102,17 +104,13 @@ impl PodView {
             node: pod.spec.node_name.clone(),
             ip: status.pod_ip.clone(),
             life,
+            alive: may_run(status),
             reason,
             message,
             exit_code: ended.as_ref().map(|ending| ending.exit_code),
             outcome: ended.and_then(|ending| serde_json::from_str(&ending.message).ok()),
             conditions: true_conditions(status),
         })
-    }
-
-    /// Whether its processes may still run.
-    pub fn is_alive(&self) -> bool {
-        !matches!(self.life, Life::Succeeded | Life::Failed)
     }
 }
 
@@ -144,10 +142,31 @@ fn terminated(container: &ContainerStatus) -> Option<&k8s_openapi::api::core::v1
     container.state.as_ref()?.terminated.as_ref()
 }
 
+/// Exit code of the work, once it has ended: the worker's, or that of a container beside it that failed. The kubelet calls a pod
+/// running as long as any container runs (kubelet_pods.go, getPhase): the vLLM behind a door that ended, or a shipper of logs.
+fn exit_of_work(status: &PodStatus) -> Option<i32> {
+    let ended = || {
+        let containers = status.container_statuses.iter().flatten();
+        containers.filter_map(|container| Some((container.name.as_str(), terminated(container)?.exit_code)))
+    };
+    let worker = ended().find(|(name, _)| *name == WORKER_CONTAINER);
+    let beside = || ended().find(|(_, code)| *code != 0);
+    worker.or_else(beside).map(|(_, code)| code)
+}
+
+/// Whether a container may still run: the kubelet says so of the pod, or did not say yet that the last one has ended.
+fn may_run(status: &PodStatus) -> bool {
+    let over = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
+    let containers = status.container_statuses.as_deref().unwrap_or_default();
+    !over && (containers.is_empty() || containers.iter().any(|container| terminated(container).is_none()))
+}
+
 fn life(pod: &SeenPod) -> Life {
-    match pod.status.phase.as_deref() {
-        Some("Succeeded") => Life::Succeeded,
-        Some("Failed") => Life::Failed,
+    match (pod.status.phase.as_deref(), exit_of_work(&pod.status)) {
+        (Some("Succeeded"), _) => Life::Succeeded,
+        (Some("Failed"), _) => Life::Failed,
+        (_, Some(0)) => Life::Succeeded,
+        (_, Some(_)) => Life::Failed,
         _ if condition(&pod.status, "Ready").is_some_and(|ready| ready.status == "True") => Life::Ready,
         _ if pod.spec.node_name.is_some() => Life::Starting,
         _ => Life::Unscheduled,
@@ -258,5 +277,36 @@ mod tests {
         assert!(pod(2).message.contains("bad manifest"), "{}", pod(2).message);
         // Where the worker ended well it is another container that failed the pod.
         assert_eq!(pod(0).exit_code, Some(1));
+    }
+
+    #[test]
+    fn the_work_has_ended_with_the_worker_or_with_a_failed_container_beside_it_though_others_run() {
+        let running = |name: &str| {
+            let state = json!({"running": {"startedAt": "2026-01-01T00:00:00Z"}});
+            json!({"name": name, "image": "i", "imageID": "", "ready": true, "restartCount": 0, "state": state})
+        };
+        let pod = |containers: Value| {
+            let pod = json!({
+                "metadata": {"name": "a-rollout-0", "labels": {"ppojob.dev/role": "rollout", "ppojob.dev/index": "0"}},
+                "spec": {"nodeName": "node"},
+                "status": {"phase": "Running", "containerStatuses": containers},
+            });
+            PodView::of(&serde_json::from_value(pod).unwrap()).unwrap()
+        };
+        let door_ended = pod(json!([running("vllm"), container("worker", 2, "tied weights")]));
+        assert_eq!(
+            (door_ended.life, door_ended.exit_code, door_ended.alive),
+            (Life::Failed, Some(2), true)
+        );
+        assert!(door_ended.message.contains("tied weights"), "{}", door_ended.message);
+        let vllm_ended = pod(json!([container("vllm", 137, ""), running("worker")]));
+        assert_eq!((vllm_ended.life, vllm_ended.exit_code), (Life::Failed, Some(137)));
+        let done = pod(json!([running("logs"), container("worker", 0, "")]));
+        assert_eq!((done.life, done.alive), (Life::Succeeded, true));
+        let alone = pod(json!([container("worker", 137, "")]));
+        assert_eq!((alone.life, alone.alive), (Life::Failed, false));
+        // A container that helps and is done takes nothing with it.
+        let helped = pod(json!([container("copy", 0, ""), running("worker")]));
+        assert_eq!((helped.life, helped.exit_code), (Life::Starting, None));
     }
 }

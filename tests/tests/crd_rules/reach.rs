@@ -103,6 +103,10 @@ fn heeded_with(path: &str) -> Option<Value> {
     if path == "spec.roles.rollout.blockSize" {
         return Some(json!({"roles": {"rollout": {"engine": "vllm"}}}));
     }
+    // Several pods need a folder that they share.
+    if path == "spec.roles.actor.nodes" {
+        return Some(json!({"checkpoint": {"path": "/shared"}}));
+    }
     let model = || json!({"roles": {"reward": {"model": {"source": {"path": "/models/reward"}}}}});
     path.starts_with("spec.roles.reward.placement").then(model)
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 
+use anyhow::Context;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -39,6 +40,22 @@ async fn the_pods_get_their_config_token_services_policy_and_budget() {
     assert_eq!(ingress.len(), 1, "only the job's own pods: {ingress:?}");
     let budgets: Api<PodDisruptionBudget> = stage.namespace.api();
     budgets.get("parts-actor").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drain_may_evict_no_rank_of_the_actor_though_there_are_fewer_engines() {
+    let four = json!({"actor": {"nodes": 4}, "rollout": {"replicas": 1}});
+    let shared = json!({"path": "/shared/checkpoints"});
+    let stage = Stage::running("drained", json!({"spec": {"roles": four, "checkpoint": shared}})).await;
+    let budgets: Api<PodDisruptionBudget> = stage.namespace.api();
+    let status = stage
+        .wait("the budget's count of the ranks", async || {
+            let status = budgets.get("drained-actor").await?.status.context("no status")?;
+            anyhow::ensure!(status.current_healthy == 4, "{status:?}");
+            Ok(status)
+        })
+        .await;
+    assert_eq!((status.desired_healthy, status.disruptions_allowed), (4, 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

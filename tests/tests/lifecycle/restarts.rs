@@ -34,7 +34,11 @@ async fn an_engine_that_fails_is_replaced_alone_and_counted() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_actor_rank_that_fails_takes_the_actor_role_with_it_and_nothing_else() {
-    let stage = Stage::running("ranks", json!({"spec": {"roles": {"actor": {"nodes": 2}}}})).await;
+    let stage = Stage::running(
+        "ranks",
+        json!({"spec": {"roles": {"actor": {"nodes": 2}}, "checkpoint": {"path": "/shared/checkpoints"}}}),
+    )
+    .await;
     let (first, second, engine) = (
         stage.uid("actor-0").await,
         stage.uid("actor-1").await,

@@ -43,7 +43,9 @@ async fn an_engine_a_reference_a_reward_and_an_actor_that_are_killed_change_no_b
     println!("samples that were drawn again: {again} (a step has {samples})");
     assert!(again <= samples, "{again} of {samples}");
 
-    // The live job, as people see it.
+    // The live job, as people see it, once the operator has heard of it.
+    job.reaches("progress in its status", |status| status.progress.is_some())
+        .await;
     let status = job.ppo(&["status", NAME]).await.success().unwrap();
     assert!(
         status.contains("Running") && status.contains(&format!("/{STEPS}")),

@@ -44,7 +44,7 @@ pub fn upkeep(job: &Job, decision: &Decision, seen: &Snapshot, now: Timestamp) -
 /// The job is over and its GPUs are free: the next one may have the quota.
 fn finish(job: &Job, decision: &Decision, seen: &Snapshot, workload: &DynamicObject, now: Timestamp) -> Option<Value> {
     let pods_go = job.spec.run_policy.clean_pod_policy != CleanPodPolicy::None;
-    if pods_go && seen.pods(job).any(|pod| pod.is_alive()) {
+    if pods_go && seen.pods(job).any(|pod| pod.alive) {
         return None;
     }
     let succeeded = match &decision.intent {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use futures::{StreamExt as _, pin_mut};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt as _};
 use tokio::task::JoinHandle;
@@ -86,10 +86,24 @@ impl Seen {
 }
 
 /// A pod that ends holds its node no longer than its grace period: a successor may be placed meanwhile, where there is room.
+/// A kubelet says that the container has ended before it says that the pod has (`mergePodStatus` of its status manager).
 fn holds(pod: &Pod) -> bool {
-    let ended = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    let leaves = pod.metadata.deletion_timestamp.is_some() || matches!(ended, Some("Succeeded" | "Failed"));
+    let status = pod.status.as_ref();
+    let over = matches!(
+        status.and_then(|status| status.phase.as_deref()),
+        Some("Succeeded" | "Failed")
+    );
+    let mut containers = status
+        .and_then(|status| status.container_statuses.as_ref())
+        .into_iter()
+        .flatten();
+    let worked = containers.any(|container| container.name == "worker" && has_ended(container));
+    let leaves = pod.metadata.deletion_timestamp.is_some() || over || worked;
     !leaves && pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some())
+}
+
+fn has_ended(container: &ContainerStatus) -> bool {
+    container.state.as_ref().is_some_and(|state| state.terminated.is_some())
 }
 
 impl Drop for Holders {
