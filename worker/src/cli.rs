@@ -81,6 +81,7 @@ enum Command {
     /// Turn a run's folder into one HTML file with curves and samples.
     Report(ReportArgs),
     /// The PPO maths on given numbers (JSON in, JSON out).
+    #[command(long_about = crate::math::HELP)]
     Math(MathArgs),
 }
 

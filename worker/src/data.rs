@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use ppo_crds::run_config::{Evaluation, Prompts};
 use serde_json::Value;
 
-pub(crate) use fields::describe;
+pub(crate) use fields::{describe, text_of_label};
 pub use order::{PromptOrder, total_steps};
 pub use rows::{Row, read_rows};
 

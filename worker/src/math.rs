@@ -13,9 +13,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use crate::manifest::Invalid;
+
 /// Arguments of `ppo-worker math`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(about = "Run the PPO maths on given numbers", long_about = HELP)]
 pub struct MathArgs {
     /// JSON with the numbers; `-` reads standard input
     #[arg(long = "in", value_name = "FILE", default_value = "-")]
@@ -25,7 +26,8 @@ pub struct MathArgs {
     pub output: PathBuf,
 }
 
-const HELP: &str = r#"Run the PPO maths of a training step on given numbers.
+/// What `--help` says.
+pub const HELP: &str = r#"Run the PPO maths of a training step on given numbers.
 
 The input is one JSON object. Every block is optional; the answer has a block of the same name. Arrays are [batch][time], a mask holds 0 and 1 (or booleans), scores and groups are [batch].
 
@@ -59,7 +61,8 @@ More settings: shape {klClamp, scoreScale, missingEosPenalty, finished: [bool], 
 /// A file that cannot be read or written; see [`run`].
 pub fn main(args: &MathArgs) -> Result<()> {
     let question = read(&args.input)?;
-    let answer = run(&question).with_context(|| format!("in {}", shown(&args.input, "standard input")))?;
+    let place = || shown(&args.input, "standard input");
+    let answer = run(&question).map_err(|error| Invalid::new(format!("in {}: {error:#}", place())))?;
     write(&args.output, &answer)
 }
 

@@ -60,7 +60,7 @@ pub fn code(error: &anyhow::Error) -> i32 {
     match reason(error) {
         Reason::Diverged => exit_code::DIVERGED,
         Reason::Interrupted => exit_code::INTERRUPTED,
-        _ if error.is::<Invalid>() => exit_code::BAD_CONFIGURATION,
+        _ if error.is::<Invalid>() || error.is::<BadData>() => exit_code::BAD_CONFIGURATION,
         _ => 1,
     }
 }

@@ -106,7 +106,9 @@ impl Place {
             count: count(env::WORLD_SIZE, 1)?.max(1),
             rendezvous: variable(env::RENDEZVOUS),
         };
-        let config = run_config(Path::new(&given(env::CONFIG)?))?;
+        let mut config = run_config(Path::new(&given(env::CONFIG)?))?;
+        let floor = &mut config.rollout.min_replicas;
+        *floor = count(env::MIN_REPLICAS, u32::try_from(*floor).unwrap_or(u32::MAX))?.max(1);
         let mut ranks_of_roles = [1; 4];
         for (ranks, role) in ranks_of_roles.iter_mut().zip(Role::ALL) {
             *ranks = env::ranks(role).map_or(Ok(1), |name| count(name, 1))?.max(1);

@@ -19,7 +19,8 @@ pub struct StopFlag(Arc<AtomicBool>);
 pub struct Interrupted;
 
 impl StopFlag {
-    /// A flag that SIGTERM and SIGINT set; a second signal ends the process at once.
+    /// A flag that SIGTERM and SIGINT set; a second signal ends the process at once. The log says so after the first: a step may
+    /// take minutes, and who sees nothing asks again.
     ///
     /// # Errors
     /// When the handlers cannot be installed.
@@ -31,6 +32,19 @@ impl StopFlag {
                 .and_then(|_| signal_hook::flag::register(signal, flag.0.clone()))
                 .context("cannot install a signal handler")?;
         }
+        let asked = flag.clone();
+        let tell = move || {
+            while !asked.requested() {
+                std::thread::sleep(LOOK);
+            }
+            tracing::info!(
+                "asked to stop: what is under way is finished and saved first; a second signal ends it now and saves nothing"
+            );
+        };
+        std::thread::Builder::new()
+            .name("stop".into())
+            .spawn(tell)
+            .context("cannot start a thread that looks for signals")?;
         Ok(flag)
     }
 

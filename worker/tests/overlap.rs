@@ -153,6 +153,7 @@ fn params(config: &RunConfig, model: &ModelConfig, tokenizer: &Tokenizer) -> Sam
         min_new_tokens: generation.min_new_tokens as usize,
         stop_token_ids: [model.eos_token_ids(), tokenizer.eos_ids()].concat(),
         stop: Vec::new(),
+        skip_special: true,
     }
 }
 
@@ -178,5 +179,25 @@ fn without_overlap_every_step_learns_from_samples_of_its_own_version_and_a_check
     assert_eq!(bench.metrics("staleness_max"), [0.0; STEPS as usize]);
     for step in 1..=STEPS {
         assert_eq!(StepSamples::load(&bench.checkpoint(step)).unwrap(), None, "step {step}");
+    }
+}
+
+#[test]
+fn without_evaluation_a_checkpoint_is_as_good_as_the_samples_that_its_own_weights_drew() {
+    // By the step that learnt from what a version drew: its place among the scores.
+    for (overlap, later) in [("none", 0), ("oneStep", 1)] {
+        let bench = Bench::new(overlap);
+        let scores = bench.metrics("score");
+        assert_eq!(scores.len() as u64, STEPS);
+        for version in 1..=STEPS {
+            let manifest = std::fs::read(bench.checkpoint(version).join("manifest.json")).unwrap();
+            let manifest: Value = serde_json::from_slice(&manifest).unwrap();
+            let known = scores.get((version + later) as usize).copied();
+            assert_eq!(
+                manifest["state"]["quality"].as_f64(),
+                known,
+                "{overlap}, version {version}"
+            );
+        }
     }
 }

@@ -20,6 +20,9 @@ use super::fence::{Fence, Owner};
 
 const WRITING: &str = ".writing-";
 
+/// Before the name of a checkpoint that was found damaged: it is none any more, but its files may be worth something to somebody.
+const DAMAGED: &str = ".damaged-";
+
 /// A checkpoint whose files were all found intact.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 pub struct Verified {
@@ -35,6 +38,8 @@ pub struct Checkpoints {
     folder: PathBuf,
     keep: usize,
     keep_best: bool,
+    /// A step whose checkpoint is to be judged before the next one is made: until then it may be the best.
+    awaited: Option<u64>,
     fence: Option<Fence>,
 }
 
@@ -50,6 +55,7 @@ impl Checkpoints {
             folder,
             keep: keep.max(1),
             keep_best,
+            awaited: None,
             fence: None,
         })
     }
@@ -61,6 +67,11 @@ impl Checkpoints {
     pub fn fenced(self, owner: Owner) -> anyhow::Result<Self> {
         let fence = Some(Fence::take(&self.folder, owner)?);
         Ok(Self { fence, ..self })
+    }
+
+    /// The checkpoint of `step` outlives the next [`save`](Self::save), because it will be [judged](Self::judge) after it.
+    pub fn awaits(&mut self, step: Option<u64>) {
+        self.awaited = step;
     }
 
     /// Ranks of an older attempt may still write; not into what this one commits.
@@ -98,33 +109,46 @@ impl Checkpoints {
         fs::rename(&aside, &target).with_context(|| format!("cannot move the checkpoint to {}", target.display()))?;
         sync_folder(&self.folder)?;
         self.check_fence()?;
-        self.prune(state.step)?;
+        self.prune(state.step, self.awaited)?;
         Ok(target)
     }
 
-    /// Says afterwards how good the checkpoint of `step` is.
+    /// Says afterwards how good the checkpoint of `step` is. What was kept only until this was known goes.
     ///
     /// # Errors
     /// When it is not there, or cannot be written.
     pub fn judge(&self, step: u64, quality: f64) -> anyhow::Result<()> {
         self.check_fence()?;
         let folder = self.folder.join(folder_name(step));
-        manifest::judge(&folder, quality).with_context(|| format!("checkpoint {}", folder.display()))
+        manifest::judge(&folder, quality).with_context(|| format!("checkpoint {}", folder.display()))?;
+        self.prune(self.list()?.into_keys().last().unwrap_or(step), None)
     }
 
-    /// The newest checkpoint whose files are intact; None when there is no checkpoint at all. `note` is told of damaged ones.
+    /// Whether there is a checkpoint of `step`.
+    pub fn has(&self, step: u64) -> bool {
+        self.folder.join(folder_name(step)).exists()
+    }
+
+    /// The newest checkpoint whose files are intact; None when there is no checkpoint at all. `note` is told of damaged ones: they are
+    /// moved aside where an older one is intact, so that they count for nothing any more, neither as kept nor as the best.
     ///
     /// # Errors
-    /// When there are checkpoints but none is intact.
+    /// When there are checkpoints but none is intact; they stay where they are. When a damaged one cannot be moved.
     pub fn latest(&self, mut note: impl FnMut(&str)) -> anyhow::Result<Option<Verified>> {
-        let mut problems = Vec::new();
-        for (_, folder) in self.list()?.into_iter().rev() {
+        let (mut problems, mut damaged) = (Vec::new(), Vec::new());
+        for (step, folder) in self.list()?.into_iter().rev() {
             match manifest::verify(&folder) {
-                Ok(state) => return Ok(Some(Verified { folder, state })),
+                Ok(state) => {
+                    for step in damaged {
+                        note(&self.move_aside(step)?);
+                    }
+                    return Ok(Some(Verified { folder, state }));
+                }
                 Err(error) => {
                     let problem = format!("checkpoint {} is not usable: {error:#}", folder.display());
                     note(&problem);
                     problems.push(problem);
+                    damaged.push((step, folder));
                 }
             }
         }
@@ -137,12 +161,35 @@ impl Checkpoints {
         Ok(None)
     }
 
-    /// Deletes every checkpoint.
+    /// Takes a damaged checkpoint out of the count, and says where it is now.
+    fn move_aside(&self, (step, folder): (u64, PathBuf)) -> anyhow::Result<String> {
+        self.check_fence()?;
+        let named = |times: u64| self.folder.join(format!("{DAMAGED}{}-{times}", folder_name(step)));
+        // It may be damaged again after it was written anew.
+        let aside = (1..).map(named).find(|aside| !aside.exists());
+        let aside = aside.context("there is no name left for a damaged checkpoint")?;
+        fs::rename(&folder, &aside).with_context(|| format!("cannot move {} aside", folder.display()))?;
+        sync_folder(&self.folder)?;
+        Ok(format!("what is left of step {step} is in {}", aside.display()))
+    }
+
+    /// Deletes every checkpoint, damaged ones too.
     ///
     /// # Errors
     /// When a folder cannot be deleted.
     pub fn clear(&self) -> anyhow::Result<()> {
-        self.list()?.iter().try_for_each(|(_, folder)| remove(folder))
+        self.list()?.iter().try_for_each(|(_, folder)| remove(folder))?;
+        self.remove_all(DAMAGED)
+    }
+
+    fn remove_all(&self, prefix: &str) -> anyhow::Result<()> {
+        for entry in fs::read_dir(&self.folder)? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with(prefix) {
+                remove(&entry.path())?;
+            }
+        }
+        Ok(())
     }
 
     fn list(&self) -> anyhow::Result<BTreeMap<u64, PathBuf>> {
@@ -161,25 +208,22 @@ impl Checkpoints {
         Ok(found)
     }
 
-    /// Leaves what is to be kept of the checkpoints up to `newest`. Any beyond it was found damaged when this run began, and is
-    /// written anew in its turn: it may not push one out that is whole.
-    fn prune(&self, newest: u64) -> anyhow::Result<()> {
+    /// Leaves what is to be kept of the checkpoints up to `newest`, and the `awaited` one if the best is kept. Any beyond it is of no
+    /// use to this run, and is written anew in its turn: it may not push one out that is whole.
+    fn prune(&self, newest: u64, awaited: Option<u64>) -> anyhow::Result<()> {
         let mut all = self.list()?;
         all.retain(|step, _| *step <= newest);
-        let best = if self.keep_best { best(&all) } else { None };
+        let stay = match self.keep_best {
+            true => [best(&all), awaited],
+            false => [None; 2],
+        };
         let old = all.len().saturating_sub(self.keep);
         for (step, folder) in all.into_iter().take(old) {
-            if Some(step) != best {
+            if !stay.contains(&Some(step)) {
                 remove(&folder)?;
             }
         }
-        for entry in fs::read_dir(&self.folder)? {
-            let entry = entry?;
-            if entry.file_name().to_string_lossy().starts_with(WRITING) {
-                remove(&entry.path())?;
-            }
-        }
-        Ok(())
+        self.remove_all(WRITING)
     }
 }
 

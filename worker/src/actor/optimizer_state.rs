@@ -1,9 +1,11 @@
 //! The optimizer's state on disk: a file for each rank that wrote it, `<model>-optimizer-<rank>-of-<count>.safetensors`, with its
 //! part of the flat tensors. It is read on any number of ranks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use tch::Tensor;
@@ -78,6 +80,37 @@ pub fn read(folder: &Path, model: &str, own: Shard, state: &State) -> Result<()>
     Ok(())
 }
 
+/// Waits until the folder lists the parts of all `count` ranks of each model: what is not listed is not committed, and a shared file
+/// system may show late what another machine wrote.
+///
+/// # Errors
+/// When parts are still missing after `patience`, naming them; when the folder cannot be listed.
+pub fn listed(folder: &Path, models: &[&str], count: usize, patience: Duration) -> Result<()> {
+    let began = Instant::now();
+    let of_model = |model: &&str| {
+        (0..count)
+            .map(|rank| file(folder, model, rank, count))
+            .collect::<Vec<_>>()
+    };
+    let wanted: BTreeSet<PathBuf> = models.iter().flat_map(of_model).collect();
+    loop {
+        let entries = fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))?;
+        let there = entries
+            .map(|entry| Ok(entry?.path()))
+            .collect::<io::Result<BTreeSet<_>>>()?;
+        let missing: Vec<_> = wanted.difference(&there).filter_map(|file| file.file_name()).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        ensure!(
+            began.elapsed() < patience,
+            "{} lacks {missing:?}: the ranks that wrote them may see another folder under this name",
+            folder.display()
+        );
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
 fn file(folder: &Path, model: &str, rank: usize, count: usize) -> PathBuf {
     folder.join(format!("{model}-optimizer-{rank:05}-of-{count:05}.safetensors"))
 }
@@ -138,6 +171,31 @@ mod tests {
         assert_eq!(v, Tensor::from_slice(&[5f32, 6., 7., 8., 9.]));
         assert_eq!(of(1, 3)[0], Tensor::from_slice(&[2f32, 3.]));
         assert_eq!(of(2, 3)[1], Tensor::from_slice(&[9f32]));
+    }
+
+    #[test]
+    fn a_part_that_another_machine_wrote_is_waited_for_and_named_where_it_never_shows() {
+        let folder = tempfile::tempdir().unwrap();
+        written(folder.path(), (0, 2), &[0.; 3], &[0.; 3]);
+        let models = ["actor"];
+        let missing = listed(folder.path(), &models, 2, Duration::ZERO)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            missing.contains("actor-optimizer-00001-of-00002") && !missing.contains("00000-of"),
+            "{missing}"
+        );
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| listed(folder.path(), &models, 2, Duration::from_secs(60)));
+            std::thread::sleep(Duration::from_millis(50));
+            written(folder.path(), (1, 2), &[0.; 2], &[0.; 2]);
+            waiting.join().unwrap().unwrap();
+        });
+        let critic = listed(folder.path(), &["actor", "critic"], 2, Duration::ZERO).unwrap_err();
+        assert!(
+            critic.to_string().contains("critic-optimizer-00000-of-00002"),
+            "{critic}"
+        );
     }
 
     #[test]

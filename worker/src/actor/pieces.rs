@@ -144,6 +144,19 @@ impl<'a> Pieces<'a> {
     }
 }
 
+/// Columns of the step's tensors: the longest response, and under `trl` the slot after it. Under `alpacafarm` as many as a response may
+/// have: AlpacaFarm pads to `response_len`, and whitens and averages over all of it. Past the end of a response values are taken as 0,
+/// where AlpacaFarm has what its critic says of padding.
+pub fn columns(config: &RunConfig, samples: &[Sample]) -> usize {
+    let allowed = config.generation.max_new_tokens as usize;
+    let longest = samples.iter().map(|sample| sample.response.len()).max().unwrap_or(0);
+    match config.algorithm.profile {
+        Profile::Alpacafarm => allowed.max(longest),
+        Profile::Trl => (longest + 1).min(allowed),
+        Profile::Default | Profile::Openrlhf | Profile::Verl => longest,
+    }
+}
+
 /// Whether the critic also values the state after the last token.
 pub fn slot_after(config: &RunConfig) -> bool {
     config.algorithm.profile == Profile::Trl

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use axum::Router;
 use clap::Args;
-use ppo_crds::pod::port;
+use ppo_crds::pod::{RUNS_FOLDER, port};
 use ppo_crds::report::Outcome;
 use ppo_crds::status::Progress;
 
@@ -19,9 +19,6 @@ use crate::place::Place;
 use crate::ranks::{Meeting, Ranks};
 use crate::stop::StopFlag;
 use crate::telemetry::{OutputMode, RunDir, Server, Watched};
-
-/// Scratch space of the pod, for the records of a run without a claim.
-const RUNS: &str = "/runs";
 
 /// Arguments of `ppo-worker actor`; the operator's environment says the rest.
 #[derive(Debug, Args)]
@@ -114,5 +111,5 @@ fn who(place: &Place) -> String {
 /// Records and the trained model go beside the checkpoints, where the next attempt and people find them.
 fn folder(place: &Place) -> PathBuf {
     let claim = place.config.checkpoint.path.clone();
-    claim.unwrap_or_else(|| Path::new(RUNS).join(&place.job))
+    claim.unwrap_or_else(|| Path::new(RUNS_FOLDER).join(&place.job))
 }

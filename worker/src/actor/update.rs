@@ -23,7 +23,7 @@ use super::pieces::slot_after;
 use super::rows::Rows;
 use super::{Actor, Critic};
 use crate::native::device::send;
-use crate::ppo::aggregation::Denominator;
+use crate::ppo::aggregation::{Denominator, counts_padding};
 use crate::ppo::mask::value_mask;
 use crate::ppo::policy_loss::{PolicyInput, entropy_bonus, kl_loss, policy_loss};
 use crate::ppo::value_loss::{ValueInput, value_loss};
@@ -250,10 +250,13 @@ impl Update<'_> {
         let lesson = self.lesson;
         let samples: Vec<&Sample> = chosen.iter().map(|&index| &lesson.samples[index]).collect();
         let longest = samples.iter().map(|sample| sample.response.len()).max().unwrap_or(0);
-        // TRL trains its critic one slot beyond the longest response; padding is part of AlpacaFarm's mean.
-        let columns = match self.config.algorithm.profile {
-            Profile::Default | Profile::Openrlhf | Profile::Verl => longest as i64,
+        // TRL trains its critic one slot beyond the longest response. Its approximate KL and AlpacaFarm's are over all slots, as is a
+        // mean with padding: there a micro-batch may not choose how many there are.
+        let algorithm = &self.config.algorithm;
+        let columns = match algorithm.profile {
             Profile::Trl | Profile::Alpacafarm => lesson.mask.size()[1],
+            _ if counts_padding(algorithm) => lesson.mask.size()[1],
+            Profile::Default | Profile::Openrlhf | Profile::Verl => longest as i64,
         };
         let rows: Vec<i64> = chosen.iter().map(|&index| index as i64).collect();
         Micro {

@@ -1,6 +1,6 @@
 //! Fields of a row: the prompt (text or chat messages) and the label.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
 
 /// What a prompt field may hold.
@@ -24,19 +24,27 @@ pub(super) fn prompt<'a>(row: &'a Value, field: &str) -> Result<PromptValue<'a>>
 
 /// The label of a row as text; null is no label.
 pub(super) fn label(row: &Value, field: &str) -> Result<Option<String>> {
-    match find(row, field)? {
+    text_of_label(find(row, field)?).map_err(|wrong| anyhow!("field {field:?} {wrong}"))
+}
+
+/// A label as text, wherever it comes from; null is none.
+///
+/// # Errors
+/// What it is, and what would fit.
+pub fn text_of_label(value: &Value) -> Result<Option<String>, String> {
+    match value {
         Value::Null => Ok(None),
         Value::String(text) => Ok(Some(text.clone())),
         // Beyond 64 bits a whole number has been read as the nearest float, which no answer equals.
-        Value::Number(number) if number.is_f64() && number.as_f64().is_some_and(is_rounded) => {
-            bail!("field {field:?} is the number {number}, which is too large for one: write it as a string")
-        }
+        Value::Number(number) if number.is_f64() && number.as_f64().is_some_and(is_rounded) => Err(format!(
+            "is the number {number}, which is too large for one: write it as a string"
+        )),
         Value::Number(number) => Ok(Some(number.to_string())),
         Value::Bool(truth) => Ok(Some(truth.to_string())),
-        other => bail!(
-            "field {field:?} is {}, want a string, a number, true, false or null",
+        other => Err(format!(
+            "is {}, want a string, a number, true, false or null",
             describe(other)
-        ),
+        )),
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use ppo_crds::RunConfig;
 use ppo_crds::spec::DType;
 use tch::Kind;
@@ -17,6 +17,7 @@ use crate::data::{PromptOrder, PromptSet, total_steps};
 use crate::device;
 use crate::engine::SamplingParams;
 use crate::hub::resolve_location;
+use crate::manifest::Invalid;
 use crate::model::{ModelConfig, Target};
 use crate::native::allocator;
 use crate::outcome::BadData;
@@ -103,12 +104,12 @@ pub fn roles(
         .map(|prompt| prompt.ids.len())
         .max();
     let longest = longest_prompt.unwrap_or(0) + sampling.max_new_tokens;
-    ensure!(
-        longest_prompt.unwrap_or(0) < policy_config.max_positions,
-        "the longest prompt has {} tokens, the model's context {}; lower prompts.maxLength below it",
+    check_length(
         longest_prompt.unwrap_or(0),
-        policy_config.max_positions
-    );
+        sampling.max_new_tokens,
+        policy_config.max_positions,
+    )?;
+    check_stop_ids(&config.generation.stop_token_ids, policy_config.vocab)?;
     let steps_done = checkpoint.map_or(0, |checkpoint| checkpoint.state.step);
     let weights = actor.weights();
     let reach = Reach {
@@ -178,6 +179,33 @@ pub fn roles(
     })
 }
 
+/// A response that the model's context cuts off would be shorter than the manifest says, on any engine.
+fn check_length(longest_prompt: usize, max_new_tokens: usize, context: usize) -> Result<(), Invalid> {
+    let room = context.saturating_sub(longest_prompt);
+    if room == 0 {
+        return Err(Invalid::new(format!(
+            "the longest prompt has {longest_prompt} tokens, the model's context {context}; lower prompts.maxLength below it"
+        )));
+    }
+    if max_new_tokens > room {
+        return Err(Invalid::new(format!(
+            "generation.maxNewTokens is {max_new_tokens}, and beside the longest prompt, of {longest_prompt} tokens, the model's context of \
+             {context} has room for {room}; lower it, or prompts.maxLength"
+        )));
+    }
+    Ok(())
+}
+
+/// One that no token has would never stop anything.
+fn check_stop_ids(ids: &[u32], vocabulary: i64) -> Result<(), Invalid> {
+    match ids.iter().find(|id| i64::from(**id) >= vocabulary) {
+        Some(id) => Err(Invalid::new(format!(
+            "generation.stopTokenIds has {id}, and the model's vocabulary {vocabulary} tokens, from 0"
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// A rule that compares with a label cannot work without one: said before the first step, not at it.
 fn check_labels(reward: &RewardSource, path: &Path, prompts: &PromptSet) -> Result<()> {
     for prompt in &prompts.prompts {
@@ -203,5 +231,30 @@ fn sampling(config: &RunConfig, model: &ModelConfig, tokenizer: &Tokenizer) -> S
         min_new_tokens: generation.min_new_tokens as usize,
         stop_token_ids,
         stop: generation.stop.clone(),
+        skip_special: true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_response_that_does_not_fit_the_models_context_is_refused_with_what_fits() {
+        check_length(24, 40, 64).unwrap();
+        let refused = check_length(24, 41, 64).unwrap_err().to_string();
+        assert!(
+            refused.contains("generation.maxNewTokens is 41") && refused.contains("room for 40"),
+            "{refused}"
+        );
+        let refused = check_length(64, 1, 64).unwrap_err().to_string();
+        assert!(refused.contains("lower prompts.maxLength"), "{refused}");
+    }
+
+    #[test]
+    fn a_stop_token_outside_the_vocabulary_is_refused_by_its_number() {
+        check_stop_ids(&[0, 31], 32).unwrap();
+        let refused = check_stop_ids(&[3, 32], 32).unwrap_err().to_string();
+        assert!(refused.contains("generation.stopTokenIds has 32"), "{refused}");
     }
 }

@@ -54,7 +54,7 @@ pub fn start(
         max_sequences: policy.rollout.max_sequences,
         policy_version: policy.policy_version,
         detokenize: tokenizer.map(|tokenizer| -> crate::engine::stop::Detokenize {
-            Arc::new(move |ids| tokenizer.decode(ids, true).unwrap_or_default())
+            Arc::new(move |ids, skip_special| tokenizer.decode(ids, skip_special).unwrap_or_default())
         }),
         ..EngineConfig::default()
     };

@@ -7,7 +7,7 @@ use anyhow::Result;
 use ppo_crds::run_config::Location;
 
 use super::build::Roles;
-use crate::actor::{Actor, Critic};
+use crate::actor::{Actor, Critic, optimizer_state};
 use crate::model::adapter::peft;
 use crate::model::{self, ModelConfig};
 use crate::ranks::order::Order;
@@ -25,11 +25,14 @@ pub const CRITIC_OPTIMIZER: &str = "critic";
 /// For the other ranks' parts of a checkpoint.
 const SAVE_DEADLINE: Duration = Duration::from_secs(1800);
 
+/// For a shared file system to list what they wrote; NFS looks again after a minute at most.
+const LISTED_DEADLINE: Duration = Duration::from_secs(120);
+
 /// Writes everything that learns into a checkpoint's folder, the other ranks' parts of it too, and nothing that an adapter leaves as it
 /// was.
 ///
 /// # Errors
-/// When a file cannot be written, here or there.
+/// When a file cannot be written, here or there, or is not seen here.
 pub fn write_models(roles: &Roles, folder: &Path) -> Result<()> {
     let trainer = &roles.trainer;
     trainer.ranks.enter(Stage::Checkpoint.of_step(trainer.steps_done));
@@ -43,7 +46,10 @@ pub fn write_models(roles: &Roles, folder: &Path) -> Result<()> {
         write_critic(roles, critic, &folder.join(CRITIC))?;
     }
     write_optimizers(&trainer.actor, trainer.critic.as_ref(), folder)?;
-    trainer.ranks.replies(SAVE_DEADLINE)
+    trainer.ranks.replies(SAVE_DEADLINE)?;
+    let critic = trainer.critic.as_ref().map(|_| CRITIC_OPTIMIZER);
+    let models: Vec<&str> = [ACTOR_OPTIMIZER].into_iter().chain(critic).collect();
+    optimizer_state::listed(folder, &models, trainer.ranks.count(), LISTED_DEADLINE)
 }
 
 fn write_critic(roles: &Roles, critic: &Critic, target: &Path) -> Result<()> {

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use ppo_crds::RunConfig;
+use ppo_crds::spec::Overlap;
 
 use super::build::{self, Roles};
 use super::comparison::{Before, compare};
@@ -53,8 +54,6 @@ pub struct Run {
     output: OutputMode,
     before: Option<Evaluated>,
     latest: Option<Evaluated>,
-    /// Mean score of the last step's samples.
-    score: Option<f64>,
     /// Step of the newest checkpoint.
     saved: Option<u64>,
     began: Instant,
@@ -170,7 +169,6 @@ impl Run {
             output: options.output,
             before: None,
             latest: None,
-            score: None,
             began,
             _runtime: runtime,
             _lock: lock,
@@ -253,10 +251,10 @@ impl Run {
 
     /// Evaluation, checkpoint and records of a completed step.
     fn after_step(&mut self, step: &mut Step) -> Result<()> {
-        let trainer = &mut self.roles.trainer;
+        let trainer = &self.roles.trainer;
         let done = trainer.steps_done;
         let last = done == trainer.total_steps;
-        self.score = step.report.get(Metric::Score);
+        self.judge_who_drew(step)?;
         if let Some(diverged) = step.diverged.take() {
             self.recorder.step(&step.report)?;
             return Err(diverged.into());
@@ -355,14 +353,36 @@ impl Run {
         Ok(())
     }
 
-    /// How good the present weights are, where that is known. The score of another step's says nothing of them.
+    /// How good the present weights are, where an evaluation says so. The score of the step that made them does not: an older version
+    /// drew its samples.
     fn quality(&self) -> Option<f64> {
-        let trainer = &self.roles.trainer;
+        let done = self.roles.trainer.steps_done;
         let evaluated = self.latest.as_ref().map(|it| &it.report);
-        match &trainer.config.evaluation {
-            None => self.score,
-            Some(_) => evaluated.filter(|it| it.step == trainer.steps_done).map(|it| it.score),
+        evaluated.filter(|it| it.step == done).map(|it| it.score)
+    }
+
+    /// Without held-out prompts a checkpoint is judged by the samples that its weights drew, as soon as those have a score.
+    fn judge_who_drew(&self, step: &Step) -> Result<()> {
+        if self.roles.trainer.config.evaluation.is_some() {
+            return Ok(());
         }
+        let samples = &step.batch.scored.samples;
+        let mut versions = samples.iter().flat_map(|sample| &sample.versions);
+        let (Some(&drawer), Some(score)) = (versions.next(), step.report.get(Metric::Score)) else {
+            return Ok(());
+        };
+        match versions.all(|version| *version == drawer) && self.checkpoints.has(drawer) {
+            true => self.checkpoints.judge(drawer, score),
+            false => Ok(()),
+        }
+    }
+
+    /// The step whose weights drew samples that are not scored yet, apart from the present ones: those of the next step, drawn ahead.
+    fn yet_to_be_judged(&self) -> Option<u64> {
+        let trainer = &self.roles.trainer;
+        let ahead = trainer.config.overlap == Overlap::OneStep && trainer.steps_done < trainer.total_steps;
+        let awaited = ahead && trainer.config.evaluation.is_none();
+        awaited.then(|| trainer.steps_done.saturating_sub(1))
     }
 
     /// Commits a checkpoint of the present step, unless it is there already.
@@ -381,6 +401,7 @@ impl Run {
             run_config: serde_json::to_value(&trainer.config)?,
         };
         trainer.live.enter(Stage::Checkpoint);
+        self.checkpoints.awaits(self.yet_to_be_judged());
         self.checkpoints
             .save(state, |folder| write_models(&self.roles, folder))?;
         self.saved = Some(done);

@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use tch::{Device, Tensor};
 
-use super::decoder::{Decoder, filler};
+use super::decoder::Decoder;
 use crate::native::training;
 
 /// Logits kept for the backward pass, bytes; more are computed twice.
@@ -38,7 +38,7 @@ pub fn token_logprobs(
     );
     let head = decoder.lm_head()?;
     let rows = targets.numel();
-    let filler = filler(rows, hidden.device());
+    let filler = decoder.filler(rows);
     let kept_bytes = match hidden.device() {
         Device::Cpu => KEPT_BYTES,
         _ => KEPT_GPU_BYTES,

@@ -52,8 +52,8 @@ pub struct Advantages {
 /// * GRPO (arXiv 2402.03300): (R - mean) / (unbiased std + 1e-6), constant over tokens; a group of one keeps R. Dr. GRPO
 ///   (arXiv 2503.20783): without the division. With a KL penalty placed in the reward its reward-to-go is added, so that
 ///   it reaches the update. `verl`: on the row's sum. `openrlhf`: eps 1e-9, then as its RLOO.
-/// * REINFORCE++ (arXiv 2501.03262): reward-to-go. Baseline: the group's mean is subtracted at the last token first;
-///   `verl`: from the row's sum, constant over tokens.
+/// * REINFORCE++ (arXiv 2501.03262): reward-to-go; `verl` begins anew at a masked token. Baseline: the group's mean is
+///   subtracted at the last token first; `verl`: from the row's sum, constant over tokens.
 ///
 /// `openrlhf` clips the score after the baseline is subtracted and takes gamma = 1 for group estimators. Profiles of
 /// frameworks without an estimator use the default's. `score.whitenRewards` scales token rewards before GAE and

@@ -95,11 +95,17 @@ pub fn aggregate(algorithm: &Algorithm, per_token: &Tensor, mask: &Tensor, whole
 }
 
 /// The aggregation after the profile's word: AlpacaFarm's token mean counts padding.
-pub(super) fn convention(algorithm: &Algorithm) -> Aggregation {
+fn convention(algorithm: &Algorithm) -> Aggregation {
     match (algorithm.profile, algorithm.aggregation) {
         (Profile::Alpacafarm, Aggregation::TokenMean) => Aggregation::PaddedMean,
         (_, aggregation) => aggregation,
     }
+}
+
+/// Whether padding is part of the mean: then the number of columns is part of the loss, and must be that of the step, not of a
+/// micro-batch.
+pub(crate) fn counts_padding(algorithm: &Algorithm) -> bool {
+    convention(algorithm) == Aggregation::PaddedMean
 }
 
 /// agg_loss in verl's core_algos.py and aggregate_loss in openrlhf/models/loss.py.

@@ -3,10 +3,10 @@
 use std::ops::AddAssign;
 
 use ppo_crds::run_config::Algorithm;
-use ppo_crds::spec::{Aggregation, Estimator, Profile};
+use ppo_crds::spec::{Estimator, Profile};
 use tch::{Kind, Tensor};
 
-use super::aggregation::{Denominator, aggregate, convention};
+use super::aggregation::{Denominator, aggregate, counts_padding};
 use super::grid::wide_kind;
 use super::{Error, kl, mask};
 
@@ -145,7 +145,8 @@ impl AddAssign for PolicyStats {
 /// arXiv 2110.00641; truncated as in IMPALA, Espeholt et al. 2018, arXiv 1802.01561, section 4.1).
 ///
 /// `trl` and `alpacafarm` do not clamp the exponent. RLOO under `trl` has one ratio per sequence, that of the summed
-/// log-probs, and the mean over sequences. `alpacafarm` counts padding: its slots should hold equal log-probs.
+/// log-probs, likewise one importance weight, and the mean over sequences. `alpacafarm` counts padding: its slots should
+/// hold equal log-probs.
 ///
 /// # Errors
 /// Inputs of different shapes; truncated importance sampling without the engine's log-probs.
@@ -230,7 +231,7 @@ pub fn entropy_bonus(
 /// Every slot where padding is part of the mean, else the mask.
 fn counted(algorithm: &Algorithm, mask: &Tensor) -> Tensor {
     let mask = mask::booleans(mask);
-    if convention(algorithm) == Aggregation::PaddedMean {
+    if counts_padding(algorithm) {
         mask.ones_like()
     } else {
         mask
@@ -249,6 +250,7 @@ fn bounded(profile: Profile, difference: &Tensor) -> Tensor {
     }
 }
 
+/// [batch] where the ratio is one per sequence, else [batch, time].
 fn importance_weight(algorithm: &Algorithm, input: &PolicyInput, counted: &Tensor) -> Result<Option<Tensor>, Error> {
     let Some(cap) = algorithm.truncated_importance_sampling else {
         return Ok(None);
@@ -263,7 +265,13 @@ fn importance_weight(algorithm: &Algorithm, input: &PolicyInput, counted: &Tenso
     Error::unless_shape("rollout_logprobs", &rollout.size(), &input.mask.size())?;
     let kind = wide_kind(input.old_logprobs.kind());
     let difference = (input.old_logprobs.to_kind(kind) - rollout.to_kind(kind)).detach();
-    Ok(Some(mask::keep(&difference, counted).exp().clamp_max(cap)))
+    let difference = mask::keep(&difference, counted);
+    // The whole response is one action, with one probability.
+    let difference = match sequence_ratio(algorithm) {
+        true => difference.sum_dim_intlist(-1, false, kind),
+        false => difference,
+    };
+    Ok(Some(difference.exp().clamp_max(cap)))
 }
 
 fn weighted(loss: &Tensor, weight: Option<&Tensor>) -> Tensor {
@@ -285,8 +293,7 @@ fn sequence_loss(
     let difference = difference.sum_dim_intlist(-1, false, kind);
     let advantages = advantages.sum_dim_intlist(-1, false, kind) / &lengths; // the same on every token
     let surrogate = Surrogate::of(algorithm, &difference.exp(), &advantages);
-    let weight = weight.map(|weight| mask::keep(weight, mask).sum_dim_intlist(-1, false, kind) / &lengths);
-    let loss = mask::keep(&weighted(&surrogate.loss, weight.as_ref()), &rows);
+    let loss = mask::keep(&weighted(&surrogate.loss, weight), &rows);
     let count = number(&rows).clamp_min(1.0);
     let mean = loss.sum(kind) / count.to_kind(kind);
     let kl = KlSum {

@@ -3,10 +3,9 @@
 use std::ops::AddAssign;
 
 use ppo_crds::run_config::Algorithm;
-use ppo_crds::spec::Aggregation;
 use tch::{Kind, Tensor};
 
-use super::aggregation::{Denominator, aggregate, convention};
+use super::aggregation::{Denominator, aggregate, counts_padding};
 use super::grid::wide_kind;
 use super::{Error, mask};
 
@@ -87,7 +86,7 @@ pub fn value_loss(algorithm: &Algorithm, input: &ValueInput, whole: &Denominator
     Error::unless_shape("old_values", &input.old_values.size(), &shape)?;
     Error::unless_shape("returns", &input.returns.size(), &shape)?;
     let mask = mask::booleans(input.mask);
-    let counted = if convention(algorithm) == Aggregation::PaddedMean {
+    let counted = if counts_padding(algorithm) {
         mask.ones_like()
     } else {
         mask

@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{bail, ensure};
 use ppo_crds::spec::{DType, OptimizerSpec, Schedule};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::pairs;
 use super::preferences::{self, Preference};
-use crate::manifest::Given;
+use crate::manifest::{Given, Invalid};
 use crate::stages::Sample;
 use crate::tokenizer::Tokenizer;
 
@@ -201,8 +201,9 @@ impl<D: Data> Training<D> {
     /// When it cannot be read, has an unknown field, or a number makes no sense.
     pub fn read(file: &Path) -> anyhow::Result<Self> {
         let Given { text, origin, folder } = Given::read(file)?;
-        let mut config: Self = serde_yaml::from_str(&text).with_context(|| format!("{origin} is not valid"))?;
-        config.check().context(origin)?;
+        let invalid = |why: String| Invalid::new(format!("{origin} is not valid: {why}"));
+        let mut config: Self = serde_yaml::from_str(&text).map_err(|error| invalid(error.to_string()))?;
+        config.check().map_err(|error| invalid(format!("{error:#}")))?;
         let paths = [&mut config.model.path, &mut config.model.config].into_iter().flatten();
         let paths = paths.chain([config.data.path_mut(), &mut config.output]);
         for path in paths.chain(config.evaluation.as_mut().map(|evaluation| &mut evaluation.path)) {

@@ -186,7 +186,10 @@ impl Recorder {
     /// # Errors
     /// When the file cannot be written, naming it.
     pub fn event(&mut self, kind: &str, message: &str) -> Result<()> {
-        tracing::info!(step = self.step, kind, "{message}");
+        match kind {
+            "failed" | "diverged" => tracing::error!(step = self.step, kind, "{message}"),
+            _ => tracing::info!(step = self.step, kind, "{message}"),
+        }
         let time = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default()

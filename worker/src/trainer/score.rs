@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 
 use super::Trainer;
-use crate::actor::pieces::{Pieces, slot_after};
+use crate::actor::pieces::{Pieces, columns};
 use crate::actor::rows::{mask, padded};
 use crate::outcome::RewardFailed;
 use crate::ranks::order::Order;
@@ -15,7 +15,7 @@ use crate::telemetry::Stage;
 impl Trainer {
     pub(super) fn score(&mut self, Rollouts { samples }: Rollouts) -> Result<Scored> {
         self.stop.check()?;
-        let columns = self.columns(&samples);
+        let columns = columns(&self.config, &samples);
         let pieces = Pieces::of(&self.config, self.steps_done, &samples, columns, self.ranks.count());
         let temperature = self.config.generation.temperature;
         let Scores { scores, extra } = self.timed(Stage::Score, |it| it.rewards(&samples))?;
@@ -60,14 +60,5 @@ impl Trainer {
     pub(super) fn scores(&self, samples: &[ScoredSample]) -> Result<Scores> {
         let scores = async { self.reward.score(samples).await.context(RewardFailed) };
         self.runtime.block_on(self.stop.unless_requested(scores))
-    }
-
-    /// Columns of the step's tensors: the longest response, and for TRL the slot after it.
-    fn columns(&self, samples: &[Sample]) -> usize {
-        let longest = samples.iter().map(|sample| sample.response.len()).max().unwrap_or(0);
-        match slot_after(&self.config) {
-            true => (longest + 1).min(self.sampling.max_new_tokens),
-            false => longest,
-        }
     }
 }

@@ -161,6 +161,16 @@ def skipping_to_go(rewards, mask, gamma):
     return skipping_gae(rewards, torch.zeros_like(rewards), mask, gamma, 1.0)
 
 
+def verl_to_go(rewards, mask, gamma):
+    """compute_reinforce_plus_plus_outcome_advantage: the running return is reset where the mask is 0."""
+    out, running = torch.zeros_like(rewards), 0.0
+    for t in reversed(range(rewards.shape[1])):
+        running = rewards[:, t] + gamma * running
+        out[:, t] = running
+        running = running * mask[:, t]
+    return out * mask
+
+
 def by_group(scores, groups, function):
     out = torch.empty_like(scores)
     for g in groups.unique():
@@ -207,6 +217,8 @@ def advantage(profile, d, estimator, beta, kl_estimator, clip, gamma, lam, white
     if estimator == "reinforcePlusPlus":
         if profile == "openrlhf":
             raw = slotwise_gae(rewards * m, torch.zeros_like(m), gamma, 1.0) * m
+        elif profile == "verl":
+            raw = verl_to_go(rewards, mask, gamma)
         else:
             raw = skipping_to_go(rewards, mask, gamma)
         return raw, whiten(profile, raw, mask), raw

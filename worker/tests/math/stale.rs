@@ -61,3 +61,28 @@ fn samples_of_an_older_policy_have_the_gradient_of_the_present_ones() {
 fn samples_of_ones_own_policy_are_weighed_as_they_are() {
     assert_close(&gradient(PRESENT, Some(2.0)), &gradient(PRESENT, None));
 }
+
+#[test]
+fn a_response_that_is_one_action_has_one_weight_that_of_its_whole_probability() {
+    let mut algorithm = defaults::algorithm(Profile::Trl, Estimator::Rloo);
+    let row = |numbers: [f64; 3]| Tensor::from_slice(&numbers).unsqueeze(0); // [1, 3]
+    let (old, mask) = (row([-1.0, -2.0, -9.0]), row([1.0, 1.0, 0.0]));
+    let mut loss = |cap| {
+        algorithm.truncated_importance_sampling = cap;
+        let input = PolicyInput {
+            logprobs: &old,
+            old_logprobs: &old,
+            advantages: &row([2.0, 2.0, 0.0]),
+            mask: &mask,
+            rollout_logprobs: Some(&row([-1.5, -1.8, 0.0])),
+        };
+        let whole = Denominator::of(&mask, 3);
+        policy_loss(&algorithm, &input, &whole).unwrap().loss.double_value(&[])
+    };
+    assert!((loss(Some(10.0)) + 2.0 * 0.3_f64.exp()).abs() < 1e-12);
+    assert!(
+        (loss(Some(1.25)) + 2.0 * 1.25).abs() < 1e-12,
+        "the whole is held by the cap, not its tokens"
+    );
+    assert!((loss(None) + 2.0).abs() < 1e-12);
+}

@@ -269,6 +269,29 @@ fn an_unfinished_response_pays_before_scale_and_clip() {
 }
 
 #[test]
+fn under_verl_a_reward_after_a_masked_token_does_not_reach_back_over_it() {
+    let (rewards, mask) = (
+        matrix(&[[0.1, 0.2, 0.0, 0.3, 1.0]]),
+        matrix(&[[1.0, 1.0, 0.0, 1.0, 1.0]]),
+    );
+    let raw = |profile| {
+        let mut algorithm = settings(profile, Estimator::ReinforcePlusPlus);
+        algorithm.gamma = 1.0;
+        let input = AdvantageInput {
+            rewards: &rewards,
+            values: None,
+            mask: &mask,
+            scores: None,
+            groups: None,
+            group_size: None,
+        };
+        advantages(&algorithm, &input).unwrap().raw
+    };
+    assert_close(&raw(Profile::Verl), &matrix(&[[0.3, 0.2, 0.0, 1.3, 1.0]]));
+    assert_close(&raw(Profile::Default), &matrix(&[[1.6, 1.5, 0.0, 1.3, 1.0]]));
+}
+
+#[test]
 fn masked_means_ignore_aggregation_names_for_full_rows_of_one_token() {
     // Where every row is one token all means agree, whatever they are called.
     let mask = matrix(&[[1.0], [1.0]]);

@@ -27,7 +27,7 @@ pub struct State {
     /// Updates of the critic's optimizer.
     pub critic_updates: u64,
     /// What "best" is judged by: the held-out score of these weights, where there are held-out prompts and this step was
-    /// evaluated; the step's mean score where there are none.
+    /// evaluated; where there are none, the mean score of the samples that these weights drew for a later step, from when it is known.
     pub quality: Option<f64>,
     /// The run's configuration, to refuse a resume under another one.
     pub run_config: serde_json::Value,

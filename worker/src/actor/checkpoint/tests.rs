@@ -121,3 +121,52 @@ fn saving_a_step_again_replaces_it() {
     checkpoints.save(state(1, Some(1.0)), write).unwrap();
     assert_eq!(checkpoints.latest(|_| ()).unwrap().unwrap().state.quality, Some(1.0));
 }
+
+#[test]
+fn a_damaged_checkpoint_counts_neither_as_kept_nor_as_the_best_and_its_files_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = Checkpoints::open(folder.path().into(), 3, true).unwrap();
+    checkpoints.save(state(1, Some(0.5)), write).unwrap();
+    checkpoints.save(state(2, Some(0.4)), write).unwrap();
+    let damaged = checkpoints.save(state(3, Some(0.9)), write).unwrap();
+    fs::write(damaged.join("optimizer"), b"momentz").unwrap();
+    let mut notes = Vec::new();
+    let found = checkpoints.latest(|note| notes.push(note.to_owned())).unwrap().unwrap();
+    assert_eq!(found.state.step, 2);
+    assert_eq!(steps(&checkpoints), [1, 2]);
+    let aside = folder.path().join(".damaged-step-00000003-1");
+    assert!(notes[1].contains(&aside.display().to_string()), "{notes:?}");
+    for step in [4, 5, 6] {
+        checkpoints.save(state(step, Some(0.1)), write).unwrap();
+    }
+    assert_eq!(steps(&checkpoints), [1, 4, 5, 6]);
+    assert_eq!(fs::read(aside.join("optimizer")).unwrap(), b"momentz");
+    checkpoints.clear().unwrap();
+    assert!(!aside.exists());
+}
+
+#[test]
+fn where_no_checkpoint_is_intact_they_stay_where_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = Checkpoints::open(folder.path().into(), 2, true).unwrap();
+    let only = checkpoints.save(state(1, None), write).unwrap();
+    fs::remove_file(only.join("optimizer")).unwrap();
+    assert!(checkpoints.latest(|_| ()).is_err());
+    assert_eq!(steps(&checkpoints), [1]);
+}
+
+#[test]
+fn a_checkpoint_whose_samples_are_still_drawn_stays_until_they_are_scored() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut checkpoints = Checkpoints::open(folder.path().into(), 1, true).unwrap();
+    for (step, quality) in [(1_u64, 0.2), (2, 0.7), (3, 0.3)] {
+        checkpoints.awaits(step.checked_sub(1));
+        checkpoints.save(state(step, None), write).unwrap();
+        if let Some(drawer) = step.checked_sub(1).filter(|drawer| checkpoints.has(*drawer)) {
+            assert_eq!(steps(&checkpoints).last_chunk(), Some(&[drawer, step]));
+            checkpoints.judge(drawer, quality).unwrap();
+        }
+    }
+    // Step 1 got 0.7 and step 2 0.3, which nobody waits for any longer.
+    assert_eq!(steps(&checkpoints), [1, 3]);
+}

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use ppo_crds::manifest::parse_manifest;
 use ppo_crds::run_config::RunConfig;
+use ppo_crds::spec::Aggregation;
 use ppo_crds::{Environment, resolve};
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
@@ -11,7 +12,7 @@ use rand_chacha::ChaCha8Rng;
 use tch::Device;
 
 use super::*;
-use crate::actor::pieces::Pieces;
+use crate::actor::pieces::{Pieces, columns};
 use crate::actor::rows::{mask, padded_rows};
 use crate::data::Prompt;
 use crate::engine::FinishReason;
@@ -207,16 +208,56 @@ fn one_two_and_four_ranks_and_any_micro_batch_make_the_same_updates_up_to_roundi
         "the updates are too small to tell anything"
     );
     for (count, micro) in [(1, 8), (2, 1), (2, 4), (4, 1), (4, 2)] {
-        for (weights, its) in learn(count, &config(8, micro, "float32"), false) {
-            close(&weights, &alone, 2e-5);
-            for (its, alone) in its.iter().zip(numbers) {
-                let (its, alone) = (its.unwrap(), alone.unwrap());
-                assert!(
-                    (its - alone).abs() <= 1e-4 * alone.abs().max(1e-2),
-                    "{count} ranks: {its} for {alone}"
-                );
-            }
+        same(count, &config(8, micro, "float32"), &(alone.clone(), numbers));
+    }
+}
+
+/// Every rank of `count` ends with these weights and says these numbers, but for rounding.
+fn same(count: usize, config: &RunConfig, (alone, numbers): &(Vec<f32>, [Option<f64>; 5])) {
+    for (weights, its) in learn(count, config, false) {
+        close(&weights, alone, 2e-5);
+        for (its, alone) in its.iter().zip(numbers) {
+            let (its, alone) = (its.unwrap(), alone.unwrap());
+            assert!(
+                (its - alone).abs() <= 1e-4 * alone.abs().max(1e-2),
+                "{count} ranks: {its} for {alone}"
+            );
         }
+    }
+}
+
+#[test]
+fn a_mean_over_padding_has_the_same_padding_in_any_micro_batch_and_on_any_number_of_ranks() {
+    let padded = |micro: usize| {
+        let mut config = config(8, micro, "float32");
+        config.algorithm.aggregation = Aggregation::PaddedMean;
+        config
+    };
+    let alone = learn(1, &padded(8), false).remove(0);
+    for (count, micro) in [(1, 1), (2, 2)] {
+        same(count, &padded(micro), &alone);
+    }
+}
+
+#[test]
+fn only_alpacafarm_pads_to_the_longest_response_allowed() {
+    let columns_of = |profile: Profile, allowed: u32| {
+        let mut config = config(8, 2, "float32");
+        config.algorithm.profile = profile;
+        config.generation.max_new_tokens = allowed;
+        columns(&config, &Known::new(false).samples)
+    };
+    let longest = Known::new(false)
+        .samples
+        .iter()
+        .map(|sample| sample.response.len())
+        .max()
+        .unwrap();
+    assert_eq!(columns_of(Profile::Alpacafarm, 50), 50);
+    assert_eq!(columns_of(Profile::Trl, 50), longest + 1);
+    assert_eq!(columns_of(Profile::Trl, longest as u32), longest);
+    for profile in [Profile::Default, Profile::Openrlhf, Profile::Verl] {
+        assert_eq!(columns_of(profile, 50), longest);
     }
 }
 
