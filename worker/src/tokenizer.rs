@@ -13,12 +13,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result, anyhow, bail};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 pub use chat_template::ChatTemplate;
 pub use config::{SpecialTokens, TokenizerConfig};
 pub use stream::TextStream;
+pub(crate) use stream::{CONTEXT, LONGEST_PENDING, LONGEST_SILENT};
 
 use crate::contained::contained;
 
@@ -151,6 +152,19 @@ impl Tokenizer {
     /// # Errors
     /// Without a chat template, with one that cannot be used, or when the template refuses the messages.
     pub fn render_chat(&self, messages: &[Value], add_generation_prompt: bool) -> Result<String> {
+        self.render_chat_with(messages, add_generation_prompt, &Map::new())
+    }
+
+    /// As [`render_chat`](Self::render_chat), with `variables` for the template beside its own, which they override.
+    ///
+    /// # Errors
+    /// As [`render_chat`](Self::render_chat).
+    pub fn render_chat_with(
+        &self,
+        messages: &[Value],
+        add_generation_prompt: bool,
+        variables: &Map<String, Value>,
+    ) -> Result<String> {
         let template = self.template.as_ref().with_context(|| {
             format!(
                 "{} has no chat template (neither chat_template.jinja nor chat_template in tokenizer_config.json); use \
@@ -160,7 +174,7 @@ impl Tokenizer {
         })?;
         let usable = template.as_ref().map_err(|wrong| anyhow!("{wrong}"));
         usable?
-            .render(messages, &self.config.special, add_generation_prompt)
+            .render(messages, &self.config.special, add_generation_prompt, variables)
             .with_context(|| format!("chat template of {}", self.folder.display()))
     }
 

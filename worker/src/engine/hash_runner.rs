@@ -212,6 +212,7 @@ pub fn params(max_new_tokens: usize) -> SamplingParams {
         min_new_tokens: 0,
         stop_token_ids: vec![],
         stop: vec![],
+        skip_special: true,
     }
 }
 

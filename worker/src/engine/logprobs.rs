@@ -82,9 +82,11 @@ pub fn beside(logits: &[f32], draw: &Draw, drawn: Drawn, count: usize) -> (Vec<T
     let normalizer = own / temperature - f64::from(drawn.logprob);
     let mut top = Vec::new();
     let mut mass = 0.0;
-    // Truncation keeps the likeliest tokens, so those kept come first and their probabilities add up to 1.
+    let truncated = params.top_p < 1.0 || params.top_k > 0 || params.min_p > 0.0;
+    // Truncation keeps the likeliest tokens, so those kept come first and their probabilities add up to 1. Without it even the
+    // least likely token could have been drawn.
     for entry in largest(logits, count, may_be_drawn) {
-        if mass > WHOLE {
+        if truncated && mass > WHOLE {
             break;
         }
         let entry = entry.under(temperature, normalizer);
@@ -196,6 +198,18 @@ mod tests {
         let (top, own) = beside(&logits, &wanted, drawn(&logits, &wanted), 2);
         assert!((own - 0.5f32.ln()).abs() < 1e-6);
         assert_eq!(top.iter().map(|entry| entry.token).collect::<Vec<_>>(), [1, 0]);
+    }
+
+    #[test]
+    fn as_many_tokens_are_listed_as_were_asked_for_unless_some_were_left_out() {
+        let logits = [20.0, 0.0, 0.0, 0.0];
+        let listed = |params: SamplingParams| {
+            let wanted = draw(params);
+            beside(&logits, &wanted, drawn(&logits, &wanted), 3).0.len()
+        };
+        assert_eq!(listed(plain()), 3);
+        assert_eq!(listed(SamplingParams { top_p: 0.9, ..plain() }), 1);
+        assert_eq!(listed(SamplingParams { top_k: 1, ..plain() }), 1);
     }
 
     #[test]

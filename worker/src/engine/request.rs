@@ -21,6 +21,8 @@ pub struct SamplingParams {
     pub stop_token_ids: Vec<u32>,
     /// Strings that end a response; the tokens up to and including the one that completes the string are kept.
     pub stop: Vec<String>,
+    /// Stop strings are looked for in text without special tokens.
+    pub skip_special: bool,
 }
 
 /// One prompt and the samples wanted of it. The prompt is computed once for all of them.

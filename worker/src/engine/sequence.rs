@@ -47,7 +47,7 @@ impl Sequence {
             details: request.details,
             seed,
             response,
-            stop: StopCheck::default(),
+            stop: StopCheck::after(&request.prompt, &request.params),
         }
     }
 

@@ -3,13 +3,11 @@
 use std::sync::Arc;
 
 use super::request::{FinishReason, SamplingParams};
+use crate::tokenizer::{CONTEXT, LONGEST_PENDING, LONGEST_SILENT};
 
-/// Turns token ids into text, special tokens included or not as the caller likes. The engine asks for short windows of a
-/// response; bytes that do not yet form a character must come back as U+FFFD.
-pub type Detokenize = Arc<dyn Fn(&[u32]) -> String + Send + Sync>;
-
-/// A window this long without a whole character is not a character that is still arriving (UTF-8 needs at most 4 bytes).
-const LONGEST_PENDING: usize = 8;
+/// Turns token ids into text, special tokens left out if the flag says so. The engine asks for short windows of a response;
+/// bytes that do not yet form a character must come back as U+FFFD.
+pub type Detokenize = Arc<dyn Fn(&[u32], bool) -> String + Send + Sync>;
 
 /// Watches one response grow.
 #[derive(Debug, Default)]
@@ -18,6 +16,16 @@ pub struct StopCheck {
 }
 
 impl StopCheck {
+    /// For a response to `prompt`, whose last tokens are read too: a decoder that drops the first space of a text must not drop
+    /// that of the response, which the answer's text has.
+    pub fn after(prompt: &[u32], params: &SamplingParams) -> Self {
+        let mut text = StopText::default();
+        if !params.stop.is_empty() {
+            text.ids = prompt[prompt.len().saturating_sub(CONTEXT)..].to_vec();
+        }
+        Self { text }
+    }
+
     /// Why the response ends with its newest token; None while it goes on. Must be asked after every token.
     ///
     /// `room` is how many more tokens the model's context holds. A stop condition wins over the length.
@@ -30,7 +38,10 @@ impl StopCheck {
     ) -> Option<FinishReason> {
         let completes_string = match detokenize {
             Some(detokenize) if !params.stop.is_empty() => {
-                self.text.completes_any(response, &params.stop, detokenize.as_ref())
+                let decode = |ids: &[u32]| detokenize(ids, params.skip_special);
+                response
+                    .last()
+                    .is_some_and(|token| self.text.completes_any(*token, &params.stop, &decode))
             }
             _ => false,
         };
@@ -48,20 +59,21 @@ impl StopCheck {
 /// means (a leading space, part of a character) depends on them.
 #[derive(Debug, Default)]
 struct StopText {
-    /// First token of the window that is decoded.
-    window: usize,
+    /// The window that is decoded; before the first token of the response, the prompt's last ones.
+    ids: Vec<u32>,
     /// End of the part of the window that stays when the window moves on.
     settled: usize,
-    /// Bytes of the window's text already seen.
-    seen: usize,
+    /// The part of the window's text that was seen.
+    shown: String,
+    has_begun: bool,
     /// Last bytes of the text seen: one less than the longest stop string.
     tail: Vec<u8>,
 }
 
 impl StopText {
     /// Whether the newest token completes one of `stop`.
-    fn completes_any(&mut self, response: &[u32], stop: &[String], detokenize: &dyn Fn(&[u32]) -> String) -> bool {
-        let fresh = self.advance(response, detokenize);
+    fn completes_any(&mut self, token: u32, stop: &[String], decode: &dyn Fn(&[u32]) -> String) -> bool {
+        let fresh = self.advance(token, decode);
         let old = self.tail.len();
         self.tail.extend_from_slice(fresh.as_bytes());
         let found = stop.iter().any(|stop| {
@@ -76,24 +88,46 @@ impl StopText {
         found
     }
 
-    /// Text that became certain with the newest tokens.
-    fn advance(&mut self, response: &[u32], detokenize: &dyn Fn(&[u32]) -> String) -> String {
-        let text = detokenize(&response[self.window..]);
-        let overdue = response.len() - self.settled > LONGEST_PENDING;
-        let certain = if overdue {
-            text.as_str()
-        } else {
-            text.trim_end_matches(char::REPLACEMENT_CHARACTER)
-        };
-        let fresh = certain.get(self.seen..).unwrap_or_default().to_owned();
-        if certain.len() < text.len() {
-            self.seen = self.seen.max(certain.len());
+    /// Text that became certain with the newest token.
+    fn advance(&mut self, token: u32, decode: &dyn Fn(&[u32]) -> String) -> String {
+        if !self.has_begun {
+            self.begin(decode);
+        }
+        self.ids.push(token);
+        let text = decode(&self.ids);
+        let overdue = self.ids.len() - self.settled > LONGEST_PENDING;
+        if text.ends_with(char::REPLACEMENT_CHARACTER) && !overdue {
+            let certain = text.trim_end_matches(char::REPLACEMENT_CHARACTER);
+            let fresh = certain.strip_prefix(self.shown.as_str()).unwrap_or_default().to_owned();
+            self.shown += &fresh;
             return fresh;
         }
-        self.window = self.settled;
-        self.settled = response.len();
-        self.seen = detokenize(&response[self.window..]).len();
+        let fresh = match text.strip_prefix(self.shown.as_str()) {
+            Some(fresh) => fresh.to_owned(),
+            // With byte fallback a stray byte makes the bytes before it invalid, which were seen: the new tokens go on alone.
+            None => decode(&self.ids[self.settled..]),
+        };
+        if fresh.is_empty() {
+            if self.ids.len() - self.settled > LONGEST_SILENT {
+                self.ids.truncate(self.settled);
+            }
+            return fresh;
+        }
+        self.ids.drain(..self.settled);
+        self.settled = self.ids.len();
+        self.shown = decode(&self.ids);
         fresh
+    }
+
+    /// Makes the prompt's last tokens the context, unless they end inside a character: that would be the response's.
+    fn begin(&mut self, decode: &dyn Fn(&[u32]) -> String) {
+        self.has_begun = true;
+        self.shown = decode(&self.ids);
+        if self.shown.ends_with(char::REPLACEMENT_CHARACTER) {
+            self.ids.clear();
+            self.shown.clear();
+        }
+        self.settled = self.ids.len();
     }
 }
 
@@ -105,7 +139,7 @@ mod tests {
 
     /// Tokens are bytes.
     fn bytes() -> Detokenize {
-        Arc::new(|tokens: &[u32]| {
+        Arc::new(|tokens: &[u32], _| {
             String::from_utf8_lossy(&tokens.iter().map(|&token| token as u8).collect::<Vec<_>>()).into_owned()
         })
     }
@@ -120,6 +154,7 @@ mod tests {
             min_new_tokens: 0,
             stop_token_ids: vec![],
             stop: stop.iter().map(|stop| (*stop).to_owned()).collect(),
+            skip_special: true,
         }
     }
 
@@ -198,7 +233,7 @@ mod tests {
             Some((9, FinishReason::Stop))
         );
         // The string is complete while a character behind it is still arriving in the same token.
-        let pieces: Detokenize = Arc::new(|tokens| {
+        let pieces: Detokenize = Arc::new(|tokens, _| {
             let parts: [&[u8]; 2] = [b"sto", b"p\xe2"];
             let bytes: Vec<u8> = tokens
                 .iter()
@@ -223,7 +258,7 @@ mod tests {
     #[test]
     fn a_tokenizer_that_drops_the_first_space_is_read_right() {
         // As SentencePiece does: each token is " word", the text's first space is not shown.
-        let words: Detokenize = Arc::new(|tokens| {
+        let words: Detokenize = Arc::new(|tokens, _| {
             tokens
                 .iter()
                 .map(|token| format!(" w{token}"))
@@ -236,6 +271,54 @@ mod tests {
             Some((4, FinishReason::Stop))
         );
         assert_eq!(run(&[1, 2, 3, 4, 5], &params(&["w3w4"]), &words), None);
+    }
+
+    #[test]
+    fn a_stop_string_may_begin_with_the_space_that_follows_the_prompt() {
+        // As SentencePiece does: the text's first space is not shown.
+        let words: Detokenize = Arc::new(|tokens, _| {
+            let text: String = tokens.iter().map(|token| format!(" w{token}")).collect();
+            text.trim_start().to_owned()
+        });
+        let params = params(&[" w1"]);
+        let mut check = StopCheck::after(&[7; 9], &params);
+        let ended = check.after_token(&[1], &params, 10, Some(&words));
+        assert_eq!(ended, Some(FinishReason::Stop));
+    }
+
+    #[test]
+    fn a_stop_string_may_be_a_special_token_where_those_are_shown() {
+        let words: Detokenize = Arc::new(|tokens, skip_special| {
+            let name = |token: &u32| if *token == 9 { "<end>" } else { "a" };
+            let shown = tokens.iter().filter(|token| !skip_special || **token != 9);
+            shown.map(name).collect()
+        });
+        let hidden = params(&["<end>"]);
+        let shown = SamplingParams {
+            skip_special: false,
+            ..hidden.clone()
+        };
+        assert_eq!(run(&[1, 9, 1], &hidden, &words), None);
+        assert_eq!(run(&[1, 9, 1], &shown, &words), Some((2, FinishReason::Stop)));
+    }
+
+    #[test]
+    fn a_stray_byte_after_a_character_hides_no_later_stop_string() {
+        // As byte fallback does: bytes (here below 256) next to each other are a text together or none at all.
+        let fallback: Detokenize = Arc::new(|tokens, _| {
+            let mut text = String::new();
+            for group in tokens.chunk_by(|a, b| (*a < 256) == (*b < 256)) {
+                let bytes: Vec<u8> = group.iter().map(|token| *token as u8).collect();
+                match String::from_utf8(bytes) {
+                    Ok(valid) => text += &valid,
+                    Err(_) => text.extend(group.iter().map(|_| '\u{fffd}')),
+                }
+            }
+            text
+        });
+        let word = |letter: u8| 256 + u32::from(letter);
+        let tokens = [0xc3, 0xa9, 0xff, word(b'a'), word(b'b')];
+        assert_eq!(run(&tokens, &params(&["ab"]), &fallback), Some((5, FinishReason::Stop)));
     }
 
     proptest! {

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use super::sample::ScoredSample;
+use crate::data::text_of_label;
 
 /// What is asked: `{"query": [..], "prompts": [..], "labels": [.. | null]}`. Old trainers send `query` alone.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
@@ -15,8 +17,8 @@ pub struct ScoreRequest {
     /// The prompts alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompts: Option<Vec<String>>,
-    /// What the responses are compared with.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// What the responses are compared with; numbers and truths are taken as the text that a data file's are.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "labels")]
     pub labels: Option<Vec<Option<String>>>,
     /// Our addition, which other servers pass over: what a job's own trainer knows beyond the text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -36,6 +38,16 @@ pub struct PolicyView {
     pub visible_prompts: Vec<String>,
     /// The responses without special tokens.
     pub visible_responses: Vec<String>,
+}
+
+fn labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<Option<String>>>, D::Error> {
+    let Some(values) = Option::<Vec<Value>>::deserialize(deserializer)? else {
+        return Ok(None);
+    };
+    let text = |(index, value): (usize, &Value)| {
+        text_of_label(value).map_err(|wrong| D::Error::custom(format!("labels[{index}] {wrong}")))
+    };
+    values.iter().enumerate().map(text).collect::<Result<_, _>>().map(Some)
 }
 
 impl ScoreRequest {
@@ -81,4 +93,30 @@ pub struct ScoreResponse {
     /// Further numbers for the logs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub extra_logs: BTreeMap<String, Value>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels_of(json: &str) -> Result<Option<Vec<Option<String>>>, String> {
+        let request = format!("{{\"query\": [], \"labels\": {json}}}");
+        let read: Result<ScoreRequest, _> = serde_json::from_str(&request);
+        read.map(|read| read.labels).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn labels_are_taken_as_those_of_a_data_file() {
+        let read = labels_of(r#"["a", 42, 0.5, true, null]"#).unwrap().unwrap();
+        let read: Vec<Option<&str>> = read.iter().map(Option::as_deref).collect();
+        assert_eq!(read, [Some("a"), Some("42"), Some("0.5"), Some("true"), None]);
+        assert_eq!(labels_of("null"), Ok(None));
+        let error = labels_of("[1, [2]]").unwrap_err();
+        assert!(error.contains("labels[1] is the list [2], want a string"), "{error}");
+        let error = labels_of("[123456789012345678901234567890]").unwrap_err();
+        assert!(
+            error.contains("labels[0] is the number") && error.contains("too large"),
+            "{error}"
+        );
+    }
 }

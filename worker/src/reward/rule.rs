@@ -119,7 +119,14 @@ impl Rule {
 
     /// What the response is compared with.
     fn wanted<'a>(&self, label: Option<&'a str>) -> Result<Wanted<'a>> {
-        let needed = || label.with_context(|| format!("rule {} needs a label; set prompts.labelField", self.name()));
+        let needed = || {
+            label.with_context(|| {
+                format!(
+                    "rule {} needs a label and there is none; set prompts.labelField, or give the row one",
+                    self.name()
+                )
+            })
+        };
         match self.check {
             Check::ExactMatch { .. } => Ok(Wanted::Text(needed()?.trim())),
             Check::NumericMatch { .. } => {

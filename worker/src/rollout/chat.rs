@@ -2,7 +2,7 @@
 
 use axum::extract::{Request, State};
 use axum::response::Response;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::body;
 use super::error::ApiError;
@@ -10,7 +10,9 @@ use super::generate;
 use super::job::Dialect;
 use super::model::Model;
 use super::protocol::GenerateRequest;
+use super::refused;
 use super::service::Service;
+use crate::data::describe;
 
 /// Answers a conversation.
 ///
@@ -24,29 +26,68 @@ pub async fn chat(State(service): State<Service>, request: Request) -> Result<Re
     let Some(messages) = asked.messages.take() else {
         return Err(ApiError::field("messages", "is missing"));
     };
-    let begin_answer = asked.add_generation_prompt != Some(false);
-    let special = asked.add_special_tokens == Some(true);
-    let prompt = encode(model, messages, begin_answer, special).await?;
+    // Before the template: its complaint would be about the conversation.
+    refused::check(&asked)?;
+    let way = Way {
+        begin_answer: asked.add_generation_prompt != Some(false),
+        special: asked.add_special_tokens == Some(true),
+        variables: variables(asked.chat_template_kwargs.take())?,
+    };
+    let prompt = encode(model, messages, way).await?;
     generate::answer(&service, &headers, asked, Dialect::Chat, vec![prompt]).await
+}
+
+/// How a conversation becomes a prompt.
+#[derive(Debug, Default)]
+pub struct Way {
+    /// It ends where the assistant's answer begins.
+    pub begin_answer: bool,
+    /// The model's own tokens go around it.
+    pub special: bool,
+    /// For the template.
+    pub variables: Map<String, Value>,
+}
+
+/// The variables that `chat_template_kwargs` gives the template.
+///
+/// # Errors
+/// 400 when it is no object, or names what is no variable.
+pub fn variables(given: Option<Value>) -> Result<Map<String, Value>, ApiError> {
+    let wrong = |what: String| ApiError::field("chat_template_kwargs", what);
+    let variables = match given {
+        None | Some(Value::Null) => Map::new(),
+        Some(Value::Object(variables)) => variables,
+        Some(other) => return Err(wrong(format!("is {}, want an object", describe(&other)))),
+    };
+    // Arguments of transformers' function, not variables: they would be passed over without a word.
+    const TAKEN: [&str; 5] = [
+        "messages",
+        "conversation",
+        "chat_template",
+        "tokenize",
+        "continue_final_message",
+    ];
+    match TAKEN.into_iter().find(|name| variables.contains_key(*name)) {
+        Some(name) => Err(wrong(format!("{name} is no variable of a template"))),
+        None => Ok(variables),
+    }
 }
 
 /// Token ids of a conversation.
 ///
 /// # Errors
 /// 400 when a message is not one, the model has no template, or the template refuses.
-pub async fn encode(
-    model: &Model,
-    messages: Vec<Value>,
-    begin_answer: bool,
-    special: bool,
-) -> Result<Vec<u32>, ApiError> {
+pub async fn encode(model: &Model, messages: Vec<Value>, way: Way) -> Result<Vec<u32>, ApiError> {
     let messages = messages
         .into_iter()
         .enumerate()
         .map(|(index, message)| plain(index, message))
         .collect::<Result<Vec<Value>, ApiError>>()?;
     let tokenizer = model.tokenizer.clone();
-    let encode = move || tokenizer.encode(&tokenizer.render_chat(&messages, begin_answer)?, special);
+    let encode = move || {
+        let text = tokenizer.render_chat_with(&messages, way.begin_answer, &way.variables)?;
+        tokenizer.encode(&text, way.special)
+    };
     tokio::task::spawn_blocking(encode)
         .await
         .map_err(ApiError::internal)?
@@ -77,12 +118,70 @@ fn plain(index: usize, mut message: Value) -> Result<Value, ApiError> {
     if let Some(content) = content {
         fields.insert("content".to_owned(), content);
     }
+    if fields.get("role").is_some_and(|role| role == "assistant") {
+        let calls = fields.get_mut("tool_calls").and_then(Value::as_array_mut);
+        for (call, asked) in calls.into_iter().flatten().enumerate() {
+            arguments(asked).map_err(|cause| wrong(&format!("has tool_calls[{call}].function.arguments {cause}")))?;
+        }
+    }
     Ok(message)
+}
+
+/// The arguments of a call as a value: OpenAI's clients send JSON in a string, templates go through its keys (vLLM's
+/// `_postprocess_messages`).
+fn arguments(call: &mut Value) -> Result<(), String> {
+    let Some(function) = call.get_mut("function").and_then(Value::as_object_mut) else {
+        return Ok(());
+    };
+    let parsed = match function.get("arguments") {
+        None | Some(Value::Null) => json!({}),
+        Some(Value::String(text)) if text.is_empty() => json!({}),
+        Some(Value::String(text)) => {
+            serde_json::from_str(text).map_err(|error| format!("that are no JSON: {error}"))?
+        }
+        Some(_) => return Ok(()),
+    };
+    function.insert("arguments".to_owned(), parsed);
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn arguments_of_calls_are_values_to_the_template() {
+        let message = |role: &str, arguments: Value| json!({"role": role, "content": "", "tool_calls": [{"function": {"name": "add", "arguments": arguments}}]});
+        let call = |arguments: Value| message("assistant", arguments);
+        assert_eq!(
+            plain(0, call(json!("{\"b\": 1, \"a\": [2]}"))).unwrap(),
+            call(json!({"b": 1, "a": [2]}))
+        );
+        assert_eq!(plain(0, call(json!(null))).unwrap(), call(json!({})));
+        assert_eq!(plain(0, call(json!(""))).unwrap(), call(json!({})));
+        assert_eq!(plain(0, call(json!({"a": 1}))).unwrap(), call(json!({"a": 1})));
+        let users = message("user", json!("{"));
+        assert_eq!(plain(0, users.clone()).unwrap(), users);
+        let error = plain(3, call(json!("{\"a\":"))).unwrap_err().message;
+        assert!(
+            error.contains("message 3 has tool_calls[0].function.arguments that are no JSON"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn variables_of_the_template_are_an_object_of_its_own_names() {
+        assert!(variables(None).unwrap().is_empty());
+        assert_eq!(variables(Some(json!({"enable_thinking": false}))).unwrap().len(), 1);
+        for (wrong, words) in [
+            (json!([1]), "want an object"),
+            (json!({"chat_template": "x"}), "chat_template is no variable"),
+        ] {
+            let error = variables(Some(wrong)).unwrap_err();
+            assert_eq!(error.param, Some("chat_template_kwargs"));
+            assert!(error.message.contains(words), "{error}");
+        }
+    }
 
     #[test]
     fn parts_of_text_become_one_and_anything_else_is_refused() {

@@ -49,7 +49,11 @@ pub async fn answer(
     let running = submit(service, model, &job, None)?;
     let completions = complete(running, service.limits.request_timeout).await?;
     service.metrics.answered(began.elapsed());
-    Ok(Json(whole(model, &job, completions)?).into_response())
+    // Aside: the text of long responses must not hold up other requests.
+    let service = service.clone();
+    let whole = move || whole(service.model()?, &job, completions);
+    let answer = tokio::task::spawn_blocking(whole).await.map_err(ApiError::internal)??;
+    Ok(Json(answer).into_response())
 }
 
 /// The model's name must be the served one, where it is given.

@@ -1,12 +1,13 @@
 //! What a server says of itself and of its tokenizer.
 
 use axum::Json;
-use axum::extract::{Request, State};
+use axum::extract::{Path, Request, State};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::error::ApiError;
+use super::refused::ChatFields;
 use super::service::Service;
 use super::{body, chat, completions, generate};
 
@@ -47,8 +48,21 @@ pub async fn version() -> Json<Value> {
 /// # Errors
 /// 503 while it loads.
 pub async fn models(State(service): State<Service>) -> Result<Json<Value>, ApiError> {
+    Ok(Json(json!({"object": "list", "data": [card(&service)?]})))
+}
+
+/// `/v1/models/{name}`: the model of that name; names of the hub have a slash.
+///
+/// # Errors
+/// 404 for another name, 503 while it loads.
+pub async fn model(State(service): State<Service>, Path(name): Path<String>) -> Result<Json<Value>, ApiError> {
+    generate::check_name(service.model()?, Some(&name))?;
+    card(&service).map(Json)
+}
+
+fn card(service: &Service) -> Result<Value, ApiError> {
     let model = service.model()?;
-    Ok(Json(json!({"object": "list", "data": [{
+    Ok(json!({
         "id": model.name,
         "object": "model",
         "created": service.started(),
@@ -56,7 +70,7 @@ pub async fn models(State(service): State<Service>) -> Result<Json<Value>, ApiEr
         "root": model.folder,
         "parent": null,
         "max_model_len": model.config.max_positions,
-    }]})))
+    }))
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -68,6 +82,31 @@ struct TokenizeRequest {
     add_special_tokens: Option<bool>,
     add_generation_prompt: Option<bool>,
     return_token_strs: Option<bool>,
+    chat_template_kwargs: Option<Value>,
+    tools: Option<Value>,
+    tool_choice: Option<Value>,
+    functions: Option<Value>,
+    function_call: Option<Value>,
+    chat_template: Option<Value>,
+    continue_final_message: Option<Value>,
+    documents: Option<Value>,
+    reasoning_effort: Option<Value>,
+}
+
+impl TokenizeRequest {
+    fn check(&self) -> Result<(), ApiError> {
+        let fields = ChatFields {
+            tools: &self.tools,
+            tool_choice: &self.tool_choice,
+            functions: &self.functions,
+            function_call: &self.function_call,
+            chat_template: &self.chat_template,
+            continue_final_message: &self.continue_final_message,
+            documents: &self.documents,
+            reasoning_effort: &self.reasoning_effort,
+        };
+        fields.check()
+    }
 }
 
 /// `/tokenize`: token ids of a text or a conversation.
@@ -78,6 +117,7 @@ pub async fn tokenize(State(service): State<Service>, request: Request) -> Resul
     let asked: TokenizeRequest = body::json(&service.bodies, request).await?;
     let model = service.model()?;
     generate::check_name(model, asked.model.as_deref())?;
+    asked.check()?;
     let tokens = match (asked.prompt, asked.messages) {
         (Some(prompt), None) => {
             let special = asked.add_special_tokens != Some(false);
@@ -85,9 +125,12 @@ pub async fn tokenize(State(service): State<Service>, request: Request) -> Resul
             encoded.into_iter().next().unwrap_or_default()
         }
         (None, Some(messages)) => {
-            let begin_answer = asked.add_generation_prompt != Some(false);
-            let special = asked.add_special_tokens == Some(true);
-            chat::encode(model, messages, begin_answer, special).await?
+            let way = chat::Way {
+                begin_answer: asked.add_generation_prompt != Some(false),
+                special: asked.add_special_tokens == Some(true),
+                variables: chat::variables(asked.chat_template_kwargs)?,
+            };
+            chat::encode(model, messages, way).await?
         }
         _ => return Err(ApiError::field("prompt", "give prompt or messages, one of them")),
     };

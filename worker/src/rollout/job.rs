@@ -243,6 +243,7 @@ fn sampling(
         min_new_tokens,
         stop_token_ids,
         stop: stop_strings(limits, asked)?,
+        skip_special: skip_special(asked),
     })
 }
 
@@ -271,6 +272,11 @@ fn stop_strings(limits: &Limits, asked: &GenerateRequest) -> Result<Vec<String>,
         ));
     }
     Ok(stop)
+}
+
+/// Whether special tokens are left out of the text, that which is shown and that in which stop strings are looked for.
+fn skip_special(asked: &GenerateRequest) -> bool {
+    asked.skip_special_tokens != Some(false)
 }
 
 fn stop_tokens(model: &Model, limits: &Limits, asked: &GenerateRequest) -> Result<Vec<u32>, ApiError> {
@@ -326,7 +332,7 @@ fn shown(limits: &Limits, asked: &GenerateRequest, dialect: Dialect) -> Result<S
     }
     Ok(Shown {
         stream: is(asked.stream),
-        usage: asked.stream_options.unwrap_or_default().include_usage,
+        usage: is(asked.stream_options.unwrap_or_default().include_usage),
         text: asked.detokenize != Some(false),
         logprobs,
         token_ids: is(asked.return_token_ids),
@@ -334,7 +340,7 @@ fn shown(limits: &Limits, asked: &GenerateRequest, dialect: Dialect) -> Result<S
         bare_logprobs,
         weight_versions: is(asked.return_weight_versions),
         include_stop: is(asked.include_stop_str_in_output),
-        skip_special: asked.skip_special_tokens != Some(false),
+        skip_special: skip_special(asked),
     })
 }
 

@@ -6,6 +6,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::prompt::Prompt;
+use crate::data::describe;
 
 /// A request of `/v1/completions` or `/v1/chat/completions`.
 #[derive(Debug, Default, Deserialize)]
@@ -19,6 +20,8 @@ pub struct GenerateRequest {
     pub messages: Option<Vec<Value>>,
     /// Chat: end the prompt where the assistant's answer begins. Default true.
     pub add_generation_prompt: Option<bool>,
+    /// Chat: variables for the template, an object.
+    pub chat_template_kwargs: Option<Value>,
     /// Put the model's own tokens around a text. Default true, for chat false: the template writes them.
     pub add_special_tokens: Option<bool>,
     /// Samples of each prompt.
@@ -93,8 +96,38 @@ pub struct GenerateRequest {
     pub response_format: Option<Value>,
     /// Grammars and the like.
     pub structured_outputs: Option<Value>,
-    /// Functions the model may call.
-    pub tools: Option<Vec<Value>>,
+    /// As `structured_outputs`, in older words.
+    pub guided_json: Option<Value>,
+    /// As `structured_outputs`, in older words.
+    pub guided_regex: Option<Value>,
+    /// As `structured_outputs`, in older words.
+    pub guided_choice: Option<Value>,
+    /// As `structured_outputs`, in older words.
+    pub guided_grammar: Option<Value>,
+    /// Chat: functions the model may call.
+    pub tools: Option<Value>,
+    /// Chat: which of them it has to.
+    pub tool_choice: Option<Value>,
+    /// Chat: `tools` in older words.
+    pub functions: Option<Value>,
+    /// Chat: `tool_choice` in older words.
+    pub function_call: Option<Value>,
+    /// Chat: another template.
+    pub chat_template: Option<Value>,
+    /// Chat: go on with the last message.
+    pub continue_final_message: Option<Value>,
+    /// Chat: texts for the template.
+    pub documents: Option<Value>,
+    /// Chat: how long to think.
+    pub reasoning_effort: Option<Value>,
+    /// Vectors in the place of a prompt.
+    pub prompt_embeds: Option<Value>,
+    /// Code that changes logits.
+    pub logits_processors: Option<Value>,
+    /// Of beam search; 1 is none.
+    pub length_penalty: Option<f64>,
+    /// For vLLM's plugins.
+    pub vllm_xargs: Option<Value>,
     /// Beam search.
     pub use_beam_search: Option<bool>,
     /// Words that may not occur.
@@ -120,8 +153,7 @@ impl<'de> Deserialize<'de> for Seed {
 }
 
 /// One stop string or several.
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
-#[serde(untagged)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// One.
     One(String),
@@ -129,9 +161,24 @@ pub enum Stop {
     Many(Vec<String>),
 }
 
+// By hand and not `#[serde(untagged)]`, whose errors name neither the field nor what fits.
+impl<'de> Deserialize<'de> for Stop {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        let wrong = || wrong("stop", &value, "a text or a list of texts");
+        match &value {
+            Value::String(stop) => Ok(Self::One(stop.clone())),
+            Value::Array(stops) => {
+                let stops = stops.iter().map(|stop| Some(stop.as_str()?.to_owned()));
+                stops.collect::<Option<_>>().map(Self::Many).ok_or_else(wrong)
+            }
+            _ => Err(wrong()),
+        }
+    }
+}
+
 /// A number for completions, a flag for chat.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-#[serde(untagged)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Logprobs {
     /// Chat.
     Flag(bool),
@@ -139,10 +186,63 @@ pub enum Logprobs {
     Count(usize),
 }
 
+impl<'de> Deserialize<'de> for Logprobs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        let count = || value.as_u64().and_then(|count| usize::try_from(count).ok());
+        let read = value.as_bool().map(Self::Flag).or_else(|| count().map(Self::Count));
+        read.ok_or_else(|| wrong("logprobs", &value, "true, false or a number of likeliest tokens"))
+    }
+}
+
+/// The error for a field that may have several forms.
+pub fn wrong<E: serde::de::Error>(field: &str, value: &Value, wanted: &str) -> E {
+    E::custom(format!("{field} is {}, want {wanted}", describe(value)))
+}
+
 /// What a stream tells beside text.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct StreamOptions {
     /// End with the counts of tokens.
-    pub include_usage: bool,
+    pub include_usage: Option<bool>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(json: &str) -> Result<GenerateRequest, String> {
+        serde_json::from_str(json).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn null_is_as_good_as_nothing() {
+        let read = read(r#"{"stop": null, "logprobs": null, "stream_options": {"include_usage": null}}"#).unwrap();
+        assert_eq!((read.stop, read.logprobs), (None, None));
+        assert_eq!(read.stream_options.unwrap().include_usage, None);
+    }
+
+    #[test]
+    fn a_field_of_several_forms_is_read_in_each_and_named_when_it_has_none() {
+        assert_eq!(read(r#"{"stop": "a"}"#).unwrap().stop, Some(Stop::One("a".into())));
+        let many = Some(Stop::Many(vec!["a".into(), "b".into()]));
+        assert_eq!(read(r#"{"stop": ["a", "b"]}"#).unwrap().stop, many);
+        assert_eq!(
+            read(r#"{"logprobs": true}"#).unwrap().logprobs,
+            Some(Logprobs::Flag(true))
+        );
+        assert_eq!(read(r#"{"logprobs": 2}"#).unwrap().logprobs, Some(Logprobs::Count(2)));
+        for (json, words) in [
+            (r#"{"stop": 1}"#, "stop is the number 1, want a text or a list of texts"),
+            (r#"{"stop": ["a", 1]}"#, "stop is the list"),
+            (
+                r#"{"logprobs": -1}"#,
+                "logprobs is the number -1, want true, false or a number",
+            ),
+        ] {
+            let error = read(json).unwrap_err();
+            assert!(error.contains(words), "{json}: {error}");
+        }
+    }
 }

@@ -9,7 +9,6 @@ use super::protocol::GenerateRequest;
 /// # Errors
 /// 400 naming the first field that asks for something this server does not do.
 pub fn check(request: &GenerateRequest) -> Result<(), ApiError> {
-    let given = |value: &Option<Value>| value.as_ref().is_some_and(|value| !is_empty(value));
     let other_than = |value: Option<f64>, neutral: f64| value.is_some_and(|value| value != neutral);
     let plain_format = request
         .response_format
@@ -57,10 +56,33 @@ pub fn check(request: &GenerateRequest) -> Result<(), ApiError> {
             given(&request.structured_outputs),
             "only text is generated",
         ),
+        ("guided_json", given(&request.guided_json), "only text is generated"),
+        ("guided_regex", given(&request.guided_regex), "only text is generated"),
+        ("guided_choice", given(&request.guided_choice), "only text is generated"),
         (
-            "tools",
-            request.tools.as_ref().is_some_and(|tools| !tools.is_empty()),
-            "tools are not supported",
+            "guided_grammar",
+            given(&request.guided_grammar),
+            "only text is generated",
+        ),
+        (
+            "prompt_embeds",
+            given(&request.prompt_embeds),
+            "a prompt is text or token ids",
+        ),
+        (
+            "logits_processors",
+            given(&request.logits_processors),
+            "code on logits is not supported",
+        ),
+        (
+            "length_penalty",
+            other_than(request.length_penalty, 1.0),
+            "penalties are not supported",
+        ),
+        (
+            "vllm_xargs",
+            given(&request.vllm_xargs),
+            "vLLM's plugins are not supported",
         ),
         (
             "use_beam_search",
@@ -83,18 +105,135 @@ pub fn check(request: &GenerateRequest) -> Result<(), ApiError> {
             "shorten the prompt before you send it",
         ),
     ];
-    match refused.into_iter().find(|(_, is_set, _)| *is_set) {
+    first(refused)?;
+    ChatFields {
+        tools: &request.tools,
+        tool_choice: &request.tool_choice,
+        functions: &request.functions,
+        function_call: &request.function_call,
+        chat_template: &request.chat_template,
+        continue_final_message: &request.continue_final_message,
+        documents: &request.documents,
+        reasoning_effort: &request.reasoning_effort,
+    }
+    .check()
+}
+
+/// What would change how a conversation becomes a prompt.
+pub struct ChatFields<'a> {
+    /// Functions the model may call.
+    pub tools: &'a Option<Value>,
+    /// Which of them it has to.
+    pub tool_choice: &'a Option<Value>,
+    /// `tools` in older words.
+    pub functions: &'a Option<Value>,
+    /// `tool_choice` in older words.
+    pub function_call: &'a Option<Value>,
+    /// Another template.
+    pub chat_template: &'a Option<Value>,
+    /// Go on with the last message.
+    pub continue_final_message: &'a Option<Value>,
+    /// Texts for the template.
+    pub documents: &'a Option<Value>,
+    /// How long to think.
+    pub reasoning_effort: &'a Option<Value>,
+}
+
+impl ChatFields<'_> {
+    /// # Errors
+    /// 400 naming the first one that is given.
+    pub fn check(&self) -> Result<(), ApiError> {
+        // Without tools both mean what happens here.
+        let forces = |value: &Option<Value>| given(value) && !matches!(text(value), Some("none" | "auto"));
+        first([
+            ("tools", given(self.tools), "tools are not supported"),
+            ("tool_choice", forces(self.tool_choice), "tools are not supported"),
+            ("functions", given(self.functions), "tools are not supported"),
+            ("function_call", forces(self.function_call), "tools are not supported"),
+            (
+                "chat_template",
+                given(self.chat_template),
+                "the model's own template is used: render your own and send it to /v1/completions",
+            ),
+            (
+                "continue_final_message",
+                given(self.continue_final_message),
+                "render the conversation and send it to /v1/completions",
+            ),
+            (
+                "documents",
+                given(self.documents),
+                "a template that knows documents gets them in chat_template_kwargs",
+            ),
+            (
+                "reasoning_effort",
+                given(self.reasoning_effort),
+                "a template that knows it gets it in chat_template_kwargs",
+            ),
+        ])
+    }
+}
+
+fn first<const N: usize>(fields: [(&'static str, bool, &'static str); N]) -> Result<(), ApiError> {
+    match fields.into_iter().find(|(_, is_set, _)| *is_set) {
         Some((name, _, why)) => Err(ApiError::field(name, why)),
         None => Ok(()),
     }
 }
 
+fn given(value: &Option<Value>) -> bool {
+    value.as_ref().is_some_and(|value| !is_empty(value))
+}
+
+fn text(value: &Option<Value>) -> Option<&str> {
+    value.as_ref().and_then(Value::as_str)
+}
+
 fn is_empty(value: &Value) -> bool {
     match value {
-        Value::Null => true,
+        Value::Null | Value::Bool(false) => true,
         Value::String(text) => text.is_empty(),
         Value::Object(fields) => fields.is_empty(),
         Value::Array(items) => items.is_empty(),
-        Value::Bool(_) | Value::Number(_) => false,
+        Value::Bool(true) | Value::Number(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_would_change_the_answer_is_refused_by_name_and_its_harmless_values_are_not() {
+        let checked = |name: &str, value: Value| {
+            let request = serde_json::from_value(json!({name: value})).unwrap();
+            check(&request).map_err(|error| error.param)
+        };
+        for (name, wrong, harmless) in [
+            ("structured_outputs", json!({"regex": "a"}), json!({})),
+            ("guided_json", json!({"type": "object"}), json!(null)),
+            ("guided_regex", json!("a+"), json!("")),
+            ("guided_choice", json!(["a"]), json!([])),
+            ("guided_grammar", json!("root ::= a"), json!(null)),
+            ("prompt_embeds", json!("AAAA"), json!(null)),
+            ("logits_processors", json!(["a.b"]), json!([])),
+            ("length_penalty", json!(1.2), json!(1.0)),
+            ("vllm_xargs", json!({"a": 1}), json!({})),
+            ("tools", json!([{}]), json!([])),
+            ("tool_choice", json!("required"), json!("auto")),
+            ("tool_choice", json!({"type": "function"}), json!("none")),
+            ("functions", json!([{}]), json!([])),
+            ("function_call", json!({"name": "a"}), json!("auto")),
+            ("chat_template", json!("{{ messages }}"), json!(null)),
+            ("continue_final_message", json!(true), json!(false)),
+            ("documents", json!([{"text": "a"}]), json!([])),
+            ("reasoning_effort", json!("low"), json!(null)),
+        ] {
+            assert_eq!(checked(name, wrong), Err(Some(name)));
+            assert_eq!(checked(name, harmless), Ok(()), "{name}");
+            assert_eq!(checked(name, Value::Null), Ok(()), "{name}");
+        }
     }
 }

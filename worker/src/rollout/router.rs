@@ -14,6 +14,7 @@ pub fn api(service: Service) -> Router {
         .route("/v1/completions", post(completions::completions))
         .route("/v1/chat/completions", post(chat::chat))
         .route("/v1/models", get(info::models))
+        .route("/v1/models/{*name}", get(info::model))
         .route("/tokenize", post(info::tokenize))
         .route("/detokenize", post(info::detokenize))
         .route("/version", get(info::version))

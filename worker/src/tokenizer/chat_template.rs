@@ -10,7 +10,7 @@ use jiff::fmt::strtime::BrokenDownTime;
 use jiff::tz::TimeZone;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Serde};
-use minijinja::{Environment, Error, ErrorKind, Value, context};
+use minijinja::{Environment, Error, ErrorKind, Value};
 use regex::Regex;
 
 use super::config::{SpecialTokens, TokenizerConfig};
@@ -69,7 +69,8 @@ impl ChatTemplate {
         Ok(Self { environment })
     }
 
-    /// The messages as text.
+    /// The messages as text. `variables` are the caller's own (`enable_thinking`), as transformers takes them: they win over
+    /// those that every template has.
     ///
     /// # Errors
     /// No messages; what the template says by `raise_exception`; or the line that cannot be evaluated.
@@ -78,6 +79,7 @@ impl ChatTemplate {
         messages: &[serde_json::Value],
         special: &SpecialTokens,
         add_generation_prompt: bool,
+        variables: &serde_json::Map<String, serde_json::Value>,
     ) -> Result<String> {
         // Nothing to answer; and minijinja 3.0 panics on `messages[::-1]` of an empty list, which Qwen's template has.
         if messages.is_empty() {
@@ -90,17 +92,19 @@ impl ChatTemplate {
             ("unk_token", &special.unk_token),
         ];
         // A token the model lacks is undefined, not none: templates ask `is defined`.
-        let tokens: BTreeMap<&str, &String> = named
+        let mut given: BTreeMap<&str, Value> = named
             .into_iter()
-            .filter_map(|(name, token)| Some((name, token.as_ref()?)))
+            .filter_map(|(name, token)| Some((name, Value::from(token.as_deref()?))))
             .collect();
-        let given = context! {
-            messages => Value::from(Serde(messages)),
-            add_generation_prompt => add_generation_prompt,
-            tools => Value::from(()),
-            documents => Value::from(()),
-            ..Value::from(Serde(tokens))
-        };
+        given.insert("messages", Value::from(Serde(messages)));
+        given.insert("add_generation_prompt", Value::from(add_generation_prompt));
+        given.insert("tools", Value::from(()));
+        given.insert("documents", Value::from(()));
+        given.extend(
+            variables
+                .iter()
+                .map(|(name, value)| (name.as_str(), Value::from(Serde(value)))),
+        );
         let template = self.environment.get_template(NAME).map_err(describe)?;
         // minijinja 3.0 panics on `[::-1]` of anything empty, the text of a message too.
         contained(|| template.render(given).map_err(describe))

@@ -5,7 +5,13 @@ use anyhow::Result;
 use super::Tokenizer;
 
 /// Tokens of a prompt that a stream after it looks back at (vLLM's `INITIAL_INCREMENTAL_DETOKENIZATION_OFFSET`).
-const CONTEXT: usize = 5;
+pub(crate) const CONTEXT: usize = 5;
+/// So many tokens without a whole character at their end are not a character that is still arriving (UTF-8 needs at most 4 bytes).
+pub(crate) const LONGEST_PENDING: usize = 8;
+/// Of those the newest ones may still be one.
+const ARRIVING: usize = 3;
+/// So many tokens that show nothing (special ones that are left out) are nothing to the text of what follows.
+pub(crate) const LONGEST_SILENT: usize = LONGEST_PENDING - ARRIVING;
 
 /// Turns tokens into text as they arrive. A token may hold a part of a character, and SentencePiece decoders drop a leading
 /// space, so a slice is decoded together with the slice before it and only what that adds is given out (the method of
@@ -53,10 +59,23 @@ impl TextStream {
     pub fn push(&mut self, tokenizer: &Tokenizer, id: u32) -> Result<String> {
         self.ids.push(id);
         let whole = tokenizer.decode(&self.ids[self.context..], self.skip_special)?;
-        if whole.ends_with('\u{fffd}') {
+        if !whole.ends_with('\u{fffd}') {
+            return self.advance(tokenizer, &whole, self.ids.len());
+        }
+        if self.ids.len() - self.given <= LONGEST_PENDING {
             return Ok(String::new());
         }
-        self.advance(tokenizer, &whole)
+        // Bytes that never form a character would otherwise be decoded again with every token that follows.
+        let mut end = self.ids.len() - ARRIVING;
+        while end > self.given + 1 {
+            // Not inside a character.
+            let part = tokenizer.decode(&self.ids[self.context..end], self.skip_special)?;
+            if whole.starts_with(&part) {
+                return self.advance(tokenizer, &part, end);
+            }
+            end -= 1;
+        }
+        self.advance(tokenizer, &whole, self.ids.len())
     }
 
     /// What is left when no token follows: an incomplete character comes out as U+FFFD.
@@ -65,19 +84,26 @@ impl TextStream {
     /// When the tokenizer's decoder refuses the tokens.
     pub fn finish(&mut self, tokenizer: &Tokenizer) -> Result<String> {
         let whole = tokenizer.decode(&self.ids[self.context..], self.skip_special)?;
-        self.advance(tokenizer, &whole)
+        self.advance(tokenizer, &whole, self.ids.len())
     }
 
-    fn advance(&mut self, tokenizer: &Tokenizer, whole: &str) -> Result<String> {
+    /// Gives out the tokens before `end`; `whole` is their text with the context.
+    fn advance(&mut self, tokenizer: &Tokenizer, whole: &str, end: usize) -> Result<String> {
         let before = tokenizer.decode(&self.ids[self.context..self.given], self.skip_special)?;
-        let Some(added) = whole.strip_prefix(before.as_str()) else {
-            return Ok(String::new());
+        let added = match whole.strip_prefix(before.as_str()) {
+            Some(added) => added.to_owned(),
+            // With byte fallback a stray byte makes the whole run of bytes before it invalid, which has been given out: the
+            // new tokens go on alone.
+            None => tokenizer.decode(&self.ids[self.given..end], self.skip_special)?,
         };
         if added.is_empty() {
-            return Ok(String::new());
+            if end - self.given > LONGEST_SILENT {
+                self.ids.drain(self.given..end);
+            }
+            return Ok(added);
         }
         self.context = self.given;
-        self.given = self.ids.len();
-        Ok(added.to_owned())
+        self.given = end;
+        Ok(added)
     }
 }

@@ -1,3 +1,4 @@
+use proptest::prelude::*;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -89,7 +90,7 @@ fn a_template_over_which_its_engine_panics_is_an_error() {
     let template = ChatTemplate::compile("{{ messages[0].content[::-1] }}", None).unwrap();
     let render = |content: &str| {
         let messages = [json!({"role": "user", "content": content})];
-        template.render(&messages, &SpecialTokens::default(), true)
+        template.render(&messages, &SpecialTokens::default(), true, &Map::new())
     };
     assert_eq!(render("ab").unwrap(), "ba");
     render("").unwrap_err();
@@ -161,6 +162,102 @@ fn half_a_character_comes_out_as_a_replacement_only_at_the_end() {
     let mut stream = TextStream::new(true);
     assert_eq!(stream.push(&tokenizer, ids[0]).unwrap(), "");
     assert_eq!(stream.finish(&tokenizer).unwrap(), "\u{fffd}");
+}
+
+#[test]
+fn a_stray_byte_costs_a_stream_no_later_text() {
+    let (llama2, _) = load("llama2");
+    let byte = |value: u8| llama2.token_id(&format!("<0x{value:02X}>")).unwrap();
+    let mut ids = vec![byte(0xc3), byte(0xa9), byte(0xff)];
+    ids.extend(llama2.encode("and so on", false).unwrap());
+    let mut stream = TextStream::new(true);
+    let text: String = ids.iter().map(|id| stream.push(&llama2, *id).unwrap()).collect();
+    assert_eq!(text, "é\u{fffd} and so on");
+}
+
+#[test]
+fn bytes_that_never_form_a_character_are_given_out_before_the_end() {
+    // The byte 0x80, which begins no character, as each names it.
+    for (family, name) in [("llama2", "<0x80>"), ("chatml", "\u{122}")] {
+        let (tokenizer, _) = load(family);
+        let stray = tokenizer.token_id(name).unwrap();
+        let mut stream = TextStream::new(true);
+        let mut text = String::new();
+        for _ in 0..100 {
+            text += &stream.push(&tokenizer, stray).unwrap();
+        }
+        assert!(text.chars().count() >= 90, "{family}: {text:?}");
+        for id in tokenizer.encode("end", false).unwrap() {
+            text += &stream.push(&tokenizer, id).unwrap();
+        }
+        assert!(text.ends_with("end"), "{family}: {text:?}");
+    }
+}
+
+/// Tokens of a SentencePiece tokenizer with byte fallback: valid and stray bytes, words with and without a space before them.
+fn fallback_tokens() -> impl Strategy<Value = Vec<Vec<Result<u8, &'static str>>>> {
+    let bytes = |bytes: &[u8]| bytes.iter().copied().map(Ok).collect::<Vec<_>>();
+    let part = prop_oneof![
+        Just(bytes("é".as_bytes())),
+        Just(bytes("😀".as_bytes())),
+        Just(bytes(b"A")),
+        Just(bytes(&[0xc3])),
+        Just(bytes(&[0xff])),
+        Just(bytes(&[0x80; 12])),
+        Just(vec![Err("a")]),
+        Just(vec![Err("\u{2581}the")]),
+        Just(vec![Err("</s>")]),
+    ];
+    prop::collection::vec(part, 0..24)
+}
+
+proptest! {
+    #[test]
+    fn a_stream_loses_nothing_that_stands_outside_invalid_bytes(parts in fallback_tokens(), skip_special in any::<bool>()) {
+        let (llama2, _) = load("llama2");
+        let id = |token: Result<u8, &str>| match token {
+            Ok(byte) => llama2.token_id(&format!("<0x{byte:02X}>")).unwrap(),
+            Err(name) => llama2.token_id(name).unwrap(),
+        };
+        let ids: Vec<u32> = parts.concat().into_iter().map(id).collect();
+        let mut stream = TextStream::new(skip_special);
+        let mut text = String::new();
+        for id in &ids {
+            text += &stream.push(&llama2, *id).unwrap();
+        }
+        text += &stream.finish(&llama2).unwrap();
+        let whole = llama2.decode(&ids, skip_special).unwrap();
+        let mut rest = text.as_str();
+        for piece in whole.split('\u{fffd}').filter(|piece| !piece.is_empty()) {
+            let at = rest.find(piece);
+            prop_assert!(at.is_some(), "{piece:?} of {whole:?} is not in {text:?}");
+            rest = &rest[at.unwrap() + piece.len()..];
+        }
+        if !whole.contains('\u{fffd}') {
+            prop_assert_eq!(text, whole);
+        }
+    }
+}
+
+#[test]
+fn variables_of_a_request_reach_the_template_and_win() {
+    let template = ChatTemplate::compile(
+        "{{ messages[0].content }}{% if enable_thinking is false %} now{% endif %}{{ add_generation_prompt }}",
+        None,
+    )
+    .unwrap();
+    let messages = [json!({"role": "user", "content": "ab"})];
+    let render = |variables: Value| {
+        let variables = variables.as_object().unwrap();
+        template
+            .render(&messages, &SpecialTokens::default(), true, variables)
+            .unwrap()
+    };
+    assert_eq!(render(json!({})), "abTrue");
+    assert_eq!(
+        render(json!({"enable_thinking": false, "add_generation_prompt": false})),
+        "ab nowFalse"
+    );
 }
 
 #[test]

@@ -258,6 +258,17 @@ async fn a_conversation_goes_through_the_chat_template() {
         .map(|piece| piece["choices"][0]["delta"]["content"].as_str().unwrap())
         .collect();
     assert_eq!(choice["message"]["content"], text);
+    // What the request says to the template wins.
+    let variables = json!({"messages": messages, "chat_template_kwargs": {"add_generation_prompt": false}});
+    let asked = json!({"messages": messages, "add_generation_prompt": false});
+    assert_eq!(
+        server.ok("/tokenize", variables).await["tokens"],
+        server.ok("/tokenize", asked).await["tokens"]
+    );
+    for path in ["/tokenize", "/v1/chat/completions"] {
+        let other = json!({"messages": messages, "chat_template": "{{ messages }}"});
+        assert!(server.error(path, other, 400).await.contains("chat_template"));
+    }
     // The same tokens as a completion draw the same: chat is a way to write a prompt.
     let completion =
         json!({"model": NAME, "prompt": tokenized["tokens"], "seed": 5, "max_tokens": 30, "return_token_ids": true});
@@ -296,6 +307,8 @@ async fn what_cannot_be_served_is_refused_with_the_field_and_harms_no_other() {
         (json!({"prompt_logprobs": -1}), "prompt_logprobs"),
         (json!({"prompt_logprobs": 1, "stream": true}), "not with stream"),
         (json!({"stop": ""}), "stop"),
+        (json!({"stop": 1}), "stop is the number 1, want a text"),
+        (json!({"guided_regex": "a+"}), "guided_regex"),
         (json!({"seeds": [1, 2]}), "one for each"),
         (json!({"seeds": [1], "seed": 1}), "not both"),
         (json!({"seed": 1.5}), "seed"),
@@ -359,6 +372,12 @@ async fn the_server_names_its_model_and_its_version() {
         (&models["data"][0]["id"], &models["data"][0]["max_model_len"]),
         (&json!(NAME), &json!(65536))
     );
+    let alone = server.get_json(&format!("/v1/models/{NAME}")).await;
+    assert_eq!(alone, models["data"][0]);
+    let other = server.get("/v1/models/some/other").await;
+    assert_eq!(other.status(), 404);
+    let other: Value = other.json().await.unwrap();
+    assert_eq!(other["error"]["type"], "NotFoundError");
     assert!(server.get_json("/version").await["version"].is_string());
     server
         .ok(

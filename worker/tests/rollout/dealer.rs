@@ -46,6 +46,7 @@ fn ask(dealer: &Dealer, count: u32) -> Pending {
         min_new_tokens: 0,
         stop_token_ids: Vec::new(),
         stop: Vec::new(),
+        skip_special: true,
     });
     let request = |number| Request {
         prompt: [5, 6, number].into(),

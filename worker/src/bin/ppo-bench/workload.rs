@@ -97,6 +97,7 @@ fn sampling(new_tokens: usize) -> SamplingParams {
         min_new_tokens: 0,
         stop_token_ids: vec![],
         stop: vec![],
+        skip_special: true,
     }
 }
 

@@ -185,11 +185,11 @@ fn a_missing_or_useless_label_is_an_error_that_names_the_sample() {
     };
     assert_eq!(
         error(exact(false), None),
-        "sample 7: rule exactMatch needs a label; set prompts.labelField"
+        "sample 7: rule exactMatch needs a label and there is none; set prompts.labelField, or give the row one"
     );
     assert_eq!(
         error(extracting("^$", numeric(0.0)), None),
-        "sample 7: rule numericMatch needs a label; set prompts.labelField"
+        "sample 7: rule numericMatch needs a label and there is none; set prompts.labelField, or give the row one"
     );
     assert_eq!(
         error(numeric(0.0), Some("six")),

@@ -15,12 +15,14 @@ use axum::extract::{Query, Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use futures::Stream;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
 use self::digest::Hash;
 use super::body;
 use super::error::ApiError;
 use super::follow::Follower;
+use super::protocol::wrong;
 use super::service::Service;
 use crate::engine::staging::NewWeights;
 
@@ -35,13 +37,24 @@ pub struct LoadedWeights {
 }
 
 /// A version as vLLM writes it: a text. Ours are numbers of completed steps.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(untagged)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Version {
     /// As a number.
     Number(u64),
     /// As text.
     Text(String),
+}
+
+// By hand: the error of an untagged enum names neither the field nor what fits.
+impl<'de> Deserialize<'de> for Version {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        let read = match &value {
+            Value::String(text) => Some(Self::Text(text.clone())),
+            other => other.as_u64().map(Self::Number),
+        };
+        read.ok_or_else(|| wrong("weight_version", &value, "a whole number, as a number or as text"))
+    }
 }
 
 impl Version {
