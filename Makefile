@@ -31,7 +31,7 @@ cuda-shim: libtorch # what the worker loads where there is a GPU: CUDA graphs an
 	@$(PYTHON) worker/native/cuda/build.py $(RELEASE)/libppo_cuda.so
 
 release: libtorch # the worker as it is shipped
-	cargo build --release --locked -p ppo-worker
+	cargo build --release --locked -p ppo-worker --bin ppo-worker
 
 demo: release ## make a small model, train it with PPO, show what it learnt
 	configs/quickstart/demo.sh $(WORKER)
