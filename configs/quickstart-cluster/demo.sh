@@ -10,7 +10,6 @@ python=${PYTHON:-python3}
 job=quickstart-cluster
 runs=runs/$job
 claim=$runs/volumes/quickstart
-version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -1)
 
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 fail() { echo "demo-cluster: $*" >&2; exit 1; }
@@ -59,7 +58,7 @@ for program in kubectl helm kubectl-ppo; do
 done
 
 say "1. The operator, by Helm"
-set -- --set "worker.image.tag=$version"
+set -- --set worker.image.variant=cpu
 if [ -n "${IMAGES:-}" ]; then
     set -- "$@" --set "image.registry=$IMAGES" --set "worker.image.registry=$IMAGES"
 fi

@@ -77,7 +77,12 @@ const RULES: &[Rule] = &[
     rule("spec.roles.reward.remote.urls", "self.all(url, url.startsWith('http://') || url.startsWith('https://'))",
         "each URL must start with http:// or https://"),
 
-    // What a running job cannot change. The deadlines, suspend, the clean-up, replicas, minReplicas, scheduling, the failure
+    // Its pods belong to the gang that they were made for.
+    rule("", "!has(self.status) || !has(self.status.activeSince) || (self.spec.scheduling.gang == oldSelf.spec.scheduling.gang && \
+        self.spec.scheduling.queue == oldSelf.spec.scheduling.queue)",
+        "scheduling.gang and scheduling.queue change only while the job wants no pods: suspend it first (runPolicy.suspend: true), \
+         change them, and resume it"),
+    // What a running job cannot change. The deadlines, suspend, the clean-up, replicas, minReplicas, the priority class, the failure
     // policy and the pod templates (for pods made afterwards) may change.
     rule("spec.model", UNCHANGED, "fixed at creation: make a new PpoJob"),
     rule("spec.prompts", UNCHANGED, "fixed at creation: make a new PpoJob"),

@@ -10,6 +10,7 @@ pub mod convert;
 mod crd;
 pub mod defaults;
 pub mod geometry;
+pub mod listen;
 pub mod manifest;
 pub mod memory;
 pub mod plan;

@@ -62,6 +62,8 @@ pub mod env {
     pub const DEVICE: &str = "PPO_DEVICE";
     /// Engines below which an actor waits, as the job says when the pod is made: it may have changed since the configuration was.
     pub const MIN_REPLICAS: &str = "PPO_MIN_REPLICAS";
+    /// Seconds for which an actor waits for those engines: runPolicy.preRunningDeadlineSeconds when the pod is made.
+    pub const READY_DEADLINE: &str = "PPO_READY_DEADLINE_SECONDS";
     /// `host:port` of the vLLM server that this pod is the door of.
     pub const VLLM: &str = "PPO_VLLM";
 

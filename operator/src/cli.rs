@@ -10,6 +10,7 @@ use axum::http::HeaderValue;
 use axum::http::header::USER_AGENT;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use kube::{Client, Config};
+use ppo_crds::listen::everywhere;
 use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
 
@@ -23,6 +24,9 @@ pub struct Cli {
     #[command(subcommand)]
     command: Command,
 }
+
+/// Of /metrics, /healthz and /readyz.
+const HTTP_PORT: u16 = 8080;
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -46,9 +50,9 @@ struct RunArgs {
         value_name = "NAME"
     )]
     namespaces: Vec<String>,
-    /// Address of /metrics, /healthz and /readyz.
-    #[arg(long, env = "PPO_OPERATOR_HTTP_ADDRESS", default_value = "0.0.0.0:8080")]
-    http_address: SocketAddr,
+    /// Address of /metrics, /healthz and /readyz. Default: port 8080 of every address.
+    #[arg(long, env = "PPO_OPERATOR_HTTP_ADDRESS")]
+    http_address: Option<SocketAddr>,
     /// Jobs worked on at once.
     #[arg(long, env = "PPO_OPERATOR_CONCURRENCY", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..))]
     concurrency: u16,
@@ -91,7 +95,10 @@ struct PodArgs {
     /// Resource name of a GPU.
     #[arg(long, env = "PPO_OPERATOR_GPU_RESOURCE", default_value_t = PodSettings::default().gpu_resource)]
     gpu_resource: String,
-    /// Make a NetworkPolicy for every job.
+    /// User, group and file group of pods whose template names none; `none` leaves them to the cluster, as OpenShift wants it.
+    #[arg(long, env = "PPO_OPERATOR_POD_USER", default_value = "65532", value_parser = user)]
+    pod_user: User,
+    /// Make a NetworkPolicy for every job, and delete those of running jobs where it is false.
     #[arg(long, env = "PPO_OPERATOR_NETWORK_POLICIES", default_value_t = true, action = ArgAction::Set)]
     network_policies: bool,
     /// Namespace whose pods may read the metrics of role pods; repeat it for several. The operator's own always may.
@@ -102,6 +109,20 @@ struct PodArgs {
         value_name = "NAME"
     )]
     scraper_namespaces: Vec<String>,
+}
+
+/// A user's number, or the cluster's choice.
+#[derive(Clone, Debug)]
+struct User(Option<i64>);
+
+fn user(text: &str) -> Result<User, String> {
+    match text {
+        "none" => Ok(User(None)),
+        number => match number.parse() {
+            Ok(number) if (0..=i64::from(u32::MAX)).contains(&number) => Ok(User(Some(number))),
+            _ => Err("give a number of a user, such as 65532, or none".to_owned()),
+        },
+    }
 }
 
 /// Between two tries of `check`.
@@ -136,7 +157,9 @@ impl RunArgs {
         scrapers.dedup();
         Options {
             namespaces: self.namespaces,
-            http_address: self.http_address,
+            http_address: self
+                .http_address
+                .unwrap_or_else(|| SocketAddr::new(everywhere(), HTTP_PORT)),
             concurrency: self.concurrency,
             report_interval: Duration::from_secs(self.report_interval_seconds),
             lease: self.leader_election.then(|| LeaseOptions {
@@ -149,6 +172,7 @@ impl RunArgs {
                 vllm_image: self.pods.vllm_image,
                 image_pull_policy: self.pods.image_pull_policy,
                 gpu_resource: self.pods.gpu_resource,
+                user: self.pods.pod_user.0,
                 network_policies: self.pods.network_policies.then_some(Scrapers { namespaces: scrapers }),
             },
         }

@@ -75,16 +75,16 @@ impl Context {
     }
 
     /// Forgets a deleted job.
-    pub fn forget(&self, job: &impl ResourceExt) {
-        let key = JobKey::of(job);
-        self.jobs.forget(&key);
-        self.expected.forget(&key);
-        self.world.forget(&key);
-        self.backoff.forget(&key);
-        self.minor.forget(&key);
-        self.unapproved.forget(&key);
-        self.metrics.forget(&key);
-        self.reports.forget(&job.uid().unwrap_or_default());
+    pub fn forget(&self, key: &JobKey) {
+        if let Some(job) = self.jobs.forget(key) {
+            self.reports.forget(&job.uid);
+        }
+        self.expected.forget(key);
+        self.world.forget(key);
+        self.backoff.forget(key);
+        self.minor.forget(key);
+        self.unapproved.forget(key);
+        self.metrics.forget(key);
     }
 
     /// The metrics as they are now; what changes without a reconcile is looked up here.
@@ -95,6 +95,8 @@ impl Context {
         let size = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         self.metrics.cached(&self.world.count());
         self.metrics.queue_depth.set(size(self.queued.lock().len()));
+        let matches = *self.contract.borrow() == Contract::Same;
+        self.metrics.crd_matches.set(matches.into());
         self.metrics
             .progress(self.reports.silences(&self.world.actors(None), self.now()));
         self.metrics.text()
@@ -121,8 +123,8 @@ impl Jobs {
         job
     }
 
-    fn forget(&self, key: &JobKey) {
-        self.0.forget(key);
+    fn forget(&self, key: &JobKey) -> Option<Arc<Job>> {
+        self.0.forget(key)
     }
 }
 

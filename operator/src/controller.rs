@@ -154,9 +154,10 @@ where
 {
     match result {
         Ok(_) => context.metrics.reconciles.with_label_values(&["ok"]).inc(),
-        // An object of a job that is gone; garbage collection sees to it.
+        // An object of a job that is gone; garbage collection sees to it. Nobody tells of a job that goes while the watch begins anew.
         Err(controller::Error::ObjectNotFound(gone)) => {
             context.queued.lock().remove(&key(&gone));
+            context.forget(&key(&gone));
         }
         Err(_) => context.metrics.reconciles.with_label_values(&["error"]).inc(),
     }
@@ -171,7 +172,7 @@ fn job_changes(
         let changed = match event {
             Ok(Event::Apply(job) | Event::InitApply(job)) => Some(ObjectRef::from_obj(&job)),
             Ok(Event::Delete(job)) => {
-                context.forget(&job);
+                context.forget(&JobKey::of(&job));
                 None
             }
             Ok(Event::Init | Event::InitDone) => None,

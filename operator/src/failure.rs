@@ -1,5 +1,6 @@
 //! What a pod's failure leads to: the user's rules in order, then the defaults. Pure.
 
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use ppo_crds::report::{Reason, exit_code};
 use ppo_crds::spec::{FailureAction, FailurePolicySpec, FailureRule, Role};
 
@@ -24,7 +25,13 @@ pub struct Failure {
     pub conditions: Vec<String>,
     /// Whether the cluster took it away (preemption, a lost node, a deletion) or it stopped because it was asked to.
     pub disrupted: bool,
+    /// Before this time it is not replaced though it does not count: see [`SHORTEST_LIFE`].
+    pub not_before: Option<Timestamp>,
 }
+
+/// A pod that replaced another and fails within this time is followed by the next one no sooner: what does not count has no end, such as
+/// a crash that a rule ignores.
+const SHORTEST_LIFE: SignedDuration = SignedDuration::from_secs(10);
 
 /// Condition of pods that the cluster takes away.
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
@@ -56,6 +63,10 @@ pub fn failure_of(pod: &PodView) -> Option<Failure> {
         message,
         conditions: pod.conditions.clone(),
         disrupted: deleted || asked || pod.conditions.iter().any(|kind| kind == DISRUPTION_TARGET),
+        not_before: pod
+            .created
+            .filter(|_| pod.attempt > 1 && !deleted)
+            .and_then(|created| created.checked_add(SHORTEST_LIFE).ok()),
     })
 }
 

@@ -22,7 +22,7 @@ pub use silence::{ATTENTION_SECONDS, REASON as SCHEDULER_SILENT, Silence, Unappr
 
 use crate::job::{Job, RolePods};
 use crate::lifecycle::{Decision, Intent};
-use crate::plan::{Action, repair};
+use crate::plan::{Action, Target, repair};
 use crate::settings::PodSettings;
 use crate::snapshot::Snapshot;
 use crate::world::{Children, Kind};
@@ -70,15 +70,14 @@ pub fn choose(asked: &SchedulingSpec, served: &BTreeSet<Kind>) -> Gang {
     found.unwrap_or(Gang::Missing(asked.gang))
 }
 
-/// The same for a job that may have begun: `auto` is then what it was when its first pod was made. Pods join a gang all at once or
-/// not at all.
+/// The same for a job that may have begun: for as long as it wants its pods it is what it was when the first of them was made. Pods join
+/// a gang all at once or not at all.
 pub fn settled(asked: &SchedulingSpec, status: &PpoJobStatus, served: &BTreeSet<Kind>) -> Gang {
-    let begun = status
-        .gang
-        .filter(|_| status.active_since.is_some() && asked.gang == Asked::Auto);
+    let begun = status.gang.filter(|_| status.active_since.is_some());
     let known = begun.map(|gang| SchedulingSpec { gang, ..asked.clone() });
     match known.map(|known| choose(&known, served)) {
-        None | Some(Gang::Missing(_)) => choose(asked, served),
+        None => choose(asked, served),
+        Some(Gang::Missing(_)) if asked.gang == Asked::Auto => choose(asked, served),
         Some(gang) => gang,
     }
 }
@@ -137,6 +136,32 @@ impl Gang {
             Self::None | Self::Missing(_) => return Vec::new(),
         };
         repair(kind, desired, seen).into_iter().collect()
+    }
+
+    /// Deletes the gang's objects of another scheduler, which the job had before it was suspended and given to this one: one of Kueue's
+    /// would hold quota for ever. They go after its pods.
+    pub fn left_over(self, job: &Job, seen: &Snapshot) -> Vec<Action> {
+        if matches!(self, Self::Missing(_)) || seen.pods(job).next().is_some() {
+            return Vec::new();
+        }
+        let name = members::name(job);
+        let others = Kind::GANGS.into_iter().filter(|kind| !self.has(*kind));
+        let there = others.filter_map(|kind| Some((kind, seen.object(kind, &name)?)));
+        there
+            .filter(|(_, object)| object.metadata.deletion_timestamp.is_none())
+            .map(|(kind, object)| Action::Delete(Target::of(kind, object)))
+            .collect()
+    }
+
+    /// Whether its object is of that kind. Kubernetes' own is one object in two versions.
+    fn has(self, kind: Kind) -> bool {
+        match self {
+            Self::None | Self::Missing(_) => false,
+            Self::Volcano => kind == Kind::VolcanoPodGroup,
+            Self::Coscheduling => kind == Kind::CoschedulingPodGroup,
+            Self::Kueue => kind == Kind::KueueWorkload,
+            Self::Native(_) => matches!(kind, Kind::NativePodGroupAlpha | Kind::NativePodGroupBeta),
+        }
     }
 
     /// Whether a pod waits until the gang has its nodes. A scheduler that knows one floor and not one per role could place
@@ -229,12 +254,13 @@ mod tests {
             ..begun.clone()
         };
         assert_eq!(settled(&auto, &paused, &served), Gang::Kueue);
-        // The word of a person counts at once, and what is gone is not waited for.
+        // What a person asks for counts as soon as the job has no pods of another gang, and what is gone is not waited for.
         let asked = SchedulingSpec {
             gang: Asked::Volcano,
             ..auto.clone()
         };
-        assert_eq!(settled(&asked, &begun, &served), Gang::Volcano);
+        assert_eq!(settled(&asked, &begun, &served), Gang::None);
+        assert_eq!(settled(&asked, &paused, &served), Gang::Volcano);
         let by_volcano = PpoJobStatus {
             gang: Some(Asked::Volcano),
             ..begun

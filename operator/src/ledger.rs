@@ -102,6 +102,8 @@ impl Ledger {
     pub fn restart_role(&mut self, role: Role, now: Timestamp) {
         let Some(status) = self.role_mut(role) else { return };
         status.attempt = status.next_attempt();
+        // No pod of that attempt was seen yet.
+        status.ready = 0;
         status.pod_attempts.clear();
         status.last_restart_time = Some(Time(whole_second(now)));
     }

@@ -1,6 +1,9 @@
 //! What becomes of the job now: run, wait for quota, be suspended, end. Pure; its decisions are in the ledger.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use ppo_crds::pod::pod_name;
 use ppo_crds::report::Reason;
 use ppo_crds::spec::{FailureAction, Role};
 use ppo_crds::status::PpoJobStatus;
@@ -44,6 +47,8 @@ pub struct Decision {
     pub wake: Option<Timestamp>,
     /// Failures seen now, each with what is done about it, for events.
     pub notes: Vec<String>,
+    /// Pods that have failed and whose time has not come: should one be removed meanwhile, nothing takes its place before.
+    pub held: BTreeSet<String>,
 }
 
 impl Decision {
@@ -53,6 +58,7 @@ impl Decision {
             intent,
             wake: None,
             notes: Vec::new(),
+            held: BTreeSet::new(),
         }
     }
 
@@ -79,8 +85,9 @@ pub fn decide(job: &Job, seen: &Snapshot, previous: &PpoJobStatus, now: Timestam
         return Decision::of(ledger, Intent::Suspend);
     }
     match &seen.admission {
+        // Pods that its gang scheduler placed run on without it.
+        Admission::Missing(_) if ledger.status.active_since.is_some() => {}
         Admission::Missing(why) => {
-            ledger.pause(now);
             let mut decision = Decision::of(ledger, Intent::Queue(Truth::no("GangSchedulerMissing", why)));
             // Nothing tells when it is installed.
             if let Ok(again) = now.checked_add(LOOK_FOR_GANGS) {
@@ -159,7 +166,7 @@ fn restart_what_failed(job: &Job, seen: &Snapshot, decision: &mut Decision, now:
         .filter_map(failure_of)
         .collect();
     failures.extend(vanished(job, seen, &decision.ledger));
-    failures.extend(hung(job, seen, &decision.ledger, now));
+    failures.extend(hung(job, seen, &decision.ledger));
     let policy = &job.spec.failure_policy;
     let mut judged: Vec<_> = failures
         .into_iter()
@@ -182,9 +189,13 @@ fn restart_what_failed(job: &Job, seen: &Snapshot, decision: &mut Decision, now:
             decision.intent = Intent::Fail(Truth::yes("RestartsExhausted", message));
             return;
         }
-        let earliest = decision.ledger.restart_not_before(role).filter(|_| verdict.counted);
+        let earliest = match verdict.counted {
+            true => decision.ledger.restart_not_before(role),
+            false => failure.not_before,
+        };
         if let Some(time) = earliest.filter(|time| *time > now) {
             decision.wake_at(time);
+            decision.held.insert(failure.pod);
             continue;
         }
         let what = act(verdict.action, &failure, decision, &mut restarted, now);
@@ -250,44 +261,56 @@ fn vanished(job: &Job, seen: &Snapshot, ledger: &Ledger) -> Vec<Failure> {
             && pod.attempt == ledger.attempt_of(pod.role, pod.index)
             && !seen.exists(Kind::Pod, &pod.name)
     });
-    let by_force = |pod: &PodView| Failure {
-        role: pod.role,
-        index: pod.index,
-        pod: pod.name.clone(),
+    let mut failures: Vec<Failure> = gone
+        .map(|pod| failure_of(pod).unwrap_or_else(|| removed(pod.index, &pod.name, &pod.conditions)))
+        .collect();
+    if failures.is_empty() {
+        failures.extend(missed(job, seen, ledger));
+    }
+    failures
+}
+
+/// The same of a pod that this process never saw: the status, which another one wrote, has more ready pods of the attempt than there are.
+fn missed(job: &Job, seen: &Snapshot, ledger: &Ledger) -> Option<Failure> {
+    let actor = job.role(Role::Actor)?;
+    let ready = ledger.role(Role::Actor)?.ready.min(actor.pods);
+    let name = |index| pod_name(&job.key.name, Role::Actor, index);
+    let mut gone = (0..actor.pods).filter(|index| !seen.exists(Kind::Pod, &name(*index)));
+    let first = gone.next()?;
+    let there = actor.pods - 1 - u32::try_from(gone.count()).ok()?;
+    (there < ready).then(|| removed(first, &name(first), &[]))
+}
+
+fn removed(index: u32, pod: &str, conditions: &[String]) -> Failure {
+    Failure {
+        role: Role::Actor,
+        index,
+        pod: pod.to_owned(),
         exit_code: None,
         reason: "Deleted".into(),
         message: "the pod was removed before its end was seen, with its node or by force".into(),
-        conditions: pod.conditions.clone(),
+        conditions: conditions.to_vec(),
         disrupted: true,
-    };
-    gone.map(|pod| failure_of(pod).unwrap_or_else(|| by_force(pod)))
-        .collect()
+        not_before: None,
+    }
 }
 
-/// No stage finished for longer than the policy allows, by the actor's word; or no word from it for as long. While another role has too
-/// few ready pods it is those that the actor waits for, and the deadline of readiness that ends it.
-fn hung(job: &Job, seen: &Snapshot, ledger: &Ledger, now: Timestamp) -> Option<Failure> {
+/// No stage finished for longer than the policy allows, by the actor's own word. Silence says nothing: a process that answers nobody is
+/// the kubelet's to end, by its probe, and one that answers the kubelet runs where the operator does not reach it. While another role
+/// has too few ready pods it is those that the actor waits for, and the deadline of readiness that ends it.
+fn hung(job: &Job, seen: &Snapshot, ledger: &Ledger) -> Option<Failure> {
     let limit = job.spec.run_policy.progress_deadline_seconds;
     let actor = seen.pod(job, Role::Actor, 0).filter(|pod| pod.life == Life::Ready)?;
     let current = actor.attempt == ledger.attempt_of(Role::Actor, 0);
+    let report = seen.report.as_ref().map(|heard| &heard.report)?;
     let waits = !seen.roles_ready(job, ledger);
-    if !current || waits || seconds_without_progress(ledger, seen, now)? < limit as f64 {
+    if !current || waits || report.seconds_since_progress < limit as f64 {
         return None;
     }
-    let message = match &seen.report {
-        Some(heard) if heard.age(now) < limit as f64 => {
-            let stage = format!("{:?}", heard.report.stage).to_lowercase();
-            let peer = &heard.report.waiting_for;
-            let waits = if peer.is_empty() {
-                String::new()
-            } else {
-                format!(", where it waits for {peer}")
-            };
-            format!(
-                "no stage finished for {limit} s (runPolicy.progressDeadlineSeconds): it hangs in stage {stage}{waits}"
-            )
-        }
-        _ => format!("its report could not be read for {limit} s (runPolicy.progressDeadlineSeconds)"),
+    let stage = format!("{:?}", report.stage).to_lowercase();
+    let peer = match report.waiting_for.as_str() {
+        "" => String::new(),
+        peer => format!(", where it waits for {peer}"),
     };
     Some(Failure {
         role: Role::Actor,
@@ -295,9 +318,12 @@ fn hung(job: &Job, seen: &Snapshot, ledger: &Ledger, now: Timestamp) -> Option<F
         pod: actor.name.clone(),
         exit_code: None,
         reason: "Hung".into(),
-        message,
+        message: format!(
+            "no stage finished for {limit} s (runPolicy.progressDeadlineSeconds): it hangs in stage {stage}{peer}"
+        ),
         conditions: Vec::new(),
         disrupted: false,
+        not_before: None,
     })
 }
 

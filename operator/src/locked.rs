@@ -26,7 +26,7 @@ impl<T> Locked<T> {
 
 impl<K: Eq + Hash, V> Table<K, V> {
     /// Removes an entry.
-    pub fn forget(&self, key: &K) {
-        self.lock().remove(key);
+    pub fn forget(&self, key: &K) -> Option<V> {
+        self.lock().remove(key)
     }
 }

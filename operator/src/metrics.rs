@@ -26,6 +26,8 @@ pub struct Metrics {
     pub queue_depth: IntGauge,
     /// Whether this process acts.
     pub is_leader: IntGaugeVec,
+    /// Whether the installed CRD is this operator's.
+    pub crd_matches: IntGauge,
     /// Failures of watches by kind.
     pub watch_errors: IntCounterVec,
     writes: IntCounterVec,
@@ -80,6 +82,10 @@ impl Metrics {
             reconcile_errors: counters("ppo_operator_reconcile_errors_total", "Failed reconciles", &["kind"])?,
             queue_depth: IntGauge::new("ppo_operator_queue_depth", "Jobs that wait for a reconcile")?,
             is_leader: int_gauges("ppo_operator_is_leader", "1 while this process acts", &["lease"])?,
+            crd_matches: IntGauge::new(
+                "ppo_operator_crd_matches",
+                "1 while the installed CRD is this operator's; it touches no job otherwise",
+            )?,
             watch_errors: counters("ppo_operator_watch_errors_total", "Failures of watches", &["kind"])?,
             writes: counters(
                 "ppo_operator_writes_total",
@@ -154,6 +160,7 @@ impl Metrics {
         let mut all: Vec<Box<dyn Collector>> = vec![
             Box::new(self.reconcile_seconds.clone()),
             Box::new(self.queue_depth.clone()),
+            Box::new(self.crd_matches.clone()),
         ];
         all.extend(counters.map(|metric| Box::new(metric.clone()) as Box<dyn Collector>));
         all.extend(int_gauges.map(|metric| Box::new(metric.clone()) as Box<dyn Collector>));

@@ -17,8 +17,8 @@ pub use retire::hangs_at;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kube::Resource;
 use kube::api::DynamicObject;
+use kube::{Resource, ResourceExt};
 use ppo_crds::pod::label;
 use ppo_crds::status::PpoJobStatus;
 use serde::Serialize;
@@ -66,6 +66,19 @@ pub struct Target {
     pub grace_seconds: Option<u32>,
 }
 
+impl Target {
+    /// Exactly this object, however it has changed.
+    pub fn of(kind: Kind, object: &DynamicObject) -> Self {
+        Self {
+            kind,
+            name: object.name_any(),
+            uid: object.uid().unwrap_or_default(),
+            resource_version: None,
+            grace_seconds: None,
+        }
+    }
+}
+
 /// What a reconcile does: the status first, since it holds the decisions, then the waves in order.
 #[derive(Debug)]
 pub struct Plan {
@@ -108,6 +121,7 @@ fn objects(job: &Job, decision: &Decision, seen: &Snapshot, settings: &PodSettin
     }
     // The gang's object exists before the pods: Kueue has to admit it first.
     let mut actions = seen.gang.repair(job, &decision.intent, seen, settings);
+    actions.extend(seen.gang.left_over(job, seen));
     if decision.intent != Intent::Run {
         return actions;
     }
@@ -123,6 +137,9 @@ fn objects(job: &Job, decision: &Decision, seen: &Snapshot, settings: &PodSettin
         )
         .chain([disruption_budget::desired(job)]);
     actions.extend(applied.filter_map(|(kind, desired)| drift::repair(kind, desired, seen)));
+    if settings.network_policies.is_none() {
+        actions.extend(network_policy::retired(job, seen));
+    }
     actions
 }
 

@@ -119,12 +119,12 @@ pub async fn reconcile(object: Arc<DeserializeGuard<PpoJob>>, context: Arc<Conte
     let plan = plan(&job.checked, &seen, &job.status, &context.settings, now);
     // The status first: it holds the decisions, and what follows must not happen without them.
     let held_back = record::status(&job, &plan, &context).await?;
+    context.metrics.observe(&job.checked, &plan.status);
     let refused = apply::all(&job, &plan.status, plan.waves, &context).await.err();
     if let Some(error) = refused {
         return record::refusal(&job, &plan.status, error, &context).await;
     }
     context.backoff.forget(&job.checked.key);
-    context.metrics.observe(&job.checked, &plan.status);
     let due = plan
         .wake
         .map(|wake| Duration::try_from(wake.duration_since(now)).unwrap_or_default());

@@ -11,6 +11,8 @@ pub struct PodSettings {
     pub image_pull_policy: String,
     /// Resource name of a GPU.
     pub gpu_resource: String,
+    /// User, group and file group of pods whose template names none. None: the cluster's choice.
+    pub user: Option<i64>,
     /// Who besides the job's pods may reach the metrics port. None: no NetworkPolicies are made.
     pub network_policies: Option<Scrapers>,
 }
@@ -30,6 +32,8 @@ impl Default for PodSettings {
             vllm_image: "vllm/vllm-openai:v0.33.0".into(),
             image_pull_policy: "IfNotPresent".into(),
             gpu_resource: "nvidia.com/gpu".into(),
+            // Of the worker's image, which has no root.
+            user: Some(65_532),
             network_policies: Some(Scrapers::default()),
         }
     }

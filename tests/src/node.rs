@@ -193,11 +193,12 @@ impl RealCluster {
         loaded.map(drop)
     }
 
-    /// Kills the processes of a pod's container as the kernel does when memory is short: at once.
+    /// Sends a signal to the first process of a pod's container: SIGKILL as the kernel does when memory is short, SIGSTOP for one that
+    /// hangs.
     ///
     /// # Errors
     /// When there is no such container.
-    pub async fn kill(&self, namespace: &str, pod: &str) -> Result<()> {
+    pub async fn signal(&self, signal: &str, namespace: &str, pod: &str) -> Result<()> {
         let path = "-o=jsonpath={.status.containerStatuses[0].containerID}";
         let id = self
             .control_plane
@@ -205,7 +206,7 @@ impl RealCluster {
             .await?;
         let id = id.success()?;
         let id = id.trim().trim_start_matches("containerd://");
-        self.ctr(&["tasks", "kill", "--signal", "SIGKILL", id])
+        self.ctr(&["tasks", "kill", "--signal", signal, id])
             .await?
             .success()
             .map(drop)

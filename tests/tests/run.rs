@@ -363,6 +363,26 @@ fn a_manifest_full_of_mistakes_is_refused_with_all_of_them_at_once() {
 }
 
 #[test]
+fn a_full_disk_ends_the_run_with_the_file_and_what_helps() {
+    let bench = Bench::new();
+    bench.manifest("job.yaml", json!({"steps": 1}));
+    std::fs::create_dir(bench.path("run")).unwrap();
+    // What Linux says to every write there is what a disk without room says.
+    std::os::unix::fs::symlink("/dev/full", bench.path("run/metrics.jsonl")).unwrap();
+    let ended = bench.worker(["run", "-f", "job.yaml", "--run-dir", "run", "--quiet"]);
+    assert_eq!(ended.status.code(), Some(1));
+    let words = text(&ended.stderr);
+    for part in [
+        "make room",
+        "checkpoint.keep",
+        "run/metrics.jsonl",
+        "No space left on device",
+    ] {
+        assert!(words.contains(part), "{part} is not in {words}");
+    }
+}
+
+#[test]
 fn plan_tells_the_arithmetic_and_changes_nothing() {
     let bench = Bench::new();
     bench.manifest("job.yaml", json!({}));

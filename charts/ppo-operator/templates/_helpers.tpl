@@ -53,6 +53,12 @@ app.kubernetes.io/part-of: ppo-operator
 {{- end }}
 {{- end }}
 
+{{- define "ppo-operator.workerImage" -}}
+{{- $tag := .Chart.AppVersion }}
+{{- if eq .Values.worker.image.variant "cuda" }}{{ $tag = printf "%s-cuda" $tag }}{{ end }}
+{{- include "ppo-operator.image" (dict "image" .Values.worker.image "tag" $tag) }}
+{{- end }}
+
 {{- define "ppo-operator.operatorImage" -}}
 {{- include "ppo-operator.image" (dict "image" .Values.image "tag" .Chart.AppVersion) }}
 {{- end }}

@@ -15,8 +15,12 @@
   resources: [pods]
   verbs: [list, watch, create, delete]
 - apiGroups: [""]
-  resources: [configmaps, services]
-  verbs: [list, watch, create, patch, delete]
+  # A job's configuration never changes.
+  resources: [configmaps]
+  verbs: [list, watch, create]
+- apiGroups: [""]
+  resources: [services]
+  verbs: [list, watch, create, patch]
 - apiGroups: [""]
   # The operator writes a job's token and reads no secret's content; its list and watch ask for metadata only.
   resources: [secrets]
@@ -27,18 +31,17 @@
   verbs: [list, watch, create]
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
+  # delete: where jobNetworkPolicies was turned off
   verbs: [list, watch, create, patch, delete]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
-  verbs: [list, watch, create, patch, delete]
+  verbs: [list, watch, create, patch]
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]
-- apiGroups: [scheduling.volcano.sh, scheduling.x-k8s.io]
+- apiGroups: [scheduling.volcano.sh, scheduling.x-k8s.io, scheduling.k8s.io]
   resources: [podgroups]
-  verbs: [list, watch, create, patch, delete]
-- apiGroups: [scheduling.k8s.io]
-  resources: [podgroups, workloads]
+  # delete: of a suspended job, whose next pods may be another gang's
   verbs: [list, watch, create, patch, delete]
 - apiGroups: [kueue.x-k8s.io]
   resources: [workloads]
@@ -46,9 +49,6 @@
 - apiGroups: [kueue.x-k8s.io]
   resources: [workloads/status]
   verbs: [patch]
-- apiGroups: [kueue.x-k8s.io]
-  resources: [localqueues]
-  verbs: [list, watch]
 {{- end }}
 
 {{/* What it reads that lies in no namespace. */}}

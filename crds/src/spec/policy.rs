@@ -24,7 +24,8 @@ pub struct RunPolicySpec {
     /// scheduler's own words. 1 to 2147483647. Default 1800. The field of the same name in KubeRay's RayJob.
     #[schemars(range(min = 1, max = 2_147_483_647i64))]
     pub pre_running_deadline_seconds: u64,
-    /// Seconds without a finished stage after which the run counts as hung and is restarted. 1 to 2147483647. Default 1800.
+    /// Seconds without a finished stage, by the actor's own report, after which the run counts as hung and is restarted. An actor whose
+    /// report cannot be read is no reason: one that answers nobody is ended by its liveness probe. 1 to 2147483647. Default 1800.
     #[schemars(range(min = 1, max = 2_147_483_647i64))]
     pub progress_deadline_seconds: u64,
     /// Seconds after the end at which the job object deletes itself. 0 to 2147483647. Default: it stays. The field of the same
@@ -68,9 +69,10 @@ pub enum CleanPodPolicy {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct SchedulingSpec {
     /// Who places all pods of the job at once or none: `auto` (the first of the others that the cluster has), `none`,
-    /// `volcano`, `coscheduling` (scheduler-plugins), `kueue`, `workload` (Kubernetes' own: 1.36 with the feature gates GenericWorkload and GangScheduling, or later). Default auto.
+    /// `volcano`, `coscheduling` (scheduler-plugins), `kueue`, `workload` (Kubernetes' own: 1.36 with the feature gates GenericWorkload and GangScheduling, or later). It
+    /// changes only while the job wants no pods: suspended, or waiting in a queue. Default auto.
     pub gang: Gang,
-    /// Queue of Kueue or Volcano. At most 253 characters. Default empty: the scheduler's default.
+    /// Queue of Kueue or Volcano. At most 253 characters. It changes only while the job wants no pods. Default empty: the scheduler's default.
     #[schemars(length(max = 253))]
     pub queue: String,
     /// PriorityClass of the pods. At most 253 characters. Default empty: the cluster's default.

@@ -46,15 +46,8 @@ pub fn upkeep(job: &Job, intent: &Intent, seen: &Snapshot) -> Upkeep {
     let (false, false, Some(group)) = (wants_pods, seen.pods(job).any(|pod| pod.alive), group) else {
         return Upkeep::default();
     };
-    let target = Target {
-        kind: Kind::VolcanoPodGroup,
-        name: group.name_any(),
-        uid: group.uid().unwrap_or_default(),
-        resource_version: None,
-        grace_seconds: None,
-    };
     Upkeep {
-        actions: vec![Action::Delete(target)],
+        actions: vec![Action::Delete(Target::of(Kind::VolcanoPodGroup, group))],
         wake: None,
     }
 }

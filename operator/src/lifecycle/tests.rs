@@ -1,10 +1,12 @@
 use std::sync::Arc;
 
 use ppo_crds::PpoJob;
+use ppo_crds::status::RoleStatus;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::gang::Gang;
+use crate::snapshot::Heard;
 use crate::world::{Children, SeenPod};
 
 /// When the job was made.
@@ -117,4 +119,113 @@ fn one_that_failed_and_was_removed_at_once_has_failed() {
     let decision = decide(&job(), &empty(vec![failed]), &status(true, 60), at(100));
     assert_eq!(decision.ledger.status.restarts, 1);
     assert!(decision.notes[0].contains("no space left"), "{:?}", decision.notes);
+}
+
+#[test]
+fn a_failed_actor_that_is_removed_before_its_successors_time_has_none_of_its_attempt() {
+    let failed = |attempt: u32| {
+        let ended = json!({"name": "worker", "image": "i", "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"terminated": {"exitCode": 1, "message": "no space left"}}});
+        actor(attempt, json!({"phase": "Failed", "containerStatuses": [ended]}))
+    };
+    let first = decide(&job(), &empty(vec![failed(1)]), &status(true, 60), at(100));
+    assert_eq!(first.ledger.attempt_of(Role::Actor, 0), 2);
+    let seen = empty(vec![failed(2)]);
+    let waits = decide(&job(), &seen, &first.ledger.status, at(101));
+    assert_eq!(
+        (waits.ledger.attempt_of(Role::Actor, 0), waits.wake),
+        (2, Some(at(110)))
+    );
+    assert!(waits.held.contains("a-actor-0"));
+    let then = decide(&job(), &seen, &first.ledger.status, at(110));
+    assert_eq!((then.ledger.attempt_of(Role::Actor, 0), then.held.len()), (3, 0));
+}
+
+#[test]
+fn an_actor_that_went_while_no_operator_looked_is_succeeded_by_another_attempt() {
+    let seen = empty(Vec::new());
+    let with_ready = |ready: u32| {
+        let mut status = status(true, 60);
+        let mut actor = RoleStatus::started(Role::Actor);
+        actor.ready = ready;
+        status.roles = vec![actor];
+        status
+    };
+    let decision = decide(&job(), &seen, &with_ready(1), at(100));
+    assert_eq!(
+        (
+            decision.ledger.attempt_of(Role::Actor, 0),
+            decision.ledger.status.restarts
+        ),
+        (2, 0)
+    );
+    let again = decide(&job(), &seen, &decision.ledger.status, at(101));
+    assert_eq!(again.ledger.attempt_of(Role::Actor, 0), 2);
+    // One that was never ready was perhaps never made.
+    let decision = decide(&job(), &seen, &with_ready(0), at(100));
+    assert_eq!(decision.ledger.attempt_of(Role::Actor, 0), 1);
+}
+
+/// One actor that runs, whose last report of these seconds without progress came so long ago.
+fn heard(seconds_without_progress: f64, ago: i64) -> Snapshot {
+    let report = json!({
+        "job": "a", "attempt": 1, "stage": "rollout", "policyVersion": 3, "progress": {}, "waitingFor": "a-rollout-0",
+        "secondsSinceProgress": seconds_without_progress,
+    });
+    let pod = |role: &str| {
+        let pod = json!({
+            "metadata": {
+                "name": format!("a-{role}-0"), "labels": {"ppojob.dev/role": role, "ppojob.dev/index": "0"},
+                "annotations": {"ppojob.dev/attempt": "1"},
+                "ownerReferences": [{"apiVersion": "v1", "kind": "PpoJob", "name": "a", "uid": "12345678-9", "controller": true}],
+            },
+            "spec": {"nodeName": "one"},
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        Arc::new(PodView::of(&serde_json::from_value::<SeenPod>(pod).unwrap()).unwrap())
+    };
+    let roles = ["actor", "rollout"].into_iter();
+    let pods = roles.map(|role| (format!("a-{role}-0"), pod(role))).collect();
+    let children = Children {
+        pods,
+        ..Children::default()
+    };
+    Snapshot {
+        report: Some(Heard {
+            report: serde_json::from_value(report).unwrap(),
+            at: at(5000 - ago),
+        }),
+        ..Snapshot::plain(children, Gang::None, at(0))
+    }
+}
+
+#[test]
+fn a_run_hangs_by_its_own_word_and_not_by_silence() {
+    let decision = decide(&job(), &heard(1801.0, 5), &status(true, 60), at(5000));
+    assert_eq!(decision.ledger.status.restarts, 1);
+    assert!(
+        decision.notes[0].contains("waits for a-rollout-0"),
+        "{:?}",
+        decision.notes
+    );
+    let decision = decide(&job(), &heard(3.0, 3600), &status(true, 60), at(5000));
+    assert_eq!((decision.intent, decision.ledger.status.restarts), (Intent::Run, 0));
+}
+
+#[test]
+fn pods_that_a_gang_scheduler_placed_run_on_when_it_is_removed() {
+    let missing = Snapshot {
+        admission: Admission::Missing("install Volcano".into()),
+        ..heard(3.0, 5)
+    };
+    assert_eq!(
+        decide(&job(), &missing, &status(true, 60), at(5000)).intent,
+        Intent::Run
+    );
+    let not_begun = PpoJobStatus {
+        active_since: None,
+        ..status(false, 60)
+    };
+    let waits = decide(&job(), &missing, &not_begun, at(5000)).intent;
+    assert!(matches!(waits, Intent::Queue(_)), "{waits:?}");
 }

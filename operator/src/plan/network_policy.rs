@@ -8,9 +8,10 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::DynamicObject;
 use ppo_crds::pod::{label, port};
 
-use super::{metadata, untyped};
+use super::{Action, Target, metadata, untyped};
 use crate::job::Job;
 use crate::settings::Scrapers;
+use crate::snapshot::Snapshot;
 use crate::world::Kind;
 
 /// Label that every namespace has, with its name.
@@ -55,6 +56,13 @@ pub fn desired(job: &Job, scrapers: &Scrapers) -> (Kind, DynamicObject) {
         }),
     };
     (Kind::NetworkPolicy, untyped(Kind::NetworkPolicy, &policy))
+}
+
+/// What goes with a policy that was made before the operator was told to make none.
+pub fn retired(job: &Job, seen: &Snapshot) -> Option<Action> {
+    let made = seen.object(Kind::NetworkPolicy, &job.key.name)?;
+    let stays = made.metadata.deletion_timestamp.is_none();
+    stays.then(|| Action::Delete(Target::of(Kind::NetworkPolicy, made)))
 }
 
 fn labelled(key: &str, value: &str) -> LabelSelector {

@@ -40,7 +40,8 @@ pub fn missing(job: &Job, decision: &Decision, seen: &Snapshot, settings: &PodSe
     wanted
         .filter(|(role, index)| {
             let name = pod_name(&job.key.name, role.role, *index);
-            !seen.exists(Kind::Pod, &name) && !seen.gang.comes_after(job, *role, *index, seen)
+            let free = !seen.exists(Kind::Pod, &name) && !decision.held.contains(&name);
+            free && !seen.gang.comes_after(job, *role, *index, seen)
         })
         .map(|(role, index)| {
             let mut object = untyped(Kind::Pod, &pod(job, role, index, decision, settings));
@@ -85,7 +86,7 @@ fn pod(job: &Job, role: RolePods, index: u32, decision: &Decision, settings: &Po
         }
         ask_for_gpus(container(spec, computing), &settings.gpu_resource, role.gpus);
         volumes(spec, job, role.role);
-        restrict(spec);
+        restrict(spec, settings.user);
         leave_lost_nodes(spec);
     }
     pod
@@ -152,7 +153,7 @@ fn label_pod(pod: &mut Pod, template: Option<&PodTemplateSpec>, role: Role, inde
     pod.metadata.annotations = Some(annotations);
 }
 
-/// The container that runs `ppo-worker`: image, command and probe where the template says nothing.
+/// The container that runs `ppo-worker`: image, command and probes where the template says nothing.
 fn worker(container: &mut Container, role: Role, settings: &PodSettings) {
     container.image.get_or_insert_with(|| settings.worker_image.clone());
     container
@@ -173,16 +174,33 @@ fn worker(container: &mut Container, role: Role, settings: &PodSettings) {
         Role::Actor => add_port(container, "rendezvous", port::RENDEZVOUS),
         Role::Rollout | Role::Reference | Role::Reward => add_port(container, "http", port::HTTP),
     }
-    container.readiness_probe.get_or_insert_with(|| Probe {
-        http_get: Some(HTTPGetAction {
-            path: Some("/readyz".into()),
-            port: IntOrString::String("metrics".into()),
-            ..HTTPGetAction::default()
-        }),
+    let ready = Probe {
         period_seconds: Some(5),
         timeout_seconds: Some(3),
         failure_threshold: Some(3),
         ..Probe::default()
+    };
+    ask(container.readiness_probe.get_or_insert(ready), "/readyz");
+    // Answered from the first second on, by a thread that does nothing else: who misses it for five minutes will answer nobody again.
+    let alive = Probe {
+        period_seconds: Some(15),
+        timeout_seconds: Some(10),
+        failure_threshold: Some(20),
+        termination_grace_period_seconds: Some(GRACE_SECONDS),
+        ..Probe::default()
+    };
+    ask(container.liveness_probe.get_or_insert(alive), "/healthz");
+}
+
+/// Whom a probe asks, where the template gives nothing but its times.
+fn ask(probe: &mut Probe, path: &str) {
+    if probe.exec.is_some() || probe.grpc.is_some() || probe.tcp_socket.is_some() {
+        return;
+    }
+    probe.http_get.get_or_insert_with(|| HTTPGetAction {
+        path: Some(path.into()),
+        port: IntOrString::String("metrics".into()),
+        ..HTTPGetAction::default()
     });
 }
 
@@ -228,8 +246,11 @@ fn environment(job: &Job, role: RolePods, index: u32, attempt: u32, job_attempt:
         ]
     });
     variables.extend(others.flatten());
-    let floor = job.role(Role::Rollout).filter(|_| role.role == Role::Actor);
-    variables.extend(floor.map(|engines| env(variable::MIN_REPLICAS, engines.floor)));
+    if let Some(engines) = job.role(Role::Rollout).filter(|_| role.role == Role::Actor) {
+        let deadline = job.spec.run_policy.pre_running_deadline_seconds;
+        variables.push(env(variable::MIN_REPLICAS, engines.floor));
+        variables.push(env(variable::READY_DEADLINE, deadline));
+    }
     variables
 }
 

@@ -7,8 +7,6 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use ppo_crds::pod::{VLLM_CONTAINER, WORKER_CONTAINER};
 
-/// User and group of the worker's image, which has no root.
-const UNPRIVILEGED: i64 = 65_532;
 const ROOT: i64 = 0;
 
 /// Seconds a pod stays on a node that does not answer, before it is replaced elsewhere. Kubernetes' own default is 300.
@@ -37,15 +35,15 @@ pub fn spec(template: Option<&PodTemplateSpec>) -> PodSpec {
 
 /// What the restricted profile of the Pod Security Standards asks for, where the template says nothing else. What it says must
 /// stay possible: a container that it makes root, or privileged, is not forbidden to be.
-pub fn restrict(spec: &mut PodSpec) {
+pub fn restrict(spec: &mut PodSpec, user: Option<i64>) {
     spec.automount_service_account_token.get_or_insert(false);
     spec.enable_service_links.get_or_insert(false);
     let pod = spec.security_context.get_or_insert_with(PodSecurityContext::default);
     let root = pod.run_as_user == Some(ROOT);
     pod.run_as_non_root.get_or_insert(!root);
-    pod.run_as_user.get_or_insert(UNPRIVILEGED);
-    pod.run_as_group.get_or_insert(UNPRIVILEGED);
-    pod.fs_group.get_or_insert(UNPRIVILEGED);
+    pod.run_as_user = pod.run_as_user.or(user);
+    pod.run_as_group = pod.run_as_group.or(user);
+    pod.fs_group = pod.fs_group.or(user);
     // A claim of checkpoints holds many large files; to change their group at every start would take minutes.
     pod.fs_group_change_policy
         .get_or_insert_with(|| "OnRootMismatch".into());
@@ -211,7 +209,7 @@ mod tests {
     fn a_template_that_makes_a_container_root_or_privileged_gets_no_word_that_forbids_it() {
         let spec = |given| {
             let mut spec: PodSpec = from_value(given).unwrap();
-            restrict(&mut spec);
+            restrict(&mut spec, Some(65_532));
             to_value(&spec).unwrap()
         };
         let chown = json!({"name": "chown", "securityContext": {"runAsUser": 0}});
@@ -228,6 +226,13 @@ mod tests {
             assert!(context(at)["allowPrivilegeEscalation"].is_null(), "{}", context(at));
             assert!(context(at)["readOnlyRootFilesystem"].is_null(), "{}", context(at));
         }
+        let mut elsewhere = PodSpec::default();
+        restrict(&mut elsewhere, None);
+        let context = elsewhere.security_context.unwrap();
+        assert_eq!(
+            (context.run_as_user, context.fs_group, context.run_as_non_root),
+            (None, None, Some(true))
+        );
         let root = spec(json!({"securityContext": {"runAsUser": 0}, "containers": []}));
         assert_eq!(root["securityContext"]["runAsNonRoot"], false);
     }

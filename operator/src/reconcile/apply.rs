@@ -79,7 +79,7 @@ fn note_approval(job: &Subject, answer: &Result<(), Error>, context: &Context) {
             let mut jobs = context.unapproved.lock();
             jobs.entry(key.clone()).or_insert(Unapproved { since, words });
         }
-        None => context.unapproved.forget(key),
+        None => drop(context.unapproved.forget(key)),
     }
 }
 

@@ -21,7 +21,7 @@ use crate::gang::{self, Gang};
 use crate::job::Job;
 use crate::plan::hangs_at;
 use crate::snapshot::Snapshot;
-use crate::world::{Children, Kind};
+use crate::world::{Children, JobKey, Kind};
 
 /// The value of `runPolicy.managedBy` that means this operator.
 const OPERATOR: &str = "ppojob.dev/operator";
@@ -47,6 +47,8 @@ pub async fn job(object: &DeserializeGuard<PpoJob>, context: &Context) -> Option
         Err(invalid) => {
             let name = invalid.metadata.name.as_deref().unwrap_or_default();
             tracing::error!(job = name, error = %invalid.error, "a PpoJob cannot be read: is a field of a pod template of another type?");
+            // What they last said is no longer known to be so.
+            context.metrics.forget(&JobKey::of(object));
             events::unreadable(object, &invalid.error, context).await;
             return None;
         }

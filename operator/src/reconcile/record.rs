@@ -92,6 +92,7 @@ pub async fn refusal(job: &Subject, status: &PpoJobStatus, error: Error, context
         Error::Stale => error,
         other => other,
     })?;
+    context.metrics.observe(&job.checked, &failed);
     Ok(Next::await_change())
 }
 

@@ -9,26 +9,23 @@ use crate::rendered::{objects, of_kind, template};
 type Right = (String, String, String);
 
 /// Group, resources and verbs in the namespaces that are watched.
-const OF_JOBS: [(&str, &str, &str); 15] = [
+const OF_JOBS: [(&str, &str, &str); 16] = [
     ("ppojob.dev", "ppojobs", "get list watch delete"),
     ("ppojob.dev", "ppojobs/status", "patch"),
     ("ppojob.dev", "ppojobs/finalizers", "update"),
     ("", "pods", "list watch create delete"),
-    ("", "configmaps services", "list watch create patch delete"),
+    ("", "configmaps", "list watch create"),
+    ("", "services", "list watch create patch"),
     ("", "secrets", "list watch create"),
     ("", "persistentvolumeclaims", "list watch create"),
     ("networking.k8s.io", "networkpolicies", "list watch create patch delete"),
-    ("policy", "poddisruptionbudgets", "list watch create patch delete"),
+    ("policy", "poddisruptionbudgets", "list watch create patch"),
     ("events.k8s.io", "events", "create patch"),
     ("scheduling.volcano.sh", "podgroups", "list watch create patch delete"),
     ("scheduling.x-k8s.io", "podgroups", "list watch create patch delete"),
-    (
-        "scheduling.k8s.io",
-        "podgroups workloads",
-        "list watch create patch delete",
-    ),
+    ("scheduling.k8s.io", "podgroups", "list watch create patch delete"),
     ("kueue.x-k8s.io", "workloads", "list watch create patch delete"),
-    ("kueue.x-k8s.io", "workloads/status localqueues", ""),
+    ("kueue.x-k8s.io", "workloads/status", "patch"),
 ];
 
 /// Group, resources and verbs of what lies in no namespace.
@@ -45,7 +42,7 @@ const OF_THE_CLUSTER: [(&str, &str, &str); 4] = [
 
 /// In the operator's own namespace.
 const OF_THE_LEASE: [(&str, &str, &str); 2] = [
-    ("coordination.k8s.io", "leases=ppo-ppo-operator", "get update patch"),
+    ("coordination.k8s.io", "leases=ppo-ppo-operator", "get update"),
     ("coordination.k8s.io", "leases", "create"),
 ];
 
@@ -53,11 +50,6 @@ fn written(table: &[(&str, &str, &str)]) -> BTreeSet<Right> {
     let mut rights = BTreeSet::new();
     for (group, resources, verbs) in table {
         for resource in resources.split(' ') {
-            let verbs = match resource {
-                "workloads/status" => "patch",
-                "localqueues" => "list watch",
-                _ => verbs,
-            };
             rights.extend(
                 verbs
                     .split(' ')

@@ -239,7 +239,14 @@ fn on_update() -> Vec<Case> {
     let remote = |url: &str| reward(json!({"remote": {"urls": [url]}}));
     let evaluation = |every: u64| json!({"evaluation": {"source": {"path": "/e"}, "everySteps": every}});
     let none = || json!({});
+    let scheduled = |change: Value| {
+        let wants_pods = json!({"status": {"activeSince": "2026-01-01T00:00:00Z"}});
+        let words = "change only while the job wants no pods";
+        case("", words, wants_pods, json!({"spec": {"scheduling": change}}))
+    };
     let mut cases = vec![
+        scheduled(json!({"gang": "none"})),
+        scheduled(json!({"queue": "a"})),
         of("spec.model", FIXED, none(), json!({"model": {"dtype": "float32"}})),
         of("spec.prompts", FIXED, none(), json!({"prompts": {"maxLength": 7}})),
         of(
@@ -429,8 +436,12 @@ async fn what_is_fixed_at_creation_cannot_be_added_changed_or_removed() {
         let mut manifest = least();
         merge(&mut manifest, valid);
         manifest["metadata"]["name"] = json!(name);
-        let job = serde_json::from_value(manifest).unwrap();
+        let job = serde_json::from_value(manifest.clone()).unwrap();
         jobs.create(&PostParams::default(), &job).await.unwrap();
+        if let Some(status) = manifest.get("status") {
+            let seen = Patch::Merge(json!({"status": status}));
+            jobs.patch_status(&name, &PatchParams::default(), &seen).await.unwrap();
+        }
         let refused = jobs.patch(&name, &dry_run, &Patch::Merge(&change)).await;
         let Err(refused) = refused.map_err(refusal) else {
             panic!("{at}: {change} is accepted; {message:?} was expected")

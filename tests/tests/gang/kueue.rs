@@ -6,6 +6,8 @@ use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
+use ppo_crds::PpoJob;
+use ppo_crds::spec::Gang;
 use ppo_crds::status::Phase;
 use ppo_tests::{ControlPlane, GangScheduler, NODE_LABEL, Namespace, Operator, Options, PATIENCE, wait_for};
 use serde_json::{Value, json};
@@ -208,6 +210,37 @@ async fn a_suspended_job_gives_its_quota_to_others() {
     wait_for_phase(&namespace, "first", Phase::Queued).await;
     delete(&namespace, "second").await;
     wait_for_phase(&namespace, "first", Phase::Running).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_leaves_its_queue_only_while_it_is_suspended_and_leaves_no_quota_behind() {
+    let namespace = cluster().await.namespace("kueue-left").await.unwrap();
+    namespace.gpu_nodes(1, 8).await.unwrap();
+    queue(&namespace, 4, None).await;
+    let _operator = Operator::start(&namespace);
+    create(&namespace, "job", "kueue", "rl", 2, 2).await;
+    wait_for_phase(&namespace, "job", Phase::Running).await;
+    let leave = json!({"spec": {"scheduling": {"gang": "none", "queue": ""}}});
+    let jobs = namespace.api::<PpoJob>();
+    let refused = jobs
+        .patch("job", &PatchParams::default(), &Patch::Merge(&leave))
+        .await
+        .unwrap_err();
+    assert!(refused.to_string().contains("suspend it first"), "{refused}");
+
+    merge(&namespace, "job", json!({"spec": {"runPolicy": {"suspend": true}}})).await;
+    wait_for_phase(&namespace, "job", Phase::Suspended).await;
+    merge(&namespace, "job", leave).await;
+    wait_for("the Workload to go", PATIENCE, async || {
+        anyhow::ensure!(workload(&namespace, "job").await.is_err());
+        Ok(())
+    })
+    .await
+    .unwrap();
+    merge(&namespace, "job", json!({"spec": {"runPolicy": {"suspend": false}}})).await;
+    let status = wait_for_phase(&namespace, "job", Phase::Running).await.status.unwrap();
+    assert_eq!((status.gang, status.attempt), (Some(Gang::None), 2));
+    assert!(workload(&namespace, "job").await.is_err());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

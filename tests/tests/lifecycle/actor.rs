@@ -120,7 +120,7 @@ async fn a_run_that_hangs_is_restarted_and_told_of_with_its_stage_and_whom_it_wa
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_actor_that_never_answers_is_restarted_after_the_same_deadline_and_holds_up_nobody() {
+async fn an_actor_whom_the_kubelet_hears_and_the_operator_does_not_runs_on_and_holds_up_nobody() {
     let stage = Stage::running("silent", json!({"spec": {"runPolicy": {"progressDeadlineSeconds": 3}}})).await;
     let uid = stage.uid("actor-0").await;
     stage
@@ -135,5 +135,6 @@ async fn an_actor_that_never_answers_is_restarted_after_the_same_deadline_and_ho
             Ok(())
         })
         .await;
-    stage.replaced("actor-0", &uid).await;
+    tokio::time::sleep(std::time::Duration::from_secs(4)).await;
+    assert_eq!(stage.uid("actor-0").await, uid);
 }

@@ -229,8 +229,18 @@ impl Job {
 
     /// SIGKILL to a pod's process.
     pub async fn kill(&self, pod: &str) {
+        self.signal("SIGKILL", pod).await;
+    }
+
+    /// SIGSTOP to a pod's process: its connections stay, and nobody answers.
+    pub async fn freeze(&self, pod: &str) {
+        self.signal("SIGSTOP", pod).await;
+    }
+
+    async fn signal(&self, signal: &str, pod: &str) {
         let name = format!("{NAME}-{pod}");
-        self.world.cluster.kill(&self.namespace.name, &name).await.unwrap();
+        let sent = self.world.cluster.signal(signal, &self.namespace.name, &name);
+        sent.await.unwrap();
     }
 
     /// `kubectl ppo ...`, run by the real kubectl.

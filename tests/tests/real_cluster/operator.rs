@@ -28,7 +28,11 @@ async fn a_job_trains_on_while_the_operators_are_killed_and_their_successors_rep
     assert_eq!(operators.split_whitespace().count(), 2, "{operators}");
     let uid = job.uid("rollout-0").await;
     for operator in operators.split_whitespace() {
-        world.cluster.kill(OPERATOR_NAMESPACE, operator).await.unwrap();
+        world
+            .cluster
+            .signal("SIGKILL", OPERATOR_NAMESPACE, operator)
+            .await
+            .unwrap();
     }
     job.kill("rollout-0").await;
     let at = job.steps();

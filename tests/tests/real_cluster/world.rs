@@ -48,7 +48,7 @@ impl World {
         cluster.control_plane().install_monitoring_kinds().await?;
         let monitoring = format!("monitoring={}", crate::prometheus::values());
         let chart = repository().join("charts/ppo-operator").display().to_string();
-        let tag = format!("worker.image.tag={}", env!("CARGO_PKG_VERSION"));
+        let tag = "worker.image.variant=cpu".to_owned();
         let install = [
             "install",
             "ppo-operator",

@@ -4,8 +4,8 @@ use super::evidence::one_line;
 use super::{Cause, Evidence, Finding};
 use crate::gang::SCHEDULER_SILENT;
 
-const START: &str = "start it (its log says why it stopped), and the job goes on by itself; or apply the job under a new name with a \
-                     spec.scheduling.gang that runs here";
+const START: &str = "start it (its log says why it stopped), and the job goes on by itself; or suspend the job, change spec.scheduling.gang to \
+                     one that runs here, and resume it";
 
 /// What the operator waits for in vain. What else is known of queue and nodes is then old, or its effect.
 pub fn finding(evidence: &Evidence) -> Option<Finding> {
