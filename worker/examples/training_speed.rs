@@ -57,7 +57,7 @@ fn main() -> Result<()> {
     for _ in 0..5 {
         let start = Instant::now();
         let hidden = decoder.hidden_of(&batch, &rows)?;
-        let loss = -token_logprobs(&decoder, &hidden, &targets, 1.0, true)?
+        let loss = -token_logprobs(&decoder, &hidden, &targets, 1.0, None)?
             .logprobs
             .mean(Kind::Float);
         let middle = Instant::now();

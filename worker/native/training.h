@@ -40,6 +40,13 @@ bool outer_product_into(const Tensor& outer, const Tensor& inner, bool add, cons
 // the parameter's gradients gather already, in its own precision or in float32. Else undefined.
 Tensor gathered_gradient(const Tensor& parameter);
 
+// Where the gradient of an embedding gathers that answers with a new one: in float32 for weights of 16 bits. Of a token that occurs a
+// few hundred times the sum would stop to grow in theirs.
+inline Tensor gradient_table(const Tensor& weight) {
+  const at::ScalarType own = weight.scalar_type();
+  return at::zeros(weight.sizes(), weight.options().dtype(at::isReducedFloatingType(own) ? at::kFloat : own));
+}
+
 // Whether the kernels of this folder compute on such a tensor. On others (a GPU's, float16, float64) libtorch's operators do.
 bool has_kernels(const Tensor& tensor);
 

@@ -240,15 +240,15 @@ struct Embed : torch::autograd::Function<Embed> {
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
     const auto saved = ctx->get_saved_variables();
     const Tensor &weight = saved[0], &ids = saved[1], gradient = gradients[0].contiguous();
-    const Tensor gathered = gathered_gradient(weight), fresh = gathered.defined() ? Tensor() : at::zeros_like(weight);
-    const Tensor& table = gathered.defined() ? gathered : fresh;
+    const Tensor gathered = gathered_gradient(weight);
+    const Tensor table = gathered.defined() ? gathered : gradient_table(weight);
     // By one thread, since ids repeat.
     const auto add = [&](const auto* from, auto* to) { add_rows(from, data<int64_t>(ids), ids.numel(), to, weight.size(1)); };
     PPO_DISPATCH(weight, {
       if (table.scalar_type() == at::kFloat) add(data<scalar>(gradient), data<float>(table));
       else add(data<scalar>(gradient), data<scalar>(table));
     });
-    return {fresh, Tensor()};
+    return {gathered.defined() ? Tensor() : table.to(weight.scalar_type()), Tensor()};
   }
 };
 

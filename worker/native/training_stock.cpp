@@ -78,12 +78,12 @@ struct Embed : torch::autograd::Function<Embed> {
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
     const auto saved = ctx->get_saved_variables();
     const Tensor& weight = saved[0];
-    const Tensor gathered = gathered_gradient(weight), fresh = gathered.defined() ? Tensor() : at::zeros_like(weight);
-    Tensor table = gathered.defined() ? gathered : fresh;
+    const Tensor gathered = gathered_gradient(weight);
+    Tensor table = gathered.defined() ? gathered : gradient_table(weight);
     // With deterministic algorithms a GPU sorts the ids and adds in that order (index_add_cuda_impl in
     // aten/src/ATen/native/cuda/Indexing.cu).
     table.index_add_(0, saved[1], gradients[0].to(table.scalar_type()));
-    return {fresh, Tensor()};
+    return {gathered.defined() ? Tensor() : table.to(weight.scalar_type()), Tensor()};
   }
 };
 
@@ -211,7 +211,8 @@ Tensor attention(const Tensor& queries, const Tensor& keys, const Tensor& values
 
 Tensor merge(const Tensor& weight, const Tensor& a, const Tensor& b, double scale) {
   at::NoGradGuard no_grad;
-  return weight.to(a.scalar_type()).addmm_(b, a, 1, scale).to(weight.scalar_type());
+  // Not in place: to() is the weight itself where the kinds are the same, and it stays frozen.
+  return at::addmm(weight.to(a.scalar_type()), b, a, 1, scale).to(weight.scalar_type());
 }
 
 // ---- Float32 in two halves

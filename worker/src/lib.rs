@@ -8,6 +8,7 @@ pub mod contained;
 pub mod convert;
 pub mod data;
 pub mod device;
+pub mod disk;
 pub mod engine;
 pub mod http_client;
 pub mod hub;

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use ppo_crds::RunConfig;
@@ -53,7 +54,14 @@ pub struct Peers {
     services: [Option<String>; 4],
     /// Ranks in each pod of a role.
     ranks: [usize; 4],
+    /// For the engines that a step needs at the least to be ready: images are pulled and models loaded in that time.
+    pub ready_deadline: Duration,
 }
+
+/// See [`Peers::ready_deadline`]: the manifest's own default.
+const READY_DEADLINE_SECONDS: u32 = 1800;
+/// By so much an actor waits longer than the operator, whose words name the pods that lack and why.
+const LONGER: Duration = Duration::from_secs(60);
 
 impl Peers {
     /// `host:port` of a role's Service; None when the role has no pods.
@@ -122,6 +130,8 @@ impl Place {
                 token: given(env::TOKEN)?,
                 services: Role::ALL.map(|role| variable(env::service(role))),
                 ranks: ranks_of_roles,
+                ready_deadline: Duration::from_secs(count(env::READY_DEADLINE, READY_DEADLINE_SECONDS)? as u64)
+                    + LONGER,
             },
             ranks,
         })

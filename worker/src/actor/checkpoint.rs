@@ -92,7 +92,8 @@ impl Checkpoints {
         self.check_fence()?;
         let name = folder_name(state.step);
         let (aside, target) = (self.folder.join(self.aside(&name)), self.folder.join(&name));
-        remove(&aside)?;
+        // What an earlier attempt, or one that failed, left half written: its room may be what this one needs.
+        self.remove_all(WRITING)?;
         fs::create_dir(&aside).with_context(|| format!("cannot make {}", aside.display()))?;
         write(&aside).with_context(|| {
             format!(

@@ -12,6 +12,7 @@ use super::lesson::Lesson;
 use super::pieces::{Pieces, take_samples};
 use super::update::Update;
 use super::{Actor, Critic};
+use crate::disk;
 use crate::hub::resolve_location;
 use crate::local;
 use crate::outcome::{Ended, Relayed};
@@ -71,7 +72,7 @@ pub fn follow(config: &RunConfig, ranks: &Ranks, watched: &Watched, (folder, own
     loop {
         match ranks.next_order()? {
             Order::End { outcome, code } => return ended(ranks, Relayed { outcome, code }),
-            order => follower.obey(order)?,
+            order => follower.obey(order).inspect_err(|error| ranks.leave_word(error))?,
         }
     }
 }
@@ -88,8 +89,7 @@ impl Follower<'_> {
                     .frozen_logprobs(pieces, it.ranks, it.config.generation.temperature)
             })?,
             Order::Logprobs => self.compute(Stage::OldLogprobs, |it, pieces| {
-                it.actor
-                    .old_logprobs(pieces, it.ranks, it.config.generation.temperature)
+                it.actor.old_logprobs(pieces, it.ranks, it.config)
             })?,
             Order::Values => self.compute(Stage::Values, |it, pieces| {
                 let critic = it.critic.as_mut();
@@ -105,7 +105,8 @@ impl Follower<'_> {
                 self.enter(Stage::Checkpoint);
                 let may = self.fence.check();
                 let saved = may.and_then(|()| local::write_optimizers(&self.actor, self.critic.as_ref(), &folder));
-                self.ranks.reply(saved.as_ref().map(drop))?;
+                // Rank 0 gets the words alone.
+                self.ranks.reply(saved.map_err(disk::explain).as_ref().map(drop))?;
             }
             Order::Open { .. } | Order::End { .. } => bail!("rank 0 said {order:?} in the middle of a run"),
         }

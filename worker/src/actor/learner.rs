@@ -38,6 +38,20 @@ pub struct Updated {
     pub learning_rate: f64,
 }
 
+impl Updated {
+    /// # Errors
+    /// When the update was not made: its loss or the norm of its gradient is not finite. The gradient is still there, so that no later
+    /// update would be made either.
+    pub fn finite(self) -> anyhow::Result<()> {
+        let (what, value) = match self.bad_loss {
+            Some(loss) => ("loss", loss),
+            None => ("norm of the gradient", self.grad_norm),
+        };
+        anyhow::ensure!(value.is_finite(), "the {what} is {value}; lower learningRate");
+        Ok(())
+    }
+}
+
 impl Learner {
     /// Makes `weights` trainable; they are views of one flat buffer afterwards.
     ///

@@ -29,7 +29,8 @@ use self::kept::Kept;
 use self::learner::Learner;
 use self::pieces::Pieces;
 use self::rows::Rows;
-use crate::model::{Adapter, Decoder, MergedWeights, ValueModel, Weights};
+use crate::model::{Adapter, Decoder, Entropy, MergedWeights, ValueModel, Weights};
+use crate::ppo::distribution::entropy_temperature;
 use crate::ranks::Ranks;
 
 /// The policy that learns.
@@ -50,9 +51,12 @@ impl Actor {
     ///
     /// # Errors
     /// When libtorch fails, or a rank is lost.
-    pub fn old_logprobs(&mut self, pieces: &Pieces, ranks: &Ranks, temperature: f64) -> Result<Tensor> {
+    pub fn old_logprobs(&mut self, pieces: &Pieces, ranks: &Ranks, config: &RunConfig) -> Result<Tensor> {
         let device = self.decoder.device();
-        let pass = |rows: &Rows, learns| rows.logprobs(&self.decoder, temperature, learns);
+        let pass = |rows: &Rows, learns: bool| {
+            let entropy = learns.then(|| entropy_of(config));
+            rows.logprobs(&self.decoder, config.generation.temperature, entropy)
+        };
         let (logprobs, kept) = pieces.compute_keeping(ranks, device, pieces.policy_learns, pass)?;
         self.kept = kept;
         Ok(logprobs)
@@ -122,6 +126,14 @@ impl Critic {
         let (values, kept) = pieces.compute_keeping(ranks, device, self.keeps_pass, pass)?;
         self.kept = kept;
         Ok(values)
+    }
+}
+
+/// The entropy that an update measures, and rewards where the run does.
+pub fn entropy_of(config: &RunConfig) -> Entropy {
+    Entropy {
+        temperature: entropy_temperature(config.generation.temperature, config.algorithm.profile),
+        is_learnt: config.algorithm.entropy_coef != 0.0,
     }
 }
 

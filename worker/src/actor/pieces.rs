@@ -62,7 +62,7 @@ impl<'a> Pieces<'a> {
     /// # Errors
     /// When libtorch fails, or a rank is lost.
     pub fn logprobs(&self, decoder: &Decoder, ranks: &Ranks, temperature: f64) -> Result<Tensor> {
-        let pass = |rows: &Rows, _| rows.logprobs(decoder, temperature, false);
+        let pass = |rows: &Rows, _| rows.logprobs(decoder, temperature, None);
         Ok(self.compute_keeping(ranks, decoder.device(), false, pass)?.0)
     }
 

@@ -1,11 +1,12 @@
 //! `ppo-worker actor`: what the actor's pod runs.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use axum::Router;
 use clap::Args;
+use ppo_crds::listen::everywhere;
 use ppo_crds::pod::{RUNS_FOLDER, port};
 use ppo_crds::report::Outcome;
 use ppo_crds::status::Progress;
@@ -23,9 +24,9 @@ use crate::telemetry::{OutputMode, RunDir, Server, Watched};
 /// Arguments of `ppo-worker actor`; the operator's environment says the rest.
 #[derive(Debug, Args)]
 pub struct ActorArgs {
-    /// Where /metrics, /healthz, /readyz and /report are served.
-    #[arg(long, value_name = "ADDRESS", default_value_t = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port::METRICS)))]
-    metrics_addr: SocketAddr,
+    /// Where /metrics, /healthz, /readyz and /report are served. Default: port 9400 of every address.
+    #[arg(long, value_name = "ADDRESS")]
+    metrics_addr: Option<SocketAddr>,
     #[command(flatten)]
     device: DeviceArgs,
 }
@@ -51,11 +52,14 @@ fn train(args: &ActorArgs, output: OutputMode, progress: &mut Option<Progress>) 
     let place = Place::read()?;
     args.device.settle(&who(&place))?;
     let stop = StopFlag::on_signals()?;
+    let address = args
+        .metrics_addr
+        .unwrap_or_else(|| SocketAddr::new(everywhere(), port::METRICS));
     let _siblings = Siblings::start(&place)?;
     match place.meeting()? {
-        Some(meeting) if meeting.rank > 0 => follow(&place, meeting, &stop, args.metrics_addr),
+        Some(meeting) if meeting.rank > 0 => follow(&place, meeting, &stop, address),
         meeting => {
-            let run = lead(place, meeting, stop, args.metrics_addr, output)?;
+            let run = lead(place, meeting, stop, address, output)?;
             let live = run.live();
             let ended = run.complete();
             *progress = Some(live.report().progress);

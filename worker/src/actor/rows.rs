@@ -4,7 +4,7 @@ use anyhow::Result;
 use tch::{Kind, Tensor};
 
 use crate::model::batch::together;
-use crate::model::{Decoder, TokenBatch, ValueModel, token_logprobs};
+use crate::model::{Decoder, Entropy, TokenBatch, ValueModel, token_logprobs};
 use crate::stages::Sample;
 
 /// Packed tokens of some samples, and which rows predict response tokens. All of it is in this machine's memory until a model computes
@@ -62,11 +62,16 @@ impl Rows {
         })
     }
 
-    /// Log-probabilities of the response tokens under the tempered distribution, and its entropy where wanted; [batch, time].
+    /// Log-probabilities of the response tokens under the tempered distribution, and the entropy that is wanted; [batch, time].
     ///
     /// # Errors
     /// When libtorch fails.
-    pub fn logprobs(&self, decoder: &Decoder, temperature: f64, entropy: bool) -> Result<(Tensor, Option<Tensor>)> {
+    pub fn logprobs(
+        &self,
+        decoder: &Decoder,
+        temperature: f64,
+        entropy: Option<Entropy>,
+    ) -> Result<(Tensor, Option<Tensor>)> {
         let [packed, padded, targets] = together(
             [&self.policy.packed, &self.policy.padded, &self.targets],
             decoder.device(),

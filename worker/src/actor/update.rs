@@ -21,7 +21,7 @@ use super::lesson::Lesson;
 use super::mini_batches::{MiniBatches, Shares};
 use super::pieces::slot_after;
 use super::rows::Rows;
-use super::{Actor, Critic};
+use super::{Actor, Critic, entropy_of};
 use crate::native::device::send;
 use crate::ppo::aggregation::{Denominator, counts_padding};
 use crate::ppo::mask::value_mask;
@@ -150,13 +150,13 @@ impl Update<'_> {
         whole: &Denominator,
     ) -> Result<(Tensor, Vec<Tensor>)> {
         let algorithm = &self.config.algorithm;
-        let with_entropy = algorithm.entropy_coef != 0.0;
+        let wanted = entropy_of(self.config);
         let (logprobs, entropy) = match micro.pass(&mut actor.kept, self.step) {
             Some(kept) => kept,
             None => Rows::new(&micro.samples, micro.columns as usize, false)?.logprobs(
                 &actor.decoder,
                 self.config.generation.temperature,
-                true,
+                Some(wanted),
             )?,
         };
         let mask = micro.cut(&lesson.mask);
@@ -170,17 +170,18 @@ impl Update<'_> {
         let policy = policy_loss(algorithm, &input, whole)?;
         let none = || policy.loss.detach().zeros_like();
         let (mut bonus, mut term) = (none(), none());
+        // Not in place: the policy's own loss is a metric.
         let mut loss = policy.loss.shallow_clone();
         if let Some(entropy) = entropy {
-            let entropy = if with_entropy { entropy } else { entropy.detach() };
+            let entropy = if wanted.is_learnt { entropy } else { entropy.detach() };
             bonus = entropy_bonus(algorithm, &entropy, &mask, whole)?;
-            if with_entropy {
-                loss -= &bonus * algorithm.entropy_coef;
+            if wanted.is_learnt {
+                loss = loss.f_sub(&(&bonus * algorithm.entropy_coef))?;
             }
         }
         if let Some(reference) = self.kl_in_loss(lesson) {
             term = kl_loss(algorithm, &logprobs, &micro.cut(reference), &mask, whole)?;
-            loss += &term * self.kl_coefficient;
+            loss = loss.f_add(&(&term * self.kl_coefficient))?;
         }
         Ok((loss, vec![policy.loss, bonus, term, policy.sums]))
     }

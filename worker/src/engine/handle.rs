@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use tch::Kind;
@@ -33,6 +33,8 @@ pub struct EngineConfig {
     pub detokenize: Option<Detokenize>,
     /// Longest time to load the model.
     pub start_deadline: Duration,
+    /// Longest time for one pass, or for new weights. A GPU that hangs ends neither: see [`Engine::failure`].
+    pub pass_deadline: Duration,
 }
 
 impl Default for EngineConfig {
@@ -44,6 +46,8 @@ impl Default for EngineConfig {
             policy_version: 0,
             detokenize: None,
             start_deadline: Duration::from_secs(600),
+            // Half of what a run may stand still (runPolicy.progressDeadlineSeconds), so that others have time to draw what it held.
+            pass_deadline: Duration::from_secs(900),
         }
     }
 }
@@ -97,6 +101,9 @@ pub enum Pause {
 pub(super) struct Shared {
     stats: Mutex<Stats>,
     failure: OnceLock<Arc<str>>,
+    /// Since when the thread is at what it does now. None while it waits for something to do.
+    busy_since: Mutex<Option<Instant>>,
+    pass_deadline: Duration,
 }
 
 impl Shared {
@@ -115,6 +122,16 @@ impl Shared {
 
     pub(super) fn publish(&self, stats: Stats) {
         *self.stats.lock().unwrap_or_else(PoisonError::into_inner) = stats;
+    }
+
+    /// The thread begins with something, or waits for something to do.
+    pub(super) fn is_busy(&self, busy: bool) {
+        *self.busy_since.lock().unwrap_or_else(PoisonError::into_inner) = busy.then(Instant::now);
+    }
+
+    fn is_stuck(&self) -> bool {
+        let since = *self.busy_since.lock().unwrap_or_else(PoisonError::into_inner);
+        since.is_some_and(|since| since.elapsed() > self.pass_deadline)
     }
 }
 
@@ -149,6 +166,8 @@ impl Engine {
                 ..Stats::default()
             }),
             failure: OnceLock::new(),
+            busy_since: Mutex::default(),
+            pass_deadline: config.pass_deadline,
         });
         let (deadline, max_requests) = (config.start_deadline, config.max_requests);
         let on_thread = shared.clone();
@@ -310,12 +329,19 @@ impl Engine {
         *self.shared.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why the engine is over; None while it runs.
+    /// Why the engine is over; None while it runs. One whose pass does not end in time is: its process has to be made anew.
     pub fn failure(&self) -> Option<EngineError> {
         let has_ended = matches!(
             self.ended.try_recv(),
             Err(crossbeam_channel::TryRecvError::Disconnected)
         );
+        if !has_ended && self.shared.is_stuck() {
+            let seconds = self.shared.pass_deadline.as_secs_f64();
+            return Some(
+                self.shared
+                    .fail(format!("a pass has not ended for {seconds} s: does its GPU hang?")),
+            );
+        }
         has_ended.then(|| self.shared.ended())
     }
 

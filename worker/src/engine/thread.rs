@@ -129,6 +129,7 @@ impl<R: Runner> Worker<R> {
     /// Takes what was asked since the last pass; waits when there is nothing to compute.
     fn take_commands(&mut self) -> Next {
         loop {
+            self.shared.is_busy(true);
             self.publish();
             self.answer_drained();
             let has_work = self.gate != Gate::Frozen && !self.scheduler.is_idle();
@@ -139,9 +140,11 @@ impl<R: Runner> Worker<R> {
                 Err(TryRecvError::Disconnected) => return Next::Stop,
                 Err(TryRecvError::Empty) => {
                     release_team();
+                    self.shared.is_busy(false);
                     let Ok(command) = self.commands.recv() else {
                         return Next::Stop;
                     };
+                    self.shared.is_busy(true);
                     self.rate.restart(Instant::now(), self.stats.counters.generation_tokens);
                     command
                 }

@@ -1,7 +1,6 @@
 //! Which roles are in this process and which behind HTTP: the one place that chooses.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use ppo_crds::RunConfig;
@@ -22,10 +21,6 @@ use crate::roles::{
 use crate::stop::StopFlag;
 use crate::telemetry::Live;
 use crate::tokenizer::Tokenizer;
-
-/// For the engines that a step needs at the least (`roles.rollout.minReplicas`) to be ready: images are pulled and models
-/// loaded in that time.
-const ENGINES_DEADLINE: Duration = Duration::from_secs(1800);
 
 /// What it takes to reach the other roles.
 pub struct Reach<'a> {
@@ -50,13 +45,14 @@ impl Reach<'_> {
     /// When the engine cannot be started, or an address is none.
     pub fn rollout(&self, here: &PolicyEngine, weights: MergedWeights, tokenizer: &Arc<Tokenizer>) -> Result<Rollout> {
         let rollout = &self.config.rollout;
-        let Some((members, caller)) = self.there(Role::Rollout, rollout.replicas)? else {
+        let there = self.there(Role::Rollout, rollout.replicas)?;
+        let Some((peers, (members, caller))) = self.peers.zip(there) else {
             return Ok(Rollout::Here(engine::start(here, weights, Some(tokenizer.clone()))?));
         };
         let options = DealerOptions {
             members,
             floor: rollout.min_replicas,
-            floor_deadline: ENGINES_DEADLINE,
+            floor_deadline: peers.ready_deadline,
             caller,
             publication: self.publication.clone(),
             transfers: (rollout.engine == EngineKind::Vllm).then(Transfers::default),

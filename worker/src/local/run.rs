@@ -16,6 +16,7 @@ use super::guard::{lock, refuse_other_run};
 use super::models::{write_adapter, write_models, write_policy};
 use crate::actor::checkpoint::{Checkpoints, State};
 use crate::actor::fence::Owner;
+use crate::disk;
 use crate::native::device::{Memory, memory};
 use crate::outcome::{self, Ended};
 use crate::place::Peers;
@@ -94,7 +95,9 @@ impl Run {
             (watched, server, publication),
             &ranks,
         );
-        opened.inspect_err(|error| ranks.dismiss(outcome::failure(error), outcome::code(error)))
+        opened
+            .map_err(disk::explain)
+            .inspect_err(|error| ranks.dismiss(outcome::failure(error), outcome::code(error)))
     }
 
     fn load(
@@ -186,7 +189,7 @@ impl Run {
     /// What ended the run before its end; the newest checkpoint stays.
     pub fn complete(self) -> Result<Ended> {
         let ranks = self.roles.trainer.ranks.clone();
-        let ended = self.train_and_finish();
+        let ended = self.train_and_finish().map_err(disk::explain);
         let code = ended.as_ref().map_or_else(outcome::code, |_| 0);
         ranks.dismiss(outcome::outcome(&ended), code);
         ended

@@ -16,26 +16,37 @@ const KEPT_GPU_BYTES: i64 = 1 << 30;
 pub struct TokenLogprobs {
     /// `[rows]`, float32, nats.
     pub logprobs: Tensor,
-    /// Entropy of each row's tempered distribution: `[rows]`, float32, nats.
+    /// Entropy of each row's distribution: `[rows]`, float32, nats.
     pub entropy: Option<Tensor>,
 }
 
+/// Which entropy is wanted beside log-probabilities.
+#[derive(Clone, Copy, Debug)]
+pub struct Entropy {
+    /// Of its distribution, which may be another than that of the log-probabilities.
+    pub temperature: f64,
+    /// Whether a loss is made of it.
+    pub is_learnt: bool,
+}
+
 /// Log-probability of `targets` (`[rows]`, int64) under the distribution that `hidden` rows (`[rows, hidden]`, as
-/// [`Decoder::hidden`] gives them) predict at `temperature`, and that distribution's entropy.
+/// [`Decoder::hidden`] gives them) predict at `temperature`, and the `entropy` that is wanted of it.
 ///
 /// # Errors
-/// When the decoder has no output projection, the temperature is not positive, or libtorch fails.
+/// When the decoder has no output projection, a temperature is not positive, or libtorch fails.
 pub fn token_logprobs(
     decoder: &Decoder,
     hidden: &Tensor,
     targets: &Tensor,
     temperature: f64,
-    want_entropy: bool,
+    entropy: Option<Entropy>,
 ) -> Result<TokenLogprobs> {
-    ensure!(
-        temperature > 0.0,
-        "temperature is {temperature}: log-probabilities need a positive one"
-    );
+    for temperature in [temperature, entropy.map_or(temperature, |wanted| wanted.temperature)] {
+        ensure!(
+            temperature > 0.0,
+            "temperature is {temperature}: log-probabilities need a positive one"
+        );
+    }
     let head = decoder.lm_head()?;
     let rows = targets.numel();
     let filler = decoder.filler(rows);
@@ -47,11 +58,20 @@ pub fn token_logprobs(
         hidden.f_constant_pad_nd([0, 0, 0, filler])?,
         targets.f_constant_pad_nd([0, filler])?,
     );
-    let (logprobs, entropy) = training::token_logprobs(&hidden, &head.weight, &targets, temperature, kept_bytes)?;
+    let at = |temperature| training::token_logprobs(&hidden, &head.weight, &targets, temperature, kept_bytes);
+    let (logprobs, tempered) = at(temperature)?;
+    let entropy = match entropy {
+        Some(wanted) if wanted.temperature != temperature => {
+            // One pass has one temperature: this is the output projection once more, forward only where nobody learns from it.
+            let _no_grad = (!wanted.is_learnt).then(tch::no_grad_guard);
+            Some(at(wanted.temperature)?.1)
+        }
+        wanted => wanted.map(|_| tempered),
+    };
     let real = |tensor: Tensor| tensor.f_narrow(0, 0, rows as i64);
     Ok(TokenLogprobs {
         logprobs: real(logprobs)?,
-        entropy: if want_entropy { Some(real(entropy)?) } else { None },
+        entropy: entropy.map(real).transpose()?,
     })
 }
 

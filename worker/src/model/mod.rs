@@ -27,7 +27,7 @@ pub use batch::TokenBatch;
 pub use config::{Family, Head, ModelConfig};
 pub use decoder::Decoder;
 pub use heads::{RewardModel, ValueModel};
-pub use logprobs::{TokenLogprobs, token_logprobs};
+pub use logprobs::{Entropy, TokenLogprobs, token_logprobs};
 pub use save::save;
 pub use target::Target;
 pub use weights::Weights;

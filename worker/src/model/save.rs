@@ -166,7 +166,8 @@ fn write_folder(
     for name in COMPANIONS {
         let from = source.join(name);
         if from.exists() {
-            fs::copy(&from, folder.join(name)).with_context(|| format!("copying {}", from.display()))?;
+            let copied = fs::copy(&from, folder.join(name));
+            copied.with_context(|| format!("copying {} to {}", from.display(), folder.display()))?;
             sync(&folder.join(name))?;
         }
     }
@@ -240,8 +241,9 @@ pub(crate) fn write_shard(path: &Path, tensors: &[(&String, &Tensor)]) -> Result
         .collect::<Result<Vec<_>>>()?;
     // transformers refuses a file that does not say which framework wrote it.
     let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
+    let size: usize = tensors.iter().map(|(_, tensor)| byte_length(tensor)).sum();
     safetensors::serialize_to_file(views.iter().map(|(name, view)| (*name, view)), Some(metadata), path)
-        .with_context(|| format!("writing {}", path.display()))?;
+        .with_context(|| format!("writing {} ({} MiB)", path.display(), size.div_ceil(1 << 20)))?;
     for (name, written) in views {
         if let Some(error) = written.into_failure() {
             return Err(error.context(format!("writing {}: tensor {name}", path.display())));

@@ -15,10 +15,18 @@ pub fn log_probs(logits: &Tensor, tokens: &Tensor, temperature: f64) -> Tensor {
     chosen - tempered.logsumexp(-1, false)
 }
 
-/// Entropy of each distribution in nats: `logits` are [.., vocabulary], the result [..] in float32 at least. Of the
-/// tempered distribution; `openrlhf` takes the untempered logits.
+/// The temperature of the distribution whose entropy is measured and rewarded, of samples drawn at `temperature`: that one. `openrlhf` takes
+/// the untempered logits: `Actor.forward` (`openrlhf/models/actor.py`, 0.11) asks for the entropy before `log_probs_from_logits` divides them.
+pub fn entropy_temperature(temperature: f64, profile: Profile) -> f64 {
+    match profile {
+        Profile::Openrlhf => 1.0,
+        Profile::Default | Profile::Verl | Profile::Trl | Profile::Alpacafarm => temperature,
+    }
+}
+
+/// Entropy of each distribution in nats: `logits` are [.., vocabulary], the result [..] in float32 at least.
 pub fn entropy(logits: &Tensor, temperature: f64, profile: Profile) -> Tensor {
-    let temperature = if profile == Profile::Openrlhf { 1.0 } else { temperature };
+    let temperature = entropy_temperature(temperature, profile);
     let kind: Kind = wide_kind(logits.kind());
     let log_probabilities = (logits.to_kind(kind) / temperature).log_softmax(-1, kind);
     // A token that cannot be sampled (log-prob -inf) adds 0, not NaN.

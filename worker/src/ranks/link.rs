@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::meeting::Meeting;
 use super::order::Order;
-use super::pulse::{JOINING, Pulse, Watch, diagnose};
+use super::pulse::{JOINING, Pulse, Watch, diagnose, say_lost};
 use crate::native::collective::Group;
 use crate::native::store::Store;
 use crate::stop::StopFlag;
@@ -164,6 +164,18 @@ impl Link {
             }
         }
         Ok(())
+    }
+
+    /// Says why this rank is about to end, where nobody is known to be lost.
+    ///
+    /// # Errors
+    /// When rank 0 is gone.
+    pub fn leave_word(&self, error: &anyhow::Error) -> Result<()> {
+        let name = self.meeting.name(self.meeting.rank);
+        say_lost(
+            &self.store,
+            &format!("{name} failed in {}: {error:#}", self.pulse.stage()),
+        )
     }
 
     fn reply_key(&self, rank: usize) -> String {

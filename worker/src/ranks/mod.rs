@@ -216,6 +216,14 @@ impl Ranks {
         self.link.as_ref().map_or(Ok(()), |link| link.replies(deadline))
     }
 
+    /// Tells the others why this rank is about to end, unless it is for one that was lost before: they find it lost, and know why.
+    pub fn leave_word(&self, error: &anyhow::Error) {
+        let Some(link) = &self.link else { return };
+        if let Err(late) = link.leave_word(error) {
+            tracing::debug!("nobody hears why this rank ends: {late:#}");
+        }
+    }
+
     /// Rank 0 tells the others that the run is over, and how; they are given a moment to hear it.
     pub fn dismiss(&self, outcome: Outcome, code: i32) {
         let Some(link) = &self.link else { return };

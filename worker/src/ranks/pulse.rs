@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use super::meeting::Meeting;
 use crate::native::store::Store;
 
-/// Set by the first who finds out who is lost, for those that find rank 0 gone after it.
+/// Set by one that is about to end, or by the first who finds out who is lost, for those that find rank 0 gone after it.
 const LOST: &str = "lost";
 
 /// What a rank does first.
@@ -150,6 +150,17 @@ impl Watch {
     /// What is said of the rank when it shows no more signs.
     pub fn lost(&self, meeting: &Meeting) -> String {
         format!("{} is lost; it was last in {}", meeting.name(self.rank), self.stage())
+    }
+}
+
+/// Says who is lost, unless somebody did.
+///
+/// # Errors
+/// When the store is gone.
+pub fn say_lost(store: &Store, words: &str) -> Result<()> {
+    match store.get(LOST)? {
+        Some(_) => Ok(()),
+        None => store.set(LOST, words.as_bytes()),
     }
 }
 

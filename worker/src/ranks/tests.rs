@@ -213,6 +213,26 @@ fn a_rank_that_dies_ends_the_others_by_its_name_and_last_stage() {
 }
 
 #[test]
+fn a_rank_that_fails_says_why_and_the_others_end_with_its_words() {
+    let words = together(3, |ranks| {
+        ranks.sums([1.0]).unwrap();
+        ranks.enter("update_actor of step 4".into());
+        if ranks.rank() == 1 {
+            ranks.leave_word(&anyhow::anyhow!("CUDA out of memory"));
+            return String::new();
+        }
+        let failed = (0..1000).find_map(|_| ranks.sums([1.0]).err()).unwrap();
+        // What comes of it at this rank is no news.
+        ranks.leave_word(&failed);
+        format!("{failed:#}")
+    });
+    for words in [&words[0], &words[2]] {
+        let why = "failed: rank 1 (demo-actor-1) failed in update_actor of step 4: CUDA out of memory";
+        assert!(words.contains(why), "{words}");
+    }
+}
+
+#[test]
 fn followers_end_when_rank_0_is_gone_between_two_orders() {
     let words = together(2, |ranks| {
         if ranks.leads() {

@@ -1,10 +1,11 @@
 //! `ppo-worker reference`: what the reference's pod runs.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
 use clap::Args;
 use ppo_crds::RunConfig;
+use ppo_crds::listen::everywhere;
 use ppo_crds::pod::port;
 
 use super::router::{self, Service};
@@ -21,12 +22,12 @@ const REQUEST_TOKENS: usize = 4 << 20;
 /// Arguments of `ppo-worker reference`; the operator's environment says the rest.
 #[derive(Debug, Args)]
 pub struct ReferenceArgs {
-    /// Address to listen on.
-    #[arg(long, value_name = "ADDRESS", default_value_t = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port::HTTP)))]
-    listen: SocketAddr,
-    /// Where /metrics, /healthz and /readyz are served without a token.
-    #[arg(long, value_name = "ADDRESS", default_value_t = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port::METRICS)))]
-    metrics_addr: SocketAddr,
+    /// Address to listen on. Default: port 8000 of every address.
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// Where /metrics, /healthz and /readyz are served without a token. Default: port 9400 of every address.
+    #[arg(long, value_name = "ADDRESS")]
+    metrics_addr: Option<SocketAddr>,
     #[command(flatten)]
     device: DeviceArgs,
 }
@@ -46,7 +47,10 @@ pub fn main(args: &ReferenceArgs) -> Result<()> {
         service.ready(load(&place.config)?);
         Ok(())
     });
-    serving::run(args.listen, Some(args.metrics_addr), limits, routers, loading)
+    let at = |port| SocketAddr::new(everywhere(), port);
+    let listen = args.listen.unwrap_or_else(|| at(port::HTTP));
+    let observe = args.metrics_addr.unwrap_or_else(|| at(port::METRICS));
+    serving::run(listen, Some(observe), limits, routers, loading)
 }
 
 fn load(config: &RunConfig) -> Result<Scorer> {

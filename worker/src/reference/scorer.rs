@@ -147,7 +147,7 @@ fn compute(decoder: &Decoder, request: LogprobsRequest) -> Result<LogprobsRespon
     let lengths: Vec<usize> = samples.iter().map(|sample| sample.response.len()).collect();
     let columns = lengths.iter().copied().max().unwrap_or(0);
     let rows = Rows::new(&samples.iter().collect::<Vec<_>>(), columns, false)?;
-    let (logprobs, _) = rows.logprobs(decoder, temperature, false)?;
+    let (logprobs, _) = rows.logprobs(decoder, temperature, None)?;
     let flat = Vec::<f32>::try_from(&Tensor::f_view(&logprobs.f_to_kind(Kind::Float)?, [-1])?)?;
     ensure!(
         flat.len() == lengths.len() * columns,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use futures::{StreamExt, TryStreamExt};
 use ppo_crds::spec::RemoteRewardSpec;
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, LOCATION, RETRY_AFTER};
 use reqwest::{Client, Url};
 
 use super::answer::read_answer;
@@ -22,7 +22,7 @@ pub struct RemoteOptions {
     pub urls: Vec<String>,
     /// For one call, connecting and reading the whole answer included.
     pub timeout: Duration,
-    /// Tries after the first one.
+    /// Tries after the first one, of a call that may fare better.
     pub max_retries: u32,
     /// Calls in flight at once, over all URLs.
     pub max_concurrency: usize,
@@ -133,8 +133,12 @@ impl RemoteReward {
             let wait = self.wait(failure.retry, tries);
             let Some(wait) = wait.filter(|_| tries < self.options.max_retries) else {
                 let (first, last) = (samples[0].index, samples[samples.len() - 1].index);
+                let no_more = match failure.retry {
+                    Retry::Never => "; not tried again, as it would answer the same",
+                    Retry::Backoff | Retry::After(_) => "",
+                };
                 return Err(anyhow!(
-                    "remote reward {url} failed for samples {first} to {last} (try {} of {}): {}",
+                    "remote reward {url} failed for samples {first} to {last} (try {} of {}{no_more}): {}",
                     tries + 1,
                     self.options.max_retries + 1,
                     failure.cause
@@ -176,6 +180,8 @@ impl RemoteReward {
             .get(RETRY_AFTER)
             .and_then(|value| value.to_str().ok())
             .map(str::to_owned);
+        let target = response.headers().get(LOCATION).filter(|_| status.is_redirection());
+        let redirected = target.map(|target| redirected(url, target));
         let limit = self.options.max_body_bytes;
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(|error| self.broken(error))? {
@@ -187,7 +193,7 @@ impl RemoteReward {
             body.extend_from_slice(&chunk);
         }
         if !status.is_success() {
-            let cause = format!("{status}: {}", snippet(&body));
+            let cause = format!("{status}: {}", redirected.unwrap_or_else(|| snippet(&body)));
             return Err(Failure {
                 cause,
                 retry: after_status(status, retry_after.as_deref()),
@@ -213,6 +219,15 @@ impl RemoteReward {
         };
         Failure::passing(format!("{what}: {cause}"))
     }
+}
+
+/// Where the server at `url` says that it is. It may be relative (RFC 9110, 10.2.2).
+fn redirected(url: &Url, target: &HeaderValue) -> String {
+    let target = String::from_utf8_lossy(target.as_bytes());
+    let whole = url.join(&target).map_or_else(|_| target.to_string(), String::from);
+    format!(
+        "it redirects to {whole}, and redirects are not followed; if that is the reward server, put it into roles.reward.remote.urls"
+    )
 }
 
 fn parse_url(text: &str) -> Result<Url> {

@@ -1,6 +1,6 @@
 //! `ppo-worker reward`: what the reward's pod runs, and the reward of a manifest as a server of one's own.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use clap::Args;
 use ppo_crds::RunConfig;
+use ppo_crds::listen::everywhere;
 use ppo_crds::pod::{env, port};
 use ppo_crds::run_config::{Reward as RewardConfig, RewardModel};
 
@@ -24,7 +25,7 @@ use crate::serving;
 use crate::tokenizer::Tokenizer;
 
 /// Where a manifest is served when nothing else is said: OpenRLHF's port, this machine only.
-const OWN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 5000);
+const OWN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 5000);
 
 /// Arguments of `ppo-worker reward`.
 #[derive(Debug, Args)]
@@ -33,10 +34,10 @@ pub struct RewardArgs {
     /// job's reward pod, told of its place by the operator, and serves the job's reward model.
     #[arg(short = 'f', long = "file", value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Address to listen on. Default: 127.0.0.1:5000, in a pod 0.0.0.0:8000.
+    /// Address to listen on. Default: 127.0.0.1:5000, in a pod port 8000 of every address.
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
-    /// Where /metrics, /healthz and /readyz are served without a token. Default in a pod: 0.0.0.0:9400.
+    /// Where /metrics, /healthz and /readyz are served without a token. Default in a pod: port 9400 of every address.
     #[arg(long, value_name = "ADDRESS")]
     metrics_addr: Option<SocketAddr>,
     /// Bearer token that callers must give.
@@ -88,9 +89,9 @@ fn pod(args: &RewardArgs) -> Result<()> {
     let limits = limits();
     let service = Service::new(&place.job, Some(&place.peers.token), &limits)?;
     let routers = (router::api(&service), router::observed(&service));
-    let everywhere = |port| SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
-    let listen = args.listen.unwrap_or(everywhere(port::HTTP));
-    let observe = args.metrics_addr.unwrap_or(everywhere(port::METRICS));
+    let at = |port| SocketAddr::new(everywhere(), port);
+    let listen = args.listen.unwrap_or_else(|| at(port::HTTP));
+    let observe = args.metrics_addr.unwrap_or_else(|| at(port::METRICS));
     let loading = serving::load(move || {
         // Its own scores, unweighted: the trainer weighs them beside its rules.
         let alone = RewardConfig {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use ppo_crds::RunConfig;
+use ppo_crds::listen::everywhere;
 use ppo_crds::pod::{env, port};
 use ppo_crds::run_config::Location;
 use ppo_crds::spec::{DType, Engine, Role};
@@ -27,13 +28,13 @@ pub struct RolloutArgs {
     /// The RunConfig of a job, as JSON: serve its policy with its limits. The operator sets this in its pods.
     #[arg(long, env = env::CONFIG, value_name = "FILE", conflicts_with = "model")]
     config: Option<PathBuf>,
-    /// Address to listen on. Default: 127.0.0.1, with --config 0.0.0.0.
+    /// Address to listen on. Default: 127.0.0.1, with --config every address.
     #[arg(long, value_name = "ADDRESS")]
     host: Option<IpAddr>,
     /// Port to listen on; 0 takes a free one.
     #[arg(long, default_value_t = port::HTTP, value_name = "PORT")]
     port: u16,
-    /// Serve /metrics, /healthz and /readyz here too, without a token. Default with --config: 0.0.0.0:9400.
+    /// Serve /metrics, /healthz and /readyz here too, without a token. Default with --config: port 9400 of every address.
     #[arg(long, value_name = "ADDRESS")]
     metrics_addr: Option<SocketAddr>,
     /// Name that clients call the model by. Default: the model as given; with --config "policy".
@@ -132,16 +133,17 @@ impl RolloutArgs {
             None => self.api_key.clone().filter(|token| !token.is_empty()),
         };
         let actor = self.actor(token.as_deref())?;
-        let everywhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-        let default_host = if in_pod { everywhere } else { Ipv4Addr::LOCALHOST.into() };
-        let host = self.host.unwrap_or(default_host);
+        let host = self.host.unwrap_or_else(|| match in_pod {
+            true => everywhere(),
+            false => Ipv4Addr::LOCALHOST.into(),
+        });
         ensure!(
             token.is_some() || host.is_loopback() || self.allow_anonymous,
             "listening on {host} without a token lets anybody use the model and change its weights: give --api-key-file or \
              {}, listen on 127.0.0.1, or say --allow-anonymous",
             env::TOKEN
         );
-        let metrics_in_pod = in_pod.then(|| SocketAddr::new(everywhere, port::METRICS));
+        let metrics_in_pod = in_pod.then(|| SocketAddr::new(everywhere(), port::METRICS));
         Ok(Settings {
             address: SocketAddr::new(host, self.port),
             metrics_address: self.metrics_addr.or(metrics_in_pod),
@@ -276,11 +278,8 @@ mod tests {
             "a pod without a token is open"
         );
         let read = settings(&[&pod[..], &["--api-key", "t"]].concat()).unwrap();
-        assert_eq!(read.address.to_string(), "0.0.0.0:8000");
-        assert_eq!(
-            read.metrics_address.map(|address| address.to_string()).as_deref(),
-            Some("0.0.0.0:9400")
-        );
+        assert_eq!(read.address, SocketAddr::new(everywhere(), 8000));
+        assert_eq!(read.metrics_address, Some(SocketAddr::new(everywhere(), 9400)));
         assert_eq!(
             (read.model.served_name.as_str(), read.model.max_length),
             ("policy", Some(150))

@@ -50,12 +50,12 @@ impl train::Student for Student {
         let tokens: usize = batch.iter().map(|sample| sample.response.len()).sum();
         let mut total = 0.0;
         for micro in batch.chunks(self.micro) {
-            let (logprobs, _) = rows(micro)?.logprobs(&self.decoder, 1.0, false)?;
+            let (logprobs, _) = rows(micro)?.logprobs(&self.decoder, 1.0, None)?;
             let loss = -logprobs.sum(Kind::Float) / tokens as f64;
             let (loss, []) = self.learner.backward(&loss, &[])?;
             total += loss;
         }
-        self.learner.update()?;
+        self.learner.update()?.finite()?;
         Ok(total)
     }
 
@@ -65,7 +65,7 @@ impl train::Student for Student {
         for piece in held_out.chunks(self.micro) {
             let piece: Vec<&Sample> = piece.iter().collect();
             let rows = rows(&piece)?;
-            let (logprobs, _) = rows.logprobs(&self.decoder, 1.0, false)?;
+            let (logprobs, _) = rows.logprobs(&self.decoder, 1.0, None)?;
             loss -= logprobs.sum(Kind::Double).double_value(&[]);
             tokens += piece.iter().map(|sample| sample.response.len()).sum::<usize>();
             let wrong: Tensor = rows.missed(&self.decoder)?.sum_dim_intlist(1, false, Kind::Float);

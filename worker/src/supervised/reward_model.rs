@@ -60,7 +60,7 @@ impl train::Student for Student {
             let (loss, []) = self.learner.backward(&loss, &[])?;
             total += loss;
         }
-        self.learner.update()?;
+        self.learner.update()?.finite()?;
         Ok(total)
     }
 

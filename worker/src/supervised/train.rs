@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 use super::config::{Data, Training};
 use super::progress::Progress;
@@ -91,11 +91,7 @@ pub fn train<S: Student>(config: &Training<S::Data>, output: OutputMode) -> Resu
     for step in 1..=config.steps {
         let chosen = order.batch(step - 1);
         let batch: Vec<_> = chosen.into_iter().map(|index| &data[index]).collect();
-        let loss = student.update(&batch)?;
-        ensure!(
-            loss.is_finite(),
-            "the loss of step {step} is {loss}; lower learningRate"
-        );
+        let loss = student.update(&batch).with_context(|| format!("step {step}"))?;
         let every = config.evaluation.as_ref().map_or(0, |held_out| held_out.every_steps);
         if !held_out.is_empty() && (step == config.steps || (every > 0 && step.is_multiple_of(every))) {
             last = Some(student.evaluate(&held_out)?);

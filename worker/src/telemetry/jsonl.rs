@@ -57,7 +57,7 @@ impl JsonLines {
         }
         let written = self.file.write_all(&lines);
         self.torn = written.is_err();
-        written.with_context(|| format!("cannot write to {}", self.path.display()))
+        written.with_context(|| format!("cannot write {} bytes to {}", lines.len(), self.path.display()))
     }
 }
 
@@ -214,7 +214,7 @@ mod tests {
         let mut file = JsonLines::open(Path::new("/dev/full"), 0).unwrap();
         let error = format!("{:#}", file.append(&json!({"step": 1})).unwrap_err());
         assert!(
-            error.contains("/dev/full") && error.contains("No space left"),
+            error.contains("cannot write 11 bytes to /dev/full") && error.contains("No space left"),
             "{error}"
         );
     }

@@ -26,7 +26,7 @@ impl Trainer {
         })?;
         let old_logprobs = self.timed(Stage::OldLogprobs, |it| {
             it.ranks.order(&Order::Logprobs)?;
-            it.actor.old_logprobs(&pieces, &it.ranks, temperature)
+            it.actor.old_logprobs(&pieces, &it.ranks, &it.config)
         })?;
         let values = self.timed(Stage::Values, |it| {
             let Some(critic) = &mut it.critic else { return Ok(None) };

@@ -108,8 +108,9 @@ impl StepSamples {
         let views = columns.iter().map(Column::view).collect::<Result<Vec<_>>>()?;
         let path = folder.join(FILE);
         // The checkpoint makes its files durable, and knows their hashes.
-        std::fs::write(&path, safetensors::serialize(views, None)?)
-            .with_context(|| format!("cannot write {}", path.display()))
+        let bytes = safetensors::serialize(views, None)?;
+        std::fs::write(&path, &bytes)
+            .with_context(|| format!("cannot write {} bytes to {}", bytes.len(), path.display()))
     }
 
     /// Those of a checkpoint; None when it has none.

@@ -221,6 +221,21 @@ fn temperature_is_applied_on_both_sides() {
 }
 
 #[test]
+fn the_entropy_is_that_of_the_tempered_distribution_and_under_openrlhf_that_of_the_untempered_one() {
+    // One to three as they are, one to nine at temperature 1/2: the entropies of (1/4, 3/4) and of (1/10, 9/10).
+    let logits = matrix(&[[0.0, 3_f64.ln()]]);
+    let of = |p: f64, q: f64| -(p * p.ln() + q * q.ln());
+    for profile in PROFILES {
+        let expected = match profile {
+            Profile::Openrlhf => of(0.25, 0.75),
+            _ => of(0.1, 0.9),
+        };
+        let entropy = distribution::entropy(&logits, 0.5, profile).double_value(&[0]);
+        assert!((entropy - expected).abs() < 1e-12, "{profile:?}: {entropy}");
+    }
+}
+
+#[test]
 fn groups_go_by_id_not_by_order() {
     let mask = matrix(&[[1.0], [1.0], [1.0], [1.0]]);
     let algorithm = settings(Profile::Default, Estimator::Rloo);

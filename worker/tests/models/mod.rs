@@ -44,6 +44,6 @@ pub fn loss(decoder: &Decoder, sequences: &[Vec<u32>]) -> Tensor {
     let hidden = decoder.hidden(&batch).unwrap();
     let hidden = hidden.index_select(0, &Tensor::from_slice(&rows));
     let targets = Tensor::from_slice(&targets);
-    let scored = token_logprobs(decoder, &hidden, &targets, 1.0, false).unwrap();
+    let scored = token_logprobs(decoder, &hidden, &targets, 1.0, None).unwrap();
     -scored.logprobs.mean(Kind::Float)
 }

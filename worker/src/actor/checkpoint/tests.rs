@@ -51,6 +51,21 @@ fn a_save_that_fails_or_is_killed_leaves_the_old_checkpoint_usable() {
 }
 
 #[test]
+fn what_was_left_half_written_makes_room_before_the_next_checkpoint_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = Checkpoints::open(folder.path().into(), 3, false).unwrap();
+    let left = folder.path().join(".writing-step-00000002-1");
+    fs::create_dir(&left).unwrap();
+    fs::write(left.join("optimizer"), b"mom").unwrap();
+    let look = |folder: &Path| {
+        assert!(!left.exists());
+        write(folder)
+    };
+    checkpoints.save(state(3, None), look).unwrap();
+    assert_eq!(steps(&checkpoints), [3]);
+}
+
+#[test]
 fn a_damaged_checkpoint_of_a_later_step_does_not_push_out_the_one_just_made() {
     let folder = tempfile::tempdir().unwrap();
     let checkpoints = Checkpoints::open(folder.path().into(), 1, false).unwrap();

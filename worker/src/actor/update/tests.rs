@@ -125,7 +125,7 @@ fn score(
 ) -> [Tensor; 2] {
     let pieces = Pieces::of(config, 0, samples, COLUMNS, ranks.count());
     let scored = [
-        actor.old_logprobs(&pieces, ranks, 1.0).unwrap(),
+        actor.old_logprobs(&pieces, ranks, config).unwrap(),
         critic.old_values(&pieces, ranks).unwrap(),
     ];
     let keeps = config.keeps_first_pass(ranks.count() as u64);
@@ -337,4 +337,69 @@ fn an_update_takes_the_pass_that_is_kept_and_no_other_steps() {
     // Old log-probabilities are -5 to -4.
     assert!(ratio(0) > (3.0f64 + 4.0).exp());
     assert!(ratio(1) < (3.0f64 + 4.0).exp());
+}
+
+/// Entropy and gradient norm of one update in which nothing else is learnt from; its pass is kept from before where `keeps`.
+fn entropy_alone(profile: Profile, temperature: f64, coefficient: f64, keeps: bool) -> [f64; 2] {
+    let mut config = config(SAMPLES, SAMPLES, "float32");
+    (config.algorithm.profile, config.generation.temperature) = (profile, temperature);
+    (config.algorithm.entropy_coef, config.batch.ppo_epochs) = (coefficient, 1);
+    let ranks = Ranks::alone();
+    let (mut actor, mut critic) = begin(&config, &ranks);
+    let mut known = Known::new(false);
+    known.numbers[3]
+        .iter_mut()
+        .flatten()
+        .for_each(|advantage| *advantage = 0.0);
+    if keeps {
+        drop(score(&mut actor, &mut critic, (&config, &ranks), &known.samples));
+    }
+    let lesson = Lesson {
+        reference_logprobs: None,
+        ..known.lesson()
+    };
+    let update = Update {
+        config: &config,
+        step: 0,
+        kl_coefficient: 0.0,
+        lesson: &lesson,
+        ranks: &ranks,
+    };
+    let learnt = update.run(&mut actor, None).unwrap();
+    [learnt.entropy(), learnt.actor_grad_norm()].map(Option::unwrap)
+}
+
+#[test]
+fn under_openrlhf_the_temperature_changes_neither_the_entropy_that_is_measured_nor_what_is_learnt_from_it() {
+    let near = |left: f64, right: f64| (left - right).abs() <= 1e-5 * right.abs();
+    for coefficient in [0.0, 0.01] {
+        for keeps in [false, true] {
+            let of = |profile, temperature| entropy_alone(profile, temperature, coefficient, keeps);
+            let untempered = of(Profile::Default, 1.0);
+            let [entropy, norm] = of(Profile::Openrlhf, 0.25);
+            assert!(near(entropy, untempered[0]), "{entropy} for {}", untempered[0]);
+            assert!(near(norm, untempered[1]), "{norm} for {}", untempered[1]);
+            let [entropy, norm] = of(Profile::Default, 0.25);
+            assert!(entropy < untempered[0] - 1e-3, "{entropy} for {}", untempered[0]);
+            assert_eq!(
+                coefficient > 0.0,
+                !near(norm, untempered[1]),
+                "{norm} for {}",
+                untempered[1]
+            );
+        }
+    }
+}
+
+#[test]
+fn the_policys_loss_is_told_without_the_entropy_and_the_kl_of_the_whole_loss() {
+    let told = |entropy_coef: f64| {
+        let mut still = config(8, 2, "float32");
+        still.optimizer.actor_learning_rate = 0.0;
+        still.algorithm.entropy_coef = entropy_coef;
+        let (_, [policy, ..]) = learn(1, &still, false).remove(0);
+        policy.unwrap()
+    };
+    let (without, with) = (told(0.0), told(3.0));
+    assert!((without - with).abs() < 1e-6, "{without} and {with}");
 }

@@ -195,6 +195,21 @@ fn a_failing_runner_fails_every_ticket_with_the_cause() {
 }
 
 #[test]
+fn an_engine_whose_pass_does_not_end_in_time_has_failed_and_one_without_work_has_not() {
+    let config = EngineConfig {
+        pass_deadline: Duration::from_millis(200),
+        ..EngineConfig::default()
+    };
+    let engine = start(Fault::None, Duration::from_millis(1000), config);
+    std::thread::sleep(Duration::from_millis(400));
+    assert_eq!(engine.failure(), None);
+    let _ticket = engine.submit(request(5, 0..1, 5)).unwrap();
+    until("the deadline", || engine.failure().is_some());
+    let failure = engine.failure().unwrap().to_string();
+    assert!(failure.contains("a pass has not ended for 0.2 s"), "{failure}");
+}
+
+#[test]
 fn an_engine_whose_model_cannot_be_loaded_does_not_start() {
     let missing = || -> anyhow::Result<HashRunner> { anyhow::bail!("model.safetensors: no such file") };
     let error = Engine::start(missing, EngineConfig::default()).err().unwrap();

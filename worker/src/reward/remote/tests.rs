@@ -164,7 +164,7 @@ async fn what_cannot_pass_is_not_tried_again_and_names_everything() {
             &url,
             &status.to_string(),
             "samples 100 to 101",
-            "try 1 of 4",
+            "try 1 of 4; not tried again",
             "\"no such model\"",
         ] {
             assert!(error.contains(part), "{error} wants {part}");
@@ -174,11 +174,30 @@ async fn what_cannot_pass_is_not_tried_again_and_names_everything() {
 }
 
 #[tokio::test]
+async fn a_redirect_is_not_followed_and_the_error_says_which_url_to_put_into_the_manifest() {
+    for (status, target) in [
+        (301, "/v2/get_reward"),
+        (307, "https://reward.example/get_reward"),
+        (308, "get_reward/"),
+    ] {
+        let answer = move || (StatusCode::from_u16(status).unwrap(), [(LOCATION, target)]).into_response();
+        let (url, calls) = server(move |_, _| async move { answer() }).await;
+        let error = score(options(&[&url]), 2).await.unwrap_err();
+        let whole = Url::parse(&url).unwrap().join(target).unwrap();
+        let words = format!(
+            "it redirects to {whole}, and redirects are not followed; if that is the reward server, put it into roles.reward.remote.urls"
+        );
+        assert!(error.contains(&words) && error.contains(&status.to_string()), "{error}");
+        assert_eq!(calls.load(Ordering::SeqCst), 1, "{status}");
+    }
+}
+
+#[tokio::test]
 async fn a_failure_that_lasts_ends_after_the_last_try() {
     let (url, calls) = server(|_, _| async { (StatusCode::BAD_GATEWAY, "down").into_response() }).await;
     let error = score(options(&[&url]), 1).await.unwrap_err();
     assert!(
-        error.contains("try 4 of 4") && error.contains("502 Bad Gateway: answer begins \"down\""),
+        error.contains("(try 4 of 4): ") && error.contains("502 Bad Gateway: answer begins \"down\""),
         "{error}"
     );
     assert_eq!(calls.load(Ordering::SeqCst), 4);
@@ -292,7 +311,10 @@ async fn answers_that_are_not_scores_are_refused() {
         let (url, calls) = server(move |_, _| async move { body.into_response() }).await;
         let error = score(options(&[&url]), 2).await.unwrap_err();
         assert!(
-            error.contains(message) && error.contains(&url) && error.contains("200 OK"),
+            error.contains(message)
+                && error.contains(&url)
+                && error.contains("not tried again")
+                && error.contains("200 OK"),
             "{error} wants {message}"
         );
         assert_eq!(calls.load(Ordering::SeqCst), 1, "the same answer would come again");
