@@ -9,10 +9,26 @@ struct Rule {
     at: &'static str,
     rule: &'static str,
     message: &'static str,
+    /// The field of the node that a refusal names. Default: the node.
+    field: Option<&'static str>,
 }
 
 const fn rule(at: &'static str, rule: &'static str, message: &'static str) -> Rule {
-    Rule { at, rule, message }
+    Rule {
+        at,
+        rule,
+        message,
+        field: None,
+    }
+}
+
+impl Rule {
+    const fn naming(self, field: &'static str) -> Self {
+        Self {
+            field: Some(field),
+            ..self
+        }
+    }
 }
 
 const MODEL_SOURCE: &str = "(has(self.path) ? 1 : 0) + (has(self.pvc) ? 1 : 0) + (has(self.hub) ? 1 : 0) == 1";
@@ -81,7 +97,7 @@ const RULES: &[Rule] = &[
     rule("", "!has(self.status) || !has(self.status.activeSince) || (self.spec.scheduling.gang == oldSelf.spec.scheduling.gang && \
         self.spec.scheduling.queue == oldSelf.spec.scheduling.queue)",
         "scheduling.gang and scheduling.queue change only while the job wants no pods: suspend it first (runPolicy.suspend: true), \
-         change them, and resume it"),
+         change them, and resume it").naming(".spec.scheduling"),
     // What a running job cannot change. The deadlines, suspend, the clean-up, replicas, minReplicas, the priority class, the failure
     // policy and the pod templates (for pods made afterwards) may change.
     rule("spec.model", UNCHANGED, "fixed at creation: make a new PpoJob"),
@@ -122,13 +138,22 @@ const RULES: &[Rule] = &[
 
 /// Adds the rules to the schema of the whole object.
 pub(crate) fn insert(root: &mut Value) {
-    for Rule { at, rule, message } in RULES {
+    for Rule {
+        at,
+        rule,
+        message,
+        field,
+    } in RULES
+    {
         let Some(node) = root.pointer_mut(&pointer(at)).and_then(Value::as_object_mut) else {
             continue;
         };
         let rules = node.entry("x-kubernetes-validations").or_insert_with(|| json!([]));
         if let Some(rules) = rules.as_array_mut() {
             let mut entry = json!({"rule": rule, "message": message});
+            if let Some(field) = field {
+                entry["fieldPath"] = json!(field);
+            }
             // `oldSelf` is then an optional, absent at creation; without it a rule that names oldSelf runs on updates only.
             if rule.contains("oldSelf.hasValue()") {
                 entry["optionalOldSelf"] = json!(true);

@@ -242,7 +242,12 @@ fn on_update() -> Vec<Case> {
     let scheduled = |change: Value| {
         let wants_pods = json!({"status": {"activeSince": "2026-01-01T00:00:00Z"}});
         let words = "change only while the job wants no pods";
-        case("", words, wants_pods, json!({"spec": {"scheduling": change}}))
+        case(
+            "spec.scheduling",
+            words,
+            wants_pods,
+            json!({"spec": {"scheduling": change}}),
+        )
     };
     let mut cases = vec![
         scheduled(json!({"gang": "none"})),
@@ -366,8 +371,11 @@ fn rules() -> BTreeSet<(String, String)> {
     for (path, node) in nodes() {
         for rule in node["x-kubernetes-validations"].as_array().into_iter().flatten() {
             let message = rule["message"].as_str().unwrap().to_owned();
+            let named = rule["fieldPath"]
+                .as_str()
+                .map(|field| field.trim_start_matches('.').to_owned());
             assert!(
-                rules.insert((path.clone(), message)),
+                rules.insert((named.unwrap_or(path.clone()), message)),
                 "two rules of {path} cannot be told apart: {rule}"
             );
         }

@@ -40,8 +40,8 @@ fn changes() -> Vec<(Value, Value)> {
             policy(json!({"rules": null})),
         ),
         (
-            json!({"scheduling": {"queue": "a", "priorityClassName": "b"}}),
-            json!({"scheduling": {"queue": null, "priorityClassName": null}}),
+            json!({"scheduling": {"priorityClassName": "b"}}),
+            json!({"scheduling": {"priorityClassName": null}}),
         ),
     ]
 }
