@@ -1,5 +1,6 @@
 //! The reward server of the docs is the file in `configs/`, has 15 lines, and trains.
 
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 
@@ -28,9 +29,8 @@ fn the_page_shows_the_file() {
     );
 }
 
-#[test]
-fn a_run_learns_from_it() {
-    let bench = Bench::new();
+/// Starts the server of the page.
+fn start() -> (Server, u16) {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let server = Command::new("python3")
         .arg(repository().join("configs/reward_server.py"))
@@ -38,8 +38,38 @@ fn a_run_learns_from_it() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let _server = Server(server);
+    let server = Server(server);
     wait_for("the reward server", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    (server, port)
+}
+
+#[test]
+fn it_cuts_off_the_end_token_and_keeps_a_tag_before_it() {
+    let (_server, port) = start();
+    let rewards = |response: &str, label: &str| {
+        let body = json!({"query": [format!("1+1={response}")], "prompts": ["1+1="], "labels": [label]}).to_string();
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let length = body.len();
+        write!(
+            stream,
+            "POST /get_reward HTTP/1.0\r\nContent-Length: {length}\r\n\r\n{body}"
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        serde_json::from_str::<Value>(answer.split("\r\n\r\n").nth(1).unwrap()).unwrap()["rewards"].clone()
+    };
+    let tagged = "<think>two</think><answer>2</answer>";
+    for end in ["<|im_end|>", "<|eot_id|>", "</s>", "<eos>", "<｜end▁of▁sentence｜>", ""] {
+        assert_eq!(rewards(&format!("{tagged}{end}"), tagged), json!([1.0]), "{end}");
+        assert_eq!(rewards(&format!("2{end}"), "3"), json!([0.0]), "{end}");
+    }
+}
+
+#[test]
+fn a_run_learns_from_it() {
+    let bench = Bench::new();
+    let (_server, port) = start();
     let remote = json!({"rules": null, "remote": {"urls": [format!("http://127.0.0.1:{port}/get_reward")]}});
     let patch = json!({"steps": 3, "roles": {"reward": remote}, "telemetry": {"samplesEverySteps": 1, "samples": 32}});
     bench.manifest("remote.yaml", patch);
