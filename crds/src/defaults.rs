@@ -63,7 +63,6 @@ struct Conventions {
     lambda: f64,
     kl_coef: f64,
     kl_estimator: KlEstimator,
-    kl_clamp: Option<f64>,
     dual_clip: f64,
     value_clip: f64,
     value_coef: f64,
@@ -78,7 +77,6 @@ impl Conventions {
             lambda: 0.95,
             kl_coef: 0.01,
             kl_estimator: KlEstimator::K1,
-            kl_clamp: None,
             dual_clip: 0.0,
             value_clip: 0.2,
             value_coef: 0.5,
@@ -90,7 +88,6 @@ impl Conventions {
             Profile::Default => ours,
             Profile::Openrlhf => Self {
                 lambda: 1.0,
-                kl_clamp: Some(10.0),
                 value_clip: 0.5,
                 value_coef: 1.0,
                 score_clip: Some(ScoreRange { min: -10.0, max: 10.0 }),
@@ -133,6 +130,15 @@ pub fn algorithm(profile: Profile, estimator: Estimator) -> Algorithm {
     crate::resolve::algorithm(&spec)
 }
 
+/// The bound on a profile's per-token KL estimate where none is given: OpenRLHF's compute_approx_kl bounds every estimate,
+/// verl's kl_penalty its low_var_kl alone.
+pub fn kl_clamp(profile: Profile, estimator: KlEstimator) -> Option<f64> {
+    match (profile, estimator) {
+        (Profile::Openrlhf, _) | (Profile::Verl, KlEstimator::K3) => Some(10.0),
+        _ => None,
+    }
+}
+
 fn fill_algorithm(algorithm: &mut AlgorithmSpec) {
     let profile = algorithm.profile;
     let theirs = Conventions::of(profile);
@@ -166,9 +172,7 @@ fn fill_algorithm(algorithm: &mut AlgorithmSpec) {
         fixed: Some(FixedKl {}),
         adaptive: None,
     });
-    // verl bounds only its low_var_kl.
-    let verl_k3 = profile == Profile::Verl && estimator == KlEstimator::K3;
-    kl.clamp = kl.clamp.or(theirs.kl_clamp).or(verl_k3.then_some(10.0));
+    kl.clamp = kl.clamp.or(kl_clamp(profile, estimator));
 
     algorithm.clip.policy_low.get_or_insert(0.2);
     algorithm.clip.policy_high.get_or_insert(0.2);

@@ -359,6 +359,15 @@ impl Draft {
     }
 }
 
+/// Optimizer updates of a step, by the sizes of the batch that are set so far.
+pub fn updates_per_step(draft: &Draft) -> u64 {
+    let count = |field: &str| draft.get(field).and_then(Value::as_u64).unwrap_or(1).max(1);
+    let samples = count("batch.rolloutBatchSize").saturating_mul(count("batch.nSamplesPerPrompt"));
+    (samples / count("batch.trainBatchSize"))
+        .max(1)
+        .saturating_mul(count("batch.ppoEpochs"))
+}
+
 /// Whether a model or data set named so is on a disk: the frameworks look there for what is no name on the hub.
 fn is_path(name: &str) -> bool {
     name.starts_with(['/', '.', '~']) || name.split('/').count() > 2

@@ -55,6 +55,15 @@ pub fn finish(draft: &mut Draft) -> Result<(), WrongValue> {
         draft.set("algorithm.truncatedImportanceSampling", json!(0.0), source);
     }
     schedule(draft)?;
+    // `run_actor = global_steps > freezing_steps` in ppo_trainer.py, the first step being 0.
+    let freezing = "critic.freezing_steps";
+    if let Some(last) = draft.count(freezing)? {
+        draft.set(
+            "optimizer.criticWarmupSteps",
+            last.saturating_add(1),
+            &draft.source(freezing),
+        );
+    }
     if draft.text("ckpt.best_metric_key").is_some_and(|key| key == "none") {
         draft.set("checkpoint.keepBest", false, &draft.source("ckpt.best_metric_key"));
     }

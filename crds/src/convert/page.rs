@@ -54,8 +54,8 @@ the launcher's `--num_processes` or `--nproc_per_node` how many GPUs. With d = `
 |---|---|---|
 | samples of a step | d x a x p | d x p x `steps_per_generation` (default a), or `generation_batch_size` |
 | `batch.rolloutBatchSize` | the same | samples / `num_generations` |
-| `batch.trainBatchSize` | samples / `num_mini_batches` | d x a x p |
-| `batch.microTrainBatchSize` | d | d |
+| `batch.trainBatchSize` | the same; with m = `num_mini_batches` above a: samples x a / m | d x a x p |
+| `batch.microTrainBatchSize` | d; with m above a: d x a / m | d |
 
 ";
 

@@ -270,10 +270,10 @@ fn trls_sizes_are_of_one_process() {
     assert_eq!((batch.rollout_batch_size, batch.n_samples_per_prompt), (512, 1));
     assert_eq!(
         (batch.train_batch_size, batch.micro_train_batch_size, batch.ppo_epochs),
-        (Some(256), Some(16), 4)
+        (Some(512), Some(16), 4)
     );
     let geometry = Geometry::of(&job).unwrap();
-    assert_eq!((geometry.actor_ranks, geometry.accumulation_steps), (8, 2));
+    assert_eq!((geometry.actor_ranks, geometry.accumulation_steps), (8, 4));
     assert_eq!((job.spec.steps, job.spec.episodes), (Some(20), None));
     assert_eq!(
         (job.spec.generation.max_new_tokens, job.spec.generation.temperature),
@@ -322,6 +322,92 @@ fn trls_grpo_and_rloo_count_generation_batches_in_samples() {
         (spec.roles.actor.gpus_per_node, spec.algorithm.advantage.whiten),
         (2, Some(true))
     );
+}
+
+#[test]
+fn trls_ppo_accumulates_across_its_mini_batches_and_neither_clips_nor_warms_up_within_a_step() {
+    let of = |flags: &str| {
+        let command = format!("ppo.py --sft_model_path /m --reward_model_path /rm --dataset_name /d.jsonl {flags}");
+        let Conversion { job, notes, .. } = converted(Framework::Trl, &command);
+        let geometry = Geometry::of(&job).unwrap();
+        let said = notes.iter().any(|note| note.subject == "num_mini_batches");
+        let optimizer = job.spec.optimizer;
+        assert_eq!(optimizer.max_grad_norm, 0.0, "{flags}");
+        (
+            geometry.updates_per_epoch,
+            geometry.accumulation_steps,
+            optimizer.warmup_updates,
+            said,
+        )
+    };
+    assert_eq!(
+        of("--gradient_accumulation_steps 16 --warmup_steps 5"),
+        (1, 16, 20, false)
+    );
+    assert_eq!(
+        of("--gradient_accumulation_steps 16 --num_mini_batches 4"),
+        (1, 16, 0, true)
+    );
+    // Mini-batches smaller than a micro-batch are micro-batches themselves.
+    assert_eq!(of("--num_mini_batches 4 --warmup_steps 5"), (4, 1, 80, false));
+    assert_eq!(
+        of("--gradient_accumulation_steps 2 --num_mini_batches 4"),
+        (2, 2, 0, true)
+    );
+    let rloo = "rloo.py --model_name_or_path /m --reward_model_name_or_path /rm --dataset_name /d.jsonl --warmup_steps 5 \
+                --max_grad_norm 0.5";
+    let optimizer = converted(Framework::Trl, rloo).job.spec.optimizer;
+    assert_eq!((optimizer.warmup_updates, optimizer.max_grad_norm), (5, 0.5));
+}
+
+#[test]
+fn a_warm_up_counted_in_steps_becomes_one_of_all_their_updates() {
+    let warm = |flags: &str| {
+        let flags = format!("actor_rollout_ref.model.path=/m actor_rollout_ref.actor.optim.lr_warmup_steps={flags}");
+        converted(Framework::Verl, &flags).job.spec.optimizer.warmup_updates
+    };
+    assert_eq!(
+        warm("10 data.train_batch_size=1024 actor_rollout_ref.actor.ppo_mini_batch_size=256"),
+        40
+    );
+    assert_eq!(
+        warm("10 actor_rollout_ref.rollout.n=4 actor_rollout_ref.actor.ppo_epochs=2"),
+        80
+    );
+    assert_eq!(warm("-1"), 0);
+}
+
+#[test]
+fn the_policy_rests_for_as_many_steps_as_it_does_elsewhere() {
+    let rests = |framework, flags: &str| converted(framework, flags).job.spec.optimizer.critic_warmup_steps;
+    let openrlhf = |steps: &str| {
+        rests(
+            Framework::Openrlhf,
+            &format!("--pretrain a/b --freezing_actor_steps {steps}"),
+        )
+    };
+    assert_eq!([openrlhf("5"), openrlhf("0"), openrlhf("-1")], [6, 1, 0]);
+    let verl = |steps: &str| {
+        let flags = format!("actor_rollout_ref.model.path=/m trainer.critic_warmup={steps}");
+        rests(Framework::Verl, &flags)
+    };
+    assert_eq!([verl("5"), verl("1"), verl("0")], [4, 0, 0]);
+}
+
+#[test]
+fn trls_mean_of_micro_batches_is_not_that_of_an_update() {
+    let said = |loss: &str| {
+        let flags = format!(
+            "trl grpo --model_name_or_path /m --dataset_name /d.jsonl --reward_model_name_or_path /rm --loss_type {loss}"
+        );
+        let conversion = converted(Framework::Trl, &flags);
+        assert_eq!(
+            conversion.job.spec.algorithm.aggregation,
+            Some(crate::spec::Aggregation::TokenMean)
+        );
+        conversion.notes.iter().any(|note| note.subject == "loss_type")
+    };
+    assert!(said("bnpo") && !said("dapo"));
 }
 
 #[test]

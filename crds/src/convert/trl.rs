@@ -9,7 +9,7 @@ use self::table::{COMMON, GRPO, ONLINE, PPO, RLOO};
 use super::ConvertError;
 use super::adapter::{AdapterFlags, adapter};
 use super::dialect::{Dialect, Syntax};
-use super::draft::{Draft, WrongValue};
+use super::draft::{Draft, WrongValue, updates_per_step};
 use super::row::{NO_DROPOUT, Row};
 use super::shell::Word;
 
@@ -94,17 +94,13 @@ pub(super) fn dialect(launcher: &[Word], flags: &[Word]) -> Result<Dialect, Conv
 fn finish_ppo(draft: &mut Draft) -> Result<(), WrongValue> {
     let local = per_device(draft)?.saturating_mul(accumulation(draft)?);
     let batch = local.saturating_mul(processes(draft)?);
-    let updates = draft.count("num_mini_batches")?.unwrap_or(1).max(1);
     let source = "per_device_train_batch_size x gradient_accumulation_steps x processes";
     draft.set("batch.rolloutBatchSize", batch, source);
-    draft.set(
-        "batch.trainBatchSize",
-        batch / updates,
-        &format!("{source} / num_mini_batches"),
-    );
+    let updates = ppo_updates_of_an_epoch(draft)?;
+    draft.set("batch.trainBatchSize", batch / updates, source);
     draft.set(
         "batch.microTrainBatchSize",
-        per_device(draft)?,
+        (per_device(draft)? / updates).max(1),
         &draft.source("per_device_train_batch_size"),
     );
     if let Some(samples) = draft
@@ -115,6 +111,20 @@ fn finish_ppo(draft: &mut Draft) -> Result<(), WrongValue> {
             "steps",
             samples.div_ceil(batch.max(1)),
             &format!("{} / {batch} samples", draft.source("total_episodes")),
+        );
+    }
+    if let Some(steps) = draft.count("warmup_steps")? {
+        // `lr_scheduler.step()` once a batch, after its epochs (ppo_trainer.py).
+        let updates = updates_per_step(draft);
+        let source = format!("{} x {updates} updates per step", draft.source("warmup_steps"));
+        draft.set("optimizer.warmupUpdates", steps.saturating_mul(updates), &source);
+    }
+    draft.set("optimizer.maxGradNorm", 0.0, "PPOTrainer does not clip gradients");
+    if draft.is_given("max_grad_norm") {
+        draft.leave(
+            "max_grad_norm",
+            "TRL's PPOTrainer does not clip gradients, only DeepSpeed does for it (gradient_clipping: auto): if yours did, give \
+             optimizer.maxGradNorm",
         );
     }
     if let Some(id) = draft.count("stop_token_id")? {
@@ -133,6 +143,28 @@ fn finish_ppo(draft: &mut Draft) -> Result<(), WrongValue> {
     common(draft, 1)
 }
 
+/// TRL's PPO takes an optimizer step after every `gradient_accumulation_steps` micro-batches, whatever the mini-batch they are of
+/// (`accelerator.accumulate` in ppo_trainer.py). A mini-batch of at least `per_device_train_batch_size` samples is cut into
+/// micro-batches of that size, which makes as many in an epoch as are accumulated: one update. A smaller mini-batch is one micro-batch.
+/// (In the last batch of the data accelerate steps after each micro-batch.)
+fn ppo_updates_of_an_epoch(draft: &mut Draft) -> Result<u64, WrongValue> {
+    let mini_batches = draft.count("num_mini_batches")?.unwrap_or(1).max(1);
+    let (per_device, accumulation) = (per_device(draft)?, accumulation(draft)?);
+    let wanted = mini_batches / accumulation;
+    let whole = mini_batches.is_multiple_of(accumulation) && per_device.is_multiple_of(wanted.max(1));
+    let updates = if whole { wanted.max(1) } else { 1 };
+    if updates != mini_batches {
+        draft.leave(
+            "num_mini_batches",
+            &format!(
+                "TRL's PPO accumulates gradients across its mini-batches, so that {mini_batches} of them make {updates} update(s) of an \
+                 epoch, as here; for {mini_batches} updates, divide batch.trainBatchSize"
+            ),
+        );
+    }
+    Ok(updates)
+}
+
 fn finish_rloo(draft: &mut Draft) -> Result<(), WrongValue> {
     draft.set("algorithm.advantage.estimator", "rloo", "RLOOTrainer");
     online(draft)
@@ -149,6 +181,12 @@ fn finish_grpo(draft: &mut Draft) -> Result<(), WrongValue> {
             "algorithm.truncatedImportanceSampling",
             json!(cap),
             &draft.source("vllm_importance_sampling_cap"),
+        );
+    }
+    if draft.text("loss_type").as_deref() == Some("bnpo") {
+        draft.leave(
+            "loss_type",
+            "bnpo takes the token mean of each micro-batch by itself; here it is over the whole update, as TRL's dapo has it",
         );
     }
     draft.leave(

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::adapter::{AdapterFlags, adapter};
 use super::dialect::{Dialect, Syntax};
-use super::draft::{Draft, WrongValue};
+use super::draft::{Draft, WrongValue, updates_per_step};
 use super::shell::Word;
 
 /// What the recipe's program is called by.
@@ -50,6 +50,7 @@ const ADAPTER: AdapterFlags = AdapterFlags {
 pub fn finish(draft: &mut Draft) -> Result<(), WrongValue> {
     draft.set("prompts.chatTemplate", true, "verl always does");
     batch(draft)?;
+    warm_ups(draft)?;
     kl(draft)?;
     engines(draft)?;
     reward(draft)?;
@@ -110,6 +111,25 @@ fn batch(draft: &mut Draft) -> Result<(), WrongValue> {
             share.max(1),
             &format!("{} over all GPUs", draft.source(micro)),
         );
+    }
+    Ok(())
+}
+
+/// verl's scheduler steps once a step, after all of its updates (`update_lr_scheduler` in workers/engine_workers.py), and the
+/// policy rests while `critic_warmup > global_steps`, the first step being 1 (trainer/ppo/ray_trainer.py).
+fn warm_ups(draft: &mut Draft) -> Result<(), WrongValue> {
+    let name = "actor_rollout_ref.actor.optim.lr_warmup_steps";
+    if let Some(steps) = draft.count(name)? {
+        let updates = updates_per_step(draft);
+        draft.set(
+            "optimizer.warmupUpdates",
+            steps.saturating_mul(updates),
+            &format!("{} x {updates} updates per step", draft.source(name)),
+        );
+    }
+    let name = "trainer.critic_warmup";
+    if let Some(first) = draft.count(name)?.filter(|first| *first > 0) {
+        draft.set("optimizer.criticWarmupSteps", first - 1, &draft.source(name));
     }
     Ok(())
 }

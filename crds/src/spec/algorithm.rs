@@ -34,7 +34,8 @@ pub struct AlgorithmSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = -1000.0, max = 1000.0))]
     pub entropy_coef: Option<f64>,
-    /// How per-token losses become one number, over the whole update whatever its pieces: `tokenMean`,
+    /// How per-token losses become one number, over the whole update whatever its pieces (with gae under trl `tokenMean` is the
+    /// mean of the micro-batches' means, as TRL's PPO has it; rloo under trl takes its policy loss by sequence): `tokenMean`,
     /// `sequenceMeanTokenMean` (mean over samples of each sample's token mean), `sequenceMeanTokenSum`,
     /// `sequenceMeanTokenSumNorm` (that, divided by `maxNewTokens`: Dr. GRPO), `tokenSum`, `paddedMean` (over batch x time,
     /// padding included). Default tokenMean; alpacafarm paddedMean. verl `actor_rollout_ref.actor.loss_agg_mode`.
@@ -79,7 +80,8 @@ pub struct AdvantageSpec {
     /// `algorithm.adv_estimator`; TRL has a trainer for each.
     #[serde(default)]
     pub estimator: Estimator,
-    /// Discount of later rewards, per token. 0 to 1. Default 1. OpenRLHF `algo.advantage.gamma`, verl
+    /// Discount of later rewards, per token. Estimators that compare groups do not use it under openrlhf and verl, nor does rloo
+    /// under trl; grpo and drGrpo only with a KL in the reward. 0 to 1. Default 1. OpenRLHF `algo.advantage.gamma`, verl
     /// `algorithm.gamma`, TRL `gamma`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0, max = 1.0))]
@@ -89,7 +91,8 @@ pub struct AdvantageSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0, max = 1.0))]
     pub lambda: Option<f64>,
-    /// Bring the step's advantages to mean 0 and deviation 1, over all tokens of all ranks. Default: true for gae and the two
+    /// Bring the step's advantages to mean 0 and deviation 1, over all tokens of all ranks (rloo under trl: over its sequences, TRL
+    /// RLOO `normalize_advantages`). Default: true for gae and the two
     /// reinforcePlusPlus estimators, false for rloo, grpo and drGrpo, which have a scale of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub whiten: Option<bool>,
@@ -215,8 +218,8 @@ pub struct FixedKl {}
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AdaptiveKl {
-    /// Mean sequence KL to hold, in nats. Above 0. OpenRLHF `algo.kl.target`, verl `kl_ctrl.target_kl` (both per-token
-    /// means under those profiles).
+    /// Mean sequence KL to hold, in nats; under openrlhf and verl the mean over samples of each one's mean per token (openrlhf with
+    /// the KL in the loss: the mean over tokens). Above 0. OpenRLHF `algo.kl.target`, verl `kl_ctrl.target_kl`.
     #[schemars(range(min = 0.0, max = 1e9), extend("exclusiveMinimum" = true))]
     pub target: f64,
     /// Samples over which the coefficient adapts: greater is slower. Above a fifth of a step's
@@ -251,7 +254,8 @@ pub struct ClipSpec {
     pub value: Option<f64>,
 }
 
-/// What happens to a sample's score before it becomes a reward, in the order of the fields.
+/// What happens to a sample's score before it becomes a reward: the penalty is subtracted, the result scaled, then clipped, and at
+/// last the token rewards are whitened.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ScoreSpec {
@@ -267,8 +271,8 @@ pub struct ScoreSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0, max = 1e6))]
     pub missing_eos_penalty: Option<f64>,
-    /// Bring the shaped per-token rewards to deviation 1, mean kept, before advantages. Default false; alpacafarm true. TRL
-    /// `whiten_rewards`.
+    /// Bring the shaped per-token rewards to deviation 1, mean kept, before advantages. Used by gae and reinforcePlusPlus only.
+    /// Default false; alpacafarm true. TRL `whiten_rewards`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub whiten_rewards: Option<bool>,
 }

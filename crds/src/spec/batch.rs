@@ -30,12 +30,12 @@ pub struct BatchSpec {
     /// Samples per optimizer update, over all actor ranks. Must divide the samples of a step, and be a multiple of the actor's
     /// ranks. Default: a quarter of the step (4 updates per epoch), or the whole step where a quarter is not whole.
     /// OpenRLHF `train.batch_size`, verl `actor_rollout_ref.actor.ppo_mini_batch_size` (which counts prompts), TRL
-    /// `mini_batch_size`.
+    /// `per_device_train_batch_size` x `gradient_accumulation_steps` x processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_073_741_824))]
     pub train_batch_size: Option<u32>,
     /// Samples per forward and backward pass of one actor rank; gradients accumulate until `trainBatchSize` is reached. Changes
-    /// memory and speed, not results. Default: the greatest divisor of the rank's share up to 8. OpenRLHF
+    /// memory and speed, not results, but for gae under trl (see `algorithm.aggregation`). Default: the greatest divisor of the rank's share up to 8. OpenRLHF
     /// `train.micro_batch_size`, verl `ppo_micro_batch_size_per_gpu`, TRL `per_device_train_batch_size`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_073_741_824))]

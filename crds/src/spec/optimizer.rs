@@ -31,23 +31,25 @@ pub struct OptimizerSpec {
     #[schemars(range(min = 0.0, max = 10.0))]
     pub weight_decay: f64,
     /// Global gradient norm above which gradients are scaled down, for actor and critic each. 0 switches clipping off. 0 to
-    /// 1000000. Default 1. OpenRLHF `actor.max_norm`, verl `actor_rollout_ref.actor.grad_clip`, TRL `max_grad_norm`.
+    /// 1000000. Default 1. OpenRLHF `actor.max_norm`, verl `actor_rollout_ref.actor.grad_clip`, TRL `max_grad_norm` (its
+    /// PPOTrainer clips only through DeepSpeed).
     #[schemars(range(min = 0.0, max = 1e6))]
     pub max_grad_norm: f64,
     /// Course of the learning rate after the warm-up: `constant`, `linear` or `cosine` down to `minLearningRateRatio`. Default
     /// constant. OpenRLHF `actor.lr_scheduler` (cosine_with_min_lr there), verl `optim.lr_scheduler_type`, TRL
     /// `lr_scheduler_type` (linear there).
     pub schedule: Schedule,
-    /// Updates over which the learning rate rises linearly from 0. 0 to 1000000000. Default 0. verl
-    /// `optim.lr_warmup_steps`, TRL `warmup_steps`; OpenRLHF's `actor.lr_warmup_ratio` is a fraction.
+    /// Optimizer updates N over which the learning rate rises linearly: update k of them has k / N of the greatest rate. 0 to
+    /// 1000000000. Default 0. verl `optim.lr_warmup_steps` and TRL PPO's `warmup_steps` count steps, each of all its updates; TRL
+    /// RLOO and GRPO count updates, and OpenRLHF's `actor.lr_warmup_ratio` is a fraction of them.
     #[schemars(range(min = 0, max = 1_000_000_000))]
     pub warmup_updates: u64,
     /// Last learning rate of a linear or cosine schedule, as a fraction of the greatest. 0 to 1. Default 0.1. OpenRLHF
     /// `actor.min_lr_ratio`, verl `optim.min_lr_ratio`.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub min_learning_rate_ratio: f64,
-    /// Steps at the start in which only the critic learns. 0 to 1000000000. Default 0. OpenRLHF `critic.freezing_steps`,
-    /// verl `trainer.critic_warmup`.
+    /// Steps at the start in which only the critic learns. 0 to 1000000000. Default 0. OpenRLHF `critic.freezing_steps`
+    /// (whose N is N + 1 here), verl `trainer.critic_warmup` (N - 1).
     #[schemars(range(min = 0, max = 1_000_000_000))]
     pub critic_warmup_steps: u64,
 }

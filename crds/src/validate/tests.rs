@@ -396,6 +396,66 @@ fn truncated_sampling_and_k1_in_the_loss_are_warned_of_but_allowed() {
 }
 
 #[test]
+fn a_setting_that_does_nothing_here_is_warned_of_where_it_was_given() {
+    let fields = |algorithm: &str| -> Vec<String> {
+        let job = job(
+            &format!("batch: {{nSamplesPerPrompt: 4}}\n  algorithm: {{{algorithm}}}"),
+            RULE,
+        );
+        warnings(&job).into_iter().map(|warning| warning.field).collect()
+    };
+    let whitens = |estimator: &str| {
+        fields(&format!(
+            "advantage: {{estimator: {estimator}}}, score: {{whitenRewards: true}}"
+        ))
+    };
+    for estimator in ["rloo", "grpo", "drGrpo", "reinforcePlusPlusBaseline"] {
+        assert_eq!(
+            whitens(estimator),
+            ["spec.algorithm.score.whitenRewards"],
+            "{estimator}"
+        );
+    }
+    assert!(whitens("gae").is_empty() && whitens("reinforcePlusPlus").is_empty());
+    // Its default whitens.
+    assert!(fields("profile: alpacafarm, advantage: {estimator: rloo}").is_empty());
+
+    let aggregates = |profile: &str| {
+        fields(&format!(
+            "profile: {profile}, advantage: {{estimator: rloo}}, aggregation: sequenceMeanTokenMean"
+        ))
+    };
+    assert_eq!(aggregates("trl"), ["spec.algorithm.aggregation"]);
+    assert!(aggregates("default").is_empty());
+
+    let discounts = |profile: &str, estimator: &str, kl: &str| {
+        fields(&format!(
+            "profile: {profile}, advantage: {{estimator: {estimator}, gamma: 0.9}}, kl: {{{kl}}}"
+        ))
+        .is_empty()
+    };
+    for (profile, estimator, kl) in [
+        ("openrlhf", "rloo", ""),
+        ("verl", "reinforcePlusPlusBaseline", ""),
+        ("trl", "rloo", ""),
+        ("default", "grpo", ""),
+        ("default", "drGrpo", "placement: reward, coef: 0"),
+    ] {
+        assert!(!discounts(profile, estimator, kl), "{profile} {estimator} {kl}");
+    }
+    for (profile, estimator, kl) in [
+        ("openrlhf", "gae", ""),
+        ("verl", "reinforcePlusPlus", ""),
+        ("trl", "reinforcePlusPlusBaseline", ""),
+        ("default", "rloo", ""),
+        ("default", "grpo", "placement: reward"),
+    ] {
+        assert!(discounts(profile, estimator, kl), "{profile} {estimator} {kl}");
+    }
+    assert!(fields("profile: verl, advantage: {estimator: rloo, gamma: 1}").is_empty());
+}
+
+#[test]
 fn what_vllm_refuses_at_its_start_is_refused_before() {
     let fields = |rollout: &str| -> Vec<String> {
         let job = job(

@@ -4,7 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::spec::{Engine, KlEstimator, Overlap};
+use crate::defaults::has_kl;
+use crate::spec::{AlgorithmSpec, Engine, Estimator, KlEstimator, KlPlacement, Overlap, Profile};
 use crate::{PpoJob, fill};
 
 /// Something allowed but most likely not meant.
@@ -52,7 +53,7 @@ pub fn warnings(job: &PpoJob) -> Vec<Warning> {
         "spec.generation.minP",
         &format!("{truncated}; use 0"),
     );
-    let loss = algorithm.kl.placement == Some(crate::spec::KlPlacement::Loss);
+    let loss = algorithm.kl.placement == Some(KlPlacement::Loss);
     warn(
         loss && algorithm.kl.coef != Some(0.0) && algorithm.kl.estimator == Some(KlEstimator::K1),
         "spec.algorithm.kl.estimator",
@@ -63,6 +64,25 @@ pub fn warnings(job: &PpoJob) -> Vec<Warning> {
         "spec.algorithm.truncatedImportanceSampling",
         "is 0, so with overlap: oneStep samples of the version before are learnt from as if the present one had drawn them; \
          leave it out for 2, or give a cap",
+    );
+    // Of what the profile fills in nobody has to be told that it rests.
+    let given = &job.spec.algorithm;
+    let estimator = algorithm.advantage.estimator;
+    warn(
+        given.score.whiten_rewards == Some(true) && !matches!(estimator, Estimator::Gae | Estimator::ReinforcePlusPlus),
+        "spec.algorithm.score.whitenRewards",
+        "does nothing here: gae and reinforcePlusPlus alone learn from whitened token rewards; remove it",
+    );
+    warn(
+        given.aggregation.is_some() && (algorithm.profile, estimator) == (Profile::Trl, Estimator::Rloo),
+        "spec.algorithm.aggregation",
+        "does nothing to the policy loss, which with rloo under trl is the mean over sequences, one ratio each; remove it, or use \
+         another profile",
+    );
+    warn(
+        given.advantage.gamma.is_some_and(|gamma| gamma != 1.0) && !discounts(algorithm),
+        "spec.algorithm.advantage.gamma",
+        "does nothing here: this estimator does not discount under this profile; remove it",
     );
     let roles = &spec.roles;
     warn(
@@ -81,4 +101,16 @@ pub fn warnings(job: &PpoJob) -> Vec<Warning> {
         "the policy rests in these steps although there is no critic to warm up",
     );
     found
+}
+
+/// Whether the discount acts: where an advantage is a reward-to-go (`ppo/advantage.rs` of the worker).
+fn discounts(algorithm: &AlgorithmSpec) -> bool {
+    match (algorithm.profile, algorithm.advantage.estimator) {
+        (_, Estimator::Gae | Estimator::ReinforcePlusPlus) => true,
+        (Profile::Openrlhf | Profile::Verl, _) | (Profile::Trl, Estimator::Rloo) => false,
+        (_, Estimator::Grpo | Estimator::DrGrpo) => {
+            has_kl(algorithm) && algorithm.kl.placement == Some(KlPlacement::Reward)
+        }
+        (_, Estimator::Rloo | Estimator::ReinforcePlusPlusBaseline) => true,
+    }
 }

@@ -201,7 +201,11 @@ pub const ROWS: &[Row] = &[
     ),
     field(&["actor.optim", "critic.optim"], &[], One(&[("adam", "")])),
     needless(&["actor.muon.*", "critic.muon.*"], "the optimizer is AdamW"),
-    field(&["critic.freezing_steps", "freezing_actor_steps"], &["optimizer.criticWarmupSteps"], Count),
+    computed(
+        &["critic.freezing_steps", "freezing_actor_steps"],
+        &["optimizer.criticWarmupSteps"],
+        "N freezes N + 1 steps: OpenRLHF counts them from 0",
+    ),
     field(&["train.seed", "seed"], &["seed"], Count),
     needless(
         &["train.full_determinism_enable", "full_determinism"],

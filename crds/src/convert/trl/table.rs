@@ -63,10 +63,8 @@ pub const COMMON: &[Row] = &[
     field(&["adam_beta2"], &["optimizer.beta2"], Number).or("0.999"),
     field(&["adam_epsilon"], &["optimizer.epsilon"], Number),
     field(&["weight_decay"], &["optimizer.weightDecay"], Number),
-    field(&["max_grad_norm"], &["optimizer.maxGradNorm"], Number),
     computed(&["lr_scheduler_type"], &["optimizer.schedule", "optimizer.minLearningRateRatio"], "").or("linear"),
     nowhere(&["lr_scheduler_kwargs"], "give optimizer.minLearningRateRatio"),
-    field(&["warmup_steps"], &["optimizer.warmupUpdates"], Count),
     nowhere(
         &["warmup_ratio"],
         "optimizer.warmupUpdates counts updates: set it to this share of steps x updates per step, which ppo-worker \
@@ -114,7 +112,22 @@ pub const PPO: &[Row] = &[
     field(&["model_name_or_path"], &["model.policy"], Model),
     field(&["sft_model_path"], &["model.policy"], Model),
     field(&["reward_model_path"], &["roles.reward.model.source"], Model),
-    computed(&["num_mini_batches"], &["batch.trainBatchSize"], "").or("1"),
+    computed(
+        &["num_mini_batches"],
+        &["batch.trainBatchSize", "batch.microTrainBatchSize"],
+        "an epoch is one optimizer update, because gradients accumulate across mini-batches; only more of them than \
+         gradient_accumulation_steps make more updates",
+    ).or("1"),
+    computed(
+        &["max_grad_norm"],
+        &["optimizer.maxGradNorm"],
+        "always 0: PPOTrainer does not clip gradients",
+    ),
+    computed(
+        &["warmup_steps"],
+        &["optimizer.warmupUpdates"],
+        "counts steps in TRL's PPO, updates here: x updates per step",
+    ),
     field(&["num_ppo_epochs"], &["batch.ppoEpochs"], Count).or("4"),
     computed(&["total_episodes"], &["steps"], "counts samples in TRL").or(""),
     field(&["response_length"], &["generation.maxNewTokens"], Count).or("53"),
@@ -137,6 +150,8 @@ pub const PPO: &[Row] = &[
 #[rustfmt::skip]
 pub const ONLINE: &[Row] = &[
     field(&["learning_rate"], &["optimizer.actorLearningRate"], Number),
+    field(&["max_grad_norm"], &["optimizer.maxGradNorm"], Number),
+    field(&["warmup_steps"], &["optimizer.warmupUpdates"], Count),
     field(&["model_name_or_path"], &["model.policy"], Model),
     field(&["reward_model_name_or_path"], &["roles.reward.model.source"], Model),
     nowhere(

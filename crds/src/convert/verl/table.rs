@@ -112,7 +112,11 @@ pub const ROWS: &[Row] = &[
     field(&["actor_rollout_ref.actor.optim.lr"], &["optimizer.actorLearningRate"], Number),
     field(&["actor_rollout_ref.actor.optim.betas"], &["optimizer.beta1", "optimizer.beta2"], Numbers).or("0.9 0.999"),
     field(&["actor_rollout_ref.actor.optim.weight_decay"], &["optimizer.weightDecay"], Number).or("0.01"),
-    field(&["actor_rollout_ref.actor.optim.lr_warmup_steps"], &["optimizer.warmupUpdates"], Count),
+    computed(
+        &["actor_rollout_ref.actor.optim.lr_warmup_steps"],
+        &["optimizer.warmupUpdates"],
+        "counts steps in verl, updates here: x updates per step",
+    ),
     nowhere(
         &["actor_rollout_ref.actor.optim.lr_warmup_steps_ratio"],
         "optimizer.warmupUpdates counts updates: set it to this share of steps x updates per step, which ppo-worker \
@@ -207,7 +211,11 @@ pub const ROWS: &[Row] = &[
     // critic
     field(&["critic.optim.lr"], &["optimizer.criticLearningRate"], Number).or("1e-5"),
     field(&["critic.cliprange_value"], &["algorithm.clip.value"], Number),
-    field(&["trainer.critic_warmup"], &["optimizer.criticWarmupSteps"], Count),
+    computed(
+        &["trainer.critic_warmup"],
+        &["optimizer.criticWarmupSteps"],
+        "N freezes N - 1 steps: verl counts them from 1 and trains the policy in step N",
+    ),
     needless(&["critic.*"], "the critic shares the actor's batch sizes, optimizer settings and GPUs"),
     // rollout
     computed(&["actor_rollout_ref.rollout.name"], &["roles.rollout.engine"], "vllm; another engine is replaced by it"),
