@@ -10,7 +10,7 @@ mod model_shape;
 use serde::Serialize;
 
 pub use self::model_shape::ModelShape;
-use self::model_shape::product;
+use self::model_shape::{product, sum};
 use crate::geometry::Geometry;
 use crate::run_config::RunConfig;
 use crate::spec::{DType, Engine, Overlap, Role};
@@ -71,7 +71,8 @@ pub fn estimate(config: &RunConfig, geometry: &Geometry, shapes: &Shapes) -> Vec
     estimates.into_iter().flatten().collect()
 }
 
-/// vLLM splits weights and cache over its GPUs; the builtin engine computes on one.
+/// vLLM splits weights and cache over its GPUs; the builtin engine computes on one. Each engine's cache is made for all samples of a step: one
+/// that is left alone by the others draws them all.
 fn rollout(config: &RunConfig, geometry: &Geometry, shape: &ModelShape, gpus: u64) -> Vec<Part> {
     let on_cpu = gpus == 0;
     let gpus = match config.rollout.engine {
@@ -81,7 +82,7 @@ fn rollout(config: &RunConfig, geometry: &Geometry, shape: &ModelShape, gpus: u6
     let number = bytes(config.model.dtype);
     let weights = product(&[shape.parameters(), number]).div_ceil(gpus);
     let block = config.rollout.block_size as u64;
-    let sequences = (config.rollout.max_sequences as u64).min(geometry.samples_per_engine);
+    let sequences = (config.rollout.max_sequences as u64).min(geometry.samples_per_step);
     let slots = (config.longest_sequence() as u64)
         .div_ceil(block.max(1))
         .saturating_mul(block);
@@ -153,13 +154,7 @@ fn actor(config: &RunConfig, geometry: &Geometry, shapes: &Shapes) -> Vec<Part> 
         // What engines fetch while the weights change.
         parts.push(part("published weights", product(&[policy.parameters(), number])));
     }
-    let pass = activations(config, policy);
-    parts.push(match critic.map(|critic| (critic, activations(config, &critic))) {
-        Some((critic, its)) if keeps_critic_pass(config, &critic, geometry.actor_ranks) => {
-            part("activations of two passes", pass.saturating_add(its))
-        }
-        its => part("activations of one pass", pass.max(its.map_or(0, |(_, its)| its))),
-    });
+    parts.push(actor_activations(config, geometry, policy, critic.as_ref()));
     // Logits of the response's tokens and their gradient, which go by in slices where they are many.
     let response = product(&[
         config.batch.micro_train_batch_size as u64,
@@ -167,9 +162,45 @@ fn actor(config: &RunConfig, geometry: &Geometry, shapes: &Shapes) -> Vec<Part> 
     ]);
     parts.push(part(
         "logits and their gradient",
-        product(&[2, response, policy.vocab, FLOAT32]).min(MOST_LOGITS),
+        product(&[2, response, policy.vocab, FLOAT32])
+            .max(scored_logits(config, policy))
+            .min(MOST_LOGITS),
     ));
     parts
+}
+
+/// The most that is alive at once: the passes of an update, or, while old log-probabilities and values are computed in pieces of
+/// `microRolloutBatchSize`, a piece's beside those that are kept already (`Pieces::compute_keeping` of the worker).
+fn actor_activations(
+    config: &RunConfig,
+    geometry: &Geometry,
+    policy: &ModelShape,
+    critic: Option<&ModelShape>,
+) -> Part {
+    let ranks = geometry.actor_ranks;
+    let pass = activations(config, policy);
+    let of_critic = critic.map_or(0, |critic| activations(config, critic));
+    let critic_waits = critic.is_some_and(|critic| keeps_critic_pass(config, critic, ranks));
+    let updating = match critic_waits {
+        true => part("activations of two passes", pass.saturating_add(of_critic)),
+        false => part("activations of one pass", pass.max(of_critic)),
+    };
+    let keeps = config.keeps_first_pass(ranks);
+    if keeps && config.batch.train_batch_size as u64 >= geometry.samples_per_step {
+        // The kept passes are of all samples.
+        return updating;
+    }
+    let kept_by_policy = if keeps { pass } else { 0 };
+    let kept_by_critic = if critic_waits { of_critic } else { 0 };
+    let of_policy = kept_by_policy.saturating_add(scored_activations(config, policy));
+    let then = critic.map_or(0, |critic| {
+        sum(&[kept_by_policy, kept_by_critic, scored_activations(config, critic)])
+    });
+    let scoring = of_policy.max(then);
+    match scoring > updating.bytes {
+        true => part("activations while scoring", scoring),
+        false => updating,
+    }
 }
 
 /// A model that learns.
@@ -227,33 +258,41 @@ fn learning(model: &Learning, config: &RunConfig, geometry: &Geometry) -> Vec<Pa
     parts
 }
 
-/// A frozen model keeps one layer's activations at a time.
+/// A frozen model's, on one rank.
 fn forward_only(config: &RunConfig, shape: &ModelShape, has_head: bool) -> Vec<Part> {
-    let micro = config.batch.micro_rollout_batch_size as u64;
     let parameters = if has_head {
         shape.parameters()
     } else {
         shape.trunk_parameters()
     };
-    let number = bytes(config.model.dtype);
     let mut parts = vec![
-        part("weights", product(&[parameters, number])),
-        part(
-            "activations of one pass",
-            product(&[
-                micro,
-                config.longest_sequence() as u64,
-                shape.layer_values_per_token(),
-                number,
-            ]),
-        ),
+        part("weights", product(&[parameters, bytes(config.model.dtype)])),
+        part("activations of one pass", scored_activations(config, shape)),
     ];
     if has_head {
-        let response = product(&[micro, u64::from(config.generation.max_new_tokens)]);
-        let logits = product(&[response, shape.vocab, FLOAT32]).min(MOST_LOGITS);
-        parts.push(part("logits", logits));
+        parts.push(part("logits", scored_logits(config, shape).min(MOST_LOGITS)));
     }
     parts
+}
+
+/// Bytes of a pass without gradients over a piece of the longest samples, which keeps one layer's activations at a time.
+fn scored_activations(config: &RunConfig, shape: &ModelShape) -> u64 {
+    product(&[
+        config.batch.micro_rollout_batch_size as u64,
+        config.longest_sequence() as u64,
+        shape.layer_values_per_token(),
+        bytes(config.model.dtype),
+    ])
+}
+
+/// Bytes of that pass' logits, of the response's tokens.
+fn scored_logits(config: &RunConfig, shape: &ModelShape) -> u64 {
+    product(&[
+        config.batch.micro_rollout_batch_size as u64,
+        u64::from(config.generation.max_new_tokens),
+        shape.vocab,
+        FLOAT32,
+    ])
 }
 
 fn part(name: &str, bytes: u64) -> Part {

@@ -82,7 +82,7 @@ fn float32_doubles_the_weights_and_needs_no_master_copy() {
     let memory = estimated("algorithm: {kl: {coef: 0.1}}", RULE, QWEN_HALF_B);
     assert_eq!(bytes_of(&memory, Role::Reference, "weights"), 2 * 494_032_768);
     let text = "apiVersion: ppojob.dev/v1alpha1\nkind: PpoJob\nmetadata: {name: a}\nspec:\n  model: {policy: {path: /p}, dtype: \
-                float32}\n  prompts: {source: {path: /d}}\n  roles: {reward: {rules: [{json: {}}]}}";
+                float32}\n  prompts: {source: {path: /d.jsonl}}\n  roles: {reward: {rules: [{json: {}}]}}";
     let job = crate::parse_manifest(text, "a").unwrap();
     let config = resolve(&job, &Environment::cluster()).unwrap();
     let shapes = Shapes {
@@ -164,7 +164,7 @@ fn checkpointed_activations_are_far_fewer() {
 fn a_critics_small_pass_is_kept_beside_the_policys_and_counts() {
     let activations = |micro: u32, shape: ModelShape, name: &str| {
         let batch = format!(
-            "batch: {{rolloutBatchSize: 8, nSamplesPerPrompt: 1, trainBatchSize: 8, microTrainBatchSize: {micro}}}"
+            "batch: {{rolloutBatchSize: 8, nSamplesPerPrompt: 1, trainBatchSize: 8, microTrainBatchSize: {micro}, microRolloutBatchSize: 1}}"
         );
         let roles = format!("actor: {{gpusPerNode: 1}}, {RULE}");
         bytes_of(&estimated(&batch, &roles, shape), Role::Actor, name)
@@ -183,6 +183,26 @@ fn a_critics_small_pass_is_kept_beside_the_policys_and_counts() {
     assert_eq!(activations(8, small, two), 4 * half);
     // A large one is not.
     assert_eq!(activations(8, LLAMA_8B, one), 2 * activations(4, LLAMA_8B, one));
+}
+
+#[test]
+fn the_actor_scores_samples_in_pieces_of_a_size_of_their_own() {
+    let activations = |train: u32, rollout: u32, batch: u32, name: &str| {
+        let batch = format!(
+            "batch: {{rolloutBatchSize: 64, nSamplesPerPrompt: 1, trainBatchSize: {batch}, microTrainBatchSize: {train}, \
+             microRolloutBatchSize: {rollout}}}"
+        );
+        bytes_of(&estimated(&batch, RULE, LLAMA_8B), Role::Actor, name)
+    };
+    let one = "activations of one pass";
+    // An update's pass keeps all layers, so a piece of as many samples is nothing beside it.
+    assert_eq!(activations(1, 1, 64, one), activations(1, 2, 64, one));
+    let scoring = "activations while scoring";
+    assert_eq!(activations(1, 64, 64, scoring), 2 * activations(1, 32, 64, scoring));
+    // Where a pass is kept, the pieces of the other samples come beside it; where it is of all samples, there are none.
+    let each = activations(8, 16, 8, scoring) - activations(8, 8, 8, scoring);
+    assert_eq!(activations(8, 8, 8, scoring), activations(8, 8, 64, one) + each);
+    assert_eq!(activations(64, 32, 64, one), 8 * activations(8, 8, 64, one));
 }
 
 #[test]
@@ -210,6 +230,16 @@ fn the_cache_holds_every_sample_of_full_length_unless_a_size_is_given() {
     assert_eq!(
         bytes_of(&memory, Role::Rollout, "key/value cache"),
         8 * 2048 * 2 * 32 * 8 * 128 * 2
+    );
+    // Each of two engines may have to draw them all.
+    let two = estimated(
+        "batch: {rolloutBatchSize: 4, nSamplesPerPrompt: 2}",
+        &format!("rollout: {{replicas: 2}}, {RULE}"),
+        LLAMA_8B,
+    );
+    assert_eq!(
+        bytes_of(&two, Role::Rollout, "key/value cache"),
+        bytes_of(&memory, Role::Rollout, "key/value cache")
     );
     let memory = estimated(
         "",

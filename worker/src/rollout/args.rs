@@ -286,6 +286,7 @@ mod tests {
         );
         assert_eq!(read.model.dtype, Some(DType::Float32));
         assert_eq!(read.model.rollout, config.rollout);
+        assert_eq!(read.model.sequences, Some(config.batch.samples_per_step()));
         std::fs::write(&file, "{}").unwrap();
         assert!(settings(&pod).unwrap_err().to_string().contains("is not a RunConfig"));
     }

@@ -68,7 +68,7 @@ impl Model {
             device: device::here()?,
             shares_device: false,
             rollout: &settings.rollout,
-            sequences: settings.rollout.max_sequences,
+            sequences: settings.sequences.unwrap_or(settings.rollout.max_sequences),
             longest: config.max_positions,
             policy_version: 0,
         };

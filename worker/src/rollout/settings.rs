@@ -61,6 +61,8 @@ pub struct ModelSettings {
     pub dtype: Option<DType>,
     /// Longest sequence; None: the model's own.
     pub max_length: Option<usize>,
+    /// Sequences that the cache has room for where its size is not given, at most those that run at once; None: those.
+    pub sequences: Option<usize>,
     /// Limits of the engine.
     pub rollout: Rollout,
 }
@@ -74,6 +76,7 @@ impl ModelSettings {
             served_name: POLICY.to_owned(),
             dtype: Some(config.model.dtype),
             max_length: Some(length),
+            sequences: Some(config.batch.samples_per_step()),
             rollout: config.rollout.clone(),
         }
     }
@@ -85,6 +88,7 @@ impl ModelSettings {
             served_name,
             dtype: None,
             max_length: None,
+            sequences: None,
             rollout: Rollout {
                 engine: Engine::Builtin,
                 replicas: 1,
