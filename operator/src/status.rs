@@ -5,6 +5,7 @@ use k8s_openapi::jiff::Timestamp;
 use ppo_crds::pod::label;
 use ppo_crds::spec::Role;
 use ppo_crds::status::{Phase, PpoJobStatus, Progress, RoleStatus};
+use ppo_crds::validate::lost_with_pods;
 
 use crate::condition::{Truth, holds, kind, set, whole_second};
 use crate::gang::{Admission, SCHEDULER_SILENT, Silence};
@@ -128,7 +129,7 @@ fn conditions(
     now: Timestamp,
 ) -> Vec<(&'static str, Truth)> {
     let accepted = match &job.config {
-        Ok(_) => Truth::yes("Valid", "the manifest can run"),
+        Ok(_) => Truth::yes("Valid", valid(job)),
         Err(errors) => Truth::no("InvalidSpec", errors.to_string()),
     };
     let mut conditions = vec![(kind::ACCEPTED, accepted)];
@@ -155,6 +156,12 @@ fn conditions(
         conditions.push((kind::PROGRESSING, truth));
     }
     conditions
+}
+
+/// With what is most likely not meant.
+fn valid(job: &Job) -> String {
+    let can = "the manifest can run";
+    lost_with_pods(&job.spec).map_or_else(|| can.into(), |warning| format!("{can}; {warning}"))
 }
 
 /// Reason of a Suspended whose pods are gone.
@@ -273,4 +280,25 @@ fn has_run(ledger: &Ledger) -> bool {
     let status = &ledger.status;
     let ran = matches!(status.phase, Some(Phase::Running | Phase::Restarting));
     ran && status.start_time.is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn an_accepted_job_whose_model_goes_with_its_pod_is_told_so() {
+        let said = |checkpoint: Value| {
+            let object = json!({
+                "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "uid": "1"},
+                "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
+                    "roles": {"reward": {"rules": [{"json": {}}]}}, "checkpoint": checkpoint},
+            });
+            valid(&Job::of(&serde_json::from_value(object).unwrap()))
+        };
+        assert!(said(json!({})).starts_with("the manifest can run; spec.checkpoint: "));
+        assert_eq!(said(json!({"pvc": "kept"})), "the manifest can run");
+    }
 }

@@ -22,7 +22,7 @@ fn job() -> Job {
         "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob",
         "metadata": {"name": "a", "namespace": "n", "uid": "12345678-9", "generation": 1},
         "spec": {
-            "model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p"}},
+            "model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
             "algorithm": {"kl": {"coef": 0.0}},
             "roles": {"reward": {"rules": [{"json": {}}]}},
         },

@@ -26,7 +26,7 @@ pub fn missing(job: &Job, seen: &Snapshot) -> Option<Action> {
     let default_mode = if several { "ReadWriteMany" } else { "ReadWriteOnce" };
     let modes = match asked.access_modes.as_slice() {
         [] => vec![default_mode.to_string()],
-        given => given.to_vec(),
+        given => given.iter().map(|mode| format!("{mode:?}")).collect(),
     };
     let mut metadata = metadata(job, &name);
     // It outlives the job: checkpoints are what the run was for.

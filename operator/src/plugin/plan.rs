@@ -28,11 +28,15 @@ pub async fn main(connection: &ConnectionArgs, args: &PlanArgs) -> Result<()> {
             (as_it_runs(job), Environment::cluster(), format!("PpoJob {name}"))
         }
     };
-    let plan = Plan::of(&job, &environment, None).map_err(|errors| invalid(&origin, &errors))?;
-    // Planned as one for a laptop, by its relative paths.
-    if let Err(errors) = Plan::of(&job, &Environment::cluster(), None) {
-        eprintln!("{origin} is a manifest for one machine, no cluster takes it: {errors}");
-    }
+    let plan = match Plan::of(&job, &Environment::cluster(), None) {
+        Ok(plan) => plan,
+        // Planned as one for a laptop, by its relative paths.
+        Err(errors) => {
+            let plan = Plan::of(&job, &environment, None).map_err(|errors| invalid(&origin, &errors))?;
+            eprintln!("{origin} is a manifest for one machine, no cluster takes it: {errors}");
+            plan
+        }
+    };
     match args.output {
         Some(Output::Json) => printer::print_json(&plan),
         _ => printer::print(&render_plan(&plan)),

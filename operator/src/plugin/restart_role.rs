@@ -30,7 +30,7 @@ pub async fn main(connection: &Connection, args: &RestartRoleArgs) -> Result<()>
         .patch(&args.name, &parameters, &Patch::Merge(patch))
         .await;
     patched.map_err(|error| job::request(connection, "patch").refused(error))?;
-    let is_kept = job.spec.checkpoint.outlives_pods();
+    let is_kept = job.spec.outlives_pods();
     let from = job
         .status
         .and_then(|status| status.progress)
@@ -78,7 +78,7 @@ mod tests {
     fn job(status: serde_json::Value, suspend: bool) -> PpoJob {
         serde_json::from_value(json!({
             "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a"},
-            "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p"}},
+            "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
                      "roles": {"reward": {"rules": [{"json": {}}]}}, "runPolicy": {"suspend": suspend}},
             "status": status,
         }))

@@ -231,7 +231,7 @@ mod tests {
         serde_json::from_value(json!({
             "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob",
             "metadata": {"name": "rloo", "namespace": "ml", "creationTimestamp": "2026-01-01T00:00:00Z"},
-            "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p"}},
+            "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
                      "roles": {"reward": {"rules": [{"json": {}}]}}, "scheduling": {"queue": "research"}},
             "status": status,
         }))

@@ -128,7 +128,7 @@ mod tests {
     fn job(suspend: bool, generation: i64, status: serde_json::Value) -> PpoJob {
         serde_json::from_value(json!({
             "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "generation": generation},
-            "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p"}},
+            "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
                      "roles": {"reward": {}}, "runPolicy": {"suspend": suspend}},
             "status": status,
         }))

@@ -2,8 +2,9 @@
 
 use ppo_crds::spec::{OptimizerSpec, Schedule};
 
-/// Factor on the learning rate at `update` (from 0) of `total`: a linear rise over `warmupUpdates`, then the schedule from 1
-/// down to `minLearningRateRatio` at the last update.
+/// Factor on the learning rate at `update` (from 0) of `total`: a linear rise over `warmupUpdates` to 1 at the last of them, then
+/// the schedule from 1 down to `minLearningRateRatio` at the last update. transformers and verl start the rise at 0, one update
+/// later, which makes their first update none, and end the decay one after the last.
 pub fn factor(spec: &OptimizerSpec, update: u64, total: u64) -> f64 {
     if update < spec.warmup_updates {
         return (update + 1) as f64 / spec.warmup_updates as f64;

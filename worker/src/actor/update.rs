@@ -251,8 +251,8 @@ impl Update<'_> {
         let lesson = self.lesson;
         let samples: Vec<&Sample> = chosen.iter().map(|&index| &lesson.samples[index]).collect();
         let longest = samples.iter().map(|sample| sample.response.len()).max().unwrap_or(0);
-        // TRL trains its critic one slot beyond the longest response. Its approximate KL and AlpacaFarm's are over all slots, as is a
-        // mean with padding: there a micro-batch may not choose how many there are.
+        // TRL trains its critic one slot beyond each response that is shorter than the step's longest. Its approximate KL and AlpacaFarm's
+        // are over all slots, as is a mean with padding: there a micro-batch may not choose how many there are.
         let algorithm = &self.config.algorithm;
         let columns = match algorithm.profile {
             Profile::Trl | Profile::Alpacafarm => lesson.mask.size()[1],

@@ -39,12 +39,20 @@ impl<'a> Block<'a> {
             .with_context(|| format!("{} is missing", self.path(field)))
     }
 
-    /// A number, or false for none.
-    pub fn number_or_off(&self, field: &str) -> Result<Option<Option<f64>>> {
-        match self.value(field) {
-            Some(Value::Bool(false)) => Ok(Some(None)),
-            _ => Ok(self.number(field)?.map(Some)),
+    /// A bound above 0, or 0 or false for none, as in a manifest.
+    pub fn bound(&self, field: &str) -> Result<Option<Option<f64>>> {
+        if self.value(field) == Some(&Value::Bool(false)) {
+            return Ok(Some(None));
         }
+        let Some(bound) = self.number(field)? else {
+            return Ok(None);
+        };
+        ensure!(
+            bound >= 0.0,
+            "{}: expected a number above 0, or 0 for off, found {bound}",
+            self.path(field)
+        );
+        Ok(Some((bound != 0.0).then_some(bound)))
     }
 
     /// A whole number of at least 1.

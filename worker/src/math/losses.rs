@@ -43,15 +43,12 @@ impl Question {
         let clip = &mut algorithm.clip;
         clip.policy_low = block.number("clipLow")?.unwrap_or(clip.policy_low);
         clip.policy_high = block.number("clipHigh")?.unwrap_or(clip.policy_high);
-        clip.dual = block
-            .number_or_off("dualClip")?
-            .unwrap_or(clip.dual)
-            .filter(|&dual| dual != 0.0);
+        clip.dual = block.bound("dualClip")?.unwrap_or(clip.dual);
         if let Some(dual) = clip.dual.filter(|&dual| dual <= 1.0) {
             bail!("policyLoss.dualClip: expected a number above 1, or 0 for off, found {dual}");
         }
         read_aggregation(&block, &mut algorithm)?;
-        algorithm.truncated_importance_sampling = block.number("truncatedImportanceSampling")?;
+        algorithm.truncated_importance_sampling = block.bound("truncatedImportanceSampling")?.flatten();
 
         let logprobs = block.required_matrix("logprobs")?;
         let old = block.matrix("oldLogprobs")?;
@@ -104,14 +101,7 @@ impl Question {
         let block = Block::new("valueLoss", value, &known, self.kind)?;
         let advantage = self.advantage.as_ref();
         let mut algorithm = defaults::algorithm(self.profile, Estimator::Gae);
-        let clip = block
-            .number_or_off("clip")?
-            .unwrap_or(algorithm.clip.value)
-            .filter(|&clip| clip != 0.0);
-        if let Some(clip) = clip.filter(|&clip| clip < 0.0) {
-            bail!("valueLoss.clip: expected a number above 0, or 0 for off, found {clip}");
-        }
-        algorithm.clip.value = clip;
+        algorithm.clip.value = block.bound("clip")?.unwrap_or(algorithm.clip.value);
         read_aggregation(&block, &mut algorithm)?;
 
         let values = block.required_matrix("values")?;
@@ -166,7 +156,10 @@ impl Question {
         let reference = block.required_matrix("refLogprobs")?;
         block.same_shape(&[("logprobs", Some(&logprobs)), ("refLogprobs", Some(&reference))])?;
         let logprobs = logprobs.set_requires_grad(true);
-        let estimate = kl::estimate(&logprobs, &reference, estimator, block.number("clamp")?, self.profile);
+        let clamp = block
+            .bound("clamp")?
+            .unwrap_or_else(|| defaults::kl_clamp(self.profile, estimator));
+        let estimate = kl::estimate(&logprobs, &reference, estimator, clamp, self.profile);
         let gradient = gradient(&estimate.sum(self.kind), &logprobs)?;
         Ok(Answer::new("kl")
             .matrix("kl", &estimate)?

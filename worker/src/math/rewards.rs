@@ -37,7 +37,9 @@ impl Question {
         if let Some(name) = block.text("klEstimator")? {
             algorithm.kl.estimator = names::kl_estimator(&block.path("klEstimator"), name)?;
         }
-        algorithm.kl.clamp = block.number("klClamp")?;
+        algorithm.kl.clamp = block
+            .bound("klClamp")?
+            .unwrap_or_else(|| defaults::kl_clamp(self.profile, algorithm.kl.estimator));
         algorithm.kl.coef = block.number("klCoef")?.unwrap_or(algorithm.kl.coef);
         read_score_clip(&block, &mut algorithm)?;
         algorithm.score.scale = block.number("scoreScale")?.unwrap_or(1.0);

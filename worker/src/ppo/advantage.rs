@@ -48,12 +48,13 @@ pub struct Advantages {
 ///   next token with m = 1. `openrlhf` zeroes masked tokens and pays the decay there; `trl` and `alpacafarm` step slot by
 ///   slot.
 /// * RLOO (arXiv 2402.14740): the baseline is the mean of the group's other scores, subtracted at the last token; A_t is
-///   the reward-to-go, so that token KL stays. `verl` and `trl`: on the row's sum of rewards, constant over tokens.
+///   the reward-to-go, so that token KL stays. `verl` and `trl`: on the row's sum of rewards, constant over tokens;
+///   `trl` whitens it over sequences ([`super::whiten`]).
 /// * GRPO (arXiv 2402.03300): (R - mean) / (unbiased std + 1e-6), constant over tokens; a group of one keeps R. Dr. GRPO
 ///   (arXiv 2503.20783): without the division. With a KL penalty placed in the reward its reward-to-go is added, so that
 ///   it reaches the update. `verl`: on the row's sum. `openrlhf`: eps 1e-9, then as its RLOO.
-/// * REINFORCE++ (arXiv 2501.03262): reward-to-go; `verl` begins anew at a masked token. Baseline: the group's mean is
-///   subtracted at the last token first; `verl`: from the row's sum, constant over tokens.
+/// * REINFORCE++ (arXiv 2501.03262): reward-to-go. Baseline: the group's mean is subtracted at the last token first;
+///   `verl`: from the row's sum, constant over tokens.
 ///
 /// `openrlhf` clips the score after the baseline is subtracted and takes gamma = 1 for group estimators. Profiles of
 /// frameworks without an estimator use the default's. `score.whitenRewards` scales token rewards before GAE and
@@ -72,9 +73,10 @@ pub fn advantages(algorithm: &Algorithm, input: &AdvantageInput) -> Result<Advan
         Estimator::ReinforcePlusPlus => twice(gae::reward_to_go(algorithm.profile, algorithm.gamma, &rewards, &mask)),
         _ => twice(group_advantages(algorithm, input, &rewards, &mask)?),
     };
-    let whitened = algorithm
-        .whiten
-        .then(|| whiten::whitened(algorithm.profile, &raw, &mask, false));
+    let whitened = algorithm.whiten.then(|| match algorithm.profile {
+        Profile::Trl if algorithm.estimator == Estimator::Rloo => whiten::whitened_sequences(&raw, &mask),
+        profile => whiten::whitened(profile, &raw, &mask, false),
+    });
     if algorithm.profile == Profile::Trl {
         returns.keep(&mask::trl_value_mask(&mask));
     } else if algorithm.profile != Profile::Alpacafarm {

@@ -4,7 +4,7 @@ use std::iter::Sum;
 use std::ops::Add;
 
 use ppo_crds::run_config::Algorithm;
-use ppo_crds::spec::{Aggregation, Profile};
+use ppo_crds::spec::{Aggregation, Estimator, Profile};
 use tch::{Kind, Tensor};
 
 use super::mask;
@@ -19,7 +19,7 @@ pub struct Denominator {
     pub sequences: f64,
     /// batch x time, padding included (AlpacaFarm's mean).
     pub slots: f64,
-    /// Micro-batches (TRL's mean of means).
+    /// Micro-batches (the mean of means of TRL's PPO).
     pub micro_batches: f64,
     /// The longest response allowed (generation.maxNewTokens): the constant of `sequenceMeanTokenSumNorm`.
     pub max_response_length: f64,
@@ -68,15 +68,15 @@ impl Sum for Denominator {
 
 /// A micro-batch's share of the update's loss; `per_token` and `mask` are [batch, time].
 ///
-/// A token mean is over the whole update. Under `trl` it is TRL's: the token mean of this micro-batch over the number of
-/// micro-batches, so there the split matters. Under `alpacafarm` it is AlpacaFarm's, the same as `paddedMean`: over batch
+/// A token mean is over the whole update, as GRPOTrainer's `dapo` of TRL 0.24 has it too. With `gae` under `trl` it is
+/// PPOTrainer's: the token mean of this micro-batch over the number of micro-batches, so there the split matters. Under `alpacafarm` it is AlpacaFarm's, the same as `paddedMean`: over batch
 /// x time, padding included. Sequence means count the samples with at least one token.
 pub fn aggregate(algorithm: &Algorithm, per_token: &Tensor, mask: &Tensor, whole: &Denominator) -> Tensor {
     let kept = mask::keep(per_token, mask);
     let kind = kept.kind();
     match convention(algorithm) {
         Aggregation::PaddedMean => per_token.sum(kind) / at_least_one(whole.slots),
-        Aggregation::TokenMean if algorithm.profile == Profile::Trl => {
+        Aggregation::TokenMean if algorithm.profile == Profile::Trl && algorithm.estimator == Estimator::Gae => {
             let tokens = mask::booleans(mask).sum(Kind::Double).clamp_min(1.0).to_kind(kind);
             kept.sum(kind) / tokens / at_least_one(whole.micro_batches)
         }

@@ -1,7 +1,7 @@
 //! The KL coefficient over the steps of a run.
 
 use ppo_crds::run_config;
-use ppo_crds::spec::Profile;
+use ppo_crds::spec::{KlPlacement, Profile};
 use serde::{Deserialize, Serialize};
 use tch::{Kind, Tensor};
 
@@ -33,6 +33,12 @@ impl KlController {
         Self::new(algorithm.kl.coef, algorithm.kl.controller, algorithm.profile)
     }
 
+    /// Whether the coefficient may move after a step. `openrlhf`: only after one in which the policy learnt, because the KL
+    /// is told by its update (PPOTrainer.train_step in OpenRLHF 0.11's ppo_trainer.py: `if "kl" in status`).
+    pub fn observes(&self, policy_learnt: bool) -> bool {
+        policy_learnt || self.profile != Profile::Openrlhf
+    }
+
     /// Moves the coefficient after a step of `samples` samples with this KL (see [`observed_kl`]):
     /// coef *= 1 + clip(kl / target - 1, -0.2, 0.2) * samples / horizon (Ziegler et al. 2019, arXiv 1909.08593).
     /// `alpacafarm`: coef *= 1 + 0.1 * clip(kl / target - 1, -0.2, 0.2). A fixed controller stays.
@@ -51,28 +57,41 @@ impl KlController {
 
 /// The KL of a step that its controller observes, from the per-token estimate; `kl` and `mask` are [batch, time].
 ///
-/// The mean over samples of the sequence's sum; `openrlhf`: the mean over tokens; `verl`: the mean over sequences of
-/// their token means.
+/// The mean over samples of the sequence's sum; `openrlhf` and `verl`: the mean over samples of their token means. With the
+/// KL placed in the loss OpenRLHF tells the loss's own number instead: the mean over all tokens.
+///
+/// (OpenRLHF 0.11: `kl_mean` in experience_maker.py, one number a sample, which ppo_actor.py weighs by samples; its
+/// `training_step` replaces it by `kl_loss`. verl 0.9: apply_kl_penalty in ray_trainer.py.)
 ///
 /// # Errors
 /// `kl` is not of the mask's shape.
-pub fn observed_kl(profile: Profile, kl: &Tensor, mask: &Tensor) -> Result<f64, Error> {
+pub fn observed_kl(algorithm: &run_config::Algorithm, kl: &Tensor, mask: &Tensor) -> Result<f64, Error> {
+    let profile = algorithm.profile;
     let mask = Grid::read_mask(mask)?;
     let mut kl = Grid::read_as("kl", &kl.to_kind(Kind::Double), mask.shape())?;
     if profile != Profile::Alpacafarm {
         kl.keep(&mask);
     }
-    let tokens = |row: &[bool]| row.iter().filter(|&&on| on).count() as f64;
-    let sums = kl.rows().map(|row| row.iter().sum::<f64>());
-    let samples = (mask.batch as f64).max(1.0);
+    let sums: Vec<f64> = kl.rows().map(|row| row.iter().sum()).collect();
+    let tokens: Vec<f64> = mask
+        .rows()
+        .map(|row| row.iter().filter(|&&on| on).count() as f64)
+        .collect();
+    let mean = |of: &[f64]| of.iter().sum::<f64>() / (mask.batch as f64).max(1.0);
+    let mean_of_means = |divisor: fn(f64) -> f64| {
+        let means: Vec<f64> = sums
+            .iter()
+            .zip(&tokens)
+            .map(|(sum, &tokens)| sum / divisor(tokens))
+            .collect();
+        mean(&means)
+    };
     Ok(match profile {
-        Profile::Openrlhf => sums.sum::<f64>() / mask.rows().map(tokens).sum::<f64>().max(1.0),
-        Profile::Verl => {
-            sums.zip(mask.rows())
-                .map(|(sum, row)| sum / (tokens(row) + 1e-8))
-                .sum::<f64>()
-                / samples
+        Profile::Openrlhf if algorithm.kl.placement == KlPlacement::Loss => {
+            sums.iter().sum::<f64>() / tokens.iter().sum::<f64>().max(1.0)
         }
-        Profile::Default | Profile::Trl | Profile::Alpacafarm => sums.sum::<f64>() / samples,
+        Profile::Openrlhf => mean_of_means(|tokens| tokens.max(1.0)),
+        Profile::Verl => mean_of_means(|tokens| tokens + 1e-8),
+        Profile::Default | Profile::Trl | Profile::Alpacafarm => mean(&sums),
     })
 }

@@ -3,8 +3,8 @@
 use ppo_crds::spec::Profile;
 use tch::Tensor;
 
-use super::Error;
 use super::grid::Grid;
+use super::{Error, mask};
 
 /// (x - mean) / sqrt(var + 1e-8) over the positions of the mask, with the unbiased variance; `values` and `mask` are
 /// [batch, time]. Masked positions are 0 afterwards. With `keep_mean` the mean is added back: only the scale changes.
@@ -12,7 +12,8 @@ use super::grid::Grid;
 ///
 /// By profile: `openrlhf` divides by the population deviation, the variance held at 1e-8 or above; `verl` divides sums by
 /// (tokens + 1e-8); `alpacafarm` looks at no mask, takes the population deviation over all slots and divides by
-/// (deviation + 1e-8); `trl` is as `default` (TRL's step is one rank's).
+/// (deviation + 1e-8); `trl` is as `default` (TRL's step is one rank's), but for RLOO's advantages, which are whitened over
+/// sequences.
 ///
 /// # Errors
 /// `values` is not of the mask's shape.
@@ -38,6 +39,29 @@ pub(crate) fn whitened(profile: Profile, values: &Grid<f64>, mask: &Grid<bool>, 
     let back = if keep_mean { mean } else { 0.0 };
     for (cell, _) in result.cells.iter_mut().zip(&mask.cells).filter(|(_, on)| **on) {
         *cell = (*cell - mean) * scale + back;
+    }
+    result
+}
+
+/// TRL's `normalize_advantages` (RLOOTrainer of TRL 0.24, rloo_trainer.py): (A - mean) / (deviation + 1e-4) over sequences,
+/// whatever their lengths, with the unbiased deviation. A row holds the same number on all of its tokens; rows without a
+/// token are left out. Fewer than two rows are returned as they are.
+pub(crate) fn whitened_sequences(values: &Grid<f64>, mask: &Grid<bool>) -> Grid<f64> {
+    let rows = values.rows().zip(mask.rows());
+    let own: Vec<f64> = rows
+        .filter_map(|(row, mask)| mask::last_index(mask).map(|t| row[t]))
+        .collect();
+    let count = own.len() as f64;
+    let mut result = values.clone();
+    result.keep(mask);
+    if own.len() < 2 {
+        return result;
+    }
+    let mean = own.iter().sum::<f64>() / count;
+    let squares: f64 = own.iter().map(|value| (value - mean).powi(2)).sum();
+    let scale = ((squares / (count - 1.0)).sqrt() + 1e-4).recip();
+    for (cell, _) in result.cells.iter_mut().zip(&mask.cells).filter(|(_, on)| **on) {
+        *cell = (*cell - mean) * scale;
     }
     result
 }

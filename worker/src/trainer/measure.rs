@@ -66,14 +66,16 @@ impl Trainer {
         }
         let tokens = generated + report.get(Metric::PromptTokens).unwrap_or(0.0);
         report.set(Metric::TokensPerSecond, tokens / wall.as_secs_f64().max(1e-9));
-        let diverged = self.observe_kl(batch, &report)?;
+        let diverged = self.observe_kl(batch, &report, learnt.actor_updates > 0)?;
         Ok((report, diverged))
     }
 
     /// Moves the KL coefficient; whether the KL is above `kl.stopAbove`.
-    fn observe_kl(&mut self, batch: &Batch, report: &StepReport) -> Result<Option<Diverged>> {
-        let observed = observed_kl(self.config.algorithm.profile, &batch.shaped.kl, &batch.scored.mask)?;
-        self.kl.observe(observed, batch.scored.samples.len());
+    fn observe_kl(&mut self, batch: &Batch, report: &StepReport, policy_learnt: bool) -> Result<Option<Diverged>> {
+        if self.kl.observes(policy_learnt) {
+            let observed = observed_kl(&self.config.algorithm, &batch.shaped.kl, &batch.scored.mask)?;
+            self.kl.observe(observed, batch.scored.samples.len());
+        }
         let kl = report.get(Metric::Kl).unwrap_or(0.0);
         let limit = self.config.algorithm.kl.stop_above.filter(|limit| kl > *limit);
         Ok(limit.map(|limit| Diverged {

@@ -85,6 +85,49 @@ fn a_score_clip_is_a_bound_or_a_range() {
 }
 
 #[test]
+fn zero_and_false_switch_a_bound_off_and_without_one_the_profiles_holds() {
+    let kl = |profile: &str, estimator: &str, difference: f64, clamp: Value| {
+        let block = json!({"logprobs": [[difference]], "refLogprobs": [[0]], "estimator": estimator, "clamp": clamp});
+        let answer = answer(json!({"profile": profile, "kl": block}));
+        let of = |name: &str| answer["kl"][name][0][0].as_f64().unwrap();
+        (of("kl"), of("gradient"))
+    };
+    for off in [json!(0), json!(false)] {
+        assert_eq!(kl("openrlhf", "k1", 30.0, off.clone()), (30.0, 1.0));
+        assert_eq!(kl("default", "k1", 30.0, off.clone()), (30.0, 1.0));
+        let (unbounded, _) = kl("verl", "k3", -30.0, off);
+        assert!((unbounded - (20_f64.exp() - 21.0)).abs() < 1e-3, "{unbounded}");
+    }
+    assert_eq!(kl("openrlhf", "k1", 30.0, Value::Null), (10.0, 0.0));
+    assert_eq!(kl("openrlhf", "k1", 30.0, json!(20)), (20.0, 0.0));
+    assert_eq!(kl("openrlhf", "k3", -1000.0, json!(1e6)), (1e6, 0.0));
+    assert_eq!(kl("verl", "k3", -30.0, Value::Null), (10.0, 0.0));
+    assert_eq!(kl("verl", "k1", -30.0, Value::Null), (-30.0, 1.0));
+
+    let shaped = |clamp: Value| {
+        let block = json!({"logprobs": [[30]], "refLogprobs": [[0]], "mask": [[1]], "scores": [0], "klCoef": 1,
+                           "klClamp": clamp});
+        answer(json!({"profile": "openrlhf", "shape": block}))["shape"]["kl"].clone()
+    };
+    assert_eq!(
+        [shaped(json!(0)), shaped(Value::Null)],
+        [json!([[30.0]]), json!([[10.0]])]
+    );
+
+    let loss = |cap: Value| {
+        let block = json!({"logprobs": [[0]], "oldLogprobs": [[0]], "advantages": [[1]], "mask": [[1]],
+                           "rolloutLogprobs": [[-1]], "truncatedImportanceSampling": cap});
+        answer(json!({"policyLoss": block}))["policyLoss"]["loss"]
+            .as_f64()
+            .unwrap()
+    };
+    assert_eq!(
+        [loss(json!(0)), loss(json!(false)), loss(Value::Null), loss(json!(2))],
+        [-1.0, -1.0, -1.0, -2.0]
+    );
+}
+
+#[test]
 fn a_complaint_names_the_block_the_field_and_what_was_found() {
     let policy = |changed: Value| {
         let mut block =
@@ -136,6 +179,10 @@ fn a_complaint_names_the_block_the_field_and_what_was_found() {
         (
             policy(json!({"dualClip": 0.9})),
             "policyLoss.dualClip: expected a number above 1",
+        ),
+        (
+            policy(json!({"truncatedImportanceSampling": -1})),
+            "policyLoss.truncatedImportanceSampling: expected a number above 0, or 0 for off, found -1",
         ),
         (
             json!({"shape": {"logprobs": [[0]], "refLogprobs": [[0]], "mask": [[1]], "scores": [1, 2]}}),

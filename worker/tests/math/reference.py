@@ -162,13 +162,14 @@ def skipping_to_go(rewards, mask, gamma):
 
 
 def verl_to_go(rewards, mask, gamma):
-    """compute_reinforce_plus_plus_outcome_advantage: the running return is reset where the mask is 0."""
+    """compute_reinforce_plus_plus_outcome_advantage: the running return is carried over where the mask is 0."""
     out, running = torch.zeros_like(rewards), 0.0
+    m = mask.double()
     for t in reversed(range(rewards.shape[1])):
-        running = rewards[:, t] + gamma * running
-        out[:, t] = running
-        running = running * mask[:, t]
-    return out * mask
+        following = rewards[:, t] + gamma * running
+        out[:, t] = following * m[:, t]
+        running = following * m[:, t] + running * (1 - m[:, t])
+    return out
 
 
 def by_group(scores, groups, function):

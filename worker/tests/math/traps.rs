@@ -5,7 +5,7 @@ use ppo_crds::run_config::{Algorithm, KlController as Kind};
 use ppo_crds::spec::{Aggregation, Estimator, KlPlacement, Profile};
 use ppo_worker::ppo::advantage::{AdvantageInput, advantages};
 use ppo_worker::ppo::aggregation::Denominator;
-use ppo_worker::ppo::controller::KlController;
+use ppo_worker::ppo::controller::{KlController, observed_kl};
 use ppo_worker::ppo::policy_loss::{PolicyInput, PolicyLoss, kl_loss, policy_loss};
 use ppo_worker::ppo::shape::{ShapeInput, Shaped, shape};
 use ppo_worker::ppo::{distribution, mask, whiten};
@@ -284,14 +284,14 @@ fn an_unfinished_response_pays_before_scale_and_clip() {
 }
 
 #[test]
-fn under_verl_a_reward_after_a_masked_token_does_not_reach_back_over_it() {
+fn a_reward_after_a_masked_token_reaches_back_over_it() {
     let (rewards, mask) = (
         matrix(&[[0.1, 0.2, 0.0, 0.3, 1.0]]),
         matrix(&[[1.0, 1.0, 0.0, 1.0, 1.0]]),
     );
-    let raw = |profile| {
+    for profile in [Profile::Default, Profile::Verl] {
         let mut algorithm = settings(profile, Estimator::ReinforcePlusPlus);
-        algorithm.gamma = 1.0;
+        algorithm.gamma = 0.5;
         let input = AdvantageInput {
             rewards: &rewards,
             values: None,
@@ -300,10 +300,65 @@ fn under_verl_a_reward_after_a_masked_token_does_not_reach_back_over_it() {
             groups: None,
             group_size: None,
         };
-        advantages(&algorithm, &input).unwrap().raw
+        let raw = advantages(&algorithm, &input).unwrap().raw;
+        assert_close(&raw, &matrix(&[[0.4, 0.6, 0.0, 0.8, 1.0]]));
+    }
+}
+
+#[test]
+fn trls_rloo_whitens_over_sequences_whatever_their_lengths() {
+    let mask = matrix(&[[1.0, 1.0, 1.0], [1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [1.0, 0.0, 0.0]]);
+    let mut algorithm = settings(Profile::Trl, Estimator::Rloo);
+    algorithm.whiten = true;
+    let shaped = scores_alone(&algorithm, &mask, &[1.0, 3.0, 2.0, 8.0]);
+    let input = AdvantageInput {
+        rewards: &shaped.rewards,
+        values: None,
+        mask: &mask,
+        scores: None,
+        groups: Some(&[0, 0, 1, 1]),
+        group_size: None,
     };
-    assert_close(&raw(Profile::Verl), &matrix(&[[0.3, 0.2, 0.0, 1.3, 1.0]]));
-    assert_close(&raw(Profile::Default), &matrix(&[[1.6, 1.5, 0.0, 1.3, 1.0]]));
+    // (advantages - advantages.mean()) / (advantages.std() + 1e-4) of -2, 2, -6, 6.
+    let scale = ((80.0_f64 / 3.0).sqrt() + 1e-4).recip();
+    let expected = matrix(&[[-2.0, -2.0, -2.0], [2.0, 0.0, 0.0], [-6.0, -6.0, 0.0], [6.0, 0.0, 0.0]]) * scale;
+    assert_close(&advantages(&algorithm, &input).unwrap().advantages, &expected);
+}
+
+#[test]
+fn the_controller_observes_the_mean_that_its_framework_does() {
+    // A token of KL 1, and nine of 1/2.
+    let mut kl = [[0.5; 9]; 2];
+    kl[0][0] = 1.0;
+    let mut mask = [[1.0; 9]; 2];
+    mask[0][1..].fill(0.0);
+    let (kl, mask) = (matrix(&kl), matrix(&mask));
+    let of = |profile, placement| {
+        let mut algorithm = settings(profile, Estimator::Gae);
+        algorithm.kl.placement = placement;
+        observed_kl(&algorithm, &kl, &mask).unwrap()
+    };
+    for (profile, placement, expected) in [
+        (Profile::Default, KlPlacement::Reward, 2.75),
+        (Profile::Openrlhf, KlPlacement::Reward, 0.75),
+        (Profile::Openrlhf, KlPlacement::Loss, 0.55),
+        (Profile::Verl, KlPlacement::Reward, 0.75),
+    ] {
+        let observed = of(profile, placement);
+        assert!(
+            (observed - expected).abs() < 1e-7,
+            "{profile:?} {placement:?}: {observed}"
+        );
+    }
+}
+
+#[test]
+fn openrlhfs_coefficient_stays_while_the_policy_rests() {
+    for profile in PROFILES {
+        let controller = KlController::of(&settings(profile, Estimator::Gae));
+        assert!(controller.observes(true));
+        assert_eq!(controller.observes(false), profile != Profile::Openrlhf, "{profile:?}");
+    }
 }
 
 #[test]

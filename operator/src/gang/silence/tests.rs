@@ -21,7 +21,7 @@ fn job(spec: Value) -> Job {
     let mut whole = json!({
         "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob",
         "metadata": {"name": "a", "namespace": "n", "uid": "12345678-9"},
-        "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p"}},
+        "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
                  "roles": {"reward": {"rules": [{"json": {}}]}}},
     });
     for (field, value) in spec.as_object().unwrap() {

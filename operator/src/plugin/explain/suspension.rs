@@ -22,7 +22,7 @@ pub fn findings(evidence: &Evidence, now: Timestamp) -> Vec<Finding> {
         (None, _) => String::new(),
     };
     let checkpoint = evidence.status().progress.and_then(|progress| progress.last_checkpoint);
-    let is_kept = evidence.job.spec.checkpoint.outlives_pods();
+    let is_kept = evidence.job.spec.outlives_pods();
     let from = match (evidence.pods.len(), checkpoint) {
         (0, Some(_)) if !is_kept => {
             " Its checkpoints went with its pod (spec.checkpoint names no claim): it will start at step 0.".into()

@@ -20,7 +20,7 @@ fn job(phase: &str) -> Value {
     json!({
         "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob",
         "metadata": {"name": "rloo", "namespace": "ml", "generation": 1, "creationTimestamp": "2026-01-01T02:58:00Z"},
-        "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p"}},
+        "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
                  "roles": {"reward": {"rules": [{"json": {}}]}, "rollout": {"replicas": 4}},
                  "algorithm": {"kl": {"coef": 0}}},
         "status": {"phase": phase, "observedGeneration": 1, "attempt": 1, "ready": "0/5",

@@ -17,6 +17,7 @@ use crate::actor::rows::{mask, padded_rows};
 use crate::data::Prompt;
 use crate::engine::FinishReason;
 use crate::local::learners;
+use crate::ppo::shape::{ShapeInput, shape};
 use crate::ranks::tests::together;
 use crate::stages::Sample;
 
@@ -254,11 +255,38 @@ fn only_alpacafarm_pads_to_the_longest_response_allowed() {
         .max()
         .unwrap();
     assert_eq!(columns_of(Profile::Alpacafarm, 50), 50);
-    assert_eq!(columns_of(Profile::Trl, 50), longest + 1);
-    assert_eq!(columns_of(Profile::Trl, longest as u32), longest);
-    for profile in [Profile::Default, Profile::Openrlhf, Profile::Verl] {
+    for profile in [Profile::Default, Profile::Openrlhf, Profile::Verl, Profile::Trl] {
         assert_eq!(columns_of(profile, 50), longest);
     }
+}
+
+#[test]
+fn under_trl_only_responses_shorter_than_the_longest_have_their_score_and_a_value_in_a_slot_of_its_own() {
+    let mut config = config(8, 2, "float32");
+    config.algorithm.profile = Profile::Trl;
+    config.generation.max_new_tokens = 50;
+    let samples = Known::new(false).samples;
+    let time = columns(&config, &samples);
+    let mask = mask(&samples, time);
+    let input = ShapeInput {
+        old_logprobs: &mask,
+        ref_logprobs: None,
+        mask: &mask,
+        scores: &Tensor::ones([SAMPLES as i64], (Kind::Float, Device::Cpu)),
+        finished: None,
+        lengths: None,
+    };
+    let rewards = shape(&config.algorithm, 0.0, &input).unwrap().rewards;
+    let valued = value_mask(Profile::Trl, &mask).unwrap();
+    let mut full = 0;
+    for (row, sample) in samples.iter().enumerate() {
+        let (row, length) = (row as i64, sample.response.len());
+        full += usize::from(length == time);
+        let place = length.min(time - 1) as i64;
+        assert_eq!(rewards.double_value(&[row, place]), 1.0);
+        assert_eq!(valued.get(row).sum(Kind::Int64).int64_value(&[]), place + 1);
+    }
+    assert!((1..SAMPLES).contains(&full));
 }
 
 #[test]

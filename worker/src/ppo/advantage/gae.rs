@@ -38,8 +38,7 @@ pub(super) fn advantages_and_returns(
     (advantages, returns)
 }
 
-/// Sum of discounted rewards from each token on. Under `verl` up to the next masked slot: what follows it does not reach back
-/// (`running_return * response_mask[:, t]` in compute_reinforce_plus_plus_outcome_advantage of verl's core_algos.py).
+/// Sum of discounted rewards from each token on.
 pub(super) fn reward_to_go(profile: Profile, gamma: f64, rewards: &Grid<f64>, mask: &Grid<bool>) -> Grid<f64> {
     let mut rewards = rewards.clone();
     let mut nothing = mask.filled(0.0);
@@ -50,20 +49,16 @@ pub(super) fn reward_to_go(profile: Profile, gamma: f64, rewards: &Grid<f64>, ma
         let (reward, step) = (rewards.row(sample), steps.row(sample));
         let row = result.row_mut(sample);
         let mut onward = 0.0;
-        for t in (0..step.len()).rev() {
-            if step[t] {
-                onward = reward[t] + gamma * onward;
-                row[t] = onward;
-            } else if profile == Profile::Verl {
-                onward = 0.0;
-            }
+        for t in (0..step.len()).rev().filter(|&t| step[t]) {
+            onward = reward[t] + gamma * onward;
+            row[t] = onward;
         }
     }
     result
 }
 
-/// The slots that are steps in time. `default` and `verl` skip masked tokens (compute_gae_advantage_return in verl's
-/// core_algos.py): neither a value nor a decay is paid there.
+/// The slots that are steps in time. `default` and `verl` skip masked tokens (compute_gae_advantage_return and
+/// compute_reinforce_plus_plus_outcome_advantage in verl 0.9's core_algos.py): neither a value nor a decay is paid there.
 fn steps(profile: Profile, mask: &Grid<bool>) -> Grid<bool> {
     match profile {
         Profile::Default | Profile::Verl => mask.clone(),
