@@ -25,7 +25,126 @@ pub struct Pieces<'a> {
     pub samples: &'a [Sample],
     /// Samples of a piece.
     pub size: usize,
-    /// Columns of the step's tensors: the longest response, as TRL's `batch_generation` pads, so that under `trl` only shorter responses
+    /// Columns of the step's tensors.
+    pub columns: usize,
+    /// Whether the critic also values the state after the last token.
+    pub slot_after: bool,
+    /// Whether the policy is updated in this step, as the critic always is.
+    pub policy_learns: bool,
+    /// Steps completed before this one.
+    step: u64,
+    first: Option<Shares>,
+}
+
+impl<'a> Pieces<'a> {
+    /// Of the samples of the step after `step`, as `config` cuts them for `ranks` ranks.
+    pub fn of(config: &RunConfig, step: u64, samples: &'a [Sample], columns: usize, ranks: usize) -> Self {
+        let mini_batches = MiniBatches {
+            config,
+            step,
+            samples,
+            ranks,
+        };
+        Self {
+            samples,
+            size: config.batch.micro_rollout_batch_size.max(1),
+            columns,
+            slot_after: slot_after(config),
+            policy_learns: config.policy_learns(step),
+            step,
+            first: mini_batches.first_kept(),
+        }
+    }
+
+    /// Log-probabilities of the response tokens under the tempered distribution of `decoder`, which does not learn, [samples, columns] in
+    /// this machine's memory; every rank computes its share and gets the whole.
+    ///
+    /// # Errors
+    /// When libtorch fails, or a rank is lost.
+    pub fn logprobs(&self, decoder: &Decoder, ranks: &Ranks, temperature: f64) -> Result<Tensor> {
+        let pass = |rows: &Rows, _| rows.logprobs(decoder, temperature, None);
+        Ok(self.compute_keeping(ranks, decoder.device(), false, pass)?.0)
+    }
+
+    /// The first of what `forward` gives for each piece on `device`, [samples, columns] in this machine's memory. With `keep` also the pass
+    /// of the first update with its graph, if the step keeps one: `forward` is told whether it is for that.
+    ///
+    /// # Errors
+    /// Those of `forward`; when a rank is lost, naming it.
+    pub fn compute_keeping(
+        &self,
+        ranks: &Ranks,
+        device: Device,
+        keep: bool,
+        forward: impl Fn(&Rows, bool) -> Result<Pass>,
+    ) -> Result<(Tensor, Option<Kept>)> {
+        let first = self.first.as_ref().filter(|_| keep);
+        let shape = [self.samples.len() as i64, self.columns as i64];
+        // On the device of the model, until all of it is there.
+        let mut whole = Tensor::f_zeros(shape, (Kind::Float, device))?;
+        let mut compute = |piece: &[usize], learns: bool| -> Result<Pass> {
+            let _no_grad = (!learns).then(tch::no_grad_guard);
+            let samples: Vec<&Sample> = piece.iter().map(|&sample| &self.samples[sample]).collect();
+            let rows: Vec<i64> = piece.iter().map(|&sample| sample as i64).collect();
+            let pass = forward(&Rows::new(&samples, self.columns, self.slot_after)?, learns)?;
+            let rows = send(&Tensor::from_slice(&rows), device)?;
+            let _ = whole.f_index_copy_(0, &rows, &pass.0.f_detach()?.f_to_kind(Kind::Float)?)?;
+            Ok(pass)
+        };
+        let kept = first.map(|shares| -> Result<Kept> {
+            let samples = shares[ranks.rank()].clone();
+            Ok(Kept {
+                step: self.step,
+                pass: compute(&samples, true)?,
+                samples,
+            })
+        });
+        let kept = kept.transpose()?;
+        for piece in self.rest(first, ranks).chunks(self.size) {
+            drop(compute(piece, false)?);
+        }
+        // Every row is one rank's and zero at the others.
+        ranks.sum(&whole)?;
+        Ok((whole.f_to_device(Device::Cpu)?, kept))
+    }
+
+    /// This rank's share of the samples that are not in `first`.
+    fn rest(&self, first: Option<&Shares>, ranks: &Ranks) -> Vec<usize> {
+        let mut is_first = vec![false; self.samples.len()];
+        first
+            .into_iter()
+            .flatten()
+            .flatten()
+            .for_each(|&sample| is_first[sample] = true);
+        let rest: Vec<usize> = (0..self.samples.len()).filter(|&sample| !is_first[sample]).collect();
+        let lengths: Vec<usize> = rest.iter().map(|&sample| self.samples[sample].length()).collect();
+        let share = &deal(&lengths, ranks.count())[ranks.rank()];
+        share.iter().map(|&place| rest[place]).collect()
+    }
+
+    /// Gives the samples to the other ranks.
+    ///
+    /// # Errors
+    /// When a rank is lost, naming it.
+    pub fn give(&self, ranks: &Ranks, step: u64) -> Result<()> {
+        if ranks.is_alone() {
+            return Ok(());
+        }
+        let lengths = self
+            .samples
+            .iter()
+            .map(|sample| (sample.prompt.ids.len(), sample.response.len()));
+        ranks.order(&Order::Samples {
+            step,
+            lengths: lengths.collect(),
+            columns: self.columns,
+        })?;
+        let ids = self.samples.iter().flat_map(Sample::tokens).map(i64::from);
+        ranks.broadcast(&Tensor::from_slice(&ids.collect::<Vec<_>>()))
+    }
+}
+
+/// Columns of the step's tensors: the longest response, as TRL's `batch_generation` pads, so that under `trl` only shorter responses
 /// have a slot after them. Under `alpacafarm` as many as a response may have: AlpacaFarm pads to `response_len`, and whitens and
 /// averages over all of it. Past the end of a response values are taken as 0, where AlpacaFarm has what its critic says of padding.
 pub fn columns(config: &RunConfig, samples: &[Sample]) -> usize {
