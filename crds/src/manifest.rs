@@ -1,9 +1,18 @@
 //! Reads a manifest: YAML text to [`PpoJob`], with errors that name file, line and field.
 
+mod line;
+mod shape;
+
+use std::fmt::Write as _;
+
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::Deserialize;
 use serde_yaml::Value;
 
+use self::line::{Step, line};
+use self::shape::{Misfit, Shape};
 use crate::PpoJob;
 
 /// Why a text is not a `PpoJob` manifest.
@@ -34,18 +43,39 @@ pub enum ManifestError {
         /// How many.
         count: usize,
     },
-    /// A field is unknown, missing or of the wrong type.
-    #[error("{origin}{}: {field}: {message}", line.map(|line| format!(":{line}")).unwrap_or_default())]
-    Field {
+    /// Fields that are unknown, missing or of the wrong type: all that there are.
+    #[error("{origin}{}", in_words(fields))]
+    Fields {
         /// File or other source of the text.
         origin: String,
-        /// Line of the field or of the block around it, from 1.
-        line: Option<usize>,
-        /// Path of the field, such as `spec.batch.trainBatchSize`.
-        field: String,
-        /// What is wrong and which fields or values are known.
-        message: String,
+        /// At least one.
+        fields: Vec<FieldError>,
     },
+}
+
+/// A field that is unknown, missing or of the wrong type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldError {
+    /// Line of the field or of the block around it, from 1.
+    pub line: Option<usize>,
+    /// Path of the field, such as `spec.batch.trainBatchSize`.
+    pub field: String,
+    /// What is wrong and which fields or values are known.
+    pub message: String,
+}
+
+fn in_words(fields: &[FieldError]) -> String {
+    if let [FieldError { line, field, message }] = fields {
+        let line = line.map(|line| format!(":{line}")).unwrap_or_default();
+        return format!("{line}: {field}: {message}");
+    }
+    let mut words = format!(": {} errors in the manifest:", fields.len());
+    for (index, FieldError { line, field, message }) in fields.iter().enumerate() {
+        let line = line.map(|line| format!("line {line}: ")).unwrap_or_default();
+        // A text always takes more.
+        let _ = write!(words, "\n  {}. {line}{field}: {message}", index + 1);
+    }
+    words
 }
 
 fn api_version() -> String {
@@ -55,7 +85,7 @@ fn api_version() -> String {
 /// Reads the one `PpoJob` among the YAML documents of `text`. `origin` names the text in errors: the file's path, say.
 ///
 /// # Errors
-/// When the text is not YAML, holds no or several PpoJobs, or a field is unknown, missing or of the wrong type.
+/// When the text is not YAML, holds no or several PpoJobs, or fields are unknown, missing or of the wrong type: all of those at once.
 pub fn parse_manifest(text: &str, origin: &str) -> Result<PpoJob, ManifestError> {
     let documents = serde_yaml::Deserializer::from_str(text)
         .map(Value::deserialize)
@@ -78,18 +108,99 @@ pub fn parse_manifest(text: &str, origin: &str) -> Result<PpoJob, ManifestError>
             },
         });
     };
-    // Read again from the text, not from the value: only then the parser knows lines.
-    let Some(document) = serde_yaml::Deserializer::from_str(text).nth(index) else {
-        return Err(ManifestError::NotAPpoJob {
-            origin: origin.into(),
-            found: "the document is gone".into(),
-        });
+    let mut document = documents.into_iter().nth(index).unwrap_or_default();
+    remove_nulls(&mut document);
+    let fields_error = |misfits: Vec<Misfit>| ManifestError::Fields {
+        origin: origin.into(),
+        fields: misfits
+            .into_iter()
+            .map(|misfit| described(misfit, text, index))
+            .collect(),
     };
-    refuse_unknown_top_level(&documents[index], origin)?;
-    if let Some(spec) = documents[index].get("spec") {
-        refuse_other_shapes(spec, crate::spec_schema(), "spec", origin)?;
+    let misfits = misfits(&document);
+    if !misfits.is_empty() {
+        return Err(fields_error(misfits));
     }
-    serde_path_to_error::deserialize(document).map_err(|error| field_error(&error, origin))
+    serde_path_to_error::deserialize(document).map_err(|error| fields_error(vec![unreadable(&error)]))
+}
+
+/// A field without a value is left out, as for the API server: a block whose fields are all commented out, say.
+fn remove_nulls(value: &mut Value) {
+    match value {
+        Value::Mapping(fields) => {
+            fields.retain(|_, value| !value.is_null());
+            fields.values_mut().for_each(remove_nulls);
+        }
+        Value::Sequence(items) => items.iter_mut().for_each(remove_nulls),
+        _ => {}
+    }
+}
+
+/// Everything of a document that cannot be read.
+fn misfits(document: &Value) -> Vec<Misfit> {
+    const KNOWN: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
+    let mut shape = Shape::default();
+    // kube's derived object ignores unknown fields beside `spec`; the API server does not.
+    let names = document.as_mapping().into_iter().flat_map(|fields| fields.keys());
+    for name in names.filter_map(Value::as_str).filter(|name| !KNOWN.contains(name)) {
+        shape.unknown(name, &KNOWN);
+    }
+    if let Some(metadata) = document.get("metadata") {
+        shape.inside(Step::Field("metadata".into()), |shape| {
+            kubernetes::<ObjectMeta>(metadata, shape)
+        });
+    }
+    shape.inside(Step::Field("spec".into()), |shape| match document.get("spec") {
+        Some(spec) => shape.check(spec, crate::spec_schema()),
+        None => shape.refuse("missing; it has no default".into()),
+    });
+    for path in ["actor", "reference", "rollout", "reward.placement"] {
+        let path = format!("spec.roles.{path}.template");
+        let template = path.split('.').try_fold(document, |value, name| value.get(name));
+        if let Some(template) = template {
+            shape.below(path.split('.').map(|name| Step::Field(name.into())), |shape| {
+                kubernetes::<PodTemplateSpec>(template, shape)
+            });
+        }
+    }
+    shape.misfits
+}
+
+/// Checks a block of one of Kubernetes' own types, which the schema leaves open.
+fn kubernetes<T: serde::de::DeserializeOwned + serde::Serialize>(given: &Value, shape: &mut Shape) {
+    match serde_path_to_error::deserialize::<_, T>(given.clone()) {
+        Ok(read) => shape.lost(given, &serde_json::to_value(read).unwrap_or_default()),
+        Err(error) => {
+            let Misfit { path, message } = unreadable(&error);
+            shape.below(path, |shape| shape.refuse(message));
+        }
+    }
+}
+
+fn unreadable(error: &serde_path_to_error::Error<serde_yaml::Error>) -> Misfit {
+    use serde_path_to_error::Segment;
+    let path = error.path().iter().filter_map(|segment| match segment {
+        Segment::Map { key } => Some(Step::Field(key.clone())),
+        Segment::Seq { index } => Some(Step::Item(*index)),
+        Segment::Enum { .. } | Segment::Unknown => None,
+    });
+    Misfit {
+        path: path.collect(),
+        message: error.inner().to_string(),
+    }
+}
+
+fn described(misfit: Misfit, text: &str, index: usize) -> FieldError {
+    let field = misfit.path.iter().fold(String::new(), |path, step| match step {
+        Step::Field(name) if path.is_empty() => name.clone(),
+        Step::Field(name) => format!("{path}.{name}"),
+        Step::Item(index) => format!("{path}[{index}]"),
+    });
+    FieldError {
+        line: line(text, index, &misfit.path),
+        field,
+        message: misfit.message,
+    }
 }
 
 /// Whether a document is a PpoJob; else what it is, in words.
@@ -113,115 +224,6 @@ fn describe(kinds: Vec<Result<(), String>>) -> String {
     } else {
         found.join(", ")
     }
-}
-
-/// kube's derived object ignores unknown fields beside `spec`; the API server does not.
-fn refuse_unknown_top_level(document: &Value, origin: &str) -> Result<(), ManifestError> {
-    const KNOWN: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
-    let keys = document.as_mapping().into_iter().flat_map(|mapping| mapping.keys());
-    let unknown = keys.filter_map(Value::as_str).find(|key| !KNOWN.contains(key));
-    let Some(key) = unknown else { return Ok(()) };
-    let message = format!(
-        "unknown field; known here: {}{}",
-        KNOWN.join(", "),
-        did_you_mean(key, &KNOWN)
-    );
-    Err(ManifestError::Field {
-        origin: origin.into(),
-        line: None,
-        field: key.into(),
-        message,
-    })
-}
-
-/// serde reads a list as a block whose fields come in order, and YAML's reader a number as a text; the API server does neither.
-fn refuse_other_shapes(
-    value: &Value,
-    schema: &serde_json::Value,
-    path: &str,
-    origin: &str,
-) -> Result<(), ManifestError> {
-    let refused = |message: &str| {
-        Err(ManifestError::Field {
-            origin: origin.into(),
-            line: None,
-            field: path.into(),
-            message: message.into(),
-        })
-    };
-    match (value, schema.get("type").and_then(serde_json::Value::as_str)) {
-        (Value::Sequence(_), Some("object")) => refused("a list is given where a block of fields is needed"),
-        (Value::Number(_) | Value::Bool(_), Some("string")) => refused("is a text: put it in quotes"),
-        (Value::Sequence(items), _) => {
-            let Some(schema) = schema.get("items") else {
-                return Ok(());
-            };
-            let mut items = items.iter().enumerate();
-            items.try_for_each(|(index, item)| refuse_other_shapes(item, schema, &format!("{path}[{index}]"), origin))
-        }
-        (Value::Mapping(fields), _) => {
-            let mut known = fields.iter().filter_map(|(name, value)| {
-                let name = name.as_str()?;
-                Some((name, value, schema.get("properties")?.get(name)?))
-            });
-            known.try_for_each(|(name, value, schema)| {
-                refuse_other_shapes(value, schema, &format!("{path}.{name}"), origin)
-            })
-        }
-        _ => Ok(()),
-    }
-}
-
-fn field_error(error: &serde_path_to_error::Error<serde_yaml::Error>, origin: &str) -> ManifestError {
-    let line = error.inner().location().map(|location| location.line());
-    let path = error.path().to_string();
-    let (field, message) = explain(path.trim_start_matches('.'), &error.inner().to_string());
-    ManifestError::Field {
-        origin: origin.into(),
-        line,
-        field,
-        message,
-    }
-}
-
-/// Puts serde's words into field path and sentence. serde quotes names in backticks: the offender first, then what it knows.
-fn explain(path: &str, words: &str) -> (String, String) {
-    // yaml_serde puts path and position around the message; both are told apart already.
-    let words = words.split(" at line ").next().unwrap_or(words);
-    let path_here = if path == "." { "" } else { path };
-    let words = words.strip_prefix(&format!("{path_here}: ")).unwrap_or(words);
-    let quoted: Vec<&str> = words.split('`').skip(1).step_by(2).collect();
-    let Some((&name, known)) = quoted.split_first() else {
-        return (path_here.into(), words.into());
-    };
-    let already_there = path_here.rsplit('.').next() == Some(name);
-    let inside = match path_here {
-        "" => name.to_string(),
-        _ if already_there => path_here.to_string(),
-        _ => format!("{path_here}.{name}"),
-    };
-    if words.contains("unknown field `") {
-        let known_here = if known.is_empty() {
-            "none".into()
-        } else {
-            known.join(", ")
-        };
-        return (
-            inside,
-            format!("unknown field; known here: {known_here}{}", did_you_mean(name, known)),
-        );
-    }
-    if words.contains("missing field `") {
-        return (inside, "missing; it has no default".into());
-    }
-    if words.contains("unknown variant `") {
-        let known_here = known.join(", ");
-        return (
-            path_here.into(),
-            format!("{name} is not one of {known_here}{}", did_you_mean(name, known)),
-        );
-    }
-    (path_here.into(), words.into())
 }
 
 fn did_you_mean(name: &str, known: &[&str]) -> String {
@@ -277,26 +279,64 @@ pub(crate) mod tests {
         let message = error(&format!("{MODEL}{REST}  batch:\n    trainBatchsize: 3\n"));
         assert_eq!(
             message,
-            "job.yaml:9: spec.batch.trainBatchsize: unknown field; known here: rolloutBatchSize, nSamplesPerPrompt, \
-             microRolloutBatchSize, trainBatchSize, microTrainBatchSize, ppoEpochs (did you mean trainBatchSize?)"
+            "job.yaml:9: spec.batch.trainBatchsize: unknown field; known here: microRolloutBatchSize, microTrainBatchSize, \
+             nSamplesPerPrompt, ppoEpochs, rolloutBatchSize, trainBatchSize (did you mean trainBatchSize?)"
         );
     }
 
     #[test]
     fn a_missing_field_is_named_with_its_path() {
         assert_eq!(
-            error("  model: {}\n"),
+            error(&format!("  model: {{}}\n{REST}")),
             "job.yaml:5: spec.model.policy: missing; it has no default"
         );
-        assert_eq!(error(MODEL), "job.yaml:5: spec.prompts: missing; it has no default");
+        let message = error(MODEL);
+        for field in ["prompts", "roles"] {
+            assert!(
+                message.contains(&format!("spec.{field}: missing; it has no default")),
+                "{message}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_field_that_cannot_be_read_is_named_at_once() {
+        let blocks = "  batch:\n    trainBatchsize: 3\n    ppoEpochs: -1\n  algorithm:\n    advantage: {estimator: gea}\n  seeed: 1\n";
+        let message = error(&format!("{MODEL}{REST}{blocks}"));
+        let lines: Vec<&str> = message.lines().collect();
+        assert_eq!(lines.len(), 5, "{message}");
+        assert_eq!(lines[0], "job.yaml: 4 errors in the manifest:");
+        for (line, start) in lines[1..].iter().zip([
+            "  1. line 9: spec.batch.trainBatchsize: unknown field",
+            "  2. line 10: spec.batch.ppoEpochs: -1 is out of range; it must be 1 to 1000",
+            "  3. line 12: spec.algorithm.advantage.estimator: gea is not one of",
+            "  4. line 13: spec.seeed: unknown field",
+        ]) {
+            assert!(line.starts_with(start), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_field_of_a_pod_template_that_kubernetes_does_not_have_is_named() {
+        let template = "{metadata: {labels: {a.b/c: d}}, spec: {nodeSelctor: {a: b}, tolerations: [], containers: [{name: worker, imagee: x}]}}";
+        let roles = format!("  roles: {{actor: {{template: {template}}}, reward: {{rules: [{{json: {{}}}}]}}}}\n");
+        let message = error(&format!("{MODEL}  prompts: {{source: {{path: d}}}}\n{roles}"));
+        assert!(message.contains(": 2 errors"), "{message}");
+        for field in ["spec.nodeSelctor", "spec.containers[0].imagee"] {
+            let named = format!("line 7: spec.roles.actor.template.{field}: unknown field");
+            assert!(message.contains(&named), "{message}");
+        }
     }
 
     #[test]
     fn a_wrong_type_is_named_with_its_path_and_both_types() {
-        let message = error(&format!("{MODEL}{REST}  batch: {{rolloutBatchSize: many}}\n"));
-        assert!(
-            message.starts_with("job.yaml:8: spec.batch.rolloutBatchSize: invalid type: string \"many\", expected u32"),
-            "{message}"
+        assert_eq!(
+            error(&format!("{MODEL}{REST}  batch: {{rolloutBatchSize: many}}\n")),
+            "job.yaml:8: spec.batch.rolloutBatchSize: \"many\" is given where a whole number is needed"
+        );
+        assert_eq!(
+            error(&format!("{MODEL}{REST}  runPolicy: {{suspend: 1}}\n")),
+            "job.yaml:8: spec.runPolicy.suspend: 1 is given where true or false is needed"
         );
     }
 
@@ -304,17 +344,25 @@ pub(crate) mod tests {
     fn a_list_is_no_block() {
         assert_eq!(
             error(&format!("{MODEL}{REST}  batch: []\n")),
-            "job.yaml: spec.batch: a list is given where a block of fields is needed"
+            "job.yaml:8: spec.batch: a list is given where a block of fields is needed"
         );
         let rules = "  prompts: {source: {path: d}}\n  roles: {reward: {rules: [[]]}}\n";
         assert!(error(&format!("{MODEL}{rules}")).contains("spec.roles.reward.rules[0]: a list is given"));
     }
 
     #[test]
+    fn a_block_with_nothing_in_it_is_left_out() {
+        let text =
+            format!("apiVersion: ppojob.dev/v1alpha1\nkind: PpoJob\nmetadata: {{name: math}}\nspec:\n{MODEL}{REST}");
+        let empty = parse_manifest(&format!("{text}  batch:\n    # ppoEpochs: 2\n"), "x").unwrap();
+        assert_eq!(empty, parse_manifest(&text, "x").unwrap());
+    }
+
+    #[test]
     fn a_number_is_no_text() {
         assert_eq!(
             error(&format!("{MODEL}{REST}  generation: {{stop: [1]}}\n")),
-            "job.yaml: spec.generation.stop[0]: is a text: put it in quotes"
+            "job.yaml:8: spec.generation.stop[0]: is a text: put it in quotes"
         );
     }
 

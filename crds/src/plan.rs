@@ -10,7 +10,7 @@ use crate::memory::{RoleMemory, Shapes, estimate};
 use crate::resolve::{Environment, resolve};
 use crate::run_config::{Batch, RunConfig};
 use crate::spec::Overlap;
-use crate::validate::{ValidationErrors, Warning, warnings};
+use crate::validate::{ValidationErrors, Warning, lost_with_pods, warnings};
 use crate::{PpoJob, fill};
 
 /// What a manifest would do.
@@ -44,6 +44,10 @@ impl Plan {
             // `resolve` refuses every job without a geometry.
             return Err(ValidationErrors { problems: Vec::new() });
         };
+        let lost = match environment {
+            Environment::Cluster { .. } => lost_with_pods(&job.spec),
+            Environment::Laptop { .. } => None,
+        };
         Ok(Self {
             pod_names: geometry
                 .roles
@@ -54,7 +58,7 @@ impl Plan {
             memory: shapes
                 .map(|shapes| estimate(&config, &geometry, shapes))
                 .unwrap_or_default(),
-            warnings: warnings(job),
+            warnings: warnings(job).into_iter().chain(lost).collect(),
             manifest: fill(job),
             name: config.name,
             geometry,

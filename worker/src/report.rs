@@ -25,7 +25,7 @@ use run::Run;
 /// Write an HTML report of a run: curves, where the time went, before/after, samples.
 #[derive(Clone, Debug, Args)]
 pub struct ReportArgs {
-    /// Folder of the run, as given to `run --out`.
+    /// Folder of the run, as given to `run --run-dir`.
     pub run_dir: PathBuf,
     /// Where to write the report [default: report.html in the run's folder].
     #[arg(long, value_name = "FILE")]

@@ -8,15 +8,16 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct CheckpointSpec {
-    /// Folder on a disk; a relative path starts at the manifest's folder. Default: `checkpoints` below the run's folder.
+    /// Folder on a disk; on one machine a relative path starts at the manifest's folder, on a cluster it is absolute and lies in a volume
+    /// that `roles.actor.template` mounts. Default: `checkpoints` below the run's folder.
     /// OpenRLHF `ckpt.path`, verl `trainer.default_local_dir`, TRL `output_dir`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 4096))]
     pub path: Option<String>,
-    /// Name of a PersistentVolumeClaim of the job's namespace; checkpoints go into a folder of the job's name. Clusters only,
-    /// where a run without it cannot outlive its actor pod. Default none.
+    /// Name of a PersistentVolumeClaim of the job's namespace; checkpoints, records and the trained model go into a
+    /// folder of the job's name. Clusters only, where a run without a claim cannot outlive its actor pod, nor can its model. Default none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = super::OBJECT_NAME))]
     pub pvc: Option<String>,
     /// A PersistentVolumeClaim that the operator makes for the job, `<job>-checkpoints`. It stays when the job is deleted:
     /// checkpoints are what the run was for. Clusters only. Default none.
@@ -49,11 +50,6 @@ impl Default for CheckpointSpec {
 }
 
 impl CheckpointSpec {
-    /// Whether checkpoints are somewhere that does not go with the actor's pod.
-    pub fn outlives_pods(&self) -> bool {
-        self.pvc.is_some() || self.volume_claim.is_some() || self.path.is_some()
-    }
-
     /// Name of the claim that checkpoints of the job `name` go to, given or made.
     pub fn claim(&self, name: &str) -> Option<String> {
         let made = || self.volume_claim.as_ref().map(|_| format!("{name}-checkpoints"));
@@ -74,13 +70,26 @@ pub struct VolumeClaimSpec {
     pub storage: String,
     /// StorageClass. Default: the cluster's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = super::OBJECT_NAME))]
     pub storage_class_name: Option<String>,
     /// Access modes; several actor pods need `ReadWriteMany`. At most 4. Default `ReadWriteOnce` for one actor pod, else
     /// `ReadWriteMany`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 4), inner(length(min = 1, max = 32)))]
-    pub access_modes: Vec<String>,
+    #[schemars(length(max = 4))]
+    pub access_modes: Vec<AccessMode>,
+}
+
+/// How a volume may be mounted, in Kubernetes' words.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq, JsonSchema)]
+pub enum AccessMode {
+    /// By one node, to read and write.
+    ReadWriteOnce,
+    /// By many nodes, to read.
+    ReadOnlyMany,
+    /// By many nodes, to read and write.
+    ReadWriteMany,
+    /// By one pod, to read and write.
+    ReadWriteOncePod,
 }
 
 /// What the run writes for people to look at, besides its metrics.

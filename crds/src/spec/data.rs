@@ -36,7 +36,7 @@ pub struct PromptsSpec {
     pub shuffle: bool,
 }
 
-/// Where a data file lies. Exactly one of `path`, `pvc`. The extension tells the format: .jsonl, .json, .parquet.
+/// Where a data file lies. Exactly one of `path`, `pvc`. The extension tells the format: .jsonl (or .ndjson), .json, .parquet.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DataSource {

@@ -36,6 +36,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::status::PpoJobStatus;
 
+/// Names of most objects of Kubernetes: a DNS subdomain (RFC 1123).
+pub(crate) const OBJECT_NAME: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
+
 /// What to train, how, and on which pods. Only `model.policy`, `prompts.source` and one reward source have no default.
 /// Everything that shapes the run is fixed at creation; `suspend`, the engines' replicas, the deadlines, the clean-up and
 /// the failure policy may change while it runs.

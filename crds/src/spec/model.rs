@@ -61,7 +61,7 @@ pub struct ModelSource {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PvcPath {
     /// Name of the PersistentVolumeClaim, in the job's namespace. The pods mount it.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = super::OBJECT_NAME))]
     pub claim_name: String,
     /// Path inside the volume, without `..`. Default: the volume's root.
     #[serde(default)]
@@ -74,11 +74,17 @@ pub struct PvcPath {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HubModel {
     /// Owner and name, such as `Qwen/Qwen3-0.6B`.
-    #[schemars(length(min = 1, max = 256))]
+    #[schemars(
+        length(min = 1, max = 256),
+        regex(pattern = r"^[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)?$")
+    )]
     pub id: String,
     /// Branch, tag or commit. A commit makes the run repeatable. Default `main`.
     #[serde(default = "default_revision")]
-    #[schemars(length(min = 1, max = 256))]
+    #[schemars(
+        length(min = 1, max = 256),
+        regex(pattern = r"^[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*$")
+    )]
     pub revision: String,
 }
 

@@ -74,10 +74,29 @@ fn check_pattern(text: &str, schema: &Value, path: &str) -> Option<Problem> {
     let pattern = schema.get("pattern").and_then(Value::as_str)?;
     // The patterns are ours, and short; the API server reads them by the same rules (RE2).
     let matches = Regex::new(pattern).is_ok_and(|regex| regex.is_match(text));
-    (!matches).then(|| Problem::new(path, format!("{text:?} does not match {pattern}")))
+    (!matches).then(|| Problem::new(path, format!("{text:?} {}", misses(path, pattern))))
+}
+
+/// What a text is not that does not match its field's pattern.
+fn misses(path: &str, pattern: &str) -> String {
+    let words = match path.rsplit('.').next().unwrap_or(path) {
+        "claimName" | "pvc" | "storageClassName" => {
+            "is not the name of an object: lower-case letters, digits, '-' and '.', with a letter or digit first and last"
+        }
+        "id" => "is not a model of the hub: want owner/name, such as Qwen/Qwen3-0.6B, without the hub's address",
+        "revision" => "is not a revision: want a branch, a tag or a commit",
+        "storage" => "is not a size: want a number and a unit, such as 200Gi",
+        _ => return format!("is not of the form {pattern}"),
+    };
+    words.into()
 }
 
 fn check_number(value: &Value, schema: &Value, path: &str) -> Option<Problem> {
+    out_of_range(value, schema).map(|message| Problem::new(path, message))
+}
+
+/// In words that a number is outside the limits of its field's schema.
+pub(crate) fn out_of_range(value: &Value, schema: &Value) -> Option<String> {
     let limit = |key: &str| schema.get(key).and_then(Value::as_f64);
     let (number, min, max) = (value.as_f64()?, limit("minimum"), limit("maximum"));
     let open = schema.get("exclusiveMinimum") == Some(&Value::Bool(true));
@@ -93,8 +112,5 @@ fn check_number(value: &Value, schema: &Value, path: &str) -> Option<Problem> {
         (_, Some(max)) => format!("at most {max}"),
         (None, None) => return None,
     };
-    Some(Problem::new(
-        path,
-        format!("{value} is out of range; it must be {range}"),
-    ))
+    Some(format!("{value} is out of range; it must be {range}"))
 }

@@ -4,12 +4,16 @@ mod adapter;
 mod algorithm;
 mod batch;
 mod error;
+mod kept;
 mod limits;
 mod roles;
 mod sources;
 mod warnings;
 
+pub(crate) use limits::out_of_range;
+
 pub use error::{Fix, Problem, ValidationErrors};
+pub use kept::warning as lost_with_pods;
 pub use warnings::{Warning, warnings};
 
 use crate::PpoJob;

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use super::Problem;
+use super::kept::can_be_written;
 use crate::PpoJobSpec;
-use crate::pod::RUNS_FOLDER;
 use crate::resolve::Environment;
-use crate::spec::{DataSource, ModelSource, PodPlacement, PvcPath};
+use crate::spec::{AccessMode, DataSource, ModelSource, PvcPath};
 
 /// Adds sources that are missing, doubled or out of reach.
 pub fn check(spec: &PpoJobSpec, environment: &Environment, problems: &mut Vec<Problem>) {
@@ -33,6 +33,7 @@ pub fn check(spec: &PpoJobSpec, environment: &Environment, problems: &mut Vec<Pr
         checker.refuse("spec.checkpoint", "give at most one of path, pvc, volumeClaim");
     }
     checker.path("spec.checkpoint.path", checkpoint.path.as_deref());
+    checker.writable(spec);
     if checkpoint.pvc.is_some() {
         checker.claim("spec.checkpoint.pvc");
     }
@@ -65,6 +66,24 @@ impl Checker<'_> {
         self.exactly_one(field, given.into_iter().filter(|&given| given).count(), "path, pvc");
         self.path(&format!("{field}.path"), source.path.as_deref());
         self.volume(field, source.pvc.as_ref());
+        self.format(&format!("{field}.path"), source.path.as_deref());
+        if matches!(self.environment, Environment::Cluster { .. }) {
+            let inside = source.pvc.as_ref().map(|pvc| pvc.path.as_str());
+            self.format(&format!("{field}.pvc.path"), inside);
+        }
+    }
+
+    /// As the worker's `data/rows.rs` reads them.
+    fn format(&mut self, field: &str, path: Option<&str>) {
+        const KNOWN: [&str; 4] = ["jsonl", "ndjson", "json", "parquet"];
+        let Some(path) = path else { return };
+        let extension = Path::new(path).extension().and_then(|extension| extension.to_str());
+        if !extension.is_some_and(|extension| KNOWN.contains(&extension.to_ascii_lowercase().as_str())) {
+            self.refuse(
+                field,
+                &format!("{path:?} is no data file: its extension must be .jsonl, .ndjson, .json or .parquet"),
+            );
+        }
     }
 
     fn exactly_one(&mut self, field: &str, given: usize, of: &str) {
@@ -105,13 +124,32 @@ impl Checker<'_> {
         }
     }
 
+    /// The root of a pod cannot be written.
+    fn writable(&mut self, spec: &PpoJobSpec) {
+        let Some(path) = spec.checkpoint.path.as_deref() else {
+            return;
+        };
+        let on_cluster = matches!(self.environment, Environment::Cluster { .. });
+        if on_cluster && path.starts_with('/') && !can_be_written(&spec.roles.actor, Path::new(path)) {
+            self.refuse(
+                "spec.checkpoint.path",
+                &format!(
+                    "{path:?} is in no volume that spec.roles.actor.template mounts in the container worker, and nothing else of a pod can \
+                     be written; mount one there, or give volumeClaim or pvc"
+                ),
+            );
+        }
+    }
+
     /// The actor's pods write each checkpoint together, and read it all.
     fn shared(&mut self, spec: &PpoJobSpec) {
         let actor = &spec.roles.actor;
         if matches!(self.environment, Environment::Laptop { .. }) || actor.nodes <= 1 {
             return;
         }
-        if !spec.checkpoint.outlives_pods() && !mounts(actor, RUNS_FOLDER) {
+        let path = spec.checkpoint.path.as_deref();
+        let is_writable = path.is_none_or(|path| can_be_written(actor, Path::new(path)));
+        if is_writable && !spec.outlives_pods() {
             let nodes = actor.nodes;
             self.refuse(
                 "spec.checkpoint",
@@ -122,9 +160,7 @@ impl Checker<'_> {
             );
         }
         let modes = spec.checkpoint.volume_claim.as_ref().map(|claim| &claim.access_modes);
-        if let Some(modes) =
-            modes.filter(|modes| !modes.is_empty() && !modes.iter().any(|mode| mode == "ReadWriteMany"))
-        {
+        if let Some(modes) = modes.filter(|modes| !modes.is_empty() && !modes.contains(&AccessMode::ReadWriteMany)) {
             self.refuse(
                 "spec.checkpoint.volumeClaim.accessModes",
                 &format!(
@@ -138,14 +174,4 @@ impl Checker<'_> {
     fn refuse(&mut self, field: &str, message: &str) {
         self.problems.push(Problem::new(field, message));
     }
-}
-
-/// Whether a role's template mounts something of its own at `folder`, or below it.
-fn mounts(role: &PodPlacement, folder: &str) -> bool {
-    let spec = role.template.as_ref().and_then(|template| template.spec.as_ref());
-    let containers = spec.into_iter().flat_map(|spec| &spec.containers);
-    let mounts = containers.flat_map(|container| container.volume_mounts.iter().flatten());
-    mounts
-        .into_iter()
-        .any(|mount| Path::new(&mount.mount_path).starts_with(folder))
 }

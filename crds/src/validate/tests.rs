@@ -536,6 +536,8 @@ fn every_value_of_every_enum_reads_back_from_what_it_writes() {
     // Sets each enum of the schema to each of its values in a job that has every block, and reads it back.
     let mut whole = fill(&job("", RULE));
     whole.spec.model.adapter = Some(AdapterSpec::default());
+    whole.spec.checkpoint.volume_claim =
+        serde_json::from_str(r#"{"storage": "1Gi", "accessModes": ["ReadWriteOnce"]}"#).unwrap();
     whole.spec.failure_policy.rules = serde_json::from_str(r#"[{"action": "FailJob", "roles": ["actor"]}]"#).unwrap();
     let whole = serde_json::to_value(whole).unwrap();
     for (pointer, names) in enums(schema, String::from("/spec")) {
@@ -580,7 +582,7 @@ fn several_actor_pods_need_a_folder_that_all_of_them_reach() {
     );
     let mounted = ", template: {spec: {containers: [{name: worker, volumeMounts: [{name: runs, mountPath: /runs}]}]}}";
     for (blocks, roles) in [
-        ("checkpoint: {path: /shared}", two("")),
+        ("checkpoint: {path: /runs/shared}", two(mounted)),
         ("checkpoint: {pvc: checkpoints}", two("")),
         ("checkpoint: {volumeClaim: {storage: 1Gi}}", two("")),
         ("", two(mounted)),
@@ -590,6 +592,95 @@ fn several_actor_pods_need_a_folder_that_all_of_them_reach() {
     let once = "checkpoint: {volumeClaim: {storage: 1Gi, accessModes: [ReadWriteOnce]}}";
     assert!(texts(once, &two(""))[0].starts_with("spec.checkpoint.volumeClaim.accessModes: "));
     assert_eq!(texts(once, RULE), Vec::<String>::new());
+}
+
+/// Roles with an actor that mounts a volume of the given source.
+fn mounting(path: &str, source: &str) -> String {
+    let worker = format!("{{name: worker, volumeMounts: [{{name: disk, mountPath: {path}}}]}}");
+    format!("{RULE}, actor: {{template: {{spec: {{containers: [{worker}], volumes: [{{name: disk, {source}}}]}}}}}}")
+}
+
+#[test]
+fn checkpoints_on_a_cluster_go_where_a_pod_can_write() {
+    let claim = "persistentVolumeClaim: {claimName: disk}";
+    let at = "checkpoint: {path: /disk/run}";
+    assert!(one(at, RULE).starts_with("spec.checkpoint.path: \"/disk/run\" is in no volume"));
+    assert!(one(at, &mounting("/dis", claim)).starts_with("spec.checkpoint.path: "));
+    assert!(texts(at, &mounting("/disk", claim)).is_empty());
+    assert!(texts("checkpoint: {path: /tmp/run}", RULE).is_empty());
+    assert!(validate(&job(at, RULE), &laptop()).is_ok());
+}
+
+#[test]
+fn a_model_that_goes_with_its_pod_is_warned_of_on_a_cluster_alone() {
+    let fields = |blocks: &str, roles: &str, environment: &Environment| -> Vec<String> {
+        let plan = crate::Plan::of(&job(blocks, roles), environment, None).unwrap();
+        plan.warnings.into_iter().map(|warning| warning.field).collect()
+    };
+    let cluster = |blocks: &str, roles: &str| fields(blocks, roles, &Environment::cluster());
+    let (claim, scratch) = ("persistentVolumeClaim: {claimName: disk}", "emptyDir: {}");
+    for (blocks, roles) in [
+        ("", RULE.to_owned()),
+        ("checkpoint: {path: /tmp/run}", RULE.to_owned()),
+        ("", mounting("/runs", scratch)),
+        ("checkpoint: {path: /disk/run}", mounting("/disk", scratch)),
+    ] {
+        assert_eq!(cluster(blocks, &roles), ["spec.checkpoint"], "{blocks} {roles}");
+        assert!(fields(blocks, &roles, &laptop()).is_empty());
+    }
+    for (blocks, roles) in [
+        ("checkpoint: {pvc: disk}", RULE.to_owned()),
+        ("checkpoint: {volumeClaim: {storage: 1Gi}}", RULE.to_owned()),
+        ("", mounting("/runs", claim)),
+        ("", mounting("/runs/math", claim)),
+        ("checkpoint: {path: /disk/run}", mounting("/disk", claim)),
+    ] {
+        assert!(cluster(blocks, &roles).is_empty(), "{blocks} {roles}");
+    }
+}
+
+#[test]
+fn a_data_file_has_an_extension_that_tells_its_format() {
+    let mut job = job("evaluation: {source: {path: /data/test}}", RULE);
+    job.spec.prompts.source.path = Some("/data/train.csv".into());
+    let fields: Vec<String> = problems(&job).into_iter().map(|problem| problem.field).collect();
+    assert_eq!(fields, ["spec.prompts.source.path", "spec.evaluation.source.path"]);
+    job.spec.evaluation = None;
+    job.spec.prompts.source.path = None;
+    let mut inside = |path: &str| {
+        job.spec.prompts.source.pvc = Some(crate::spec::PvcPath {
+            claim_name: "data".into(),
+            path: path.into(),
+        });
+        problems(&job)
+    };
+    assert_eq!(inside("train")[0].field, "spec.prompts.source.pvc.path");
+    for known in ["a.jsonl", "a.NDJSON", "a.b.json", "x/a.parquet"] {
+        assert!(inside(known).is_empty(), "{known}");
+    }
+}
+
+#[test]
+fn names_of_other_systems_have_their_forms() {
+    let mut refused = Vec::new();
+    let mut check = |id: &str, revision: &str, claim: &str| {
+        let mut job = job(&format!("checkpoint: {{pvc: {claim}}}"), RULE);
+        job.spec.model.policy.path = None;
+        job.spec.model.policy.hub = Some(crate::spec::HubModel {
+            id: id.into(),
+            revision: revision.into(),
+        });
+        refused.extend(problems(&job).into_iter().map(|problem| problem.field));
+    };
+    check("Qwen/Qwen3-0.6B", "refs/pr/1", "my.claim-2");
+    check("gpt2", "main", "a");
+    check("https://huggingface.co/Qwen/Qwen3-0.6B", "main", "a");
+    check("a/b/c", "a b", "My_Claim");
+    let id = "spec.model.policy.hub.id";
+    assert_eq!(
+        refused,
+        [id, id, "spec.model.policy.hub.revision", "spec.checkpoint.pvc"]
+    );
 }
 
 prop_compose! {

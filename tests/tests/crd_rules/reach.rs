@@ -105,16 +105,17 @@ fn heeded_with(path: &str) -> Option<Value> {
     }
     // Several pods need a folder that they share.
     if path == "spec.roles.actor.nodes" {
-        return Some(json!({"checkpoint": {"path": "/shared"}}));
+        return Some(json!({"checkpoint": {"pvc": "claim"}}));
     }
     let model = || json!({"roles": {"reward": {"model": {"source": {"path": "/models/reward"}}}}});
     path.starts_with("spec.roles.reward.placement").then(model)
 }
 
-/// More values, where those of the schema alone make no good manifest: on a cluster a path is absolute.
+/// More values, where those of the schema alone make no good manifest: on a cluster a path is absolute, of data with an
+/// extension, of checkpoints where a pod can write.
 fn also(path: &str) -> Vec<Value> {
     match path.ends_with(".path") {
-        true => vec![json!("/a"), json!("/b")],
+        true => vec![json!("/tmp/a.jsonl"), json!("/tmp/b.jsonl")],
         false => Vec::new(),
     }
 }

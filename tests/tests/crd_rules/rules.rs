@@ -237,7 +237,7 @@ fn on_update() -> Vec<Case> {
     let reward = |reward: Value| json!({"roles": {"reward": reward}});
     let model = |path: &str| reward(json!({"model": {"source": {"path": path}}}));
     let remote = |url: &str| reward(json!({"remote": {"urls": [url]}}));
-    let evaluation = |every: u64| json!({"evaluation": {"source": {"path": "/e"}, "everySteps": every}});
+    let evaluation = |every: u64| json!({"evaluation": {"source": {"path": "/e.jsonl"}, "everySteps": every}});
     let none = || json!({});
     let scheduled = |change: Value| {
         let wants_pods = json!({"status": {"activeSince": "2026-01-01T00:00:00Z"}});

@@ -60,7 +60,13 @@ fn texts(path: &str, node: &Value) -> Vec<Candidate> {
         all.push(refused(json!(text(min - 1))));
     }
     if node.get("pattern").is_some() {
-        all.extend(["much", "1 Gi", "-1Gi", "1Gi\n2"].map(|text| refused(json!(text))));
+        let wrong: &[&str] = match path.rsplit('.').next() {
+            Some("storage") => &["much", "-1Gi", "1 Gi", "1Gi\n2"],
+            Some("id") => &["a/b/c", ".a", "https://hub/a", "a b", "a\nb"],
+            Some("revision") => &["a//b", ".a", "a b", "a\nb"],
+            _ => &["My_Claim", "-a", "a.", "a b", "a\nb"],
+        };
+        all.extend(wrong.iter().map(|text| refused(json!(text))));
     }
     all
 }

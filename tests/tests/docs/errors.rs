@@ -79,6 +79,7 @@ fn every_reason_that_the_operator_gives_is_on_the_page() {
             "condition",
             "gang",
             "world/pod",
+            "reconcile/record",
         ];
         files.iter().any(|file| name == format!("operator/src/{file}.rs")) || name.starts_with("operator/src/gang/")
     };

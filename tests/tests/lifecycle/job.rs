@@ -25,6 +25,13 @@ pub fn manifest(name: &str, changes: Value) -> PpoJob {
     serde_json::from_value(job).unwrap()
 }
 
+/// A pod template with a volume that all pods of a role share, at `/shared`.
+pub fn shares() -> Value {
+    let mount = json!({"name": "shared", "mountPath": "/shared"});
+    let volume = json!({"name": "shared", "nfs": {"server": "files", "path": "/"}});
+    json!({"spec": {"containers": [{"name": "worker", "volumeMounts": [mount]}], "volumes": [volume]}})
+}
+
 fn merge(into: &mut Value, from: Value) {
     match (into, from) {
         (Value::Object(into), Value::Object(from)) => {

@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::job::{Stage, condition, manifest, variable};
+use crate::job::{Stage, condition, manifest, shares, variable};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_pods_get_their_config_token_services_policy_and_budget() {
@@ -44,7 +44,7 @@ async fn the_pods_get_their_config_token_services_policy_and_budget() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drain_may_evict_no_rank_of_the_actor_though_there_are_fewer_engines() {
-    let four = json!({"actor": {"nodes": 4}, "rollout": {"replicas": 1}});
+    let four = json!({"actor": {"nodes": 4, "template": shares()}, "rollout": {"replicas": 1}});
     let shared = json!({"path": "/shared/checkpoints"});
     let stage = Stage::running("drained", json!({"spec": {"roles": four, "checkpoint": shared}})).await;
     let budgets: Api<PodDisruptionBudget> = stage.namespace.api();

@@ -7,7 +7,7 @@ use ppo_crds::status::Phase;
 use ppo_tests::PodFailure;
 use serde_json::json;
 
-use crate::job::{Stage, condition, role, variable};
+use crate::job::{Stage, condition, role, shares, variable};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_engine_that_fails_is_replaced_alone_and_counted() {
@@ -36,7 +36,7 @@ async fn an_engine_that_fails_is_replaced_alone_and_counted() {
 async fn an_actor_rank_that_fails_takes_the_actor_role_with_it_and_nothing_else() {
     let stage = Stage::running(
         "ranks",
-        json!({"spec": {"roles": {"actor": {"nodes": 2}}, "checkpoint": {"path": "/shared/checkpoints"}}}),
+        json!({"spec": {"roles": {"actor": {"nodes": 2, "template": shares()}}, "checkpoint": {"path": "/shared/checkpoints"}}}),
     )
     .await;
     let (first, second, engine) = (

@@ -24,7 +24,7 @@ pub fn read_rows(path: &Path) -> Result<Vec<Row>> {
 
 fn read(path: &Path) -> Result<Vec<Row>> {
     if path.is_dir() {
-        bail!("is a folder, want a .jsonl, .json or .parquet file");
+        bail!("is a folder, want a .jsonl, .ndjson, .json or .parquet file");
     }
     let extension = path
         .extension()
@@ -43,7 +43,7 @@ fn read(path: &Path) -> Result<Vec<Row>> {
                 json_lines(&text)
             }
         }
-        other => bail!("extension {other:?} is not known, want .jsonl, .json or .parquet"),
+        other => bail!("extension {other:?} is not known, want .jsonl, .ndjson, .json or .parquet"),
     }
 }
 

@@ -236,7 +236,7 @@ fn a_bad_file_is_named_with_what_is_wanted() {
         (
             "a.csv",
             b"prompt\nx",
-            "extension \"csv\" is not known, want .jsonl, .json or .parquet",
+            "extension \"csv\" is not known, want .jsonl, .ndjson, .json or .parquet",
         ),
     ];
     for (name, text, message) in cases {

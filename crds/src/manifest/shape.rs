@@ -1,0 +1,185 @@
+//! Everything in a manifest that cannot be read: fields that are unknown, missing, of another type, or words that mean nothing here. serde would
+//! stop at the first.
+
+use serde_json::Value as Schema;
+use serde_yaml::{Mapping, Value};
+
+use super::did_you_mean;
+use super::line::Step;
+use crate::validate::out_of_range;
+
+/// A field that cannot be read, and why.
+pub(super) struct Misfit {
+    pub path: Vec<Step>,
+    pub message: String,
+}
+
+/// Walks a manifest.
+#[derive(Default)]
+pub(super) struct Shape {
+    path: Vec<Step>,
+    pub misfits: Vec<Misfit>,
+}
+
+impl Shape {
+    /// Compares a value with the schema of its field.
+    pub fn check(&mut self, value: &Value, schema: &Schema) {
+        let kind = schema.get("type").and_then(Schema::as_str).unwrap_or_default();
+        match (kind, value) {
+            ("object", Value::Mapping(fields)) => self.block(fields, schema),
+            ("array", Value::Sequence(items)) => {
+                for (index, item) in items.iter().enumerate() {
+                    self.inside(Step::Item(index), |shape| shape.check(item, &schema["items"]));
+                }
+            }
+            ("string", Value::String(word)) => self.word(word, schema),
+            // YAML's reader takes a number for a text; the API server does not.
+            ("string", Value::Number(_) | Value::Bool(_)) => self.refuse("is a text: put it in quotes".into()),
+            ("integer", Value::Number(number)) => match serde_json::to_value(number) {
+                Ok(number) if number.is_f64() => self.refuse(other(value, kind)),
+                // What its type cannot hold; all other numbers are read.
+                Ok(number) if !(0..=i64::from(u32::MAX)).contains(&number.as_i64().unwrap_or(-1)) => {
+                    if let Some(message) = out_of_range(&number, schema) {
+                        self.refuse(message);
+                    }
+                }
+                _ => {}
+            },
+            ("number", Value::Number(_)) | ("boolean", Value::Bool(_)) | ("", _) => {}
+            _ => self.refuse(other(value, kind)),
+        }
+    }
+
+    fn block(&mut self, fields: &Mapping, schema: &Schema) {
+        if schema.get("x-kubernetes-preserve-unknown-fields").is_some() {
+            return;
+        }
+        let properties = schema.get("properties").and_then(Schema::as_object);
+        let known: Vec<&str> = properties
+            .into_iter()
+            .flatten()
+            .map(|(name, _)| name.as_str())
+            .collect();
+        for (name, value) in fields {
+            let Some(name) = name.as_str() else {
+                self.refuse(format!("has a field whose name is no text: {}", shown(name)));
+                continue;
+            };
+            match properties.and_then(|properties| properties.get(name)) {
+                Some(schema) => self.inside(Step::Field(name.into()), |shape| shape.check(value, schema)),
+                None => self.unknown(name, &known),
+            }
+        }
+        let required = schema.get("required").and_then(Schema::as_array).into_iter().flatten();
+        for name in required
+            .filter_map(Schema::as_str)
+            .filter(|name| fields.get(*name).is_none())
+        {
+            self.inside(Step::Field(name.into()), |shape| {
+                shape.refuse("missing; it has no default".into());
+            });
+        }
+    }
+
+    fn word(&mut self, word: &str, schema: &Schema) {
+        let Some(words) = schema.get("enum").and_then(Schema::as_array) else {
+            return;
+        };
+        let known: Vec<&str> = words.iter().filter_map(Schema::as_str).collect();
+        if !known.contains(&word) {
+            let nearest = did_you_mean(word, &known);
+            self.refuse(format!("{word} is not one of {}{nearest}", known.join(", ")));
+        }
+    }
+
+    /// Refuses a field that is not one of `known`.
+    pub fn unknown(&mut self, name: &str, known: &[&str]) {
+        let nearest = did_you_mean(name, known);
+        let known = if known.is_empty() {
+            "none".into()
+        } else {
+            known.join(", ")
+        };
+        self.inside(Step::Field(name.into()), |shape| {
+            shape.refuse(format!("unknown field; known here: {known}{nearest}"));
+        });
+    }
+
+    /// Compares a block of one of Kubernetes' own types with what was read of it: fields that the type does not have are gone there.
+    pub fn lost(&mut self, given: &Value, read: &Schema) {
+        match (given, read) {
+            (Value::Mapping(fields), Schema::Object(read)) => {
+                for (name, value) in fields {
+                    let Some(name) = name.as_str() else { continue };
+                    match read.get(name) {
+                        Some(read) => self.inside(Step::Field(name.into()), |shape| shape.lost(value, read)),
+                        None if is_empty(value) => {}
+                        None => self.inside(Step::Field(name.into()), |shape| {
+                            shape.refuse("unknown field: Kubernetes has none of this name here".into());
+                        }),
+                    }
+                }
+            }
+            (Value::Sequence(items), Schema::Array(read)) => {
+                for (index, (item, read)) in items.iter().zip(read).enumerate() {
+                    self.inside(Step::Item(index), |shape| shape.lost(item, read));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Looks at what is one step further in.
+    pub fn inside(&mut self, step: Step, look: impl FnOnce(&mut Self)) {
+        self.below([step], look);
+    }
+
+    /// Looks at what is some steps further in.
+    pub fn below(&mut self, steps: impl IntoIterator<Item = Step>, look: impl FnOnce(&mut Self)) {
+        let depth = self.path.len();
+        self.path.extend(steps);
+        look(self);
+        self.path.truncate(depth);
+    }
+
+    pub fn refuse(&mut self, message: String) {
+        self.misfits.push(Misfit {
+            path: self.path.clone(),
+            message,
+        });
+    }
+}
+
+/// Left out is what it means.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Sequence(items) => items.is_empty(),
+        Value::Mapping(fields) => fields.is_empty(),
+        _ => false,
+    }
+}
+
+fn other(value: &Value, kind: &str) -> String {
+    let needed = match kind {
+        "object" => "a block of fields",
+        "array" => "a list",
+        "string" => "a text",
+        "integer" => "a whole number",
+        "boolean" => "true or false",
+        _ => "a number",
+    };
+    format!("{} is given where {needed} is needed", shown(value))
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Null => "nothing".into(),
+        Value::Bool(value) => value.to_string(),
+        Value::Number(value) => value.to_string(),
+        Value::String(value) => format!("{:?}", value.chars().take(80).collect::<String>()),
+        Value::Sequence(_) => "a list".into(),
+        Value::Mapping(_) => "a block of fields".into(),
+        Value::Tagged(_) => "a value with a tag".into(),
+    }
+}
