@@ -51,16 +51,9 @@ pub enum ConvertError {
     /// More than one command of the framework.
     #[error("there are several {0} commands; convert them one by one")]
     Several(&'static str),
-    /// A variable or command that only a shell could replace.
-    #[error(
-        "{what} in `{flag}` is not known here: set it in front of the command (NAME=value), export it, or write the value"
-    )]
-    NotKnown {
-        /// As it was written.
-        what: String,
-        /// Where.
-        flag: String,
-    },
+    /// Variables or commands that only a shell could replace: all of them.
+    #[error("{}", not_known(.0))]
+    NotKnown(Vec<NotKnown>),
     /// A word that belongs to no flag.
     #[error("`{word}` belongs to no flag; {wanted} is wanted")]
     Stray {
@@ -93,6 +86,24 @@ pub enum ConvertError {
         /// Where the fields are from.
         sources: Vec<String>,
     },
+}
+
+/// A variable or command that only a shell could replace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotKnown {
+    /// As it was written; of what a command gave to a variable, the variable.
+    pub what: String,
+    /// Where.
+    pub flag: String,
+}
+
+fn not_known(words: &[NotKnown]) -> String {
+    let one = |NotKnown { what, flag }: &NotKnown| {
+        format!(
+            "{what} in `{flag}` is not known here: set it in front of the command (NAME=value), export it, or write the value"
+        )
+    };
+    words.iter().map(one).collect::<Vec<_>>().join("\n")
 }
 
 /// A flag that the framework does not have.
@@ -154,7 +165,8 @@ fn complete(draft: &mut Draft) {
         draft.set("prompts.source.path", "/data/prompts.jsonl", "replace");
         draft.missing("prompts.source", "the flags name no prompts");
     }
-    let reward = ["model", "rules", "remote"]
+    // A rule made of flags is of the length alone.
+    let reward = ["model", "remote"]
         .iter()
         .any(|source| draft.has(&format!("roles.reward.{source}")));
     if !reward {

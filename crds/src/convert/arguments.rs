@@ -4,14 +4,14 @@ use super::dialect::{Dialect, Syntax};
 use super::draft::Argument;
 use super::row::{Row, To};
 use super::shell::Word;
-use super::{ConvertError, UnknownFlag};
+use super::{ConvertError, NotKnown, UnknownFlag};
 use crate::manifest::distance;
 
 /// The flags of a command.
 #[derive(Debug)]
 pub struct Arguments {
-    /// By row of the dialect.
-    pub given: Vec<Option<Argument>>,
+    /// By row of the dialect, each in the order given: the last one's value counts.
+    pub given: Vec<Vec<Argument>>,
     /// Words before the program: the launcher's.
     pub launcher: Vec<String>,
 }
@@ -49,18 +49,18 @@ pub fn of_framework(
 /// The flags among `words`, each with its row.
 pub fn read(words: &[Word], launcher: Vec<String>, dialect: &Dialect) -> Result<Arguments, ConvertError> {
     let rows = &dialect.rows;
-    let mut given: Vec<Option<Argument>> = vec![None; rows.len()];
-    let mut unknown = Vec::new();
+    let mut given: Vec<Vec<Argument>> = vec![Vec::new(); rows.len()];
+    let (mut unknown, mut not_known) = (Vec::new(), Vec::new());
     for argument in split(words, dialect.syntax)? {
         match rows.iter().position(|row| row.is(&argument.name)) {
             Some(index) => {
                 // What is not read need not be known.
                 let is_read = matches!(rows[index].to, To::Fields(..) | To::Computed(_));
                 if let Some(what) = argument.unknown.clone().filter(|_| is_read) {
-                    let flag = argument.shown;
-                    return Err(ConvertError::NotKnown { what, flag });
+                    let flag = argument.shown.clone();
+                    not_known.push(NotKnown { what, flag });
                 }
-                given[index] = Some(argument);
+                given[index].push(argument);
             }
             None => unknown.push(UnknownFlag {
                 nearest: nearest(&argument.name, rows),
@@ -73,6 +73,9 @@ pub fn read(words: &[Word], launcher: Vec<String>, dialect: &Dialect) -> Result<
             framework: dialect.name,
             flags: unknown,
         });
+    }
+    if !not_known.is_empty() {
+        return Err(ConvertError::NotKnown(not_known));
     }
     Ok(Arguments { given, launcher })
 }
@@ -88,7 +91,7 @@ fn split(words: &[Word], syntax: Syntax) -> Result<Vec<Argument>, ConvertError> 
         {
             // It may hold any number of overrides.
             let flag = arguments.last().map_or(String::new(), |last| last.shown.clone());
-            return Err(ConvertError::NotKnown { what, flag });
+            return Err(ConvertError::NotKnown(vec![NotKnown { what, flag }]));
         }
         let overriding = syntax == Syntax::Hydra && !text.starts_with("--");
         match (text.strip_prefix("--"), text.split_once('=')) {

@@ -65,8 +65,8 @@ pub enum NoteKind {
 #[derive(Debug)]
 pub struct Draft {
     rows: Vec<Row>,
-    /// By row.
-    given: Vec<Option<Argument>>,
+    /// By row, each in the order given.
+    given: Vec<Vec<Argument>>,
     /// What the launcher said of the number of processes.
     pub launcher: Vec<String>,
     /// In the order of the flags; the last of a field counts.
@@ -84,7 +84,7 @@ impl Draft {
     pub fn new(
         framework: &'static str,
         rows: Vec<Row>,
-        given: Vec<Option<Argument>>,
+        given: Vec<Vec<Argument>>,
         launcher: Vec<String>,
     ) -> Result<Self, WrongValue> {
         let mut draft = Self {
@@ -104,15 +104,15 @@ impl Draft {
     fn apply(&mut self, index: usize) -> Result<(), WrongValue> {
         let row = self.rows[index];
         let given = self.given[index].clone();
-        match (row.to, given) {
-            (To::Fields(fields, read), given) => {
-                let Some((values, source)) = self.effective(index, given.as_ref()) else {
+        match row.to {
+            To::Fields(fields, read) => {
+                let Some((values, source)) = self.effective(index) else {
                     return Ok(());
                 };
                 if is_null(&values) && !matches!(read, Read::One(_) | Read::Truth) {
                     return Ok(());
                 }
-                if given.is_some() && !row.note.is_empty() {
+                if !given.is_empty() && !row.note.is_empty() {
                     self.leave(row.names[0], row.note);
                 }
                 let wrong = |message| WrongValue {
@@ -136,20 +136,29 @@ impl Draft {
                     }
                 }
             }
-            (To::Nowhere, Some(given)) if !is_off(&given.values) => self.leave(&given.name, row.note),
-            (To::Nowhere, None) if row.default.is_some() => {
+            To::Nowhere if given.is_empty() && row.default.is_some() => {
                 let framework = self.framework;
                 self.leave(&format!("{framework}'s default"), row.note);
             }
-            (To::Needless, Some(given)) => self.note(NoteKind::Needless, &given.name, row.note),
-            (To::Nowhere | To::Needless | To::Computed(_), _) => {}
+            // One row has several names: each is said.
+            To::Nowhere => {
+                for given in given.iter().filter(|given| !row.is_silent_of(&given.values)) {
+                    self.leave(&given.name, row.note);
+                }
+            }
+            To::Needless => {
+                for given in &given {
+                    self.note(NoteKind::Needless, &given.name, row.note);
+                }
+            }
+            To::Computed(_) => {}
         }
         Ok(())
     }
 
     /// Values and their source: the flag, else the framework's default.
-    fn effective(&self, index: usize, given: Option<&Argument>) -> Option<(Vec<String>, String)> {
-        match (given, self.rows[index].default) {
+    fn effective(&self, index: usize) -> Option<(Vec<String>, String)> {
+        match (self.given[index].last(), self.rows[index].default) {
             (Some(given), _) => Some((given.values.clone(), given.shown.clone())),
             (None, Some(default)) => Some((
                 default.split_whitespace().map(str::to_owned).collect(),
@@ -295,13 +304,18 @@ impl Draft {
 
     /// Whether the setting was given.
     pub fn is_given(&self, name: &str) -> bool {
-        self.index(name).is_some_and(|index| self.given[index].is_some())
+        self.index(name).is_some_and(|index| !self.given[index].is_empty())
+    }
+
+    /// Whether a setting was given by a name that `is` one.
+    pub fn has_name(&self, is: impl Fn(&str) -> bool) -> bool {
+        self.given.iter().flatten().any(|argument| is(&argument.name))
     }
 
     /// The values of a setting, given or the framework's default, and their source.
     pub fn values(&self, name: &str) -> Option<(Vec<String>, String)> {
         let index = self.index(name)?;
-        self.effective(index, self.given[index].as_ref())
+        self.effective(index)
     }
 
     /// Where a setting's value is from; its name when it has none.

@@ -10,6 +10,14 @@ use super::adapter::{AdapterFlags, adapter};
 use super::draft::{Draft, WrongValue};
 use super::row::Read::List;
 
+/// Names of 0.6 to 0.10 that hardly a script goes without.
+const OLD_NAMES: [&str; 4] = [
+    "pretrain",
+    "rollout_batch_size",
+    "train_batch_size",
+    "actor_learning_rate",
+];
+
 const ADAPTER: AdapterFlags = AdapterFlags {
     rank: "ds.lora.rank",
     alpha: "ds.lora.alpha",
@@ -54,6 +62,7 @@ pub fn finish(draft: &mut Draft) -> Result<(), WrongValue> {
         let source = "OpenRLHF corrects for older samples only with is_correction_enable; leave it out for 2";
         draft.set("algorithm.truncatedImportanceSampling", json!(0.0), source);
     }
+    older_defaults(draft);
     schedule(draft)?;
     // `run_actor = global_steps > freezing_steps` in ppo_trainer.py, the first step being 0.
     let freezing = "critic.freezing_steps";
@@ -82,6 +91,34 @@ pub fn finish(draft: &mut Draft) -> Result<(), WrongValue> {
         }
     }
     Ok(())
+}
+
+/// Defaults that changed while flags had their old names, which do not tell the version (train_ppo_ray.py of 0.6.0 to 0.8.2).
+fn older_defaults(draft: &mut Draft) {
+    let estimator = draft.get("algorithm.advantage.estimator");
+    let has_critic = estimator.is_none_or(|estimator| estimator == "gae");
+    if !has_critic || !draft.has_name(|name| OLD_NAMES.contains(&name)) {
+        return;
+    }
+    for (name, flag, field, older) in [
+        (
+            "critic.value_clip",
+            "value_clip",
+            "algorithm.clip.value",
+            "0.2 up to OpenRLHF 0.8.1, 0.5 since",
+        ),
+        (
+            "algo.advantage.lambd",
+            "lambd",
+            "algorithm.advantage.lambda",
+            "0.95 up to OpenRLHF 0.6.3, 1 since",
+        ),
+    ] {
+        if !draft.is_given(name) {
+            let why = format!("its default is {older}, which is taken; with an older version give {field}");
+            draft.leave(flag, &why);
+        }
+    }
 }
 
 fn reward(draft: &mut Draft) -> Result<(), WrongValue> {

@@ -31,7 +31,8 @@ taken from your environment. What a shell would have to run, such as `$(nproc)`,
 
 const OPENRLHF: &str = "## OpenRLHF
 
-`openrlhf.cli.train_ppo_ray`, 0.6 to 0.11, under the old names and the new ones. Sizes mean the same: `rollout_batch_size` counts
+`openrlhf.cli.train_ppo_ray`, 0.6 to 0.11, under the old names and the new ones, with the defaults of 0.11; where an older
+version of the old names has another one, it is said. Sizes mean the same: `rollout_batch_size` counts
 prompts, `train_batch_size` samples, micro-batches the samples of one GPU. Roles keep their GPUs.
 
 ";

@@ -11,6 +11,8 @@ pub struct Row {
     pub default: Option<&'static str>,
     /// What becomes of it.
     pub to: To,
+    /// Values that change nothing here, so that nothing is to be said of them though no field says it. None is one always.
+    pub off: &'static [&'static str],
     /// What to know, or why it is not translated and what to do. Empty where nothing is to be said.
     pub note: &'static str,
 }
@@ -74,6 +76,7 @@ pub const fn field(names: &'static [&'static str], fields: &'static [&'static st
     Row {
         names,
         default: None,
+        off: &[],
         to: To::Fields(fields, read),
         note: "",
     }
@@ -84,6 +87,7 @@ pub const fn computed(names: &'static [&'static str], fields: &'static [&'static
     Row {
         names,
         default: None,
+        off: &[],
         to: To::Computed(fields),
         note,
     }
@@ -94,6 +98,7 @@ pub const fn needless(names: &'static [&'static str], note: &'static str) -> Row
     Row {
         names,
         default: None,
+        off: &[],
         to: To::Needless,
         note,
     }
@@ -104,6 +109,7 @@ pub const fn nowhere(names: &'static [&'static str], note: &'static str) -> Row 
     Row {
         names,
         default: None,
+        off: &[],
         to: To::Nowhere,
         note,
     }
@@ -114,6 +120,18 @@ impl Row {
     pub const fn or(mut self, default: &'static str) -> Self {
         self.default = Some(default);
         self
+    }
+
+    /// With values that need no word.
+    pub const fn off(mut self, values: &'static [&'static str]) -> Self {
+        self.off = values;
+        self
+    }
+
+    /// Whether these values need no word.
+    pub fn is_silent_of(&self, values: &[String]) -> bool {
+        let named = |value: &str| value.is_empty() || self.off.contains(&value.to_lowercase().as_str());
+        is_null(values) || matches!(values, [value] if named(value))
     }
 
     /// With something to know.

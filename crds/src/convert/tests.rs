@@ -501,7 +501,121 @@ fn what_is_not_read_need_not_be_known() {
         &nothing,
     )
     .unwrap_err();
-    assert!(error.to_string().starts_with("$(...) in `--ckpt_path /out`"), "{error}");
+    assert!(error.to_string().starts_with("$W in `--ckpt_path /out`"), "{error}");
+}
+
+#[test]
+fn all_that_is_not_known_is_named_at_once_and_can_be_given_from_outside() {
+    let script = "W=$(pwd)\nOUT=$W/out\npython -m openrlhf.cli.train_ppo_ray --pretrain a/b --remote_rm_url http://x/y \
+                  --prompt_data $W/d.jsonl --ckpt_path $OUT --seed $(date)";
+    let error = convert(Framework::Openrlhf, script, &nothing).unwrap_err().to_string();
+    let lines: Vec<&str> = error.lines().collect();
+    assert_eq!(lines.len(), 3, "{error}");
+    for (line, start) in lines
+        .iter()
+        .zip(["$W in `--prompt_data", "$W in `--ckpt_path", "$(...) in `--seed"])
+    {
+        assert!(line.starts_with(start), "{line}");
+    }
+    let given = |name: &str| (name == "W").then(|| "/home/me".to_owned());
+    let spec = convert(Framework::Openrlhf, &script.replace("$(date)", "1"), &given)
+        .unwrap()
+        .job
+        .spec;
+    assert_eq!(spec.checkpoint.path.as_deref(), Some("/home/me/out"));
+}
+
+#[test]
+fn every_flag_that_no_field_says_leaves_a_word_also_beside_others_of_its_row() {
+    for (framework, rows, start) in [
+        (
+            Framework::Openrlhf,
+            openrlhf::table::ROWS.to_vec(),
+            "python3 -m openrlhf.cli.train_ppo_ray",
+        ),
+        (
+            Framework::Verl,
+            verl::table::ROWS.to_vec(),
+            "python3 -m verl.trainer.main_ppo",
+        ),
+        (
+            Framework::Trl,
+            [trl::table::COMMON, trl::table::GRPO].concat(),
+            "grpo.py",
+        ),
+    ] {
+        for row in rows
+            .iter()
+            .filter(|row| matches!(row.to, row::To::Nowhere | row::To::Needless))
+        {
+            let names: Vec<String> = row.names.iter().take(2).map(|name| name.replace('*', "some")).collect();
+            let last = if row.off.contains(&"0") { "7" } else { "0" };
+            let flag = |name: &String, value: &str| match framework {
+                Framework::Verl => format!("{name}={value}"),
+                _ => format!("--{name} {value}"),
+            };
+            let value = |index| if index + 1 == names.len() { last } else { "7" };
+            let flags = names.iter().enumerate().map(|(index, name)| flag(name, value(index)));
+            let flags: Vec<String> = flags.collect();
+            let conversion = converted(framework, &format!("{start} {}", flags.join(" ")));
+            for name in &names {
+                let said = conversion.notes.iter().any(|note| note.subject == *name);
+                assert!(said, "{name} of {flags:?}: {:?}", conversion.notes);
+            }
+        }
+    }
+}
+
+#[test]
+fn verls_overlong_buffer_is_a_length_rule_beside_the_reward_that_is_missing() {
+    let buffer = "+reward_model.reward_kwargs.overlong_buffer_cfg";
+    let flags = format!(
+        "data.max_response_length=8192 reward_model.reward_manager=dapo {buffer}.enable=True {buffer}.len=4096 {buffer}.penalty_factor=0.5"
+    );
+    let conversion = converted(Framework::Verl, &flags);
+    let rules = &conversion.job.spec.roles.reward.rules;
+    assert_eq!(rules.len(), 1);
+    let length = rules[0].length.as_ref().unwrap();
+    assert_eq!((rules[0].weight, length.max, length.slope), (0.5, 4096, 4096));
+    assert!(conversion.notes.iter().any(|note| note.subject == "spec.roles.reward"));
+    let off = converted(Framework::Verl, &flags.replace("enable=True", "enable=False"));
+    assert!(off.job.spec.roles.reward.rules.is_empty());
+}
+
+#[test]
+fn trls_own_launcher_takes_the_number_of_processes_as_accelerate_does() {
+    let batch = |command: &str| {
+        converted(
+            Framework::Trl,
+            &format!("{command} --model_name_or_path a/b --dataset_name /d.jsonl"),
+        )
+        .job
+        .spec
+    };
+    let own = batch("trl grpo --num_processes 4");
+    assert_eq!(own.roles.actor.gpus_per_node, 4);
+    assert_eq!(own.batch, batch("accelerate launch --num_processes 4 grpo.py").batch);
+    let alone = converted(Framework::Trl, "trl grpo --model_name_or_path a/b");
+    assert!(
+        alone.notes.iter().any(|note| note.subject == "processes"),
+        "{:?}",
+        alone.notes
+    );
+}
+
+#[test]
+fn a_script_with_old_names_is_told_of_defaults_that_changed_meanwhile() {
+    let said = |flags: &str| {
+        let conversion = converted(Framework::Openrlhf, &format!("{flags} --prompt_data /d.jsonl"));
+        ["value_clip", "lambd"].map(|flag| conversion.notes.iter().any(|note| note.subject == flag))
+    };
+    assert_eq!(said("--pretrain a/b"), [true, true]);
+    assert_eq!(said("--pretrain a/b --value_clip 0.2"), [false, true]);
+    assert_eq!(
+        said("--pretrain a/b --advantage_estimator rloo --n_samples_per_prompt 2"),
+        [false, false]
+    );
+    assert_eq!(said("--actor.model_name_or_path a/b"), [false, false]);
 }
 
 #[test]

@@ -259,15 +259,16 @@ fn common(draft: &mut Draft, updates_per_step: u64) -> Result<(), WrongValue> {
     let source = "the launcher's processes";
     draft.set("roles.actor.nodes", nodes, source);
     draft.set("roles.actor.gpusPerNode", (processes / nodes.max(1)).max(1), source);
-    if !["--num_processes", "--nproc_per_node"]
-        .iter()
-        .any(|flag| launcher_value(draft, flag).is_some())
+    if !draft.is_given("num_processes")
+        && !["--num_processes", "--nproc_per_node"]
+            .iter()
+            .any(|flag| launcher_value(draft, flag).is_some())
         && draft
             .launcher
             .iter()
-            .any(|word| word == "accelerate" || word == "torchrun")
+            .any(|word| ["accelerate", "torchrun", "trl"].contains(&word.as_str()))
     {
-        draft.leave("processes", "the launcher's command says no number of processes, so one is taken: add --num_processes N before the script and convert again");
+        draft.leave("processes", "the launcher's command says no number of processes, so one is taken: add --num_processes N before the script, or behind `trl`, and convert again");
     }
     if !draft.has("steps") {
         let epochs = draft.number("num_train_epochs")?.unwrap_or(3.0).max(0.0).ceil() as u64;
@@ -309,7 +310,8 @@ fn accumulation(draft: &Draft) -> Result<u64, WrongValue> {
 
 /// accelerate counts all processes, torchrun those of a node.
 fn processes(draft: &Draft) -> Result<u64, WrongValue> {
-    if let Some(all) = launcher_value(draft, "--num_processes") {
+    let given = draft.count("num_processes")?;
+    if let Some(all) = given.or_else(|| launcher_value(draft, "--num_processes")) {
         return Ok(all.max(1));
     }
     let of_a_node = launcher_value(draft, "--nproc_per_node").unwrap_or(1);

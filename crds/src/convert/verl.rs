@@ -240,6 +240,14 @@ fn engines(draft: &mut Draft) -> Result<(), WrongValue> {
 }
 
 fn reward(draft: &mut Draft) -> Result<(), WrongValue> {
+    let overlong = |name: &str| format!("reward_model.reward_kwargs.overlong_buffer_cfg.{name}");
+    let buffer = draft.count(&overlong("len"))?.filter(|buffer| *buffer > 0);
+    if let Some(buffer) = buffer.filter(|_| draft.truth(&overlong("enable")) == Ok(true)) {
+        let factor = draft.number(&overlong("penalty_factor"))?.unwrap_or(1.0);
+        let longest = draft.count("data.max_response_length")?.unwrap_or(512);
+        let rule = json!([{"weight": factor, "length": {"max": longest.saturating_sub(buffer), "slope": buffer}}]);
+        draft.set("roles.reward.rules", rule, &draft.source(&overlong("len")));
+    }
     if draft.truth("reward_model.enable")? {
         if let Some((values, source)) = draft.values("reward_model.model.path") {
             draft.set_model("roles.reward.model.source", &values, &source)?;

@@ -30,7 +30,7 @@ pub const ROWS: &[Row] = &[
     nowhere(
         &["ds.load_in_4bit", "load_in_4bit"],
         "there is no quantised training: weights are bfloat16 or float32 (model.dtype)",
-    ),
+    ).off(&["false"]),
     computed(&["ds.lora.rank", "lora_rank"], &["model.adapter.rank"], "0 trains all weights"),
     computed(&["ds.lora.alpha", "lora_alpha"], &["model.adapter.alpha"], "with a rank").or("16"),
     computed(
@@ -38,7 +38,7 @@ pub const ROWS: &[Row] = &[
         &["model.adapter.targets"],
         "with a rank; `all-linear` is the default here too",
     ),
-    nowhere(&["ds.lora.dropout", "lora_dropout"], NO_DROPOUT),
+    nowhere(&["ds.lora.dropout", "lora_dropout"], NO_DROPOUT).off(&["0", "0.0"]),
     // prompts
     field(&["data.prompt_dataset", "prompt_data"], &["prompts.source"], Data),
     nowhere(&["data.prompt_probs", "prompt_data_probs"], "mix the data sets into one file by these shares"),
@@ -58,7 +58,7 @@ pub const ROWS: &[Row] = &[
          gives a response what its prompt leaves",
     ),
     field(&["prompt_max_len"], &["prompts.maxLength"], Count),
-    nowhere(&["data.image_key", "data.max_images_per_prompt", "actor.freeze_visual_encoder"], "models are text only"),
+    nowhere(&["data.image_key", "data.max_images_per_prompt", "actor.freeze_visual_encoder"], "models are text only").off(&["false", "0"]),
     nowhere(
         &["pretrain_data", "pretrain_data_probs", "pretrain_split", "ptx_coef"],
         "there is no pre-training loss beside PPO's",
@@ -88,7 +88,7 @@ pub const ROWS: &[Row] = &[
         &["algo.dynamic_filtering_enable", "dynamic_filtering"],
         "groups whose rewards are all equal are kept; with a group baseline they change nothing but the mean's \
          divisor",
-    ),
+    ).off(&["false"]),
     needless(
         &["algo.dynamic_filtering_range", "dynamic_filtering_reward_range"],
         "has nothing to act on without dynamic filtering",
@@ -101,7 +101,7 @@ pub const ROWS: &[Row] = &[
     nowhere(
         &["train.partial_rollout_enable", "partial_rollout"],
         "a response is drawn by one version: new weights wait until the engines are done with a step",
-    ),
+    ).off(&["false"]),
     // algorithm
     field(
         &["algo.advantage.estimator", "advantage_estimator"],
@@ -115,7 +115,7 @@ pub const ROWS: &[Row] = &[
         &["algo.advantage.no_std_norm", "no_advantage_std_norm"],
         "algorithm.advantage.whiten: false leaves out the mean as well; for group_norm, estimator drGrpo leaves out \
          the deviation alone",
-    ),
+    ).off(&["false"]),
     field(&["algo.kl.init_coef", "init_kl_coef"], &["algorithm.kl.coef"], Number),
     field(
         &["algo.kl.estimator", "kl_estimator"],
@@ -140,11 +140,11 @@ pub const ROWS: &[Row] = &[
     field(&["critic.value_clip", "value_clip"], &["algorithm.clip.value"], Number),
     field(&["actor.entropy_coef", "entropy_loss_coef"], &["algorithm.entropyCoef"], Number),
     field(&["actor.policy_loss_type", "policy_loss_type"], &[], One(&[("ppo", "")])),
-    nowhere(&["actor.aux_loss_coef", "aux_loss_coef"], "models are dense: there is no balancing loss of experts"),
+    nowhere(&["actor.aux_loss_coef", "aux_loss_coef"], "models are dense: there is no balancing loss of experts").off(&["0", "0.0"]),
     nowhere(
         &["reward.normalize_enable", "normalize_reward"],
         "a reward model's scores are taken as they are; scale them with algorithm.score.scale",
-    ),
+    ).off(&["false"]),
     field(
         &["reward.clip_range", "reward_clip_range"],
         &["algorithm.score.clip.min", "algorithm.score.clip.max"],
@@ -193,7 +193,7 @@ pub const ROWS: &[Row] = &[
         &["actor.lr_warmup_ratio", "lr_warmup_ratio"],
         "optimizer.warmupUpdates counts updates: set it to this share (OpenRLHF's default is 0.03) of steps x updates \
          per step, which ppo-worker plan prints",
-    ).or("0.03"),
+    ).or("0.03").off(&["0", "0.0"]),
     nowhere(
         &["critic.adam.betas", "critic.adam.eps", "critic.adam.weight_decay", "critic.max_norm",
           "critic.lr_scheduler", "critic.lr_warmup_ratio", "critic.min_lr_ratio"],
@@ -211,7 +211,7 @@ pub const ROWS: &[Row] = &[
         &["train.full_determinism_enable", "full_determinism"],
         "a run always gives the same bits on the same machine",
     ),
-    nowhere(&["train.enable_ema", "enable_ema"], "no moving average of the weights is kept"),
+    nowhere(&["train.enable_ema", "enable_ema"], "no moving average of the weights is kept").off(&["false"]),
     needless(&["train.ema_beta", "ema_beta"], "has nothing to act on without a moving average"),
     // pods and GPUs
     field(&["actor.num_nodes", "actor_num_nodes"], &["roles.actor.nodes"], Count),
@@ -239,12 +239,12 @@ pub const ROWS: &[Row] = &[
           "colocate_actor_ref", "colocate_critic_reward"],
         "each role has GPUs of its own, so more of them are asked for: make roles.*.gpusPerNode smaller to take as \
          many as before",
-    ),
+    ).off(&["false"]),
     nowhere(
         &["ds.ring_attn_size", "ring_attn_size", "ds.tensor_parallel_size", "ds_tensor_parallel_size"],
         "every GPU of the actor is a data-parallel rank, so accumulation = trainBatchSize / (microTrainBatchSize x \
          all GPUs)",
-    ),
+    ).off(&["1"]),
     needless(&["ds.ring_attn_head_stride", "ring_head_stride"], "has nothing to act on without ring attention"),
     needless(
         &["ref.offload", "reward.offload", "ref_reward_offload", "ds.adam_offload", "adam_offload"],
@@ -271,7 +271,7 @@ pub const ROWS: &[Row] = &[
           "dataloader_num_workers"],
         "prompts are read by the actor itself",
     ),
-    nowhere(&["use_ms"], "models come from a path, a claim or the Hugging Face hub"),
+    nowhere(&["use_ms"], "models come from a path, a claim or the Hugging Face hub").off(&["false"]),
     // checkpoints, evaluation, logs
     field(&["ckpt.path", "ckpt_path"], &["checkpoint.path"], Text),
     field(&["ckpt.save_steps", "save_steps"], &["checkpoint.everySteps"], CountOrNever).or("-1"),
@@ -290,7 +290,7 @@ pub const ROWS: &[Row] = &[
     nowhere(
         &["critic.save_value_network", "save_value_network"],
         "the critic is in the checkpoints, not in a folder of its own",
-    ),
+    ).off(&["false"]),
     field(&["eval.dataset", "eval_dataset"], &["evaluation.source"], Data),
     computed(&["eval.steps", "eval_steps"], &["evaluation.everySteps"], "only with an evaluation data set"),
     computed(
@@ -301,7 +301,7 @@ pub const ROWS: &[Row] = &[
     nowhere(
         &["eval.n_samples_per_prompt", "eval_n_samples_per_prompt"],
         "one response to each held-out prompt is measured",
-    ),
+    ).off(&["1"]),
     nowhere(&["eval.split", "eval_split"], "evaluation.source is one file: write this split into it"),
     needless(&["logger.logging_steps", "logging_steps"], "every step is logged"),
     needless(
@@ -311,7 +311,7 @@ pub const ROWS: &[Row] = &[
     nowhere(
         &["logger.wandb.key", "use_wandb"],
         "metrics go to TensorBoard, Prometheus and metrics.jsonl (docs/monitoring.md)",
-    ),
+    ).off(&["false"]),
     computed(&["logger.wandb.run_name", "wandb_run_name"], &["metadata.name"], ""),
     needless(
         &["logger.wandb.*", "wandb_org", "wandb_group", "wandb_project"],

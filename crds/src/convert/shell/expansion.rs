@@ -55,7 +55,12 @@ impl Lexer<'_> {
 
     fn value(&self, variable: &str) -> Option<Vec<Word>> {
         let from_outside = || Some(vec![text((self.environment)(variable)?)]);
-        self.variables.get(variable).cloned().or_else(from_outside)
+        let set = self.variables.get(variable).cloned();
+        match &set {
+            Some(words) if words.iter().all(|word| word.unknown.is_none()) => set,
+            // What a command gave to it is asked of whoever runs this.
+            _ => from_outside().or(set),
+        }
     }
 
     /// What stands before the brace that closes one that was read.
@@ -138,7 +143,11 @@ impl Lexer<'_> {
                 self.word.get_or_insert_default();
             }
             if let Some(unknown) = &value.unknown {
-                self.not_known(unknown);
+                let is_variable = |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+                match unknown.strip_prefix('$').is_some_and(is_variable) {
+                    true => self.not_known(unknown),
+                    false => self.not_known(&format!("${variable}")),
+                }
             }
             // Unquoted, a value falls apart at its blanks.
             for c in value.text.chars() {

@@ -62,7 +62,8 @@ fn pipes_and_redirections_are_no_arguments() {
 fn what_only_a_shell_could_know_is_named() {
     let find = |script| commands(script, &|_| None).unwrap().remove(0).remove(1).unknown;
     assert_eq!(find("a $MODEL/x").as_deref(), Some("$MODEL"));
-    assert_eq!(find("W=$(cd x && pwd)\na \"$W/x\"").as_deref(), Some("$(...)"));
+    assert_eq!(find("W=$(cd x && pwd)\na \"$W/x\"").as_deref(), Some("$W"));
+    assert_eq!(find("a $(nproc)").as_deref(), Some("$(...)"));
     assert_eq!(find("a $((N * 2))").as_deref(), Some("$((N * 2))"));
 }
 

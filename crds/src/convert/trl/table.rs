@@ -13,7 +13,7 @@ pub const COMMON: &[Row] = &[
         One(&[("bfloat16", "bfloat16"), ("float32", "float32"), ("auto", "")]),
     ),
     field(&["bf16"], &["model.dtype"], Is("bfloat16")),
-    nowhere(&["fp16"], "weights are bfloat16 or float32 (model.dtype)"),
+    nowhere(&["fp16"], "weights are bfloat16 or float32 (model.dtype)").off(&["false"]),
     field(&["gradient_checkpointing"], &["model.activationCheckpointing"], Truth).or("True"),
     computed(&["use_peft"], &["model.adapter"], ""),
     computed(&["lora_r"], &["model.adapter.rank"], "with use_peft").or("16"),
@@ -23,13 +23,13 @@ pub const COMMON: &[Row] = &[
         &["model.adapter.targets"],
         "with use_peft; PEFT's own default for these models is written out",
     ).or("q_proj v_proj"),
-    nowhere(&["lora_dropout"], NO_DROPOUT),
-    nowhere(&["use_rslora"], "the scale is alpha / rank: give model.adapter.alpha x the root of the rank, which is the same"),
-    nowhere(&["use_dora", "lora_modules_to_save", "lora_target_parameters"], "adapters are those of plain LoRA"),
+    nowhere(&["lora_dropout"], NO_DROPOUT).off(&["0", "0.0"]),
+    nowhere(&["use_rslora"], "the scale is alpha / rank: give model.adapter.alpha x the root of the rank, which is the same").off(&["false"]),
+    nowhere(&["use_dora", "lora_modules_to_save", "lora_target_parameters"], "adapters are those of plain LoRA").off(&["false"]),
     nowhere(
         &["load_in_4bit", "load_in_8bit"],
         "there is no quantised training: weights are bfloat16 or float32 (model.dtype)",
-    ),
+    ).off(&["false"]),
     needless(
         &["lora_task_type", "bnb_4bit_quant_type", "use_bnb_nested_quant", "model_adapter_name", "ref_adapter_name"],
         "is PEFT's matter",
@@ -52,7 +52,7 @@ pub const COMMON: &[Row] = &[
         &["dataset_test_split", "eval_strategy", "eval_steps", "per_device_eval_batch_size", "do_eval",
           "eval_on_start"],
         "give held-out prompts in evaluation.source and evaluation.everySteps",
-    ),
+    ).off(&["no", "false"]),
     computed(
         &["per_device_train_batch_size"],
         &["batch.microTrainBatchSize", "batch.trainBatchSize", "batch.rolloutBatchSize"],
@@ -69,7 +69,7 @@ pub const COMMON: &[Row] = &[
         &["warmup_ratio"],
         "optimizer.warmupUpdates counts updates: set it to this share of steps x updates per step, which ppo-worker \
          plan prints",
-    ),
+    ).off(&["0", "0.0"]),
     computed(&["num_train_epochs"], &["episodes"], "a part of an epoch becomes a whole one").or("3"),
     field(&["seed"], &["seed"], Count),
     needless(&["data_seed", "full_determinism"], "a run always gives the same bits on the same machine"),
@@ -83,7 +83,7 @@ pub const COMMON: &[Row] = &[
           "metric_for_best_model", "greater_is_better"],
         "a run always goes on from its last checkpoint; checkpoints have one format",
     ),
-    nowhere(&["push_to_hub", "hub_*"], "push runs/<name>/model yourself: it is in Hugging Face layout"),
+    nowhere(&["push_to_hub", "hub_*"], "push runs/<name>/model yourself: it is in Hugging Face layout").off(&["false"]),
     needless(
         &["logging_*", "log_completions", "num_completions_to_print", "wandb_log_unique_prompts",
           "num_sample_generations"],
@@ -97,7 +97,7 @@ pub const COMMON: &[Row] = &[
     computed(&["run_name", "exp_name"], &["metadata.name"], ""),
     nowhere(&["config"], "the file is not read: give what is in it as flags"),
     nowhere(&["chat_template_path"], "put it into the model's folder"),
-    needless(&["num_processes"], "is read from the launcher"),
+    computed(&["num_processes"], &["roles.actor.gpusPerNode"], "of `trl`, which hands it to accelerate"),
 ];
 
 /// Flags of `PPOTrainer`.
@@ -200,8 +200,8 @@ pub const ONLINE: &[Row] = &[
     nowhere(
         &["mask_truncated_completions"],
         "a response that did not finish is learnt from; algorithm.score.missingEosPenalty lowers its score",
-    ),
-    nowhere(&["sync_ref_model"], "the reference stays as it was at step 0"),
+    ).off(&["false"]),
+    nowhere(&["sync_ref_model"], "the reference stays as it was at step 0").off(&["false"]),
     needless(&["ref_model_mixup_alpha", "ref_model_sync_steps"], "has nothing to act on: the reference stays"),
 ];
 
@@ -244,7 +244,7 @@ pub const GRPO: &[Row] = &[
               ("dr_grpo", "sequenceMeanTokenSumNorm")]),
     ).or("dapo"),
     field(&["importance_sampling_level"], &[], One(&[("token", "")])),
-    nowhere(&["top_entropy_quantile"], "every token is learnt from"),
+    nowhere(&["top_entropy_quantile"], "every token is learnt from").off(&["1.0", "1"]),
     needless(&["use_liger_loss"], "is a kernel's matter"),
     computed(
         &["vllm_importance_sampling_correction"],

@@ -14,7 +14,7 @@ pub const ROWS: &[Row] = &[
     field(&["data.train_batch_size"], &["batch.rolloutBatchSize"], Count).or("1024"),
     field(&["data.shuffle"], &["prompts.shuffle"], Truth),
     field(&["data.seed"], &["seed"], Count),
-    nowhere(&["data.train_max_samples"], "cut the file to so many rows"),
+    nowhere(&["data.train_max_samples"], "cut the file to so many rows").off(&["-1"]),
     needless(
         &["data.filter_overlong_prompts", "data.filter_overlong_prompts_workers"],
         "longer prompts are always dropped, and counted",
@@ -57,7 +57,7 @@ pub const ROWS: &[Row] = &[
     nowhere(
         &["critic.model.lora_rank", "critic.model.lora_alpha", "critic.model.target_modules"],
         "actor and critic share model.adapter; the actor's is taken",
-    ),
+    ).off(&["0"]),
     nowhere(
         &["actor_rollout_ref.model.custom_chat_template", "actor_rollout_ref.model.tokenizer_path",
           "actor_rollout_ref.model.override_config.*", "actor_rollout_ref.model.hf_config_path"],
@@ -121,7 +121,7 @@ pub const ROWS: &[Row] = &[
         &["actor_rollout_ref.actor.optim.lr_warmup_steps_ratio"],
         "optimizer.warmupUpdates counts updates: set it to this share of steps x updates per step, which ppo-worker \
          plan prints",
-    ),
+    ).off(&["0", "0.0"]),
     field(
         &["actor_rollout_ref.actor.optim.lr_scheduler_type", "actor_rollout_ref.actor.optim.warmup_style"],
         &["optimizer.schedule"],
@@ -144,10 +144,13 @@ pub const ROWS: &[Row] = &[
     ),
     nowhere(
         &["actor_rollout_ref.actor.ulysses_sequence_parallel_size",
-          "actor_rollout_ref.ref.ulysses_sequence_parallel_size", "critic.ulysses_sequence_parallel_size"],
+          "actor_rollout_ref.ref.ulysses_sequence_parallel_size", "critic.ulysses_sequence_parallel_size",
+          "actor_rollout_ref.actor.megatron.tensor_model_parallel_size",
+          "actor_rollout_ref.actor.megatron.pipeline_model_parallel_size",
+          "actor_rollout_ref.actor.megatron.context_parallel_size"],
         "every GPU of the actor is a data-parallel rank, so accumulation = trainBatchSize / (microTrainBatchSize x \
          all GPUs)",
-    ),
+    ).off(&["1"]),
     // KL: either term
     computed(&["actor_rollout_ref.actor.use_kl_loss"], &["algorithm.kl.placement"], "loss").or("False"),
     computed(&["actor_rollout_ref.actor.kl_loss_coef"], &["algorithm.kl.coef"], "with use_kl_loss").or("0.001"),
@@ -206,7 +209,7 @@ pub const ROWS: &[Row] = &[
     nowhere(
         &["algorithm.rollout_correction.*", "algorithm.use_pf_ppo", "algorithm.filter_groups.*"],
         "samples are neither rejected nor weighted; algorithm.truncatedImportanceSampling is the one correction",
-    ),
+    ).off(&["false"]),
     needless(&["algorithm.pf_ppo.*"], "counts only with use_pf_ppo"),
     // critic
     field(&["critic.optim.lr"], &["optimizer.criticLearningRate"], Number).or("1e-5"),
@@ -216,7 +219,12 @@ pub const ROWS: &[Row] = &[
         &["optimizer.criticWarmupSteps"],
         "N freezes N - 1 steps: verl counts them from 1 and trains the policy in step N",
     ),
-    needless(&["critic.*"], "the critic shares the actor's batch sizes, optimizer settings and GPUs"),
+    nowhere(
+        &["critic.ppo_epochs", "critic.ppo_mini_batch_size", "critic.grad_clip", "critic.loss_agg_mode",
+          "critic.optim.*"],
+        "actor and critic share these settings; the actor's are taken",
+    ),
+    needless(&["critic.*"], "the critic shares the actor's micro-batches and GPUs"),
     // rollout
     computed(&["actor_rollout_ref.rollout.name"], &["roles.rollout.engine"], "vllm; another engine is replaced by it"),
     field(&["actor_rollout_ref.rollout.temperature"], &["generation.temperature"], Number),
@@ -273,14 +281,36 @@ pub const ROWS: &[Row] = &[
         &["actor_rollout_ref.rollout.multi_turn.*", "actor_rollout_ref.rollout.agent.*",
           "actor_rollout_ref.rollout.ignore_eos"],
         "a response is one turn, without tools, and ends at the model's end of sequence",
-    ),
+    ).off(&["false"]),
     needless(&["actor_rollout_ref.rollout.*"], "the engines are run by the job"),
     needless(&["actor_rollout_ref.actor.*", "actor_rollout_ref.ref.*"], "is FSDP's, Megatron's or PyTorch's matter"),
     // reward
     computed(&["reward_model.enable"], &["roles.reward.model"], "").or("False"),
     computed(&["reward_model.model.path"], &["roles.reward.model.source"], "with reward_model.enable"),
+    // As in verl/workers/reward_manager/dapo.py, and in its recipe before.
+    computed(
+        &["reward_model.reward_kwargs.overlong_buffer_cfg.enable", "reward_model.overlong_buffer.enable"],
+        &["roles.reward.rules"],
+        "a length rule: 1 for a short response where verl has 0, falling as steeply",
+    ).or("False"),
+    computed(
+        &["reward_model.reward_kwargs.overlong_buffer_cfg.len", "reward_model.overlong_buffer.len"],
+        &["roles.reward.rules"],
+        "tokens over which that rule falls, up to data.max_response_length",
+    ),
+    computed(
+        &["reward_model.reward_kwargs.overlong_buffer_cfg.penalty_factor",
+          "reward_model.overlong_buffer.penalty_factor"],
+        &["roles.reward.rules"],
+        "the weight of that rule",
+    ).or("1.0"),
+    needless(
+        &["reward_model.reward_kwargs.overlong_buffer_cfg.log", "reward_model.overlong_buffer.log",
+          "reward_model.reward_kwargs.max_resp_len"],
+        "the rule ends at data.max_response_length",
+    ),
     nowhere(
-        &["custom_reward_function.*", "reward_manager.*", "reward_model.reward_manager",
+        &["reward_model.reward_kwargs.*", "custom_reward_function.*", "reward_manager.*", "reward_model.reward_manager",
           "reward_model.sandbox_fusion.*", "reward_model.reward_loop*", "reward.*"],
         "it is Python: serve it over HTTP and give its address in roles.reward.remote.urls (docs/model-and-reward.md)",
     ),
@@ -298,7 +328,7 @@ pub const ROWS: &[Row] = &[
     computed(&["data.val_max_samples"], &["evaluation.maxPrompts"], "with evaluation"),
     field(&["trainer.log_val_generations"], &["telemetry.samples"], Count),
     computed(&["trainer.experiment_name"], &["metadata.name"], ""),
-    nowhere(&["trainer.val_only"], "ppo-worker has no run that only evaluates"),
+    nowhere(&["trainer.val_only"], "ppo-worker has no run that only evaluates").off(&["false"]),
     nowhere(
         &["trainer.logger"],
         "metrics go to TensorBoard, Prometheus and metrics.jsonl (docs/monitoring.md), under verl's names in \
