@@ -2,6 +2,7 @@
 // tensors hold. Sequences are not padded, keys are not repeated, and of the scores only a block of queries exists at a time: the
 // backward pass computes them again from the row's log-sum-exp (Dao et al. 2022, arXiv:2205.14135). libtorch's own goes through
 // MKL in float32 (slow on processors that are not Intel's) and through single oneDNN tiles in bfloat16.
+#include "instructions.h"
 #include "training.h"
 
 namespace ppo::training {
@@ -52,9 +53,11 @@ PPO_INLINE void columns(const float* a, int64_t row, int64_t step, const float* 
 // c [rows, width] (+)= a [rows, depth] b [depth, width]; width in whole vectors.
 PPO_CLONES void multiply(const float* a, int64_t row, int64_t step, const float* b, int64_t b_row, float* c, int64_t c_row,
                          int64_t rows, int64_t width, int64_t depth, bool add) {
+  // The sums of six rows and two vectors take 12 of AVX-512's 32 registers; without it they would be 24, and there are 16.
+  static const bool two = instructions() >= Instructions::kAvx512;
   int64_t n = 0;
-  for (; n + 2 * kLanes <= width; n += 2 * kLanes) columns<2>(a, row, step, b + n, b_row, c + n, c_row, rows, depth, add);
-  if (n < width) columns<1>(a, row, step, b + n, b_row, c + n, c_row, rows, depth, add);
+  for (; two && n + 2 * kLanes <= width; n += 2 * kLanes) columns<2>(a, row, step, b + n, b_row, c + n, c_row, rows, depth, add);
+  for (; n < width; n += kLanes) columns<1>(a, row, step, b + n, b_row, c + n, c_row, rows, depth, add);
 }
 
 // Where the rows of one head lie: element i of row r at data[r * row + i].

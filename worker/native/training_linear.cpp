@@ -1,10 +1,12 @@
-// Linear layers. In float32 libtorch multiplies through MKL, which takes slow code paths on processors that are not Intel's;
+// Linear layers. In float32 libtorch multiplies through MKL, which takes slow code paths on AVX-512 processors that are not Intel's;
 // oneDNN, which libtorch carries too, is 2.2 times faster there. It reads transposed operands as strided views, so neither
-// the input's nor the weight's gradient needs a copy, and no packed weight can go stale.
+// the input's nor the weight's gradient needs a copy, and no packed weight can go stale. Without AVX-512 MKL is as fast, and bfloat16
+// is widened for it.
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
 
+#include "instructions.h"
 #include "training.h"
 
 #if defined(__x86_64__)
@@ -23,11 +25,13 @@ void mkldnn_matmul(const Tensor& a, const Tensor& b, const Tensor& result, float
 
 namespace ppo::training {
 
-// Decided by the processor's name and not by a timing: a resumed run must multiply with the same library, bit for bit.
+// Decided by the processor and not by a timing: a resumed run must multiply with the same library, bit for bit.
 static bool prefers_onednn() {
 #if defined(__x86_64__)
   unsigned int eax, ebx, ecx, edx;
-  if (!at::globalContext().userEnabledMkldnn() || !__get_cpuid(0, &eax, &ebx, &ecx, &edx)) return false;
+  // mkldnn_matmul refuses float32, too, where oneDNN cannot multiply bfloat16 (mkldnn_bf16_device_check).
+  if (!at::globalContext().userEnabledMkldnn() || instructions() < Instructions::kAvx512 || !__get_cpuid(0, &eax, &ebx, &ecx, &edx))
+    return false;
   bool intel = ebx == signature_INTEL_ebx && edx == signature_INTEL_edx && ecx == signature_INTEL_ecx;
   return !intel;
 #else
@@ -40,7 +44,22 @@ static bool through_onednn(const Tensor& a, const Tensor& b) {
   return onednn && a.scalar_type() == at::kFloat && a.device().is_cpu() && a.numel() > 0 && b.numel() > 0;
 }
 
+// Without AVX-512 libtorch does not give bfloat16 to oneDNN (mkldnn_bf16_device_check of aten/src/ATen/native/mkldnn/Utils.h) but multiplies
+// by plain loops, of which that of an input's gradient does 2 GFLOP/s, on one thread, where float32 does 150 (two cores of a Zen 3). To
+// widen both operands costs a hundredth of the product.
+static bool to_be_widened(const Tensor& a) {
+#if defined(__x86_64__)
+  return a.scalar_type() == at::kBFloat16 && a.device().is_cpu() && instructions() < Instructions::kAvx512;
+#else
+  return false;
+#endif
+}
+
 Tensor product(const Tensor& a, const Tensor& b, const std::optional<Tensor>& bias) {
+  if (to_be_widened(a)) {
+    const auto wide = bias ? std::optional<Tensor>(bias->to(at::kFloat)) : std::nullopt;
+    return product(a.to(at::kFloat), b.to(at::kFloat), wide).to(at::kBFloat16);
+  }
   if (through_onednn(a, b)) {
     return at::native::mkldnn_linear_pointwise(a, b, bias, "none", c10::List<std::optional<at::Scalar>>(), std::nullopt);
   }
@@ -48,6 +67,14 @@ Tensor product(const Tensor& a, const Tensor& b, const std::optional<Tensor>& bi
 }
 
 void product_into(const Tensor& a, const Tensor& b, bool add, Tensor result) {
+  if (to_be_widened(a)) {
+    const Tensor wide_a = a.to(at::kFloat), wide_b = b.to(at::kFloat);
+    if (result.scalar_type() == at::kFloat) return product_into(wide_a, wide_b, add, result);
+    const Tensor wide = product(wide_a, wide_b);
+    if (add) result.add_(wide);
+    else result.copy_(wide);
+    return;
+  }
   if (through_onednn(a, b)) return at::native::mkldnn_matmul(a, b.t(), result, add ? 1.0f : 0.0f, 1.0f);
   if (result.scalar_type() == a.scalar_type()) {
     result.addmm_(a, b.t(), add ? 1 : 0);

@@ -1,5 +1,6 @@
 // The gradient of a bfloat16 weight, added to the float32 buffer that it gathers in. libtorch's product would round it to bfloat16 on its
 // way and add it in a pass of its own, which for an output projection takes as long as the product.
+#include "instructions.h"
 #include "training.h"
 
 #if defined(__x86_64__)
@@ -20,8 +21,7 @@ constexpr int64_t kDepth = 1024;
 static bool multiplies_pairs() {
   unsigned int eax, ebx, ecx, edx;
   const bool tiles = __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && (edx & (1u << 24));
-  return !tiles && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  return !tiles && instructions() == Instructions::kAvx512Bf16;
 }
 
 typedef uint16_t Halves __attribute__((vector_size(32)));

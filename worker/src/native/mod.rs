@@ -21,3 +21,6 @@ pub mod random;
 pub mod store;
 pub mod threads;
 pub mod training;
+
+#[cfg(test)]
+mod tests;

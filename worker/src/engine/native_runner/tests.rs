@@ -114,23 +114,3 @@ fn gathering_refuses_what_the_model_does_not_have_and_more_bytes_than_a_tensor_h
     let error = other.swap(runner.stage().unwrap().unwrap()).unwrap_err().to_string();
     assert!(error.contains("another model's"), "{error}");
 }
-
-#[test]
-fn every_instruction_set_agrees_with_the_reference_and_is_batch_invariant() {
-    const CHOICE: &str = "PPO_CPU_INSTRUCTIONS";
-    if std::env::var_os(CHOICE).is_some() {
-        return; // inside one of the runs below
-    }
-    for instructions in ["portable", "avx2", "avx512"] {
-        let run = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["engine::native_runner::tests", "engine::sampler::tests"])
-            .env(CHOICE, instructions)
-            .output()
-            .unwrap();
-        assert!(
-            run.status.success(),
-            "{instructions}: {}",
-            String::from_utf8_lossy(&run.stdout)
-        );
-    }
-}
