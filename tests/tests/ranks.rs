@@ -17,14 +17,20 @@ use pods::{Pods, STEPS, free_port};
 use ppo_crds::pod::env;
 use ppo_crds::report::exit_code;
 use serde_json::{Value, json};
-use worker::{finish, signal, text, wait_for};
+use worker::{finish, signal, text, wait_for, with_another_weight};
 
 /// Ranks of an attempt, which meet on a port of its own.
 fn ranks(pods: &Pods, count: usize, attempt: u32) -> Vec<Child> {
+    ranks_of(pods, count, attempt, |_| "run-config.json")
+}
+
+/// The same, each with a configuration of its own.
+fn ranks_of(pods: &Pods, count: usize, attempt: u32, config: impl Fn(usize) -> &'static str) -> Vec<Child> {
     let meeting = format!("127.0.0.1:{}", free_port());
     let rank = |rank: usize| {
         let mut command = pods.command(&["actor", "--metrics-addr", "127.0.0.1:0", "--quiet"], attempt);
         command
+            .env(env::CONFIG, pods.bench.path(config(rank)))
             .env(env::INDEX, rank.to_string())
             .env(env::WORLD_SIZE, count.to_string())
             .env(env::RENDEZVOUS, &meeting);
@@ -122,6 +128,124 @@ fn ranks_that_are_asked_to_stop_save_and_one_rank_goes_on_from_their_checkpoint(
         text(&stopped.stderr)
     );
     assert!(pods.steps() >= done + 2);
+}
+
+/// Writes the configuration anew, changed.
+fn configure(pods: &Pods, name: &str, change: impl FnOnce(&mut Value)) {
+    let text = std::fs::read(pods.bench.path("run-config.json")).unwrap();
+    let mut config: Value = serde_json::from_slice(&text).unwrap();
+    change(&mut config);
+    std::fs::write(pods.bench.path(name), config.to_string()).unwrap();
+}
+
+/// Two steps on `first` ranks, then the third on `then`: the policy's numbers, and the last step's metrics.
+fn two_steps_and_a_third(patch: &Value, first: usize, then: usize) -> (Vec<f32>, Value) {
+    let pods = Pods::new(patch.clone());
+    configure(&pods, "run-config.json", |config| {
+        config["length"] = json!({"steps": 2})
+    });
+    succeed(ranks(&pods, first, 1));
+    configure(&pods, "run-config.json", |config| {
+        config["length"] = json!({"steps": 3})
+    });
+    succeed(ranks(&pods, then, 2));
+    let file = std::fs::read(pods.bench.path("pods/checkpoints/model/model.safetensors")).unwrap();
+    // A safetensors file: the header's length, the header, the tensors.
+    let (length, rest) = file.split_at(8);
+    let data = &rest[u64::from_le_bytes(length.try_into().unwrap()) as usize..];
+    let numbers = data
+        .chunks_exact(4)
+        .map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()));
+    let last = pods.bench.metrics("pods/checkpoints").pop().unwrap();
+    assert_eq!(last["step"], 3);
+    (numbers.collect(), last)
+}
+
+fn check_that_the_number_of_ranks_changes_rounding_alone(patch: Value) {
+    let (alone, metrics) = two_steps_and_a_third(&patch, 1, 1);
+    let (changed, its) = two_steps_and_a_third(&patch, 2, 1);
+    assert_eq!(alone.len(), changed.len());
+    let apart = alone
+        .iter()
+        .zip(&changed)
+        .map(|(a, b)| (a - b).abs())
+        .fold(0.0, f32::max);
+    assert!(apart < 1e-4, "weights are {apart} apart");
+    for name in ["kl", "policy_loss", "score"] {
+        let [one, other] = [&metrics, &its].map(|metrics| metrics[name].as_f64().unwrap());
+        assert!(
+            (one - other).abs() < 1e-3 * one.abs().max(1e-2),
+            "{name}: {one} {other}"
+        );
+    }
+}
+
+#[test]
+fn one_rank_goes_on_from_the_checkpoint_of_two_as_from_its_own() {
+    check_that_the_number_of_ranks_changes_rounding_alone(json!({}));
+}
+
+#[test]
+fn ranks_that_train_an_adapter_and_compute_activations_again_go_on_to_the_same_bits() {
+    let patch = json!({"model": {"adapter": {"rank": 4}, "activationCheckpointing": true}, "steps": 3,
+                       "optimizer": {"actorLearningRate": 1e-2, "criticLearningRate": 1e-2}});
+    let whole = Pods::new(patch.clone());
+    succeed(ranks(&whole, 2, 1));
+    let model = std::fs::read(whole.bench.path("pods/checkpoints/model/model.safetensors")).unwrap();
+    let (stopped, _) = two_steps_and_a_third(&patch, 2, 2);
+    let numbers = stopped
+        .iter()
+        .flat_map(|number| number.to_le_bytes())
+        .collect::<Vec<u8>>();
+    assert!(model.ends_with(&numbers), "the weights differ");
+}
+
+#[test]
+fn a_rank_whose_model_is_another_one_ends_the_run_by_its_name() {
+    for patch in [json!({}), json!({"model": {"adapter": {"rank": 4}}})] {
+        let pods = Pods::new(patch);
+        let (ours, other) = (pods.bench.path("sft"), pods.bench.path("other"));
+        std::fs::create_dir(&other).unwrap();
+        for entry in std::fs::read_dir(&ours).unwrap() {
+            let path = entry.unwrap().path();
+            let mut file = std::fs::read(&path).unwrap();
+            if path.extension().is_some_and(|extension| extension == "safetensors") {
+                file = with_another_weight(&file);
+            }
+            std::fs::write(other.join(path.file_name().unwrap()), file).unwrap();
+        }
+        configure(&pods, "other.json", |config| {
+            config["model"]["policy"] = json!({"path": other})
+        });
+        let of = |rank| if rank == 1 { "other.json" } else { "run-config.json" };
+        for process in ranks_of(&pods, 2, 1, of) {
+            let refused = finish(process);
+            let words = text(&refused.stderr);
+            assert_eq!(refused.status.code(), Some(exit_code::BAD_CONFIGURATION), "{words}");
+            assert!(
+                words.contains("rank 1 (test-actor-1) has other weights of model.policy than rank 0"),
+                "{words}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_job_that_may_not_go_on_in_a_folder_does_not_take_it_from_the_one_that_does() {
+    let pods = Pods::new(json!({"steps": 1}));
+    succeed(ranks(&pods, 1, 1));
+    let fence = pods.bench.path("pods/checkpoints/attempt.json");
+    let before = std::fs::read(&fence).unwrap();
+    configure(&pods, "other.json", |config| config["seed"] = json!(7));
+    let other = ranks_of(&pods, 1, 9, |_| "other.json").remove(0);
+    let refused = finish(other);
+    let words = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(exit_code::BAD_CONFIGURATION), "{words}");
+    assert!(
+        words.contains("seed: was") && words.contains("away to start anew"),
+        "{words}"
+    );
+    assert_eq!(std::fs::read(&fence).unwrap(), before);
 }
 
 #[test]

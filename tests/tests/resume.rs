@@ -12,8 +12,9 @@ use std::collections::BTreeMap;
 use std::process::Child;
 use std::time::Duration;
 
+use ppo_crds::report::exit_code;
 use serde_json::{Value, json};
-use worker::{Bench, finish, signal, text, wait_for};
+use worker::{Bench, finish, signal, text, wait_for, with_another_weight};
 
 const STEPS: u64 = 6;
 
@@ -230,26 +231,101 @@ fn a_checkpoint_of_another_configuration_is_not_continued() {
     bench.manifest("job.yaml", json!({"steps": 1}));
     bench.run("job.yaml", "run");
     bench.manifest("job.yaml", json!({"steps": 2, "optimizer": {"actorLearningRate": 0.5}}));
-    let refused = bench.worker(["run", "-f", "job.yaml", "--run-dir", "run"]);
-    let words = text(&refused.stderr);
-    assert!(!refused.status.success());
+    let words = refused(&bench);
     assert!(words.contains("optimizer") && words.contains("--fresh"), "{words}");
     let fresh = bench.worker(["run", "-f", "job.yaml", "--run-dir", "run", "--fresh", "--quiet"]);
     assert!(fresh.status.success(), "{}", text(&fresh.stderr));
 }
 
+/// What a run says that may not go on, and never may.
+fn refused(bench: &Bench) -> String {
+    let refused = bench.worker(["run", "-f", "job.yaml", "--run-dir", "run"]);
+    let words = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(exit_code::BAD_CONFIGURATION), "{words}");
+    words
+}
+
 #[test]
-fn two_processes_do_not_share_a_folder() {
+fn a_run_that_ran_out_of_memory_goes_on_with_smaller_micro_batches() {
     let bench = Bench::new();
-    bench.manifest("job.yaml", json!({"steps": 2000, "checkpoint": {"everySteps": 0}}));
-    let mut first = start(&bench, "run");
-    wait_for("a first step", || bench.path("run/metrics.jsonl").exists());
-    let second = bench.worker(["run", "-f", "job.yaml", "--run-dir", "run"]);
+    bench.manifest("job.yaml", json!({"steps": 1}));
+    bench.run("job.yaml", "run");
+    let batch = json!({"microTrainBatchSize": 4, "microRolloutBatchSize": 8});
+    bench.manifest(
+        "job.yaml",
+        json!({"steps": 2, "batch": batch, "model": {"activationCheckpointing": true}}),
+    );
+    bench.run("job.yaml", "run");
+    assert_eq!(lines(&bench, "run/metrics.jsonl"), 2);
+}
+
+#[test]
+fn a_checkpoint_is_not_continued_with_other_prompts_under_the_same_name() {
+    let bench = Bench::new();
+    bench.manifest("job.yaml", json!({"steps": 1}));
+    bench.run("job.yaml", "run");
+    bench.manifest("job.yaml", json!({"steps": 2}));
+    let prompts = bench.path("prompts.jsonl");
+    let whole = std::fs::read_to_string(&prompts).unwrap();
+    std::fs::write(
+        &prompts,
+        format!("{whole}\n{{\"prompt\": \"1+1=\", \"answer\": \"2\"}}"),
+    )
+    .unwrap();
+    let words = refused(&bench);
+    assert!(
+        words.contains("prompts.jsonl are not those that the run began with"),
+        "{words}"
+    );
+    std::fs::write(&prompts, whole).unwrap();
+    bench.run("job.yaml", "run");
+}
+
+#[test]
+fn an_adapter_is_not_continued_above_other_weights() {
+    let bench = Bench::new();
+    let manifest = |steps: u64| bench.manifest("job.yaml", json!({"steps": steps, "model": {"adapter": {"rank": 4}}}));
+    manifest(1);
+    bench.run("job.yaml", "run");
+    manifest(2);
+    let file = bench.path("sft/model.safetensors");
+    let whole = std::fs::read(&file).unwrap();
+    std::fs::write(&file, with_another_weight(&whole)).unwrap();
+    let words = refused(&bench);
+    assert!(
+        words.contains("the weights of model.policy") && words.contains("(sft)"),
+        "{words}"
+    );
+    std::fs::write(&file, whole).unwrap();
+    bench.run("job.yaml", "run");
+}
+
+/// Starts a run that goes on and on, and a second one beside it: its words.
+fn second_of_two(checkpoint: Value, run_dirs: [&str; 2]) -> String {
+    let bench = Bench::new();
+    bench.manifest("job.yaml", json!({"steps": 2000, "checkpoint": checkpoint}));
+    let mut first = start(&bench, run_dirs[0]);
+    wait_for("a first step", || {
+        bench.path(run_dirs[0]).join("metrics.jsonl").exists()
+    });
+    let second = bench.worker(["run", "-f", "job.yaml", "--run-dir", run_dirs[1]]);
     first.kill().unwrap();
     first.wait().unwrap();
+    assert!(!second.status.success());
+    text(&second.stderr)
+}
+
+#[test]
+fn two_processes_do_not_share_a_folder() {
+    let words = second_of_two(json!({"everySteps": 0}), ["run", "run"]);
+    assert!(words.contains("another process runs in run"), "{words}");
+}
+
+#[test]
+fn nor_do_they_save_in_one() {
+    let words = second_of_two(json!({"everySteps": 0, "path": "saved"}), ["a", "b"]);
     assert!(
-        text(&second.stderr).contains("another process runs in run"),
-        "{}",
-        text(&second.stderr)
+        words.contains("another process saves its checkpoints in") && words.contains(" saved;"),
+        "{words}"
     );
 }

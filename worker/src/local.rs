@@ -6,6 +6,7 @@ mod cache_size;
 mod comparison;
 mod engine;
 mod guard;
+mod inputs;
 mod learners;
 mod models;
 mod reach;
@@ -21,6 +22,7 @@ use ppo_crds::warnings;
 
 pub use build::{kind, target};
 pub use engine::{PolicyEngine, start as start_engine};
+pub use inputs::Held;
 pub use learners::learners;
 pub use models::write_optimizers;
 pub use reach::{reference, reward_model};

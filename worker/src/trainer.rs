@@ -40,7 +40,7 @@ use crate::telemetry::{Live, Stage, StepReport};
 use crate::tokenizer::Tokenizer;
 
 /// How long the engine may take for one step's generation before the run fails with a reason.
-const GENERATION_DEADLINE: Duration = Duration::from_secs(6 * 3600);
+pub const GENERATION_DEADLINE: Duration = Duration::from_secs(6 * 3600);
 
 /// How long the engine may take to load new weights.
 const PUBLISH_DEADLINE: Duration = Duration::from_secs(600);

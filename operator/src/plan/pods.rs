@@ -24,8 +24,9 @@ use crate::settings::PodSettings;
 use crate::snapshot::Snapshot;
 use crate::world::Kind;
 
-/// Seconds the actor has after SIGTERM to finish its step and save; the other roles hold nothing.
-const ACTOR_GRACE_SECONDS: i64 = 300;
+/// Seconds the actor has after SIGTERM to finish its step and save; the other roles hold nothing. A pod of a lost node is waited for as long
+/// (`retire::hangs_at`), so it is what most steps and checkpoints need, and a template may say more.
+const ACTOR_GRACE_SECONDS: i64 = 600;
 const GRACE_SECONDS: i64 = 30;
 
 /// Creations of the pods that should be there and are not. All at once: a gang scheduler waits for the whole gang.

@@ -5,6 +5,7 @@
 //! (seed, step), so the step's number is all a checkpoint needs to know of it.
 
 mod manifest;
+mod sums;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +15,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
 
-pub use self::manifest::State;
+pub use self::manifest::{Inputs, OtherFormat, State};
+pub use self::sums::{Files, files_below};
 use super::durable::sync_folder;
 use super::fence::{Fence, Owner};
 
@@ -84,25 +86,25 @@ impl Checkpoints {
         self.fence.as_ref().map_or(Ok(()), Fence::check)
     }
 
-    /// Commits a checkpoint of `state`; `write` puts its files into the folder it is given.
+    /// Commits a checkpoint of `state`; `write` puts its files into the folder it is given, and says which of them are hashed.
     ///
     /// # Errors
     /// When a file cannot be written; earlier checkpoints are untouched.
-    pub fn save(&self, state: State, write: impl FnOnce(&Path) -> anyhow::Result<()>) -> anyhow::Result<PathBuf> {
+    pub fn save(&self, state: State, write: impl FnOnce(&Path) -> anyhow::Result<Files>) -> anyhow::Result<PathBuf> {
         self.check_fence()?;
         let name = folder_name(state.step);
         let (aside, target) = (self.folder.join(self.aside(&name)), self.folder.join(&name));
         // What an earlier attempt, or one that failed, left half written: its room may be what this one needs.
         self.remove_all(WRITING)?;
         fs::create_dir(&aside).with_context(|| format!("cannot make {}", aside.display()))?;
-        write(&aside).with_context(|| {
+        let written = write(&aside).and_then(|hashed| manifest::commit(&aside, &state, hashed));
+        written.with_context(|| {
             format!(
                 "cannot write the checkpoint of step {} in {}",
                 state.step,
                 aside.display()
             )
         })?;
-        manifest::commit(&aside, &state)?;
         // Hashing takes a while, and so does deleting: another attempt may have begun.
         self.check_fence()?;
         remove(&target)?;
@@ -134,7 +136,8 @@ impl Checkpoints {
     /// moved aside where an older one is intact, so that they count for nothing any more, neither as kept nor as the best.
     ///
     /// # Errors
-    /// When there are checkpoints but none is intact; they stay where they are. When a damaged one cannot be moved.
+    /// When there are checkpoints but none is intact; they stay where they are. When one cannot be read, or is of another
+    /// [format](OtherFormat): it may be whole. When a damaged one cannot be moved.
     pub fn latest(&self, mut note: impl FnMut(&str)) -> anyhow::Result<Option<Verified>> {
         let (mut problems, mut damaged) = (Vec::new(), Vec::new());
         for (step, folder) in self.list()?.into_iter().rev() {
@@ -144,6 +147,9 @@ impl Checkpoints {
                         note(&self.move_aside(step)?);
                     }
                     return Ok(Some(Verified { folder, state }));
+                }
+                Err(error) if !manifest::is_damage(&error) => {
+                    return Err(error.context(format!("cannot read the checkpoint {}", folder.display())));
                 }
                 Err(error) => {
                     let problem = format!("checkpoint {} is not usable: {error:#}", folder.display());
@@ -160,6 +166,19 @@ impl Checkpoints {
             self.folder.display()
         );
         Ok(None)
+    }
+
+    /// The newest checkpoint that says what it is; whether its files are intact is not looked at.
+    ///
+    /// # Errors
+    /// When the folder cannot be listed.
+    pub fn newest(&self) -> anyhow::Result<Option<(PathBuf, State)>> {
+        let newest_first = self.list()?.into_iter().rev();
+        let mut said = newest_first.filter_map(|(_, folder)| {
+            let state = manifest::read(&folder).ok()?.state;
+            Some((folder, state))
+        });
+        Ok(said.next())
     }
 
     /// Takes a damaged checkpoint out of the count, and says where it is now.

@@ -12,9 +12,10 @@ use super::lesson::Lesson;
 use super::pieces::{Pieces, take_samples};
 use super::update::Update;
 use super::{Actor, Critic};
+use crate::actor::checkpoint::Files;
 use crate::disk;
 use crate::hub::resolve_location;
-use crate::local;
+use crate::local::{self, Held};
 use crate::outcome::{Ended, Relayed};
 use crate::ranks::Ranks;
 use crate::ranks::order::Order;
@@ -53,11 +54,14 @@ pub fn follow(config: &RunConfig, ranks: &Ranks, watched: &Watched, (folder, own
     let load = |fence| -> Result<_> {
         let policy = resolve_location(&config.model.policy).context("model.policy")?;
         let (actor, critic) = local::learners(config, &policy, checkpoint.as_ref(), total_steps, ranks)?;
-        Ok((fence, actor, critic.map(|(critic, _)| critic)))
+        let critic = critic.map(|(critic, _)| critic);
+        // Rank 0 compares it with its own.
+        let held = Held::of(config, &actor, critic.as_ref(), ranks)?;
+        Ok((fence, actor, critic, held))
     };
     let loaded = Fence::join(folder, owner).and_then(load);
-    ranks.reply(loaded.as_ref().map(drop))?;
-    let (fence, actor, critic) = loaded?;
+    ranks.reply(loaded.as_ref().map(|(_, _, _, held)| held))?;
+    let (fence, actor, critic, _) = loaded?;
     watched.exposition.set_ready(true);
     let mut follower = Follower {
         config,
@@ -103,14 +107,19 @@ impl Follower<'_> {
             } => self.learn(kl_coefficient, reference, values)?,
             Order::Save { folder } => {
                 self.enter(Stage::Checkpoint);
-                let may = self.fence.check();
-                let saved = may.and_then(|()| local::write_optimizers(&self.actor, self.critic.as_ref(), &folder));
-                // Rank 0 gets the words alone.
-                self.ranks.reply(saved.map_err(disk::explain).as_ref().map(drop))?;
+                // Rank 0 gets the words of an error alone.
+                self.ranks.reply(self.save(&folder).map_err(disk::explain).as_ref())?;
             }
             Order::Open { .. } | Order::End { .. } => bail!("rank 0 said {order:?} in the middle of a run"),
         }
         Ok(())
+    }
+
+    /// Writes this rank's part of a checkpoint, and hashes it.
+    fn save(&self, folder: &Path) -> Result<Files> {
+        self.fence.check()?;
+        let written = local::write_optimizers(&self.actor, self.critic.as_ref(), folder)?;
+        Files::of(folder, &written, || ())
     }
 
     fn learn(&mut self, kl_coefficient: f64, reference: bool, values: bool) -> Result<()> {

@@ -1,6 +1,6 @@
 //! One trained model's parameters with their optimizer: what actor and critic have in common.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use ppo_crds::spec::OptimizerSpec;
@@ -135,11 +135,12 @@ impl Learner {
         })
     }
 
-    /// Writes this rank's part of the optimizer's state into `folder`, and of the master weights what is not in the model.
+    /// Writes this rank's part of the optimizer's state into `folder`, and of the master weights what is not in the model:
+    /// the file.
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn save(&self, folder: &Path, model: &str) -> anyhow::Result<()> {
+    pub fn save(&self, folder: &Path, model: &str) -> anyhow::Result<PathBuf> {
         let state = State {
             m: &self.optimizer.m,
             v: &self.optimizer.v,

@@ -32,15 +32,17 @@ impl<'a> State<'a> {
     }
 }
 
-/// Writes the part of `rank` of `count`.
+/// Writes the part of `rank` of `count`: the file.
 ///
 /// # Errors
 /// When the file cannot be written.
-pub fn write(folder: &Path, model: &str, (rank, count): (usize, usize), state: &State) -> Result<()> {
+pub fn write(folder: &Path, model: &str, (rank, count): (usize, usize), state: &State) -> Result<PathBuf> {
     let named = state.named().map(|(name, tensor)| (name.to_owned(), tensor));
     let tensors: Vec<(String, &Tensor)> = named.collect();
     let tensors: Vec<(&String, &Tensor)> = tensors.iter().map(|(name, tensor)| (name, *tensor)).collect();
-    write_shard(&file(folder, model, rank, count), &tensors)
+    let file = file(folder, model, rank, count);
+    write_shard(&file, &tensors)?;
+    Ok(file)
 }
 
 /// Reads the part `own` from the files of `folder`, however many ranks wrote them, into `state`: from the file to where it stays, through
@@ -171,6 +173,30 @@ mod tests {
         assert_eq!(v, Tensor::from_slice(&[5f32, 6., 7., 8., 9.]));
         assert_eq!(of(1, 3)[0], Tensor::from_slice(&[2f32, 3.]));
         assert_eq!(of(2, 3)[1], Tensor::from_slice(&[9f32]));
+    }
+
+    #[test]
+    fn what_rounding_took_from_bfloat16_weights_is_read_on_another_number_of_ranks_too() {
+        let folder = tempfile::tempdir().unwrap();
+        for (rank, rest) in [&[-3i16, 2, 7][..], &[32767, -32768]].into_iter().enumerate() {
+            let moment = Tensor::zeros([rest.len() as i64], (Kind::Float, Device::Cpu));
+            let rest = Tensor::from_slice(rest);
+            let (m, v, rest) = (&moment, &moment, Some(&rest));
+            write(folder.path(), "actor", (rank, 2), &State { m, v, rest }).unwrap();
+        }
+        for (rank, wanted) in [&[-3i16, 2][..], &[7, 32767], &[-32768]].into_iter().enumerate() {
+            let own = Shard::of(5, 3, rank);
+            let moment = Tensor::zeros([own.length], (Kind::Float, Device::Cpu));
+            let rest = Tensor::zeros([own.length], (Kind::Int16, Device::Cpu));
+            let (m, v) = (&moment, &moment);
+            let rest_of = State {
+                m,
+                v,
+                rest: Some(&rest),
+            };
+            read(folder.path(), "actor", own, &rest_of).unwrap();
+            assert_eq!(rest, Tensor::from_slice(wanted), "rank {rank}");
+        }
     }
 
     #[test]

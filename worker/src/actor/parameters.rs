@@ -37,7 +37,8 @@ enum Gradients {
     /// [n] float32; the gradients of the model's tensors, so that the sum of an update's micro-batches does not depend on how many
     /// there are.
     Whole(Tensor),
-    /// The sums over ranks of those that this rank owns.
+    /// The sums over ranks of those that this rank owns, [shard] float32. Of a bfloat16 model what is summed is rounded to bfloat16 once a
+    /// micro-batch: autograd hands a hook a gradient of the leaf's own precision.
     Shared(Reducer),
 }
 

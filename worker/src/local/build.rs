@@ -10,9 +10,11 @@ use ppo_crds::spec::DType;
 use tch::Kind;
 
 use super::engine::PolicyEngine;
+use super::guard::Afresh;
+use super::inputs::{Held, digest_of_prompts, refuse_other_base, refuse_other_prompts};
 use super::learners::learners;
 use super::reach::Reach;
-use crate::actor::checkpoint::Verified;
+use crate::actor::checkpoint::{Inputs, Verified};
 use crate::data::{PromptOrder, PromptSet, total_steps};
 use crate::device;
 use crate::engine::SamplingParams;
@@ -47,6 +49,8 @@ pub struct Roles {
     pub critic_folder: Option<PathBuf>,
     /// The critic's configuration.
     pub critic_config: Option<ModelConfig>,
+    /// Of what was read beside the configuration.
+    pub inputs: Inputs,
 }
 
 /// The tensors' precision.
@@ -65,13 +69,15 @@ pub fn target(dtype: DType) -> Result<Target> {
     Ok((kind(dtype), device::here()?).into())
 }
 
-/// Loads everything. `checkpoint` replaces the manifest's weights of actor and critic.
+/// Loads everything. `checkpoint` replaces the manifest's weights of actor and critic; where it does not fit what is read, the run may
+/// begin `afresh`.
 ///
 /// # Errors
-/// When a model, the prompts or the engine cannot be had, naming what and where.
+/// When a model, the prompts or the engine cannot be had, naming what and where; [`Invalid`] where ranks have other weights than this one, or
+/// the checkpoint is of other prompts, or of an adapter above other weights.
 pub fn roles(
     config: RunConfig,
-    checkpoint: Option<&Verified>,
+    (checkpoint, afresh): (Option<&Verified>, Afresh),
     runtime: tokio::runtime::Handle,
     stop: StopFlag,
     live: Arc<Live>,
@@ -81,6 +87,9 @@ pub fn roles(
     let policy_folder = resolve_location(&config.model.policy).context("model.policy")?;
     let tokenizer = Arc::new(Tokenizer::load(&policy_folder)?);
     let prompts = PromptSet::load(&config.prompts, &tokenizer).context(BadData)?;
+    let began_with = checkpoint.and_then(|checkpoint| checkpoint.state.inputs.as_ref());
+    let digest = digest_of_prompts(&prompts);
+    refuse_other_prompts(began_with, &digest, &config.prompts.path, afresh)?;
     let held_out = config.evaluation.as_ref();
     let held_out = held_out
         .map(|wanted| PromptSet::load_evaluation(wanted, &config.prompts, &tokenizer))
@@ -93,7 +102,11 @@ pub fn roles(
         total_steps,
     })?;
     let (actor, critic) = learners(&config, &policy_folder, checkpoint, total_steps, ranks)?;
-    ranks.replies(LOAD_DEADLINE).context("the models of the other ranks")?;
+    let held = Held::of(&config, &actor, critic.as_ref().map(|(critic, _)| critic), ranks)?;
+    let others = ranks.replies(LOAD_DEADLINE).context("the models of the other ranks")?;
+    held.refuse_others(&others, ranks)?;
+    let inputs = held.inputs(digest);
+    refuse_other_base(began_with, &inputs, &config, afresh)?;
     allocator::return_memory();
     let policy_config = actor.decoder.config().clone();
     let sampling = Arc::new(sampling(&config, &policy_config, &tokenizer));
@@ -176,6 +189,7 @@ pub fn roles(
         policy_folder,
         critic_folder,
         critic_config,
+        inputs,
     })
 }
 

@@ -1,59 +1,127 @@
 //! What keeps two runs apart: one process per folder, one configuration per run.
 
 use std::fs::File;
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use ppo_crds::RunConfig;
+use ppo_crds::spec::{Estimator, Profile};
 use serde::Deserialize;
+use serde_json::Value;
 
+use crate::manifest::Invalid;
 use crate::telemetry::RunDir;
 
-/// Takes the folder for this process, for as long as the file lives.
+/// The folders of a run that no other process may write, for as long as it lives.
+#[derive(Debug)]
+pub struct Locks {
+    _folder: File,
+    _checkpoints: File,
+}
+
+/// Takes a run's folder and that of its checkpoints for this process.
 ///
 /// # Errors
-/// When another process has it.
-pub fn lock(folder: &RunDir) -> Result<File> {
-    let path = folder.root().join(".lock");
-    let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+/// When another process has one of them.
+pub fn lock(folder: &RunDir, checkpoints: &Path) -> Result<Locks> {
+    let checkpoints_words = || {
+        format!(
+            "another process saves its checkpoints in {}; wait for it, or give another checkpoint.path",
+            checkpoints.display()
+        )
+    };
+    let folder_words = || {
+        format!(
+            "another process runs in {}; wait for it, or give another --run-dir",
+            folder.root().display()
+        )
+    };
+    Ok(Locks {
+        _folder: take(&folder.root().join(".lock"), folder_words)?,
+        // Two names: both may be one folder.
+        _checkpoints: take(&checkpoints.join(".checkpoints.lock"), checkpoints_words)?,
+    })
+}
+
+fn take(path: &Path, taken: impl FnOnce() -> String) -> Result<File> {
+    let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
-        Err(std::fs::TryLockError::WouldBlock) => {
-            bail!(
-                "another process runs in {}; wait for it, or give another --run-dir",
-                folder.root().display()
-            )
-        }
+        Err(std::fs::TryLockError::WouldBlock) => bail!(taken()),
         Err(std::fs::TryLockError::Error(error)) => {
             Err(error).with_context(|| format!("cannot lock {}", path.display()))
         }
     }
 }
 
-/// A checkpoint goes on only under the configuration that made it; how long, how often to look and to save may change.
-pub fn refuse_other_run(saved: &serde_json::Value, now: &RunConfig) -> Result<()> {
-    const MAY_CHANGE: [&str; 5] = ["length", "checkpoint", "telemetry", "evaluation", "rollout"];
+/// What a run may do where its folder holds the checkpoints of another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Afresh<'a> {
+    /// On this machine.
+    Here,
+    /// In a pod that saves in a folder.
+    InPod(&'a Path),
+}
+
+impl Afresh<'_> {
+    /// In words, after "or".
+    pub fn words(self) -> String {
+        match self {
+            Self::Here => "start anew with --fresh, or give another --run-dir".to_owned(),
+            Self::InPod(folder) => format!(
+                "move {} away to start anew; on a claim, a job of another name has a folder of its own",
+                folder.display()
+            ),
+        }
+    }
+}
+
+/// A checkpoint goes on only under the configuration that made it; the job's name, how long it is, how often to look and to save, and what
+/// changes memory and speed alone, may change.
+///
+/// # Errors
+/// [`Invalid`], with every block that is another one.
+pub fn refuse_other_run(saved: &Value, now: &RunConfig, afresh: Afresh) -> Result<()> {
+    const MAY_CHANGE: [&str; 6] = ["name", "length", "checkpoint", "telemetry", "evaluation", "rollout"];
     // One of an older version of this program lacks newer fields: it was made with what they default to.
     let filled = RunConfig::deserialize(saved).and_then(serde_json::to_value);
     let saved = filled.as_ref().unwrap_or(saved);
-    let now = serde_json::to_value(now)?;
-    let fields = now.as_object().into_iter().flatten();
+    let before = without_memory(saved.clone(), now);
+    let after = without_memory(serde_json::to_value(now)?, now);
+    let fields = after.as_object().into_iter().flatten();
     let changed: Vec<String> = fields
         .filter(|(name, _)| !MAY_CHANGE.contains(&name.as_str()))
-        .filter(|(name, value)| saved.get(name) != Some(value))
-        .map(|(name, value)| {
-            format!(
-                "{name}: was {}, is {value}",
-                saved.get(name).unwrap_or(&serde_json::Value::Null)
-            )
-        })
+        .filter(|(name, value)| before.get(name) != Some(value))
+        .map(|(name, value)| format!("{name}: was {}, is {value}", before.get(name).unwrap_or(&Value::Null)))
         .collect();
     if changed.is_empty() {
         return Ok(());
     }
-    bail!(
-        "it was made under another configuration; restore the manifest, start anew with --fresh, or give another --run-dir\n{}",
+    let words = format!(
+        "it was made under another configuration; restore the manifest, {}\n{}",
+        afresh.words(),
         changed.join("\n")
-    )
+    );
+    Err(Invalid::new(words).into())
+}
+
+/// A configuration without the fields that say how a pass is cut and what of it is kept: they change memory and speed, and of results the
+/// rounding. Their defaults depend on the number of ranks.
+fn without_memory(mut config: Value, now: &RunConfig) -> Value {
+    // There a loss is the mean of the micro-batches' means.
+    let is_mean_of_means = now.algorithm.profile == Profile::Trl && now.algorithm.estimator == Estimator::Gae;
+    let fields = [
+        ("batch", "microRolloutBatchSize", true),
+        ("batch", "microTrainBatchSize", !is_mean_of_means),
+        ("model", "activationCheckpointing", true),
+    ];
+    for (block, field, may_change) in fields {
+        let block = config.get_mut(block).and_then(Value::as_object_mut);
+        if let Some(block) = block.filter(|_| may_change) {
+            block.remove(field);
+        }
+    }
+    config
 }
 
 #[cfg(test)]
@@ -68,7 +136,7 @@ mod tests {
     fn config() -> RunConfig {
         let manifest = json!({
             "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "guard"},
-            "spec": {"model": {"policy": {"path": "p"}}, "prompts": {"source": {"path": "d"}},
+            "spec": {"model": {"policy": {"path": "p"}}, "prompts": {"source": {"path": "d.jsonl"}},
                      "roles": {"reward": {"rules": [{"json": {}}]}}},
         });
         let job = parse_manifest(&manifest.to_string(), "job.json").unwrap();
@@ -83,9 +151,32 @@ mod tests {
         let mut now = config();
         let mut saved = serde_json::to_value(&now).unwrap();
         saved.as_object_mut().unwrap().remove("overlap").unwrap();
-        refuse_other_run(&saved, &now).unwrap();
+        refuse_other_run(&saved, &now, Afresh::Here).unwrap();
         now.overlap = Overlap::OneStep;
-        let words = refuse_other_run(&saved, &now).unwrap_err().to_string();
+        let words = refuse_other_run(&saved, &now, Afresh::Here).unwrap_err().to_string();
         assert!(words.contains("overlap: was \"none\", is \"oneStep\""), "{words}");
+    }
+
+    #[test]
+    fn what_changes_memory_and_speed_alone_may_change_and_so_may_the_name() {
+        let mut now = config();
+        let saved = serde_json::to_value(&now).unwrap();
+        now.name = "again".into();
+        now.batch.micro_rollout_batch_size += 1;
+        now.batch.micro_train_batch_size += 1;
+        now.model.activation_checkpointing = !now.model.activation_checkpointing;
+        refuse_other_run(&saved, &now, Afresh::Here).unwrap();
+        // Of these a mean of means depends.
+        now.algorithm.profile = Profile::Trl;
+        now.algorithm.estimator = Estimator::Gae;
+        let mut saved = saved;
+        saved["algorithm"] = serde_json::to_value(&now.algorithm).unwrap();
+        let refused = refuse_other_run(&saved, &now, Afresh::InPod(Path::new("/volumes/c"))).unwrap_err();
+        assert!(refused.is::<Invalid>());
+        let words = refused.to_string();
+        assert!(
+            words.contains("batch: was") && words.contains("move /volumes/c away"),
+            "{words}"
+        );
     }
 }

@@ -1,12 +1,13 @@
 //! The models of a run on disk: in checkpoints, and the trained one at the end.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
 use ppo_crds::run_config::Location;
 
 use super::build::Roles;
+use crate::actor::checkpoint::{Files, files_below};
 use crate::actor::{Actor, Critic, optimizer_state};
 use crate::model::adapter::peft;
 use crate::model::{self, ModelConfig};
@@ -29,27 +30,40 @@ const SAVE_DEADLINE: Duration = Duration::from_secs(1800);
 const LISTED_DEADLINE: Duration = Duration::from_secs(120);
 
 /// Writes everything that learns into a checkpoint's folder, the other ranks' parts of it too, and nothing that an adapter leaves as it
-/// was.
+/// was. Every rank hashes what it has written, and shows after each file that it goes on.
 ///
 /// # Errors
 /// When a file cannot be written, here or there, or is not seen here.
-pub fn write_models(roles: &Roles, folder: &Path) -> Result<()> {
+pub fn write_models(roles: &Roles, folder: &Path) -> Result<Files> {
     let trainer = &roles.trainer;
     trainer.ranks.enter(Stage::Checkpoint.of_step(trainer.steps_done));
     trainer.ranks.order(&Order::Save { folder: folder.into() })?;
+    let live = &trainer.live;
+    let goes_on = || live.enter(Stage::Checkpoint);
     trainer.ahead.save(trainer.steps_done, folder)?;
     match trainer.actor.frozen {
         Some(_) => write_adapter(roles, &folder.join(POLICY))?,
         None => write_policy(roles, &folder.join(POLICY))?,
     }
+    goes_on();
     if let Some(critic) = &trainer.critic {
         write_critic(roles, critic, &folder.join(CRITIC))?;
+        goes_on();
     }
-    write_optimizers(&trainer.actor, trainer.critic.as_ref(), folder)?;
-    trainer.ranks.replies(SAVE_DEADLINE)?;
+    let mut written = write_optimizers(&trainer.actor, trainer.critic.as_ref(), folder)?;
+    goes_on();
+    written.extend(files_below(&folder.join(POLICY))?);
+    if trainer.critic.is_some() {
+        written.extend(files_below(&folder.join(CRITIC))?);
+    }
+    let mut files = Files::of(folder, &written, goes_on)?;
+    for others in trainer.ranks.replies(SAVE_DEADLINE)? {
+        files.extend(others);
+    }
     let critic = trainer.critic.as_ref().map(|_| CRITIC_OPTIMIZER);
     let models: Vec<&str> = [ACTOR_OPTIMIZER].into_iter().chain(critic).collect();
-    optimizer_state::listed(folder, &models, trainer.ranks.count(), LISTED_DEADLINE)
+    optimizer_state::listed(folder, &models, trainer.ranks.count(), LISTED_DEADLINE)?;
+    Ok(files)
 }
 
 fn write_critic(roles: &Roles, critic: &Critic, target: &Path) -> Result<()> {
@@ -64,13 +78,14 @@ fn write_critic(roles: &Roles, critic: &Critic, target: &Path) -> Result<()> {
     }
 }
 
-/// Writes this rank's part of the optimizers' state into a checkpoint's folder.
+/// Writes this rank's part of the optimizers' state into a checkpoint's folder: the files.
 ///
 /// # Errors
 /// When a file cannot be written.
-pub fn write_optimizers(actor: &Actor, critic: Option<&Critic>, folder: &Path) -> Result<()> {
-    actor.learner.save(folder, ACTOR_OPTIMIZER)?;
-    critic.map_or(Ok(()), |critic| critic.learner.save(folder, CRITIC_OPTIMIZER))
+pub fn write_optimizers(actor: &Actor, critic: Option<&Critic>, folder: &Path) -> Result<Vec<PathBuf>> {
+    let actor = actor.learner.save(folder, ACTOR_OPTIMIZER)?;
+    let critic = critic.map(|critic| critic.learner.save(folder, CRITIC_OPTIMIZER));
+    Ok([actor].into_iter().chain(critic.transpose()?).collect())
 }
 
 /// Writes the policy in Hugging Face layout, whole: an adapter is merged in.

@@ -1,6 +1,5 @@
 //! A run from its first step to its last: resume, evaluation, checkpoints, the end.
 
-use std::fs::File;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use ppo_crds::spec::Overlap;
 
 use super::build::{self, Roles};
 use super::comparison::{Before, compare};
-use super::guard::{lock, refuse_other_run};
+use super::guard::{Afresh, Locks, lock, refuse_other_run};
 use super::models::{write_adapter, write_models, write_policy};
 use crate::actor::checkpoint::{Checkpoints, State};
 use crate::actor::fence::Owner;
@@ -60,7 +59,7 @@ pub struct Run {
     began: Instant,
     _runtime: tokio::runtime::Runtime,
     /// Held as long as the run lives, outside a cluster: two processes in one folder would spoil both.
-    _lock: Option<File>,
+    _locks: Option<Locks>,
 }
 
 impl Run {
@@ -113,9 +112,20 @@ impl Run {
         folder.create()?;
         // A pod that is cut off would keep its successor out of a file system that both mount: there the attempt decides.
         let alone = options.owner.is_none();
-        let lock = alone.then(|| lock(&folder)).transpose()?;
-        let checkpoints = config.checkpoint.path.clone().unwrap_or_else(|| folder.checkpoints());
-        let mut checkpoints = Checkpoints::open(checkpoints, config.checkpoint.keep, config.checkpoint.keep_best)?;
+        let saved_in = config.checkpoint.path.clone().unwrap_or_else(|| folder.checkpoints());
+        let mut checkpoints = Checkpoints::open(saved_in.clone(), config.checkpoint.keep, config.checkpoint.keep_best)?;
+        let locks = alone.then(|| lock(&folder, &saved_in)).transpose()?;
+        let afresh = match alone {
+            true => Afresh::Here,
+            false => Afresh::InPod(&saved_in),
+        };
+        let refuse = |folder: &Path, state: &State| {
+            refuse_other_run(&state.run_config, &config, afresh)
+                .with_context(|| format!("cannot go on from {}", folder.display()))
+        };
+        // Whoever may not go on here does not take the folder from a job that does.
+        let newest = checkpoints.newest()?.filter(|_| !options.fresh);
+        newest.map_or(Ok(()), |(folder, state)| refuse(&folder, &state))?;
         if let Some(owner) = options.owner {
             checkpoints = checkpoints.fenced(owner)?;
         }
@@ -123,17 +133,16 @@ impl Run {
             checkpoints.clear()?;
         }
         let found = checkpoints.latest(|problem| tracing::warn!("{problem}"))?;
-        if let Some(found) = &found {
-            refuse_other_run(&found.state.run_config, &config)
-                .with_context(|| format!("cannot go on from {}", found.folder.display()))?;
-        }
+        found
+            .as_ref()
+            .map_or(Ok(()), |found| refuse(&found.folder, &found.state))?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
             .build()?;
         let roles = build::roles(
             config,
-            found.as_ref(),
+            (found.as_ref(), afresh),
             runtime.handle().clone(),
             options.stop,
             watched.live.clone(),
@@ -174,7 +183,7 @@ impl Run {
             latest: None,
             began,
             _runtime: runtime,
-            _lock: lock,
+            _locks: locks,
         })
     }
 
@@ -402,6 +411,7 @@ impl Run {
             critic_updates: trainer.critic.as_ref().map_or(0, |critic| critic.learner.updates()),
             quality: self.quality(),
             run_config: serde_json::to_value(&trainer.config)?,
+            inputs: Some(self.roles.inputs.clone()),
         };
         trainer.live.enter(Stage::Checkpoint);
         self.checkpoints.awaits(self.yet_to_be_judged());

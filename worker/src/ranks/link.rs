@@ -2,13 +2,18 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
+use ppo_crds::report::exit_code;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use super::meeting::Meeting;
 use super::order::Order;
 use super::pulse::{JOINING, Pulse, Watch, diagnose, say_lost};
+use crate::manifest::Invalid;
 use crate::native::collective::Group;
 use crate::native::store::Store;
+use crate::outcome;
 use crate::stop::StopFlag;
 
 /// How often a wait looks whether the one it waits for still lives.
@@ -19,6 +24,25 @@ const ANSWER: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(200);
 /// Orders that stay in the store: every rank has read those before.
 const ORDERS_KEPT: u64 = 16;
+
+/// How an order failed at a rank.
+#[derive(Deserialize, Serialize)]
+struct Failed {
+    words: String,
+    /// The exit code that it would have ended with.
+    code: i32,
+}
+
+impl Failed {
+    /// For rank 0, which ends the run: what nobody can run there, nobody can run again.
+    fn at(&self, name: &str) -> anyhow::Error {
+        let words = format!("{name}: {}", self.words);
+        match self.code {
+            exit_code::BAD_CONFIGURATION => Invalid::new(words).into(),
+            _ => anyhow!(words),
+        }
+    }
+}
 
 /// A rank's connections to the others.
 #[derive(Debug)]
@@ -127,27 +151,32 @@ impl Link {
         }
     }
 
-    /// Tells rank 0 how the last order went.
+    /// Tells rank 0 how the last order went, and what came of it.
     ///
     /// # Errors
     /// When rank 0 is gone.
-    pub fn reply(&self, done: Result<(), &anyhow::Error>) -> Result<()> {
-        let words = done.map_or_else(|error| format!("{error:#}"), |()| String::new());
-        self.store.set(&self.reply_key(self.meeting.rank), words.as_bytes())
+    pub fn reply(&self, done: Result<impl Serialize, &anyhow::Error>) -> Result<()> {
+        let done = done.map_err(|error| Failed {
+            words: format!("{error:#}"),
+            code: outcome::code(error),
+        });
+        self.store
+            .set(&self.reply_key(self.meeting.rank), &serde_json::to_vec(&done)?)
     }
 
-    /// Waits until all have carried out the last order.
+    /// Waits until all have carried out the last order: what came of it at each, from rank 1.
     ///
     /// # Errors
     /// What failed, by the rank's name; when one is lost or late.
-    pub fn replies(&self, deadline: Duration) -> Result<()> {
+    pub fn replies<T: DeserializeOwned>(&self, deadline: Duration) -> Result<Vec<T>> {
         let ends = Instant::now() + deadline;
+        let mut replies = Vec::new();
         for rank in 1..self.meeting.count {
             let name = self.meeting.name(rank);
             let mut watch = Watch::new(rank);
-            let words = loop {
-                if let Some(words) = self.store.wait(&self.reply_key(rank), LOOK)? {
-                    break words;
+            let reply = loop {
+                if let Some(reply) = self.store.wait(&self.reply_key(rank), LOOK)? {
+                    break reply;
                 }
                 let silent = watch.silent_for(&self.store)?;
                 ensure!(silent < self.meeting.timing.silence, watch.lost(&self.meeting));
@@ -159,11 +188,14 @@ impl Link {
                 );
             };
             self.store.delete(&self.reply_key(rank))?;
-            if !words.is_empty() {
-                bail!("{name}: {}", String::from_utf8_lossy(&words));
+            let reply: Result<T, Failed> = serde_json::from_slice(&reply)
+                .with_context(|| format!("{name} replies what this release does not know"))?;
+            match reply {
+                Ok(reply) => replies.push(reply),
+                Err(failed) => return Err(failed.at(&name)),
             }
         }
-        Ok(())
+        Ok(replies)
     }
 
     /// Says why this rank is about to end, where nobody is known to be lost.

@@ -17,6 +17,8 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use ppo_crds::report::Outcome;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tch::{Kind, Tensor};
 
 use self::link::Link;
@@ -68,6 +70,12 @@ impl Ranks {
     /// How many there are.
     pub fn count(&self) -> usize {
         self.link.as_ref().map_or(1, |link| link.meeting.count)
+    }
+
+    /// What a rank is called.
+    pub fn name(&self, rank: usize) -> String {
+        let named = |link: &Arc<Link>| link.meeting.name(rank);
+        self.link.as_ref().map_or_else(|| format!("rank {rank}"), named)
     }
 
     /// Whether this is the only one.
@@ -200,20 +208,21 @@ impl Ranks {
         }
     }
 
-    /// Tells rank 0 how the last order went.
+    /// Tells rank 0 how the last order went, and what came of it.
     ///
     /// # Errors
     /// When rank 0 is gone.
-    pub fn reply(&self, done: Result<(), &anyhow::Error>) -> Result<()> {
+    pub fn reply<T: Serialize>(&self, done: Result<T, &anyhow::Error>) -> Result<()> {
         self.link.as_ref().map_or(Ok(()), |link| link.reply(done))
     }
 
-    /// Waits until all have carried out the last order.
+    /// Waits until all have carried out the last order: what came of it at each, from rank 1.
     ///
     /// # Errors
     /// What failed, by the rank's name; when one is lost or does not answer within `deadline`.
-    pub fn replies(&self, deadline: Duration) -> Result<()> {
-        self.link.as_ref().map_or(Ok(()), |link| link.replies(deadline))
+    pub fn replies<T: DeserializeOwned>(&self, deadline: Duration) -> Result<Vec<T>> {
+        let link = self.link.as_ref();
+        link.map_or_else(|| Ok(Vec::new()), |link| link.replies(deadline))
     }
 
     /// Tells the others why this rank is about to end, unless it is for one that was lost before: they find it lost, and know why.
@@ -228,7 +237,7 @@ impl Ranks {
     pub fn dismiss(&self, outcome: Outcome, code: i32) {
         let Some(link) = &self.link else { return };
         let told = link.order(&Order::End { outcome, code });
-        let heard = told.and_then(|()| link.replies(link.meeting.timing.beat * 5));
+        let heard = told.and_then(|()| link.replies::<()>(link.meeting.timing.beat * 5));
         if let Err(error) = heard {
             tracing::debug!("the end of the run: {error:#}");
         }

@@ -7,6 +7,7 @@ use std::time::Instant;
 use ppo_crds::report::Reason;
 
 use super::*;
+use crate::manifest::Invalid;
 use crate::native::store::Store;
 use crate::stop::Interrupted;
 
@@ -89,7 +90,7 @@ fn followers_hear_every_order_in_turn_and_a_failure_there_is_told_by_name() {
             // More than the store keeps.
             for number in 0..40 {
                 ranks.order(&Order::Save { folder: folder(number) }).unwrap();
-                let done = ranks.replies(Duration::from_secs(20));
+                let done = ranks.replies::<()>(Duration::from_secs(20));
                 assert_eq!(done.is_err(), number == 39);
                 if let Err(error) = done {
                     assert_eq!(error.to_string(), "rank 2 (demo-actor-2): no space left");
@@ -243,4 +244,24 @@ fn followers_end_when_rank_0_is_gone_between_two_orders() {
         format!("{:#}", ranks.next_order().unwrap_err())
     });
     assert!(words[1].contains("rank 0 (demo-actor-0) is lost"), "{words:?}");
+}
+
+#[test]
+fn what_came_of_an_order_is_told_by_rank_and_what_nobody_can_run_stays_that() {
+    together(3, |ranks| {
+        if !ranks.leads() {
+            ranks.next_order().unwrap();
+            ranks.reply(Ok(ranks.rank() * 10)).unwrap();
+            ranks.next_order().unwrap();
+            let invalid = anyhow::Error::from(Invalid::new("no such model".into())).context("loading");
+            return ranks.reply::<()>(Err(&invalid)).unwrap();
+        }
+        let order = Order::Values;
+        ranks.order(&order).unwrap();
+        assert_eq!(ranks.replies::<usize>(TIMING.join).unwrap(), [10, 20]);
+        ranks.order(&order).unwrap();
+        let error = ranks.replies::<()>(TIMING.join).unwrap_err();
+        assert!(error.is::<Invalid>());
+        assert_eq!(error.to_string(), "rank 1 (demo-actor-1): loading: no such model");
+    });
 }

@@ -4,6 +4,7 @@
 mod crew;
 mod deal;
 mod engines;
+mod handover;
 mod shift;
 
 use std::sync::Arc;
@@ -11,11 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
-use tokio::task::JoinSet;
 
 use self::deal::Deal;
-use super::endpoint::Endpoint;
-use super::transfers::{Transfers, deliver};
+use self::handover::{Handover, PATIENCE};
+use super::transfers::Transfers;
 use super::work::Work;
 use super::{Caller, Members, Pending, Publication};
 use crate::engine::{Completion, Request};
@@ -105,7 +105,8 @@ impl Dealer {
         Pending::start(&self.runtime, |waited_for| deal.run(waited_for))
     }
 
-    /// Gives the weights to every engine that is there, all at once. One that fails gets them before it is next asked.
+    /// Gives the weights to every engine that is there, all at once. One that fails, or is late when others have them, gets them before it
+    /// is next asked. A process that is asked to stop waits for none.
     ///
     /// # Errors
     /// When the weights are not those of the model; engines that fail are logged.
@@ -121,24 +122,19 @@ impl Dealer {
         };
         publication.publish(weights, version);
         self.version.store(version, Ordering::Relaxed);
-        self.runtime.block_on(async {
-            let mut updates = JoinSet::new();
-            for member in self.options.members.present().await {
-                let endpoint = Endpoint::new(member, self.options.caller.clone());
-                let options = self.options.clone();
-                updates.spawn(async move {
-                    let (transfers, publication) = (options.transfers.as_ref(), &options.publication);
-                    deliver(transfers, &endpoint, publication, version, deadline).await
-                });
-            }
-            while let Some(updated) = updates.join_next().await {
-                match updated {
-                    Ok(Ok(())) => {}
-                    Ok(Err(error)) => tracing::warn!("{error}; it gets version {version} before it is asked again"),
-                    Err(error) => tracing::warn!("publishing version {version}: {error}"),
-                }
-            }
+        let handover = Handover {
+            options: &self.options,
+            version,
+            deadline,
+            patience: PATIENCE,
+        };
+        let handed_over = self.stop.unless_requested(async {
+            handover.run().await;
+            Ok(())
         });
+        if self.runtime.block_on(handed_over).is_err() {
+            tracing::info!("asked to stop: engines that lack version {version} are not waited for");
+        }
         Ok(())
     }
 

@@ -233,12 +233,23 @@ async fn both<T>(
     there: impl Future<Output = Result<(), CallError>>,
     give_up: impl FnOnce(),
 ) -> Result<T> {
+    let mut unless_done = GiveUp(Some(give_up));
     let here = async { here.await? };
     let there = async { Ok(there.await?) };
-    let (made, ()) = futures::future::try_join(here, there)
-        .await
-        .inspect_err(|_| give_up())?;
+    let (made, ()) = futures::future::try_join(here, there).await?;
+    unless_done.0 = None;
     Ok(made)
+}
+
+/// Gives up what is not done when it is dropped, as when nobody waits for it any more: what this process does would hold the weights.
+struct GiveUp<F: FnOnce()>(Option<F>);
+
+impl<F: FnOnce()> Drop for GiveUp<F> {
+    fn drop(&mut self) {
+        if let Some(give_up) = self.0.take() {
+            give_up();
+        }
+    }
 }
 
 #[cfg(test)]
@@ -285,5 +296,14 @@ mod tests {
         let there = std::future::ready(Err(refused));
         let error = both(here, there, || given_up.store(true, Ordering::Relaxed)).await;
         assert!(error.unwrap_err().to_string().contains("409: no"));
+    }
+
+    #[tokio::test]
+    async fn when_nobody_waits_for_the_engine_any_longer_it_is_given_up_too() {
+        let given_up = AtomicBool::new(false);
+        let here = spawn_blocking(|| Ok(()));
+        let waits = both(here, std::future::pending(), || given_up.store(true, Ordering::Relaxed));
+        let late = tokio::time::timeout(Duration::from_millis(50), waits).await;
+        assert!(late.is_err() && given_up.load(Ordering::Relaxed));
     }
 }

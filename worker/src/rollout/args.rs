@@ -18,6 +18,7 @@ use crate::device::DeviceArgs;
 use crate::manifest::Invalid;
 use crate::place::run_config;
 use crate::roles::{Actor, Caller, Members};
+use crate::trainer::GENERATION_DEADLINE;
 
 /// Arguments of `ppo-worker rollout`.
 #[derive(Clone, Debug, Args)]
@@ -143,6 +144,11 @@ impl RolloutArgs {
              {}, listen on 127.0.0.1, or say --allow-anonymous",
             env::TOKEN
         );
+        // A job's actor hands over a step's requests at once: each waits for those before it.
+        let request_timeout = match self.config {
+            Some(_) => GENERATION_DEADLINE,
+            None => Limits::default().request_timeout,
+        };
         let metrics_in_pod = in_pod.then(|| SocketAddr::new(everywhere(), port::METRICS));
         Ok(Settings {
             address: SocketAddr::new(host, self.port),
@@ -155,6 +161,7 @@ impl RolloutArgs {
                 body_bytes: self.max_body_bytes,
                 all_body_bytes: Limits::default().all_body_bytes.max(self.max_body_bytes),
                 connections: self.max_connections.max(1),
+                request_timeout,
                 shutdown_grace: Duration::from_secs(self.shutdown_grace),
                 ..Limits::default()
             },
@@ -287,6 +294,10 @@ mod tests {
         assert_eq!(read.model.dtype, Some(DType::Float32));
         assert_eq!(read.model.rollout, config.rollout);
         assert_eq!(read.model.sequences, Some(config.batch.samples_per_step()));
+        assert_eq!(
+            read.limits.request_timeout, GENERATION_DEADLINE,
+            "a request may be the last of a step that an only engine draws"
+        );
         std::fs::write(&file, "{}").unwrap();
         assert!(settings(&pod).unwrap_err().to_string().contains("is not a RunConfig"));
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ppo_crds::spec::AdapterSpec;
-use ppo_worker::actor::checkpoint::{Checkpoints, State};
+use ppo_worker::actor::checkpoint::{Checkpoints, Files, Inputs, State};
 use ppo_worker::data::read_rows;
 use ppo_worker::engine::{Completion, FinishReason};
 use ppo_worker::model::adapter::peft;
@@ -238,10 +238,12 @@ fn the_manifest_of_a_checkpoint() {
         critic_updates: 28,
         quality: Some(0.5),
         run_config: json!({"name": "x", "seed": 42}),
+        inputs: Some(Inputs::default()),
     };
     let saved = checkpoints
         .save(state, |folder| {
-            Ok(std::fs::write(folder.join("actor.safetensors"), [1, 2, 3])?)
+            std::fs::write(folder.join("actor.safetensors"), [1, 2, 3])?;
+            Ok(Files::default())
         })
         .unwrap();
     let file = saved.join("manifest.json");

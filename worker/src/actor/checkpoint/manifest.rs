@@ -1,14 +1,14 @@
 //! What a checkpoint says of itself: the state of the run, and size and digest of each file. Written last, it commits.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io::{self, Read};
-use std::path::{Component, Path};
+use std::io;
+use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
+use super::sums::{FileEntry, Files, files_below, hash, several_at_once};
 use crate::actor::durable::{sync_folder, write_durably};
 
 const MANIFEST: &str = "manifest.json";
@@ -31,6 +31,32 @@ pub struct State {
     pub quality: Option<f64>,
     /// The run's configuration, to refuse a resume under another one.
     pub run_config: serde_json::Value,
+    /// What the run reads beside it. None: an earlier version made the checkpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inputs: Option<Inputs>,
+}
+
+/// Digests of what a configuration only names, and a run that goes on reads again.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Inputs {
+    /// Ids and labels of the prompts, in their order.
+    pub prompts: String,
+    /// The weights below the policy's adapter. None: all weights are trained, and in the checkpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+    /// Those below the critic's, where they are not the policy's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub critic: Option<String>,
+}
+
+/// A checkpoint of a version that writes another format: whole, but not for this one.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "it has format {found}, this version reads format {FORMAT}: go on with the version that made it, or move it away"
+)]
+pub struct OtherFormat {
+    found: u32,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -48,18 +74,17 @@ impl Manifest {
     }
 }
 
-#[derive(Debug, Deserialize, Serialize, PartialEq)]
-struct FileEntry {
-    bytes: u64,
-    sha256: String,
+#[derive(Deserialize)]
+struct Format {
+    format: u32,
 }
 
-/// Makes every file in `folder` durable and writes the manifest that names them.
-pub(super) fn commit(folder: &Path, state: &State) -> anyhow::Result<()> {
+/// Makes every file in `folder` durable and writes the manifest that names them; `known` are those that are hashed.
+pub(super) fn commit(folder: &Path, state: &State, known: Files) -> anyhow::Result<()> {
     let manifest = Manifest {
         format: FORMAT,
         state: state.clone(),
-        files: hash_all(folder)?,
+        files: settle(folder, known)?.0,
     };
     manifest.write(folder)
 }
@@ -76,25 +101,29 @@ pub(super) fn judge(folder: &Path, quality: f64) -> anyhow::Result<()> {
 /// That of a checkpoint.
 pub(super) fn read(folder: &Path) -> anyhow::Result<Manifest> {
     let text = fs::read(folder.join(MANIFEST)).with_context(|| format!("{MANIFEST} cannot be read"))?;
-    let manifest: Manifest = serde_json::from_slice(&text).with_context(|| format!("{MANIFEST} is damaged"))?;
-    ensure!(
-        manifest.format == FORMAT,
-        "it has format {}, this version reads format {FORMAT}",
-        manifest.format
-    );
-    Ok(manifest)
+    let damaged = || format!("{MANIFEST} is damaged");
+    // Another format may have other fields.
+    let Format { format } = serde_json::from_slice(&text).with_context(damaged)?;
+    if format != FORMAT {
+        return Err(OtherFormat { found: format }.into());
+    }
+    serde_json::from_slice(&text).with_context(damaged)
 }
 
 /// The state of a checkpoint whose files are all as they were written.
 pub(super) fn verify(folder: &Path) -> anyhow::Result<State> {
     let manifest = read(folder)?;
-    for (name, entry) in &manifest.files {
+    for name in manifest.files.keys() {
         // A damaged name may lead anywhere: to a device that never ends, say.
         let inside = Path::new(name)
             .components()
             .all(|part| matches!(part, Component::Normal(_)));
         ensure!(inside, "{MANIFEST} names {name:?}, which is no file of the checkpoint");
-        let found = hash(&folder.join(name)).with_context(|| format!("{name} cannot be read"))?;
+    }
+    let names: Vec<&String> = manifest.files.keys().collect();
+    let hashed = several_at_once(&names, |name| hash(&folder.join(name)));
+    for ((name, entry), found) in manifest.files.iter().zip(hashed) {
+        let found = found.with_context(|| format!("{name} cannot be read"))?;
         if &found != entry {
             bail!(
                 "{name} was changed: {} bytes sha256 {}, the manifest says {} bytes {}",
@@ -108,38 +137,55 @@ pub(super) fn verify(folder: &Path) -> anyhow::Result<State> {
     Ok(manifest.state)
 }
 
-fn hash_all(root: &Path) -> anyhow::Result<BTreeMap<String, FileEntry>> {
-    let mut files = BTreeMap::new();
-    let mut folders = vec![root.to_path_buf()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder)? {
-            let path = entry?.path();
-            if path.is_dir() {
-                folders.push(path);
-                continue;
-            }
-            File::open(&path)?
-                .sync_all()
-                .with_context(|| format!("cannot make {} durable", path.display()))?;
-            let name = path.strip_prefix(root)?.to_string_lossy().into_owned();
-            files.insert(name, hash(&path)?);
-        }
-        sync_folder(&folder)?;
-    }
-    Ok(files)
+/// Whether an error of [`verify`] says that files are missing or not as they were written. A disk or a file system that does not answer is
+/// none: the same files may be there in a moment.
+pub(super) fn is_damage(error: &anyhow::Error) -> bool {
+    let is_lost = |error: &io::Error| {
+        use io::ErrorKind::{InvalidFilename, InvalidInput, IsADirectory, NotADirectory, NotFound, UnexpectedEof};
+        // The last two are of names that a damaged manifest has.
+        matches!(
+            error.kind(),
+            NotFound | UnexpectedEof | NotADirectory | IsADirectory | InvalidInput | InvalidFilename
+        )
+    };
+    !error.is::<OtherFormat>() && error.chain().filter_map(|cause| cause.downcast_ref()).all(is_lost)
 }
 
-fn hash(path: &Path) -> io::Result<FileEntry> {
-    let mut file = File::open(path)?;
-    let (mut digest, mut bytes, mut buffer) = (Sha256::new(), 0, vec![0; 1 << 20]);
-    loop {
-        let read = file.read(&mut buffer)?;
-        if read == 0 {
-            break;
-        }
-        digest.update(&buffer[..read]);
-        bytes += read as u64;
+/// Makes all files durable, and hashes those that nobody has hashed.
+fn settle(root: &Path, mut known: Files) -> anyhow::Result<Files> {
+    let (mut unknown, mut missing) = (Vec::new(), known.0.clone());
+    for path in files_below(root)? {
+        let file = File::open(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        file.sync_all()
+            .with_context(|| format!("cannot make {} durable", path.display()))?;
+        let Some(entry) = missing.remove(&*path.strip_prefix(root)?.to_string_lossy()) else {
+            unknown.push(path);
+            continue;
+        };
+        let bytes = file.metadata()?.len();
+        ensure!(
+            bytes == entry.bytes,
+            "{} has {bytes} bytes, and whoever wrote it wrote {}",
+            path.display(),
+            entry.bytes
+        );
     }
-    let sha256 = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(FileEntry { bytes, sha256 })
+    ensure!(missing.is_empty(), "{} lacks {:?}", root.display(), missing.keys());
+    folders(root, &known, &unknown)
+        .iter()
+        .try_for_each(|folder| sync_folder(folder))?;
+    known.extend(Files::of(root, &unknown, || ())?);
+    Ok(known)
+}
+
+/// The folders that hold the files of a checkpoint.
+fn folders(root: &Path, known: &Files, unknown: &[PathBuf]) -> BTreeSet<PathBuf> {
+    let known = known.0.keys().map(|name| root.join(name));
+    let files = known.chain(unknown.iter().cloned());
+    let mut folders = BTreeSet::from([root.to_path_buf()]);
+    for file in files {
+        let above = file.ancestors().skip(1).take_while(|above| above.starts_with(root));
+        folders.extend(above.map(Path::to_path_buf));
+    }
+    folders
 }

@@ -10,13 +10,15 @@ fn state(step: u64, quality: Option<f64>) -> State {
         critic_updates: 0,
         quality,
         run_config: serde_json::Value::Null,
+        inputs: None,
     }
 }
 
-fn write(folder: &Path) -> anyhow::Result<()> {
+fn write(folder: &Path) -> anyhow::Result<Files> {
     fs::create_dir(folder.join("policy"))?;
     fs::write(folder.join("policy/weights"), b"weights")?;
-    Ok(fs::write(folder.join("optimizer"), b"moments")?)
+    fs::write(folder.join("optimizer"), b"moments")?;
+    Ok(Files::default())
 }
 
 fn steps(checkpoints: &Checkpoints) -> Vec<u64> {
@@ -184,4 +186,70 @@ fn a_checkpoint_whose_samples_are_still_drawn_stays_until_they_are_scored() {
     }
     // Step 1 got 0.7 and step 2 0.3, which nobody waits for any longer.
     assert_eq!(steps(&checkpoints), [1, 3]);
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_no_damage_and_neither_is_another_format() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = Checkpoints::open(folder.path().into(), 3, false).unwrap();
+    checkpoints.save(state(1, None), write).unwrap();
+    let newest = checkpoints.save(state(2, None), write).unwrap();
+    let optimizer = newest.join("optimizer");
+    fs::remove_file(&optimizer).unwrap();
+    // A link to itself: what the system says to it is neither that the file is missing nor that it is short.
+    std::os::unix::fs::symlink(&optimizer, &optimizer).unwrap();
+    let error = checkpoints.latest(|_| ()).unwrap_err();
+    assert!(error.to_string().contains("cannot read the checkpoint"), "{error:#}");
+    assert_eq!(steps(&checkpoints), [1, 2]);
+
+    fs::write(newest.join("manifest.json"), r#"{"format": 3, "parts": []}"#).unwrap();
+    let error = checkpoints.latest(|_| ()).unwrap_err();
+    assert!(error.is::<OtherFormat>(), "{error:#}");
+    assert_eq!(steps(&checkpoints), [1, 2]);
+    // Who only asks what was saved last passes over it.
+    assert_eq!(checkpoints.newest().unwrap().unwrap().1.step, 1);
+}
+
+#[test]
+fn what_another_rank_has_hashed_is_not_hashed_again_but_has_to_be_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = Checkpoints::open(folder.path().into(), 3, false).unwrap();
+    let hashed = |folder: &Path| Files::of(folder, &[folder.join("optimizer")], || ());
+    let saved = checkpoints.save(state(1, None), |folder| {
+        write(folder)?;
+        let files = hashed(folder)?;
+        // As long, and not what was hashed: that it is found shows whose hash the manifest has.
+        fs::write(folder.join("optimizer"), b"momentz")?;
+        Ok(files)
+    });
+    assert!(
+        checkpoints
+            .latest(|_| ())
+            .unwrap_err()
+            .to_string()
+            .contains("optimizer was changed")
+    );
+    fs::write(saved.unwrap().join("optimizer"), b"moments").unwrap();
+    assert_eq!(checkpoints.latest(|_| ()).unwrap().unwrap().state.step, 1);
+
+    let lost = checkpoints.save(state(2, None), |folder| {
+        write(folder)?;
+        let files = hashed(folder)?;
+        fs::remove_file(folder.join("optimizer"))?;
+        Ok(files)
+    });
+    assert!(format!("{:#}", lost.unwrap_err()).contains("lacks [\"optimizer\"]"));
+}
+
+#[test]
+fn a_checkpoint_of_a_version_before_says_nothing_of_inputs_and_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = Checkpoints::open(folder.path().into(), 3, false).unwrap();
+    let saved = checkpoints.save(state(1, None), write).unwrap();
+    assert!(
+        !fs::read_to_string(saved.join("manifest.json"))
+            .unwrap()
+            .contains("inputs")
+    );
+    assert_eq!(checkpoints.latest(|_| ()).unwrap().unwrap().state.inputs, None);
 }

@@ -1,0 +1,145 @@
+//! What ranks of one run, and a run and its checkpoint, have to have alike: weights, and the data that a configuration only names.
+
+use std::path::Path;
+
+use anyhow::Result;
+use ppo_crds::RunConfig;
+use ppo_crds::run_config::Location;
+use serde::{Deserialize, Serialize};
+
+use super::guard::Afresh;
+use crate::actor::checkpoint::Inputs;
+use crate::actor::{Actor, Critic};
+use crate::data::PromptSet;
+use crate::manifest::Invalid;
+use crate::model::Weights;
+use crate::ranks::Ranks;
+use crate::rollout::weights::digest::{Hasher, digest};
+
+/// Digests of the weights that a rank holds.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+pub struct Held {
+    /// Below the policy's adapter; None: there is none.
+    base: Option<String>,
+    /// Below the critic's, where they are not the policy's own.
+    critic_base: Option<String>,
+    /// What is trained of the policy; None where nobody compares it.
+    policy: Option<String>,
+    /// What is trained of the critic.
+    critic: Option<String>,
+}
+
+impl Held {
+    /// What a rank has loaded. One that is alone hashes what its checkpoint does not hold, and no more.
+    ///
+    /// # Errors
+    /// When weights cannot be read.
+    pub fn of(config: &RunConfig, actor: &Actor, critic: Option<&Critic>, ranks: &Ranks) -> Result<Self> {
+        let hash = |weights: &Weights| Ok::<_, anyhow::Error>(digest(weights)?.to_string());
+        let base = actor.frozen.as_ref().map(|frozen| hash(&frozen.base)).transpose()?;
+        // Of one place they are held once.
+        let apart = critic
+            .filter(|critic| critic.adapter.is_some() && config.model.critic.as_ref() != Some(&config.model.policy));
+        let below = |critic: &Critic| hash(&Weights(critic.model.decoder.parameters().into_iter().collect()));
+        let critic_base = apart.map(below).transpose()?;
+        let mut held = Self {
+            base,
+            critic_base,
+            ..Self::default()
+        };
+        if !ranks.is_alone() {
+            held.policy = Some(hash(&actor.learner.parameters.weights())?);
+            let trained = critic.map(|critic| hash(&critic.learner.parameters.weights()));
+            held.critic = trained.transpose()?;
+        }
+        Ok(held)
+    }
+
+    /// Compares what rank 0 holds with what the `others` do, from rank 1.
+    ///
+    /// # Errors
+    /// [`Invalid`], naming the rank and the model.
+    pub fn refuse_others(&self, others: &[Self], ranks: &Ranks) -> Result<()> {
+        for (rank, other) in (1..).zip(others) {
+            let policy = (&other.base, &other.policy) != (&self.base, &self.policy);
+            let critic = (&other.critic_base, &other.critic) != (&self.critic_base, &self.critic);
+            let model = match (policy, critic) {
+                (false, false) => continue,
+                (true, _) => "model.policy",
+                (false, true) => "model.critic",
+            };
+            return Err(Invalid::new(format!(
+                "{} has other weights of {model} than rank 0: give {model}.hub.revision a commit, or its path the same files on every node",
+                ranks.name(rank)
+            ))
+            .into());
+        }
+        Ok(())
+    }
+
+    /// As a checkpoint keeps them, beside the digest of the `prompts`.
+    pub fn inputs(&self, prompts: String) -> Inputs {
+        Inputs {
+            prompts,
+            policy: self.base.clone(),
+            critic: self.critic_base.clone(),
+        }
+    }
+}
+
+/// Of ids and labels, in their order.
+pub fn digest_of_prompts(set: &PromptSet) -> String {
+    let mut hash = Hasher::default();
+    let mut enter = |bytes: &[u8]| {
+        hash.update(&(bytes.len() as u64).to_le_bytes());
+        hash.update(bytes);
+    };
+    for prompt in &set.prompts {
+        let ids: Vec<u8> = prompt.ids.iter().flat_map(|id| id.to_le_bytes()).collect();
+        enter(&ids);
+        let label = prompt.label.as_ref();
+        enter(&[u8::from(label.is_some())]);
+        enter(label.map_or(&[][..], |label| label.as_bytes()));
+    }
+    hash.finish().to_string()
+}
+
+/// The order in which prompts come is a function of their number, so a run that goes on needs those that it began with.
+///
+/// # Errors
+/// [`Invalid`], where they are known and others.
+pub fn refuse_other_prompts(saved: Option<&Inputs>, now: &str, file: &Path, afresh: Afresh) -> Result<()> {
+    match saved {
+        Some(saved) if saved.prompts != now => Err(Invalid::new(format!(
+            "the prompts in {} are not those that the run began with (ids, labels or their order): restore the file, {}",
+            file.display(),
+            afresh.words()
+        ))
+        .into()),
+        _ => Ok(()),
+    }
+}
+
+/// An adapter goes on above the weights that it was trained on.
+///
+/// # Errors
+/// [`Invalid`], where they are known and others.
+pub fn refuse_other_base(saved: Option<&Inputs>, now: &Inputs, config: &RunConfig, afresh: Afresh) -> Result<()> {
+    let Some(saved) = saved else { return Ok(()) };
+    let (model, place) = match (saved.policy == now.policy, saved.critic == now.critic) {
+        (true, true) => return Ok(()),
+        (false, _) => ("model.policy", Some(&config.model.policy)),
+        (true, false) => ("model.critic", config.model.critic.as_ref()),
+    };
+    let place = match place {
+        Some(Location::Hub { id, revision }) => format!("{id}, {revision}"),
+        Some(Location::Path(folder)) => folder.display().to_string(),
+        None => "none".to_owned(),
+    };
+    Err(Invalid::new(format!(
+        "the weights of {model} ({place}) are not those that the adapter in the checkpoint was trained on: restore them, or give \
+         {model}.hub.revision the commit that the run began with; or {}",
+        afresh.words()
+    ))
+    .into())
+}

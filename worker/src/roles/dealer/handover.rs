@@ -1,0 +1,159 @@
+//! New weights go to all engines at once, and a step does not wait for one that is gone, or late.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+
+use super::DealerOptions;
+use crate::roles::CallError;
+use crate::roles::endpoint::Endpoint;
+use crate::roles::transfers::deliver;
+
+/// Once an engine has the weights, the others have as long again as it took, and so long at the least.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The weights of a version on their way to the engines.
+pub(super) struct Handover<'a> {
+    pub(super) options: &'a Arc<DealerOptions>,
+    pub(super) version: u64,
+    /// For an engine while none has the weights, and for each that gets them by NCCL: a transfer that is broken off costs a restart.
+    pub(super) deadline: Duration,
+    pub(super) patience: Duration,
+}
+
+impl Handover<'_> {
+    /// Ends when every engine has the weights, or is not waited for any longer.
+    pub(super) async fn run(self) {
+        let version = self.version;
+        let (began, mut late_at): (_, Option<Instant>) = (Instant::now(), None);
+        let mut deliveries = JoinSet::new();
+        let mut without = BTreeSet::new();
+        for member in self.options.members.present().await {
+            without.insert(member.name.clone());
+            let endpoint = Endpoint::new(member, self.options.caller.clone());
+            deliveries.spawn(hand(self.options.clone(), endpoint, version, self.deadline));
+        }
+        loop {
+            let late = async move {
+                match late_at {
+                    Some(at) => tokio::time::sleep_until(tokio::time::Instant::from_std(at)).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                delivered = deliveries.join_next() => match delivered {
+                    None => return,
+                    Some(Ok((name, delivered))) => {
+                        without.remove(&name);
+                        match delivered {
+                            Ok(()) if self.options.transfers.is_none() => {
+                                late_at = Some(Instant::now() + began.elapsed().max(self.patience));
+                            }
+                            Ok(()) => {}
+                            Err(error) => {
+                                tracing::warn!("{error}; it gets version {version} before it is asked again");
+                            }
+                        }
+                    }
+                    Some(Err(error)) => tracing::warn!("publishing version {version}: {error}"),
+                },
+                () = late => {
+                    let names = Vec::from_iter(without).join(", ");
+                    tracing::warn!("others have version {version}; {names}: gets it before it is asked again");
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// To one engine, unless its probe fails first: a node that is lost closes no connection.
+async fn hand(
+    options: Arc<DealerOptions>,
+    endpoint: Endpoint,
+    version: u64,
+    deadline: Duration,
+) -> (String, Result<(), CallError>) {
+    let (transfers, publication) = (options.transfers.as_ref(), &options.publication);
+    let delivered = tokio::select! {
+        delivered = deliver(transfers, &endpoint, publication, version, deadline) => delivered,
+        gone = endpoint.gone() => Err(gone),
+    };
+    (endpoint.name().to_owned(), delivered)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Bytes;
+    use axum::routing::post;
+    use axum::{Json, Router};
+    use tch::Tensor;
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::model::Weights;
+    use crate::roles::{Caller, Member, Members, Publication};
+    use crate::rollout::weights::LoadedWeights;
+
+    /// An engine that takes weights, or takes their bytes and never answers.
+    async fn engine(name: &str, answers: bool) -> Member {
+        let take = move |_: Bytes| async move {
+            if !answers {
+                std::future::pending::<()>().await;
+            }
+            Json(LoadedWeights::default())
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let router = Router::new().route("/update_weights", post(take));
+        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Member {
+            name: name.into(),
+            address,
+        }
+    }
+
+    async fn options(engines: &[(&str, bool)]) -> Arc<DealerOptions> {
+        let mut members = Vec::new();
+        for (name, answers) in engines {
+            members.push(engine(name, *answers).await);
+        }
+        let mut weights = Weights::default();
+        weights.0.insert("w".into(), Tensor::from_slice(&[1.0f32]));
+        let publication = Publication::default();
+        publication.publish(weights, 3);
+        Arc::new(DealerOptions {
+            members: Members::Fixed(members),
+            floor: 1,
+            floor_deadline: Duration::from_secs(1),
+            caller: Caller::new("token".into()).unwrap(),
+            publication,
+            transfers: None,
+            copies: false,
+        })
+    }
+
+    /// Whether the hand-over ends before a deadline that it need not wait for.
+    async fn ends_early(engines: &[(&str, bool)]) -> bool {
+        let handover = Handover {
+            options: &options(engines).await,
+            version: 3,
+            deadline: Duration::from_secs(600),
+            patience: Duration::from_millis(100),
+        };
+        let limit = Duration::from_secs(if engines.len() > 1 { 20 } else { 1 });
+        tokio::time::timeout(limit, handover.run()).await.is_ok()
+    }
+
+    #[tokio::test]
+    async fn an_engine_that_never_answers_is_not_waited_for_once_another_one_has_the_weights() {
+        assert!(ends_early(&[("job-rollout-0", true), ("job-rollout-1", false)]).await);
+    }
+
+    #[tokio::test]
+    async fn while_none_has_them_it_is() {
+        assert!(!ends_early(&[("job-rollout-0", false)]).await);
+    }
+}
