@@ -190,16 +190,23 @@ impl Metrics {
         }
         for role in &status.roles {
             let name = role.name.name();
+            let desired = if wants_pods(status) { role.desired } else { 0 };
             let pods = |state| self.role_pods.with_label_values(&[job[0], job[1], name, state]);
-            pods("desired").set(role.desired.into());
-            pods("ready").set(role.ready.into());
+            pods("desired").set(desired.into());
+            // Of a job that ended before its status said 0.
+            let ready = if status.phase.is_some_and(Phase::is_finished) {
+                0
+            } else {
+                role.ready
+            };
+            pods("ready").set(ready.into());
             self.restarts
                 .with_label_values(&[job[0], job[1], name])
                 .set(role.restarts.into());
             let gpus = checked.role(role.name).map_or(0, |pods| pods.gpus);
             self.role_gpus
                 .with_label_values(&[job[0], job[1], name])
-                .set(i64::from(role.desired) * i64::from(gpus));
+                .set(i64::from(desired) * i64::from(gpus));
         }
         if let Some(progress) = &status.progress {
             self.step
@@ -233,12 +240,16 @@ impl Metrics {
         }
     }
 
-    /// Shows how much is remembered.
+    /// Shows how much is remembered. Two kinds may have one name: it is one kind in two versions.
     pub fn cached(&self, counts: &BTreeMap<Kind, usize>) {
+        self.cached.reset();
+        for kind in Kind::BUILTIN {
+            self.cached.with_label_values(&[kind.name()]);
+        }
         for (kind, count) in counts {
             self.cached
                 .with_label_values(&[kind.name()])
-                .set(i64::try_from(*count).unwrap_or(i64::MAX));
+                .add(i64::try_from(*count).unwrap_or(i64::MAX));
         }
     }
 
@@ -293,6 +304,12 @@ impl Metrics {
     }
 }
 
+/// Whether a job asks for its pods now: the status says of each role how many it asks for while it does.
+fn wants_pods(status: &PpoJobStatus) -> bool {
+    let none = |phase: Phase| phase.is_finished() || matches!(phase, Phase::Queued | Phase::Suspended);
+    !status.phase.is_some_and(none)
+}
+
 /// What there is to know of a metric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Described {
@@ -337,4 +354,69 @@ fn int_gauges(name: &str, help: &str, labels: &[&str]) -> prometheus::Result<Int
 
 fn gauges(name: &str, help: &str, labels: &[&str]) -> prometheus::Result<GaugeVec> {
     GaugeVec::new(Opts::new(name, help), labels)
+}
+
+#[cfg(test)]
+mod tests {
+    use ppo_crds::PpoJob;
+    use serde_json::json;
+
+    use super::*;
+
+    fn line(metrics: &Metrics, name: &str) -> Vec<String> {
+        let text = metrics.text().unwrap();
+        let lines = text.lines().filter(|line| line.starts_with(&format!("{name}{{")));
+        lines.map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_job_that_does_not_run_asks_for_no_pods_and_no_gpus() {
+        let object = json!({
+            "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "namespace": "n", "uid": "1"},
+            "spec": {
+                "model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
+                "roles": {"rollout": {"replicas": 2}, "reward": {"rules": [{"json": {}}]}},
+            },
+        });
+        let job = Job::of(&serde_json::from_value::<PpoJob>(object).unwrap());
+        let metrics = Metrics::new().unwrap();
+        let roles = json!([{"name": "rollout", "desired": 2, "ready": 1}]);
+        for (phase, wanted) in PHASES.map(|phase| (phase, wants(phase))) {
+            let status = serde_json::from_value(json!({"phase": phase, "roles": roles})).unwrap();
+            metrics.observe(&job, &status);
+            let labels = "{job=\"a\",namespace=\"n\",role=\"rollout\"";
+            let desired = format!("ppojob_role_pods{labels},state=\"desired\"}} {wanted}");
+            assert!(line(&metrics, "ppojob_role_pods").contains(&desired), "{phase:?}");
+            let gpus = format!("ppojob_role_gpus{labels}}} {wanted}");
+            assert_eq!(line(&metrics, "ppojob_role_gpus"), [gpus], "{phase:?}");
+            let ready = format!(
+                "ppojob_role_pods{labels},state=\"ready\"}} {}",
+                u32::from(!phase.is_finished())
+            );
+            assert!(line(&metrics, "ppojob_role_pods").contains(&ready), "{phase:?}");
+        }
+    }
+
+    fn wants(phase: Phase) -> u32 {
+        match phase {
+            Phase::Queued | Phase::Suspended | Phase::Succeeded | Phase::Failed => 0,
+            Phase::Pending | Phase::Scheduling | Phase::Initializing | Phase::Running | Phase::Restarting => 2,
+        }
+    }
+
+    #[test]
+    fn what_is_remembered_no_more_counts_no_more_and_kinds_of_one_name_are_counted_together() {
+        let metrics = Metrics::new().unwrap();
+        let native = [(Kind::NativePodGroupAlpha, 1), (Kind::NativePodGroupBeta, 2)];
+        metrics.cached(&native.into_iter().chain([(Kind::Pod, 4)]).collect());
+        let cached = line(&metrics, "ppo_operator_cached_objects");
+        assert!(
+            cached.contains(&"ppo_operator_cached_objects{kind=\"PodGroup\"} 3".into()),
+            "{cached:?}"
+        );
+        metrics.cached(&BTreeMap::new());
+        let cached = line(&metrics, "ppo_operator_cached_objects");
+        assert_eq!(cached.len(), Kind::BUILTIN.len());
+        assert!(cached.iter().all(|line| line.ends_with(" 0")), "{cached:?}");
+    }
 }

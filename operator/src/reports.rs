@@ -101,7 +101,7 @@ pub async fn poll(
     }
 }
 
-/// A client for reports.
+/// A client for reports. It goes where it is sent and nowhere else: a pod of a job must not make the operator ask others.
 ///
 /// # Errors
 /// When TLS cannot be set up.
@@ -110,6 +110,7 @@ pub fn client() -> reqwest::Result<reqwest::Client> {
         .timeout(DEADLINE)
         .connect_timeout(DEADLINE)
         .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
         .pool_max_idle_per_host(0)
         .build()
 }
@@ -131,4 +132,37 @@ async fn fetch(client: &reqwest::Client, actor: &Actor) -> anyhow::Result<Report
         body.extend_from_slice(&chunk);
     }
     Ok(serde_json::from_slice(&body)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_actor_cannot_send_the_operator_elsewhere() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let (actor, other) = (
+            TcpListener::bind("127.0.0.1:0").await.unwrap(),
+            TcpListener::bind("127.0.0.1:0").await.unwrap(),
+        );
+        let (url, elsewhere) = (
+            format!("http://{}/report", actor.local_addr().unwrap()),
+            other.local_addr().unwrap(),
+        );
+        let redirects = async {
+            let (mut connection, _) = actor.accept().await.unwrap();
+            let _ = connection.read(&mut [0; 1024]).await.unwrap();
+            let answer = format!("HTTP/1.1 302 Found\r\nlocation: http://{elsewhere}/\r\ncontent-length: 0\r\n\r\n");
+            connection.write_all(answer.as_bytes()).await.unwrap();
+        };
+        let client = client().unwrap();
+        let asked = tokio::select! {
+            (answer, ()) = async { tokio::join!(client.get(url).send(), redirects) } => answer.unwrap().status().as_u16(),
+            _ = other.accept() => panic!("the other server was asked"),
+        };
+        assert_eq!(asked, 302);
+    }
 }

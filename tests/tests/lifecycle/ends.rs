@@ -13,6 +13,7 @@ async fn the_job_succeeds_when_its_actor_has_made_all_steps_and_gives_the_gpus_b
     let status = stage.phase(Phase::Succeeded).await;
     assert_eq!(condition(&status, "Complete").0, "True");
     assert!(status.completion_time.is_some());
+    assert_eq!(status.ready.as_deref(), Some("0/4"));
     // The finished pod stays for its log.
     stage.has_pods(&["actor-0"]).await;
 }
