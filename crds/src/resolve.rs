@@ -93,7 +93,8 @@ impl Environment {
         }
     }
 
-    fn model(&self, source: &ModelSource) -> Location {
+    /// Where a model lies there.
+    pub fn model(&self, source: &ModelSource) -> Location {
         match &source.hub {
             Some(hub) => Location::Hub {
                 id: hub.id.clone(),

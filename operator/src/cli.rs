@@ -25,6 +25,12 @@ pub struct Cli {
     command: Command,
 }
 
+/// For one reconcile. The API server itself ends a request after as long.
+const RECONCILE_DEADLINE: Duration = Duration::from_secs(60);
+
+/// For every answer of the API server. Longer than a watch may be silent: the API server ends it after 290 s (kube's watcher asks for that).
+const ANSWER_DEADLINE: Duration = Duration::from_secs(295);
+
 /// Of /metrics, /healthz and /readyz.
 const HTTP_PORT: u16 = 8080;
 
@@ -162,6 +168,7 @@ impl RunArgs {
                 .unwrap_or_else(|| SocketAddr::new(everywhere(), HTTP_PORT)),
             concurrency: self.concurrency,
             report_interval: Duration::from_secs(self.report_interval_seconds),
+            reconcile_deadline: RECONCILE_DEADLINE,
             lease: self.leader_election.then(|| LeaseOptions {
                 namespace: self.lease_namespace.unwrap_or(self.own_namespace),
                 name: self.lease_name,
@@ -217,6 +224,10 @@ async fn connect() -> anyhow::Result<Client> {
     // An administrator finds the operator's requests in the audit log by this name.
     let agent = HeaderValue::from_static(concat!("ppo-operator/", env!("CARGO_PKG_VERSION")));
     config.headers.push((USER_AGENT, agent));
+    // kube's default is none: a list that is lost would leave a cache as it is for ever. From the request on, not from when its
+    // connection was used last.
+    config.read_timeout = Some(ANSWER_DEADLINE);
+    config.reset_reader_on_write = true;
     Client::try_from(config).context("the cluster's address or credentials cannot be used")
 }
 

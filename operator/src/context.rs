@@ -5,12 +5,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::jiff::Timestamp;
-use kube::runtime::events::{Recorder, Reporter};
 use kube::{Client, ResourceExt};
 use ppo_crds::PpoJob;
 use tokio::sync::{Semaphore, broadcast, watch};
 
 use crate::contract::Contract;
+use crate::events::Recorders;
 use crate::expected::Expected;
 use crate::gang::{Flavors, Unapproved};
 use crate::job::Job;
@@ -30,6 +30,8 @@ pub struct Context {
     pub acting_since: OnceLock<Timestamp>,
     /// Between two questions to an actor.
     pub report_interval: Duration,
+    /// For one reconcile.
+    pub reconcile_deadline: Duration,
     /// The API server.
     pub client: Client,
     /// The administrator's choices.
@@ -58,10 +60,8 @@ pub struct Context {
     pub contract: watch::Receiver<Contract>,
     /// Counts.
     pub metrics: Arc<Metrics>,
-    /// Writes events.
-    pub recorder: Recorder,
-    /// As whom.
-    pub reporter: Reporter,
+    /// Write events.
+    pub recorders: Recorders,
     /// When a failed reconcile is tried again.
     pub backoff: Backoff,
     /// When minor status changes are written.
@@ -84,6 +84,7 @@ impl Context {
         self.backoff.forget(key);
         self.minor.forget(key);
         self.unapproved.forget(key);
+        self.recorders.forget(key);
         self.metrics.forget(key);
     }
 

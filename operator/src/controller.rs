@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use tokio_stream::wrappers::{UnboundedReceiverStream, WatchStream};
 
 use crate::context::Context;
-use crate::reconcile::{reconcile, retry};
+use crate::reconcile::{attempt, retry};
 use crate::watches::{Sink, wait_synced, watch_kind};
 use crate::world::{JobKey, Kind};
 
@@ -132,7 +132,7 @@ async fn work(
         .concurrency(scope.concurrency)
         .debounce(DEBOUNCE);
     let results = applier(
-        |job, context| Box::pin(reconcile(job, context)),
+        |job, context| Box::pin(attempt(job, context)),
         retry,
         context.clone(),
         jobs,

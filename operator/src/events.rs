@@ -1,5 +1,9 @@
 //! Events: one for every change of phase, and one for every decision.
 
+pub use recorders::Recorders;
+
+mod recorders;
+
 use kube::Resource;
 use kube::core::DeserializeGuard;
 use kube::runtime::events::{Event, EventType, Recorder};
@@ -18,24 +22,34 @@ const LONGEST: usize = 1024;
 /// Writes what changed between the job's status and the plan's. An event that cannot be written is logged, and nothing waits
 /// for it: the status says the same.
 pub async fn publish(job: &Subject, plan: &Plan, context: &Context) {
-    // A recorder that knew of earlier events would count one more of the first of its reason, and keep the first one's words.
-    let recorder = Recorder::new(context.client.clone(), context.reporter.clone());
+    let recorder = context.recorders.fresh();
     for event in events(&job.status, plan) {
         write(&job.object, &event, &recorder, context).await;
     }
 }
 
 /// Writes that something was refused, and why; tried again and refused again it is the same event.
-pub async fn refused(job: &Subject, error: &Error, context: &Context) {
-    let event = event("Refused", EventType::Warning, &error.to_string());
-    write(&job.object, &event, &context.recorder, context).await;
+pub async fn refused(job: &impl Resource<DynamicType = ()>, error: &Error, context: &Context) {
+    repeat(job, "Refused", EventType::Warning, &error.to_string(), context).await;
 }
 
 /// Writes that a job cannot be read, and so that nothing is done with it: it neither starts, nor is restarted, suspended or ended.
 pub async fn unreadable(job: &DeserializeGuard<PpoJob>, error: &str, context: &Context) {
     let note = format!("the operator cannot read this job, and does nothing with it until that is mended: {error}");
-    let event = event("Unreadable", EventType::Warning, &note);
-    write(job, &event, &context.recorder, context).await;
+    repeat(job, "Unreadable", EventType::Warning, &note, context).await;
+}
+
+/// Writes that the job uses a claim of its name that somebody else has made.
+pub async fn claim_found(job: &impl Resource<DynamicType = ()>, claim: &str, context: &Context) {
+    let note =
+        format!("PersistentVolumeClaim {claim} is there already and is not the operator's: the job uses it as it is");
+    repeat(job, "ClaimFound", EventType::Normal, &note, context).await;
+}
+
+/// Writes what may have been said before: in the same words it is the same event.
+async fn repeat(job: &impl Resource<DynamicType = ()>, reason: &str, type_: EventType, note: &str, context: &Context) {
+    let recorder = context.recorders.saying(note, job);
+    write(job, &event(reason, type_, note), &recorder, context).await;
 }
 
 async fn write(job: &impl Resource<DynamicType = ()>, event: &Event, recorder: &Recorder, context: &Context) {

@@ -14,16 +14,25 @@ const LONGEST: Duration = Duration::from_secs(15);
 #[derive(Default)]
 pub struct Expected(Table<JobKey, Names>);
 
-/// Names of one job, each with when it was made.
-pub type Names = HashMap<(Kind, String), Instant>;
+/// Names of one job, each with when it was made; None where no news will come: a watch shows only what is the operator's.
+pub type Names = HashMap<(Kind, String), Option<Instant>>;
 
 impl Expected {
     /// Notes that an object was made.
     pub fn made(&self, key: &JobKey, kind: Kind, name: &str) {
+        self.insert(key, kind, name, Some(Instant::now()));
+    }
+
+    /// Notes that an object of somebody else is there, and need not be made while the job lives.
+    pub fn found(&self, key: &JobKey, kind: Kind, name: &str) {
+        self.insert(key, kind, name, None);
+    }
+
+    fn insert(&self, key: &JobKey, kind: Kind, name: &str, made: Option<Instant>) {
         let mut jobs = self.0.lock();
         jobs.entry(key.clone())
             .or_default()
-            .insert((kind, name.to_string()), Instant::now());
+            .insert((kind, name.to_string()), made);
     }
 
     /// Notes that a watch has shown it, or its end.
@@ -42,14 +51,14 @@ impl Expected {
         let Some(names) = jobs.get_mut(key) else {
             return Names::new();
         };
-        names.retain(|_, made| made.elapsed() < LONGEST);
+        names.retain(|_, made| made.is_none_or(|made| made.elapsed() < LONGEST));
         names.clone()
     }
 
     /// When to look again whether something came.
     pub fn patience(&self, key: &JobKey) -> Option<Duration> {
         let jobs = self.0.lock();
-        let oldest = jobs.get(key)?.values().min()?;
+        let oldest = jobs.get(key)?.values().flatten().min()?;
         Some(LONGEST.saturating_sub(oldest.elapsed()) + Duration::from_millis(1))
     }
 
@@ -75,6 +84,22 @@ mod tests {
         assert!(expected.patience(&key).is_some());
         expected.seen(&key, Kind::Pod, "j-actor-0");
         assert!(expected.of(&key).is_empty());
+        assert!(expected.patience(&key).is_none());
+    }
+
+    #[test]
+    fn what_is_somebody_elses_is_not_waited_for() {
+        let key = JobKey {
+            namespace: "n".into(),
+            name: "j".into(),
+        };
+        let expected = Expected::default();
+        expected.found(&key, Kind::PersistentVolumeClaim, "claim");
+        assert!(
+            expected
+                .of(&key)
+                .contains_key(&(Kind::PersistentVolumeClaim, "claim".into()))
+        );
         assert!(expected.patience(&key).is_none());
     }
 }

@@ -21,6 +21,7 @@ pub use kueue::{Flavors, Lookups};
 pub use silence::{ATTENTION_SECONDS, REASON as SCHEDULER_SILENT, Silence, Unapproved};
 
 use crate::job::{Job, RolePods};
+use crate::ledger::Ledger;
 use crate::lifecycle::{Decision, Intent};
 use crate::plan::{Action, Target, repair};
 use crate::settings::PodSettings;
@@ -124,10 +125,10 @@ impl Gang {
     /// What brings the gang's own object to what it should be.
     pub fn repair(self, job: &Job, intent: &Intent, seen: &Snapshot, settings: &PodSettings) -> Vec<Action> {
         let (kind, desired) = match self {
-            Self::Volcano if *intent == Intent::Suspend => return Vec::new(),
+            Self::Volcano | Self::Native(Kind::NativePodGroupAlpha) if *intent == Intent::Suspend => return Vec::new(),
             Self::Volcano => (Kind::VolcanoPodGroup, volcano::pod_group(job, settings)),
             Self::Coscheduling => (Kind::CoschedulingPodGroup, coscheduling::pod_group(job, settings)),
-            // What 1.36 has made it does not let anybody change: the floor stays that of its making.
+            // What 1.36 has made it does not let anybody change: `native::upkeep` takes one of another floor away.
             Self::Native(Kind::NativePodGroupAlpha) if seen.exists(Kind::NativePodGroupAlpha, &members::name(job)) => {
                 return Vec::new();
             }
@@ -166,7 +167,10 @@ impl Gang {
 
     /// Whether a pod waits until the gang has its nodes. A scheduler that knows one floor and not one per role could place
     /// engines above theirs and leave another role out: those engines are no members, and come after.
-    pub fn comes_after(self, job: &Job, role: RolePods, index: u32, seen: &Snapshot) -> bool {
+    pub fn comes_after(self, job: &Job, ledger: &Ledger, role: RolePods, index: u32, seen: &Snapshot) -> bool {
+        if self.is_alpha() && native::outdated(job, ledger, seen).is_some() {
+            return true;
+        }
         matches!(self, Self::Coscheduling | Self::Native(_)) && index >= role.floor && !members::placed(job, seen)
     }
 
@@ -177,7 +181,7 @@ impl Gang {
             Self::Volcano => volcano::join(pod, job, role.role),
             Self::Coscheduling => coscheduling::join(pod, job, member),
             Self::Kueue => kueue::join(pod, job, role.role, index, seen),
-            Self::Native(_) if member => native::join(pod, job),
+            Self::Native(_) if member && native::takes(job, seen) => native::join(pod, job),
             Self::Native(_) => {}
             Self::None | Self::Missing(_) => {}
         }
@@ -189,8 +193,19 @@ impl Gang {
             Self::Coscheduling => coscheduling::upkeep(job, &decision.intent, seen, now),
             Self::Kueue => kueue::upkeep(job, decision, seen, now),
             Self::Volcano => volcano::upkeep(job, &decision.intent, seen),
+            Self::Native(Kind::NativePodGroupAlpha) => native::upkeep(job, decision, seen),
             Self::None | Self::Native(_) | Self::Missing(_) => Upkeep::default(),
         }
+    }
+
+    /// Why the gang has to begin anew, with other pods; None while its pods may be placed.
+    pub fn begins_anew(self, job: &Job, ledger: &Ledger, seen: &Snapshot) -> Option<&'static str> {
+        let holds_back = self.is_alpha() && native::holds_back(job, ledger, seen);
+        holds_back.then_some("its pods waited in a PodGroup for more, or fewer, than the job needs now, which Kubernetes 1.36 lets nobody change")
+    }
+
+    fn is_alpha(self) -> bool {
+        self == Self::Native(Kind::NativePodGroupAlpha)
     }
 }
 

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Client};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 /// For how long a holder that does not renew is believed.
 const DURATION: Duration = Duration::from_secs(15);
@@ -37,35 +37,29 @@ impl Candidate {
         }
     }
 
-    /// Waits until this process leads. Drop it to stop waiting.
-    pub async fn lead(&self) {
+    /// Waits until this process leads; since when, for [`hold`](Self::hold). Drop it to stop waiting.
+    pub async fn lead(&self) -> Instant {
         let mut seen: Option<(Option<MicroTime>, Instant)> = None;
         loop {
-            match self.try_once(&mut seen).await {
-                Ok(true) => return,
-                Ok(false) => {}
-                Err(error) => tracing::warn!(%error, lease = self.name, "leadership cannot be asked for; trying again"),
+            let asked = Instant::now();
+            match timeout(PERIOD, self.try_once(&mut seen)).await {
+                Ok(Ok(true)) => return asked,
+                Ok(Ok(false)) => {}
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, lease = self.name, "leadership cannot be asked for; trying again")
+                }
+                Err(_) => tracing::warn!(
+                    lease = self.name,
+                    "leadership was asked for without an answer; trying again"
+                ),
             }
-            tokio::time::sleep(PERIOD).await;
+            sleep(PERIOD).await;
         }
     }
 
-    /// Renews until that fails for too long, or another process leads. Returns why.
-    pub async fn hold(&self) -> String {
-        let mut renewed = Instant::now();
-        loop {
-            tokio::time::sleep(PERIOD).await;
-            let attempt = tokio::time::timeout(PERIOD, self.try_once(&mut None)).await;
-            match attempt {
-                Ok(Ok(true)) => renewed = Instant::now(),
-                Ok(Ok(false)) => return "another process leads".into(),
-                Ok(Err(error)) => tracing::warn!(%error, "the lease could not be renewed"),
-                Err(_) => tracing::warn!("the lease could not be renewed: no answer"),
-            }
-            if renewed.elapsed() > RENEW_DEADLINE {
-                return format!("the lease was not renewed for {} s", RENEW_DEADLINE.as_secs());
-            }
-        }
+    /// Renews what is held `since` then, until that fails for too long or another process leads. Returns why.
+    pub async fn hold(&self, since: Instant) -> String {
+        renew(since, async || self.try_once(&mut None).await).await
     }
 
     /// Lets another process lead at once.
@@ -81,7 +75,7 @@ impl Candidate {
             }
             Ok::<_, kube::Error>(())
         };
-        match tokio::time::timeout(PERIOD, released).await {
+        match timeout(PERIOD, released).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, "the lease could not be given up; it runs out by itself"),
             Err(_) => tracing::warn!("the lease could not be given up: no answer; it runs out by itself"),
@@ -137,6 +131,24 @@ impl Candidate {
     }
 }
 
+/// Renewals from `renewed` on. The others count from what a request wrote, so each counts from when it was sent, not from its answer;
+/// and the deadline ends a wait for an answer, too.
+async fn renew(mut renewed: Instant, mut ask: impl AsyncFnMut() -> kube::Result<bool>) -> String {
+    loop {
+        let renewal = async {
+            sleep(PERIOD).await;
+            (Instant::now(), timeout(PERIOD, ask()).await)
+        };
+        match timeout_at(renewed + RENEW_DEADLINE, renewal).await {
+            Ok((asked, Ok(Ok(true)))) => renewed = asked,
+            Ok((_, Ok(Ok(false)))) => return "another process leads".into(),
+            Ok((_, Ok(Err(error)))) => tracing::warn!(%error, "the lease could not be renewed"),
+            Ok((_, Err(_))) => tracing::warn!("the lease could not be renewed: no answer"),
+            Err(_) => return format!("the lease was not renewed for {} s", RENEW_DEADLINE.as_secs()),
+        }
+    }
+}
+
 fn holder(lease: &Lease) -> Option<&str> {
     lease.spec.as_ref()?.holder_identity.as_deref()
 }
@@ -147,5 +159,40 @@ fn won(answer: kube::Result<Lease>) -> kube::Result<bool> {
         Ok(_) => Ok(true),
         Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => Ok(false),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_leader_stops_ten_seconds_after_it_sent_its_last_renewal_whatever_is_answered() {
+        let (began, mut asked) = (Instant::now(), 0);
+        let why = renew(began, async || {
+            asked += 1;
+            match asked {
+                // The answer takes its time, and does not lengthen what it grants.
+                1 => {
+                    sleep(Duration::from_secs(2)).await;
+                    Ok(true)
+                }
+                2 => Err(kube::Error::LinesCodecMaxLineLengthExceeded),
+                _ => std::future::pending().await,
+            }
+        })
+        .await;
+        assert_eq!(began.elapsed(), PERIOD + RENEW_DEADLINE, "{why}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_is_answered_holds_on_until_another_leads() {
+        let (began, mut asked) = (Instant::now(), 0);
+        let why = renew(began, async || {
+            asked += 1;
+            Ok(asked < 10)
+        })
+        .await;
+        assert_eq!((began.elapsed(), why.as_str()), (PERIOD * 10, "another process leads"));
     }
 }

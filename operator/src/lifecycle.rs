@@ -74,7 +74,10 @@ pub fn decide(job: &Job, seen: &Snapshot, previous: &PpoJobStatus, now: Timestam
         ledger.status = previous.clone();
         return Decision::of(ledger, Intent::Ended);
     }
-    if let Err(errors) = &job.config {
+    // What it runs was fixed when it was accepted: a rule that came with a newer operator is for jobs that begin later.
+    if let Err(errors) = &job.config
+        && !seen.has_config(job)
+    {
         return Decision::of(ledger, Intent::Fail(Truth::yes("InvalidSpec", errors.to_string())));
     }
     if let Some(done) = completed(job, &ledger, seen) {
@@ -104,6 +107,12 @@ pub fn decide(job: &Job, seen: &Snapshot, previous: &PpoJobStatus, now: Timestam
     let mut decision = Decision::of(ledger, Intent::Run);
     restart_on_request(job, seen, &mut decision, now);
     restart_what_failed(job, seen, &mut decision, now);
+    if decision.intent == Intent::Run
+        && let Some(why) = seen.gang.begins_anew(job, &decision.ledger, seen)
+    {
+        decision.ledger.restart_job(now);
+        decision.notes.push(format!("the job restarts, not counted: {why}"));
+    }
     if let (Intent::Run, Some(late)) = (&decision.intent, overdue(job, seen, &mut decision.clone(), now)) {
         decision.intent = Intent::Fail(late);
     }

@@ -115,7 +115,6 @@ pub fn plan(job: &Job, seen: &Snapshot, previous: &PpoJobStatus, settings: &PodS
 
 /// Objects that are missing or have drifted, while the job is alive.
 fn objects(job: &Job, decision: &Decision, seen: &Snapshot, settings: &PodSettings) -> Vec<Action> {
-    let Ok(config) = &job.config else { return Vec::new() };
     if matches!(decision.intent, Intent::Complete(_) | Intent::Fail(_) | Intent::Ended) {
         return Vec::new();
     }
@@ -125,7 +124,7 @@ fn objects(job: &Job, decision: &Decision, seen: &Snapshot, settings: &PodSettin
     if decision.intent != Intent::Run {
         return actions;
     }
-    actions.extend(config::missing(job, config, seen));
+    actions.extend(config::missing(job, seen));
     actions.extend(storage::missing(job, seen));
     let applied = services::desired(job)
         .into_iter()

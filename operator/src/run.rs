@@ -8,13 +8,14 @@ use anyhow::Context as _;
 use futures::future::try_join_all;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
-use kube::runtime::events::{Recorder, Reporter};
+use kube::runtime::events::Reporter;
 use tokio::sync::{Semaphore, broadcast, watch};
 use tokio::task::JoinSet;
 
 use crate::context::Context;
 use crate::contract::{self, Contract};
 use crate::controller::{Scope, control};
+use crate::events::Recorders;
 use crate::http::{self, Shown};
 use crate::lease::Candidate;
 use crate::metrics::Metrics;
@@ -43,6 +44,8 @@ pub struct Options {
     pub concurrency: u16,
     /// Between two questions to an actor.
     pub report_interval: Duration,
+    /// For one reconcile: one that waits longer for an answer is ended and tried again.
+    pub reconcile_deadline: Duration,
     /// The Lease to hold; None: this process alone acts.
     pub lease: Option<LeaseOptions>,
     /// Name of this process among the operator's replicas.
@@ -105,16 +108,16 @@ async fn lead_and_act(
     // One that waits is as ready as it can be.
     ready.send_replace(true);
     tracing::info!(lease = lease.name, identity = options.identity, "waits to lead");
-    tokio::select! {
-        () = candidate.lead() => {}
+    let since = tokio::select! {
+        since = candidate.lead() => since,
         _ = stop.wait_for(|stop| *stop) => return Ok(()),
-    }
+    };
     ready.send_replace(false);
     is_leader.set(1);
     tracing::info!("leads");
     let ended = tokio::select! {
         ended = act(context.clone(), options, &ready, stop) => ended,
-        why = candidate.hold() => Err(anyhow::anyhow!("{why}; this process stops acting")),
+        why = candidate.hold(since) => Err(anyhow::anyhow!("{why}; this process stops acting")),
     };
     is_leader.set(0);
     candidate.release().await;
@@ -177,8 +180,8 @@ fn context(client: Client, options: &Options, metrics: Arc<Metrics>, contract: w
     Context {
         acting_since: OnceLock::new(),
         report_interval: options.report_interval,
-        recorder: Recorder::new(client.clone(), reporter.clone()),
-        reporter,
+        reconcile_deadline: options.reconcile_deadline,
+        recorders: Recorders::new(client.clone(), reporter),
         client,
         settings: options.pods.clone(),
         world: Arc::new(World::default()),

@@ -17,7 +17,10 @@ pub struct Served(Locked<Found>);
 
 #[derive(Default)]
 struct Found {
+    /// Served when they were last looked for.
     kinds: BTreeSet<Kind>,
+    /// Served at any time. The watch of a kind that is gone goes on: should it come back, its news do, too.
+    watched: BTreeSet<Kind>,
     at: Option<Instant>,
 }
 
@@ -27,7 +30,17 @@ impl Served {
         self.0.lock().kinds.clone()
     }
 
-    /// Looks again, unless it was done a moment ago. Returns the kinds that are new.
+    /// Notes that a kind that was found is not served, as after its scheduler was uninstalled: the next look asks again.
+    pub fn doubt(&self) {
+        self.0.lock().at = None;
+    }
+
+    /// Whether the next look asks again.
+    pub fn is_doubted(&self) -> bool {
+        self.0.lock().at.is_none()
+    }
+
+    /// Looks again, unless it was done a moment ago. Returns the kinds that nobody watches yet.
     ///
     /// # Errors
     /// When the API server does not answer.
@@ -41,12 +54,17 @@ impl Served {
                 kinds.insert(kind);
             }
         }
-        let mut found = self.0.lock();
-        let new = kinds.difference(&found.kinds).copied().collect();
-        // A kind that is gone stays: its watch goes on, and its objects are still ours.
-        found.kinds.extend(kinds);
-        found.at = Some(Instant::now());
-        Ok(new)
+        Ok(self.0.lock().note(kinds))
+    }
+}
+
+impl Found {
+    fn note(&mut self, kinds: BTreeSet<Kind>) -> Vec<Kind> {
+        let new = kinds.difference(&self.watched).copied().collect();
+        self.watched.extend(&kinds);
+        self.kinds = kinds;
+        self.at = Some(Instant::now());
+        new
     }
 }
 
@@ -57,5 +75,24 @@ async fn is_served(client: &Client, kind: Kind) -> kube::Result<bool> {
         // The answer for a group that is not there is plain text, without a reason.
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scheduler_that_is_uninstalled_is_chosen_no_more_and_one_that_comes_back_is_watched_once() {
+        let served = Served::default();
+        let note = |kinds: &[Kind]| served.0.lock().note(kinds.iter().copied().collect());
+        assert_eq!(note(&[Kind::KueueWorkload]), [Kind::KueueWorkload]);
+        assert!(!served.is_doubted());
+        served.doubt();
+        assert!(served.is_doubted());
+        assert_eq!(note(&[]), []);
+        assert_eq!(served.kinds(), BTreeSet::new());
+        assert_eq!(note(&[Kind::KueueWorkload]), []);
+        assert_eq!(served.kinds(), [Kind::KueueWorkload].into());
     }
 }

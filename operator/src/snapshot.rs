@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 use kube::api::DynamicObject;
-use ppo_crds::pod::pod_name;
+use ppo_crds::pod::{config_name, pod_name};
 use ppo_crds::report::Report;
 use ppo_crds::spec::Role;
 
@@ -107,6 +107,11 @@ impl Snapshot {
             _ => self.object(kind, name).is_some(),
         };
         there || self.expected.contains_key(&(kind, name.to_string()))
+    }
+
+    /// Whether what the job runs is fixed: it was accepted once, and its pods read it from there.
+    pub fn has_config(&self, job: &Job) -> bool {
+        self.exists(Kind::ConfigMap, &config_name(&job.key.name))
     }
 
     /// An object of the job.

@@ -9,7 +9,7 @@ use ppo_crds::validate::lost_with_pods;
 
 use crate::condition::{Truth, holds, kind, set, whole_second};
 use crate::gang::{Admission, SCHEDULER_SILENT, Silence};
-use crate::job::Job;
+use crate::job::{Job, RolePods};
 use crate::ledger::Ledger;
 use crate::lifecycle::{Decision, Intent, first_obstacle, seconds_without_progress};
 use crate::snapshot::Snapshot;
@@ -26,9 +26,9 @@ pub fn status(job: &Job, decision: &Decision, seen: &Snapshot, now: Timestamp) -
     status.roles = job
         .roles
         .iter()
-        .map(|role| role_status(job, role.role, ledger, seen))
+        .map(|role| role_status(job, *role, ledger, seen))
         .collect();
-    status.ready = Some(ready(&status.roles));
+    status.ready = Some(ready_of(&status.roles));
     status.rollout_replicas = existing(job, Role::Rollout, seen);
     status.rollout_selector = format!(
         "{}={},{}={}",
@@ -56,6 +56,9 @@ pub fn status(job: &Job, decision: &Decision, seen: &Snapshot, now: Timestamp) -
     status.phase = Some(phase(job, decision, seen, ready, &status));
     if status.phase.is_some_and(Phase::is_finished) {
         status.completion_time = Some(Time(whole_second(now)));
+        // Its pods go, or stay for their logs, and nobody counts them again.
+        status.roles.iter_mut().for_each(|role| role.ready = 0);
+        status.ready = Some(ready_of(&status.roles));
     }
     status
 }
@@ -80,12 +83,14 @@ fn existing(job: &Job, role: Role, seen: &Snapshot) -> u32 {
     u32::try_from(pods.count()).unwrap_or(u32::MAX)
 }
 
-fn ready(roles: &[RoleStatus]) -> String {
+fn ready_of(roles: &[RoleStatus]) -> String {
     let sum = |count: fn(&RoleStatus) -> u32| roles.iter().map(count).sum::<u32>();
     format!("{}/{}", sum(|role| role.ready), sum(|role| role.desired))
 }
 
-fn role_status(job: &Job, role: Role, ledger: &Ledger, seen: &Snapshot) -> RoleStatus {
+fn role_status(job: &Job, pods: RolePods, ledger: &Ledger, seen: &Snapshot) -> RoleStatus {
+    let role = pods.role;
+    let fewer = fewer(pods, seen);
     let known = ledger.role(role).cloned().unwrap_or_else(|| RoleStatus::started(role));
     let mut pods: Vec<&PodView> = seen.pods(job).filter(|pod| pod.role == role).collect();
     pods.sort_by_key(|pod| {
@@ -99,10 +104,8 @@ fn role_status(job: &Job, role: Role, ledger: &Ledger, seen: &Snapshot) -> RoleS
     let worst = pods
         .first()
         .filter(|pod| pod.life != Life::Ready && !pod.reason.is_empty());
-    let (reason, message) = worst.map_or_else(Default::default, |pod| {
-        let message = format!("{}: {}", pod.name, pod.message);
-        (pod.reason.clone(), message)
-    });
+    let worst = worst.map(|pod| (pod.reason.clone(), format!("{}: {}", pod.name, pod.message)));
+    let (reason, message) = worst.or(fewer).unwrap_or_default();
     RoleStatus {
         ready: seen.ready(job, ledger).get(&role).copied().unwrap_or_default(),
         policy_version: policy_version(role, seen),
@@ -110,6 +113,19 @@ fn role_status(job: &Job, role: Role, ledger: &Ledger, seen: &Snapshot) -> RoleS
         message,
         ..known
     }
+}
+
+/// Reason of a role of which a queue admitted fewer pods than it wants.
+pub const QUOTA_FOR_FEWER: &str = "QuotaForFewer";
+
+/// A Workload cannot grow while it holds quota: Kueue refuses that.
+fn fewer(role: RolePods, seen: &Snapshot) -> Option<(String, String)> {
+    let admitted = seen.count(role);
+    let words = format!(
+        "Kueue admitted {admitted} of {} engines; the others come with the next admission (suspend and resume)",
+        role.pods
+    );
+    (admitted < role.pods).then(|| (QUOTA_FOR_FEWER.into(), words))
 }
 
 /// Engines and actor hold the version that the actor reports: a step begins only when every engine has it.
@@ -130,6 +146,7 @@ fn conditions(
 ) -> Vec<(&'static str, Truth)> {
     let accepted = match &job.config {
         Ok(_) => Truth::yes("Valid", valid(job)),
+        Err(errors) if seen.has_config(job) => Truth::no(NO_LONGER_VALID, errors.to_string()),
         Err(errors) => Truth::no("InvalidSpec", errors.to_string()),
     };
     let mut conditions = vec![(kind::ACCEPTED, accepted)];
@@ -138,7 +155,7 @@ fn conditions(
         Intent::Fail(truth) => conditions.push((kind::FAILED, truth.clone())),
         Intent::Run | Intent::Queue(_) | Intent::Suspend | Intent::Ended => {}
     }
-    if job.config.is_err() {
+    if job.config.is_err() && !seen.has_config(job) {
         return conditions;
     }
     conditions.push((kind::SUSPENDED, suspended(job, decision, seen)));
@@ -163,6 +180,9 @@ fn valid(job: &Job) -> String {
     let can = "the manifest can run";
     lost_with_pods(&job.spec).map_or_else(|| can.into(), |warning| format!("{can}; {warning}"))
 }
+
+/// Reason of an Accepted that does not hold for a job that goes on all the same.
+pub const NO_LONGER_VALID: &str = "NoLongerValid";
 
 /// Reason of a Suspended whose pods are gone.
 pub const SUSPENDED: &str = "Suspended";

@@ -36,6 +36,8 @@ pub enum Fault {
     Refuse(u16),
     /// The API server does it, and the connection breaks before the answer.
     LoseAnswer,
+    /// The API server does it, and no answer ever comes: its machine was lost, and nobody closed the connection.
+    SwallowAnswer,
 }
 
 /// Which faults there are, and what was written.

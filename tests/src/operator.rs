@@ -17,6 +17,9 @@ use crate::ports::free_ports;
 /// For a clean stop.
 const STOP_DEADLINE: Duration = Duration::from_secs(20);
 
+/// For one reconcile: longer than any takes, and short enough to wait for.
+const RECONCILE_DEADLINE: Duration = Duration::from_secs(10);
+
 /// A running operator. Dropped, it is gone at once, as if its process had been killed.
 pub struct Operator {
     /// Where it serves its metrics.
@@ -40,6 +43,7 @@ impl Operator {
             http_address: SocketAddr::from(([127, 0, 0, 1], port)),
             concurrency: 4,
             report_interval: Duration::from_millis(200),
+            reconcile_deadline: RECONCILE_DEADLINE,
             lease: None,
             identity: "test".into(),
             pods: PodSettings::default(),

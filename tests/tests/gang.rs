@@ -6,5 +6,7 @@
 mod kueue;
 #[path = "gang/pod_groups.rs"]
 mod pod_groups;
+#[path = "gang/uninstalled.rs"]
+mod uninstalled;
 #[path = "gang/world.rs"]
 mod world;

@@ -1,13 +1,18 @@
 //! Kubernetes' own gang scheduling (KEP-4671): one PodGroup for all roles, since PodGroups do not gang with each other.
 //! Seen with 1.36's v1alpha2; 1.37 serves v1beta1.
 
+use std::sync::Arc;
+
 use kube::api::DynamicObject;
 use serde_json::json;
 
-use super::members;
+use super::{Upkeep, members};
 use crate::job::Job;
-use crate::plan::metadata;
-use crate::world::Kind;
+use crate::ledger::Ledger;
+use crate::lifecycle::{Decision, Intent};
+use crate::plan::{Action, Target, metadata};
+use crate::snapshot::Snapshot;
+use crate::world::{Kind, PodView};
 
 /// The gang.
 pub fn pod_group(kind: Kind, job: &Job) -> DynamicObject {
@@ -17,7 +22,56 @@ pub fn pod_group(kind: Kind, job: &Job) -> DynamicObject {
     group
 }
 
+/// The group, when its floor is not the job's any more. 1.36 lets nobody change it (`validation` of `scheduling.k8s.io`: the policy is
+/// immutable), and holds every pod of it back until it has so many.
+fn of_another_floor<'a>(job: &Job, seen: &'a Snapshot) -> Option<&'a Arc<DynamicObject>> {
+    let group = seen.object(Kind::NativePodGroupAlpha, &members::name(job))?;
+    let floor = &group.data["spec"]["schedulingPolicy"]["gang"]["minCount"];
+    (*floor != json!(members::floor(job))).then_some(group)
+}
+
+fn is_current(ledger: &Ledger, pod: &PodView) -> bool {
+    pod.attempt == ledger.attempt_of(pod.role, pod.index)
+}
+
+/// The same, while none of the pods that the job should have has a node: such a group goes, and another comes for other pods.
+pub fn outdated<'a>(job: &Job, ledger: &Ledger, seen: &'a Snapshot) -> Option<&'a Arc<DynamicObject>> {
+    let placed = seen.pods(job).any(|pod| pod.node.is_some() && is_current(ledger, pod));
+    of_another_floor(job, seen).filter(|_| !placed)
+}
+
+/// Whether pods wait in a group of another floor, which will never let them go.
+pub fn holds_back(job: &Job, ledger: &Ledger, seen: &Snapshot) -> bool {
+    outdated(job, ledger, seen).is_some() && seen.pods(job).any(|pod| is_current(ledger, pod))
+}
+
+/// Takes the group away that nobody wants, or that has another floor, once its pods are gone.
+pub fn upkeep(job: &Job, decision: &Decision, seen: &Snapshot) -> Upkeep {
+    let group = match decision.intent {
+        Intent::Run | Intent::Queue(_) => outdated(job, &decision.ledger, seen),
+        _ => seen.object(Kind::NativePodGroupAlpha, &members::name(job)),
+    };
+    let group = group.filter(|group| group.metadata.deletion_timestamp.is_none());
+    let gone = !seen.pods(job).any(|pod| pod.alive);
+    Upkeep {
+        actions: group
+            .filter(|_| gone)
+            .map(|group| Action::Delete(Target::of(Kind::NativePodGroupAlpha, group)))
+            .into_iter()
+            .collect(),
+        wake: None,
+    }
+}
+
+/// Whether a new pod is a member: one that comes back to a gang that was placed with another floor is placed alone.
+pub fn takes(job: &Job, seen: &Snapshot) -> bool {
+    of_another_floor(job, seen).is_none()
+}
+
 /// Makes a pod a member. The field is immutable, and newer than the typed Pod of this client.
 pub fn join(pod: &mut DynamicObject, job: &Job) {
     pod.data["spec"]["schedulingGroup"] = json!({"podGroupName": members::name(job)});
 }
+
+#[cfg(test)]
+mod tests;

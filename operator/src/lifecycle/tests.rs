@@ -229,3 +229,64 @@ fn pods_that_a_gang_scheduler_placed_run_on_when_it_is_removed() {
     let waits = decide(&job(), &missing, &not_begun, at(5000)).intent;
     assert!(matches!(waits, Intent::Queue(_)), "{waits:?}");
 }
+
+#[test]
+fn a_rule_that_came_with_a_newer_operator_ends_no_job_that_has_begun() {
+    let mut job = job();
+    let mut spec = job.spec.clone();
+    spec.prompts.source.path = Some("relative.jsonl".into());
+    job.config = Job::of(&PpoJob::new("a", spec)).config;
+    assert!(job.config.is_err());
+    let mut seen = heard(3.0, 5);
+    let refused = decide(&job, &seen, &PpoJobStatus::default(), at(5000)).intent;
+    assert!(matches!(refused, Intent::Fail(_)), "{refused:?}");
+
+    let config = kube::api::DynamicObject::new("a-config", &Kind::ConfigMap.resource());
+    let key = (Kind::ConfigMap, "a-config".to_string());
+    seen.children.objects.insert(key, Arc::new(config));
+    let decision = decide(&job, &seen, &status(true, 60), at(5000));
+    assert_eq!(decision.intent, Intent::Run);
+    let status = crate::status::status(&job, &decision, &seen, at(5000));
+    let accepted = condition::get(&status.conditions, kind::ACCEPTED).unwrap();
+    assert_eq!(
+        (accepted.status.as_str(), accepted.reason.as_str()),
+        ("False", "NoLongerValid")
+    );
+    assert_eq!(status.phase, Some(ppo_crds::status::Phase::Running));
+}
+
+#[test]
+fn engines_without_quota_are_named_and_a_job_that_ends_has_no_ready_pods() {
+    let mut job = job();
+    job.roles
+        .iter_mut()
+        .filter(|role| role.role == Role::Rollout)
+        .for_each(|role| role.pods = 4);
+    let place = crate::gang::Place {
+        count: 1,
+        ..Default::default()
+    };
+    let seen = Snapshot {
+        admission: Admission::Admitted([(Role::Rollout, place)].into()),
+        ..heard(3.0, 5)
+    };
+    let decision = decide(&job, &seen, &status(true, 60), at(5000));
+    let runs = crate::status::status(&job, &decision, &seen, at(5000));
+    let engines = runs.roles.iter().find(|role| role.name == Role::Rollout).unwrap();
+    assert_eq!(
+        (engines.reason.as_str(), runs.ready.as_deref()),
+        ("QuotaForFewer", Some("2/5"))
+    );
+    assert!(
+        engines.message.starts_with("Kueue admitted 1 of 4 engines"),
+        "{}",
+        engines.message
+    );
+
+    let ends = Decision {
+        intent: Intent::Complete(Truth::yes("Completed", "")),
+        ..decision
+    };
+    let over = crate::status::status(&job, &ends, &seen, at(5000));
+    assert_eq!(over.ready.as_deref(), Some("0/5"));
+}

@@ -10,10 +10,12 @@ use crate::snapshot::Snapshot;
 use crate::world::Kind;
 
 /// The ConfigMap and the Secret, where they are missing.
-pub fn missing(job: &Job, config: &RunConfig, seen: &Snapshot) -> Vec<Action> {
+pub fn missing(job: &Job, seen: &Snapshot) -> Vec<Action> {
     let name = &job.key.name;
     let mut actions = Vec::new();
-    if !seen.exists(Kind::ConfigMap, &config_name(name)) {
+    if let Ok(config) = &job.config
+        && !seen.has_config(job)
+    {
         let object = untyped(Kind::ConfigMap, &run_config(job, config));
         actions.push(Action::Create(Kind::ConfigMap, Box::new(object)));
     }

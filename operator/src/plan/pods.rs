@@ -42,7 +42,7 @@ pub fn missing(job: &Job, decision: &Decision, seen: &Snapshot, settings: &PodSe
         .filter(|(role, index)| {
             let name = pod_name(&job.key.name, role.role, *index);
             let free = !seen.exists(Kind::Pod, &name) && !decision.held.contains(&name);
-            free && !seen.gang.comes_after(job, *role, *index, seen)
+            free && !seen.gang.comes_after(job, &decision.ledger, *role, *index, seen)
         })
         .map(|(role, index)| {
             let mut object = untyped(Kind::Pod, &pod(job, role, index, decision, settings));

@@ -1,6 +1,7 @@
 //! A real vLLM beside its door: on localhost, with the flags that our protocol needs.
 
 use k8s_openapi::api::core::v1::PodSpec;
+use ppo_crds::Environment;
 use ppo_crds::pod::{VLLM_CONTAINER, WORKER_CONTAINER, env as variable, port};
 use ppo_crds::run_config::Location;
 use ppo_crds::spec::DType;
@@ -42,11 +43,9 @@ fn flags(job: &Job) -> Vec<String> {
     let rollout = &job.spec.roles.rollout;
     let (prompt, response) = (job.spec.prompts.max_length, job.spec.generation.max_new_tokens);
     let length = u64::from(prompt).saturating_add(u64::from(response));
-    let model = job.config.as_ref().map(|config| &config.model.policy);
-    let mut flags = match model {
-        Ok(Location::Hub { id, revision }) => vec![format!("--model={id}"), format!("--revision={revision}")],
-        Ok(Location::Path(path)) => vec![format!("--model={}", path.display())],
-        Err(_) => Vec::new(),
+    let mut flags = match Environment::cluster().model(&job.spec.model.policy) {
+        Location::Hub { id, revision } => vec![format!("--model={id}"), format!("--revision={revision}")],
+        Location::Path(path) => vec![format!("--model={}", path.display())],
     };
     flags.extend([
         format!("--served-model-name={SERVED_NAME}"),

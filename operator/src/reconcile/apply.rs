@@ -4,7 +4,7 @@ use futures::{StreamExt, stream};
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Resource, ResourceExt};
 use ppo_crds::PpoJob;
-use ppo_crds::pod::TOKEN_KEY;
+use ppo_crds::pod::{TOKEN_KEY, label};
 use ppo_crds::status::{PpoJobStatus, RoleStatus};
 use rand::Rng;
 use serde_json::json;
@@ -13,6 +13,7 @@ use super::Error;
 use super::read::{Subject, controller};
 use super::write::Writer;
 use crate::context::{Context, FIELD_MANAGER};
+use crate::events;
 use crate::gang::Unapproved;
 use crate::plan::{Action, Target};
 use crate::world::Kind;
@@ -161,7 +162,13 @@ async fn create(job: &Subject, kind: Kind, object: &DynamicObject, context: &Con
             };
             let owner = controller(existing);
             let is_ours = owner.is_some_and(|owner| owner.uid == job.checked.uid);
-            if is_ours || kind == Kind::PersistentVolumeClaim {
+            let is_claim = kind == Kind::PersistentVolumeClaim;
+            if is_claim && !is_watched(existing) {
+                context.expected.found(&job.checked.key, kind, &name);
+                events::claim_found(&job.object, &name, context).await;
+                return Ok(());
+            }
+            if is_ours || is_claim {
                 // Its news are late: until they come it is not asked for at every look.
                 context.expected.made(&job.checked.key, kind, &name);
                 return Ok(());
@@ -178,8 +185,16 @@ async fn create(job: &Subject, kind: Kind, object: &DynamicObject, context: &Con
                 }),
             }
         }
-        Err(error) => Err(request(format!("creating {} {name}", kind.name()))(error)),
+        Err(error) => Err(writing("creating", kind, &name)(error)),
     }
+}
+
+/// Whether the operator's watches show it.
+fn is_watched(object: &impl ResourceExt) -> bool {
+    object
+        .labels()
+        .get(label::MANAGED_BY)
+        .is_some_and(|by| by == label::MANAGED_BY_VALUE)
 }
 
 async fn apply(job: &Subject, kind: Kind, object: &DynamicObject, context: &Context) -> Result<(), Error> {
@@ -189,7 +204,7 @@ async fn apply(job: &Subject, kind: Kind, object: &DynamicObject, context: &Cont
     let answer = writer(job, kind, context)
         .patch(&name, &params, &Patch::Apply(object))
         .await;
-    answer.map_err(request(format!("applying {} {name}", kind.name())))
+    answer.map_err(writing("applying", kind, &name))
 }
 
 async fn delete(job: &Subject, target: &Target, context: &Context) -> Result<(), Error> {
@@ -241,6 +256,15 @@ fn gone_is_fine(answer: kube::Result<()>) -> kube::Result<()> {
 fn request(what: String) -> impl Fn(kube::Error) -> Error {
     move |source| Error::Request {
         what: what.clone(),
+        kind: None,
+        source: Box::new(source),
+    }
+}
+
+fn writing(verb: &'static str, kind: Kind, name: &str) -> impl Fn(kube::Error) -> Error {
+    move |source| Error::Request {
+        what: format!("{verb} {} {name}", kind.name()),
+        kind: Some(kind),
         source: Box::new(source),
     }
 }

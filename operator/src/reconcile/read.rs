@@ -86,6 +86,7 @@ pub async fn snapshot(job: &Subject, context: &Context) -> Result<Snapshot, Erro
         .await;
     let lookups = lookups.map_err(|source| Error::Request {
         what: "looking up Kueue's flavors and priority classes".into(),
+        kind: Some(Kind::KueueWorkload),
         source: Box::new(source),
     })?;
     let annotations = job.object.annotations();
@@ -122,7 +123,8 @@ pub(super) fn controller(object: &impl Resource) -> Option<&OwnerReference> {
     owners.find(|owner| owner.controller == Some(true))
 }
 
-/// A new job may want a gang scheduler that was installed since the operator last looked; one that misses it looks again.
+/// A new job may want a gang scheduler that was installed since the operator last looked; one that misses it looks again, and so
+/// does the next one after a kind was not found.
 async fn look_for_gangs(job: &Subject, context: &Context) -> Result<(), Error> {
     let scheduling = &job.checked.spec.scheduling;
     let missing = || {
@@ -131,7 +133,7 @@ async fn look_for_gangs(job: &Subject, context: &Context) -> Result<(), Error> {
             Gang::Missing(_)
         )
     };
-    if job.status.phase.is_some() && !missing() {
+    if job.status.phase.is_some() && !context.served.is_doubted() && !missing() {
         return Ok(());
     }
     let new = context
@@ -140,6 +142,7 @@ async fn look_for_gangs(job: &Subject, context: &Context) -> Result<(), Error> {
         .await
         .map_err(|source| Error::Request {
             what: "asking which gang schedulers there are".into(),
+            kind: None,
             source: Box::new(source),
         })?;
     for kind in new {
@@ -163,6 +166,7 @@ async fn lost_nodes(children: &Children, context: &Context) -> Result<BTreeSet<S
     for name in nodes {
         let node = api.get_opt(name).await.map_err(|source| Error::Request {
             what: format!("looking up node {name}"),
+            kind: None,
             source: Box::new(source),
         })?;
         if node.is_none_or(|node| !is_ready(&node)) {

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams};
+use ppo_crds::spec::Gang;
 use ppo_crds::status::{Phase, PpoJobStatus};
 use serde_json::{Value, json};
 
@@ -57,25 +58,24 @@ async fn write(job: &Subject, status: &PpoJobStatus, context: &Context) -> Resul
         kube::Error::Api(status) if status.is_conflict() => Error::Stale,
         _ => Error::Request {
             what: format!("writing the status of PpoJob {key}"),
+            kind: None,
             source: Box::new(source),
         },
     })
 }
 
-/// What a write that was refused leads to: an object that the API server takes for invalid, such as a pod of a wrong template,
-/// ends a job that does not run yet; what a person has to see to is an event; all is tried again but the end.
+/// What a write that was refused leads to: a pod that the API server takes for invalid, by its template, ends a job that does not run
+/// yet; all else is tried again.
 ///
 /// # Errors
 /// The refusal, to be tried again.
 pub async fn refusal(job: &Subject, status: &PpoJobStatus, error: Error, context: &Context) -> Result<Next, Error> {
-    if error.needs_a_person() {
-        events::refused(job, &error, context).await;
-    }
     // What runs needs none of it now: it goes on, and where a pod is what lacks, its deadline ends the job.
     let spared = |phase: Phase| phase.is_finished() || matches!(phase, Phase::Running | Phase::Restarting);
     if !error.is_final() || status.phase.is_some_and(spared) {
         return Err(error);
     }
+    events::refused(&job.object, &error, context).await;
     let mut failed = status.clone();
     let (now, generation) = (context.now(), job.checked.generation);
     set(
@@ -119,5 +119,28 @@ fn settled(status: &PpoJobStatus) -> Value {
         "counts": [status.restarts, status.rule_restarts.len()],
         "request": status.restart_request,
         "phase": if starting { None } else { status.phase },
+        // Before its first pod is made: the others join the same gang, whoever makes them.
+        "gang": status.active_since.as_ref().and(status.gang).filter(|gang| *gang != Gang::None),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::jiff::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn the_gang_of_a_job_that_starts_is_written_before_its_pods_are_made() {
+        let starts = |gang| PpoJobStatus {
+            gang: Some(gang),
+            active_since: Some(Time(Timestamp::UNIX_EPOCH)),
+            phase: Some(Phase::Pending),
+            ..PpoJobStatus::default()
+        };
+        let new = settled(&PpoJobStatus::default());
+        assert_ne!(settled(&starts(Gang::Volcano)), new);
+        // Without one there is nothing to mix, and the first write can wait.
+        assert_eq!(settled(&starts(Gang::None)), new);
+    }
 }

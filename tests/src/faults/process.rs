@@ -83,6 +83,10 @@ impl Process {
                 self.pass(request).await?;
                 Err(io::Error::new(io::ErrorKind::TimedOut, "the answer is lost").into())
             }
+            Some(Fault::SwallowAnswer) => {
+                self.pass(request).await?;
+                pending().await
+            }
             Some(Fault::Kill(Moment::Before)) => {
                 self.dead.send_replace(true);
                 pending().await

@@ -67,6 +67,7 @@ fn every_reason_that_the_operator_gives_is_on_the_page() {
         "Started",
         "WaitForStart",
         "WaitForRecovery",
+        "Recovered",
     ];
     let gives = |name: &str| {
         let files = [

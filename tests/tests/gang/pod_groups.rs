@@ -172,6 +172,25 @@ async fn kubernetes_own_gang_places_the_floor_of_every_role() {
     places_the_floor_of_every_role(&namespace, "workload").await;
 }
 
+/// Four GPUs for six pods, of which two are given up while they wait.
+async fn follows_a_lower_floor(namespace: &Namespace<'_>) {
+    namespace.gpu_nodes(1, 4).await.unwrap();
+    let _operator = Operator::start(namespace);
+    create(namespace, "lower", "workload", "", 4, 4).await;
+    wait_for_pods(namespace, "lower", 6).await;
+    stays_unbound(namespace, "lower").await;
+    let fewer = json!({"spec": {"roles": {"rollout": {"replicas": 2, "minReplicas": 2}}}});
+    merge(namespace, "lower", fewer).await;
+    let status = wait_for_phase(namespace, "lower", Phase::Running).await.status.unwrap();
+    assert_eq!((status.ready.as_deref(), status.restarts), (Some("4/4"), 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kubernetes_own_gang_that_waits_follows_a_lower_floor() {
+    let namespace = native_cluster().await.namespace("native-lower").await.unwrap();
+    follows_a_lower_floor(&namespace).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_gang_of_the_next_kubernetes_is_found_and_places_a_job_whole() {
     let namespace = next_native_cluster().await.namespace("native-next").await.unwrap();

@@ -231,6 +231,62 @@ async fn a_pod_of_somebody_else_is_never_touched_and_the_job_waits_for_its_name(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_refusal_is_told_in_its_own_words() {
+    let stage = Stage::applied("told", json!({"spec": {"runPolicy": {"suspend": true}}})).await;
+    stage.phase(Phase::Suspended).await;
+    let policy = json!({"metadata": {"name": "told"}, "spec": {"podSelector": {}, "policyTypes": ["Egress"]}});
+    let pod =
+        json!({"metadata": {"name": "told-actor-0"}, "spec": {"containers": [{"name": "c", "image": "somebody:1"}]}});
+    let policies: Api<NetworkPolicy> = stage.namespace.api();
+    let policy = serde_json::from_value(policy).unwrap();
+    policies.create(&Default::default(), &policy).await.unwrap();
+    let pod = serde_json::from_value(pod).unwrap();
+    stage.namespace.pods().create(&Default::default(), &pod).await.unwrap();
+    stage.patch(json!({"spec": {"runPolicy": {"suspend": false}}})).await;
+    says(&stage, "NetworkPolicy told belongs to nobody").await;
+    policies.delete("told", &Default::default()).await.unwrap();
+    says(&stage, "Pod told-actor-0 belongs to nobody").await;
+}
+
+/// Waits for an event of these words.
+async fn says(stage: &Stage<'_>, words: &str) {
+    stage
+        .wait(&format!("an event {words:?}"), async || {
+            let events = ["get", "events", "-o", "jsonpath={.items[*].message}"];
+            let events = stage.namespace.kubectl(&events).await?;
+            anyhow::ensure!(events.stdout.contains(words), "{}", events.stdout);
+            Ok(())
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_of_somebody_else_is_used_and_asked_for_once() {
+    let claim = json!({"spec": {"checkpoint": {"volumeClaim": {"storage": "10Gi"}}, "runPolicy": {"suspend": true}}});
+    let stage = Stage::applied("claimed", claim).await;
+    stage.phase(Phase::Suspended).await;
+    let claims: Api<PersistentVolumeClaim> = stage.namespace.api();
+    let foreign = json!({
+        "metadata": {"name": "claimed-checkpoints"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    });
+    let foreign = serde_json::from_value(foreign).unwrap();
+    claims.create(&Default::default(), &foreign).await.unwrap();
+    stage.patch(json!({"spec": {"runPolicy": {"suspend": false}}})).await;
+    says(&stage, "PersistentVolumeClaim claimed-checkpoints is there already").await;
+    stage.phase(Phase::Running).await;
+    // Longer than what was made is expected (`expected.rs`).
+    tokio::time::sleep(std::time::Duration::from_secs(16)).await;
+    stage
+        .patch(json!({"metadata": {"annotations": {"example.org/touched": "yes"}}}))
+        .await;
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    let metrics = stage.operator.as_ref().unwrap().metrics().await.unwrap();
+    let asked = "ppo_operator_writes_total{kind=\"PersistentVolumeClaim\",verb=\"create\"} 1\n";
+    assert!(metrics.contains(asked), "{metrics}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nor_is_a_policy_of_somebody_else() {
     let policy = json!({"metadata": {"name": "policed"}, "spec": {"podSelector": {}, "policyTypes": ["Egress"]}});
     check_that_it_is_waited_for::<NetworkPolicy>("policed", policy).await;

@@ -98,6 +98,27 @@ async fn an_operator_that_dies_around_any_write_is_replaced_without_a_trace() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_whose_write_is_never_answered_lives_on() {
+    let cluster = ControlPlane::shared().await.unwrap();
+    let expected = undisturbed(cluster).await;
+    let writes = (1..=expected.writes.len()).step_by(5);
+    let lives: Vec<(String, Faults)> = writes
+        .map(|write| {
+            (
+                format!("no answer to write {write}"),
+                Faults::at(write, Fault::SwallowAnswer),
+            )
+        })
+        .collect();
+    let count = lives.len();
+    let struck = sweep(cluster, lives, &expected).await;
+    assert!(
+        struck * 10 >= count * 8,
+        "only {struck} of {count} answers were swallowed"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_life_under_random_faults_ends_as_an_undisturbed_one() {
     let cluster = ControlPlane::shared().await.unwrap();
     let expected = undisturbed(cluster).await;

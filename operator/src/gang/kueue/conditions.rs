@@ -42,6 +42,11 @@ pub fn words(workload: &DynamicObject, kind: &str) -> (String, String) {
     (text("reason"), text("message"))
 }
 
+/// Since when it is as it is.
+pub fn since(workload: &DynamicObject, kind: &str) -> Option<Timestamp> {
+    get(workload, kind)?["lastTransitionTime"].as_str()?.parse().ok()
+}
+
 /// A condition to set.
 pub struct Change<'a> {
     /// Its type.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::admission::{assignments, reclaimed};
 use super::conditions::{
-    ADMITTED, Change, EVICTED, FINISHED, PODS_READY, QUOTA_RESERVED, REQUEUED, holds, patch, words,
+    ADMITTED, Change, EVICTED, FINISHED, PODS_READY, QUOTA_RESERVED, REQUEUED, get, holds, patch, since, words,
 };
 use super::workload;
 use crate::gang::{Admission, Upkeep};
@@ -22,6 +22,11 @@ use crate::world::Kind;
 /// Evictions after which a Workload may be admitted again at once (`reconciler.go` of Kueue's job framework); after the
 /// others Kueue says when.
 const REQUEUED_AT_ONCE: [&str; 2] = ["Preempted", "NodeFailures"];
+
+/// Reason of pods that are not ready yet: Kueue counts from the admission.
+const WAIT_FOR_START: &str = "WaitForStart";
+/// Reason of pods that were ready: Kueue counts from their loss.
+const WAIT_FOR_RECOVERY: &str = "WaitForRecovery";
 
 /// The status writes that are due.
 pub fn upkeep(job: &Job, decision: &Decision, seen: &Snapshot, now: Timestamp) -> Upkeep {
@@ -88,8 +93,10 @@ fn release(job: &Job, seen: &Snapshot, workload: &DynamicObject, now: Timestamp)
             message: &message,
         },
     ];
-    if holds(workload, PODS_READY) {
-        changes.push(no(PODS_READY, "WaitForStart", "the pods are gone"));
+    // Whether it holds or not: `waitForPodsReady` counts by the reason (`admittedNotReadyWorkload` of Kueue's workload controller), and
+    // with the one of lost pods from when they were lost, through the next admission.
+    if get(workload, PODS_READY).is_some() {
+        changes.push(no(PODS_READY, WAIT_FOR_START, "the pods are gone"));
     }
     // Its place, and what was given back of it, go together.
     Some(patch(
@@ -103,20 +110,21 @@ fn release(job: &Job, seen: &Snapshot, workload: &DynamicObject, now: Timestamp)
 /// `waitForPodsReady` evicts a Workload that does not say so in time.
 fn ready(job: &Job, decision: &Decision, seen: &Snapshot, workload: &DynamicObject, now: Timestamp) -> Option<Value> {
     let (ready, said) = (seen.roles_ready(job, &decision.ledger), holds(workload, PODS_READY));
-    let change = match (ready, said) {
-        (true, false) => Change {
-            kind: PODS_READY,
-            holds: true,
-            reason: "Started",
-            message: "every role has the ready pods it needs",
-        },
-        (false, true) => Change {
-            kind: PODS_READY,
-            holds: false,
-            reason: "WaitForRecovery",
-            message: "pods were lost and are being replaced",
-        },
+    let recovers = words(workload, PODS_READY).0 == WAIT_FOR_RECOVERY;
+    // The pods were those of an admission before this one: Kueue, too, may take quota back without waiting for its owner.
+    let of_before = recovers && since(workload, ADMITTED) > since(workload, PODS_READY);
+    let (reason, message) = match (ready, said) {
+        (true, false) if recovers => ("Recovered", "every role has the ready pods it needs again"),
+        (true, false) => ("Started", "every role has the ready pods it needs"),
+        (false, true) => (WAIT_FOR_RECOVERY, "pods were lost and are being replaced"),
+        (false, false) if of_before => (WAIT_FOR_START, "the pods are being made"),
         _ => return None,
+    };
+    let change = Change {
+        kind: PODS_READY,
+        holds: ready,
+        reason,
+        message,
     };
     Some(patch(workload, &[change], json!({}), now))
 }
@@ -144,3 +152,6 @@ fn reclaim(job: &Job, seen: &Snapshot, workload: &DynamicObject) -> Option<Value
         "status": {"reclaimablePods": [{"name": name, "count": free}]},
     }))
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::{Cause, Evidence, Finding};
 use crate::plugin::age;
+use crate::status::NO_LONGER_VALID;
 
 /// Value of `runPolicy.managedBy` that means this operator.
 const OPERATOR: &str = "ppojob.dev/operator";
@@ -63,11 +64,18 @@ pub fn findings(evidence: &Evidence, now: Timestamp) -> Vec<Finding> {
         ));
     }
     if let Some(refused) = evidence.condition("Accepted", "False") {
-        findings.push(Finding::blocking(
-            Cause::Refused,
-            format!("The operator refuses the manifest: {}", refused.message),
-            "correct the manifest and apply it again; a field that is fixed needs a new job (`kubectl ppo plan -f FILE` checks first)",
-        ));
+        findings.push(match refused.reason == NO_LONGER_VALID {
+            false => Finding::blocking(
+                Cause::Refused,
+                format!("The operator refuses the manifest: {}", refused.message),
+                "correct the manifest and apply it again; a field that is fixed needs a new job (`kubectl ppo plan -f FILE` checks first)",
+            ),
+            true => Finding::note(
+                Cause::Refused,
+                format!("The job goes on as it began, but the operator would refuse a new one like it: {}", refused.message),
+                "correct the manifest before you make the job again (`kubectl ppo plan -f FILE` checks first)",
+            ),
+        });
     }
     findings
 }

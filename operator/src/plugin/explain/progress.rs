@@ -6,6 +6,7 @@ use ppo_crds::status::{Phase, RoleStatus};
 use super::evidence::one_line;
 use super::{Cause, Evidence, Finding};
 use crate::plugin::age;
+use crate::status::QUOTA_FOR_FEWER;
 
 /// No stage ends; restarts are used up; a deadline comes nearer.
 pub fn findings(evidence: &Evidence, now: Timestamp) -> Vec<Finding> {
@@ -91,6 +92,14 @@ pub fn roles(evidence: &Evidence, explained: bool) -> Vec<Finding> {
 }
 
 fn of_role(evidence: &Evidence, role: &RoleStatus, blocks: bool) -> Finding {
+    if role.reason == QUOTA_FOR_FEWER {
+        let name = evidence.name();
+        return Finding::note(
+            Cause::Queued,
+            format!("{}.", one_line(&role.message)),
+            format!("`kubectl ppo suspend {name}` and `kubectl ppo resume {name}`, when the queue has quota for all"),
+        );
+    }
     let (name, limit) = (role.name.name(), evidence.job.spec.failure_policy.max_restarts);
     let budget = evidence
         .job

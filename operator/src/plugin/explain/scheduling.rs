@@ -9,6 +9,7 @@ use super::evidence::{one_line, time};
 use super::{Cause, Evidence, Finding, remedy};
 use crate::gang::ATTENTION_SECONDS;
 use crate::plugin::{age, pods};
+use crate::status::QUOTA_FOR_FEWER;
 
 /// Seconds in which an operator makes its pods.
 const ATTENTION: i64 = 30;
@@ -37,7 +38,9 @@ fn missing(evidence: &Evidence, now: Timestamp) -> Option<Finding> {
         .filter_map(|role| {
             let exist = evidence.of_role(role.name).count();
             let wanted = role.desired as usize;
-            (exist < wanted).then(|| format!("{} of {wanted} {} pods", wanted - exist, role.name.name()))
+            // Those that a queue has not admitted are not to exist.
+            let admitted = role.reason != QUOTA_FOR_FEWER;
+            (exist < wanted && admitted).then(|| format!("{} of {wanted} {} pods", wanted - exist, role.name.name()))
         })
         .collect();
     if short.is_empty() {

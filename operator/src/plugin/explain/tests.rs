@@ -682,3 +682,33 @@ fn findings_that_hold_the_job_up_come_first_and_in_the_order_of_causes() {
         ]
     );
 }
+
+#[test]
+fn engines_that_kueue_has_not_admitted_are_no_missing_pods() {
+    let mut job = job("Running");
+    job["status"]["roles"] = json!([
+        {"name": "rollout", "desired": 4, "ready": 2, "reason": "QuotaForFewer", "message": "Kueue admitted 2 of 4 engines"},
+        {"name": "actor", "desired": 1, "ready": 1},
+    ]);
+    let mut evidence = evidence(job);
+    evidence.pods = pods(&on_node(), &ready());
+    evidence.pods.drain(2..4);
+    let found = explain(&evidence, now());
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(
+        !found[0].blocks && found[0].what.contains("2 of 4 engines"),
+        "{found:?}"
+    );
+    assert!(found[0].fix.contains("kubectl ppo resume rloo"), "{found:?}");
+}
+
+#[test]
+fn a_job_that_goes_on_under_a_newer_rule_is_not_held_up_by_it() {
+    let mut job = job("Running");
+    job["status"]["conditions"] = json!([{"type": "Accepted", "status": "False", "reason": "NoLongerValid",
+        "message": "spec.batch: too small", "lastTransitionTime": "2026-01-01T02:59:00Z"}]);
+    let mut evidence = evidence(job);
+    evidence.pods = pods(&on_node(), &ready());
+    let found = first(&evidence);
+    assert!(!found.blocks && found.what.contains("too small"), "{found:?}");
+}
