@@ -39,12 +39,15 @@ char* ppo_device_prepare() {
     // Long sums of 16-bit products are added up in float32.
     context.setAllowBF16ReductionCuBLAS(false);
     context.setAllowFP16ReductionCuBLAS(false);
-    // Operators that have a deterministic form take it; others go on.
-    context.setDeterministicAlgorithms(true, /*warn_only=*/true);
-    // It would fill every new tensor with NaN.
+    // Deterministic operators are asked for where sums depend on it alone (Deterministically in training_stock.cpp): everywhere, an
+    // engine's write to its cache would be a sort (index_put_ in aten/src/ATen/native/TensorAdvancedIndexing.cpp). Where they are, new
+    // tensors would be filled with NaN.
     context.setDeterministicFillUninitializedMemory(false);
   });
 }
+
+// For tests: whether libtorch is asked for deterministic operators now.
+bool ppo_device_is_deterministic() { return at::globalContext().deterministicAlgorithms(); }
 
 // cuBLAS gives the same bits on every run with a workspace of fixed size; libtorch reads this when it first multiplies.
 // https://docs.nvidia.com/cuda/cublas/#results-reproducibility

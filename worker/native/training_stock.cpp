@@ -67,6 +67,22 @@ struct Gate : torch::autograd::Function<Gate> {
 
 Tensor gate(const Tensor& gate, const Tensor& up) { return Gate::apply(gate, up); }
 
+// While it lives libtorch chooses deterministic operators, where `tensor` is on a GPU. Without exceptions: only then is the backward
+// pass of its attention deterministic (aten/src/ATen/native/transformers/cuda/attention_backward.cu). The choice is of the whole
+// process, so it is made for moments: an operator without a deterministic form, in whatever thread, would be an error meanwhile, and
+// an engine's writes to its cache slower. One thread runs the backward passes of a device.
+//
+// Of the other operators of training, those that would differ write or add to places of which no two are the same, or add zeros.
+struct Deterministically {
+  const bool chosen;
+  explicit Deterministically(const Tensor& tensor) : chosen(tensor.is_cuda()) {
+    if (chosen) at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+  }
+  ~Deterministically() {
+    if (chosen) at::globalContext().setDeterministicAlgorithms(false, /*warn_only=*/false);
+  }
+};
+
 // ---- Embedding: a gradient of the whole table is never made where one gathers already.
 
 struct Embed : torch::autograd::Function<Embed> {
@@ -80,8 +96,8 @@ struct Embed : torch::autograd::Function<Embed> {
     const Tensor& weight = saved[0];
     const Tensor gathered = gathered_gradient(weight);
     Tensor table = gathered.defined() ? gathered : gradient_table(weight);
-    // With deterministic algorithms a GPU sorts the ids and adds in that order (index_add_cuda_impl in
-    // aten/src/ATen/native/cuda/Indexing.cu).
+    // A GPU sorts the ids then, and adds in that order (index_add_cuda_impl in aten/src/ATen/native/cuda/Indexing.cu).
+    const Deterministically deterministically(table);
     table.index_add_(0, saved[1], gradients[0].to(table.scalar_type()));
     return {gathered.defined() ? Tensor() : table.to(weight.scalar_type()), Tensor()};
   }
@@ -90,19 +106,6 @@ struct Embed : torch::autograd::Function<Embed> {
 Tensor embed(const Tensor& weight, const Tensor& ids) { return Embed::apply(weight, ids); }
 
 // ---- Attention of packed sequences
-
-// While it lives libtorch chooses deterministic algorithms without exception, where the process asked for them with exceptions: only
-// then is the backward pass of its attention deterministic (aten/src/ATen/native/transformers/cuda/attention_backward.cu). Not
-// for the whole process: an operator without a deterministic form, in whatever thread, would be an error.
-struct Strictly {
-  bool asked = at::globalContext().deterministicAlgorithms(), leniently = at::globalContext().deterministicAlgorithmsWarnOnly();
-  Strictly() {
-    if (asked) at::globalContext().setDeterministicAlgorithms(true, false);
-  }
-  ~Strictly() {
-    if (asked) at::globalContext().setDeterministicAlgorithms(true, leniently);
-  }
-};
 
 // _MaskType of aten/src/ATen/native/transformers/attention.h: a token sees itself and those before it.
 constexpr int64_t kCausal = 1;
@@ -140,7 +143,7 @@ struct PackedAttention : torch::autograd::Function<PackedAttention> {
     const Tensor &queries = saved[0], &keys = saved[1], &values = saved[2], &boundaries = saved[3], &output = saved[4],
                  &lse = saved[5];
     const int64_t longest = ctx->saved_data["longest"].toInt();
-    const Strictly strictly;
+    const Deterministically deterministically(queries);
     if (is_half(queries)) {
       auto [of_queries, of_keys, of_values] = at::_flash_attention_backward(
           gradients[0], queries, keys, values, output, lse, boundaries, boundaries, longest, longest, /*dropout_p=*/0.0,

@@ -2,7 +2,8 @@
 //!
 //! A pass is one forward over all new rows, packed; attention reads the paged cache by [`kernel::Kernel`]. Where a GPU computes, a
 //! pass of single tokens runs over static tensors ([`decode`]), as a CUDA graph where `libppo_cuda.so` is found. Tokens are
-//! drawn where the logits are ([`draws`]): a pass answers with two numbers a draw, and waits for the device once.
+//! drawn where the logits are ([`draws`]): a pass answers with two numbers a draw, and waits for the device once, besides once for
+//! each row whose log-probabilities a request asked to see.
 //!
 //! A row's numbers may depend on how many rows are computed beside it, since the libraries' products choose their kernels by
 //! size: what [`NativeRunner`](super::native_runner::NativeRunner) promises to the bit holds here within rounding.
@@ -37,7 +38,7 @@ use super::sampler::checked_draws;
 use crate::model::MergedWeights;
 use crate::native::batch::Batch;
 use crate::native::cuda::{self, Shim};
-use crate::native::device::synchronize;
+use crate::native::device::{send, synchronize};
 
 /// Where and how large.
 #[derive(Clone, Copy, Debug)]
@@ -135,7 +136,7 @@ impl TorchRunner {
             return Ok(hidden);
         }
         let rows: Vec<i64> = flat.logit_rows.iter().map(|row| i64::from(*row)).collect();
-        let rows = Tensor::f_from_slice(&rows)?.f_to_device(self.placement.device)?;
+        let rows = send(&Tensor::f_from_slice(&rows)?, self.placement.device)?;
         Ok(hidden.f_index_select(0, &rows)?)
     }
 }

@@ -34,8 +34,7 @@ pub fn fix_workspace() {
     unsafe { ppo_device_fix_workspace() };
 }
 
-/// Chooses how this process computes on GPUs (float32 as float32, deterministic operators), and GPU `number` as where this thread's
-/// new tensors go by default.
+/// Chooses how this process computes on GPUs (float32 as float32), and GPU `number` as where this thread's new tensors go by default.
 ///
 /// # Errors
 /// When the driver refuses.
@@ -232,6 +231,15 @@ mod tests {
                 .to_string()
                 .contains("40 bytes for 3 numbers of 4 bytes")
         );
+    }
+
+    #[test]
+    fn a_prepared_process_chooses_no_deterministic_operators_outside_of_backward_passes() {
+        unsafe extern "C" {
+            fn ppo_device_is_deterministic() -> bool;
+        }
+        checked(unsafe { ppo_device_prepare() }).unwrap();
+        assert!(!unsafe { ppo_device_is_deterministic() });
     }
 
     #[test]

@@ -12,7 +12,7 @@ use anyhow::Result;
 use tch::{Kind, Tensor};
 
 use super::groups::chosen;
-use super::kernel::{Heads, Varlen};
+use super::kernel::{Flash, Heads};
 use crate::native::flash::Packed;
 
 /// One row a sequence, each over as many blocks; those past its position hold no keys for it.
@@ -32,7 +32,7 @@ pub(super) struct Blockwise {
     blocks: i64,
     block_size: i64,
     heads: Heads,
-    varlen: Varlen,
+    flash: Flash,
 }
 
 impl Blockwise {
@@ -43,7 +43,7 @@ impl Blockwise {
         positions: &Tensor,
         heads: Heads,
         block_size: i64,
-        varlen: Varlen,
+        flash: Flash,
     ) -> Result<Self> {
         let (count, blocks) = table.size2()?;
         let integers = (Kind::Int64, table.device());
@@ -64,27 +64,40 @@ impl Blockwise {
             blocks,
             block_size,
             heads,
-            varlen,
+            flash,
         })
     }
 
     /// `queries` `[rows of the batch, heads, head_dim]` over a layer's cache, to `[rows, heads, head_dim]`.
     pub fn attend(&self, queries: &Tensor, keys: &Tensor, values: &Tensor) -> Result<Tensor> {
-        let Heads { keys: kv, dim, .. } = self.heads;
-        let (n, blocks, group) = (self.count, self.blocks, self.heads.group());
         let chosen = chosen(queries, self.rows.as_ref())?;
-        let rows = chosen
+        // As many rows a call as the kernel takes (row, block)s.
+        let at_once = (self.flash.most_sequences / self.blocks).max(1);
+        let firsts = (0..self.count).step_by(usize::try_from(at_once)?);
+        let answers = firsts.map(|first| {
+            let count = at_once.min(self.count - first);
+            self.attend_rows(&chosen.f_narrow(0, first, count)?, first, keys, values)
+        });
+        Ok(Tensor::f_cat(&answers.collect::<Result<Vec<_>>>()?, 0)?)
+    }
+
+    /// The same of the rows from `first` on, `[n, heads, head_dim]`.
+    fn attend_rows(&self, queries: &Tensor, first: i64, keys: &Tensor, values: &Tensor) -> Result<Tensor> {
+        let Heads { keys: kv, dim, .. } = self.heads;
+        let (n, blocks, group) = (queries.size3()?.0, self.blocks, self.heads.group());
+        let rows = queries
             .f_reshape([n, 1, kv, group, dim])?
             .f_transpose(2, 3)?
             .f_expand([n, blocks, group, kv, dim], false)?
             .f_reshape([n * blocks * group, kv, dim])?;
-        let (parts, lse) = (self.varlen)(&Packed {
+        let (parts, lse) = (self.flash.varlen)(&Packed {
             queries: &rows,
             keys,
             values,
-            cu_q: &self.cu_q,
-            cu_k: &self.cu_k,
-            used_k: Some(&self.used),
+            // Each (row, block) has as many queries: the first of them are at the same places whichever they are.
+            cu_q: &self.cu_q.f_narrow(0, 0, n * blocks + 1)?,
+            cu_k: &self.cu_k.f_narrow(0, first * blocks, n * blocks + 1)?,
+            used_k: Some(&self.used.f_narrow(0, first * blocks, n * blocks)?),
             max_q: group,
             max_k: self.block_size,
             causal: false,
@@ -93,19 +106,21 @@ impl Blockwise {
         let mixed = if blocks == 1 {
             parts.f_squeeze_dim(1)?
         } else {
-            self.merge(&parts, &lse)?.f_to_kind(queries.kind())?
+            self.merge(&parts, &lse, &self.absent.f_narrow(0, first, n)?)?
+                .f_to_kind(queries.kind())?
         };
         Ok(mixed.f_transpose(1, 2)?.f_reshape([n, kv * group, dim])?)
     }
 
-    /// The blocks' answers (`[rows, blocks, group, kv_heads, head_dim]`) as one, float32. `lse` is `[kv_heads, rows * blocks * group]`.
-    fn merge(&self, parts: &Tensor, lse: &Tensor) -> Result<Tensor> {
-        let (n, blocks, group) = (self.count, self.blocks, self.heads.group());
+    /// The blocks' answers (`[rows, blocks, group, kv_heads, head_dim]`) as one, float32. `lse` is `[kv_heads, rows * blocks * group]`,
+    /// `absent` `[rows, blocks, 1, 1]`.
+    fn merge(&self, parts: &Tensor, lse: &Tensor, absent: &Tensor) -> Result<Tensor> {
+        let (n, blocks, group) = (parts.size()[0], self.blocks, self.heads.group());
         // A block without keys answers +infinity (FlashAttention 2) or -infinity: neither counts.
         let weights = lse
             .f_view([self.heads.keys, n, blocks, group])?
             .f_permute([1, 2, 3, 0])?
-            .f_masked_fill(&self.absent, f64::NEG_INFINITY)?
+            .f_masked_fill(absent, f64::NEG_INFINITY)?
             .f_softmax(1, Kind::Float)?;
         let weighted = parts.f_mul(&weights.f_unsqueeze(-1)?)?;
         Ok(weighted.f_sum_dim_intlist([1i64].as_slice(), false, Kind::Float)?)

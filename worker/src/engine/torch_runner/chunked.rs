@@ -4,6 +4,7 @@ use anyhow::Result;
 use tch::{Kind, Tensor};
 
 use super::kernel::Varlen;
+use crate::native::device::send;
 use crate::native::flash::Packed;
 
 /// Several rows of each sequence, over every key up to the last of them. Keys are copied out of their blocks to lie end to end, those
@@ -34,7 +35,7 @@ impl Chunked {
                 end += of(length);
                 ends.push(i32::try_from(end)?);
             }
-            Ok(Tensor::f_from_slice(&ends)?.f_to_kind(Kind::Int)?.f_to_device(device)?)
+            send(&Tensor::f_from_slice(&ends)?.f_to_kind(Kind::Int)?, device)
         };
         Ok(Self {
             cu_q: ends(|(rows, _)| *rows)?,

@@ -1,7 +1,7 @@
 //! Passes of one token a sequence: over tensors that stay where they are, so that a CUDA graph captured once is replayed for each.
 //!
 //! Launching the kernels of a small model takes longer than running them; a graph launches all of them at once. A graph is
-//! for one number of sequences and of blocks each, so passes are filled up to the next power of two of both. With graphs or
+//! for one number of sequences and of blocks each, so passes are filled up to the next power of two of both. With a graph or
 //! without, [`Bucket::compute`] is what runs.
 
 use std::collections::BTreeMap;
@@ -17,6 +17,7 @@ use super::kernel::Kernel;
 use crate::engine::decoder_shape::DecoderShape;
 use crate::native::batch::Batch;
 use crate::native::cuda::{Graph, Pool, Shim};
+use crate::native::device::send;
 
 /// The passes that were seen so far.
 #[derive(Debug)]
@@ -99,7 +100,8 @@ impl Decode {
             .get_mut(&(blocks, sequences))
             .context("a pass of unknown size")?;
         let numbers = bucket.numbers_of(flat, block_size, self.filler_block);
-        bucket.numbers.f_copy_(&Tensor::f_from_slice(&numbers)?)?;
+        let numbers = send(&Tensor::f_from_slice(&numbers)?, self.device)?;
+        bucket.numbers.f_copy_(&numbers)?;
         match &bucket.graph {
             Some(graph) => graph.replay()?,
             None => bucket.compute(decoder, &self.shape, self.kernel)?,
@@ -124,10 +126,8 @@ impl Decode {
                 bucket.numbers.f_copy_(&Tensor::f_from_slice(&filler)?)?;
                 match bucket.captured(decoder, &self.shape, self.kernel, graphs) {
                     Ok(graph) => bucket.graph = Some(graph),
-                    Err(error) => {
-                        tracing::warn!("decoding without CUDA graphs, since one could not be captured: {error:#}");
-                        self.graphs = None;
-                    }
+                    // Others may be captured all the same: smaller ones need less memory.
+                    Err(error) => tracing::warn!("passes of one size are decoded without a CUDA graph: {error:#}"),
                 }
             }
             self.buckets.entry((blocks, sequences)).or_insert(bucket);
@@ -196,13 +196,13 @@ impl Bucket {
 
     /// [`compute`](Self::compute) as a graph. It runs once before: what libraries load or reserve at first use cannot be captured.
     fn captured(&self, decoder: &Decoder, shape: &DecoderShape, kernel: Kernel, graphs: &Graphs) -> Result<Graph> {
-        self.compute(decoder, shape, kernel)?;
         let what = || {
             format!(
                 "capturing a pass of {} sequences over {} blocks",
                 self.sequences, self.blocks
             )
         };
+        self.compute(decoder, shape, kernel).with_context(what)?;
         graphs
             .shim
             .capture(graphs.pool, || self.compute(decoder, shape, kernel))

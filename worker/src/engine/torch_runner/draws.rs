@@ -2,13 +2,15 @@
 //! order of token, at the sample's own uniform number, so the same logits give the same tokens as the native sampler.
 //!
 //! As there, weights are summed in pieces and the pieces in float64: first the piece is found, then the token in it. Nothing
-//! but the answers comes to the host, two numbers a draw, in one copy.
+//! but the answers comes to the host, two numbers a draw, in one copy; what goes to the device goes by itself, so that all of it is
+//! asked for while the forward pass is computed still.
 
 use anyhow::{Context, Result};
 use tch::{Device, Kind, Tensor};
 
-use super::truncation::truncated;
+use super::truncation::{Limits, truncated};
 use crate::native::batch::{Draw, Drawn};
+use crate::native::device::send;
 
 /// Most tokens of a piece.
 const PIECE: i64 = 512;
@@ -58,43 +60,32 @@ struct Rows {
 impl Rows {
     fn new(logits: &Tensor, draws: &[Draw], suppressed: &[i32]) -> Result<Self> {
         let device = logits.device();
-        let count = draws.len() as i64;
-        let rows: Vec<i64> = draws.iter().map(|draw| i64::from(draw.logit_row)).collect();
-        let in_order = rows.iter().copied().eq(0..logits.size2()?.0);
+        let (rows, vocab) = logits.size2()?;
+        let numbers = numbers(draws, vocab, device)?;
+        let [row, uniform, inverse, greedy, min_p, top_k, top_p] = &numbers;
+        let in_order = draws.iter().map(|draw| i64::from(draw.logit_row)).eq(0..rows);
         let mut logits = if in_order {
             logits.shallow_clone()
         } else {
-            logits.f_index_select(0, &Tensor::f_from_slice(&rows)?.f_to_device(device)?)?
+            logits.f_index_select(0, &row.f_squeeze_dim(1)?.f_to_kind(Kind::Int64)?)?
         };
         if let Some([rows, tokens]) = suppressions(draws, suppressed, device)? {
             let never = Tensor::f_full([1], f64::NEG_INFINITY, (Kind::Float, device))?;
             logits = logits.f_index_put(&[Some(rows), Some(tokens)], &never, false)?;
         }
         let (most, likeliest) = logits.f_max_dim(1, true)?;
-        // One copy for the numbers of all draws.
-        let numbers: Vec<f64> = draws
-            .iter()
-            .map(|draw| draw.uniform)
-            .chain(draws.iter().map(|draw| f64::from(inverse(draw))))
-            .collect();
-        let numbers = Tensor::f_from_slice(&numbers)?
-            .f_view([2, count, 1])?
-            .f_to_device(device)?;
-        let inverse = numbers.f_get(1)?.f_to_kind(Kind::Float)?;
+        let inverse = inverse.f_to_kind(Kind::Float)?;
         if draws.iter().any(is_truncated) {
-            logits = truncated(&logits, draws, &most, &inverse)?;
+            logits = truncated(&logits, &Limits { min_p, top_k, top_p }, &most, &inverse)?;
         }
-        let greedy: Vec<bool> = draws.iter().map(|draw| draw.temperature == 0.0).collect();
+        let any_greedy = draws.iter().any(is_greedy);
         Ok(Self {
             logits,
             most,
             likeliest,
             inverse,
-            greedy: match greedy.contains(&true) {
-                true => Some(Tensor::f_from_slice(&greedy)?.f_view([count, 1])?.f_to_device(device)?),
-                false => None,
-            },
-            uniform: numbers.f_get(0)?,
+            greedy: any_greedy.then(|| greedy.f_ne(0.0)).transpose()?,
+            uniform: uniform.shallow_clone(),
         })
     }
 
@@ -172,8 +163,30 @@ fn suppressions(draws: &[Draw], suppressed: &[i32], device: Device) -> Result<Op
     if rows.is_empty() {
         return Ok(None);
     }
-    let send = |numbers: &[i64]| Tensor::f_from_slice(numbers)?.f_to_device(device);
+    let send = |numbers: &[i64]| send(&Tensor::f_from_slice(numbers)?, device);
     Ok(Some([send(&rows)?, send(&tokens)?]))
+}
+
+/// What is asked of each draw, float64, each `[draws, 1]`, in one transfer: row of the logits, uniform number, one over the
+/// temperature, whether it is greedy (1 or 0), and its [`Limits`].
+fn numbers(draws: &[Draw], vocab: i64, device: Device) -> Result<[Tensor; 7]> {
+    let columns: [&dyn Fn(&Draw) -> f64; 7] = [
+        &|draw| f64::from(draw.logit_row),
+        &|draw| draw.uniform,
+        &|draw| f64::from(inverse(draw)),
+        &|draw| f64::from(u8::from(is_greedy(draw))),
+        &Limits::min_p,
+        &|draw| Limits::top_k(draw, vocab),
+        &Limits::top_p,
+    ];
+    let all: Vec<f64> = columns.iter().flat_map(|column| draws.iter().map(*column)).collect();
+    let all = send(&Tensor::f_from_slice(&all)?.f_view([7, draws.len() as i64, 1])?, device)?;
+    let parts: Vec<Tensor> = (0..7).map(|column| all.f_get(column)).collect::<Result<_, _>>()?;
+    parts.try_into().ok().context("seven numbers of each draw")
+}
+
+fn is_greedy(draw: &Draw) -> bool {
+    draw.temperature == 0.0
 }
 
 fn is_truncated(draw: &Draw) -> bool {

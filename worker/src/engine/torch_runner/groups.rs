@@ -11,6 +11,7 @@ use super::gathered::Gathered;
 use super::kernel::{Heads, Kernel};
 use crate::engine::decoder_shape::DecoderShape;
 use crate::native::batch::{Batch, Chunk};
+use crate::native::device::send;
 
 /// Rows of a pass.
 #[derive(Debug)]
@@ -41,7 +42,7 @@ impl Inputs {
     /// The rows of a batch that was checked.
     pub fn new(flat: &Batch, shape: &DecoderShape, kernel: Kernel, device: Device) -> Result<Self> {
         let block_size = kernel.block_size() as i64;
-        let send = |numbers: Vec<i64>| -> Result<Tensor> { Ok(Tensor::f_from_slice(&numbers)?.f_to_device(device)?) };
+        let send = |numbers: Vec<i64>| send(&Tensor::f_from_slice(&numbers)?, device);
         let positions = flat.chunks.iter().flat_map(position_range);
         let slots = flat
             .chunks
@@ -53,8 +54,8 @@ impl Inputs {
             let members: Vec<&Chunk> = members.iter().filter_map(|i| flat.chunks.get(*i)).collect();
             let width = members.iter().map(|chunk| i64::from(chunk.rows)).max().unwrap_or(1);
             let heads = Heads::of(shape);
-            groups.push(match kernel.varlen {
-                Some(varlen) if width > 1 => {
+            groups.push(match kernel.flash {
+                Some(flash) if width > 1 => {
                     let rows = members.iter().flat_map(|chunk| row_range(chunk)).collect();
                     let rows = places.take(rows);
                     let keys = members
@@ -64,9 +65,14 @@ impl Inputs {
                         .iter()
                         .map(|chunk| (i64::from(chunk.rows), end(chunk)))
                         .collect();
-                    Group::Chunked(Chunked::new(send(rows)?, send(keys.collect())?, &lengths, varlen)?)
+                    Group::Chunked(Chunked::new(
+                        send(rows)?,
+                        send(keys.collect())?,
+                        &lengths,
+                        flash.varlen,
+                    )?)
                 }
-                varlen => {
+                flash => {
                     // Shorter chunks repeat their last row; nobody reads its answer.
                     let padded = |chunk: &&Chunk, from: i64| {
                         let last = i64::from(chunk.rows) - 1;
@@ -80,9 +86,9 @@ impl Inputs {
                     let rows = send(places.take(rows))?;
                     let table = send(table(flat, &members, block_size))?.f_view([members.len() as i64, -1])?;
                     let at = send(at)?.f_view([-1, width])?;
-                    match varlen {
-                        Some(varlen) => {
-                            Group::Blockwise(Blockwise::new(Some(rows), &table, &at, heads, block_size, varlen)?)
+                    match flash {
+                        Some(flash) => {
+                            Group::Blockwise(Blockwise::new(Some(rows), &table, &at, heads, block_size, flash)?)
                         }
                         None => Group::Gathered(Gathered::new(Some(rows), &table, &at, heads, block_size)?),
                     }
@@ -108,8 +114,8 @@ impl Inputs {
     ) -> Result<Self> {
         let (heads, block_size) = (Heads::of(shape), kernel.block_size() as i64);
         let at = positions.f_unsqueeze(1)?;
-        let group = match kernel.varlen {
-            Some(varlen) => Group::Blockwise(Blockwise::new(None, table, &at, heads, block_size, varlen)?),
+        let group = match kernel.flash {
+            Some(flash) => Group::Blockwise(Blockwise::new(None, table, &at, heads, block_size, flash)?),
             None => Group::Gathered(Gathered::new(None, table, &at, heads, block_size)?),
         };
         Ok(Self {
@@ -153,7 +159,7 @@ fn classes(flat: &Batch, kernel: Kernel) -> Vec<Vec<usize>> {
     let mut classes: BTreeMap<(u64, u64), Vec<usize>> = BTreeMap::new();
     for (i, chunk) in flat.chunks.iter().enumerate() {
         let blocks = end(chunk) as u64 / kernel.block_size() as u64 + 1;
-        let class = match kernel.varlen {
+        let class = match kernel.flash {
             Some(_) => (u64::from(chunk.rows > 1), 0),
             None => ((chunk.rows as u64).next_power_of_two(), blocks.next_power_of_two()),
         };

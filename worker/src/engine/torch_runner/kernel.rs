@@ -18,12 +18,23 @@ const FLASH_BLOCK: usize = 256;
 /// FlashAttention 2 needs compute capability 8.0, heads of a multiple of 8 dimensions, and at most 256.
 const FLASH_HEAD: usize = 256;
 
+/// Sequences that one call of flash attention takes: they are the second dimension of the kernel's grid
+/// (`run_flash_fwd` of `flash_fwd_launch_template.h` in FlashAttention 2), of which CUDA has at most so many.
+const FLASH_SEQUENCES: i64 = 65_535;
+
 /// How attention reads the cache.
 #[derive(Clone, Copy, Debug)]
 pub struct Kernel {
     pub(super) block_size: usize,
     /// None: blocks are gathered, and `scaled_dot_product_attention` runs over the copy.
-    pub(super) varlen: Option<Varlen>,
+    pub(super) flash: Option<Flash>,
+}
+
+/// Attention over packed sequences, and how many of them a call takes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flash {
+    pub varlen: Varlen,
+    pub most_sequences: i64,
 }
 
 impl Kernel {
@@ -36,14 +47,17 @@ impl Kernel {
         }
         Self {
             block_size: GATHERED_BLOCK,
-            varlen: None,
+            flash: None,
         }
     }
 
     pub(super) fn flash(varlen: Varlen) -> Self {
         Self {
             block_size: FLASH_BLOCK,
-            varlen: Some(varlen),
+            flash: Some(Flash {
+                varlen,
+                most_sequences: FLASH_SEQUENCES,
+            }),
         }
     }
 

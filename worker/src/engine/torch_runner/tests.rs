@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use tch::Kind;
 
+use super::kernel::Flash;
 use super::*;
 use crate::engine::conformance::{
     Subject, check_against_reference, chunk, conforms, draw, loaded, params, random_weights, tiny, tokens,
@@ -20,10 +21,13 @@ struct Torch<const FLASH: bool, const STATIC: bool>(TorchRunner);
 impl<const FLASH: bool, const STATIC: bool> Torch<FLASH, STATIC> {
     fn of(shape: &DecoderShape, num_blocks: usize) -> Result<Self> {
         let kernel = match FLASH {
-            // Blocks as small as the others, so that the tests' sequences have many.
+            // Blocks as small as the others, so that the tests' sequences have many, and passes more than a call takes.
             true => Kernel {
                 block_size: 16,
-                ..Kernel::flash(varlen::attention)
+                flash: Some(Flash {
+                    varlen: varlen::attention,
+                    most_sequences: varlen::MOST_SEQUENCES,
+                }),
             },
             false => Kernel::of(shape, Device::Cpu),
         };

@@ -5,6 +5,9 @@ use tch::{Kind, Tensor};
 
 use crate::native::flash::Packed;
 
+/// Sequences of a call, as CUDA's grids have a most.
+pub const MOST_SEQUENCES: i64 = 16;
+
 /// As [`flash::attention`](crate::native::flash::attention), on any device and in any precision.
 pub fn attention(packed: &Packed) -> Result<(Tensor, Tensor)> {
     let (rows, heads, dim) = packed.queries.size3()?;
@@ -15,6 +18,10 @@ pub fn attention(packed: &Packed) -> Result<(Tensor, Tensor)> {
     }
     let (cu_q, cu_k) = (numbers(packed.cu_q), numbers(packed.cu_k));
     assert_eq!(*cu_q.last().unwrap(), rows);
+    assert!(
+        cu_q.len() as i64 - 1 <= MOST_SEQUENCES,
+        "invalid configuration argument"
+    );
     let output = packed.queries.zeros_like();
     let lse = Tensor::full([heads, rows], f64::INFINITY, (Kind::Float, packed.queries.device()));
     let used = packed.used_k.map(|used| {
