@@ -1,5 +1,12 @@
 //! What the operator's administrator chose.
 
+/// vLLM's image where nobody names another.
+const VLLM_IMAGE: &str = "vllm/vllm-openai:v0.33.0";
+/// Version of `nvidia-nccl-cu13` in that image, which torch 2.14 requires. The worker's CUDA image has the same: NCCL joins no peer of
+/// another version ("Mismatched NCCL version detected" in its `src/init.cc`), and weights would go over HTTP.
+#[cfg(test)]
+const VLLM_NCCL: &str = "2.30.7";
+
 /// How pods are made.
 #[derive(Clone, Debug)]
 pub struct PodSettings {
@@ -29,12 +36,27 @@ impl Default for PodSettings {
         let version = env!("CARGO_PKG_VERSION");
         Self {
             worker_image: format!("ghcr.io/ppojob/ppo-worker:{version}"),
-            vllm_image: "vllm/vllm-openai:v0.33.0".into(),
+            vllm_image: VLLM_IMAGE.into(),
             image_pull_policy: "IfNotPresent".into(),
             gpu_resource: "nvidia.com/gpu".into(),
             // Of the worker's image, which has no root.
             user: Some(65_532),
             network_policies: Some(Scrapers::default()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_workers_cuda_image_has_the_nccl_of_vllms() {
+        let image = include_str!("../../worker/Dockerfile.cuda");
+        let wheel = format!("nvidia-nccl-cu13=={VLLM_NCCL} ");
+        assert!(
+            image.contains(&wheel),
+            "worker/Dockerfile.cuda should install {wheel}for {VLLM_IMAGE}"
+        );
     }
 }
