@@ -48,7 +48,10 @@ impl StopCheck {
         let is_stop_token = response
             .last()
             .is_some_and(|token| params.stop_token_ids.contains(token));
-        if (is_stop_token || completes_string) && response.len() >= params.min_new_tokens {
+        // A stop token may be the last of the minimum; what completes a string comes after it, as in vLLM 0.32
+        // (`BaseIncrementalDetokenizer.update` in `v1/engine/detokenizer.py`).
+        let (tokens, least) = (response.len(), params.min_new_tokens);
+        if is_stop_token && tokens >= least || completes_string && tokens > least {
             return Some(FinishReason::Stop);
         }
         (response.len() >= params.max_new_tokens || room == 0).then_some(FinishReason::Length)
@@ -200,6 +203,10 @@ mod tests {
         };
         assert_eq!(run(&of("ab-ab-"), &by_string, &bytes()), Some((5, FinishReason::Stop)));
         assert_eq!(run(&of("abcdefg"), &by_string, &bytes()), Some((6, FinishReason::Stop)));
+        // The last token of the minimum may end the response itself, but completes no string.
+        assert_eq!(run(&of("--ab-ab"), &by_string, &bytes()), Some((4, FinishReason::Stop)));
+        assert_eq!(run(&of("-ab-ab"), &by_string, &bytes()), Some((6, FinishReason::Stop)));
+        assert_eq!(run(&[1, 1, 7], &by_token, &bytes()), Some((3, FinishReason::Stop)));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::caller::cause;
 use super::{CallError, Caller, Member, Publication};
+use crate::engine::sampler::is_greedy;
 use crate::engine::{Completion, FinishReason, Request};
 use crate::rollout::weights::LoadedWeights;
 use crate::vllm::transfer::{Init, Transfer, WorldSize};
@@ -40,7 +41,10 @@ struct Question<'a> {
     stop: &'a [String],
     /// Ends of sequences are among `stop_token_ids` where they end a response.
     ignore_eos: bool,
-    logprobs: usize,
+    /// None for greedy tokens: their log-probability is that of no draw, and would be computed from the whole vocabulary's logits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    logprobs: Option<usize>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     return_bare_logprobs: bool,
     return_token_ids: bool,
     return_weight_versions: bool,
@@ -58,7 +62,7 @@ struct Choice {
     index: usize,
     finish_reason: Option<String>,
     token_ids: Vec<u32>,
-    logprobs: Logprobs,
+    logprobs: Option<Logprobs>,
     weight_versions: Vec<Span>,
 }
 
@@ -98,6 +102,7 @@ impl Endpoint {
     ) -> Result<Vec<Completion>, CallError> {
         const PATH: &str = "/v1/completions";
         let params = &request.params;
+        let greedy = is_greedy(params.temperature);
         let body = Question {
             prompt: &request.prompt,
             n: request.seeds.len(),
@@ -111,8 +116,8 @@ impl Endpoint {
             stop_token_ids: &params.stop_token_ids,
             stop: &params.stop,
             ignore_eos: true,
-            logprobs: 0,
-            return_bare_logprobs: true,
+            logprobs: (!greedy).then_some(0),
+            return_bare_logprobs: !greedy,
             return_token_ids: true,
             return_weight_versions: true,
             detokenize: !params.stop.is_empty(),
@@ -134,7 +139,7 @@ impl Endpoint {
             let place = completions
                 .get_mut(index)
                 .ok_or(format!("there is no choice {index}"))?;
-            *place = Some(completion(choice)?);
+            *place = Some(completion(choice, is_greedy(request.params.temperature))?);
         }
         let all: Option<Vec<Completion>> = completions.into_iter().collect();
         all.ok_or_else(|| "a choice occurs twice".to_owned())
@@ -247,9 +252,14 @@ impl Endpoint {
     }
 }
 
-fn completion(choice: Choice) -> Result<Completion, String> {
+/// Greedy tokens have log-probability 0, as in [`Completion::logprobs`].
+fn completion(choice: Choice, greedy: bool) -> Result<Completion, String> {
     let tokens = choice.token_ids;
-    let logprobs = choice.logprobs.token_logprobs;
+    let logprobs = match choice.logprobs {
+        _ if greedy => vec![0.0; tokens.len()],
+        Some(logprobs) => logprobs.token_logprobs,
+        None => return Err("no log-probabilities".into()),
+    };
     if logprobs.len() != tokens.len() {
         return Err(format!(
             "{} log-probabilities for {} tokens",

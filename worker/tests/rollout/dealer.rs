@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ppo_crds::run_config::Location;
 use ppo_crds::spec::Role;
 use ppo_worker::engine::{Details, Request, SamplingParams};
 use ppo_worker::model::Weights;
 use ppo_worker::roles::{Caller, Dealer, DealerOptions, Members, Pending, Publication};
-use ppo_worker::rollout::Limits;
+use ppo_worker::rollout::{Limits, Model, ModelSettings};
 use ppo_worker::stop::StopFlag;
 use ppo_worker::telemetry::Live;
 use serde_json::json;
@@ -37,8 +38,13 @@ fn dealer(server: &Server, floor_deadline: Duration) -> Dealer {
 
 /// Asks for samples of `count` prompts, one each.
 fn ask(dealer: &Dealer, count: u32) -> Pending {
+    dealer.start(requests(count, 1.0), LONG)
+}
+
+/// Requests for a sample of each of `count` prompts.
+fn requests(count: u32, temperature: f32) -> Vec<Request> {
     let params = Arc::new(SamplingParams {
-        temperature: 1.0,
+        temperature,
         top_p: 1.0,
         top_k: 0,
         min_p: 0.0,
@@ -54,7 +60,7 @@ fn ask(dealer: &Dealer, count: u32) -> Pending {
         params: params.clone(),
         details: Details::default(),
     };
-    dealer.start((0..count).map(request).collect(), LONG)
+    (0..count).map(request).collect()
 }
 
 /// Tokens of each sample.
@@ -115,4 +121,21 @@ async fn a_step_that_took_longer_than_engines_may_goes_on_when_one_is_made_anew(
     let _anew = Server::start_with(wanted(Some(address))).await;
     assert_eq!(lengths(pending), [TOKENS; 2]);
     assert_eq!(dealer.take_drawn_again(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn greedy_answers_over_http_are_those_of_an_engine_in_the_process_and_no_logits_are_read_for_them() {
+    let server = Server::start().await;
+    let dealer = dealer(&server, LONG);
+    let pending = dealer.start(requests(3, 0.0), LONG);
+    let folder = server.folder.path().join("model");
+    let mut here = ModelSettings::alone(Location::Path(folder), "here".to_owned());
+    here.rollout.kv_cache_mebibytes = Some(16);
+    let (far, near) = tokio::task::block_in_place(|| {
+        let far = pending.collect(&StopFlag::default(), Duration::ZERO, &Live::new("job", 1));
+        let engine = Model::load(&here).unwrap().engine;
+        (far.unwrap(), engine.generate(requests(3, 0.0), LONG).unwrap())
+    });
+    assert_eq!(far.completions, near);
+    assert_eq!(near[0][0].logprobs, [0.0; TOKENS]);
 }
