@@ -9,7 +9,7 @@ use crate::actor::pod::{self, ActorArgs};
 use crate::convert::ConvertArgs;
 use crate::local::{self, RunArgs};
 use crate::math::MathArgs;
-use crate::native::allocator;
+use crate::native::{allocator, descriptors};
 use crate::outcome::Ended;
 use crate::output::tell;
 use crate::plan::PlanArgs;
@@ -106,6 +106,7 @@ pub fn run(cli: Cli) -> u8 {
         tell(&format!("ppo-worker: {error:#}"));
         return FAILED;
     }
+    descriptors::raise();
     if let Some(threads) = cli.machine.threads {
         tch::set_num_threads(i32::from(threads));
     }

@@ -5,6 +5,7 @@ pub mod batch;
 pub mod bytes;
 pub mod collective;
 pub mod cuda;
+pub mod descriptors;
 pub mod device;
 pub mod driver;
 pub mod engine;
