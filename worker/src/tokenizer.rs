@@ -137,6 +137,11 @@ impl Tokenizer {
             .collect())
     }
 
+    /// Bytes of the longest entry of the vocabulary, added tokens too: a token stands for no more, unless it is the unknown one.
+    pub fn longest_token(&self) -> usize {
+        self.inner.get_vocab(true).keys().map(String::len).max().unwrap_or(1)
+    }
+
     /// Text of `ids`; ids outside the vocabulary are left out. `skip_special` leaves out special tokens.
     ///
     /// # Errors

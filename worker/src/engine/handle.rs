@@ -142,6 +142,7 @@ pub struct Engine {
     shared: Arc<Shared>,
     places: Arc<Semaphore>,
     max_requests: usize,
+    cache_tokens: usize,
     next_number: Arc<AtomicU64>,
     /// Disconnected once the thread has ended.
     ended: Receiver<()>,
@@ -158,7 +159,7 @@ impl Engine {
         F: FnOnce() -> anyhow::Result<R> + Send + 'static,
     {
         let (commands, inbox) = crossbeam_channel::unbounded();
-        let (ready, is_ready) = crossbeam_channel::bounded::<()>(1);
+        let (ready, is_ready) = crossbeam_channel::bounded(1);
         let (ends, ended) = crossbeam_channel::bounded::<()>(0);
         let shared = Arc::new(Shared {
             stats: Mutex::new(Stats {
@@ -175,8 +176,9 @@ impl Engine {
             let _ends = ends;
             match std::panic::catch_unwind(std::panic::AssertUnwindSafe(make)) {
                 Ok(Ok(runner)) => {
+                    let cache_tokens = runner.num_blocks().saturating_mul(runner.block_size());
                     let worker = Worker::new(runner, config, inbox, on_thread);
-                    let _ = ready.send(());
+                    let _ = ready.send(cache_tokens);
                     worker.run();
                 }
                 Ok(Err(error)) => drop(on_thread.fail(format!("cannot start: {error:#}"))),
@@ -187,8 +189,8 @@ impl Engine {
             .name("rollout-engine".to_owned())
             .spawn(body)
             .map_err(|error| shared.fail(format!("cannot start a thread: {error}")))?;
-        match is_ready.recv_timeout(deadline) {
-            Ok(()) => {}
+        let cache_tokens = match is_ready.recv_timeout(deadline) {
+            Ok(cache_tokens) => cache_tokens,
             Err(RecvTimeoutError::Disconnected) => return Err(shared.ended()),
             Err(RecvTimeoutError::Timeout) => {
                 return Err(EngineError::Deadline {
@@ -196,16 +198,22 @@ impl Engine {
                     deadline,
                 });
             }
-        }
+        };
         let places = Arc::new(Semaphore::new(max_requests.min(Semaphore::MAX_PERMITS)));
         Ok(Self {
             commands,
             shared,
             places,
             max_requests,
+            cache_tokens,
             next_number: Arc::default(),
             ended,
         })
+    }
+
+    /// Tokens that the key/value cache holds; a longer sequence is refused.
+    pub fn cache_tokens(&self) -> usize {
+        self.cache_tokens
     }
 
     /// Hands in a request. The ticket is the answer to come; dropping it withdraws the request.

@@ -38,7 +38,7 @@ impl CacheSize {
             blocks >= of_one,
             "the device has {} MiB for the key/value cache, a sequence of {} tokens takes {} MiB: set \
              roles.rollout.kvCacheMebibytes if there is more, shorten prompts.maxLength and generation.maxNewTokens, or give \
-             the rollout role a GPU of its own",
+             the rollout role a GPU of its own (of a server of its own: --kv-cache-mebibytes, --max-model-len)",
             room >> 20,
             self.longest,
             (of_one * self.block_bytes).div_ceil(1 << 20)

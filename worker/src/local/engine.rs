@@ -93,6 +93,20 @@ pub fn start(
     Ok(Engine::start(make, config)?)
 }
 
+/// MiB of a cache on a CPU for `sequences` of the model's longest at once: at most `usual`, but never less than one of them takes.
+///
+/// # Errors
+/// When a size of the model is negative.
+pub fn cache_within(usual: u64, model: &ModelConfig, kind: Kind, sequences: usize) -> Result<u64> {
+    let shape = shape(model, kind)?;
+    let of_one = model
+        .max_positions
+        .div_ceil(BLOCK_SIZE)
+        .saturating_mul(shape.native_block_bytes());
+    let mebibytes = |bytes: usize| (bytes as u64).div_ceil(1 << 20);
+    Ok(mebibytes(of_one.saturating_mul(sequences.max(1))).min(usual.max(mebibytes(of_one))))
+}
+
 fn native(shape: &DecoderShape, size: CacheSize, weights: &MergedWeights) -> Result<NativeRunner> {
     let blocks = size.blocks()?;
     let threads = usize::try_from(tch::get_num_threads()).unwrap_or(1).max(1);

@@ -53,8 +53,8 @@ pub struct RolloutArgs {
     /// Tokens computed at once; longer prompts are computed in chunks. Default 2048.
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
     max_num_batched_tokens: Option<u32>,
-    /// Memory of the key/value cache in MiB; pages take memory when they are first used. Default 4096, or less if
-    /// --max-num-seqs sequences of --max-model-len need less.
+    /// Memory of the key/value cache in MiB. Default: what --max-num-seqs sequences of --max-model-len need; on a CPU, where pages take
+    /// memory when they are first used, at most 4096 or what one such sequence needs, and on a GPU nine tenths of what is free.
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..))]
     kv_cache_mebibytes: Option<u64>,
     /// Bearer token that callers must send.

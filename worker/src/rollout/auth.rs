@@ -1,7 +1,10 @@
 //! Who may call.
 
+use std::net::IpAddr;
+
 use axum::extract::{Request, State};
-use axum::http::header::AUTHORIZATION;
+use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
+use axum::http::uri::Authority;
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -16,6 +19,8 @@ use super::error::ApiError;
 pub struct Door {
     token: Option<[u8; 32]>,
     open_metrics: bool,
+    /// Whoever calls has to mean this machine.
+    is_local: bool,
 }
 
 impl Door {
@@ -24,7 +29,15 @@ impl Door {
         Self {
             token: token.map(digest),
             open_metrics,
+            is_local: false,
         }
+    }
+
+    /// The door of a server that listens on `address`. One without a token that listens on loopback is for programs of this machine,
+    /// and a browser is one, whatever page it shows: see [`is_from_here`].
+    pub fn at(mut self, address: IpAddr) -> Self {
+        self.is_local = self.token.is_none() && address.is_loopback();
+        self
     }
 
     fn opens(&self, path: &str, headers: &HeaderMap) -> bool {
@@ -41,12 +54,38 @@ impl Door {
     }
 }
 
+/// Whether a request was meant for this machine and does not come from somebody else's page. A page may send requests without a body
+/// anywhere (`no-cors`), and says from where in `Origin`; one whose name was made to point at 127.0.0.1 (DNS rebinding) may send and
+/// read everything, and has that name in `Host`. No page can change either.
+fn is_from_here(headers: &HeaderMap) -> bool {
+    let named = |header| headers.get(header).map(|value| value.to_str().unwrap_or_default());
+    let origin = named(ORIGIN).map(|origin| origin.split_once("://").is_some_and(|(_, host)| is_here(host)));
+    named(HOST).is_some_and(is_here) && origin != Some(false)
+}
+
+/// Whether a `host:port` is this machine's.
+fn is_here(authority: &str) -> bool {
+    let Ok(authority) = authority.parse::<Authority>() else {
+        return false;
+    };
+    let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+    host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
 fn digest(text: &str) -> [u8; 32] {
     Sha256::digest(text.as_bytes()).into()
 }
 
 /// Stands before every path, those that do not exist included.
 pub async fn authorize(State(door): State<Door>, request: Request, next: Next) -> Response {
+    if door.is_local && !is_from_here(request.headers()) {
+        return ApiError::new(
+            StatusCode::FORBIDDEN,
+            "this server has no token, so it answers only what was sent to localhost or 127.0.0.1 (header Host) and by no web page \
+             of another machine (header Origin): give it --api-key-file to call it by other names",
+        )
+        .into_response();
+    }
     if door.opens(request.uri().path(), request.headers()) {
         return next.run(request).await;
     }

@@ -4,7 +4,7 @@ use axum::extract::Request;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use axum::http::{HeaderMap, StatusCode};
 use serde::de::DeserializeOwned;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::error::ApiError;
 use super::limits::Limits;
@@ -30,6 +30,17 @@ impl Bodies {
 /// 400 with the place that is wrong, 408 when it comes too slowly, 413 when it is too long, 415 when it is no JSON, 503 when too many others are
 /// being read.
 pub async fn json<T: DeserializeOwned>(bodies: &Bodies, request: Request) -> Result<T, ApiError> {
+    held(bodies, request).await.map(|(parsed, _room)| parsed)
+}
+
+/// As [`json`], with the memory that the body counts for: to be kept while its texts are.
+///
+/// # Errors
+/// As [`json`].
+pub async fn held<T: DeserializeOwned>(
+    bodies: &Bodies,
+    request: Request,
+) -> Result<(T, SemaphorePermit<'_>), ApiError> {
     check_kind(request.headers())?;
     let limits = &bodies.limits;
     let announced = content_length(request.headers());
@@ -47,7 +58,7 @@ pub async fn json<T: DeserializeOwned>(bodies: &Bodies, request: Request) -> Res
     let kibibytes = announced.unwrap_or(most).div_ceil(1 << 10).max(1);
     let kibibytes = u32::try_from(kibibytes).unwrap_or(u32::MAX);
     let room = bodies.memory.acquire_many(kibibytes);
-    let _room = tokio::time::timeout(limits.body_timeout, room)
+    let room = tokio::time::timeout(limits.body_timeout, room)
         .await
         .map_err(|_| ApiError::unavailable("too many long requests are being read: try again"))?
         .map_err(ApiError::internal)?;
@@ -56,7 +67,9 @@ pub async fn json<T: DeserializeOwned>(bodies: &Bodies, request: Request) -> Res
         .map_err(|_| late())?
         .map_err(|error| unreadable(&error, most))?;
     let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
-    serde_json::from_slice(text).map_err(|error| ApiError::bad(format!("the body is not what is wanted here: {error}")))
+    let parsed = serde_json::from_slice(text);
+    let parsed = parsed.map_err(|error| ApiError::bad(format!("the body is not what is wanted here: {error}")))?;
+    Ok((parsed, room))
 }
 
 /// A body must say that it is JSON. A page in somebody's browser cannot say so to a server that it does not belong to

@@ -21,7 +21,7 @@ use crate::data::describe;
 pub async fn chat(State(service): State<Service>, request: Request) -> Result<Response, ApiError> {
     let model = service.admit()?;
     let headers = request.headers().clone();
-    let mut asked: GenerateRequest = body::json(&service.bodies, request).await?;
+    let (mut asked, room): (GenerateRequest, _) = body::held(&service.bodies, request).await?;
     generate::check_name(model, asked.model.as_deref())?;
     let Some(messages) = asked.messages.take() else {
         return Err(ApiError::field("messages", "is missing"));
@@ -33,7 +33,8 @@ pub async fn chat(State(service): State<Service>, request: Request) -> Result<Re
         special: asked.add_special_tokens == Some(true),
         variables: variables(asked.chat_template_kwargs.take())?,
     };
-    let prompt = encode(model, messages, way).await?;
+    let prompt = encode(&service, model, messages, way).await?;
+    drop(room);
     generate::answer(&service, &headers, asked, Dialect::Chat, vec![prompt]).await
 }
 
@@ -76,22 +77,21 @@ pub fn variables(given: Option<Value>) -> Result<Map<String, Value>, ApiError> {
 /// Token ids of a conversation.
 ///
 /// # Errors
-/// 400 when a message is not one, the model has no template, or the template refuses.
-pub async fn encode(model: &Model, messages: Vec<Value>, way: Way) -> Result<Vec<u32>, ApiError> {
+/// 400 when a message is not one, the model has no template, the template refuses, or the text is too long.
+pub async fn encode(service: &Service, model: &Model, messages: Vec<Value>, way: Way) -> Result<Vec<u32>, ApiError> {
     let messages = messages
         .into_iter()
         .enumerate()
         .map(|(index, message)| plain(index, message))
         .collect::<Result<Vec<Value>, ApiError>>()?;
     let tokenizer = model.tokenizer.clone();
-    let encode = move || {
-        let text = tokenizer.render_chat_with(&messages, way.begin_answer, &way.variables)?;
-        tokenizer.encode(&text, way.special)
-    };
-    tokio::task::spawn_blocking(encode)
+    let render = move || tokenizer.render_chat_with(&messages, way.begin_answer, &way.variables);
+    let text = tokio::task::spawn_blocking(render)
         .await
         .map_err(ApiError::internal)?
-        .map_err(|error| ApiError::field("messages", format!("{error:#}")))
+        .map_err(|error| ApiError::field("messages", format!("{error:#}")))?;
+    let encoding = service.encoding.encode(model, vec![text], way.special, "messages");
+    Ok(encoding.await?.into_iter().next().unwrap_or_default())
 }
 
 /// A message whose content is one text: parts of text are joined, as templates of text models want it.

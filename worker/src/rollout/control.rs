@@ -70,7 +70,7 @@ pub async fn is_paused(State(service): State<Service>) -> Json<Value> {
     Json(json!({"is_paused": service.is_paused()}))
 }
 
-/// Body of `/abort_requests`; without names all requests are meant.
+/// Body of `/abort_requests`; without names, or with an empty list of them, all requests are meant, as in vLLM.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct AbortRequest {
@@ -84,7 +84,8 @@ struct AbortRequest {
 pub async fn abort_requests(State(service): State<Service>, request: Request) -> Result<Json<Value>, ApiError> {
     let asked: AbortRequest = body::json(&service.bodies, request).await?;
     let engine = &service.model()?.engine;
-    let found = service.in_flight.find(asked.request_ids.as_deref());
+    let names = asked.request_ids.filter(|names| !names.is_empty());
+    let found = service.in_flight.find(names.as_deref());
     let aborted = found.len();
     engine.abort(found.into_iter().flatten().collect());
     Ok(Json(json!({"status": "aborted", "aborted": aborted})))

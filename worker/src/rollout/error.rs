@@ -107,7 +107,7 @@ impl IntoResponse for ApiError {
                 .insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
         // These may be said before the whole body was read: the client must not send its next request behind what is left.
-        if matches!(self.status.as_u16(), 400 | 401 | 408 | 409 | 413 | 415) {
+        if matches!(self.status.as_u16(), 400 | 401 | 403 | 408 | 409 | 413 | 415) {
             response
                 .headers_mut()
                 .insert(CONNECTION, HeaderValue::from_static("close"));

@@ -14,7 +14,7 @@ use super::inflight::Registered;
 use super::job::{Dialect, Job};
 use super::model::Model;
 use super::protocol::GenerateRequest;
-use super::response::{self, Answer, Usage};
+use super::response::{self, Answer, PromptLogprobs, Usage};
 use super::service::Service;
 use super::stream;
 use crate::engine::{Completion, Event, Ticket, TokenLogprob};
@@ -132,6 +132,7 @@ fn whole(model: &Model, job: &Job, completions: Vec<Vec<Completion>>) -> Result<
     let mut answer = Answer::new(model, job, response::now(), false);
     let (mut tokens, mut index) = (0, 0);
     for (request, completions) in job.requests.iter().zip(completions) {
+        let mut of_prompt = None;
         for completion in completions {
             tokens += completion.tokens.len();
             let mut choice = Choice::new(model, request, &job.shown)?;
@@ -144,10 +145,11 @@ fn whole(model: &Model, job: &Job, completions: Vec<Vec<Completion>>) -> Result<
             }
             choice.finish(model, request, &job.shown, completion.finish_reason)?;
             let delta = choice.take();
-            let mut shown = response::choice(job, index, &choice, delta, false, true);
-            if let Some(scores) = &completion.prompt_logprobs {
-                shown = shown.with_prompt_logprobs(model, job, &request.prompt, scores);
+            if let (None, Some(scores)) = (&of_prompt, &completion.prompt_logprobs) {
+                of_prompt = Some(PromptLogprobs::new(model, job, &request.prompt, scores)?);
             }
+            let of_prompt = of_prompt.clone().filter(|_| completion.prompt_logprobs.is_some());
+            let shown = response::choice(job, index, &choice, delta, false, true).with_prompt_logprobs(of_prompt);
             answer.push(job.dialect, shown);
             index += 1;
         }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::error::ApiError;
 use super::refused::ChatFields;
 use super::service::Service;
-use super::{body, chat, completions, generate};
+use super::{body, chat, generate};
 
 /// `/healthz`: this process answers, and its engine has not failed.
 ///
@@ -114,14 +114,14 @@ impl TokenizeRequest {
 /// # Errors
 /// 400 when there is neither, or the tokenizer refuses.
 pub async fn tokenize(State(service): State<Service>, request: Request) -> Result<Json<Value>, ApiError> {
-    let asked: TokenizeRequest = body::json(&service.bodies, request).await?;
+    let (asked, _room): (TokenizeRequest, _) = body::held(&service.bodies, request).await?;
     let model = service.model()?;
     generate::check_name(model, asked.model.as_deref())?;
     asked.check()?;
     let tokens = match (asked.prompt, asked.messages) {
         (Some(prompt), None) => {
             let special = asked.add_special_tokens != Some(false);
-            let encoded = completions::encode(model, vec![prompt], special).await?;
+            let encoded = service.encoding.encode(model, vec![prompt], special, "prompt").await?;
             encoded.into_iter().next().unwrap_or_default()
         }
         (None, Some(messages)) => {
@@ -130,7 +130,7 @@ pub async fn tokenize(State(service): State<Service>, request: Request) -> Resul
                 special: asked.add_special_tokens == Some(true),
                 variables: chat::variables(asked.chat_template_kwargs)?,
             };
-            chat::encode(model, messages, way).await?
+            chat::encode(&service, model, messages, way).await?
         }
         _ => return Err(ApiError::field("prompt", "give prompt or messages, one of them")),
     };
@@ -157,7 +157,7 @@ struct DetokenizeRequest {
 /// # Errors
 /// 400 when the tokenizer refuses.
 pub async fn detokenize(State(service): State<Service>, request: Request) -> Result<Json<Value>, ApiError> {
-    let asked: DetokenizeRequest = body::json(&service.bodies, request).await?;
+    let (asked, _room): (DetokenizeRequest, _) = body::held(&service.bodies, request).await?;
     let model = service.model()?;
     generate::check_name(model, asked.model.as_deref())?;
     let tokenizer = model.tokenizer.clone();

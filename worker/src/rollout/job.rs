@@ -31,6 +31,8 @@ pub struct Shown {
     pub stream: bool,
     /// A stream ends with counts.
     pub usage: bool,
+    /// And each of its pieces has those of its choice.
+    pub running_usage: bool,
     /// Text.
     pub text: bool,
     /// So many likeliest tokens beside each, with its log-probability.
@@ -118,6 +120,7 @@ impl Job {
             top_logprobs: shown.logprobs.filter(|count| *count > 0 || greedy),
             prompt_logprobs: prompt_logprobs(limits, asked)?,
         };
+        check_listed(limits, &prompts, n, response, &shown, details)?;
         let params = Arc::new(params);
         let seeds = seeds(asked, prompts.len(), n)?;
         let requests = prompts.into_iter().zip(seeds).map(|(prompt, seeds)| Request {
@@ -176,6 +179,38 @@ fn check_prompts(model: &Model, limits: &Limits, prompts: &[Vec<u32>]) -> Result
         }
     }
     Ok(())
+}
+
+/// Log-probabilities that the answer lists, each with its token's text: a hundred bytes and more, for every sample again.
+fn check_listed(
+    limits: &Limits,
+    prompts: &[Vec<u32>],
+    n: usize,
+    response: usize,
+    shown: &Shown,
+    details: Details,
+) -> Result<(), ApiError> {
+    let of_token = |top: Option<usize>| top.map_or(0, |top| top.saturating_add(1));
+    let of_prompts = prompts.iter().map(Vec::len).fold(0, usize::saturating_add);
+    let of_prompts = of_prompts.saturating_mul(of_token(details.prompt_logprobs));
+    let of_responses = response.saturating_mul(prompts.len());
+    let of_responses = of_responses.saturating_mul(of_token(shown.logprobs.filter(|_| !shown.bare_logprobs)));
+    let listed = of_prompts.saturating_add(of_responses).saturating_mul(n);
+    if listed <= limits.listed {
+        return Ok(());
+    }
+    let field = match of_prompts > of_responses {
+        true => "prompt_logprobs",
+        false => "logprobs",
+    };
+    Err(ApiError::field(
+        field,
+        format!(
+            "the answer may list {listed} log-probabilities, at most {}: ask for fewer likeliest tokens, or for fewer prompts, samples or \
+             tokens at once",
+            limits.listed
+        ),
+    ))
 }
 
 fn sampling(
@@ -330,9 +365,11 @@ fn shown(limits: &Limits, asked: &GenerateRequest, dialect: Dialect) -> Result<S
             "needs logprobs: 0 of /v1/completions, and shows no likeliest tokens",
         ));
     }
+    let options = asked.stream_options.unwrap_or_default();
     Ok(Shown {
         stream: is(asked.stream),
-        usage: is(asked.stream_options.unwrap_or_default().include_usage),
+        usage: is(options.include_usage),
+        running_usage: is(options.include_usage) && is(options.continuous_usage_stats),
         text: asked.detokenize != Some(false),
         logprobs,
         token_ids: is(asked.return_token_ids),

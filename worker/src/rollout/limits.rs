@@ -27,6 +27,8 @@ pub struct Limits {
     pub prompts: usize,
     /// Likeliest tokens that may be listed, as vLLM's `--max-logprobs`.
     pub logprobs: usize,
+    /// Log-probabilities with their tokens that one answer may list.
+    pub listed: usize,
     /// Stop strings, and stop token ids, of one request.
     pub stops: usize,
     /// Longest time from a request to its answer.
@@ -51,6 +53,7 @@ impl Default for Limits {
             request_tokens: 64 << 20,
             prompts: 1024,
             logprobs: 20,
+            listed: 8 << 20,
             stops: 256,
             request_timeout: Duration::from_secs(3600),
             update_timeout: Duration::from_secs(600),

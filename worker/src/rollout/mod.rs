@@ -10,6 +10,7 @@ pub mod chat;
 pub mod choice;
 pub mod completions;
 pub mod control;
+pub mod encode;
 pub mod error;
 pub mod follow;
 pub mod generate;

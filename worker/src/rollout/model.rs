@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use ppo_crds::spec::DType;
-use tch::Kind;
+use tch::{Device, Kind};
 
-use super::settings::ModelSettings;
+use super::settings::{KV_CACHE_MEBIBYTES, ModelSettings};
 use crate::device;
 use crate::engine::Engine;
 use crate::hub::resolve_location;
-use crate::local::{PolicyEngine, kind, start_engine};
+use crate::local::{PolicyEngine, cache_within, kind, start_engine};
 use crate::model::{Head, ModelConfig, Weights};
 use crate::tokenizer::Tokenizer;
 
@@ -21,12 +21,14 @@ pub struct Model {
     pub name: String,
     /// Where it came from.
     pub folder: PathBuf,
-    /// Its shape; `max_positions` is the longest sequence served.
+    /// Its shape; `max_positions` is the longest sequence served: the cache may hold less than the model was made for.
     pub config: ModelConfig,
     /// Precision of weights and cache.
     pub kind: Kind,
     /// Text and ids.
     pub tokenizer: Arc<Tokenizer>,
+    /// Bytes that a token stands for at most.
+    pub longest_token: usize,
     /// Tokens that end a response.
     pub eos_ids: Vec<u32>,
     /// Runs it.
@@ -62,17 +64,32 @@ impl Model {
         }
         config.max_positions = config.max_positions.min(longest);
         let weights = Weights::map(&folder, &config, kind)?;
+        let mut rollout = settings.rollout.clone();
+        let device = device::here()?;
+        if settings.alone && rollout.kv_cache_mebibytes.is_none() && device == Device::Cpu {
+            let usual = cache_within(KV_CACHE_MEBIBYTES, &config, kind, rollout.max_sequences)?;
+            rollout.kv_cache_mebibytes = Some(usual);
+        }
         let policy = PolicyEngine {
             model: &config,
             kind,
-            device: device::here()?,
+            device,
             shares_device: false,
-            rollout: &settings.rollout,
-            sequences: settings.sequences.unwrap_or(settings.rollout.max_sequences),
+            rollout: &rollout,
+            sequences: settings.sequences.unwrap_or(rollout.max_sequences),
             longest: config.max_positions,
             policy_version: 0,
         };
         let engine = start_engine(&policy, weights, Some(tokenizer.clone()))?;
+        let held = engine.cache_tokens();
+        if settings.alone && held < config.max_positions {
+            tracing::warn!(
+                "the key/value cache holds {held} tokens and the longest sequence would have {}: serving sequences of up to {held}; for \
+                 longer ones raise --kv-cache-mebibytes",
+                config.max_positions
+            );
+            config.max_positions = held;
+        }
         let mut eos_ids = config.eos_token_ids().to_vec();
         eos_ids.extend(tokenizer.eos_ids());
         eos_ids.sort_unstable();
@@ -82,6 +99,7 @@ impl Model {
             folder,
             config,
             kind,
+            longest_token: tokenizer.longest_token(),
             tokenizer,
             eos_ids,
             engine,

@@ -40,7 +40,8 @@ pub struct GenerateRequest {
     pub top_k: Option<i64>,
     /// Tokens this likely relative to the likeliest.
     pub min_p: Option<f32>,
-    /// Sample i of each prompt draws with seed + i.
+    /// Sample i of each prompt draws with seed + i. -1 is none, as in vLLM (`SamplingParams.__post_init__`).
+    #[serde(deserialize_with = "seed_or_none")]
     pub seed: Option<Seed>,
     /// One seed for each sample, in order of the choices. A sample depends on prompt, parameters, weights and its seed alone.
     pub seeds: Option<Vec<Seed>>,
@@ -136,6 +137,14 @@ pub struct GenerateRequest {
     pub allowed_token_ids: Option<Vec<Value>>,
     /// Keep only the last tokens of a prompt.
     pub truncate_prompt_tokens: Option<i64>,
+    /// End a response that repeats itself.
+    pub repetition_detection: Option<Value>,
+    /// Tokens of thinking; -1 is any number.
+    pub thinking_token_budget: Option<i64>,
+    /// Tokens whose log-probabilities are listed at each place.
+    pub logprob_token_ids: Option<Value>,
+    /// Mark the text as generated.
+    pub watermarking: Option<bool>,
 }
 
 /// A seed: any 64-bit number, signed or not.
@@ -144,12 +153,23 @@ pub struct Seed(pub u64);
 
 impl<'de> Deserialize<'de> for Seed {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let number = serde_json::Number::deserialize(deserializer)?;
+        Self::of(&serde_json::Number::deserialize(deserializer)?)
+    }
+}
+
+impl Seed {
+    fn of<E: serde::de::Error>(number: &serde_json::Number) -> Result<Self, E> {
         // Negative seeds are as good as any: their bits count.
         let seed = number.as_u64().or_else(|| number.as_i64().map(|seed| seed as u64));
         seed.map(Self)
-            .ok_or_else(|| serde::de::Error::custom(format!("{number} is no seed: want a whole number of 64 bits")))
+            .ok_or_else(|| E::custom(format!("{number} is no seed: want a whole number of 64 bits")))
     }
+}
+
+fn seed_or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Seed>, D::Error> {
+    let number = Option::<serde_json::Number>::deserialize(deserializer)?;
+    let number = number.filter(|number| number.as_i64() != Some(-1));
+    number.as_ref().map(Seed::of).transpose()
 }
 
 /// One stop string or several.
@@ -206,6 +226,8 @@ pub fn wrong<E: serde::de::Error>(field: &str, value: &Value, wanted: &str) -> E
 pub struct StreamOptions {
     /// End with the counts of tokens.
     pub include_usage: Option<bool>,
+    /// With `include_usage`: every piece counts the tokens of its choice so far.
+    pub continuous_usage_stats: Option<bool>,
 }
 
 #[cfg(test)]

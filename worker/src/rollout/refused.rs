@@ -104,6 +104,26 @@ pub fn check(request: &GenerateRequest) -> Result<(), ApiError> {
             request.truncate_prompt_tokens.is_some(),
             "shorten the prompt before you send it",
         ),
+        (
+            "repetition_detection",
+            given(&request.repetition_detection),
+            "repetition ends no response here",
+        ),
+        (
+            "thinking_token_budget",
+            request.thinking_token_budget.is_some_and(|budget| budget != -1),
+            "thinking is not told from other text: max_tokens bounds both",
+        ),
+        (
+            "logprob_token_ids",
+            given(&request.logprob_token_ids),
+            "log-probabilities are of the drawn and the likeliest tokens",
+        ),
+        (
+            "watermarking",
+            request.watermarking == Some(true),
+            "watermarks are not supported",
+        ),
     ];
     first(refused)?;
     ChatFields {
@@ -230,6 +250,14 @@ mod tests {
             ("continue_final_message", json!(true), json!(false)),
             ("documents", json!([{"text": "a"}]), json!([])),
             ("reasoning_effort", json!("low"), json!(null)),
+            (
+                "repetition_detection",
+                json!({"max_pattern_size": 4, "min_count": 3}),
+                json!(null),
+            ),
+            ("thinking_token_budget", json!(0), json!(-1)),
+            ("logprob_token_ids", json!([5]), json!(null)),
+            ("watermarking", json!(true), json!(false)),
         ] {
             assert_eq!(checked(name, wrong), Err(Some(name)));
             assert_eq!(checked(name, harmless), Ok(()), "{name}");

@@ -1,11 +1,14 @@
 //! Answers in the words of OpenAI's API and vLLM's additions to it.
 
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::choice::{Choice, Delta, ShownToken, StopReason, VersionSpan, finite, label};
+use super::error::ApiError;
 use super::job::{Dialect, Job};
 use super::model::Model;
 use crate::engine::TokenScore;
@@ -25,6 +28,16 @@ impl Usage {
     /// Counts of a job whose responses have so many tokens.
     pub fn of(job: &Job, completion_tokens: usize) -> Self {
         let prompt_tokens = job.requests.iter().map(|request| request.prompt.len()).sum();
+        Self::sum(prompt_tokens, completion_tokens)
+    }
+
+    /// Counts of the job's choice `index` so far.
+    pub fn of_choice(job: &Job, index: usize, choice: &Choice) -> Self {
+        let request = job.requests.get(index / job.n.max(1));
+        Self::sum(request.map_or(0, |request| request.prompt.len()), choice.tokens())
+    }
+
+    fn sum(prompt_tokens: usize, completion_tokens: usize) -> Self {
         Self {
             prompt_tokens,
             completion_tokens,
@@ -45,7 +58,7 @@ pub struct Answer {
     #[serde(skip_serializing_if = "Option::is_none")]
     prompt_token_ids: Option<Vec<u32>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    prompt_logprobs: Option<Value>,
+    prompt_logprobs: Option<PromptLogprobs>,
     /// Counts; absent from a stream's pieces.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
@@ -67,7 +80,7 @@ pub struct ShownChoice {
     #[serde(skip_serializing_if = "Option::is_none")]
     weight_versions: Option<Vec<VersionSpan>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    prompt_logprobs: Option<Value>,
+    prompt_logprobs: Option<PromptLogprobs>,
 }
 
 /// The text, where each path has it.
@@ -196,9 +209,22 @@ pub fn choice(job: &Job, index: usize, choice: &Choice, delta: Delta, is_piece: 
     }
 }
 
-impl ShownChoice {
-    /// Adds the scores of the prompt's tokens.
-    pub fn with_prompt_logprobs(mut self, model: &Model, job: &Job, prompt: &[u32], scores: &[TokenScore]) -> Self {
+/// Scores of a prompt's tokens as they are written: once a prompt, shared by the choices of all its samples.
+#[derive(Clone, Debug)]
+pub struct PromptLogprobs(Arc<RawValue>);
+
+impl Serialize for PromptLogprobs {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.as_ref().serialize(serializer)
+    }
+}
+
+impl PromptLogprobs {
+    /// Those of `prompt`, whose tokens but the first have `scores`.
+    ///
+    /// # Errors
+    /// 500 when they cannot be written.
+    pub fn new(model: &Model, job: &Job, prompt: &[u32], scores: &[TokenScore]) -> Result<Self, ApiError> {
         let entry = |token: u32, logprob: f32, rank: usize| {
             let name = label(model, &job.shown, token);
             (
@@ -216,7 +242,15 @@ impl ShownChoice {
             let fields: Map<String, Value> = std::iter::once(own).chain(top).collect();
             list.push(Value::Object(fields));
         }
-        self.prompt_logprobs = Some(Value::Array(list));
+        let written = serde_json::value::to_raw_value(&list).map_err(ApiError::internal)?;
+        Ok(Self(written.into()))
+    }
+}
+
+impl ShownChoice {
+    /// Adds the scores of the prompt's tokens.
+    pub fn with_prompt_logprobs(mut self, scores: Option<PromptLogprobs>) -> Self {
+        self.prompt_logprobs = scores;
         self
     }
 }

@@ -7,6 +7,7 @@ use tokio::sync::Mutex;
 
 use super::auth::Door;
 use super::body::Bodies;
+use super::encode::Encoding;
 use super::error::ApiError;
 use super::inflight::InFlight;
 use super::limits::Limits;
@@ -27,6 +28,8 @@ pub struct Shared {
     pub limits: Limits,
     /// Bodies that are being read.
     pub bodies: Bodies,
+    /// Texts that are made token ids.
+    pub encoding: Encoding,
     /// Requests that have no answer yet, by name.
     pub in_flight: InFlight,
     /// What `/metrics` shows.
@@ -56,8 +59,9 @@ impl Service {
     pub fn new(settings: &Settings) -> anyhow::Result<Self> {
         let limits = settings.limits.clone();
         Ok(Self(Arc::new(Shared {
-            door: Door::new(settings.token.as_deref(), settings.open_metrics),
+            door: Door::new(settings.token.as_deref(), settings.open_metrics).at(settings.address.ip()),
             bodies: Bodies::new(limits.clone()),
+            encoding: Encoding::default(),
             in_flight: InFlight::new(limits.samples),
             metrics: Metrics::new(&settings.model.served_name)?,
             weights: Mutex::default(),

@@ -17,7 +17,7 @@ pub const POLICY: &str = "policy";
 pub const MAX_BATCH_TOKENS: usize = 2048;
 /// See [`MAX_BATCH_TOKENS`].
 pub const MAX_SEQUENCES: usize = 256;
-/// Memory of the cache where nothing else is said, as vLLM's on a CPU.
+/// Memory of a cache on a CPU where nothing else is said, as vLLM's, unless one sequence of the longest takes more.
 pub const KV_CACHE_MEBIBYTES: u64 = 4096;
 
 /// Everything of one server.
@@ -65,6 +65,9 @@ pub struct ModelSettings {
     pub sequences: Option<usize>,
     /// Limits of the engine.
     pub rollout: Rollout,
+    /// Of no job: where `rollout` names no size, a cache on a CPU is at most [as large as is usual](KV_CACHE_MEBIBYTES), and sequences are
+    /// as long as the cache holds. A job's are as its manifest says, or refused.
+    pub alone: bool,
 }
 
 impl ModelSettings {
@@ -78,6 +81,7 @@ impl ModelSettings {
             max_length: Some(length),
             sequences: Some(config.batch.samples_per_step()),
             rollout: config.rollout.clone(),
+            alone: false,
         }
     }
 
@@ -96,8 +100,9 @@ impl ModelSettings {
                 block_size: crate::engine::native_runner::BLOCK_SIZE,
                 max_batch_tokens: MAX_BATCH_TOKENS,
                 max_sequences: MAX_SEQUENCES,
-                kv_cache_mebibytes: Some(KV_CACHE_MEBIBYTES),
+                kv_cache_mebibytes: None,
             },
+            alone: true,
         }
     }
 }

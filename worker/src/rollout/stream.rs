@@ -42,6 +42,7 @@ pub fn answer(service: Service, job: Job) -> Result<Response, ApiError> {
     let pieces = Pieces {
         first: running.tickets.first().map_or(0, |ticket| ticket.number()),
         is_new: vec![true; choices.len()],
+        last: vec![Last::default(); choices.len()],
         unfinished: choices.len(),
         service,
         job,
@@ -50,13 +51,19 @@ pub fn answer(service: Service, job: Job) -> Result<Response, ApiError> {
         choices,
         created: response::now(),
         began: Instant::now(),
-        last: None,
         ready: VecDeque::new(),
         is_over: false,
     };
     Ok(Sse::new(pieces.stream())
         .keep_alive(KeepAlive::new().interval(KEEP_ALIVE))
         .into_response())
+}
+
+/// Tokens of a choice, and when the newest of them were there.
+#[derive(Clone, Copy, Debug, Default)]
+struct Last {
+    tokens: usize,
+    at: Option<Instant>,
 }
 
 /// The stream's state. Dropped with the connection, it withdraws the request.
@@ -73,8 +80,8 @@ struct Pieces {
     unfinished: usize,
     created: u64,
     began: Instant,
-    /// When tokens were last there.
-    last: Option<Instant>,
+    /// What each choice had when it last had more.
+    last: Vec<Last>,
     ready: VecDeque<String>,
     is_over: bool,
 }
@@ -164,20 +171,33 @@ impl Pieces {
         Ok(index)
     }
 
+    /// Notes how long a choice that has `tokens` now waited for the newest.
+    fn time(&mut self, index: usize, tokens: usize) {
+        // Its end may come alone.
+        let Some(last) = self.last.get_mut(index).filter(|last| last.tokens < tokens) else {
+            return;
+        };
+        let now = Instant::now();
+        match last.at.replace(now) {
+            None => self.service.metrics.first_token(now - self.began),
+            Some(before) => self.service.metrics.next_token(now - before),
+        }
+        last.tokens = tokens;
+    }
+
     fn send(&mut self, index: usize) -> Result<(), ApiError> {
         let Some(choice) = self.choices.get_mut(index) else {
             return Ok(());
         };
-        let now = Instant::now();
-        match self.last.replace(now) {
-            None => self.service.metrics.first_token(now - self.began),
-            Some(before) => self.service.metrics.next_token(now - before),
-        }
-        let delta = choice.take();
+        let (delta, tokens) = (choice.take(), choice.tokens());
+        self.time(index, tokens);
         let is_first = self.is_new.get_mut(index).is_some_and(std::mem::take);
         let choice = response::choice(&self.job, index, &self.choices[index], delta, true, is_first);
         let mut answer = self.piece()?;
         answer.push(self.job.dialect, choice);
+        if self.job.shown.running_usage {
+            answer.usage = Some(Usage::of_choice(&self.job, index, &self.choices[index]));
+        }
         self.push(&answer)
     }
 

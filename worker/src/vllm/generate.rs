@@ -6,14 +6,19 @@ use axum::extract::{Request, State};
 use axum::http::Uri;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use futures::StreamExt;
+use futures::{StreamExt, TryFutureExt, TryStreamExt};
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 
+use super::abort::Noted;
 use super::service::{Service, Version};
 use crate::rollout::body;
 use crate::rollout::error::ApiError;
 use crate::rollout::settings::POLICY;
+
+/// Samples of one request that vLLM is asked for at once: each is a connection, and vLLM computes 256 sequences at once unless it is told
+/// otherwise.
+const AT_ONCE: usize = 256;
 
 /// What a request says beyond vLLM's own words.
 struct Ours {
@@ -53,16 +58,36 @@ pub async fn generate(State(service): State<Service>, uri: Uri, request: Request
     service.model()?;
     let mut asked: Map<String, Value> = body::json(&service.bodies, request).await?;
     let ours = Ours::take(&mut asked)?;
-    let (held, version) = service.hold().await?;
     let path = uri.path();
-    if asked.get("stream") == Some(&Value::Bool(true)) {
-        if ours.seeds.is_some() {
-            return Err(ApiError::field(
-                "seeds",
-                "a stream has none here: ask without stream, or with seed",
-            ));
-        }
-        return stream(&service, path, &asked, held).await;
+    let streams = asked.get("stream") == Some(&Value::Bool(true));
+    if streams && ours.seeds.is_some() {
+        return Err(ApiError::field(
+            "seeds",
+            "a stream has none here: ask without stream, or with seed",
+        ));
+    }
+    if streams && ours.versions {
+        return Err(ApiError::field(
+            "return_weight_versions",
+            "a stream does not tell them here: ask without stream",
+        ));
+    }
+    let (seeds, most) = (ours.seeds.as_ref().map_or(0, Vec::len), service.limits.samples);
+    if seeds > most {
+        return Err(ApiError::field(
+            "seeds",
+            format!("{seeds} in one request, at most {most}"),
+        ));
+    }
+    let (held, version) = service.hold().await?;
+    let name = asked.get("request_id").and_then(Value::as_str);
+    let noted = name.map(|name| {
+        service
+            .names
+            .note(name, names(path, &asked, name, ours.seeds.as_deref()))
+    });
+    if streams {
+        return stream(&service, path, &asked, (held, noted)).await;
     }
     let mut answer = match &ours.seeds {
         None => ask(&service, path, &asked).await?,
@@ -80,7 +105,7 @@ pub async fn generate(State(service): State<Service>, uri: Uri, request: Request
             choice.remove("prompt_token_ids");
         }
     }
-    drop(held);
+    drop((held, noted));
     Ok(Json(answer).into_response())
 }
 
@@ -89,12 +114,25 @@ async fn ask(service: &Service, path: &str, asked: &Map<String, Value>) -> Resul
     service.vllm.json(call, service.limits.request_timeout).await
 }
 
+/// What vLLM calls a request and its parts (0.32: `create_completion` in `entrypoints/openai/completion/serving.py`, and the same of chat).
+fn names(path: &str, asked: &Map<String, Value>, name: &str, seeds: Option<&[u64]>) -> Vec<String> {
+    if path.ends_with("/chat/completions") {
+        return vec![format!("chatcmpl-{name}")];
+    }
+    match seeds {
+        Some(seeds) => (0..seeds.len()).map(|index| format!("cmpl-{name}-{index}-0")).collect(),
+        None => (0..prompts(asked).len())
+            .map(|index| format!("cmpl-{name}-{index}"))
+            .collect(),
+    }
+}
+
 /// vLLM's events as they are; the version is held until the last.
 async fn stream(
     service: &Service,
     path: &str,
     asked: &Map<String, Value>,
-    held: Version,
+    held: (Version, Option<Noted>),
 ) -> Result<Response, ApiError> {
     let call = service.vllm.request(Method::POST, path).json(asked);
     let answer = service.vllm.send(call, service.limits.request_timeout).await?;
@@ -105,25 +143,35 @@ async fn stream(
     Ok(([(CONTENT_TYPE, "text/event-stream")], Body::from_stream(events)).into_response())
 }
 
-/// One request for each seed, all at once, and their choices in one answer.
+/// One request for each seed, many at once, and their choices in one answer.
 async fn ask_each(service: &Service, path: &str, asked: &Map<String, Value>, seeds: &[u64]) -> Result<Value, ApiError> {
     let questions = split(asked, seeds)?;
-    if questions.len() > service.limits.samples {
-        let words = format!("{} in one request, at most {}", questions.len(), service.limits.samples);
-        return Err(ApiError::field("seeds", words));
+    let answers = questions.iter().enumerate();
+    let answers: Vec<_> = answers
+        .map(|(index, question)| ask(service, path, question).map_ok(move |answer| (index, answer)))
+        .collect();
+    let answers = futures::stream::iter(answers).buffer_unordered(AT_ONCE);
+    let mut answers: Vec<(usize, Value)> = answers.try_collect().await?;
+    answers.sort_unstable_by_key(|(index, _)| *index);
+    merge(answers.into_iter().map(|(_, answer)| answer).collect())
+}
+
+/// The prompts of a request; a conversation has none.
+fn prompts(asked: &Map<String, Value>) -> &[Value] {
+    match asked.get("prompt") {
+        Some(Value::Array(list)) if list.iter().any(|item| !item.is_number()) => list,
+        Some(prompt) => std::slice::from_ref(prompt),
+        None => &[],
     }
-    let answers = questions.iter().map(|question| ask(service, path, question));
-    merge(futures::future::try_join_all(answers).await?)
 }
 
 /// A request for each choice: prompt by prompt, the samples of one prompt together.
 fn split(asked: &Map<String, Value>, seeds: &[u64]) -> Result<Vec<Map<String, Value>>, ApiError> {
     let n = asked.get("n").and_then(Value::as_u64).unwrap_or(1).max(1) as usize;
-    let prompts: Vec<Value> = match asked.get("prompt") {
-        Some(Value::Array(list)) if list.iter().any(|item| !item.is_number()) => list.clone(),
-        Some(prompt) => vec![prompt.clone()],
-        None => return Err(ApiError::field("seeds", "a conversation has none here: use seed")),
-    };
+    let prompts = prompts(asked);
+    if prompts.is_empty() {
+        return Err(ApiError::field("seeds", "a conversation has none here: use seed"));
+    }
     if Some(seeds.len()) != prompts.len().checked_mul(n) {
         let words = format!("{} for {} prompts of {n} samples", seeds.len(), prompts.len());
         return Err(ApiError::field("seeds", words));
@@ -171,6 +219,7 @@ fn merge(answers: Vec<Value>) -> Result<Value, ApiError> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::stand_in::door;
     use super::*;
 
     fn object(value: Value) -> Map<String, Value> {
@@ -211,6 +260,42 @@ mod tests {
             json!([{"index": 0, "text": "a"}, {"index": 1, "text": "b"}])
         );
         assert_eq!(merged["usage"]["total_tokens"], 10);
+    }
+
+    #[test]
+    fn a_request_is_known_by_the_names_that_vllm_makes_of_its_own() {
+        let asked = object(json!({"prompt": [[1, 2], [3]]}));
+        let of = |path: &str, seeds: Option<&[u64]>| names(path, &asked, "r", seeds);
+        assert_eq!(of("/v1/completions", None), ["cmpl-r-0", "cmpl-r-1"]);
+        assert_eq!(of("/v1/completions", Some(&[7, 8])), ["cmpl-r-0-0", "cmpl-r-1-0"]);
+        assert_eq!(of("/v1/chat/completions", None), ["chatcmpl-r"]);
+    }
+
+    #[tokio::test]
+    async fn choices_come_back_in_the_order_of_their_seeds_however_many_there_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let (service, _) = door(None, folder.path().into()).await;
+        let seeds: Vec<u64> = (0..2 * AT_ONCE as u64).collect();
+        let asked = object(json!({"prompt": [1], "n": seeds.len()}));
+        let answer = ask_each(&service, "/v1/completions", &asked, &seeds).await.unwrap();
+        let choices = answer["choices"].as_array().unwrap();
+        assert_eq!(choices.len(), seeds.len());
+        for (seed, choice) in choices.iter().enumerate() {
+            let sent: Value = serde_json::from_str(choice["text"].as_str().unwrap()).unwrap();
+            assert_eq!((&sent["seed"], &choice["index"]), (&json!(seed), &json!(seed)));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_could_not_tell_its_versions_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (service, asked) = door(None, folder.path().into()).await;
+        let body = json!({"prompt": [1], "stream": true, "return_weight_versions": true});
+        let request = axum::http::Request::post("/v1/completions").header(CONTENT_TYPE, "application/json");
+        let request = request.body(Body::from(body.to_string())).unwrap();
+        let answer = generate(State(service), Uri::from_static("/v1/completions"), request).await;
+        assert_eq!(answer.unwrap_err().param, Some("return_weight_versions"));
+        assert!(asked.lock().unwrap().is_empty());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::generate::generate;
 use super::service::Service;
-use super::transfer;
+use super::{abort, transfer};
 use crate::rollout::auth::authorize;
 use crate::rollout::body;
 use crate::rollout::error::ApiError;
@@ -30,7 +30,7 @@ pub fn api(service: Service) -> Router {
         .route("/pause", post(forward_body))
         .route("/resume", post(forward_body))
         .route("/is_paused", get(forward))
-        .route("/abort_requests", post(forward_body))
+        .route("/abort_requests", post(abort::abort_requests))
         .route("/update_weights", post(update))
         .route("/get_world_size", get(forward))
         .route("/init_weight_transfer_engine", post(transfer::join))

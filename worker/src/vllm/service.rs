@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex as SyncMutex, OnceLock, PoisonError};
 use axum::http::StatusCode;
 use tokio::sync::{Mutex, OwnedRwLockReadGuard, RwLock, watch};
 
+use super::abort::Names;
 use super::client::Vllm;
 use crate::model::ModelConfig;
 use crate::rollout::auth::Door;
@@ -29,6 +30,8 @@ pub struct Shared {
     pub bodies: Bodies,
     /// The server behind the door.
     pub vllm: Vllm,
+    /// Requests under way, by name.
+    pub names: Names,
     /// Where new weights are written for vLLM to read.
     pub folder: PathBuf,
     /// Counts folders of weights: a version may come twice.
@@ -63,10 +66,11 @@ impl Service {
     /// When TLS cannot be set up.
     pub fn new(settings: &Settings, vllm: VllmSettings) -> reqwest::Result<Self> {
         Ok(Self(Arc::new(Shared {
-            door: Door::new(settings.token.as_deref(), settings.open_metrics),
+            door: Door::new(settings.token.as_deref(), settings.open_metrics).at(settings.address.ip()),
             limits: settings.limits.clone(),
             bodies: Bodies::new(settings.limits.clone()),
             vllm: Vllm::new(vllm.address)?,
+            names: Names::default(),
             folder: vllm.folder,
             folders: AtomicU64::new(0),
             updating: Arc::default(),

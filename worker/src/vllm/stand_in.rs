@@ -40,7 +40,8 @@ pub async fn door(fails: Option<&'static str>, folder: PathBuf) -> (Service, Ask
                 Json(json!({"error": {"message": "out of memory"}})),
             );
         }
-        let said = json!({"is_paused": false, "success": true, "weight_version": "7"});
+        let choices = json!([{"text": String::from_utf8_lossy(&body)}]);
+        let said = json!({"is_paused": false, "success": true, "weight_version": "7", "choices": choices});
         (StatusCode::OK, Json(said))
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

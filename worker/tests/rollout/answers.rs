@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{NAME, Server, VOCABULARY, ids};
+use crate::support::{NAME, Server, VOCABULARY, Wanted, ids};
 
 /// Prompts of several lengths, as token ids.
 fn prompts(count: u32) -> Vec<Vec<u32>> {
@@ -274,6 +274,66 @@ async fn a_conversation_goes_through_the_chat_template() {
         json!({"model": NAME, "prompt": tokenized["tokens"], "seed": 5, "max_tokens": 30, "return_token_ids": true});
     let completion = server.ok("/v1/completions", completion).await;
     assert_eq!(ids(&completion["choices"][0]), ids(choice));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_conversation_may_be_as_long_as_the_cache_holds_where_the_context_is_longer() {
+    let longest = 5500;
+    let server = Server::start_with(Wanted {
+        max_length: Some(longest),
+        cache_mebibytes: Some(1),
+        ..Wanted::default()
+    })
+    .await;
+    let held = server.get_json("/v1/models").await["data"][0]["max_model_len"]
+        .as_u64()
+        .unwrap();
+    assert!((1000..longest as u64).contains(&held), "{held}");
+    let request = json!({"messages": [{"role": "user", "content": "Hi"}], "ignore_eos": true});
+    let answer = server.ok("/v1/chat/completions", request).await;
+    assert_eq!(answer["usage"]["total_tokens"], held);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_seed_of_minus_one_is_none() {
+    let server = Server::start().await;
+    let drawn = async |seed: i64| {
+        let request =
+            json!({"prompt": [1, 2, 3], "max_tokens": 30, "seed": seed, "return_token_ids": true, "ignore_eos": true});
+        ids(&server.ok("/v1/completions", request).await["choices"][0])
+    };
+    assert_ne!(drawn(-1).await, drawn(-1).await);
+    assert_eq!(drawn(-2).await, drawn(-2).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_counts_and_times_each_choice_by_itself() {
+    let server = Server::start().await;
+    let request = json!({
+        "prompt": [[1, 2, 3], [4]], "n": 2, "max_tokens": 20, "ignore_eos": true, "stream": true, "return_token_ids": true,
+        "stream_options": {"include_usage": true, "continuous_usage_stats": true},
+    });
+    let pieces = server.stream("/v1/completions", request).await;
+    let (whole, pieces) = pieces.split_last().unwrap();
+    assert_eq!(whole["usage"]["total_tokens"], 84);
+    let mut counted = [0; 4];
+    let mut with_tokens = 0;
+    for piece in pieces {
+        let choice = &piece["choices"][0];
+        let index = choice["index"].as_u64().unwrap() as usize;
+        let tokens = ids(choice).len();
+        counted[index] += tokens;
+        with_tokens += usize::from(tokens > 0);
+        let prompt = [3, 3, 1, 1][index];
+        assert_eq!(
+            piece["usage"],
+            json!({"prompt_tokens": prompt, "completion_tokens": counted[index], "total_tokens": prompt + counted[index]})
+        );
+    }
+    assert_eq!(counted, [20; 4]);
+    let first = server.metric("vllm:time_to_first_token_seconds_count").await;
+    let next = server.metric("vllm:inter_token_latency_seconds_count").await;
+    assert_eq!((first, next), (4.0, (with_tokens - 4) as f64));
 }
 
 #[tokio::test(flavor = "multi_thread")]

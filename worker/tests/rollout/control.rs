@@ -87,4 +87,11 @@ async fn a_request_is_aborted_by_its_name_and_others_go_on() {
     let answer: serde_json::Value = other.await.unwrap().unwrap().json().await.unwrap();
     assert_eq!(answer["choices"][0]["finish_reason"], "length");
     assert_eq!(server.ok("/abort_requests", json!({})).await["aborted"], 0);
+    // No names are all, as in vLLM.
+    let running = tokio::spawn(server.post("/v1/completions", long(60_000)).send());
+    server.until_busy().await;
+    let aborted = server.ok("/abort_requests", json!({"request_ids": []})).await;
+    assert_eq!(aborted["aborted"], 1);
+    let answer: serde_json::Value = running.await.unwrap().unwrap().json().await.unwrap();
+    assert_eq!(answer["choices"][0]["finish_reason"], "abort");
 }

@@ -84,3 +84,52 @@ async fn metrics_are_open_where_that_is_wanted() {
         .unwrap();
     assert_eq!(closed.status(), 401);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_web_page_of_another_machine_reaches_a_server_without_a_token() {
+    let server = Server::start().await;
+    let (_, port) = server.url.rsplit_once(':').unwrap();
+    let pause = |headers: &[(&str, &str)]| {
+        let request = server.client.post(format!("{}/pause?mode=abort", server.url));
+        let request = headers
+            .iter()
+            .fold(request, |request, (name, value)| request.header(*name, *value));
+        async { request.send().await.unwrap().status().as_u16() }
+    };
+    let here: &str = &format!("localhost:{port}");
+    for headers in [
+        // A page's name that was made to point here, and requests of a page that needs to read no answer.
+        &[("host", "evil.example:8000")][..],
+        &[("host", "localhost.evil.example")],
+        &[("origin", "http://evil.example")],
+        &[("host", here), ("origin", "null")],
+        &[("host", here), ("origin", "http://127.0.0.1.evil.example")],
+    ] {
+        assert_eq!(pause(headers).await, 403, "{headers:?}");
+    }
+    assert_eq!(
+        server.get_json("/is_paused").await["is_paused"],
+        false,
+        "nothing of it was obeyed"
+    );
+    for headers in [
+        &[][..],
+        &[("host", here), ("origin", "http://localhost:3000")],
+        &[("host", "[::1]:8000")],
+        &[("host", "LOCALHOST")],
+    ] {
+        assert_eq!(pause(headers).await, 200, "{headers:?}");
+    }
+    // A token says enough, and no page has it.
+    let guarded = Server::start_with(Wanted {
+        token: Some("right"),
+        ..Wanted::default()
+    })
+    .await;
+    let named = guarded
+        .client
+        .get(format!("{}/version", guarded.url))
+        .bearer_auth("right");
+    let named = named.header("host", "models.example").send().await.unwrap();
+    assert_eq!(named.status(), 200);
+}

@@ -1,13 +1,15 @@
 //! Clients that are too many, too slow, or gone.
 
-use std::time::Duration;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use ppo_worker::rollout::Limits;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::support::{LONG, NAME, Server, Wanted, ids, long};
+use crate::support::{LONG, NAME, Server, Wanted, ids, long, make_model};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_goes_frees_its_sequences_streaming_or_not_frozen_or_not() {
@@ -108,7 +110,7 @@ async fn what_is_too_large_is_refused_before_it_is_read() {
     let mut announced = TcpStream::connect(server.url.trim_start_matches("http://"))
         .await
         .unwrap();
-    let head = "POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 99999999999\r\n\r\n";
+    let head = "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 99999999999\r\n\r\n";
     announced.write_all(head.as_bytes()).await.unwrap();
     let mut answer = vec![0; 12];
     tokio::time::timeout(LONG, announced.read_exact(&mut answer))
@@ -119,7 +121,7 @@ async fn what_is_too_large_is_refused_before_it_is_read() {
     let mut chunked = TcpStream::connect(server.url.trim_start_matches("http://"))
         .await
         .unwrap();
-    let head = "POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
+    let head = "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
     chunked.write_all(head.as_bytes()).await.unwrap();
     let piece = [b"4e20\r\n".to_vec(), vec![b' '; 20_000], b"\r\n".to_vec()].concat();
     chunked.write_all(&piece).await.unwrap();
@@ -132,7 +134,7 @@ async fn what_is_too_large_is_refused_before_it_is_read() {
         .await
         .unwrap();
     let head = format!(
-        "GET /healthz HTTP/1.1\r\nhost: x\r\nx-long: {}\r\n\r\n",
+        "GET /healthz HTTP/1.1\r\nhost: localhost\r\nx-long: {}\r\n\r\n",
         "y".repeat(500_000)
     );
     // The server may close before it has read everything.
@@ -142,6 +144,127 @@ async fn what_is_too_large_is_refused_before_it_is_read() {
         .unwrap()
         .unwrap();
     assert_eq!(answer, b"HTTP/1.1 431");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_text_that_no_context_holds_is_refused_before_it_is_split() {
+    let server = Server::start_with(Wanted {
+        max_length: Some(64),
+        ..Wanted::default()
+    })
+    .await;
+    let text = "so many words ".repeat(700_000);
+    let messages = json!([{"role": "user", "content": text}]);
+    for (path, body) in [
+        ("/v1/completions", json!({"prompt": text})),
+        ("/v1/completions", json!({"prompt": ["short", text]})),
+        ("/v1/chat/completions", json!({"messages": messages})),
+        ("/tokenize", json!({"prompt": text})),
+    ] {
+        let began = Instant::now();
+        let error = server.error(path, body, 400).await;
+        assert!(error.contains("bytes; the 64 tokens"), "{path}: {error}");
+        // To split it takes a minute here.
+        assert!(
+            began.elapsed() < Duration::from_secs(10),
+            "{path}: {:?}",
+            began.elapsed()
+        );
+    }
+    server
+        .ok("/v1/completions", json!({"prompt": "so many words", "max_tokens": 2}))
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_lists_no_more_log_probabilities_than_it_may() {
+    let limits = Limits {
+        listed: 200,
+        ..Limits::default()
+    };
+    let server = Server::start_with(Wanted {
+        limits,
+        ..Wanted::default()
+    })
+    .await;
+    let asked = |n: usize, fields: serde_json::Value| {
+        let mut request = json!({"prompt": vec![5; 20], "n": n, "max_tokens": 10});
+        let fields = fields.as_object().unwrap().clone();
+        request.as_object_mut().unwrap().extend(fields);
+        request
+    };
+    for (n, fields, wrong) in [
+        (2, json!({"prompt_logprobs": 4}), None),
+        (
+            3,
+            json!({"prompt_logprobs": 4}),
+            Some("prompt_logprobs: the answer may list 300 "),
+        ),
+        (2, json!({"logprobs": 9}), None),
+        (3, json!({"logprobs": 9}), Some("logprobs: the answer may list 300 ")),
+        // Bare numbers cost next to nothing.
+        (30, json!({"logprobs": 0, "return_bare_logprobs": true}), None),
+        (30, json!({"logprobs": 0}), Some("logprobs: ")),
+    ] {
+        let request = asked(n, fields);
+        match wrong {
+            None => drop(server.ok("/v1/completions", request).await),
+            Some(words) => {
+                let error = server.error("/v1/completions", request, 400).await;
+                assert!(error.starts_with(words), "{error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_server_takes_more_connections_than_the_soft_limit_of_open_files_allows() {
+    const CLIENTS: usize = 150;
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("model");
+    make_model(&model, 0);
+    let mut child = Command::new("sh")
+        .args([
+            "-c",
+            "ulimit -Sn 64; exec \"$@\"",
+            "sh",
+            env!("CARGO_BIN_EXE_ppo-worker"),
+        ])
+        .args(["rollout", "--port", "0", "--threads", "1", "--kv-cache-mebibytes", "64"])
+        .arg("--model")
+        .arg(&model)
+        .env("NO_COLOR", "1")
+        .env_remove("PPO_LOG")
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut log = BufReader::new(child.stderr.take().unwrap());
+    let mut said = String::new();
+    while !said.contains("serving") {
+        assert!(log.read_line(&mut said).unwrap() > 0, "{said}");
+    }
+    let address = said.split("rollout server on http://").nth(1).unwrap();
+    let address = address.split_whitespace().next().unwrap();
+    // All stay open, each has its answer.
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|_| {
+            let mut client = std::net::TcpStream::connect(address).unwrap();
+            client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            client
+                .write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+                .unwrap();
+            client
+        })
+        .collect();
+    let answered = clients.iter().take_while(|client| {
+        let mut answer = [0; 12];
+        let mut client: &std::net::TcpStream = client;
+        client.read_exact(&mut answer).is_ok() && answer == *b"HTTP/1.1 200"
+    });
+    let answered = answered.count();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(answered, CLIENTS);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -169,7 +292,7 @@ async fn slow_clients_are_cut() {
 
     let mut body = TcpStream::connect(address).await.unwrap();
     body.write_all(
-        b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{",
+        b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{",
     )
     .await
     .unwrap();
@@ -187,7 +310,7 @@ async fn slow_clients_are_cut() {
     request["n"] = json!(16);
     let request = request.to_string();
     let head = format!(
-        "POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
         request.len()
     );
     reader.write_all((head + &request).as_bytes()).await.unwrap();

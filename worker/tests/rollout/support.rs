@@ -66,6 +66,10 @@ pub struct Wanted {
     pub actor: Option<Actor>,
     /// `host:port`; None takes a free port.
     pub address: Option<String>,
+    /// Longest sequence in tokens.
+    pub max_length: Option<usize>,
+    /// Of the cache; 256 where nothing is said.
+    pub cache_mebibytes: Option<u64>,
 }
 
 impl Server {
@@ -83,7 +87,8 @@ impl Server {
         let listener = TcpListener::bind(address).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let mut model = ModelSettings::alone(Location::Path(model), NAME.to_owned());
-        model.rollout.kv_cache_mebibytes = Some(256);
+        model.rollout.kv_cache_mebibytes = wanted.cache_mebibytes.or(Some(256));
+        model.max_length = wanted.max_length;
         let settings = Settings {
             address: listener.local_addr().unwrap(),
             metrics_address: None,

@@ -1,0 +1,68 @@
+//! Texts to token ids, within bounds: a tokenizer takes memory many times as large as its text.
+
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+
+use super::error::ApiError;
+use super::model::Model;
+
+/// Bytes of the texts that are split at once. Each takes up to 170 bytes meanwhile: every piece is a string with its offsets.
+const AT_ONCE: usize = 8 << 20;
+
+/// Room for texts that are being split.
+#[derive(Debug)]
+pub struct Encoding(Arc<Semaphore>);
+
+impl Default for Encoding {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(AT_ONCE >> 10)))
+    }
+}
+
+impl Encoding {
+    /// Token ids of the texts of field `param`, made aside: a long text must not hold up other requests.
+    ///
+    /// # Errors
+    /// 400 when a text has more bytes than tokens of the model's context can stand for (as vLLM's renderers do, `_text_len_check` in
+    /// `renderers/params.py`), or the tokenizer cannot split it.
+    pub async fn encode(
+        &self,
+        model: &Model,
+        texts: Vec<String>,
+        special: bool,
+        param: &'static str,
+    ) -> Result<Vec<Vec<u32>>, ApiError> {
+        let tokens = model.config.max_positions;
+        let most = tokens.saturating_mul(model.longest_token);
+        let longest = texts.iter().map(String::len).max().unwrap_or(0);
+        if longest > most {
+            return Err(ApiError::field(
+                param,
+                format!(
+                    "a text of {longest} bytes; the {tokens} tokens that prompt and response hold together are at most {most} bytes"
+                ),
+            ));
+        }
+        // They are split one after the other.
+        let kibibytes = longest.div_ceil(1 << 10).clamp(1, AT_ONCE >> 10);
+        let kibibytes = u32::try_from(kibibytes).unwrap_or(u32::MAX);
+        let room = self
+            .0
+            .clone()
+            .acquire_many_owned(kibibytes)
+            .await
+            .map_err(ApiError::internal)?;
+        let tokenizer = model.tokenizer.clone();
+        let encode = move || {
+            // It goes on when the client has gone.
+            let _room = room;
+            let ids = texts.iter().map(|text| tokenizer.encode(text, special));
+            ids.collect::<anyhow::Result<Vec<_>>>()
+        };
+        tokio::task::spawn_blocking(encode)
+            .await
+            .map_err(ApiError::internal)?
+            .map_err(|error| ApiError::field(param, format!("{error:#}")))
+    }
+}
