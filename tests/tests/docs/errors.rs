@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use http::StatusCode;
 use ppo_crds::report::exit_code;
 
 use crate::page::{Page, repository};
@@ -95,6 +96,47 @@ fn every_reason_that_the_operator_gives_is_on_the_page() {
         }
     }
     assert!(seen > 30, "only {seen} reasons were found");
+}
+
+#[test]
+fn every_status_that_a_server_answers_is_on_the_page() {
+    let page = Page::read("docs/errors.md").text;
+    let servers = page
+        .split("\n## ")
+        .find(|part| part.starts_with("The servers"))
+        .unwrap();
+    let mut names = BTreeSet::new();
+    for (name, text) in code() {
+        if !name.starts_with("worker/src/rollout/") && !name.starts_with("worker/src/vllm/") {
+            continue;
+        }
+        let text = text.split("#[cfg(test)]").next().unwrap();
+        let given = text.split("StatusCode::").skip(1);
+        let given = given.map(|rest| {
+            rest.split(|c: char| !c.is_ascii_uppercase() && c != '_')
+                .next()
+                .unwrap()
+        });
+        names.extend(given.filter(|name| name.len() > 2).map(str::to_owned));
+    }
+    assert!(names.len() > 10, "only {names:?} were found");
+    for name in names {
+        let is_called_so = |status: &StatusCode| {
+            let reason = status.canonical_reason().unwrap_or_default();
+            reason.to_ascii_uppercase().replace(' ', "_") == name
+        };
+        let status = (100..600)
+            .filter_map(|code| StatusCode::from_u16(code).ok())
+            .find(is_called_so);
+        let status = status
+            .unwrap_or_else(|| panic!("StatusCode::{name} is no status"))
+            .as_u16();
+        let row = format!("\n| {status} | ");
+        assert!(
+            status < 400 || servers.contains(&row),
+            "docs/errors.md has no row for {status} ({name})"
+        );
+    }
 }
 
 /// The variants of an enum in its source.
