@@ -59,7 +59,7 @@ impl Candidate {
 
     /// Renews what is held `since` then, until that fails for too long or another process leads. Returns why.
     pub async fn hold(&self, since: Instant) -> String {
-        renew(since, async || self.try_once(&mut None).await).await
+        renew(since, || async { self.try_once(&mut None).await }).await
     }
 
     /// Lets another process lead at once.
@@ -133,7 +133,10 @@ impl Candidate {
 
 /// Renewals from `renewed` on. The others count from what a request wrote, so each counts from when it was sent, not from its answer;
 /// and the deadline ends a wait for an answer, too.
-async fn renew(mut renewed: Instant, mut ask: impl AsyncFnMut() -> kube::Result<bool>) -> String {
+async fn renew<F>(mut renewed: Instant, mut ask: impl FnMut() -> F) -> String
+where
+    F: Future<Output = kube::Result<bool>>,
+{
     loop {
         let renewal = async {
             sleep(PERIOD).await;
@@ -166,20 +169,24 @@ fn won(answer: kube::Result<Lease>) -> kube::Result<bool> {
 mod tests {
     use super::*;
 
+    async fn answer(number: u32) -> kube::Result<bool> {
+        match number {
+            // It takes its time, and that does not lengthen what it grants.
+            1 => {
+                sleep(Duration::from_secs(2)).await;
+                Ok(true)
+            }
+            2 => Err(kube::Error::LinesCodecMaxLineLengthExceeded),
+            _ => std::future::pending().await,
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_leader_stops_ten_seconds_after_it_sent_its_last_renewal_whatever_is_answered() {
         let (began, mut asked) = (Instant::now(), 0);
-        let why = renew(began, async || {
+        let why = renew(began, || {
             asked += 1;
-            match asked {
-                // The answer takes its time, and does not lengthen what it grants.
-                1 => {
-                    sleep(Duration::from_secs(2)).await;
-                    Ok(true)
-                }
-                2 => Err(kube::Error::LinesCodecMaxLineLengthExceeded),
-                _ => std::future::pending().await,
-            }
+            answer(asked)
         })
         .await;
         assert_eq!(began.elapsed(), PERIOD + RENEW_DEADLINE, "{why}");
@@ -188,9 +195,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_that_is_answered_holds_on_until_another_leads() {
         let (began, mut asked) = (Instant::now(), 0);
-        let why = renew(began, async || {
+        let why = renew(began, || {
             asked += 1;
-            Ok(asked < 10)
+            std::future::ready(Ok(asked < 10))
         })
         .await;
         assert_eq!((began.elapsed(), why.as_str()), (PERIOD * 10, "another process leads"));
