@@ -8,7 +8,11 @@ fn every_instruction_set_draws_as_the_reference_in_any_batch_and_learns_as_libto
     }
     for instructions in ["portable", "avx2", "avx512"] {
         let run = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["engine::native_runner::tests", "engine::sampler::tests", "native::training::tests"])
+            .args([
+                "engine::native_runner::tests",
+                "engine::sampler::tests",
+                "native::training::tests",
+            ])
             .env(CHOICE, instructions)
             .output()
             .unwrap();
