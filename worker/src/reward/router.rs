@@ -38,13 +38,13 @@ struct Ready {
 }
 
 impl Service {
-    /// A service of the job `name` without sources yet.
+    /// A service of the job `name`, for whom `door` lets in, without sources yet.
     ///
     /// # Errors
     /// When a metric's name is not one Prometheus takes.
-    pub fn new(name: &str, token: Option<&str>, limits: &Limits) -> Result<Self> {
+    pub fn new(name: &str, door: Door, limits: &Limits) -> Result<Self> {
         Ok(Self(Arc::new(Shared {
-            door: Door::new(token, true),
+            door,
             bodies: Bodies::new(limits.clone()),
             limits: limits.clone(),
             exposition: Arc::new(Exposition::new(name)?),

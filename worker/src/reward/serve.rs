@@ -21,6 +21,7 @@ use crate::manifest::{Invalid, Manifest};
 use crate::place::Place;
 use crate::roles::Reward;
 use crate::rollout::Limits;
+use crate::rollout::auth::Door;
 use crate::serving;
 use crate::tokenizer::Tokenizer;
 
@@ -40,7 +41,7 @@ pub struct RewardArgs {
     /// Where /metrics, /healthz and /readyz are served without a token. Default in a pod: port 9400 of every address.
     #[arg(long, value_name = "ADDRESS")]
     metrics_addr: Option<SocketAddr>,
-    /// Bearer token that callers must give.
+    /// Bearer token that callers must give. Without one, a server that listens on this machine alone answers no web page.
     #[arg(long, env = env::TOKEN, hide_env_values = true, value_name = "TOKEN")]
     token: Option<String>,
     #[command(flatten)]
@@ -69,13 +70,14 @@ fn own(args: &RewardArgs, file: &Path) -> Result<()> {
     );
     let token = args.token.as_deref().filter(|token| !token.is_empty());
     let limits = limits();
-    let service = Service::new(&config.name, token, &limits)?;
+    let listen = args.listen.unwrap_or(OWN);
+    let service = Service::new(&config.name, Door::new(token, true).at(listen.ip()), &limits)?;
     let routers = (router::api(&service), router::observed(&service));
     let loading = serving::load(move || {
         let (source, tokenizer) = sources(&config)?;
         service.ready(source, tokenizer)
     });
-    serving::run(args.listen.unwrap_or(OWN), args.metrics_addr, limits, routers, loading)
+    serving::run(listen, args.metrics_addr, limits, routers, loading)
 }
 
 /// The reward model of a job. Its rules are the trainer's own calls: they need no pod.
@@ -87,7 +89,7 @@ fn pod(args: &RewardArgs) -> Result<()> {
         return Err(Invalid::new(words.into()).into());
     };
     let limits = limits();
-    let service = Service::new(&place.job, Some(&place.peers.token), &limits)?;
+    let service = Service::new(&place.job, Door::new(Some(&place.peers.token), true), &limits)?;
     let routers = (router::api(&service), router::observed(&service));
     let at = |port| SocketAddr::new(everywhere(), port);
     let listen = args.listen.unwrap_or_else(|| at(port::HTTP));

@@ -29,7 +29,8 @@ fn source(rules: Value) -> RewardSource {
 
 /// A server without sources.
 fn empty(token: Option<&str>, limits: &Limits) -> Service {
-    Service::new("test", token, limits).unwrap()
+    let door = Door::new(token, true).at(std::net::Ipv4Addr::LOCALHOST.into());
+    Service::new("test", door, limits).unwrap()
 }
 
 fn service(token: Option<&str>, limits: &Limits, rules: Value) -> Service {
@@ -102,6 +103,17 @@ async fn a_request_of_openrlhf_is_scored_at_both_paths() {
             (200, wanted.clone())
         );
     }
+}
+
+#[tokio::test]
+async fn a_server_of_this_machine_scores_for_no_web_page_that_calls_it_by_a_name_of_its_own() {
+    let url = listen(service(None, &Limits::default(), exact())).await;
+    let client = crate::http_client::builder().build().unwrap();
+    let request = client
+        .post(&url)
+        .json(&json!({"query": ["4"], "prompts": [""], "labels": ["4"]}));
+    let rebound = request.header("host", "evil.example:5000").send().await.unwrap();
+    assert_eq!(rebound.status(), 403);
 }
 
 #[tokio::test]
