@@ -274,7 +274,6 @@ async fn a_claim_of_somebody_else_is_used_and_asked_for_once() {
     claims.create(&Default::default(), &foreign).await.unwrap();
     stage.patch(json!({"spec": {"runPolicy": {"suspend": false}}})).await;
     says(&stage, "PersistentVolumeClaim claimed-checkpoints is there already").await;
-    stage.phase(Phase::Running).await;
     // Longer than what was made is expected (`expected.rs`).
     tokio::time::sleep(std::time::Duration::from_secs(16)).await;
     stage
