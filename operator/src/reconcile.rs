@@ -7,6 +7,7 @@ pub use read::Subject;
 mod apply;
 mod attempt;
 mod error;
+mod late_pods;
 mod read;
 mod record;
 mod write;

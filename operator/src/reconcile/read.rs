@@ -14,6 +14,7 @@ use ppo_crds::spec::Role;
 use ppo_crds::status::PpoJobStatus;
 
 use super::Error;
+use super::late_pods::expect_ready_actors;
 use crate::context::Context;
 use crate::contract::Contract;
 use crate::events;
@@ -72,7 +73,7 @@ pub async fn job(object: &DeserializeGuard<PpoJob>, context: &Context) -> Option
 /// What is known of the job's world.
 ///
 /// # Errors
-/// When a node cannot be looked up.
+/// When a pod or a node cannot be looked up.
 pub async fn snapshot(job: &Subject, context: &Context) -> Result<Snapshot, Error> {
     look_for_gangs(job, context).await?;
     let key = &job.checked.key;
@@ -80,6 +81,7 @@ pub async fn snapshot(job: &Subject, context: &Context) -> Result<Snapshot, Erro
     children
         .objects
         .retain(|(kind, _), object| is_of(&job.checked, *kind, object));
+    expect_ready_actors(job, &children, context).await?;
     let gang = gang::settled(&job.checked.spec.scheduling, &job.status, &context.served.kinds());
     let lookups = gang
         .look_up(&job.checked, &children, &context.client, &context.flavors)
