@@ -107,6 +107,12 @@ fn heeded_with(path: &str) -> Option<Value> {
     if path == "spec.roles.actor.nodes" {
         return Some(json!({"checkpoint": {"pvc": "claim"}}));
     }
+    // Data in a claim is a file there.
+    for block in ["prompts", "evaluation"] {
+        if path == format!("spec.{block}.source.pvc.claimName") {
+            return Some(json!({block: {"source": {"pvc": {"path": "data.jsonl"}}}}));
+        }
+    }
     let model = || json!({"roles": {"reward": {"model": {"source": {"path": "/models/reward"}}}}});
     path.starts_with("spec.roles.reward.placement").then(model)
 }
