@@ -61,12 +61,26 @@ fn nor_do_they_while_the_samples_of_the_next_step_are_drawn() {
     check_that_kills_change_nothing(json!({"overlap": "oneStep"}));
 }
 
+/// Waits for the actor's first step; an actor that ends before it says why.
+fn wait_for_step(pods: &Pods, actor: &mut std::process::Child) {
+    let mut ended = false;
+    wait_for("a first step", || {
+        ended = actor.try_wait().unwrap().is_some();
+        ended || pods.steps() >= 1
+    });
+    if ended && pods.steps() < 1 {
+        let mut words = String::new();
+        std::io::Read::read_to_string(actor.stderr.as_mut().unwrap(), &mut words).unwrap();
+        panic!("the actor ended before its first step: {words}");
+    }
+}
+
 fn check_that_kills_change_nothing(patch: Value) {
     let mut pods = Pods::new(patch);
     pods.reference();
     let (first, second) = (pods.engine(), pods.engine());
     let mut actor = pods.actor(1);
-    wait_for("a first step", || pods.steps() >= 1);
+    wait_for_step(&pods, &mut actor);
     pods.engines[first].1.kill().unwrap();
     let (port, mut reference) = pods.reference.take().unwrap();
     reference.kill().unwrap();
@@ -106,7 +120,7 @@ fn a_reward_model_in_a_process_that_is_killed_scores_to_the_bits_of_one_process(
     pods.engine();
     pods.engine();
     let mut actor = pods.actor(1);
-    wait_for("a first step", || pods.steps() >= 1);
+    wait_for_step(&pods, &mut actor);
     for (_, server) in &mut pods.rewards {
         server.kill().unwrap();
         server.wait().unwrap();
