@@ -5,7 +5,7 @@ use ppo_crds::status::{Phase, RoleStatus};
 
 use super::evidence::one_line;
 use super::{Cause, Evidence, Finding};
-use crate::plugin::age;
+use crate::plugin::{age, pods};
 use crate::status::QUOTA_FOR_FEWER;
 
 /// No stage ends; restarts are used up; a deadline comes nearer.
@@ -75,7 +75,8 @@ fn deadline(evidence: &Evidence, now: Timestamp) -> Option<Finding> {
     })
 }
 
-/// What the operator says of roles that are not ready: all there is once the pod that failed has been replaced.
+/// What the operator says of roles that are not ready: all there is once the pod that failed has been replaced. Pods are
+/// read after the job: a role whose pods are all ready in them has become so since, and the operator will say so next.
 pub fn roles(evidence: &Evidence, explained: bool) -> Vec<Finding> {
     let starting = matches!(
         evidence.phase(),
@@ -85,7 +86,11 @@ pub fn roles(evidence: &Evidence, explained: bool) -> Vec<Finding> {
     let told = status
         .roles
         .iter()
-        .filter(|role| !role.reason.is_empty() && role.ready < role.desired);
+        .filter(|role| !role.reason.is_empty() && role.ready < role.desired)
+        .filter(|role| {
+            let ready = evidence.of_role(role.name).filter(|pod| pods::is_ready(pod)).count();
+            ready < role.desired as usize
+        });
     told.map(|role| of_role(evidence, role, !explained && !starting))
         .filter(|finding| !explained || finding.blocks)
         .collect()

@@ -640,6 +640,23 @@ fn a_role_whose_failed_pod_is_gone_is_told_in_the_operators_words() {
 }
 
 #[test]
+fn a_role_whose_pods_became_ready_since_the_operator_looked_holds_nothing_up() {
+    let mut running = job("Running");
+    running["status"]["roles"] = json!([{"name": "rollout", "desired": 4, "ready": 3, "restarts": 0, "attempt": 1,
+        "reason": "Starting", "message": "rloo-rollout-1: not ready yet."}]);
+    let mut evidence = evidence(running);
+    evidence.pods = pods(&on_node(), &ready());
+    assert_eq!(explain(&evidence, now()), []);
+    // It is not: the operator's words are all there is.
+    evidence.pods[1] = pod("rollout", 1, on_node(), json!({"phase": "Running"}));
+    says(
+        &first(&evidence),
+        Cause::Role,
+        &["3 of 4 pods ready", "rloo-rollout-1: not ready yet"],
+    );
+}
+
+#[test]
 fn used_up_restarts_and_near_deadlines_are_notes() {
     let mut running = job("Running");
     running["status"]["restarts"] = json!(3);
