@@ -181,6 +181,14 @@ pub struct Algorithm {
     pub truncated_importance_sampling: Option<f64>,
 }
 
+impl Algorithm {
+    /// Whether a token mean is that of TRL's PPOTrainer: the mean over an update's micro-batches of their own token means, so that their size
+    /// matters.
+    pub fn means_micro_batches(&self) -> bool {
+        self.profile == Profile::Trl && self.estimator == Estimator::Gae
+    }
+}
+
 /// The KL penalty.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use ppo_crds::pod::pod_name;
 use ppo_crds::report::Reason;
 use ppo_crds::spec::{FailureAction, Role};
 use ppo_crds::status::PpoJobStatus;
@@ -281,13 +280,9 @@ fn vanished(job: &Job, seen: &Snapshot, ledger: &Ledger) -> Vec<Failure> {
 
 /// The same of a pod that this process never saw: the status, which another one wrote, has more ready pods of the attempt than there are.
 fn missed(job: &Job, seen: &Snapshot, ledger: &Ledger) -> Option<Failure> {
-    let actor = job.role(Role::Actor)?;
-    let ready = ledger.role(Role::Actor)?.ready.min(actor.pods);
-    let name = |index| pod_name(&job.key.name, Role::Actor, index);
-    let mut gone = (0..actor.pods).filter(|index| !seen.exists(Kind::Pod, &name(*index)));
-    let first = gone.next()?;
-    let there = actor.pods - 1 - u32::try_from(gone.count()).ok()?;
-    (there < ready).then(|| removed(first, &name(first), &[]))
+    let ready = ledger.role(Role::Actor)?.ready;
+    let (index, name) = seen.missed_actors(job, ready).into_iter().next()?;
+    Some(removed(index, &name, &[]))
 }
 
 fn removed(index: u32, pod: &str, conditions: &[String]) -> Failure {

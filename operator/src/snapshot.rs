@@ -109,6 +109,19 @@ impl Snapshot {
         there || self.expected.contains_key(&(kind, name.to_string()))
     }
 
+    /// The actor's pods that are not there, where fewer are than the `ready` ones that the status knows of: each by its index and name.
+    pub fn missed_actors(&self, job: &Job, ready: u32) -> Vec<(u32, String)> {
+        let pods = job.role(Role::Actor).map_or(0, |actor| actor.pods);
+        let mut gone: Vec<(u32, String)> = (0..pods)
+            .map(|index| (index, pod_name(&job.key.name, Role::Actor, index)))
+            .collect();
+        gone.retain(|(_, name)| !self.exists(Kind::Pod, name));
+        if pods as usize - gone.len() >= ready as usize {
+            gone.clear();
+        }
+        gone
+    }
+
     /// Whether what the job runs is fixed: it was accepted once, and its pods read it from there.
     pub fn has_config(&self, job: &Job) -> bool {
         self.exists(Kind::ConfigMap, &config_name(&job.key.name))

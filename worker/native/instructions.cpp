@@ -1,5 +1,6 @@
 #include "instructions.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 
@@ -28,7 +29,7 @@ Instructions allowed() {
 } // namespace
 
 Instructions instructions() {
-    static const Instructions chosen = of_processor() < allowed() ? of_processor() : allowed();
+    static const Instructions chosen = std::min(of_processor(), allowed());
     return chosen;
 }
 

@@ -66,14 +66,17 @@ Tensor product(const Tensor& a, const Tensor& b, const std::optional<Tensor>& bi
   return bias ? at::addmm(*bias, a, b.t()) : at::mm(a, b.t());
 }
 
+// What was made elsewhere, to `result` or added to it.
+static void take(const Tensor& made, bool add, Tensor& result) {
+  if (add) result.add_(made);
+  else result.copy_(made);
+}
+
 void product_into(const Tensor& a, const Tensor& b, bool add, Tensor result) {
   if (to_be_widened(a)) {
     const Tensor wide_a = a.to(at::kFloat), wide_b = b.to(at::kFloat);
     if (result.scalar_type() == at::kFloat) return product_into(wide_a, wide_b, add, result);
-    const Tensor wide = product(wide_a, wide_b);
-    if (add) result.add_(wide);
-    else result.copy_(wide);
-    return;
+    return take(product(wide_a, wide_b), add, result);
   }
   if (through_onednn(a, b)) return at::native::mkldnn_matmul(a, b.t(), result, add ? 1.0f : 0.0f, 1.0f);
   if (result.scalar_type() == a.scalar_type()) {
@@ -87,9 +90,7 @@ void product_into(const Tensor& a, const Tensor& b, bool add, Tensor result) {
   // On a CPU libtorch has no product of bfloat16 into float32.
   if (outer_product_into(a.t(), b.t(), add, result)) return;
   // One weight's rounded product stays in the cache on its way.
-  const Tensor rounded = at::mm(a, b.t());
-  if (add) result.add_(rounded);
-  else result.copy_(rounded);
+  take(at::mm(a, b.t()), add, result);
 }
 
 Tensor gathered_gradient(const Tensor& parameter) {

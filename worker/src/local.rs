@@ -21,7 +21,7 @@ use ppo_crds::spec::Engine;
 use ppo_crds::warnings;
 
 pub use build::{kind, target};
-pub use engine::{PolicyEngine, cache_within, start as start_engine};
+pub use engine::{PolicyEngine, start as start_engine};
 pub use inputs::Held;
 pub use learners::learners;
 pub use models::write_optimizers;

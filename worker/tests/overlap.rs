@@ -115,6 +115,7 @@ impl Bench {
             rollout: &config.rollout,
             sequences: 8,
             longest: 64,
+            usual_cache: None,
             policy_version: version,
         };
         let weights = Weights::load(&policy, &model, Kind::Float).unwrap();

@@ -73,44 +73,30 @@ impl Row {
 
 /// A row whose value goes into one field.
 pub const fn field(names: &'static [&'static str], fields: &'static [&'static str], read: Read) -> Row {
-    Row {
-        names,
-        default: None,
-        off: &[],
-        to: To::Fields(fields, read),
-        note: "",
-    }
+    row(names, To::Fields(fields, read), "")
 }
 
 /// A row that others are computed with.
 pub const fn computed(names: &'static [&'static str], fields: &'static [&'static str], note: &'static str) -> Row {
-    Row {
-        names,
-        default: None,
-        off: &[],
-        to: To::Computed(fields),
-        note,
-    }
+    row(names, To::Computed(fields), note)
 }
 
 /// A row that needs nothing here.
 pub const fn needless(names: &'static [&'static str], note: &'static str) -> Row {
-    Row {
-        names,
-        default: None,
-        off: &[],
-        to: To::Needless,
-        note,
-    }
+    row(names, To::Needless, note)
 }
 
 /// A row that no field says.
 pub const fn nowhere(names: &'static [&'static str], note: &'static str) -> Row {
+    row(names, To::Nowhere, note)
+}
+
+const fn row(names: &'static [&'static str], to: To, note: &'static str) -> Row {
     Row {
         names,
         default: None,
+        to,
         off: &[],
-        to: To::Nowhere,
         note,
     }
 }

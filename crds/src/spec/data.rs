@@ -1,5 +1,7 @@
 //! `spec.prompts`, `spec.evaluation`, `spec.generation`: what goes in and how text comes out.
 
+use std::path::Path;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -34,6 +36,32 @@ pub struct PromptsSpec {
     /// always shuffle.
     #[serde(default = "yes")]
     pub shuffle: bool,
+}
+
+/// How a data file is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataFormat {
+    /// An object a line.
+    JsonLines,
+    /// A list of objects, or an object a line all the same.
+    Json,
+    /// Columns.
+    Parquet,
+}
+
+impl DataFormat {
+    /// The extensions that tell it, in words.
+    pub const EXTENSIONS: &str = ".jsonl, .ndjson, .json or .parquet";
+
+    /// That of a file, by its extension in any case of letters; None for one that is not read.
+    pub fn of(file: &Path) -> Option<Self> {
+        match file.extension()?.to_str()?.to_ascii_lowercase().as_str() {
+            "jsonl" | "ndjson" => Some(Self::JsonLines),
+            "json" => Some(Self::Json),
+            "parquet" => Some(Self::Parquet),
+            _ => None,
+        }
+    }
 }
 
 /// Where a data file lies. Exactly one of `path`, `pvc`. The extension tells the format: .jsonl (or .ndjson), .json, .parquet.

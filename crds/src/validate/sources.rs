@@ -6,7 +6,7 @@ use super::Problem;
 use super::kept::can_be_written;
 use crate::PpoJobSpec;
 use crate::resolve::Environment;
-use crate::spec::{AccessMode, DataSource, ModelSource, PvcPath};
+use crate::spec::{AccessMode, DataFormat, DataSource, ModelSource, PvcPath};
 
 /// Adds sources that are missing, doubled or out of reach.
 pub fn check(spec: &PpoJobSpec, environment: &Environment, problems: &mut Vec<Problem>) {
@@ -73,15 +73,13 @@ impl Checker<'_> {
         }
     }
 
-    /// As the worker's `data/rows.rs` reads them.
     fn format(&mut self, field: &str, path: Option<&str>) {
-        const KNOWN: [&str; 4] = ["jsonl", "ndjson", "json", "parquet"];
         let Some(path) = path else { return };
-        let extension = Path::new(path).extension().and_then(|extension| extension.to_str());
-        if !extension.is_some_and(|extension| KNOWN.contains(&extension.to_ascii_lowercase().as_str())) {
+        if DataFormat::of(Path::new(path)).is_none() {
+            let wanted = DataFormat::EXTENSIONS;
             self.refuse(
                 field,
-                &format!("{path:?} is no data file: its extension must be .jsonl, .ndjson, .json or .parquet"),
+                &format!("{path:?} is no data file: its extension must be {wanted}"),
             );
         }
     }

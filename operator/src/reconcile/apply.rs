@@ -92,7 +92,7 @@ async fn confirm(job: &Subject, planned: &PpoJobStatus, context: &Context) -> Re
     let now = api
         .get_opt(&key.name)
         .await
-        .map_err(request(format!("reading PpoJob {key} again")))?;
+        .map_err(Error::request(format!("reading PpoJob {key} again"), None))?;
     let same = now.is_some_and(|now| {
         now.uid().as_deref() == Some(job.checked.uid.as_str())
             && now.metadata.generation == Some(job.checked.generation)
@@ -125,14 +125,17 @@ async fn one(job: &Subject, action: Action, context: &Context) -> Result<(), Err
             let answer = writer(job, kind, context)
                 .patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch))
                 .await;
-            gone_is_fine(answer).map_err(request(format!("writing the status of {} {name}", kind.name())))
+            gone_is_fine(answer).map_err(Error::request(
+                format!("writing the status of {} {name}", kind.name()),
+                None,
+            ))
         }
         Action::Merge(kind, name, patch) => {
             context.metrics.wrote("patch", kind.name());
             let answer = writer(job, kind, context)
                 .patch(&name, &PatchParams::default(), &Patch::Merge(&patch))
                 .await;
-            gone_is_fine(answer).map_err(request(format!("changing {} {name}", kind.name())))
+            gone_is_fine(answer).map_err(Error::request(format!("changing {} {name}", kind.name()), None))
         }
         Action::Delete(target) => delete(job, &target, context).await,
         Action::DeleteJob => delete_job(job, context).await,
@@ -156,7 +159,7 @@ async fn create(job: &Subject, kind: Kind, object: &DynamicObject, context: &Con
             // By a list: no secret may be read.
             let named = ListParams::default().fields(&format!("metadata.name={name}"));
             let existing = api(job, kind, context).list_metadata(&named).await;
-            let existing = existing.map_err(request(format!("reading {} {name}", kind.name())))?;
+            let existing = existing.map_err(Error::request(format!("reading {} {name}", kind.name()), None))?;
             let Some(existing) = existing.items.first() else {
                 return Ok(());
             };
@@ -218,7 +221,10 @@ async fn delete(job: &Subject, target: &Target, context: &Context) -> Result<(),
     };
     context.metrics.wrote("delete", target.kind.name());
     let answer = api(job, target.kind, context).delete(&target.name, &params).await;
-    gone_is_fine(answer.map(drop)).map_err(request(format!("deleting {} {}", target.kind.name(), target.name)))
+    gone_is_fine(answer.map(drop)).map_err(Error::request(
+        format!("deleting {} {}", target.kind.name(), target.name),
+        None,
+    ))
 }
 
 async fn delete_job(job: &Subject, context: &Context) -> Result<(), Error> {
@@ -233,9 +239,10 @@ async fn delete_job(job: &Subject, context: &Context) -> Result<(), Error> {
     };
     context.metrics.wrote("delete", "PpoJob");
     let answer = api.delete(&key.name, &params).await;
-    gone_is_fine(answer.map(drop)).map_err(request(format!(
-        "deleting PpoJob {key}, whose time after its end is over"
-    )))
+    gone_is_fine(answer.map(drop)).map_err(Error::request(
+        format!("deleting PpoJob {key}, whose time after its end is over"),
+        None,
+    ))
 }
 
 fn writer<'a>(job: &Subject, kind: Kind, context: &'a Context) -> Writer<'a> {
@@ -253,20 +260,8 @@ fn gone_is_fine(answer: kube::Result<()>) -> kube::Result<()> {
     }
 }
 
-fn request(what: String) -> impl Fn(kube::Error) -> Error {
-    move |source| Error::Request {
-        what: what.clone(),
-        kind: None,
-        source: Box::new(source),
-    }
-}
-
-fn writing(verb: &'static str, kind: Kind, name: &str) -> impl Fn(kube::Error) -> Error {
-    move |source| Error::Request {
-        what: format!("{verb} {} {name}", kind.name()),
-        kind: Some(kind),
-        source: Box::new(source),
-    }
+fn writing(verb: &str, kind: Kind, name: &str) -> impl FnOnce(kube::Error) -> Error {
+    Error::request(format!("{verb} {} {name}", kind.name()), kind)
 }
 
 /// 256 random bits.

@@ -39,6 +39,16 @@ pub enum Error {
 }
 
 impl Error {
+    /// Of a request that `what` names, which is to make or change an object of the job of this `kind`, if any.
+    pub fn request(what: impl Into<String>, kind: impl Into<Option<Kind>>) -> impl FnOnce(kube::Error) -> Self {
+        let (what, kind) = (what.into(), kind.into());
+        move |source| Self::Request {
+            what,
+            kind,
+            source: Box::new(source),
+        }
+    }
+
     /// Every word of [`kind`](Self::kind).
     pub const KINDS: [&str; 7] = [
         "conflict",
@@ -126,11 +136,8 @@ mod tests {
     }
 
     fn making(kind: Kind, reason: &str, code: u16) -> Error {
-        Error::Request {
-            what: "an object".into(),
-            kind: Some(kind),
-            source: Box::new(kube::Error::Api(Status::failure("", reason).with_code(code).boxed())),
-        }
+        let refusal = Status::failure("", reason).with_code(code);
+        Error::request("an object", kind)(kube::Error::Api(refusal.boxed()))
     }
 
     #[test]
@@ -158,11 +165,7 @@ mod tests {
             answer("TooManyRequests", 429),
             answer("Forbidden", 403),
             answer("Invalid", 422),
-            Error::Request {
-                what: "a pod".into(),
-                kind: None,
-                source: Box::new(kube::Error::LinesCodecMaxLineLengthExceeded),
-            },
+            Error::request("a pod", None)(kube::Error::LinesCodecMaxLineLengthExceeded),
             Error::NameTaken {
                 kind: "Pod",
                 name: "a".into(),

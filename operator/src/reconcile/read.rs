@@ -14,7 +14,7 @@ use ppo_crds::spec::Role;
 use ppo_crds::status::PpoJobStatus;
 
 use super::Error;
-use super::late_pods::expect_ready_actors;
+use super::late_pods::expect_late_actors;
 use crate::context::Context;
 use crate::contract::Contract;
 use crate::events;
@@ -81,22 +81,18 @@ pub async fn snapshot(job: &Subject, context: &Context) -> Result<Snapshot, Erro
     children
         .objects
         .retain(|(kind, _), object| is_of(&job.checked, *kind, object));
-    expect_ready_actors(job, &children, context).await?;
     let gang = gang::settled(&job.checked.spec.scheduling, &job.status, &context.served.kinds());
     let lookups = gang
         .look_up(&job.checked, &children, &context.client, &context.flavors)
         .await;
-    let lookups = lookups.map_err(|source| Error::Request {
-        what: "looking up Kueue's flavors and priority classes".into(),
-        kind: Some(Kind::KueueWorkload),
-        source: Box::new(source),
-    })?;
+    let what = "looking up Kueue's flavors and priority classes";
+    let lookups = lookups.map_err(Error::request(what, Kind::KueueWorkload))?;
     let annotations = job.object.annotations();
     // What an earlier attempt said is over.
     let actor = children.pods.get(&pod_name(&key.name, Role::Actor, 0));
     let attempt = actor.map(|pod| pod.attempt);
     let unapproved = context.unapproved.lock().get(key).cloned();
-    Ok(Snapshot {
+    let mut seen = Snapshot {
         expected: context.expected.of(key),
         report: context
             .reports
@@ -111,7 +107,9 @@ pub async fn snapshot(job: &Subject, context: &Context) -> Result<Snapshot, Erro
         listening_since: context.acting_since.get().copied().unwrap_or(context.now()),
         vanished: context.world.vanished(key),
         children,
-    })
+    };
+    expect_late_actors(job, &mut seen, context).await?;
+    Ok(seen)
 }
 
 /// Whether an object is this job's: one of an earlier job of the name may not be gone yet. A claim of checkpoints outlives its job.
@@ -142,11 +140,7 @@ async fn look_for_gangs(job: &Subject, context: &Context) -> Result<(), Error> {
         .served
         .refresh(&context.client)
         .await
-        .map_err(|source| Error::Request {
-            what: "asking which gang schedulers there are".into(),
-            kind: None,
-            source: Box::new(source),
-        })?;
+        .map_err(Error::request("asking which gang schedulers there are", None))?;
     for kind in new {
         tracing::info!(kind = kind.name(), "found a gang scheduler");
         // Nobody watches while the operator starts or stops.
@@ -166,11 +160,8 @@ async fn lost_nodes(children: &Children, context: &Context) -> Result<BTreeSet<S
     let api: Api<Node> = Api::all(context.client.clone());
     let mut lost = BTreeSet::new();
     for name in nodes {
-        let node = api.get_opt(name).await.map_err(|source| Error::Request {
-            what: format!("looking up node {name}"),
-            kind: None,
-            source: Box::new(source),
-        })?;
+        let node = api.get_opt(name).await;
+        let node = node.map_err(Error::request(format!("looking up node {name}"), None))?;
         if node.is_none_or(|node| !is_ready(&node)) {
             lost.insert(name.clone());
         }

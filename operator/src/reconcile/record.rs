@@ -56,11 +56,7 @@ async fn write(job: &Subject, status: &PpoJobStatus, context: &Context) -> Resul
     let answer = jobs.patch_status(&key.name, &params, &Patch::Apply(&patch)).await;
     answer.map_err(|source| match &source {
         kube::Error::Api(status) if status.is_conflict() => Error::Stale,
-        _ => Error::Request {
-            what: format!("writing the status of PpoJob {key}"),
-            kind: None,
-            source: Box::new(source),
-        },
+        _ => Error::request(format!("writing the status of PpoJob {key}"), None)(source),
     })
 }
 

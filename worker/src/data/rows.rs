@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use ppo_crds::spec::DataFormat;
 use serde_json::Value;
 
 /// One row and where it is.
@@ -24,17 +25,12 @@ pub fn read_rows(path: &Path) -> Result<Vec<Row>> {
 
 fn read(path: &Path) -> Result<Vec<Row>> {
     if path.is_dir() {
-        bail!("is a folder, want a .jsonl, .ndjson, .json or .parquet file");
+        bail!("is a folder, want a {} file", DataFormat::EXTENSIONS);
     }
-    let extension = path
-        .extension()
-        .and_then(|extension| extension.to_str())
-        .unwrap_or_default()
-        .to_ascii_lowercase();
-    match extension.as_str() {
-        "parquet" => super::parquet::read(path),
-        "jsonl" | "ndjson" => json_lines(&text(path)?),
-        "json" => {
+    match DataFormat::of(path) {
+        Some(DataFormat::Parquet) => super::parquet::read(path),
+        Some(DataFormat::JsonLines) => json_lines(&text(path)?),
+        Some(DataFormat::Json) => {
             let text = text(path)?;
             // Several hubs name a file of JSON lines .json.
             if text.trim_start().starts_with('[') {
@@ -43,7 +39,14 @@ fn read(path: &Path) -> Result<Vec<Row>> {
                 json_lines(&text)
             }
         }
-        other => bail!("extension {other:?} is not known, want .jsonl, .ndjson, .json or .parquet"),
+        None => {
+            let extension = path.extension().and_then(|extension| extension.to_str());
+            bail!(
+                "extension {:?} is not known, want {}",
+                extension.unwrap_or_default().to_ascii_lowercase(),
+                DataFormat::EXTENSIONS
+            )
+        }
     }
 }
 

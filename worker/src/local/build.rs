@@ -142,6 +142,7 @@ pub fn roles(
         rollout: &config.rollout,
         sequences: config.batch.samples_per_step(),
         longest,
+        usual_cache: None,
         policy_version: steps_done,
     };
     let rollout = reach.rollout(&engine, weights, &tokenizer)?;

@@ -27,8 +27,7 @@ impl CacheSize {
     /// When there is no room for one sequence.
     pub fn blocks(&self) -> Result<usize> {
         if let Some(mebibytes) = self.mebibytes {
-            let bytes = usize::try_from(mebibytes).unwrap_or(usize::MAX).saturating_mul(1 << 20);
-            return Ok((bytes / self.block_bytes).max(1));
+            return Ok((self::mebibytes(mebibytes) / self.block_bytes).max(1));
         }
         let of_one = self.longest.div_ceil(self.block_size);
         let wanted = self.sequences.max(1).saturating_mul(of_one);
@@ -45,6 +44,11 @@ impl CacheSize {
         );
         Ok(blocks)
     }
+}
+
+/// So many MiB in bytes.
+pub(super) fn mebibytes(count: u64) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX).saturating_mul(1 << 20)
 }
 
 /// Bytes of a GPU's `free` ones, the engine's weights not yet among them, that the cache may take. An engine that has the GPU to itself

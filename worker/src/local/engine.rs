@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use ppo_crds::run_config::Rollout;
 use tch::{Device, Kind, Tensor};
 
-use super::cache_size::{CacheSize, room};
+use super::cache_size::{CacheSize, mebibytes, room};
 use crate::engine::native_runner::{BLOCK_SIZE, NativeRunner};
 use crate::engine::runner::Runner;
 use crate::engine::torch_runner::kernel::Kernel;
@@ -34,6 +34,8 @@ pub struct PolicyEngine<'a> {
     pub sequences: usize,
     /// Tokens of the longest of them, prompt and response.
     pub longest: usize,
+    /// MiB of a cache on a CPU at most, where `rollout` names no size, unless one sequence takes more. None: enough for all.
+    pub usual_cache: Option<u64>,
     /// Version of `weights`.
     pub policy_version: u64,
 }
@@ -74,6 +76,7 @@ pub fn start(
     let max_sequences = policy.rollout.max_sequences;
     let make = move || {
         let room = free_memory(device)?.map(|free| room(free, TorchRunner::weight_bytes(&shape), shares_device));
+        let room = room.or(size.room);
         let num_blocks = CacheSize { room, ..size }.blocks()?;
         let placement = Placement {
             device,
@@ -93,20 +96,6 @@ pub fn start(
     Ok(Engine::start(make, config)?)
 }
 
-/// MiB of a cache on a CPU for `sequences` of the model's longest at once: at most `usual`, but never less than one of them takes.
-///
-/// # Errors
-/// When a size of the model is negative.
-pub fn cache_within(usual: u64, model: &ModelConfig, kind: Kind, sequences: usize) -> Result<u64> {
-    let shape = shape(model, kind)?;
-    let of_one = model
-        .max_positions
-        .div_ceil(BLOCK_SIZE)
-        .saturating_mul(shape.native_block_bytes());
-    let mebibytes = |bytes: usize| (bytes as u64).div_ceil(1 << 20);
-    Ok(mebibytes(of_one.saturating_mul(sequences.max(1))).min(usual.max(mebibytes(of_one))))
-}
-
 fn native(shape: &DecoderShape, size: CacheSize, weights: &MergedWeights) -> Result<NativeRunner> {
     let blocks = size.blocks()?;
     let threads = usize::try_from(tch::get_num_threads()).unwrap_or(1).max(1);
@@ -117,13 +106,16 @@ fn native(shape: &DecoderShape, size: CacheSize, weights: &MergedWeights) -> Res
 }
 
 fn size(policy: &PolicyEngine, block_size: usize, block_bytes: usize) -> CacheSize {
+    let longest = policy.longest.min(policy.model.max_positions);
+    let of_one = longest.div_ceil(block_size).saturating_mul(block_bytes);
+    let usual = policy.usual_cache.filter(|_| policy.device == Device::Cpu);
     CacheSize {
         mebibytes: policy.rollout.kv_cache_mebibytes,
         sequences: policy.sequences.clamp(1, policy.rollout.max_sequences),
-        longest: policy.longest.min(policy.model.max_positions),
+        longest,
         block_size,
         block_bytes,
-        room: None,
+        room: usual.map(|usual| mebibytes(usual).max(of_one)),
     }
 }
 
@@ -196,6 +188,7 @@ mod tests {
             rollout: &rollout,
             sequences: 2,
             longest: 40,
+            usual_cache: None,
             policy_version: 0,
         };
         let engine = start(&policy, Weights::random(&model, Kind::Float, 1).unwrap(), None).unwrap();

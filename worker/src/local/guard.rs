@@ -5,7 +5,6 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use ppo_crds::RunConfig;
-use ppo_crds::spec::{Estimator, Profile};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -108,11 +107,9 @@ pub fn refuse_other_run(saved: &Value, now: &RunConfig, afresh: Afresh) -> Resul
 /// A configuration without the fields that say how a pass is cut and what of it is kept: they change memory and speed, and of results the
 /// rounding. Their defaults depend on the number of ranks.
 fn without_memory(mut config: Value, now: &RunConfig) -> Value {
-    // There a loss is the mean of the micro-batches' means.
-    let is_mean_of_means = now.algorithm.profile == Profile::Trl && now.algorithm.estimator == Estimator::Gae;
     let fields = [
         ("batch", "microRolloutBatchSize", true),
-        ("batch", "microTrainBatchSize", !is_mean_of_means),
+        ("batch", "microTrainBatchSize", !now.algorithm.means_micro_batches()),
         ("model", "activationCheckpointing", true),
     ];
     for (block, field, may_change) in fields {
@@ -127,7 +124,7 @@ fn without_memory(mut config: Value, now: &RunConfig) -> Value {
 #[cfg(test)]
 mod tests {
     use ppo_crds::manifest::parse_manifest;
-    use ppo_crds::spec::Overlap;
+    use ppo_crds::spec::{Estimator, Overlap, Profile};
     use ppo_crds::{Environment, resolve};
     use serde_json::json;
 

@@ -124,8 +124,11 @@ impl Run {
                 .with_context(|| format!("cannot go on from {}", folder.display()))
         };
         // Whoever may not go on here does not take the folder from a job that does.
-        let newest = checkpoints.newest()?.filter(|_| !options.fresh);
-        newest.map_or(Ok(()), |(folder, state)| refuse(&folder, &state))?;
+        if !options.fresh
+            && let Some((folder, state)) = checkpoints.newest()?
+        {
+            refuse(&folder, &state)?;
+        }
         if let Some(owner) = options.owner {
             checkpoints = checkpoints.fenced(owner)?;
         }
@@ -133,9 +136,9 @@ impl Run {
             checkpoints.clear()?;
         }
         let found = checkpoints.latest(|problem| tracing::warn!("{problem}"))?;
-        found
-            .as_ref()
-            .map_or(Ok(()), |found| refuse(&found.folder, &found.state))?;
+        if let Some(found) = &found {
+            refuse(&found.folder, &found.state)?;
+        }
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()

@@ -4,7 +4,7 @@ use std::iter::Sum;
 use std::ops::Add;
 
 use ppo_crds::run_config::Algorithm;
-use ppo_crds::spec::{Aggregation, Estimator, Profile};
+use ppo_crds::spec::{Aggregation, Profile};
 use tch::{Kind, Tensor};
 
 use super::mask;
@@ -69,14 +69,15 @@ impl Sum for Denominator {
 /// A micro-batch's share of the update's loss; `per_token` and `mask` are [batch, time].
 ///
 /// A token mean is over the whole update, as GRPOTrainer's `dapo` of TRL 0.24 has it too. With `gae` under `trl` it is
-/// PPOTrainer's: the token mean of this micro-batch over the number of micro-batches, so there the split matters. Under `alpacafarm` it is AlpacaFarm's, the same as `paddedMean`: over batch
-/// x time, padding included. Sequence means count the samples with at least one token.
+/// PPOTrainer's: the token mean of this micro-batch over the number of micro-batches, so there the split matters. Under
+/// `alpacafarm` it is AlpacaFarm's, the same as `paddedMean`: over batch x time, padding included. Sequence means count the
+/// samples with at least one token.
 pub fn aggregate(algorithm: &Algorithm, per_token: &Tensor, mask: &Tensor, whole: &Denominator) -> Tensor {
     let kept = mask::keep(per_token, mask);
     let kind = kept.kind();
     match convention(algorithm) {
         Aggregation::PaddedMean => per_token.sum(kind) / at_least_one(whole.slots),
-        Aggregation::TokenMean if algorithm.profile == Profile::Trl && algorithm.estimator == Estimator::Gae => {
+        Aggregation::TokenMean if algorithm.means_micro_batches() => {
             let tokens = mask::booleans(mask).sum(Kind::Double).clamp_min(1.0).to_kind(kind);
             kept.sum(kind) / tokens / at_least_one(whole.micro_batches)
         }

@@ -9,7 +9,7 @@ mod shift;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
@@ -99,7 +99,7 @@ impl Dealer {
         let deal = Deal {
             options: self.options.clone(),
             version: self.version.load(Ordering::Relaxed),
-            work: Arc::new(Work::new(requests, self.drawn_again.clone())),
+            work: Arc::new(Work::new(requests, Instant::now() + deadline, self.drawn_again.clone())),
             deadline,
         };
         Pending::start(&self.runtime, |waited_for| deal.run(waited_for))

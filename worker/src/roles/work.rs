@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
@@ -13,6 +14,8 @@ use crate::engine::{Completion, Request};
 /// seeds, so it does not matter who.
 pub struct Work {
     requests: Vec<Request>,
+    /// When all have to be answered.
+    ends: Instant,
     state: Mutex<State>,
     /// Requests that are not answered yet.
     left: watch::Sender<usize>,
@@ -27,8 +30,8 @@ struct State {
 }
 
 impl Work {
-    /// All requests wait. Samples that have to be drawn again are added to `again`.
-    pub fn new(requests: Vec<Request>, again: Arc<AtomicU64>) -> Self {
+    /// All requests wait, and have to be answered when it `ends`. Samples that have to be drawn again are added to `again`.
+    pub fn new(requests: Vec<Request>, ends: Instant, again: Arc<AtomicU64>) -> Self {
         let state = State {
             waiting: (0..requests.len()).collect(),
             answers: requests.iter().map(|_| None).collect(),
@@ -37,9 +40,15 @@ impl Work {
         Self {
             left: watch::Sender::new(requests.len()),
             requests,
+            ends,
             state: Mutex::new(state),
             again,
         }
+    }
+
+    /// What is left of its time.
+    pub fn time_left(&self) -> Duration {
+        self.ends.saturating_duration_since(Instant::now())
     }
 
     /// How many there are.
@@ -111,7 +120,11 @@ mod tests {
     #[test]
     fn a_request_that_is_handed_back_is_the_next_to_be_taken_and_its_samples_are_counted() {
         let again = Arc::new(AtomicU64::new(0));
-        let work = Work::new(vec![request(1, 0..3, 1), request(2, 0..2, 1)], again.clone());
+        let work = Work::new(
+            vec![request(1, 0..3, 1), request(2, 0..2, 1)],
+            Instant::now(),
+            again.clone(),
+        );
         assert_eq!((work.take(), work.take(), work.take()), (Some(0), Some(1), None));
         work.put_back(0);
         assert_eq!(again.load(Ordering::Relaxed), 3);

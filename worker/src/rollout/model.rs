@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use ppo_crds::spec::DType;
-use tch::{Device, Kind};
+use tch::Kind;
 
 use super::settings::{KV_CACHE_MEBIBYTES, ModelSettings};
 use crate::device;
 use crate::engine::Engine;
 use crate::hub::resolve_location;
-use crate::local::{PolicyEngine, cache_within, kind, start_engine};
+use crate::local::{PolicyEngine, kind, start_engine};
 use crate::model::{Head, ModelConfig, Weights};
 use crate::tokenizer::Tokenizer;
 
@@ -64,20 +64,15 @@ impl Model {
         }
         config.max_positions = config.max_positions.min(longest);
         let weights = Weights::map(&folder, &config, kind)?;
-        let mut rollout = settings.rollout.clone();
-        let device = device::here()?;
-        if settings.alone && rollout.kv_cache_mebibytes.is_none() && device == Device::Cpu {
-            let usual = cache_within(KV_CACHE_MEBIBYTES, &config, kind, rollout.max_sequences)?;
-            rollout.kv_cache_mebibytes = Some(usual);
-        }
         let policy = PolicyEngine {
             model: &config,
             kind,
-            device,
+            device: device::here()?,
             shares_device: false,
-            rollout: &rollout,
-            sequences: settings.sequences.unwrap_or(rollout.max_sequences),
+            rollout: &settings.rollout,
+            sequences: settings.sequences.unwrap_or(settings.rollout.max_sequences),
             longest: config.max_positions,
+            usual_cache: settings.alone.then_some(KV_CACHE_MEBIBYTES),
             policy_version: 0,
         };
         let engine = start_engine(&policy, weights, Some(tokenizer.clone()))?;

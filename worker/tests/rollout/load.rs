@@ -1,7 +1,7 @@
 //! Clients that are too many, too slow, or gone.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Command, Stdio};
+use std::io::{Read, Write};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use ppo_worker::rollout::Limits;
@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::support::{LONG, NAME, Server, Wanted, ids, long, make_model};
+use crate::support::{LONG, NAME, Server, Wanted, ids, long, make_model, serving};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_goes_frees_its_sequences_streaming_or_not_frozen_or_not() {
@@ -223,26 +223,10 @@ fn a_server_takes_more_connections_than_the_soft_limit_of_open_files_allows() {
     let folder = tempfile::tempdir().unwrap();
     let model = folder.path().join("model");
     make_model(&model, 0);
-    let mut child = Command::new("sh")
-        .args([
-            "-c",
-            "ulimit -Sn 64; exec \"$@\"",
-            "sh",
-            env!("CARGO_BIN_EXE_ppo-worker"),
-        ])
-        .args(["rollout", "--port", "0", "--threads", "1", "--kv-cache-mebibytes", "64"])
-        .arg("--model")
-        .arg(&model)
-        .env("NO_COLOR", "1")
-        .env_remove("PPO_LOG")
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut log = BufReader::new(child.stderr.take().unwrap());
-    let mut said = String::new();
-    while !said.contains("serving") {
-        assert!(log.read_line(&mut said).unwrap() > 0, "{said}");
-    }
+    let mut shell = Command::new("sh");
+    let worker = env!("CARGO_BIN_EXE_ppo-worker");
+    shell.args(["-c", "ulimit -Sn 64; exec \"$@\"", "sh", worker]);
+    let (mut child, said) = serving(shell, &model);
     let address = said.split("rollout server on http://").nth(1).unwrap();
     let address = address.split_whitespace().next().unwrap();
     // All stay open, each has its answer.

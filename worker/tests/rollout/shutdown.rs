@@ -1,13 +1,12 @@
 //! SIGTERM.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use ppo_worker::rollout::{Ended, Limits};
 use serde_json::Value;
 
-use crate::support::{Server, Wanted, ids, long, make_model};
+use crate::support::{Server, Wanted, ids, long, make_model, serving};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_asked_to_end_finishes_what_it_has_and_takes_no_more() {
@@ -55,28 +54,7 @@ fn the_command_serves_until_sigterm_and_exits_0() {
     let folder = tempfile::tempdir().unwrap();
     let model = folder.path().join("model");
     make_model(&model, 0);
-    let mut child = Command::new(env!("CARGO_BIN_EXE_ppo-worker"))
-        .args([
-            "rollout",
-            "--port",
-            "0",
-            "--threads",
-            "1",
-            "--kv-cache-mebibytes",
-            "64",
-            "--model",
-        ])
-        .arg(&model)
-        .env("NO_COLOR", "1")
-        .env_remove("PPO_LOG")
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut log = BufReader::new(child.stderr.take().unwrap());
-    let mut said = String::new();
-    while !said.contains("serving") {
-        assert!(log.read_line(&mut said).unwrap() > 0, "{said}");
-    }
+    let (mut child, said) = serving(Command::new(env!("CARGO_BIN_EXE_ppo-worker")), &model);
     assert!(said.contains("rollout server on http://127.0.0.1:"), "{said}");
     let pid = child.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());

@@ -1,6 +1,8 @@
 //! A server on a tiny model, in the test's own process, and a client.
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -234,4 +236,33 @@ pub fn ids(choice: &Value) -> Vec<u64> {
         .iter()
         .map(|id| id.as_u64().unwrap())
         .collect()
+}
+
+/// A server on `model` as a process of its own, which `command` is or becomes, and what it has said when it serves.
+pub fn serving(mut command: Command, model: &Path) -> (Child, String) {
+    let mut child = command
+        .args([
+            "rollout",
+            "--port",
+            "0",
+            "--threads",
+            "1",
+            "--kv-cache-mebibytes",
+            "64",
+            "--model",
+        ])
+        .arg(model)
+        .env("NO_COLOR", "1")
+        .env_remove("PPO_LOG")
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut log = BufReader::new(child.stderr.take().unwrap());
+    let mut said = String::new();
+    while !said.contains("serving") {
+        assert!(log.read_line(&mut said).unwrap() > 0, "{said}");
+    }
+    // The pipe stays open: whoever writes into a closed one ends.
+    child.stderr = Some(log.into_inner());
+    (child, said)
 }

@@ -154,12 +154,13 @@ pub(super) fn is_damage(error: &anyhow::Error) -> bool {
 /// Makes all files durable, and hashes those that nobody has hashed.
 fn settle(root: &Path, mut known: Files) -> anyhow::Result<Files> {
     let (mut unknown, mut missing) = (Vec::new(), known.0.clone());
-    for path in files_below(root)? {
-        let file = File::open(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let files = files_below(root)?;
+    for path in &files {
+        let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
         file.sync_all()
             .with_context(|| format!("cannot make {} durable", path.display()))?;
         let Some(entry) = missing.remove(&*path.strip_prefix(root)?.to_string_lossy()) else {
-            unknown.push(path);
+            unknown.push(path.clone());
             continue;
         };
         let bytes = file.metadata()?.len();
@@ -171,21 +172,13 @@ fn settle(root: &Path, mut known: Files) -> anyhow::Result<Files> {
         );
     }
     ensure!(missing.is_empty(), "{} lacks {:?}", root.display(), missing.keys());
-    folders(root, &known, &unknown)
-        .iter()
-        .try_for_each(|folder| sync_folder(folder))?;
+    folders_of(root, &files).into_iter().try_for_each(sync_folder)?;
     known.extend(Files::of(root, &unknown, || ())?);
     Ok(known)
 }
 
-/// The folders that hold the files of a checkpoint.
-fn folders(root: &Path, known: &Files, unknown: &[PathBuf]) -> BTreeSet<PathBuf> {
-    let known = known.0.keys().map(|name| root.join(name));
-    let files = known.chain(unknown.iter().cloned());
-    let mut folders = BTreeSet::from([root.to_path_buf()]);
-    for file in files {
-        let above = file.ancestors().skip(1).take_while(|above| above.starts_with(root));
-        folders.extend(above.map(Path::to_path_buf));
-    }
-    folders
+/// The folder of a checkpoint and those below it that hold its files.
+fn folders_of<'a>(root: &'a Path, files: &'a [PathBuf]) -> BTreeSet<&'a Path> {
+    let above = |file: &'a PathBuf| file.ancestors().skip(1).take_while(|folder| folder.starts_with(root));
+    files.iter().flat_map(above).chain([root]).collect()
 }

@@ -60,6 +60,7 @@ fn start(workload: &Workload, requests: &[Request]) -> Result<Engine> {
         rollout: &rollout,
         sequences: requests.len(),
         longest,
+        usual_cache: None,
         policy_version: 0,
     };
     start_engine(&policy, weights, None)

@@ -42,7 +42,7 @@ impl Deal {
             }
             self.check_time((began, short_since), &engines, *changed.borrow())?;
             if Instant::now() >= look_at {
-                self.look(&mut engines, began + self.deadline).await;
+                self.look(&mut engines).await;
                 look_at = Instant::now() + LOOK;
             }
             let whom = engines.waited_for(&self.options.members);
@@ -57,14 +57,14 @@ impl Deal {
     }
 
     /// Starts engines that are new or back.
-    async fn look(&self, engines: &mut Engines, ends: Instant) {
+    async fn look(&self, engines: &mut Engines) {
         let present = self.options.members.present().await;
         engines.expect(present.len().max(self.options.members.count()));
         for member in present {
             if engines.may_start(&member.name) {
                 let endpoint = Endpoint::new(member, self.options.caller.clone());
                 let published = (self.options.publication.clone(), self.version);
-                engines.start(endpoint, published, (self.work.clone(), ends));
+                engines.start(endpoint, published, self.work.clone());
             }
         }
     }

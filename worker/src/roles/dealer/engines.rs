@@ -74,18 +74,13 @@ impl Engines {
         self.crew.send_if_modified(news);
     }
 
-    pub(super) fn start(
-        &mut self,
-        endpoint: Endpoint,
-        published: (Publication, u64),
-        (work, ends): (Arc<Work>, Instant),
-    ) {
+    pub(super) fn start(&mut self, endpoint: Endpoint, published: (Publication, u64), work: Arc<Work>) {
         let name = endpoint.name().to_owned();
         self.known.entry(name.clone()).or_default().rest = None;
         self.crew.send_modify(|crew| crew.at_work += 1);
         let (crew, floor) = (self.crew.clone(), self.floor);
         self.tasks
-            .spawn(async move { (name, work_off(&endpoint, published, (&work, ends), &crew, floor).await) });
+            .spawn(async move { (name, work_off(&endpoint, published, &work, &crew, floor).await) });
     }
 
     pub(super) fn ended(&mut self, ended: Result<(String, Shift), JoinError>) {
@@ -159,9 +154,8 @@ mod tests {
 
         fn fails(&mut self, shift: impl FnOnce(CallError) -> Shift) {
             let endpoint = Endpoint::new(self.member.clone(), Caller::new("token".into()).unwrap());
-            let work = Arc::new(Work::new(Vec::new(), Arc::default()));
-            let ends = Instant::now();
-            self.engines.start(endpoint, (Publication::default(), 1), (work, ends));
+            let work = Arc::new(Work::new(Vec::new(), Instant::now(), Arc::default()));
+            self.engines.start(endpoint, (Publication::default(), 1), work);
             assert!(!self.engines.may_start(&self.member.name), "it is at work");
             let error = CallError::new(Role::Rollout, &self.member, "/x", "gone".into(), true);
             self.engines.ended(Ok((self.member.name.clone(), shift(error))));

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
 
 use super::DealerOptions;
 use crate::roles::CallError;
@@ -27,7 +28,7 @@ impl Handover<'_> {
     /// Ends when every engine has the weights, or is not waited for any longer.
     pub(super) async fn run(self) {
         let version = self.version;
-        let (began, mut late_at): (_, Option<Instant>) = (Instant::now(), None);
+        let (began, mut late_at) = (Instant::now(), None);
         let mut deliveries = JoinSet::new();
         let mut without = BTreeSet::new();
         for member in self.options.members.present().await {
@@ -36,36 +37,39 @@ impl Handover<'_> {
             deliveries.spawn(hand(self.options.clone(), endpoint, version, self.deadline));
         }
         loop {
-            let late = async move {
-                match late_at {
-                    Some(at) => tokio::time::sleep_until(tokio::time::Instant::from_std(at)).await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                delivered = deliveries.join_next() => match delivered {
-                    None => return,
-                    Some(Ok((name, delivered))) => {
-                        without.remove(&name);
-                        match delivered {
-                            Ok(()) if self.options.transfers.is_none() => {
-                                late_at = Some(Instant::now() + began.elapsed().max(self.patience));
-                            }
-                            Ok(()) => {}
-                            Err(error) => {
-                                tracing::warn!("{error}; it gets version {version} before it is asked again");
-                            }
-                        }
-                    }
-                    Some(Err(error)) => tracing::warn!("publishing version {version}: {error}"),
-                },
-                () = late => {
+            let delivered = tokio::select! {
+                delivered = deliveries.join_next() => delivered,
+                () = until(late_at) => {
                     let names = Vec::from_iter(without).join(", ");
                     tracing::warn!("others have version {version}; {names}: gets it before it is asked again");
                     return;
                 }
+            };
+            let (name, delivered) = match delivered {
+                None => return,
+                Some(Ok(delivered)) => delivered,
+                Some(Err(error)) => {
+                    tracing::warn!("publishing version {version}: {error}");
+                    continue;
+                }
+            };
+            without.remove(&name);
+            match delivered {
+                Ok(()) if self.options.transfers.is_none() => {
+                    late_at = Some(Instant::now() + began.elapsed().max(self.patience));
+                }
+                Ok(()) => {}
+                Err(error) => tracing::warn!("{error}; it gets version {version} before it is asked again"),
             }
         }
+    }
+}
+
+/// Never, where there is no such moment.
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -1,6 +1,6 @@
 //! One engine at work: it gets the weights where it lacks them, and takes requests until none is left.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -31,11 +31,11 @@ pub(super) enum Shift {
     Failed(CallError),
 }
 
-/// One engine takes requests until none is left; the step `ends` when it has to be done.
+/// One engine takes requests until none is left.
 pub(super) async fn work_off(
     endpoint: &Endpoint,
     (publication, version): (Publication, u64),
-    (work, ends): (&Work, Instant),
+    work: &Work,
     crew: &watch::Sender<Crew>,
     floor: usize,
 ) -> Shift {
@@ -47,7 +47,7 @@ pub(super) async fn work_off(
         if held != version {
             endpoint.update_weights(&publication, version, UPDATE_DEADLINE).await?;
         }
-        take_requests(endpoint, version, (work, ends), crew, floor).await
+        take_requests(endpoint, version, work, crew, floor).await
     };
     match done.await {
         Ok(()) => Shift::Done,
@@ -58,7 +58,7 @@ pub(super) async fn work_off(
 async fn take_requests(
     endpoint: &Endpoint,
     version: u64,
-    (work, ends): (&Work, Instant),
+    work: &Work,
     crew: &watch::Sender<Crew>,
     floor: usize,
 ) -> Result<(), CallError> {
@@ -86,7 +86,7 @@ async fn take_requests(
             && let Some(number) = work.take()
         {
             held.numbers.push(number);
-            calls.push(ask(endpoint, (work, ends), number, version));
+            calls.push(ask(endpoint, work, number, version));
         }
         if calls.is_empty() {
             if let Some(error) = failed {
@@ -148,14 +148,13 @@ impl Drop for Held<'_> {
 
 async fn ask(
     endpoint: &Endpoint,
-    (work, ends): (&Work, Instant),
+    work: &Work,
     number: usize,
     version: u64,
 ) -> (usize, Result<Vec<Completion>, CallError>) {
     let name = format!("v{version}-{number}");
     // An engine may have all of the step's requests at once, and this one may be its last.
-    let left = ends.saturating_duration_since(Instant::now());
-    let answer = endpoint.generate(&name, work.request(number), left).await;
+    let answer = endpoint.generate(&name, work.request(number), work.time_left()).await;
     // The fence: nothing that another version drew is used.
     let answer = answer.and_then(|completions| {
         let stale = completions

@@ -1,0 +1,166 @@
+//! What a manifest that cannot be read is told.
+
+use super::*;
+
+/// A small job with further blocks of the spec and the given `roles`, for the tests of this crate.
+pub(crate) fn job(blocks: &str, roles: &str) -> PpoJob {
+    let text = format!(
+        "apiVersion: ppojob.dev/v1alpha1\nkind: PpoJob\nmetadata: {{name: math}}\nspec:\n  model: {{policy: {{path: /models/p}}}}\n  \
+         prompts: {{source: {{path: /data/p.jsonl}}, labelField: answer}}\n  roles: {{{roles}}}\n  {blocks}\n"
+    );
+    parse_manifest(&text, "job.yaml").unwrap()
+}
+
+fn error(spec: &str) -> String {
+    let text = format!("apiVersion: ppojob.dev/v1alpha1\nkind: PpoJob\nmetadata: {{name: math}}\nspec:\n{spec}");
+    parse_manifest(&text, "job.yaml").unwrap_err().to_string()
+}
+
+const MODEL: &str = "  model: {policy: {path: p}}\n";
+const REST: &str = "  prompts: {source: {path: d}}\n  roles: {reward: {rules: [{json: {}}]}}\n";
+
+#[test]
+fn an_unknown_field_is_named_with_its_path_its_line_and_what_is_known() {
+    let message = error(&format!("{MODEL}{REST}  batch:\n    trainBatchsize: 3\n"));
+    assert_eq!(
+        message,
+        "job.yaml:9: spec.batch.trainBatchsize: unknown field; known here: microRolloutBatchSize, microTrainBatchSize, \
+         nSamplesPerPrompt, ppoEpochs, rolloutBatchSize, trainBatchSize (did you mean trainBatchSize?)"
+    );
+}
+
+#[test]
+fn a_missing_field_is_named_with_its_path() {
+    assert_eq!(
+        error(&format!("  model: {{}}\n{REST}")),
+        "job.yaml:5: spec.model.policy: missing; it has no default"
+    );
+    let message = error(MODEL);
+    for field in ["prompts", "roles"] {
+        assert!(
+            message.contains(&format!("spec.{field}: missing; it has no default")),
+            "{message}"
+        );
+    }
+}
+
+#[test]
+fn every_field_that_cannot_be_read_is_named_at_once() {
+    let blocks = "  batch:\n    trainBatchsize: 3\n    ppoEpochs: -1\n  algorithm:\n    advantage: {estimator: gea}\n  seeed: 1\n";
+    let message = error(&format!("{MODEL}{REST}{blocks}"));
+    let lines: Vec<&str> = message.lines().collect();
+    assert_eq!(lines.len(), 5, "{message}");
+    assert_eq!(lines[0], "job.yaml: 4 errors in the manifest:");
+    for (line, start) in lines[1..].iter().zip([
+        "  1. line 9: spec.batch.trainBatchsize: unknown field",
+        "  2. line 10: spec.batch.ppoEpochs: -1 is out of range; it must be 1 to 1000",
+        "  3. line 12: spec.algorithm.advantage.estimator: gea is not one of",
+        "  4. line 13: spec.seeed: unknown field",
+    ]) {
+        assert!(line.starts_with(start), "{line}");
+    }
+}
+
+#[test]
+fn a_field_of_a_pod_template_that_kubernetes_does_not_have_is_named() {
+    let template = "{metadata: {labels: {a.b/c: d}}, spec: {nodeSelctor: {a: b}, tolerations: [], containers: [{name: worker, imagee: x}]}}";
+    let roles = format!("  roles: {{actor: {{template: {template}}}, reward: {{rules: [{{json: {{}}}}]}}}}\n");
+    let message = error(&format!("{MODEL}  prompts: {{source: {{path: d}}}}\n{roles}"));
+    assert!(message.contains(": 2 errors"), "{message}");
+    for field in ["spec.nodeSelctor", "spec.containers[0].imagee"] {
+        let named = format!("line 7: spec.roles.actor.template.{field}: unknown field");
+        assert!(message.contains(&named), "{message}");
+    }
+}
+
+#[test]
+fn a_wrong_type_is_named_with_its_path_and_both_types() {
+    assert_eq!(
+        error(&format!("{MODEL}{REST}  batch: {{rolloutBatchSize: many}}\n")),
+        "job.yaml:8: spec.batch.rolloutBatchSize: \"many\" is given where a whole number is needed"
+    );
+    assert_eq!(
+        error(&format!("{MODEL}{REST}  runPolicy: {{suspend: 1}}\n")),
+        "job.yaml:8: spec.runPolicy.suspend: 1 is given where true or false is needed"
+    );
+}
+
+#[test]
+fn a_list_is_no_block() {
+    assert_eq!(
+        error(&format!("{MODEL}{REST}  batch: []\n")),
+        "job.yaml:8: spec.batch: a list is given where a block of fields is needed"
+    );
+    let rules = "  prompts: {source: {path: d}}\n  roles: {reward: {rules: [[]]}}\n";
+    assert!(error(&format!("{MODEL}{rules}")).contains("spec.roles.reward.rules[0]: a list is given"));
+}
+
+#[test]
+fn a_block_with_nothing_in_it_is_left_out() {
+    let text = format!("apiVersion: ppojob.dev/v1alpha1\nkind: PpoJob\nmetadata: {{name: math}}\nspec:\n{MODEL}{REST}");
+    let empty = parse_manifest(&format!("{text}  batch:\n    # ppoEpochs: 2\n"), "x").unwrap();
+    assert_eq!(empty, parse_manifest(&text, "x").unwrap());
+}
+
+#[test]
+fn a_number_is_no_text() {
+    assert_eq!(
+        error(&format!("{MODEL}{REST}  generation: {{stop: [1]}}\n")),
+        "job.yaml:8: spec.generation.stop[0]: is a text: put it in quotes"
+    );
+}
+
+#[test]
+fn an_unknown_value_is_answered_with_the_known_ones() {
+    let message = error(&format!(
+        "{MODEL}{REST}  algorithm: {{advantage: {{estimator: gea}}}}\n"
+    ));
+    assert!(
+        message.contains("spec.algorithm.advantage.estimator: gea is not one of gae, rloo"),
+        "{message}"
+    );
+    assert!(message.ends_with("(did you mean gae?)"), "{message}");
+}
+
+#[test]
+fn a_text_that_is_no_ppo_job_says_what_it_is() {
+    let message = |text: &str| parse_manifest(text, "x.yaml").unwrap_err().to_string();
+    assert!(
+        message("").contains("it is empty") || message("").contains("a document is empty"),
+        "{}",
+        message("")
+    );
+    assert!(message("kind: PpoJob").contains("`apiVersion` is missing"));
+    assert!(message("apiVersion: ppojob.dev/v1alpha1").contains("`kind` is missing"));
+    assert!(message("apiVersion: v1\nkind: Pod").contains("`kind` is Pod"));
+    assert!(message("apiVersion: ppojob.dev/v2\nkind: PpoJob").contains("`apiVersion` is ppojob.dev/v2"));
+    assert!(message("a: [").contains("not valid YAML"));
+    assert!(message("apiVersion: v1\nkind: Pod").contains("starts with `apiVersion: ppojob.dev/v1alpha1`"));
+}
+
+#[test]
+fn the_ppo_job_is_found_among_other_documents_and_two_are_refused() {
+    let job =
+        format!("---\napiVersion: ppojob.dev/v1alpha1\nkind: PpoJob\nmetadata: {{name: math}}\nspec:\n{MODEL}{REST}");
+    let text = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: rl}}\n{job}");
+    assert_eq!(
+        parse_manifest(&text, "x").unwrap().metadata.name.as_deref(),
+        Some("math")
+    );
+    assert!(
+        parse_manifest(&format!("{text}{job}"), "x")
+            .unwrap_err()
+            .to_string()
+            .contains("holds 2 PpoJobs")
+    );
+}
+
+#[test]
+fn a_misspelt_top_level_field_is_refused() {
+    let text = format!("apiVersion: ppojob.dev/v1alpha1\nkind: PpoJob\nmetdata: {{name: math}}\nspec:\n{MODEL}{REST}");
+    let message = parse_manifest(&text, "x").unwrap_err().to_string();
+    assert!(
+        message.contains("metdata: unknown field") && message.contains("did you mean metadata?"),
+        "{message}"
+    );
+}
