@@ -11,9 +11,11 @@ use kube::Resource;
 use serde::Deserialize;
 use serde_yaml::Value;
 
-use self::line::{Step, line};
+use self::line::line;
 use self::shape::{Misfit, Shape};
 use crate::PpoJob;
+use crate::field::{self, Step};
+use crate::kubernetes;
 
 /// Why a text is not a `PpoJob` manifest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -147,7 +149,7 @@ fn misfits(document: &Value) -> Vec<Misfit> {
     }
     if let Some(metadata) = document.get("metadata") {
         shape.inside(Step::Field("metadata".into()), |shape| {
-            kubernetes::<ObjectMeta>(metadata, shape)
+            check_kubernetes::<ObjectMeta>(metadata, shape)
         });
     }
     shape.inside(Step::Field("spec".into()), |shape| match document.get("spec") {
@@ -159,7 +161,7 @@ fn misfits(document: &Value) -> Vec<Misfit> {
         let template = path.split('.').try_fold(document, |value, name| value.get(name));
         if let Some(template) = template {
             shape.below(path.split('.').map(|name| Step::Field(name.into())), |shape| {
-                kubernetes::<PodTemplateSpec>(template, shape)
+                check_kubernetes::<PodTemplateSpec>(template, shape)
             });
         }
     }
@@ -167,9 +169,15 @@ fn misfits(document: &Value) -> Vec<Misfit> {
 }
 
 /// Checks a block of one of Kubernetes' own types, which the schema leaves open.
-fn kubernetes<T: serde::de::DeserializeOwned + serde::Serialize>(given: &Value, shape: &mut Shape) {
+fn check_kubernetes<T: serde::de::DeserializeOwned + serde::Serialize>(given: &Value, shape: &mut Shape) {
     match serde_path_to_error::deserialize::<_, T>(given.clone()) {
-        Ok(read) => shape.lost(given, &serde_json::to_value(read).unwrap_or_default()),
+        Ok(read) => {
+            let [given, read] =
+                [serde_json::to_value(given), serde_json::to_value(read)].map(Result::unwrap_or_default);
+            for steps in kubernetes::lost(&given, &read) {
+                shape.below(steps, |shape| shape.refuse(kubernetes::UNKNOWN.into()));
+            }
+        }
         Err(error) => {
             let Misfit { path, message } = unreadable(&error);
             shape.below(path, |shape| shape.refuse(message));
@@ -191,14 +199,9 @@ fn unreadable(error: &serde_path_to_error::Error<serde_yaml::Error>) -> Misfit {
 }
 
 fn described(misfit: Misfit, text: &str, index: usize) -> FieldError {
-    let field = misfit.path.iter().fold(String::new(), |path, step| match step {
-        Step::Field(name) if path.is_empty() => name.clone(),
-        Step::Field(name) => format!("{path}.{name}"),
-        Step::Item(index) => format!("{path}[{index}]"),
-    });
     FieldError {
         line: line(text, index, &misfit.path),
-        field,
+        field: field::path(&misfit.path),
         message: misfit.message,
     }
 }

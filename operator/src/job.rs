@@ -79,8 +79,8 @@ impl Job {
     /// The user's template of the role's pods.
     pub fn template(&self, role: Role) -> Option<&PodTemplateSpec> {
         match self.placement(role) {
-            Some(placement) => placement.template.as_ref(),
-            None => self.spec.roles.rollout.template.as_ref(),
+            Some(placement) => placement.template.as_deref(),
+            None => self.spec.roles.rollout.template.as_deref(),
         }
     }
 

@@ -4,14 +4,7 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// A step on the way to a field.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Step {
-    /// A block's field.
-    Field(String),
-    /// A list's item, from 0.
-    Item(usize),
-}
+use crate::field::Step;
 
 /// The line of a field in document `index` of a text, from 1; of the deepest block around it where it is not there.
 pub(super) fn line(text: &str, index: usize, path: &[Step]) -> Option<usize> {

@@ -5,7 +5,7 @@ use serde_json::Value as Schema;
 use serde_yaml::{Mapping, Value};
 
 use super::did_you_mean;
-use super::line::Step;
+use crate::field::Step;
 use crate::validate::out_of_range;
 
 /// A field that cannot be read, and why.
@@ -105,30 +105,6 @@ impl Shape {
         });
     }
 
-    /// Compares a block of one of Kubernetes' own types with what was read of it: fields that the type does not have are gone there.
-    pub fn lost(&mut self, given: &Value, read: &Schema) {
-        match (given, read) {
-            (Value::Mapping(fields), Schema::Object(read)) => {
-                for (name, value) in fields {
-                    let Some(name) = name.as_str() else { continue };
-                    match read.get(name) {
-                        Some(read) => self.inside(Step::Field(name.into()), |shape| shape.lost(value, read)),
-                        None if is_empty(value) => {}
-                        None => self.inside(Step::Field(name.into()), |shape| {
-                            shape.refuse("unknown field: Kubernetes has none of this name here".into());
-                        }),
-                    }
-                }
-            }
-            (Value::Sequence(items), Schema::Array(read)) => {
-                for (index, (item, read)) in items.iter().zip(read).enumerate() {
-                    self.inside(Step::Item(index), |shape| shape.lost(item, read));
-                }
-            }
-            _ => {}
-        }
-    }
-
     /// Looks at what is one step further in.
     pub fn inside(&mut self, step: Step, look: impl FnOnce(&mut Self)) {
         self.below([step], look);
@@ -147,16 +123,6 @@ impl Shape {
             path: self.path.clone(),
             message,
         });
-    }
-}
-
-/// Left out is what it means.
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Sequence(items) => items.is_empty(),
-        Value::Mapping(fields) => fields.is_empty(),
-        _ => false,
     }
 }
 

@@ -1,10 +1,9 @@
 //! `spec.roles`: pods and GPUs of the four roles.
 
-use k8s_openapi::api::core::v1::PodTemplateSpec;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::RewardSpec;
+use super::{PodTemplate, RewardSpec, pod_template};
 
 /// The four roles. On one machine (`ppo-worker run`) all of them share the process, and pods and GPUs only size the batches.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
@@ -42,8 +41,8 @@ pub struct PodPlacement {
     /// operator adds the container `worker`, its command, environment and probes; a probe that names nobody to ask keeps the operator's
     /// and has times of its own. Default: the operator's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "pod_template")]
-    pub template: Option<PodTemplateSpec>,
+    #[schemars(schema_with = "pod_template::schema")]
+    pub template: Option<PodTemplate>,
 }
 
 impl PodPlacement {
@@ -109,8 +108,8 @@ pub struct RolloutSpec {
     /// operator adds the container `worker`, its command, environment and probes; a probe that names nobody to ask keeps the operator's
     /// and has times of its own. Default: the operator's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "pod_template")]
-    pub template: Option<PodTemplateSpec>,
+    #[schemars(schema_with = "pod_template::schema")]
+    pub template: Option<PodTemplate>,
 }
 
 impl Default for RolloutSpec {
@@ -138,12 +137,6 @@ pub enum Engine {
     Builtin,
     /// Real vLLM.
     Vllm,
-}
-
-/// The full schema of a pod template has 10000 lines and would push the CRD over what `kubectl apply` can annotate; the API
-/// server checks the template when a pod is made of it.
-fn pod_template(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
 }
 
 fn one() -> u32 {

@@ -3,7 +3,8 @@
 use regex::Regex;
 
 use super::Problem;
-use crate::spec::{Engine, RewardRule, RewardSpec};
+use crate::kubernetes;
+use crate::spec::{Engine, PodTemplate, RewardRule, RewardSpec, RolesSpec};
 use crate::{PpoJob, PpoJobSpec};
 
 /// Longest job name: pods are named `<job>-<role>-<index>`, a label of at most 63 characters, the longest role is `reference`
@@ -35,9 +36,9 @@ pub fn check_name(job: &PpoJob, problems: &mut Vec<Problem>) {
 
 /// Adds what is wrong with the reward and the rollout engine.
 pub fn check(spec: &PpoJobSpec, problems: &mut Vec<Problem>) {
-    let reward = &spec.roles.reward;
+    let (reward, rollout) = (&spec.roles.reward, &spec.roles.rollout);
     check_presence(reward, problems);
-    let rollout = &spec.roles.rollout;
+    check_templates(&spec.roles, problems);
     if rollout.engine == Engine::Builtin && rollout.block_size != BUILTIN_BLOCK {
         let given = rollout.block_size;
         let message = format!("is {given}; the builtin engine's blocks hold {BUILTIN_BLOCK} tokens, leave it out");
@@ -59,6 +60,21 @@ pub fn check(spec: &PpoJobSpec, problems: &mut Vec<Problem>) {
     for (index, url) in reward.remote.iter().flat_map(|remote| &remote.urls).enumerate() {
         if let Some(message) = wrong_url(url) {
             problems.push(Problem::new(format!("spec.roles.reward.remote.urls[{index}]"), message));
+        }
+    }
+}
+
+/// Fields that no pod would have: the API server leaves templates open.
+fn check_templates(roles: &RolesSpec, problems: &mut Vec<Problem>) {
+    for (role, template) in [
+        ("actor", &roles.actor.template),
+        ("reference", &roles.reference.template),
+        ("rollout", &roles.rollout.template),
+        ("reward.placement", &roles.reward.placement.template),
+    ] {
+        for unknown in template.iter().flat_map(PodTemplate::unknown) {
+            let field = format!("spec.roles.{role}.template.{unknown}");
+            problems.push(Problem::new(field, kubernetes::UNKNOWN));
         }
     }
 }

@@ -782,3 +782,21 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_field_of_a_pod_template_that_no_pod_would_have_is_named_when_the_job_comes_from_the_api_server() {
+    let mut given = serde_json::to_value(job("", RULE)).unwrap();
+    let template = serde_json::json!({"spec": {"nodeSelctor": {"a": "b"}, "containers": [{"name": "worker", "imagee": "x", "env": []}]}});
+    for role in ["actor", "reference", "rollout"] {
+        given["spec"]["roles"][role]["template"] = template.clone();
+    }
+    given["spec"]["roles"]["reward"]["placement"]["template"] = template;
+    let read: PpoJob = serde_json::from_value(given).unwrap();
+    let texts: Vec<String> = problems(&read).iter().map(ToString::to_string).collect();
+    let expected = ["actor", "reference", "rollout", "reward.placement"].map(|role| {
+        ["spec.nodeSelctor", "spec.containers[0].imagee"].map(|field| {
+            format!("spec.roles.{role}.template.{field}: unknown field: Kubernetes has none of this name here")
+        })
+    });
+    assert_eq!(texts, expected.concat());
+}

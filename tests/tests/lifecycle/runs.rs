@@ -26,14 +26,20 @@ async fn an_applied_job_becomes_pods_of_its_roles_and_runs() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_that_cannot_run_fails_at_once_and_names_every_field() {
-    // The API server cannot know the arithmetic of ranks; the operator does.
-    let changes = json!({"spec": {"roles": {"actor": {"gpusPerNode": 7}}, "batch": {"trainBatchSize": 32}}});
+    // The API server knows neither the arithmetic of ranks nor a template's fields; the operator does.
+    let template = json!({"spec": {"nodeSelctor": {"gpu": "h100"}}});
+    let roles = json!({"actor": {"gpusPerNode": 7}, "reference": {"template": template}});
+    let changes = json!({"spec": {"roles": roles, "batch": {"trainBatchSize": 32}}});
     let stage = Stage::applied("invalid", changes).await;
     let status = stage.phase(Phase::Failed).await;
     let (_, reason, message) = condition(&status, "Failed");
     assert_eq!(reason, "InvalidSpec");
     assert!(
         message.contains("spec.batch") && message.contains("7 actor ranks"),
+        "{message}"
+    );
+    assert!(
+        message.contains("spec.roles.reference.template.spec.nodeSelctor: unknown field"),
         "{message}"
     );
     assert!(stage.pods().await.is_empty());
