@@ -7,7 +7,7 @@
 mod manifest;
 mod sums;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -233,13 +233,14 @@ impl Checkpoints {
     fn prune(&self, newest: u64, awaited: Option<u64>) -> anyhow::Result<()> {
         let mut all = self.list()?;
         all.retain(|step, _| *step <= newest);
-        let stay = match self.keep_best {
-            true => [best(&all), awaited],
-            false => [None; 2],
-        };
+        let mut stay = BTreeSet::new();
+        if self.keep_best {
+            stay = best(&all);
+            stay.extend(awaited);
+        }
         let old = all.len().saturating_sub(self.keep);
         for (step, folder) in all.into_iter().take(old) {
-            if !stay.contains(&Some(step)) {
+            if !stay.contains(&step) {
                 remove(&folder)?;
             }
         }
@@ -247,19 +248,25 @@ impl Checkpoints {
     }
 }
 
-/// The step with the highest quality; of equals the newest.
-fn best(all: &BTreeMap<u64, PathBuf>) -> Option<u64> {
-    let quality = |folder: &Path| {
-        manifest::read(folder)
-            .ok()?
-            .state
-            .quality
-            .filter(|quality| quality.is_finite())
-    };
-    all.iter()
-        .filter_map(|(step, folder)| Some((*step, quality(folder)?)))
-        .max_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)))
-        .map(|(step, _)| step)
+/// The step with the highest quality, of equals the newest; and those whose quality cannot be read at the moment: any may be higher.
+fn best(all: &BTreeMap<u64, PathBuf>) -> BTreeSet<u64> {
+    let mut stay = BTreeSet::new();
+    let mut best: Option<(f64, u64)> = None;
+    for (&step, folder) in all {
+        match manifest::read(folder) {
+            Ok(manifest) => {
+                let quality = manifest.state.quality.filter(|quality| quality.is_finite());
+                let better = quality.filter(|quality| best.is_none_or(|(known, _)| *quality >= known));
+                best = better.map(|quality| (quality, step)).or(best);
+            }
+            Err(error) if manifest::is_damage(&error) => {}
+            Err(_) => {
+                stay.insert(step);
+            }
+        }
+    }
+    stay.extend(best.map(|(_, step)| step));
+    stay
 }
 
 fn folder_name(step: u64) -> String {

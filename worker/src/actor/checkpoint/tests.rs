@@ -211,6 +211,28 @@ fn a_file_that_cannot_be_read_is_no_damage_and_neither_is_another_format() {
 }
 
 #[test]
+fn a_checkpoint_whose_quality_cannot_be_read_at_the_moment_may_be_the_best_and_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = Checkpoints::open(folder.path().into(), 1, true).unwrap();
+    let unread = checkpoints
+        .save(state(1, Some(0.9)), write)
+        .unwrap()
+        .join("manifest.json");
+    let kept = fs::read(&unread).unwrap();
+    fs::remove_file(&unread).unwrap();
+    std::os::unix::fs::symlink(&unread, &unread).unwrap();
+    for (step, quality) in [(2, 0.3), (3, 0.4), (4, 0.1)] {
+        checkpoints.save(state(step, Some(quality)), write).unwrap();
+    }
+    assert_eq!(steps(&checkpoints), [1, 3, 4]);
+
+    fs::remove_file(&unread).unwrap();
+    fs::write(&unread, kept).unwrap();
+    checkpoints.save(state(5, Some(0.2)), write).unwrap();
+    assert_eq!(steps(&checkpoints), [1, 5]);
+}
+
+#[test]
 fn what_another_rank_has_hashed_is_not_hashed_again_but_has_to_be_there() {
     let folder = tempfile::tempdir().unwrap();
     let checkpoints = Checkpoints::open(folder.path().into(), 3, false).unwrap();
