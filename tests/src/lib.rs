@@ -58,6 +58,7 @@ pub use nodes::NODE_LABEL;
 pub use operator::Operator;
 pub use options::{Kubernetes, Options};
 pub use pods::{HOLD_START, HOLD_STOP, PodFailure};
+pub use ports::free_port;
 pub use programs::Programs;
 pub use prometheus::{MONITORING, Prometheus, RELEASE};
 pub use state::{State, state};

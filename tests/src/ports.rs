@@ -9,6 +9,15 @@ use rand::Rng;
 /// server listens. Drawn at random: control planes that start at the same time seldom meet.
 const RANGE: std::ops::Range<u16> = 20_000..32_000;
 
+/// A port on which nothing listens.
+///
+/// # Errors
+/// When none is found.
+pub fn free_port() -> Result<u16> {
+    let [port] = free_ports()?;
+    Ok(port)
+}
+
 /// `N` different ports on which nothing listens.
 ///
 /// # Errors
@@ -30,6 +39,6 @@ pub(crate) fn free_ports<const N: usize>() -> Result<[u16; N]> {
         .collect::<Result<_>>()?;
     match ports.try_into() {
         Ok(ports) => Ok(ports),
-        Err(found) => bail!("of the {N} free ports a control plane needs, {found:?} were found in {RANGE:?}"),
+        Err(found) => bail!("of {N} free ports that are needed, {found:?} were found in {RANGE:?}"),
     }
 }

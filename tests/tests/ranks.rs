@@ -13,9 +13,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Child;
 
-use pods::{Pods, STEPS, free_port};
+use pods::{Pods, STEPS};
 use ppo_crds::pod::env;
 use ppo_crds::report::exit_code;
+use ppo_tests::free_port;
 use serde_json::{Value, json};
 use worker::{finish, signal, text, wait_for, with_another_weight};
 
@@ -26,7 +27,7 @@ fn ranks(pods: &Pods, count: usize, attempt: u32) -> Vec<Child> {
 
 /// The same, each with a configuration of its own.
 fn ranks_of(pods: &Pods, count: usize, attempt: u32, config: impl Fn(usize) -> &'static str) -> Vec<Child> {
-    let meeting = format!("127.0.0.1:{}", free_port());
+    let meeting = format!("127.0.0.1:{}", free_port().unwrap());
     let rank = |rank: usize| {
         let mut command = pods.command(&["actor", "--metrics-addr", "127.0.0.1:0", "--quiet"], attempt);
         command

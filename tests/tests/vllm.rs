@@ -15,8 +15,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use pods::{Pods, TOKEN, free_port};
+use pods::{Pods, TOKEN};
 use ppo_crds::pod::env;
+use ppo_tests::free_port;
 use serde_json::{Value, json};
 use worker::{Bench, finish_within, repository, text, wait_for, wait_within};
 
@@ -202,7 +203,7 @@ fn a_job_trains_with_a_vllm_behind_our_door_and_outlives_it() {
         Bench::for_vllm(),
         json!({"steps": STEPS, "roles": {"rollout": rollout}}),
     );
-    let (port, door) = (free_port(), free_port());
+    let (port, door) = (free_port().unwrap(), free_port().unwrap());
     let mut vllm = Vllm::start(&python, &pods, port, door);
     pods.addresses.push(format!("127.0.0.1:{door}"));
     pods.reference();

@@ -9,9 +9,11 @@ loopback, in turns. Prints Markdown: seconds of a step and of its stages, and th
 a socket.
 """
 import argparse
+import contextlib
 import json
 import os
 import pathlib
+import random
 import shutil
 import socket
 import statistics
@@ -30,9 +32,12 @@ COPY_BYTES, COPY_CHUNK = 1 << 30, 1 << 20
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Below the range of outgoing connections, of which one could take it before the process that is to listen there does."""
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class Job:

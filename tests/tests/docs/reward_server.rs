@@ -1,9 +1,10 @@
 //! The reward server of the docs is the file in `configs/`, has 15 lines, and trains.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 
+use ppo_tests::free_port;
 use serde_json::{Value, json};
 
 use crate::page::{Page, repository};
@@ -31,7 +32,7 @@ fn the_page_shows_the_file() {
 
 /// Starts the server of the page.
 fn start() -> (Server, u16) {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port().unwrap();
     let server = Command::new("python3")
         .arg(repository().join("configs/reward_server.py"))
         .arg(port.to_string())

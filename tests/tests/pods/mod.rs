@@ -2,13 +2,13 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 
 use ppo_crds::manifest::parse_manifest;
 use ppo_crds::pod::env;
 use ppo_crds::spec::Role;
 use ppo_crds::{Environment, resolve};
+use ppo_tests::free_port;
 use serde_json::Value;
 
 use crate::worker::Bench;
@@ -44,10 +44,6 @@ impl Drop for Pods {
     }
 }
 
-pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
 impl Pods {
     /// Writes what pods run for `patch`, and the same as a manifest for one process.
     pub fn new(patch: Value) -> Self {
@@ -68,7 +64,7 @@ impl Pods {
         std::fs::write(bench.path("run-config.json"), serde_json::to_string(&config).unwrap()).unwrap();
         Self {
             bench,
-            actor_port: free_port(),
+            actor_port: free_port().unwrap(),
             engines: Vec::new(),
             addresses: Vec::new(),
             reference: None,
@@ -91,7 +87,7 @@ impl Pods {
     }
 
     pub fn engine(&mut self) -> usize {
-        let port = free_port();
+        let port = free_port().unwrap();
         self.engines.push((port, self.engine_at(port)));
         self.engines.len() - 1
     }
@@ -112,7 +108,7 @@ impl Pods {
     }
 
     pub fn reference(&mut self) {
-        let port = free_port();
+        let port = free_port().unwrap();
         self.reference = Some((port, self.reference_at(port)));
     }
 
@@ -121,7 +117,7 @@ impl Pods {
     }
 
     pub fn reward(&mut self) {
-        let port = free_port();
+        let port = free_port().unwrap();
         self.rewards.push((port, self.server_at("reward", port)));
     }
 

@@ -19,8 +19,11 @@ const TIMING: Timing = Timing {
     silence: Duration::from_secs(10),
 };
 
+/// Below the range of outgoing connections, of which one could take it before rank 0 listens there.
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    let drawn = std::iter::repeat_with(|| rand::random_range(20_000..32_000));
+    drawn.take(1000).find(is_free).unwrap()
 }
 
 pub fn meetings(count: usize, timing: Timing) -> Vec<Meeting> {
