@@ -37,7 +37,14 @@ fn main() {
         .include(libtorch.join("include/torch/csrc/api/include"));
     let x86 = std::env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "x86_64");
     let (kernels, others): (Vec<_>, Vec<_>) = sources.iter().partition(|path| instructions(path).is_some());
-    plain.clone().files(others).compile("ppo_native");
+    plain
+        .clone()
+        .files(others)
+        // Loops with a bound on a value become vectors without AVX-512's masks only so: a comparison may not trap, and each side of the
+        // bound is not made a path of its own. The exponential of a Zen 3 is six times as fast.
+        .flag_if_supported("-fno-trapping-math")
+        .flag_if_supported("-fno-thread-jumps")
+        .compile("ppo_native");
     for path in kernels {
         let mut build = plain.clone();
         // A multiply-add is fused where the kernels say so, not where the optimiser finds one: results must not depend on it.

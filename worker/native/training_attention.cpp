@@ -11,23 +11,27 @@ constexpr int64_t kLanes = 16;
 // Queries scored together: a multiple of the product's six rows; their scores stay in the inner cache.
 constexpr int64_t kBlock = 48;
 
-typedef float Lanes __attribute__((vector_size(kLanes * 4), aligned(4), may_alias));
+template <int N>
+struct Vector {
+  typedef float type __attribute__((vector_size(N * 4), aligned(4), may_alias));
+};
 
 static int64_t whole_lanes(int64_t count) { return (count + kLanes - 1) / kLanes * kLanes; }
 
-// R rows and V vectors of c = a b, or c += a b. a[r, k] lies at a[r * row + k * step].
-template <int R, int V>
+// R rows and V vectors of N numbers of c = a b, or c += a b. a[r, k] lies at a[r * row + k * step].
+template <int R, int V, int N>
 PPO_INLINE void tile(const float* a, int64_t row, int64_t step, const float* b, int64_t b_row, float* c, int64_t c_row,
                      int64_t depth, bool add) {
+  using Lanes = typename Vector<N>::type;
   Lanes sum[R][V];
 #pragma GCC unroll 8
   for (int r = 0; r < R; r++)
 #pragma GCC unroll 2
-    for (int v = 0; v < V; v++) sum[r][v] = add ? *reinterpret_cast<const Lanes*>(c + r * c_row + v * kLanes) : Lanes{};
+    for (int v = 0; v < V; v++) sum[r][v] = add ? *reinterpret_cast<const Lanes*>(c + r * c_row + v * N) : Lanes{};
   for (int64_t k = 0; k < depth; k++) {
     Lanes from[V];
 #pragma GCC unroll 2
-    for (int v = 0; v < V; v++) from[v] = *reinterpret_cast<const Lanes*>(b + k * b_row + v * kLanes);
+    for (int v = 0; v < V; v++) from[v] = *reinterpret_cast<const Lanes*>(b + k * b_row + v * N);
 #pragma GCC unroll 8
     for (int r = 0; r < R; r++) {
       const float x = a[r * row + k * step];
@@ -38,26 +42,29 @@ PPO_INLINE void tile(const float* a, int64_t row, int64_t step, const float* b, 
 #pragma GCC unroll 8
   for (int r = 0; r < R; r++)
 #pragma GCC unroll 2
-    for (int v = 0; v < V; v++) *reinterpret_cast<Lanes*>(c + r * c_row + v * kLanes) = sum[r][v];
+    for (int v = 0; v < V; v++) *reinterpret_cast<Lanes*>(c + r * c_row + v * N) = sum[r][v];
 }
 
-template <int V>
+template <int V, int N>
 PPO_INLINE void columns(const float* a, int64_t row, int64_t step, const float* b, int64_t b_row, float* c, int64_t c_row,
                         int64_t rows, int64_t depth, bool add) {
   int64_t r = 0;
-  for (; r + 6 <= rows; r += 6) tile<6, V>(a + r * row, row, step, b, b_row, c + r * c_row, c_row, depth, add);
-  for (; r + 2 <= rows; r += 2) tile<2, V>(a + r * row, row, step, b, b_row, c + r * c_row, c_row, depth, add);
-  for (; r < rows; r++) tile<1, V>(a + r * row, row, step, b, b_row, c + r * c_row, c_row, depth, add);
+  for (; r + 6 <= rows; r += 6) tile<6, V, N>(a + r * row, row, step, b, b_row, c + r * c_row, c_row, depth, add);
+  for (; r + 2 <= rows; r += 2) tile<2, V, N>(a + r * row, row, step, b, b_row, c + r * c_row, c_row, depth, add);
+  for (; r < rows; r++) tile<1, V, N>(a + r * row, row, step, b, b_row, c + r * c_row, c_row, depth, add);
 }
 
 // c [rows, width] (+)= a [rows, depth] b [depth, width]; width in whole vectors.
 PPO_CLONES void multiply(const float* a, int64_t row, int64_t step, const float* b, int64_t b_row, float* c, int64_t c_row,
                          int64_t rows, int64_t width, int64_t depth, bool add) {
-  // The sums of six rows and two vectors take 12 of AVX-512's 32 registers; without it they would be 24, and there are 16.
-  static const bool two = instructions() >= Instructions::kAvx512;
+  // The sums of six rows and two vectors take 12 registers: of AVX-512's 32, or of the 16 half as wide. Vectors that are wider than a
+  // register are taken apart in memory, which is twelve times as slow (a Zen 3).
+  static const bool whole = instructions() >= Instructions::kAvx512;
   int64_t n = 0;
-  for (; two && n + 2 * kLanes <= width; n += 2 * kLanes) columns<2>(a, row, step, b + n, b_row, c + n, c_row, rows, depth, add);
-  for (; n < width; n += kLanes) columns<1>(a, row, step, b + n, b_row, c + n, c_row, rows, depth, add);
+  for (; whole && n + 2 * kLanes <= width; n += 2 * kLanes)
+    columns<2, kLanes>(a, row, step, b + n, b_row, c + n, c_row, rows, depth, add);
+  for (; whole && n < width; n += kLanes) columns<1, kLanes>(a, row, step, b + n, b_row, c + n, c_row, rows, depth, add);
+  for (; n < width; n += kLanes) columns<2, kLanes / 2>(a, row, step, b + n, b_row, c + n, c_row, rows, depth, add);
 }
 
 // Where the rows of one head lie: element i of row r at data[r * row + i].
