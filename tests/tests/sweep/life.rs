@@ -134,8 +134,9 @@ pub async fn play(namespace: &Namespace<'_>, faults: &Faults) -> Result<()> {
 
     faults.remember(&namespace.client).await?;
     namespace.complete_pod("life-actor-0").await?;
+    // Its status too: where the answer to the last deletion is swallowed, the operator writes nothing for longer than `settle` waits.
     wait(namespace, "its success", |seen| {
-        seen.is(Phase::Succeeded) && seen.pods.len() == 1
+        seen.is(Phase::Succeeded) && seen.pods.len() == 1 && seen.status.rollout_replicas == 0
     })
     .await
 }
