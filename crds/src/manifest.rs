@@ -16,6 +16,7 @@ use self::shape::{Misfit, Shape};
 use crate::PpoJob;
 use crate::field::{self, Step};
 use crate::kubernetes;
+use crate::spec::RolesSpec;
 
 /// Why a text is not a `PpoJob` manifest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -156,8 +157,7 @@ fn misfits(document: &Value) -> Vec<Misfit> {
         Some(spec) => shape.check(spec, crate::spec_schema()),
         None => shape.refuse("missing; it has no default".into()),
     });
-    for path in ["actor", "reference", "rollout", "reward.placement"] {
-        let path = format!("spec.roles.{path}.template");
+    for (_, path) in RolesSpec::TEMPLATES {
         let template = path.split('.').try_fold(document, |value, name| value.get(name));
         if let Some(template) = template {
             shape.below(path.split('.').map(|name| Step::Field(name.into())), |shape| {

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
 use ppo_crds::geometry::RoleGeometry;
-use ppo_crds::spec::{PodPlacement, PpoJob, PpoJobSpec, Role};
+use ppo_crds::spec::{PpoJob, PpoJobSpec, Role};
 use ppo_crds::{Environment, RunConfig, ValidationErrors, fill, resolve};
 
 use crate::world::JobKey;
@@ -66,22 +66,9 @@ impl Job {
         self.roles.iter().copied().find(|pods| pods.role == role)
     }
 
-    /// Placement of a role that is placed by nodes; None for rollout.
-    pub fn placement(&self, role: Role) -> Option<&PodPlacement> {
-        match role {
-            Role::Rollout => None,
-            Role::Actor => Some(&self.spec.roles.actor),
-            Role::Reference => Some(&self.spec.roles.reference),
-            Role::Reward => Some(&self.spec.roles.reward.placement),
-        }
-    }
-
     /// The user's template of the role's pods.
     pub fn template(&self, role: Role) -> Option<&PodTemplateSpec> {
-        match self.placement(role) {
-            Some(placement) => placement.template.as_deref(),
-            None => self.spec.roles.rollout.template.as_deref(),
-        }
+        self.spec.roles.template(role).map(|template| &**template)
     }
 
     /// What makes an object the job's: garbage collection follows it.

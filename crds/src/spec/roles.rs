@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{PodTemplate, RewardSpec, pod_template};
+use super::{PodTemplate, RewardSpec, Role, pod_template};
 
 /// The four roles. On one machine (`ppo-worker run`) all of them share the process, and pods and GPUs only size the batches.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
@@ -21,6 +21,27 @@ pub struct RolesSpec {
     pub rollout: RolloutSpec,
     /// Where scores come from.
     pub reward: RewardSpec,
+}
+
+impl RolesSpec {
+    /// Where each role's template is.
+    pub const TEMPLATES: [(Role, &str); 4] = [
+        (Role::Actor, "spec.roles.actor.template"),
+        (Role::Reference, "spec.roles.reference.template"),
+        (Role::Rollout, "spec.roles.rollout.template"),
+        (Role::Reward, "spec.roles.reward.placement.template"),
+    ];
+
+    /// The template that a role's pods start from; None: the operator's.
+    pub fn template(&self, role: Role) -> Option<&PodTemplate> {
+        let template = match role {
+            Role::Actor => &self.actor.template,
+            Role::Reference => &self.reference.template,
+            Role::Rollout => &self.rollout.template,
+            Role::Reward => &self.reward.placement.template,
+        };
+        template.as_ref()
+    }
 }
 
 /// Pods and GPUs of a role: one pod per node.

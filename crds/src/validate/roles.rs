@@ -4,7 +4,7 @@ use regex::Regex;
 
 use super::Problem;
 use crate::kubernetes;
-use crate::spec::{Engine, PodTemplate, RewardRule, RewardSpec, RolesSpec};
+use crate::spec::{Engine, RewardRule, RewardSpec, RolesSpec};
 use crate::{PpoJob, PpoJobSpec};
 
 /// Longest job name: pods are named `<job>-<role>-<index>`, a label of at most 63 characters, the longest role is `reference`
@@ -66,15 +66,9 @@ pub fn check(spec: &PpoJobSpec, problems: &mut Vec<Problem>) {
 
 /// Fields that no pod would have: the API server leaves templates open.
 fn check_templates(roles: &RolesSpec, problems: &mut Vec<Problem>) {
-    for (role, template) in [
-        ("actor", &roles.actor.template),
-        ("reference", &roles.reference.template),
-        ("rollout", &roles.rollout.template),
-        ("reward.placement", &roles.reward.placement.template),
-    ] {
-        for unknown in template.iter().flat_map(PodTemplate::unknown) {
-            let field = format!("spec.roles.{role}.template.{unknown}");
-            problems.push(Problem::new(field, kubernetes::UNKNOWN));
+    for (role, path) in RolesSpec::TEMPLATES {
+        for unknown in roles.template(role).iter().flat_map(|template| template.unknown()) {
+            problems.push(Problem::new(format!("{path}.{unknown}"), kubernetes::UNKNOWN));
         }
     }
 }
