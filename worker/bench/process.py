@@ -11,6 +11,10 @@ class BenchError(Exception):
     """A measured process broke off; the message says which and where its own words are."""
 
 
+class Overdue(BenchError):
+    """It was still at work when its time was over."""
+
+
 class Process:
     """A process in a group of its own. Only lines that `parse` turns into something are looked at."""
 
@@ -38,7 +42,7 @@ class Process:
                 continue
             if not self.selector.select(max(0.0, until - time.monotonic())):
                 self.kill()
-                raise BenchError(f"{self.name}: no answer within {deadline} s; see {self.log}")
+                raise Overdue(f"{self.name}: no answer within {deadline} s; see {self.log}")
             chunk = os.read(self.child.stdout.fileno(), 1 << 16)
             if not chunk:
                 return None

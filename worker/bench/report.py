@@ -24,8 +24,13 @@ def step_table(lines):
     out = ["| model | dtype | TRL s/step | ours s/step | faster | TRL peak MiB | ours peak MiB | memory |", "|---|---|---|---|---|---|---|---|"]
     for trl in (line for line in lines if line["trainer"] == "trl"):
         ours = next(line for line in lines if line["trainer"] == "ours" and same_model(line, trl))
-        out.append(f"| {trl['model']} | {trl['dtype']} | {trl['median_s']:.2f} | {ours['median_s']:.2f} | {trl['median_s'] / ours['median_s']:.2f}x | "
-                   f"{trl['peak_mib']:.0f} | {ours['peak_mib']:.0f} | {ours['peak_mib'] / trl['peak_mib']:.2f}x |")
+        seconds, peak = ours["median_s"], ours["peak_mib"]
+        if over := trl.get("over_s"):
+            cells = [f"over {over}", f"{seconds:.2f}", f"over {over / seconds:.0f}x", "", f"{peak:.0f}", ""]
+        else:
+            cells = [f"{trl['median_s']:.2f}", f"{seconds:.2f}", f"{trl['median_s'] / seconds:.2f}x",
+                     f"{trl['peak_mib']:.0f}", f"{peak:.0f}", f"{peak / trl['peak_mib']:.2f}x"]
+        out.append(" | ".join([f"| {trl['model']}", trl["dtype"], *cells]) + " |")
     return "\n".join(out)
 
 
