@@ -26,7 +26,7 @@ def step_table(lines):
         ours = next(line for line in lines if line["trainer"] == "ours" and same_model(line, trl))
         seconds, peak = ours["median_s"], ours["peak_mib"]
         if over := trl.get("over_s"):
-            cells = [f"over {over}", f"{seconds:.2f}", f"over {over / seconds:.0f}x", "", f"{peak:.0f}", ""]
+            cells = [f"over {over}", f"{seconds:.2f}", f"over {over // seconds:.0f}x", "", f"{peak:.0f}", ""]
         else:
             cells = [f"{trl['median_s']:.2f}", f"{seconds:.2f}", f"{trl['median_s'] / seconds:.2f}x",
                      f"{trl['peak_mib']:.0f}", f"{peak:.0f}", f"{peak / trl['peak_mib']:.2f}x"]

@@ -73,8 +73,7 @@ def measure(size, dtype, options):
     """One line per trainer: seconds of each step as seen from here, our stages, peak memory. Of a peer whose step is not done within
     STEP_DEADLINE that is all that is said, as `over_s`: TRL in bfloat16 on processors that cannot multiply it."""
     prompts = write_prompts(options.models_dir, size)
-    new = lambda trainer: {"model": size, "dtype": dtype, "trainer": trainer, "ready": False, "seconds": [], "peak_mib": 0.0}
-    lines = {trainer: new(trainer) for trainer in ("trl", "ours")}
+    lines = {trainer: {"model": size, "dtype": dtype, "trainer": trainer, "seconds": [], "peak_mib": 0.0} for trainer in ("trl", "ours")}
     for _ in range(options.rounds):
         for trainer, line in lines.items():
             if "over_s" in line:
@@ -82,10 +81,6 @@ def measure(size, dtype, options):
             process = start(trainer, size, dtype, prompts, options)
             try:
                 one_round(process, line)
-            except Overdue:
-                if trainer == "ours" or not line["ready"] or line["seconds"]:
-                    raise
-                line["over_s"] = STEP_DEADLINE
             finally:
                 process.kill()
                 # Our checkpoint of the larger model takes gigabytes.
@@ -100,14 +95,18 @@ def one_round(process, line):
     """Times from one report of a step to the next, with one clock for both trainers."""
     last, answer = None, process.answer(START_DEADLINE + STEP_DEADLINE)
     while answer is not None:
-        if "ready" in answer:
-            line["ready"] = True
-        else:
+        if "ready" not in answer:
             now = time.perf_counter()
             if last is not None:
                 line["seconds"].append(now - last)
                 for stage, seconds in answer.get("stages", {}).items():
                     line.setdefault("stages", {}).setdefault(stage, []).append(seconds)
             last = now
-        answer = process.answer(STEP_DEADLINE)
+        try:
+            answer = process.answer(STEP_DEADLINE)
+        except Overdue:
+            if process.name == "ours" or line["seconds"]:
+                raise
+            line["over_s"] = STEP_DEADLINE
+            return
     line["peak_mib"] = max(line["peak_mib"], process.finish(END_DEADLINE))
