@@ -8,7 +8,7 @@ PYTHON ?= python3
 RELEASE := $(abspath $(or $(CARGO_TARGET_DIR),target))/release
 WORKER := $(RELEASE)/ppo-worker
 
-.PHONY: help demo demo-cluster test sweep lint deny bench bench-distributed bench-http bench-operator parity crds cluster images tools libtorch cuda-shim release clean bench-gpu
+.PHONY: help demo demo-cluster test sweep lint deny bench bench-distributed bench-http bench-operator parity crds cluster images tools go libtorch cuda-shim release clean bench-gpu
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -21,10 +21,14 @@ tools: # says clearly what is missing
 	if command -v $(PYTHON) >/dev/null; then $(PYTHON) -m pip --version >/dev/null 2>&1 || { echo "make: pip is needed: install it (Debian: apt install python3-pip)" >&2; missing=1; }; fi; \
 	exit $$missing
 
+# As tests/cluster/build finds it, and asked for before anything large is fetched.
+go: tools
+	@command -v go >/dev/null || test -x /usr/local/go/bin/go || { echo "make: go is needed to build the Kubernetes that the tests run against: install Go 1.26 from https://go.dev/dl (any Go since 1.21 fetches 1.26 by itself)" >&2; exit 1; }
+
 libtorch: tools # libtorch 2.11.0 without CUDA, once per machine
 	@$(PYTHON) worker/native/fetch-libtorch.py
 
-cluster: tools ## the Kubernetes that the tests run against, built once per machine (twenty to forty minutes on two cores)
+cluster: go ## the Kubernetes that the tests run against, built once per machine (twenty to forty minutes on two cores)
 	@tests/cluster/build
 
 cuda-shim: libtorch # what the worker loads where there is a GPU: CUDA graphs and streams; seconds, without nvcc
@@ -45,7 +49,7 @@ else
 	cargo run --release --locked -p ppo-tests --example real_cluster -- configs/quickstart-cluster/demo.sh $(WORKER)
 endif
 
-test: libtorch cluster lint deny cuda-shim ## everything that must hold
+test: go libtorch cluster lint deny cuda-shim ## everything that must hold; with PPO_TEST_SKIP=never what cannot run here fails
 	cargo test --workspace --lib --tests --locked # makes the binaries that the tests run, too; examples are compiled by clippy
 
 sweep: cluster ## the operator killed around every write of a job's life, and under random faults; part of `make test`

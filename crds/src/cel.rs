@@ -34,7 +34,58 @@ impl Rule {
 const MODEL_SOURCE: &str = "(has(self.path) ? 1 : 0) + (has(self.pvc) ? 1 : 0) + (has(self.hub) ? 1 : 0) == 1";
 const DATA_SOURCE: &str = "has(self.path) != has(self.pvc)";
 const IN_VOLUME: &str = "!self.split('/').exists(part, part == '..')";
+const ABSOLUTE: &str = "self.startsWith('/')";
+const NOT_ABSOLUTE: &str = "is relative; in a pod only an absolute path has a meaning (or name a claim)";
 const UNCHANGED: &str = "self == oldSelf";
+
+/// Samples of a step, from the spec.
+macro_rules! samples {
+    () => {
+        "(self.batch.rolloutBatchSize * self.batch.nSamplesPerPrompt)"
+    };
+}
+
+/// Ranks of a role, from the spec: one a GPU, or one a pod without any.
+macro_rules! ranks {
+    ($role:literal) => {
+        concat!(
+            "(self.roles.",
+            $role,
+            ".nodes * (self.roles.",
+            $role,
+            ".gpusPerNode > 0 ? self.roles.",
+            $role,
+            ".gpusPerNode : 1))"
+        )
+    };
+}
+
+/// Whether a role shares the samples of a step equally, in whole passes. A default fits.
+macro_rules! shared {
+    ($role:literal) => {
+        concat!(
+            samples!(),
+            " % (",
+            ranks!($role),
+            " * (has(self.batch.microRolloutBatchSize) ? self.batch.microRolloutBatchSize : 1)) == 0"
+        )
+    };
+}
+
+/// Whether a KL is measured, from the node of `algorithm`: a coefficient that is left out is the profile's.
+macro_rules! measures_kl {
+    ($algorithm:literal) => {
+        concat!(
+            "(has(",
+            $algorithm,
+            ".kl.coef) ? ",
+            $algorithm,
+            ".kl.coef > 0.0 : ",
+            $algorithm,
+            ".profile != 'verl')"
+        )
+    };
+}
 
 #[rustfmt::skip]
 const RULES: &[Rule] = &[
@@ -48,8 +99,16 @@ const RULES: &[Rule] = &[
         "algorithm.advantage.estimator compares the samples of a prompt: batch.nSamplesPerPrompt must be above 1"),
     rule("spec", "!has(self.model.critic) || self.algorithm.advantage.estimator == 'gae'",
         "model.critic is for algorithm.advantage.estimator: gae only; the other estimators have no critic"),
-    rule("spec", "!has(self.model.reference) || !has(self.algorithm.kl.coef) || self.algorithm.kl.coef > 0.0",
-        "model.reference is not used with algorithm.kl.coef: 0; remove one of the two"),
+    rule("spec", concat!("!has(self.model.reference) || ", measures_kl!("self.algorithm")),
+        "model.reference is not used where algorithm.kl.coef is 0, the default of profile verl; remove it or give a coefficient"),
+    rule("spec.algorithm", concat!("!(has(self.kl.stopAbove) || has(self.kl.controller) && has(self.kl.controller.adaptive)) || ",
+        measures_kl!("self")),
+        "kl.stopAbove and kl.controller.adaptive need a KL, and kl.coef is 0, the default of profile verl; remove them or give a coefficient"),
+    // AlpacaFarm's controller does not look at samples.
+    rule("spec", concat!("!has(self.algorithm.kl.controller) || !has(self.algorithm.kl.controller.adaptive) || \
+        self.algorithm.profile == 'alpacafarm' || self.algorithm.kl.controller.adaptive.horizon > 0.2 * double(", samples!(), ")"),
+        "algorithm.kl.controller.adaptive.horizon must be above a fifth of batch.rolloutBatchSize x batch.nSamplesPerPrompt: one step could \
+         take the coefficient to 0 or below"),
     rule("spec.model", "!(has(self.adapter) && has(self.reference))",
         "reference is not used with adapter: the reference is the policy without it; remove one of the two"),
     rule("spec.model.adapter.targets", "self.all(target, self.exists_one(other, other == target))",
@@ -60,6 +119,21 @@ const RULES: &[Rule] = &[
     rule("spec", "!has(self.batch.trainBatchSize) || \
         (self.batch.rolloutBatchSize * self.batch.nSamplesPerPrompt) % self.batch.trainBatchSize == 0",
         "batch.trainBatchSize must divide batch.rolloutBatchSize x batch.nSamplesPerPrompt"),
+    rule("spec", concat!("!has(self.batch.trainBatchSize) || self.batch.trainBatchSize % ", ranks!("actor"), " == 0"),
+        "batch.trainBatchSize must be a multiple of the actor's ranks (nodes x gpusPerNode)"),
+    rule("spec", concat!("!has(self.batch.microTrainBatchSize) || (has(self.batch.trainBatchSize) ? self.batch.trainBatchSize : ",
+        samples!(), ") % (self.batch.microTrainBatchSize * ", ranks!("actor"), ") == 0"),
+        "batch.microTrainBatchSize x the actor's ranks (nodes x gpusPerNode) must divide batch.trainBatchSize, or the samples of a step where \
+         that is left out"),
+    rule("spec", shared!("actor"),
+        "batch.rolloutBatchSize x batch.nSamplesPerPrompt must be a multiple of the actor's ranks (nodes x gpusPerNode) x \
+         batch.microRolloutBatchSize"),
+    rule("spec", concat!("!", measures_kl!("self.algorithm"), " || has(self.model.adapter) || ", shared!("reference")),
+        "batch.rolloutBatchSize x batch.nSamplesPerPrompt must be a multiple of the reference's ranks (nodes x gpusPerNode) x \
+         batch.microRolloutBatchSize"),
+    rule("spec", concat!("!has(self.roles.reward.model) || ", shared!("reward.placement")),
+        "batch.rolloutBatchSize x batch.nSamplesPerPrompt must be a multiple of the reward model's ranks (nodes x gpusPerNode) x \
+         batch.microRolloutBatchSize"),
     rule("spec", "has(self.prompts.labelField) || !self.roles.reward.rules.exists(r, has(r.exactMatch) || has(r.numericMatch))",
         "exactMatch and numericMatch compare with a label: give prompts.labelField"),
 
@@ -71,6 +145,20 @@ const RULES: &[Rule] = &[
     rule("spec.evaluation.source", DATA_SOURCE, "give exactly one of path, pvc"),
     rule("spec.checkpoint", "(has(self.path) ? 1 : 0) + (has(self.pvc) ? 1 : 0) + (has(self.volumeClaim) ? 1 : 0) <= 1",
         "give at most one of path, pvc, volumeClaim"),
+    rule("spec.checkpoint.volumeClaim.accessModes", "size(self) == 0 || self.exists(mode, mode != 'ReadOnlyMany')",
+        "ReadOnlyMany alone cannot be written, and checkpoints are: give ReadWriteOnce, or ReadWriteMany for several actor pods"),
+    rule("spec", "self.roles.actor.nodes == 1 || !has(self.checkpoint.volumeClaim) || !has(self.checkpoint.volumeClaim.accessModes) || \
+        size(self.checkpoint.volumeClaim.accessModes) == 0 || \
+        self.checkpoint.volumeClaim.accessModes.all(mode, mode == 'ReadOnlyMany') || \
+        self.checkpoint.volumeClaim.accessModes.exists(mode, mode == 'ReadWriteMany')",
+        "checkpoint.volumeClaim.accessModes needs ReadWriteMany: roles.actor.nodes is above 1, and each actor pod writes there"),
+    rule("spec.model.policy.path", ABSOLUTE, NOT_ABSOLUTE),
+    rule("spec.model.critic.path", ABSOLUTE, NOT_ABSOLUTE),
+    rule("spec.model.reference.path", ABSOLUTE, NOT_ABSOLUTE),
+    rule("spec.roles.reward.model.source.path", ABSOLUTE, NOT_ABSOLUTE),
+    rule("spec.prompts.source.path", ABSOLUTE, NOT_ABSOLUTE),
+    rule("spec.evaluation.source.path", ABSOLUTE, NOT_ABSOLUTE),
+    rule("spec.checkpoint.path", ABSOLUTE, NOT_ABSOLUTE),
     rule("spec.model.policy.pvc.path", IN_VOLUME, "must not contain '..'"),
     rule("spec.model.critic.pvc.path", IN_VOLUME, "must not contain '..'"),
     rule("spec.model.reference.pvc.path", IN_VOLUME, "must not contain '..'"),
@@ -84,8 +172,16 @@ const RULES: &[Rule] = &[
     rule("spec.algorithm.score.clip", "self.min < self.max", "min must be below max"),
 
     rule("spec.roles.rollout", "self.minReplicas <= self.replicas", "minReplicas must be at most replicas"),
+    rule("spec.roles.rollout", "self.engine != 'builtin' || self.blockSize == 16",
+        "blockSize is 16 with engine: builtin, whose kernels are made for it; leave it out"),
+    rule("spec.roles.rollout", "self.engine != 'vllm' || self.maxBatchTokens >= self.maxSequences",
+        "maxBatchTokens must be at least maxSequences with engine: vllm"),
     rule("spec.roles.reward", "has(self.model) || has(self.remote) || size(self.rules) > 0",
         "give at least one of model, rules, remote: there is no default reward"),
+    rule("spec.roles.reward", "!(has(self.model) || has(self.remote) || size(self.rules) > 0) || \
+        (has(self.model) && self.model.weight != 0.0) || (has(self.remote) && self.remote.weight != 0.0) || \
+        self.rules.exists(r, r.weight != 0.0)",
+        "every source has weight 0, so every score would be 0"),
     rule("spec.roles.reward.rules[]", "(has(self.exactMatch) ? 1 : 0) + (has(self.numericMatch) ? 1 : 0) + \
         (has(self.regex) ? 1 : 0) + (has(self.length) ? 1 : 0) + (has(self.json) ? 1 : 0) == 1",
         "give exactly one of exactMatch, numericMatch, regex, length, json"),
@@ -176,6 +272,8 @@ fn pointer(at: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::defaults::has_kl;
+    use crate::spec::{AlgorithmSpec, Profile};
 
     #[test]
     fn every_rule_has_found_its_place_in_the_schema() {
@@ -186,6 +284,23 @@ mod tests {
         for Rule { rule, message, .. } in RULES {
             assert!(message.len() < 2048, "the API server allows 2048 characters: {message}");
             assert!(!rule.contains("  "), "white space inside: {rule}");
+        }
+    }
+
+    #[test]
+    fn the_profile_that_the_rules_take_to_measure_no_kl_is_the_only_one() {
+        for profile in [
+            Profile::Default,
+            Profile::Openrlhf,
+            Profile::Verl,
+            Profile::Trl,
+            Profile::Alpacafarm,
+        ] {
+            let algorithm = AlgorithmSpec {
+                profile,
+                ..AlgorithmSpec::default()
+            };
+            assert_eq!(has_kl(&algorithm), profile != Profile::Verl, "{profile:?}");
         }
     }
 }

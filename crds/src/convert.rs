@@ -10,6 +10,7 @@ mod dialect;
 mod draft;
 mod openrlhf;
 mod page;
+mod quoted;
 mod render;
 mod row;
 mod shell;
@@ -134,7 +135,7 @@ pub fn convert(
     script: &str,
     environment: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Conversion, ConvertError> {
-    let commands = shell::commands(script, environment)?;
+    let commands = quoted::opened(shell::commands(script, environment)?, framework.starts(), environment)?;
     let (launcher, flags) =
         arguments::of_framework(commands, framework.name(), framework.starts(), framework.is_flag())?;
     let dialect = framework.dialect(&launcher, &flags)?;

@@ -87,10 +87,13 @@ fn rollout(config: &RunConfig, geometry: &Geometry, shape: &ModelShape, gpus: u6
         .div_ceil(block.max(1))
         .saturating_mul(block);
     let needed = product(&[sequences, slots, shape.cache_values_per_token(), number]);
-    let cache = config
-        .rollout
-        .kv_cache_mebibytes
-        .map_or(needed, |mebibytes| mebibytes.saturating_mul(1 << 20));
+    let given = config.rollout.kv_cache_mebibytes;
+    let cache = given.map_or(needed, |mebibytes| mebibytes.saturating_mul(1 << 20));
+    // vLLM takes what is left of its share of a GPU, unless it is told how much.
+    let cache_name = match !on_cpu && config.rollout.engine == Engine::Vllm && given.is_none() {
+        true => "key/value cache, at least",
+        false => "key/value cache",
+    };
     let batch = product(&[
         config.rollout.max_batch_tokens as u64,
         shape.layer_values_per_token(),
@@ -102,7 +105,7 @@ fn rollout(config: &RunConfig, geometry: &Geometry, shape: &ModelShape, gpus: u6
         parts.push(part("policy weights that arrive", weights));
     }
     parts.extend([
-        part("key/value cache", cache.div_ceil(gpus)),
+        part(cache_name, cache.div_ceil(gpus)),
         part("activations of one batch", batch.div_ceil(gpus)),
         part("logits", product(&[sequences, shape.vocab, FLOAT32])),
     ]);

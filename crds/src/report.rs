@@ -49,6 +49,9 @@ pub enum Stage {
     Evaluate,
     /// The run's state is saved.
     Checkpoint,
+    /// One that a newer worker has.
+    #[serde(other)]
+    Other,
 }
 
 /// Exit codes of `ppo-worker`, which the operator's failure policy reads.
@@ -91,6 +94,9 @@ pub enum Reason {
     DataError,
     /// Anything else.
     InternalError,
+    /// One that a newer worker has.
+    #[serde(other)]
+    Other,
 }
 
 #[cfg(test)]
@@ -103,5 +109,13 @@ mod tests {
                        "secondsSinceProgress": 0.5, "somethingNew": true}"#;
         let report: Report = serde_json::from_str(text).unwrap();
         assert_eq!((report.stage, report.progress.step), (Stage::Update, 3));
+        let report: Report = serde_json::from_str(&text.replace("update", "distill")).unwrap();
+        assert_eq!((report.stage, report.policy_version), (Stage::Other, 3));
+    }
+
+    #[test]
+    fn a_reason_that_only_a_newer_worker_knows_keeps_its_sentence() {
+        let outcome: Outcome = serde_json::from_str(r#"{"reason": "OutOfDisk", "message": "make room"}"#).unwrap();
+        assert_eq!((outcome.reason, outcome.message.as_str()), (Reason::Other, "make room"));
     }
 }

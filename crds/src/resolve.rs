@@ -174,9 +174,9 @@ fn evaluation(spec: &PpoJobSpec, environment: &Environment) -> Option<Evaluation
     })
 }
 
-/// A filled block has every value; the fallbacks here are only what the types ask for.
 /// The maths of a filled spec.
 pub(crate) fn algorithm(spec: &AlgorithmSpec) -> Algorithm {
+    // A filled block has every value; the fallbacks here are only what the types ask for.
     let off_at_zero = |value: Option<f64>| value.filter(|&value| value != 0.0);
     let adaptive = spec
         .kl

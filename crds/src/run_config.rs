@@ -151,6 +151,17 @@ pub struct Evaluation {
     pub pass_score: f64,
 }
 
+impl Evaluation {
+    /// Whether its results can be compared with those of `other`: how often it is asked changes no answer.
+    pub fn asks_the_same(&self, other: &Self) -> bool {
+        let as_often = Self {
+            every_steps: self.every_steps,
+            ..other.clone()
+        };
+        *self == as_often
+    }
+}
+
 /// The PPO maths with the profile's conventions applied.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

@@ -134,11 +134,15 @@ pub struct PodAttempt {
 }
 
 /// Restarts by one rule of the failure policy.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq, JsonSchema)]
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RuleRestarts {
     /// Position of the rule in `failurePolicy.rules`, from 0.
     pub rule: u32,
+    /// Fingerprint of what the rule says but for its `maxRestarts`: rules that are changed begin to count anew, and rules that only
+    /// move keep their counts.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub fingerprint: String,
     /// Restarts it led to.
     pub restarts: u32,
 }
@@ -239,6 +243,12 @@ mod tests {
             ("7", 0)
         );
         assert_eq!(Progress::at(u64::MAX, 3).percent, 100);
+    }
+
+    #[test]
+    fn counts_of_rules_that_were_written_without_fingerprints_are_still_read() {
+        let known: RuleRestarts = serde_json::from_str(r#"{"rule": 1, "restarts": 2}"#).unwrap();
+        assert_eq!((known.rule, known.fingerprint.as_str(), known.restarts), (1, "", 2));
     }
 
     #[test]

@@ -56,6 +56,8 @@ pub struct Context {
     pub flavors: Flavors,
     /// Jobs whose gang's object a webhook does not answer for.
     pub unapproved: Table<JobKey, Unapproved>,
+    /// What the API server last refused of what a job needs, and why: until it is done.
+    pub refused: Table<JobKey, String>,
     /// Whether the installed CRD is this operator's.
     pub contract: watch::Receiver<Contract>,
     /// Counts.
@@ -84,6 +86,7 @@ impl Context {
         self.backoff.forget(key);
         self.minor.forget(key);
         self.unapproved.forget(key);
+        self.refused.forget(key);
         self.recorders.forget(key);
         self.metrics.forget(key);
     }

@@ -17,13 +17,15 @@ pub struct Failure {
     pub pod: String,
     /// Exit code of the container that failed.
     pub exit_code: Option<i32>,
+    /// Whether that is `ppo-worker`'s. Another program means something else by the same number.
+    pub of_worker: bool,
     /// One word, such as OOMKilled, Deleted, Diverged or Hung.
     pub reason: String,
     /// A sentence.
     pub message: String,
     /// Its conditions that are True, but for those that every healthy pod has.
     pub conditions: Vec<String>,
-    /// Whether the cluster took it away (preemption, a lost node, a deletion) or it stopped because it was asked to.
+    /// Whether the cluster took it away (preemption, a lost node, a deletion) or never ran it, or it stopped because it was asked to.
     pub disrupted: bool,
     /// Before this time it is not replaced though it does not count: see [`SHORTEST_LIFE`].
     pub not_before: Option<Timestamp>,
@@ -36,6 +38,18 @@ const SHORTEST_LIFE: SignedDuration = SignedDuration::from_secs(10);
 /// Condition of pods that the cluster takes away.
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
 
+/// Reasons of pods that the kubelet did not admit: their node had not any more what the scheduler believed, or is leaving.
+const REJECTED: [&str; 3] = ["UnexpectedAdmissionError", "NodeAffinity", "NodeShutdown"];
+
+/// With the resource behind it, such as `OutOfcpu`, another of them.
+const REJECTED_WITHOUT: &str = "OutOf";
+
+/// Whether no container of it ever ran, as its node refused it. The kubelet sets no condition then (`rejectPod` of kubelet.go).
+fn rejected(pod: &PodView) -> bool {
+    let refused = REJECTED.contains(&pod.reason.as_str()) || pod.reason.starts_with(REJECTED_WITHOUT);
+    pod.life == Life::Failed && pod.exit_code.is_none() && refused
+}
+
 /// How `pod`, which should be running, has failed. None: it has not.
 pub fn failure_of(pod: &PodView) -> Option<Failure> {
     let deleted = pod.deleting_since.is_some();
@@ -44,8 +58,10 @@ pub fn failure_of(pod: &PodView) -> Option<Failure> {
     if pod.life != Life::Failed && !exited && !deleted {
         return None;
     }
-    let asked = pod.exit_code == Some(exit_code::INTERRUPTED);
-    let reason = match &pod.outcome {
+    let asked = pod.of_worker && pod.exit_code == Some(exit_code::INTERRUPTED);
+    let taken = pod.conditions.iter().any(|kind| kind == DISRUPTION_TARGET);
+    let known = pod.outcome.as_ref().filter(|outcome| outcome.reason != Reason::Other);
+    let reason = match known {
         Some(outcome) if pod.life == Life::Failed => format!("{:?}", outcome.reason),
         _ if pod.life == Life::Failed || exited => pod.reason.clone(),
         _ => "Deleted".into(),
@@ -59,10 +75,11 @@ pub fn failure_of(pod: &PodView) -> Option<Failure> {
         index: pod.index,
         pod: pod.name.clone(),
         exit_code: pod.exit_code,
+        of_worker: pod.of_worker,
         reason,
         message,
         conditions: pod.conditions.clone(),
-        disrupted: deleted || asked || pod.conditions.iter().any(|kind| kind == DISRUPTION_TARGET),
+        disrupted: deleted || asked || taken || rejected(pod),
         not_before: pod
             .created
             .filter(|_| pod.attempt > 1 && !deleted)
@@ -115,7 +132,8 @@ fn default_action(failure: &Failure) -> FailureAction {
     if failure.disrupted {
         return restart(failure.role);
     }
-    if failure.exit_code.is_some_and(|code| hopeless.contains(&code)) || reasons.contains(&failure.reason) {
+    let said = failure.exit_code.filter(|_| failure.of_worker);
+    if said.is_some_and(|code| hopeless.contains(&code)) || reasons.contains(&failure.reason) {
         return FailureAction::FailJob;
     }
     restart(failure.role)
@@ -125,5 +143,61 @@ fn restart(role: Role) -> FailureAction {
     match role {
         Role::Actor => FailureAction::RestartRole,
         _ => FailureAction::RestartPod,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ppo_crds::spec::FailureAction::{FailJob, RestartPod, RestartRole};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// What a pod of this status leads to without rules, and whether it counts.
+    fn judged(role: &str, status: Value) -> (FailureAction, bool) {
+        let pod = json!({
+            "metadata": {"name": "a-0", "labels": {"ppojob.dev/role": role, "ppojob.dev/index": "0"}},
+            "spec": {"nodeName": "one"}, "status": status,
+        });
+        let pod = PodView::of(&serde_json::from_value(pod).unwrap()).unwrap();
+        let verdict = judge(&failure_of(&pod).unwrap(), &FailurePolicySpec::default());
+        (verdict.action, verdict.counted)
+    }
+
+    /// A pod of which this container ended.
+    fn ended(container: &str, exit_code: i32) -> Value {
+        json!({"phase": "Running", "containerStatuses": [
+            {"name": container, "image": "i", "imageID": "", "ready": false, "restartCount": 0,
+             "state": {"terminated": {"exitCode": exit_code}}},
+        ]})
+    }
+
+    #[test]
+    fn an_exit_code_means_what_the_worker_means_by_it_only_where_it_is_the_workers() {
+        for code in [exit_code::BAD_CONFIGURATION, exit_code::DIVERGED] {
+            assert_eq!(judged("actor", ended("worker", code)), (FailJob, true));
+            assert_eq!(judged("actor", ended("copy-model", code)), (RestartRole, true));
+            assert_eq!(judged("rollout", ended("vllm", code)), (RestartPod, true));
+        }
+        let asked = exit_code::INTERRUPTED;
+        assert_eq!(judged("actor", ended("worker", asked)), (RestartRole, false));
+        assert_eq!(judged("actor", ended("logs", asked)), (RestartRole, true));
+    }
+
+    #[test]
+    fn a_pod_that_its_node_refused_to_run_is_replaced_and_not_counted() {
+        let refused = |reason: &str| json!({"phase": "Failed", "reason": reason, "message": "Pod was rejected: ..."});
+        for reason in [
+            "OutOfnvidia.com/gpu",
+            "UnexpectedAdmissionError",
+            "NodeAffinity",
+            "NodeShutdown",
+        ] {
+            assert_eq!(judged("rollout", refused(reason)), (RestartPod, false), "{reason}");
+        }
+        // What ran, and used more than it may, is the job's own doing.
+        let mut evicted = ended("worker", 137);
+        (evicted["phase"], evicted["reason"]) = (json!("Failed"), json!("Evicted"));
+        assert_eq!(judged("rollout", evicted), (RestartPod, true));
     }
 }

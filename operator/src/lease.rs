@@ -19,6 +19,17 @@ const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// Every Lease of an operator has this label, whatever its name.
 pub const LABEL: (&str, &str) = ("app.kubernetes.io/name", "ppo-operator");
 
+/// What came of asking for the lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    /// This process has it from when it asked.
+    Ours,
+    /// Another process has it.
+    Theirs,
+    /// Somebody wrote it in between, and be it a label: whose it is now is not known.
+    Changed,
+}
+
 /// A candidate for leadership.
 #[derive(Clone)]
 pub struct Candidate {
@@ -43,8 +54,8 @@ impl Candidate {
         loop {
             let asked = Instant::now();
             match timeout(PERIOD, self.try_once(&mut seen)).await {
-                Ok(Ok(true)) => return asked,
-                Ok(Ok(false)) => {}
+                Ok(Ok(Answer::Ours)) => return asked,
+                Ok(Ok(Answer::Theirs | Answer::Changed)) => {}
                 Ok(Err(error)) => {
                     tracing::warn!(%error, lease = self.name, "leadership cannot be asked for; trying again")
                 }
@@ -84,9 +95,9 @@ impl Candidate {
 
     /// Takes or renews the lease. `seen` remembers when another's last renewal was first observed, so that clocks of different
     /// machines are never compared.
-    async fn try_once(&self, seen: &mut Option<(Option<MicroTime>, Instant)>) -> kube::Result<bool> {
+    async fn try_once(&self, seen: &mut Option<(Option<MicroTime>, Instant)>) -> kube::Result<Answer> {
         let Some(lease) = self.api.get_opt(&self.name).await? else {
-            return won(self.api.create(&PostParams::default(), &self.fresh(None)).await);
+            return answer(self.api.create(&PostParams::default(), &self.fresh(None)).await);
         };
         let mine = holder(&lease) == Some(self.identity.as_str());
         let renewal = lease.spec.as_ref().and_then(|spec| spec.renew_time.clone());
@@ -94,17 +105,18 @@ impl Candidate {
         if !mine && !free {
             match seen {
                 Some((known, since)) if *known == renewal && since.elapsed() > DURATION => {}
-                Some((known, _)) if *known == renewal => return Ok(false),
+                Some((known, _)) if *known == renewal => return Ok(Answer::Theirs),
                 _ => {
                     *seen = Some((renewal, Instant::now()));
-                    return Ok(false);
+                    return Ok(Answer::Theirs);
                 }
             }
         }
-        won(self
-            .api
-            .replace(&self.name, &PostParams::default(), &self.fresh(Some(lease)))
-            .await)
+        answer(
+            self.api
+                .replace(&self.name, &PostParams::default(), &self.fresh(Some(lease)))
+                .await,
+        )
     }
 
     /// The lease with this process as holder, bound to the version it was read at.
@@ -135,7 +147,7 @@ impl Candidate {
 /// and the deadline ends a wait for an answer, too.
 async fn renew<F>(mut renewed: Instant, mut ask: impl FnMut() -> F) -> String
 where
-    F: Future<Output = kube::Result<bool>>,
+    F: Future<Output = kube::Result<Answer>>,
 {
     loop {
         let renewal = async {
@@ -143,8 +155,10 @@ where
             (Instant::now(), timeout(PERIOD, ask()).await)
         };
         match timeout_at(renewed + RENEW_DEADLINE, renewal).await {
-            Ok((asked, Ok(Ok(true)))) => renewed = asked,
-            Ok((_, Ok(Ok(false)))) => return "another process leads".into(),
+            Ok((asked, Ok(Ok(Answer::Ours)))) => renewed = asked,
+            Ok((_, Ok(Ok(Answer::Theirs)))) => return "another process leads".into(),
+            // The next look tells.
+            Ok((_, Ok(Ok(Answer::Changed)))) => {}
             Ok((_, Ok(Err(error)))) => tracing::warn!(%error, "the lease could not be renewed"),
             Ok((_, Err(_))) => tracing::warn!("the lease could not be renewed: no answer"),
             Err(_) => return format!("the lease was not renewed for {} s", RENEW_DEADLINE.as_secs()),
@@ -157,10 +171,10 @@ fn holder(lease: &Lease) -> Option<&str> {
 }
 
 /// Losing a race is no error.
-fn won(answer: kube::Result<Lease>) -> kube::Result<bool> {
-    match answer {
-        Ok(_) => Ok(true),
-        Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => Ok(false),
+fn answer(written: kube::Result<Lease>) -> kube::Result<Answer> {
+    match written {
+        Ok(_) => Ok(Answer::Ours),
+        Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => Ok(Answer::Changed),
         Err(error) => Err(error),
     }
 }
@@ -169,12 +183,12 @@ fn won(answer: kube::Result<Lease>) -> kube::Result<bool> {
 mod tests {
     use super::*;
 
-    async fn answer(number: u32) -> kube::Result<bool> {
+    async fn answered(number: u32) -> kube::Result<Answer> {
         match number {
             // It takes its time, and that does not lengthen what it grants.
             1 => {
                 sleep(Duration::from_secs(2)).await;
-                Ok(true)
+                Ok(Answer::Ours)
             }
             2 => Err(kube::Error::LinesCodecMaxLineLengthExceeded),
             _ => std::future::pending().await,
@@ -186,7 +200,7 @@ mod tests {
         let (began, mut asked) = (Instant::now(), 0);
         let why = renew(began, || {
             asked += 1;
-            answer(asked)
+            answered(asked)
         })
         .await;
         assert_eq!(began.elapsed(), PERIOD + RENEW_DEADLINE, "{why}");
@@ -197,9 +211,21 @@ mod tests {
         let (began, mut asked) = (Instant::now(), 0);
         let why = renew(began, || {
             asked += 1;
-            std::future::ready(Ok(asked < 10))
+            // A lease that somebody labels is still ours.
+            std::future::ready(Ok(match asked {
+                10 => Answer::Theirs,
+                2 | 4 => Answer::Changed,
+                _ => Answer::Ours,
+            }))
         })
         .await;
         assert_eq!((began.elapsed(), why.as_str()), (PERIOD * 10, "another process leads"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_leader_that_only_ever_finds_the_lease_changed_stops_in_time() {
+        let began = Instant::now();
+        renew(began, || std::future::ready(Ok(Answer::Changed))).await;
+        assert_eq!(began.elapsed(), RENEW_DEADLINE);
     }
 }

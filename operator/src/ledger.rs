@@ -6,8 +6,9 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use ppo_crds::spec::{FailurePolicySpec, Gang, Role};
+use ppo_crds::spec::{FailurePolicySpec, FailureRule, Gang, Role};
 use ppo_crds::status::{PodAttempt, PpoJobStatus, RoleStatus, RuleRestarts};
+use sha2::{Digest, Sha256};
 
 use crate::condition::whole_second;
 use crate::failure::Verdict;
@@ -36,6 +37,7 @@ impl Ledger {
                 }
             })
             .collect();
+        status.rule_restarts = recounted(&previous.rule_restarts, &job.spec.failure_policy.rules);
         Self { status }
     }
 
@@ -88,13 +90,19 @@ impl Ledger {
         self.status.active_seconds.saturating_add(running)
     }
 
-    /// Replaces one pod.
-    pub fn restart_pod(&mut self, role: Role, index: u32, now: Timestamp) {
+    /// Has done with one pod that nobody wants: should one of its index be wanted again, it is another.
+    pub fn retire_pod(&mut self, role: Role, index: u32) {
         let Some(status) = self.role_mut(role) else { return };
         let attempt = status.next_attempt();
         status.pod_attempts.retain(|pod| pod.index != index);
         status.pod_attempts.push(PodAttempt { index, attempt });
         status.pod_attempts.sort_by_key(|pod| pod.index);
+    }
+
+    /// Replaces one pod.
+    pub fn restart_pod(&mut self, role: Role, index: u32, now: Timestamp) {
+        self.retire_pod(role, index);
+        let Some(status) = self.role_mut(role) else { return };
         status.last_restart_time = Some(Time(whole_second(now)));
     }
 
@@ -115,55 +123,55 @@ impl Ledger {
         roles.into_iter().for_each(|role| self.restart_role(role, now));
     }
 
-    /// Counts a restart towards the budgets.
-    pub fn count(&mut self, role: Role, verdict: &Verdict) {
-        if !verdict.counted {
-            return;
+    /// Counts a restart towards the budgets. The rule's own counts what the others do not, too.
+    pub fn count(&mut self, role: Role, verdict: &Verdict, policy: &FailurePolicySpec) {
+        if verdict.counted {
+            self.status.restarts = self.status.restarts.saturating_add(1);
+            if let Some(status) = self.role_mut(role) {
+                status.restarts = status.restarts.saturating_add(1);
+            }
         }
-        self.status.restarts = self.status.restarts.saturating_add(1);
-        if let Some(status) = self.role_mut(role) {
-            status.restarts = status.restarts.saturating_add(1);
-        }
-        let Some(rule) = verdict.rule.and_then(|rule| u32::try_from(rule).ok()) else {
-            return;
-        };
-        match self.status.rule_restarts.iter_mut().find(|known| known.rule == rule) {
+        let rule = verdict.rule.and_then(|at| Some((at, policy.rules.get(at)?)));
+        let Some((at, rule)) = rule else { return };
+        let Ok(position) = u32::try_from(at) else { return };
+        let counts = &mut self.status.rule_restarts;
+        match counts.iter_mut().find(|known| known.rule == position) {
             Some(known) => known.restarts = known.restarts.saturating_add(1),
-            None => self.status.rule_restarts.push(RuleRestarts { rule, restarts: 1 }),
+            None => counts.push(RuleRestarts {
+                rule: position,
+                fingerprint: fingerprint(rule),
+                restarts: 1,
+            }),
         }
     }
 
-    /// The budget that one more counted restart would exceed, as a sentence.
+    /// The budget that one more restart would exceed, as a sentence: the rule's own, and where it is counted the others.
     pub fn exhausted(&self, role: Role, verdict: &Verdict, policy: &FailurePolicySpec) -> Option<String> {
-        if !verdict.counted {
-            return None;
-        }
         let used = |count: u32, limit: u32, field: String| {
             (count >= limit).then(|| format!("{count} of {limit} restarts are used ({field})"))
         };
-        let of_role = self.role(role).map_or(0, |status| status.restarts);
-        let per_role = policy.max_restarts_per_role.of(role);
-        let of_rule = verdict
-            .rule
-            .and_then(|rule| Some((rule, policy.rules.get(rule)?.max_restarts?)));
-        let by_rule = |rule: usize| {
+        let of_all = || {
+            used(
+                self.status.restarts,
+                policy.max_restarts,
+                "failurePolicy.maxRestarts".into(),
+            )
+        };
+        let of_role = || {
+            let limit = policy.max_restarts_per_role.of(role)?;
+            let field = format!("failurePolicy.maxRestartsPerRole.{}", role.name());
+            used(self.role(role).map_or(0, |status| status.restarts), limit, field)
+        };
+        let of_rule = || {
+            let rule = verdict.rule?;
+            let limit = policy.rules.get(rule)?.max_restarts?;
             let counts = &self.status.rule_restarts;
             let known = counts.iter().find(|known| usize::try_from(known.rule) == Ok(rule));
-            known.map_or(0, |known| known.restarts)
+            let count = known.map_or(0, |known| known.restarts);
+            used(count, limit, format!("failurePolicy.rules[{rule}].maxRestarts"))
         };
-        used(
-            self.status.restarts,
-            policy.max_restarts,
-            "failurePolicy.maxRestarts".into(),
-        )
-        .or_else(|| {
-            let field = format!("failurePolicy.maxRestartsPerRole.{}", role.name());
-            used(of_role, per_role?, field)
-        })
-        .or_else(|| {
-            let (rule, limit) = of_rule?;
-            used(by_rule(rule), limit, format!("failurePolicy.rules[{rule}].maxRestarts"))
-        })
+        let of_others = verdict.counted.then(|| of_all().or_else(of_role)).flatten();
+        of_others.or_else(of_rule)
     }
 
     /// When a role that keeps failing may be restarted again: at once the first time, then after 10 s, 20 s, 40 s, up to
@@ -174,5 +182,101 @@ impl Ledger {
         let exponent = status.restarts.checked_sub(1)?.min(5);
         let seconds = (10i64 << exponent).min(300);
         last.checked_add(SignedDuration::from_secs(seconds)).ok()
+    }
+}
+
+/// The counts of the rules that there are, each where it stands now: the policy may change while the job runs.
+fn recounted(known: &[RuleRestarts], rules: &[FailureRule]) -> Vec<RuleRestarts> {
+    if known.is_empty() {
+        return Vec::new();
+    }
+    let recounted = (0..).zip(rules).filter_map(|(position, rule)| {
+        let fingerprint = fingerprint(rule);
+        let same = |known: &&RuleRestarts| match known.fingerprint.as_str() {
+            // Of an operator that told rules by their position alone.
+            "" => known.rule == position,
+            other => other == fingerprint,
+        };
+        let restarts = known.iter().find(same)?.restarts;
+        Some(RuleRestarts {
+            rule: position,
+            fingerprint,
+            restarts,
+        })
+    });
+    recounted.collect()
+}
+
+/// Of what a rule says, but for its budget: who raises that does not begin anew.
+fn fingerprint(rule: &FailureRule) -> String {
+    let rule = FailureRule {
+        max_restarts: None,
+        ..rule.clone()
+    };
+    // A rule is plain data: it can always be written.
+    let hash = Sha256::digest(serde_json::to_string(&rule).unwrap_or_default());
+    hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use ppo_crds::PpoJob;
+    use ppo_crds::spec::FailureAction;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn job(rules: Value) -> Job {
+        let object = json!({
+            "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "uid": "1"},
+            "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
+                "roles": {"reward": {"rules": [{"json": {}}]}}, "failurePolicy": {"rules": rules}},
+        });
+        Job::of(&serde_json::from_value::<PpoJob>(object).unwrap())
+    }
+
+    fn by_rule(rule: usize, action: FailureAction) -> Verdict {
+        Verdict {
+            action,
+            counted: action != FailureAction::Ignore,
+            rule: Some(rule),
+        }
+    }
+
+    #[test]
+    fn a_rule_that_ignores_has_its_own_budget_and_uses_no_other() {
+        let job = job(json!([{"action": "Ignore", "exitCodes": [7], "maxRestarts": 1}]));
+        let (policy, verdict) = (&job.spec.failure_policy, by_rule(0, FailureAction::Ignore));
+        let mut ledger = Ledger::open(&PpoJobStatus::default(), &job);
+        assert_eq!(ledger.exhausted(Role::Rollout, &verdict, policy), None);
+        ledger.count(Role::Rollout, &verdict, policy);
+        assert_eq!(ledger.status.restarts, 0);
+        let budget = ledger.exhausted(Role::Rollout, &verdict, policy).unwrap();
+        assert!(budget.contains("failurePolicy.rules[0].maxRestarts"), "{budget}");
+    }
+
+    #[test]
+    fn a_count_follows_its_rule_and_not_its_place() {
+        let ours = json!({"action": "RestartPod", "exitCodes": [7], "maxRestarts": 1});
+        let first = job(json!([ours]));
+        let mut ledger = Ledger::open(&PpoJobStatus::default(), &first);
+        let policy = &first.spec.failure_policy;
+        ledger.count(Role::Rollout, &by_rule(0, FailureAction::RestartPod), policy);
+
+        let mut raised = ours.clone();
+        raised["maxRestarts"] = json!(5);
+        let other = json!({"action": "RestartPod", "exitCodes": [8], "maxRestarts": 1});
+        let moved = Ledger::open(&ledger.status, &job(json!([other, raised])));
+        let counts = moved.status.rule_restarts.iter();
+        let counts: Vec<(u32, u32)> = counts.map(|known| (known.rule, known.restarts)).collect();
+        assert_eq!(counts, [(1, 1)]);
+        let gone = Ledger::open(&moved.status, &job(json!([other])));
+        assert!(gone.status.rule_restarts.is_empty());
+
+        // What an operator before wrote has no fingerprints yet.
+        let mut before = ledger.status.clone();
+        before.rule_restarts[0].fingerprint.clear();
+        let after = Ledger::open(&before, &first).status;
+        assert_eq!(after.rule_restarts, ledger.status.rule_restarts);
     }
 }

@@ -1,15 +1,18 @@
 //! What becomes of the job now: run, wait for quota, be suspended, end. Pure; its decisions are in the ledger.
 
+mod deadlines;
+
 use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use ppo_crds::pod::token_name;
 use ppo_crds::report::Reason;
 use ppo_crds::spec::{FailureAction, Role};
 use ppo_crds::status::PpoJobStatus;
 
 use crate::condition::{self, Truth, kind};
 use crate::failure::{Failure, failure_of, judge};
-use crate::gang::{Admission, Silence};
+use crate::gang::Admission;
 use crate::job::Job;
 use crate::ledger::Ledger;
 use crate::snapshot::Snapshot;
@@ -104,6 +107,7 @@ pub fn decide(job: &Job, seen: &Snapshot, previous: &PpoJobStatus, now: Timestam
         Admission::Free | Admission::Admitted(_) => ledger.activate(seen.gang.word(), now),
     }
     let mut decision = Decision::of(ledger, Intent::Run);
+    retire_what_is_too_many(job, seen, &mut decision.ledger);
     restart_on_request(job, seen, &mut decision, now);
     restart_what_failed(job, seen, &mut decision, now);
     if decision.intent == Intent::Run
@@ -112,10 +116,17 @@ pub fn decide(job: &Job, seen: &Snapshot, previous: &PpoJobStatus, now: Timestam
         decision.ledger.restart_job(now);
         decision.notes.push(format!("the job restarts, not counted: {why}"));
     }
-    if let (Intent::Run, Some(late)) = (&decision.intent, overdue(job, seen, &mut decision.clone(), now)) {
+    // The Secret that takes its place holds another token: pods of both would refuse each other.
+    if decision.intent == Intent::Run && seen.token_lost && current_pods(job, seen, &decision.ledger).next().is_some() {
+        decision.ledger.restart_job(now);
+        let secret = token_name(&job.key.name);
+        let why = format!("Secret {secret}, with the token that its pods ask of each other, is gone");
+        decision.notes.push(format!("the job restarts, not counted: {why}"));
+    }
+    if let (Intent::Run, Some(late)) = (&decision.intent, deadlines::overdue(job, seen, &decision.ledger, now)) {
         decision.intent = Intent::Fail(late);
     }
-    for deadline in deadlines(job, seen, &decision.ledger, now) {
+    for deadline in deadlines::all(job, seen, &decision.ledger, now) {
         if deadline > now {
             decision.wake_at(deadline);
         }
@@ -127,10 +138,11 @@ pub fn decide(job: &Job, seen: &Snapshot, previous: &PpoJobStatus, now: Timestam
 fn completed(job: &Job, ledger: &Ledger, seen: &Snapshot) -> Option<Truth> {
     let actor = seen.pod(job, Role::Actor, 0)?;
     let current = actor.attempt == ledger.attempt_of(Role::Actor, 0);
+    // Of a reason that only a newer worker knows the exit code says enough.
     let interrupted = actor
         .outcome
         .as_ref()
-        .is_some_and(|outcome| outcome.reason != Reason::Completed);
+        .is_some_and(|outcome| !matches!(outcome.reason, Reason::Completed | Reason::Other));
     if !current || actor.life != Life::Succeeded || interrupted {
         return None;
     }
@@ -165,6 +177,16 @@ fn restart_on_request(job: &Job, seen: &Snapshot, decision: &mut Decision, now: 
         None => decision.notes.push(format!(
             "the annotation ppojob.dev/restart names {asked:?}, which is no role of this job; nothing restarts"
         )),
+    }
+}
+
+/// Pods that are too many end as nobody's failure, also where they are wanted again before they are gone: then it is others that are.
+fn retire_what_is_too_many(job: &Job, seen: &Snapshot, ledger: &mut Ledger) {
+    for pod in seen.pods(job) {
+        let too_many = job.role(pod.role).is_some_and(|role| pod.index >= seen.count(role));
+        if too_many && pod.attempt == ledger.attempt_of(pod.role, pod.index) {
+            ledger.retire_pod(pod.role, pod.index);
+        }
     }
 }
 
@@ -207,7 +229,7 @@ fn restart_what_failed(job: &Job, seen: &Snapshot, decision: &mut Decision, now:
             continue;
         }
         let what = act(verdict.action, &failure, decision, &mut restarted, now);
-        decision.ledger.count(role, &verdict);
+        decision.ledger.count(role, &verdict, policy);
         let uncounted = if verdict.counted { "" } else { ", not counted" };
         decision.notes.push(format!(
             "{what}{uncounted}: {} failed ({}): {}",
@@ -291,6 +313,7 @@ fn removed(index: u32, pod: &str, conditions: &[String]) -> Failure {
         index,
         pod: pod.to_owned(),
         exit_code: None,
+        of_worker: false,
         reason: "Deleted".into(),
         message: "the pod was removed before its end was seen, with its node or by force".into(),
         conditions: conditions.to_vec(),
@@ -321,6 +344,7 @@ fn hung(job: &Job, seen: &Snapshot, ledger: &Ledger) -> Option<Failure> {
         index: 0,
         pod: actor.name.clone(),
         exit_code: None,
+        of_worker: false,
         reason: "Hung".into(),
         message: format!(
             "no stage finished for {limit} s (runPolicy.progressDeadlineSeconds): it hangs in stage {stage}{peer}"
@@ -342,62 +366,14 @@ pub fn seconds_without_progress(ledger: &Ledger, seen: &Snapshot, now: Timestamp
     Some(now.duration_since(since).as_secs_f64().max(0.0))
 }
 
-/// The deadline that has passed.
-fn overdue(job: &Job, seen: &Snapshot, decision: &mut Decision, now: Timestamp) -> Option<Truth> {
-    let policy = &job.spec.run_policy;
-    let active = decision.ledger.active_seconds(now);
-    if let Some(limit) = policy.active_deadline_seconds.filter(|limit| active >= *limit) {
-        let message = format!("it was active for {active} s; runPolicy.activeDeadlineSeconds is {limit}");
-        return Some(Truth::yes("DeadlineExceeded", message));
-    }
-    let limit = policy.pre_running_deadline_seconds;
-    let since = not_ready_since(&decision.ledger, seen, job, now)?;
-    let waited = u64::try_from(now.duration_since(since).as_secs()).unwrap_or_default();
-    (waited >= limit).then(|| {
-        let silence = Silence::of(job, seen).and_then(|silence| silence.words(now));
-        let why = silence.or_else(|| first_obstacle(job, seen));
-        let why = why.unwrap_or_else(|| "pods are missing".into());
-        let message = format!("not all roles were ready within {limit} s (runPolicy.preRunningDeadlineSeconds): {why}");
-        Truth::yes("NotRunningInTime", message)
-    })
-}
-
-/// Times at which a deadline would pass.
-fn deadlines(job: &Job, seen: &Snapshot, ledger: &Ledger, now: Timestamp) -> Vec<Timestamp> {
-    let policy = &job.spec.run_policy;
-    let after = |time: Timestamp, seconds: u64| {
-        let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
-        time.checked_add(SignedDuration::from_secs(seconds)).ok()
-    };
-    let since = ledger.status.active_since.as_ref().map(|since| since.0);
-    let active = since
-        .zip(policy.active_deadline_seconds)
-        .and_then(|(since, limit)| after(since, limit.saturating_sub(ledger.status.active_seconds)));
-    let ready =
-        not_ready_since(ledger, seen, job, now).and_then(|since| after(since, policy.pre_running_deadline_seconds));
-    [active, ready].into_iter().flatten().collect()
-}
-
-/// Since when the job has had too few ready pods: its activation, or the moment it lost them.
-fn not_ready_since(ledger: &Ledger, seen: &Snapshot, job: &Job, now: Timestamp) -> Option<Timestamp> {
-    if seen.roles_ready(job, ledger) {
-        return None;
-    }
-    let active = ledger.status.active_since.as_ref()?.0;
-    let before = condition::get(&ledger.status.conditions, kind::ROLES_READY);
-    Some(match before {
-        // It is this very look that misses them.
-        Some(before) if before.status == "True" => now,
-        Some(before) => before.last_transition_time.0.max(active),
-        None => active,
-    })
-}
-
-/// Why the first pod that is not ready is not, scheduling before starting.
+/// What the API server refuses, else why the first pod that is not ready is not, scheduling before starting.
 pub fn first_obstacle(job: &Job, seen: &Snapshot) -> Option<String> {
+    if let Some(refused) = &seen.refused {
+        return Some(refused.clone());
+    }
     let waiting = seen
         .pods(job)
-        .filter(|pod| matches!(pod.life, Life::Unscheduled | Life::Starting));
+        .filter(|pod| matches!(pod.life, Life::Unscheduled | Life::Starting | Life::Failed));
     let worst = waiting.min_by_key(|pod| (pod.life != Life::Unscheduled, vague(pod), pod.name.clone()))?;
     Some(format!("{} {}: {}", worst.name, worst.reason, worst.message))
 }

@@ -10,6 +10,7 @@ use prometheus::{
 
 use crate::job::Job;
 use crate::reconcile::Error;
+use crate::snapshot::Snapshot;
 use crate::world::{JobKey, Kind};
 
 /// Counters and gauges.
@@ -173,8 +174,8 @@ impl Metrics {
         self.writes.with_label_values(&[verb, kind]).inc();
     }
 
-    /// Shows a job's status.
-    pub fn observe(&self, checked: &Job, status: &PpoJobStatus) {
+    /// Shows a job's status, and the pods that it asks for now.
+    pub fn observe(&self, checked: &Job, status: &PpoJobStatus, seen: &Snapshot) {
         let key = &checked.key;
         let job = [key.namespace.as_str(), key.name.as_str()];
         let left = checked.spec.failure_policy.max_restarts.saturating_sub(status.restarts);
@@ -190,7 +191,9 @@ impl Metrics {
         }
         for role in &status.roles {
             let name = role.name.name();
-            let desired = if wants_pods(status) { role.desired } else { 0 };
+            let wanted = checked.role(role.name).filter(|_| wants_pods(status));
+            // A queue may have admitted fewer than the job would like to have.
+            let desired = wanted.map_or(0, |pods| seen.count(pods));
             let pods = |state| self.role_pods.with_label_values(&[job[0], job[1], name, state]);
             pods("desired").set(desired.into());
             // Of a job that ended before its status said 0.
@@ -203,7 +206,7 @@ impl Metrics {
             self.restarts
                 .with_label_values(&[job[0], job[1], name])
                 .set(role.restarts.into());
-            let gpus = checked.role(role.name).map_or(0, |pods| pods.gpus);
+            let gpus = wanted.map_or(0, |pods| pods.gpus);
             self.role_gpus
                 .with_label_values(&[job[0], job[1], name])
                 .set(i64::from(desired) * i64::from(gpus));
@@ -304,7 +307,7 @@ impl Metrics {
     }
 }
 
-/// Whether a job asks for its pods now: the status says of each role how many it asks for while it does.
+/// Whether a job asks for its pods now.
 fn wants_pods(status: &PpoJobStatus) -> bool {
     let none = |phase: Phase| phase.is_finished() || matches!(phase, Phase::Queued | Phase::Suspended);
     !status.phase.is_some_and(none)

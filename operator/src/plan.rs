@@ -12,7 +12,7 @@ mod template;
 mod vllm;
 
 pub use drift::repair;
-pub use pods::shape;
+pub use pods::{shape, sized};
 pub use retire::hangs_at;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

@@ -7,7 +7,7 @@ pub use read::Subject;
 mod apply;
 mod attempt;
 mod error;
-mod late_pods;
+mod late;
 mod read;
 mod record;
 mod write;
@@ -38,10 +38,10 @@ pub async fn reconcile(object: Arc<DeserializeGuard<PpoJob>>, context: Arc<Conte
     let plan = plan(&job.checked, &seen, &job.status, &context.settings, now);
     // The status first: it holds the decisions, and what follows must not happen without them.
     let held_back = record::status(&job, &plan, &context).await?;
-    context.metrics.observe(&job.checked, &plan.status);
+    context.metrics.observe(&job.checked, &plan.status, &seen);
     let refused = apply::all(&job, &plan.status, plan.waves, &context).await.err();
     if let Some(error) = refused {
-        return record::refusal(&job, &plan.status, error, &context).await;
+        return record::refusal(&job, &seen, &plan.status, error, &context).await;
     }
     context.backoff.forget(&job.checked.key);
     let due = plan

@@ -193,6 +193,7 @@ fn context(client: Client, options: &Options, metrics: Arc<Metrics>, contract: w
         served: Default::default(),
         flavors: Default::default(),
         unapproved: Default::default(),
+        refused: Default::default(),
         new_kinds: broadcast::channel(NEW_KINDS).0,
         contract,
         metrics,

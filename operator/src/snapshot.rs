@@ -32,6 +32,10 @@ pub struct Snapshot {
     pub admission: Admission,
     /// The gang's object, while it cannot be written.
     pub unapproved: Option<Unapproved>,
+    /// What the API server last refused of what the job needs, and why.
+    pub refused: Option<String>,
+    /// Whether the Secret with the token is gone, though pods were made with it.
+    pub token_lost: bool,
     /// Nodes that are gone or not ready, of pods that hang terminating.
     pub lost_nodes: BTreeSet<String>,
     /// The annotation that asks for a restart.
@@ -75,6 +79,8 @@ impl Snapshot {
             lookups: Lookups::default(),
             admission: Admission::Free,
             unapproved: None,
+            refused: None,
+            token_lost: false,
             lost_nodes: BTreeSet::new(),
             restart_request: None,
             listening_since,

@@ -230,12 +230,12 @@ fn placed(job: &Job, seen: &Snapshot) -> Truth {
         _ => "",
     };
     let unscheduled = seen.pods(job).filter(|pod| pod.life == Life::Unscheduled);
-    let words = unscheduled
+    let of_scheduler = unscheduled
         .min_by_key(|pod| (pod.reason == PodView::UNSCHEDULED, pod.name.clone()))
-        .map_or_else(
-            || "pods are being made".to_string(),
-            |pod| format!("{}: {}", pod.name, pod.message),
-        );
+        .map(|pod| format!("{}: {}", pod.name, pod.message));
+    // Pods that may not exist are placed by nobody, and the others of their gang wait for them.
+    let words = seen.refused.clone().or(of_scheduler);
+    let words = words.unwrap_or_else(|| "pods are being made".into());
     Truth::no(
         "WaitsForNodes",
         format!("{why}{placed} of {wanted} pods have nodes; {words}"),

@@ -1,6 +1,6 @@
 //! One watch per kind and namespace: our own labels only, pruned on arrival, restarted with backoff for ever.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -80,11 +80,22 @@ pub async fn watch_kind(
     }
 }
 
-/// An object with its job and name; None for one that is not a job's.
-type Entry = Option<(JobKey, String, Observed)>;
+/// An object, as it is remembered.
+struct Entry {
+    place: Place,
+    /// Its job, and what is known of it; None where its labels name none, or not its part in it.
+    seen: Option<(JobKey, Observed)>,
+}
+
+/// Namespace and name of an object.
+type Place = (String, String);
 
 fn entry<K: Resource>(object: &K, view: impl Fn(&K) -> Option<Observed>) -> Entry {
-    Some((JobKey::owning(object)?, object.name_any(), view(object)?))
+    let of_job = || Some((JobKey::owning(object)?, view(object)?));
+    Entry {
+        place: (object.namespace().unwrap_or_default(), object.name_any()),
+        seen: of_job(),
+    }
 }
 
 fn pruned(object: &DynamicObject) -> Observed {
@@ -113,27 +124,24 @@ async fn follow(
     let mut stream = std::pin::pin!(stream.default_backoff());
     // Counted from zero: rate() does not see a failure that comes with its series.
     let errors = sink.metrics.watch_errors.with_label_values(&[kind.name()]);
+    let mut owners = HashMap::new();
     let mut listed = HashSet::new();
     while let Some(event) = stream.next().await {
         match event {
             Ok(Event::Init) => listed.clear(),
-            Ok(Event::InitApply(Some((key, name, observed)))) => {
-                listed.insert((key.clone(), name.clone()));
-                sink.insert(key, kind, &name, observed);
+            Ok(Event::InitApply(entry)) => {
+                listed.extend(entry.seen.as_ref().map(|(key, _)| (key.clone(), entry.place.1.clone())));
+                sink.take(kind, entry, &mut owners);
             }
-            Ok(Event::Apply(Some((key, name, observed)))) => sink.insert(key, kind, &name, observed),
-            Ok(Event::Delete(Some((key, name, _)))) => {
-                sink.world.remove(&key, kind, &name);
-                sink.expected.seen(&key, kind, &name);
-                sink.tell(key);
-            }
+            Ok(Event::Apply(entry)) => sink.take(kind, entry, &mut owners),
+            Ok(Event::Delete(Entry { place, .. })) => sink.take(kind, Entry { place, seen: None }, &mut owners),
             Ok(Event::InitDone) => {
                 let gone = sink.world.retain(kind, namespace.as_deref(), &listed);
                 gone.into_iter().for_each(|key| sink.tell(key));
+                owners.retain(|(_, name), key| listed.contains(&(JobKey::clone(key), name.clone())));
                 listed = HashSet::new();
                 synced.send_replace(true);
             }
-            Ok(_) => {}
             Err(error) => {
                 errors.inc();
                 tracing::warn!(kind = kind.name(), %error, "a watch failed and starts again");
@@ -143,10 +151,24 @@ async fn follow(
 }
 
 impl Sink {
-    fn insert(&self, key: JobKey, kind: Kind, name: &str, observed: Observed) {
-        self.world.insert(&key, kind, observed);
-        self.expected.seen(&key, kind, name);
-        self.tell(key);
+    /// Remembers an object as it is now, and forgets it where it was: whoever takes the labels off an object, or gives it others, takes it
+    /// from its job.
+    fn take(&self, kind: Kind, Entry { place, seen }: Entry, owners: &mut HashMap<Place, JobKey>) {
+        let before = match &seen {
+            Some((key, _)) => owners.insert(place.clone(), key.clone()).filter(|before| before != key),
+            None => owners.remove(&place),
+        };
+        let (_, name) = place;
+        if let Some(key) = before {
+            self.world.remove(&key, kind, &name);
+            self.expected.seen(&key, kind, &name);
+            self.tell(key);
+        }
+        if let Some((key, observed)) = seen {
+            self.world.insert(&key, kind, observed);
+            self.expected.seen(&key, kind, &name);
+            self.tell(key);
+        }
     }
 
     /// The receiver is gone only while the operator stops.
@@ -194,5 +216,76 @@ fn scoped_dynamic(client: &Client, namespace: Option<&str>, resource: &ApiResour
     match namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, resource),
         None => Api::all_with(client.clone(), resource),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::stream;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn seen(mut labels: Value) -> Entry {
+        labels["ppojob.dev/index"] = json!("0");
+        let pod = json!({"metadata": {"name": "a-rollout-0", "namespace": "n", "labels": labels}});
+        let pod: SeenPod = serde_json::from_value(pod).unwrap();
+        entry(&pod, |pod| PodView::of(pod).map(|view| Observed::Pod(Arc::new(view))))
+    }
+
+    /// The jobs that have the pod after these events, and the jobs that were told of.
+    async fn after(events: Vec<Event<Entry>>) -> (Vec<String>, Vec<String>) {
+        let (changed, mut changes) = mpsc::unbounded_channel();
+        let sink = Sink {
+            world: Arc::default(),
+            expected: Arc::default(),
+            changed,
+            metrics: Arc::new(Metrics::new().unwrap()),
+        };
+        let world = sink.world.clone();
+        let events = stream::iter(events.into_iter().map(Ok));
+        follow(Kind::Pod, None, events, sink, watch::channel(false).0).await;
+        let job = |name: &str| JobKey {
+            namespace: "n".into(),
+            name: name.into(),
+        };
+        let has = |name: &&str| !world.children(&job(name)).pods.is_empty();
+        let having = ["a", "b"].into_iter().filter(has).map(str::to_owned).collect();
+        let mut told = Vec::new();
+        while let Ok(key) = changes.try_recv() {
+            told.push(key.name);
+        }
+        (having, told)
+    }
+
+    fn words(jobs: &[&str]) -> Vec<String> {
+        jobs.iter().map(|job| (*job).to_owned()).collect()
+    }
+
+    #[tokio::test]
+    async fn an_object_that_loses_a_label_of_its_job_is_gone_from_it_and_the_job_is_told() {
+        let of_a = || seen(json!({"ppojob.dev/job": "a", "ppojob.dev/role": "rollout"}));
+        let without_job = || seen(json!({"ppojob.dev/role": "rollout"}));
+        let without_role = || seen(json!({"ppojob.dev/job": "a"}));
+        let of_b = || seen(json!({"ppojob.dev/job": "b", "ppojob.dev/role": "rollout"}));
+        let listed = || vec![Event::Init, Event::InitApply(of_a()), Event::InitDone];
+        assert_eq!(after(listed()).await, (words(&["a"]), words(&["a"])));
+        let twice = words(&["a", "a"]);
+        for lost in [
+            Event::Apply(without_job()),
+            Event::Apply(without_role()),
+            Event::Delete(without_job()),
+        ] {
+            let mut events = listed();
+            events.push(lost);
+            assert_eq!(after(events).await, (Vec::new(), twice.clone()));
+        }
+        let mut events = listed();
+        events.push(Event::Apply(of_b()));
+        assert_eq!(after(events).await, (words(&["b"]), words(&["a", "a", "b"])));
+        // Listed anew without its labels it is told of once.
+        let mut events = listed();
+        events.extend([Event::Init, Event::InitApply(without_job()), Event::InitDone]);
+        assert_eq!(after(events).await, (Vec::new(), twice));
     }
 }

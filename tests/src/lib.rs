@@ -12,7 +12,8 @@
 //! ```
 //!
 //! With `PPO_TEST_KUBECONFIG` set the tests use that cluster and start nothing (fake nodes then need kwok in it). With
-//! `PPO_TEST_KEEP` set folders and logs of a control plane stay behind, and so do namespaces.
+//! `PPO_TEST_KEEP` set folders and logs of a control plane stay behind, and so do namespaces. With `PPO_TEST_SKIP=never` a test
+//! fails that this machine cannot run.
 
 mod actor;
 mod audit;
@@ -37,6 +38,7 @@ mod ports;
 mod programs;
 mod prometheus;
 mod service_account;
+mod skip;
 mod state;
 mod supervisor;
 mod wait;
@@ -61,5 +63,6 @@ pub use pods::{HOLD_START, HOLD_STOP, PodFailure};
 pub use ports::free_port;
 pub use programs::Programs;
 pub use prometheus::{MONITORING, Prometheus, RELEASE};
+pub use skip::skipped;
 pub use state::{State, state};
 pub use wait::{PATIENCE, wait_for};

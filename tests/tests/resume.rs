@@ -8,7 +8,8 @@
 
 mod worker;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::Child;
 use std::time::Duration;
 
@@ -17,6 +18,9 @@ use serde_json::{Value, json};
 use worker::{Bench, finish, signal, text, wait_for, with_another_weight};
 
 const STEPS: u64 = 6;
+
+/// More than a run makes between five kills, each one to three steps after the one before.
+const KILLED_STEPS: u64 = 16;
 
 /// Checkpoints that are complete.
 fn checkpoints(bench: &Bench, run_dir: &str) -> usize {
@@ -62,22 +66,27 @@ fn start(bench: &Bench, run_dir: &str) -> Child {
         .unwrap()
 }
 
-/// Kills a run again and again, a little later each time after its first checkpoint, then lets it end.
+/// Kills a run again and again, each time at another moment of its first further steps, then lets it end.
 fn check_that_kills_change_nothing(patch: Value) {
     let bench = Bench::new();
-    bench.manifest("job.yaml", patch);
+    bench.manifests("job.yaml", &[json!({"steps": KILLED_STEPS}), patch]);
     bench.run("job.yaml", "whole");
-    for delay in [0, 3, 11, 27, 60] {
+    let seconds = |line: &Value| line["step_seconds"].as_f64().unwrap();
+    let shortest = bench.metrics("whole").iter().map(seconds).fold(f64::INFINITY, f64::min);
+    // While a checkpoint is written, samples are drawn, weights change; also where a step takes longer or shorter than here.
+    for part in [0.0, 0.1, 0.3, 0.6, 0.9] {
+        let before = lines(&bench, "killed/metrics.jsonl");
         let mut child = start(&bench, "killed");
-        wait_for("a checkpoint", || {
-            checkpoints(&bench, "killed") > 0 || child.try_wait().unwrap().is_some()
+        wait_for("a further step", || {
+            lines(&bench, "killed/metrics.jsonl") > before || child.try_wait().unwrap().is_some()
         });
-        std::thread::sleep(Duration::from_millis(delay));
+        std::thread::sleep(Duration::from_secs_f64(part * shortest));
         child.kill().unwrap();
-        child.wait().unwrap();
+        let ended = child.wait().unwrap();
+        assert_eq!(ended.signal(), Some(9), "{ended} before it was killed");
     }
     bench.run("job.yaml", "killed");
-    let (whole, killed) = (bench.bits("whole", STEPS), bench.bits("killed", STEPS));
+    let (whole, killed) = (bench.bits("whole", KILLED_STEPS), bench.bits("killed", KILLED_STEPS));
     assert!(whole.len() >= 2);
     for ((name, whole), (_, killed)) in whole.iter().zip(&killed) {
         assert!(whole == killed, "{name} differs");
@@ -89,7 +98,7 @@ fn check_that_kills_change_nothing(patch: Value) {
         .collect();
     assert_eq!(
         steps,
-        (1..=STEPS).collect::<Vec<_>>(),
+        (1..=KILLED_STEPS).collect::<Vec<_>>(),
         "one line of metrics per step, whatever happened"
     );
 }
@@ -237,6 +246,55 @@ fn a_checkpoint_of_another_configuration_is_not_continued() {
     assert!(fresh.status.success(), "{}", text(&fresh.stderr));
 }
 
+/// Names of files and folders of a run, without those that only lock.
+fn left(bench: &Bench, run_dir: &str) -> BTreeSet<String> {
+    let entries = std::fs::read_dir(bench.path(run_dir)).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| !name.ends_with(".lock")).collect()
+}
+
+#[test]
+fn a_run_that_starts_anew_leaves_what_one_in_an_empty_folder_does() {
+    let bench = Bench::new();
+    let evaluation = json!({"source": {"path": "prompts.jsonl"}, "everySteps": 2, "maxPrompts": 10});
+    bench.manifest(
+        "job.yaml",
+        json!({"steps": 2, "evaluation": evaluation, "model": {"adapter": {"rank": 4}}}),
+    );
+    bench.run("job.yaml", "run");
+    assert!(bench.worker(["report", "run"]).status.success());
+    let earlier = left(&bench, "run");
+    assert!(
+        ["adapter", "before.json", "before_after.json", "report.html"]
+            .iter()
+            .all(|name| earlier.contains(*name)),
+        "{earlier:?}"
+    );
+
+    bench.manifest("job.yaml", json!({"steps": 1}));
+    bench.run("job.yaml", "new");
+    let fresh = bench.worker(["run", "-f", "job.yaml", "--run-dir", "run", "--fresh", "--quiet"]);
+    assert!(fresh.status.success(), "{}", text(&fresh.stderr));
+    assert_eq!(left(&bench, "run"), left(&bench, "new"));
+    for name in ["events.jsonl", "metrics.jsonl", "evaluation.jsonl"] {
+        let name = |run_dir: &str| format!("{run_dir}/{name}");
+        assert_eq!(lines(&bench, &name("run")), lines(&bench, &name("new")));
+    }
+    let logs = std::fs::read_dir(bench.path("run/tensorboard")).unwrap();
+    assert_eq!(logs.count(), 1);
+
+    // What it reads is not what it deletes.
+    bench.manifest(
+        "job.yaml",
+        json!({"steps": 1, "model": {"policy": {"path": "run/model"}}}),
+    );
+    let refused = bench.worker(["run", "-f", "job.yaml", "--run-dir", "run", "--fresh", "--quiet"]);
+    let words = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(exit_code::BAD_CONFIGURATION), "{words}");
+    assert!(words.contains("and model.policy is"), "{words}");
+    assert_eq!(left(&bench, "run"), left(&bench, "new"));
+}
+
 /// What a run says that may not go on, and never may.
 fn refused(bench: &Bench) -> String {
     let refused = bench.worker(["run", "-f", "job.yaml", "--run-dir", "run"]);
@@ -298,6 +356,63 @@ fn an_adapter_is_not_continued_above_other_weights() {
     );
     std::fs::write(&file, whole).unwrap();
     bench.run("job.yaml", "run");
+}
+
+#[test]
+fn a_run_is_not_continued_with_another_reference_or_reward_model_under_the_same_name() {
+    let bench = Bench::new();
+    bench.reward_model("rm");
+    bench.copy("sft", "reference");
+    let manifest = |steps: u64| {
+        let reward = json!({"model": {"source": {"path": "rm"}}, "rules": null});
+        let reference = json!({"reference": {"path": "reference"}});
+        bench.manifest(
+            "job.yaml",
+            json!({"steps": steps, "model": reference, "roles": {"reward": reward}}),
+        );
+    };
+    manifest(1);
+    bench.run("job.yaml", "run");
+    manifest(2);
+    for (folder, field) in [("reference", "model.reference"), ("rm", "roles.reward.model.source")] {
+        let file = bench.path(folder).join("model.safetensors");
+        let whole = std::fs::read(&file).unwrap();
+        std::fs::write(&file, with_another_weight(&whole)).unwrap();
+        let words = refused(&bench);
+        assert!(
+            words.contains(&format!("{field} ({folder}) has changed since the run began")),
+            "{words}"
+        );
+        std::fs::write(&file, whole).unwrap();
+    }
+    bench.run("job.yaml", "run");
+}
+
+#[test]
+fn a_run_goes_on_with_the_configuration_that_its_weights_were_trained_by() {
+    let bench = Bench::new();
+    bench.copy("sft", "reference");
+    let manifest = |steps: u64| {
+        let reference = json!({"reference": {"path": "reference"}});
+        bench.manifest("job.yaml", json!({"steps": steps, "model": reference}));
+    };
+    manifest(1);
+    bench.run("job.yaml", "run");
+    let kept = ["config.json", "tokenizer_config.json"];
+    let of = |folder: &str| kept.map(|name| text(&std::fs::read(bench.path(folder).join(name)).unwrap()));
+    let before = of("run/model");
+    let (file, eos) = (bench.path("sft/config.json"), json!({"eos_token_id": 5}));
+    let mut config: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    config["rope_theta"] = json!(77.0);
+    std::fs::write(file, config.to_string()).unwrap();
+    std::fs::write(bench.path("sft/generation_config.json"), eos.to_string()).unwrap();
+    std::fs::write(bench.path("sft/tokenizer_config.json"), "{}").unwrap();
+    for steps in [2, 3] {
+        manifest(steps);
+        bench.run("job.yaml", "run");
+        assert_eq!(of("run/model"), before);
+        assert!(!bench.path("run/model/generation_config.json").exists());
+    }
 }
 
 /// Starts a run that goes on and on, and a second one beside it: its words.

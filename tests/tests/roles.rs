@@ -13,17 +13,21 @@ use pods::Pods;
 use ppo_crds::pod::env;
 use ppo_crds::report::exit_code;
 use serde_json::{Value, json};
-use worker::{finish, signal, text, wait_for};
+use worker::{Bench, finish, signal, text, wait_for, with_another_weight};
 
 #[test]
-fn roles_in_processes_of_their_own_train_to_the_bits_of_one_process() {
-    let mut pods = Pods::new(json!({}));
+fn roles_in_processes_of_their_own_train_to_the_bits_of_one_process_at_the_same_temperature() {
+    let mut pods = Pods::new(json!({"generation": {"temperature": 0.7}}));
     pods.engine();
     pods.engine();
     pods.reference();
     let done = finish(pods.actor(1));
     assert!(done.status.success(), "{}", text(&done.stderr));
     pods.check_bits();
+    let first = &pods.bench.metrics("pods/checkpoints")[0];
+    for name in ["kl", "logprob_difference_max"] {
+        assert!(first[name].as_f64().unwrap().abs() < 1e-4, "{name}: {first}");
+    }
 }
 
 #[test]
@@ -145,6 +149,44 @@ fn a_reward_model_in_a_process_that_is_killed_scores_to_the_bits_of_one_process(
 }
 
 #[test]
+fn a_reference_that_comes_back_as_another_model_ends_the_run_by_its_address() {
+    let bench = Bench::new();
+    bench.copy("sft", "reference");
+    let mut pods = Pods::of(
+        bench,
+        json!({"steps": 2000, "model": {"reference": {"path": "reference"}}}),
+    );
+    pods.reference();
+    pods.engine();
+    let mut actor = pods.actor(1);
+    wait_for_step(&pods, &mut actor);
+    let (port, mut reference) = pods.reference.take().unwrap();
+    reference.kill().unwrap();
+    reference.wait().unwrap();
+    let file = pods.bench.path("reference/model.safetensors");
+    let whole = std::fs::read(&file).unwrap();
+    std::fs::write(&file, with_another_weight(&whole)).unwrap();
+    pods.reference = Some((port, pods.reference_at(port)));
+    let refused = finish(actor);
+    let words = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(exit_code::BAD_CONFIGURATION), "{words}");
+    let named = format!("reference 127.0.0.1:{port} (");
+    assert!(
+        words.contains(&named) && words.contains("it has another model.reference than the run began with"),
+        "{words}"
+    );
+
+    // What the run began with is in its checkpoint, and counts for another attempt as well.
+    let refused = finish(pods.actor(2));
+    assert_eq!(
+        refused.status.code(),
+        Some(exit_code::BAD_CONFIGURATION),
+        "{}",
+        text(&refused.stderr)
+    );
+}
+
+#[test]
 fn a_reward_pod_of_a_job_without_a_reward_model_says_that_it_is_not_needed() {
     let pods = Pods::new(json!({}));
     let idle = pods.command(&["reward"], 1).spawn().unwrap();
@@ -192,6 +234,25 @@ fn an_actor_that_is_asked_to_stop_saves_and_says_that_it_was_interrupted() {
     );
     signal(&second, "-TERM");
     finish(second);
+}
+
+#[test]
+fn an_actor_that_works_ends_by_itself_once_a_newer_attempt_has_begun() {
+    // It never saves, so that nothing but a look at the fence ends it.
+    let mut pods = Pods::new(json!({"steps": 5000, "checkpoint": {"everySteps": 0}}));
+    pods.engine();
+    let mut first = pods.actor(1);
+    wait_for_step(&pods, &mut first);
+    // Engines go on asking the first one for weights, as where a name still leads to it.
+    let second = pods.actor_at(0, 2);
+    let ended = finish(first);
+    let words = text(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{words}");
+    assert!(words.contains("attempt 2 of this run has taken over"), "{words}");
+    signal(&second, "-TERM");
+    let stopped = finish(second);
+    let words = text(&stopped.stderr);
+    assert_eq!(stopped.status.code(), Some(exit_code::INTERRUPTED), "{words}");
 }
 
 #[test]

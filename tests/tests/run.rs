@@ -11,6 +11,7 @@ mod worker;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
+use ppo_crds::report::exit_code;
 use serde_json::{Value, json};
 use worker::{Bench, repository, signal, text, wait_for};
 
@@ -83,6 +84,7 @@ fn preferences_that_prefer_nothing_are_refused_by_place() {
     .unwrap();
     let refused = bench.worker(["rm", "-f", "rm.yaml"]);
     let words = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(exit_code::BAD_CONFIGURATION), "{words}");
     assert!(
         words.contains("line 1: the better and the worse response are the same"),
         "{words}"
@@ -405,12 +407,26 @@ fn plan_tells_the_arithmetic_and_changes_nothing() {
 fn a_bad_row_is_named_by_file_and_line() {
     let bench = Bench::new();
     let rows = std::fs::read_to_string(bench.path("prompts.jsonl")).unwrap();
-    std::fs::write(bench.path("prompts.jsonl"), rows + "\n{\"prompt\": 7}").unwrap();
+    std::fs::write(bench.path("prompts.jsonl"), format!("{rows}\n{{\"prompt\": 7}}")).unwrap();
     bench.manifest("job.yaml", json!({}));
     let refused = bench.worker(["run", "-f", "job.yaml"]);
     let words = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(exit_code::BAD_CONFIGURATION), "{words}");
     assert!(
         words.contains("prompts.jsonl: line 91") && words.contains("prompt"),
         "{words}"
     );
+
+    let held_out = "{\"prompt\": \"1+1=\", \"answer\": \"2\"}\n{\"prompt\": \"1+2=\", \"answer\": null}";
+    std::fs::write(bench.path("held-out.jsonl"), held_out).unwrap();
+    let evaluation = json!({"source": {"path": "held-out.jsonl"}});
+    bench.manifest(
+        "job.yaml",
+        json!({"prompts": {"source": {"path": "good.jsonl"}}, "evaluation": evaluation}),
+    );
+    std::fs::write(bench.path("good.jsonl"), rows).unwrap();
+    let refused = bench.worker(["run", "-f", "job.yaml"]);
+    let words = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(exit_code::BAD_CONFIGURATION), "{words}");
+    assert!(words.contains("held-out.jsonl: line 2: rule exactMatch"), "{words}");
 }

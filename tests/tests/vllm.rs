@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use pods::{Pods, TOKEN};
 use ppo_crds::pod::env;
-use ppo_tests::free_port;
+use ppo_tests::{free_port, skipped};
 use serde_json::{Value, json};
 use worker::{Bench, finish_within, repository, text, wait_for, wait_within};
 
@@ -48,10 +48,8 @@ fn vllm_python() -> Option<PathBuf> {
     }
     let made = making.wait_with_output().unwrap();
     if !made.status.success() {
-        eprintln!(
-            "SKIPPED: vLLM's environment cannot be made ({}); its words are above",
-            made.status
-        );
+        let why = format!("its environment cannot be made ({}); the words are above", made.status);
+        skipped("the test of a real vLLM", &why);
         return None;
     }
     Some(PathBuf::from(text(&made.stdout).trim()))

@@ -58,9 +58,14 @@ char* ppo_device_use(int64_t number) {
   return guarded([&] { cuda_guard().setDevice(cuda(number)); });
 }
 
-// Waits for everything that the GPU was given to do.
-char* ppo_device_synchronize(int64_t number) {
-  return guarded([&] { cuda_guard().synchronizeDevice(static_cast<c10::DeviceIndex>(number)); });
+// Waits for what the GPU was given to do on the calling thread's stream, or on the one that all threads share which have none of their
+// own. Never for the whole device: CUDA forbids that while a stream is captured, in whatever thread, and spoils the capture.
+// https://docs.nvidia.com/cuda/cuda-c-programming-guide/#prohibited-and-unhandled-operations
+char* ppo_device_synchronize(int64_t number, bool shared) {
+  return guarded([&] {
+    const auto guard = cuda_guard();
+    guard.synchronizeStream(shared ? guard.getDefaultStream(cuda(number)) : guard.getStream(cuda(number)));
+  });
 }
 
 // Bytes of tensors now and at most since the last time this was asked, and bytes that libtorch holds for them.

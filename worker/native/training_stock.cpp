@@ -4,6 +4,7 @@
 
 #include <ATen/OpMathType.h>
 
+#include <mutex>
 
 namespace ppo::training {
 
@@ -67,19 +68,25 @@ struct Gate : torch::autograd::Function<Gate> {
 
 Tensor gate(const Tensor& gate, const Tensor& up) { return Gate::apply(gate, up); }
 
+// Held while deterministic operators are required, and by whoever must not meet that (ppo_operators_hold): a graph that is captured
+// keeps the operators that were chosen for it.
+static std::mutex choice_of_operators;
+
 // While it lives libtorch chooses deterministic operators, where `tensor` is on a GPU. Without exceptions: only then is the backward
 // pass of its attention deterministic (aten/src/ATen/native/transformers/cuda/attention_backward.cu). The choice is of the whole
 // process, so it is made for moments: an operator without a deterministic form, in whatever thread, would be an error meanwhile, and
-// an engine's writes to its cache slower. One thread runs the backward passes of a device.
+// an engine's writes to its cache slower. Nothing in such a moment may wait for a thread that captures, nor require it once more.
 //
 // Of the other operators of training, those that would differ write or add to places of which no two are the same, or add zeros.
 struct Deterministically {
-  const bool chosen;
-  explicit Deterministically(const Tensor& tensor) : chosen(tensor.is_cuda()) {
-    if (chosen) at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+  std::unique_lock<std::mutex> chosen;
+  explicit Deterministically(const Tensor& tensor) : chosen(choice_of_operators, std::defer_lock) {
+    if (!tensor.is_cuda()) return;
+    chosen.lock();
+    at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
   }
   ~Deterministically() {
-    if (chosen) at::globalContext().setDeterministicAlgorithms(false, /*warn_only=*/false);
+    if (chosen.owns_lock()) at::globalContext().setDeterministicAlgorithms(false, /*warn_only=*/false);
   }
 };
 
@@ -313,5 +320,14 @@ variable_list token_logprobs(const Tensor& hidden, const Tensor& weight, const T
 }  // namespace stock
 }  // namespace ppo::training
 
+extern "C" {
+
+// Waits until no thread requires deterministic operators. None does then before the same thread has released them.
+void ppo_operators_hold() noexcept { ppo::training::stock::choice_of_operators.lock(); }
+
+void ppo_operators_release() noexcept { ppo::training::stock::choice_of_operators.unlock(); }
+
 // For tests: whether this thread computes without the kernels from now on.
-extern "C" void ppo_training_without_kernels(bool yes) { ppo::training::without_kernels = yes; }
+void ppo_training_without_kernels(bool yes) { ppo::training::without_kernels = yes; }
+
+}  // extern "C"

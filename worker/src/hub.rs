@@ -1,5 +1,7 @@
 //! Models from the Hugging Face hub: the cache that Python's `huggingface_hub` keeps, and a download into that same layout.
 
+mod request;
+
 use std::fs::{File, TryLockError};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -7,13 +9,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use ppo_crds::run_config::Location;
-use reqwest::header::{CONTENT_RANGE, RANGE};
+use reqwest::header::CONTENT_RANGE;
 use reqwest::{Client, StatusCode};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-/// Tries for one file; each goes on where the one before broke off.
-const TRIES: usize = 4;
 /// For a download of another process into the same cache.
 const ANOTHERS_DOWNLOAD: Duration = Duration::from_secs(3600);
 /// Between two looks whether it has ended.
@@ -43,6 +43,8 @@ pub struct Hub {
     pub token: Option<String>,
     /// Use the cache alone.
     pub offline: bool,
+    /// The pause after a first try that may be repeated lies between 0 and this; it doubles with every further one.
+    pub first_pause: Duration,
 }
 
 /// Answer of `/api/models/<id>/revision/<revision>?blobs=true`.
@@ -89,6 +91,7 @@ impl Hub {
                 .map(|token| token.trim().to_owned())
                 .filter(|token| !token.is_empty()),
             offline: variable("HF_HUB_OFFLINE").is_some_and(|value| is_on(&value)),
+            first_pause: Duration::from_secs(1),
         })
     }
 
@@ -145,12 +148,9 @@ impl Hub {
             "{endpoint}/api/models/{id}/revision/{}?blobs=true",
             revision.replace('/', "%2F")
         );
-        let info: Info = self
-            .get(&client, &url, 0)
-            .await?
-            .json()
-            .await
-            .with_context(|| format!("answer of {url}"))?;
+        let asked = async || -> Result<_> { Ok(self.get(&client, &url, 0).await?.bytes().await?) };
+        let answer = self.insist(&url, asked).await?;
+        let info: Info = serde_json::from_slice(&answer).with_context(|| format!("answer of {url}"))?;
         if info.sha.is_empty() || !info.sha.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             bail!("{url}: {:?} is no commit", info.sha);
         }
@@ -186,17 +186,8 @@ impl Hub {
     /// One file into `blob`: beside it until it is whole and checked.
     async fn fetch(&self, client: &Client, url: &str, blob: &Path, file: &RemoteFile) -> Result<()> {
         let part = blob.with_extension("incomplete");
-        let mut outcome = Ok(());
-        for _ in 0..TRIES {
-            outcome = self.fetch_rest(client, url, &part, file.size).await;
-            match &outcome {
-                Err(error) if error.is::<reqwest::Error>() => {
-                    tracing::warn!("{url}: {error:#}; going on where it broke off")
-                }
-                _ => break,
-            }
-        }
-        outcome.with_context(|| url.to_owned())?;
+        let rest = async || self.fetch_rest(client, url, &part, file.size).await;
+        self.insist(url, rest).await?;
         check(&part, file)
             .inspect_err(|_| drop(std::fs::remove_file(&part)))
             .with_context(|| url.to_owned())?;
@@ -229,35 +220,6 @@ impl Hub {
             out.write_all(&chunk).with_context(place)?;
         }
         out.sync_all().with_context(place)
-    }
-
-    async fn get(&self, client: &Client, url: &str, from: u64) -> Result<reqwest::Response> {
-        let mut request = client.get(url);
-        if from > 0 {
-            request = request.header(RANGE, format!("bytes={from}-"));
-        }
-        if let Some(token) = &self.token {
-            request = request.bearer_auth(token);
-        }
-        let response = request.send().await.map_err(|error| {
-            let hint =
-                "no answer: is the hub reachable from here? HF_ENDPOINT names a mirror; a model on disk is a path";
-            if error.is_connect() {
-                anyhow::Error::new(error).context(hint)
-            } else {
-                error.into()
-            }
-        })?;
-        match response.status() {
-            status if status.is_success() => Ok(response),
-            status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
-                bail!(
-                    "{url}: {status}: the model is private, gated or misspelt; set HF_TOKEN to a token that may read it"
-                )
-            }
-            StatusCode::NOT_FOUND => bail!("{url}: 404: no such model or revision"),
-            status => bail!("{url}: {status}"),
-        }
     }
 }
 

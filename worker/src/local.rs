@@ -5,6 +5,7 @@ mod build;
 mod cache_size;
 mod comparison;
 mod engine;
+mod fresh;
 mod guard;
 mod inputs;
 mod learners;
@@ -22,7 +23,7 @@ use ppo_crds::warnings;
 
 pub use build::{kind, target};
 pub use engine::{PolicyEngine, start as start_engine};
-pub use inputs::Held;
+pub use inputs::{Held, digest_of_model};
 pub use learners::learners;
 pub use models::write_optimizers;
 pub use reach::{reference, reward_model};

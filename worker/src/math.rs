@@ -43,7 +43,7 @@ The input is one JSON object. Every block is optional; the answer has a block of
 
 A setting left out takes the profile's value. Names: estimator gae, rloo, grpo, drGrpo, reinforcePlusPlus, reinforcePlusPlusBaseline; klEstimator k1, k2, k3, abs, oneSided; aggregation tokenMean, sequenceMeanTokenMean, sequenceMeanTokenSum, sequenceMeanTokenSumNorm, tokenSum, paddedMean. Other spellings of these (reinforce++, seq-mean-token-mean) are understood.
 
-What a block may leave out because another has it: advantage takes rewards, mask and scores from shape; policyLoss takes advantages, mask and estimator from advantage (oldLogprobs and mask from shape); valueLoss takes returns, mask and oldValues from advantage. Scores that are nowhere are the rows' sums of rewards.
+What a block may leave out because another has it: advantage takes rewards, mask and scores from shape; policyLoss takes advantages, mask and estimator from advantage (oldLogprobs and mask from shape); valueLoss takes returns, mask and oldValues from advantage. Scores that are nowhere are the rows' sums of rewards, under trl with the slot after each response, where the score lies.
 
 More settings: shape {klClamp, scoreScale, missingEosPenalty, finished: [bool], lengths: [slots, tool tokens included]}; advantage {whitenRewards, scoreClip, nSamplesPerPrompt, klInReward}; policyLoss {estimator, rolloutLogprobs, truncatedImportanceSampling, maxResponseLength}; valueLoss {aggregation, maxResponseLength, valueMask}; kl {clamp}; whiten {keepMean}. scoreClip is c for [-c, c], or [least, greatest], or {min, max}. false switches it off, and false or 0 dualClip, valueLoss.clip, klClamp, kl.clamp and truncatedImportanceSampling.
 
@@ -52,6 +52,7 @@ More settings: shape {klClamp, scoreScale, missingEosPenalty, finished: [bool], 
 - approxKl is the mean of oldLogprobs - logprobs; under trl and alpacafarm half the mean square of it over batch x time.
 - coefs has one entry for each observation: the coefficient after it, which is the one the next step uses. Without target the coefficient is fixed.
 - Under trl the value loss also counts the first slot after each response, as TRL's does; valueMask is taken as it is.
+- Under trl with rloo the policy loss is the mean over sequences, one ratio each: policyLoss.aggregation does nothing there.
 - Under alpacafarm tokenMean is AlpacaFarm's mean over batch x time, and nothing is masked: give equal log-probs at padding.
 - grpo and drGrpo read scores, not token rewards (except under openrlhf and verl). klInReward adds the reward-to-go of the token KL that the rewards hold, as the trainer does when kl.placement is reward."#;
 

@@ -37,9 +37,9 @@ pub fn or_interrupted(ended: Result<Ended>) -> Result<Ended> {
 #[error("the reward role failed")]
 pub struct RewardFailed;
 
-/// Prompts or labels cannot be used.
+/// Prompts, labels or examples cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("the prompts cannot be used")]
+#[error("the data cannot be used")]
 pub struct BadData;
 
 /// The run ended at rank 0, which told the others.

@@ -11,7 +11,12 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// Set once the process was asked to stop.
 #[derive(Clone, Debug, Default)]
-pub struct StopFlag(Arc<AtomicBool>);
+pub struct StopFlag {
+    /// By a signal.
+    signalled: Arc<AtomicBool>,
+    /// By this process itself, which has said why.
+    asked: Arc<AtomicBool>,
+}
 
 /// The process was asked to stop before the step changed anything.
 #[derive(Debug, thiserror::Error)]
@@ -27,14 +32,14 @@ impl StopFlag {
     pub fn on_signals() -> Result<Self> {
         let flag = Self::default();
         for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
-            let second = flag.0.clone();
+            let second = flag.signalled.clone();
             signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, second)
-                .and_then(|_| signal_hook::flag::register(signal, flag.0.clone()))
+                .and_then(|_| signal_hook::flag::register(signal, flag.signalled.clone()))
                 .context("cannot install a signal handler")?;
         }
-        let asked = flag.clone();
+        let signalled = flag.signalled.clone();
         let tell = move || {
-            while !asked.requested() {
+            while !signalled.load(Ordering::Relaxed) {
                 std::thread::sleep(LOOK);
             }
             tracing::info!(
@@ -50,12 +55,12 @@ impl StopFlag {
 
     /// Asks to stop.
     pub fn request(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.asked.store(true, Ordering::Relaxed);
     }
 
     /// Whether somebody asked.
     pub fn requested(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.asked.load(Ordering::Relaxed) || self.signalled.load(Ordering::Relaxed)
     }
 
     /// [`Interrupted`] when somebody asked.

@@ -188,7 +188,7 @@ impl Trainer {
     }
 
     fn publish(&mut self) -> Result<()> {
-        // Engines and streams read them by ways of their own.
+        // Engines and streams read them by ways of their own; they are written by this thread.
         synchronize(self.actor.decoder.device())?;
         let weights = self.actor.weights();
         self.rollout.publish(weights, self.steps_done, PUBLISH_DEADLINE)

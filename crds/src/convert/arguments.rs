@@ -23,9 +23,15 @@ pub fn of_framework(
     starts: fn(&str) -> bool,
     bare: fn(&str) -> bool,
 ) -> Result<(Vec<Word>, Vec<Word>), ConvertError> {
-    let program = |words: &Vec<Word>| words.iter().position(|word| starts(&word.text));
-    let script = |words: &Vec<Word>| words.iter().position(|word| word.text.ends_with(".py"));
-    let flags = |words: &Vec<Word>| words.first().filter(|word| bare(&word.text)).map(|_| 0);
+    // A text that tells of a program, for `echo` say, starts none.
+    let is_program = |word: &Word| starts(&word.text) && !word.text.contains(char::is_whitespace);
+    let program = |words: &Vec<Word>| words.iter().position(is_program);
+    let is_bare = |words: &Vec<Word>| words.first().is_some_and(|word| bare(&word.text));
+    // Among nothing but flags it is the value of one.
+    let script = |words: &Vec<Word>| {
+        let at = words.iter().position(|word| word.text.ends_with(".py"));
+        at.filter(|_| !is_bare(words))
+    };
     let programs: Vec<Option<usize>> = commands.iter().map(program).collect();
     let scripts: Vec<Option<usize>> = commands.iter().map(script).collect();
     for places in [programs, scripts] {
@@ -40,7 +46,7 @@ pub fn of_framework(
             return Ok((words[..at].to_vec(), words[at..].to_vec()));
         }
     }
-    let alone = commands.into_iter().find(|words| flags(words).is_some());
+    let alone = commands.into_iter().find(is_bare);
     alone
         .map(|words| (Vec::new(), words))
         .ok_or(ConvertError::NoCommand(dialect_name))
@@ -52,6 +58,10 @@ pub fn read(words: &[Word], launcher: Vec<String>, dialect: &Dialect) -> Result<
     let mut given: Vec<Vec<Argument>> = vec![Vec::new(); rows.len()];
     let (mut unknown, mut not_known) = (Vec::new(), Vec::new());
     for argument in split(words, dialect.syntax)? {
+        let argument = match dialect.negates {
+            true => positive(argument, rows),
+            false => argument,
+        };
         match rows.iter().position(|row| row.is(&argument.name)) {
             Some(index) => {
                 // What is not read need not be known.
@@ -78,6 +88,20 @@ pub fn read(words: &[Word], launcher: Vec<String>, dialect: &Dialect) -> Result<
         return Err(ConvertError::NotKnown(not_known));
     }
     Ok(Arguments { given, launcher })
+}
+
+/// `--no_x` as `x` that is false, as transformers' parser has it for what is true by default.
+fn positive(argument: Argument, rows: &[Row]) -> Argument {
+    let is_row = |name: &str| rows.iter().any(|row| row.is(name));
+    let name = argument.name.strip_prefix("no_").map(str::to_owned);
+    match name.filter(|name| argument.values.is_empty() && !is_row(&argument.name) && is_row(name)) {
+        Some(name) => Argument {
+            name,
+            values: vec!["false".into()],
+            ..argument
+        },
+        None => argument,
+    }
 }
 
 fn split(words: &[Word], syntax: Syntax) -> Result<Vec<Argument>, ConvertError> {

@@ -64,6 +64,7 @@ impl Framework {
             Self::Openrlhf => Dialect {
                 name: self.name(),
                 syntax: Syntax::Dashes,
+                negates: false,
                 rows: openrlhf::table::ROWS.to_vec(),
                 finish: openrlhf::finish,
             },
@@ -89,6 +90,8 @@ pub struct Dialect {
     pub name: &'static str,
     /// How they are written.
     pub syntax: Syntax,
+    /// Whether `--no_x` says that `x` is false.
+    pub negates: bool,
     /// All of them.
     pub rows: Vec<Row>,
     /// Sets the fields that follow from several settings.

@@ -136,6 +136,15 @@ fn reward(draft: &mut Draft) -> Result<(), WrongValue> {
         let rule = json!([{"weight": factor, "length": {"max": longest.saturating_sub(buffer), "slope": buffer}}]);
         draft.set("roles.reward.rules", rule, &draft.source("reward.overlong_buffer_len"));
     }
+    // `reward_model = None` in train_ppo_ray.py where there is a remote one; an agent is as one.
+    let elsewhere = ["reward.remote_url", "train.agent_func_path"]
+        .into_iter()
+        .find(|name| draft.text(name).is_some());
+    if let Some(elsewhere) = elsewhere.filter(|_| draft.has("roles.reward.model")) {
+        draft.unset("roles.reward.model");
+        let why = format!("OpenRLHF reads no reward model beside {elsewhere}, nor starts the critic from it");
+        draft.leave("reward.model_name_or_path", &why);
+    }
     if draft.has("roles.reward.model") {
         for (name, at) in [
             ("reward.num_nodes", "nodes"),

@@ -1,11 +1,17 @@
 //! Words of the commands in a pasted shell script: quotes, continued lines, comments, variables and arrays that the script
-//! itself sets (POSIX shell, section 2.2 to 2.6; arrays as in bash). Nothing is run.
+//! itself sets (POSIX shell, section 2.2 to 2.6; arrays as in bash), and what they are behind conditions. Nothing is run.
 
+mod blocks;
+mod command;
+mod condition;
 mod expansion;
 
 use std::collections::HashMap;
 use std::iter::Peekable;
 use std::str::Chars;
+
+use blocks::Block;
+use command::{End, List, is_name};
 
 /// Value of a variable that the script does not set.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -36,16 +42,25 @@ pub fn quote(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
+/// What variables are set to; several words are an array.
+type Variables = HashMap<String, Vec<Word>>;
+
 struct Lexer<'a> {
     rest: Peekable<Chars<'a>>,
     environment: Environment<'a>,
-    variables: HashMap<String, Vec<Word>>,
+    variables: Variables,
+    /// The blocks that are open, the innermost last.
+    blocks: Vec<Block>,
+    /// What stands before the present command in its list of `&&` and `||`.
+    list: List,
     commands: Vec<Vec<Word>>,
     command: Vec<Word>,
     /// The word being read. An empty one was quoted.
     word: Option<Word>,
     /// The next word is the file of a redirection.
     into_file: bool,
+    /// The words that end the texts which begin on the next line (`<<EOF`).
+    documents: Vec<String>,
     /// A list without words stood in the present double quotes.
     no_words: bool,
     /// Defaults of variables inside defaults of variables.
@@ -57,11 +72,14 @@ impl<'a> Lexer<'a> {
         Self {
             rest: script.chars().peekable(),
             environment,
-            variables: HashMap::new(),
+            variables: Variables::new(),
+            blocks: Vec::new(),
+            list: List::default(),
             commands: Vec::new(),
             command: Vec::new(),
             word: None,
             into_file: false,
+            documents: Vec::new(),
             no_words: false,
             depth: 0,
         }
@@ -80,17 +98,32 @@ impl<'a> Lexer<'a> {
                     self.not_known("`...`");
                 }
                 '#' if self.word.is_none() => while self.rest.next_if(|&c| c != '\n').is_some() {},
-                '\n' | ';' | '|' | ')' => self.end_command(),
+                '\n' => {
+                    self.end_command(End::Line);
+                    self.skip_documents();
+                }
+                ';' => {
+                    let two = self.rest.next_if(|&c| c == ';' || c == '&').is_some();
+                    self.end_command(if two { End::Branch } else { End::Line });
+                }
+                '|' => {
+                    let two = self.rest.next_if_eq(&'|').is_some();
+                    self.end_command(if two { End::Or } else { End::Other });
+                }
                 '&' if self.rest.peek() == Some(&'>') => self.end_word(),
-                '&' => self.end_command(),
-                '>' | '<' => self.redirect(),
+                '&' => {
+                    let two = self.rest.next_if_eq(&'&').is_some();
+                    self.end_command(if two { End::And } else { End::Other });
+                }
+                '>' | '<' => self.redirect(c),
                 '(' if self.array_starts() => self.array()?,
-                '(' => self.end_command(),
+                '(' => self.end_command(End::Other),
+                ')' => self.end_command(End::Close),
                 c if c.is_whitespace() => self.end_word(),
                 c => self.push(c),
             }
         }
-        self.end_command();
+        self.end_command(End::Line);
         Ok(())
     }
 
@@ -109,31 +142,6 @@ impl<'a> Lexer<'a> {
         let Some(word) = self.word.take() else { return };
         if !std::mem::take(&mut self.into_file) {
             self.command.push(word);
-        }
-    }
-
-    fn end_command(&mut self) {
-        self.end_word();
-        self.into_file = false;
-        let words = std::mem::take(&mut self.command);
-        let setting = words.first().is_some_and(|word| word.text == "export");
-        let assignments: Vec<_> = words
-            .iter()
-            .skip(usize::from(setting))
-            .map_while(|word| Some((assignment(word)?, word.unknown.clone())))
-            .collect();
-        if assignments.len() == words.len() - usize::from(setting) {
-            for ((name, value), unknown) in assignments {
-                self.variables.insert(
-                    name.into(),
-                    vec![Word {
-                        text: value.into(),
-                        unknown,
-                    }],
-                );
-            }
-        } else if !words.is_empty() {
-            self.commands.push(words);
         }
     }
 
@@ -214,7 +222,8 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    fn redirect(&mut self) {
+    /// `>`, `2>&1`, `<<EOF`: `first` is the first of the signs.
+    fn redirect(&mut self, first: char) {
         // `2>` names a stream, no argument.
         if self
             .word
@@ -224,19 +233,45 @@ impl<'a> Lexer<'a> {
             self.word = None;
         }
         self.end_word();
-        while self.rest.next_if(|&c| c == '>' || c == '<' || c == '&').is_some() {}
-        self.into_file = true;
+        let mut signs = String::from(first);
+        while let Some(c) = self.rest.next_if(|&c| c == '>' || c == '<' || c == '&') {
+            signs.push(c);
+        }
+        if signs == "<<" {
+            self.rest.next_if_eq(&'-');
+            while self.rest.next_if(|&c| c == ' ' || c == '\t').is_some() {}
+            let mut end = String::new();
+            while let Some(c) = self.rest.next_if(|&c| !c.is_whitespace() && !";|&<>".contains(c)) {
+                end.push(c);
+            }
+            self.documents.push(end.replace(['\'', '"', '\\'], ""));
+        } else {
+            self.into_file = true;
+        }
+    }
+
+    /// The texts behind `<<EOF` are no commands.
+    fn skip_documents(&mut self) {
+        for end in std::mem::take(&mut self.documents) {
+            while self.rest.peek().is_some() {
+                let line: String = self.rest.by_ref().take_while(|&c| c != '\n').collect();
+                if line.trim() == end {
+                    break;
+                }
+            }
+        }
     }
 
     fn array_starts(&self) -> bool {
         let name = self.word.as_ref().and_then(|word| word.text.strip_suffix('='));
-        name.is_some_and(is_name)
+        name.is_some_and(|name| is_name(name.strip_suffix('+').unwrap_or(name)))
     }
 
-    /// `NAME=( words )`.
+    /// `NAME=( words )`, `NAME+=( words )`.
     fn array(&mut self) -> Result<(), Unclosed> {
         let name = self.word.take().map(|word| word.text).unwrap_or_default();
         let before = std::mem::take(&mut self.command);
+        let before = self.keywords(before);
         loop {
             match self.rest.peek().ok_or(Unclosed("( ... )"))? {
                 ')' => break,
@@ -271,18 +306,10 @@ impl<'a> Lexer<'a> {
         self.rest.next();
         self.end_word();
         let values = std::mem::replace(&mut self.command, before);
-        self.variables.insert(name.trim_end_matches('=').into(), values);
+        let name = name.trim_end_matches('=');
+        self.set_array(name.trim_end_matches('+'), name.ends_with('+'), values);
         Ok(())
     }
-}
-
-fn assignment(word: &Word) -> Option<(&str, &str)> {
-    word.text.split_once('=').filter(|(name, _)| is_name(name))
-}
-
-fn is_name(text: &str) -> bool {
-    let letter = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    text.starts_with(|c: char| letter(c) && !c.is_ascii_digit()) && text.chars().all(letter)
 }
 
 #[cfg(test)]

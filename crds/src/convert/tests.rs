@@ -2,6 +2,10 @@ use super::*;
 use crate::spec::{AdapterSpec, Projection};
 use crate::{parse_manifest, spec_schema};
 
+mod rewards;
+mod scripts;
+mod upstream;
+
 fn nothing(_: &str) -> Option<String> {
     None
 }

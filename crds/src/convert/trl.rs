@@ -80,6 +80,7 @@ pub(super) fn dialect(launcher: &[Word], flags: &[Word]) -> Result<Dialect, Conv
     let dialect = |rows: &[&[Row]], finish| Dialect {
         name: "TRL",
         syntax: Syntax::Dashes,
+        negates: true,
         rows: rows.concat(),
         finish,
     };

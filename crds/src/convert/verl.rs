@@ -20,6 +20,7 @@ pub(super) fn dialect(launcher: &[Word]) -> Dialect {
     Dialect {
         name: "verl",
         syntax: Syntax::Hydra,
+        negates: false,
         rows: table::ROWS.to_vec(),
         finish: if ahead { finish_one_step_off } else { finish },
     }
@@ -240,7 +241,7 @@ fn engines(draft: &mut Draft) -> Result<(), WrongValue> {
 }
 
 fn reward(draft: &mut Draft) -> Result<(), WrongValue> {
-    let overlong = |name: &str| format!("reward_model.reward_kwargs.overlong_buffer_cfg.{name}");
+    let overlong = |name: &str| format!("reward.reward_kwargs.overlong_buffer_cfg.{name}");
     let buffer = draft.count(&overlong("len"))?.filter(|buffer| *buffer > 0);
     if let Some(buffer) = buffer.filter(|_| draft.truth(&overlong("enable")) == Ok(true)) {
         let factor = draft.number(&overlong("penalty_factor"))?.unwrap_or(1.0);
@@ -248,8 +249,8 @@ fn reward(draft: &mut Draft) -> Result<(), WrongValue> {
         let rule = json!([{"weight": factor, "length": {"max": longest.saturating_sub(buffer), "slope": buffer}}]);
         draft.set("roles.reward.rules", rule, &draft.source(&overlong("len")));
     }
-    if draft.truth("reward_model.enable")? {
-        if let Some((values, source)) = draft.values("reward_model.model.path") {
+    if draft.truth("reward.reward_model.enable")? {
+        if let Some((values, source)) = draft.values("reward.reward_model.model_path") {
             draft.set_model("roles.reward.model.source", &values, &source)?;
         }
         return Ok(());

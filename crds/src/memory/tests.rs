@@ -250,6 +250,19 @@ fn the_cache_holds_every_sample_of_full_length_unless_a_size_is_given() {
 }
 
 #[test]
+fn vllm_on_gpus_takes_at_least_the_cache_that_the_samples_need() {
+    let cache = |rollout: &str| {
+        let memory = estimated("", &format!("rollout: {{{rollout}}}, {RULE}"), QWEN_HALF_B);
+        ["key/value cache", "key/value cache, at least"].map(|name| bytes_of(&memory, Role::Rollout, name))
+    };
+    let [needed, _] = cache("gpusPerReplica: 1");
+    assert!(needed > 0);
+    assert_eq!(cache("engine: vllm, gpusPerReplica: 1"), [0, needed]);
+    assert_eq!(cache("engine: vllm, gpusPerReplica: 0"), [needed, 0]);
+    assert_eq!(cache("engine: vllm, kvCacheMebibytes: 64"), [64 << 20, 0]);
+}
+
+#[test]
 fn only_roles_with_pods_are_counted() {
     let memory = estimated(
         "algorithm: {kl: {coef: 0}, advantage: {estimator: reinforcePlusPlus}}",

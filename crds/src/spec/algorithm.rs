@@ -219,7 +219,8 @@ pub struct FixedKl {}
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AdaptiveKl {
     /// Mean sequence KL to hold, in nats; under openrlhf and verl the mean over samples of each one's mean per token (openrlhf with
-    /// the KL in the loss: the mean over tokens). Above 0. OpenRLHF `algo.kl.target`, verl `kl_ctrl.target_kl`.
+    /// the KL in the loss: the mean over the step's updates of the loss's KL term). Above 0. OpenRLHF `algo.kl.target`, verl
+    /// `kl_ctrl.target_kl`.
     #[schemars(range(min = 0.0, max = 1e9), extend("exclusiveMinimum" = true))]
     pub target: f64,
     /// Samples over which the coefficient adapts: greater is slower. Above a fifth of a step's

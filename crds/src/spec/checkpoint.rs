@@ -72,7 +72,7 @@ pub struct VolumeClaimSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = super::OBJECT_NAME))]
     pub storage_class_name: Option<String>,
-    /// Access modes; several actor pods need `ReadWriteMany`. At most 4. Default `ReadWriteOnce` for one actor pod, else
+    /// Access modes, one of which writes; several actor pods need `ReadWriteMany`. At most 4. Default `ReadWriteOnce` for one actor pod, else
     /// `ReadWriteMany`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 4))]

@@ -162,7 +162,8 @@ impl RoleBudgets {
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FailureRule {
-    /// What to do: `RestartPod`, `RestartRole`, `RestartJob`, `FailJob`, or `Ignore` (restart the pod without counting it).
+    /// What to do: `RestartPod`, `RestartRole`, `RestartJob`, `FailJob`, or `Ignore` (restart the pod, counted by the rule's own
+    /// `maxRestarts` alone).
     pub action: FailureAction,
     /// Roles the rule is for: `rollout`, `actor`, `reference`, `reward`. Default: all.
     #[serde(default)]
@@ -180,7 +181,8 @@ pub struct FailureRule {
     #[serde(default)]
     #[schemars(length(max = 16), inner(length(min = 1, max = 256)))]
     pub reasons: Vec<String>,
-    /// Restarts by this rule before it fails the job. 0 to 10000. Default: only the policy's `maxRestarts` counts.
+    /// Restarts by this rule before it fails the job. 0 to 10000. Default: only the policy's `maxRestarts` counts, and for `Ignore`
+    /// nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 10_000))]
     pub max_restarts: Option<u32>,
@@ -197,7 +199,7 @@ pub enum FailureAction {
     RestartJob,
     /// End the job.
     FailJob,
-    /// Replace the failed pod without counting it.
+    /// Replace the failed pod; only the rule's own budget counts it.
     Ignore,
 }
 

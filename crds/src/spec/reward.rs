@@ -10,7 +10,7 @@ use super::{ModelSource, PodPlacement};
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RewardSpec {
     /// A reward model: a sequence classifier with one output. OpenRLHF `reward.model_name_or_path`, verl
-    /// `reward_model.model.path`, TRL `reward_model_path`.
+    /// `reward.reward_model.model_path`, TRL `reward_model_path`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<RewardModelSpec>,
     /// Rules that check the response's text. At most 16. What OpenRLHF, verl and TRL call a reward function.

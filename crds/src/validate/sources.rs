@@ -41,6 +41,7 @@ pub fn check(spec: &PpoJobSpec, environment: &Environment, problems: &mut Vec<Pr
         checker.claim("spec.checkpoint.volumeClaim");
     }
     checker.shared(spec);
+    checker.access_modes(spec);
 }
 
 struct Checker<'a> {
@@ -157,15 +158,28 @@ impl Checker<'_> {
                 ),
             );
         }
-        let modes = spec.checkpoint.volume_claim.as_ref().map(|claim| &claim.access_modes);
-        if let Some(modes) = modes.filter(|modes| !modes.is_empty() && !modes.contains(&AccessMode::ReadWriteMany)) {
-            self.refuse(
-                "spec.checkpoint.volumeClaim.accessModes",
-                &format!(
-                    "{modes:?} lets one node mount it, and the actor has {} pods; use ReadWriteMany",
-                    actor.nodes
-                ),
-            );
+    }
+
+    /// Each pod of the actor writes into the claim that is made.
+    fn access_modes(&mut self, spec: &PpoJobSpec) {
+        let Some(claim) = &spec.checkpoint.volume_claim else {
+            return;
+        };
+        let (modes, pods) = (&claim.access_modes, spec.roles.actor.nodes);
+        if matches!(self.environment, Environment::Laptop { .. }) || modes.is_empty() {
+            return;
+        }
+        let field = "spec.checkpoint.volumeClaim.accessModes";
+        let fitting = match pods {
+            0 | 1 => "ReadWriteOnce",
+            _ => "ReadWriteMany",
+        };
+        if modes.iter().all(|mode| *mode == AccessMode::ReadOnlyMany) {
+            let message = format!("{modes:?} cannot be written, and checkpoints are; use {fitting}");
+            self.refuse(field, &message);
+        } else if pods > 1 && !modes.contains(&AccessMode::ReadWriteMany) {
+            let message = format!("{modes:?} lets one node mount it, and the actor has {pods} pods; use {fitting}");
+            self.refuse(field, &message);
         }
     }
 

@@ -594,6 +594,23 @@ fn several_actor_pods_need_a_folder_that_all_of_them_reach() {
     assert_eq!(texts(once, RULE), Vec::<String>::new());
 }
 
+#[test]
+fn a_claim_for_checkpoints_can_be_written() {
+    let claim = |modes: &str| format!("checkpoint: {{volumeClaim: {{storage: 1Gi, accessModes: [{modes}]}}}}");
+    let field = "spec.checkpoint.volumeClaim.accessModes";
+    assert_eq!(
+        one(&claim("ReadOnlyMany"), RULE),
+        format!("{field}: [ReadOnlyMany] cannot be written, and checkpoints are; use ReadWriteOnce")
+    );
+    assert_eq!(
+        one(&claim("ReadOnlyMany"), &format!("{RULE}, actor: {{nodes: 2}}")),
+        format!("{field}: [ReadOnlyMany] cannot be written, and checkpoints are; use ReadWriteMany")
+    );
+    for modes in ["", "ReadWriteOncePod", "ReadOnlyMany, ReadWriteOnce"] {
+        assert_eq!(texts(&claim(modes), RULE), Vec::<String>::new(), "{modes}");
+    }
+}
+
 /// Roles with an actor that mounts a volume of the given source.
 fn mounting(path: &str, source: &str) -> String {
     let worker = format!("{{name: worker, volumeMounts: [{{name: disk, mountPath: {path}}}]}}");

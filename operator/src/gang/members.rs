@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::Container;
+use k8s_openapi::api::core::v1::ResourceRequirements;
 use serde_json::{Map, Value, json};
 
 use crate::job::{Job, RolePods};
+use crate::plan::sized;
 use crate::snapshot::Snapshot;
 
 /// Pods without which nothing is to be placed: the sum of the roles' floors.
@@ -28,20 +29,12 @@ pub fn name(job: &Job) -> String {
     format!("{}-{suffix}", job.key.name)
 }
 
-/// Resources that the floor needs: GPUs by role, and of the templates' requests what is written in whole numbers.
+/// Resources that the floor needs: of what its pods ask for, what is written in whole numbers.
 pub fn min_resources(job: &Job, gpu_resource: &str) -> Value {
     let mut sums: BTreeMap<String, u64> = BTreeMap::new();
     for role in &job.roles {
-        let mut add = |resource: &str, each: u64| {
-            *sums.entry(resource.to_string()).or_default() += each * u64::from(role.floor);
-        };
-        if role.gpus > 0 {
-            add(gpu_resource, u64::from(role.gpus));
-        }
-        for (resource, each) in requests(job, *role) {
-            if resource != gpu_resource {
-                add(&resource, each);
-            }
+        for (resource, each) in requests(job, *role, gpu_resource) {
+            *sums.entry(resource).or_default() += each * u64::from(role.floor);
         }
     }
     let sums: Map<String, Value> = sums
@@ -51,20 +44,76 @@ pub fn min_resources(job: &Job, gpu_resource: &str) -> Value {
     Value::Object(sums)
 }
 
-/// Whole-number requests of a role's template. Fractions and suffixed quantities are left to the scheduler's own filter.
-fn requests(job: &Job, role: RolePods) -> BTreeMap<String, u64> {
-    let containers: &[Container] = job
-        .template(role.role)
-        .and_then(|template| template.spec.as_ref())
-        .map_or(&[], |spec| spec.containers.as_slice());
+/// Whole-number requests of one of a role's pods. Fractions and suffixed quantities are left to the scheduler's own filter, and so are
+/// devices that a claim brings.
+fn requests(job: &Job, role: RolePods, gpu_resource: &str) -> BTreeMap<String, u64> {
+    let pod = sized(job, role, gpu_resource);
     let mut sums = BTreeMap::new();
-    let requests = containers
+    for resources in pod
+        .containers
         .iter()
-        .filter_map(|container| container.resources.as_ref()?.requests.as_ref());
-    for (resource, quantity) in requests.flatten() {
-        if let Ok(whole) = quantity.0.parse::<u64>() {
+        .filter_map(|container| container.resources.as_ref())
+    {
+        for (resource, whole) in whole_numbers(resources) {
             *sums.entry(resource.clone()).or_default() += whole;
         }
     }
     sums
+}
+
+/// What a container asks for. The API server takes a limit for the request where the template has no other one.
+fn whole_numbers(resources: &ResourceRequirements) -> BTreeMap<&String, u64> {
+    let limits = resources.limits.iter().flatten();
+    let asked: BTreeMap<_, _> = limits.chain(resources.requests.iter().flatten()).collect();
+    asked
+        .into_iter()
+        .filter_map(|(resource, quantity)| Some((resource, quantity.0.parse::<u64>().ok()?)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use ppo_crds::PpoJob;
+
+    use super::*;
+
+    /// The resources of an actor, a reference and two engines of four that have these templates' containers.
+    fn resources(engine: &Value, actor: &Value) -> Value {
+        let template = |container: &Value| json!({"spec": {"containers": [container]}});
+        let object = json!({
+            "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "namespace": "n", "uid": "1"},
+            "spec": {
+                "model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
+                "roles": {
+                    "rollout": {"replicas": 4, "minReplicas": 2, "gpusPerReplica": 8, "template": template(engine)},
+                    "actor": {"gpusPerNode": 8, "template": template(actor)},
+                    "reward": {"rules": [{"json": {}}]},
+                },
+            },
+        });
+        let job = Job::of(&serde_json::from_value::<PpoJob>(object).unwrap());
+        min_resources(&job, "nvidia.com/gpu")
+    }
+
+    #[test]
+    fn the_floor_needs_the_gpus_of_its_roles_and_what_templates_ask_for_in_whole_numbers() {
+        let plain = json!({"name": "worker", "resources": {"requests": {"cpu": "4", "memory": "8Gi"}}});
+        let beside = json!({"name": "beside", "resources": {"limits": {"cpu": "2"}}});
+        assert_eq!(
+            resources(&plain, &beside),
+            json!({"cpu": "10", "nvidia.com/gpu": "25"}),
+            "2 * 8 GPUs of engines, 8 of the actor and 1 of the reference"
+        );
+    }
+
+    #[test]
+    fn a_template_that_asks_for_devices_itself_is_taken_at_its_word() {
+        let explicit = json!({"name": "worker", "resources": {"limits": {"nvidia.com/gpu": "4"}}});
+        let claimed = json!({"name": "worker", "resources": {"claims": [{"name": "gpus"}]}});
+        assert_eq!(
+            resources(&explicit, &claimed),
+            json!({"nvidia.com/gpu": "9"}),
+            "2 * 4 GPUs of engines and 1 of the reference"
+        );
+    }
 }

@@ -86,8 +86,12 @@ fn of_workload(job: &Job, seen: &Snapshot) -> Option<Silence> {
     })
 }
 
-/// Pods without a node, when a scheduler has said nothing of any. The youngest counts: a gang is looked at once it is complete.
+/// Pods without a node, when a scheduler has said nothing of any. The youngest counts: a gang is looked at once it is complete, and so
+/// never while the API server refuses a pod of it.
 fn of_pods(job: &Job, seen: &Snapshot) -> Option<Silence> {
+    if seen.refused.is_some() {
+        return None;
+    }
     let waits = |pod: &&PodView| pod.life == Life::Unscheduled && pod.deleting_since.is_none();
     let waiting: Vec<&PodView> = seen.pods(job).filter(waits).collect();
     if waiting.iter().any(|pod| pod.reason != PodView::UNSCHEDULED) {

@@ -290,3 +290,108 @@ fn engines_without_quota_are_named_and_a_job_that_ends_has_no_ready_pods() {
     let over = crate::status::status(&job, &ends, &seen, at(5000));
     assert_eq!(over.ready.as_deref(), Some("0/5"));
 }
+
+#[test]
+fn engines_that_were_scaled_away_and_are_wanted_again_before_they_are_gone_have_not_failed() {
+    let rules = json!([{"action": "FailJob", "reasons": ["Deleted"]}]);
+    let with_engines = |engines: u32| {
+        let mut job = job();
+        job.spec.failure_policy.rules = serde_json::from_value(rules.clone()).unwrap();
+        let roles = job.roles.iter_mut();
+        roles
+            .filter(|role| role.role == Role::Rollout)
+            .for_each(|role| role.pods = engines);
+        job
+    };
+    let mut seen = heard(3.0, 5);
+    let engine = PodView {
+        name: "a-rollout-1".into(),
+        index: 1,
+        ..(*seen.children.pods["a-rollout-0"]).clone()
+    };
+    let insert = |seen: &mut Snapshot, pod: PodView| seen.children.pods.insert(pod.name.clone(), Arc::new(pod));
+    insert(&mut seen, engine.clone());
+    let fewer = decide(&with_engines(1), &seen, &status(true, 60), at(5000));
+    assert_eq!(fewer.ledger.attempt_of(Role::Rollout, 1), 2);
+    assert_eq!(fewer.ledger.role(Role::Rollout).unwrap().last_restart_time, None);
+
+    let going = PodView {
+        deleting_since: Some(at(5030)),
+        ..engine
+    };
+    insert(&mut seen, going);
+    let more = decide(&with_engines(2), &seen, &fewer.ledger.status, at(5001));
+    assert_eq!((more.intent, more.notes.len()), (Intent::Run, 0));
+    assert_eq!(more.ledger.attempt_of(Role::Rollout, 1), 2);
+    // One that is deleted while it is wanted is another matter.
+    let failed = decide(&with_engines(2), &seen, &status(true, 60), at(5001)).intent;
+    assert!(matches!(failed, Intent::Fail(_)), "{failed:?}");
+}
+
+#[test]
+fn pods_whose_token_is_gone_all_come_anew_and_once() {
+    let seen = Snapshot {
+        token_lost: true,
+        ..heard(3.0, 5)
+    };
+    let decision = decide(&job(), &seen, &status(true, 60), at(5000));
+    assert_eq!(decision.ledger.attempt_of(Role::Rollout, 0), 2);
+    assert_eq!(decision.ledger.status.restarts, 0);
+    assert!(decision.notes[0].contains("Secret a-token"), "{:?}", decision.notes);
+    // Those that are left are of the attempt before.
+    let again = decide(&job(), &seen, &decision.ledger.status, at(5001));
+    assert_eq!((again.ledger.status.attempt, again.notes.len()), (2, 0));
+}
+
+#[test]
+fn what_the_api_server_refuses_is_why_pods_are_missing() {
+    let refusal = "creating Pod a-actor-0: exceeded quota: gpus";
+    let seen = Snapshot {
+        refused: Some(refusal.into()),
+        ..empty(Vec::new())
+    };
+    let job = job();
+    let decision = decide(&job, &seen, &status(false, 0), at(1));
+    let waits = crate::status::status(&job, &decision, &seen, at(1));
+    for kind in [kind::GANG_SCHEDULED, kind::ROLES_READY] {
+        let condition = condition::get(&waits.conditions, kind).unwrap();
+        assert!(condition.message.contains(refusal), "{condition:?}");
+    }
+    let limit = job.spec.run_policy.pre_running_deadline_seconds as i64;
+    let Intent::Fail(why) = decide(&job, &seen, &status(false, 0), at(limit)).intent else {
+        panic!("it has not failed");
+    };
+    assert!(why.message.contains(refusal), "{}", why.message);
+}
+
+#[test]
+fn a_job_whose_pod_no_node_takes_ends_with_the_kubelets_words() {
+    let refused = actor(
+        1,
+        json!({"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "no healthy devices"}),
+    );
+    let mut seen = empty(Vec::new());
+    seen.children.pods.insert(refused.name.clone(), refused);
+    let job = job();
+    let limit = job.spec.run_policy.pre_running_deadline_seconds as i64;
+    let Intent::Fail(why) = decide(&job, &seen, &status(false, 0), at(limit)).intent else {
+        panic!("it has not failed");
+    };
+    assert_eq!(why.reason, "NotRunningInTime");
+    assert!(why.message.contains("no healthy devices"), "{}", why.message);
+}
+
+#[test]
+fn an_actor_that_ended_well_for_a_reason_that_only_a_newer_worker_knows_has_completed() {
+    let words = r#"{"reason": "Converged", "message": "nothing is left to learn"}"#;
+    let ended = json!({"name": "worker", "image": "i", "imageID": "", "ready": false, "restartCount": 0,
+        "state": {"terminated": {"exitCode": 0, "message": words}}});
+    let done = actor(1, json!({"phase": "Succeeded", "containerStatuses": [ended]}));
+    let mut seen = empty(Vec::new());
+    seen.children.pods.insert(done.name.clone(), done);
+    let intent = decide(&job(), &seen, &status(true, 60), at(100)).intent;
+    let Intent::Complete(why) = intent else {
+        panic!("{intent:?}");
+    };
+    assert_eq!(why.message, "nothing is left to learn");
+}

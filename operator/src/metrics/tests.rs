@@ -1,9 +1,13 @@
-//! What is shown of jobs that do not run, and of kinds that are gone.
+//! What is shown of jobs that do not run or got less than they asked for, and of kinds that are gone.
 
+use k8s_openapi::jiff::Timestamp;
 use ppo_crds::PpoJob;
+use ppo_crds::spec::Role;
 use serde_json::json;
 
 use super::*;
+use crate::gang::{Admission, Gang, Place};
+use crate::world::Children;
 
 fn line(metrics: &Metrics, name: &str) -> Vec<String> {
     let text = metrics.text().unwrap();
@@ -11,8 +15,8 @@ fn line(metrics: &Metrics, name: &str) -> Vec<String> {
     lines.map(str::to_owned).collect()
 }
 
-#[test]
-fn a_job_that_does_not_run_asks_for_no_pods_and_no_gpus() {
+/// A job of two engines.
+fn job() -> Job {
     let object = json!({
         "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "namespace": "n", "uid": "1"},
         "spec": {
@@ -20,12 +24,20 @@ fn a_job_that_does_not_run_asks_for_no_pods_and_no_gpus() {
             "roles": {"rollout": {"replicas": 2}, "reward": {"rules": [{"json": {}}]}},
         },
     });
-    let job = Job::of(&serde_json::from_value::<PpoJob>(object).unwrap());
+    Job::of(&serde_json::from_value::<PpoJob>(object).unwrap())
+}
+
+fn seen() -> Snapshot {
+    Snapshot::plain(Children::default(), Gang::None, Timestamp::UNIX_EPOCH)
+}
+
+#[test]
+fn a_job_that_does_not_run_asks_for_no_pods_and_no_gpus() {
     let metrics = Metrics::new().unwrap();
     let roles = json!([{"name": "rollout", "desired": 2, "ready": 1}]);
     for (phase, wanted) in PHASES.map(|phase| (phase, wants(phase))) {
         let status = serde_json::from_value(json!({"phase": phase, "roles": roles})).unwrap();
-        metrics.observe(&job, &status);
+        metrics.observe(&job(), &status, &seen());
         let labels = "{job=\"a\",namespace=\"n\",role=\"rollout\"";
         let desired = format!("ppojob_role_pods{labels},state=\"desired\"}} {wanted}");
         assert!(line(&metrics, "ppojob_role_pods").contains(&desired), "{phase:?}");
@@ -37,6 +49,28 @@ fn a_job_that_does_not_run_asks_for_no_pods_and_no_gpus() {
         );
         assert!(line(&metrics, "ppojob_role_pods").contains(&ready), "{phase:?}");
     }
+}
+
+#[test]
+fn pods_that_a_queue_did_not_admit_are_not_missing() {
+    let place = Place {
+        count: 1,
+        ..Place::default()
+    };
+    let partly = Snapshot {
+        admission: Admission::Admitted([(Role::Rollout, place)].into()),
+        ..seen()
+    };
+    let status = json!({"phase": "Running", "roles": [{"name": "rollout", "desired": 2, "ready": 1}]});
+    let metrics = Metrics::new().unwrap();
+    metrics.observe(&job(), &serde_json::from_value(status).unwrap(), &partly);
+    let labels = "{job=\"a\",namespace=\"n\",role=\"rollout\"";
+    let desired = format!("ppojob_role_pods{labels},state=\"desired\"}} 1");
+    assert!(line(&metrics, "ppojob_role_pods").contains(&desired));
+    assert_eq!(
+        line(&metrics, "ppojob_role_gpus"),
+        [format!("ppojob_role_gpus{labels}}} 1")]
+    );
 }
 
 fn wants(phase: Phase) -> u32 {

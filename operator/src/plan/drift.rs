@@ -32,14 +32,25 @@ pub fn repair(kind: Kind, mut desired: DynamicObject, seen: &Snapshot) -> Option
     (!as_desired).then(|| Action::Apply(kind, Box::new(desired)))
 }
 
+/// Fields that say less, or let somebody else in, when anything is added, be it an empty selector. Server-side apply replaces them whole,
+/// and nothing in them is defaulted.
+const EXACT: [&str; 3] = ["ingress", "podSelector", "selector"];
+
+/// A list that server-side apply merges by its entries: it takes away nobody else's.
+const SHARED: &str = "ports";
+
 /// Whether `observed` has everything that `desired` says; an empty value says the same as an absent one.
 pub fn contains(observed: &Value, desired: &Value) -> bool {
     match (observed, desired) {
         (Value::Object(observed), Value::Object(desired)) => {
-            desired.iter().all(|(key, desired)| match observed.get(key) {
-                Some(observed) => contains(observed, desired),
-                None => is_empty(desired),
-            })
+            desired
+                .iter()
+                .all(|(key, desired)| match (key.as_str(), observed.get(key)) {
+                    (key, Some(observed)) if EXACT.contains(&key) => observed == desired,
+                    (SHARED, Some(observed)) => has_entries(observed, desired),
+                    (_, Some(observed)) => contains(observed, desired),
+                    (_, None) => is_empty(desired),
+                })
         }
         (Value::Array(observed), Value::Array(desired)) => {
             observed.len() == desired.len()
@@ -50,6 +61,17 @@ pub fn contains(observed: &Value, desired: &Value) -> bool {
         }
         _ => observed == desired,
     }
+}
+
+/// Whether every entry of `desired` is there, wherever it stands.
+fn has_entries(observed: &Value, desired: &Value) -> bool {
+    let observed = entries(observed);
+    let mut desired = entries(desired).iter();
+    desired.all(|entry| observed.iter().any(|known| contains(known, entry)))
+}
+
+fn entries(list: &Value) -> &[Value] {
+    list.as_array().map_or(&[], Vec::as_slice)
 }
 
 fn is_empty(value: &Value) -> bool {
@@ -75,7 +97,33 @@ mod tests {
         assert!(contains(&defaulted, &desired));
         let changed = json!({"clusterIP": "None", "ports": [{"port": 80}], "selector": {"a": "b"}});
         assert!(!contains(&changed, &desired));
-        let added = json!({"clusterIP": "None", "ports": [{"port": 8000}, {"port": 1}], "selector": {"a": "b"}});
-        assert!(!contains(&added, &desired));
+    }
+
+    #[test]
+    fn a_port_of_somebody_else_stays_and_one_of_ours_has_to_be_there() {
+        let desired = json!({"ports": [{"name": "http", "port": 8000}, {"name": "metrics", "port": 9400}]});
+        let theirs = json!({"name": "debug", "port": 1, "protocol": "TCP"});
+        let http = json!({"name": "http", "port": 8000, "protocol": "TCP"});
+        let metrics = json!({"name": "metrics", "port": 9400, "protocol": "TCP"});
+        assert!(contains(&json!({"ports": [theirs, http, metrics]}), &desired));
+        assert!(!contains(&json!({"ports": [theirs, http]}), &desired));
+    }
+
+    #[test]
+    fn nothing_is_added_to_whom_a_service_or_a_policy_is_for() {
+        let service = json!({"spec": {"selector": {"job": "a"}}});
+        let defaulted = json!({"spec": {"selector": {"job": "a"}, "type": "ClusterIP"}});
+        assert!(contains(&defaulted, &service));
+        let emptied = json!({"spec": {"selector": {"job": "a", "version": "2"}}});
+        assert!(!contains(&emptied, &service));
+
+        let own = json!({"matchLabels": {"job": "a"}});
+        let policy = json!({"spec": {"podSelector": own, "ingress": [{"from": [{"podSelector": own}]}]}});
+        assert!(contains(&policy, &policy));
+        let everywhere = json!({"podSelector": own, "namespaceSelector": {}});
+        let opened = json!({"spec": {"podSelector": own, "ingress": [{"from": [everywhere]}]}});
+        assert!(!contains(&opened, &policy));
+        let narrowed = json!({"spec": {"podSelector": own, "ingress": [{"from": [{"podSelector": own}], "ports": [{"port": 1}]}]}});
+        assert!(!contains(&narrowed, &policy));
     }
 }

@@ -93,14 +93,16 @@ fn pod(job: &Job, role: RolePods, index: u32, decision: &Decision, settings: &Po
     pod
 }
 
+/// A role's template, asking for GPUs as its pods do.
+pub fn sized(job: &Job, role: RolePods, gpu_resource: &str) -> PodSpec {
+    let mut pod = spec(job.template(role.role));
+    ask_for_gpus(container(&mut pod, computing(job, role.role)), gpu_resource, role.gpus);
+    pod
+}
+
 /// What a queue has to know of a role's pods: what each asks for and where it may go.
 pub fn shape(job: &Job, role: RolePods, settings: &PodSettings) -> Value {
-    let mut pod = spec(job.template(role.role));
-    ask_for_gpus(
-        container(&mut pod, computing(job, role.role)),
-        &settings.gpu_resource,
-        role.gpus,
-    );
+    let mut pod = sized(job, role, &settings.gpu_resource);
     container(&mut pod, WORKER_CONTAINER);
     let size = |container: &Container| {
         json!({"name": container.name, "image": "any", "resources": container.resources,

@@ -88,9 +88,11 @@ fn restrict_container(container: &mut Container) {
 pub fn leave_lost_nodes(spec: &mut PodSpec) {
     let tolerations = spec.tolerations.get_or_insert_default();
     for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
-        let covered = tolerations
-            .iter()
-            .any(|known| known.key.as_deref().is_none_or(|known| known == key));
+        let covered = tolerations.iter().any(|known| {
+            // Without an effect it is for every effect; one for another keeps no pod on such a node.
+            let of_effect = matches!(known.effect.as_deref(), None | Some("" | "NoExecute"));
+            of_effect && known.key.as_deref().is_none_or(|known| known == key)
+        });
         if !covered {
             tolerations.push(Toleration {
                 key: Some(key.into()),
@@ -204,6 +206,22 @@ mod tests {
     use serde_json::{from_value, json, to_value};
 
     use super::*;
+
+    #[test]
+    fn a_toleration_keeps_a_pod_on_a_lost_node_only_if_it_is_for_eviction() {
+        let added = |given: serde_json::Value| {
+            let mut spec: PodSpec = from_value(json!({"containers": [], "tolerations": [given]})).unwrap();
+            leave_lost_nodes(&mut spec);
+            let tolerations = spec.tolerations.unwrap().into_iter().skip(1);
+            let seconds = tolerations.filter_map(|known| known.toleration_seconds);
+            seconds.collect::<Vec<i64>>()
+        };
+        let both = [LOST_NODE_SECONDS; 2];
+        assert_eq!(added(json!({"key": "nvidia.com/gpu", "operator": "Exists"})), both);
+        assert_eq!(added(json!({"operator": "Exists", "effect": "NoSchedule"})), both);
+        assert!(added(json!({"operator": "Exists"})).is_empty());
+        assert!(added(json!({"operator": "Exists", "effect": "NoExecute"})).is_empty());
+    }
 
     #[test]
     fn a_template_that_makes_a_container_root_or_privileged_gets_no_word_that_forbids_it() {

@@ -90,7 +90,7 @@ pub enum Output {
     Json,
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct LogsArgs {
     /// Name of the job.
     pub name: String,

@@ -15,6 +15,7 @@ const CONNECT: Duration = Duration::from_secs(10);
 const ANSWER: Duration = Duration::from_secs(30);
 
 /// A client and the namespace that commands are about.
+#[derive(Clone)]
 pub struct Connection {
     /// Talks to the API server.
     pub client: Client,

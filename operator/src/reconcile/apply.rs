@@ -56,6 +56,7 @@ pub async fn all(
         });
         // One that is refused does not hold up the others.
         let answers: Vec<Result<(), Error>> = actions.buffer_unordered(CONCURRENT_WRITES).collect().await;
+        note_refusal(job, &answers, context);
         answers.into_iter().collect::<Result<(), Error>>()?;
     }
     Ok(())
@@ -81,6 +82,18 @@ fn note_approval(job: &Subject, answer: &Result<(), Error>, context: &Context) {
             jobs.entry(key.clone()).or_insert(Unapproved { since, words });
         }
         None => drop(context.unapproved.forget(key)),
+    }
+}
+
+/// Remembers what was refused until a person has done something about it: who waits for the job is told of that first. Of several the
+/// same one each time, whichever answer comes first.
+fn note_refusal(job: &Subject, answers: &[Result<(), Error>], context: &Context) {
+    let key = &job.checked.key;
+    let refusals = answers.iter().filter_map(|answer| answer.as_ref().err()?.refused());
+    match refusals.min() {
+        Some(words) => drop(context.refused.lock().insert(key.clone(), words)),
+        None if answers.iter().all(Result::is_ok) => drop(context.refused.forget(key)),
+        None => {}
     }
 }
 

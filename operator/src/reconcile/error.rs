@@ -97,6 +97,15 @@ impl Error {
         taken || self.is_of_unserved_gang() || self.refusal().is_some_and(refused)
     }
 
+    /// What was refused and why, when a person has to do something about it.
+    pub fn refused(&self) -> Option<String> {
+        let words = match (self, self.refusal()) {
+            (Self::Request { what, .. }, Some(status)) => format!("{what}: {}", status.message),
+            _ => self.to_string(),
+        };
+        self.needs_a_person().then_some(words)
+    }
+
     /// What was asked and answered, when a webhook that has to approve it did not answer.
     pub fn unanswered_webhook(&self) -> Option<String> {
         let Self::Request { what, source, .. } = self else {
@@ -147,6 +156,15 @@ mod tests {
         // A queue may not change while Kueue reserves quota, which the watch has not shown yet.
         let workload = making(Kind::KueueWorkload, "Invalid", 422);
         assert!(workload.needs_a_person() && !workload.is_final());
+    }
+
+    #[test]
+    fn a_refusal_is_told_in_the_api_servers_words_where_trying_again_does_not_help() {
+        let status = Status::failure("exceeded quota: gpus", "Forbidden").with_code(403);
+        let error = Error::request("creating Pod a-actor-0", Kind::Pod)(kube::Error::Api(status.boxed()));
+        let words = "creating Pod a-actor-0: exceeded quota: gpus";
+        assert_eq!(error.refused().as_deref(), Some(words));
+        assert_eq!(answer("Conflict", 409).refused(), None);
     }
 
     #[test]

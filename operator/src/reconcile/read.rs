@@ -14,7 +14,7 @@ use ppo_crds::spec::Role;
 use ppo_crds::status::PpoJobStatus;
 
 use super::Error;
-use super::late_pods::expect_late_actors;
+use super::late::{expect_late_actors, expect_late_token};
 use crate::context::Context;
 use crate::contract::Contract;
 use crate::events;
@@ -73,7 +73,7 @@ pub async fn job(object: &DeserializeGuard<PpoJob>, context: &Context) -> Option
 /// What is known of the job's world.
 ///
 /// # Errors
-/// When a pod or a node cannot be looked up.
+/// When a pod, a node or the Secret cannot be looked up.
 pub async fn snapshot(job: &Subject, context: &Context) -> Result<Snapshot, Error> {
     look_for_gangs(job, context).await?;
     let key = &job.checked.key;
@@ -92,6 +92,7 @@ pub async fn snapshot(job: &Subject, context: &Context) -> Result<Snapshot, Erro
     let actor = children.pods.get(&pod_name(&key.name, Role::Actor, 0));
     let attempt = actor.map(|pod| pod.attempt);
     let unapproved = context.unapproved.lock().get(key).cloned();
+    let refused = context.refused.lock().get(key).cloned();
     let mut seen = Snapshot {
         expected: context.expected.of(key),
         report: context
@@ -102,6 +103,8 @@ pub async fn snapshot(job: &Subject, context: &Context) -> Result<Snapshot, Erro
         lookups,
         gang,
         unapproved,
+        refused,
+        token_lost: false,
         lost_nodes: lost_nodes(&children, context).await?,
         restart_request: annotations.get(annotation::RESTART).cloned(),
         listening_since: context.acting_since.get().copied().unwrap_or(context.now()),
@@ -109,6 +112,7 @@ pub async fn snapshot(job: &Subject, context: &Context) -> Result<Snapshot, Erro
         children,
     };
     expect_late_actors(job, &mut seen, context).await?;
+    expect_late_token(job, &mut seen, context).await?;
     Ok(seen)
 }
 

@@ -17,6 +17,7 @@ use crate::condition::{Truth, kind, set, whole_second};
 use crate::context::{Context, FIELD_MANAGER};
 use crate::events;
 use crate::plan::Plan;
+use crate::snapshot::Snapshot;
 
 /// Writes the plan's status. Returns when to come back, if a minor change was held back.
 ///
@@ -65,7 +66,13 @@ async fn write(job: &Subject, status: &PpoJobStatus, context: &Context) -> Resul
 ///
 /// # Errors
 /// The refusal, to be tried again.
-pub async fn refusal(job: &Subject, status: &PpoJobStatus, error: Error, context: &Context) -> Result<Next, Error> {
+pub async fn refusal(
+    job: &Subject,
+    seen: &Snapshot,
+    status: &PpoJobStatus,
+    error: Error,
+    context: &Context,
+) -> Result<Next, Error> {
     // What runs needs none of it now: it goes on, and where a pod is what lacks, its deadline ends the job.
     let spared = |phase: Phase| phase.is_finished() || matches!(phase, Phase::Running | Phase::Restarting);
     if !error.is_final() || status.phase.is_some_and(spared) {
@@ -88,7 +95,7 @@ pub async fn refusal(job: &Subject, status: &PpoJobStatus, error: Error, context
         Error::Stale => error,
         other => other,
     })?;
-    context.metrics.observe(&job.checked, &failed);
+    context.metrics.observe(&job.checked, &failed, seen);
     Ok(Next::await_change())
 }
 

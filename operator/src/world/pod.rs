@@ -44,7 +44,9 @@ pub struct PodView {
     pub message: String,
     /// Exit code of the container that ended it.
     pub exit_code: Option<i32>,
-    /// What the process said of its end.
+    /// Whether that is `ppo-worker`'s: what an exit code means is agreed on with it alone.
+    pub of_worker: bool,
+    /// What `ppo-worker` said of its end.
     pub outcome: Option<Outcome>,
     /// Types of its conditions that are True, but for those that every healthy pod has.
     pub conditions: Vec<String>,
@@ -59,9 +61,9 @@ pub enum Life {
     Starting,
     /// Passed its readiness probe.
     Ready,
-    /// The worker exited with 0.
+    /// The worker exited with 0, whatever became of the containers beside it.
     Succeeded,
-    /// A container exited otherwise, or the kubelet ended the pod.
+    /// A container exited otherwise before that, or the kubelet ended the pod.
     Failed,
 }
 
@@ -87,6 +89,7 @@ impl PodView {
         let life = life(pod);
         let ended = ending(status);
         let (reason, message) = explain(life, status, ended.as_ref());
+        let of_worker = ended.as_ref().is_some_and(|ending| ending.of_worker);
         Some(Self {
             name: pod.name_any(),
             uid: pod.uid().unwrap_or_default(),
@@ -108,30 +111,34 @@ impl PodView {
             reason,
             message,
             exit_code: ended.as_ref().map(|ending| ending.exit_code),
-            outcome: ended.and_then(|ending| serde_json::from_str(&ending.message).ok()),
+            of_worker,
+            outcome: ended
+                .filter(|ending| ending.of_worker)
+                .and_then(|ending| serde_json::from_str(&ending.message).ok()),
             conditions: true_conditions(status),
         })
     }
 }
 
 struct Ending {
+    of_worker: bool,
     exit_code: i32,
     reason: String,
     message: String,
 }
 
-/// How the pod's work ended: `worker` where it failed, else the container that did, else `worker`. Sidecars among the init
-/// containers are stopped after it, and not always well.
+/// How the pod's work ended: as `worker` did, else as the container that failed. Sidecars are stopped after it, and not always well.
 fn ending(status: &PodStatus) -> Option<Ending> {
     let containers = || {
         let inits = status.init_container_statuses.iter().flatten();
         status.container_statuses.iter().flatten().chain(inits)
     };
     let failed = |container: &&ContainerStatus| terminated(container).is_some_and(|state| state.exit_code != 0);
-    let worker = containers().find(|container| container.name == WORKER_CONTAINER);
-    let ended = worker.filter(failed).or_else(|| containers().find(failed)).or(worker);
-    let state = ended.and_then(terminated)?;
+    let worker = containers().find(|container| container.name == WORKER_CONTAINER && terminated(container).is_some());
+    let ended = worker.or_else(|| containers().find(failed))?;
+    let state = terminated(ended)?;
     Some(Ending {
+        of_worker: worker.is_some(),
         exit_code: state.exit_code,
         reason: state.reason.clone().unwrap_or_default(),
         message: state.message.clone().unwrap_or_default(),
@@ -163,10 +170,9 @@ fn may_run(status: &PodStatus) -> bool {
 
 fn life(pod: &SeenPod) -> Life {
     match (pod.status.phase.as_deref(), exit_of_work(&pod.status)) {
-        (Some("Succeeded"), _) => Life::Succeeded,
-        (Some("Failed"), _) => Life::Failed,
-        (_, Some(0)) => Life::Succeeded,
-        (_, Some(_)) => Life::Failed,
+        // The work is done, though the kubelet calls the pod failed for a container beside it.
+        (Some("Succeeded"), _) | (_, Some(0)) => Life::Succeeded,
+        (Some("Failed"), _) | (_, Some(_)) => Life::Failed,
         _ if condition(&pod.status, "Ready").is_some_and(|ready| ready.status == "True") => Life::Ready,
         _ if pod.spec.node_name.is_some() => Life::Starting,
         _ => Life::Unscheduled,
@@ -177,7 +183,9 @@ fn explain(life: Life, status: &PodStatus, ended: Option<&Ending>) -> (String, S
     let of_pod = || (text(status.reason.as_ref()), text(status.message.as_ref()));
     match life {
         Life::Ready => Default::default(),
-        Life::Succeeded => ("Exited".into(), "the process ended with exit code 0".into()),
+        Life::Succeeded if status.reason.is_none() => ("Exited".into(), "the process ended with exit code 0".into()),
+        // The kubelet asked it to end, as in an eviction.
+        Life::Succeeded => of_pod(),
         Life::Failed => match ended {
             Some(end) if status.reason.is_none() => (or(&end.reason, "Error"), last_line(end)),
             _ => of_pod(),
@@ -273,10 +281,28 @@ mod tests {
             });
             PodView::of(&serde_json::from_value(pod).unwrap()).unwrap()
         };
-        assert_eq!(pod(2).exit_code, Some(2));
-        assert!(pod(2).message.contains("bad manifest"), "{}", pod(2).message);
-        // Where the worker ended well it is another container that failed the pod.
-        assert_eq!(pod(0).exit_code, Some(1));
+        let failed = pod(2);
+        assert_eq!(
+            (failed.life, failed.exit_code, failed.of_worker),
+            (Life::Failed, Some(2), true)
+        );
+        assert!(failed.message.contains("bad manifest"), "{}", failed.message);
+        // Where the worker ended well the work is done, whatever the kubelet calls the pod.
+        let done = pod(0);
+        assert_eq!((done.life, done.exit_code), (Life::Succeeded, Some(0)));
+        assert_eq!(done.reason, "Exited");
+    }
+
+    #[test]
+    fn a_worker_that_ended_well_when_the_kubelet_evicted_it_was_evicted() {
+        let pod = json!({
+            "metadata": {"name": "a-rollout-0", "labels": {"ppojob.dev/role": "rollout", "ppojob.dev/index": "0"}},
+            "status": {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory.",
+                       "containerStatuses": [container("worker", 0, "")]},
+        });
+        let pod = PodView::of(&serde_json::from_value(pod).unwrap()).unwrap();
+        assert_eq!((pod.life, pod.reason.as_str()), (Life::Succeeded, "Evicted"));
+        assert!(pod.message.contains("low on resource"), "{}", pod.message);
     }
 
     #[test]
@@ -301,6 +327,7 @@ mod tests {
         assert!(door_ended.message.contains("tied weights"), "{}", door_ended.message);
         let vllm_ended = pod(json!([container("vllm", 137, ""), running("worker")]));
         assert_eq!((vllm_ended.life, vllm_ended.exit_code), (Life::Failed, Some(137)));
+        assert!(!vllm_ended.of_worker);
         let done = pod(json!([running("logs"), container("worker", 0, "")]));
         assert_eq!((done.life, done.alive), (Life::Succeeded, true));
         let alone = pod(json!([container("worker", 137, "")]));

@@ -44,7 +44,7 @@ fn rules() -> BTreeSet<String> {
 }
 
 /// What our own check says: nothing, or why not.
-fn own(manifest: &Value) -> Result<(), String> {
+pub fn own(manifest: &Value) -> Result<(), String> {
     // JSON is YAML.
     let job = parse_manifest(&manifest.to_string(), "job.json").map_err(|error| error.to_string())?;
     validate(&job, &Environment::cluster()).map_err(|errors| errors.to_string())

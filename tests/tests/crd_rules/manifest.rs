@@ -39,6 +39,10 @@ pub fn host(path: &str) -> Value {
             merge(&mut manifest["spec"], patch);
         }
     }
+    // The builtin engine's has one value.
+    if path == "spec.roles.rollout.blockSize" {
+        merge(&mut manifest["spec"], json!({"roles": {"rollout": {"engine": "vllm"}}}));
+    }
     manifest
 }
 

@@ -53,6 +53,8 @@ fn reached(manifest: &Value) -> Option<String> {
         lookups: Default::default(),
         admission: Admission::Free,
         unapproved: None,
+        refused: None,
+        token_lost: false,
         lost_nodes: BTreeSet::new(),
         restart_request: object.metadata.annotations?.get(annotation::RESTART).cloned(),
         listening_since: now,
@@ -100,9 +102,6 @@ fn every_field_reaches_the_plan() {
 
 /// Without what a field is heeded by nobody.
 fn heeded_with(path: &str) -> Option<Value> {
-    if path == "spec.roles.rollout.blockSize" {
-        return Some(json!({"roles": {"rollout": {"engine": "vllm"}}}));
-    }
     // Several pods need a folder that they share.
     if path == "spec.roles.actor.nodes" {
         return Some(json!({"checkpoint": {"pvc": "claim"}}));

@@ -7,6 +7,7 @@ use ppo_crds::PpoJob;
 use ppo_tests::ControlPlane;
 use serde_json::{Value, json};
 
+use crate::leaves::own;
 use crate::manifest::{least, merge};
 use crate::schema::nodes;
 use crate::server::{create, refusal};
@@ -32,10 +33,21 @@ fn case(at: &'static str, message: &'static str, valid: Value, change: Value) ->
     }
 }
 
+/// A KL whose coefficient adapts.
+fn adaptive(horizon: f64) -> Value {
+    json!({"controller": {"adaptive": {"target": 6, "horizon": horizon}}})
+}
+
+/// Checkpoints in a claim that the operator makes.
+fn claim(mode: &str) -> Value {
+    json!({"volumeClaim": {"storage": "1Gi", "accessModes": [mode]}})
+}
+
 /// Refused at creation.
 fn at_creation() -> Vec<Case> {
     let of = |at, message, change: Value| case(at, message, json!({}), json!({"spec": change}));
     let climbing = || json!({"path": null, "pvc": {"claimName": "claim", "path": "a/../../b"}});
+    let relative = || json!({"path": "a.jsonl"});
     let none = json!({"path": null});
     let reward = |reward: Value| json!({"roles": {"reward": reward}});
     let mut cases = vec![
@@ -63,6 +75,26 @@ fn at_creation() -> Vec<Case> {
             json!({"model": {"reference": {"path": "/r"}}, "algorithm": {"kl": {"coef": 0}}}),
         ),
         of(
+            "spec",
+            "model.reference is not used",
+            json!({"model": {"reference": {"path": "/r"}}, "algorithm": {"profile": "verl"}}),
+        ),
+        of(
+            "spec.algorithm",
+            "kl.stopAbove and kl.controller.adaptive need a KL",
+            json!({"algorithm": {"kl": {"coef": 0, "stopAbove": 1}}}),
+        ),
+        of(
+            "spec.algorithm",
+            "kl.stopAbove and kl.controller.adaptive need a KL",
+            json!({"algorithm": {"profile": "verl", "kl": adaptive(10000.0)}}),
+        ),
+        of(
+            "spec",
+            "horizon must be above a fifth",
+            json!({"algorithm": {"kl": adaptive(25.6)}}),
+        ),
+        of(
             "spec.model",
             "reference is not used with adapter",
             json!({"model": {"reference": {"path": "/r"}, "adapter": {}}}),
@@ -81,6 +113,36 @@ fn at_creation() -> Vec<Case> {
             "spec",
             "batch.trainBatchSize must divide",
             json!({"batch": {"trainBatchSize": 5}}),
+        ),
+        of(
+            "spec",
+            "batch.trainBatchSize must be a multiple",
+            json!({"batch": {"trainBatchSize": 1}, "roles": {"actor": {"gpusPerNode": 2}}}),
+        ),
+        of(
+            "spec",
+            "batch.microTrainBatchSize x",
+            json!({"batch": {"microTrainBatchSize": 3}}),
+        ),
+        of(
+            "spec",
+            "batch.microTrainBatchSize x",
+            json!({"batch": {"trainBatchSize": 32, "microTrainBatchSize": 8}, "roles": {"actor": {"gpusPerNode": 8}}}),
+        ),
+        of(
+            "spec",
+            "multiple of the actor's ranks (nodes x gpusPerNode) x",
+            json!({"roles": {"actor": {"gpusPerNode": 7}}}),
+        ),
+        of(
+            "spec",
+            "multiple of the reference's ranks",
+            json!({"roles": {"reference": {"nodes": 3, "gpusPerNode": 0}}}),
+        ),
+        of(
+            "spec",
+            "multiple of the reward model's ranks",
+            reward(json!({"model": {"source": {"path": "/r"}}, "placement": {"gpusPerNode": 5}})),
         ),
         of(
             "spec",
@@ -137,6 +199,52 @@ fn at_creation() -> Vec<Case> {
             "give at most one of",
             json!({"checkpoint": {"pvc": "claim", "volumeClaim": {"storage": "1Gi"}}}),
         ),
+        of(
+            "spec.checkpoint.volumeClaim.accessModes",
+            "ReadOnlyMany alone",
+            json!({"checkpoint": claim("ReadOnlyMany")}),
+        ),
+        of(
+            "spec.checkpoint.volumeClaim.accessModes",
+            "ReadOnlyMany alone",
+            json!({"checkpoint": claim("ReadOnlyMany"), "roles": {"actor": {"nodes": 2}}}),
+        ),
+        of(
+            "spec",
+            "accessModes needs ReadWriteMany",
+            json!({"checkpoint": claim("ReadWriteOnce"), "roles": {"actor": {"nodes": 2}}}),
+        ),
+        of(
+            "spec.model.policy.path",
+            "is relative",
+            json!({"model": {"policy": relative()}}),
+        ),
+        of(
+            "spec.model.critic.path",
+            "is relative",
+            json!({"model": {"critic": relative()}}),
+        ),
+        of(
+            "spec.model.reference.path",
+            "is relative",
+            json!({"model": {"reference": relative()}}),
+        ),
+        of(
+            "spec.roles.reward.model.source.path",
+            "is relative",
+            reward(json!({"model": {"source": relative()}})),
+        ),
+        of(
+            "spec.prompts.source.path",
+            "is relative",
+            json!({"prompts": {"source": relative()}}),
+        ),
+        of(
+            "spec.evaluation.source.path",
+            "is relative",
+            json!({"evaluation": {"source": relative()}}),
+        ),
+        of("spec.checkpoint.path", "is relative", json!({"checkpoint": relative()})),
         of(
             "spec.model.policy.pvc.path",
             "'..'",
@@ -198,9 +306,31 @@ fn at_creation() -> Vec<Case> {
             json!({"roles": {"rollout": {"minReplicas": 2}}}),
         ),
         of(
+            "spec.roles.rollout",
+            "blockSize is 16",
+            json!({"roles": {"rollout": {"blockSize": 32}}}),
+        ),
+        of(
+            "spec.roles.rollout",
+            "maxBatchTokens must be at least",
+            json!({"roles": {"rollout": {"engine": "vllm", "maxBatchTokens": 255}}}),
+        ),
+        of(
             "spec.roles.reward",
             "give at least one of model, rules",
             reward(json!({"rules": []})),
+        ),
+        of(
+            "spec.roles.reward",
+            "every source has weight 0",
+            reward(json!({"rules": [{"json": {}, "weight": 0}]})),
+        ),
+        of(
+            "spec.roles.reward",
+            "every source has weight 0",
+            reward(json!({
+                "rules": [], "model": {"source": {"path": "/r"}, "weight": 0}, "remote": {"urls": ["http://a"], "weight": 0},
+            })),
         ),
         of(
             "spec.roles.reward.rules[]",
@@ -349,7 +479,6 @@ fn on_update() -> Vec<Case> {
     for (field, value) in [
         ("engine", json!("vllm")),
         ("gpusPerReplica", json!(2)),
-        ("blockSize", json!(2)),
         ("maxBatchTokens", json!(2)),
         ("maxSequences", json!(2)),
         ("kvCacheMebibytes", json!(2)),
@@ -362,6 +491,13 @@ fn on_update() -> Vec<Case> {
             change,
         ));
     }
+    // Of another engine: the builtin one has a size of its own.
+    cases.push(of(
+        "spec.roles.rollout",
+        "only replicas, minReplicas and template",
+        json!({"roles": {"rollout": {"engine": "vllm"}}}),
+        json!({"roles": {"rollout": {"blockSize": 2}}}),
+    ));
     cases
 }
 
@@ -418,6 +554,37 @@ async fn a_manifest_that_breaks_a_rule_is_refused_with_its_message_and_for_nothi
             refused.names(field, message) && refused.causes.len() == 1,
             "{at}: {change}: {message:?} was expected: {refused:#?}"
         );
+    }
+}
+
+#[tokio::test]
+async fn what_a_rule_leaves_free_is_accepted() {
+    let cluster = ControlPlane::shared().await.unwrap();
+    let namespace = cluster.namespace("free").await.unwrap();
+    let reward = |reward: Value| json!({"roles": {"reward": reward}});
+    let two = |claim: Value| json!({"checkpoint": {"volumeClaim": claim}, "roles": {"actor": {"nodes": 2}}});
+    for change in [
+        json!({"algorithm": {"profile": "verl", "kl": {"coef": 0.1, "stopAbove": 1}}, "model": {"reference": {"path": "/r"}}}),
+        json!({"algorithm": {"profile": "alpacafarm", "kl": adaptive(1.0)}}),
+        json!({"algorithm": {"kl": adaptive(26.0)}}),
+        // Roles without pods share nothing.
+        json!({"algorithm": {"profile": "verl"}, "roles": {"reference": {"gpusPerNode": 7}}}),
+        json!({"model": {"adapter": {}}, "roles": {"reference": {"gpusPerNode": 7}}}),
+        reward(json!({"placement": {"gpusPerNode": 7}})),
+        json!({"roles": {"rollout": {"engine": "vllm", "blockSize": 32}}}),
+        json!({"roles": {"rollout": {"maxBatchTokens": 255}}}),
+        reward(json!({"rules": [{"json": {}, "weight": 0}, {"json": {}, "weight": -1}]})),
+        reward(json!({"rules": [{"json": {}, "weight": 0}], "remote": {"urls": ["http://a"]}})),
+        two(json!({"storage": "1Gi"})),
+        two(json!({"storage": "1Gi", "accessModes": []})),
+        two(json!({"storage": "1Gi", "accessModes": ["ReadOnlyMany", "ReadWriteMany"]})),
+        json!({"checkpoint": claim("ReadWriteOncePod")}),
+    ] {
+        let mut manifest = least();
+        merge(&mut manifest["spec"], change.clone());
+        let accepted = create(&namespace, &manifest).await;
+        assert!(accepted.is_ok(), "{change}: {accepted:?}");
+        assert_eq!(own(&manifest), Ok(()), "{change}");
     }
 }
 

@@ -73,7 +73,12 @@ fn texts(path: &str, node: &Value) -> Vec<Candidate> {
 
 /// A text of that many characters which means something where it stands.
 fn text(path: &str, node: &Value, length: usize) -> String {
-    let start = if path.ends_with("urls[]") { "http://" } else { "" };
+    let start = match path.rsplit('.').next() {
+        Some("urls[]") => "http://",
+        // Inside a volume it starts at its root; elsewhere it is absolute, on a cluster.
+        Some("path") if !path.ends_with("pvc.path") => "/",
+        _ => "",
+    };
     let filler = if node.get("pattern").is_some() { "1" } else { "a" };
     let text = start.to_owned() + &filler.repeat(length.saturating_sub(start.len()));
     text.chars().take(length).collect()

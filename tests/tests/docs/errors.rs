@@ -73,6 +73,7 @@ fn every_reason_that_the_operator_gives_is_on_the_page() {
     let gives = |name: &str| {
         let files = [
             "lifecycle",
+            "lifecycle/deadlines",
             "status",
             "failure",
             "events",

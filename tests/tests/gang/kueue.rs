@@ -272,9 +272,12 @@ async fn fewer_engines_run_where_the_quota_is_for_fewer() {
     wait_for("the engine's quota to be given back", PATIENCE, async || {
         let status = workload(&namespace, "job").await?.data["status"].clone();
         anyhow::ensure!(
-            status["reclaimablePods"] == json!([{"name": "rollout", "count": 1}]),
+            status["reclaimablePods"] == json!([{"name": "rollout", "count": 3}]),
             "{status}"
         );
+        let queues: Api<DynamicObject> = Api::all_with(namespace.client.clone(), &resource("ClusterQueue"));
+        let usage = queues.get(&namespace.name).await?.data["status"]["flavorsUsage"].clone();
+        anyhow::ensure!(usage[0]["resources"][0]["total"] == "3", "{usage}");
         Ok(())
     })
     .await

@@ -72,18 +72,19 @@ async fn an_actor_that_ended_after_its_last_report_says_how_far_it_came() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_report_of_another_job_or_an_earlier_attempt_is_not_believed() {
+async fn a_report_of_another_job_or_of_an_earlier_or_later_attempt_is_not_believed() {
     let stage = Stage::running("own", json!({})).await;
     let actor = Actor::behind(&stage.namespace, &stage.pod_name("actor-0"))
         .await
         .unwrap();
-    actor.say(Some(report("somebody-elses", 99, 1.0)));
-    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
-    actor.say(Some(Report {
-        attempt: 7,
-        ..report("own", 98, 1.0)
-    }));
-    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    let of_attempt = |attempt: u32, step: u64| Report {
+        attempt,
+        ..report("own", step, 1.0)
+    };
+    for other in [report("somebody-elses", 99, 1.0), of_attempt(0, 98), of_attempt(7, 97)] {
+        actor.say(Some(other));
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    }
     actor.say(Some(report("own", 3, 1.0)));
     let status = stage.status("progress", |status| status.progress.is_some()).await;
     assert_eq!(status.progress.unwrap().step, 3);

@@ -26,16 +26,16 @@ async fn an_applied_job_becomes_pods_of_its_roles_and_runs() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_that_cannot_run_fails_at_once_and_names_every_field() {
-    // The API server knows neither the arithmetic of ranks nor a template's fields; the operator does.
+    // The API server knows neither regular expressions nor a template's fields; the operator does.
     let template = json!({"spec": {"nodeSelctor": {"gpu": "h100"}}});
-    let roles = json!({"actor": {"gpusPerNode": 7}, "reference": {"template": template}});
-    let changes = json!({"spec": {"roles": roles, "batch": {"trainBatchSize": 32}}});
-    let stage = Stage::applied("invalid", changes).await;
+    let reward = json!({"rules": [{"regex": {"pattern": "("}}]});
+    let roles = json!({"reward": reward, "reference": {"template": template}});
+    let stage = Stage::applied("invalid", json!({"spec": {"roles": roles}})).await;
     let status = stage.phase(Phase::Failed).await;
     let (_, reason, message) = condition(&status, "Failed");
     assert_eq!(reason, "InvalidSpec");
     assert!(
-        message.contains("spec.batch") && message.contains("7 actor ranks"),
+        message.contains("spec.roles.reward.rules[0].regex.pattern: not a regular expression"),
         "{message}"
     );
     assert!(

@@ -1,10 +1,9 @@
 //! The cluster that the tests of this process share, with our operator installed by Helm.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use ppo_tests::{Image, Options, RealCluster, lacking};
+use ppo_tests::{Image, Options, RealCluster, lacking, skipped};
 use tokio::sync::{OnceCell, RwLock, RwLockReadGuard};
 
 use crate::worker::{binary, repository};
@@ -24,8 +23,7 @@ pub async fn world() -> Option<&'static World> {
     static WORLD: OnceCell<Option<World>> = OnceCell::const_new();
     let started = WORLD.get_or_try_init(|| async {
         if let Some(lack) = lacking().await? {
-            // Past the test runner, which shows what a test prints only when it fails.
-            writeln!(std::io::stderr(), "SKIPPED: tests of real pods: {lack}")?;
+            skipped("tests of real pods", &lack);
             return Ok(None);
         }
         World::start().await.map(Some)

@@ -83,6 +83,15 @@ impl Bench {
         bench
     }
 
+    /// A copy of the model in the folder `from`.
+    pub fn copy(&self, from: &str, to: &str) {
+        fs::create_dir(self.path(to)).unwrap();
+        for file in fs::read_dir(self.path(from)).unwrap() {
+            let file = file.unwrap();
+            fs::copy(file.path(), self.path(to).join(file.file_name())).unwrap();
+        }
+    }
+
     /// A reward model in the folder `name`: the supervised model's trunk under a head that weighs each number differently.
     pub fn reward_model(&self, name: &str) {
         let (from, to) = (self.path("sft"), self.path(name));

@@ -13,12 +13,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
+use ppo_crds::run_config::Evaluation;
 use serde::{Deserialize, Serialize};
 
 pub use self::manifest::{Inputs, OtherFormat, State};
 pub use self::sums::{Files, files_below};
 use super::durable::sync_folder;
-use super::fence::{Fence, Owner};
+use super::fence::{Fence, Owner, Watch};
+use crate::stop::StopFlag;
 
 const WRITING: &str = ".writing-";
 
@@ -82,8 +84,21 @@ impl Checkpoints {
         format!("{WRITING}{name}-{attempt}")
     }
 
-    fn check_fence(&self) -> anyhow::Result<()> {
+    /// Whether this attempt, if it is one, may still write.
+    ///
+    /// # Errors
+    /// [`Superseded`](super::fence::Superseded); when the folder cannot be read.
+    pub fn check_fence(&self) -> anyhow::Result<()> {
         self.fence.as_ref().map_or(Ok(()), Fence::check)
+    }
+
+    /// Asks the run to stop once it may write no more, for as long as what this gives lives; None outside a cluster.
+    ///
+    /// # Errors
+    /// As [`Fence::watch`].
+    pub fn watch(&self, stop: &StopFlag) -> anyhow::Result<Option<Watch>> {
+        let watch = self.fence.as_ref().map(|fence| fence.watch(stop.clone()));
+        watch.transpose()
     }
 
     /// Commits a checkpoint of `state`; `write` puts its files into the folder it is given, and says which of them are hashed.
@@ -193,6 +208,14 @@ impl Checkpoints {
         Ok(format!("what is left of step {step} is in {}", aside.display()))
     }
 
+    /// The folders of all checkpoints, whether they are intact or not.
+    ///
+    /// # Errors
+    /// When the folder cannot be listed.
+    pub fn folders(&self) -> anyhow::Result<Vec<PathBuf>> {
+        Ok(self.list()?.into_values().collect())
+    }
+
     /// Deletes every checkpoint, damaged ones too.
     ///
     /// # Errors
@@ -248,16 +271,26 @@ impl Checkpoints {
     }
 }
 
-/// The step with the highest quality, of equals the newest; and those whose quality cannot be read at the moment: any may be higher.
+/// The step with the highest quality, of equals the newest; and those whose quality cannot be read at the moment: any may be higher. Only
+/// what was judged as the newest of the judged ones counts: a score on other held-out prompts says nothing beside its.
 fn best(all: &BTreeMap<u64, PathBuf>) -> BTreeSet<u64> {
     let mut stay = BTreeSet::new();
     let mut best: Option<(f64, u64)> = None;
-    for (&step, folder) in all {
+    let mut judged_by = None;
+    for (&step, folder) in all.iter().rev() {
         match manifest::read(folder) {
             Ok(manifest) => {
-                let quality = manifest.state.quality.filter(|quality| quality.is_finite());
-                let better = quality.filter(|quality| best.is_none_or(|(known, _)| *quality >= known));
-                best = better.map(|quality| (quality, step)).or(best);
+                let Some(quality) = manifest.state.quality.filter(|quality| quality.is_finite()) else {
+                    continue;
+                };
+                let by = Evaluation::deserialize(&manifest.state.run_config["evaluation"]).ok();
+                let comparable = match (&by, judged_by.get_or_insert_with(|| by.clone())) {
+                    (Some(one), Some(other)) => one.asks_the_same(other),
+                    (one, other) => one.is_none() && other.is_none(),
+                };
+                if comparable && best.is_none_or(|(known, _)| quality > known) {
+                    best = Some((quality, step));
+                }
             }
             Err(error) if manifest::is_damage(&error) => {}
             Err(_) => {

@@ -1,18 +1,24 @@
 //! One attempt at a time writes a run's checkpoints. A process of an older one, cut off from its node for a while and taken for
-//! dead, finds the fence moved and ends.
+//! dead, finds the fence moved and ends: when it wants to write, and [while it works](Fence::watch).
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::durable::write_durably;
+use crate::stop::StopFlag;
 
 const FILE: &str = "attempt.json";
 
+/// Between two looks of one that works.
+const LOOK: Duration = Duration::from_secs(10);
+
 /// The fence of one attempt.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Fence {
     file: PathBuf,
     owner: Owner,
@@ -88,6 +94,35 @@ impl Fence {
         }
     }
 
+    /// Looks every ten seconds, from a thread of its own, whether this attempt may still write, and asks the run to stop once it may not. Of
+    /// a file that cannot be read nobody is told here: nobody waits for a look at it, and who writes finds out.
+    ///
+    /// # Errors
+    /// When there is no thread to be had.
+    pub fn watch(&self, stop: StopFlag) -> anyhow::Result<Watch> {
+        self.watch_every(LOOK, stop)
+    }
+
+    fn watch_every(&self, look: Duration, stop: StopFlag) -> anyhow::Result<Watch> {
+        let fence = self.clone();
+        let (alive, over) = mpsc::channel();
+        let looks = move || {
+            while over.recv_timeout(look) == Err(RecvTimeoutError::Timeout) {
+                match fence.check() {
+                    Err(error) if error.is::<Superseded>() => {
+                        tracing::error!("{error:#}");
+                        return stop.request();
+                    }
+                    Err(error) => tracing::debug!("{error:#}"),
+                    Ok(()) => {}
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("fence".into());
+        thread.spawn(looks).context("cannot start a thread")?;
+        Ok(Watch { _alive: alive })
+    }
+
     /// The attempt it is for.
     pub fn attempt(&self) -> u32 {
         self.owner.attempt
@@ -116,6 +151,12 @@ impl Fence {
     }
 }
 
+/// Looks at a fence for as long as it lives.
+#[derive(Debug)]
+pub struct Watch {
+    _alive: mpsc::Sender<()>,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,6 +181,23 @@ mod tests {
                 .is::<Superseded>()
         );
         second.check().unwrap();
+    }
+
+    #[test]
+    fn one_that_works_is_asked_to_stop_once_a_newer_attempt_has_begun_and_not_before() {
+        const LOOK: Duration = Duration::from_millis(1);
+        let folder = tempfile::tempdir().unwrap();
+        let first = Fence::take(folder.path(), owner("a", 1)).unwrap();
+        let (stop, other) = (StopFlag::default(), StopFlag::default());
+        let _watch = first.watch_every(LOOK, stop.clone()).unwrap();
+        drop(first.watch_every(Duration::from_secs(60), other.clone()).unwrap());
+        std::thread::sleep(50 * LOOK);
+        assert!(!stop.requested());
+        Fence::take(folder.path(), owner("a", 2)).unwrap();
+        while !stop.requested() {
+            std::thread::sleep(LOOK);
+        }
+        assert!(!other.requested(), "its run is over, and nobody looks for it any more");
     }
 
     #[test]

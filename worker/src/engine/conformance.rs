@@ -397,7 +397,7 @@ pub fn a_copied_block_serves_a_sibling<R: Subject>() {
             chunks: vec![chunk(&ids, 0, &[0, 1], vec![])],
         })
         .unwrap();
-    runner.copy_block(1, 5);
+    runner.copy_block(1, 5).unwrap();
     let both = ForwardBatch {
         chunks: vec![
             chunk(&[7], 20, &[0, 1], vec![draw(1, 0)]),

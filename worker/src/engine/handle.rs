@@ -59,7 +59,7 @@ pub enum EngineError {
     #[error("request refused: {0}")]
     Refused(#[from] Refusal),
     /// As many requests as allowed are inside already.
-    #[error("the engine holds {limit} requests already: wait for some to finish, or raise max_requests")]
+    #[error("the engine holds {limit} requests already: wait for some to end, or ask for a prompt's samples at once")]
     QueueFull {
         /// Requests that may be inside.
         limit: usize,
@@ -67,6 +67,9 @@ pub enum EngineError {
     /// The engine takes no requests until it is resumed.
     #[error("the engine is paused: resume it first")]
     Paused,
+    /// A pause that waits until nothing is inside was followed by a resume, or by one that freezes, before that.
+    #[error("generation was resumed or frozen before the pause had come to its end: requests are still inside")]
+    Overtaken,
     /// The engine gave its weights back and waits for new ones.
     #[error("the engine is asleep until it gets new weights")]
     Asleep,
@@ -292,7 +295,7 @@ impl Engine {
     }
 
     /// Pauses generation. The answer comes once it has: at the next token boundary for [`Pause::Keep`], when nothing is in
-    /// flight for the others.
+    /// flight for the others, and is [`EngineError::Overtaken`] when it is resumed or frozen before.
     pub fn pause(&self, pause: Pause) -> Answer<()> {
         self.ask(|reply| Command::Pause(pause, reply))
     }

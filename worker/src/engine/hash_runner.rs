@@ -16,6 +16,7 @@ pub enum Fault {
     ErrorInPass(usize),
     PanicInPass(usize),
     LosesTokenInPass(usize),
+    Copy,
     Load,
 }
 
@@ -134,8 +135,10 @@ impl Runner for HashRunner {
         Ok(output)
     }
 
-    fn copy_block(&mut self, from: u32, to: u32) {
+    fn copy_block(&mut self, from: u32, to: u32) -> anyhow::Result<()> {
+        anyhow::ensure!(self.fault != Fault::Copy, "the device is gone");
         self.cache[to as usize] = self.cache[from as usize].clone();
+        Ok(())
     }
 
     fn load(&mut self, _: &MergedWeights) -> anyhow::Result<()> {

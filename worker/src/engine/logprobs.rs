@@ -80,13 +80,25 @@ pub fn beside(logits: &[f32], draw: &Draw, drawn: Drawn, count: usize) -> (Vec<T
     let temperature = f64::from(params.temperature);
     // What the sampler normalised by, whatever it had truncated before.
     let normalizer = own / temperature - f64::from(drawn.logprob);
+    let most_kept = match params.top_k {
+        0 => usize::MAX,
+        top_k => top_k,
+    };
+    let entries = largest(logits, count.min(most_kept), may_be_drawn);
+    let most = entries.first().map_or(0.0, |likeliest| likeliest.logit);
+    // In the sampler's own arithmetic: both have to leave out the same tokens.
+    let inverse = 1.0 / params.temperature;
+    let least = match params.min_p > 0.0 {
+        true => f64::from(params.min_p).ln() as f32,
+        false => f32::NEG_INFINITY,
+    };
     let mut top = Vec::new();
     let mut mass = 0.0;
-    let truncated = params.top_p < 1.0 || params.top_k > 0 || params.min_p > 0.0;
-    // Truncation keeps the likeliest tokens, so those kept come first and their probabilities add up to 1. Without it even the
-    // least likely token could have been drawn.
-    for entry in largest(logits, count, may_be_drawn) {
-        if truncated && mass > WHOLE {
+    for entry in entries {
+        // The probabilities of those that top_p keeps, which come first, add up to 1. By the other two alone tokens without any
+        // mass to speak of may be kept.
+        let is_beyond_top_p = params.top_p < 1.0 && mass > WHOLE;
+        if is_beyond_top_p || entry.logit == f32::NEG_INFINITY || (entry.logit - most) * inverse < least {
             break;
         }
         let entry = entry.under(temperature, normalizer);
@@ -210,6 +222,11 @@ mod tests {
         assert_eq!(listed(plain()), 3);
         assert_eq!(listed(SamplingParams { top_p: 0.9, ..plain() }), 1);
         assert_eq!(listed(SamplingParams { top_k: 1, ..plain() }), 1);
+        assert_eq!(listed(SamplingParams { min_p: 0.1, ..plain() }), 1);
+        // These have next to no mass, and could have been drawn.
+        assert_eq!(listed(SamplingParams { top_k: 2, ..plain() }), 2);
+        assert_eq!(listed(SamplingParams { top_k: 3, ..plain() }), 3);
+        assert_eq!(listed(SamplingParams { min_p: 1e-9, ..plain() }), 3);
     }
 
     #[test]

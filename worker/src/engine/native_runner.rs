@@ -84,10 +84,8 @@ impl Runner for NativeRunner {
         })
     }
 
-    fn copy_block(&mut self, from: u32, to: u32) {
-        if let Err(error) = self.decoder.copy_block(from, to) {
-            tracing::error!(from, to, %error, "a cache block was not copied");
-        }
+    fn copy_block(&mut self, from: u32, to: u32) -> Result<()> {
+        self.decoder.copy_block(from, to)
     }
 
     fn load(&mut self, weights: &MergedWeights) -> Result<()> {

@@ -81,7 +81,10 @@ pub trait Runner {
     fn forward(&mut self, batch: &ForwardBatch) -> anyhow::Result<Output>;
 
     /// Copies a block's keys and values in every layer (a sibling that diverges inside a block).
-    fn copy_block(&mut self, from: u32, to: u32);
+    ///
+    /// # Errors
+    /// When the cache has no such block, or the device fails; the cache is then undefined.
+    fn copy_block(&mut self, from: u32, to: u32) -> anyhow::Result<()>;
 
     /// Takes new weights, in Hugging Face names. The cache's contents are stale afterwards.
     ///
@@ -127,8 +130,8 @@ impl<R: Runner + ?Sized> Runner for Box<R> {
         (**self).forward(batch)
     }
 
-    fn copy_block(&mut self, from: u32, to: u32) {
-        (**self).copy_block(from, to);
+    fn copy_block(&mut self, from: u32, to: u32) -> anyhow::Result<()> {
+        (**self).copy_block(from, to)
     }
 
     fn load(&mut self, weights: &MergedWeights) -> anyhow::Result<()> {

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
+use anyhow::Context;
 use crossbeam_channel::{Receiver, TryRecvError};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -16,7 +17,7 @@ use super::runner::Runner;
 use super::scheduler::{Advance, Finished, Limits, Outcome, Scheduler};
 use super::sequence::StopRules;
 use super::staging::NewWeights;
-use super::stats::{Rate, Stats};
+use super::stats::Stats;
 use crate::native::packed::PackedWeights;
 use crate::native::threads::release_team;
 
@@ -79,7 +80,6 @@ pub(super) struct Worker<R: Runner> {
     commands: Receiver<Command>,
     shared: Arc<Shared>,
     stats: Stats,
-    rate: Rate,
 }
 
 /// What the loop does next.
@@ -112,7 +112,6 @@ impl<R: Runner> Worker<R> {
                 policy_version: config.policy_version,
                 ..Stats::default()
             },
-            rate: Rate::default(),
         }
     }
 
@@ -145,7 +144,6 @@ impl<R: Runner> Worker<R> {
                         return Next::Stop;
                     };
                     self.shared.is_busy(true);
-                    self.rate.restart(Instant::now(), self.stats.counters.generation_tokens);
                     command
                 }
             };
@@ -181,6 +179,7 @@ impl<R: Runner> Worker<R> {
             Command::Abort(numbers) => numbers.into_iter().for_each(|number| self.abort(number)),
             Command::Pause(Pause::Keep, reply) => {
                 self.gate = Gate::Frozen;
+                self.overtake_drains();
                 let _ = reply.send(Ok(()));
             }
             Command::Pause(pause, reply) => {
@@ -191,7 +190,10 @@ impl<R: Runner> Worker<R> {
                 }
                 self.draining.push(reply);
             }
-            Command::Resume => self.gate = Gate::Open,
+            Command::Resume => {
+                self.gate = Gate::Open;
+                self.overtake_drains();
+            }
             Command::Sleep if self.scheduler.is_idle() => {
                 self.asleep = true;
                 self.runner.sleep();
@@ -287,7 +289,8 @@ impl<R: Runner> Worker<R> {
         let began = Instant::now();
         let output = catch_unwind(AssertUnwindSafe(|| {
             for &(from, to) in &pass.copies {
-                self.runner.copy_block(from, to);
+                let copied = self.runner.copy_block(from, to);
+                copied.with_context(|| format!("block {from} of the cache was not copied to {to}"))?;
             }
             self.runner.forward(&pass.batch)
         }));
@@ -384,16 +387,21 @@ impl<R: Runner> Worker<R> {
         }
     }
 
+    /// What is inside goes on beside new requests, or stands still: nobody may be told that the engine is empty.
+    fn overtake_drains(&mut self) {
+        for reply in self.draining.drain(..) {
+            let _ = reply.send(Err(EngineError::Overtaken));
+        }
+    }
+
     fn publish(&mut self) {
         let counters = self.scheduler.counters();
         let blocks = self.scheduler.blocks();
-        self.rate.note(Instant::now(), counters.generation_tokens);
         self.stats = Stats {
             running: self.scheduler.running_sequences(),
             waiting: self.scheduler.waiting_sequences(),
             kv_cache_usage: blocks.used() as f64 / blocks.total().max(1) as f64,
             counters,
-            tokens_per_second: self.rate.per_second(),
             ..self.stats
         };
         self.shared.publish(self.stats);
@@ -420,7 +428,6 @@ impl<R: Runner> Worker<R> {
             running: 0,
             waiting: 0,
             kv_cache_usage: 0.0,
-            tokens_per_second: 0.0,
             ..self.stats
         });
     }

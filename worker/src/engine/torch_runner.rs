@@ -38,7 +38,7 @@ use super::sampler::checked_draws;
 use crate::model::MergedWeights;
 use crate::native::batch::Batch;
 use crate::native::cuda::{self, Shim};
-use crate::native::device::{send, synchronize};
+use crate::native::device::{send, synchronize, synchronize_shared};
 
 /// Where and how large.
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +62,8 @@ pub struct TorchRunner {
     decoder: Decoder,
     /// Of passes that draw one token for each sequence. None: they run as any other.
     decode: Option<Decode>,
-    /// Of the last forward, `[rows, vocab]` float32, on the device.
+    /// Of the last forward, `[rows, vocab]` float32, on the device: for tests alone, as they are large.
+    #[cfg(test)]
     logits: Option<Tensor>,
     loaded: bool,
 }
@@ -106,6 +107,7 @@ impl TorchRunner {
                 Cache::new(shape, &placement)?,
             )?,
             decode,
+            #[cfg(test)]
             logits: None,
             loaded: false,
         })
@@ -120,7 +122,8 @@ impl TorchRunner {
     ///
     /// # Errors
     /// When the device fails.
-    pub fn logits(&self) -> Result<Vec<f32>> {
+    #[cfg(test)]
+    fn logits(&self) -> Result<Vec<f32>> {
         self.logits.as_ref().map_or(Ok(vec![]), to_floats)
     }
 
@@ -181,23 +184,24 @@ impl Runner for TorchRunner {
         }
         let logits = self.decoder.logits(&hidden)?;
         let drawn = checked_draws(batch, draws::draw(&logits, &flat.draws, &flat.suppressed)?)?;
-        let output = detailed(batch, drawn, |row| to_floats(&logits.f_get(row as i64)?));
-        self.logits = Some(logits);
-        output
+        #[cfg(test)]
+        {
+            self.logits = Some(logits.shallow_clone());
+        }
+        detailed(batch, drawn, |row| to_floats(&logits.f_get(row as i64)?))
     }
 
-    fn copy_block(&mut self, from: u32, to: u32) {
+    fn copy_block(&mut self, from: u32, to: u32) -> Result<()> {
         let _no_grad = tch::no_grad_guard();
-        if let Err(error) = self.decoder.cache.copy_block(from, to) {
-            tracing::error!(from, to, %error, "a cache block was not copied");
-        }
+        self.decoder.cache.copy_block(from, to)
     }
 
     fn load(&mut self, weights: &MergedWeights) -> Result<()> {
         let _no_grad = tch::no_grad_guard();
-        // Weights come from threads that compute beside this one, on other streams.
-        synchronize(self.placement.device)?;
+        // Weights come from threads that compute beside this one, on the stream that they share.
+        synchronize_shared(self.placement.device)?;
         self.decoder.weights.load(weights, &self.shape, &mut self.loaded)?;
+        // They are changed there as soon as this has returned.
         synchronize(self.placement.device)
     }
 }

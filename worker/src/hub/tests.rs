@@ -34,13 +34,19 @@ fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Runs on a thread of its own: the code under test blocks.
 fn serve(token: &'static str, breaks: usize, info: serde_json::Value) -> Server {
+    serve_busily(|_| false, token, breaks, info)
+}
+
+/// A request for whose number `busy` holds, from 0, is to be made again. Runs on a thread of its own: the code under test blocks.
+fn serve_busily(busy: fn(usize) -> bool, token: &'static str, breaks: usize, info: serde_json::Value) -> Server {
     let requests = Arc::new(AtomicUsize::new(0));
     let ranges = Arc::new(std::sync::Mutex::new(Vec::new()));
     let (counter, seen) = (requests.clone(), ranges.clone());
     let answer = move |UrlPath(path): UrlPath<String>, headers: HeaderMap| async move {
-        counter.fetch_add(1, Ordering::SeqCst);
+        if busy(counter.fetch_add(1, Ordering::SeqCst)) {
+            return (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "0")]).into_response();
+        }
         let authorized = headers
             .get("authorization")
             .is_some_and(|value| value == &format!("Bearer {token}"));
@@ -124,6 +130,7 @@ fn hub(cache: &Path, url: &str) -> Hub {
         endpoint: url.to_owned(),
         token: None,
         offline: false,
+        first_pause: Duration::from_millis(1),
     }
 }
 
@@ -196,6 +203,28 @@ fn a_download_that_breaks_off_goes_on_where_it_stopped() {
     let ranges = server.ranges.lock().unwrap();
     assert_eq!((ranges.len(), ranges[0].as_str()), (3, ""));
     assert!(ranges[2].starts_with("bytes="), "{ranges:?}");
+}
+
+#[test]
+fn a_hub_that_is_busy_is_asked_again_for_the_model_and_for_each_file() {
+    let cache = tempfile::tempdir().unwrap();
+    let server = serve_busily(|number| number.is_multiple_of(2), "", 0, files(&sha256(WEIGHTS)));
+    let folder = hub(cache.path(), &server.url).model("owner/name", "main").unwrap();
+    assert_eq!(std::fs::read(folder.join("model.safetensors")).unwrap(), WEIGHTS);
+    assert_eq!(server.requests.load(Ordering::SeqCst), 2 * 4);
+}
+
+#[test]
+fn a_hub_that_stays_busy_is_an_error_with_what_it_says() {
+    let cache = tempfile::tempdir().unwrap();
+    let server = serve_busily(|_| true, "", 0, files(&sha256(WEIGHTS)));
+    let error = hub(cache.path(), &server.url).model("owner/name", "main").unwrap_err();
+    let error = format!("{error:#}");
+    assert!(
+        error.contains("/api/models/owner/name/revision/main") && error.contains("503"),
+        "{error}"
+    );
+    assert!(server.requests.load(Ordering::SeqCst) > 1);
 }
 
 #[test]

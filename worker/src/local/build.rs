@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use ppo_crds::RunConfig;
 use ppo_crds::spec::DType;
 use tch::Kind;
@@ -12,7 +12,7 @@ use tch::Kind;
 use super::engine::PolicyEngine;
 use super::guard::Afresh;
 use super::inputs::{Held, digest_of_prompts, refuse_other_base, refuse_other_prompts};
-use super::learners::learners;
+use super::learners::{described, learners};
 use super::reach::Reach;
 use crate::actor::checkpoint::{Inputs, Verified};
 use crate::data::{PromptOrder, PromptSet, total_steps};
@@ -20,15 +20,15 @@ use crate::device;
 use crate::engine::SamplingParams;
 use crate::hub::resolve_location;
 use crate::manifest::Invalid;
-use crate::model::{ModelConfig, Target};
+use crate::model::{Companions, ModelConfig, Target};
 use crate::native::allocator;
 use crate::outcome::BadData;
 use crate::place::Peers;
 use crate::ppo::controller::KlController;
 use crate::ranks::Ranks;
 use crate::ranks::order::Order;
-use crate::reward::RewardSource;
-use crate::roles::Publication;
+use crate::reward::{RewardSource, Rule};
+use crate::roles::{Publication, Reference};
 use crate::stop::StopFlag;
 use crate::telemetry::Live;
 use crate::tokenizer::Tokenizer;
@@ -43,14 +43,28 @@ pub struct Roles {
     pub trainer: Trainer,
     /// Held-out prompts.
     pub held_out: Option<PromptSet>,
-    /// Folder the policy came from: tokenizer and configuration of what is saved.
+    /// Folder the policy came from: the base of an adapter.
     pub policy_folder: PathBuf,
+    /// Tokenizer and generation files of what is saved.
+    pub companions: Companions,
     /// Folder the critic came from.
     pub critic_folder: Option<PathBuf>,
     /// The critic's configuration.
     pub critic_config: Option<ModelConfig>,
-    /// Of what was read beside the configuration.
+    /// Of what the actor has read beside the configuration.
     pub inputs: Inputs,
+}
+
+impl Roles {
+    /// Of all that was read beside the configuration, as far as it is known: pods say with their first answer what they hold.
+    pub fn inputs(&self) -> Inputs {
+        let reference = self.trainer.reference.as_ref().and_then(Reference::digest);
+        Inputs {
+            reference: reference.map(str::to_owned),
+            reward: self.trainer.reward.digest().map(str::to_owned),
+            ..self.inputs.clone()
+        }
+    }
 }
 
 /// The tensors' precision.
@@ -74,7 +88,7 @@ pub fn target(dtype: DType) -> Result<Target> {
 ///
 /// # Errors
 /// When a model, the prompts or the engine cannot be had, naming what and where; [`Invalid`] where ranks have other weights than this one, or
-/// the checkpoint is of other prompts, or of an adapter above other weights.
+/// the checkpoint is of other prompts, of an adapter above other weights, or beside another reference or reward model.
 pub fn roles(
     config: RunConfig,
     (checkpoint, afresh): (Option<&Verified>, Afresh),
@@ -85,7 +99,9 @@ pub fn roles(
     publication: &Publication,
 ) -> Result<Roles> {
     let policy_folder = resolve_location(&config.model.policy).context("model.policy")?;
-    let tokenizer = Arc::new(Tokenizer::load(&policy_folder)?);
+    let described = described(&config, &policy_folder, checkpoint);
+    let tokenizer = Arc::new(Tokenizer::load(&described)?);
+    let companions = Companions::read(&described)?;
     let prompts = PromptSet::load(&config.prompts, &tokenizer).context(BadData)?;
     let began_with = checkpoint.and_then(|checkpoint| checkpoint.state.inputs.as_ref());
     let digest = digest_of_prompts(&prompts);
@@ -95,6 +111,15 @@ pub fn roles(
         .map(|wanted| PromptSet::load_evaluation(wanted, &config.prompts, &tokenizer))
         .transpose()
         .context(BadData)?;
+    let held_out_path = config.evaluation.as_ref().map(|evaluation| evaluation.path.as_path());
+    let asked: Vec<(&Path, &PromptSet)> = [(config.prompts.path.as_path(), &prompts)]
+        .into_iter()
+        .chain(held_out_path.zip(held_out.as_ref()))
+        .collect();
+    let rules = Rule::all(&config.reward.rules)?;
+    for (path, set) in &asked {
+        check_labels(&rules, path, set).context(BadData)?;
+    }
     let total_steps = total_steps(config.length, prompts.prompts.len(), config.batch.rollout_batch_size);
 
     ranks.order(&Order::Open {
@@ -123,6 +148,9 @@ pub fn roles(
         policy_config.max_positions,
     )?;
     check_stop_ids(&config.generation.stop_token_ids, policy_config.vocab)?;
+    for (path, set) in &asked {
+        check_prompt_ids(path, set, policy_config.vocab).context(BadData)?;
+    }
     let steps_done = checkpoint.map_or(0, |checkpoint| checkpoint.state.step);
     let weights = actor.weights();
     let reach = Reach {
@@ -132,6 +160,7 @@ pub fn roles(
         stop: &stop,
         live: &live,
         publication,
+        began_with: (began_with, afresh),
     };
     let target = target(config.model.dtype)?;
     let engine = PolicyEngine {
@@ -161,7 +190,6 @@ pub fn roles(
         shuffle: config.prompts.shuffle,
     };
     allocator::return_memory();
-    check_labels(&reward, &config.prompts.path, &prompts).context(BadData)?;
     let ahead = checkpoint.map_or(Ok(None), |checkpoint| StepSamples::load(&checkpoint.folder))?;
     let trainer = Trainer {
         steps_done,
@@ -188,6 +216,7 @@ pub fn roles(
         trainer,
         held_out,
         policy_folder,
+        companions,
         critic_folder,
         critic_config,
         inputs,
@@ -221,12 +250,28 @@ fn check_stop_ids(ids: &[u32], vocabulary: i64) -> Result<(), Invalid> {
     }
 }
 
-/// A rule that compares with a label cannot work without one: said before the first step, not at it.
-fn check_labels(reward: &RewardSource, path: &Path, prompts: &PromptSet) -> Result<()> {
-    for prompt in &prompts.prompts {
-        reward
-            .check_label(prompt.label.as_deref())
+/// A rule that compares with a label cannot work without one: said before the models load, not at the first step or evaluation.
+fn check_labels(rules: &[Rule], path: &Path, set: &PromptSet) -> Result<()> {
+    for prompt in &set.prompts {
+        rules
+            .iter()
+            .try_for_each(|rule| rule.check_label(prompt.label.as_deref()))
             .with_context(|| format!("{}: {}", path.display(), prompt.place))?;
+    }
+    Ok(())
+}
+
+/// One that the model has no row for would end the engine, whichever step it came in.
+fn check_prompt_ids(path: &Path, set: &PromptSet, vocabulary: i64) -> Result<()> {
+    for prompt in &set.prompts {
+        if let Some(id) = prompt.ids.iter().find(|id| i64::from(**id) >= vocabulary) {
+            bail!(
+                "{}: {}: the prompt has token {id}, and the model's vocabulary {vocabulary} tokens, from 0: the tokenizer in \
+                 its folder is of another model",
+                path.display(),
+                prompt.place
+            );
+        }
     }
     Ok(())
 }
@@ -252,7 +297,11 @@ fn sampling(config: &RunConfig, model: &ModelConfig, tokenizer: &Tokenizer) -> S
 
 #[cfg(test)]
 mod tests {
+    use ppo_crds::spec::RewardRule;
+    use serde_json::json;
+
     use super::*;
+    use crate::data::Prompt;
 
     #[test]
     fn a_response_that_does_not_fit_the_models_context_is_refused_with_what_fits() {
@@ -271,5 +320,41 @@ mod tests {
         check_stop_ids(&[0, 31], 32).unwrap();
         let refused = check_stop_ids(&[3, 32], 32).unwrap_err().to_string();
         assert!(refused.contains("generation.stopTokenIds has 32"), "{refused}");
+    }
+
+    fn set(label: Option<&str>, ids: &[u32]) -> PromptSet {
+        let prompt = Prompt {
+            ids: ids.into(),
+            label: label.map(str::to_owned),
+            place: "line 7".into(),
+            ..Prompt::default()
+        };
+        PromptSet {
+            prompts: vec![prompt],
+            dropped: 0,
+        }
+    }
+
+    #[test]
+    fn a_prompt_with_a_token_outside_the_vocabulary_is_refused_by_its_place() {
+        let check = |ids: &[u32]| check_prompt_ids(Path::new("held-out.jsonl"), &set(None, ids), 32);
+        check(&[0, 31]).unwrap();
+        let refused = check(&[3, 32]).unwrap_err().to_string();
+        assert!(
+            refused.contains("held-out.jsonl: line 7: the prompt has token 32"),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn a_label_that_a_rule_cannot_compare_with_is_refused_by_its_place() {
+        let rules: Vec<RewardRule> = serde_json::from_value(json!([{"numericMatch": {}}])).unwrap();
+        let rules = Rule::all(&rules).unwrap();
+        let check = |label| check_labels(&rules, Path::new("held-out.jsonl"), &set(label, &[0]));
+        check(Some("5")).unwrap();
+        for label in [None, Some("five")] {
+            let refused = format!("{:#}", check(label).unwrap_err());
+            assert!(refused.starts_with("held-out.jsonl: line 7: "), "{refused}");
+        }
     }
 }

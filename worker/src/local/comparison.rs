@@ -1,14 +1,12 @@
 //! Held-out prompts before and after training.
 
-use std::path::Path;
-
 use anyhow::Result;
 use ppo_crds::run_config::Evaluation;
 use serde::{Deserialize, Serialize};
 
 use super::build::Roles;
 use crate::telemetry::run_dir::write_json;
-use crate::telemetry::{BeforeAfter, BeforeAfterRow};
+use crate::telemetry::{BeforeAfter, BeforeAfterRow, RunDir};
 use crate::trainer::Evaluated;
 
 /// Rows of the before-and-after table.
@@ -23,32 +21,24 @@ pub struct Before {
 }
 
 impl Before {
-    const FILE: &str = "before.json";
-
     /// What [`write`](Self::write) wrote. None where it is not there, or other prompts were asked: then there is no comparison at
     /// the end, and nothing else is missing.
-    pub fn read(folder: &Path, settings: &Evaluation) -> Option<Evaluated> {
-        let text = std::fs::read(folder.join(Self::FILE)).ok()?;
+    pub fn read(folder: &RunDir, settings: &Evaluation) -> Option<Evaluated> {
+        let text = std::fs::read(folder.before()).ok()?;
         let before: Self = serde_json::from_slice(&text).ok()?;
-        // How often it is asked changes no answer.
-        let every_steps = settings.every_steps;
-        let asked = Evaluation {
-            every_steps,
-            ..before.settings
-        };
-        (asked == *settings).then_some(before.evaluated)
+        before.settings.asks_the_same(settings).then_some(before.evaluated)
     }
 
     /// Keeps them.
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn write(folder: &Path, settings: &Evaluation, evaluated: &Evaluated) -> Result<()> {
+    pub fn write(folder: &RunDir, settings: &Evaluation, evaluated: &Evaluated) -> Result<()> {
         let before = Self {
             settings: settings.clone(),
             evaluated: evaluated.clone(),
         };
-        write_json(&folder.join(Self::FILE), &before)
+        write_json(&folder.before(), &before)
     }
 }
 

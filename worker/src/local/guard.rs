@@ -5,9 +5,11 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use ppo_crds::RunConfig;
+use ppo_crds::run_config::Location;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::actor::checkpoint::Inputs;
 use crate::manifest::Invalid;
 use crate::telemetry::RunDir;
 
@@ -76,14 +78,20 @@ impl Afresh<'_> {
 }
 
 /// A checkpoint goes on only under the configuration that made it; the job's name, how long it is, how often to look and to save, and what
-/// changes memory and speed alone, may change.
+/// changes memory and speed alone, may change. So may a hub's revision where weights are compared by the digests `known`: a run whose branch
+/// moved goes on with the commit that it began with.
 ///
 /// # Errors
 /// [`Invalid`], with every block that is another one.
-pub fn refuse_other_run(saved: &Value, now: &RunConfig, afresh: Afresh) -> Result<()> {
+pub fn refuse_other_run((saved, known): (&Value, Option<&Inputs>), now: &RunConfig, afresh: Afresh) -> Result<()> {
     const MAY_CHANGE: [&str; 6] = ["name", "length", "checkpoint", "telemetry", "evaluation", "rollout"];
     // One of an older version of this program lacks newer fields: it was made with what they default to.
-    let filled = RunConfig::deserialize(saved).and_then(serde_json::to_value);
+    let filled = RunConfig::deserialize(saved).and_then(|mut saved| {
+        if let Some(known) = known {
+            take_revisions(&mut saved, now, known);
+        }
+        serde_json::to_value(saved)
+    });
     let saved = filled.as_ref().unwrap_or(saved);
     let before = without_memory(saved.clone(), now);
     let after = without_memory(serde_json::to_value(now)?, now);
@@ -102,6 +110,30 @@ pub fn refuse_other_run(saved: &Value, now: &RunConfig, afresh: Afresh) -> Resul
         changed.join("\n")
     );
     Err(Invalid::new(words).into())
+}
+
+/// Gives the models of `saved` the revisions of `now`, but for those whose weights nobody compares: those of policy and critic are in the
+/// checkpoint, or below an adapter and compared.
+fn take_revisions(saved: &mut RunConfig, now: &RunConfig, known: &Inputs) {
+    take_revision(Some(&mut saved.model.policy), Some(&now.model.policy));
+    take_revision(saved.model.critic.as_mut(), now.model.critic.as_ref());
+    if known.reference.is_some() {
+        take_revision(saved.model.reference.as_mut(), now.model.reference.as_ref());
+    }
+    if known.reward.is_some() {
+        let before = saved.reward.model.as_mut().map(|model| &mut model.source);
+        take_revision(before, now.reward.model.as_ref().map(|model| &model.source));
+    }
+}
+
+fn take_revision(saved: Option<&mut Location>, now: Option<&Location>) {
+    let Some(Location::Hub { id, revision: newer }) = now else {
+        return;
+    };
+    match saved {
+        Some(Location::Hub { id: same, revision }) if same == id => revision.clone_from(newer),
+        _ => {}
+    }
 }
 
 /// A configuration without the fields that say how a pass is cut and what of it is kept: they change memory and speed, and of results the
@@ -148,9 +180,11 @@ mod tests {
         let mut now = config();
         let mut saved = serde_json::to_value(&now).unwrap();
         saved.as_object_mut().unwrap().remove("overlap").unwrap();
-        refuse_other_run(&saved, &now, Afresh::Here).unwrap();
+        refuse_other_run((&saved, None), &now, Afresh::Here).unwrap();
         now.overlap = Overlap::OneStep;
-        let words = refuse_other_run(&saved, &now, Afresh::Here).unwrap_err().to_string();
+        let words = refuse_other_run((&saved, None), &now, Afresh::Here)
+            .unwrap_err()
+            .to_string();
         assert!(words.contains("overlap: was \"none\", is \"oneStep\""), "{words}");
     }
 
@@ -162,18 +196,43 @@ mod tests {
         now.batch.micro_rollout_batch_size += 1;
         now.batch.micro_train_batch_size += 1;
         now.model.activation_checkpointing = !now.model.activation_checkpointing;
-        refuse_other_run(&saved, &now, Afresh::Here).unwrap();
+        refuse_other_run((&saved, None), &now, Afresh::Here).unwrap();
         // Of these a mean of means depends.
         now.algorithm.profile = Profile::Trl;
         now.algorithm.estimator = Estimator::Gae;
         let mut saved = saved;
         saved["algorithm"] = serde_json::to_value(&now.algorithm).unwrap();
-        let refused = refuse_other_run(&saved, &now, Afresh::InPod(Path::new("/volumes/c"))).unwrap_err();
+        let refused = refuse_other_run((&saved, None), &now, Afresh::InPod(Path::new("/volumes/c"))).unwrap_err();
         assert!(refused.is::<Invalid>());
         let words = refused.to_string();
         assert!(
             words.contains("batch: was") && words.contains("move /volumes/c away"),
             "{words}"
         );
+    }
+
+    #[test]
+    fn a_revision_may_change_where_weights_are_compared_by_their_digest_and_nowhere_else() {
+        let at = |revision: &str| Location::Hub {
+            id: "a/b".into(),
+            revision: revision.into(),
+        };
+        let mut now = config();
+        now.model.policy = at("main");
+        now.model.reference = Some(at("main"));
+        let saved = serde_json::to_value(&now).unwrap();
+        let known = Inputs {
+            reference: Some("1".into()),
+            ..Inputs::default()
+        };
+        let check = |inputs: Option<&Inputs>, now: &RunConfig| refuse_other_run((&saved, inputs), now, Afresh::Here);
+        now.model.policy = at("0123abc");
+        check(Some(&Inputs::default()), &now).unwrap();
+        check(None, &now).unwrap_err();
+        now.model.reference = Some(at("0123abc"));
+        check(Some(&known), &now).unwrap();
+        check(Some(&Inputs::default()), &now).unwrap_err();
+        now.model.reference = Some(Location::Path("b".into()));
+        check(Some(&known), &now).unwrap_err();
     }
 }

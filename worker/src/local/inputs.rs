@@ -6,13 +6,14 @@ use anyhow::Result;
 use ppo_crds::RunConfig;
 use ppo_crds::run_config::Location;
 use serde::{Deserialize, Serialize};
+use tch::Tensor;
 
 use super::guard::Afresh;
 use crate::actor::checkpoint::Inputs;
 use crate::actor::{Actor, Critic};
 use crate::data::PromptSet;
 use crate::manifest::Invalid;
-use crate::model::Weights;
+use crate::model::{ModelConfig, Weights};
 use crate::ranks::Ranks;
 use crate::rollout::weights::digest::{Hasher, digest};
 
@@ -77,14 +78,27 @@ impl Held {
         Ok(())
     }
 
-    /// As a checkpoint keeps them, beside the digest of the `prompts`.
+    /// As a checkpoint keeps them, beside the digest of the `prompts`. Reference and reward model belong to no rank.
     pub fn inputs(&self, prompts: String) -> Inputs {
         Inputs {
             prompts,
             policy: self.base.clone(),
             critic: self.critic_base.clone(),
+            ..Inputs::default()
         }
     }
+}
+
+/// Of what a loaded model computes: its tensors by name, in the precision that they have here, and the conventions of `config`. The same
+/// files have the same one wherever they are loaded.
+///
+/// # Errors
+/// When a tensor's bytes cannot be read.
+pub fn digest_of_model(config: &ModelConfig, parameters: Vec<(String, Tensor)>) -> Result<String> {
+    let mut hash = Hasher::default();
+    hash.update(&digest(&Weights(parameters.into_iter().collect()))?.bytes());
+    hash.update(config.conventions().as_bytes());
+    Ok(hash.finish().to_string())
 }
 
 /// Of ids and labels, in their order.
@@ -131,15 +145,84 @@ pub fn refuse_other_base(saved: Option<&Inputs>, now: &Inputs, config: &RunConfi
         (false, _) => ("model.policy", Some(&config.model.policy)),
         (true, false) => ("model.critic", config.model.critic.as_ref()),
     };
-    let place = match place {
-        Some(Location::Hub { id, revision }) => format!("{id}, {revision}"),
-        Some(Location::Path(folder)) => folder.display().to_string(),
-        None => "none".to_owned(),
-    };
+    let place = place.map_or_else(|| "none".to_owned(), words);
     Err(Invalid::new(format!(
         "the weights of {model} ({place}) are not those that the adapter in the checkpoint was trained on: restore them, or give \
          {model}.hub.revision the commit that the run began with; or {}",
         afresh.words()
     ))
     .into())
+}
+
+/// A run goes on with the reference and the reward model that it began with. `model` is the field of one of them, with where it lies.
+///
+/// # Errors
+/// [`Invalid`], where its digest is known and another one.
+pub fn refuse_other_model(
+    saved: Option<&str>,
+    now: Option<&str>,
+    model: (&str, &Location),
+    afresh: Afresh,
+) -> Result<()> {
+    let (field, place) = model;
+    match saved {
+        Some(saved) if now != Some(saved) => Err(Invalid::new(format!(
+            "{field} ({}) has changed since the run began: restore its files, or give {field}.hub.revision the commit that it began with; \
+             or {}",
+            words(place),
+            afresh.words()
+        ))
+        .into()),
+        _ => Ok(()),
+    }
+}
+
+fn words(place: &Location) -> String {
+    match place {
+        Location::Hub { id, revision } => format!("{id}, {revision}"),
+        Location::Path(folder) => folder.display().to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_that_changed_under_its_name_is_refused_and_one_that_nobody_noted_is_not() {
+        let place = Location::Hub {
+            id: "a/b".into(),
+            revision: "main".into(),
+        };
+        let check = |saved, now| refuse_other_model(saved, now, ("model.reference", &place), Afresh::Here);
+        check(None, Some("1")).unwrap();
+        check(Some("1"), Some("1")).unwrap();
+        for now in [Some("2"), None] {
+            let refused = check(Some("1"), now).unwrap_err();
+            let words = refused.to_string();
+            assert!(refused.is::<Invalid>());
+            assert!(
+                words.contains("model.reference (a/b, main)") && words.contains("give model.reference.hub.revision"),
+                "{words}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_digest_of_a_model_changes_with_a_number_or_a_convention_and_with_nothing_else() {
+        let llama = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/llama");
+        let config = ModelConfig::read(&llama).unwrap();
+        let of = |config: &ModelConfig, tensors: [(&str, f32); 2]| {
+            let named = tensors.map(|(name, number)| (name.to_owned(), Tensor::from_slice(&[number])));
+            digest_of_model(config, named.into()).unwrap()
+        };
+        let digest = of(&config, [("a", 1.0), ("b", 2.0)]);
+        assert_eq!(of(&config, [("b", 2.0), ("a", 1.0)]), digest);
+        assert_ne!(of(&config, [("a", 1.0), ("b", 3.0)]), digest);
+        let mut other = config.clone();
+        other.max_positions *= 2;
+        assert_eq!(of(&other, [("a", 1.0), ("b", 2.0)]), digest);
+        other.rope_theta *= 2.0;
+        assert_ne!(of(&other, [("a", 1.0), ("b", 2.0)]), digest);
+    }
 }

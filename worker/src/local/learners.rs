@@ -46,6 +46,13 @@ pub fn learners(
     Ok((actor, critic))
 }
 
+/// Where configuration and tokenizer of the policy in `folder` are read. A checkpoint of all weights has them beside the weights, which were
+/// trained by these, whatever became of the folder since; one of an adapter has neither.
+pub fn described(config: &RunConfig, folder: &Path, checkpoint: Option<&Verified>) -> PathBuf {
+    let whole = checkpoint.filter(|_| config.model.adapter.is_none());
+    whole.map_or_else(|| folder.to_owned(), |checkpoint| checkpoint.folder.join(POLICY))
+}
+
 /// What it takes to build them.
 pub struct Learners<'a> {
     /// What runs.
@@ -63,11 +70,11 @@ pub struct Learners<'a> {
 impl Learners<'_> {
     fn actor(&self, folder: &Path) -> Result<Actor> {
         let config = self.config;
-        let model = ModelConfig::read(folder)?;
+        let source = described(config, folder, self.checkpoint);
+        let model = ModelConfig::read(&source)?;
         if let Some(adapter) = &config.model.adapter {
             return Adapted { above: self, adapter }.actor(folder, &model);
         }
-        let source = self.source(folder, POLICY);
         let mut weights = Weights::load(&source, &model, self.target)?;
         let mut learner = self.actor_learner(&mut weights)?;
         self.restore(&mut learner, ACTOR_OPTIMIZER, |it| it.state.actor_updates)?;
@@ -91,7 +98,8 @@ impl Learners<'_> {
             let critic = Adapted { above: self, adapter }.critic(&folder, shared)?;
             return Ok((critic, folder));
         }
-        let source = self.source(&folder, CRITIC);
+        let saved = self.checkpoint.map(|checkpoint| checkpoint.folder.join(CRITIC));
+        let source = saved.unwrap_or_else(|| folder.clone());
         let (model, mut weights) = ValueModel::load(&source, self.target)?;
         let mut learner = self.critic_learner(&mut weights)?;
         self.restore(&mut learner, CRITIC_OPTIMIZER, |it| it.state.critic_updates)?;
@@ -113,12 +121,6 @@ impl Learners<'_> {
     /// Whether a critic keeps the pass of a step's first update.
     pub fn keeps_pass(&self, critic: &ValueModel) -> bool {
         keeps_critic_pass(self.config, &critic.decoder.config().shape(), self.ranks.count() as u64)
-    }
-
-    /// Where weights are read: `folder`, or their part of the checkpoint.
-    fn source(&self, folder: &Path, part: &str) -> PathBuf {
-        let checkpoint = self.checkpoint.map(|checkpoint| checkpoint.folder.join(part));
-        checkpoint.unwrap_or_else(|| folder.to_owned())
     }
 
     /// Makes the actor's `weights` trainable.

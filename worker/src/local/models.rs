@@ -96,7 +96,7 @@ pub fn write_policy(roles: &Roles, target: &Path) -> Result<()> {
     let actor = &roles.trainer.actor;
     let config: &ModelConfig = actor.decoder.config();
     let weights = actor.weights();
-    model::save(target, &roles.policy_folder, config, weights, model::save::SHARD_BYTES)
+    model::save::save_with(target, &roles.companions, config, weights, model::save::SHARD_BYTES)
 }
 
 /// Writes the policy's adapter, where one is trained, in PEFT's layout.

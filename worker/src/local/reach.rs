@@ -9,18 +9,26 @@ use ppo_crds::spec::{DType, Engine as EngineKind, Overlap, Role};
 
 use super::build::kind;
 use super::engine::{self, PolicyEngine};
+use super::guard::Afresh;
+use super::inputs::{digest_of_model, refuse_other_model};
 use crate::actor::Actor;
+use crate::actor::checkpoint::Inputs;
 use crate::device;
 use crate::hub::resolve_location;
 use crate::model::{Decoder, MergedWeights, ModelConfig, RewardModel, Target, Weights};
 use crate::place::Peers;
 use crate::reward::{BATCH_TOKENS, ModelReward, SequenceScorer};
 use crate::roles::{
-    Caller, Dealer, DealerOptions, Members, Pool, Publication, Reference, ReferencePods, Reward, Rollout, Transfers,
+    Caller, Dealer, DealerOptions, Members, Pool, Publication, Reference, ReferencePods, Reward, Rollout, SameModel,
+    Transfers,
 };
 use crate::stop::StopFlag;
 use crate::telemetry::Live;
 use crate::tokenizer::Tokenizer;
+
+/// Fields of the manifest that name models which are in no checkpoint.
+const REFERENCE: &str = "model.reference";
+const REWARD_MODEL: &str = "roles.reward.model.source";
 
 /// What it takes to reach the other roles.
 pub struct Reach<'a> {
@@ -36,6 +44,8 @@ pub struct Reach<'a> {
     pub live: &'a Arc<Live>,
     /// Where engines of other processes get weights from.
     pub publication: &'a Publication,
+    /// What the run began with, where it goes on, and what it may do where that is gone.
+    pub began_with: (Option<&'a Inputs>, Afresh<'a>),
 }
 
 impl Reach<'_> {
@@ -73,7 +83,7 @@ impl Reach<'_> {
     /// about sequences of up to `longest` tokens.
     ///
     /// # Errors
-    /// When the model cannot be loaded, or an address is none.
+    /// When the model cannot be loaded, or an address is none; [`Invalid`](crate::manifest::Invalid) where the run began with another one.
     pub fn reference(&self, target: Target, actor: &Actor, longest: usize) -> Result<Option<Reference>> {
         if actor.frozen.is_some() && self.config.reference_is_base() {
             return Ok(Some(Reference::Below));
@@ -81,13 +91,18 @@ impl Reach<'_> {
         let Some(location) = &self.config.model.reference else {
             return Ok(None);
         };
-        Ok(Some(match self.pool(Role::Reference)? {
-            Some(pool) => Reference::There(ReferencePods {
+        let (began_with, afresh) = self.began_with;
+        let saved = began_with.and_then(|inputs| inputs.reference.as_deref());
+        let pool = self.pool(Role::Reference, SameModel::new(REFERENCE, saved))?;
+        Ok(Some(match pool {
+            Some(pool) => Reference::There(Box::new(ReferencePods {
                 pool,
                 runtime: self.runtime.clone(),
-            }),
+            })),
             None => {
                 let decoder = reference(location, target)?;
+                let digest = digest_of_model(decoder.config(), decoder.parameters())?;
+                refuse_other_model(saved, Some(&digest), (REFERENCE, location), afresh)?;
                 let context = decoder.config().max_positions;
                 if context < longest {
                     tracing::warn!(
@@ -95,7 +110,10 @@ impl Reach<'_> {
                          log-probabilities, and so the KL, mean little; lower prompts.maxLength or generation.maxNewTokens"
                     );
                 }
-                Reference::Here(Box::new(decoder))
+                Reference::Here {
+                    decoder: Box::new(decoder),
+                    digest,
+                }
             }
         }))
     }
@@ -108,18 +126,25 @@ impl Reach<'_> {
         let Some(model) = &self.config.reward.model else {
             return Ok(None);
         };
-        Ok(Some(match self.pool(Role::Reward)? {
-            Some(pool) => Reward::There(pool),
-            None => Reward::Here(reward_model(&model.source, self.config.model.dtype)?),
+        let (began_with, afresh) = self.began_with;
+        let saved = began_with.and_then(|inputs| inputs.reward.as_deref());
+        let pool = self.pool(Role::Reward, SameModel::new(REWARD_MODEL, saved))?;
+        Ok(Some(match pool {
+            Some(pool) => Reward::There(Box::new(pool)),
+            None => {
+                let loaded = reward_model(&model.source, self.config.model.dtype)?;
+                refuse_other_model(saved, loaded.digest(), (REWARD_MODEL, &model.source), afresh)?;
+                Reward::Here(loaded)
+            }
         }))
     }
 
-    fn pool(&self, role: Role) -> Result<Option<Pool>> {
+    fn pool(&self, role: Role, model: SameModel) -> Result<Option<Pool>> {
         let there = self.there(role, 1)?;
         let ranks = self.peers.map_or(1, |peers| peers.ranks_per_pod(role));
         let pool = |(members, caller)| {
             let (stop, live) = (self.stop.clone(), self.live.clone());
-            Pool::new(role, (members, ranks), caller, stop, live)
+            Pool::new((role, model), (members, ranks), caller, stop, live)
         };
         Ok(there.map(pool))
     }
@@ -159,6 +184,9 @@ impl SequenceScorer for RewardModel {
 pub fn reward_model(location: &Location, dtype: DType) -> Result<ModelReward> {
     let folder = resolve_location(location).context("roles.reward.model")?;
     let copies = device::on_each(|device| RewardModel::load(&folder, (kind(dtype), device)))?;
+    let first = copies.first().context("there is nothing to compute on")?;
+    let digest = digest_of_model(first.config(), first.parameters())?;
     let copies = copies.into_iter().map(|copy| Box::new(copy) as Box<dyn SequenceScorer>);
-    ModelReward::new(copies.collect(), Arc::new(Tokenizer::load(&folder)?), BATCH_TOKENS)
+    let loaded = ModelReward::new(copies.collect(), Arc::new(Tokenizer::load(&folder)?), BATCH_TOKENS)?;
+    Ok(loaded.with_digest(digest))
 }

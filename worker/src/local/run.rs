@@ -11,10 +11,11 @@ use ppo_crds::spec::Overlap;
 
 use super::build::{self, Roles};
 use super::comparison::{Before, compare};
+use super::fresh;
 use super::guard::{Afresh, Locks, lock, refuse_other_run};
 use super::models::{write_adapter, write_models, write_policy};
 use crate::actor::checkpoint::{Checkpoints, State};
-use crate::actor::fence::Owner;
+use crate::actor::fence::{Owner, Superseded, Watch};
 use crate::disk;
 use crate::native::device::{Memory, memory};
 use crate::outcome::{self, Ended};
@@ -60,6 +61,8 @@ pub struct Run {
     _runtime: tokio::runtime::Runtime,
     /// Held as long as the run lives, outside a cluster: two processes in one folder would spoil both.
     _locks: Option<Locks>,
+    /// Held as long as the run lives, in a pod: one that a newer attempt has succeeded is asked to stop.
+    _watch: Option<Watch>,
 }
 
 impl Run {
@@ -71,7 +74,7 @@ impl Run {
         let attempt = options.owner.as_ref().map_or(1, |owner| owner.attempt);
         let watched = Watched::new(&config.name, attempt)?;
         // Probes and the operator are answered while ranks meet and models load.
-        let publication = Publication::default();
+        let publication = Publication::new(attempt);
         let weights = options.peers.as_ref();
         let weights = weights.map(|peers| published::router(publication.clone(), &peers.token));
         let serve = |address| {
@@ -120,7 +123,7 @@ impl Run {
             false => Afresh::InPod(&saved_in),
         };
         let refuse = |folder: &Path, state: &State| {
-            refuse_other_run(&state.run_config, &config, afresh)
+            refuse_other_run((&state.run_config, state.inputs.as_ref()), &config, afresh)
                 .with_context(|| format!("cannot go on from {}", folder.display()))
         };
         // Whoever may not go on here does not take the folder from a job that does.
@@ -133,7 +136,7 @@ impl Run {
             checkpoints = checkpoints.fenced(owner)?;
         }
         if options.fresh {
-            checkpoints.clear()?;
+            fresh::clear(&folder, &checkpoints, &config)?;
         }
         let found = checkpoints.latest(|problem| tracing::warn!("{problem}"))?;
         if let Some(found) = &found {
@@ -173,6 +176,7 @@ impl Run {
                 ),
             )?;
         }
+        let watch = checkpoints.watch(&trainer.stop)?;
         watched.exposition.set_ready(true);
         Ok(Self {
             saved: found.map(|found| found.state.step),
@@ -187,6 +191,7 @@ impl Run {
             began,
             _runtime: runtime,
             _locks: locks,
+            _watch: watch,
         })
     }
 
@@ -212,6 +217,8 @@ impl Run {
         match ended {
             Ok(()) => self.finish().map(|()| Ended::Completed),
             Err(error) if error.is::<Interrupted>() => self.interrupted().map(|()| Ended::Interrupted),
+            // A newer one records here by now.
+            Err(error) if error.is::<Superseded>() => Err(error),
             Err(error) => {
                 let kind = if error.is::<crate::trainer::Diverged>() {
                     "diverged"
@@ -314,15 +321,14 @@ impl Run {
         let Some(settings) = self.roles.trainer.config.evaluation.clone() else {
             return Ok(());
         };
-        let root = self.folder.root().to_owned();
         if self.roles.trainer.steps_done > 0 {
-            self.before = Before::read(&root, &settings);
+            self.before = Before::read(&self.folder, &settings);
             return Ok(());
         }
         self.evaluate(&mut Vec::new())?;
         self.before = self.latest.clone();
         match &self.before {
-            Some(before) => Before::write(&root, &settings, before),
+            Some(before) => Before::write(&self.folder, &settings, before),
             None => Ok(()),
         }
     }
@@ -414,7 +420,7 @@ impl Run {
             critic_updates: trainer.critic.as_ref().map_or(0, |critic| critic.learner.updates()),
             quality: self.quality(),
             run_config: serde_json::to_value(&trainer.config)?,
-            inputs: Some(self.roles.inputs.clone()),
+            inputs: Some(self.roles.inputs()),
         };
         trainer.live.enter(Stage::Checkpoint);
         self.checkpoints.awaits(self.yet_to_be_judged());
@@ -426,6 +432,8 @@ impl Run {
     }
 
     fn interrupted(mut self) -> Result<()> {
+        // It may be the reason.
+        self.checkpoints.check_fence()?;
         self.save()?;
         let done = self.roles.trainer.steps_done;
         let words = format!("stopped after step {done}, checkpoint saved; the same command goes on from there");
@@ -436,9 +444,9 @@ impl Run {
 
     fn finish(mut self) -> Result<()> {
         let trainer = &self.roles.trainer;
-        let target = self.folder.root().join("model");
+        let target = self.folder.model();
         write_policy(&self.roles, &target)?;
-        write_adapter(&self.roles, &self.folder.root().join("adapter"))?;
+        write_adapter(&self.roles, &self.folder.adapter())?;
         self.recorder
             .event("succeeded", &format!("{} steps", trainer.steps_done))?;
         let seconds = self.began.elapsed().as_secs();

@@ -1,6 +1,6 @@
 //! The blocks of the update: policyLoss, valueLoss, kl, klController.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use ppo_crds::defaults;
 use ppo_crds::run_config::{self, Algorithm};
 use ppo_crds::spec::{Estimator, Profile};
@@ -69,6 +69,11 @@ impl Question {
             ("advantages", Some(taken)),
             ("rolloutLogprobs", rollout.as_ref()),
         ])?;
+        ensure!(
+            rollout.is_some() || algorithm.truncated_importance_sampling.is_none(),
+            "policyLoss.rolloutLogprobs is missing: truncatedImportanceSampling compares oldLogprobs with those of the engine that \
+             generated"
+        );
         let logprobs = logprobs.set_requires_grad(true);
         let input = PolicyInput {
             logprobs: &logprobs,
@@ -186,8 +191,15 @@ impl Question {
         let Some(observations) = block.value("observations") else {
             bail!("klController.observations is missing: expected [[kl, samples], ...]");
         };
-        let count = observations.as_array().map_or(0, Vec::len) as i64;
-        let pairs = block.column("observations", count, observation)?.unwrap_or_default();
+        let Some(count) = observations.as_array().map(Vec::len) else {
+            bail!(
+                "klController.observations: expected [[kl, samples], ...], found {}",
+                block::found(observations)
+            );
+        };
+        let pairs = block
+            .column("observations", count as i64, observation)?
+            .unwrap_or_default();
         let coefs: Vec<f64> = pairs
             .into_iter()
             .map(|(kl, samples)| {

@@ -137,7 +137,11 @@ impl Question {
         let scores = match (block.column("scores", batch, block::number)?, shaped) {
             (Some(scores), _) => self.column(&scores),
             (None, Some(shaped)) if given.is_none() => shaped.scores.shallow_clone(),
-            (None, _) => mask::keep(rewards, &mask).sum_dim_intlist(-1, false, self.kind),
+            (None, _) => {
+                // Under trl the score lies in the slot after the response.
+                let rewarded = mask::value_mask(self.profile, &mask)?;
+                mask::keep(rewards, &rewarded).sum_dim_intlist(-1, false, self.kind)
+            }
         };
         let groups = block.column("groups", batch, block::integer)?;
         let input = AdvantageInput {

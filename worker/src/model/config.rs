@@ -203,11 +203,28 @@ impl ModelConfig {
         let architecture = format!("{family}{}", head.architecture_suffix());
         self.raw.insert("architectures".into(), Value::from(vec![architecture]));
         if head != Head::LanguageModel {
-            // transformers derives num_labels from these.
+            // transformers derives num_labels from these, and a file that has it too, for a model's own labels, would contradict them.
+            self.raw.remove("num_labels");
             self.raw.insert("id2label".into(), serde_json::json!({"0": "LABEL_0"}));
             self.raw.insert("label2id".into(), serde_json::json!({"LABEL_0": 0}));
         }
         self
+    }
+
+    /// What a model computes with its tensors, as far as their names and sizes do not say it. Checkpoints hold a digest of it: what is here
+    /// stays as it is.
+    pub fn conventions(&self) -> String {
+        format!(
+            "{:?} {:?}, heads {} of {}, {} of keys, eps {:?}, rope {:?} {:?}",
+            self.family,
+            self.head,
+            self.heads,
+            self.head_dim,
+            self.kv_heads,
+            self.norm_eps,
+            self.rope_theta,
+            self.rope_scaling
+        )
     }
 
     /// The numbers a memory estimate needs.
@@ -396,8 +413,13 @@ mod tests {
 
     #[test]
     fn a_critic_is_a_token_classifier_with_one_label() {
-        let critic = config(json!({})).unwrap().with_head(Head::Value);
-        let again = ModelConfig::from_json(critic.raw, None).unwrap();
-        assert_eq!((again.family, again.head), (Family::Llama, Head::Value));
+        for labels in [
+            json!({}),
+            json!({"num_labels": 2, "id2label": {"0": "bad", "1": "good"}}),
+        ] {
+            let critic = config(labels).unwrap().with_head(Head::Value);
+            let again = ModelConfig::from_json(critic.raw, None).unwrap();
+            assert_eq!((again.family, again.head), (Family::Llama, Head::Value));
+        }
     }
 }

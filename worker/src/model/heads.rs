@@ -152,6 +152,13 @@ impl RewardModel {
         self.decoder.device()
     }
 
+    /// Every tensor by name: trunk, then head.
+    pub fn parameters(&self) -> Vec<(String, Tensor)> {
+        let mut parameters = self.decoder.parameters();
+        parameters.push((SCORE_WEIGHT.to_owned(), self.head.weight.shallow_clone()));
+        parameters
+    }
+
     /// Scores of whole sequences (prompt and response). The length says which token is last, never a padding id: a
     /// sequence that ends in the padding token is scored at that token.
     ///

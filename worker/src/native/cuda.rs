@@ -11,7 +11,7 @@ use libloading::Library;
 /// The library's file.
 pub const LIBRARY: &str = "libppo_cuda.so";
 /// Of the signatures below; `ppo_cuda_abi` of the library must answer the same.
-const ABI: i32 = 1;
+const ABI: i32 = 2;
 
 type Message = *mut c_char;
 type RawGraph = *mut c_void;
@@ -22,6 +22,7 @@ pub struct Shim {
     free_error: unsafe extern "C" fn(Message),
     own_stream: unsafe extern "C" fn(i32) -> Message,
     memory: unsafe extern "C" fn(i32, *mut u64, *mut u64) -> Message,
+    empty_cache: unsafe extern "C" fn() -> Message,
     pool: unsafe extern "C" fn(*mut u64) -> Message,
     graph_begin: unsafe extern "C" fn(*const u64, *mut RawGraph) -> Message,
     graph_end: unsafe extern "C" fn(RawGraph) -> Message,
@@ -74,6 +75,7 @@ fn load() -> Result<Shim> {
             free_error: *library.get(b"ppo_cuda_free_error\0")?,
             own_stream: *library.get(b"ppo_cuda_own_stream\0")?,
             memory: *library.get(b"ppo_cuda_memory\0")?,
+            empty_cache: *library.get(b"ppo_cuda_empty_cache\0")?,
             pool: *library.get(b"ppo_cuda_pool\0")?,
             graph_begin: *library.get(b"ppo_cuda_graph_begin\0")?,
             graph_end: *library.get(b"ppo_cuda_graph_end\0")?,
@@ -86,7 +88,8 @@ fn load() -> Result<Shim> {
 
 impl Shim {
     /// Gives the calling thread a stream of its own on the device: what it asks for is computed beside other threads' work, and
-    /// can be captured. What it shares with other threads must be ordered by [`device::synchronize`](super::device::synchronize).
+    /// can be captured. What it shares with other threads must be ordered by [`device::synchronize`](super::device::synchronize) and
+    /// [`device::synchronize_shared`](super::device::synchronize_shared).
     ///
     /// # Errors
     /// When CUDA fails.
@@ -105,7 +108,16 @@ impl Shim {
         Ok(memory)
     }
 
-    /// Memory that graphs share. They are replayed one after another, and nothing that one leaves there outlives the next.
+    /// Gives the driver what libtorch holds and no tensor takes, on all devices, and waits for them. Not while anything is captured.
+    ///
+    /// # Errors
+    /// When CUDA fails.
+    pub fn empty_cache(&self) -> Result<()> {
+        self.checked(unsafe { (self.empty_cache)() })
+    }
+
+    /// Memory that graphs share. They are replayed one after another, and nothing that one leaves there outlives the next. Once no
+    /// graph is left in it, also because a capture failed, nothing can be captured into it any more.
     ///
     /// # Errors
     /// When CUDA fails.

@@ -1,6 +1,7 @@
 //! GPUs, as far as tch does not bind them (`native/device.cpp`).
 
 use std::ffi::{c_char, c_void};
+use std::marker::PhantomData;
 use std::ptr::null_mut;
 
 use anyhow::{Context, Result};
@@ -12,7 +13,7 @@ unsafe extern "C" {
     fn ppo_device_prepare() -> *mut c_char;
     fn ppo_device_fix_workspace();
     fn ppo_device_use(number: i64) -> *mut c_char;
-    fn ppo_device_synchronize(number: i64) -> *mut c_char;
+    fn ppo_device_synchronize(number: i64, shared: bool) -> *mut c_char;
     fn ppo_device_memory(number: i64, now: *mut i64, most: *mut i64, held: *mut i64) -> *mut c_char;
     fn ppo_to_device(tensor: *const c_void, number: i64, output: *mut *mut c_void) -> *mut c_char;
     fn ppo_fill(target: *const c_void, bytes: *const u8, like: *const c_void, piece: i64) -> *mut c_char;
@@ -22,6 +23,8 @@ unsafe extern "C" {
     fn ppo_lane_mark(lane: *mut c_void, event: *mut *mut c_void) -> *mut c_char;
     fn ppo_event_passed(event: *mut c_void, passed: *mut bool) -> *mut c_char;
     fn ppo_event_free(event: *mut c_void);
+    fn ppo_operators_hold();
+    fn ppo_operators_release();
 }
 
 /// Bytes that pass through pinned memory at once on their way to a GPU.
@@ -51,14 +54,51 @@ pub fn use_by_default(number: usize) -> Result<()> {
     checked(unsafe { ppo_device_use(number as i64) })
 }
 
-/// Waits until the device has done all that it was given to do: threads that compute on streams of their own may read it then.
+/// Waits until the device has done what this thread gave it to do: threads that compute on other streams may read it then, and change
+/// what it read.
 ///
 /// # Errors
 /// What failed on the device.
 pub fn synchronize(device: Device) -> Result<()> {
+    wait_for(device, false)
+}
+
+/// Waits until the device has done what it was given on the stream that all threads share which have none of their own.
+///
+/// # Errors
+/// What failed on the device.
+pub fn synchronize_shared(device: Device) -> Result<()> {
+    wait_for(device, true)
+}
+
+fn wait_for(device: Device, shared: bool) -> Result<()> {
     match device {
-        Device::Cuda(number) => checked(unsafe { ppo_device_synchronize(number as i64) }),
+        Device::Cuda(number) => checked(unsafe { ppo_device_synchronize(number as i64, shared) }),
         _ => Ok(()),
+    }
+}
+
+/// While it lives no thread requires deterministic operators: a backward pass that needs them waits. Whoever holds it must wait for
+/// no such thread, and hold it once.
+#[derive(Debug)]
+pub struct UsualOperators {
+    /// It ends in the thread where it began.
+    _thread: PhantomData<*const ()>,
+}
+
+impl UsualOperators {
+    /// Waits until no backward pass requires them.
+    pub fn hold() -> Self {
+        // SAFETY: it is released once, by the same thread.
+        unsafe { ppo_operators_hold() };
+        Self { _thread: PhantomData }
+    }
+}
+
+impl Drop for UsualOperators {
+    fn drop(&mut self) {
+        // SAFETY: held since it was made, by this thread.
+        unsafe { ppo_operators_release() };
     }
 }
 
@@ -243,8 +283,24 @@ mod tests {
     }
 
     #[test]
+    fn operators_are_held_by_one_thread_at_a_time() {
+        let held = UsualOperators::hold();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let other = std::thread::spawn(move || {
+            let _held = UsualOperators::hold();
+            sender.send(()).unwrap();
+        });
+        let early = receiver.recv_timeout(std::time::Duration::from_millis(20));
+        assert!(early.is_err());
+        drop(held);
+        receiver.recv().unwrap();
+        other.join().unwrap();
+    }
+
+    #[test]
     fn a_cpu_has_nothing_to_wait_for_and_no_memory_of_its_own() {
         synchronize(Device::Cpu).unwrap();
+        synchronize_shared(Device::Cpu).unwrap();
         assert_eq!(memory(Device::Cpu).unwrap(), None);
         let tensor = Tensor::from_slice(&[1i64, 2]);
         assert!(send(&tensor, Device::Cpu).unwrap().equal(&tensor));

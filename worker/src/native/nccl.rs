@@ -79,6 +79,7 @@ impl Nccl {
     ) -> Result<Self> {
         let functions = Functions::get()?;
         use_by_default(number)?;
+        let lane = Lane::open(number)?;
         let (mut comm, mut config) = (null_mut(), Config::non_blocking());
         let (ranks, place) = (c_int::try_from(count)?, c_int::try_from(rank)?);
         // SAFETY: pointers to values that live through the call.
@@ -101,17 +102,20 @@ impl Nccl {
             flights: VecDeque::new(),
         }));
         let watched = shared.clone();
-        let watchdog = std::thread::Builder::new().name("nccl watchdog".into());
-        let watchdog = watchdog.spawn(move || watch(functions, &watched));
-        Ok(Self {
+        // Dropped, it aborts the communicator: also where there is no thread to be had.
+        let mut joined = Self {
             functions,
             shared,
             turn: Mutex::default(),
-            lane: Lane::open(number)?,
+            lane,
             number,
             deadline,
-            watchdog: Some(watchdog.context("cannot start a thread")?),
-        })
+            watchdog: None,
+        };
+        let watchdog = std::thread::Builder::new().name("nccl watchdog".into());
+        let watchdog = watchdog.spawn(move || watch(functions, &watched));
+        joined.watchdog = Some(watchdog.context("cannot start a thread")?);
+        Ok(joined)
     }
 
     /// Adds up the tensors of all ranks (or takes the greatest, element by element), in place.
@@ -174,7 +178,8 @@ impl Nccl {
         use_by_default(self.number)?;
         self.lane.enter(tensor)?;
         let ends = Instant::now() + self.deadline;
-        // The communicator itself is not held meanwhile, so that it can be aborted.
+        // The communicator is held while it is called, so that nobody aborts it beneath the call, and not while the call settles,
+        // so that somebody can.
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let code = call(self.functions, given, self.living()?.comm, self.lane.stream());
         self.functions.settle(code, || {

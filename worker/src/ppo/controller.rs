@@ -1,18 +1,17 @@
 //! The KL coefficient over the steps of a run.
 
 use ppo_crds::run_config;
-use ppo_crds::spec::{KlPlacement, Profile};
-use serde::{Deserialize, Serialize};
+use ppo_crds::spec::Profile;
 use tch::{Kind, Tensor};
 
 use super::Error;
 use super::grid::Grid;
 
-/// The coefficient and how it moves. Part of the checkpoint: serialised, it resumes where it was.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+/// The coefficient and how it moves.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KlController {
-    /// The coefficient of the next step: use it, then [`KlController::observe`].
+    /// The coefficient of the next step: use it, then [`KlController::observe`]. A checkpoint keeps it
+    /// ([`State::kl_coefficient`](crate::actor::checkpoint::State::kl_coefficient)); how it moves is part of the run's configuration.
     pub coef: f64,
     controller: run_config::KlController,
     profile: Profile,
@@ -55,18 +54,21 @@ impl KlController {
     }
 }
 
-/// The KL of a step that its controller observes, from the per-token estimate; `kl` and `mask` are [batch, time].
+/// The KL of a step that its controller observes, nats. `kl` is the per-token estimate before the step's updates, `mask` the response
+/// mask, both [batch, time]; `kl_loss` is the mean over the updates of the loss's KL term, where it has one.
 ///
 /// The mean over samples of the sequence's sum; `openrlhf` and `verl`: the mean over samples of their token means. With the
-/// KL placed in the loss OpenRLHF tells the loss's own number instead: the mean over all tokens.
+/// KL placed in the loss OpenRLHF observes `kl_loss`: that of the policy while it learns.
 ///
 /// (OpenRLHF 0.11: `kl_mean` in experience_maker.py, one number a sample, which ppo_actor.py weighs by samples; its
 /// `training_step` replaces it by `kl_loss`. verl 0.9: apply_kl_penalty in ray_trainer.py.)
 ///
 /// # Errors
 /// `kl` is not of the mask's shape.
-pub fn observed_kl(algorithm: &run_config::Algorithm, kl: &Tensor, mask: &Tensor) -> Result<f64, Error> {
-    let profile = algorithm.profile;
+pub fn observed_kl(profile: Profile, kl: &Tensor, mask: &Tensor, kl_loss: Option<f64>) -> Result<f64, Error> {
+    if let (Profile::Openrlhf, Some(kl_loss)) = (profile, kl_loss) {
+        return Ok(kl_loss);
+    }
     let mask = Grid::read_mask(mask)?;
     let mut kl = Grid::read_as("kl", &kl.to_kind(Kind::Double), mask.shape())?;
     if profile != Profile::Alpacafarm {
@@ -87,9 +89,6 @@ pub fn observed_kl(algorithm: &run_config::Algorithm, kl: &Tensor, mask: &Tensor
         mean(&means)
     };
     Ok(match profile {
-        Profile::Openrlhf if algorithm.kl.placement == KlPlacement::Loss => {
-            sums.iter().sum::<f64>() / tokens.iter().sum::<f64>().max(1.0)
-        }
         Profile::Openrlhf => mean_of_means(|tokens| tokens.max(1.0)),
         Profile::Verl => mean_of_means(|tokens| tokens + 1e-8),
         Profile::Default | Profile::Trl | Profile::Alpacafarm => mean(&sums),

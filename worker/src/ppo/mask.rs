@@ -20,17 +20,6 @@ pub fn keep(values: &Tensor, mask: &Tensor) -> Tensor {
     values.where_self(&booleans(mask), &values.zeros_like().detach())
 }
 
-/// Index of the last 1 of each row, -1 for a row without one. Padding may be on either side, or inside.
-///
-/// # Errors
-/// The mask is not [batch, time].
-pub fn last_indices(mask: &Tensor) -> Result<Vec<i64>, Error> {
-    Ok(Grid::read_mask(mask)?
-        .rows()
-        .map(|row| last_index(row).map_or(-1, |t| t as i64))
-        .collect())
-}
-
 /// The slots where the critic is trained. TRL's critic is also trained on the first slot after the response when the row
 /// has one, because its R is placed there (`padding_mask_p1` in TRL 0.24's ppo_trainer.py); elsewhere it is the mask.
 pub fn value_mask(profile: Profile, mask: &Tensor) -> Result<Tensor, Error> {
@@ -55,6 +44,7 @@ pub(crate) fn trl_value_mask(mask: &Grid<bool>) -> Grid<bool> {
     longer
 }
 
+/// None in a row without a 1. Padding may be on either side, or inside.
 pub(crate) fn last_index(row: &[bool]) -> Option<usize> {
     row.iter().rposition(|&on| on)
 }

@@ -209,7 +209,7 @@ pub fn kl_loss(
 }
 
 /// Mean entropy, to be multiplied by the coefficient and subtracted from the loss; a scalar with the graph of `entropy`
-/// ([batch, time], from [`super::distribution::entropy`]), aggregated as the policy loss is.
+/// ([batch, time], from [`crate::model::token_logprobs`]), aggregated as the policy loss is.
 ///
 /// # Errors
 /// Inputs of different shapes.

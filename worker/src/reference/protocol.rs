@@ -30,4 +30,7 @@ pub struct Sequence {
 pub struct LogprobsResponse {
     /// The log-probability of each response token, by sequence.
     pub logprobs: Vec<Vec<f32>>,
+    /// Of the model that they were computed with. None: the pod is of an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
 }

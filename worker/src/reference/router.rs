@@ -81,6 +81,9 @@ async fn logprobs(State(service): State<Service>, request: Request) -> Result<Js
     answer.map_err(late)?.map(Json).map_err(|error| match error {
         ScorerError::Refused(why) => ApiError::bad(why),
         ScorerError::Full => ApiError::new(StatusCode::TOO_MANY_REQUESTS, error.to_string()),
-        ScorerError::Failed(_) => ApiError::internal(error),
+        ScorerError::Failed(_) => {
+            tracing::error!("{error}");
+            ApiError::internal(error)
+        }
     })
 }

@@ -1,6 +1,8 @@
 //! Copies of the model, one for each device of the pod, each on a thread of its own: libtorch keeps a team of threads for each thread that
 //! computes, and one for a device is enough.
 
+use std::sync::Arc;
+
 use anyhow::{Context, Result, anyhow, ensure};
 use crossbeam_channel::{Receiver, Sender};
 use tch::{Kind, Tensor};
@@ -11,6 +13,7 @@ use crate::actor::rows::Rows;
 use crate::data::Prompt;
 use crate::device;
 use crate::engine::FinishReason;
+use crate::local::digest_of_model;
 use crate::model::Decoder;
 use crate::stages::Sample;
 
@@ -23,6 +26,8 @@ pub struct Scorer {
     questions: Sender<Question>,
     /// Bounds of a request.
     pub bounds: Bounds,
+    /// Of the model.
+    digest: Arc<str>,
 }
 
 /// What a model can compute.
@@ -38,7 +43,8 @@ pub struct Bounds {
 
 struct Question {
     request: LogprobsRequest,
-    reply: oneshot::Sender<Result<LogprobsResponse>>,
+    /// For log-probabilities by sequence.
+    reply: oneshot::Sender<Result<Vec<Vec<f32>>>>,
 }
 
 /// Why there is no answer.
@@ -59,8 +65,10 @@ impl Scorer {
     /// A thread for each of `copies` of one model, which compute what is within `bounds`: whichever is free takes the next request.
     ///
     /// # Errors
-    /// When no thread can be started.
+    /// When there is no copy, its weights cannot be read, or no thread can be started.
     pub fn start(copies: Vec<Decoder>, bounds: Bounds) -> Result<Self> {
+        let first = copies.first().context("there is nothing to compute with")?;
+        let digest: Arc<str> = digest_of_model(first.config(), first.parameters())?.into();
         let (questions, asked) = crossbeam_channel::bounded(QUEUE);
         for (number, copy) in copies.into_iter().enumerate() {
             let asked = asked.clone();
@@ -69,7 +77,11 @@ impl Scorer {
                 .spawn(move || answer_all(&copy, &asked))
                 .context("cannot start a thread")?;
         }
-        Ok(Self { questions, bounds })
+        Ok(Self {
+            questions,
+            bounds,
+            digest,
+        })
     }
 
     /// The answer to a request.
@@ -83,7 +95,11 @@ impl Scorer {
             .try_send(Question { request, reply })
             .map_err(|_| ScorerError::Full)?;
         let answer = answer.await.unwrap_or_else(|_| Err(anyhow!("its thread is gone")));
-        answer.map_err(|error| ScorerError::Failed(format!("{error:#}")))
+        let logprobs = answer.map_err(|error| ScorerError::Failed(format!("{error:#}")))?;
+        Ok(LogprobsResponse {
+            logprobs,
+            digest: Some(self.digest.to_string()),
+        })
     }
 }
 
@@ -141,7 +157,7 @@ fn answer_all(decoder: &Decoder, asked: &Receiver<Question>) {
     }
 }
 
-fn compute(decoder: &Decoder, request: LogprobsRequest) -> Result<LogprobsResponse> {
+fn compute(decoder: &Decoder, request: LogprobsRequest) -> Result<Vec<Vec<f32>>> {
     let temperature = request.temperature;
     let samples: Vec<Sample> = request.sequences.into_iter().map(sample).collect();
     let lengths: Vec<usize> = samples.iter().map(|sample| sample.response.len()).collect();
@@ -155,9 +171,7 @@ fn compute(decoder: &Decoder, request: LogprobsRequest) -> Result<LogprobsRespon
         flat.len()
     );
     let of = |(row, length): (usize, &usize)| flat[row * columns..row * columns + length].to_vec();
-    Ok(LogprobsResponse {
-        logprobs: lengths.iter().enumerate().map(of).collect(),
-    })
+    Ok(lengths.iter().enumerate().map(of).collect())
 }
 
 /// The trainer's own form of a sequence.
@@ -186,10 +200,14 @@ mod tests {
     use crate::model::{ModelConfig, Weights};
 
     fn scorer(copies: usize) -> Scorer {
-        let llama = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/llama");
-        let config = ModelConfig::read(&llama).unwrap();
+        scorer_of("llama", copies)
+    }
+
+    fn scorer_of(model: &str, copies: usize) -> Scorer {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(model);
+        let config = ModelConfig::read(&folder).unwrap();
         let copy = |_| {
-            let weights = Weights::load(&llama, &config, (Kind::Float, Device::Cpu)).unwrap();
+            let weights = Weights::load(&folder, &config, (Kind::Float, Device::Cpu)).unwrap();
             Decoder::new(&config, &weights).unwrap()
         };
         let bounds = Bounds {
@@ -222,6 +240,14 @@ mod tests {
         assert_eq!(one[0].iter().map(Vec::len).collect::<Vec<_>>(), [1, 2, 3]);
         assert!(one[0] != one[1] && one[0] == one[6]);
         assert_eq!(ask(scorer(3)).await, one);
+    }
+
+    #[tokio::test]
+    async fn an_answer_says_which_model_it_was_computed_with() {
+        let digest = async |scorer: Scorer| scorer.ask(request(0)).await.unwrap().digest.unwrap();
+        let one = digest(scorer(1)).await;
+        assert_eq!(digest(scorer(2)).await, one);
+        assert_ne!(digest(scorer_of("qwen2", 1)).await, one);
     }
 
     #[tokio::test]

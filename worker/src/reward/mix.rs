@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use ppo_crds::run_config::Reward as RewardConfig;
 
 use super::remote::{RemoteOptions, RemoteReward};
@@ -56,8 +56,7 @@ impl RewardSource {
             (Some(_), None) => bail!("reward.model is named, but no reward model was loaded"),
             (None, Some(_)) => bail!("a reward model was loaded, but reward.model names none"),
         }
-        for (index, spec) in reward.rules.iter().enumerate() {
-            let rule = Rule::new(spec).with_context(|| format!("roles.reward.rules[{index}]"))?;
+        for (rule, spec) in Rule::all(&reward.rules)?.into_iter().zip(&reward.rules) {
             let before = sources.iter().filter(|source| source.kind() == rule.name()).count();
             let number = if before == 0 {
                 String::new()
@@ -83,6 +82,14 @@ impl RewardSource {
             bail!("roles.reward has no source: want model, rules or remote");
         }
         Ok(Self { sources })
+    }
+
+    /// Digest of the reward model. None: there is no model, or no pod of it has said it yet.
+    pub fn digest(&self) -> Option<&str> {
+        self.sources.iter().find_map(|source| match &source.source {
+            Source::Model(model) => model.digest(),
+            Source::Rule(_) | Source::Remote(_) => None,
+        })
     }
 
     /// True when a rule counts tokens, so that text alone is not enough.

@@ -27,6 +27,8 @@ pub struct ModelReward {
     tokenizer: Arc<Tokenizer>,
     /// Of its tokenizer: samples whose ids another one made are tokenised again.
     fingerprint: Arc<str>,
+    /// Of the model, where somebody compares it.
+    digest: Option<String>,
     batch_tokens: usize,
 }
 
@@ -41,8 +43,21 @@ impl ModelReward {
             copies: Copies::new(copies),
             fingerprint: tokenizer.fingerprint()?,
             tokenizer,
+            digest: None,
             batch_tokens: batch_tokens.max(1),
         })
+    }
+
+    /// The same with the digest of the model, which is told with every score.
+    #[must_use]
+    pub fn with_digest(self, digest: String) -> Self {
+        let digest = Some(digest);
+        Self { digest, ..self }
+    }
+
+    /// Digest of the model, where it was given.
+    pub fn digest(&self) -> Option<&str> {
+        self.digest.as_deref()
     }
 
     /// One score per sample. The forward runs on a thread of its own, with whichever copy is free; calls take turns where none is.

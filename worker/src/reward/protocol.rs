@@ -81,7 +81,7 @@ impl ScoreRequest {
     }
 }
 
-/// What is answered: `{"rewards": [f], "scores": [f], "extra_logs": {"name": [f]}}`. Old servers answer `rewards` alone.
+/// What is answered: `{"rewards": [f], "scores": [f], "extra_logs": {"name": [f]}}`, and ours. Old servers answer `rewards` alone.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct ScoreResponse {
     /// One number per query: what the trainer optimises.
@@ -93,6 +93,9 @@ pub struct ScoreResponse {
     /// Further numbers for the logs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub extra_logs: BTreeMap<String, Value>,
+    /// Our addition: digest of the reward model, which a job's own trainer compares.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model_digest: Option<String>,
 }
 
 #[cfg(test)]

@@ -11,9 +11,9 @@ use reqwest::{Client, Url};
 use super::answer::read_answer;
 use super::mix::Scores;
 use super::protocol::ScoreRequest;
-use super::retry::{Failure, Retry, after_status};
+use super::retry::Failure;
 use super::sample::ScoredSample;
-use crate::backoff::backoff;
+use crate::backoff::{Retry, after_status};
 
 /// How a remote reward is called.
 #[derive(Clone, Debug)]
@@ -130,8 +130,10 @@ impl RemoteReward {
                 Ok(scores) => return Ok(scores),
                 Err(failure) => failure,
             };
-            let wait = self.wait(failure.retry, tries);
-            let Some(wait) = wait.filter(|_| tries < self.options.max_retries) else {
+            let options = &self.options;
+            let rounds = tries / self.urls.len() as u32;
+            let wait = failure.retry.pause(options.backoff_base, options.backoff_cap, rounds);
+            let Some(wait) = wait.filter(|_| tries < options.max_retries) else {
                 let (first, last) = (samples[0].index, samples[samples.len() - 1].index);
                 let no_more = match failure.retry {
                     Retry::Never => "; not tried again, as it would answer the same",
@@ -140,27 +142,13 @@ impl RemoteReward {
                 return Err(anyhow!(
                     "remote reward {url} failed for samples {first} to {last} (try {} of {}{no_more}): {}",
                     tries + 1,
-                    self.options.max_retries + 1,
+                    options.max_retries + 1,
                     failure.cause
                 ));
             };
             tracing::warn!(%url, sample = samples[0].index, tries, ?wait, "remote reward: {}; trying again", failure.cause);
             tokio::time::sleep(wait).await;
             tries += 1;
-        }
-    }
-
-    fn wait(&self, retry: Retry, tries: u32) -> Option<Duration> {
-        let rounds = tries / self.urls.len() as u32;
-        match retry {
-            Retry::Never => None,
-            Retry::Backoff => Some(backoff(
-                self.options.backoff_base,
-                self.options.backoff_cap,
-                rounds,
-                rand::random::<f64>(),
-            )),
-            Retry::After(wait) => Some(wait.min(self.options.backoff_cap)),
         }
     }
 

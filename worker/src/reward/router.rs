@@ -104,19 +104,22 @@ async fn score(State(service): State<Service>, request: Request) -> Result<Json<
     let limit = limits.request_timeout;
     let late = |_| ApiError::unavailable(format!("scoring took longer than {limit:?}"));
     let scored = tokio::time::timeout(limit, ready.source.score(&samples)).await;
-    scored.map_err(late)?.map(answer).map(Json).map_err(|cause| {
+    let scored = scored.map_err(late)?;
+    let answered = scored.map(|scored| Json(answer(scored, ready.source.digest())));
+    answered.map_err(|cause| {
         tracing::error!("scoring failed: {cause:#}");
         ApiError::internal(format!("{cause:#}"))
     })
 }
 
-fn answer(scored: Scores) -> ScoreResponse {
+fn answer(scored: Scores, digest: Option<&str>) -> ScoreResponse {
     let rewards: Vec<Option<f64>> = scored.scores.iter().map(|score| Some(f64::from(*score))).collect();
     let extra = scored.extra.into_iter().map(|(name, values)| (name, json!(values)));
     ScoreResponse {
         rewards: Some(rewards.clone()),
         scores: Some(rewards),
         extra_logs: extra.collect(),
+        model_digest: digest.map(str::to_owned),
     }
 }
 

@@ -68,6 +68,17 @@ impl Rule {
         }
     }
 
+    /// The rules of `roles.reward.rules`, in their order.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), with the rule's place.
+    pub fn all(rules: &[RewardRule]) -> Result<Vec<Self>> {
+        let compiled = |(index, rule): (usize, &RewardRule)| {
+            Self::new(rule).with_context(|| format!("roles.reward.rules[{index}]"))
+        };
+        rules.iter().enumerate().map(compiled).collect()
+    }
+
     /// The rule's name in the manifest; names its scores in the logs.
     pub fn name(&self) -> &'static str {
         match self.check {

@@ -11,6 +11,7 @@ use super::caller::cause;
 use super::published::{INFO, WEIGHTS};
 use super::{CallError, Caller, Member, Members};
 use crate::rollout::weights::LoadedWeights;
+use crate::rollout::weights::attempt::PolicyVersion;
 
 /// For an answer that needs no computing.
 const SHORT: Duration = Duration::from_secs(10);
@@ -28,30 +29,29 @@ impl Actor {
         Self { members, caller }
     }
 
-    /// The version that it has published.
+    /// Which weights it has published.
     ///
     /// # Errors
     /// When there is no answer, also while its weights change.
-    pub async fn version(&self) -> Result<u64, CallError> {
+    pub async fn policy(&self) -> Result<PolicyVersion, CallError> {
         let member = self.first(INFO).await?;
         let loaded: LoadedWeights = self.caller.get(Role::Actor, &member, INFO, SHORT).await?;
-        let version = loaded.weight_version.parse();
-        version.map_err(|_| {
-            let cause = format!("{:?} is no version", loaded.weight_version);
-            CallError::new(Role::Actor, &member, INFO, cause, false)
-        })
+        let policy = loaded.policy();
+        policy.map_err(|cause| CallError::new(Role::Actor, &member, INFO, cause, false))
     }
 
-    /// The weights of `version`, as [`frame`](crate::rollout::weights::frame) has them.
+    /// The weights `policy`, as [`frame`](crate::rollout::weights::frame) has them.
     ///
     /// # Errors
-    /// When it does not answer, or has another version by now.
+    /// When it does not answer, or has others by now.
     pub async fn weights(
         &self,
-        version: u64,
+        policy: PolicyVersion,
     ) -> Result<impl Stream<Item = reqwest::Result<Bytes>> + Unpin + use<>, CallError> {
         let member = self.first(WEIGHTS).await?;
-        let path = format!("{WEIGHTS}?version={version}");
+        let PolicyVersion { attempt, version } = policy;
+        let attempt = attempt.map_or_else(String::new, |attempt| format!("&attempt={attempt}"));
+        let path = format!("{WEIGHTS}?version={version}{attempt}");
         let failed = |cause: String| CallError::new(Role::Actor, &member, &path, cause, true);
         let call = self.caller.request(Method::GET, &member, &path);
         let answer = tokio::time::timeout(SHORT, call.send()).await;
@@ -71,6 +71,8 @@ impl Actor {
             url: path.to_owned(),
             cause: "it has no address".into(),
             may_pass: true,
+            status: None,
+            unreachable: true,
         })
     }
 }

@@ -18,6 +18,10 @@ pub struct CallError {
     pub cause: String,
     /// Whether the same call may succeed later, or elsewhere. What the other side understood and refused stays refused.
     pub may_pass: bool,
+    /// Status of an answer that says no; None where there was no answer, or not what was asked for.
+    pub status: Option<u16>,
+    /// Whether there was no connection: the pod starts, or is gone.
+    pub unreachable: bool,
 }
 
 impl CallError {
@@ -29,6 +33,8 @@ impl CallError {
             url: member.url(path),
             cause,
             may_pass,
+            status: None,
+            unreachable: false,
         }
     }
 }

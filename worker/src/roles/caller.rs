@@ -92,7 +92,10 @@ impl Caller {
                 true => format!("no answer within {} s", deadline.as_secs()),
                 false => cause(&error),
             };
-            failed(cause, true)
+            CallError {
+                unreachable: error.is_connect(),
+                ..failed(cause, true)
+            }
         };
         let mut answer = call.timeout(deadline).send().await.map_err(lost)?;
         let status = answer.status();
@@ -107,7 +110,10 @@ impl Caller {
             // 4xx is what the other side understood and refused; but for 408, 409 and 429, which say "later".
             let later = [408, 409, 429].contains(&status.as_u16());
             let words = format!("{status}: {}", message(&body));
-            return Err(failed(words, status.is_server_error() || later));
+            return Err(CallError {
+                status: Some(status.as_u16()),
+                ..failed(words, status.is_server_error() || later)
+            });
         }
         let read = serde_json::from_slice(&body);
         read.map_err(|error| failed(format!("not the answer that was expected: {error}"), false))

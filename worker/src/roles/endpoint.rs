@@ -13,6 +13,7 @@ use super::{CallError, Caller, Member, Publication};
 use crate::engine::sampler::is_greedy;
 use crate::engine::{Completion, FinishReason, Request};
 use crate::rollout::weights::LoadedWeights;
+use crate::rollout::weights::attempt::PolicyVersion;
 use crate::vllm::transfer::{Init, Transfer, WorldSize};
 
 /// For an answer that needs no computing.
@@ -145,15 +146,14 @@ impl Endpoint {
         all.ok_or_else(|| "a choice occurs twice".to_owned())
     }
 
-    /// The policy version that the engine has.
+    /// Which weights the engine has.
     ///
     /// # Errors
     /// When there is no answer, also while its model loads.
-    pub async fn version(&self) -> Result<u64, CallError> {
+    pub async fn policy(&self) -> Result<PolicyVersion, CallError> {
         const PATH: &str = "/weight_info";
         let loaded: LoadedWeights = self.json(Method::GET, PATH, SHORT, |call| call).await?;
-        let version = loaded.weight_version.parse();
-        version.map_err(|_| self.failed(PATH, format!("{:?} is no version", loaded.weight_version), false))
+        loaded.policy().map_err(|cause| self.failed(PATH, cause, false))
     }
 
     /// Streams the published weights of `version`, a piece at a time; the engine checks their hash and swaps between two
@@ -167,7 +167,7 @@ impl Endpoint {
         version: u64,
         deadline: Duration,
     ) -> Result<(), CallError> {
-        let path = format!("/update_weights?weight_version={version}");
+        let path = update_path(publication.policy(version));
         let unread = |error: anyhow::Error| self.failed(&path, format!("the weights cannot be read: {error:#}"), false);
         let replaced = || self.failed(&path, "another version is published by now".into(), true);
         let stream = publication.stream(version).map_err(unread)?.ok_or_else(replaced)?;
@@ -187,13 +187,14 @@ impl Endpoint {
         Ok(size.world_size)
     }
 
-    /// Lets vLLM join a communicator; it comes back when all ranks have come.
+    /// Lets vLLM join a communicator of the actor's `attempt`; it comes back when all ranks have come.
     ///
     /// # Errors
-    /// When it does not join in time.
-    pub async fn join(&self, init: &Init, deadline: Duration) -> Result<(), CallError> {
-        const PATH: &str = "/init_weight_transfer_engine";
-        let joined = self.json::<IgnoredAny>(Method::POST, PATH, deadline, |call| call.json(init));
+    /// When it does not join in time, and when a newer attempt has come.
+    pub async fn join(&self, init: &Init, attempt: Option<u32>, deadline: Duration) -> Result<(), CallError> {
+        let query = attempt.map_or_else(String::new, |attempt| format!("?attempt={attempt}"));
+        let path = format!("/init_weight_transfer_engine{query}");
+        let joined = self.json::<IgnoredAny>(Method::POST, &path, deadline, |call| call.json(init));
         joined.await.map(drop)
     }
 
@@ -201,8 +202,13 @@ impl Endpoint {
     ///
     /// # Errors
     /// When it did not receive all in time; its weights are in doubt then.
-    pub async fn receive(&self, version: u64, transfer: &Transfer, deadline: Duration) -> Result<(), CallError> {
-        let path = format!("/update_weights?weight_version={version}");
+    pub async fn receive(
+        &self,
+        policy: PolicyVersion,
+        transfer: &Transfer,
+        deadline: Duration,
+    ) -> Result<(), CallError> {
+        let path = update_path(policy);
         let received = self.json::<LoadedWeights>(Method::POST, &path, deadline, |call| call.json(transfer));
         received.await.map(drop)
     }
@@ -250,6 +256,12 @@ impl Endpoint {
     fn failed(&self, path: &str, cause: String, may_pass: bool) -> CallError {
         CallError::new(Role::Rollout, &self.member, path, cause, may_pass)
     }
+}
+
+/// Where an engine is given weights.
+fn update_path(PolicyVersion { attempt, version }: PolicyVersion) -> String {
+    let attempt = attempt.map_or_else(String::new, |attempt| format!("&attempt={attempt}"));
+    format!("/update_weights?weight_version={version}{attempt}")
 }
 
 /// Greedy tokens have log-probability 0, as in [`Completion::logprobs`].

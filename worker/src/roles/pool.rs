@@ -10,8 +10,9 @@ use ppo_crds::spec::Role;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{CallError, Caller, Member, Members};
+use super::{CallError, Caller, Member, Members, SameModel};
 use crate::backoff::backoff;
+use crate::manifest::Invalid;
 use crate::stop::StopFlag;
 use crate::telemetry::Live;
 
@@ -25,10 +26,19 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// Questions that each rank of a pod has at once: one computes, one waits.
 const AHEAD: usize = 2;
+/// A pod that so often began to compute an answer and failed (status 500) would fail for ever.
+const MOST_FAILURES: u32 = 3;
 
-/// The pods of a role that computes and holds nothing.
+/// What a pod answers.
+pub trait Answer: DeserializeOwned {
+    /// Of the model that it was computed with; None where the server does not say it.
+    fn digest(&self) -> Option<&str>;
+}
+
+/// The pods of a role that computes and holds nothing but a model.
 pub struct Pool {
     role: Role,
+    model: SameModel,
     members: Members,
     /// Questions that each of them computes at once.
     ranks: usize,
@@ -37,12 +47,14 @@ pub struct Pool {
     live: Arc<Live>,
     /// Questions that each pod has, by its name.
     busy: Mutex<HashMap<String, usize>>,
+    /// What the log was last told of a pod in this step, by its name.
+    told: Mutex<HashMap<String, String>>,
 }
 
 impl Pool {
-    /// The pods of `role` at `members`, each of which computes `ranks` questions at once; nothing is asked yet.
+    /// The pods of `role` at `members`, which hold `model` and each compute `ranks` questions at once; nothing is asked yet.
     pub fn new(
-        role: Role,
+        (role, model): (Role, SameModel),
         (members, ranks): (Members, usize),
         caller: Caller,
         stop: StopFlag,
@@ -50,21 +62,28 @@ impl Pool {
     ) -> Self {
         Self {
             role,
+            model,
             members,
             ranks,
             caller,
             stop,
             live,
             busy: Mutex::default(),
+            told: Mutex::default(),
         }
+    }
+
+    /// Digest of the model that the pods hold. None: none of them has answered yet.
+    pub fn digest(&self) -> Option<&str> {
+        self.model.digest()
     }
 
     /// Answers to all questions, in order. The pods share them: each question goes to the one that has the fewest.
     /// `read` checks the answer to a question, by its number.
     ///
     /// # Errors
-    /// When a question is refused or its answer is wrong, or no pod answers in time, naming role, pod, URL and cause;
-    /// [`Interrupted`](crate::stop::Interrupted).
+    /// When a question is refused or its answer is wrong, a pod fails at it several times, or none answers in time, naming role, pod, URL
+    /// and cause; [`Invalid`] where an answer was computed with another model; [`Interrupted`](crate::stop::Interrupted).
     pub async fn ask_all<Q, A, T>(
         &self,
         path: &str,
@@ -73,9 +92,10 @@ impl Pool {
     ) -> Result<Vec<T>>
     where
         Q: Serialize + Sync,
-        A: DeserializeOwned,
+        A: Answer,
     {
         let ends = Instant::now() + DEADLINE;
+        lock(&self.told).clear();
         let at_once = self.members.present().await.len().max(1) * self.ranks * AHEAD;
         // Not a closure: the compiler cannot prove that one over borrowed questions may be sent to another thread.
         let mut calls = Vec::with_capacity(questions.len());
@@ -96,21 +116,32 @@ impl Pool {
     ) -> Result<T>
     where
         Q: Serialize + Sync,
-        A: DeserializeOwned,
+        A: Answer,
     {
         let mut last: Option<CallError> = None;
+        let mut failures: HashMap<String, u32> = HashMap::new();
         for tries in 0.. {
             let members = self.members.present().await;
             let failed = last.as_ref().map(|error| error.pod.as_str());
             if let Some(member) = self.choose(&members, number, failed) {
                 let _busy = Busy::count(self, &member.name);
-                let answer = self.caller.post(self.role, member, path, question, ONE_ANSWER).await;
+                let answer: Result<A, CallError> =
+                    self.caller.post(self.role, member, path, question, ONE_ANSWER).await;
                 let wrong = |cause| CallError::new(self.role, member, path, cause, false);
+                if let Ok(answer) = &answer {
+                    let same = self.model.check(answer.digest());
+                    same.map_err(|cause| Invalid::new(wrong(cause).to_string()))?;
+                }
                 match answer.and_then(|answer| read(number, answer).map_err(wrong)) {
                     Ok(answer) => return Ok(answer),
                     Err(error) if !error.may_pass => return Err(error.into()),
                     Err(error) => {
-                        tracing::debug!("{error}");
+                        let failures = failures.entry(error.pod.clone()).or_default();
+                        *failures += u32::from(error.status == Some(500));
+                        if *failures == MOST_FAILURES {
+                            return Err(error).with_context(|| format!("{MOST_FAILURES} tries failed"));
+                        }
+                        self.tell(&error);
                         self.live.wait_for(&error.pod);
                         last = Some(error);
                     }
@@ -132,17 +163,28 @@ impl Pool {
 
     /// The pod with the fewest questions; one that has just failed only where there is no other.
     fn choose<'a>(&self, members: &'a [Member], number: usize, failed: Option<&str>) -> Option<&'a Member> {
-        let busy = self.lock();
+        let busy = lock(&self.busy);
         let load = |member: &Member| busy.get(&member.name).copied().unwrap_or(0);
         let (after, before) = members.split_at(number % members.len().max(1));
         let in_turn = before.iter().chain(after);
         in_turn.min_by_key(|member| (Some(member.name.as_str()) == failed, load(member)))
     }
 
-    // A panic while the lock was held left whole numbers behind.
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, usize>> {
-        self.busy.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Says once what keeps an answer away. That a pod starts, or is made anew, is no news unless it was something else before.
+    fn tell(&self, error: &CallError) {
+        let before = lock(&self.told).insert(error.pod.clone(), error.cause.clone());
+        let starts = error.unreachable || error.status == Some(503);
+        match before {
+            Some(before) if before == error.cause => {}
+            None if starts => tracing::debug!("{error}"),
+            _ => tracing::warn!("{error}; it is asked again"),
+        }
     }
+}
+
+// A panic while the lock was held left whole values behind: every change is one insertion, or one number.
+fn lock<T>(of_pods: &Mutex<HashMap<String, T>>) -> MutexGuard<'_, HashMap<String, T>> {
+    of_pods.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Counts a question of a pod for as long as it lives.
@@ -150,15 +192,18 @@ struct Busy<'a>(&'a Pool, &'a str);
 
 impl<'a> Busy<'a> {
     fn count(pool: &'a Pool, pod: &'a str) -> Self {
-        *pool.lock().entry(pod.to_owned()).or_default() += 1;
+        *lock(&pool.busy).entry(pod.to_owned()).or_default() += 1;
         Self(pool, pod)
     }
 }
 
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
-        if let Some(count) = self.0.lock().get_mut(self.1) {
+        if let Some(count) = lock(&self.0.busy).get_mut(self.1) {
             *count -= 1;
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

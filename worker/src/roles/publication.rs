@@ -8,17 +8,20 @@ use anyhow::{Result, ensure};
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::model::MergedWeights;
+use crate::rollout::weights::attempt::PolicyVersion;
 use crate::rollout::weights::frame;
 
 /// Pieces of a stream that wait for the network.
 const PIECES_AHEAD: usize = 2;
 
-/// The newest weights of a run; clones are the same ones.
+/// The newest weights of a run; clones are the same ones. A default one is of attempt 0, which no job has.
 #[derive(Clone, Default)]
 pub struct Publication(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
+    /// The actor's, which publishes.
+    attempt: u32,
     /// Number of the publication that may be read; None while the tensors change. Held while a piece is copied out, or a tensor merged.
     open: RwLock<Option<u64>>,
     latest: Mutex<Option<Latest>>,
@@ -61,6 +64,22 @@ impl Reading {
 pub type PieceStream = ReceiverStream<std::io::Result<Vec<u8>>>;
 
 impl Publication {
+    /// For an attempt of the actor, which has published nothing yet.
+    pub fn new(attempt: u32) -> Self {
+        Self(Arc::new(Shared {
+            attempt,
+            ..Shared::default()
+        }))
+    }
+
+    /// What an engine has that has `version` of what this attempt published.
+    pub fn policy(&self, version: u64) -> PolicyVersion {
+        PolicyVersion {
+            attempt: Some(self.0.attempt),
+            version,
+        }
+    }
+
     /// From now on these are the weights. They may be the trained tensors themselves.
     pub fn publish(&self, weights: impl Into<MergedWeights>, version: u64) {
         let weights = weights.into();

@@ -2,6 +2,7 @@
 
 use axum::body::Body;
 use axum::extract::{Query, State};
+use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -23,6 +24,8 @@ pub const WEIGHTS: &str = "/weights";
 pub struct WeightsQuery {
     /// The version that [`INFO`] told.
     pub version: u64,
+    /// The attempt that it told.
+    pub attempt: Option<u32>,
 }
 
 /// Answers with `token` only.
@@ -37,16 +40,18 @@ pub fn router(publication: Publication, token: &str) -> Router {
 
 async fn info(State(publication): State<Publication>) -> Result<Json<LoadedWeights>, ApiError> {
     let version = publication.version().ok_or_else(changing)?;
-    Ok(Json(LoadedWeights {
-        weight_version: version.to_string(),
-        digest: None,
-    }))
+    Ok(Json(LoadedWeights::of(publication.policy(version))))
 }
 
 async fn weights(
     State(publication): State<Publication>,
     Query(query): Query<WeightsQuery>,
 ) -> Result<Response, ApiError> {
+    let own = publication.policy(query.version).attempt;
+    if query.attempt.is_some() && query.attempt != own {
+        let words = "these weights are of another attempt of the actor: ask again which it has";
+        return Err(ApiError::new(StatusCode::CONFLICT, words));
+    }
     let stream = publication.stream(query.version);
     let stream = stream.map_err(|error| ApiError::internal(format!("{error:#}")))?;
     let stream = stream.ok_or_else(changing)?;

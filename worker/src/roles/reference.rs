@@ -3,7 +3,7 @@
 use anyhow::Result;
 use tch::Tensor;
 
-use super::Pool;
+use super::{Answer, Pool};
 use crate::actor::Actor;
 use crate::actor::pieces::Pieces;
 use crate::actor::rows::padded_rows;
@@ -18,9 +18,14 @@ pub enum Reference {
     /// What lies below the actor's adapter, at all its ranks.
     Below,
     /// In this process.
-    Here(Box<Decoder>),
+    Here {
+        /// The model.
+        decoder: Box<Decoder>,
+        /// As in [`digest`](Self::digest).
+        digest: String,
+    },
     /// Behind HTTP.
-    There(ReferencePods),
+    There(Box<ReferencePods>),
 }
 
 impl Reference {
@@ -34,9 +39,24 @@ impl Reference {
                 ranks.order(&Order::FrozenLogprobs)?;
                 actor.frozen_logprobs(pieces, ranks, temperature)
             }
-            Self::Here(decoder) => pieces.logprobs(decoder, &Ranks::alone(), temperature),
+            Self::Here { decoder, .. } => pieces.logprobs(decoder, &Ranks::alone(), temperature),
             Self::There(pods) => pods.logprobs(pieces, temperature),
         }
+    }
+
+    /// Digest of the model. None: it is the actor's own, or no pod has said it yet.
+    pub fn digest(&self) -> Option<&str> {
+        match self {
+            Self::Below => None,
+            Self::Here { digest, .. } => Some(digest),
+            Self::There(pods) => pods.pool.digest(),
+        }
+    }
+}
+
+impl Answer for LogprobsResponse {
+    fn digest(&self) -> Option<&str> {
+        self.digest.as_deref()
     }
 }
 

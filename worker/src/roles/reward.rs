@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::Pool;
+use super::{Answer, Pool};
 use crate::reward::{BATCH_TOKENS, ModelReward, ScoreRequest, ScoreResponse, ScoredSample, batches, check};
 
 /// Where reward pods are asked.
@@ -13,10 +13,24 @@ pub enum Reward {
     /// In this process.
     Here(ModelReward),
     /// Behind HTTP.
-    There(Pool),
+    There(Box<Pool>),
+}
+
+impl Answer for ScoreResponse {
+    fn digest(&self) -> Option<&str> {
+        self.model_digest.as_deref()
+    }
 }
 
 impl Reward {
+    /// Digest of the model. None: no pod has said it yet.
+    pub fn digest(&self) -> Option<&str> {
+        match self {
+            Self::Here(model) => model.digest(),
+            Self::There(pods) => pods.digest(),
+        }
+    }
+
     /// One score per sample. They are scored in the same parts here and there, so with the same bits.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 //! communicator of its own, of which the actor is rank 0, so that one that dies takes no other with it. The other side is
 //! [`vllm::transfer`](crate::vllm::transfer).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::{CallError, Endpoint, Publication};
 use crate::native::nccl::{Nccl, UniqueId};
-use crate::vllm::transfer::{Init, InitInfo, JOIN, Transfer, UpdateInfo};
+use crate::vllm::transfer::{self, Init, InitInfo, JOIN, Transfer, UpdateInfo};
 
 /// For an engine to say that it has joined: somewhat more than it takes at most.
 const JOIN_ANSWER: Duration = JOIN.saturating_add(Duration::from_secs(30));
@@ -26,7 +26,11 @@ const MOST_FAILURES: u32 = 2;
 
 /// The communicators with engines.
 #[derive(Debug, Default)]
-pub struct Transfers(Mutex<HashMap<String, Peer>>);
+pub struct Transfers {
+    peers: Mutex<HashMap<String, Peer>>,
+    /// Engines that join or receive at this moment, by their pods' names.
+    under_way: Mutex<HashSet<String>>,
+}
 
 /// What is known of an engine, by the name of its pod.
 #[derive(Debug, Default)]
@@ -67,18 +71,27 @@ impl Transfers {
         if failures >= MOST_FAILURES {
             return Ok(false);
         }
+        let _under_way = self.begin(endpoint.name());
+        // A communicator that broke counts, also where another one can be made: it may break each time.
+        let mut broken = 0;
         if let Some(known) = known {
-            // Where it fails the engine may be another one by now, under the same name.
-            if sending.transfer(endpoint, &known).await.is_ok() {
-                self.note(
-                    endpoint,
-                    Peer {
-                        joined: Some(known),
-                        failures: 0,
-                    },
-                );
-                return Ok(true);
+            match sending.transfer(endpoint, &known).await {
+                Ok(()) => {
+                    self.note(endpoint, Some(known), 0);
+                    return Ok(true);
+                }
+                // It is another engine by now, under the same name.
+                Err(error) if has_not_joined(&error) => tracing::debug!("{error:#}"),
+                Err(error) => {
+                    broken = failures + 1;
+                    self.note(endpoint, None, broken);
+                    let name = endpoint.name();
+                    tracing::warn!("{name}: the communicator by which it had its weights is given up: {error:#}");
+                }
             }
+        }
+        if broken >= MOST_FAILURES {
+            return Ok(false);
         }
         let workers = endpoint.world_size().await?;
         let sent = async {
@@ -88,34 +101,53 @@ impl Transfers {
         };
         match sent.await {
             Ok(joined) => {
-                self.note(
-                    endpoint,
-                    Peer {
-                        joined: Some(joined),
-                        failures: 0,
-                    },
-                );
+                self.note(endpoint, Some(joined), broken);
                 Ok(true)
             }
             Err(error) => {
-                self.note(
-                    endpoint,
-                    Peer {
-                        joined: None,
-                        failures: failures + 1,
-                    },
-                );
+                self.note(endpoint, None, failures + 1);
                 Err(error)
             }
         }
     }
 
-    fn peers(&self) -> MutexGuard<'_, HashMap<String, Peer>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Whether the engine in that pod joins or receives at this moment: to break it off would cost the pod.
+    pub fn is_under_way(&self, pod: &str) -> bool {
+        self.under_way().contains(pod)
     }
 
-    fn note(&self, endpoint: &Endpoint, peer: Peer) {
-        self.peers().insert(endpoint.name().to_owned(), peer);
+    /// The engine in that pod joins or receives for as long as what this gives lives.
+    pub(super) fn begin<'a>(&'a self, pod: &'a str) -> UnderWay<'a> {
+        self.under_way().insert(pod.to_owned());
+        UnderWay(self, pod)
+    }
+
+    fn peers(&self) -> MutexGuard<'_, HashMap<String, Peer>> {
+        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn under_way(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, endpoint: &Endpoint, joined: Option<Joined>, failures: u32) {
+        self.peers()
+            .insert(endpoint.name().to_owned(), Peer { joined, failures });
+    }
+}
+
+/// Whether a transfer failed because the engine knows nothing of its communicator.
+fn has_not_joined(error: &anyhow::Error) -> bool {
+    let refused = error.downcast_ref::<CallError>();
+    refused.is_some_and(|refused| refused.status == Some(409) && refused.cause.contains(transfer::NOT_JOINED))
+}
+
+/// See [`Transfers::begin`].
+pub(super) struct UnderWay<'a>(&'a Transfers, &'a str);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.under_way().remove(self.1);
     }
 }
 
@@ -198,7 +230,8 @@ impl Sending {
             given_up.store(true, Ordering::Release);
             joining.get().into_iter().for_each(|group| group.abort(NOT_JOINED));
         };
-        let there = endpoint.join(&init, JOIN_ANSWER);
+        let attempt = self.publication.policy(self.version).attempt;
+        let there = endpoint.join(&init, attempt, JOIN_ANSWER);
         let group = both(here, there, give_up).await?;
         tracing::info!("{} gets weights by NCCL, {ranks} ranks", endpoint.name());
         Ok(Joined { id, group })
@@ -219,7 +252,7 @@ impl Sending {
             nccl_unique_id_b64: joined.id.clone(),
             update_info: self.update.clone(),
         };
-        let there = endpoint.receive(version, &transfer, self.deadline);
+        let there = endpoint.receive(self.publication.policy(version), &transfer, self.deadline);
         both(here, there, || {
             joined.group.abort("the engine does not take the weights")
         })
@@ -296,6 +329,27 @@ mod tests {
         let there = std::future::ready(Err(refused));
         let error = both(here, there, || given_up.store(true, Ordering::Relaxed)).await;
         assert!(error.unwrap_err().to_string().contains("409: no"));
+    }
+
+    #[test]
+    fn an_engine_that_has_not_joined_is_another_one_and_one_that_is_busy_or_broken_is_not() {
+        let refused = |status: u16, cause: &str| {
+            let error = CallError::new(Role::Rollout, &member(), "/update_weights", cause.into(), true);
+            anyhow::Error::from(CallError {
+                status: Some(status),
+                ..error
+            })
+        };
+        assert!(has_not_joined(&refused(
+            409,
+            "409 Conflict: vLLM has not joined this communicator"
+        )));
+        assert!(!has_not_joined(&refused(
+            409,
+            "409 Conflict: another update of the weights is running"
+        )));
+        assert!(!has_not_joined(&refused(500, "500: vLLM: out of memory")));
+        assert!(!has_not_joined(&anyhow::anyhow!("NCCL: unhandled system error")));
     }
 
     #[tokio::test]

@@ -1,5 +1,7 @@
 //! `/v1/chat/completions`: messages through the model's chat template.
 
+use std::cell::Cell;
+
 use axum::extract::{Request, State};
 use axum::response::Response;
 use serde_json::{Map, Value, json};
@@ -12,6 +14,7 @@ use super::model::Model;
 use super::protocol::GenerateRequest;
 use super::refused;
 use super::service::Service;
+use super::values::{self, MOST_VALUES};
 use crate::data::describe;
 
 /// Answers a conversation.
@@ -79,11 +82,7 @@ pub fn variables(given: Option<Value>) -> Result<Map<String, Value>, ApiError> {
 /// # Errors
 /// 400 when a message is not one, the model has no template, the template refuses, or the text is too long.
 pub async fn encode(service: &Service, model: &Model, messages: Vec<Value>, way: Way) -> Result<Vec<u32>, ApiError> {
-    let messages = messages
-        .into_iter()
-        .enumerate()
-        .map(|(index, message)| plain(index, message))
-        .collect::<Result<Vec<Value>, ApiError>>()?;
+    let messages = all_plain(messages)?;
     let tokenizer = model.tokenizer.clone();
     let render = move || tokenizer.render_chat_with(&messages, way.begin_answer, &way.variables);
     let text = tokio::task::spawn_blocking(render)
@@ -94,8 +93,16 @@ pub async fn encode(service: &Service, model: &Model, messages: Vec<Value>, way:
     Ok(encoding.await?.into_iter().next().unwrap_or_default())
 }
 
-/// A message whose content is one text: parts of text are joined, as templates of text models want it.
-fn plain(index: usize, mut message: Value) -> Result<Value, ApiError> {
+/// As [`plain`], of a whole conversation.
+fn all_plain(messages: Vec<Value>) -> Result<Vec<Value>, ApiError> {
+    let left = Cell::new(MOST_VALUES);
+    let messages = messages.into_iter().enumerate();
+    messages.map(|(index, message)| plain(index, message, &left)).collect()
+}
+
+/// A message whose content is one text: parts of text are joined, as templates of text models want it. What is read of
+/// its texts takes of the values that are `left`.
+fn plain(index: usize, mut message: Value, left: &Cell<usize>) -> Result<Value, ApiError> {
     let wrong = |what: &str| ApiError::field("messages", format!("message {index} {what}"));
     let Some(fields) = message.as_object_mut() else {
         return Err(wrong("is no object with role and content"));
@@ -121,7 +128,8 @@ fn plain(index: usize, mut message: Value) -> Result<Value, ApiError> {
     if fields.get("role").is_some_and(|role| role == "assistant") {
         let calls = fields.get_mut("tool_calls").and_then(Value::as_array_mut);
         for (call, asked) in calls.into_iter().flatten().enumerate() {
-            arguments(asked).map_err(|cause| wrong(&format!("has tool_calls[{call}].function.arguments {cause}")))?;
+            arguments(asked, left)
+                .map_err(|cause| wrong(&format!("has tool_calls[{call}].function.arguments {cause}")))?;
         }
     }
     Ok(message)
@@ -129,7 +137,7 @@ fn plain(index: usize, mut message: Value) -> Result<Value, ApiError> {
 
 /// The arguments of a call as a value: OpenAI's clients send JSON in a string, templates go through its keys (vLLM's
 /// `_postprocess_messages`).
-fn arguments(call: &mut Value) -> Result<(), String> {
+fn arguments(call: &mut Value, left: &Cell<usize>) -> Result<(), String> {
     let Some(function) = call.get_mut("function").and_then(Value::as_object_mut) else {
         return Ok(());
     };
@@ -137,7 +145,7 @@ fn arguments(call: &mut Value) -> Result<(), String> {
         None | Some(Value::Null) => json!({}),
         Some(Value::String(text)) if text.is_empty() => json!({}),
         Some(Value::String(text)) => {
-            serde_json::from_str(text).map_err(|error| format!("that are no JSON: {error}"))?
+            values::counted(text, left).map_err(|error| format!("that cannot be read as JSON: {error}"))?
         }
         Some(_) => return Ok(()),
     };
@@ -148,6 +156,10 @@ fn arguments(call: &mut Value) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn plain(index: usize, message: Value) -> Result<Value, ApiError> {
+        super::plain(index, message, &Cell::new(MOST_VALUES))
+    }
 
     #[test]
     fn arguments_of_calls_are_values_to_the_template() {
@@ -164,7 +176,7 @@ mod tests {
         assert_eq!(plain(0, users.clone()).unwrap(), users);
         let error = plain(3, call(json!("{\"a\":"))).unwrap_err().message;
         assert!(
-            error.contains("message 3 has tool_calls[0].function.arguments that are no JSON"),
+            error.contains("message 3 has tool_calls[0].function.arguments that cannot be read as JSON"),
             "{error}"
         );
     }

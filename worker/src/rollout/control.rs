@@ -26,7 +26,8 @@ fn abort() -> String {
 /// first two new requests get 503 until `/resume`; with the third they wait.
 ///
 /// # Errors
-/// 400 for another mode; 504 when what is in flight does not end in time (it goes on, and new requests are refused).
+/// 400 for another mode; 409 when it is resumed, or frozen, before nothing is in flight; 504 when what is in flight does not end in time
+/// (it goes on, and new requests are refused).
 pub async fn pause(State(service): State<Service>, Query(query): Query<PauseQuery>) -> Result<Json<Value>, ApiError> {
     let engine = service.model()?.engine.clone();
     let pause = match query.mode.as_str() {
@@ -40,9 +41,9 @@ pub async fn pause(State(service): State<Service>, Query(query): Query<PauseQuer
             ));
         }
     };
-    service.set_paused(true, pause != Pause::Keep);
+    let paused = service.set_paused(true, pause != Pause::Keep, || engine.pause(pause));
     let limit = service.limits.request_timeout;
-    match tokio::time::timeout(limit, engine.pause(pause)).await {
+    match tokio::time::timeout(limit, paused).await {
         Ok(paused) => paused?,
         Err(_) => {
             return Err(ApiError::new(
@@ -60,8 +61,7 @@ pub async fn pause(State(service): State<Service>, Query(query): Query<PauseQuer
 /// 503 without a model.
 pub async fn resume(State(service): State<Service>) -> Result<Json<Value>, ApiError> {
     let engine = &service.model()?.engine;
-    engine.resume();
-    service.set_paused(false, false);
+    service.set_paused(false, false, || engine.resume());
     Ok(Json(json!({"status": "resumed"})))
 }
 

@@ -127,6 +127,7 @@ impl From<EngineError> for ApiError {
             EngineError::Refused(_) => StatusCode::BAD_REQUEST,
             EngineError::QueueFull { .. } => StatusCode::TOO_MANY_REQUESTS,
             EngineError::Paused | EngineError::Asleep | EngineError::Stopped => StatusCode::SERVICE_UNAVAILABLE,
+            EngineError::Overtaken => StatusCode::CONFLICT,
             EngineError::Deadline { .. } => StatusCode::GATEWAY_TIMEOUT,
             EngineError::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };

@@ -7,6 +7,7 @@ use axum::body::Bytes;
 use futures::Stream;
 
 use super::error::ApiError;
+use super::weights::attempt::PolicyVersion;
 use crate::roles::Actor;
 
 /// Between two looks at what the actor has published.
@@ -14,18 +15,18 @@ const LOOK: Duration = Duration::from_secs(2);
 
 /// Something that has weights and takes others.
 pub trait Follower {
-    /// The version it has; None while it can take none, or takes some already.
-    fn version(&self) -> impl Future<Output = Option<u64>> + Send;
+    /// Which weights it has; None while it can take none, or takes some already.
+    fn policy(&self) -> impl Future<Output = Option<PolicyVersion>> + Send;
 
-    /// Takes the weights of `version`. A failure before the last byte leaves the old ones.
-    fn take<S, E>(&self, version: u64, stream: S) -> impl Future<Output = Result<(), ApiError>> + Send
+    /// Takes the weights `policy`. A failure before the last byte leaves the old ones.
+    fn take<S, E>(&self, policy: PolicyVersion, stream: S) -> impl Future<Output = Result<(), ApiError>> + Send
     where
         S: Stream<Item = Result<Bytes, E>> + Send + Unpin,
         E: std::fmt::Display + Send;
 }
 
 /// Looks and fetches for ever. What the actor publishes it brings itself, to all engines at once: one is behind when it is so
-/// at two looks in a row, or at the first.
+/// at two looks in a row, or at the first. So is one that has weights of the same number which this attempt of the actor has not given it.
 pub async fn follow(engine: &impl Follower, actor: &Actor) {
     let mut was_behind = true;
     loop {
@@ -39,10 +40,10 @@ pub async fn follow(engine: &impl Follower, actor: &Actor) {
     }
 }
 
-/// The engine's version and the published one; None when one of the two has none now.
-async fn look(engine: &impl Follower, actor: &Actor) -> Option<(u64, u64)> {
-    let own = engine.version().await?;
-    match actor.version().await {
+/// The engine's weights and the published ones; None when one of the two has none now.
+async fn look(engine: &impl Follower, actor: &Actor) -> Option<(PolicyVersion, PolicyVersion)> {
+    let own = engine.policy().await?;
+    match actor.policy().await {
         Ok(published) => Some((own, published)),
         Err(error) => {
             // An actor that starts or updates is no news.
@@ -52,11 +53,12 @@ async fn look(engine: &impl Follower, actor: &Actor) -> Option<(u64, u64)> {
     }
 }
 
-async fn fetch(engine: &impl Follower, actor: &Actor, version: u64) {
-    let taken = match actor.weights(version).await {
-        Ok(stream) => engine.take(version, stream).await.map_err(|error| error.to_string()),
+async fn fetch(engine: &impl Follower, actor: &Actor, policy: PolicyVersion) {
+    let taken = match actor.weights(policy).await {
+        Ok(stream) => engine.take(policy, stream).await.map_err(|error| error.to_string()),
         Err(error) => Err(error.to_string()),
     };
+    let version = policy.version;
     match taken {
         Ok(()) => tracing::info!("fetched version {version} from the actor"),
         Err(error) => tracing::info!("version {version} could not be fetched: {error}"),

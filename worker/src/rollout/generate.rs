@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use axum::Json;
+use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use tokio::sync::OwnedSemaphorePermit;
@@ -49,11 +49,17 @@ pub async fn answer(
     let running = submit(service, model, &job, None)?;
     let completions = complete(running, service.limits.request_timeout).await?;
     service.metrics.answered(began.elapsed());
+    let room = service.listing.enter(job.listed).await?;
     // Aside: the text of long responses must not hold up other requests.
     let service = service.clone();
-    let whole = move || whole(service.model()?, &job, completions);
-    let answer = tokio::task::spawn_blocking(whole).await.map_err(ApiError::internal)??;
-    Ok(Json(answer).into_response())
+    let write = move || {
+        // It goes on when the client has gone.
+        let _room = room;
+        let answer = whole(service.model()?, &job, completions)?;
+        serde_json::to_vec(&answer).map_err(ApiError::internal)
+    };
+    let written = tokio::task::spawn_blocking(write).await.map_err(ApiError::internal)??;
+    Ok(([(CONTENT_TYPE, "application/json")], written).into_response())
 }
 
 /// The model's name must be the served one, where it is given.

@@ -28,21 +28,12 @@ impl InFlight {
         }
     }
 
-    /// Takes room for a request's samples.
+    /// Takes room for a request's samples, which are no more than there is room for at all: a checked request has no more.
     ///
     /// # Errors
-    /// 429 when there is too little now, 413 when there never is.
+    /// 429 when there is too little now.
     pub fn enter(&self, samples: usize) -> Result<OwnedSemaphorePermit, ApiError> {
-        let count = u32::try_from(samples).ok().filter(|_| samples <= self.most);
-        let count = count.ok_or_else(|| {
-            ApiError::new(
-                axum::http::StatusCode::PAYLOAD_TOO_LARGE,
-                format!(
-                    "{samples} samples in one request, this server holds {}: send fewer at once",
-                    self.most
-                ),
-            )
-        })?;
+        let count = u32::try_from(samples).unwrap_or(u32::MAX);
         self.room.clone().try_acquire_many_owned(count).map_err(|_| {
             ApiError::new(
                 axum::http::StatusCode::TOO_MANY_REQUESTS,

@@ -7,9 +7,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::error::ApiError;
+use super::given::Given;
 use super::refused::ChatFields;
 use super::service::Service;
-use super::{body, chat, generate};
+use super::{body, chat, generate, values};
 
 /// `/healthz`: this process answers, and its engine has not failed.
 ///
@@ -78,32 +79,34 @@ fn card(service: &Service) -> Result<Value, ApiError> {
 struct TokenizeRequest {
     model: Option<String>,
     prompt: Option<String>,
+    #[serde(deserialize_with = "values::messages")]
     messages: Option<Vec<Value>>,
     add_special_tokens: Option<bool>,
     add_generation_prompt: Option<bool>,
     return_token_strs: Option<bool>,
+    #[serde(deserialize_with = "values::bounded")]
     chat_template_kwargs: Option<Value>,
-    tools: Option<Value>,
-    tool_choice: Option<Value>,
-    functions: Option<Value>,
-    function_call: Option<Value>,
-    chat_template: Option<Value>,
-    continue_final_message: Option<Value>,
-    documents: Option<Value>,
-    reasoning_effort: Option<Value>,
+    tools: Given,
+    tool_choice: Given,
+    functions: Given,
+    function_call: Given,
+    chat_template: Given,
+    continue_final_message: Given,
+    documents: Given,
+    reasoning_effort: Given,
 }
 
 impl TokenizeRequest {
     fn check(&self) -> Result<(), ApiError> {
         let fields = ChatFields {
-            tools: &self.tools,
-            tool_choice: &self.tool_choice,
-            functions: &self.functions,
-            function_call: &self.function_call,
-            chat_template: &self.chat_template,
-            continue_final_message: &self.continue_final_message,
-            documents: &self.documents,
-            reasoning_effort: &self.reasoning_effort,
+            tools: self.tools,
+            tool_choice: self.tool_choice,
+            functions: self.functions,
+            function_call: self.function_call,
+            chat_template: self.chat_template,
+            continue_final_message: self.continue_final_message,
+            documents: self.documents,
+            reasoning_effort: self.reasoning_effort,
         };
         fields.check()
     }

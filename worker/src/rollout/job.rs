@@ -11,7 +11,7 @@ use crate::engine::sampler::is_greedy;
 use crate::engine::{Details, Request, SamplingParams};
 
 /// Longest stop string, and longest name of a request, in bytes.
-const LONGEST_NAME: usize = 1024;
+pub const LONGEST_NAME: usize = 1024;
 /// vLLM's and OpenAI's default length of a completion.
 const DEFAULT_TOKENS: usize = 16;
 
@@ -64,6 +64,8 @@ pub struct Job {
     pub n: usize,
     /// What the answer shows.
     pub shown: Shown,
+    /// Log-probabilities that the answer may list.
+    pub listed: usize,
 }
 
 impl Job {
@@ -120,7 +122,7 @@ impl Job {
             top_logprobs: shown.logprobs.filter(|count| *count > 0 || greedy),
             prompt_logprobs: prompt_logprobs(limits, asked)?,
         };
-        check_listed(limits, &prompts, n, response, &shown, details)?;
+        let listed = checked_listed(limits, &prompts, n, response, &shown, details)?;
         let params = Arc::new(params);
         let seeds = seeds(asked, prompts.len(), n)?;
         let requests = prompts.into_iter().zip(seeds).map(|(prompt, seeds)| Request {
@@ -135,6 +137,7 @@ impl Job {
             requests: requests.collect(),
             n,
             shown,
+            listed,
         })
     }
 
@@ -182,14 +185,14 @@ fn check_prompts(model: &Model, limits: &Limits, prompts: &[Vec<u32>]) -> Result
 }
 
 /// Log-probabilities that the answer lists, each with its token's text: a hundred bytes and more, for every sample again.
-fn check_listed(
+fn checked_listed(
     limits: &Limits,
     prompts: &[Vec<u32>],
     n: usize,
     response: usize,
     shown: &Shown,
     details: Details,
-) -> Result<(), ApiError> {
+) -> Result<usize, ApiError> {
     let of_token = |top: Option<usize>| top.map_or(0, |top| top.saturating_add(1));
     let of_prompts = prompts.iter().map(Vec::len).fold(0, usize::saturating_add);
     let of_prompts = of_prompts.saturating_mul(of_token(details.prompt_logprobs));
@@ -197,7 +200,7 @@ fn check_listed(
     let of_responses = of_responses.saturating_mul(of_token(shown.logprobs.filter(|_| !shown.bare_logprobs)));
     let listed = of_prompts.saturating_add(of_responses).saturating_mul(n);
     if listed <= limits.listed {
-        return Ok(());
+        return Ok(listed);
     }
     let field = match of_prompts > of_responses {
         true => "prompt_logprobs",

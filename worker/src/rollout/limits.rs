@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// Stop strings that a request may have at all: further ones are not even read.
+pub const MOST_STOPS: usize = 256;
+
 /// Bounds on connections, requests and waits.
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -29,7 +32,7 @@ pub struct Limits {
     pub logprobs: usize,
     /// Log-probabilities with their tokens that one answer may list.
     pub listed: usize,
-    /// Stop strings, and stop token ids, of one request.
+    /// Stop strings, and stop token ids, of one request; of the first at most [`MOST_STOPS`].
     pub stops: usize,
     /// Longest time from a request to its answer.
     pub request_timeout: Duration,
@@ -54,7 +57,7 @@ impl Default for Limits {
             prompts: 1024,
             logprobs: 20,
             listed: 8 << 20,
-            stops: 256,
+            stops: MOST_STOPS,
             request_timeout: Duration::from_secs(3600),
             update_timeout: Duration::from_secs(600),
             // A pod has 30 seconds (the operator's GRACE_SECONDS): five are left to hand back and to exit.

@@ -2,10 +2,16 @@
 //! (`seeds`, `return_bare_logprobs`). Fields that are not listed are passed over, as vLLM does; those that would change the answer and that this
 //! server does not know are refused ([`refused`](super::refused)).
 
+use std::fmt;
+
+use serde::de::{self, IgnoredAny, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
+use super::given::Given;
+use super::limits::MOST_STOPS;
 use super::prompt::Prompt;
+use super::values;
 use crate::data::describe;
 
 /// A request of `/v1/completions` or `/v1/chat/completions`.
@@ -17,10 +23,12 @@ pub struct GenerateRequest {
     /// Completions: what to go on from.
     pub prompt: Option<Prompt>,
     /// Chat: what was said.
+    #[serde(deserialize_with = "values::messages")]
     pub messages: Option<Vec<Value>>,
     /// Chat: end the prompt where the assistant's answer begins. Default true.
     pub add_generation_prompt: Option<bool>,
     /// Chat: variables for the template, an object.
+    #[serde(deserialize_with = "values::bounded")]
     pub chat_template_kwargs: Option<Value>,
     /// Put the model's own tokens around a text. Default true, for chat false: the template writes them.
     pub add_special_tokens: Option<bool>,
@@ -82,7 +90,7 @@ pub struct GenerateRequest {
     /// Repeat the prompt.
     pub echo: Option<bool>,
     /// Text after the completion.
-    pub suffix: Option<Value>,
+    pub suffix: Given,
     /// Draw more than are returned.
     pub best_of: Option<usize>,
     /// Against tokens that occurred.
@@ -92,57 +100,57 @@ pub struct GenerateRequest {
     /// Against tokens that occurred; 1 is none.
     pub repetition_penalty: Option<f64>,
     /// Added to logits.
-    pub logit_bias: Option<Value>,
+    pub logit_bias: Given,
     /// JSON and the like.
-    pub response_format: Option<Value>,
+    pub response_format: Option<ResponseFormat>,
     /// Grammars and the like.
-    pub structured_outputs: Option<Value>,
+    pub structured_outputs: Given,
     /// As `structured_outputs`, in older words.
-    pub guided_json: Option<Value>,
+    pub guided_json: Given,
     /// As `structured_outputs`, in older words.
-    pub guided_regex: Option<Value>,
+    pub guided_regex: Given,
     /// As `structured_outputs`, in older words.
-    pub guided_choice: Option<Value>,
+    pub guided_choice: Given,
     /// As `structured_outputs`, in older words.
-    pub guided_grammar: Option<Value>,
+    pub guided_grammar: Given,
     /// Chat: functions the model may call.
-    pub tools: Option<Value>,
+    pub tools: Given,
     /// Chat: which of them it has to.
-    pub tool_choice: Option<Value>,
+    pub tool_choice: Given,
     /// Chat: `tools` in older words.
-    pub functions: Option<Value>,
+    pub functions: Given,
     /// Chat: `tool_choice` in older words.
-    pub function_call: Option<Value>,
+    pub function_call: Given,
     /// Chat: another template.
-    pub chat_template: Option<Value>,
+    pub chat_template: Given,
     /// Chat: go on with the last message.
-    pub continue_final_message: Option<Value>,
+    pub continue_final_message: Given,
     /// Chat: texts for the template.
-    pub documents: Option<Value>,
+    pub documents: Given,
     /// Chat: how long to think.
-    pub reasoning_effort: Option<Value>,
+    pub reasoning_effort: Given,
     /// Vectors in the place of a prompt.
-    pub prompt_embeds: Option<Value>,
+    pub prompt_embeds: Given,
     /// Code that changes logits.
-    pub logits_processors: Option<Value>,
+    pub logits_processors: Given,
     /// Of beam search; 1 is none.
     pub length_penalty: Option<f64>,
     /// For vLLM's plugins.
-    pub vllm_xargs: Option<Value>,
+    pub vllm_xargs: Given,
     /// Beam search.
     pub use_beam_search: Option<bool>,
     /// Words that may not occur.
-    pub bad_words: Option<Vec<Value>>,
+    pub bad_words: Given,
     /// Tokens that alone may be drawn.
-    pub allowed_token_ids: Option<Vec<Value>>,
+    pub allowed_token_ids: Option<IgnoredAny>,
     /// Keep only the last tokens of a prompt.
     pub truncate_prompt_tokens: Option<i64>,
     /// End a response that repeats itself.
-    pub repetition_detection: Option<Value>,
+    pub repetition_detection: Given,
     /// Tokens of thinking; -1 is any number.
     pub thinking_token_budget: Option<i64>,
     /// Tokens whose log-probabilities are listed at each place.
-    pub logprob_token_ids: Option<Value>,
+    pub logprob_token_ids: Given,
     /// Mark the text as generated.
     pub watermarking: Option<bool>,
 }
@@ -181,20 +189,45 @@ pub enum Stop {
     Many(Vec<String>),
 }
 
-// By hand and not `#[serde(untagged)]`, whose errors name neither the field nor what fits.
+// By hand and not `#[serde(untagged)]`, whose errors name neither the field nor what fits, and which keeps a copy of everything many times
+// as large as the text.
 impl<'de> Deserialize<'de> for Stop {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = Value::deserialize(deserializer)?;
-        let wrong = || wrong("stop", &value, "a text or a list of texts");
-        match &value {
-            Value::String(stop) => Ok(Self::One(stop.clone())),
-            Value::Array(stops) => {
-                let stops = stops.iter().map(|stop| Some(stop.as_str()?.to_owned()));
-                stops.collect::<Option<_>>().map(Self::Many).ok_or_else(wrong)
+        struct Whole;
+        impl<'de> Visitor<'de> for Whole {
+            type Value = Stop;
+
+            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                f.write_str("stop to be a text or a list of texts")
             }
-            _ => Err(wrong()),
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Stop, E> {
+                Ok(Stop::One(text.to_owned()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Stop, A::Error> {
+                let named = |error: A::Error| -> A::Error { de::Error::custom(format!("stop: {error}")) };
+                let mut stops = Vec::new();
+                while let Some(stop) = list.next_element().map_err(named)? {
+                    if stops.len() == MOST_STOPS {
+                        return Err(de::Error::custom(format!("stop: more than {MOST_STOPS} strings")));
+                    }
+                    stops.push(stop);
+                }
+                Ok(Stop::Many(stops))
+            }
         }
+        deserializer.deserialize_any(Whole)
     }
+}
+
+/// What an answer is written in.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct ResponseFormat {
+    /// `text`, or what this server does not do.
+    #[serde(rename = "type")]
+    pub kind: Option<String>,
 }
 
 /// A number for completions, a flag for chat.
@@ -208,10 +241,24 @@ pub enum Logprobs {
 
 impl<'de> Deserialize<'de> for Logprobs {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = Value::deserialize(deserializer)?;
-        let count = || value.as_u64().and_then(|count| usize::try_from(count).ok());
-        let read = value.as_bool().map(Self::Flag).or_else(|| count().map(Self::Count));
-        read.ok_or_else(|| wrong("logprobs", &value, "true, false or a number of likeliest tokens"))
+        struct Either;
+        impl Visitor<'_> for Either {
+            type Value = Logprobs;
+
+            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                f.write_str("logprobs to be true, false or a number of likeliest tokens")
+            }
+
+            fn visit_bool<E: de::Error>(self, flag: bool) -> Result<Logprobs, E> {
+                Ok(Logprobs::Flag(flag))
+            }
+
+            fn visit_u64<E: de::Error>(self, count: u64) -> Result<Logprobs, E> {
+                let read = usize::try_from(count).map(Logprobs::Count);
+                read.map_err(|_| E::invalid_value(Unexpected::Unsigned(count), &self))
+            }
+        }
+        deserializer.deserialize_any(Either)
     }
 }
 
@@ -256,15 +303,26 @@ mod tests {
         );
         assert_eq!(read(r#"{"logprobs": 2}"#).unwrap().logprobs, Some(Logprobs::Count(2)));
         for (json, words) in [
-            (r#"{"stop": 1}"#, "stop is the number 1, want a text or a list of texts"),
-            (r#"{"stop": ["a", 1]}"#, "stop is the list"),
+            (
+                r#"{"stop": 1}"#,
+                "integer `1`, expected stop to be a text or a list of texts",
+            ),
+            (r#"{"stop": ["a", 1]}"#, "stop: invalid type: integer `1`"),
             (
                 r#"{"logprobs": -1}"#,
-                "logprobs is the number -1, want true, false or a number",
+                "integer `-1`, expected logprobs to be true, false or a number",
             ),
         ] {
             let error = read(json).unwrap_err();
             assert!(error.contains(words), "{json}: {error}");
         }
+    }
+
+    #[test]
+    fn no_more_stop_strings_are_kept_than_a_request_may_have() {
+        let stops = |count: usize| format!(r#"{{"stop": [{}]}}"#, vec![r#""a""#; count].join(","));
+        assert_eq!(read(&stops(256)).unwrap().stop, Some(Stop::Many(vec!["a".into(); 256])));
+        let error = read(&stops(257)).unwrap_err();
+        assert!(error.contains("stop: more than 256 strings"), "{error}");
     }
 }

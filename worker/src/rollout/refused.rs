@@ -1,19 +1,16 @@
 //! Fields that would change the answer and that this server does not know. Passing them over would give another answer than
 //! was asked for, without a word.
 
-use serde_json::Value;
-
 use super::error::ApiError;
+use super::given::Given;
 use super::protocol::GenerateRequest;
 
 /// # Errors
 /// 400 naming the first field that asks for something this server does not do.
 pub fn check(request: &GenerateRequest) -> Result<(), ApiError> {
     let other_than = |value: Option<f64>, neutral: f64| value.is_some_and(|value| value != neutral);
-    let plain_format = request
-        .response_format
-        .as_ref()
-        .is_none_or(|format| format.get("type").and_then(Value::as_str) == Some("text"));
+    let format = request.response_format.as_ref();
+    let plain_format = format.is_none_or(|format| format.kind.as_deref() == Some("text"));
     let refused = [
         (
             "echo",
@@ -22,7 +19,7 @@ pub fn check(request: &GenerateRequest) -> Result<(), ApiError> {
         ),
         (
             "suffix",
-            given(&request.suffix),
+            given(request.suffix),
             "filling in before a suffix is not supported",
         ),
         (
@@ -47,31 +44,31 @@ pub fn check(request: &GenerateRequest) -> Result<(), ApiError> {
         ),
         (
             "logit_bias",
-            given(&request.logit_bias),
+            given(request.logit_bias),
             "a bias on logits is not supported",
         ),
         ("response_format", !plain_format, "only text is generated"),
         (
             "structured_outputs",
-            given(&request.structured_outputs),
+            given(request.structured_outputs),
             "only text is generated",
         ),
-        ("guided_json", given(&request.guided_json), "only text is generated"),
-        ("guided_regex", given(&request.guided_regex), "only text is generated"),
-        ("guided_choice", given(&request.guided_choice), "only text is generated"),
+        ("guided_json", given(request.guided_json), "only text is generated"),
+        ("guided_regex", given(request.guided_regex), "only text is generated"),
+        ("guided_choice", given(request.guided_choice), "only text is generated"),
         (
             "guided_grammar",
-            given(&request.guided_grammar),
+            given(request.guided_grammar),
             "only text is generated",
         ),
         (
             "prompt_embeds",
-            given(&request.prompt_embeds),
+            given(request.prompt_embeds),
             "a prompt is text or token ids",
         ),
         (
             "logits_processors",
-            given(&request.logits_processors),
+            given(request.logits_processors),
             "code on logits is not supported",
         ),
         (
@@ -81,7 +78,7 @@ pub fn check(request: &GenerateRequest) -> Result<(), ApiError> {
         ),
         (
             "vllm_xargs",
-            given(&request.vllm_xargs),
+            given(request.vllm_xargs),
             "vLLM's plugins are not supported",
         ),
         (
@@ -91,7 +88,7 @@ pub fn check(request: &GenerateRequest) -> Result<(), ApiError> {
         ),
         (
             "bad_words",
-            request.bad_words.as_ref().is_some_and(|words| !words.is_empty()),
+            given(request.bad_words),
             "forbidden words are not supported",
         ),
         (
@@ -106,7 +103,7 @@ pub fn check(request: &GenerateRequest) -> Result<(), ApiError> {
         ),
         (
             "repetition_detection",
-            given(&request.repetition_detection),
+            given(request.repetition_detection),
             "repetition ends no response here",
         ),
         (
@@ -116,7 +113,7 @@ pub fn check(request: &GenerateRequest) -> Result<(), ApiError> {
         ),
         (
             "logprob_token_ids",
-            given(&request.logprob_token_ids),
+            given(request.logprob_token_ids),
             "log-probabilities are of the drawn and the likeliest tokens",
         ),
         (
@@ -127,44 +124,44 @@ pub fn check(request: &GenerateRequest) -> Result<(), ApiError> {
     ];
     first(refused)?;
     ChatFields {
-        tools: &request.tools,
-        tool_choice: &request.tool_choice,
-        functions: &request.functions,
-        function_call: &request.function_call,
-        chat_template: &request.chat_template,
-        continue_final_message: &request.continue_final_message,
-        documents: &request.documents,
-        reasoning_effort: &request.reasoning_effort,
+        tools: request.tools,
+        tool_choice: request.tool_choice,
+        functions: request.functions,
+        function_call: request.function_call,
+        chat_template: request.chat_template,
+        continue_final_message: request.continue_final_message,
+        documents: request.documents,
+        reasoning_effort: request.reasoning_effort,
     }
     .check()
 }
 
 /// What would change how a conversation becomes a prompt.
-pub struct ChatFields<'a> {
+pub struct ChatFields {
     /// Functions the model may call.
-    pub tools: &'a Option<Value>,
+    pub tools: Given,
     /// Which of them it has to.
-    pub tool_choice: &'a Option<Value>,
+    pub tool_choice: Given,
     /// `tools` in older words.
-    pub functions: &'a Option<Value>,
+    pub functions: Given,
     /// `tool_choice` in older words.
-    pub function_call: &'a Option<Value>,
+    pub function_call: Given,
     /// Another template.
-    pub chat_template: &'a Option<Value>,
+    pub chat_template: Given,
     /// Go on with the last message.
-    pub continue_final_message: &'a Option<Value>,
+    pub continue_final_message: Given,
     /// Texts for the template.
-    pub documents: &'a Option<Value>,
+    pub documents: Given,
     /// How long to think.
-    pub reasoning_effort: &'a Option<Value>,
+    pub reasoning_effort: Given,
 }
 
-impl ChatFields<'_> {
+impl ChatFields {
     /// # Errors
     /// 400 naming the first one that is given.
     pub fn check(&self) -> Result<(), ApiError> {
         // Without tools both mean what happens here.
-        let forces = |value: &Option<Value>| given(value) && !matches!(text(value), Some("none" | "auto"));
+        let forces = |field: Given| field == Given::Something;
         first([
             ("tools", given(self.tools), "tools are not supported"),
             ("tool_choice", forces(self.tool_choice), "tools are not supported"),
@@ -201,27 +198,13 @@ fn first<const N: usize>(fields: [(&'static str, bool, &'static str); N]) -> Res
     }
 }
 
-fn given(value: &Option<Value>) -> bool {
-    value.as_ref().is_some_and(|value| !is_empty(value))
-}
-
-fn text(value: &Option<Value>) -> Option<&str> {
-    value.as_ref().and_then(Value::as_str)
-}
-
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Null | Value::Bool(false) => true,
-        Value::String(text) => text.is_empty(),
-        Value::Object(fields) => fields.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        Value::Bool(true) | Value::Number(_) => false,
-    }
+fn given(field: Given) -> bool {
+    field != Given::Nothing
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -258,6 +241,15 @@ mod tests {
             ("thinking_token_budget", json!(0), json!(-1)),
             ("logprob_token_ids", json!([5]), json!(null)),
             ("watermarking", json!(true), json!(false)),
+            (
+                "response_format",
+                json!({"type": "json_object"}),
+                json!({"type": "text"}),
+            ),
+            ("bad_words", json!(["a"]), json!([])),
+            ("allowed_token_ids", json!([]), json!(null)),
+            ("suffix", json!("a"), json!("")),
+            ("logit_bias", json!({"5": 1}), json!({})),
         ] {
             assert_eq!(checked(name, wrong), Err(Some(name)));
             assert_eq!(checked(name, harmless), Ok(()), "{name}");

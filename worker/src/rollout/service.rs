@@ -1,9 +1,7 @@
 //! What every request of a server sees. It starts without a model, so that probes are answered while one loads.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
-
-use tokio::sync::Mutex;
+use std::sync::{Arc, Mutex as SyncMutex, OnceLock, PoisonError};
 
 use super::auth::Door;
 use super::body::Bodies;
@@ -11,10 +9,13 @@ use super::encode::Encoding;
 use super::error::ApiError;
 use super::inflight::InFlight;
 use super::limits::Limits;
+use super::listing::Listing;
 use super::metrics::Metrics;
 use super::model::Model;
 use super::settings::Settings;
+use super::updates::Updates;
 use super::weights::LoadedWeights;
+use super::weights::attempt::NewestAttempt;
 
 /// A server's state; clones are the same one.
 #[derive(Clone)]
@@ -32,12 +33,20 @@ pub struct Shared {
     pub encoding: Encoding,
     /// Requests that have no answer yet, by name.
     pub in_flight: InFlight,
+    /// Log-probabilities of answers that are being written.
+    pub listing: Listing,
     /// What `/metrics` shows.
     pub metrics: Metrics,
-    /// The weights that the engine has; held while others are loaded.
-    pub weights: Mutex<LoadedWeights>,
+    /// Whether new weights are on their way.
+    pub updates: Updates,
+    /// The weights that the engine has.
+    weights: SyncMutex<LoadedWeights>,
+    /// Of the actor, which gives them.
+    pub newest_attempt: NewestAttempt,
     started: u64,
     model: OnceLock<Model>,
+    /// Held while a pause or its end is noted and told to the engine.
+    pausing: SyncMutex<()>,
     paused: AtomicBool,
     closed: AtomicBool,
     stopping: AtomicBool,
@@ -63,11 +72,15 @@ impl Service {
             bodies: Bodies::new(limits.clone()),
             encoding: Encoding::default(),
             in_flight: InFlight::new(limits.samples),
+            listing: Listing::new(limits.listed),
             metrics: Metrics::new(&settings.model.served_name)?,
-            weights: Mutex::default(),
+            updates: Updates::default(),
+            weights: SyncMutex::default(),
+            newest_attempt: NewestAttempt::default(),
             limits,
             started: super::response::now(),
             model: OnceLock::new(),
+            pausing: SyncMutex::default(),
             paused: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
@@ -123,10 +136,24 @@ impl Service {
         self.model()
     }
 
-    /// Notes a pause; `closed` ones refuse new requests.
-    pub fn set_paused(&self, paused: bool, closed: bool) {
+    /// The weights that the engine has.
+    pub fn weights(&self) -> LoadedWeights {
+        let weights = self.0.weights.lock().unwrap_or_else(PoisonError::into_inner);
+        weights.clone()
+    }
+
+    /// Notes which weights the engine has.
+    pub fn set_weights(&self, weights: LoadedWeights) {
+        *self.0.weights.lock().unwrap_or_else(PoisonError::into_inner) = weights;
+    }
+
+    /// Notes a pause, of which `closed` ones refuse new requests, or its end, and tells the engine by `tell`. Both hear of several in the
+    /// same order, whoever calls.
+    pub fn set_paused<T>(&self, paused: bool, closed: bool, tell: impl FnOnce() -> T) -> T {
+        let _order = self.0.pausing.lock().unwrap_or_else(PoisonError::into_inner);
         self.0.paused.store(paused, Ordering::Release);
         self.0.closed.store(closed, Ordering::Release);
+        tell()
     }
 
     /// Whether generation is paused.

@@ -11,6 +11,7 @@ use crate::actor::learner::Learner;
 use crate::data::PromptOrder;
 use crate::model::{self, ModelConfig};
 use crate::native::bytes::byte_length;
+use crate::outcome::BadData;
 use crate::telemetry::OutputMode;
 use crate::tokenizer::Tokenizer;
 
@@ -71,14 +72,14 @@ pub struct Measure {
 pub fn train<S: Student>(config: &Training<S::Data>, output: OutputMode) -> Result<()> {
     let (folder, has_weights) = config.model.folder()?;
     let tokenizer = Tokenizer::load(folder)?;
-    let data = config.data.read(config.data.path(), &tokenizer)?;
+    let data = config.data.read(config.data.path(), &tokenizer).context(BadData)?;
     let held_out = config.evaluation.as_ref();
     let held_out = held_out.map(|held_out| config.data.read(&held_out.path, &tokenizer));
-    let held_out = held_out.transpose()?.unwrap_or_default();
+    let held_out = held_out.transpose().context(BadData)?.unwrap_or_default();
     let mut student = S::new(config, folder, has_weights)?;
     let bytes = student.learnt().1.parameters.weights();
     let bytes = bytes.0.values().map(|weight| byte_length(weight) as u64).sum();
-    model::save::probe(&config.output, bytes).context("output")?;
+    model::replace::probe(&config.output, bytes).context("output")?;
     let order = PromptOrder {
         seed: config.seed,
         prompts: data.len(),

@@ -1,7 +1,9 @@
 //! The table of every number a step produces: our name, what it is, and the names other frameworks' dashboards use.
 //!
-//! An alias is given only where the other framework's number means the same: OpenRLHF's `train/kl` is a mean per token and
-//! verl's `training/rollout_probs_diff_*` compares probabilities, so neither is one of ours.
+//! An alias is given only where the other framework's number means the same: OpenRLHF's `train/kl` is a mean per token, verl's
+//! `training/rollout_probs_diff_*` compares probabilities, and TRL's `val/ratio_var` is the variance of the micro-batches' mean
+//! ratios, so none of them is one of ours. Of numbers that TRL's PPOTrainer takes over padding ours leave the padding out: each padded
+//! slot moves its `val/ratio` towards 1 and takes 1 from its `objective/entropy`.
 
 use super::metric::{Definition, Kind, Unit};
 
@@ -41,6 +43,12 @@ catalogue! {
     Reward "reward" Gauge None
         "Mean over samples of the sum of shaped token rewards: score and KL penalty together."
         verl["critic/rewards/mean"] trl["objective/rlhf_reward"] alpacafarm[] openrlhf[];
+    RewardMax "reward_max" Gauge None
+        "Greatest sum of a sample's shaped token rewards."
+        verl["critic/rewards/max"] trl[] alpacafarm[] openrlhf[];
+    RewardMin "reward_min" Gauge None
+        "Least sum of a sample's shaped token rewards."
+        verl["critic/rewards/min"] trl[] alpacafarm[] openrlhf[];
     Score "score" Gauge None
         "Mean score of the samples, as the reward role gave it."
         verl["critic/score/mean"] trl["objective/scores"] alpacafarm[] openrlhf["train/reward"];
@@ -73,7 +81,10 @@ catalogue! {
         verl["critic/vf_loss"] trl["loss/value_avg"] alpacafarm["loss/value"] openrlhf["train/critic_loss"];
     Entropy "entropy" Gauge Nats
         "Entropy of the policy, averaged as the loss is: per token with `algorithm.aggregation: tokenMean`."
-        verl["actor/entropy"] trl["objective/entropy", "policy/entropy_avg"] alpacafarm["loss/entropy"] openrlhf[];
+        verl["actor/entropy"] trl["policy/entropy_avg"] alpacafarm["loss/entropy", "policy/entropy"] openrlhf[];
+    SequenceEntropy "sequence_entropy" Gauge Nats
+        "Mean over samples of minus the summed log-probabilities of the response's tokens before the step's updates."
+        verl[] trl["objective/entropy"] alpacafarm[] openrlhf[];
     KlLoss "kl_loss" Gauge Nats
         "KL term of the loss, averaged as the loss is, before its coefficient; only with the KL placed in the loss."
         verl["actor/kl_loss"] trl[] alpacafarm[] openrlhf[];
@@ -83,12 +94,18 @@ catalogue! {
     ClipFraction "clip_fraction" Gauge Ratio
         "Share of tokens whose policy ratio was clipped."
         verl["actor/pg_clipfrac"] trl["policy/clipfrac_avg"] alpacafarm[] openrlhf["train/ppo_clip_ratio"];
+    DualClipFraction "dual_clip_fraction" Gauge Ratio
+        "Share of tokens whose policy loss was held by the dual clip; only with `algorithm.clip.dual`."
+        verl["actor/pg_clipfrac_lower"] trl[] alpacafarm[] openrlhf[];
     ValueClipFraction "value_clip_fraction" Gauge Ratio
         "Share of tokens whose value was clipped."
         verl["critic/vf_clipfrac"] trl["val/clipfrac_avg"] alpacafarm[] openrlhf[];
     RatioMean "ratio_mean" Gauge None
         "Mean probability ratio of the updated policy to the one that generated."
         verl[] trl["val/ratio"] alpacafarm["policy/ratio"] openrlhf[];
+    RatioVariance "ratio_variance" Gauge None
+        "Variance of the probability ratio over all tokens of the step's updates."
+        verl[] trl[] alpacafarm[] openrlhf[];
     RatioMax "ratio_max" Gauge None
         "Greatest probability ratio."
         verl[] trl[] alpacafarm[] openrlhf[];

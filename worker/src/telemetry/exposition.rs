@@ -1,6 +1,7 @@
 //! The run in Prometheus' words. A metric appears once it has a value, so that a run without a critic shows no critic.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -25,9 +26,7 @@ pub struct Exposition {
     stage_seconds: HistogramVec,
     reward_source: GaugeVec,
     extra: GaugeVec,
-    step: Gauge,
-    total_steps: Gauge,
-    last_step: Gauge,
+    run: Mutex<HashMap<&'static str, Gauge>>,
     engine: Mutex<Option<EngineFamilies>>,
     requests: Mutex<Option<RequestTimes>>,
     ready: AtomicBool,
@@ -56,7 +55,6 @@ impl Exposition {
         let buckets = exponential_buckets(0.01, 2.0, 20)?;
         let stages =
             HistogramOpts::new("ppo_stage_seconds", "Wall-clock time of a stage of the step.").buckets(buckets);
-        let gauge = |name: &str, help: &str| register(&registry, Gauge::new(name, help)?);
         Ok(Exposition {
             stage_seconds: register(&registry, HistogramVec::new(stages, &["stage"])?)?,
             reward_source: register(
@@ -73,18 +71,22 @@ impl Exposition {
                     &["name"],
                 )?,
             )?,
-            step: gauge("ppo_step", "Completed steps.")?,
-            total_steps: gauge("ppo_total_steps", "Steps the run will have.")?,
-            last_step: gauge(
-                "ppo_last_step_timestamp_seconds",
-                "When the latest step ended, seconds since 1970.",
-            )?,
+            run: Mutex::default(),
             registry,
             metrics: Mutex::default(),
             engine: Mutex::default(),
             requests: Mutex::default(),
             ready: AtomicBool::new(false),
         })
+    }
+
+    /// How many steps are done of how many the run will have: told when it begins or goes on, and by every [`step`](Self::step).
+    ///
+    /// # Errors
+    /// When a metric cannot be registered: its name is taken.
+    pub fn progress(&self, completed_steps: u64, total_steps: u64) -> Result<()> {
+        self.set("ppo_step", "Completed steps.", completed_steps as f64)?;
+        self.set("ppo_total_steps", "Steps the run will have.", total_steps as f64)
     }
 
     /// A step is done.
@@ -107,15 +109,13 @@ impl Exposition {
                 }
             }
         }
-        self.step.set(report.step as f64);
-        self.total_steps.set(report.total_steps as f64);
-        self.last_step.set(
-            SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .unwrap_or_default()
-                .as_secs_f64(),
-        );
-        Ok(())
+        self.progress(report.step, report.total_steps)?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.set(
+            "ppo_last_step_timestamp_seconds",
+            "When the latest step ended, seconds since 1970.",
+            now.as_secs_f64(),
+        )
     }
 
     /// The held-out prompts were answered.
@@ -179,13 +179,22 @@ impl Exposition {
         String::from_utf8(text).context("cannot encode the metrics")
     }
 
+    /// Sets a gauge of the run as a whole.
+    fn set(&self, name: &'static str, help: &str, value: f64) -> Result<()> {
+        let mut run = lock(&self.run);
+        let gauge = match run.entry(name) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(register(&self.registry, Gauge::new(name, help)?)?),
+        };
+        gauge.set(value);
+        Ok(())
+    }
+
     fn observe(&self, metric: Metric, value: f64) -> Result<()> {
         let mut metrics = lock(&self.metrics);
         let instrument = match metrics.entry(metric) {
-            std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
-            std::collections::hash_map::Entry::Vacant(entry) => {
-                entry.insert(Instrument::register(metric, &self.registry)?)
-            }
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(Instrument::register(metric, &self.registry)?),
         };
         match instrument {
             Instrument::Gauge(gauge) => gauge.set(value),
@@ -243,6 +252,23 @@ mod tests {
         let text = exposition.text().unwrap();
         assert!(text.contains("ppo_policy_loss NaN"), "{text}");
         assert!(!text.contains("ppo_value_loss"), "{text}");
+    }
+
+    #[test]
+    fn a_run_that_goes_on_shows_how_far_it_is_and_nothing_of_a_step_that_has_not_ended() {
+        let exposition = Exposition::new("run").unwrap();
+        let shows = |name: &str| exposition.text().unwrap().contains(name);
+        assert!(!shows("ppo_step"), "a server of a role has no steps");
+        exposition.progress(40, 100).unwrap();
+        assert!(shows("\nppo_step 40\n") && shows("\nppo_total_steps 100\n"));
+        assert!(!shows("ppo_last_step_timestamp_seconds"));
+        let step = StepReport {
+            step: 41,
+            total_steps: 100,
+            ..StepReport::default()
+        };
+        exposition.step(&step).unwrap();
+        assert!(shows("\nppo_step 41\n") && shows("\nppo_last_step_timestamp_seconds "));
     }
 
     #[test]

@@ -174,6 +174,63 @@ mod tests {
     }
 
     #[test]
+    fn what_dashboards_of_the_frameworks_show_is_a_number_of_ours() {
+        let numbers = |group: &str, names: &[&str]| -> Vec<String> {
+            names.iter().map(|name| format!("{group}/{name}")).collect()
+        };
+        let bounded = ["mean", "max", "min"];
+        let of_verl = [
+            numbers(
+                "actor",
+                &[
+                    "pg_loss",
+                    "pg_clipfrac",
+                    "pg_clipfrac_lower",
+                    "ppo_kl",
+                    "entropy",
+                    "grad_norm",
+                ],
+            ),
+            numbers("critic", &["vf_loss", "vf_explained_var"]),
+            numbers("critic/score", &bounded),
+            numbers("critic/rewards", &bounded),
+            numbers("critic/advantages", &bounded),
+            numbers("critic/returns", &bounded),
+            numbers("critic/values", &bounded),
+            numbers("response_length", &["mean", "max", "min", "clip_ratio"]),
+            numbers("perf", &["throughput"]),
+        ];
+        let of_trl = [
+            numbers(
+                "objective",
+                &["kl", "entropy", "non_score_reward", "rlhf_reward", "scores"],
+            ),
+            numbers("policy", &["approxkl_avg", "clipfrac_avg", "entropy_avg"]),
+            numbers("loss", &["policy_avg", "value_avg"]),
+            numbers("val", &["clipfrac_avg", "ratio", "num_eos_tokens"]),
+            vec!["lr".to_owned(), "episode".to_owned()],
+        ];
+        let of_alpacafarm = [
+            numbers("loss", &["policy", "value", "entropy", "total", "grad_norm"]),
+            numbers("policy", &["ratio", "advantage", "entropy", "value"]),
+        ];
+        for (profile, names) in [
+            (Profile::Verl, of_verl.concat()),
+            (Profile::Trl, of_trl.concat()),
+            (Profile::Alpacafarm, of_alpacafarm.concat()),
+        ] {
+            let aliases: HashSet<&str> = Metric::ALL
+                .iter()
+                .flat_map(|metric| metric.aliases(profile))
+                .copied()
+                .collect();
+            for name in &names {
+                assert!(aliases.contains(name.as_str()), "{name} is missing under {profile:?}");
+            }
+        }
+    }
+
+    #[test]
     fn prometheus_names_carry_the_unit_once() {
         assert_eq!(Metric::Kl.prometheus_name(), "ppo_kl");
         assert_eq!(Metric::ResponseLength.prometheus_name(), "ppo_response_length_tokens");

@@ -66,7 +66,8 @@ struct SampleLine<'a> {
 
 impl Recorder {
     /// Opens the run's folder, making it where needed. `completed_steps` is 0 for a new run, and the step of the
-    /// checkpoint for one that resumes: what was written about later steps is dropped, since they run again.
+    /// checkpoint for one that resumes: what was written about later steps is dropped, since they run again, and where there are
+    /// steps to come, the comparison that an earlier end left.
     ///
     /// # Errors
     /// When a file cannot be written, naming it.
@@ -82,6 +83,11 @@ impl Recorder {
         dir.create()?;
         write_json(&dir.run_config(), config)?;
         watched.live.begin(completed_steps, total_steps);
+        watched.exposition.progress(completed_steps, total_steps)?;
+        if completed_steps < total_steps {
+            // Of a run that ended, and goes on because it is longer now: it compares with weights that are not the last any more.
+            remove_comparison(&dir)?;
+        }
         let tensorboard = match config.telemetry.tensorboard {
             true => Some(EventFile::create(&dir.tensorboard(), completed_steps)?),
             false => None,
@@ -207,13 +213,9 @@ impl Recorder {
     /// # Errors
     /// When the file cannot be written, naming it.
     pub fn before_after(&self, comparison: Option<&BeforeAfter>) -> Result<()> {
-        let file = self.dir.before_after();
         match comparison {
-            Some(comparison) => write_json(&file, comparison),
-            None if file.exists() => {
-                std::fs::remove_file(&file).with_context(|| format!("cannot remove {}", file.display()))
-            }
-            None => Ok(()),
+            Some(comparison) => write_json(&self.dir.before_after(), comparison),
+            None => remove_comparison(&self.dir),
         }
     }
 
@@ -223,6 +225,16 @@ impl Recorder {
     /// When stdout is closed.
     pub fn finish(mut self, summary: &str) -> Result<()> {
         self.progress.finish(summary)
+    }
+}
+
+fn remove_comparison(dir: &RunDir) -> Result<()> {
+    let file = dir.before_after();
+    match std::fs::remove_file(&file) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", file.display()))
+        }
+        _ => Ok(()),
     }
 }
 

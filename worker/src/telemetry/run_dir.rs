@@ -78,9 +78,56 @@ impl RunDir {
         self.root.join("before_after.json")
     }
 
+    /// The policy's answers to held-out prompts at step 0, for a run that resumes.
+    pub fn before(&self) -> PathBuf {
+        self.root.join("before.json")
+    }
+
     /// The HTML report.
     pub fn report(&self) -> PathBuf {
         self.root.join("report.html")
+    }
+
+    /// The trained model.
+    pub fn model(&self) -> PathBuf {
+        self.root.join("model")
+    }
+
+    /// The trained adapter, where one is trained.
+    pub fn adapter(&self) -> PathBuf {
+        self.root.join("adapter")
+    }
+
+    /// What a run that starts anew has to find gone, or its results would mix with an earlier run's. Its checkpoints are no part of it: they may
+    /// lie elsewhere. Nor are manifest and configuration, which it writes over before anything else: the one may be what it was started with.
+    pub fn results(&self) -> [PathBuf; 10] {
+        [
+            self.metrics(),
+            self.samples(),
+            self.events(),
+            self.evaluation(),
+            self.tensorboard(),
+            self.before(),
+            self.before_after(),
+            self.report(),
+            self.model(),
+            self.adapter(),
+        ]
+    }
+
+    /// Deletes the [`results`](Self::results). A pipe or a device among them stays: it holds nothing.
+    ///
+    /// # Errors
+    /// When the disk refuses, naming what cannot be deleted.
+    pub fn clear(&self) -> Result<()> {
+        self.results().iter().try_for_each(|path| {
+            let removed = match path.metadata() {
+                Ok(metadata) if metadata.is_dir() => std::fs::remove_dir_all(path),
+                Ok(metadata) if metadata.is_file() => std::fs::remove_file(path),
+                _ => Ok(()),
+            };
+            removed.with_context(|| format!("cannot delete {}", path.display()))
+        })
     }
 }
 

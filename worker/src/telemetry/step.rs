@@ -205,7 +205,7 @@ pub struct SampleRecord {
 pub struct TokenRecord {
     /// The decoded token.
     pub text: String,
-    /// Reward after shaping.
+    /// Reward after shaping; of the last token with that of the slot after it, where TRL places the score.
     #[serde(deserialize_with = "null_is_nan")]
     pub reward: f64,
     /// Advantage as the loss saw it.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use ppo_crds::run_config::Score;
+use ppo_crds::run_config::{Algorithm, Score};
 use tch::{Kind, Tensor};
 
 use super::{Diverged, Trainer};
@@ -39,7 +39,7 @@ impl Trainer {
         lengths(&mut report, &scored.samples);
         staleness(&mut report, &scored.samples, self.steps_done - 1);
         per_token(&mut report, batch)?;
-        update(&mut report, learnt);
+        update(&mut report, learnt, &self.config.algorithm);
         report.set(Metric::KlCoefficient, self.kl.coef);
         if self.critic.is_some() {
             let trained = value_mask(self.config.algorithm.profile, &scored.mask)?;
@@ -66,14 +66,15 @@ impl Trainer {
         }
         let tokens = generated + report.get(Metric::PromptTokens).unwrap_or(0.0);
         report.set(Metric::TokensPerSecond, tokens / wall.as_secs_f64().max(1e-9));
-        let diverged = self.observe_kl(batch, &report, learnt.actor_updates > 0)?;
+        let diverged = self.observe_kl(batch, &report, learnt)?;
         Ok((report, diverged))
     }
 
     /// Moves the KL coefficient; whether the KL is above `kl.stopAbove`.
-    fn observe_kl(&mut self, batch: &Batch, report: &StepReport, policy_learnt: bool) -> Result<Option<Diverged>> {
-        if self.kl.observes(policy_learnt) {
-            let observed = observed_kl(&self.config.algorithm, &batch.shaped.kl, &batch.scored.mask)?;
+    fn observe_kl(&mut self, batch: &Batch, report: &StepReport, learnt: &Learnt) -> Result<Option<Diverged>> {
+        if self.kl.observes(learnt.actor_updates > 0) {
+            let profile = self.config.algorithm.profile;
+            let observed = observed_kl(profile, &batch.shaped.kl, &batch.scored.mask, learnt.kl_loss())?;
             self.kl.observe(observed, batch.scored.samples.len());
         }
         let kl = report.get(Metric::Kl).unwrap_or(0.0);
@@ -97,14 +98,19 @@ fn rewards(report: &mut StepReport, batch: &Batch, settings: &Score) -> Result<(
     report.set(Metric::ScoreStd, all.variance.sqrt());
     let samples = batch.scored.samples.len().max(1) as f64;
     let per_sample = |token: &Tensor| token.sum(Kind::Double).double_value(&[]) / samples;
-    let reward = per_sample(&batch.shaped.rewards);
-    report.set(Metric::Reward, reward);
+    let rewards = batch.shaped.rewards.sum_dim_intlist(-1, true, Kind::Double); // [batch, 1]
+    let rewards = summary(&rewards, &rewards.ones_like())?;
+    report.set(Metric::Reward, rewards.mean);
+    report.set(Metric::RewardMax, rewards.max);
+    report.set(Metric::RewardMin, rewards.min);
     let placed = Vec::<f64>::try_from(batch.shaped.scores.f_to_kind(Kind::Double)?)?;
     let placed: f64 = placed.into_iter().map(|score| clip(settings, score)).sum();
-    report.set(Metric::NonScoreReward, reward - placed / samples);
+    report.set(Metric::NonScoreReward, rewards.mean - placed / samples);
     if batch.scored.reference_logprobs.is_some() {
         report.set(Metric::Kl, per_sample(&(&batch.shaped.kl * &batch.scored.mask)));
     }
+    let drawn = &batch.scored.old_logprobs * &batch.scored.mask;
+    report.set(Metric::SequenceEntropy, -per_sample(&drawn));
     Ok(())
 }
 
@@ -171,20 +177,26 @@ fn critic(report: &mut StepReport, batch: &Batch, trained: &Tensor) -> Result<()
     Ok(())
 }
 
-fn update(report: &mut StepReport, learnt: &Learnt) {
+fn update(report: &mut StepReport, learnt: &Learnt, algorithm: &Algorithm) {
     let actor = learnt.actor_updates > 0;
     let critic = learnt.critic_updates > 0;
     let policy = &learnt.policy_stats;
+    let dual_clips = actor && algorithm.clip.dual.is_some();
     let numbers = [
         (Metric::PolicyLoss, learnt.policy_loss()),
         (Metric::Entropy, learnt.entropy()),
         (Metric::KlLoss, learnt.kl_loss()),
-        (Metric::TotalLoss, learnt.total_loss()),
+        (Metric::TotalLoss, learnt.total_loss(algorithm.value_coef)),
         (Metric::ActorGradNorm, learnt.actor_grad_norm()),
         (Metric::ActorLearningRate, actor.then_some(learnt.actor_learning_rate)),
         (Metric::ClipFraction, actor.then(|| policy.clip_fraction())),
+        (
+            Metric::DualClipFraction,
+            dual_clips.then(|| policy.dual_clip_fraction()),
+        ),
         (Metric::ApproxKl, actor.then(|| policy.approx_kl())),
         (Metric::RatioMean, actor.then(|| policy.ratio_mean())),
+        (Metric::RatioVariance, actor.then(|| policy.ratio_variance())),
         (Metric::RatioMax, actor.then_some(policy.ratio_max)),
         (Metric::ValueLoss, learnt.value_loss()),
         (

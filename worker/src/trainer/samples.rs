@@ -8,7 +8,8 @@ use crate::stages::Batch;
 use crate::telemetry::{SampleRecord, TokenRecord};
 use crate::tokenizer::Tokenizer;
 
-/// The first `count` samples of a step, decoded, with reward, advantage and KL of each token.
+/// The first `count` samples of a step, decoded, with reward, advantage and KL of each token. The last token's reward is that of
+/// the slot after it, too, where TRL has the score: a sample's rewards sum up to what shaping gave it.
 ///
 /// # Errors
 /// When the tokenizer cannot decode a token.
@@ -19,7 +20,11 @@ pub fn describe(batch: &Batch, tokenizer: &Tokenizer, count: usize) -> Result<Ve
         )?)
     };
     let describe = |(row, sample): (usize, &crate::stages::Sample)| {
-        let rewards = columns(&batch.shaped.rewards, row)?;
+        let mut rewards = columns(&batch.shaped.rewards, row)?;
+        let after: f64 = rewards.split_off(sample.response.len()).into_iter().sum();
+        if let Some(last) = rewards.last_mut() {
+            *last += after;
+        }
         let advantages = columns(&batch.advantages.advantages, row)?;
         let kl = columns(&batch.shaped.kl, row)?;
         let logprobs = columns(&batch.scored.old_logprobs, row)?;

@@ -2,12 +2,14 @@
 //!
 //! vLLM's control endpoints check no key, so that nobody but the door may reach it; the door asks for the job's token, speaks
 //! the dialect of [`rollout`](crate::rollout), forwards what generates, and gives vLLM the published weights: [`client`] (what
-//! vLLM is asked), [`router`] (who may ask for what), [`generate`] (seeds and versions), [`abort`] (names), [`weights`] (stream to
+//! vLLM is asked), [`router`] (who may ask for what), [`asked`] and [`generate`] (seeds and versions), [`abort`] (names), [`weights`] (stream to
 //! folder to vLLM), [`transfer`] (GPU to GPU), [`serve`] (the process).
 
 pub mod abort;
+pub mod asked;
 pub mod client;
 pub mod generate;
+pub mod room;
 pub mod router;
 pub mod serve;
 pub mod service;

@@ -76,13 +76,12 @@ async fn metrics(State(service): State<Service>) -> Result<Response, ApiError> {
     Ok(([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response())
 }
 
-async fn weight_info(State(service): State<Service>) -> Result<Json<LoadedWeights>, ApiError> {
+/// Which weights vLLM has; those that are on their way to it are waited for.
+pub(super) async fn weight_info(State(service): State<Service>) -> Result<Json<LoadedWeights>, ApiError> {
     service.model()?;
-    let (_held, version) = service.hold().await?;
-    Ok(Json(LoadedWeights {
-        weight_version: version.to_string(),
-        digest: None,
-    }))
+    service.updates.none().await;
+    let (_held, policy) = service.hold().await?;
+    Ok(Json(LoadedWeights::of(policy)))
 }
 
 /// The actor's new weights: as a stream, or by NCCL.
@@ -93,17 +92,14 @@ async fn update(
     request: Request,
 ) -> Result<Json<LoadedWeights>, ApiError> {
     service.model()?;
-    let version = query.version()?;
+    let policy = query.policy()?;
     if is_stream(&headers) {
-        service.take(version, request.into_body().into_data_stream()).await?;
+        service.take(policy, request.into_body().into_data_stream()).await?;
     } else {
         let transfer = body::json(&service.bodies, request).await?;
-        transfer::receive(&service, version, transfer).await?;
+        transfer::receive(&service, policy, transfer).await?;
     }
-    Ok(Json(LoadedWeights {
-        weight_version: version.to_string(),
-        digest: None,
-    }))
+    Ok(Json(LoadedWeights::of(policy)))
 }
 
 async fn forward(State(service): State<Service>, uri: Uri) -> Result<Json<Value>, ApiError> {

@@ -42,7 +42,9 @@ async fn work(service: Service, settings: Settings) -> Result<()> {
     remove_others(&service.folder, None).await;
     let location = settings.model.location.clone();
     let folder = tokio::task::spawn_blocking(move || resolve_location(&location)).await?;
-    let model = ModelConfig::read(&folder.context("model.policy")?)?;
+    let mut model = ModelConfig::read(&folder.context("model.policy")?)?;
+    // As vLLM was started: no sequence is longer.
+    model.max_positions = settings.model.max_length.unwrap_or(usize::MAX).min(model.max_positions);
     let version = started(&service).await?;
     if model.tied && service.vllm.is_on_cpu().await? {
         return Err(Invalid::new(TIED_ON_CPU.to_owned()).into());

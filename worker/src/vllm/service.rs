@@ -5,16 +5,20 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex as SyncMutex, OnceLock, PoisonError};
 
 use axum::http::StatusCode;
-use tokio::sync::{Mutex, OwnedRwLockReadGuard, RwLock, watch};
+use tokio::sync::{OwnedRwLockReadGuard, RwLock, watch};
 
 use super::abort::Names;
 use super::client::Vllm;
+use super::room::Room;
 use crate::model::ModelConfig;
 use crate::rollout::auth::Door;
 use crate::rollout::body::Bodies;
 use crate::rollout::error::ApiError;
+use crate::rollout::inflight::InFlight;
 use crate::rollout::limits::Limits;
 use crate::rollout::settings::{Settings, VllmSettings};
+use crate::rollout::updates::Updates;
+use crate::rollout::weights::attempt::{NewestAttempt, PolicyVersion};
 
 /// The door's state; clones are the same one.
 #[derive(Clone)]
@@ -30,26 +34,32 @@ pub struct Shared {
     pub bodies: Bodies,
     /// The server behind the door.
     pub vllm: Vllm,
+    /// Samples that wait or run.
+    pub in_flight: InFlight,
+    /// Questions that vLLM has.
+    pub room: Room,
     /// Requests under way, by name.
     pub names: Names,
     /// Where new weights are written for vLLM to read.
     pub folder: PathBuf,
     /// Counts folders of weights: a version may come twice.
     pub folders: AtomicU64,
-    /// Held while weights are received and loaded.
-    pub updating: Arc<Mutex<()>>,
+    /// Whether weights are received and loaded.
+    pub updates: Updates,
+    /// Of the actor, which gives them.
+    pub newest_attempt: NewestAttempt,
     /// The communicator that vLLM has joined, by its id.
     joined: SyncMutex<Option<String>>,
     /// Why the door has to end.
     end: watch::Sender<Option<String>>,
     /// The policy's shape; set once vLLM is up.
     model: OnceLock<ModelConfig>,
-    /// The version that vLLM has; None after an update that failed half-way.
-    version: Arc<RwLock<Option<u64>>>,
+    /// Which weights vLLM has; None after an update that failed half-way.
+    held: Arc<RwLock<Option<PolicyVersion>>>,
 }
 
-/// The version that a request is generated with; while this lives no other is loaded.
-pub type Version = OwnedRwLockReadGuard<Option<u64>>;
+/// The weights that a request is generated with; while this lives no others are loaded.
+pub type Held = OwnedRwLockReadGuard<Option<PolicyVersion>>;
 
 impl std::ops::Deref for Service {
     type Target = Shared;
@@ -70,20 +80,23 @@ impl Service {
             limits: settings.limits.clone(),
             bodies: Bodies::new(settings.limits.clone()),
             vllm: Vllm::new(vllm.address)?,
+            in_flight: InFlight::new(settings.limits.samples),
+            room: Room::new(&settings.limits, settings.model.rollout.max_sequences),
             names: Names::default(),
             folder: vllm.folder,
             folders: AtomicU64::new(0),
-            updating: Arc::default(),
+            updates: Updates::default(),
+            newest_attempt: NewestAttempt::default(),
             joined: SyncMutex::default(),
             end: watch::Sender::default(),
             model: OnceLock::new(),
-            version: Arc::default(),
+            held: Arc::default(),
         })))
     }
 
-    /// Lets requests in: vLLM is up with `version` of `model`.
+    /// Lets requests in: vLLM is up with `version` of `model`, which this door has not given it.
     pub async fn ready(&self, model: ModelConfig, version: u64) {
-        *self.version.write().await = Some(version);
+        *self.held.write().await = Some(PolicyVersion { attempt: None, version });
         if self.model.set(model).is_err() {
             tracing::error!("a model is served already; the second is not taken");
         }
@@ -98,21 +111,21 @@ impl Service {
         self.0.model.get().ok_or_else(starting)
     }
 
-    /// Holds the version for a request. Waits while weights are loaded.
+    /// Holds the weights for a request, and says which they are. Waits while others are loaded.
     ///
     /// # Errors
     /// 503 when vLLM's weights are in doubt.
-    pub async fn hold(&self) -> Result<(Version, u64), ApiError> {
-        let held = self.version.clone().read_owned().await;
-        let version = held.ok_or_else(|| {
+    pub async fn hold(&self) -> Result<(Held, PolicyVersion), ApiError> {
+        let held = self.held.clone().read_owned().await;
+        let policy = held.ok_or_else(|| {
             ApiError::unavailable("an update of vLLM's weights failed half-way: this door ends, and vLLM with it")
         })?;
-        Ok((held, version))
+        Ok((held, policy))
     }
 
-    /// The version, unless it is being changed or in doubt.
-    pub fn version(&self) -> Option<u64> {
-        self.version.try_read().ok().and_then(|version| *version)
+    /// Which weights vLLM has, unless they are being changed or in doubt.
+    pub fn held(&self) -> Option<PolicyVersion> {
+        self.held.try_read().ok().and_then(|held| *held)
     }
 
     /// Whether vLLM has joined the communicator of that id.
@@ -149,25 +162,23 @@ impl Service {
     ) -> Result<T, ApiError> {
         let service = self.clone();
         let running = async move {
-            let Ok(_alone) = service.updating.try_lock() else {
-                return Err(ApiError::updating());
-            };
+            let _update = service.updates.begin()?;
             change.await
         };
         tokio::spawn(running).await.map_err(ApiError::internal)?
     }
 
-    /// Changes the version once no request is in flight; new ones wait. It is None while `change` runs, and after it failed.
+    /// Gives vLLM the weights `policy` once no request is in flight; new ones wait. It has none while `change` runs, and after it failed.
     ///
     /// # Errors
     /// 504 when requests are still in flight after the limit of an update; what `change` says.
     pub async fn change(
         &self,
-        version: u64,
+        policy: PolicyVersion,
         change: impl Future<Output = Result<(), ApiError>>,
     ) -> Result<(), ApiError> {
         let limit = self.limits.update_timeout;
-        let held = tokio::time::timeout(limit, self.version.write()).await;
+        let held = tokio::time::timeout(limit, self.held.write()).await;
         let mut held = held.map_err(|_| {
             let words = format!(
                 "requests were still in flight after {} s; the old weights stay",
@@ -177,7 +188,7 @@ impl Service {
         })?;
         *held = None;
         change.await?;
-        *held = Some(version);
+        *held = Some(policy);
         Ok(())
     }
 }

@@ -27,6 +27,11 @@ pub fn model() -> ModelConfig {
 /// The door of a server that answers as vLLM does, but fails at `fails`. It has version 6, and says that it has 7 once asked;
 /// weights for it are written to `folder`.
 pub async fn door(fails: Option<&'static str>, folder: PathBuf) -> (Service, Asked) {
+    door_within(Limits::default(), fails, folder).await
+}
+
+/// As [`door`], with other limits.
+pub async fn door_within(limits: Limits, fails: Option<&'static str>, folder: PathBuf) -> (Service, Asked) {
     let asked = Asked::default();
     let notes = asked.clone();
     let answer = async move |uri: Uri, body: Bytes| {
@@ -48,13 +53,16 @@ pub async fn door(fails: Option<&'static str>, folder: PathBuf) -> (Service, Ask
     let address = listener.local_addr().unwrap().to_string();
     let serving = axum::serve(listener, Router::new().fallback(answer));
     tokio::spawn(serving.into_future());
+    let mut model_settings = ModelSettings::alone(Location::Path(PathBuf::new()), String::new());
+    // Twice as many connections are open at once, at both of their ends.
+    model_settings.rollout.max_sequences = 64;
     let settings = Settings {
         address: "127.0.0.1:0".parse().unwrap(),
         metrics_address: None,
         token: None,
         open_metrics: true,
-        model: ModelSettings::alone(Location::Path(PathBuf::new()), String::new()),
-        limits: Limits::default(),
+        model: model_settings,
+        limits,
         actor: None,
         vllm: None,
     };

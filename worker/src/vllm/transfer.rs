@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use axum::Json;
-use axum::extract::{Request, State};
+use axum::extract::{Query, Request, State};
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -15,6 +15,7 @@ use crate::model::MergedWeights;
 use crate::model::config::dtype_name;
 use crate::rollout::body;
 use crate::rollout::error::ApiError;
+use crate::rollout::weights::attempt::PolicyVersion;
 
 /// What a worker needs to join: `NCCLWeightTransferInitInfo`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -34,6 +35,13 @@ pub struct InitInfo {
 pub struct Init {
     /// See [`InitInfo`].
     pub init_info: InitInfo,
+}
+
+/// Query of `POST /init_weight_transfer_engine`, for the door alone.
+#[derive(Debug, Default, Deserialize)]
+pub struct InitQuery {
+    /// The actor's attempt.
+    pub attempt: Option<u32>,
 }
 
 /// The tensors in the order in which they are sent: `NCCLWeightTransferUpdateInfo`.
@@ -76,18 +84,27 @@ pub struct WorldSize {
     pub world_size: usize,
 }
 
+/// How the door says that it is another engine than the one that joined, under the same name.
+pub const NOT_JOINED: &str = "vLLM has not joined this communicator";
+
 /// For vLLM to join: the actor comes at the same time.
 pub const JOIN: Duration = Duration::from_secs(60);
 
 /// `POST /init_weight_transfer_engine`: vLLM joins the actor's communicator, and leaves the one before. Returns when all ranks have come.
 ///
 /// # Errors
-/// 409 while weights are received; what vLLM says; 504 when it does not come back, and then the door ends.
-pub async fn join(State(service): State<Service>, request: Request) -> Result<Json<Value>, ApiError> {
+/// 409 while weights are received, and for an older attempt of the actor; what vLLM says; 504 when it does not come back, and then the door
+/// ends.
+pub async fn join(
+    State(service): State<Service>,
+    Query(query): Query<InitQuery>,
+    request: Request,
+) -> Result<Json<Value>, ApiError> {
     service.model()?;
     let init: Init = body::json(&service.bodies, request).await?;
     let it = service.clone();
     let joining = async move {
+        it.newest_attempt.admit(query.attempt)?;
         it.set_joined(None);
         it.vllm.leave().await?;
         match tokio::time::timeout(JOIN, it.vllm.join(&init, 2 * JOIN)).await {
@@ -104,25 +121,26 @@ pub async fn join(State(service): State<Service>, request: Request) -> Result<Js
     service.alone(joining).await
 }
 
-/// Receives `version` by the communicator that vLLM has joined.
+/// Receives the weights `policy` by the communicator that vLLM has joined.
 ///
 /// # Errors
-/// 409 when it has joined another one or none, or while weights are received: nothing has changed then. What vLLM says: the door ends then,
-/// because vLLM may wait for the rest of the weights for ever.
-pub async fn receive(service: &Service, version: u64, transfer: Transfer) -> Result<(), ApiError> {
+/// 409 when it has joined another one or none, while weights are received, and for weights of an older attempt of the actor: nothing has
+/// changed then. What vLLM says: the door ends then, because vLLM may wait for the rest of the weights for ever.
+pub async fn receive(service: &Service, policy: PolicyVersion, transfer: Transfer) -> Result<(), ApiError> {
     let it = service.clone();
     let receiving = async move {
+        it.newest_attempt.admit(policy.attempt)?;
         if !it.has_joined(&transfer.nccl_unique_id_b64) {
-            let words = "vLLM has not joined this communicator";
-            return Err(ApiError::new(StatusCode::CONFLICT, words));
+            return Err(ApiError::new(StatusCode::CONFLICT, NOT_JOINED));
         }
+        let version = policy.version;
         let began = Instant::now();
         let limit = it.limits.update_timeout;
         let taking = async {
             let taken = it.vllm.receive(&transfer.update_info, version, limit).await;
             taken.inspect_err(|error| it.end(format!("vLLM's weights are in doubt: {error}")))
         };
-        it.change(version, taking).await?;
+        it.change(policy, taking).await?;
         let seconds = began.elapsed().as_secs_f64();
         tracing::info!("vLLM has the weights of version {version} by NCCL; it took {seconds:.3} s");
         Ok(())

@@ -12,27 +12,26 @@ use super::service::Service;
 use crate::model::ModelConfig;
 use crate::rollout::error::ApiError;
 use crate::rollout::follow::Follower;
+use crate::rollout::weights::attempt::PolicyVersion;
 use crate::rollout::weights::incoming::Incoming;
 
 /// Bytes written at once.
 const PIECE: usize = 1 << 20;
 
 impl Follower for Service {
-    fn version(&self) -> impl Future<Output = Option<u64>> + Send {
-        let is_free = self.updating.try_lock().is_ok();
-        let model = self.model().ok().filter(|_| is_free);
-        let version = model.and_then(|_| Service::version(self));
-        std::future::ready(version)
+    fn policy(&self) -> impl Future<Output = Option<PolicyVersion>> + Send {
+        let model = self.model().ok().filter(|_| !self.updates.is_running());
+        std::future::ready(model.and_then(|_| self.held()))
     }
 
-    async fn take<S, E>(&self, version: u64, stream: S) -> Result<(), ApiError>
+    async fn take<S, E>(&self, policy: PolicyVersion, stream: S) -> Result<(), ApiError>
     where
         S: Stream<Item = Result<Bytes, E>> + Send + Unpin,
         E: std::fmt::Display + Send,
     {
-        let Ok(alone) = self.updating.clone().try_lock_owned() else {
-            return Err(ApiError::updating());
-        };
+        let update = self.updates.begin()?;
+        self.newest_attempt.admit(policy.attempt)?;
+        let version = policy.version;
         let limit = self.limits.update_timeout;
         let number = self.folders.fetch_add(1, Ordering::Relaxed);
         let unfinished = Unfinished(Some(self.folder.join(format!("{NAME}{version}-{number}"))));
@@ -43,17 +42,22 @@ impl Follower for Service {
         // From here on there is no way back, so nothing here is cut short by a sender that goes.
         let service = self.clone();
         let loading = async move {
-            let _alone = alone;
+            let _update = update;
             let began = Instant::now();
             // It may be left paused, or with half of the weights: only another vLLM is sure not to be.
             let reload = async {
                 let reloaded = service.vllm.reload(&folder, version, limit).await;
                 reloaded.inspect_err(|error| service.end(format!("vLLM's weights are in doubt: {error}")))
             };
-            let loaded = service.change(version, reload).await;
+            if let Err(error) = service.change(policy, reload).await {
+                // The folder that it has loaded last stays: vLLM remembers it as its model's.
+                remove(&folder).await;
+                return Err(error);
+            }
             remove_others(&service.folder, Some(&folder)).await;
             let seconds = began.elapsed().as_secs_f64();
-            loaded.inspect(|()| tracing::info!("vLLM has the weights of version {version}; it took {seconds:.3} s"))
+            tracing::info!("vLLM has the weights of version {version}; it took {seconds:.3} s");
+            Ok(())
         };
         tokio::spawn(loading).await.map_err(ApiError::internal)?
     }

@@ -128,6 +128,18 @@ fn zero_and_false_switch_a_bound_off_and_without_one_the_profiles_holds() {
 }
 
 #[test]
+fn scores_that_are_nowhere_are_taken_from_the_slot_where_the_profile_places_them() {
+    let centred = |profile: &str, rewards: Value| {
+        let block = json!({"estimator": "reinforcePlusPlusBaseline", "whiten": false, "rewards": rewards,
+                           "mask": [[1, 1, 0], [1, 1, 0]], "groups": [0, 0]});
+        answer(json!({"profile": profile, "advantage": block}))["advantage"]["advantages"].clone()
+    };
+    let expected = json!([[-1.0, -1.0, 0.0], [1.0, 1.0, 0.0]]);
+    assert_eq!(centred("default", json!([[0, 1, 0], [0, 3, 0]])), expected);
+    assert_eq!(centred("trl", json!([[0, 0, 1], [0, 0, 3]])), expected);
+}
+
+#[test]
 fn a_complaint_names_the_block_the_field_and_what_was_found() {
     let policy = |changed: Value| {
         let mut block =
@@ -185,6 +197,10 @@ fn a_complaint_names_the_block_the_field_and_what_was_found() {
             "policyLoss.truncatedImportanceSampling: expected a number above 0, or 0 for off, found -1",
         ),
         (
+            policy(json!({"truncatedImportanceSampling": 2})),
+            "policyLoss.rolloutLogprobs is missing: truncatedImportanceSampling",
+        ),
+        (
             json!({"shape": {"logprobs": [[0]], "refLogprobs": [[0]], "mask": [[1]], "scores": [1, 2]}}),
             "shape.scores has 2 element(s), the batch has 1",
         ),
@@ -203,6 +219,10 @@ fn a_complaint_names_the_block_the_field_and_what_was_found() {
         (
             json!({"klController": {"coef": 0.1, "target": 1, "horizon": 10, "observations": [[1]]}}),
             "klController.observations[0]: expected [kl, samples], found an array of 1",
+        ),
+        (
+            json!({"klController": {"coef": 0.1, "target": 1, "horizon": 10, "observations": 5}}),
+            "klController.observations: expected [[kl, samples], ...], found 5",
         ),
     ] {
         let complaint = complaint(question);

@@ -1,14 +1,14 @@
 //! Mistakes that shipped in other systems; each test carries the name of one.
 
 use ppo_crds::defaults;
-use ppo_crds::run_config::{Algorithm, KlController as Kind};
+use ppo_crds::run_config::Algorithm;
 use ppo_crds::spec::{Aggregation, Estimator, KlPlacement, Profile};
 use ppo_worker::ppo::advantage::{AdvantageInput, advantages};
 use ppo_worker::ppo::aggregation::Denominator;
 use ppo_worker::ppo::controller::{KlController, observed_kl};
 use ppo_worker::ppo::policy_loss::{PolicyInput, PolicyLoss, kl_loss, policy_loss};
 use ppo_worker::ppo::shape::{ShapeInput, Shaped, shape};
-use ppo_worker::ppo::{distribution, mask, whiten};
+use ppo_worker::ppo::whiten;
 use tch::{Kind as DType, Tensor};
 
 use crate::step::{ESTIMATORS, PROFILES, Step, assert_close};
@@ -190,52 +190,6 @@ fn a_group_s_baseline_is_subtracted_where_the_profile_puts_the_score() {
 }
 
 #[test]
-fn adaptive_beta_survives_a_resume() {
-    let adaptive = Kind::Adaptive {
-        target: 0.1,
-        horizon: 1000.0,
-    };
-    let mut uninterrupted = KlController::new(0.2, adaptive, Profile::Default);
-    uninterrupted.observe(0.5, 100);
-    let mut resumed: KlController = serde_json::from_str(&serde_json::to_string(&uninterrupted).unwrap()).unwrap();
-    for kl in [0.05, 0.3, 0.11] {
-        uninterrupted.observe(kl, 128);
-        resumed.observe(kl, 128);
-    }
-    assert_eq!(uninterrupted, resumed);
-    assert_ne!(uninterrupted.coef, 0.2);
-}
-
-#[test]
-fn temperature_is_applied_on_both_sides() {
-    let logits = matrix(&[[0.3, -1.0, 2.0, 0.1]]).view([1, 1, 4]);
-    let token = Tensor::from_slice(&[2_i64]).view([1, 1]);
-    let both = |policy: f64, reference: f64| {
-        let x = distribution::log_probs(&logits, &token, policy);
-        (x - distribution::log_probs(&logits, &token, reference)).double_value(&[0, 0])
-    };
-    assert_eq!(both(0.7, 0.7), 0.0, "equal policies have no KL at any temperature");
-    assert!(both(0.7, 1.0).abs() > 0.1, "and would seem to have one otherwise");
-    let expected = (&logits / 0.7).log_softmax(-1, DType::Double).double_value(&[0, 0, 2]);
-    assert!((distribution::log_probs(&logits, &token, 0.7).double_value(&[0, 0]) - expected).abs() < 1e-12);
-}
-
-#[test]
-fn the_entropy_is_that_of_the_tempered_distribution_and_under_openrlhf_that_of_the_untempered_one() {
-    // One to three as they are, one to nine at temperature 1/2: the entropies of (1/4, 3/4) and of (1/10, 9/10).
-    let logits = matrix(&[[0.0, 3_f64.ln()]]);
-    let of = |p: f64, q: f64| -(p * p.ln() + q * q.ln());
-    for profile in PROFILES {
-        let expected = match profile {
-            Profile::Openrlhf => of(0.25, 0.75),
-            _ => of(0.1, 0.9),
-        };
-        let entropy = distribution::entropy(&logits, 0.5, profile).double_value(&[0]);
-        assert!((entropy - expected).abs() < 1e-12, "{profile:?}: {entropy}");
-    }
-}
-
-#[test]
 fn groups_go_by_id_not_by_order() {
     let mask = matrix(&[[1.0], [1.0], [1.0], [1.0]]);
     let algorithm = settings(Profile::Default, Estimator::Rloo);
@@ -260,7 +214,16 @@ fn groups_go_by_id_not_by_order() {
 #[test]
 fn the_last_token_is_found_by_the_mask_wherever_padding_stands() {
     let mask = matrix(&[[1.0, 1.0, 0.0], [0.0, 1.0, 1.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]);
-    assert_eq!(mask::last_indices(&mask).unwrap(), [1, 2, 1, -1]);
+    let rewards = scores_alone(
+        &settings(Profile::Default, Estimator::Gae),
+        &mask,
+        &[3.0, 4.0, 5.0, 6.0],
+    )
+    .rewards;
+    assert_close(
+        &rewards,
+        &matrix(&[[0.0, 3.0, 0.0], [0.0, 0.0, 4.0], [0.0, 5.0, 0.0], [0.0, 0.0, 0.0]]),
+    );
 }
 
 #[test]
@@ -333,21 +296,19 @@ fn the_controller_observes_the_mean_that_its_framework_does() {
     let mut mask = [[1.0; 9]; 2];
     mask[0][1..].fill(0.0);
     let (kl, mask) = (matrix(&kl), matrix(&mask));
-    let of = |profile, placement| {
-        let mut algorithm = settings(profile, Estimator::Gae);
-        algorithm.kl.placement = placement;
-        observed_kl(&algorithm, &kl, &mask).unwrap()
-    };
-    for (profile, placement, expected) in [
-        (Profile::Default, KlPlacement::Reward, 2.75),
-        (Profile::Openrlhf, KlPlacement::Reward, 0.75),
-        (Profile::Openrlhf, KlPlacement::Loss, 0.55),
-        (Profile::Verl, KlPlacement::Reward, 0.75),
+    let in_loss = Some(0.3);
+    for (profile, kl_loss, expected) in [
+        (Profile::Default, None, 2.75),
+        (Profile::Default, in_loss, 2.75),
+        (Profile::Openrlhf, None, 0.75),
+        (Profile::Openrlhf, in_loss, 0.3),
+        (Profile::Verl, None, 0.75),
+        (Profile::Verl, in_loss, 0.75),
     ] {
-        let observed = of(profile, placement);
+        let observed = observed_kl(profile, &kl, &mask, kl_loss).unwrap();
         assert!(
             (observed - expected).abs() < 1e-7,
-            "{profile:?} {placement:?}: {observed}"
+            "{profile:?} {kl_loss:?}: {observed}"
         );
     }
 }

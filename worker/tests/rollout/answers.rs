@@ -367,7 +367,7 @@ async fn what_cannot_be_served_is_refused_with_the_field_and_harms_no_other() {
         (json!({"prompt_logprobs": -1}), "prompt_logprobs"),
         (json!({"prompt_logprobs": 1, "stream": true}), "not with stream"),
         (json!({"stop": ""}), "stop"),
-        (json!({"stop": 1}), "stop is the number 1, want a text"),
+        (json!({"stop": 1}), "expected stop to be a text"),
         (json!({"guided_regex": "a+"}), "guided_regex"),
         (json!({"seeds": [1, 2]}), "one for each"),
         (json!({"seeds": [1], "seed": 1}), "not both"),

@@ -42,6 +42,23 @@ async fn a_pause_that_waits_finishes_what_is_in_flight() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_pause_that_is_resumed_before_nothing_is_in_flight_does_not_say_that_it_paused() {
+    let server = Server::start().await;
+    let running = tokio::spawn(server.post("/v1/completions", long(60_000)).send());
+    server.until_busy().await;
+    let pausing = tokio::spawn(server.post("/pause?mode=wait", json!({})).send());
+    server
+        .until("a pause", async || {
+            server.get_json("/is_paused").await["is_paused"] == true
+        })
+        .await;
+    server.ok("/resume", json!({})).await;
+    assert_eq!(pausing.await.unwrap().unwrap().status(), 409);
+    assert_eq!(server.get_json("/is_paused").await["is_paused"], false);
+    running.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_pause_that_keeps_freezes_and_goes_on_with_the_same_tokens() {
     let server = Server::start().await;
     let whole = server.ok("/v1/completions", long(3000)).await;

@@ -1,39 +1,48 @@
 //! A step's requests at engines that are full, or that go and come back.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ppo_crds::run_config::Location;
 use ppo_crds::spec::Role;
-use ppo_worker::engine::{Details, Request, SamplingParams};
-use ppo_worker::model::Weights;
+use ppo_worker::engine::{Completion, Details, Request, SamplingParams};
+use ppo_worker::model::{ModelConfig, Weights};
 use ppo_worker::roles::{Caller, Dealer, DealerOptions, Members, Pending, Publication};
 use ppo_worker::rollout::{Limits, Model, ModelSettings};
 use ppo_worker::stop::StopFlag;
 use ppo_worker::telemetry::Live;
 use serde_json::json;
+use tch::Kind;
 use tokio::runtime::Handle;
 
-use crate::support::{LONG, Server, Wanted};
+use crate::support::{LONG, Server, Wanted, make_model};
 
 /// Tokens of a sample.
 const TOKENS: usize = 400;
 
-/// A dealer for one engine, which has the version that it starts with.
+/// A dealer for one engine, of the weights that the engine has started with.
 fn dealer(server: &Server, floor_deadline: Duration) -> Dealer {
+    dealer_of(server, &server.folder.path().join("model"), 1, floor_deadline)
+}
+
+/// An attempt's dealer for one engine, of the weights in `folder` as version 0.
+fn dealer_of(server: &Server, folder: &Path, attempt: u32, floor_deadline: Duration) -> Dealer {
+    let config = ModelConfig::read(folder).unwrap();
+    let weights = Weights::load(folder, &config, Kind::Float).unwrap();
     let address = server.url.strip_prefix("http://").unwrap();
     let options = DealerOptions {
         members: Members::of("job", Role::Rollout, 1, address).unwrap(),
         floor: 1,
         floor_deadline,
         caller: Caller::new("none".to_owned()).unwrap(),
-        publication: Publication::default(),
+        publication: Publication::new(attempt),
         transfers: None,
         copies: false,
     };
-    let nothing_new = (&Weights::default()).into();
     let live = Arc::new(Live::new("job", 1));
-    Dealer::new(options, nothing_new, 0, Handle::current(), live, StopFlag::default()).unwrap()
+    let (runtime, stop) = (Handle::current(), StopFlag::default());
+    Dealer::new(options, (&weights).into(), 0, runtime, live, stop).unwrap()
 }
 
 /// Asks for samples of `count` prompts, one each.
@@ -138,4 +147,37 @@ async fn greedy_answers_over_http_are_those_of_an_engine_in_the_process_and_no_l
     });
     assert_eq!(far.completions, near);
     assert_eq!(near[0][0].logprobs, [0.0; TOKENS]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_engine_has_under_the_same_number_is_not_the_policy_unless_this_attempt_gave_it() {
+    let server = Server::start().await;
+    let drawn = |dealer: &Dealer| {
+        let pending = dealer.start(requests(2, 0.0), LONG);
+        let collect = || pending.collect(&StopFlag::default(), Duration::ZERO, &Live::new("job", 1));
+        let generated = tokio::task::block_in_place(collect).unwrap();
+        let tokens = |samples: &Vec<Completion>| samples[0].tokens.clone();
+        generated.completions.iter().map(tokens).collect::<Vec<_>>()
+    };
+    let here = |folder: &Path| {
+        let mut here = ModelSettings::alone(Location::Path(folder.to_owned()), "here".to_owned());
+        here.rollout.kv_cache_mebibytes = Some(16);
+        let draw = || Model::load(&here).unwrap().engine.generate(requests(2, 0.0), LONG);
+        let generated = tokio::task::block_in_place(draw).unwrap();
+        generated
+            .iter()
+            .map(|samples| samples[0].tokens.clone())
+            .collect::<Vec<_>>()
+    };
+    // The engine's own weights, those of the first attempt and those of the second are all version 0.
+    let mut before = here(&server.folder.path().join("model"));
+    for attempt in [1, 2] {
+        let folder = server.folder.path().join(format!("attempt-{attempt}"));
+        make_model(&folder, u64::from(attempt));
+        let wanted = here(&folder);
+        assert_ne!(wanted, before);
+        let dealer = dealer_of(&server, &folder, attempt, LONG);
+        assert_eq!(drawn(&dealer), wanted, "attempt {attempt}");
+        before = wanted;
+    }
 }

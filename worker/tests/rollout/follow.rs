@@ -74,6 +74,29 @@ async fn an_engine_fetches_what_is_published_when_it_starts_and_when_nobody_brin
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_starts_with_weights_of_the_published_number_fetches_them_all_the_same() {
+    let publication = Publication::new(2);
+    let (address, _up) = actor(&publication).await;
+    publication.publish(weights(1), 0);
+    let server = Server::start_with(Wanted {
+        actor: Some(follower(&address, TOKEN)),
+        ..Wanted::default()
+    })
+    .await;
+    let has = async |attempt: u32| server.get_json("/weight_info").await["attempt"] == attempt;
+    server.until("the actor's own version 0", async || has(2).await).await;
+    let fresh = Server::start_with(Wanted {
+        seed: 1,
+        ..Wanted::default()
+    })
+    .await;
+    assert_eq!(
+        server.ok("/v1/completions", long(50)).await["choices"],
+        fresh.ok("/v1/completions", long(50)).await["choices"]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn published_weights_need_the_token_and_are_unavailable_while_they_change() {
     let publication = Publication::default();
     let (address, _up) = actor(&publication).await;
@@ -91,12 +114,13 @@ async fn published_weights_need_the_token_and_are_unavailable_while_they_change(
         );
     }
     assert_eq!(status("/weights?version=12", TOKEN).await, 503);
+    assert_eq!(status("/weights?version=13&attempt=7", TOKEN).await, 409);
     assert_eq!(status("/weights?version=x", TOKEN).await, 400);
     publication.withdraw();
     for path in ["/weight_info", "/weights?version=13"] {
         assert_eq!(status(path, TOKEN).await, 503, "{path}");
     }
-    let error = follower(&address, TOKEN).version().await.unwrap_err();
+    let error = follower(&address, TOKEN).policy().await.unwrap_err();
     let told = json!([error.role, error.pod, error.may_pass]);
     assert_eq!(told, json!(["actor", address, true]));
     assert!(error.to_string().contains("the weights are changing"), "{error}");

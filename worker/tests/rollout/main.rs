@@ -15,5 +15,7 @@ mod follow;
 mod load;
 mod openai;
 mod shutdown;
+#[path = "../../../tests/src/skip.rs"]
+mod skip;
 mod support;
 mod weights;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
+use crate::skip::skipped;
 use crate::support::{NAME, Server, Wanted};
 
 const VERSION: &str = "3.54.0";
@@ -92,7 +93,8 @@ async fn the_official_client_completes_chats_and_streams() {
     let python = match tokio::task::spawn_blocking(python).await.unwrap() {
         Ok(python) => python,
         Err(reason) => {
-            eprintln!("SKIPPED: the OpenAI client was not tested, since pip cannot install openai {VERSION}: {reason}");
+            let why = format!("pip cannot install openai {VERSION}: {reason}");
+            skipped("the test of the OpenAI client", &why);
             return;
         }
     };

@@ -161,6 +161,27 @@ async fn weights_that_do_not_fit_are_refused_and_the_old_ones_stay() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_older_attempt_of_an_actor_gives_no_weights_once_a_newer_one_has_and_who_is_no_actor_may() {
+    let server = Server::start().await;
+    let (_, weights) = other(&server, 4);
+    let (stream, digest) = (stream_of(&weights), digest(&weights).unwrap().to_string());
+    for attempt in [1, 2] {
+        let (status, answer) = upload(&server, &format!("7&attempt={attempt}"), stream.clone()).await;
+        assert_eq!(status, 200, "{answer}");
+        let has = json!({"weight_version": "7", "attempt": attempt, "digest": digest});
+        assert_eq!(server.get_json("/weight_info").await, has);
+    }
+    let (status, answer) = upload(&server, "8&attempt=1", stream.clone()).await;
+    assert_eq!(status, 409);
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert!(message.contains("attempt 2 of the actor"), "{message}");
+    assert_eq!(server.get_json("/weight_info").await["weight_version"], "7");
+    assert_eq!(upload(&server, "9", stream).await.0, 200);
+    let has = json!({"weight_version": "9", "digest": digest});
+    assert_eq!(server.get_json("/weight_info").await, has);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn streamed_weights_are_those_of_the_folder() {
     let (streamed, from_folder) = (Server::start().await, Server::start().await);
     let (folder, weights) = other(&streamed, 3);

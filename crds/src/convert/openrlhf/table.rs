@@ -58,7 +58,11 @@ pub const ROWS: &[Row] = &[
          gives a response what its prompt leaves",
     ),
     field(&["prompt_max_len"], &["prompts.maxLength"], Count),
-    nowhere(&["data.image_key", "data.max_images_per_prompt", "actor.freeze_visual_encoder"], "models are text only").off(&["false", "0"]),
+    nowhere(
+        &["data.image_key", "data.max_images_per_prompt", "actor.freeze_visual_encoder", "image_key",
+          "max_images_per_prompt", "freeze_visual_encoder"],
+        "models are text only",
+    ).off(&["false", "0"]),
     nowhere(
         &["pretrain_data", "pretrain_data_probs", "pretrain_split", "ptx_coef"],
         "there is no pre-training loss beside PPO's",
@@ -176,6 +180,10 @@ pub const ROWS: &[Row] = &[
         "the upper one; there is no lower one here",
     ).or("0.5 5.0"),
     field(&["algo.advantage.is_correction_type", "vllm_is_correction_type"], &[], One(&[("tis", "")])),
+    nowhere(
+        &["use_icepop"],
+        "the correction is the truncated ratio; no token is left out for its ratio",
+    ).off(&["false"]),
     // optimizer
     field(&["actor.adam.lr", "actor_learning_rate"], &["optimizer.actorLearningRate"], Number),
     field(&["critic.adam.lr", "critic_learning_rate"], &["optimizer.criticLearningRate"], Number),
@@ -257,7 +265,7 @@ pub const ROWS: &[Row] = &[
           "ds.attn_implementation", "attn_implementation", "flash_attn", "ds.experts_implementation",
           "ds.value_head_prefix", "value_head_prefix", "actor.gradient_checkpointing_reentrant",
           "gradient_checkpointing_use_reentrant", "actor_init_on_gpu", "local_rank", "perf", "ds.enable_sleep",
-          "deepspeed_enable_sleep"],
+          "deepspeed_enable_sleep", "torch_compile"],
         "is DeepSpeed's or PyTorch's matter",
     ),
     needless(
@@ -284,7 +292,7 @@ pub const ROWS: &[Row] = &[
     needless(&["ckpt.load_enable", "load_checkpoint"], "a run always goes on from its last checkpoint"),
     needless(
         &["ckpt.output_dir", "save_path", "ckpt.save_hf", "save_hf_ckpt", "ckpt.disable_ds", "disable_ds_ckpt",
-          "ckpt.max_mem", "max_ckpt_mem", "ds.use_universal_ckpt", "use_ds_universal_ckpt"],
+          "ckpt.max_mem", "max_ckpt_mem", "ds.use_universal_ckpt", "use_ds_universal_ckpt", "universal_ckpt"],
         "the trained model is saved in Hugging Face layout in the run's folder; checkpoints have one format",
     ),
     nowhere(

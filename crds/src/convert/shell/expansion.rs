@@ -1,5 +1,7 @@
 //! What a `$` stands for: variables, their defaults, sums. What only a running shell could know is named.
 
+use super::command::is_name;
+use super::condition::variable as variable_of;
 use super::{Lexer, Unclosed, Word};
 use crate::convert::arithmetic;
 
@@ -14,20 +16,7 @@ impl Lexer<'_> {
             Some('{') => {
                 self.rest.next();
                 let inside = self.braces()?;
-                let end = inside.find(|c| !name(&c)).unwrap_or(inside.len());
-                let (variable, operation) = inside.split_at(end);
-                let otherwise = [":-", "-", ":=", "="]
-                    .iter()
-                    .find_map(|operator| operation.strip_prefix(operator));
-                match otherwise {
-                    _ if ["", "[@]", "[*]"].contains(&operation) => self.expand(variable, None, quoted),
-                    Some(_) if self.depth == DEEPEST => self.not_known(&format!("${variable}")),
-                    Some(otherwise) => {
-                        let otherwise = self.inner(otherwise)?;
-                        self.expand(variable, Some(otherwise), quoted);
-                    }
-                    None => self.not_known(&format!("${{{inside}}}")),
-                }
+                self.braced(&inside, quoted)?;
             }
             Some('(') => {
                 let inside = self.parentheses()?;
@@ -41,19 +30,60 @@ impl Lexer<'_> {
                 self.rest.next();
                 self.no_words = true;
             }
+            Some('#') => {
+                self.rest.next();
+                self.push('0');
+            }
             Some(c) if name(c) => {
                 let mut variable = String::new();
                 while let Some(c) = self.rest.next_if(name) {
                     variable.push(c);
                 }
-                self.expand(&variable, None, quoted);
+                self.put(&variable, self.value(&variable), quoted);
             }
             _ => self.push('$'),
         }
         Ok(())
     }
 
-    fn value(&self, variable: &str) -> Option<Vec<Word>> {
+    /// `${NAME}`, a whole array, or either with a default. What is done to a text is not worked out.
+    fn braced(&mut self, inside: &str, quoted: bool) -> Result<(), Unclosed> {
+        let end = inside
+            .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+            .unwrap_or(inside.len());
+        let (variable, operation) = inside.split_at(end);
+        let array = ["[@]", "[*]"].iter().find_map(|all| operation.strip_prefix(all));
+        let operation = array.unwrap_or(operation);
+        // With a colon, an empty value is as none.
+        let (colon, operation) = match operation.strip_prefix(':') {
+            Some(operation) => (true, operation),
+            None => (false, operation),
+        };
+        let set = self.value(variable);
+        if inside == "@" || inside == "*" {
+            self.no_words = true;
+        } else if (operation.is_empty() && !colon) || operation.starts_with('?') {
+            self.put(variable, set, quoted);
+        } else if let Some(otherwise) = operation.strip_prefix(['-', '=']) {
+            if self.depth == DEEPEST {
+                self.not_known(&format!("${variable}"));
+                return Ok(());
+            }
+            let otherwise = vec![self.inner(otherwise)?];
+            let is_empty = |words: &Vec<Word>| words.iter().all(|word| *word == Word::default());
+            let set = set.filter(|words| !colon || !is_empty(words));
+            if set.is_none() && operation.starts_with('=') && is_name(variable) {
+                self.set(variable, otherwise.clone());
+            }
+            self.put(variable, set.or(Some(otherwise)), quoted);
+        } else {
+            self.not_known(&format!("${{{inside}}}"));
+        }
+        Ok(())
+    }
+
+    /// What a variable is set to, here or outside.
+    pub(super) fn value(&self, variable: &str) -> Option<Vec<Word>> {
         let from_outside = || Some(vec![text((self.environment)(variable)?)]);
         let set = self.variables.get(variable).cloned();
         match &set {
@@ -121,30 +151,37 @@ impl Lexer<'_> {
 
     /// `$((...))`.
     fn arithmetic(&mut self, sum: &str) {
-        let value = |name: &str| self.value(name)?.first()?.text.trim().parse().ok();
+        let value = |name: &str| {
+            let words = self.value(name)?;
+            let known = words.first().filter(|word| word.unknown.is_none());
+            known?.text.trim().parse().ok()
+        };
         match arithmetic::evaluate(sum, &value) {
             Some(number) => number.to_string().chars().for_each(|c| self.push(c)),
             None => self.not_known(&format!("$(({sum}))")),
         }
     }
 
-    fn expand(&mut self, variable: &str, otherwise: Option<Word>, quoted: bool) {
-        let Some(values) = self.value(variable).or_else(|| Some(vec![otherwise?])) else {
+    /// A variable's value in the word that is being read.
+    fn put(&mut self, variable: &str, values: Option<Vec<Word>>, quoted: bool) {
+        let Some(values) = values else {
             self.not_known(&format!("${variable}"));
             return;
         };
-        let whole = quoted || values.len() > 1;
+        let assigns = self.assigns();
+        let whole = quoted || assigns || values.len() > 1;
         self.no_words |= values.is_empty();
         for (index, value) in values.iter().enumerate() {
-            if index > 0 {
-                self.end_word();
+            match index {
+                0 => {}
+                _ if assigns => self.push(' '),
+                _ => self.end_word(),
             }
             if quoted {
                 self.word.get_or_insert_default();
             }
             if let Some(unknown) = &value.unknown {
-                let is_variable = |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-                match unknown.strip_prefix('$').is_some_and(is_variable) {
+                match variable_of(unknown).is_some() {
                     true => self.not_known(unknown),
                     false => self.not_known(&format!("${variable}")),
                 }

@@ -74,6 +74,31 @@ fn defaults_of_variables_and_sums_are_worked_out() {
 }
 
 #[test]
+fn what_is_appended_stands_behind_what_was_there() {
+    let script = "A=(a)\nA+=(b \"c d\" # not this\n e)\nF=x\nF+=\" y\"\nexport F+=z\nrun \"${A[@]}\" \"$F\"";
+    assert_eq!(words(script), [["run", "a", "b", "c d", "e", "x yz"]]);
+    assert_eq!(words("HOME+=/x\nB+=(b)\nrun $HOME ${B[@]}"), [["run", "/root/x", "b"]]);
+}
+
+#[test]
+fn an_empty_variable_takes_the_default_that_has_a_colon() {
+    let script = "E=\nrun ${E:-8} \"${E-8}\" ${E:=9} ${N:=4} $N $E ${HOME:?is not set}";
+    assert_eq!(words(script), [["run", "8", "", "9", "4", "4", "9", "/root"]]);
+}
+
+#[test]
+fn a_value_does_not_fall_apart_where_it_is_assigned() {
+    assert_eq!(words("A=\"x y\"\nB=$A\nrun \"$B\" $B"), [["run", "x y", "x", "y"]]);
+    assert_eq!(words("A=(x y)\nB=\"${A[@]} z\"\nrun \"$B\""), [["run", "x y z"]]);
+}
+
+#[test]
+fn a_text_behind_the_command_is_no_command() {
+    let script = "cat <<'EOF' > f\nif it isn't\nEOF\ncat <<-END\n\tdone\n\tEND\nrun <<< text a";
+    assert_eq!(words(script), [vec!["cat"], vec!["cat"], vec!["run", "a"]]);
+}
+
+#[test]
 fn a_quoted_word_is_read_back() {
     for word in ["", "a b", "it's", "$HOME", "a\\\nb"] {
         assert_eq!(words(&quote(word)), [[word]]);

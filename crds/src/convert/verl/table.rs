@@ -25,13 +25,16 @@ pub const ROWS: &[Row] = &[
         "the reward is not chosen by a column: give rules, a model or a server in roles.reward",
     ),
     nowhere(
-        &["data.apply_chat_template_kwargs.*", "data.tokenizer", "data.custom_cls.*", "data.sampler.*",
+        &["data.apply_chat_template_kwargs*", "data.tokenizer", "data.custom_cls.*", "data.sampler.*",
           "data.datagen.*", "data.tool_config_path"],
         "prompts are rendered by the model's own chat template, as its files have it",
     ),
-    nowhere(&["data.image_key", "data.video_key", "data.image_patch_size"], "models are text only"),
+    nowhere(
+        &["data.image_key", "data.video_key", "data.audio_key", "data.image_patch_size", "data.mm_processor_kwargs*"],
+        "models are text only",
+    ),
     needless(
-        &["data.val_batch_size", "data.validation_shuffle", "data.return_*", "data.use_shm",
+        &["data.gen_batch_size", "data.val_batch_size", "data.validation_shuffle", "data.return_*", "data.use_shm",
           "data.dataloader_num_workers", "data.trust_remote_code"],
         "prompts are read by the actor itself",
     ),
@@ -123,11 +126,16 @@ pub const ROWS: &[Row] = &[
          plan prints",
     ).off(&["0", "0.0"]),
     field(
-        &["actor_rollout_ref.actor.optim.lr_scheduler_type", "actor_rollout_ref.actor.optim.warmup_style"],
+        &["actor_rollout_ref.actor.optim.lr_scheduler_type", "actor_rollout_ref.actor.optim.warmup_style",
+          "actor_rollout_ref.actor.optim.lr_decay_style"],
         &["optimizer.schedule"],
-        One(&[("constant", "constant"), ("cosine", "cosine")]),
+        One(&[("constant", "constant"), ("cosine", "cosine"), ("linear", "linear")]),
     ),
     field(&["actor_rollout_ref.actor.optim.min_lr_ratio"], &["optimizer.minLearningRateRatio"], Number).or("0.0"),
+    nowhere(
+        &["actor_rollout_ref.actor.optim.min_lr"],
+        "optimizer.minLearningRateRatio is its share of the learning rate: give min_lr / lr",
+    ).off(&["0", "0.0"]),
     needless(&["actor_rollout_ref.actor.optim.total_training_steps"], "the schedule ends with the run"),
     field(&["actor_rollout_ref.actor.optim.optimizer"], &[], One(&[("adamw", "")])),
     needless(&["actor_rollout_ref.actor.optim.*"], "the optimizer is AdamW, with a schedule of one period"),
@@ -145,6 +153,8 @@ pub const ROWS: &[Row] = &[
     nowhere(
         &["actor_rollout_ref.actor.ulysses_sequence_parallel_size",
           "actor_rollout_ref.ref.ulysses_sequence_parallel_size", "critic.ulysses_sequence_parallel_size",
+          "actor_rollout_ref.actor.fsdp_config.ulysses_sequence_parallel_size",
+          "actor_rollout_ref.ref.fsdp_config.ulysses_sequence_parallel_size",
           "actor_rollout_ref.actor.megatron.tensor_model_parallel_size",
           "actor_rollout_ref.actor.megatron.pipeline_model_parallel_size",
           "actor_rollout_ref.actor.megatron.context_parallel_size"],
@@ -211,6 +221,9 @@ pub const ROWS: &[Row] = &[
         "samples are neither rejected nor weighted; algorithm.truncatedImportanceSampling is the one correction",
     ).off(&["false"]),
     needless(&["algorithm.pf_ppo.*"], "counts only with use_pf_ppo"),
+    nowhere(&["algorithm.gdpo_reward_keys"], "rewards are added up before advantages are made of them"),
+    nowhere(&["distillation.enabled"], "there is no teacher: the policy learns from rewards alone").off(&["false"]),
+    needless(&["distillation.*"], "counts only with distillation.enabled"),
     // critic
     field(&["critic.optim.lr"], &["optimizer.criticLearningRate"], Number).or("1e-5"),
     field(&["critic.cliprange_value"], &["algorithm.clip.value"], Number),
@@ -279,39 +292,54 @@ pub const ROWS: &[Row] = &[
     ),
     nowhere(
         &["actor_rollout_ref.rollout.multi_turn.*", "actor_rollout_ref.rollout.agent.*",
-          "actor_rollout_ref.rollout.ignore_eos"],
+          "actor_rollout_ref.rollout.ignore_eos", "data.function_tool_path", "data.continuous_token.*"],
         "a response is one turn, without tools, and ends at the model's end of sequence",
     ).off(&["false"]),
     needless(&["actor_rollout_ref.rollout.*"], "the engines are run by the job"),
-    needless(&["actor_rollout_ref.actor.*", "actor_rollout_ref.ref.*"], "is FSDP's, Megatron's or PyTorch's matter"),
-    // reward
-    computed(&["reward_model.enable"], &["roles.reward.model"], "").or("False"),
-    computed(&["reward_model.model.path"], &["roles.reward.model.source"], "with reward_model.enable"),
-    // As in verl/workers/reward_manager/dapo.py, and in its recipe before.
+    needless(
+        &["actor_rollout_ref.actor.*", "actor_rollout_ref.ref.*", "model_engine", "actor@*", "ref@*", "critic@*"],
+        "is FSDP's, Megatron's or PyTorch's matter",
+    ),
+    // reward: below `reward` since 0.8, below `reward_model` before
+    computed(&["reward.reward_model.enable", "reward_model.enable"], &["roles.reward.model"], "").or("False"),
     computed(
-        &["reward_model.reward_kwargs.overlong_buffer_cfg.enable", "reward_model.overlong_buffer.enable"],
+        &["reward.reward_model.model_path", "reward_model.model.path"],
+        &["roles.reward.model.source"],
+        "with reward.reward_model.enable",
+    ),
+    // As in verl/experimental/reward_loop/reward_manager/dapo.py, and in its recipe before.
+    computed(
+        &["reward.reward_kwargs.overlong_buffer_cfg.enable",
+          "reward_model.reward_kwargs.overlong_buffer_cfg.enable", "reward_model.overlong_buffer.enable"],
         &["roles.reward.rules"],
         "a length rule: 1 for a short response where verl has 0, falling as steeply",
     ).or("False"),
     computed(
-        &["reward_model.reward_kwargs.overlong_buffer_cfg.len", "reward_model.overlong_buffer.len"],
+        &["reward.reward_kwargs.overlong_buffer_cfg.len", "reward_model.reward_kwargs.overlong_buffer_cfg.len",
+          "reward_model.overlong_buffer.len"],
         &["roles.reward.rules"],
         "tokens over which that rule falls, up to data.max_response_length",
     ),
     computed(
-        &["reward_model.reward_kwargs.overlong_buffer_cfg.penalty_factor",
+        &["reward.reward_kwargs.overlong_buffer_cfg.penalty_factor",
+          "reward_model.reward_kwargs.overlong_buffer_cfg.penalty_factor",
           "reward_model.overlong_buffer.penalty_factor"],
         &["roles.reward.rules"],
         "the weight of that rule",
     ).or("1.0"),
     needless(
-        &["reward_model.reward_kwargs.overlong_buffer_cfg.log", "reward_model.overlong_buffer.log",
+        &["reward.reward_kwargs.overlong_buffer_cfg.log", "reward.reward_kwargs.max_resp_len",
+          "reward_model.reward_kwargs.overlong_buffer_cfg.log", "reward_model.overlong_buffer.log",
           "reward_model.reward_kwargs.max_resp_len"],
         "the rule ends at data.max_response_length",
     ),
+    needless(
+        &["reward.reward_model.*", "reward.num_workers"],
+        "a reward model is read as it is and uses batch.microRolloutBatchSize",
+    ),
     nowhere(
         &["reward_model.reward_kwargs.*", "custom_reward_function.*", "reward_manager.*", "reward_model.reward_manager",
-          "reward_model.sandbox_fusion.*", "reward_model.reward_loop*", "reward.*"],
+          "reward_model.sandbox_fusion.*", "reward_model.reward_loop*", "reward.*", "sandbox_fusion.*"],
         "it is Python: serve it over HTTP and give its address in roles.reward.remote.urls (docs/model-and-reward.md)",
     ),
     needless(&["reward_model.*"], "a reward model is read as it is and uses batch.microRolloutBatchSize"),
@@ -328,6 +356,10 @@ pub const ROWS: &[Row] = &[
     computed(&["data.val_max_samples"], &["evaluation.maxPrompts"], "with evaluation"),
     field(&["trainer.log_val_generations"], &["telemetry.samples"], Count),
     computed(&["trainer.experiment_name"], &["metadata.name"], ""),
+    nowhere(
+        &["trainer.v1.trainer_mode"],
+        "a step is generated before it is learnt from; `overlap: oneStep` generates the next one meanwhile",
+    ).off(&["sync"]),
     nowhere(&["trainer.val_only"], "ppo-worker has no run that only evaluates").off(&["false"]),
     nowhere(
         &["trainer.logger"],
@@ -342,5 +374,9 @@ pub const ROWS: &[Row] = &[
         &["ray_kwargs.*", "ray_init.*", "global_profiler.*", "transfer_queue.*", "hydra.*"],
         "is Ray's, hydra's or a profiler's matter",
     ),
-    nowhere(&["config-path", "config-name"], "the file is not read: give what it changes as overrides"),
+    needless(&["skip.*"], "responses are generated anew in every step"),
+    nowhere(
+        &["config-path", "config-name", "data@*", "model@*", "rollout@*", "reward@*", "algorithm@*"],
+        "the file is not read: give what it changes as overrides",
+    ),
 ];

@@ -73,7 +73,8 @@ fn places(workload: &DynamicObject, lookups: &Lookups) -> BTreeMap<Role, Place> 
 
 fn place(workload: &DynamicObject, name: &str, assigned: &Value, lookups: &Lookups) -> Place {
     let mut place = Place {
-        count: read::<u32>(&assigned["count"]).saturating_sub(reclaimed(workload, name)),
+        // As Kueue counts it (`totalRequestsFromAdmission` in its `pkg/workload/workload.go`).
+        count: read::<u32>(&assigned["count"]).min(asked(workload, name).saturating_sub(reclaimed(workload, name))),
         nodes: topology::nodes(&assigned["topologyAssignment"]),
         ..Place::default()
     };
@@ -97,7 +98,14 @@ fn place(workload: &DynamicObject, name: &str, assigned: &Value, lookups: &Looku
     place
 }
 
-/// Pods of a podSet whose quota was given back while the others run.
+/// Pods of a podSet that the Workload asks for. It may have been admitted with fewer.
+pub fn asked(workload: &DynamicObject, name: &str) -> u32 {
+    let mut all = list(&workload.data["spec"]["podSets"]);
+    all.find(|set| set["name"] == name).map_or(0, |set| read(&set["count"]))
+}
+
+/// Pods of a podSet whose quota is not needed, of those that it asks for: a podSet that was admitted with fewer gives quota back only
+/// with more of them than it was denied.
 pub fn reclaimed(workload: &DynamicObject, name: &str) -> u32 {
     let mut all = list(&workload.data["status"]["reclaimablePods"]);
     all.find(|entry| entry["name"] == name)

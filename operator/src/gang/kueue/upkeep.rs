@@ -7,7 +7,7 @@ use ppo_crds::spec::{CleanPodPolicy, Role};
 use ppo_crds::status::Phase;
 use serde_json::{Value, json};
 
-use super::admission::{assignments, reclaimed};
+use super::admission::{asked, assignments, reclaimed};
 use super::conditions::{
     ADMITTED, Change, EVICTED, FINISHED, PODS_READY, QUOTA_RESERVED, REQUEUED, get, holds, patch, since, words,
 };
@@ -139,11 +139,11 @@ fn reclaim(job: &Job, seen: &Snapshot, workload: &DynamicObject) -> Option<Value
     let wanted = job.role(Role::Rollout)?;
     let assigned = assignments(workload).find(|assigned| assigned["name"] == name)?;
     let assigned = u32::try_from(assigned["count"].as_u64()?).ok()?;
-    let free = assigned.saturating_sub(wanted.pods);
+    let free = asked(workload, name).saturating_sub(wanted.pods);
     let leaving = seen
         .pods(job)
         .any(|pod| pod.role == Role::Rollout && pod.index >= wanted.pods);
-    if free <= reclaimed(workload, name) || leaving {
+    if wanted.pods >= assigned || free <= reclaimed(workload, name) || leaving {
         return None;
     }
     let version = workload.resource_version();

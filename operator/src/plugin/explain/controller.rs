@@ -57,10 +57,11 @@ pub fn findings(evidence: &Evidence, now: Timestamp) -> Vec<Finding> {
             START,
         ));
     } else if let Some(lease) = lease {
-        findings.push(Finding::blocking(
+        // Every word of the job was heard, and one operator alone may do without a Lease: an old one is no proof.
+        findings.push(Finding::note(
             Cause::OperatorAbsent,
-            format!("{lease}: pods that fail now are not replaced."),
-            START,
+            format!("{lease}: unless it runs with --leader-election=false, pods that fail now are not replaced."),
+            format!("{START}; if it runs with --leader-election=false, delete the Lease"),
         ));
     }
     if let Some(refused) = evidence.condition("Accepted", "False") {

@@ -1,6 +1,7 @@
 //! How a container ended, in a sentence and with a remedy.
 
 use k8s_openapi::api::core::v1::ContainerStateTerminated;
+use ppo_crds::pod::WORKER_CONTAINER;
 use ppo_crds::report::{Outcome, Reason, exit_code};
 
 use super::evidence::one_line;
@@ -43,7 +44,7 @@ pub fn finding(container: &str, end: &ContainerStateTerminated, last_line: Optio
             "Container {container} ended with exit code {}{signal}{said}.",
             end.exit_code
         ),
-        of_exit_code(end.exit_code),
+        of_exit_code(container, end.exit_code),
     )
 }
 
@@ -56,19 +57,21 @@ fn of_outcome(reason: Reason) -> &'static str {
             "nothing: it saved a checkpoint, and goes on from there where spec.checkpoint names a claim"
         }
         Reason::Completed => "nothing",
-        Reason::InternalError => LOGS,
+        Reason::InternalError | Reason::Other => LOGS,
     }
 }
 
 const LOGS: &str = "read its log: `kubectl ppo logs NAME` (`--previous` for a container that was restarted in its pod)";
 
-fn of_exit_code(code: i32) -> &'static str {
+/// What a program other than `ppo-worker` means by the codes that are agreed on with that one, its log says.
+fn of_exit_code(container: &str, code: i32) -> &'static str {
+    let of_worker = container == WORKER_CONTAINER;
     match code {
-        exit_code::BAD_CONFIGURATION => {
+        exit_code::BAD_CONFIGURATION if of_worker => {
             "correct the manifest, the arguments or the data as its log says; another try ends the same way"
         }
-        exit_code::DIVERGED => remedy::DIVERGED,
-        exit_code::INTERRUPTED => {
+        exit_code::DIVERGED if of_worker => remedy::DIVERGED,
+        exit_code::INTERRUPTED if of_worker => {
             "nothing: it saved a checkpoint, and goes on from there where spec.checkpoint names a claim"
         }
         126 | 127 => "the image lacks the program: correct the image or the command in spec.roles.<role>.template",
@@ -97,5 +100,16 @@ fn shorten(line: &str) -> String {
     match line.char_indices().nth(LONGEST) {
         Some((end, _)) => format!("{}...", &line[..end]),
         None => line.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sidecars_exit_code_is_not_read_as_the_workers() {
+        assert!(of_exit_code("worker", exit_code::BAD_CONFIGURATION).starts_with("correct the manifest"));
+        assert_eq!(of_exit_code("copy-model", exit_code::BAD_CONFIGURATION), LOGS);
     }
 }

@@ -384,6 +384,31 @@ fn a_job_that_no_operator_looks_at_says_what_became_of_the_operator() {
 }
 
 #[test]
+fn an_old_lease_holds_no_job_up_whose_every_change_was_seen() {
+    let mut evidence = evidence(job("Running"));
+    evidence.lease = serde_json::from_value(
+        json!({"metadata": {"namespace": "ppo-system"}, "spec": {"holderIdentity": "ppo-operator-1",
+        "leaseDurationSeconds": 15, "renewTime": "2026-01-01T02:50:00.000000Z"}}),
+    )
+    .unwrap();
+    let findings = explain(&evidence, now());
+    let note = findings
+        .iter()
+        .find(|finding| finding.cause == Cause::OperatorAbsent)
+        .unwrap();
+    assert!(!note.blocks, "{note:?}");
+    assert!(
+        note.what
+            .contains("ppo-operator-1 has not renewed its Lease in namespace ppo-system for 10m"),
+        "{note:?}"
+    );
+    assert!(
+        note.fix.contains("--leader-election=false, delete the Lease"),
+        "{note:?}"
+    );
+}
+
+#[test]
 fn a_change_that_the_operator_has_not_seen_counts_from_the_change() {
     let mut stale = job("Running");
     stale["metadata"]["generation"] = json!(2);

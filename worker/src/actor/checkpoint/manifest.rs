@@ -48,6 +48,12 @@ pub struct Inputs {
     /// Those below the critic's, where they are not the policy's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub critic: Option<String>,
+    /// The reference. None: it is no model of its own, its pods have not said, or an earlier version made the checkpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<String>,
+    /// The reward model. None: as of the reference.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reward: Option<String>,
 }
 
 /// A checkpoint of a version that writes another format: whole, but not for this one.

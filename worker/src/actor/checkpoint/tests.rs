@@ -93,6 +93,34 @@ fn a_checkpoint_that_is_evaluated_later_may_become_the_best() {
 }
 
 #[test]
+fn the_best_is_the_best_of_those_that_were_asked_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = Checkpoints::open(folder.path().into(), 1, true).unwrap();
+    let save = |step, quality, every_steps: u64, prompts: u64| {
+        let evaluation = serde_json::json!({
+            "path": "/held-out.jsonl", "everySteps": every_steps, "maxPrompts": prompts, "temperature": 0.0, "passScore": 1.0,
+        });
+        let run_config = serde_json::json!({"evaluation": evaluation});
+        let state = State {
+            run_config,
+            ..state(step, quality)
+        };
+        checkpoints.save(state, write).unwrap();
+        steps(&checkpoints)
+    };
+    save(1, Some(0.9), 1, 10);
+    // How often they are asked is no other question.
+    assert_eq!(save(2, Some(0.5), 2, 10), [1, 2]);
+    // Nothing is known of other questions yet.
+    assert_eq!(save(3, None, 2, 20), [1, 3]);
+    assert_eq!(save(4, Some(0.3), 2, 20), [4]);
+    assert_eq!(save(5, Some(0.2), 2, 20), [4, 5]);
+    // Without held-out prompts the samples of a step say how good a checkpoint is.
+    checkpoints.save(state(6, Some(0.1)), write).unwrap();
+    assert_eq!(steps(&checkpoints), [6]);
+}
+
+#[test]
 fn a_damaged_checkpoint_is_passed_over_and_named() {
     let folder = tempfile::tempdir().unwrap();
     let checkpoints = Checkpoints::open(folder.path().into(), 3, false).unwrap();

@@ -36,7 +36,7 @@ pub struct Learnt {
     entropy: f64,
     kl_loss: f64,
     has_kl_loss: bool,
-    total_loss: f64,
+    actor_loss: f64,
     actor_grad_norm: f64,
     critic_grad_norm: f64,
 }
@@ -45,7 +45,7 @@ impl Learnt {
     /// A micro-batch of the actor: the loss, and [`PolicyNumbers`] as they came from its device.
     pub(super) fn add_policy(&mut self, loss: f64, numbers: PolicyNumbers) {
         let [policy_loss, entropy, kl_loss, sums @ ..] = numbers;
-        self.total_loss += loss;
+        self.actor_loss += loss;
         self.policy_loss += policy_loss;
         self.entropy += entropy;
         self.kl_loss += kl_loss;
@@ -97,7 +97,7 @@ impl Learnt {
             &mut self.value_loss,
             &mut self.entropy,
             &mut self.kl_loss,
-            &mut self.total_loss,
+            &mut self.actor_loss,
         ];
         let whole = ranks.sums(sums.each_ref().map(|number| **number))?;
         sums.into_iter().zip(whole).for_each(|(number, whole)| *number = whole);
@@ -138,9 +138,12 @@ impl Learnt {
         }
     }
 
-    /// Mean of everything the actor minimised.
-    pub fn total_loss(&self) -> Option<f64> {
-        self.per_actor_update(self.total_loss)
+    /// Mean of everything that an update minimised: the policy's loss with its entropy and KL terms, and `value_coef` times the value
+    /// loss. Where one of the two models did not learn it is the other's part; None when neither did.
+    pub fn total_loss(&self, value_coef: f64) -> Option<f64> {
+        let policy = self.per_actor_update(self.actor_loss);
+        let value = self.value_loss().map(|loss| value_coef * loss);
+        policy.into_iter().chain(value).reduce(|policy, value| policy + value)
     }
 
     /// Mean gradient norm of the actor before clipping.
@@ -151,5 +154,41 @@ impl Learnt {
     /// Mean gradient norm of the critic before clipping.
     pub fn critic_grad_norm(&self) -> Option<f64> {
         self.per_critic_update(self.critic_grad_norm)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What two updates of the actor, or of the critic, leave: a loss of 3 with all its terms, a value loss of 2.
+    fn learnt(actor: bool, critic: bool) -> Learnt {
+        let mut learnt = Learnt::default();
+        let updated = || Updated {
+            grad_norm: 1.0,
+            bad_loss: None,
+            learning_rate: 0.1,
+        };
+        for _ in 0..2 {
+            if actor {
+                learnt.add_policy(3.0, [0.0; 3 + PolicyStats::NUMBERS]);
+                learnt.actor_updated(updated(), Duration::ZERO);
+            }
+            if critic {
+                let mut numbers = [0.0; 1 + ValueStats::NUMBERS];
+                numbers[0] = 2.0;
+                learnt.add_value(numbers);
+                learnt.critic_updated(updated(), Duration::ZERO);
+            }
+        }
+        learnt
+    }
+
+    #[test]
+    fn the_total_loss_is_that_of_actor_and_critic_or_of_the_one_that_learnt() {
+        assert_eq!(learnt(true, true).total_loss(0.5), Some(4.0));
+        assert_eq!(learnt(true, false).total_loss(0.5), Some(3.0));
+        assert_eq!(learnt(false, true).total_loss(0.5), Some(1.0));
+        assert_eq!(learnt(false, false).total_loss(0.5), None);
     }
 }

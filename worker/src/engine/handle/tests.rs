@@ -170,6 +170,7 @@ fn a_failing_runner_fails_every_ticket_with_the_cause() {
         ),
         (Fault::PanicInPass(3), "the floor is gone"),
         (Fault::LosesTokenInPass(3), "the runner drew 3 tokens of 4"),
+        (Fault::Copy, "the device is gone"),
     ] {
         let engine = start(fault, Duration::ZERO, EngineConfig::default());
         engine.pause(Pause::Keep).wait(LONG).unwrap();
@@ -360,6 +361,22 @@ fn a_draining_engine_finishes_what_it_has_and_refuses_more() {
     assert_alone(&ticket.wait(Duration::ZERO).unwrap(), &wanted);
     engine.resume();
     assert_alone(&engine.submit(wanted.clone()).unwrap().wait(LONG).unwrap(), &wanted);
+}
+
+#[test]
+fn a_pause_that_something_overtakes_before_nothing_is_inside_does_not_say_that_it_came_to_its_end() {
+    let engine = slow_engine(EngineConfig::default());
+    let _ticket = engine.submit(request(5, 0..1, 50_000)).unwrap();
+    let resumed = engine.pause(Pause::Wait);
+    engine.resume();
+    assert_eq!(resumed.wait(LONG), Err(EngineError::Overtaken));
+    let frozen = engine.pause(Pause::Wait);
+    engine.pause(Pause::Keep).wait(LONG).unwrap();
+    assert_eq!(frozen.wait(LONG), Err(EngineError::Overtaken));
+    // What is empty at once is paused before anything overtakes it.
+    let emptied = engine.pause(Pause::Abort);
+    engine.resume();
+    assert_eq!(emptied.wait(LONG), Ok(()));
 }
 
 #[test]

@@ -48,7 +48,7 @@ impl World {
             "a pass does something as long as there is something to do"
         );
         for (from, to) in pass.copies {
-            self.runner.copy_block(from, to);
+            self.runner.copy_block(from, to).unwrap();
         }
         let scored: usize = pass.batch.chunks.iter().map(|chunk| chunk.targets.len()).sum();
         assert!(scored <= MAX_SCORES);

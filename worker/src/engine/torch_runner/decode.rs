@@ -17,7 +17,7 @@ use super::kernel::Kernel;
 use crate::engine::decoder_shape::DecoderShape;
 use crate::native::batch::Batch;
 use crate::native::cuda::{Graph, Pool, Shim};
-use crate::native::device::send;
+use crate::native::device::{UsualOperators, send};
 
 /// The passes that were seen so far.
 #[derive(Debug)]
@@ -33,11 +33,12 @@ pub(super) struct Decode {
     buckets: BTreeMap<(usize, usize), Bucket>,
 }
 
-/// What graphs are captured with. All share one pool of memory: they are replayed one after another, and leave their answer
+/// What graphs are captured with. They share a pool of memory: they are replayed one after another, and leave their answer
 /// outside of it.
 #[derive(Debug)]
 struct Graphs {
     shim: &'static Shim,
+    /// Of those that are captured next.
     pool: Pool,
 }
 
@@ -121,13 +122,17 @@ impl Decode {
         };
         for sequences in wanted.into_iter().rev() {
             let mut bucket = Bucket::new(sequences, blocks, &self.shape, self.device)?;
-            if let Some(graphs) = &self.graphs {
+            if let Some(graphs) = &mut self.graphs {
                 let filler = bucket.numbers_of(&Batch::default(), self.kernel.block_size(), self.filler_block);
                 bucket.numbers.f_copy_(&Tensor::f_from_slice(&filler)?)?;
                 match bucket.captured(decoder, &self.shape, self.kernel, graphs) {
                     Ok(graph) => bucket.graph = Some(graph),
-                    // Others may be captured all the same: smaller ones need less memory.
-                    Err(error) => tracing::warn!("passes of one size are decoded without a CUDA graph: {error:#}"),
+                    Err(error) => {
+                        tracing::warn!("passes of one size are decoded without a CUDA graph: {error:#}");
+                        // Others may be captured all the same, smaller ones need less memory; but not into a pool that a
+                        // failed capture was the only one of.
+                        graphs.pool = graphs.shim.pool()?;
+                    }
                 }
             }
             self.buckets.entry((blocks, sequences)).or_insert(bucket);
@@ -202,7 +207,11 @@ impl Bucket {
                 self.sequences, self.blocks
             )
         };
+        // What a backward pass in another thread requires for a moment would stay in the graph for good.
+        let _usual = UsualOperators::hold();
         self.compute(decoder, shape, kernel).with_context(what)?;
+        // The pool has memory of its own: what that pass left free would be taken a second time.
+        graphs.shim.empty_cache().with_context(what)?;
         graphs
             .shim
             .capture(graphs.pool, || self.compute(decoder, shape, kernel))

@@ -59,8 +59,8 @@ impl<const FLASH: bool, const STATIC: bool> Runner for Torch<FLASH, STATIC> {
         self.0.forward(batch)
     }
 
-    fn copy_block(&mut self, from: u32, to: u32) {
-        self.0.copy_block(from, to);
+    fn copy_block(&mut self, from: u32, to: u32) -> Result<()> {
+        self.0.copy_block(from, to)
     }
 
     fn load(&mut self, weights: &MergedWeights) -> Result<()> {

@@ -12,8 +12,9 @@ use tch::{Kind, Tensor};
 use super::Adapter;
 use crate::model::config::{Head, ModelConfig};
 use crate::model::names::{self, SCORE_BIAS, SCORE_WEIGHT};
+use crate::model::replace::replace_folder;
 use crate::model::safetensors::read_file;
-use crate::model::save::{replace_folder, write_json, write_shard};
+use crate::model::save::{write_json, write_shard};
 use crate::model::weights::{Weights, check};
 
 /// Name of the file that says what the tensors are.

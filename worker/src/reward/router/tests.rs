@@ -1,13 +1,13 @@
 use std::path::Path;
 use std::time::Duration;
 
-use ppo_crds::run_config::Reward;
+use ppo_crds::run_config::{Location, Reward, RewardModel};
 use serde_json::Value;
 use tokio::net::TcpListener;
 
 use super::*;
 use crate::data::Prompt;
-use crate::reward::{RemoteOptions, RemoteReward, ScoredSample};
+use crate::reward::{ModelReward, RemoteOptions, RemoteReward, ScoredSample, SequenceScorer};
 use crate::serving::{Doors, serve};
 
 fn tokenizer() -> Arc<Tokenizer> {
@@ -347,6 +347,45 @@ async fn a_source_that_fails_is_the_servers_error() {
     assert_eq!(status, 500);
     assert!(
         answer["error"]["message"].as_str().unwrap().contains("cannot connect"),
+        "{answer}"
+    );
+}
+
+/// A model that likes everything.
+struct Fond;
+
+impl SequenceScorer for Fond {
+    fn scores(&mut self, sequences: &[Vec<u32>]) -> Result<Vec<f32>> {
+        Ok(vec![1.0; sequences.len()])
+    }
+}
+
+#[tokio::test]
+async fn an_answer_says_which_model_scored() {
+    let model = ModelReward::new(vec![Box::new(Fond)], tokenizer(), 100).unwrap();
+    let model = crate::roles::Reward::Here(model.with_digest("12ab".into()));
+    let reward = Reward {
+        model: Some(RewardModel {
+            source: Location::Path("unused".into()),
+            weight: 1.0,
+        }),
+        rules: Vec::new(),
+        remote: None,
+    };
+    let service = empty(None, &Limits::default());
+    service
+        .ready(RewardSource::new(&reward, Some(model)).unwrap(), None)
+        .unwrap();
+    let query = json!({"query": ["x"]}).to_string();
+    let (_, answer) = post(&listen(service).await, query.clone(), None).await;
+    assert_eq!(
+        (&answer["rewards"], &answer["model_digest"]),
+        (&json!([1.0]), &json!("12ab"))
+    );
+    let rules = listen(self::service(None, &Limits::default(), json!([{"json": {}}]))).await;
+    let (_, answer) = post(&rules, query, None).await;
+    assert!(
+        answer["rewards"].is_array() && answer.get("model_digest").is_none(),
         "{answer}"
     );
 }

@@ -14,12 +14,15 @@ use crate::roles::transfers::deliver;
 
 /// Once an engine has the weights, the others have as long again as it took, and so long at the least.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+/// Between two looks at transfers that are not broken off.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// The weights of a version on their way to the engines.
 pub(super) struct Handover<'a> {
     pub(super) options: &'a Arc<DealerOptions>,
     pub(super) version: u64,
-    /// For an engine while none has the weights, and for each that gets them by NCCL: a transfer that is broken off costs a restart.
+    /// For an engine while none has the weights, and for each that gets them by NCCL at that moment: a transfer that is broken off costs a
+    /// restart.
     pub(super) deadline: Duration,
     pub(super) patience: Duration,
 }
@@ -40,6 +43,10 @@ impl Handover<'_> {
             let delivered = tokio::select! {
                 delivered = deliveries.join_next() => delivered,
                 () = until(late_at) => {
+                    if self.transfers_to(&without) {
+                        late_at = Some(Instant::now() + LOOK);
+                        continue;
+                    }
                     let names = Vec::from_iter(without).join(", ");
                     tracing::warn!("others have version {version}; {names}: gets it before it is asked again");
                     return;
@@ -55,13 +62,16 @@ impl Handover<'_> {
             };
             without.remove(&name);
             match delivered {
-                Ok(()) if self.options.transfers.is_none() => {
-                    late_at = Some(Instant::now() + began.elapsed().max(self.patience));
-                }
-                Ok(()) => {}
+                Ok(()) => late_at = Some(Instant::now() + began.elapsed().max(self.patience)),
                 Err(error) => tracing::warn!("{error}; it gets version {version} before it is asked again"),
             }
         }
+    }
+
+    /// Whether one of the engines gets its weights by NCCL at this moment.
+    fn transfers_to(&self, engines: &BTreeSet<String>) -> bool {
+        let transfers = self.options.transfers.as_ref();
+        transfers.is_some_and(|transfers| engines.iter().any(|name| transfers.is_under_way(name)))
     }
 }
 
@@ -98,7 +108,7 @@ mod tests {
 
     use super::*;
     use crate::model::Weights;
-    use crate::roles::{Caller, Member, Members, Publication};
+    use crate::roles::{Caller, Member, Members, Publication, Transfers};
     use crate::rollout::weights::LoadedWeights;
 
     /// An engine that takes weights, or takes their bytes and never answers.
@@ -119,7 +129,7 @@ mod tests {
         }
     }
 
-    async fn options(engines: &[(&str, bool)]) -> Arc<DealerOptions> {
+    async fn options(engines: &[(&str, bool)], transfers: Option<Transfers>) -> Arc<DealerOptions> {
         let mut members = Vec::new();
         for (name, answers) in engines {
             members.push(engine(name, *answers).await);
@@ -134,15 +144,15 @@ mod tests {
             floor_deadline: Duration::from_secs(1),
             caller: Caller::new("token".into()).unwrap(),
             publication,
-            transfers: None,
+            transfers,
             copies: false,
         })
     }
 
     /// Whether the hand-over ends before a deadline that it need not wait for.
-    async fn ends_early(engines: &[(&str, bool)]) -> bool {
+    async fn ends_early(engines: &[(&str, bool)], transfers: Option<Transfers>) -> bool {
         let handover = Handover {
-            options: &options(engines).await,
+            options: &options(engines, transfers).await,
             version: 3,
             deadline: Duration::from_secs(600),
             patience: Duration::from_millis(100),
@@ -153,11 +163,35 @@ mod tests {
 
     #[tokio::test]
     async fn an_engine_that_never_answers_is_not_waited_for_once_another_one_has_the_weights() {
-        assert!(ends_early(&[("job-rollout-0", true), ("job-rollout-1", false)]).await);
+        assert!(ends_early(&[("job-rollout-0", true), ("job-rollout-1", false)], None).await);
+    }
+
+    #[tokio::test]
+    async fn nor_is_one_that_might_get_them_by_nccl_and_gets_them_over_http() {
+        let transfers = Some(Transfers::default());
+        assert!(ends_early(&[("job-rollout-0", true), ("job-rollout-1", false)], transfers).await);
+    }
+
+    #[tokio::test]
+    async fn one_whose_transfer_by_nccl_is_under_way_is_waited_for_until_that_is_over() {
+        let engines = [("job-rollout-0", true), ("job-rollout-1", false)];
+        let options = options(&engines, Some(Transfers::default())).await;
+        let under_way = options.transfers.as_ref().unwrap().begin("job-rollout-1");
+        let handover = Handover {
+            options: &options,
+            version: 3,
+            deadline: Duration::from_secs(600),
+            patience: Duration::from_millis(100),
+        };
+        let mut running = Box::pin(handover.run());
+        let early = tokio::time::timeout(Duration::from_secs(1), &mut running).await;
+        assert!(early.is_err());
+        drop(under_way);
+        tokio::time::timeout(Duration::from_secs(20), running).await.unwrap();
     }
 
     #[tokio::test]
     async fn while_none_has_them_it_is() {
-        assert!(!ends_early(&[("job-rollout-0", false)]).await);
+        assert!(!ends_early(&[("job-rollout-0", false)], None).await);
     }
 }

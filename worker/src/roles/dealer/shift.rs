@@ -1,4 +1,5 @@
-//! One engine at work: it gets the weights where it lacks them, and takes requests until none is left.
+//! One engine at work: it gets the weights where it lacks them, and takes requests until none is left. It has them once this attempt of the
+//! actor has given it that version, and not before: what an engine starts with, or has of another attempt, may be something else of one number.
 
 use std::time::Duration;
 
@@ -39,12 +40,12 @@ pub(super) async fn work_off(
     crew: &watch::Sender<Crew>,
     floor: usize,
 ) -> Shift {
-    let held = match endpoint.version().await {
+    let held = match endpoint.policy().await {
         Ok(held) => held,
         Err(error) => return Shift::Absent(error),
     };
     let done = async {
-        if held != version {
+        if held != publication.policy(version) {
             endpoint.update_weights(&publication, version, UPDATE_DEADLINE).await?;
         }
         take_requests(endpoint, version, work, crew, floor).await

@@ -1,6 +1,7 @@
 //! New weights for a running engine: from a folder, or streamed in one body. Everything is checked before the engine sees
 //! any of it, and it takes them between two passes; a failure leaves the old ones.
 
+pub mod attempt;
 pub mod digest;
 pub mod folder;
 pub mod frame;
@@ -18,6 +19,7 @@ use futures::Stream;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
+use self::attempt::PolicyVersion;
 use self::digest::Hash;
 use super::body;
 use super::error::ApiError;
@@ -31,9 +33,44 @@ use crate::engine::staging::NewWeights;
 pub struct LoadedWeights {
     /// The policy version.
     pub weight_version: String,
+    /// The actor's attempt that gave it them; absent for those that it started with, and where whoever gave them said none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
     /// [`digest::digest`] of the tensors, as they were streamed or as the engine has them; absent for those that it started with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
+}
+
+impl LoadedWeights {
+    /// Weights of which no digest is known.
+    pub fn of(weights: PolicyVersion) -> Self {
+        Self {
+            weight_version: weights.version.to_string(),
+            attempt: weights.attempt,
+            digest: None,
+        }
+    }
+
+    /// Which they are.
+    ///
+    /// # Errors
+    /// What is said of the version when it is no whole number.
+    pub fn policy(&self) -> Result<PolicyVersion, String> {
+        let version = self.weight_version.parse();
+        Ok(PolicyVersion {
+            attempt: self.attempt,
+            version: version.map_err(|_| format!("{:?} is no version", self.weight_version))?,
+        })
+    }
+
+    /// What an engine has that says it has `version`: these, unless others came to it since.
+    fn at(self, version: u64) -> Self {
+        let found = PolicyVersion { attempt: None, version };
+        match self.policy() {
+            Ok(policy) if policy.version == version => self,
+            _ => Self::of(found),
+        }
+    }
 }
 
 /// A version as vLLM writes it: a text. Ours are numbers of completed steps.
@@ -73,28 +110,34 @@ impl Version {
     }
 }
 
-/// Query of a streamed update.
+/// Query of an update.
 #[derive(Debug, Default, Deserialize)]
 pub struct UploadQuery {
+    /// Of a stream.
     weight_version: Option<String>,
+    /// The actor's attempt whose weights they are; who is no actor of a job has none.
+    attempt: Option<u32>,
 }
 
 impl UploadQuery {
-    /// The version that the stream has.
+    /// Which weights the stream has.
     ///
     /// # Errors
-    /// 400 when there is none, or it is no whole number.
-    pub fn version(self) -> Result<u64, ApiError> {
+    /// 400 when it has no version, or one that is no whole number.
+    pub fn policy(self) -> Result<PolicyVersion, ApiError> {
         let version = self.weight_version.map(Version::Text);
         let version = version.ok_or_else(|| ApiError::field("weight_version", "is missing from the query"))?;
-        version.number()
+        Ok(PolicyVersion {
+            attempt: self.attempt,
+            version: version.number()?,
+        })
     }
 }
 
 /// `POST /update_weights`: JSON names a folder, `application/octet-stream` carries the tensors themselves.
 ///
 /// # Errors
-/// 400 when tensors do not fit the model or their digest is another one, 409 while another update runs.
+/// 400 when tensors do not fit the model or their digest is another one, 409 while another update runs, and for weights of an older attempt.
 pub async fn update(
     State(service): State<Service>,
     Query(query): Query<UploadQuery>,
@@ -102,60 +145,65 @@ pub async fn update(
 ) -> Result<Json<LoadedWeights>, ApiError> {
     service.model()?;
     if is_stream(request.headers()) {
-        let version = query.version()?;
-        return take(&service, version, request.into_body().into_data_stream())
+        let policy = query.policy()?;
+        return take(&service, policy, request.into_body().into_data_stream())
             .await
             .map(Json);
     }
     let asked: folder::FolderUpdate = body::json(&service.bodies, request).await?;
-    let version = asked.weight_version.number()?;
+    let policy = PolicyVersion {
+        attempt: query.attempt,
+        version: asked.weight_version.number()?,
+    };
     let read = folder::load(service.model()?, asked);
-    replace(&service, version, read).await.map(Json)
+    replace(&service, policy, read).await.map(Json)
 }
 
 /// Takes the weights of a stream, whoever sends it.
-async fn take<S, E>(service: &Service, version: u64, stream: S) -> Result<LoadedWeights, ApiError>
+async fn take<S, E>(service: &Service, policy: PolicyVersion, stream: S) -> Result<LoadedWeights, ApiError>
 where
     S: Stream<Item = Result<Bytes, E>> + Unpin,
     E: std::fmt::Display,
 {
     let read = upload::receive(service.model()?, stream, service.limits.body_timeout);
-    replace(service, version, read).await
+    replace(service, policy, read).await
 }
 
 /// Reads weights aside, then swaps; one update at a time.
 async fn replace(
     service: &Service,
-    version: u64,
+    policy: PolicyVersion,
     read: impl Future<Output = Result<(NewWeights, Hash), ApiError>>,
 ) -> Result<LoadedWeights, ApiError> {
-    let Ok(mut loaded) = service.weights.try_lock() else {
-        return Err(ApiError::updating());
-    };
+    let _update = service.updates.begin()?;
+    service.newest_attempt.admit(policy.attempt)?;
     let limit = service.limits.update_timeout;
     let read = tokio::time::timeout(limit, read).await;
     let (weights, digest) = read.map_err(|_| ApiError::late(limit))??;
-    swap(service, version, weights).await?;
-    *loaded = LoadedWeights {
-        weight_version: version.to_string(),
+    // A sender that goes now does not cut the swap short, and nobody notes it then.
+    service.set_weights(LoadedWeights::default());
+    swap(service, policy.version, weights).await?;
+    let loaded = LoadedWeights {
         digest: Some(digest.to_string()),
+        ..LoadedWeights::of(policy)
     };
-    Ok(loaded.clone())
+    service.set_weights(loaded.clone());
+    Ok(loaded)
 }
 
 impl Follower for Service {
-    fn version(&self) -> impl Future<Output = Option<u64>> + Send {
-        let is_free = self.weights.try_lock().is_ok();
-        let model = self.model().ok().filter(|_| is_free);
-        std::future::ready(model.map(|model| model.engine.stats().policy_version))
+    fn policy(&self) -> impl Future<Output = Option<PolicyVersion>> + Send {
+        let model = self.model().ok().filter(|_| !self.updates.is_running());
+        let held = model.map(|model| self.weights().at(model.engine.stats().policy_version));
+        std::future::ready(held.and_then(|held| held.policy().ok()))
     }
 
-    async fn take<S, E>(&self, version: u64, stream: S) -> Result<(), ApiError>
+    async fn take<S, E>(&self, policy: PolicyVersion, stream: S) -> Result<(), ApiError>
     where
         S: Stream<Item = Result<Bytes, E>> + Send + Unpin,
         E: std::fmt::Display + Send,
     {
-        take(self, version, stream).await.map(drop)
+        take(self, policy, stream).await.map(drop)
     }
 }
 
@@ -187,16 +235,14 @@ async fn swap(service: &Service, version: u64, weights: NewWeights) -> Result<()
     Ok(())
 }
 
-/// `GET /weight_info`: what the engine has, and the digest of what it was given.
+/// `GET /weight_info`: what the engine has, and of what it was given the digest and whose it is.
 ///
 /// # Errors
 /// 503 without a model.
 pub async fn info(State(service): State<Service>) -> Result<Json<LoadedWeights>, ApiError> {
-    // Held while others are loaded: the version is asked for once they are.
-    let loaded = service.weights.lock().await.clone();
-    let version = service.model()?.engine.stats().policy_version.to_string();
-    Ok(Json(LoadedWeights {
-        digest: loaded.digest.filter(|_| loaded.weight_version == version),
-        weight_version: version,
-    }))
+    // Others that are on their way are waited for.
+    service.updates.none().await;
+    Ok(Json(
+        service.weights().at(service.model()?.engine.stats().policy_version),
+    ))
 }

@@ -264,6 +264,32 @@ fn a_resumed_run_has_one_line_per_step_in_every_file() {
 }
 
 #[test]
+fn a_resumed_run_shows_how_far_it_is_before_its_next_step_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let resumed = open(folder.path(), Profile::Default, 4);
+    let prometheus = resumed.watched().exposition.text().unwrap();
+    for line in ["ppo_step 4", "ppo_total_steps 9"] {
+        assert!(
+            prometheus.lines().any(|found| found == line),
+            "{line} not in\n{prometheus}"
+        );
+    }
+}
+
+#[test]
+fn the_comparison_of_an_end_goes_when_the_run_goes_on_to_a_later_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let ended = open(folder.path(), Profile::Default, 9);
+    ended.before_after(Some(&BeforeAfter::default())).unwrap();
+    drop(ended);
+    let same_end = open(folder.path(), Profile::Default, 9);
+    assert!(same_end.dir().before_after().exists());
+    drop(same_end);
+    let later_end = open(folder.path(), Profile::Default, 8);
+    assert!(!later_end.dir().before_after().exists());
+}
+
+#[test]
 fn samples_are_wanted_at_the_ends_and_at_every_interval() {
     let folder = tempfile::tempdir().unwrap();
     let mut recorder = open(folder.path(), Profile::Default, 0);

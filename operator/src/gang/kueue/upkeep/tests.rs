@@ -1,23 +1,47 @@
-//! What `waitForPodsReady` is told through an eviction.
+//! What `waitForPodsReady` is told through an eviction, and what quota is given back.
 
 use ppo_crds::PpoJob;
 use ppo_crds::status::PpoJobStatus;
 
 use super::*;
-use crate::gang::{Gang, members};
+use crate::gang::{Gang, Lookups, kueue, members};
 use crate::ledger::Ledger;
 use crate::world::Children;
 
 const EARLY: &str = "2026-01-01T00:00:00Z";
 const LATE: &str = "2026-01-01T00:10:00Z";
 
-fn job() -> Job {
+/// A job of so many engines.
+fn job_of(engines: u32) -> Job {
     let object = json!({
         "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "namespace": "n", "uid": "12345678-9"},
         "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
-                 "roles": {"reward": {"rules": [{"json": {}}]}}, "scheduling": {"gang": "kueue", "queue": "rl"}},
+                 "roles": {"rollout": {"replicas": engines}, "reward": {"rules": [{"json": {}}]}},
+                 "scheduling": {"gang": "kueue", "queue": "rl"}},
     });
     Job::of(&serde_json::from_value::<PpoJob>(object).unwrap())
+}
+
+fn job() -> Job {
+    job_of(1)
+}
+
+fn decision(job: &Job, intent: Intent) -> Decision {
+    Decision {
+        ledger: Ledger::open(&PpoJobStatus::default(), job),
+        intent,
+        wake: None,
+        notes: Vec::new(),
+        held: Default::default(),
+    }
+}
+
+/// The cluster with this Workload of the job, and no pods.
+fn seen(job: &Job, workload: DynamicObject) -> Snapshot {
+    let mut children = Children::default();
+    let key = (Kind::KueueWorkload, members::name(job));
+    children.objects.insert(key, std::sync::Arc::new(workload));
+    Snapshot::plain(children, Gang::Kueue, LATE.parse().unwrap())
 }
 
 fn condition(kind: &str, status: &str, reason: &str, since: &str) -> Value {
@@ -29,18 +53,8 @@ fn reason(intent: Intent, conditions: Value) -> Option<String> {
     let job = job();
     let workload = DynamicObject::new(&members::name(&job), &Kind::KueueWorkload.resource());
     let workload = workload.data(json!({"status": {"conditions": conditions}}));
-    let mut children = Children::default();
-    let key = (Kind::KueueWorkload, members::name(&job));
-    children.objects.insert(key, std::sync::Arc::new(workload));
     let now = LATE.parse().unwrap();
-    let decision = Decision {
-        ledger: Ledger::open(&PpoJobStatus::default(), &job),
-        intent,
-        wake: None,
-        notes: Vec::new(),
-        held: Default::default(),
-    };
-    let upkeep = upkeep(&job, &decision, &Snapshot::plain(children, Gang::Kueue, now), now);
+    let upkeep = upkeep(&job, &decision(&job, intent), &seen(&job, workload), now);
     let [Action::MergeStatus(_, _, patch)] = upkeep.actions.as_slice() else {
         return None;
     };
@@ -75,4 +89,39 @@ fn so_does_one_that_was_admitted_after_its_pods_were_lost() {
     );
     // One that recovers in the admission that it had has its time from the loss on.
     assert_eq!(reason(Intent::Run, admitted(EARLY, LATE)), None);
+}
+
+/// Engines that may run of a job that wants so many, and what is given back.
+fn reclaimable(engines: u32, status: &Value) -> (u32, Option<Value>) {
+    let job = job_of(engines);
+    let workload = DynamicObject::new(&members::name(&job), &Kind::KueueWorkload.resource());
+    let workload = workload.data(json!({"spec": {"podSets": [{"name": "rollout", "count": 4}]}, "status": status}));
+    let mut seen = seen(&job, workload);
+    seen.admission = kueue::admission(&job, &seen.children, &Lookups::default());
+    let Admission::Admitted(places) = &seen.admission else {
+        panic!("{:?}", seen.admission);
+    };
+    let upkeep = upkeep(&job, &decision(&job, Intent::Run), &seen, LATE.parse().unwrap());
+    let given = upkeep.actions.into_iter().next().map(|action| match action {
+        Action::MergeStatus(_, _, patch) => patch["status"]["reclaimablePods"].clone(),
+        other => panic!("{other:?}"),
+    });
+    (places[&Role::Rollout].count, given)
+}
+
+#[test]
+fn what_engines_give_back_counts_from_those_that_were_asked_for_though_fewer_were_admitted() {
+    let given = json!([{"name": "rollout", "count": 3}]);
+    let mut status = json!({
+        "conditions": [condition(ADMITTED, "True", "Admitted", EARLY)],
+        "admission": {"podSetAssignments": [{"name": "rollout", "count": 2}]},
+    });
+    assert_eq!(reclaimable(4, &status), (2, None));
+    assert_eq!(reclaimable(2, &status), (2, None));
+    assert_eq!(reclaimable(1, &status), (2, Some(given.clone())));
+
+    status["reclaimablePods"] = given;
+    assert_eq!(reclaimable(1, &status), (1, None));
+    // Kueue lets nobody take it back.
+    assert_eq!(reclaimable(2, &status), (1, None));
 }

@@ -1,0 +1,309 @@
+//! `if`, `case`, loops and groups. A branch begins with the variables in front of the block; where the block ends, they are what
+//! the branches leave that may have been taken. Which is taken is told where it can be; where they differ, what a variable holds
+//! is not known.
+
+use std::collections::BTreeSet;
+
+use super::condition::{self, Truth, and, not, or};
+use super::{Lexer, List, Variables, Word};
+
+/// A block that is open.
+pub(super) struct Block {
+    kind: Kind,
+    /// What its next branch begins with.
+    before: Variables,
+    /// What the branches leave that may have been taken.
+    ends: Vec<Variables>,
+    /// Whether one of the branches so far was taken.
+    taken: Truth,
+    /// Whether the present one is; none is taken between branches.
+    present: Truth,
+    /// The script ends in the present one.
+    leaves: bool,
+    /// The variable that is wanted for knowing which is taken.
+    why: Option<String>,
+    /// What a `case` looks at, and the patterns of the branch that comes.
+    case: Option<(Word, Vec<Word>)>,
+    in_patterns: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    If,
+    Case,
+    /// Its body may be repeated.
+    While,
+    Until,
+    /// Its list is taken to have items.
+    For,
+    Group,
+}
+
+impl Kind {
+    fn last_word(self) -> &'static str {
+        match self {
+            Self::If => "fi",
+            Self::Case => "esac",
+            Self::While | Self::Until | Self::For => "done",
+            Self::Group => "}",
+        }
+    }
+}
+
+impl Lexer<'_> {
+    /// A command's words without the keywords in front of them, which open and close blocks.
+    pub(super) fn keywords(&mut self, mut words: Vec<Word>) -> Vec<Word> {
+        let mut at = 0;
+        while let Some(first) = words.get(at) {
+            let first = first.text.clone();
+            if let Some(patterns) = self.patterns().filter(|_| first != "esac") {
+                patterns.extend(words.drain(at..));
+                break;
+            }
+            at += 1;
+            match first.as_str() {
+                "if" => self.open(Kind::If),
+                "while" => self.open(Kind::While),
+                "until" => self.open(Kind::Until),
+                "for" | "select" => {
+                    self.open(Kind::For);
+                    return Vec::new();
+                }
+                "case" => {
+                    self.open(Kind::Case);
+                    self.look_at(&words[at..]);
+                    return Vec::new();
+                }
+                "{" => {
+                    let (truth, why) = (self.list.runs(), self.list.why.take());
+                    self.open(Kind::Group);
+                    self.begin(truth, why);
+                }
+                "then" | "do" => self.begin_behind_condition(),
+                "elif" | "else" if self.innermost() == Some(Kind::If) => {
+                    self.end_branch();
+                    if first == "else" {
+                        self.begin(Some(true), None);
+                    }
+                }
+                "fi" | "esac" | "done" | "}" => self.close(&first),
+                _ => return words.split_off(at - 1),
+            }
+        }
+        Vec::new()
+    }
+
+    fn innermost(&self) -> Option<Kind> {
+        self.blocks.last().map(|block| block.kind)
+    }
+
+    /// The patterns that are being read.
+    fn patterns(&mut self) -> Option<&mut Vec<Word>> {
+        let block = self.blocks.last_mut().filter(|block| block.in_patterns)?;
+        block.case.as_mut().map(|(_, patterns)| patterns)
+    }
+
+    fn open(&mut self, kind: Kind) {
+        self.list = List::default();
+        self.blocks.push(Block {
+            kind,
+            before: self.variables.clone(),
+            ends: Vec::new(),
+            taken: Some(false),
+            present: Some(false),
+            leaves: false,
+            why: None,
+            case: None,
+            in_patterns: false,
+        });
+    }
+
+    /// `WORD in PATTERN`, behind `case`.
+    fn look_at(&mut self, words: &[Word]) {
+        let at = words.iter().position(|word| word.text == "in").unwrap_or(words.len());
+        let subject = words[..at].first().cloned().unwrap_or_default();
+        let patterns = words.iter().skip(at + 1).cloned().collect();
+        if let Some(block) = self.blocks.last_mut() {
+            block.case = Some((subject, patterns));
+            block.in_patterns = true;
+        }
+    }
+
+    /// The `)` behind the patterns of a branch.
+    pub(super) fn begin_case(&mut self) {
+        let Some(patterns) = self.patterns().map(std::mem::take) else {
+            return;
+        };
+        let Some(block) = self.blocks.last_mut() else { return };
+        block.in_patterns = false;
+        let subject = block
+            .case
+            .as_ref()
+            .map(|(subject, _)| subject.clone())
+            .unwrap_or_default();
+        let is_set = |name: &str| self.variables.contains_key(name);
+        let matches = |pattern: &Word| match pattern.text.as_str() {
+            "*" => Some(true),
+            _ => condition::known(&subject, &is_set)
+                .zip(condition::known(pattern, &is_set))
+                .and_then(|(text, pattern)| condition::matches(pattern, text)),
+        };
+        let truth = patterns.iter().map(matches).reduce(or).unwrap_or(Some(false));
+        let why = condition::wanted(&[subject]);
+        self.begin(truth, why);
+    }
+
+    /// The `;;` behind a branch.
+    pub(super) fn end_case(&mut self) {
+        if self.innermost() == Some(Kind::Case) {
+            self.end_branch();
+            if let Some(block) = self.blocks.last_mut() {
+                block.in_patterns = true;
+            }
+        }
+    }
+
+    /// `then`, `do`.
+    fn begin_behind_condition(&mut self) {
+        let truth = match self.innermost() {
+            Some(Kind::If) => self.list.truth,
+            // What its variables are after so many rounds is not worked out.
+            Some(Kind::While) => and(self.list.truth, None),
+            Some(Kind::Until) => and(not(self.list.truth), None),
+            Some(Kind::For) => Some(true),
+            _ => return,
+        };
+        let why = self.list.why.take();
+        self.begin(truth, why);
+    }
+
+    fn begin(&mut self, truth: Truth, why: Option<String>) {
+        self.list = List::default();
+        let Some(block) = self.blocks.last_mut() else { return };
+        block.before.clone_from(&self.variables);
+        block.present = and(not(block.taken), truth);
+        block.taken = or(block.taken, truth);
+        if truth.is_none() {
+            block.why = block.why.take().or(why);
+        }
+    }
+
+    fn end_branch(&mut self) {
+        self.list = List::default();
+        let Some(block) = self.blocks.last_mut() else { return };
+        let variables = std::mem::replace(&mut self.variables, block.before.clone());
+        if block.present != Some(false) && !block.leaves {
+            block.ends.push(variables);
+        }
+        (block.present, block.leaves) = (Some(false), false);
+    }
+
+    /// The script ends here, where the present branch is taken.
+    pub(super) fn leave(&mut self) {
+        if let Some(block) = self.blocks.last_mut() {
+            block.leaves = true;
+        }
+    }
+
+    fn close(&mut self, last_word: &str) {
+        if self.innermost().is_none_or(|kind| kind.last_word() != last_word) {
+            return;
+        }
+        self.end_branch();
+        let Some(mut block) = self.blocks.pop() else { return };
+        if block.taken != Some(true) {
+            block.ends.push(self.variables.clone());
+        }
+        if !block.ends.is_empty() {
+            self.variables = self.joined(&block.ends, block.why.as_deref());
+        }
+    }
+
+    /// What variables are, one of `ends` being what they are.
+    fn joined(&self, ends: &[Variables], why: Option<&str>) -> Variables {
+        let names: BTreeSet<&String> = ends.iter().flat_map(Variables::keys).collect();
+        let value = |name: &str, end: &Variables| {
+            let outside = || (self.environment)(name).map(|text| vec![Word { text, unknown: None }]);
+            end.get(name).cloned().or_else(outside).unwrap_or_default()
+        };
+        let join = |name: &String| {
+            let values: Vec<Vec<Word>> = ends.iter().map(|end| value(name, end)).collect();
+            (name.clone(), undecided(name, &values, why))
+        };
+        names.into_iter().map(join).collect()
+    }
+}
+
+/// What a variable is that has one of `values`: the words that all begin with, then what is not known. Flags are kept, each as not
+/// known: whether that matters is seen where it is read.
+pub(super) fn undecided(name: &str, values: &[Vec<Word>], why: Option<&str>) -> Vec<Word> {
+    let Some((first, others)) = values.split_first() else {
+        return Vec::new();
+    };
+    if others.iter().all(|other| other == first) {
+        return first.clone();
+    }
+    // A text of flags is as many words where it is used.
+    let texts = values.iter().all(|value| value.len() < 2);
+    let flags = |word: &Word| word.text.is_empty() || is_flag(word.text.trim_start());
+    let values: Vec<Vec<Word>> = match texts && values.iter().flatten().all(flags) {
+        true => values
+            .iter()
+            .map(|value| value.iter().flat_map(words).collect())
+            .collect(),
+        false => values.to_vec(),
+    };
+    let same = (0..values[0].len())
+        .take_while(|at| values.iter().all(|value| value.get(*at) == values[0].get(*at)))
+        .count();
+    let mut joined = values[0][..same].to_vec();
+    let rests: Vec<&[Word]> = values.iter().map(|value| &value[same..]).collect();
+    let are_flags = rests
+        .iter()
+        .all(|rest| rest.first().is_none_or(|word| is_flag(&word.text)));
+    let not_known = |word: &Word| Word {
+        text: word.text.clone(),
+        unknown: word
+            .unknown
+            .clone()
+            .or_else(|| Some(why.map_or_else(|| format!("${name}"), str::to_owned))),
+    };
+    if are_flags {
+        for (index, rest) in rests.iter().enumerate() {
+            if !rests[..index].contains(rest) {
+                joined.extend(rest.iter().map(not_known));
+            }
+        }
+    } else {
+        joined.push(not_known(&Word::default()));
+    }
+    joined
+}
+
+/// The words that a text falls apart into where it is not quoted.
+pub(super) fn words(whole: &Word) -> Vec<Word> {
+    let word = |text: &str| Word {
+        text: text.into(),
+        unknown: whole.unknown.clone(),
+    };
+    let words: Vec<Word> = whole.text.split_whitespace().map(word).collect();
+    match words.is_empty() && whole.unknown.is_some() {
+        true => vec![whole.clone()],
+        false => words,
+    }
+}
+
+/// Whether a word is a flag with its dashes, or an override of a setting within another.
+fn is_flag(text: &str) -> bool {
+    let letter = |c: char| c.is_ascii_alphanumeric() || "_.+~@".contains(c);
+    let setting = |(name, _): (&str, &str)| name.contains('.') && name.chars().all(letter);
+    text.starts_with("--") || text.split_once('=').is_some_and(setting)
+}
+
+/// Whether a word may stand in front of a command.
+pub(super) fn is_in_front(word: &Word) -> bool {
+    ["then", "do", "else", "if", "elif", "while", "until", "{", "!"].contains(&word.text.as_str())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+use crate::convert::shell::commands;
+
+/// What `run` is given in a script; what is not known has the variable that is wanted in angle brackets.
+fn run(script: &str) -> Vec<String> {
+    let commands = commands(script, &|_| None).unwrap();
+    let words = commands.into_iter().find(|words| words[0].text == "run").unwrap();
+    let shown = |unknown: Option<String>| unknown.map(|what| format!("<{what}>")).unwrap_or_default();
+    let words = words.into_iter().skip(1);
+    words
+        .map(|word| format!("{}{}", word.text, shown(word.unknown)))
+        .collect()
+}
+
+#[test]
+fn the_branch_that_texts_and_numbers_choose_is_followed() {
+    let chosen = |mode: &str| {
+        run(&format!(
+            "M={mode}\nif [ \"$M\" = a ]; then N=1\nelif [ -n \"$M\" ] && [ $M -gt 4 ]; then\n N=2\nelse N=3; fi\nrun $N"
+        ))
+    };
+    assert_eq!([chosen("a"), chosen("8"), chosen("")], [["1"], ["2"], ["3"]]);
+    let case = |device: &str| {
+        run(&format!(
+            "D={device}\ncase \"$D\" in\n gpu | gb*)\n  N=8\n  ;;\n (npu) N=16 ;;\n *) N=1;;\nesac\nrun $N"
+        ))
+    };
+    assert_eq!(
+        [case("gpu"), case("gb200"), case("npu"), case("tpu")],
+        [["8"], ["8"], ["16"], ["1"]]
+    );
+}
+
+#[test]
+fn a_default_for_what_nobody_sets_is_taken() {
+    assert_eq!(run("if [ -z \"$N\" ]; then N=4; fi\nrun $N"), ["4"]);
+    assert_eq!(run("[ -z \"$N\" ] && N=4\nrun $N"), ["4"]);
+    assert_eq!(run("N=2\n[ -n \"$N\" ] || N=4\nrun $N"), ["2"]);
+    assert_eq!(run("cd /x && N=4\nrun $N"), ["4"]);
+}
+
+#[test]
+fn a_script_has_no_arguments_of_its_own() {
+    let script = "N=1\nwhile [[ $# -gt 0 ]]; do\n case $1 in\n  --n) N=$2; shift 2 ;;\n esac\ndone\nrun $N";
+    assert_eq!(run(script), ["1"]);
+}
+
+#[test]
+fn what_only_some_branches_give_is_not_known() {
+    for branch in [
+        "if nvidia-smi; then N=8; fi",
+        "if nvidia-smi; then\nN=8\nelse\nN=4\nfi",
+        "nvidia-smi && N=8",
+        "nvidia-smi ||\n N=8",
+        "nvidia-smi && { N=8; }",
+        "while nvidia-smi; do N=8; done",
+        "if true; then if nvidia-smi; then N=8; fi; fi",
+    ] {
+        assert_eq!(run(&format!("N=1\n{branch}\nrun n=$N")), ["n=<$N>"], "{branch}");
+    }
+}
+
+#[test]
+fn what_is_asked_for_is_the_variable_that_decides() {
+    let script = "D=$(detect)\nN=1\ncase $D in\n gpu) N=8 ;;\nesac\n[ \"$D\" = npu ] && M=1\nrun $N $M";
+    assert_eq!(run(script), ["<$D>", "<$D>"]);
+}
+
+#[test]
+fn what_every_branch_gives_is_known() {
+    assert_eq!(run("if nvidia-smi; then N=8; else N=8; fi\nrun $N"), ["8"]);
+    assert_eq!(run("N=8\nif nvidia-smi; then N=${N:-4}; fi\nrun $N"), ["8"]);
+    let ends = "case $D in\n *) exit 1 ;;\nesac";
+    assert_eq!(
+        run(&format!("N=8\nif nvidia-smi; then N=4; exit 1; fi\n{ends}\nrun $N")),
+        ["8"]
+    );
+    assert_eq!(
+        run("usage() { N=1; exit 1; }\nN=8\nnvidia-smi || { N=2; exit 1; }\nrun $N"),
+        ["8"]
+    );
+}
+
+#[test]
+fn a_command_sees_the_variables_of_its_own_branch() {
+    assert_eq!(run("if nvidia-smi; then N=8; run $N; else N=1; fi"), ["8"]);
+}
+
+#[test]
+fn flags_that_only_some_branches_add_are_kept_as_not_known() {
+    let array = "A=(--x 1)\nif nvidia-smi; then A+=(--y 2); fi\nA+=(--z)\nrun \"${A[@]}\"";
+    assert_eq!(run(array), ["--x", "1", "--y<$A>", "2<$A>", "--z"]);
+    let text = "A=\"--x 1\"\nif nvidia-smi; then A+=\" --y 2\"; fi\nA+=\" --z\"\nrun $A";
+    assert_eq!(run(text), ["--x", "1", "--y<$A>", "2<$A>", "--z"]);
+    assert_eq!(run("nvidia-smi && A+=(a.b=1)\nrun ${A[@]}"), ["a.b=1<$A>"]);
+    assert_eq!(run("A=(--x 1)\nnvidia-smi && A=(--x 2)\nrun ${A[@]}"), ["--x", "<$A>"]);
+    assert_eq!(
+        run("if nvidia-smi; then A=(--x); else A=(--y); fi\nrun ${A[@]}"),
+        ["--x<$A>", "--y<$A>"]
+    );
+}
+
+#[test]
+fn blocks_that_were_not_copied_whole_change_nothing() {
+    for script in ["fi\nN=1", "if [ a ]\nN=1", "done\n}\nesac\nN=1", "then N=1"] {
+        assert_eq!(run(&format!("{script}\nrun $N")), ["1"], "{script}");
+    }
+}

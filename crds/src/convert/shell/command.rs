@@ -1,0 +1,183 @@
+//! A command whose words are read: it sets variables, or is handed on. Whether it is run at all may hang on those before it.
+
+use super::condition::{self, Truth, and, or};
+use super::{Lexer, Word, blocks};
+
+/// Words that may stand in front of assignments.
+const SETTING: [&str; 5] = ["export", "declare", "local", "readonly", "typeset"];
+
+/// What ends a command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum End {
+    /// A line's end, or `;`.
+    #[default]
+    Line,
+    /// `&&`.
+    And,
+    /// `||`.
+    Or,
+    /// `;;`.
+    Branch,
+    /// `)`.
+    Close,
+    /// `|`, `&` or `(`.
+    Other,
+}
+
+/// The commands of a list of `&&` and `||` that stand before the present one.
+#[derive(Debug, Default)]
+pub(super) struct List {
+    /// Whether they succeed, all together.
+    pub truth: Truth,
+    /// The variable that is wanted for knowing that.
+    pub why: Option<String>,
+    /// What stands between them and the present one.
+    by: End,
+}
+
+impl List {
+    /// Whether the present command is run.
+    pub fn runs(&self) -> Truth {
+        match self.by {
+            End::And => self.truth,
+            End::Or => self.truth.map(|truth| !truth),
+            _ => Some(true),
+        }
+    }
+
+    /// The present command is behind us.
+    fn add(&mut self, truth: Truth, why: Option<String>) {
+        let before = std::mem::take(self);
+        (self.truth, self.why) = match before.by {
+            End::And => (and(before.truth, truth), before.why.or(why)),
+            End::Or => (or(before.truth, truth), before.why.or(why)),
+            _ => (truth, why),
+        };
+    }
+
+    fn is_open(&self) -> bool {
+        matches!(self.by, End::And | End::Or)
+    }
+}
+
+/// What an assignment does to a variable.
+struct Assignment {
+    name: String,
+    appends: bool,
+    value: Word,
+}
+
+impl Lexer<'_> {
+    pub(super) fn end_command(&mut self, end: End) {
+        self.end_word();
+        self.into_file = false;
+        let words = std::mem::take(&mut self.command);
+        let words = self.keywords(words);
+        if !words.is_empty() {
+            self.carry_out(words);
+        }
+        // A line may end behind `&&`.
+        if end != End::Line || !self.list.is_open() {
+            self.list.by = end;
+        }
+        match end {
+            End::Branch => self.end_case(),
+            End::Close => self.begin_case(),
+            _ => {}
+        }
+    }
+
+    fn carry_out(&mut self, words: Vec<Word>) {
+        if let Some(assignments) = assignments(&words) {
+            for assignment in assignments {
+                self.set_text(assignment);
+            }
+            self.list.add(Some(true), None);
+            return;
+        }
+        let is_set = |name: &str| self.variables.contains_key(name);
+        let truth = condition::of_command(&words, &is_set);
+        if ["exit", "return"].contains(&words[0].text.as_str()) && self.list.runs() == Some(true) {
+            self.leave();
+        }
+        self.list.add(truth, condition::wanted(&words));
+        self.commands.push(words);
+    }
+
+    fn set_text(&mut self, assignment: Assignment) {
+        let Assignment { name, appends, value } = assignment;
+        let mut words = match appends {
+            true => self.value(&name).unwrap_or_default(),
+            false => Vec::new(),
+        };
+        match words.len() {
+            0 => words.push(value),
+            1 => {
+                words[0].text.push_str(&value.text);
+                words[0].unknown = words[0].unknown.take().or(value.unknown);
+            }
+            _ => words.extend(blocks::words(&value)),
+        }
+        self.set(&name, words);
+    }
+
+    pub(super) fn set_array(&mut self, name: &str, appends: bool, values: Vec<Word>) {
+        let mut words = match appends {
+            true => self.value(name).unwrap_or_default(),
+            false => Vec::new(),
+        };
+        words.extend(values);
+        self.set(name, words);
+        self.list.add(Some(true), None);
+    }
+
+    /// Sets a variable, if the present command is run.
+    pub(super) fn set(&mut self, name: &str, words: Vec<Word>) {
+        let words = match self.list.runs() {
+            Some(true) => words,
+            Some(false) => return,
+            None => {
+                let before = self.value(name).unwrap_or_default();
+                blocks::undecided(name, &[before, words], self.list.why.as_deref())
+            }
+        };
+        self.variables.insert(name.into(), words);
+    }
+
+    /// Whether the word that is being read is the value of an assignment, which does not fall apart.
+    pub(super) fn assigns(&self) -> bool {
+        let in_front = |word: &Word| {
+            blocks::is_in_front(word) || SETTING.contains(&word.text.as_str()) || assignment(word).is_some()
+        };
+        self.word.as_ref().is_some_and(|word| assignment(word).is_some()) && self.command.iter().all(in_front)
+    }
+}
+
+/// The assignments of a command that is nothing else.
+fn assignments(words: &[Word]) -> Option<Vec<Assignment>> {
+    let setting = words.first().is_some_and(|word| SETTING.contains(&word.text.as_str()));
+    let words = words.iter().skip(usize::from(setting));
+    words
+        .skip_while(|word| setting && word.text.starts_with('-'))
+        .map(assignment)
+        .collect()
+}
+
+fn assignment(word: &Word) -> Option<Assignment> {
+    let (name, text) = word.text.split_once('=')?;
+    let (name, appends) = name.strip_suffix('+').map_or((name, false), |name| (name, true));
+    is_name(name).then(|| Assignment {
+        name: name.into(),
+        appends,
+        value: Word {
+            text: text.into(),
+            unknown: word.unknown.clone(),
+        },
+    })
+}
+
+/// Whether a variable can be called so.
+pub(super) fn is_name(text: &str) -> bool {
+    let letter = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    text.starts_with(|c: char| letter(c) && !c.is_ascii_digit()) && text.chars().all(letter)
+}

@@ -1,0 +1,73 @@
+//! Where a converted job's scores come from.
+
+use super::*;
+
+fn said(conversion: &Conversion, subject: &str, message: &str) -> bool {
+    let is = |note: &Note| note.subject == subject && note.message.contains(message);
+    conversion.notes.iter().any(is)
+}
+
+#[test]
+fn verls_reward_model_is_found_below_its_names_of_0_8_and_those_before() {
+    let new = "reward.num_workers=8 reward.reward_model.enable=True reward.reward_model.model_path=org/rm \
+               reward.reward_model.rollout.name=vllm reward.reward_model.enable_resource_pool=False";
+    let old = "reward_model.enable=True reward_model.model.path=org/rm";
+    for flags in [new, old] {
+        let flags = format!("actor_rollout_ref.model.path=/m data.train_files=/d.parquet {flags}");
+        let conversion = converted(Framework::Verl, &flags);
+        let reward = &conversion.job.spec.roles.reward;
+        let source = &reward.model.as_ref().unwrap().source;
+        assert_eq!(source.hub.as_ref().unwrap().id, "org/rm");
+        assert!(reward.remote.is_none() && conversion.job.spec.prompts.label_field.is_none());
+        let python = conversion
+            .notes
+            .iter()
+            .any(|note| note.message.contains("it is Python"));
+        assert!(!python, "{:?}", conversion.notes);
+    }
+}
+
+#[test]
+fn verls_reward_in_python_has_to_be_served() {
+    for name in [
+        "reward.custom_reward_function.path",
+        "custom_reward_function.path",
+        "sandbox_fusion.url",
+    ] {
+        let conversion = converted(
+            Framework::Verl,
+            &format!("actor_rollout_ref.model.path=/m {name}=/f.py"),
+        );
+        assert!(said(&conversion, name, "serve it over HTTP"), "{:?}", conversion.notes);
+        assert!(conversion.job.spec.roles.reward.remote.is_some());
+    }
+}
+
+#[test]
+fn verls_overlong_buffer_has_its_names_of_0_8_too() {
+    let buffer = "+reward.reward_kwargs.overlong_buffer_cfg";
+    let flags = format!(
+        "data.max_response_length=8192 reward.reward_manager.name=dapo {buffer}.enable=True {buffer}.len=4096 \
+         {buffer}.penalty_factor=0.5 +reward.reward_kwargs.max_resp_len=8192 {buffer}.log=False"
+    );
+    let conversion = converted(Framework::Verl, &flags);
+    let [rule] = conversion.job.spec.roles.reward.rules.as_slice() else {
+        panic!("{:?}", conversion.job.spec.roles.reward.rules)
+    };
+    let length = rule.length.as_ref().unwrap();
+    assert_eq!((rule.weight, length.max, length.slope), (0.5, 4096, 4096));
+}
+
+#[test]
+fn openrlhf_reads_no_reward_model_beside_a_remote_one_or_an_agent() {
+    let of = |flags: &str| {
+        let flags = format!("--pretrain a/b --reward_pretrain c/d --prompt_data /d.jsonl {flags}");
+        let conversion = converted(Framework::Openrlhf, &flags);
+        let spec = &conversion.job.spec;
+        let said = said(&conversion, "reward.model_name_or_path", "reads no reward model");
+        (spec.roles.reward.model.is_some(), spec.model.critic.is_some(), said)
+    };
+    assert_eq!(of(""), (true, true, false));
+    assert_eq!(of("--remote_rm_url http://x/y"), (false, false, true));
+    assert_eq!(of("--train.agent_func_path /agent.py"), (false, false, true));
+}

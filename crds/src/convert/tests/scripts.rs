@@ -1,0 +1,83 @@
+//! Whole scripts: what they set, append and quote, and what is asked of whoever converts them.
+
+use super::*;
+
+const BY_DEVICE: &str = r#"
+DEVICE=${DEVICE:-$(python3 -c 'import torch_npu' && echo npu || echo gpu)}
+N=${N:-}
+EXTRA=()
+case "$DEVICE" in
+    gpu)
+        N=${N:-8}
+        ;;
+    npu)
+        N=16
+        EXTRA+=(
+            data.train_batch_size=512
+            trainer.device=npu
+        )
+        ;;
+    *) echo "no such DEVICE: $DEVICE"; exit 1 ;;
+esac
+python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=/m trainer.n_gpus_per_node=$N "${EXTRA[@]}"
+"#;
+
+#[test]
+fn one_variable_that_decides_is_all_that_a_script_asks_for() {
+    let error = convert(Framework::Verl, BY_DEVICE, &nothing).unwrap_err().to_string();
+    let lines: Vec<&str> = error.lines().collect();
+    // What needs nothing here need not be known.
+    assert_eq!(lines.len(), 2, "{error}");
+    assert!(lines[0].starts_with("$DEVICE in `trainer.n_gpus_per_node="), "{error}");
+    assert!(
+        lines[1].starts_with("$DEVICE in `data.train_batch_size=512`"),
+        "{error}"
+    );
+    let with = |device: &str| {
+        let given = |name: &str| (name == "DEVICE").then(|| device.to_owned());
+        let spec = convert(Framework::Verl, BY_DEVICE, &given).unwrap().job.spec;
+        (spec.roles.actor.gpus_per_node, spec.batch.rollout_batch_size)
+    };
+    assert_eq!([with("gpu"), with("npu")], [(8, 1024), (16, 512)]);
+}
+
+#[test]
+fn a_flag_that_may_have_been_added_is_asked_for_where_it_is_read() {
+    let script = |flag: &str| {
+        let script = format!(
+            "ARGS=\"--model_name_or_path /m --dataset_name /d.jsonl\"\nif nvidia-smi; then\n  ARGS+=\" {flag}\"\nfi\n\
+             trl grpo $ARGS --reward_model_name_or_path /rm"
+        );
+        convert(Framework::Trl, &script, &nothing)
+    };
+    assert!(script("--log_completions").is_ok());
+    let error = script("--learning_rate 1e-6").unwrap_err().to_string();
+    assert!(error.starts_with("$ARGS in `--learning_rate 1e-6`"), "{error}");
+}
+
+#[test]
+fn a_command_that_is_quoted_as_a_whole_is_read() {
+    let command = "python3 -m openrlhf.cli.train_ppo_ray --actor.model_name_or_path a/b --rollout.batch_size 64 \
+                   --train.batch_size 32 --reward.remote_url http://x/y --data.prompt_dataset /d.jsonl";
+    for script in [
+        format!(
+            "V=2.12\nsrun -w \"$HOST\" bash -c \\\n\"pip install ray[default]==$V \\\n&& ray job submit \
+             --runtime-env-json='{{\\\"working_dir\\\": \\\"/o\\\"}}' -- {command}\" &>> log"
+        ),
+        format!("ssh host 'cd /work && {command}'"),
+        format!("eval \"{command}\""),
+        format!("sbatch --wrap \"bash -lc '{command}'\""),
+        format!("echo \"starts {command}\"\n{command}"),
+    ] {
+        let spec = converted(Framework::Openrlhf, &script).job.spec;
+        assert_eq!(spec.batch.rollout_batch_size, 64, "{script}");
+        assert_eq!(spec.model.policy.hub.unwrap().id, "a/b", "{script}");
+    }
+}
+
+#[test]
+fn what_is_not_known_in_a_quoted_command_is_asked_for() {
+    let script = "docker exec c bash -c \"python3 -m openrlhf.cli.train_ppo_ray --pretrain $MODEL\"";
+    let error = convert(Framework::Openrlhf, script, &nothing).unwrap_err().to_string();
+    assert!(error.starts_with("$MODEL in `bash -c ...`"), "{error}");
+}

@@ -1,0 +1,187 @@
+//! An API server of made-up pods, whose logs open, are refused or never answer.
+
+use std::future::pending;
+
+use axum::extract::Path;
+use axum::http::StatusCode;
+use axum::routing::get;
+use axum::{Json, Router};
+use kube::{Client, Config};
+use ppo_crds::spec::Role;
+use serde_json::{Value, json};
+
+use super::*;
+
+/// Longest wait for what should come at once.
+const SOON: Duration = Duration::from_secs(10);
+
+fn state(value: Value) -> ContainerState {
+    serde_json::from_value(value).unwrap()
+}
+
+fn pod(role: &str, index: u32, state: Value) -> Value {
+    json!({
+        "metadata": {"name": format!("a-{role}-{index}"), "uid": format!("{role}{index}"),
+                     "labels": {"ppojob.dev/job": "a", "ppojob.dev/role": role, "ppojob.dev/index": index.to_string()}},
+        "spec": {"containers": [{"name": "worker"}]},
+        "status": {"containerStatuses": [{"name": "worker", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+                                          "state": state}]},
+    })
+}
+
+fn typed(pod: Value) -> Pod {
+    serde_json::from_value(pod).unwrap()
+}
+
+fn args() -> LogsArgs {
+    LogsArgs {
+        name: "a".into(),
+        role: None,
+        index: None,
+        follow: true,
+        tail: None,
+        container: "worker".into(),
+        previous: false,
+        timestamps: false,
+    }
+}
+
+/// The log of a pod: that of index 0 never opens, that of index 1 is refused, the others have a line.
+async fn log(Path(name): Path<String>) -> (StatusCode, String) {
+    match name.rsplit('-').next() {
+        Some("0") => pending().await,
+        Some("1") => (StatusCode::INTERNAL_SERVER_ERROR, "the node does not answer".into()),
+        _ => (StatusCode::OK, format!("2026-01-01T00:00:01Z a line of {name}\n")),
+    }
+}
+
+/// A connection to a cluster of one job with these pods.
+async fn cluster(phase: &str, pods: Value) -> Connection {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let job = json!({
+        "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "namespace": "n"},
+        "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
+                 "roles": {"reward": {"rules": [{"json": {}}]}}},
+        "status": {"phase": phase},
+    });
+    let pods = json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": pods});
+    let router = Router::new()
+        .route(
+            "/apis/ppojob.dev/v1alpha1/namespaces/n/ppojobs/a",
+            get(move || async move { Json(job) }),
+        )
+        .route("/api/v1/namespaces/n/pods", get(move || async move { Json(pods) }))
+        .route("/api/v1/namespaces/n/pods/{name}/log", get(log));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    Connection {
+        client: Client::try_from(Config::new(url.parse().unwrap())).unwrap(),
+        namespace: "n".into(),
+        url,
+    }
+}
+
+fn followed() -> (Followed, mpsc::Receiver<Message>) {
+    let (sender, messages) = mpsc::channel(16);
+    let followed = Followed {
+        readings: HashMap::new(),
+        tasks: JoinSet::new(),
+        sender,
+    };
+    (followed, messages)
+}
+
+async fn soon<T>(future: impl Future<Output = T>) -> T {
+    timeout(SOON, future).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_pod_whose_node_does_not_answer_holds_up_no_other_pods_log() {
+    let running = || json!({"running": {}});
+    let pods = json!([pod("rollout", 0, running()), pod("rollout", 2, running())]);
+    let connection = cluster("Running", pods).await;
+    let (mut followed, mut messages) = followed();
+    for _ in 0..2 {
+        let found = soon(look(&connection, &args(), &mut followed)).await.unwrap();
+        assert_eq!(found, Look::Reads);
+    }
+    let message = soon(messages.recv()).await.unwrap();
+    let (pod, line) = followed.note(message).unwrap();
+    assert_eq!(
+        (pod.as_str(), line.text.as_str()),
+        ("rollout-2", "a line of a-rollout-2")
+    );
+    // The other one is still being opened.
+    assert!(followed.note(soon(messages.recv()).await.unwrap()).is_none());
+    let open = followed.readings.values().filter(|reading| reading.is_open);
+    assert_eq!(open.count(), 1);
+}
+
+#[tokio::test]
+async fn a_log_that_is_refused_is_asked_for_again_while_the_job_goes_on_and_not_after_its_end() {
+    let pods = || json!([pod("rollout", 1, json!({"terminated": {"exitCode": 0}}))]);
+    let (running, ended) = (cluster("Running", pods()).await, cluster("Succeeded", pods()).await);
+    let (mut followed, mut messages) = followed();
+    for connection in [&running, &running, &ended] {
+        let found = soon(look(connection, &args(), &mut followed)).await.unwrap();
+        assert_eq!(found, Look::Reads);
+        assert!(followed.note(soon(messages.recv()).await.unwrap()).is_none());
+    }
+    let found = soon(look(&ended, &args(), &mut followed)).await.unwrap();
+    assert_eq!(found, Look::Ended("Succeeded".into()));
+}
+
+#[test]
+fn flags_that_choose_no_pod_or_no_container_are_named_in_what_is_waited_for() {
+    let pods: Vec<Pod> = (0..2)
+        .map(|index| typed(pod("rollout", index, json!({"waiting": {}}))))
+        .collect();
+    let said = |args: &LogsArgs| awaited(args, Phase::Running, &pods);
+    assert!(said(&args()).contains("no running pods"), "{}", said(&args()));
+    let other = LogsArgs {
+        role: Some(Role::Rollout),
+        index: Some(7),
+        ..args()
+    };
+    assert!(
+        said(&other).contains("the 2 pods of a (Running) is chosen by --role rollout --index 7"),
+        "{}",
+        said(&other)
+    );
+    let vllm = LogsArgs {
+        container: "vllm".into(),
+        ..args()
+    };
+    assert!(
+        said(&vllm).contains("has a container vllm, they have worker"),
+        "{}",
+        said(&vllm)
+    );
+    let none_yet = awaited(&other, Phase::Pending, &[]);
+    assert!(none_yet.contains("no running pods (Pending)"), "{none_yet}");
+}
+
+#[test]
+fn a_log_is_opened_again_while_its_container_runs_and_once_more_after_it_ended() {
+    let (running, ended) = (
+        state(json!({"running": {}})),
+        state(json!({"terminated": {"exitCode": 0}})),
+    );
+    let read = Reading::default();
+    assert!(read.has_more(&running) && read.has_more(&ended));
+    assert!(!Reading { is_open: true, ..read }.has_more(&running));
+    assert!(!Reading { is_last: true, ..read }.has_more(&ended));
+    assert!(!read.has_more(&state(json!({"waiting": {"reason": "ContainerCreating"}}))));
+}
+
+#[test]
+fn a_container_that_was_restarted_in_its_pod_has_a_log_of_its_own() {
+    let pod = |restarts: i32| {
+        let mut pod = pod("actor", 0, json!({"running": {}}));
+        pod["status"]["containerStatuses"][0]["restartCount"] = json!(restarts);
+        typed(pod)
+    };
+    assert_ne!(run(&pod(0), "worker").unwrap().0, run(&pod(1), "worker").unwrap().0);
+    assert!(run(&pod(0), "vllm").is_none());
+}

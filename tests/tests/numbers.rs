@@ -1,0 +1,138 @@
+//! What the numbers of a run's steps are numbers of.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking, in its helpers too"
+)]
+
+mod worker;
+
+use serde_json::{Value, json};
+use worker::Bench;
+
+fn number(line: &Value, name: &str) -> f64 {
+    line[name].as_f64().unwrap_or_else(|| panic!("{name} is not in {line}"))
+}
+
+/// Equal but for the rounding of float32.
+#[track_caller]
+fn assert_near(found: f64, expected: f64) {
+    let difference = (found - expected).abs();
+    assert!(difference <= 1e-5 * expected.abs().max(0.1), "{found} for {expected}");
+}
+
+/// A step of `Bench`'s manifest.
+const SAMPLES: usize = 32;
+
+#[test]
+fn engine_reference_actor_and_update_compute_at_the_temperature_that_samples_are_drawn_at() {
+    let bench = Bench::new();
+    // A policy that rests: its updates compute what was there before them.
+    let still = json!({"actorLearningRate": 0.0});
+    bench.manifest(
+        "job.yaml",
+        json!({"steps": 1, "generation": {"temperature": 0.7}, "optimizer": still}),
+    );
+    bench.run("job.yaml", "run");
+    let first = &bench.metrics("run")[0];
+    assert!(number(first, "kl").abs() < 1e-4, "{first}");
+    assert!(number(first, "logprob_difference_max") < 1e-4, "{first}");
+    assert!((number(first, "ratio_max") - 1.0).abs() < 1e-4, "{first}");
+}
+
+#[test]
+fn the_total_loss_is_what_actor_and_critic_minimised_together() {
+    let bench = Bench::new();
+    let algorithm = json!({"valueCoef": 0.25, "entropyCoef": 0.01, "kl": {"coef": 0.05, "placement": "loss"}});
+    bench.manifest(
+        "job.yaml",
+        json!({"steps": 2, "algorithm": algorithm, "optimizer": {"criticWarmupSteps": 1}}),
+    );
+    bench.run("job.yaml", "run");
+    let lines = bench.metrics("run");
+    let (critic_alone, both) = (&lines[0], &lines[1]);
+    assert!(critic_alone.get("policy_loss").is_none(), "{critic_alone}");
+    assert_near(
+        number(critic_alone, "total_loss"),
+        0.25 * number(critic_alone, "value_loss"),
+    );
+    let policy = number(both, "policy_loss") - 0.01 * number(both, "entropy") + 0.05 * number(both, "kl_loss");
+    assert_near(number(both, "total_loss"), policy + 0.25 * number(both, "value_loss"));
+}
+
+#[test]
+fn under_openrlhf_an_adaptive_coefficient_follows_the_kl_of_the_loss_that_it_is_a_term_of() {
+    let bench = Bench::new();
+    let adaptive = json!({"adaptive": {"target": 1e-9, "horizon": 1000}});
+    let kl = json!({"coef": 0.05, "placement": "loss", "controller": adaptive});
+    bench.manifest(
+        "job.yaml",
+        json!({"steps": 2, "algorithm": {"profile": "openrlhf", "kl": kl}}),
+    );
+    bench.run("job.yaml", "run");
+    let lines = bench.metrics("run");
+    // The policy is the reference until it learns: only while it does is its KL above the target.
+    let first = &lines[0];
+    assert!(number(first, "kl") < 1e-9 && number(first, "kl_loss") > 1e-6, "{first}");
+    let rise = 0.2 * SAMPLES as f64 / 1000.0;
+    assert_near(number(&lines[1], "kl_coefficient"), 0.05 * (1.0 + rise));
+}
+
+#[test]
+fn the_samples_of_a_step_add_up_to_its_numbers_wherever_the_profile_places_the_score() {
+    let bench = Bench::new();
+    let rules = json!([{"regex": {"pattern": "^1"}}, {"weight": 2, "regex": {"pattern": "^"}}]);
+    for profile in ["default", "trl"] {
+        bench.manifest(
+            "job.yaml",
+            json!({"steps": 2, "algorithm": {"profile": profile}, "roles": {"reward": {"rules": rules}},
+                   "telemetry": {"samples": SAMPLES}}),
+        );
+        bench.run("job.yaml", profile);
+        let written = std::fs::read_to_string(bench.path(profile).join("samples.jsonl")).unwrap();
+        let written: Vec<Value> = written
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        for step in bench.metrics(profile) {
+            let of_step = written.iter().filter(|sample| sample["step"] == step["step"]);
+            let responses: Vec<&Vec<Value>> = of_step.map(|sample| sample["tokens"].as_array().unwrap()).collect();
+            assert_eq!(responses.len(), SAMPLES);
+            let lengths = || responses.iter().map(|tokens| tokens.len());
+            assert!(lengths().min() < lengths().max(), "no response has a slot after it");
+            let sums = |name: &str| -> Vec<f64> {
+                let sum = |tokens: &&Vec<Value>| tokens.iter().map(|token| number(token, name)).sum::<f64>();
+                responses.iter().map(sum).collect()
+            };
+            let mean = |numbers: &[f64]| numbers.iter().sum::<f64>() / numbers.len() as f64;
+            let rewards = sums("reward");
+            assert_near(number(&step, "reward"), mean(&rewards));
+            assert_near(
+                number(&step, "reward_max"),
+                rewards.iter().copied().fold(f64::MIN, f64::max),
+            );
+            assert_near(
+                number(&step, "reward_min"),
+                rewards.iter().copied().fold(f64::MAX, f64::min),
+            );
+            assert_near(number(&step, "kl"), mean(&sums("kl")));
+            assert_near(number(&step, "sequence_entropy"), -mean(&sums("logprob")));
+        }
+    }
+}
+
+#[test]
+fn what_the_dual_clip_holds_is_counted_where_there_is_one() {
+    let bench = Bench::new();
+    for (run_dir, dual) in [("off", 0.0), ("on", 1.001)] {
+        bench.manifest("job.yaml", json!({"steps": 1, "algorithm": {"clip": {"dual": dual}}}));
+        bench.run("job.yaml", run_dir);
+    }
+    let off = &bench.metrics("off")[0];
+    assert!(off.get("dual_clip_fraction").is_none(), "{off}");
+    let on = &bench.metrics("on")[0];
+    let held = number(on, "dual_clip_fraction");
+    assert!(0.0 < held && held < 1.0, "{on}");
+    assert!(number(on, "ratio_variance") > 0.0, "{on}");
+}

@@ -1,0 +1,64 @@
+//! A run that starts anew in the folder of an earlier one, whose results go.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use ppo_crds::RunConfig;
+use ppo_crds::run_config::Location;
+
+use crate::actor::checkpoint::Checkpoints;
+use crate::manifest::Invalid;
+use crate::telemetry::RunDir;
+
+/// Deletes the checkpoints and everything else that an earlier run left in `folder`.
+///
+/// # Errors
+/// [`Invalid`], before anything is deleted, where the run reads some of it; when the disk refuses, naming what cannot be deleted.
+pub fn clear(folder: &RunDir, checkpoints: &Checkpoints, config: &RunConfig) -> Result<()> {
+    let mut left = checkpoints.folders()?;
+    left.extend(folder.results());
+    refuse_what_is_read(config, &left)?;
+    checkpoints.clear()?;
+    folder.clear()
+}
+
+/// A run may start from the model that an earlier one left, but not where it would delete it first.
+fn refuse_what_is_read(config: &RunConfig, left: &[PathBuf]) -> Result<(), Invalid> {
+    for (field, path) in read_by(config) {
+        if let Some(deleted) = left.iter().find(|left| is_within(path, left)) {
+            return Err(Invalid::new(format!(
+                "--fresh would delete {}, and {field} is {}: give another --run-dir, or move it away and name its new place",
+                deleted.display(),
+                path.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Whether `path` is `folder` or below it. Of a path that is not there nothing is deleted.
+fn is_within(path: &Path, folder: &Path) -> bool {
+    let whole = path.canonicalize().ok().zip(folder.canonicalize().ok());
+    whole.is_some_and(|(path, folder)| path.starts_with(folder))
+}
+
+/// What a run reads from this machine's disk: the fields of the manifest and their places.
+fn read_by(config: &RunConfig) -> Vec<(&'static str, &Path)> {
+    let model = &config.model;
+    let reward = config.reward.model.as_ref();
+    let models = [
+        ("model.policy", Some(&model.policy)),
+        ("model.critic", model.critic.as_ref()),
+        ("model.reference", model.reference.as_ref()),
+        ("roles.reward.model", reward.map(|model| &model.source)),
+    ];
+    let mut read = vec![("prompts.source", config.prompts.path.as_path())];
+    let evaluation = config.evaluation.as_ref();
+    read.extend(evaluation.map(|it| ("evaluation.source", it.path.as_path())));
+    for (field, location) in models {
+        if let Some(Location::Path(path)) = location {
+            read.push((field, path.as_path()));
+        }
+    }
+    read
+}
