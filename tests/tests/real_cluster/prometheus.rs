@@ -33,7 +33,7 @@ fn patch() -> Value {
     json!({
         "steps": 100_000,
         "evaluation": {"source": held_out, "everySteps": 2, "maxPrompts": 8},
-        "algorithm": {"kl": {"placement": "loss"}},
+        "algorithm": {"kl": {"placement": "loss"}, "clip": {"dual": 3.0}},
         "roles": {"reward": {"model": model, "placement": {"gpusPerNode": 0}}},
         "failurePolicy": {"maxRestarts": 1},
     })
