@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use worker::{Bench, text};
+use worker::{Bench, number, text};
 
 /// The header of a safetensors file: a tensor's dtype and shape by its name.
 fn tensors(file: &Path) -> Value {
@@ -33,10 +33,6 @@ fn files(folder: &Path) -> BTreeSet<String> {
 
 fn names(names: &[&str]) -> BTreeSet<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
-}
-
-fn number(line: &Value, name: &str) -> f64 {
-    line[name].as_f64().unwrap_or_else(|| panic!("{name} is not in {line}"))
 }
 
 fn adapter() -> Value {

@@ -9,11 +9,7 @@
 mod worker;
 
 use serde_json::{Value, json};
-use worker::Bench;
-
-fn number(line: &Value, name: &str) -> f64 {
-    line[name].as_f64().unwrap_or_else(|| panic!("{name} is not in {line}"))
-}
+use worker::{Bench, number};
 
 /// Equal but for the rounding of float32.
 #[track_caller]

@@ -13,11 +13,7 @@ use std::net::TcpStream;
 
 use ppo_crds::report::exit_code;
 use serde_json::{Value, json};
-use worker::{Bench, repository, signal, text, wait_for};
-
-fn number(line: &Value, name: &str) -> f64 {
-    line[name].as_f64().unwrap_or_else(|| panic!("{name} is not in {line}"))
-}
+use worker::{Bench, number, repository, signal, text, wait_for};
 
 #[test]
 fn ppo_raises_the_reward() {

@@ -28,6 +28,11 @@ pub fn binary() -> PathBuf {
     binary
 }
 
+/// A number of a line of records.
+pub fn number(line: &Value, name: &str) -> f64 {
+    line[name].as_f64().unwrap_or_else(|| panic!("{name} is not in {line}"))
+}
+
 /// A scratch folder with a supervised model and prompts.
 pub struct Bench {
     pub folder: tempfile::TempDir,

@@ -23,16 +23,7 @@ pub async fn completions(State(service): State<Service>, request: Request) -> Re
     let Some(prompt) = asked.prompt.take() else {
         return Err(ApiError::field("prompt", "is missing"));
     };
-    if prompt.count() > service.limits.prompts {
-        return Err(ApiError::field(
-            "prompt",
-            format!(
-                "{} prompts in one request, at most {}",
-                prompt.count(),
-                service.limits.prompts
-            ),
-        ));
-    }
+    service.limits.check_prompts(prompt.count())?;
     let special = asked.add_special_tokens != Some(false);
     let encode = |texts| service.encoding.encode(model, texts, special, "prompt");
     let prompts = match prompt {

@@ -11,7 +11,7 @@ use crate::engine::sampler::is_greedy;
 use crate::engine::{Details, Request, SamplingParams};
 
 /// Longest stop string, and longest name of a request, in bytes.
-pub const LONGEST_NAME: usize = 1024;
+const LONGEST_NAME: usize = 1024;
 /// vLLM's and OpenAI's default length of a completion.
 const DEFAULT_TOKENS: usize = 16;
 
@@ -82,39 +82,19 @@ impl Job {
         name: String,
     ) -> Result<Self, ApiError> {
         refused::check(asked)?;
-        if name.len() > LONGEST_NAME {
-            return Err(ApiError::field(
-                "request_id",
-                format!("longer than {LONGEST_NAME} bytes"),
-            ));
-        }
+        check_request_id(&name)?;
         check_prompts(model, limits, &prompts)?;
         let n = asked.n.unwrap_or(1);
         if n == 0 {
             return Err(ApiError::field("n", "0 samples: ask for at least one"));
         }
-        let samples = prompts.len().saturating_mul(n);
-        if samples > limits.samples {
-            return Err(ApiError::field(
-                "n",
-                format!(
-                    "{samples} samples in one request, at most {}: send fewer at once",
-                    limits.samples
-                ),
-            ));
-        }
+        limits.check_samples(prompts.len().saturating_mul(n))?;
         let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
         let room = model.config.max_positions.saturating_sub(longest);
         let params = sampling(model, limits, asked, dialect, room)?;
         let response = params.max_new_tokens;
         let tokens = prompts.iter().map(|prompt| (prompt.len() + response).saturating_mul(n));
-        let tokens = tokens.fold(0usize, usize::saturating_add);
-        if tokens > limits.request_tokens {
-            return Err(ApiError::bad(format!(
-                "the request may come to {tokens} tokens, at most {} in one request: send fewer prompts or samples at once",
-                limits.request_tokens
-            )));
-        }
+        limits.check_tokens(tokens.fold(0usize, usize::saturating_add))?;
         let shown = shown(limits, asked, dialect)?;
         let greedy = is_greedy(params.temperature);
         let details = Details {
@@ -147,16 +127,23 @@ impl Job {
     }
 }
 
+/// # Errors
+/// 400 when the name that a client gives its request is too long.
+pub fn check_request_id(name: &str) -> Result<(), ApiError> {
+    match name.len() <= LONGEST_NAME {
+        true => Ok(()),
+        false => Err(ApiError::field(
+            "request_id",
+            format!("longer than {LONGEST_NAME} bytes"),
+        )),
+    }
+}
+
 fn check_prompts(model: &Model, limits: &Limits, prompts: &[Vec<u32>]) -> Result<(), ApiError> {
     if prompts.is_empty() {
         return Err(ApiError::field("prompt", "there is none"));
     }
-    if prompts.len() > limits.prompts {
-        return Err(ApiError::field(
-            "prompt",
-            format!("{} prompts in one request, at most {}", prompts.len(), limits.prompts),
-        ));
-    }
+    limits.check_prompts(prompts.len())?;
     let most = model.config.max_positions;
     for (index, prompt) in prompts.iter().enumerate() {
         if prompt.is_empty() {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::error::ApiError;
+
 /// Stop strings that a request may have at all: further ones are not even read.
 pub const MOST_STOPS: usize = 256;
 
@@ -40,6 +42,43 @@ pub struct Limits {
     pub update_timeout: Duration,
     /// Time to finish what is in flight after SIGTERM; then it is handed back with finish reason `abort`.
     pub shutdown_grace: Duration,
+}
+
+impl Limits {
+    /// # Errors
+    /// 400 when a request has more prompts than it may.
+    pub fn check_prompts(&self, prompts: usize) -> Result<(), ApiError> {
+        if prompts <= self.prompts {
+            return Ok(());
+        }
+        let words = format!("{prompts} prompts in one request, at most {}", self.prompts);
+        Err(ApiError::field("prompt", words))
+    }
+
+    /// # Errors
+    /// 400 when a request asks for more samples than there is ever room for.
+    pub fn check_samples(&self, samples: usize) -> Result<(), ApiError> {
+        if samples <= self.samples {
+            return Ok(());
+        }
+        let words = format!(
+            "{samples} samples in one request, at most {}: send fewer at once",
+            self.samples
+        );
+        Err(ApiError::field("n", words))
+    }
+
+    /// # Errors
+    /// 400 when prompts and longest responses of a request come to more tokens than they may.
+    pub fn check_tokens(&self, tokens: usize) -> Result<(), ApiError> {
+        if tokens <= self.request_tokens {
+            return Ok(());
+        }
+        Err(ApiError::bad(format!(
+            "the request may come to {tokens} tokens, at most {} in one request: send fewer prompts or samples at once",
+            self.request_tokens
+        )))
+    }
 }
 
 impl Default for Limits {

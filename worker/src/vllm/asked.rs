@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::rollout::error::ApiError;
-use crate::rollout::job::LONGEST_NAME;
+use crate::rollout::job::check_request_id;
 use crate::rollout::limits::Limits;
 use crate::rollout::prompt::Prompt;
 use crate::rollout::settings::POLICY;
@@ -114,22 +114,10 @@ impl Asked {
             let words = "a stream does not tell them here: ask without stream";
             return Err(ApiError::field("return_weight_versions", words));
         }
-        if self.name.as_ref().is_some_and(|name| name.len() > LONGEST_NAME) {
-            let words = format!("longer than {LONGEST_NAME} bytes");
-            return Err(ApiError::field("request_id", words));
-        }
+        self.name.as_deref().map_or(Ok(()), check_request_id)?;
         let (prompts, samples) = (self.count(), self.samples());
-        if prompts > limits.prompts {
-            let words = format!("{prompts} prompts in one request, at most {}", limits.prompts);
-            return Err(ApiError::field("prompt", words));
-        }
-        if samples > limits.samples {
-            let words = format!(
-                "{samples} samples in one request, at most {}: send fewer at once",
-                limits.samples
-            );
-            return Err(ApiError::field("n", words));
-        }
+        limits.check_prompts(prompts)?;
+        limits.check_samples(samples)?;
         if let Some(seeds) = &self.seeds {
             if prompts == 0 {
                 return Err(ApiError::field("seeds", "a conversation has none here: use seed"));
@@ -139,14 +127,7 @@ impl Asked {
                 return Err(ApiError::field("seeds", words));
             }
         }
-        let tokens = self.tokens(longest);
-        if tokens > limits.request_tokens {
-            return Err(ApiError::bad(format!(
-                "the request may come to {tokens} tokens, at most {} in one request: send fewer prompts or samples at once",
-                limits.request_tokens
-            )));
-        }
-        Ok(())
+        limits.check_tokens(self.tokens(longest))
     }
 
     /// Choices of the answer.
