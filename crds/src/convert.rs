@@ -9,6 +9,7 @@ mod arithmetic;
 mod dialect;
 mod draft;
 mod openrlhf;
+mod overlong;
 mod page;
 mod quoted;
 mod render;

@@ -1,11 +1,12 @@
 //! What every reconcile shares.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::jiff::Timestamp;
 use kube::{Client, ResourceExt};
+use parking_lot::Mutex;
 use ppo_crds::PpoJob;
 use tokio::sync::{Semaphore, broadcast, watch};
 
@@ -14,7 +15,6 @@ use crate::events::Recorders;
 use crate::expected::Expected;
 use crate::gang::{Flavors, Unapproved};
 use crate::job::Job;
-use crate::locked::{Locked, Table};
 use crate::metrics::Metrics;
 use crate::reports::Reports;
 use crate::served::Served;
@@ -43,7 +43,7 @@ pub struct Context {
     /// What was made and not seen yet.
     pub expected: Arc<Expected>,
     /// Jobs that changed and were not looked at yet.
-    pub queued: Locked<HashSet<JobKey>>,
+    pub queued: Mutex<HashSet<JobKey>>,
     /// How many writes may be under way at once.
     pub writes: Semaphore,
     /// What actors say.
@@ -55,9 +55,9 @@ pub struct Context {
     /// Kueue's flavors, as far as they were read.
     pub flavors: Flavors,
     /// Jobs whose gang's object a webhook does not answer for.
-    pub unapproved: Table<JobKey, Unapproved>,
+    pub unapproved: Mutex<HashMap<JobKey, Unapproved>>,
     /// What the API server last refused of what a job needs, and why: until it is done.
-    pub refused: Table<JobKey, String>,
+    pub refused: Mutex<HashMap<JobKey, String>>,
     /// Whether the installed CRD is this operator's.
     pub contract: watch::Receiver<Contract>,
     /// Counts.
@@ -85,8 +85,8 @@ impl Context {
         self.world.forget(key);
         self.backoff.forget(key);
         self.minor.forget(key);
-        self.unapproved.forget(key);
-        self.refused.forget(key);
+        self.unapproved.lock().remove(key);
+        self.refused.lock().remove(key);
         self.recorders.forget(key);
         self.metrics.forget(key);
     }
@@ -109,7 +109,7 @@ impl Context {
 
 /// Jobs as checked at their last generation: the check takes longer than all the rest of a reconcile.
 #[derive(Default)]
-pub struct Jobs(Table<JobKey, Arc<Job>>);
+pub struct Jobs(Mutex<HashMap<JobKey, Arc<Job>>>);
 
 impl Jobs {
     /// The job, checked now if it is new or has changed.
@@ -128,13 +128,13 @@ impl Jobs {
     }
 
     fn forget(&self, key: &JobKey) -> Option<Arc<Job>> {
-        self.0.forget(key)
+        self.0.lock().remove(key)
     }
 }
 
 /// Exponential backoff per job.
 #[derive(Default)]
-pub struct Backoff(Table<JobKey, u32>);
+pub struct Backoff(Mutex<HashMap<JobKey, u32>>);
 
 impl Backoff {
     const FIRST: Duration = Duration::from_millis(50);
@@ -151,15 +151,15 @@ impl Backoff {
 
     /// After a success.
     pub fn forget(&self, key: &JobKey) {
-        self.0.forget(key);
+        self.0.lock().remove(key);
     }
 }
 
 /// When minor changes of a status may be written: some time after the job's last write, and with a pace over all jobs that start.
 pub struct Minor {
-    jobs: Table<JobKey, Turn>,
+    jobs: Mutex<HashMap<JobKey, Turn>>,
     /// When the next starting job may have its turn.
-    next: Locked<Instant>,
+    next: Mutex<Instant>,
 }
 
 /// A job's place in the line.
@@ -173,8 +173,8 @@ struct Turn {
 impl Default for Minor {
     fn default() -> Self {
         Self {
-            jobs: Table::default(),
-            next: Locked::new(Instant::now()),
+            jobs: Mutex::default(),
+            next: Mutex::new(Instant::now()),
         }
     }
 }
@@ -209,7 +209,7 @@ impl Minor {
     }
 
     fn forget(&self, key: &JobKey) {
-        self.jobs.forget(key);
+        self.jobs.lock().remove(key);
     }
 }
 

@@ -4,7 +4,8 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use crate::locked::Table;
+use parking_lot::Mutex;
+
 use crate::world::{JobKey, Kind};
 
 /// News that take longer never come: the object was deleted before it was seen.
@@ -12,7 +13,7 @@ const LONGEST: Duration = Duration::from_secs(15);
 
 /// Names that need not be made again yet, by job.
 #[derive(Default)]
-pub struct Expected(Table<JobKey, Names>);
+pub struct Expected(Mutex<HashMap<JobKey, Names>>);
 
 /// Names of one job, each with when it was made; None where no news will come: a watch shows only what is the operator's.
 pub type Names = HashMap<(Kind, String), Option<Instant>>;
@@ -64,7 +65,7 @@ impl Expected {
 
     /// Forgets a deleted job.
     pub fn forget(&self, key: &JobKey) {
-        self.0.forget(key);
+        self.0.lock().remove(key);
     }
 }
 

@@ -18,7 +18,6 @@ pub mod job;
 pub mod lease;
 pub mod ledger;
 pub mod lifecycle;
-pub mod locked;
 pub mod metrics;
 pub mod plan;
 pub mod plugin;

@@ -1,14 +1,15 @@
 //! What actors say of their training, fetched beside the reconciles: a silent actor holds up nobody.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use k8s_openapi::jiff::Timestamp;
+use parking_lot::Mutex;
 use ppo_crds::pod::port;
 use ppo_crds::report::Report;
 
-use crate::locked::Table;
 use crate::snapshot::Heard;
 use crate::world::JobKey;
 
@@ -34,7 +35,7 @@ pub struct Actor {
 
 /// The last report of each job.
 #[derive(Default)]
-pub struct Reports(Table<String, Heard>);
+pub struct Reports(Mutex<HashMap<String, Heard>>);
 
 impl Reports {
     /// What the job's actor last said.
@@ -44,7 +45,7 @@ impl Reports {
 
     /// Forgets a job, or an attempt that is over.
     pub fn forget(&self, uid: &str) {
-        self.0.forget(&uid.to_string());
+        self.0.lock().remove(&uid.to_string());
     }
 
     /// For how long each of `actors` has finished no stage, in seconds; without those that never reported.

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use kube::Client;
+use parking_lot::Mutex;
 
-use crate::locked::Locked;
 use crate::world::Kind;
 
 /// What a discovery found is trusted for so long: a gang scheduler installed later is found with a job made later.
@@ -13,7 +13,7 @@ const TRUSTED: Duration = Duration::from_secs(30);
 
 /// Gang schedulers of the cluster.
 #[derive(Default)]
-pub struct Served(Locked<Found>);
+pub struct Served(Mutex<Found>);
 
 #[derive(Default)]
 struct Found {

@@ -4,15 +4,15 @@ mod kind;
 mod pod;
 mod seen;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use kube::ResourceExt;
 use kube::api::DynamicObject;
+use parking_lot::Mutex;
 use ppo_crds::pod::{label, pod_name};
 use ppo_crds::spec::Role;
 
-use crate::locked::Table;
 use crate::reports::Actor;
 
 pub use kind::Kind;
@@ -72,9 +72,9 @@ pub enum Observed {
 /// The objects of all jobs.
 #[derive(Default)]
 pub struct World {
-    children: Table<JobKey, Children>,
+    children: Mutex<HashMap<JobKey, Children>>,
     /// Actors' pods that are gone, as they were last seen, by job and name.
-    vanished: Table<JobKey, BTreeMap<String, Arc<PodView>>>,
+    vanished: Mutex<HashMap<JobKey, BTreeMap<String, Arc<PodView>>>>,
 }
 
 impl World {
@@ -122,7 +122,7 @@ impl World {
         // A job has objects as long as it is there: what is remembered of one that was deleted goes with its last.
         if children.pods.is_empty() && children.objects.is_empty() {
             jobs.remove(key);
-            self.vanished.forget(key);
+            self.vanished.lock().remove(key);
         }
     }
 
@@ -134,7 +134,7 @@ impl World {
 
     /// Forgets what is remembered of a deleted job's past; its objects are forgotten as they go.
     pub fn forget(&self, key: &JobKey) {
-        self.vanished.forget(key);
+        self.vanished.lock().remove(key);
     }
 
     /// After a watch was begun anew: forgets the objects of `kind` in `namespace` (None: everywhere) that it did not list.

@@ -1,7 +1,7 @@
 //! The report endpoint of an actor, on an address of its own, with what the test makes it say.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use axum::extract::State;
@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use kube::api::{Patch, PatchParams};
+use parking_lot::Mutex;
 use ppo_crds::pod::port;
 use ppo_crds::report::Report;
 use rand::Rng;
@@ -54,7 +55,7 @@ impl Actor {
 
     /// What it says from now on; None: nothing.
     pub fn say(&self, report: Option<Report>) {
-        *self.said.lock().unwrap_or_else(PoisonError::into_inner) = report;
+        *self.said.lock() = report;
     }
 }
 
@@ -65,7 +66,7 @@ impl Drop for Actor {
 }
 
 async fn report(State(said): State<Said>) -> Response {
-    match said.lock().unwrap_or_else(PoisonError::into_inner).clone() {
+    match said.lock().clone() {
         Some(report) => Json(report).into_response(),
         None => StatusCode::SERVICE_UNAVAILABLE.into_response(),
     }

@@ -10,8 +10,10 @@ mod past;
 mod process;
 mod stream;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 pub use process::Process;
 
@@ -73,7 +75,7 @@ impl Faults {
     /// Faults of all sorts, drawn from a generator with this seed, until [`stop`](Self::stop).
     pub fn random(seed: u64) -> Self {
         let faults = Self::scripted(Script::Random(Box::new(Chance::new(seed))));
-        faults.lock().stale_restarts = true;
+        faults.0.lock().stale_restarts = true;
         faults
     }
 
@@ -91,25 +93,25 @@ impl Faults {
     /// A process that follows another first sees what [`remember`](Self::remember) saw last, as one that lists from an API
     /// server whose cache lags; its watches catch up a little later, each at its own time.
     pub fn with_stale_restarts(self) -> Self {
-        self.lock().stale_restarts = true;
+        self.0.lock().stale_restarts = true;
         self
     }
 
     /// No faults from now on.
     pub fn stop(&self) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.script = Script::None;
         state.stale_restarts = false;
     }
 
     /// The writes so far, each as method and path.
     pub fn writes(&self) -> Vec<String> {
-        self.lock().writes.clone()
+        self.0.lock().writes.clone()
     }
 
     /// How many faults befell a write.
     pub fn struck(&self) -> usize {
-        self.lock().struck
+        self.0.lock().struck
     }
 
     /// Lists again what the processes list, for the one that starts next. Does nothing unless restarts are stale.
@@ -117,20 +119,20 @@ impl Faults {
     /// # Errors
     /// When the API server does not answer.
     pub async fn remember(&self, client: &kube::Client) -> anyhow::Result<()> {
-        if !self.lock().stale_restarts {
+        if !self.0.lock().stale_restarts {
             return Ok(());
         }
-        let lists = self.lock().past.lists();
+        let lists = self.0.lock().past.lists();
         for list in lists {
             let answer = list.ask(client).await?;
-            self.lock().past.keep(&list, answer);
+            self.0.lock().past.keep(&list, answer);
         }
         Ok(())
     }
 
     /// Counts a write and says what befalls it.
     fn befalls(&self, write: String) -> Option<Fault> {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.writes.push(write);
         let count = state.writes.len();
         let fault = match &mut state.script {
@@ -144,7 +146,7 @@ impl Faults {
 
     /// What befalls the next event of a watch.
     fn befalls_event(&self) -> Option<stream::Disturbance> {
-        match &mut self.lock().script {
+        match &mut self.0.lock().script {
             Script::Random(chance) => chance.of_event(),
             Script::None | Script::Once(..) => None,
         }
@@ -152,16 +154,11 @@ impl Faults {
 
     /// How much later than the list a process's watch begins.
     fn lag(&self, process: usize) -> Duration {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         if !state.stale_restarts || process == 1 {
             return Duration::ZERO;
         }
         // Different for every watch, so that the caches disagree with one another.
         state.past.next_lag()
-    }
-
-    // A panic while it was held is the test's own end.
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -8,10 +8,10 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -114,14 +114,14 @@ impl Supervisor {
     }
 
     fn ask(&self, command: &Value, patience: Duration) -> Result<Value> {
-        let mut talk = self.talk.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut talk = self.talk.lock();
         let talk = talk.as_mut().context("the supervisor has ended")?;
         writeln!(talk.commands, "{command}").with_context(|| format!("the supervisor has ended before {command}"))?;
         talk.answer(&command.to_string(), patience)
     }
 
     fn answer(&self, what: &str, patience: Duration) -> Result<Value> {
-        let mut talk = self.talk.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut talk = self.talk.lock();
         talk.as_mut()
             .context("the supervisor has ended")?
             .answer(what, patience)
@@ -131,7 +131,7 @@ impl Supervisor {
 impl Drop for Supervisor {
     fn drop(&mut self) {
         // Its input ends here; what follows waits for the clean-up, so that ports and memory are free again.
-        *self.talk.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.talk.lock() = None;
         let end = Instant::now() + END;
         while matches!(self.process.try_wait(), Ok(None)) {
             if Instant::now() > end {

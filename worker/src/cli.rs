@@ -7,7 +7,6 @@ use ppo_crds::report::exit_code;
 
 use crate::actor::pod::{self, ActorArgs};
 use crate::convert::ConvertArgs;
-use crate::local::{self, RunArgs};
 use crate::math::MathArgs;
 use crate::native::{allocator, descriptors};
 use crate::outcome::Ended;
@@ -17,6 +16,7 @@ use crate::reference::pod::ReferenceArgs;
 use crate::report::ReportArgs;
 use crate::reward::serve::RewardArgs;
 use crate::rollout::RolloutArgs;
+use crate::run::{self, RunArgs};
 use crate::supervised::{self, SupervisedArgs};
 use crate::telemetry::OutputMode;
 use crate::telemetry::log::{self, LogFormat};
@@ -113,7 +113,7 @@ pub fn run(cli: Cli) -> u8 {
     let done = |outcome: anyhow::Result<()>| outcome.map(|()| 0);
     let outcome = match cli.command {
         // Interrupted or not, it did what the person at the terminal asked for.
-        Command::Run(args) => done(local::main(args, output).map(drop)),
+        Command::Run(args) => done(run::main(args, output).map(drop)),
         Command::Actor(args) => pod::main(&args, output).map(|ended| match ended {
             Ended::Completed => exit_code::COMPLETED,
             Ended::Interrupted => exit_code::INTERRUPTED,

@@ -5,10 +5,10 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
+use parking_lot::Mutex;
 use ppo_crds::pod::env;
 use ppo_crds::spec::Role;
 use tch::Device;
@@ -259,7 +259,7 @@ fn settled() -> Result<Settled> {
 }
 
 fn settle(choice: Choice) -> Result<Settled> {
-    let mut settled = SETTLED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut settled = SETTLED.lock();
     if let Some(settled) = &*settled {
         return Ok(settled.clone());
     }

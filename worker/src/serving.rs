@@ -1,5 +1,11 @@
 //! A role as a server: it listens, loads, answers, and ends when it is asked to.
 
+pub mod auth;
+pub mod body;
+pub mod error;
+pub mod limits;
+pub mod listen;
+
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,9 +19,10 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+pub use self::limits::Limits;
+
+use self::error::ApiError;
 use crate::native::threads::blocking;
-use crate::rollout::error::ApiError;
-use crate::rollout::{Limits, listen};
 use crate::telemetry::Exposition;
 
 /// Where a role is reached, and what answers there.

@@ -8,6 +8,7 @@ use serde_json::json;
 use self::table::SERVE_IT;
 use super::adapter::{AdapterFlags, adapter};
 use super::draft::{Draft, WrongValue};
+use super::overlong;
 use super::row::Read::List;
 
 /// Names of 0.6 to 0.10 that hardly a script goes without.
@@ -130,12 +131,13 @@ fn reward(draft: &mut Draft) -> Result<(), WrongValue> {
             draft.set("roles.reward.remote.urls", urls, &source);
         }
     }
-    if let Some(buffer) = draft.count("reward.overlong_buffer_len")?.filter(|buffer| *buffer > 0) {
-        let factor = draft.number("reward.overlong_penalty_factor")?.unwrap_or(1.0);
-        let longest = draft.count("rollout.max_new_tokens")?.unwrap_or(1024);
-        let rule = json!([{"weight": factor, "length": {"max": longest.saturating_sub(buffer), "slope": buffer}}]);
-        draft.set("roles.reward.rules", rule, &draft.source("reward.overlong_buffer_len"));
-    }
+    let longest = draft.count("rollout.max_new_tokens")?.unwrap_or(1024);
+    overlong::punish(
+        draft,
+        "reward.overlong_buffer_len",
+        "reward.overlong_penalty_factor",
+        longest,
+    )?;
     // `reward_model = None` in train_ppo_ray.py where there is a remote one; an agent is as one.
     let elsewhere = ["reward.remote_url", "train.agent_func_path"]
         .into_iter()

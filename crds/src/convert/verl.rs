@@ -7,6 +7,7 @@ use serde_json::json;
 use super::adapter::{AdapterFlags, adapter};
 use super::dialect::{Dialect, Syntax};
 use super::draft::{Draft, WrongValue, updates_per_step};
+use super::overlong;
 use super::shell::Word;
 
 /// What the recipe's program is called by.
@@ -241,13 +242,10 @@ fn engines(draft: &mut Draft) -> Result<(), WrongValue> {
 }
 
 fn reward(draft: &mut Draft) -> Result<(), WrongValue> {
-    let overlong = |name: &str| format!("reward.reward_kwargs.overlong_buffer_cfg.{name}");
-    let buffer = draft.count(&overlong("len"))?.filter(|buffer| *buffer > 0);
-    if let Some(buffer) = buffer.filter(|_| draft.truth(&overlong("enable")) == Ok(true)) {
-        let factor = draft.number(&overlong("penalty_factor"))?.unwrap_or(1.0);
+    let buffer = |name: &str| format!("reward.reward_kwargs.overlong_buffer_cfg.{name}");
+    if draft.truth(&buffer("enable")) == Ok(true) {
         let longest = draft.count("data.max_response_length")?.unwrap_or(512);
-        let rule = json!([{"weight": factor, "length": {"max": longest.saturating_sub(buffer), "slope": buffer}}]);
-        draft.set("roles.reward.rules", rule, &draft.source(&overlong("len")));
+        overlong::punish(draft, &buffer("len"), &buffer("penalty_factor"), longest)?;
     }
     if draft.truth("reward.reward_model.enable")? {
         if let Some((values, source)) = draft.values("reward.reward_model.model_path") {

@@ -1,16 +1,18 @@
 //! Who writes a job's events. A recorder counts an event that it has written before as the same one, and keeps its first words.
 
+use std::collections::HashMap;
+
 use kube::runtime::events::{Recorder, Reporter};
 use kube::{Client, Resource};
+use parking_lot::Mutex;
 
-use crate::locked::Table;
 use crate::world::JobKey;
 
 /// Recorders, one for each job of which the same is said again and again.
 pub struct Recorders {
     client: Client,
     reporter: Reporter,
-    last: Table<JobKey, (String, Recorder)>,
+    last: Mutex<HashMap<JobKey, (String, Recorder)>>,
 }
 
 impl Recorders {
@@ -19,7 +21,7 @@ impl Recorders {
         Self {
             client,
             reporter,
-            last: Table::default(),
+            last: Mutex::default(),
         }
     }
 
@@ -43,6 +45,6 @@ impl Recorders {
 
     /// Forgets a deleted job.
     pub fn forget(&self, key: &JobKey) {
-        self.last.forget(key);
+        self.last.lock().remove(key);
     }
 }

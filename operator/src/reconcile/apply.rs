@@ -41,7 +41,7 @@ pub async fn all(
         confirm(job, planned, context).await?;
     }
     if !waves.iter().flatten().any(is_of_gang) {
-        context.unapproved.forget(&job.checked.key);
+        context.unapproved.lock().remove(&job.checked.key);
     }
     for wave in waves {
         let actions = stream::iter(wave).map(|action| async move {
@@ -81,7 +81,7 @@ fn note_approval(job: &Subject, answer: &Result<(), Error>, context: &Context) {
             let mut jobs = context.unapproved.lock();
             jobs.entry(key.clone()).or_insert(Unapproved { since, words });
         }
-        None => drop(context.unapproved.forget(key)),
+        None => drop(context.unapproved.lock().remove(key)),
     }
 }
 
@@ -92,7 +92,7 @@ fn note_refusal(job: &Subject, answers: &[Result<(), Error>], context: &Context)
     let refusals = answers.iter().filter_map(|answer| answer.as_ref().err()?.refused());
     match refusals.min() {
         Some(words) => drop(context.refused.lock().insert(key.clone(), words)),
-        None if answers.iter().all(Result::is_ok) => drop(context.refused.forget(key)),
+        None if answers.iter().all(Result::is_ok) => drop(context.refused.lock().remove(key)),
         None => {}
     }
 }

@@ -27,7 +27,7 @@ pub struct Process {
 impl Faults {
     /// The way of a new process.
     pub fn process(&self, server: &Client) -> Process {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.processes += 1;
         Process {
             faults: self.clone(),
@@ -104,7 +104,7 @@ impl Process {
             return self.pass(request).await;
         };
         let old = {
-            let mut state = self.faults.lock();
+            let mut state = self.faults.0.lock();
             state.past.note(&list);
             let stale = state.stale_restarts && self.number > 1;
             stale.then(|| state.past.replay(self.number, &list)).flatten()

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use anyhow::Result;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::runtime::watcher::{self, Event, watcher};
+use parking_lot::Mutex;
 use ppo_crds::PpoJob;
 use ppo_crds::pod::annotation;
 use ppo_crds::status::PpoJobStatus;
@@ -105,7 +106,7 @@ impl Recording {
     /// What was seen so far.
     pub fn close(self) -> History {
         self.tasks.iter().for_each(JoinHandle::abort);
-        self.history.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.history.lock().clone()
     }
 }
 
@@ -132,7 +133,7 @@ async fn follow<K>(
                 let _ = ready.take().map(|ready| ready.send(()));
             }
             Ok(Event::Apply(object) | Event::InitApply(object) | Event::Delete(object)) => {
-                note(&mut history.lock().unwrap_or_else(PoisonError::into_inner), &object);
+                note(&mut history.lock(), &object);
             }
             Ok(Event::Init) => {}
             Err(error) => eprintln!("the history has a gap: {error}"),

@@ -15,10 +15,10 @@ use super::{Actor, Critic};
 use crate::actor::checkpoint::Files;
 use crate::disk;
 use crate::hub::resolve_location;
-use crate::local::{self, Held};
 use crate::outcome::{Ended, Relayed};
 use crate::ranks::Ranks;
 use crate::ranks::order::Order;
+use crate::run::{self, Held};
 use crate::stages::Sample;
 use crate::telemetry::{Stage, Watched};
 use crate::trainer::Diverged;
@@ -53,7 +53,7 @@ pub fn follow(config: &RunConfig, ranks: &Ranks, watched: &Watched, (folder, own
     ranks.enter("loading models".into());
     let load = |fence| -> Result<_> {
         let policy = resolve_location(&config.model.policy).context("model.policy")?;
-        let (actor, critic) = local::learners(config, &policy, checkpoint.as_ref(), total_steps, ranks)?;
+        let (actor, critic) = run::learners(config, &policy, checkpoint.as_ref(), total_steps, ranks)?;
         let critic = critic.map(|(critic, _)| critic);
         // Rank 0 compares it with its own.
         let held = Held::of(config, &actor, critic.as_ref(), ranks)?;
@@ -118,7 +118,7 @@ impl Follower<'_> {
     /// Writes this rank's part of a checkpoint, and hashes it.
     fn save(&self, folder: &Path) -> Result<Files> {
         self.fence.check()?;
-        let written = local::write_optimizers(&self.actor, self.critic.as_ref(), folder)?;
+        let written = run::write_optimizers(&self.actor, self.critic.as_ref(), folder)?;
         Files::of(folder, &written, || ())
     }
 

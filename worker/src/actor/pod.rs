@@ -14,10 +14,10 @@ use ppo_crds::status::Progress;
 use super::follower;
 use super::siblings::Siblings;
 use crate::device::DeviceArgs;
-use crate::local::{Options, Run};
 use crate::outcome::{Ended, leave_word, or_interrupted, outcome};
 use crate::place::Place;
 use crate::ranks::{Meeting, Ranks};
+use crate::run::{Options, Run};
 use crate::stop::StopFlag;
 use crate::telemetry::{OutputMode, RunDir, Server, Watched};
 

@@ -4,9 +4,10 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
+use parking_lot::Mutex;
 use tch::{Device, Kind, Tensor};
 
 use crate::native::collective::{TakeGradient, on_gradient};
@@ -82,33 +83,28 @@ impl Reducer {
         Ok(Self { state })
     }
 
-    // An error in backward leaves a lock behind that was let go of as it should be.
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// After backward: sums what is left, and waits for all of it.
     ///
     /// # Errors
     /// When a rank is lost, naming it.
     pub fn finish(&self) -> Result<()> {
-        self.lock().finish()
+        self.state.lock().finish()
     }
 
     /// [shard] float32: gradients of this rank's elements, summed over micro-batches and ranks.
     pub fn sums(&self) -> Tensor {
-        self.lock().sums.shallow_clone()
+        self.state.lock().sums.shallow_clone()
     }
 
     /// From now on the sums are gathered in `sums`, [shard] float32.
     pub fn gather_in(&self, sums: Tensor) {
-        self.lock().sums = sums;
+        self.state.lock().sums = sums;
     }
 
     /// Begins the next update.
     pub fn zero(&self) {
         let _guard = tch::no_grad_guard();
-        let _ = self.lock().sums.zero_();
+        let _ = self.state.lock().sums.zero_();
     }
 }
 

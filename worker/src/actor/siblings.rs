@@ -1,10 +1,11 @@
 //! A pod with several GPUs runs a process for each: the pod's own process starts the others, and they end with it.
 
 use std::process::{Child, Command, ExitStatus};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use parking_lot::Mutex;
 use ppo_crds::pod::env;
 use ppo_crds::report::{Outcome, Reason};
 
@@ -42,7 +43,7 @@ impl Siblings {
                 .env(env::LOCAL_RANK, local.to_string())
                 .spawn();
             let child = child.with_context(|| format!("cannot start process {local} of this pod"))?;
-            locked(&siblings.0).push(child);
+            siblings.0.lock().push(child);
         }
         let children = Arc::downgrade(&siblings.0);
         let watched = std::thread::Builder::new().name("siblings".into());
@@ -58,16 +59,12 @@ impl Siblings {
     }
 }
 
-fn locked(children: &Children) -> MutexGuard<'_, Vec<Child>> {
-    children.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Until this process ends, or one of the others has failed and it has not.
 fn watch(children: &Weak<Children>) {
     let (local, status) = loop {
         std::thread::sleep(LOOK);
         let Some(children) = children.upgrade() else { return };
-        if let Some(failed) = failed(&mut locked(&children)) {
+        if let Some(failed) = failed(&mut children.lock()) {
             break failed;
         }
     };
@@ -97,7 +94,7 @@ fn failed(children: &mut [Child]) -> Option<(usize, ExitStatus)> {
 impl Drop for Siblings {
     fn drop(&mut self) {
         // They heard of the end as every rank does. One that is still there hangs, and would outlive the pod's process.
-        for child in locked(&self.0).iter_mut() {
+        for child in self.0.lock().iter_mut() {
             let ended = (0..50).any(|_| {
                 std::thread::sleep(Duration::from_millis(100));
                 !matches!(child.try_wait(), Ok(None))

@@ -1,10 +1,11 @@
 //! The engine as the rest of the process sees it: submit requests, wait for completions, exchange weights.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use parking_lot::Mutex;
 use tch::Kind;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Semaphore, oneshot};
@@ -124,16 +125,16 @@ impl Shared {
     }
 
     pub(super) fn publish(&self, stats: Stats) {
-        *self.stats.lock().unwrap_or_else(PoisonError::into_inner) = stats;
+        *self.stats.lock() = stats;
     }
 
     /// The thread begins with something, or waits for something to do.
     pub(super) fn is_busy(&self, busy: bool) {
-        *self.busy_since.lock().unwrap_or_else(PoisonError::into_inner) = busy.then(Instant::now);
+        *self.busy_since.lock() = busy.then(Instant::now);
     }
 
     fn is_stuck(&self) -> bool {
-        let since = *self.busy_since.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = *self.busy_since.lock();
         since.is_some_and(|since| since.elapsed() > self.pass_deadline)
     }
 }
@@ -337,7 +338,7 @@ impl Engine {
 
     /// The latest snapshot; never waits for a pass.
     pub fn stats(&self) -> Stats {
-        *self.shared.stats.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.shared.stats.lock()
     }
 
     /// Why the engine is over; None while it runs. One whose pass does not end in time is: its process has to be made anew.

@@ -4,6 +4,7 @@
 //! a thread of its own owns the runner, and a [`handle::Engine`] moves requests in and completions out.
 
 pub mod blocks;
+mod cache_size;
 #[cfg(test)]
 pub(crate) mod conformance;
 pub mod decoder_shape;
@@ -16,6 +17,7 @@ pub mod lane;
 pub mod logprobs;
 pub mod native_runner;
 mod places;
+mod policy;
 pub mod refusal;
 pub mod request;
 pub mod runner;
@@ -32,6 +34,7 @@ pub mod torch_runner;
 
 pub use decoder_shape::DecoderShape;
 pub use handle::{Engine, EngineConfig, EngineError, Pause};
+pub use policy::{PolicyEngine, start as start_engine};
 pub use refusal::Refusal;
 pub use request::{Completion, Details, Event, FinishReason, News, Request, SamplingParams, TokenLogprob, TokenScore};
 pub use scheduler::Counters;

@@ -7,6 +7,7 @@ use axum::extract::Path as UrlPath;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use parking_lot::Mutex;
 use serde_json::json;
 
 use super::*;
@@ -18,7 +19,7 @@ const WEIGHTS: &[u8] = &[7; 5000];
 struct Server {
     url: String,
     requests: Arc<AtomicUsize>,
-    ranges: Arc<std::sync::Mutex<Vec<String>>>,
+    ranges: Arc<Mutex<Vec<String>>>,
 }
 
 fn files(weights_sha256: &str) -> serde_json::Value {
@@ -41,7 +42,7 @@ fn serve(token: &'static str, breaks: usize, info: serde_json::Value) -> Server 
 /// A request for whose number `busy` holds, from 0, is to be made again. Runs on a thread of its own: the code under test blocks.
 fn serve_busily(busy: fn(usize) -> bool, token: &'static str, breaks: usize, info: serde_json::Value) -> Server {
     let requests = Arc::new(AtomicUsize::new(0));
-    let ranges = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let ranges = Arc::new(Mutex::new(Vec::new()));
     let (counter, seen) = (requests.clone(), ranges.clone());
     let answer = move |UrlPath(path): UrlPath<String>, headers: HeaderMap| async move {
         if busy(counter.fetch_add(1, Ordering::SeqCst)) {
@@ -54,7 +55,7 @@ fn serve_busily(busy: fn(usize) -> bool, token: &'static str, breaks: usize, inf
             _ if !authorized && !token.is_empty() => StatusCode::UNAUTHORIZED.into_response(),
             "api/models/owner/name/revision/main" => axum::Json(info).into_response(),
             path if path.ends_with("/model.safetensors") => {
-                let mut ranges = seen.lock().unwrap();
+                let mut ranges = seen.lock();
                 ranges.push(
                     headers
                         .get("range")
@@ -200,7 +201,7 @@ fn a_download_that_breaks_off_goes_on_where_it_stopped() {
     let server = serve("", 2, files(&sha256(WEIGHTS)));
     let folder = hub(cache.path(), &server.url).model("owner/name", "main").unwrap();
     assert_eq!(std::fs::read(folder.join("model.safetensors")).unwrap(), WEIGHTS);
-    let ranges = server.ranges.lock().unwrap();
+    let ranges = server.ranges.lock();
     assert_eq!((ranges.len(), ranges[0].as_str()), (3, ""));
     assert!(ranges[2].starts_with("bytes="), "{ranges:?}");
 }

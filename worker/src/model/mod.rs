@@ -32,5 +32,5 @@ pub use decoder::Decoder;
 pub use heads::{RewardModel, ValueModel};
 pub use logprobs::{Entropy, TokenLogprobs, token_logprobs};
 pub use save::save;
-pub use target::Target;
+pub use target::{Target, kind, target};
 pub use weights::Weights;

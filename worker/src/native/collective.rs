@@ -7,7 +7,8 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
+use parking_lot::Mutex;
 use tch::{Device, Tensor};
 
 use super::nccl::{Begun, Nccl};
@@ -229,8 +230,8 @@ pub trait TakeGradient: Send {
 ///
 /// # Errors
 /// When it is not a leaf that takes part in backward.
-pub fn on_gradient<T: TakeGradient>(leaf: &Tensor, parameter: usize, taker: &std::sync::Mutex<T>) -> Result<()> {
-    let state: *const std::sync::Mutex<T> = taker;
+pub fn on_gradient<T: TakeGradient>(leaf: &Tensor, parameter: usize, taker: &Mutex<T>) -> Result<()> {
+    let state: *const Mutex<T> = taker;
     checked(unsafe {
         ppo_on_gradient(
             handle(leaf),
@@ -249,12 +250,11 @@ unsafe extern "C" fn take_gradient<T: TakeGradient>(
     gradient: *mut c_void,
 ) -> *mut c_char {
     // SAFETY: the taker of `on_gradient`, which lives; a tensor that the C++ side keeps through the call.
-    let taker = unsafe { &*state.cast::<std::sync::Mutex<T>>() };
+    let taker = unsafe { &*state.cast::<Mutex<T>>() };
     let taken = catch_unwind(AssertUnwindSafe(|| {
         // SAFETY: `clone_from_ptr` makes a handle of its own.
         let gradient = unsafe { Tensor::clone_from_ptr(gradient.cast()) };
-        let mut taker = taker.lock().map_err(|_| anyhow!("an earlier gradient failed"))?;
-        taker.take(parameter as usize, &gradient)
+        taker.lock().take(parameter as usize, &gradient)
     }));
     let message = match taken {
         Ok(Ok(())) => return null_mut(),

@@ -12,17 +12,18 @@ mod watchdog;
 use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::ptr::null_mut;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use parking_lot::{Mutex, MutexGuard};
 use tch::Tensor;
 
 use self::functions::{Comm, Config, Functions, MAX, SUM, Stream};
 use self::given::Given;
 pub use self::unique_id::UniqueId;
-use self::watchdog::{Flight, Shared, lock, watch};
+use self::watchdog::{Flight, Shared, watch};
 use super::device::{Lane, use_by_default};
 use super::store::Store;
 
@@ -169,7 +170,7 @@ impl Nccl {
 
     /// Ends it: whoever waits here is told `words`, and the other ranks find the connection closed.
     pub fn abort(&self, words: &str) {
-        lock(&self.shared).fail(self.functions, words.to_owned());
+        self.shared.lock().fail(self.functions, words.to_owned());
     }
 
     fn begin(&self, tensor: &Tensor, call: impl FnOnce(&Functions, Given, Comm, Stream) -> c_int) -> Result<Flight> {
@@ -180,7 +181,7 @@ impl Nccl {
         let ends = Instant::now() + self.deadline;
         // The communicator is held while it is called, so that nobody aborts it beneath the call, and not while the call settles,
         // so that somebody can.
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn.lock();
         let code = call(self.functions, given, self.living()?.comm, self.lane.stream());
         self.functions.settle(code, || {
             ensure!(Instant::now() < ends, LATE);
@@ -196,7 +197,7 @@ impl Nccl {
 
     /// The communicator, unless it was aborted.
     fn living(&self) -> Result<MutexGuard<'_, Shared>> {
-        let shared = lock(&self.shared);
+        let shared = self.shared.lock();
         match &shared.failed {
             Some(words) => bail!("{words}"),
             None => Ok(shared),
@@ -209,7 +210,7 @@ impl Nccl {
         loop {
             let passed = flight.passed.passed();
             // Asked after the event: one of a communicator that was aborted passes, too, or fails.
-            let failed = lock(&self.shared).failed.clone();
+            let failed = self.shared.lock().failed.clone();
             match (failed, passed) {
                 (Some(words), Ok(false)) if Instant::now() < flight.ends + GRACE => drop(words),
                 (Some(words), _) => bail!("{words}"),
@@ -230,7 +231,7 @@ impl Nccl {
 
 impl Drop for Nccl {
     fn drop(&mut self) {
-        let mut shared = lock(&self.shared);
+        let mut shared = self.shared.lock();
         shared.over = true;
         let comm = std::mem::replace(&mut shared.comm, null_mut());
         drop(shared);

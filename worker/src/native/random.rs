@@ -1,13 +1,13 @@
 //! libtorch's random stream, which is one for all threads of a process.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 static STREAM: Mutex<()> = Mutex::new(());
 
 /// What `draw` makes of the stream that begins at `seed`. Threads that draw through here take turns: the same seed gives the same
 /// numbers, whatever others do.
 pub fn seeded<T>(seed: u64, draw: impl FnOnce() -> T) -> T {
-    let _turn = STREAM.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = STREAM.lock();
     tch::manual_seed(seed as i64);
     draw()
 }

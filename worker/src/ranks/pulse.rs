@@ -1,11 +1,12 @@
 //! Signs of life: each rank keeps writing what it does into the store, from a thread and a connection of its own, so that whoever
 //! waits in vain can say for whom.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use parking_lot::{Condvar, Mutex};
 
 use super::meeting::Meeting;
 use crate::native::store::Store;
@@ -35,13 +36,6 @@ struct Now {
     over: bool,
 }
 
-impl Shared {
-    // What a panic leaves behind here is a stage's name.
-    fn lock(&self) -> MutexGuard<'_, Now> {
-        self.now.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 fn key(rank: usize) -> String {
     format!("pulse/{rank}")
 }
@@ -64,7 +58,7 @@ impl Pulse {
         let thread = std::thread::Builder::new().name("pulse".into()).spawn(move || {
             let mut count = 0u64;
             loop {
-                let now = its.lock();
+                let now = its.now.lock();
                 if now.over {
                     return;
                 }
@@ -75,9 +69,8 @@ impl Pulse {
                     return;
                 }
                 count += 1;
-                let now = its.lock();
-                let waited = its.changed.wait_timeout_while(now, beat, |now| !now.over);
-                drop(waited);
+                let mut now = its.now.lock();
+                its.changed.wait_while_for(&mut now, |now| !now.over, beat);
             }
         });
         Ok(Self {
@@ -88,18 +81,18 @@ impl Pulse {
 
     /// Says what this rank does now.
     pub fn enter(&self, stage: String) {
-        self.shared.lock().stage = stage;
+        self.shared.now.lock().stage = stage;
     }
 
     /// What this rank does now.
     pub fn stage(&self) -> String {
-        self.shared.lock().stage.clone()
+        self.shared.now.lock().stage.clone()
     }
 }
 
 impl Drop for Pulse {
     fn drop(&mut self) {
-        self.shared.lock().over = true;
+        self.shared.now.lock().over = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

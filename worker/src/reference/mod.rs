@@ -3,6 +3,7 @@
 //! A request is one forward pass: its sequences are computed together, as the trainer would compute them in its own process,
 //! and so with the same bits.
 
+pub mod load;
 pub mod pod;
 pub mod protocol;
 pub mod router;

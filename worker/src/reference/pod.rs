@@ -8,13 +8,14 @@ use ppo_crds::RunConfig;
 use ppo_crds::listen::everywhere;
 use ppo_crds::pod::port;
 
+use super::load;
 use super::router::{self, Service};
 use super::scorer::{Bounds, Scorer};
 use crate::device::{self, DeviceArgs};
 use crate::manifest::Invalid;
+use crate::model::kind;
 use crate::place::Place;
-use crate::rollout::Limits;
-use crate::{local, serving};
+use crate::serving::{self, Limits};
 
 /// Tokens of one request at the most: a forward pass of more would not fit anyway.
 const REQUEST_TOKENS: usize = 4 << 20;
@@ -59,8 +60,8 @@ fn load(config: &RunConfig) -> Result<Scorer> {
             "this run has no reference pod: algorithm.kl.coef is 0, or the actor holds the base of model.adapter";
         return Err(Invalid::new(words.into()).into());
     };
-    let kind = local::kind(config.model.dtype);
-    let copies = device::on_each(|device| local::reference(location, (kind, device).into()))?;
+    let kind = kind(config.model.dtype);
+    let copies = device::on_each(|device| load::load(location, (kind, device).into()))?;
     let first = copies.first().context("there is nothing to compute on")?;
     if copies.len() > 1 {
         tracing::info!("a copy of the reference on each of {} GPUs", copies.len());

@@ -10,11 +10,11 @@ use axum::{Json, Router, middleware};
 
 use super::protocol::{LogprobsRequest, LogprobsResponse, PATH};
 use super::scorer::{Scorer, ScorerError};
-use crate::rollout::auth::{Door, authorize};
-use crate::rollout::body::{self, Bodies};
-use crate::rollout::error::ApiError;
-use crate::rollout::limits::Limits;
 use crate::serving;
+use crate::serving::auth::{Door, authorize};
+use crate::serving::body::{self, Bodies};
+use crate::serving::error::ApiError;
+use crate::serving::limits::Limits;
 use crate::telemetry::Exposition;
 
 /// What every request sees. It starts without a model, so that probes are answered while one loads.

@@ -13,8 +13,8 @@ use crate::actor::rows::Rows;
 use crate::data::Prompt;
 use crate::device;
 use crate::engine::FinishReason;
-use crate::local::digest_of_model;
 use crate::model::Decoder;
+use crate::rollout::weights::digest::digest_of_model;
 use crate::stages::Sample;
 
 /// Requests that wait for the model; more are refused.

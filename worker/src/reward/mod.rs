@@ -1,6 +1,7 @@
 //! Where scores come from: a reward model, rules, a remote server; alone or as a weighted sum.
 
 mod answer;
+pub mod load;
 mod mix;
 mod model;
 mod number;

@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 
 use super::protocol::{PolicyView, ScoreRequest};
 use super::sample::ScoredSample;
-use crate::rollout::error::ApiError;
+use crate::serving::error::ApiError;
 use crate::tokenizer::Tokenizer;
 
 /// The request's samples, their numbers counted from 0. The response is the query without its prompt; without prompts (the

@@ -12,11 +12,11 @@ use serde_json::json;
 use super::mix::{RewardSource, Scores};
 use super::protocol::{ScoreRequest, ScoreResponse};
 use super::question::samples;
-use crate::rollout::auth::{Door, authorize};
-use crate::rollout::body::{self, Bodies};
-use crate::rollout::error::ApiError;
-use crate::rollout::limits::Limits;
 use crate::serving;
+use crate::serving::auth::{Door, authorize};
+use crate::serving::body::{self, Bodies};
+use crate::serving::error::ApiError;
+use crate::serving::limits::Limits;
 use crate::telemetry::Exposition;
 use crate::tokenizer::Tokenizer;
 

@@ -13,16 +13,16 @@ use ppo_crds::pod::{env, port};
 use ppo_crds::run_config::{Reward as RewardConfig, RewardModel};
 
 use super::RewardSource;
+use super::load;
 use super::router::{self, Service};
 use crate::device::DeviceArgs;
 use crate::hub::resolve_location;
-use crate::local::reward_model;
 use crate::manifest::{Invalid, Manifest};
 use crate::place::Place;
 use crate::roles::Reward;
-use crate::rollout::Limits;
-use crate::rollout::auth::Door;
 use crate::serving;
+use crate::serving::Limits;
+use crate::serving::auth::Door;
 use crate::tokenizer::Tokenizer;
 
 /// Where a manifest is served when nothing else is said: OpenRLHF's port, this machine only.
@@ -118,7 +118,7 @@ fn limits() -> Limits {
 
 fn loaded(reward: &RewardConfig, config: &RunConfig) -> Result<Option<Reward>> {
     let model = reward.model.as_ref();
-    let load = |model: &RewardModel| reward_model(&model.source, config.model.dtype);
+    let load = |model: &RewardModel| load::load(&model.source, config.model.dtype);
     Ok(model.map(load).transpose()?.map(Reward::Here))
 }
 

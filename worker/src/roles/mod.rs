@@ -1,5 +1,5 @@
 //! The other roles as the trainer reaches them: in its own process, or over HTTP. Which of the two is chosen in one place,
-//! `local::reach`; the trainer's line is the same.
+//! `run::reach`; the trainer's line is the same.
 
 mod actor;
 mod call;

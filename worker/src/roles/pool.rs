@@ -1,11 +1,12 @@
 //! Pods whose answer depends on the question alone: any of them may be asked, and asked again.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use futures::{StreamExt, TryStreamExt, stream};
+use parking_lot::Mutex;
 use ppo_crds::spec::Role;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -95,7 +96,7 @@ impl Pool {
         A: Answer,
     {
         let ends = Instant::now() + DEADLINE;
-        lock(&self.told).clear();
+        self.told.lock().clear();
         let at_once = self.members.present().await.len().max(1) * self.ranks * AHEAD;
         // Not a closure: the compiler cannot prove that one over borrowed questions may be sent to another thread.
         let mut calls = Vec::with_capacity(questions.len());
@@ -163,7 +164,7 @@ impl Pool {
 
     /// The pod with the fewest questions; one that has just failed only where there is no other.
     fn choose<'a>(&self, members: &'a [Member], number: usize, failed: Option<&str>) -> Option<&'a Member> {
-        let busy = lock(&self.busy);
+        let busy = self.busy.lock();
         let load = |member: &Member| busy.get(&member.name).copied().unwrap_or(0);
         let (after, before) = members.split_at(number % members.len().max(1));
         let in_turn = before.iter().chain(after);
@@ -172,7 +173,7 @@ impl Pool {
 
     /// Says once what keeps an answer away. That a pod starts, or is made anew, is no news unless it was something else before.
     fn tell(&self, error: &CallError) {
-        let before = lock(&self.told).insert(error.pod.clone(), error.cause.clone());
+        let before = self.told.lock().insert(error.pod.clone(), error.cause.clone());
         let starts = error.unreachable || error.status == Some(503);
         match before {
             Some(before) if before == error.cause => {}
@@ -182,24 +183,19 @@ impl Pool {
     }
 }
 
-// A panic while the lock was held left whole values behind: every change is one insertion, or one number.
-fn lock<T>(of_pods: &Mutex<HashMap<String, T>>) -> MutexGuard<'_, HashMap<String, T>> {
-    of_pods.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Counts a question of a pod for as long as it lives.
 struct Busy<'a>(&'a Pool, &'a str);
 
 impl<'a> Busy<'a> {
     fn count(pool: &'a Pool, pod: &'a str) -> Self {
-        *lock(&pool.busy).entry(pod.to_owned()).or_default() += 1;
+        *pool.busy.lock().entry(pod.to_owned()).or_default() += 1;
         Self(pool, pod)
     }
 }
 
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
-        if let Some(count) = lock(&self.0.busy).get_mut(self.1) {
+        if let Some(count) = self.0.busy.lock().get_mut(self.1) {
             *count -= 1;
         }
     }

@@ -2,9 +2,10 @@
 //! the tensors. No copy of all of them is made here: the actor trains in place, and a stream that an update overtakes ends
 //! unfinished. Where engines draw during updates, what is published is the dealer's copy.
 
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 
 use anyhow::{Result, ensure};
+use parking_lot::{Mutex, RwLock};
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::model::MergedWeights;
@@ -50,7 +51,7 @@ impl Reading {
     /// # Errors
     /// When something else is published by now; what `read` says.
     pub fn while_open<T>(&self, read: impl FnOnce() -> Result<T>) -> Result<T> {
-        let open = self.shared.open.read().unwrap_or_else(PoisonError::into_inner);
+        let open = self.shared.open.read();
         ensure!(
             *open == Some(self.number),
             "version {} is no longer published",
@@ -83,7 +84,7 @@ impl Publication {
     /// From now on these are the weights. They may be the trained tensors themselves.
     pub fn publish(&self, weights: impl Into<MergedWeights>, version: u64) {
         let weights = weights.into();
-        let mut latest = self.0.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut latest = self.0.latest.lock();
         let number = latest.as_ref().map_or(0, |latest| latest.number + 1);
         *latest = Some(Latest {
             number,
@@ -99,24 +100,24 @@ impl Publication {
     }
 
     fn set_open(&self, open: Option<u64>) {
-        *self.0.open.write().unwrap_or_else(PoisonError::into_inner) = open;
+        *self.0.open.write() = open;
     }
 
     fn open(&self) -> Option<u64> {
-        *self.0.open.read().unwrap_or_else(PoisonError::into_inner)
+        *self.0.open.read()
     }
 
     /// The version that may be read; None while the tensors change, and before the first is published.
     pub fn version(&self) -> Option<u64> {
         self.open()?;
-        let latest = self.0.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let latest = self.0.latest.lock();
         latest.as_ref().map(|latest| latest.version)
     }
 
     /// The weights of `version`. None when they are not what is published.
     pub fn read(&self, version: u64) -> Option<Reading> {
         let open = self.open()?;
-        let latest = self.0.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let latest = self.0.latest.lock();
         let latest = latest.as_ref()?;
         (latest.version == version && latest.number == open).then(|| Reading {
             shared: self.0.clone(),

@@ -10,9 +10,9 @@ use axum::{Json, Router, middleware};
 use serde::Deserialize;
 
 use super::publication::Publication;
-use crate::rollout::auth::{Door, authorize};
-use crate::rollout::error::ApiError;
 use crate::rollout::weights::LoadedWeights;
+use crate::serving::auth::{Door, authorize};
+use crate::serving::error::ApiError;
 
 /// Which version is published.
 pub const INFO: &str = "/weight_info";

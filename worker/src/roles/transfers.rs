@@ -4,12 +4,13 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use parking_lot::Mutex;
 use tch::{Device, Kind, Tensor};
 use tokio::task::{JoinHandle, spawn_blocking};
 
@@ -64,7 +65,7 @@ impl Transfers {
             return Ok(false);
         };
         let (known, failures) = {
-            let mut peers = self.peers();
+            let mut peers = self.peers.lock();
             let peer = peers.entry(endpoint.name().to_owned()).or_default();
             (peer.joined.take(), peer.failures)
         };
@@ -113,25 +114,18 @@ impl Transfers {
 
     /// Whether the engine in that pod joins or receives at this moment: to break it off would cost the pod.
     pub fn is_under_way(&self, pod: &str) -> bool {
-        self.under_way().contains(pod)
+        self.under_way.lock().contains(pod)
     }
 
     /// The engine in that pod joins or receives for as long as what this gives lives.
     pub(super) fn begin<'a>(&'a self, pod: &'a str) -> UnderWay<'a> {
-        self.under_way().insert(pod.to_owned());
+        self.under_way.lock().insert(pod.to_owned());
         UnderWay(self, pod)
     }
 
-    fn peers(&self) -> MutexGuard<'_, HashMap<String, Peer>> {
-        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn under_way(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn note(&self, endpoint: &Endpoint, joined: Option<Joined>, failures: u32) {
-        self.peers()
+        self.peers
+            .lock()
             .insert(endpoint.name().to_owned(), Peer { joined, failures });
     }
 }
@@ -147,7 +141,7 @@ pub(super) struct UnderWay<'a>(&'a Transfers, &'a str);
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        self.0.under_way().remove(self.1);
+        self.0.under_way.lock().remove(self.1);
     }
 }
 

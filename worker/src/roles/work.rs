@@ -1,10 +1,11 @@
 //! The requests of one step on their way through the engines: what waits, what is done.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::CallError;
@@ -63,12 +64,12 @@ impl Work {
 
     /// The next request that waits.
     pub fn take(&self) -> Option<usize> {
-        self.lock().waiting.pop_front()
+        self.state.lock().waiting.pop_front()
     }
 
     /// Hands a request back unanswered; it is the next to be taken.
     pub fn put_back(&self, number: usize) {
-        self.lock().waiting.push_front(number);
+        self.state.lock().waiting.push_front(number);
         let samples = self.requests[number].seeds.len();
         self.again.fetch_add(samples as u64, Ordering::Relaxed);
         // Engines that ran out of requests look again.
@@ -77,13 +78,13 @@ impl Work {
 
     /// The answer to a request.
     pub fn answer(&self, number: usize, completions: Vec<Completion>) {
-        self.lock().answers[number] = Some(completions);
+        self.state.lock().answers[number] = Some(completions);
         self.left.send_modify(|left| *left -= 1);
     }
 
     /// A request that was understood and refused: every engine would.
     pub fn refuse(&self, error: CallError) {
-        self.lock().refused.get_or_insert(error);
+        self.state.lock().refused.get_or_insert(error);
         self.left.send_modify(|_| {});
     }
 
@@ -94,21 +95,16 @@ impl Work {
 
     /// Why it cannot be completed.
     pub fn refusal(&self) -> Option<CallError> {
-        self.lock().refused.clone()
+        self.state.lock().refused.clone()
     }
 
     /// All answers in the order of the requests, once none is missing.
     pub fn answers(&self) -> Option<Vec<Vec<Completion>>> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.answers.iter().any(Option::is_none) {
             return None;
         }
         Some(state.answers.iter_mut().filter_map(Option::take).collect())
-    }
-
-    // A panic while the lock was held left whole values behind: every change is one insertion or removal.
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -12,12 +12,12 @@ use ppo_crds::pod::{env, port};
 use ppo_crds::run_config::Location;
 use ppo_crds::spec::{DType, Engine, Role};
 
-use super::limits::Limits;
 use super::settings::{ModelSettings, Settings, VllmSettings};
 use crate::device::DeviceArgs;
 use crate::manifest::Invalid;
 use crate::place::run_config;
 use crate::roles::{Actor, Caller, Members};
+use crate::serving::limits::Limits;
 use crate::trainer::GENERATION_DEADLINE;
 
 /// Arguments of `ppo-worker rollout`.

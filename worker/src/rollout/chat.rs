@@ -6,8 +6,6 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use serde_json::{Map, Value, json};
 
-use super::body;
-use super::error::ApiError;
 use super::generate;
 use super::job::Dialect;
 use super::model::Model;
@@ -16,6 +14,8 @@ use super::refused;
 use super::service::Service;
 use super::values::{self, MOST_VALUES};
 use crate::data::describe;
+use crate::serving::body;
+use crate::serving::error::ApiError;
 
 /// Answers a conversation.
 ///

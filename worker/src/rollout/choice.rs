@@ -3,11 +3,11 @@
 
 use serde::Serialize;
 
-use super::error::ApiError;
 use super::job::Shown;
 use super::model::Model;
 use super::text::Text;
 use crate::engine::{FinishReason, Request, TokenLogprob};
+use crate::serving::error::ApiError;
 
 /// A token and its log-probability, ready to be shown.
 #[derive(Clone, Debug)]

@@ -3,13 +3,13 @@
 use axum::extract::{Request, State};
 use axum::response::Response;
 
-use super::body;
-use super::error::ApiError;
 use super::generate;
 use super::job::Dialect;
 use super::prompt::Prompt;
 use super::protocol::GenerateRequest;
 use super::service::Service;
+use crate::serving::body;
+use crate::serving::error::ApiError;
 
 /// Goes on from texts or token ids.
 ///

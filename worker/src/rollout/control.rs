@@ -6,10 +6,10 @@ use axum::http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::body;
-use super::error::ApiError;
 use super::service::Service;
 use crate::engine::Pause;
+use crate::serving::body;
+use crate::serving::error::ApiError;
 
 /// Query of `/pause`. `clear_cache` is accepted and has no effect: no cache outlives a request here.
 #[derive(Debug, Deserialize)]

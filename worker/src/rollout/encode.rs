@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
-use super::error::ApiError;
 use super::model::Model;
+use crate::serving::error::ApiError;
 
 /// Bytes of the texts that are split at once. Each takes up to 170 bytes meanwhile: every piece is a string with its offsets.
 const AT_ONCE: usize = 8 << 20;

@@ -6,9 +6,9 @@ use std::time::Duration;
 use axum::body::Bytes;
 use futures::Stream;
 
-use super::error::ApiError;
 use super::weights::attempt::PolicyVersion;
 use crate::roles::Actor;
+use crate::serving::error::ApiError;
 
 /// Between two looks at what the actor has published.
 const LOOK: Duration = Duration::from_secs(2);

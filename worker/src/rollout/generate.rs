@@ -9,7 +9,6 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::choice::Choice;
-use super::error::ApiError;
 use super::inflight::Registered;
 use super::job::{Dialect, Job};
 use super::model::Model;
@@ -18,6 +17,7 @@ use super::response::{self, Answer, PromptLogprobs, Usage};
 use super::service::Service;
 use super::stream;
 use crate::engine::{Completion, Event, Ticket, TokenLogprob};
+use crate::serving::error::ApiError;
 
 /// A job in the engine. Dropped before its end it is withdrawn.
 pub struct Running {

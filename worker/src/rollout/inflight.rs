@@ -1,12 +1,13 @@
 //! Requests that have no answer yet: how many samples they are, and which tickets of the engine bear their names.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::error::ApiError;
 use crate::engine::Engine;
+use crate::serving::error::ApiError;
 
 /// The requests inside.
 #[derive(Debug)]
@@ -48,7 +49,7 @@ impl InFlight {
 
     /// Registers tickets under a name until the guard is dropped; then what is unfinished is withdrawn.
     pub fn register(&self, name: String, numbers: Vec<u64>, engine: Engine) -> Registered {
-        lock(&self.tickets).entry(name.clone()).or_default().extend(&numbers);
+        self.tickets.lock().entry(name.clone()).or_default().extend(&numbers);
         Registered {
             tickets: self.tickets.clone(),
             name,
@@ -59,7 +60,7 @@ impl InFlight {
 
     /// Tickets of the named requests, or all of them. A name may carry the prefix that answers have.
     pub fn find(&self, names: Option<&[String]>) -> Vec<Vec<u64>> {
-        let tickets = lock(&self.tickets);
+        let tickets = self.tickets.lock();
         let Some(names) = names else {
             return tickets.values().cloned().collect();
         };
@@ -86,7 +87,7 @@ pub struct Registered {
 impl Drop for Registered {
     fn drop(&mut self) {
         let numbers = std::mem::take(&mut self.numbers);
-        let mut tickets = lock(&self.tickets);
+        let mut tickets = self.tickets.lock();
         if let Some(known) = tickets.get_mut(&self.name) {
             known.retain(|number| !numbers.contains(number));
             if known.is_empty() {
@@ -97,8 +98,4 @@ impl Drop for Registered {
         // Dropped tickets are noticed by the next pass; a frozen engine has none.
         self.engine.abort(numbers);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -6,11 +6,12 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::error::ApiError;
 use super::given::Given;
 use super::refused::ChatFields;
 use super::service::Service;
-use super::{body, chat, generate, values};
+use super::{chat, generate, values};
+use crate::serving::body;
+use crate::serving::error::ApiError;
 
 /// `/healthz`: this process answers, and its engine has not failed.
 ///

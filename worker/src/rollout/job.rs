@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::error::ApiError;
-use super::limits::Limits;
 use super::model::Model;
 use super::protocol::{GenerateRequest, Logprobs, Stop};
 use super::refused;
 use crate::engine::sampler::is_greedy;
 use crate::engine::{Details, Request, SamplingParams};
+use crate::serving::error::ApiError;
+use crate::serving::limits::Limits;
 
 /// Longest stop string, and longest name of a request, in bytes.
 const LONGEST_NAME: usize = 1024;

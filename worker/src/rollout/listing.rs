@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::error::ApiError;
+use crate::serving::error::ApiError;
 
 /// Room for log-probabilities of answers that are being written, all together.
 #[derive(Debug)]

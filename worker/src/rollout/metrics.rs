@@ -7,9 +7,9 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 
-use super::error::ApiError;
 use super::service::Service;
 use crate::engine::Engine;
+use crate::serving::error::ApiError;
 use crate::telemetry::Exposition;
 
 /// What is counted.

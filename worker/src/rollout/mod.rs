@@ -1,25 +1,21 @@
 //! `ppo-worker rollout`: the engine as a server that speaks vLLM's dialect of the OpenAI API.
 //!
-//! A request's way: [`listen`] (connections) -> [`router`] (paths, [`auth`]) -> [`body`] (bytes to [`protocol`]) -> [`job`]
+//! A request's way: [`listen`](crate::serving::listen) (connections) -> [`router`] (paths,
+//! [`auth`](crate::serving::auth)) -> [`body`](crate::serving::body) (bytes to [`protocol`]) -> [`job`]
 //! (everything checked, token ids only) -> the engine -> [`choice`] (text, log-probabilities) -> [`response`] or [`stream`].
 
 pub mod args;
-pub mod auth;
-pub mod body;
 pub mod chat;
 pub mod choice;
 pub mod completions;
 pub mod control;
 pub mod encode;
-pub mod error;
 pub mod follow;
 pub mod generate;
 pub mod given;
 pub mod inflight;
 pub mod info;
 pub mod job;
-pub mod limits;
-pub mod listen;
 pub mod listing;
 pub mod metrics;
 pub mod model;
@@ -38,7 +34,6 @@ pub mod values;
 pub mod weights;
 
 pub use args::RolloutArgs;
-pub use limits::Limits;
 pub use model::Model;
 pub use serve::{Ended, main, serve};
 pub use service::Service;

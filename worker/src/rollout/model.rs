@@ -9,10 +9,9 @@ use tch::Kind;
 
 use super::settings::{KV_CACHE_MEBIBYTES, ModelSettings};
 use crate::device;
-use crate::engine::Engine;
+use crate::engine::{Engine, PolicyEngine, start_engine};
 use crate::hub::resolve_location;
-use crate::local::{PolicyEngine, kind, start_engine};
-use crate::model::{Head, ModelConfig, Weights};
+use crate::model::{Head, ModelConfig, Weights, kind};
 use crate::tokenizer::Tokenizer;
 
 /// A loaded model.

@@ -9,10 +9,10 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::given::Given;
-use super::limits::MOST_STOPS;
 use super::prompt::Prompt;
 use super::values;
 use crate::data::describe;
+use crate::serving::limits::MOST_STOPS;
 
 /// A request of `/v1/completions` or `/v1/chat/completions`.
 #[derive(Debug, Default, Deserialize)]

@@ -1,9 +1,9 @@
 //! Fields that would change the answer and that this server does not know. Passing them over would give another answer than
 //! was asked for, without a word.
 
-use super::error::ApiError;
 use super::given::Given;
 use super::protocol::GenerateRequest;
+use crate::serving::error::ApiError;
 
 /// # Errors
 /// 400 naming the first field that asks for something this server does not do.

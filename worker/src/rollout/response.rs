@@ -8,10 +8,10 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::choice::{Choice, Delta, ShownToken, StopReason, VersionSpan, finite, label};
-use super::error::ApiError;
 use super::job::{Dialect, Job};
 use super::model::Model;
 use crate::engine::TokenScore;
+use crate::serving::error::ApiError;
 
 /// Counts of tokens. A prompt counts once, whatever the number of its samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

@@ -4,9 +4,10 @@ use axum::http::{Method, StatusCode, Uri};
 use axum::routing::{get, post};
 use axum::{Router, middleware};
 
-use super::error::ApiError;
 use super::service::Service;
-use super::{auth, chat, completions, control, info, metrics, weights};
+use super::{chat, completions, control, info, metrics, weights};
+use crate::serving::auth;
+use crate::serving::error::ApiError;
 
 /// The API. Every path asks for the token but those that [`auth`] names.
 pub fn api(service: Service) -> Router {

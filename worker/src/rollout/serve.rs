@@ -9,14 +9,14 @@ use tokio::sync::watch;
 
 use super::args::RolloutArgs;
 use super::follow::follow;
-use super::limits::Limits;
-use super::listen;
 use super::model::Model;
 use super::router;
 use super::service::Service;
 use super::settings::Settings;
 use crate::engine::Pause;
 use crate::native::threads::blocking;
+use crate::serving::limits::Limits;
+use crate::serving::listen;
 use crate::{serving, vllm};
 
 /// Time to hand back what did not finish within the grace period.

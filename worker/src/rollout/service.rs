@@ -1,14 +1,12 @@
 //! What every request of a server sees. It starts without a model, so that probes are answered while one loads.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex as SyncMutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
-use super::auth::Door;
-use super::body::Bodies;
+use parking_lot::Mutex as SyncMutex;
+
 use super::encode::Encoding;
-use super::error::ApiError;
 use super::inflight::InFlight;
-use super::limits::Limits;
 use super::listing::Listing;
 use super::metrics::Metrics;
 use super::model::Model;
@@ -16,6 +14,10 @@ use super::settings::Settings;
 use super::updates::Updates;
 use super::weights::LoadedWeights;
 use super::weights::attempt::NewestAttempt;
+use crate::serving::auth::Door;
+use crate::serving::body::Bodies;
+use crate::serving::error::ApiError;
+use crate::serving::limits::Limits;
 
 /// A server's state; clones are the same one.
 #[derive(Clone)]
@@ -138,19 +140,19 @@ impl Service {
 
     /// The weights that the engine has.
     pub fn weights(&self) -> LoadedWeights {
-        let weights = self.0.weights.lock().unwrap_or_else(PoisonError::into_inner);
+        let weights = self.0.weights.lock();
         weights.clone()
     }
 
     /// Notes which weights the engine has.
     pub fn set_weights(&self, weights: LoadedWeights) {
-        *self.0.weights.lock().unwrap_or_else(PoisonError::into_inner) = weights;
+        *self.0.weights.lock() = weights;
     }
 
     /// Notes a pause, of which `closed` ones refuse new requests, or its end, and tells the engine by `tell`. Both hear of several in the
     /// same order, whoever calls.
     pub fn set_paused<T>(&self, paused: bool, closed: bool, tell: impl FnOnce() -> T) -> T {
-        let _order = self.0.pausing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _order = self.0.pausing.lock();
         self.0.paused.store(paused, Ordering::Release);
         self.0.closed.store(closed, Ordering::Release);
         tell()

@@ -11,12 +11,12 @@ use serde::Serialize;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::choice::Choice;
-use super::error::ApiError;
 use super::generate::{Running, submit};
 use super::job::Job;
 use super::response::{self, Answer, Usage};
 use super::service::Service;
 use crate::engine::{Event, News};
+use crate::serving::error::ApiError;
 
 /// Events read at once.
 const EVENTS: usize = 1024;

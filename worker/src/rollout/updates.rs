@@ -2,7 +2,7 @@
 
 use tokio::sync::watch;
 
-use super::error::ApiError;
+use crate::serving::error::ApiError;
 
 /// Whether an update runs.
 #[derive(Debug, Default)]

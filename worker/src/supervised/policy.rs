@@ -10,7 +10,7 @@ use super::config::{SftConfig, SftData};
 use super::train::{self, HeldOut, Measure};
 use crate::actor::learner::Learner;
 use crate::actor::rows::Rows;
-use crate::local::target;
+use crate::model::target;
 use crate::model::{Decoder, ModelConfig, Weights};
 use crate::stages::Sample;
 

@@ -10,8 +10,8 @@ use super::config::{PreferenceData, RmConfig};
 use super::preferences::Preference;
 use super::train::{self, HeldOut, Measure};
 use crate::actor::learner::Learner;
-use crate::local::target;
 use crate::model::names::SCORE_WEIGHT;
+use crate::model::target;
 use crate::model::{Head, ModelConfig, RewardModel, Weights};
 
 /// The model, and how it is trained.

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
+use parking_lot::Mutex;
 use prometheus::core::Collector;
 use prometheus::{
     Counter, Encoder as _, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, Opts, Registry, TextEncoder,
@@ -134,7 +134,7 @@ impl Exposition {
     /// # Errors
     /// When a metric cannot be registered: its name is taken.
     pub fn engine(&self, model_name: &str, stats: &Stats) -> Result<()> {
-        let mut families = lock(&self.engine);
+        let mut families = self.engine.lock();
         let families = match &mut *families {
             Some(families) => families,
             empty => empty.insert(EngineFamilies::register(&self.registry)?),
@@ -148,7 +148,7 @@ impl Exposition {
     /// # Errors
     /// When a metric cannot be registered: its name is taken.
     pub fn requests(&self, model_name: &str) -> Result<RequestTimes> {
-        let mut requests = lock(&self.requests);
+        let mut requests = self.requests.lock();
         match &*requests {
             Some(times) => Ok(times.clone()),
             None => Ok(requests
@@ -181,7 +181,7 @@ impl Exposition {
 
     /// Sets a gauge of the run as a whole.
     fn set(&self, name: &'static str, help: &str, value: f64) -> Result<()> {
-        let mut run = lock(&self.run);
+        let mut run = self.run.lock();
         let gauge = match run.entry(name) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => entry.insert(register(&self.registry, Gauge::new(name, help)?)?),
@@ -191,7 +191,7 @@ impl Exposition {
     }
 
     fn observe(&self, metric: Metric, value: f64) -> Result<()> {
-        let mut metrics = lock(&self.metrics);
+        let mut metrics = self.metrics.lock();
         let instrument = match metrics.entry(metric) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => entry.insert(Instrument::register(metric, &self.registry)?),
@@ -226,11 +226,6 @@ pub(super) fn register<C: Collector + Clone + 'static>(registry: &Registry, coll
         .register(Box::new(collector.clone()))
         .context("cannot register a metric")?;
     Ok(collector)
-}
-
-/// A thread that panicked while it held the lock left numbers behind that are still good to read.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

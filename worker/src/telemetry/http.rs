@@ -14,7 +14,7 @@ use axum::{Json, Router};
 use tokio::sync::watch;
 
 use super::{Exposition, Live};
-use crate::rollout::{Limits, listen};
+use crate::serving::{Limits, listen};
 
 /// How long open requests may take to end once the server is told to stop.
 const STOP_DEADLINE: Duration = Duration::from_secs(2);

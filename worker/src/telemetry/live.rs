@@ -1,8 +1,8 @@
 //! What the run does right now, for the operator's question `GET /report`.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use ppo_crds::report::{Report, Stage as Doing};
 use ppo_crds::status::Progress;
 
@@ -41,7 +41,7 @@ impl Live {
 
     /// A stage begins; the one before it has finished.
     pub fn enter(&self, stage: Stage) {
-        let mut now = self.lock();
+        let mut now = self.now.lock();
         now.stage = doing(stage);
         now.since = Instant::now();
         now.waiting_for.clear();
@@ -49,12 +49,12 @@ impl Live {
 
     /// Whom the stage waits for: a pod, or a server's URL.
     pub fn wait_for(&self, whom: &str) {
-        self.lock().waiting_for = whom.to_owned();
+        self.now.lock().waiting_for = whom.to_owned();
     }
 
     /// The run begins, or goes on, at `step` of `total`.
     pub fn begin(&self, step: u64, total: u64) {
-        let mut now = self.lock();
+        let mut now = self.now.lock();
         now.progress = Progress::at(step, total);
         now.progress.last_checkpoint = (step > 0).then_some(step);
         now.since = Instant::now();
@@ -62,7 +62,7 @@ impl Live {
 
     /// A step is done.
     pub fn step(&self, report: &StepReport) {
-        let mut now = self.lock();
+        let mut now = self.now.lock();
         let left = report.total_steps.saturating_sub(report.step) as f64;
         now.progress = Progress {
             // Whole seconds; what is not finite becomes 0.
@@ -78,17 +78,17 @@ impl Live {
 
     /// The held-out prompts were answered.
     pub fn evaluated(&self, report: &EvaluationReport) {
-        self.lock().progress.evaluation_score = finite(Some(report.score));
+        self.now.lock().progress.evaluation_score = finite(Some(report.score));
     }
 
     /// A checkpoint of `step` is complete.
     pub fn saved(&self, step: u64) {
-        self.lock().progress.last_checkpoint = Some(step);
+        self.now.lock().progress.last_checkpoint = Some(step);
     }
 
     /// All of it.
     pub fn report(&self) -> Report {
-        let now = self.lock();
+        let now = self.now.lock();
         Report {
             job: self.job.clone(),
             attempt: self.attempt,
@@ -98,11 +98,6 @@ impl Live {
             seconds_since_progress: now.since.elapsed().as_secs_f64(),
             waiting_for: now.waiting_for.clone(),
         }
-    }
-
-    // A panic while the lock was held left whole values behind: every change is an assignment.
-    fn lock(&self) -> MutexGuard<'_, Now> {
-        self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,17 +1,18 @@
 //! Requests under way by the names that their clients gave: vLLM knows each prompt, and here each sample, by a name of its own.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::Json;
 use axum::extract::{Request, State};
+use parking_lot::Mutex;
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 
 use super::service::Service;
-use crate::rollout::body;
-use crate::rollout::error::ApiError;
+use crate::serving::body;
+use crate::serving::error::ApiError;
 
 /// A client's name of a request, and vLLM's names of its parts.
 type Named = (String, Vec<String>);
@@ -34,7 +35,7 @@ impl Names {
     /// Notes that vLLM has the request `name` as `parts`.
     pub fn note(&self, name: &str, parts: Vec<String>) -> Noted {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        lock(&self.all).insert(number, (name.to_owned(), parts));
+        self.all.lock().insert(number, (name.to_owned(), parts));
         Noted {
             number,
             all: self.all.clone(),
@@ -44,7 +45,7 @@ impl Names {
     /// vLLM's names of the requests `name`, which may carry the prefix that answers have; another name is taken for vLLM's own.
     fn parts(&self, name: &str) -> Vec<String> {
         let plain = name.strip_prefix("cmpl-").or_else(|| name.strip_prefix("chatcmpl-"));
-        let all = lock(&self.all);
+        let all = self.all.lock();
         let meant = all
             .values()
             .filter(|(given, _)| given == name || Some(given.as_str()) == plain);
@@ -58,12 +59,8 @@ impl Names {
 
 impl Drop for Noted {
     fn drop(&mut self) {
-        lock(&self.all).remove(&self.number);
+        self.all.lock().remove(&self.number);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// `/abort_requests`; without names vLLM ends all.

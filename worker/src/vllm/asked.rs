@@ -6,11 +6,11 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 
-use crate::rollout::error::ApiError;
 use crate::rollout::job::check_request_id;
-use crate::rollout::limits::Limits;
 use crate::rollout::prompt::Prompt;
 use crate::rollout::settings::POLICY;
+use crate::serving::error::ApiError;
+use crate::serving::limits::Limits;
 
 /// Fields as they were sent: to keep them takes no more memory than their text.
 pub type Fields = BTreeMap<String, Box<RawValue>>;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::transfer::{Init, UpdateInfo};
 use crate::roles::innermost;
-use crate::rollout::error::ApiError;
+use crate::serving::error::ApiError;
 
 /// To connect: it is on this machine.
 const CONNECT: Duration = Duration::from_secs(5);

@@ -15,8 +15,8 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::abort::Noted;
 use super::asked::Asked;
 use super::service::{Held, Service};
-use crate::rollout::body;
-use crate::rollout::error::ApiError;
+use crate::serving::body;
+use crate::serving::error::ApiError;
 
 /// What a request holds until its last byte: weights, its name, and room for its samples.
 type Holds = (Held, Option<Noted>, OwnedSemaphorePermit);
@@ -173,7 +173,7 @@ mod tests {
         let body = json!({"prompt": [1], "stream": true, "return_weight_versions": true});
         let answer = answer(&service, body).await;
         assert_eq!(answer.unwrap_err().param, Some("return_weight_versions"));
-        assert!(asked.lock().unwrap().is_empty());
+        assert!(asked.lock().is_empty());
     }
 
     #[tokio::test]
@@ -188,7 +188,7 @@ mod tests {
             let refused = answer(&service, body).await.unwrap_err();
             assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS, "{refused}");
         }
-        assert!(asked.lock().unwrap().is_empty());
+        assert!(asked.lock().is_empty());
         // A stream has its room until its last byte.
         let stream = answer(&service, json!({"prompt": [1], "stream": true})).await.unwrap();
         assert!(answer(&service, json!({"prompt": [1]})).await.is_err());

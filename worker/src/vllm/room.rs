@@ -2,8 +2,8 @@
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::rollout::error::ApiError;
-use crate::rollout::limits::Limits;
+use crate::serving::error::ApiError;
+use crate::serving::limits::Limits;
 
 /// Room for questions.
 #[derive(Debug)]

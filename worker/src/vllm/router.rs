@@ -11,12 +11,12 @@ use serde_json::Value;
 use super::generate::generate;
 use super::service::Service;
 use super::{abort, transfer};
-use crate::rollout::auth::authorize;
-use crate::rollout::body;
-use crate::rollout::error::ApiError;
 use crate::rollout::follow::Follower;
 use crate::rollout::router::{nothing_here, wrong_method};
 use crate::rollout::weights::{LoadedWeights, UploadQuery, is_stream};
+use crate::serving::auth::authorize;
+use crate::serving::body;
+use crate::serving::error::ApiError;
 
 /// The API, for those who have the token.
 pub fn api(service: Service) -> Router {

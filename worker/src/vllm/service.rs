@@ -2,23 +2,24 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex as SyncMutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use axum::http::StatusCode;
+use parking_lot::Mutex as SyncMutex;
 use tokio::sync::{OwnedRwLockReadGuard, RwLock, watch};
 
 use super::abort::Names;
 use super::client::Vllm;
 use super::room::Room;
 use crate::model::ModelConfig;
-use crate::rollout::auth::Door;
-use crate::rollout::body::Bodies;
-use crate::rollout::error::ApiError;
 use crate::rollout::inflight::InFlight;
-use crate::rollout::limits::Limits;
 use crate::rollout::settings::{Settings, VllmSettings};
 use crate::rollout::updates::Updates;
 use crate::rollout::weights::attempt::{NewestAttempt, PolicyVersion};
+use crate::serving::auth::Door;
+use crate::serving::body::Bodies;
+use crate::serving::error::ApiError;
+use crate::serving::limits::Limits;
 
 /// The door's state; clones are the same one.
 #[derive(Clone)]
@@ -130,13 +131,13 @@ impl Service {
 
     /// Whether vLLM has joined the communicator of that id.
     pub fn has_joined(&self, id: &str) -> bool {
-        let joined = self.joined.lock().unwrap_or_else(PoisonError::into_inner);
+        let joined = self.joined.lock();
         joined.as_deref() == Some(id)
     }
 
     /// Notes which communicator vLLM has joined.
     pub fn set_joined(&self, id: Option<String>) {
-        *self.joined.lock().unwrap_or_else(PoisonError::into_inner) = id;
+        *self.joined.lock() = id;
     }
 
     /// Lets the door end, and so the pod: vLLM is in a state that it may not leave.

@@ -1,19 +1,20 @@
 //! A server that stands for vLLM behind a door, for tests of what the door asks of it and when.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::http::{StatusCode, Uri};
 use axum::{Json, Router};
+use parking_lot::Mutex;
 use ppo_crds::run_config::Location;
 use serde_json::json;
 use tokio::net::TcpListener;
 
 use super::service::Service;
 use crate::model::ModelConfig;
-use crate::rollout::limits::Limits;
 use crate::rollout::settings::{ModelSettings, Settings, VllmSettings};
+use crate::serving::limits::Limits;
 
 /// What was asked of a server that stands for vLLM, in order.
 pub type Asked = Arc<Mutex<Vec<String>>>;
@@ -37,7 +38,6 @@ pub async fn door_within(limits: Limits, fails: Option<&'static str>, folder: Pa
     let answer = async move |uri: Uri, body: Bytes| {
         notes
             .lock()
-            .unwrap()
             .push(format!("{uri} {}", String::from_utf8_lossy(&body)).trim().to_owned());
         if fails == Some(uri.path()) {
             return (

@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 use super::service::Service;
 use crate::model::MergedWeights;
 use crate::model::config::dtype_name;
-use crate::rollout::body;
-use crate::rollout::error::ApiError;
 use crate::rollout::weights::attempt::PolicyVersion;
+use crate::serving::body;
+use crate::serving::error::ApiError;
 
 /// What a worker needs to join: `NCCLWeightTransferInitInfo`.
 #[derive(Clone, Debug, Serialize, Deserialize)]

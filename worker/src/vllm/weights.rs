@@ -10,10 +10,10 @@ use tokio::io::AsyncWriteExt;
 
 use super::service::Service;
 use crate::model::ModelConfig;
-use crate::rollout::error::ApiError;
 use crate::rollout::follow::Follower;
 use crate::rollout::weights::attempt::PolicyVersion;
 use crate::rollout::weights::incoming::Incoming;
+use crate::serving::error::ApiError;
 
 /// Bytes written at once.
 const PIECE: usize = 1 << 20;

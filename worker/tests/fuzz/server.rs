@@ -1,8 +1,8 @@
 //! A running server under damaged requests: it answers each of them, none with its own failure, and goes on.
 
 use ppo_worker::model::{ModelConfig, Weights};
-use ppo_worker::rollout::Limits;
 use ppo_worker::rollout::weights::frame;
+use ppo_worker::serving::Limits;
 use serde_json::json;
 use tch::Kind;
 use tokio::runtime::Runtime;

@@ -3,7 +3,7 @@
 use ppo_crds::spec::Role;
 use ppo_worker::model::{ModelConfig, Weights};
 use ppo_worker::roles::{Actor, Caller, Members, Publication, published};
-use ppo_worker::rollout::{Limits, listen};
+use ppo_worker::serving::{Limits, listen};
 use serde_json::json;
 use tch::Kind;
 use tokio::net::TcpListener;

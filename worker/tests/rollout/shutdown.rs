@@ -3,7 +3,8 @@
 use std::process::Command;
 use std::time::Duration;
 
-use ppo_worker::rollout::{Ended, Limits};
+use ppo_worker::rollout::Ended;
+use ppo_worker::serving::Limits;
 use serde_json::Value;
 
 use crate::support::{Server, Wanted, ids, long, make_model, serving};

@@ -3,15 +3,16 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use parking_lot::Mutex;
 use ppo_crds::run_config::Location;
 use ppo_worker::model::save::SHARD_BYTES;
 use ppo_worker::model::{ModelConfig, Weights, save};
 use ppo_worker::roles::Actor;
-use ppo_worker::rollout::{Ended, Limits, ModelSettings, Settings, serve};
+use ppo_worker::rollout::{Ended, ModelSettings, Settings, serve};
+use ppo_worker::serving::Limits;
 use reqwest::{Client, RequestBuilder, Response};
 use serde_json::{Value, json};
 use tch::Kind;
@@ -39,7 +40,7 @@ pub fn make_model(folder: &Path, seed: u64) {
     let weights = {
         // libtorch's generator is one for all threads.
         static GENERATOR: Mutex<()> = Mutex::new(());
-        let _alone = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = GENERATOR.lock();
         Weights::random(&config, Kind::Float, seed).unwrap()
     };
     let tokenizer = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tokenizer/chatml");

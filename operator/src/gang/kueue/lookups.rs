@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::{Client, ResourceExt};
+use parking_lot::Mutex;
 use ppo_crds::pod::pod_name;
 use ppo_crds::spec::Role;
 use serde_json::{Value, json};
@@ -14,7 +15,6 @@ use serde_json::{Value, json};
 use super::{admission, workload};
 use crate::gang::{Admission, Place};
 use crate::job::{Job, RolePods};
-use crate::locked::Locked;
 use crate::world::Children;
 
 /// A flavor that was read is trusted for so long.
@@ -49,7 +49,7 @@ pub enum Priority {
 
 /// Flavors that were read.
 #[derive(Default)]
-pub struct Flavors(Locked<BTreeMap<String, (Instant, Flavor)>>);
+pub struct Flavors(Mutex<BTreeMap<String, (Instant, Flavor)>>);
 
 /// Asks for what the next step needs and the job's own objects do not say.
 ///

@@ -1,12 +1,13 @@
 //! Who held the node, at every moment of a test.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use futures::{StreamExt as _, pin_mut};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt as _};
+use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::job::NAME;
@@ -40,7 +41,7 @@ impl Holders {
             let events = watcher(pods, labelled);
             pin_mut!(events);
             while let Some(event) = events.next().await {
-                let mut seen = kept.lock().unwrap();
+                let mut seen = kept.lock();
                 match event {
                     Ok(Event::Apply(pod) | Event::InitApply(pod)) => seen.note(&namespaces, &pod, holds(&pod)),
                     Ok(Event::Delete(pod)) => seen.note(&namespaces, &pod, false),
@@ -58,7 +59,7 @@ impl Holders {
 
     /// No two namespaces ever held the node at once, and each held it with `gang` pods at some time.
     pub fn never_met(&self, gang: usize) {
-        let seen = self.seen.lock().unwrap();
+        let seen = self.seen.lock();
         assert_eq!(seen.broken, None, "the watch of pods broke");
         assert!(seen.met.is_empty(), "two jobs held the node at once: {:#?}", seen.met);
         let whole = seen.most.values().filter(|most| **most == gang).count();

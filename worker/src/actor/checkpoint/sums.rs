@@ -5,9 +5,9 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -92,7 +92,7 @@ pub(super) fn several_at_once<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -
             let number = next.fetch_add(1, Ordering::Relaxed);
             let Some(item) = items.get(number) else { return };
             let one = work(item);
-            made.lock().unwrap_or_else(PoisonError::into_inner).push((number, one));
+            made.lock().push((number, one));
         }
     };
     std::thread::scope(|scope| {
@@ -100,7 +100,7 @@ pub(super) fn several_at_once<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -
             scope.spawn(take);
         }
     });
-    let mut made = made.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut made = made.into_inner();
     made.sort_by_key(|(number, _)| *number);
     made.into_iter().map(|(_, one)| one).collect()
 }

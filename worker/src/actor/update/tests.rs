@@ -16,9 +16,9 @@ use crate::actor::pieces::{Pieces, columns};
 use crate::actor::rows::{mask, padded_rows};
 use crate::data::Prompt;
 use crate::engine::FinishReason;
-use crate::local::learners;
 use crate::ppo::shape::{ShapeInput, shape};
 use crate::ranks::tests::together;
+use crate::run::learners;
 use crate::stages::Sample;
 
 const SAMPLES: usize = 16;

@@ -7,7 +7,8 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use ppo_crds::run_config::Rollout;
 use ppo_worker::engine::{Engine, Request};
-use ppo_worker::local::{PolicyEngine, kind, start_engine};
+use ppo_worker::engine::{PolicyEngine, start_engine};
+use ppo_worker::model::kind;
 use ppo_worker::model::{ModelConfig, Weights};
 use serde_json::json;
 

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::Args;
-use ppo_worker::local::kind;
+use ppo_worker::model::kind;
 use ppo_worker::model::{ModelConfig, Weights};
 use ppo_worker::native::allocator;
 use ppo_worker::native::bytes::byte_length;

@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 use std::ptr::null_mut;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use super::functions::{Comm, Functions, IN_PROGRESS, SUCCESS};
 use crate::native::device::Event;
@@ -43,16 +45,12 @@ pub(super) struct Flight {
     pub(super) ends: Instant,
 }
 
-pub(super) fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Aborts the communicator when a collective does not pass in time or NCCL finds a peer gone. Host code that waits on the device for
 /// anything goes on then.
 pub(super) fn watch(functions: &Functions, shared: &Mutex<Shared>) {
     loop {
         std::thread::sleep(LOOK);
-        let mut shared = lock(shared);
+        let mut shared = shared.lock();
         if shared.over || shared.failed.is_some() {
             return;
         }

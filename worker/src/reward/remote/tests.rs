@@ -6,6 +6,7 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::*;
@@ -111,10 +112,10 @@ async fn samples_are_spread_over_urls_and_scores_keep_their_order() {
 
 #[tokio::test]
 async fn a_call_carries_query_prompts_labels_and_the_token() {
-    let seen = Arc::new(std::sync::Mutex::new(None));
+    let seen = Arc::new(Mutex::new(None));
     let store = seen.clone();
     let handler = move |headers: HeaderMap, axum::Json(body): axum::Json<Value>| async move {
-        *store.lock().unwrap() = Some((headers["authorization"].to_str().unwrap().to_owned(), body));
+        *store.lock() = Some((headers["authorization"].to_str().unwrap().to_owned(), body));
         axum::Json(json!({"rewards": [1, 2]}))
     };
     let url = listen(Router::new().route("/get_reward", post(handler))).await;
@@ -127,7 +128,7 @@ async fn a_call_carries_query_prompts_labels_and_the_token() {
     )
     .await
     .unwrap();
-    let (authorization, body) = seen.lock().unwrap().take().unwrap();
+    let (authorization, body) = seen.lock().take().unwrap();
     assert_eq!(authorization, "Bearer secret");
     assert_eq!(
         body,

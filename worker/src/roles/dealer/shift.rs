@@ -17,7 +17,7 @@ use crate::roles::{CallError, Publication};
 const UPDATE_DEADLINE: Duration = Duration::from_secs(600);
 
 /// An engine has at most so many requests at once, whatever its share: each is a connection, and a server takes 2048
-/// ([`Limits`](crate::rollout::Limits)).
+/// ([`Limits`](crate::serving::Limits)).
 const MOST_REQUESTS: usize = 1024;
 /// And no further request once it has so many samples: a server takes 16384.
 const MOST_SAMPLES: usize = 8192;

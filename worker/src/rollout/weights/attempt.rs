@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use axum::http::StatusCode;
 
-use crate::rollout::error::ApiError;
+use crate::serving::error::ApiError;
 
 /// Which weights an engine has, or is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

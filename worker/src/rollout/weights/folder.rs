@@ -9,8 +9,8 @@ use super::digest::{Hash, digest};
 use crate::engine::staging::NewWeights;
 use crate::model::Weights;
 use crate::native::threads::blocking;
-use crate::rollout::error::ApiError;
 use crate::rollout::model::Model;
+use crate::serving::error::ApiError;
 
 /// Body of an update from a folder.
 #[derive(Clone, Debug, Deserialize)]

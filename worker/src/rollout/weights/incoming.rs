@@ -12,7 +12,7 @@ use tch::Kind;
 use super::digest::{Digest, Hash, Hasher};
 use super::frame::{DIGEST, LONGEST_HEADER};
 use crate::model::{ModelConfig, names};
-use crate::rollout::error::ApiError;
+use crate::serving::error::ApiError;
 
 /// A tensor to come.
 #[derive(Clone, Debug)]

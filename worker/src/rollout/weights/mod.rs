@@ -21,12 +21,12 @@ use serde_json::Value;
 
 use self::attempt::PolicyVersion;
 use self::digest::Hash;
-use super::body;
-use super::error::ApiError;
 use super::follow::Follower;
 use super::protocol::wrong;
 use super::service::Service;
 use crate::engine::staging::NewWeights;
+use crate::serving::body;
+use crate::serving::error::ApiError;
 
 /// What the engine has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,8 +11,8 @@ use super::digest::Hash;
 use super::incoming::{Incoming, Planned};
 use crate::engine::staging::{NewWeights, Staging};
 use crate::native::threads::blocking;
-use crate::rollout::error::ApiError;
 use crate::rollout::model::Model;
+use crate::serving::error::ApiError;
 
 /// Bytes that are handed over to be packed at once: sockets give tens of thousands at a time, and to wake a thread costs as much as to pack
 /// those.

@@ -41,7 +41,7 @@ async fn vllm_leaves_joins_and_receives_between_a_pause_and_a_resume_with_its_ca
     drop(join(State(service.clone()), of(None), init()).await.unwrap());
     receive(&service, given(7), transfer()).await.unwrap();
     assert_eq!(service.held(), Some(given(7)));
-    let asked = asked.lock().unwrap();
+    let asked = asked.lock();
     let expected = [
         "/shutdown_weight_transfer_engine {}",
         r#"/init_weight_transfer_engine {"init_info":{"nccl_unique_id_b64":"aWQ=","rank_offset":1,"world_size":3,"packed":false}}"#,
@@ -63,7 +63,7 @@ async fn a_transfer_by_a_communicator_that_vllm_has_not_joined_is_refused_before
     let error = receive(&service, given(7), transfer()).await.unwrap_err();
     assert_eq!(error.status, StatusCode::CONFLICT);
     assert_eq!(service.held().unwrap().version, 6);
-    assert!(asked.lock().unwrap().is_empty());
+    assert!(asked.lock().is_empty());
 }
 
 #[tokio::test]
@@ -89,7 +89,7 @@ async fn a_transfer_that_fails_half_way_leaves_no_version_and_ends_the_door() {
 async fn an_older_attempt_of_the_actor_takes_vllm_from_no_newer_one() {
     let (service, asked) = door(None).await;
     drop(join(State(service.clone()), of(Some(2)), init()).await.unwrap());
-    let joined = asked.lock().unwrap().len();
+    let joined = asked.lock().len();
     let error = join(State(service.clone()), of(Some(1)), init()).await.unwrap_err();
     assert_eq!(error.status, StatusCode::CONFLICT);
     let older = PolicyVersion {
@@ -98,6 +98,6 @@ async fn an_older_attempt_of_the_actor_takes_vllm_from_no_newer_one() {
     };
     let error = receive(&service, older, transfer()).await.unwrap_err();
     assert!(error.message.contains("attempt 2 of the actor"), "{error}");
-    assert_eq!(asked.lock().unwrap().len(), joined, "vLLM heard nothing of it");
+    assert_eq!(asked.lock().len(), joined, "vLLM heard nothing of it");
     receive(&service, given(7), transfer()).await.unwrap();
 }

@@ -6,8 +6,8 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::model::Weights;
-use crate::rollout::limits::Limits;
 use crate::rollout::weights::frame;
+use crate::serving::limits::Limits;
 use crate::vllm::stand_in::{Asked, door_within, model};
 
 /// A door whose vLLM fails at `fails`, where its weights are written, and a stream of weights for it.
@@ -68,7 +68,7 @@ async fn vllm_reloads_from_the_folder_between_a_pause_and_a_resume_with_its_cach
     let bench = Bench::new(None).await;
     bench.service.take(given(7), bench.stream()).await.unwrap();
     assert_eq!(bench.service.held(), Some(given(7)));
-    let asked = bench.asked.lock().unwrap();
+    let asked = bench.asked.lock();
     let paths: Vec<&str> = asked.iter().map(|asked| asked.split(' ').next().unwrap()).collect();
     let expected = [
         "/is_paused",
@@ -116,7 +116,7 @@ async fn a_stream_that_breaks_off_changes_nothing_and_leaves_no_file() {
     let half = bench.stream().take(bench.pieces.len() / 2);
     bench.service.take(given(7), half).await.unwrap_err();
     assert_eq!((bench.service.held().unwrap().version, bench.folders()), (6, 0));
-    assert!(bench.asked.lock().unwrap().is_empty());
+    assert!(bench.asked.lock().is_empty());
 }
 
 #[tokio::test]

@@ -2,29 +2,26 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use ppo_crds::RunConfig;
-use ppo_crds::run_config::Location;
-use ppo_crds::spec::{DType, Engine as EngineKind, Overlap, Role};
+use ppo_crds::spec::{Engine as EngineKind, Overlap, Role};
 
-use super::build::kind;
-use super::engine::{self, PolicyEngine};
 use super::guard::Afresh;
-use super::inputs::{digest_of_model, refuse_other_model};
+use super::inputs::refuse_other_model;
 use crate::actor::Actor;
 use crate::actor::checkpoint::Inputs;
-use crate::device;
-use crate::hub::resolve_location;
-use crate::model::{Decoder, MergedWeights, ModelConfig, RewardModel, Target, Weights};
+use crate::engine::{PolicyEngine, start_engine};
+use crate::model::{MergedWeights, Target};
 use crate::place::Peers;
-use crate::reward::{BATCH_TOKENS, ModelReward, SequenceScorer};
 use crate::roles::{
     Caller, Dealer, DealerOptions, Members, Pool, Publication, Reference, ReferencePods, Reward, Rollout, SameModel,
     Transfers,
 };
+use crate::rollout::weights::digest::digest_of_model;
 use crate::stop::StopFlag;
 use crate::telemetry::Live;
 use crate::tokenizer::Tokenizer;
+use crate::{reference, reward};
 
 /// Fields of the manifest that name models which are in no checkpoint.
 const REFERENCE: &str = "model.reference";
@@ -57,7 +54,7 @@ impl Reach<'_> {
         let rollout = &self.config.rollout;
         let there = self.there(Role::Rollout, rollout.replicas)?;
         let Some((peers, (members, caller))) = self.peers.zip(there) else {
-            return Ok(Rollout::Here(engine::start(here, weights, Some(tokenizer.clone()))?));
+            return Ok(Rollout::Here(start_engine(here, weights, Some(tokenizer.clone()))?));
         };
         let options = DealerOptions {
             members,
@@ -100,7 +97,7 @@ impl Reach<'_> {
                 runtime: self.runtime.clone(),
             })),
             None => {
-                let decoder = reference(location, target)?;
+                let decoder = reference::load::load(location, target)?;
                 let digest = digest_of_model(decoder.config(), decoder.parameters())?;
                 refuse_other_model(saved, Some(&digest), (REFERENCE, location), afresh)?;
                 let context = decoder.config().max_positions;
@@ -132,7 +129,7 @@ impl Reach<'_> {
         Ok(Some(match pool {
             Some(pool) => Reward::There(Box::new(pool)),
             None => {
-                let loaded = reward_model(&model.source, self.config.model.dtype)?;
+                let loaded = reward::load::load(&model.source, self.config.model.dtype)?;
                 refuse_other_model(saved, loaded.digest(), (REWARD_MODEL, &model.source), afresh)?;
                 Reward::Here(loaded)
             }
@@ -158,35 +155,4 @@ impl Reach<'_> {
         let members = Members::of(&self.config.name, role, count, service)?;
         Ok(Some((members, Caller::new(peers.token.clone())?)))
     }
-}
-
-/// The reference model.
-///
-/// # Errors
-/// When it cannot be loaded.
-pub fn reference(location: &Location, target: Target) -> Result<Decoder> {
-    let folder = resolve_location(location).context("model.reference")?;
-    let model = ModelConfig::read(&folder)?;
-    Decoder::new(&model, &Weights::load(&folder, &model, target)?)
-}
-
-impl SequenceScorer for RewardModel {
-    fn scores(&mut self, sequences: &[Vec<u32>]) -> Result<Vec<f32>> {
-        device::enter(self.device())?;
-        RewardModel::scores(self, sequences)
-    }
-}
-
-/// A reward model from its folder, with its own tokenizer: a copy on each of this process' devices.
-///
-/// # Errors
-/// When it cannot be loaded.
-pub fn reward_model(location: &Location, dtype: DType) -> Result<ModelReward> {
-    let folder = resolve_location(location).context("roles.reward.model")?;
-    let copies = device::on_each(|device| RewardModel::load(&folder, (kind(dtype), device)))?;
-    let first = copies.first().context("there is nothing to compute on")?;
-    let digest = digest_of_model(first.config(), first.parameters())?;
-    let copies = copies.into_iter().map(|copy| Box::new(copy) as Box<dyn SequenceScorer>);
-    let loaded = ModelReward::new(copies.collect(), Arc::new(Tokenizer::load(&folder)?), BATCH_TOKENS)?;
-    Ok(loaded.with_digest(digest))
 }

@@ -6,21 +6,17 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use ppo_crds::RunConfig;
-use ppo_crds::spec::DType;
-use tch::Kind;
 
-use super::engine::PolicyEngine;
 use super::guard::Afresh;
 use super::inputs::{Held, digest_of_prompts, refuse_other_base, refuse_other_prompts};
 use super::learners::{described, learners};
 use super::reach::Reach;
 use crate::actor::checkpoint::{Inputs, Verified};
 use crate::data::{PromptOrder, PromptSet, total_steps};
-use crate::device;
-use crate::engine::SamplingParams;
+use crate::engine::{PolicyEngine, SamplingParams};
 use crate::hub::resolve_location;
 use crate::manifest::Invalid;
-use crate::model::{Companions, ModelConfig, Target};
+use crate::model::{Companions, ModelConfig, target};
 use crate::native::allocator;
 use crate::outcome::BadData;
 use crate::place::Peers;
@@ -65,22 +61,6 @@ impl Roles {
             ..self.inputs.clone()
         }
     }
-}
-
-/// The tensors' precision.
-pub fn kind(dtype: DType) -> Kind {
-    match dtype {
-        DType::Float32 => Kind::Float,
-        DType::Bfloat16 => Kind::BFloat16,
-    }
-}
-
-/// Where a model of a precision of the manifest goes: the device of this process.
-///
-/// # Errors
-/// As [`device::here`].
-pub fn target(dtype: DType) -> Result<Target> {
-    Ok((kind(dtype), device::here()?).into())
 }
 
 /// Loads everything. `checkpoint` replaces the manifest's weights of actor and critic; where it does not fit what is read, the run may

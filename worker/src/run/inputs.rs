@@ -6,14 +6,13 @@ use anyhow::Result;
 use ppo_crds::RunConfig;
 use ppo_crds::run_config::Location;
 use serde::{Deserialize, Serialize};
-use tch::Tensor;
 
 use super::guard::Afresh;
 use crate::actor::checkpoint::Inputs;
 use crate::actor::{Actor, Critic};
 use crate::data::PromptSet;
 use crate::manifest::Invalid;
-use crate::model::{ModelConfig, Weights};
+use crate::model::Weights;
 use crate::ranks::Ranks;
 use crate::rollout::weights::digest::{Hasher, digest};
 
@@ -87,18 +86,6 @@ impl Held {
             ..Inputs::default()
         }
     }
-}
-
-/// Of what a loaded model computes: its tensors by name, in the precision that they have here, and the conventions of `config`. The same
-/// files have the same one wherever they are loaded.
-///
-/// # Errors
-/// When a tensor's bytes cannot be read.
-pub fn digest_of_model(config: &ModelConfig, parameters: Vec<(String, Tensor)>) -> Result<String> {
-    let mut hash = Hasher::default();
-    hash.update(&digest(&Weights(parameters.into_iter().collect()))?.bytes());
-    hash.update(config.conventions().as_bytes());
-    Ok(hash.finish().to_string())
 }
 
 /// Of ids and labels, in their order.
@@ -206,23 +193,5 @@ mod tests {
                 "{words}"
             );
         }
-    }
-
-    #[test]
-    fn the_digest_of_a_model_changes_with_a_number_or_a_convention_and_with_nothing_else() {
-        let llama = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/llama");
-        let config = ModelConfig::read(&llama).unwrap();
-        let of = |config: &ModelConfig, tensors: [(&str, f32); 2]| {
-            let named = tensors.map(|(name, number)| (name.to_owned(), Tensor::from_slice(&[number])));
-            digest_of_model(config, named.into()).unwrap()
-        };
-        let digest = of(&config, [("a", 1.0), ("b", 2.0)]);
-        assert_eq!(of(&config, [("b", 2.0), ("a", 1.0)]), digest);
-        assert_ne!(of(&config, [("a", 1.0), ("b", 3.0)]), digest);
-        let mut other = config.clone();
-        other.max_positions *= 2;
-        assert_eq!(of(&other, [("a", 1.0), ("b", 2.0)]), digest);
-        other.rope_theta *= 2.0;
-        assert_ne!(of(&other, [("a", 1.0), ("b", 2.0)]), digest);
     }
 }

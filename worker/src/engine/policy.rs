@@ -7,11 +7,11 @@ use ppo_crds::run_config::Rollout;
 use tch::{Device, Kind, Tensor};
 
 use super::cache_size::{CacheSize, mebibytes, room};
-use crate::engine::native_runner::{BLOCK_SIZE, NativeRunner};
-use crate::engine::runner::Runner;
-use crate::engine::torch_runner::kernel::Kernel;
-use crate::engine::torch_runner::{Placement, TorchRunner};
-use crate::engine::{DecoderShape, Engine, EngineConfig};
+use super::native_runner::{BLOCK_SIZE, NativeRunner};
+use super::runner::Runner;
+use super::torch_runner::kernel::Kernel;
+use super::torch_runner::{Placement, TorchRunner};
+use super::{DecoderShape, Engine, EngineConfig};
 use crate::model::rope::frequency_tensor;
 use crate::model::{MergedWeights, ModelConfig};
 use crate::native::cuda;
@@ -55,7 +55,7 @@ pub fn start(
         max_batch_tokens: policy.rollout.max_batch_tokens,
         max_sequences: policy.rollout.max_sequences,
         policy_version: policy.policy_version,
-        detokenize: tokenizer.map(|tokenizer| -> crate::engine::stop::Detokenize {
+        detokenize: tokenizer.map(|tokenizer| -> super::stop::Detokenize {
             Arc::new(move |ids, skip_special| tokenizer.decode(ids, skip_special).unwrap_or_default())
         }),
         ..EngineConfig::default()

@@ -2,16 +2,14 @@
 
 mod adapted;
 mod build;
-mod cache_size;
 mod comparison;
-mod engine;
 mod fresh;
 mod guard;
 mod inputs;
 mod learners;
 mod models;
 mod reach;
-mod run;
+mod training;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -21,13 +19,10 @@ use clap::Args;
 use ppo_crds::spec::Engine;
 use ppo_crds::warnings;
 
-pub use build::{kind, target};
-pub use engine::{PolicyEngine, start as start_engine};
-pub use inputs::{Held, digest_of_model};
+pub use inputs::Held;
 pub use learners::learners;
 pub use models::write_optimizers;
-pub use reach::{reference, reward_model};
-pub use run::{Options, Run};
+pub use training::{Options, Run};
 
 use crate::cli::ManifestArgs;
 use crate::device::DeviceArgs;

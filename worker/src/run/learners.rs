@@ -8,13 +8,12 @@ use ppo_crds::memory::keeps_critic_pass;
 use ppo_crds::run_config::Location;
 
 use super::adapted::Adapted;
-use super::build::target;
 use super::models::{ACTOR_OPTIMIZER, CRITIC, CRITIC_OPTIMIZER, POLICY};
 use crate::actor::checkpoint::Verified;
 use crate::actor::learner::Learner;
 use crate::actor::{Actor, Critic, planned_updates};
 use crate::hub::resolve_location;
-use crate::model::{Decoder, ModelConfig, Target, ValueModel, Weights};
+use crate::model::{Decoder, ModelConfig, Target, ValueModel, Weights, target};
 use crate::ranks::Ranks;
 
 /// What learns on this rank, with the folder that the critic came from; the policy came from `policy`. `checkpoint` replaces the

@@ -1,0 +1,35 @@
+//! The reward model of a run.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use ppo_crds::run_config::Location;
+use ppo_crds::spec::DType;
+
+use super::model::{BATCH_TOKENS, ModelReward, SequenceScorer};
+use crate::device;
+use crate::hub::resolve_location;
+use crate::model::{RewardModel, kind};
+use crate::rollout::weights::digest::digest_of_model;
+use crate::tokenizer::Tokenizer;
+
+/// A reward model from its folder, with its own tokenizer: a copy on each of this process' devices.
+///
+/// # Errors
+/// When it cannot be loaded.
+pub fn load(location: &Location, dtype: DType) -> Result<ModelReward> {
+    let folder = resolve_location(location).context("roles.reward.model")?;
+    let copies = device::on_each(|device| RewardModel::load(&folder, (kind(dtype), device)))?;
+    let first = copies.first().context("there is nothing to compute on")?;
+    let digest = digest_of_model(first.config(), first.parameters())?;
+    let copies = copies.into_iter().map(|copy| Box::new(copy) as Box<dyn SequenceScorer>);
+    let loaded = ModelReward::new(copies.collect(), Arc::new(Tokenizer::load(&folder)?), BATCH_TOKENS)?;
+    Ok(loaded.with_digest(digest))
+}
+
+impl SequenceScorer for RewardModel {
+    fn scores(&mut self, sequences: &[Vec<u32>]) -> Result<Vec<f32>> {
+        device::enter(self.device())?;
+        RewardModel::scores(self, sequences)
+    }
+}
