@@ -3,7 +3,7 @@
 import http.server, json, re, sys
 END = r"(<[|｜][^<>\s]+[|｜]>|</s>|<eos>)\s*$"  # must match your model's end token, and no tag that it writes
 def reward(prompt, response, label):  # a number; higher is better
-    return 1.0 if label is not None and response.strip() == label else 0.0
+    return 1.0 if label is not None and response.strip() == str(label) else 0.0
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         ask = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

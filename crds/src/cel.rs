@@ -141,6 +141,8 @@ const RULES: &[Rule] = &[
     rule("spec.model.critic", MODEL_SOURCE, "give exactly one of path, pvc, hub"),
     rule("spec.model.reference", MODEL_SOURCE, "give exactly one of path, pvc, hub"),
     rule("spec.roles.reward.model.source", MODEL_SOURCE, "give exactly one of path, pvc, hub"),
+    rule("spec.prompts", "!has(self.chatTemplateVariables) || self.chatTemplate",
+        "chatTemplateVariables are for the chat template: give chatTemplate: true"),
     rule("spec.prompts.source", DATA_SOURCE, "give exactly one of path, pvc"),
     rule("spec.evaluation.source", DATA_SOURCE, "give exactly one of path, pvc"),
     rule("spec.checkpoint", "(has(self.path) ? 1 : 0) + (has(self.pvc) ? 1 : 0) + (has(self.volumeClaim) ? 1 : 0) <= 1",
@@ -180,12 +182,12 @@ const RULES: &[Rule] = &[
         "give at least one of model, rules, remote: there is no default reward"),
     rule("spec.roles.reward", "!(has(self.model) || has(self.remote) || size(self.rules) > 0) || \
         (has(self.model) && self.model.weight != 0.0) || (has(self.remote) && self.remote.weight != 0.0) || \
-        self.rules.exists(r, r.weight != 0.0)",
+        self.rules.exists(r, (has(r.weight) ? r.weight : 1.0) != 0.0)",
         "every source has weight 0, so every score would be 0"),
     rule("spec.roles.reward.rules[]", "(has(self.exactMatch) ? 1 : 0) + (has(self.numericMatch) ? 1 : 0) + \
         (has(self.regex) ? 1 : 0) + (has(self.length) ? 1 : 0) + (has(self.json) ? 1 : 0) == 1",
         "give exactly one of exactMatch, numericMatch, regex, length, json"),
-    rule("spec.roles.reward.rules[].length", "self.min <= self.max", "min must be at most max"),
+    rule("spec.roles.reward.rules[].length", "(has(self.min) ? self.min : 0) <= self.max", "min must be at most max"),
     rule("spec.roles.reward.remote.urls", "self.all(url, url.startsWith('http://') || url.startsWith('https://'))",
         "each URL must start with http:// or https://"),
 

@@ -14,6 +14,7 @@ mod page;
 mod quoted;
 mod render;
 mod row;
+mod schedule;
 mod shell;
 mod trl;
 mod verl;
@@ -101,9 +102,11 @@ pub struct NotKnown {
 
 fn not_known(words: &[NotKnown]) -> String {
     let one = |NotKnown { what, flag }: &NotKnown| {
-        format!(
-            "{what} in `{flag}` is not known here: set it in front of the command (NAME=value), export it, or write the value"
-        )
+        let remedy = match what.starts_with("$(") || what.starts_with('`') {
+            true => "run it yourself and write its result",
+            false => "set it in front of the command (NAME=value), export it, or write the value",
+        };
+        format!("{what} in `{}` is not known here: {remedy}", flag.trim())
     };
     words.iter().map(one).collect::<Vec<_>>().join("\n")
 }
@@ -113,16 +116,14 @@ fn not_known(words: &[NotKnown]) -> String {
 pub struct UnknownFlag {
     /// As it was given.
     pub flag: String,
-    /// The nearest that it has.
-    pub nearest: String,
+    /// The nearest that it has; None where none is near.
+    pub nearest: Option<String>,
 }
 
 fn unknown(framework: &str, flags: &[UnknownFlag]) -> String {
-    let one = |flag: &UnknownFlag| {
-        format!(
-            "{} is no setting of {framework}; the nearest is {}",
-            flag.flag, flag.nearest
-        )
+    let one = |UnknownFlag { flag, nearest }: &UnknownFlag| match nearest {
+        Some(nearest) => format!("{flag} is no setting of {framework}; the nearest is {nearest}"),
+        None => format!("{flag} is no setting of {framework}; docs/migration.md lists those that are known"),
     };
     flags.iter().map(one).collect::<Vec<_>>().join("\n")
 }
@@ -179,10 +180,7 @@ fn complete(draft: &mut Draft) {
             "the flags name no reward model and no server: serve your reward function (docs/model-and-reward.md), or use rules",
         );
     }
-    let critic = draft
-        .get("algorithm.advantage.estimator")
-        .is_none_or(|estimator| estimator == "gae");
-    if draft.has("model.critic") && !critic {
+    if draft.has("model.critic") && !draft.has_critic() {
         draft.unset("model.critic");
         draft.leave("critic", "only the estimator gae has a critic");
     }

@@ -66,7 +66,21 @@ fn remove_words(value: &mut Value) {
 /// # Errors
 /// As [`crd`].
 pub fn crd_yaml() -> Result<String, Box<dyn std::error::Error>> {
-    Ok(format!("{HEADER}{}", serde_yaml::to_string(&crd()?)?))
+    let yaml = serde_yaml::to_string(&crd()?)?;
+    let lines: String = yaml.lines().map(|line| with_point(line) + "\n").collect();
+    Ok(format!("{HEADER}{lines}"))
+}
+
+/// A line whose value is a number with an exponent and no point, such as `1e-6`, gets one: readers of YAML 1.1 take it for a text.
+fn with_point(line: &str) -> String {
+    let pointed = || {
+        let (key, value) = line.rsplit_once(' ')?;
+        let (digits, exponent) = value.split_once('e')?;
+        let is_key = key.ends_with(':') && !key.trim_start_matches([' ', '-']).contains(' ');
+        let is_number = digits.parse::<i64>().is_ok() && exponent.parse::<i64>().is_ok();
+        (is_key && is_number).then(|| format!("{key} {digits}.0e{exponent}"))
+    };
+    pointed().unwrap_or_else(|| line.to_owned())
 }
 
 /// The schema of `spec`, as JSON. Null if it cannot be derived, which a test would tell.
@@ -83,7 +97,7 @@ pub fn spec_schema() -> &'static Value {
 const SCHEMA: &str = "/spec/versions/0/schema/openAPIV3Schema";
 
 /// Makes a derived schema what the API server wants: no unsigned formats (it warns of formats it does not know), no
-/// `nullable` (a null is then pruned, which is what leaving the field out means), descriptions as paragraphs.
+/// `nullable` (a null is then pruned, which is what leaving the field out means), no defaults inside lists, descriptions as paragraphs.
 fn normalise(schema: &mut Value) {
     let Value::Object(node) = schema else { return };
     node.remove("nullable");
@@ -116,6 +130,24 @@ fn normalise(schema: &mut Value) {
     for key in ["items", "additionalProperties"] {
         if let Some(inner) = node.get_mut(key) {
             normalise(inner);
+        }
+    }
+    if let Some(items) = node.get_mut("items") {
+        remove_defaults(items);
+    }
+}
+
+/// Inside lists nobody but our own types fills defaults in. Whoever compares a manifest with what is stored, as tools that apply from Git
+/// do, compares lists whole: what the API server adds there would be a difference for ever.
+fn remove_defaults(schema: &mut Value) {
+    let Value::Object(node) = schema else { return };
+    node.remove("default");
+    if let Some(Value::Object(properties)) = node.get_mut("properties") {
+        properties.values_mut().for_each(remove_defaults);
+    }
+    for key in ["items", "additionalProperties"] {
+        if let Some(inner) = node.get_mut(key) {
+            remove_defaults(inner);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Blocks of Kubernetes' own types, whose fields our schema leaves open: what of a block its type does not have.
 
+use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::Value;
 
 use crate::field::Step;
@@ -13,6 +14,34 @@ pub(crate) fn lost(given: &Value, read: &Value) -> Vec<Vec<Step>> {
     let mut lost = Vec::new();
     compare(given, read, &mut Vec::new(), &mut lost);
     lost
+}
+
+/// The names that Kubernetes has where a path in a `T` ends.
+pub(crate) fn beside<T: JsonSchema>(path: &[Step]) -> Vec<String> {
+    let root = SchemaGenerator::default().into_root_schema_for::<T>().to_value();
+    let Some((_, way)) = path.split_last() else {
+        return Vec::new();
+    };
+    let block = way.iter().try_fold(&root, |schema, step| {
+        let schema = resolved(&root, schema)?;
+        match step {
+            Step::Field(name) => schema.get("properties")?.get(name),
+            Step::Item(_) => schema.get("items"),
+        }
+    });
+    let properties = block.and_then(|block| resolved(&root, block)?.get("properties")?.as_object());
+    properties
+        .into_iter()
+        .flat_map(|fields| fields.keys().cloned())
+        .collect()
+}
+
+/// A schema, or the one that it refers to.
+fn resolved<'a>(root: &'a Value, schema: &'a Value) -> Option<&'a Value> {
+    match schema.get("$ref").and_then(Value::as_str) {
+        Some(reference) => root.pointer(reference.strip_prefix('#')?),
+        None => Some(schema),
+    }
 }
 
 fn compare(given: &Value, read: &Value, path: &mut Vec<Step>, lost: &mut Vec<Vec<Step>>) {

@@ -9,6 +9,7 @@ mod cel;
 pub mod convert;
 mod crd;
 pub mod defaults;
+pub mod disk;
 mod field;
 pub mod geometry;
 mod kubernetes;

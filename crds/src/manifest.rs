@@ -1,6 +1,9 @@
 //! Reads a manifest: YAML text to [`PpoJob`], with errors that name file, line and field.
 
+mod empty;
+mod hint;
 mod line;
+mod nearest;
 mod shape;
 
 use std::fmt::Write as _;
@@ -8,11 +11,14 @@ use std::fmt::Write as _;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_yaml::Value;
 
 use self::line::line;
-use self::shape::{Misfit, Shape};
+use self::nearest::did_you_mean;
+pub(crate) use self::nearest::distance;
+use self::shape::{Misfit, Shape, shown};
 use crate::PpoJob;
 use crate::field::{self, Step};
 use crate::kubernetes;
@@ -95,7 +101,7 @@ pub fn parse_manifest(text: &str, origin: &str) -> Result<PpoJob, ManifestError>
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| ManifestError::Syntax {
             origin: origin.into(),
-            message: error.to_string(),
+            message: format!("{error}{}", tab(text, &error).unwrap_or_default()),
         })?;
     let kinds: Vec<_> = documents.iter().map(identify).collect();
     let jobs: Vec<usize> = (0..documents.len()).filter(|&index| kinds[index].is_ok()).collect();
@@ -112,6 +118,7 @@ pub fn parse_manifest(text: &str, origin: &str) -> Result<PpoJob, ManifestError>
         });
     };
     let mut document = documents.into_iter().nth(index).unwrap_or_default();
+    let empty = empty::choices(&document);
     remove_nulls(&mut document);
     let fields_error = |misfits: Vec<Misfit>| ManifestError::Fields {
         origin: origin.into(),
@@ -120,11 +127,22 @@ pub fn parse_manifest(text: &str, origin: &str) -> Result<PpoJob, ManifestError>
             .map(|misfit| described(misfit, text, index))
             .collect(),
     };
-    let misfits = misfits(&document);
+    let mut misfits = misfits(&document);
+    misfits.extend(empty);
     if !misfits.is_empty() {
         return Err(fields_error(misfits));
     }
     serde_path_to_error::deserialize(document).map_err(|error| fields_error(vec![unreadable(&error)]))
+}
+
+/// Words for a tab that a line is indented by, where the parser stopped there: an editor shows it as blanks.
+fn tab(text: &str, error: &serde_yaml::Error) -> Option<String> {
+    let number = error.location()?.line();
+    let line = text.lines().nth(number.checked_sub(1)?)?;
+    let mut indent = line.chars().take_while(|c| c.is_whitespace());
+    indent
+        .any(|c| c == '\t')
+        .then(|| format!("; line {number} begins with a tab, and YAML indents with spaces"))
 }
 
 /// A field without a value is left out, as for the API server: a block whose fields are all commented out, say.
@@ -144,9 +162,10 @@ fn misfits(document: &Value) -> Vec<Misfit> {
     const KNOWN: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
     let mut shape = Shape::default();
     // kube's derived object ignores unknown fields beside `spec`; the API server does not.
-    let names = document.as_mapping().into_iter().flat_map(|fields| fields.keys());
-    for name in names.filter_map(Value::as_str).filter(|name| !KNOWN.contains(name)) {
-        shape.unknown(name, &KNOWN);
+    let fields = document.as_mapping().into_iter().flatten();
+    let named = fields.filter_map(|(name, value)| Some((name.as_str()?, value)));
+    for (name, value) in named.filter(|(name, _)| !KNOWN.contains(name)) {
+        shape.unknown(name, value, &KNOWN);
     }
     if let Some(metadata) = document.get("metadata") {
         shape.inside(Step::Field("metadata".into()), |shape| {
@@ -169,20 +188,39 @@ fn misfits(document: &Value) -> Vec<Misfit> {
 }
 
 /// Checks a block of one of Kubernetes' own types, which the schema leaves open.
-fn check_kubernetes<T: serde::de::DeserializeOwned + serde::Serialize>(given: &Value, shape: &mut Shape) {
+fn check_kubernetes<T: serde::de::DeserializeOwned + serde::Serialize + JsonSchema>(given: &Value, shape: &mut Shape) {
     match serde_path_to_error::deserialize::<_, T>(given.clone()) {
         Ok(read) => {
             let [given, read] =
                 [serde_json::to_value(given), serde_json::to_value(read)].map(Result::unwrap_or_default);
             for steps in kubernetes::lost(&given, &read) {
-                shape.below(steps, |shape| shape.refuse(kubernetes::UNKNOWN.into()));
+                let known = kubernetes::beside::<T>(&steps);
+                let known: Vec<&str> = known.iter().map(String::as_str).collect();
+                let nearest = match steps.last() {
+                    Some(Step::Field(name)) => did_you_mean(name, &known),
+                    Some(Step::Item(_)) | None => String::new(),
+                };
+                shape.below(steps, |shape| shape.refuse(format!("{}{nearest}", kubernetes::UNKNOWN)));
             }
         }
         Err(error) => {
             let Misfit { path, message } = unreadable(&error);
+            let message = match at(given, &path) {
+                Some(value @ (Value::Number(_) | Value::Bool(_))) if message.ends_with("expected a string") => {
+                    format!("{} is given where a text is needed: put it in quotes", shown(value))
+                }
+                Some(_) | None => message,
+            };
             shape.below(path, |shape| shape.refuse(message));
         }
     }
+}
+
+fn at<'a>(block: &'a Value, path: &[Step]) -> Option<&'a Value> {
+    path.iter().try_fold(block, |value, step| match step {
+        Step::Field(name) => value.get(name),
+        Step::Item(index) => value.get(*index),
+    })
 }
 
 fn unreadable(error: &serde_path_to_error::Error<serde_yaml::Error>) -> Misfit {
@@ -227,33 +265,6 @@ fn describe(kinds: Vec<Result<(), String>>) -> String {
     } else {
         found.join(", ")
     }
-}
-
-fn did_you_mean(name: &str, known: &[&str]) -> String {
-    let nearest = known
-        .iter()
-        .map(|candidate| (distance(&name.to_lowercase(), &candidate.to_lowercase()), candidate))
-        .min();
-    match nearest {
-        Some((distance, candidate)) if distance <= 2 => format!(" (did you mean {candidate}?)"),
-        _ => String::new(),
-    }
-}
-
-/// Levenshtein distance.
-pub(crate) fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, to) in b.iter().enumerate() {
-            let above = row[j + 1];
-            row[j + 1] = (diagonal + usize::from(from != *to)).min(above + 1).min(row[j] + 1);
-            diagonal = above;
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

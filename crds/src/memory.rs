@@ -34,6 +34,13 @@ pub struct Shapes {
     pub reward: Option<ModelShape>,
 }
 
+impl Shapes {
+    /// The critic's, where the run has one.
+    fn of_critic(&self, config: &RunConfig) -> Option<ModelShape> {
+        config.model.critic.as_ref().map(|_| self.critic.unwrap_or(self.policy))
+    }
+}
+
 /// Memory of one rank of a role.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -137,22 +144,40 @@ fn activations(config: &RunConfig, shape: &ModelShape) -> u64 {
     }
 }
 
-/// Policy and critic are updated one after the other, so only the greater of their gradients counts, and of their activations unless
-/// the critic's of the first update are kept.
-fn actor(config: &RunConfig, geometry: &Geometry, shapes: &Shapes) -> Vec<Part> {
-    let policy = &shapes.policy;
-    let critic = config.model.critic.as_ref().map(|_| shapes.critic.unwrap_or(*policy));
-    let number = bytes(config.model.dtype);
+/// What one of the actor's `ranks` holds from its start to its end, whatever the samples: all weights, and its share of gradients and
+/// optimizer state. Policy and critic are updated one after the other, so only the greater of their gradients counts.
+pub fn held_by_rank(config: &RunConfig, ranks: u64, shapes: &Shapes) -> Vec<Part> {
     let mut parts = Vec::new();
     let mut largest = 0;
-    for model in models(config, policy, critic.as_ref()) {
+    for model in models(config, shapes) {
         largest = largest.max(model.trained(config));
-        parts.extend(learning(&model, config, geometry));
+        parts.extend(learning(&model, config, ranks));
     }
     parts.push(part(
         "gradients of one update",
-        product(&[largest, FLOAT32]).div_ceil(geometry.actor_ranks.max(1)),
+        product(&[largest, FLOAT32]).div_ceil(ranks.max(1)),
     ));
+    parts
+}
+
+/// Bytes of a checkpoint: of all that learns the weights as they are, both moments, and what makes a bfloat16 model's weights float32
+/// ones. These are 12 a parameter in either precision.
+pub fn checkpoint_bytes(config: &RunConfig, shapes: &Shapes) -> u64 {
+    let trained = models(config, shapes).into_iter().map(|model| model.trained(config));
+    product(&[trained.fold(0, u64::saturating_add), 3 * FLOAT32])
+}
+
+/// Bytes of the trained model that the end of a run writes, whole.
+pub fn result_bytes(config: &RunConfig, shapes: &Shapes) -> u64 {
+    product(&[shapes.policy.parameters(), bytes(config.model.dtype)])
+}
+
+/// Policy and critic take turns, so only the greater of their activations counts, unless the critic's of the first update are kept.
+fn actor(config: &RunConfig, geometry: &Geometry, shapes: &Shapes) -> Vec<Part> {
+    let policy = &shapes.policy;
+    let critic = shapes.of_critic(config);
+    let number = bytes(config.model.dtype);
+    let mut parts = held_by_rank(config, geometry.actor_ranks, shapes);
     if config.overlap == Overlap::OneStep {
         // What engines fetch while the weights change.
         parts.push(part("published weights", product(&[policy.parameters(), number])));
@@ -223,26 +248,25 @@ impl Learning {
     }
 }
 
-fn models(config: &RunConfig, policy: &ModelShape, critic: Option<&ModelShape>) -> Vec<Learning> {
+fn models(config: &RunConfig, shapes: &Shapes) -> Vec<Learning> {
     let policy_learns = Learning {
         name: "policy",
-        shape: *policy,
-        parameters: policy.parameters(),
+        shape: shapes.policy,
+        parameters: shapes.policy.parameters(),
         is_shared: false,
     };
-    let critic_learns = critic.map(|shape| Learning {
+    let critic_learns = shapes.of_critic(config).map(|shape| Learning {
         name: "critic",
-        shape: *shape,
+        shape,
         parameters: shape.trunk_parameters(),
         is_shared: config.model.adapter.is_some() && config.model.critic.as_ref() == Some(&config.model.policy),
     });
     [Some(policy_learns), critic_learns].into_iter().flatten().collect()
 }
 
-fn learning(model: &Learning, config: &RunConfig, geometry: &Geometry) -> Vec<Part> {
+fn learning(model: &Learning, config: &RunConfig, ranks: u64) -> Vec<Part> {
     let (name, trained) = (model.name, model.trained(config));
-    let shard =
-        |bytes_per_parameter: u64| product(&[trained, bytes_per_parameter]).div_ceil(geometry.actor_ranks.max(1));
+    let shard = |bytes_per_parameter: u64| product(&[trained, bytes_per_parameter]).div_ceil(ranks.max(1));
     let mut parts = Vec::new();
     if !model.is_shared {
         let weights = product(&[model.parameters, bytes(config.model.dtype)]);
@@ -313,4 +337,4 @@ fn bytes(dtype: DType) -> u64 {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

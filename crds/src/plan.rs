@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
+use crate::disk::Disk;
 use crate::geometry::Geometry;
 use crate::memory::{RoleMemory, Shapes, estimate};
 use crate::resolve::{Environment, resolve};
@@ -27,6 +28,8 @@ pub struct Plan {
     pub equations: Vec<String>,
     /// Memory of one rank of each role. Empty when no model shape is known.
     pub memory: Vec<RoleMemory>,
+    /// What the run leaves on the disk of its checkpoints. None when no model shape is known.
+    pub disk: Option<Disk>,
     /// What is allowed but most likely not meant.
     pub warnings: Vec<Warning>,
     /// The manifest with every default filled in.
@@ -58,6 +61,7 @@ impl Plan {
             memory: shapes
                 .map(|shapes| estimate(&config, &geometry, shapes))
                 .unwrap_or_default(),
+            disk: shapes.map(|shapes| Disk::of(&config, shapes)),
             warnings: warnings(job).into_iter().chain(lost).collect(),
             manifest: fill(job),
             name: config.name,
@@ -120,6 +124,9 @@ pub fn render_plan(plan: &Plan) -> String {
         line(&mut text, &format!("  {equation}"));
     }
     render_memory(&plan.memory, &mut text);
+    if let Some(disk) = &plan.disk {
+        render_disk(disk, &mut text);
+    }
     if !plan.warnings.is_empty() {
         text.push_str("\nWarnings\n");
         for warning in &plan.warnings {
@@ -176,6 +183,22 @@ fn render_memory(memory: &[RoleMemory], text: &mut String) {
     }
 }
 
+fn render_disk(disk: &Disk, text: &mut String) {
+    text.push_str("\nDisk of the checkpoints, estimated\n");
+    let each = human(disk.checkpoint);
+    let parts = [
+        (
+            format!("{} checkpoints of {each}", disk.checkpoints),
+            disk.checkpoint.saturating_mul(disk.checkpoints),
+        ),
+        ("trained model".to_owned(), disk.model),
+    ];
+    line(text, &format!("  {:<28} {:>11}", "all", human(disk.total)));
+    for (name, bytes) in parts {
+        line(text, &format!("    {name:<26} {:>11}", human(bytes)));
+    }
+}
+
 fn line(text: &mut String, content: &str) {
     // Writing to a String cannot fail.
     let _ = writeln!(text, "{}", content.trim_end());
@@ -196,6 +219,22 @@ fn human(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_disk_is_written_below_the_memory_with_how_many_checkpoints_there_are() {
+        let disk = Disk {
+            checkpoint: 3 << 30,
+            checkpoints: 5,
+            model: 1 << 30,
+            total: 16 << 30,
+        };
+        let mut text = String::new();
+        render_disk(&disk, &mut text);
+        let lines: Vec<&str> = text.lines().skip(2).map(str::trim).collect();
+        assert_eq!(lines[0].split_whitespace().collect::<Vec<_>>(), ["all", "16.0", "GiB"]);
+        assert!(lines[1].starts_with("5 checkpoints of 3.0 GiB ") && lines[1].ends_with(" 15.0 GiB"));
+        assert!(lines[2].starts_with("trained model ") && lines[2].ends_with(" 1.0 GiB"));
+    }
 
     #[test]
     fn sizes_are_written_in_the_unit_a_person_would_choose() {

@@ -25,6 +25,10 @@ pub mod label {
 pub mod annotation {
     /// Attempt of a pod.
     pub const ATTEMPT: &str = "ppojob.dev/attempt";
+    /// On a job's ConfigMap: the image of `ppo-worker` that reads its content, for templates that name none.
+    pub const WORKER_IMAGE: &str = "ppojob.dev/worker-image";
+    /// On a job's ConfigMap: the image of vLLM that goes with it, for templates that name none.
+    pub const VLLM_IMAGE: &str = "ppojob.dev/vllm-image";
     /// On a PpoJob: a new value of `<role>` or `<role>=<anything>` restarts that role once.
     pub const RESTART: &str = "ppojob.dev/restart";
 }
@@ -62,8 +66,10 @@ pub mod env {
     pub const DEVICE: &str = "PPO_DEVICE";
     /// Engines below which an actor waits, as the job says when the pod is made: it may have changed since the configuration was.
     pub const MIN_REPLICAS: &str = "PPO_MIN_REPLICAS";
-    /// Seconds for which an actor waits for those engines: runPolicy.preRunningDeadlineSeconds when the pod is made.
+    /// Seconds for which a pod waits for others and for what it loads: runPolicy.preRunningDeadlineSeconds when the pod is made.
     pub const READY_DEADLINE: &str = "PPO_READY_DEADLINE_SECONDS";
+    /// Seconds that an actor's pod has from SIGTERM until it is killed: the terminationGracePeriodSeconds that it was made with.
+    pub const GRACE: &str = "PPO_GRACE_SECONDS";
     /// `host:port` of the vLLM server that this pod is the door of.
     pub const VLLM: &str = "PPO_VLLM";
 

@@ -20,7 +20,7 @@ pub struct Report {
     pub policy_version: u64,
     /// How far training is.
     pub progress: Progress,
-    /// Seconds since a stage last finished, to compare with `runPolicy.progressDeadlineSeconds`.
+    /// Seconds since a stage last finished, or a part of the present one was done, to compare with `runPolicy.progressDeadlineSeconds`.
     pub seconds_since_progress: f64,
     /// What the stage waits for, such as the slowest pod's name or a server's URL. Empty when it waits for nobody.
     #[serde(default)]

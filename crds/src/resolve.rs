@@ -158,6 +158,7 @@ fn prompts(spec: &PpoJobSpec, environment: &Environment) -> Prompts {
         prompt_field: prompts.prompt_field.clone(),
         label_field: prompts.label_field.clone(),
         chat_template: prompts.chat_template,
+        chat_template_variables: prompts.chat_template_variables.clone().unwrap_or_default(),
         max_length: prompts.max_length as usize,
         shuffle: prompts.shuffle,
     }

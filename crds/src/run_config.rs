@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::spec::{
     AdapterSpec, Aggregation, DType, Engine, Estimator, GenerationSpec, KlEstimator, KlPlacement, OptimizerSpec,
@@ -129,6 +130,9 @@ pub struct Prompts {
     pub label_field: Option<String>,
     /// Render prompts through the model's chat template.
     pub chat_template: bool,
+    /// For the template. Absent without any, so that checkpoints of earlier versions go on.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub chat_template_variables: Map<String, Value>,
     /// Longest prompt, in tokens.
     pub max_length: usize,
     /// Shuffle in each episode, by the seed.

@@ -100,6 +100,13 @@ fn the_schema_is_structural_and_names_no_format_unknown_to_kubernetes() {
 }
 
 #[test]
+fn inside_lists_the_api_server_fills_nothing_in() {
+    walk(&schema(), "ppojob", &mut |path, node| {
+        assert!(!path.contains("[]") || node.get("default").is_none(), "{path}: {node}");
+    });
+}
+
+#[test]
 fn everything_in_the_spec_has_a_limit_so_that_rules_stay_cheap() {
     walk(ppo_crds::spec_schema(), "spec", &mut |path, node| {
         let limits: &[&str] = match node["type"].as_str() {
@@ -147,8 +154,15 @@ fn kubectl_get_shows_state_step_reward_kl_ready_restarts_age() {
     let crd = serde_json::to_value(ppo_crds::crd().unwrap()).unwrap();
     let version = crd.pointer("/spec/versions/0").unwrap();
     let columns = version["additionalPrinterColumns"].as_array().unwrap();
-    let names: Vec<&str> = columns.iter().map(|column| column["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["State", "Step", "Reward", "KL", "Ready", "Restarts", "Age"]);
+    let names = |wide: bool| -> Vec<&str> {
+        let shown = columns.iter().filter(|column| (column["priority"] == 1) == wide);
+        shown.map(|column| column["name"].as_str().unwrap()).collect()
+    };
+    assert_eq!(
+        names(false),
+        ["State", "Step", "Reward", "KL", "Ready", "Restarts", "Age"]
+    );
+    assert_eq!(names(true), ["Queue", "Gang", "ETA", "Failure"], "with -o wide");
     assert_eq!(
         version["subresources"]["scale"]["specReplicasPath"],
         ".spec.roles.rollout.replicas"
@@ -156,11 +170,30 @@ fn kubectl_get_shows_state_step_reward_kl_ready_restarts_age() {
     for path in columns
         .iter()
         .map(|column| column["jsonPath"].as_str().unwrap())
-        .filter(|path| path.starts_with(".status"))
+        .filter(|path| !path.starts_with(".metadata"))
     {
-        let pointer = path.replace('.', "/properties/");
+        // What stands in brackets chooses an entry of a list.
+        let pointer = path.split('[').next().unwrap().replace('.', "/properties/");
         assert!(schema().pointer(&pointer).is_some(), "{path} is not in the schema");
     }
+}
+
+#[test]
+fn a_number_with_an_exponent_has_a_point_too() {
+    // Readers of YAML 1.1, as Python's, take `1e-6` for a text.
+    let text = ppo_crds::crd_yaml().unwrap();
+    let numbers = text
+        .lines()
+        .filter_map(|line| line.trim().split_once(": ")?.1.parse::<f64>().ok().map(|_| line));
+    let with_exponent: Vec<&str> = numbers
+        .filter(|line| line.trim().split_once(": ").unwrap().1.contains('e'))
+        .collect();
+    assert!(with_exponent.len() > 3, "{with_exponent:?}");
+    for line in with_exponent {
+        assert!(line.contains('.'), "{line}");
+    }
+    let read: Value = serde_yaml::from_str(&text).unwrap();
+    assert_eq!(read, serde_json::to_value(ppo_crds::crd().unwrap()).unwrap());
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ use ppo_crds::listen::everywhere;
 use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
 
+use crate::plan::PodDefaults;
 use crate::run::{LeaseOptions, Options, run};
 use crate::settings::{PodSettings, Scrapers};
 
@@ -104,9 +106,15 @@ struct PodArgs {
     /// User, group and file group of pods whose template names none; `none` leaves them to the cluster, as OpenShift wants it.
     #[arg(long, env = "PPO_OPERATOR_POD_USER", default_value = "65532", value_parser = user)]
     pod_user: User,
+    /// File with a part of a pod template, in YAML: what pods have whose own template says nothing else.
+    #[arg(long, env = "PPO_OPERATOR_POD_DEFAULTS", value_name = "FILE")]
+    pod_defaults: Option<PathBuf>,
     /// Make a NetworkPolicy for every job, and delete those of running jobs where it is false.
     #[arg(long, env = "PPO_OPERATOR_NETWORK_POLICIES", default_value_t = true, action = ArgAction::Set)]
     network_policies: bool,
+    /// Make a PodDisruptionBudget for the actor of every job that runs, and delete those that are there where it is false.
+    #[arg(long, env = "PPO_OPERATOR_DISRUPTION_BUDGETS", default_value_t = true, action = ArgAction::Set)]
+    disruption_budgets: bool,
     /// Namespace whose pods may read the metrics of role pods; repeat it for several. The operator's own always may.
     #[arg(
         long = "scraper-namespace",
@@ -155,13 +163,17 @@ enum LogFormat {
 }
 
 impl RunArgs {
-    fn options(self) -> Options {
+    fn options(self) -> anyhow::Result<Options> {
         let random = || format!("ppo-operator-{:08x}", rand::random::<u32>());
+        let defaults = match &self.pods.pod_defaults {
+            Some(file) => PodDefaults::read(file, &self.pods.gpu_resource)?,
+            None => PodDefaults::default(),
+        };
         let mut scrapers = self.pods.scraper_namespaces;
         scrapers.push(self.own_namespace.clone());
         scrapers.sort();
         scrapers.dedup();
-        Options {
+        Ok(Options {
             namespaces: self.namespaces,
             http_address: self
                 .http_address
@@ -181,8 +193,10 @@ impl RunArgs {
                 gpu_resource: self.pods.gpu_resource,
                 user: self.pods.pod_user.0,
                 network_policies: self.pods.network_policies.then_some(Scrapers { namespaces: scrapers }),
+                defaults,
+                disruption_budgets: self.pods.disruption_budgets,
             },
-        }
+        })
     }
 }
 
@@ -191,7 +205,7 @@ pub fn main() -> ExitCode {
     let ended = match Cli::parse().command {
         Command::Run(args) => {
             log(args.log_format);
-            start(args.options())
+            args.options().and_then(start)
         }
         Command::Crd => crd(),
         Command::Check(args) => check(&args),
@@ -325,7 +339,7 @@ mod tests {
             panic!("run was asked for");
         };
         assert!(matches!(args.log_format, LogFormat::Json));
-        let options = args.options();
+        let options = args.options().unwrap();
         assert_eq!(options.namespaces, ["a", "b"]);
         assert_eq!(options.lease.unwrap().name, "mine");
     }

@@ -16,6 +16,7 @@ use crate::expected::Expected;
 use crate::gang::{Flavors, Unapproved};
 use crate::job::Job;
 use crate::metrics::Metrics;
+use crate::reconcile::Refusals;
 use crate::reports::Reports;
 use crate::served::Served;
 use crate::settings::PodSettings;
@@ -57,7 +58,7 @@ pub struct Context {
     /// Jobs whose gang's object a webhook does not answer for.
     pub unapproved: Mutex<HashMap<JobKey, Unapproved>>,
     /// What the API server last refused of what a job needs, and why: until it is done.
-    pub refused: Mutex<HashMap<JobKey, String>>,
+    pub refused: Refusals,
     /// Whether the installed CRD is this operator's.
     pub contract: watch::Receiver<Contract>,
     /// Counts.
@@ -78,15 +79,14 @@ impl Context {
 
     /// Forgets a deleted job.
     pub fn forget(&self, key: &JobKey) {
-        if let Some(job) = self.jobs.forget(key) {
-            self.reports.forget(&job.uid);
-        }
+        self.jobs.forget(key);
+        self.reports.forget(key);
         self.expected.forget(key);
         self.world.forget(key);
         self.backoff.forget(key);
         self.minor.forget(key);
         self.unapproved.lock().remove(key);
-        self.refused.lock().remove(key);
+        self.refused.forget(key);
         self.recorders.forget(key);
         self.metrics.forget(key);
     }
@@ -101,8 +101,8 @@ impl Context {
         self.metrics.queue_depth.set(size(self.queued.lock().len()));
         let matches = *self.contract.borrow() == Contract::Same;
         self.metrics.crd_matches.set(matches.into());
-        self.metrics
-            .progress(self.reports.silences(&self.world.actors(None), self.now()));
+        let silences = self.reports.silences(&self.world.actors(None), self.now());
+        self.metrics.progress(silences);
         self.metrics.text()
     }
 }
@@ -127,8 +127,13 @@ impl Jobs {
         job
     }
 
-    fn forget(&self, key: &JobKey) -> Option<Arc<Job>> {
-        self.0.lock().remove(key)
+    /// Whether there is such a job, of this uid.
+    pub fn knows(&self, key: &JobKey, uid: &str) -> bool {
+        self.0.lock().get(key).is_some_and(|job| job.uid == uid)
+    }
+
+    fn forget(&self, key: &JobKey) {
+        self.0.lock().remove(key);
     }
 }
 
@@ -155,11 +160,14 @@ impl Backoff {
     }
 }
 
-/// When minor changes of a status may be written: some time after the job's last write, and with a pace over all jobs that start.
+/// When minor changes of a status may be written: some time after the job's last write, and with a pace over all jobs that start, and
+/// another over all that run.
 pub struct Minor {
     jobs: Mutex<HashMap<JobKey, Turn>>,
     /// When the next starting job may have its turn.
-    next: Mutex<Instant>,
+    starting: Mutex<Instant>,
+    /// When the next running one may.
+    running: Mutex<Instant>,
 }
 
 /// A job's place in the line.
@@ -174,7 +182,8 @@ impl Default for Minor {
     fn default() -> Self {
         Self {
             jobs: Mutex::default(),
-            next: Mutex::new(Instant::now()),
+            starting: Mutex::new(Instant::now()),
+            running: Mutex::new(Instant::now()),
         }
     }
 }
@@ -185,20 +194,23 @@ impl Minor {
     /// Between the writes of any two starting jobs. While a job starts there is a minor change with every pod, and with every try
     /// of the scheduler, which words its reason anew: hundreds of jobs at once would spend more on telling so than on starting.
     const PACE: Duration = Duration::from_millis(250);
+    /// Between the writes of any two others, most of which tell of progress. A few hundred jobs tell of it with every report.
+    const PACE_OF_RUNNING: Duration = Duration::from_millis(25);
 
     /// How long a minor change still has to wait.
     pub fn wait(&self, key: &JobKey, starting: bool, now: Instant) -> Option<Duration> {
         let mut jobs = self.jobs.lock();
         let turn = jobs.entry(key.clone()).or_insert(Turn { last: now, slot: None });
         let due = now.max(turn.last + Self::INTERVAL);
-        let slot = *turn.slot.get_or_insert_with(|| match starting {
-            false => due,
-            true => {
-                let mut next = self.next.lock();
-                let slot = due.max(*next);
-                *next = slot + Self::PACE;
-                slot
-            }
+        let (line, pace) = match starting {
+            true => (&self.starting, Self::PACE),
+            false => (&self.running, Self::PACE_OF_RUNNING),
+        };
+        let slot = *turn.slot.get_or_insert_with(|| {
+            let mut next = line.lock();
+            let slot = due.max(*next);
+            *next = slot + pace;
+            slot
         });
         slot.checked_duration_since(now).filter(|left| !left.is_zero())
     }
@@ -243,9 +255,11 @@ mod tests {
             .collect();
         let paced: Vec<Duration> = (0..100).map(|turn| Minor::INTERVAL + Minor::PACE * turn).collect();
         assert_eq!(slots, paced);
-        // Asked again it still has the same turn; one that runs waits for nobody.
+        // Asked again it still has the same turn; one that runs waits for those that run alone.
         assert_eq!(minor.wait(&job(99), true, began), Some(paced[99]));
         assert_eq!(minor.wait(&job(100), false, began), Some(Minor::INTERVAL));
+        let next = Minor::INTERVAL + Minor::PACE_OF_RUNNING;
+        assert_eq!(minor.wait(&job(101), false, began), Some(next));
         assert_eq!(minor.wait(&job(99), true, began + paced[99]), None);
     }
 }

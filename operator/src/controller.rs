@@ -81,6 +81,7 @@ pub async fn control(
         context.reports.clone(),
         crate::reports::client()?,
         context.report_interval,
+        known(context.clone()),
         actors(context.clone(), scope.namespace.clone()),
         tell(changed),
     ));
@@ -212,6 +213,11 @@ async fn watch_new_kinds(context: Arc<Context>, namespace: Option<String>, sink:
             done,
         ));
     }
+}
+
+/// Whether a job was looked at: a pod alone proves no job.
+fn known(context: Arc<Context>) -> impl Fn(&JobKey, &str) -> bool {
+    move |key, uid| context.jobs.knows(key, uid)
 }
 
 /// The actors that could report now.

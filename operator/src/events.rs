@@ -33,6 +33,11 @@ pub async fn refused(job: &impl Resource<DynamicType = ()>, error: &Error, conte
     repeat(job, "Refused", EventType::Warning, &error.to_string(), context).await;
 }
 
+/// Writes that a webhook does not answer, and for what.
+pub async fn unanswered(job: &impl Resource<DynamicType = ()>, words: &str, context: &Context) {
+    repeat(job, "Refused", EventType::Warning, words, context).await;
+}
+
 /// Writes that a job cannot be read, and so that nothing is done with it: it neither starts, nor is restarted, suspended or ended.
 pub async fn unreadable(job: &DeserializeGuard<PpoJob>, error: &str, context: &Context) {
     let note = format!("the operator cannot read this job, and does nothing with it until that is mended: {error}");

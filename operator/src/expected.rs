@@ -1,5 +1,5 @@
-//! What was made a moment ago and no watch has shown yet. Without it a job that is looked at again before the news of its own
-//! writes arrive would make everything a second time, and be refused. As `ControllerExpectations` of kube-controller-manager.
+//! Objects that were made a moment ago and that no watch has shown yet. Without this a job that is reconciled again before the watch
+//! catches up would create everything a second time, and be refused. As `ControllerExpectations` of kube-controller-manager.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

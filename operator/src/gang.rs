@@ -1,4 +1,4 @@
-//! Who places all pods of a job at once or none: one of the gang schedulers, or nobody.
+//! Gang scheduling: which scheduler, if any, places all pods of a job at once or none.
 
 mod admission;
 mod coscheduling;

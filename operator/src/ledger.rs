@@ -1,8 +1,8 @@
-//! The part of the status that decides: attempts and counts. It is written before anything acts on it, so a decision is
+//! The part of the status that decisions depend on: attempts and counts. It is written before anything acts on it, so a decision is
 //! taken once, wherever the operator dies.
 //!
 //! A restart is a raised attempt. Pods of an older attempt are deleted, pods of the wanted one created; a failed pod of an
-//! older attempt says nothing any more, so no failure is counted twice.
+//! older attempt no longer matters, so no failure is counted twice.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};

@@ -1,4 +1,4 @@
-//! What becomes of the job now: run, wait for quota, be suspended, end. Pure; its decisions are in the ledger.
+//! The job's next state: run, wait for quota, be suspended, end. Pure; its decisions are in the ledger.
 
 mod deadlines;
 
@@ -89,6 +89,27 @@ pub fn decide(job: &Job, seen: &Snapshot, previous: &PpoJobStatus, now: Timestam
         ledger.pause(now);
         return Decision::of(ledger, Intent::Suspend);
     }
+    let mut decision = admitted(ledger, seen, now);
+    if decision.intent != Intent::Run {
+        return decision;
+    }
+    retire_what_is_too_many(job, seen, &mut decision.ledger);
+    restart_on_request(job, seen, &mut decision, now);
+    restart_what_failed(job, seen, &mut decision, now);
+    restart_what_cannot_go_on(job, seen, &mut decision, now);
+    if let (Intent::Run, Some(late)) = (&decision.intent, deadlines::overdue(job, seen, &decision.ledger, now)) {
+        decision.intent = Intent::Fail(late);
+    }
+    for deadline in deadlines::all(job, seen, &decision.ledger, now) {
+        if deadline > now {
+            decision.wake_at(deadline);
+        }
+    }
+    decision
+}
+
+/// Whether its pods may exist, by its gang scheduler's word.
+fn admitted(mut ledger: Ledger, seen: &Snapshot, now: Timestamp) -> Decision {
     match &seen.admission {
         // Pods that its gang scheduler placed run on without it.
         Admission::Missing(_) if ledger.status.active_since.is_some() => {}
@@ -106,32 +127,7 @@ pub fn decide(job: &Job, seen: &Snapshot, previous: &PpoJobStatus, now: Timestam
         }
         Admission::Free | Admission::Admitted(_) => ledger.activate(seen.gang.word(), now),
     }
-    let mut decision = Decision::of(ledger, Intent::Run);
-    retire_what_is_too_many(job, seen, &mut decision.ledger);
-    restart_on_request(job, seen, &mut decision, now);
-    restart_what_failed(job, seen, &mut decision, now);
-    if decision.intent == Intent::Run
-        && let Some(why) = seen.gang.begins_anew(job, &decision.ledger, seen)
-    {
-        decision.ledger.restart_job(now);
-        decision.notes.push(format!("the job restarts, not counted: {why}"));
-    }
-    // The Secret that takes its place holds another token: pods of both would refuse each other.
-    if decision.intent == Intent::Run && seen.token_lost && current_pods(job, seen, &decision.ledger).next().is_some() {
-        decision.ledger.restart_job(now);
-        let secret = token_name(&job.key.name);
-        let why = format!("Secret {secret}, with the token that its pods ask of each other, is gone");
-        decision.notes.push(format!("the job restarts, not counted: {why}"));
-    }
-    if let (Intent::Run, Some(late)) = (&decision.intent, deadlines::overdue(job, seen, &decision.ledger, now)) {
-        decision.intent = Intent::Fail(late);
-    }
-    for deadline in deadlines::all(job, seen, &decision.ledger, now) {
-        if deadline > now {
-            decision.wake_at(deadline);
-        }
-    }
-    decision
+    Decision::of(ledger, Intent::Run)
 }
 
 /// The run is over when the actor's first pod, which commits the last checkpoint, has ended well.
@@ -180,7 +176,8 @@ fn restart_on_request(job: &Job, seen: &Snapshot, decision: &mut Decision, now: 
     }
 }
 
-/// Pods that are too many end as nobody's failure, also where they are wanted again before they are gone: then it is others that are.
+/// Surplus pods (scale-down) end without counting as failures, even if the role is scaled up again before they are gone; new pods
+/// replace them.
 fn retire_what_is_too_many(job: &Job, seen: &Snapshot, ledger: &mut Ledger) {
     for pod in seen.pods(job) {
         let too_many = job.role(pod.role).is_some_and(|role| pod.index >= seen.count(role));
@@ -188,6 +185,29 @@ fn retire_what_is_too_many(job: &Job, seen: &Snapshot, ledger: &mut Ledger) {
             ledger.retire_pod(pod.role, pod.index);
         }
     }
+}
+
+/// Replaces all pods where those that there are cannot go on together, which is nobody's failure.
+fn restart_what_cannot_go_on(job: &Job, seen: &Snapshot, decision: &mut Decision, now: Timestamp) {
+    let restart = |why: Option<String>, decision: &mut Decision| {
+        if let Some(why) = why.filter(|_| decision.intent == Intent::Run) {
+            decision.ledger.restart_job(now);
+            decision.notes.push(format!("the job restarts, not counted: {why}"));
+        }
+    };
+    restart(begins_anew(job, seen, &decision.ledger), decision);
+    restart(token_lost(job, seen, &decision.ledger), decision);
+}
+
+fn begins_anew(job: &Job, seen: &Snapshot, ledger: &Ledger) -> Option<String> {
+    seen.gang.begins_anew(job, ledger, seen).map(str::to_owned)
+}
+
+/// The Secret that takes its place holds another token: pods of both would refuse each other.
+fn token_lost(job: &Job, seen: &Snapshot, ledger: &Ledger) -> Option<String> {
+    let has_pods = seen.token_lost && current_pods(job, seen, ledger).next().is_some();
+    let secret = token_name(&job.key.name);
+    has_pods.then(|| format!("Secret {secret}, with the token that its pods ask of each other, is gone"))
 }
 
 /// Judges every failed pod, the worst first: a restarted role takes its other failures with it.
@@ -322,9 +342,9 @@ fn removed(index: u32, pod: &str, conditions: &[String]) -> Failure {
     }
 }
 
-/// No stage finished for longer than the policy allows, by the actor's own word. Silence says nothing: a process that answers nobody is
-/// the kubelet's to end, by its probe, and one that answers the kubelet runs where the operator does not reach it. While another role
-/// has too few ready pods it is those that the actor waits for, and the deadline of readiness that ends it.
+/// No stage, nor a part of one, finished for longer than the policy allows, by the actor's own word. Silence says nothing: a process that
+/// answers nobody is the kubelet's to end, by its probe, and one that answers the kubelet runs where the operator does not reach it. While
+/// another role has too few ready pods it is those that the actor waits for, and the deadline of readiness that ends it.
 fn hung(job: &Job, seen: &Snapshot, ledger: &Ledger) -> Option<Failure> {
     let limit = job.spec.run_policy.progress_deadline_seconds;
     let actor = seen.pod(job, Role::Actor, 0).filter(|pod| pod.life == Life::Ready)?;
@@ -347,7 +367,7 @@ fn hung(job: &Job, seen: &Snapshot, ledger: &Ledger) -> Option<Failure> {
         of_worker: false,
         reason: "Hung".into(),
         message: format!(
-            "no stage finished for {limit} s (runPolicy.progressDeadlineSeconds): it hangs in stage {stage}{peer}"
+            "no stage, nor a part of one, finished for {limit} s (runPolicy.progressDeadlineSeconds): it hangs in stage {stage}{peer}"
         ),
         conditions: Vec::new(),
         disrupted: false,

@@ -1,22 +1,22 @@
-//! The operator's metrics. What is per job goes when the job goes.
+//! The operator's metrics. Series about a job are removed with the job.
+
+mod register;
 
 use std::collections::BTreeMap;
 
 use ppo_crds::status::{Phase, PpoJobStatus};
-use prometheus::core::Collector;
-use prometheus::{
-    Encoder, GaugeVec, Histogram, HistogramOpts, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
-};
+use prometheus::{Encoder, GaugeVec, Histogram, IntCounterVec, IntGauge, IntGaugeVec, TextEncoder};
 
 use crate::job::Job;
 use crate::reconcile::Error;
 use crate::snapshot::Snapshot;
 use crate::world::{JobKey, Kind};
 
+use register::{Label, Register, word};
+
 /// Counters and gauges.
 pub struct Metrics {
-    registry: Registry,
-    build: IntGaugeVec,
+    register: Register,
     /// Duration of a reconcile.
     pub reconcile_seconds: Histogram,
     /// Reconciles by result.
@@ -46,7 +46,10 @@ pub struct Metrics {
     time_to_running: GaugeVec,
 }
 
-const JOB: [&str; 2] = ["namespace", "job"];
+/// Bounds of the buckets of a reconcile's duration, in seconds.
+const RECONCILE_SECONDS: [f64; 13] = [
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0,
+];
 const PHASES: [Phase; 9] = [
     Phase::Pending,
     Phase::Queued,
@@ -65,60 +68,56 @@ impl Metrics {
     /// # Errors
     /// When two have one name, which is a bug.
     pub fn new() -> prometheus::Result<Self> {
-        let registry = Registry::new();
-        let seconds =
-            HistogramOpts::new("ppo_operator_reconcile_duration_seconds", "Duration of a reconcile").buckets(vec![
-                0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0,
-            ]);
-        let build = int_gauges(
+        let mut all = Register::default();
+        let build = all.gauges(
             "ppo_operator_build_info",
             "1, with the operator's version",
             &["version"],
         )?;
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
-        let job = |labels: &[&'static str]| -> Vec<&'static str> { JOB.iter().chain(labels).copied().collect() };
         let metrics = Self {
-            reconcile_seconds: Histogram::with_opts(seconds)?,
-            reconciles: counters("ppo_operator_reconciles_total", "Reconciles", &["result"])?,
-            reconcile_errors: counters("ppo_operator_reconcile_errors_total", "Failed reconciles", &["kind"])?,
-            queue_depth: IntGauge::new("ppo_operator_queue_depth", "Jobs that wait for a reconcile")?,
-            is_leader: int_gauges("ppo_operator_is_leader", "1 while this process acts", &["lease"])?,
-            crd_matches: IntGauge::new(
+            reconcile_seconds: all.histogram(
+                "ppo_operator_reconcile_duration_seconds",
+                "Duration of a reconcile",
+                &RECONCILE_SECONDS,
+            )?,
+            reconciles: all.counters("ppo_operator_reconciles_total", "Reconciles", &["result"])?,
+            reconcile_errors: all.counters("ppo_operator_reconcile_errors_total", "Failed reconciles", &["kind"])?,
+            queue_depth: all.gauge("ppo_operator_queue_depth", "Jobs that wait for a reconcile")?,
+            is_leader: all.gauges("ppo_operator_is_leader", "1 while this process acts", &["lease"])?,
+            crd_matches: all.gauge(
                 "ppo_operator_crd_matches",
                 "1 while the installed CRD is this operator's; it touches no job otherwise",
             )?,
-            watch_errors: counters("ppo_operator_watch_errors_total", "Failures of watches", &["kind"])?,
-            writes: counters(
+            watch_errors: all.counters("ppo_operator_watch_errors_total", "Failures of watches", &["kind"])?,
+            writes: all.counters(
                 "ppo_operator_writes_total",
                 "Writes to the API server",
                 &["verb", "kind"],
             )?,
-            cached: int_gauges("ppo_operator_cached_objects", "Objects remembered", &["kind"])?,
-            phase: int_gauges("ppojob_phase", "1 for the job's present phase", &job(&["phase"]))?,
-            role_pods: int_gauges("ppojob_role_pods", "Pods of a role", &job(&["role", "state"]))?,
-            restarts: int_gauges("ppojob_restarts", "Restarts of a role that count", &job(&["role"]))?,
-            role_gpus: int_gauges(
+            cached: all.gauges("ppo_operator_cached_objects", "Objects remembered", &["kind"])?,
+            phase: all.of_jobs("ppojob_phase", "1 for the job's present phase", &[Label::Phase])?,
+            role_pods: all.of_jobs("ppojob_role_pods", "Pods of a role", &[Label::Role, Label::State])?,
+            restarts: all.of_jobs("ppojob_restarts", "Restarts of a role that count", &[Label::Role])?,
+            role_gpus: all.of_jobs(
                 "ppojob_role_gpus",
                 "GPUs that a role's pods ask for now",
-                &job(&["role"]),
+                &[Label::Role],
             )?,
-            restarts_left: int_gauges(
+            restarts_left: all.of_jobs(
                 "ppojob_restarts_left",
                 "Restarts that failurePolicy.maxRestarts still allows",
-                &JOB,
+                &[],
             )?,
-            step: int_gauges("ppojob_step", "Completed steps", &JOB)?,
-            total_steps: int_gauges("ppojob_total_steps", "Steps of the whole run", &JOB)?,
-            reward: gauges("ppojob_reward", "Mean score of the last step's samples", &JOB)?,
-            kl: gauges("ppojob_kl", "Mean sequence KL to the reference in the last step", &JOB)?,
-            seconds_since_progress: gauges("ppojob_seconds_since_progress", "Seconds since a stage finished", &JOB)?,
-            time_to_running: gauges(
-                "ppojob_time_to_running_seconds",
-                "Seconds from wanting pods to running",
-                &JOB,
-            )?,
-            build,
-            registry,
+            step: all.of_jobs("ppojob_step", "Completed steps", &[])?,
+            total_steps: all.of_jobs("ppojob_total_steps", "Steps of the whole run", &[])?,
+            reward: all.real_of_jobs("ppojob_reward", "Mean score of the last step's samples")?,
+            kl: all.real_of_jobs("ppojob_kl", "Mean sequence KL to the reference in the last step")?,
+            seconds_since_progress: all
+                .real_of_jobs("ppojob_seconds_since_progress", "Seconds since a stage finished")?,
+            time_to_running: all
+                .real_of_jobs("ppojob_time_to_running_seconds", "Seconds from wanting pods to running")?,
+            register: all,
         };
         // From zero: rate() does not see a failure that comes with its series.
         for result in ["ok", "error"] {
@@ -127,46 +126,7 @@ impl Metrics {
         for kind in Error::KINDS {
             metrics.reconcile_errors.with_label_values(&[kind]);
         }
-        for collector in metrics.collectors() {
-            metrics.registry.register(collector)?;
-        }
         Ok(metrics)
-    }
-
-    fn collectors(&self) -> Vec<Box<dyn Collector>> {
-        let counters = [
-            &self.reconciles,
-            &self.reconcile_errors,
-            &self.watch_errors,
-            &self.writes,
-        ];
-        let int_gauges = [
-            &self.build,
-            &self.is_leader,
-            &self.cached,
-            &self.phase,
-            &self.role_pods,
-            &self.role_gpus,
-            &self.restarts,
-            &self.restarts_left,
-            &self.step,
-            &self.total_steps,
-        ];
-        let gauges = [
-            &self.reward,
-            &self.kl,
-            &self.seconds_since_progress,
-            &self.time_to_running,
-        ];
-        let mut all: Vec<Box<dyn Collector>> = vec![
-            Box::new(self.reconcile_seconds.clone()),
-            Box::new(self.queue_depth.clone()),
-            Box::new(self.crd_matches.clone()),
-        ];
-        all.extend(counters.map(|metric| Box::new(metric.clone()) as Box<dyn Collector>));
-        all.extend(int_gauges.map(|metric| Box::new(metric.clone()) as Box<dyn Collector>));
-        all.extend(gauges.map(|metric| Box::new(metric.clone()) as Box<dyn Collector>));
-        all
     }
 
     /// Counts a write.
@@ -181,8 +141,8 @@ impl Metrics {
         let left = checked.spec.failure_policy.max_restarts.saturating_sub(status.restarts);
         self.restarts_left.with_label_values(&job).set(left.into());
         for phase in PHASES {
-            let word = format!("{phase:?}");
-            let labels = [job[0], job[1], word.as_str()];
+            let phase_word = word(phase);
+            let labels = [job[0], job[1], phase_word.as_str()];
             match status.phase == Some(phase) {
                 true => self.phase.with_label_values(&labels).set(1),
                 // Only the present phase has a series.
@@ -258,40 +218,12 @@ impl Metrics {
 
     /// Removes every series of a deleted job.
     pub fn forget(&self, key: &JobKey) {
-        let job = [key.namespace.as_str(), key.name.as_str()];
-        for metric in [&self.step, &self.total_steps, &self.restarts_left] {
-            let _ = metric.remove_label_values(&job);
-        }
-        for metric in [
-            &self.reward,
-            &self.kl,
-            &self.seconds_since_progress,
-            &self.time_to_running,
-        ] {
-            let _ = metric.remove_label_values(&job);
-        }
-        for phase in PHASES {
-            let _ = self.phase.remove_label_values(&[job[0], job[1], &format!("{phase:?}")]);
-        }
-        for role in ppo_crds::spec::Role::ALL {
-            for metric in [&self.restarts, &self.role_gpus] {
-                let _ = metric.remove_label_values(&[job[0], job[1], role.name()]);
-            }
-            for state in ["desired", "ready"] {
-                let _ = self
-                    .role_pods
-                    .remove_label_values(&[job[0], job[1], role.name(), state]);
-            }
-        }
+        self.register.forget(key);
     }
 
     /// All metrics, whether they have a series yet or not: for the list that dashboards and rules are checked against.
     pub fn described(&self) -> Vec<Described> {
-        let mut all: Vec<Described> = self
-            .collectors()
-            .iter()
-            .flat_map(|one| described(one.as_ref()))
-            .collect();
+        let mut all = self.register.described.clone();
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all
     }
@@ -302,7 +234,7 @@ impl Metrics {
     /// When a metric cannot be written, which is a bug.
     pub fn text(&self) -> prometheus::Result<String> {
         let mut text = Vec::new();
-        TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
+        TextEncoder::new().encode(&self.register.registry.gather(), &mut text)?;
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 }
@@ -324,39 +256,6 @@ pub struct Described {
     pub labels: Vec<String>,
     /// One line.
     pub help: String,
-}
-
-fn described(collector: &dyn Collector) -> Vec<Described> {
-    let kinds: Vec<String> = collector
-        .collect()
-        .iter()
-        .map(|family| format!("{:?}", family.get_field_type()).to_lowercase())
-        .collect();
-    let descs = collector.desc().into_iter().zip(kinds);
-    descs
-        .map(|(desc, kind)| {
-            let mut labels = desc.variable_labels.clone();
-            labels.sort();
-            Described {
-                name: desc.fq_name.clone(),
-                kind,
-                labels,
-                help: desc.help.clone(),
-            }
-        })
-        .collect()
-}
-
-fn counters(name: &str, help: &str, labels: &[&str]) -> prometheus::Result<IntCounterVec> {
-    IntCounterVec::new(Opts::new(name, help), labels)
-}
-
-fn int_gauges(name: &str, help: &str, labels: &[&str]) -> prometheus::Result<IntGaugeVec> {
-    IntGaugeVec::new(Opts::new(name, help), labels)
-}
-
-fn gauges(name: &str, help: &str, labels: &[&str]) -> prometheus::Result<GaugeVec> {
-    GaugeVec::new(Opts::new(name, help), labels)
 }
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
 //! `plan(job, observed, now) -> actions`: a function without a client, a clock or randomness.
 
 mod config;
+mod defaults;
 mod disruption_budget;
 mod drift;
+mod images;
 mod network_policy;
 mod pods;
 mod retire;
@@ -11,8 +13,9 @@ mod storage;
 mod template;
 mod vllm;
 
+pub use defaults::PodDefaults;
 pub use drift::repair;
-pub use pods::{shape, sized};
+pub use pods::{role_template, shape, sized};
 pub use retire::hangs_at;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -98,6 +101,7 @@ pub fn plan(job: &Job, seen: &Snapshot, previous: &PpoJobStatus, settings: &PodS
     let upkeep = seen.gang.upkeep(job, &decision, seen, now);
     let ended = end(job, &decision, now);
     let mut objects = objects(job, &decision, seen, settings);
+    objects.extend(disruption_budget::upkeep(job, &decision, seen, settings));
     objects.extend(upkeep.actions);
     objects.extend(ended.0);
     let retired = retire::pods(job, &decision, seen, now);
@@ -124,17 +128,12 @@ fn objects(job: &Job, decision: &Decision, seen: &Snapshot, settings: &PodSettin
     if decision.intent != Intent::Run {
         return actions;
     }
-    actions.extend(config::missing(job, seen));
+    actions.extend(config::missing(job, seen, settings));
     actions.extend(storage::missing(job, seen));
+    let policy = settings.network_policies.as_ref();
     let applied = services::desired(job)
         .into_iter()
-        .chain(
-            settings
-                .network_policies
-                .as_ref()
-                .map(|policy| network_policy::desired(job, policy)),
-        )
-        .chain([disruption_budget::desired(job)]);
+        .chain(policy.map(|scrapers| network_policy::desired(job, scrapers)));
     actions.extend(applied.filter_map(|(kind, desired)| drift::repair(kind, desired, seen)));
     if settings.network_policies.is_none() {
         actions.extend(network_policy::retired(job, seen));

@@ -3,6 +3,7 @@
 pub use attempt::attempt;
 pub use error::Error;
 pub use read::Subject;
+pub use refusals::Refusals;
 
 mod apply;
 mod attempt;
@@ -10,6 +11,7 @@ mod error;
 mod late;
 mod read;
 mod record;
+mod refusals;
 mod write;
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What actors say of their training, fetched beside the reconciles: a silent actor holds up nobody.
+//! The training reports of actors, fetched beside the reconciles so that a silent actor delays none of them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,27 +33,34 @@ pub struct Actor {
     pub attempt: u32,
 }
 
-/// The last report of each job.
+/// The last report of each job, with the job's uid: anybody may make a pod that names the uid of a job in another namespace.
 #[derive(Default)]
-pub struct Reports(Mutex<HashMap<String, Heard>>);
+pub struct Reports(Mutex<HashMap<JobKey, (String, Heard)>>);
 
 impl Reports {
     /// What the job's actor last said.
-    pub fn heard(&self, uid: &str) -> Option<Heard> {
-        self.0.lock().get(uid).cloned()
+    pub fn heard(&self, key: &JobKey, uid: &str) -> Option<Heard> {
+        let reports = self.0.lock();
+        let (of, heard) = reports.get(key)?;
+        (of == uid).then(|| heard.clone())
     }
 
-    /// Forgets a job, or an attempt that is over.
-    pub fn forget(&self, uid: &str) {
-        self.0.lock().remove(&uid.to_string());
+    /// Forgets a job.
+    pub fn forget(&self, key: &JobKey) {
+        self.0.lock().remove(key);
+    }
+
+    /// Forgets jobs that are not `known`: an answer may come after its job was deleted.
+    fn retain(&self, known: impl Fn(&JobKey, &str) -> bool) {
+        self.0.lock().retain(|key, (uid, _)| known(key, uid));
     }
 
     /// For how long each of `actors` has finished no stage, in seconds; without those that never reported.
     pub fn silences(&self, actors: &[Actor], now: Timestamp) -> Vec<(JobKey, f64)> {
-        let heard = self.0.lock();
+        let reports = self.0.lock();
         let silence = |actor: &Actor| {
-            let heard = heard.get(&actor.uid)?;
-            let current = heard.report.attempt == actor.attempt;
+            let (uid, heard) = reports.get(&actor.key)?;
+            let current = *uid == actor.uid && heard.report.attempt == actor.attempt;
             current.then(|| (actor.key.clone(), heard.silence(now)))
         };
         actors.iter().filter_map(silence).collect()
@@ -68,15 +75,16 @@ impl Reports {
             report,
             at: Timestamp::now(),
         };
-        self.0.lock().insert(actor.uid.clone(), heard);
+        self.0.lock().insert(actor.key.clone(), (actor.uid.clone(), heard));
     }
 }
 
-/// Asks every actor, round after round, and tells of each answer. Runs until it is dropped.
+/// Asks every actor of `known` jobs, round after round, and tells of each answer. Runs until it is dropped.
 pub async fn poll(
     reports: Arc<Reports>,
     client: reqwest::Client,
     interval: Duration,
+    known: impl Fn(&JobKey, &str) -> bool,
     actors: impl Fn() -> Vec<Actor>,
     tell: impl Fn(&Actor),
 ) {
@@ -84,7 +92,10 @@ pub async fn poll(
     rounds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         rounds.tick().await;
-        let answers = stream::iter(actors()).map(|actor| {
+        reports.retain(&known);
+        let asked = actors().into_iter().filter(|actor| known(&actor.key, &actor.uid));
+        let asked: Vec<Actor> = asked.collect();
+        let answers = stream::iter(asked).map(|actor| {
             let client = client.clone();
             async move {
                 let answer = fetch(&client, &actor).await;
@@ -141,6 +152,41 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+
+    fn actor(namespace: &str, uid: &str) -> Actor {
+        let key = JobKey {
+            namespace: namespace.into(),
+            name: "a".into(),
+        };
+        Actor {
+            key,
+            uid: uid.into(),
+            ip: String::new(),
+            attempt: 1,
+        }
+    }
+
+    fn report(step: u64) -> Report {
+        let report = serde_json::json!({
+            "job": "a", "attempt": 1, "stage": "update", "policyVersion": step, "progress": {}, "secondsSinceProgress": 0.5,
+        });
+        serde_json::from_value(report).unwrap()
+    }
+
+    #[test]
+    fn a_report_from_another_namespace_is_not_the_jobs_whatever_uid_its_pod_names() {
+        let reports = Reports::default();
+        let (own, claims) = (actor("n", "1"), actor("elsewhere", "1"));
+        reports.note(&own, report(3));
+        reports.note(&claims, report(9));
+        let version = |actor: &Actor| Some(reports.heard(&actor.key, &actor.uid)?.report.policy_version);
+        assert_eq!(version(&own), Some(3));
+        // A later job of the name has said nothing yet.
+        assert_eq!(version(&actor("n", "2")), None);
+        reports.retain(|key, uid| (key.namespace.as_str(), uid) == ("n", "1"));
+        assert_eq!((version(&own), version(&claims)), (Some(3), None));
+        assert!(reports.silences(&[claims], Timestamp::now()).is_empty());
+    }
 
     #[tokio::test]
     async fn an_actor_cannot_send_the_operator_elsewhere() {

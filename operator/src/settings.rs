@@ -1,4 +1,6 @@
-//! What the operator's administrator chose.
+//! The settings that the operator's administrator chose.
+
+use crate::plan::PodDefaults;
 
 /// vLLM's image where nobody names another.
 const VLLM_IMAGE: &str = "vllm/vllm-openai:v0.33.0";
@@ -22,6 +24,10 @@ pub struct PodSettings {
     pub user: Option<i64>,
     /// Who besides the job's pods may reach the metrics port. None: no NetworkPolicies are made.
     pub network_policies: Option<Scrapers>,
+    /// What pods have whose template says nothing else.
+    pub defaults: PodDefaults,
+    /// Whether a PodDisruptionBudget keeps the actors of running jobs from eviction.
+    pub disruption_budgets: bool,
 }
 
 /// Namespaces whose pods may read metrics.
@@ -42,6 +48,8 @@ impl Default for PodSettings {
             // Of the worker's image, which has no root.
             user: Some(65_532),
             network_policies: Some(Scrapers::default()),
+            defaults: PodDefaults::default(),
+            disruption_budgets: true,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Everything a reconcile looks at, gathered before it thinks.
+//! Everything that a reconcile looks at, gathered before anything is decided.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

@@ -29,7 +29,7 @@ pub fn status(job: &Job, decision: &Decision, seen: &Snapshot, now: Timestamp) -
         .map(|role| role_status(job, *role, ledger, seen))
         .collect();
     status.ready = Some(ready_of(&status.roles));
-    status.rollout_replicas = existing(job, Role::Rollout, seen);
+    status.rollout_replicas = engines(job, seen);
     status.rollout_selector = format!(
         "{}={},{}={}",
         label::JOB,
@@ -71,15 +71,17 @@ fn progress<'a>(job: &Job, ledger: &Ledger, seen: &'a Snapshot) -> Option<&'a Pr
     last_words.or_else(|| Some(&seen.report.as_ref()?.report.progress))
 }
 
-/// A finished job's status never changes but for the pods that are left.
+/// A finished job's status never changes but for the pods that are left, and that its changes are seen.
 fn ended(job: &Job, ledger: &Ledger, seen: &Snapshot) -> PpoJobStatus {
     let mut status = ledger.status.clone();
-    status.rollout_replicas = existing(job, Role::Rollout, seen);
+    status.observed_generation = Some(job.generation);
+    status.rollout_replicas = engines(job, seen);
     status
 }
 
-fn existing(job: &Job, role: Role, seen: &Snapshot) -> u32 {
-    let pods = seen.pods(job).filter(|pod| pod.role == role && pod.alive);
+/// Engines that exist.
+fn engines(job: &Job, seen: &Snapshot) -> u32 {
+    let pods = seen.pods(job).filter(|pod| pod.role == Role::Rollout && pod.alive);
     u32::try_from(pods.count()).unwrap_or(u32::MAX)
 }
 

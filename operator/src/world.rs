@@ -154,7 +154,8 @@ impl World {
         gone.into_iter().map(|(key, _)| key).collect()
     }
 
-    /// The first actor pod of each job in `namespace` (None: everywhere) that has an address.
+    /// The first actor pod of each job in `namespace` (None: everywhere) that has an address, with the uid that it names: whether there
+    /// is a job of that uid is not known here.
     pub fn actors(&self, namespace: Option<&str>) -> Vec<Actor> {
         let jobs = self.children.lock();
         let here = jobs

@@ -57,7 +57,7 @@ fn kubectl_ppo_plans_a_file_without_a_cluster() {
 fn kubectl_ppo_refuses_what_cannot_run_with_every_reason_at_once() {
     let refused = kubectl_ppo(&["plan", "-f", "configs/illegal.yaml"]);
     let said = text(&refused.stderr);
-    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert_eq!(refused.status.code(), Some(2), "{said}");
     for field in [
         "metadata.name",
         "spec.generation.temperature",

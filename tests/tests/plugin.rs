@@ -128,6 +128,20 @@ async fn list_and_status_show_a_running_job_and_why_finds_nothing() {
 }
 
 #[tokio::test]
+async fn plan_ends_with_2_where_what_is_given_cannot_be_used() {
+    let cluster = ControlPlane::shared().await.unwrap();
+    let namespace = cluster.namespace("plugin").await.unwrap();
+    let illegal = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/illegal.yaml");
+    let answer = ppo(&namespace, &["plan", "-f", illegal]).await;
+    assert!(answer.code == Some(2) && answer.stderr.contains("spec."), "{answer:?}");
+    let answer = ppo(&namespace, &["plan"]).await;
+    assert!(
+        answer.code == Some(2) && answer.stderr.contains("give NAME, or -f FILE"),
+        "{answer:?}"
+    );
+}
+
+#[tokio::test]
 async fn suspend_and_resume_set_the_field_and_why_says_who_did_it() {
     let cluster = ControlPlane::shared().await.unwrap();
     let namespace = cluster.namespace("plugin").await.unwrap();

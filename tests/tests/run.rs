@@ -214,6 +214,18 @@ fn a_diverging_run_stops_with_a_reason_and_keeps_its_checkpoint() {
         "the step before is kept"
     );
 
+    // It goes on in its folder with what may prevent it, and with nothing else.
+    bench.manifest("job.yaml", json!({"generation": {"temperature": 0.7}}));
+    let refused = bench.worker(["run", "-f", "job.yaml", "--run-dir", "kl"]);
+    assert_eq!(refused.status.code(), Some(2), "{}", text(&refused.stderr));
+    let calmer = json!({"optimizer": {"actorLearningRate": 1e-7}, "algorithm": {"kl": {"stopAbove": 100.0}}});
+    bench.manifest("job.yaml", calmer);
+    bench.run("job.yaml", "kl");
+    let events = std::fs::read_to_string(bench.path("kl/events.jsonl")).unwrap();
+    for field in ["optimizer.actorLearningRate was ", "algorithm.kl.stopAbove was "] {
+        assert_eq!(events.matches(field).count(), 1, "{events}");
+    }
+
     // A critic with a NaN among its weights, the last four bytes of its file.
     let broken = bench.path("broken");
     std::fs::create_dir(&broken).unwrap();

@@ -13,6 +13,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -27,9 +28,12 @@ using Pending = c10::intrusive_ptr<c10d::Work>;
 // Rust's side of the hook: takes the gradient of one parameter, answers with a message when it cannot.
 using Take = char* (*)(void* state, int64_t parameter, at::Tensor* gradient);
 
+// What takes them, to be given back once.
+using Taker = std::unique_ptr<void, void (*)(void*)>;
+
 struct Departure : torch::autograd::PostAccumulateGradHook {
-  Departure(Take take, void (*free_message)(char*), void* state, int64_t parameter)
-      : take(take), free_message(free_message), state(state), parameter(parameter) {}
+  Departure(Take take, void (*free_message)(char*), Taker taker, int64_t parameter)
+      : take(take), free_message(free_message), taker(std::move(taker)), parameter(parameter) {}
 
   void operator()(const at::Tensor& leaf) override {
     at::Tensor gradient = leaf.grad();
@@ -37,7 +41,7 @@ struct Departure : torch::autograd::PostAccumulateGradHook {
     if (!gradient.defined()) {
       return;
     }
-    char* message = take(state, parameter, &gradient);
+    char* message = take(taker.get(), parameter, &gradient);
     if (message != nullptr) {
       std::string words(message);
       free_message(message);
@@ -47,7 +51,7 @@ struct Departure : torch::autograd::PostAccumulateGradHook {
 
   Take take;
   void (*free_message)(char*);
-  void* state;
+  Taker taker;
   int64_t parameter;
 };
 
@@ -157,10 +161,13 @@ char* ppo_pending_wait(void* pending) {
 
 void ppo_pending_free(void* pending) { delete static_cast<Pending*>(pending); }
 
-// From now on backward gives the gradient of `leaf` away instead of keeping it.
-char* ppo_on_gradient(at::Tensor* leaf, int64_t parameter, void* state, Take take, void (*free_message)(char*)) {
+// From now on backward gives the gradient of `leaf` away instead of keeping it. `state` goes to `drop` with the hook, or after an error.
+char* ppo_on_gradient(at::Tensor* leaf, int64_t parameter, void* state, Take take, void (*drop)(void*), void (*free_message)(char*)) {
+  Taker taker(state, drop);
   return guarded([&] {
-    torch::autograd::impl::set_post_acc_grad_hooks(*leaf, std::make_unique<Departure>(take, free_message, state, parameter));
+    TORCH_CHECK(leaf->is_leaf() && leaf->requires_grad(), "only a leaf of the graph that takes part in backward has a gradient to give away");
+    auto hook = std::make_unique<Departure>(take, free_message, std::move(taker), parameter);
+    torch::autograd::impl::set_post_acc_grad_hooks(*leaf, std::move(hook));
   });
 }
 

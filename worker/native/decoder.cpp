@@ -47,8 +47,8 @@ struct Decoder {
             for (size_t i = 0; i < half; i++) {
                 // The angle is rounded to float32 first, as every reference implementation does.
                 const float angle = (float) p * inv_freq[i];
-                cos[p * half + i] = std::cos(angle) * model.shape.rope_attention_scaling;
-                sin[p * half + i] = std::sin(angle) * model.shape.rope_attention_scaling;
+                cos[p * half + i] = std::cos(angle);
+                sin[p * half + i] = std::sin(angle);
             }
     }
 

@@ -17,8 +17,7 @@ struct DecoderShape {
     int32_t num_blocks; // of the key/value cache
     int32_t threads;
     float rms_eps;
-    float rope_attention_scaling; // multiplies cos and sin (YaRN); 1 otherwise
-    const float * inv_freq;       // [head_dim / 2], scaling already applied
+    const float * inv_freq; // [head_dim / 2], scaling already applied
 };
 
 enum DecoderMatrix { DECODER_QKV, DECODER_OUTPUT, DECODER_GATE_UP, DECODER_DOWN, DECODER_HEAD, DECODER_EMBEDDING };

@@ -104,7 +104,7 @@ void DecoderWeights::set_rows(
     }
     Matrix & w = matrix(layer, which);
     Rows rows{data, w.k * element(), first, count, 0, 1};
-    if (which == DECODER_QKV && part > 0) rows.first += (shape_.heads + (part - 1) * shape_.kv_heads) * shape_.head_dim;
+    if (which == DECODER_QKV && part > 0) rows.first += int64_t(shape_.heads + (part - 1) * shape_.kv_heads) * shape_.head_dim;
     if (which == DECODER_GATE_UP) rows.group = part, rows.stride = 2;
     // What arrives piece by piece is packed by one thread: a region of OpenMP for each piece would cost system calls.
     if (threads <= 1) return kernels().pack(w, rows, 0, 1);

@@ -4,18 +4,19 @@
 
 #include "training.h"
 
+#include <memory>
+
 namespace ppo::training {
 
 // The caller's layer: writes a new tensor to `output` and returns 0, or a message that `free_message` takes back.
 struct Layer {
-  void* state;
+  std::unique_ptr<void, void (*)(void*)> state;  // with how it is dropped
   char* (*forward)(void* state, Tensor* input, Tensor** output);
-  void (*drop)(void* state);
   void (*free_message)(char* message);
 
   Tensor operator()(const Tensor& input) const {
     Tensor* output = nullptr;
-    char* error = forward(state, new Tensor(input), &output);
+    char* error = forward(state.get(), new Tensor(input), &output);
     if (error) {
       std::string message(error);
       free_message(error);
@@ -28,8 +29,7 @@ struct Layer {
 
 struct LayerHolder : torch::CustomClassHolder {
   Layer layer;
-  explicit LayerHolder(Layer layer) : layer(layer) {}
-  ~LayerHolder() override { layer.drop(layer.state); }
+  explicit LayerHolder(Layer layer) : layer(std::move(layer)) {}
 };
 
 struct Checkpoint : torch::autograd::Function<Checkpoint> {
@@ -56,8 +56,9 @@ extern "C" char* ppo_training_checkpoint(const at::Tensor* input, void* state,
                                          char* (*forward)(void*, at::Tensor*, at::Tensor**), void (*drop)(void*),
                                          void (*free_message)(char*), at::Tensor** output) {
   using namespace ppo::training;
-  auto holder = c10::make_intrusive<LayerHolder>(Layer{state, forward, drop, free_message});
+  Layer layer{{state, drop}, forward, free_message};
   return guarded([&] {
+    auto holder = c10::make_intrusive<LayerHolder>(std::move(layer));
     // With frozen embeddings the input needs no gradient, but the layer's parameters may.
     Tensor tracked = at::GradMode::is_enabled() && !input->requires_grad() ? input->detach().requires_grad_(true) : *input;
     *output = new Tensor(Checkpoint::apply(tracked, holder));

@@ -1,7 +1,7 @@
 // Linear layers. In float32 libtorch multiplies through MKL, which takes slow code paths on AVX-512 processors that are not Intel's;
 // oneDNN, which libtorch carries too, is 2.2 times faster there. It reads transposed operands as strided views, so neither
-// the input's nor the weight's gradient needs a copy, and no packed weight can go stale. Without AVX-512 MKL is as fast, and bfloat16
-// is widened for it.
+// the input's nor the weight's gradient needs a copy, and no packed weight can go stale. Without AVX-512 MKL is as fast, and takes
+// bfloat16 there that libtorch does not give it.
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
@@ -22,6 +22,13 @@ Tensor mkldnn_linear_pointwise(const Tensor& input, const Tensor& weight, const 
 // the other's in float32, addition included (896 rows, the layers of a 135M and a 3M model, two cores of a Zen 5).
 void mkldnn_matmul(const Tensor& a, const Tensor& b, const Tensor& result, float beta, float alpha);
 }  // namespace at::native
+
+#if defined(__x86_64__)
+// MKL's product of bfloat16 to float32, of the library that libtorch carries; a libtorch without MKL has none.
+extern "C" __attribute__((weak)) void cblas_gemm_bf16bf16f32(int layout, int transpose_a, int transpose_b, int m, int n, int k,
+                                                             float alpha, const uint16_t* a, int lda, const uint16_t* b, int ldb,
+                                                             float beta, float* c, int ldc);
+#endif
 
 namespace ppo::training {
 
@@ -44,9 +51,29 @@ static bool through_onednn(const Tensor& a, const Tensor& b) {
   return onednn && a.scalar_type() == at::kFloat && a.device().is_cpu() && a.numel() > 0 && b.numel() > 0;
 }
 
+// a [M, K] times b [N, K] transposed, bfloat16, to `result` [M, N] float32, or added to it, by MKL. Returns false, and does nothing, where
+// MKL is slow or missing, or operands lie in a way that it does not read.
+static bool through_mkl(const Tensor& a, const Tensor& b, bool add, const Tensor& result) {
+#if defined(__x86_64__)
+  static const bool able = cblas_gemm_bf16bf16f32 && !prefers_onednn();
+  const int64_t m = a.size(0), n = b.size(0), k = a.size(1);
+  const bool a_lies = a.t().is_contiguous() && !a.is_contiguous(), b_lies = b.t().is_contiguous() && !b.is_contiguous();
+  const bool reads = (a_lies || a.is_contiguous()) && (b_lies || b.is_contiguous()) && result.is_contiguous();
+  if (!able || !reads || std::min({m, n, k}) == 0 || std::max({m, n, k}) > INT32_MAX) return false;
+  const auto size = [](int64_t of) { return static_cast<int>(of); };
+  constexpr int kRowMajor = 101, kAsItIs = 111, kTransposed = 112;  // of CBLAS
+  cblas_gemm_bf16bf16f32(kRowMajor, a_lies ? kTransposed : kAsItIs, b_lies ? kAsItIs : kTransposed, size(m), size(n), size(k), 1.0f,
+                         data<uint16_t>(a), size(a_lies ? m : k), data<uint16_t>(b), size(b_lies ? n : k), add ? 1.0f : 0.0f,
+                         data<float>(result), size(n));
+  return true;
+#else
+  return false;
+#endif
+}
+
 // Without AVX-512 libtorch does not give bfloat16 to oneDNN (mkldnn_bf16_device_check of aten/src/ATen/native/mkldnn/Utils.h) but multiplies
-// by plain loops, of which that of an input's gradient does 2 GFLOP/s, on one thread, where float32 does 150 (two cores of a Zen 3). To
-// widen both operands costs a hundredth of the product.
+// by plain loops, of which that of an input's gradient does 2 GFLOP/s, on one thread, where float32 does 150 (two cores of a Zen 3). MKL
+// widens what it multiplies on its way, which is up to twice as fast as to widen both operands before it.
 static bool to_be_widened(const Tensor& a) {
 #if defined(__x86_64__)
   return a.scalar_type() == at::kBFloat16 && a.device().is_cpu() && instructions() < Instructions::kAvx512;
@@ -55,11 +82,24 @@ static bool to_be_widened(const Tensor& a) {
 #endif
 }
 
-Tensor product(const Tensor& a, const Tensor& b, const std::optional<Tensor>& bias) {
-  if (to_be_widened(a)) {
-    const auto wide = bias ? std::optional<Tensor>(bias->to(at::kFloat)) : std::nullopt;
-    return product(a.to(at::kFloat), b.to(at::kFloat), wide).to(at::kBFloat16);
+Tensor wide_product(const Tensor& a, const Tensor& b, const std::optional<Tensor>& bias) {
+  if (!at::isReducedFloatingType(a.scalar_type())) return product(a, b, bias);
+  if (a.is_cuda()) {
+    Tensor result = at::mm(a, b.t(), at::kFloat);
+    return bias ? result.add_(*bias) : result;
   }
+  // A model's head of one number is widened, which costs nothing.
+  constexpr int64_t kMany = 32;
+  if (a.device().is_cpu() && a.scalar_type() == at::kBFloat16 && b.size(0) >= kMany) {
+    Tensor result = at::empty({a.size(0), b.size(0)}, a.options().dtype(at::kFloat));
+    if (inner_product_into(a, b, result) || through_mkl(a, b, false, result)) return bias ? result.add_(*bias) : result;
+  }
+  const auto wide_bias = bias ? std::optional<Tensor>(bias->to(at::kFloat)) : std::nullopt;
+  return product(a.to(at::kFloat), b.to(at::kFloat), wide_bias);
+}
+
+Tensor product(const Tensor& a, const Tensor& b, const std::optional<Tensor>& bias) {
+  if (to_be_widened(a)) return wide_product(a, b, bias).to(at::kBFloat16);
   if (through_onednn(a, b)) {
     return at::native::mkldnn_linear_pointwise(a, b, bias, "none", c10::List<std::optional<at::Scalar>>(), std::nullopt);
   }
@@ -74,9 +114,9 @@ static void take(const Tensor& made, bool add, Tensor& result) {
 
 void product_into(const Tensor& a, const Tensor& b, bool add, Tensor result) {
   if (to_be_widened(a)) {
-    const Tensor wide_a = a.to(at::kFloat), wide_b = b.to(at::kFloat);
-    if (result.scalar_type() == at::kFloat) return product_into(wide_a, wide_b, add, result);
-    return take(product(wide_a, wide_b), add, result);
+    if (result.scalar_type() != at::kFloat) return take(wide_product(a, b), add, result);
+    if (!through_mkl(a, b, add, result)) product_into(a.to(at::kFloat), b.to(at::kFloat), add, result);
+    return;
   }
   if (through_onednn(a, b)) return at::native::mkldnn_matmul(a, b.t(), result, add ? 1.0f : 0.0f, 1.0f);
   if (result.scalar_type() == a.scalar_type()) {
@@ -87,7 +127,7 @@ void product_into(const Tensor& a, const Tensor& b, bool add, Tensor result) {
     at::addmm_out(result, result, a, b.t(), at::kFloat, add ? 1 : 0);
     return;
   }
-  // On a CPU libtorch has no product of bfloat16 into float32.
+  // On a CPU libtorch has no operator for bfloat16 into float32.
   if (outer_product_into(a.t(), b.t(), add, result)) return;
   // One weight's rounded product stays in the cache on its way.
   take(at::mm(a, b.t()), add, result);
@@ -134,9 +174,9 @@ struct Front {
 };
 
 struct Linears : torch::autograd::Function<Linears> {
-  // What `front` makes [rows, in], weights [out, in] each, no biases or one [out] each -> [rows, out] each
+  // What `front` makes [rows, in], weights [out, in] each, no biases or one [out] each -> [rows, out] each; of 16 bits only unless `wide`
   static variable_list forward(AutogradContext* ctx, const Tensor& first, const std::optional<Tensor>& other, at::TensorList weights,
-                               at::TensorList biases, int64_t layer, double eps) {
+                               at::TensorList biases, int64_t layer, double eps, bool wide) {
     TORCH_CHECK(biases.empty() || biases.size() == weights.size(), biases.size(), " biases for ", weights.size(), " weights");
     const Tensor second = other.value_or(Tensor()), input = Front{Front::Layer(layer), first, second, eps}.compute(false);
     // Rows themselves are for the gradients of weights alone.
@@ -145,7 +185,8 @@ struct Linears : torch::autograd::Function<Linears> {
     variable_list saved = {kept ? first : Tensor(), second}, outputs;
     for (size_t i = 0; i < weights.size(); i++) {
       saved.push_back(weights[i]);
-      outputs.push_back(product(input, weights[i], biases.empty() ? std::nullopt : std::optional<Tensor>(biases[i])));
+      const auto bias = biases.empty() ? std::nullopt : std::optional<Tensor>(biases[i]);
+      outputs.push_back(wide ? wide_product(input, weights[i], bias) : product(input, weights[i], bias));
     }
     ctx->save_for_backward(saved);
     ctx->saved_data["biased"] = !biases.empty();
@@ -165,7 +206,7 @@ struct Linears : torch::autograd::Function<Linears> {
     Tensor input_gradient;
     for (size_t i = 0; i < count; i++) {
       if (!gradients[i].defined()) continue;
-      const Tensor gradient = gradients[i].contiguous(), &weight = saved[2 + i];
+      const Tensor &weight = saved[2 + i], gradient = gradients[i].to(weight.scalar_type()).contiguous();
       if (wants_input) {
         if (input_gradient.defined()) product_into(gradient, weight.t(), true, input_gradient);
         else input_gradient = product(gradient, weight.t());
@@ -178,8 +219,10 @@ struct Linears : torch::autograd::Function<Linears> {
     }
     if (ctx->saved_data["biased"].toBool())
       for (size_t i = 0; i < count; i++)
-        answer.push_back(gradients[i].defined() && ctx->needs_input_grad(edges + count + i) ? gradients[i].sum(0) : Tensor());
-    answer.resize(answer.size() + 2);
+        answer.push_back(gradients[i].defined() && ctx->needs_input_grad(edges + count + i)
+                             ? gradients[i].to(saved[2 + i].scalar_type()).sum(0)
+                             : Tensor());
+    answer.resize(answer.size() + 3);
     return answer;
   }
 
@@ -196,16 +239,17 @@ struct Linears : torch::autograd::Function<Linears> {
 
 }  // namespace ppo::training
 
-// `layer` is one of Front's, `second` null for rows alone; `biases` is null, or holds as many as `weights`.
+// `layer` is one of Front's, `second` null for rows alone; `biases` is null, or holds as many as `weights`. Outputs of 16-bit numbers are
+// float32 if they are to be `wide`.
 extern "C" char* ppo_training_linears(int64_t layer, const at::Tensor* first, const at::Tensor* second, double eps,
-                                      const at::Tensor* const* weights, const at::Tensor* const* biases, int64_t count,
+                                      const at::Tensor* const* weights, const at::Tensor* const* biases, int64_t count, bool wide,
                                       at::Tensor** outputs) {
   return ppo::training::guarded([&] {
     std::vector<at::Tensor> given, added;
     for (int64_t i = 0; i < count; i++) given.push_back(*weights[i]);
     for (int64_t i = 0; biases && i < count; i++) added.push_back(*biases[i]);
     const auto results = ppo::training::Linears::apply(*first, second ? std::optional<at::Tensor>(*second) : std::nullopt, at::TensorList(given),
-                                                       at::TensorList(added), layer, eps);
+                                                       at::TensorList(added), layer, eps, wide);
     for (int64_t i = 0; i < count; i++) outputs[i] = new at::Tensor(results[i]);
   });
 }

@@ -1,7 +1,7 @@
 // Log-probability of a given token and entropy of its row, from hidden states, without ever holding all logits of all rows
 // when they are many: the vocabulary goes by in slices, with the running maximum and sums of the online softmax (Milakov and
 // Gimelshein 2018, arXiv:1805.02867). The backward pass computes the slices again (or takes the kept ones) and finishes each
-// slice's weight gradient at once.
+// slice's weight gradient at once. Logits are float32 whatever the model's numbers are, as the rollout engine's are.
 #include "training.h"
 
 namespace ppo::training {
@@ -19,12 +19,11 @@ struct Running {
   float *m, *s, *v;
 };
 
-template <typename T>
-PPO_INLINE void softmax_row(const T* logits, int64_t count, float scale, float& m, float& s, float& v) {
+PPO_INLINE void softmax_row(const float* logits, int64_t count, float scale, float& m, float& s, float& v) {
   float top = -INFINITY;
 #pragma omp simd reduction(max : top)
   for (int64_t i = 0; i < count; i++) {
-    const float z = load(logits, i) * scale;
+    const float z = logits[i] * scale;
     top = z > top ? z : top;
   }
   if (top > m) {
@@ -38,7 +37,7 @@ PPO_INLINE void softmax_row(const T* logits, int64_t count, float scale, float& 
   const float base = m;
 #pragma omp simd reduction(+ : sum, weighted)
   for (int64_t i = 0; i < count; i++) {
-    const float d = load(logits, i) * scale - base, e = exponential(d);
+    const float d = logits[i] * scale - base, e = exponential(d);
     sum += e;
     weighted += d * e;
   }
@@ -46,32 +45,26 @@ PPO_INLINE void softmax_row(const T* logits, int64_t count, float scale, float& 
   v += weighted;
 }
 
-// Gradient with respect to the logits, with p = e^(z - lse):
+PPO_CLONES void softmax_rows(const float* logits, int64_t begin, int64_t end, int64_t count, float scale, Running running) {
+  for (int64_t row = begin; row < end; row++)
+    softmax_row(logits + row * count, count, scale, running.m[row], running.s[row], running.v[row]);
+}
+
+// Gradient with respect to a row of logits, in their place, with p = e^(z - lse):
 //   d logprob / dz_j = [j = target] - p_j        d entropy / dz_j = -p_j (log p_j + entropy)
 // The [j = target] term is added by the caller.
-template <typename T>
-PPO_INLINE void gradient_row(const T* logits, T* gradient, int64_t count, float scale, float lse, float entropy,
-                             float of_logprob, float of_entropy) {
+PPO_CLONES void gradient_row(float* logits, int64_t count, float scale, float lse, float entropy, float of_logprob, float of_entropy) {
 #pragma omp simd
   for (int64_t i = 0; i < count; i++) {
-    const float logp = load(logits, i) * scale - lse;
-    store(gradient, i, -scale * exponential(logp) * (of_logprob + of_entropy * (logp + entropy)));
+    const float logp = logits[i] * scale - lse;
+    logits[i] = -scale * exponential(logp) * (of_logprob + of_entropy * (logp + entropy));
   }
 }
 
-#define PPO_SOFTMAX(T)                                                                                                       \
-  PPO_CLONES void softmax_rows(const T* logits, int64_t begin, int64_t end, int64_t count, float scale, Running running) {   \
-    for (int64_t row = begin; row < end; row++)                                                                              \
-      softmax_row(logits + row * count, count, scale, running.m[row], running.s[row], running.v[row]);                       \
-  }                                                                                                                          \
-  PPO_CLONES void gradient_rows(const T* logits, T* gradient, int64_t begin, int64_t end, int64_t count, float scale,        \
-                                const float* lse, const float* entropy, const float* of_logprob, const float* of_entropy) {  \
-    for (int64_t row = begin; row < end; row++)                                                                              \
-      gradient_row(logits + row * count, gradient + row * count, count, scale, lse[row], entropy[row], of_logprob[row],      \
-                   of_entropy[row]);                                                                                         \
-  }
-PPO_SOFTMAX(float)
-PPO_SOFTMAX(Half16)
+PPO_CLONES void round_row(const float* from, Half16* to, int64_t count) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; i++) store(to, i, from[i]);
+}
 
 struct TokenLogprobs : torch::autograd::Function<TokenLogprobs> {
   // hidden [rows, width], weight [vocab, width], targets [rows] int64 -> logprobs [rows], entropy [rows], float32
@@ -89,19 +82,16 @@ struct TokenLogprobs : torch::autograd::Function<TokenLogprobs> {
     Tensor m = at::full({rows}, -INFINITY, wide), s = at::zeros({rows}, wide), v = at::zeros({rows}, wide);
     Tensor chosen = at::empty({rows}, wide);
     const Running running{data<float>(m), data<float>(s), data<float>(v)};
-    const bool keep = rows * vocab * static_cast<int64_t>(hidden.element_size()) <= kept_bytes;
+    const bool keep = rows * vocab * static_cast<int64_t>(sizeof(float)) <= kept_bytes;
     std::vector<Tensor> kept;
     for (int64_t start = 0; start < vocab; start += width) {
       const int64_t count = std::min(width, vocab - start);
-      Tensor logits = product(hidden, weight.narrow(0, start, count));
-      PPO_DISPATCH(logits, {
-        const scalar* from = data<scalar>(logits);
-        at::parallel_for(0, rows, rows_per_thread(count), [&](int64_t begin, int64_t end) {
-          softmax_rows(from, begin, end, count, scale, running);
-          for (int64_t row = begin; row < end; row++)
-            if (target[row] >= start && target[row] < start + count)
-              data<float>(chosen)[row] = load(from + row * count, target[row] - start) * scale;
-        });
+      const Tensor logits = wide_product(hidden, weight.narrow(0, start, count));
+      const float* from = data<float>(logits);
+      at::parallel_for(0, rows, rows_per_thread(count), [&](int64_t begin, int64_t end) {
+        softmax_rows(from, begin, end, count, scale, running);
+        for (int64_t row = begin; row < end; row++)
+          if (target[row] >= start && target[row] < start + count) data<float>(chosen)[row] = from[row * count + target[row] - start] * scale;
       });
       if (keep) kept.push_back(logits);
     }
@@ -122,6 +112,7 @@ struct TokenLogprobs : torch::autograd::Function<TokenLogprobs> {
     const auto given = [&](const Tensor& gradient) { return gradient.defined() ? gradient.contiguous() : at::zeros_like(lse); };
     const Tensor of_logprob = given(gradients[0]), of_entropy = given(gradients[1]);
     const bool wants_hidden = ctx->needs_input_grad(0), wants_weight = ctx->needs_input_grad(1);
+    const bool is_half = hidden.scalar_type() == at::kBFloat16;
 
     Tensor hidden_gradient = wants_hidden ? at::zeros(hidden.sizes(), lse.options()) : Tensor();
     const Tensor gathered = wants_weight ? gathered_gradient(weight) : Tensor();
@@ -129,24 +120,23 @@ struct TokenLogprobs : torch::autograd::Function<TokenLogprobs> {
     for (int64_t start = 0, slice = 0; start < vocab; start += width, slice++) {
       const int64_t count = std::min(width, vocab - start);
       const Tensor rows_of_weight = weight.narrow(0, start, count);
-      Tensor logits = kept.empty() ? product(hidden, rows_of_weight) : std::move(kept[slice]);
-      PPO_DISPATCH(logits, {
-        scalar* at = data<scalar>(logits);
-        at::parallel_for(0, rows, rows_per_thread(count), [&](int64_t begin, int64_t end) {
-          gradient_rows(at, at, begin, end, count, scale, data<float>(lse), data<float>(entropy), data<float>(of_logprob),
-                        data<float>(of_entropy));
-          for (int64_t row = begin; row < end; row++) {
-            const int64_t place = data<int64_t>(targets)[row] - start;
-            if (place < 0 || place >= count) continue;
-            scalar* cell = at + row * count;
-            store(cell, place, load(cell, place) + scale * data<float>(of_logprob)[row]);
-          }
-        });
+      const Tensor logits = kept.empty() ? wide_product(hidden, rows_of_weight) : std::move(kept[slice]);
+      // Products multiply it in the weight's numbers.
+      const Tensor gradient = is_half ? at::empty(logits.sizes(), hidden.options()) : logits;
+      at::parallel_for(0, rows, rows_per_thread(count), [&](int64_t begin, int64_t end) {
+        for (int64_t row = begin; row < end; row++) {
+          float* at = data<float>(logits) + row * count;
+          const float by_logprob = data<float>(of_logprob)[row];
+          gradient_row(at, count, scale, data<float>(lse)[row], data<float>(entropy)[row], by_logprob, data<float>(of_entropy)[row]);
+          const int64_t place = data<int64_t>(targets)[row] - start;
+          if (place >= 0 && place < count) at[place] += scale * by_logprob;
+          if (is_half) round_row(at, data<Half16>(gradient) + row * count, count);
+        }
       });
-      if (wants_hidden && logits.scalar_type() == at::kFloat) product_into(logits, rows_of_weight.t(), true, hidden_gradient);
-      else if (wants_hidden) hidden_gradient.add_(product(logits, rows_of_weight.t()));
-      if (gathered.defined()) product_into(logits.t(), hidden.t(), true, gathered.narrow(0, start, count));
-      else if (wants_weight) product_into(logits.t(), hidden.t(), false, fresh.narrow(0, start, count));
+      if (wants_hidden && !is_half) product_into(gradient, rows_of_weight.t(), true, hidden_gradient);
+      else if (wants_hidden) hidden_gradient.add_(product(gradient, rows_of_weight.t()));
+      if (gathered.defined()) product_into(gradient.t(), hidden.t(), true, gathered.narrow(0, start, count));
+      else if (wants_weight) product_into(gradient.t(), hidden.t(), false, fresh.narrow(0, start, count));
     }
     if (wants_hidden) hidden_gradient = hidden_gradient.to(hidden.scalar_type());
     return {hidden_gradient, fresh, Tensor(), Tensor(), Tensor()};

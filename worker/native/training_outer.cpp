@@ -1,5 +1,6 @@
-// The gradient of a bfloat16 weight, added to the float32 buffer that it gathers in. libtorch's product would round it to bfloat16 on its
-// way and add it in a pass of its own, which for an output projection takes as long as the product.
+// Products of bfloat16 to float32. The gradient of a weight is added to the float32 buffer that it gathers in: libtorch's product would
+// round it to bfloat16 on its way and add it in a pass of its own, which for an output projection takes as long as the product. And logits,
+// which libtorch's product would round, too.
 #include "instructions.h"
 #include "training.h"
 
@@ -44,6 +45,22 @@ PPO_PAIRS static void pair_up(const uint16_t* from, int64_t width, int64_t rows,
     }
 }
 
+// The same of columns that lie one after the other, `width` elements apart: two elements of one are a unit as they are.
+static void line_up(const uint16_t* from, int64_t width, int64_t rows, int64_t count, int64_t block, uint32_t* to) {
+  constexpr int64_t kLine = 16;  // units of a column that are read at a time: a cache line
+  const int64_t whole = rows / 2;
+  for (int64_t start = 0; start < whole; start += kLine) {
+    const int64_t end = std::min(start + kLine, whole);
+    for (int64_t column = 0; column < count; column++)
+      for (int64_t pair = start; pair < end; pair++)
+        std::memcpy(to + pair * block + column, from + column * width + 2 * pair, sizeof(uint32_t));
+  }
+  if (rows % 2)
+    for (int64_t column = 0; column < count; column++) to[whole * block + column] = from[column * width + rows - 1];
+  for (int64_t pair = 0; pair < (rows + 1) / 2; pair++)
+    for (int64_t column = count; column < block; column++) to[pair * block + column] = 0;
+}
+
 // c [rows, columns] += or = tile transposed times panel.
 PPO_PAIRS static void multiply_tile(const uint32_t* tile, const uint32_t* panel, int64_t pairs, float* c, int64_t width, int64_t rows,
                                     int64_t columns, bool add) {
@@ -77,27 +94,37 @@ PPO_PAIRS static void multiply_tile(const uint32_t* tile, const uint32_t* panel,
   }
 }
 
+// One side of a product: its columns, over the dimension that both sides have. It lies as [depth, columns], or `along` that dimension, as
+// [columns, depth].
+struct Side {
+  Tensor matrix;
+  bool along;
+
+  int64_t columns() const { return matrix.size(along ? 0 : 1); }
+  int64_t depth() const { return matrix.size(along ? 1 : 0); }
+};
+
 // Columns in blocks, with room for every block's pairs.
 struct Paired {
   int64_t block, blocks, pairs;
   Tensor units;
 
-  Paired(const Tensor& of, int64_t rows, int64_t block)
-      : block(block), blocks((of.size(1) + block - 1) / block), pairs((rows + 1) / 2),
-        units(at::empty({blocks * pairs * block}, of.options().dtype(at::kInt))) {}
+  Paired(const Side& of, int64_t rows, int64_t block)
+      : block(block), blocks((of.columns() + block - 1) / block), pairs((rows + 1) / 2),
+        units(at::empty({blocks * pairs * block}, of.matrix.options().dtype(at::kInt))) {}
   uint32_t* at(int64_t number) const { return static_cast<uint32_t*>(units.data_ptr()) + number * pairs * block; }
-  void fill(const Tensor& from, int64_t start, int64_t rows, int64_t number) const {
-    const int64_t width = from.size(1), column = number * block;
-    const uint16_t* data = static_cast<const uint16_t*>(from.data_ptr()) + start * width + column;
-    pair_up(data, width, rows, std::min(block, width - column), block, at(number));
+  void fill(const Side& from, int64_t start, int64_t rows, int64_t number) const {
+    const int64_t width = from.matrix.size(1), column = number * block, count = std::min(block, from.columns() - column);
+    const uint16_t* data = static_cast<const uint16_t*>(from.matrix.data_ptr());
+    if (from.along) line_up(data + column * width + start, width, rows, count, block, at(number));
+    else pair_up(data + start * width + column, width, rows, count, block, at(number));
   }
 };
 
-bool outer_product_into(const Tensor& outer, const Tensor& inner, bool add, const Tensor& result) {
-  static const bool able = multiplies_pairs();
-  if (!able || outer.scalar_type() != at::kBFloat16 || result.scalar_type() != at::kFloat || !outer.device().is_cpu()) return false;
-  const Tensor a = outer.contiguous(), b = inner.contiguous();
-  const int64_t all = a.size(0), height = result.size(0), width = result.size(1), stride = result.stride(0);
+// Answers false, and does nothing, where there is nothing to multiply, or the result's rows are no rows of memory. A number of the result
+// is one chain of sums over the depth, whatever else is computed beside it.
+static bool multiply(const Side& a, const Side& b, bool add, const Tensor& result) {
+  const int64_t all = a.depth(), height = result.size(0), width = result.size(1), stride = result.stride(0);
   if (!all || result.stride(1) != 1) return false;
   const int64_t steps = (all + kDepth - 1) / kDepth;
   for (int64_t step = 0; step < steps; step++) {
@@ -122,10 +149,24 @@ bool outer_product_into(const Tensor& outer, const Tensor& inner, bool add, cons
   return true;
 }
 
+static bool are_for_this(const Tensor& operand, const Tensor& result) {
+  static const bool able = multiplies_pairs();
+  return able && operand.scalar_type() == at::kBFloat16 && result.scalar_type() == at::kFloat && operand.device().is_cpu();
+}
+
+bool outer_product_into(const Tensor& outer, const Tensor& inner, bool add, const Tensor& result) {
+  return are_for_this(outer, result) && multiply({outer.contiguous(), false}, {inner.contiguous(), false}, add, result);
+}
+
+bool inner_product_into(const Tensor& a, const Tensor& b, const Tensor& result) {
+  return are_for_this(a, result) && multiply({a.contiguous(), true}, {b.contiguous(), true}, false, result);
+}
+
 }  // namespace ppo::training
 
 #else
 namespace ppo::training {
 bool outer_product_into(const Tensor&, const Tensor&, bool, const Tensor&) { return false; }
+bool inner_product_into(const Tensor&, const Tensor&, const Tensor&) { return false; }
 }  // namespace ppo::training
 #endif

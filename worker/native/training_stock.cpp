@@ -255,13 +255,13 @@ struct TokenLogprobs : torch::autograd::Function<TokenLogprobs> {
     TORCH_CHECK(targets.numel() == rows, targets.numel(), " targets for ", rows, " rows");
     const auto options = hidden.options().dtype(wide(hidden));
     Tensor logprobs = at::empty({rows}, options), lse = at::empty({rows}, options), entropy = at::empty({rows}, options);
-    const bool keep = rows * vocab * static_cast<int64_t>(hidden.element_size()) <= kept_bytes;
+    const bool keep = rows * vocab * static_cast<int64_t>(logprobs.element_size()) <= kept_bytes;
     std::vector<Tensor> kept;
     for (int64_t start = 0; start < rows; start += step) {
       const int64_t count = std::min(step, rows - start);
-      const Tensor logits = product(hidden.narrow(0, start, count), weight);
+      Tensor logits = wide_product(hidden.narrow(0, start, count), weight);
       if (keep) kept.push_back(logits);
-      Tensor scaled = logits.to(options.dtype(), /*non_blocking=*/false, /*copy=*/true).div_(temperature);
+      Tensor scaled = keep ? logits.div(temperature) : logits.div_(temperature);
       const Tensor sums = scaled.logsumexp(1);
       logprobs.narrow(0, start, count).copy_(scaled.gather(1, targets.narrow(0, start, count).unsqueeze(1)).squeeze(1) - sums);
       lse.narrow(0, start, count).copy_(sums);
@@ -296,8 +296,8 @@ struct TokenLogprobs : torch::autograd::Function<TokenLogprobs> {
       const int64_t count = std::min(step, rows - start);
       const auto cut = [&](const Tensor& tensor) { return tensor.narrow(0, start, count); };
       const auto column = [&](const Tensor& tensor) { return cut(tensor).unsqueeze(1); };
-      const Tensor logits = kept.empty() ? product(cut(hidden), weight) : std::move(kept[slice]);
-      Tensor logp = logits.to(lse.scalar_type(), /*non_blocking=*/false, /*copy=*/true).mul_(scale).sub_(column(lse));
+      Tensor logits = kept.empty() ? wide_product(cut(hidden), weight) : std::move(kept[slice]);
+      Tensor logp = logits.mul_(scale).sub_(column(lse));
       const Tensor p = logp.exp();
       // -scale p (of_logprob + of_entropy (log p + entropy)), in place of log p.
       Tensor wide_gradient = logp.add_(column(entropy)).mul_(column(of_entropy)).add_(column(of_logprob)).mul_(p).mul_(-scale);

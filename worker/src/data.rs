@@ -1,6 +1,7 @@
 //! Prompts from files: parsing, filtering, deterministic order.
 
 mod fields;
+mod label;
 mod order;
 mod parquet;
 mod rows;
@@ -12,8 +13,10 @@ use anyhow::{Context, Result, bail};
 use ppo_crds::run_config::{Evaluation, Prompts};
 use serde_json::Value;
 
-pub(crate) use fields::{describe, text_of_label};
+pub(crate) use fields::describe;
+pub use label::Label;
 pub use order::{PromptOrder, total_steps};
+use rows::read_fields;
 pub use rows::{Row, read_rows};
 
 use crate::tokenizer::Tokenizer;
@@ -28,7 +31,9 @@ pub struct Prompt {
     /// Token ids, never empty, at most `maxLength` of them.
     pub ids: Arc<[u32]>,
     /// What a rule or a remote reward compares the response with.
-    pub label: Option<String>,
+    pub label: Option<Label>,
+    /// The chat that `text` is the policy's rendering of; None for plain text.
+    pub messages: Option<Arc<[Value]>>,
     /// Where it comes from, for an error: `line 7` or `row 7` of the file.
     pub place: String,
 }
@@ -65,13 +70,17 @@ impl PromptSet {
             prompts: Vec::new(),
             dropped: 0,
         };
-        for row in read_rows(path)? {
+        let mut began_twice = 0;
+        let fields = [Some(&wanted.prompt_field), wanted.label_field.as_ref()];
+        let fields: Vec<&str> = fields.into_iter().flatten().map(String::as_str).collect();
+        for row in read_fields(path, &fields)? {
             if limit.is_some_and(|limit| set.prompts.len() >= limit) {
                 break;
             }
             let place = || format!("{}: {}", path.display(), row.place);
-            let (text, ids) = prompt_ids(&row.value, wanted, tokenizer).with_context(place)?;
-            if ids.len() > wanted.max_length {
+            let mut given = Given::of(&row.value, wanted, tokenizer).with_context(place)?;
+            began_twice += usize::from(given.drop_second_bos(tokenizer));
+            if given.ids.len() > wanted.max_length {
                 set.dropped += 1;
                 continue;
             }
@@ -81,11 +90,19 @@ impl PromptSet {
             };
             set.prompts.push(Prompt {
                 index: set.prompts.len(),
-                text,
-                ids: ids.into(),
+                text: tokenizer.decode(&given.ids, false).with_context(place)?,
+                ids: given.ids.into(),
                 label,
+                messages: given.messages.map(Arc::from),
                 place: row.place,
             });
+        }
+        if began_twice > 0 {
+            tracing::info!(
+                file = %path.display(),
+                began_twice,
+                "{began_twice} prompts begin with the tokenizer's BOS: no second one is put before them"
+            );
         }
         set.check(path, wanted.max_length)?;
         Ok(set)
@@ -115,23 +132,44 @@ impl PromptSet {
     }
 }
 
-/// Text and ids of the row's prompt.
-fn prompt_ids(row: &Value, wanted: &Prompts, tokenizer: &Tokenizer) -> Result<(String, Vec<u32>)> {
-    let prompt = fields::prompt(row, &wanted.prompt_field)?;
-    let ids = match prompt {
-        fields::PromptValue::Text(text) if wanted.chat_template => {
-            tokenizer.encode_chat(&[serde_json::json!({"role": "user", "content": text})], true)?
+/// The prompt of a row as the model sees it.
+struct Given {
+    ids: Vec<u32>,
+    /// Those of a chat; None for plain text.
+    messages: Option<Vec<Value>>,
+}
+
+impl Given {
+    fn of(row: &Value, wanted: &Prompts, tokenizer: &Tokenizer) -> Result<Self> {
+        let chat = |messages: Vec<Value>| {
+            let ids = tokenizer.encode_chat_with(&messages, true, &wanted.chat_template_variables)?;
+            Ok::<_, anyhow::Error>((ids, Some(messages)))
+        };
+        let (ids, messages) = match fields::prompt(row, &wanted.prompt_field)? {
+            fields::PromptValue::Text(text) if wanted.chat_template => {
+                chat(vec![serde_json::json!({"role": "user", "content": text})])?
+            }
+            fields::PromptValue::Text(text) => (tokenizer.encode(text, true)?, None),
+            fields::PromptValue::Messages(messages) => chat(messages.to_vec())?,
+        };
+        if ids.is_empty() {
+            bail!(
+                "field {:?} is an empty prompt: no tokens for the model to continue",
+                wanted.prompt_field
+            );
         }
-        fields::PromptValue::Text(text) => tokenizer.encode(text, true)?,
-        fields::PromptValue::Messages(messages) => tokenizer.encode_chat(messages, true)?,
-    };
-    if ids.is_empty() {
-        bail!(
-            "field {:?} is an empty prompt: no tokens for the model to continue",
-            wanted.prompt_field
-        );
+        Ok(Self { ids, messages })
     }
-    Ok((tokenizer.decode(&ids, false)?, ids))
+
+    /// A text that was rendered before begins with BOS, and the tokenizer has put one before it: no model has seen two. True where it was so.
+    fn drop_second_bos(&mut self, tokenizer: &Tokenizer) -> bool {
+        let bos = tokenizer.bos_id().filter(|_| self.messages.is_none());
+        let twice = bos.is_some_and(|bos| self.ids.starts_with(&[bos, bos]));
+        if twice {
+            self.ids.remove(0);
+        }
+        twice
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! Which device this process computes on: settled once, at its start, and asked for by whoever loads a model.
+//! The device that this process computes on: chosen once, at its start; everything that loads a model asks here.
 //!
 //! The binary is linked to libtorch's CPU part alone. Where there is a GPU it loads the CUDA part too, so one binary runs on both,
-//! and what is missing can be said in words instead of by a loader that refuses to start the process.
+//! and an error can say what is missing instead of the loader refusing to start the process.
 
 use std::fmt;
 use std::str::FromStr;
@@ -202,7 +202,11 @@ impl DeviceArgs {
     /// [`Invalid`] when a GPU was asked for, or promised by the operator, and none can be used: what is missing and what would fix it.
     pub fn settle(self, who: &str) -> Result<Settled> {
         let settled = settle(self.device)?;
-        tracing::info!("{who} computes on {settled}");
+        let why = match settled.missing {
+            Some(Missing::Driver(_)) => " (no NVIDIA driver found)",
+            Some(_) | None => "",
+        };
+        tracing::info!("{who} computes on {settled}{why}");
         Ok(settled)
     }
 }
@@ -213,6 +217,14 @@ impl DeviceArgs {
 /// As [`DeviceArgs::settle`].
 pub fn here() -> Result<Device> {
     Ok(settled()?.device)
+}
+
+/// The GPU of this process; None on a CPU.
+///
+/// # Errors
+/// As [`DeviceArgs::settle`].
+pub fn gpu() -> Result<Option<Gpu>> {
+    Ok(settled()?.gpu)
 }
 
 /// What `load` makes for each of this process' devices, side by side: a role that only reads its model has a copy of it on each.
@@ -322,9 +334,9 @@ fn decide(
         Err(missing) => {
             let why = match (choice, promised) {
                 (Choice::Auto, Some(promised)) => format!("this pod was promised {promised} GPUs"),
-                _ => format!("{choice} was asked for"),
+                _ => format!("--device {choice}"),
             };
-            return Err(Invalid::new(format!("{why}, and cannot compute on any: {missing}")).into());
+            return Err(Invalid::new(format!("{why}: no usable GPU: {missing}")).into());
         }
     };
     let Some(gpu) = gpus.get(number) else {
@@ -401,6 +413,7 @@ mod tests {
         let words = decided("auto", Some(1), 0, Err(Missing::Driver("libcuda.so.1".into())));
         assert!(words.contains("runtimeClassName: nvidia"), "{words}");
         let words = decided("cuda", None, 0, Err(Missing::OldDriver((12, 4))));
+        assert!(words.starts_with("--device cuda: no usable GPU: "), "{words}");
         assert!(words.contains("CUDA 13.0, the driver runs CUDA up to 12.4"), "{words}");
         let old = Missing::OldGpu {
             name: "Tesla T4".into(),

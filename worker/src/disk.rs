@@ -1,4 +1,4 @@
-//! What helps where a disk is full.
+//! Advice for errors of a full disk.
 
 use std::io;
 

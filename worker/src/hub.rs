@@ -10,25 +10,50 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use ppo_crds::run_config::Location;
 use reqwest::header::CONTENT_RANGE;
-use reqwest::{Client, StatusCode};
+use reqwest::{Client, Response, StatusCode};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
+
+use crate::manifest::Invalid;
+use crate::pace;
 
 /// For a download of another process into the same cache.
 const ANOTHERS_DOWNLOAD: Duration = Duration::from_secs(3600);
 /// Between two looks whether it has ended.
 const LOOK: Duration = Duration::from_millis(200);
+/// Ends the name of what is not whole. Not Python's `incomplete`: to its file of that name another process may write at this moment.
+const UNFINISHED: &str = "ppo-incomplete";
+/// Bytes of what the hub says of a model, at the most.
+const LONGEST_INFO: u64 = 16 << 20;
+/// Bytes of a file of which the hub does not say how long it is, at the most.
+const LONGEST_UNTOLD: u64 = 1 << 30;
+/// Bytes that arrive in a second at the least: below that a download is given up, beside its first ten minutes.
+const LEAST_RATE: u64 = 100_000;
 
 /// The folder of a model or data file, on this machine's disk. A model on the hub is looked up in the cache and downloaded
 /// when it is not there. Blocks; may be called with or without a runtime around it.
 ///
 /// # Errors
-/// A path that does not exist; a model that is neither in the cache nor can be downloaded, with what would help.
+/// [`Invalid`] for a path that does not exist; a model that is neither in the cache nor can be downloaded, with what would help.
 pub fn resolve_location(location: &Location) -> Result<PathBuf> {
+    check_path(location)?;
     match location {
-        Location::Path(path) if path.exists() => Ok(path.clone()),
-        Location::Path(path) => bail!("{} does not exist", path.display()),
+        Location::Path(path) => Ok(path.clone()),
         Location::Hub { id, revision } => Hub::from_env()?.model(id, revision),
+    }
+}
+
+/// Whether there is something at a path; a model of the hub is not looked for.
+///
+/// # Errors
+/// [`Invalid`] where there is nothing.
+pub fn check_path(location: &Location) -> Result<(), Invalid> {
+    match location {
+        Location::Path(path) if !path.exists() => Err(Invalid::new(format!(
+            "{} does not exist: give as path a folder in Hugging Face layout, or a model of the hub as hub.id",
+            path.display()
+        ))),
+        Location::Path(_) | Location::Hub { .. } => Ok(()),
     }
 }
 
@@ -148,7 +173,16 @@ impl Hub {
             "{endpoint}/api/models/{id}/revision/{}?blobs=true",
             revision.replace('/', "%2F")
         );
-        let asked = async || -> Result<_> { Ok(self.get(&client, &url, 0).await?.bytes().await?) };
+        let asked = async || -> Result<Vec<u8>> {
+            let response = self.get(&client, &url, 0).await?;
+            let mut answer = Vec::new();
+            arrive(response, 0, LONGEST_INFO, |chunk| {
+                answer.extend_from_slice(chunk);
+                Ok(())
+            })
+            .await?;
+            Ok(answer)
+        };
         let answer = self.insist(&url, asked).await?;
         let info: Info = serde_json::from_slice(&answer).with_context(|| format!("answer of {url}"))?;
         if info.sha.is_empty() || !info.sha.bytes().all(|byte| byte.is_ascii_hexdigit()) {
@@ -185,7 +219,7 @@ impl Hub {
 
     /// One file into `blob`: beside it until it is whole and checked.
     async fn fetch(&self, client: &Client, url: &str, blob: &Path, file: &RemoteFile) -> Result<()> {
-        let part = blob.with_extension("incomplete");
+        let part = blob.with_extension(UNFINISHED);
         let rest = async || self.fetch_rest(client, url, &part, file.size).await;
         self.insist(url, rest).await?;
         check(&part, file)
@@ -200,7 +234,7 @@ impl Hub {
             return Ok(());
         }
         let have = if size.is_some_and(|size| have > size) { 0 } else { have };
-        let mut response = self.get(client, url, have).await?;
+        let response = self.get(client, url, have).await?;
         let begins_there = || {
             let range = response
                 .headers()
@@ -216,11 +250,40 @@ impl Hub {
         options.create(true).write(true).append(go_on).truncate(!go_on);
         let place = || format!("cannot write {}", part.display());
         let mut out = options.open(part).with_context(place)?;
-        while let Some(chunk) = response.chunk().await? {
-            out.write_all(&chunk).with_context(place)?;
-        }
+        let have = if go_on { have } else { 0 };
+        let write = |chunk: &[u8]| out.write_all(chunk).with_context(place);
+        arrive(response, have, size.unwrap_or(LONGEST_UNTOLD), write).await?;
         out.sync_all().with_context(place)
     }
+}
+
+/// Hands on what arrives behind `have` bytes, of `most` in all.
+///
+/// # Errors
+/// When it breaks off, when more comes, and when it comes too slowly.
+async fn arrive(
+    mut response: Response,
+    mut have: u64,
+    most: u64,
+    mut take: impl FnMut(&[u8]) -> Result<()>,
+) -> Result<()> {
+    let limit = pace::LEAST + Duration::from_secs(most.saturating_sub(have) / LEAST_RATE);
+    let arriving = async {
+        while let Some(chunk) = response.chunk().await? {
+            have += chunk.len() as u64;
+            if have > most {
+                bail!("more than the {most} bytes that it may have");
+            }
+            take(&chunk)?;
+        }
+        Ok(())
+    };
+    tokio::time::timeout(limit, arriving).await.unwrap_or_else(|_| {
+        bail!(
+            "not all arrived within {} s; start it again, which goes on from there, or give a mirror that is nearer by HF_ENDPOINT",
+            limit.as_secs()
+        )
+    })
 }
 
 /// Takes a model's folder for one download, while the file lives: pods that share a cache start together.
@@ -322,7 +385,7 @@ fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).with_context(place)?;
     }
-    let aside = path.with_extension("incomplete");
+    let aside = path.with_extension(UNFINISHED);
     std::fs::write(&aside, bytes).with_context(place)?;
     std::fs::rename(&aside, path).with_context(place)
 }

@@ -18,6 +18,7 @@ pub mod model;
 pub mod native;
 pub mod outcome;
 pub mod output;
+pub mod pace;
 pub mod place;
 pub mod plan;
 pub mod ppo;

@@ -6,6 +6,8 @@ use anyhow::{Context, Result};
 use ppo_crds::manifest::parse_manifest;
 use ppo_crds::resolve::{Environment, resolve};
 use ppo_crds::{PpoJob, RunConfig, ValidationErrors};
+use serde::Deserialize;
+use serde_yaml::Value;
 
 /// A manifest nobody can run as it stands. The exit status says that trying again does not help.
 #[derive(Debug, thiserror::Error)]
@@ -79,6 +81,16 @@ impl Manifest {
         })
     }
 
+    /// Whether a field is written in it, and does not only have its default.
+    pub fn writes(&self, path: &[&str]) -> bool {
+        let mut documents =
+            serde_yaml::Deserializer::from_str(&self.text).filter_map(|text| Value::deserialize(text).ok());
+        documents.any(|document| {
+            let field = path.iter().try_fold(&document, |block, name| block.get(*name));
+            field.is_some_and(|field| !field.is_null())
+        })
+    }
+
     /// What runs on this machine.
     ///
     /// # Errors
@@ -106,5 +118,24 @@ impl Manifest {
     /// Everything that is wrong with the manifest, under its name.
     pub fn invalid(&self, errors: &ValidationErrors) -> Invalid {
         Invalid(format!("{}:\n{errors}", self.origin))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_that_is_written_is_told_from_one_that_has_its_default() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("job.yaml");
+        let text = "apiVersion: ppojob.dev/v1alpha1\nkind: PpoJob\nmetadata: {name: math}\nspec:\n  model: {policy: {path: p}}\n  \
+                    prompts: {source: {path: d.jsonl}}\n  \
+                    roles: {actor: {gpusPerNode: 1}, rollout: {gpusPerReplica: }, reward: {rules: [{json: {}}]}}\n";
+        std::fs::write(&file, text).unwrap();
+        let manifest = Manifest::read(&file).unwrap();
+        assert!(manifest.writes(&["spec", "roles", "actor", "gpusPerNode"]));
+        assert!(!manifest.writes(&["spec", "roles", "rollout", "gpusPerReplica"]));
+        assert!(!manifest.writes(&["spec", "roles", "actor", "nodes"]));
     }
 }

@@ -1,4 +1,4 @@
-//! How a process ended, for those who act on it: its exit code, and in a pod the termination message, which the operator reads.
+//! How a process ended, for the operator and for people: its exit code and, in a pod, the termination message, which the operator reads.
 
 use std::path::Path;
 
@@ -141,6 +141,7 @@ mod tests {
     use ppo_crds::status::Progress;
 
     use super::*;
+    use crate::telemetry::Stage;
 
     #[test]
     fn the_reason_is_found_below_what_was_said_on_the_way_up() {
@@ -148,15 +149,11 @@ mod tests {
             step: 3,
             what: "the loss is NaN".into(),
         };
-        let error = anyhow::Error::new(diverged).context("step 3, stage update_actor");
+        let error = anyhow::Error::new(diverged).context(Stage::UpdateActor.of_step(3));
         assert_eq!(code(&error), exit_code::DIVERGED);
         let outcome = outcome(&Err(error));
         assert_eq!(outcome.reason, Reason::Diverged);
-        assert!(
-            outcome
-                .message
-                .contains("step 3, stage update_actor: diverged in step 3")
-        );
+        assert!(outcome.message.contains("update_actor of step 3: diverged in step 3"));
 
         let error = Err::<(), _>(anyhow!("503")).context(RewardFailed).context("step 1");
         assert_eq!(reason(&error.unwrap_err()), Reason::RewardFailed);

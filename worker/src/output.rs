@@ -1,5 +1,5 @@
-//! What a command says to whoever waits for it: results on standard output, words on standard error. A reader that has gone is no reason
-//! to panic, which `println!` does.
+//! What a command prints: results on standard output, messages on standard error. A reader that has gone away is no reason to panic,
+//! as `println!` would.
 
 use std::io::{self, Write};
 

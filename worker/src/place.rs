@@ -1,4 +1,4 @@
-//! A role's pod: what the operator tells the process of its place in the job (`ppo_crds::pod::env`).
+//! The role's pod that this process runs in: its place in the job, as the operator tells it (`ppo_crds::pod::env`).
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -30,6 +30,8 @@ pub struct Place {
     pub peers: Peers,
     /// The role's ranks.
     pub ranks: RankPlace,
+    /// How long the pod has from SIGTERM until it is killed; None: nobody says it.
+    pub grace: Option<Duration>,
 }
 
 /// A process among the ranks of its role.
@@ -54,14 +56,30 @@ pub struct Peers {
     services: [Option<String>; 4],
     /// Ranks in each pod of a role.
     ranks: [usize; 4],
-    /// For the engines that a step needs at the least to be ready: images are pulled and models loaded in that time.
+    /// See [`ready_deadline`].
     pub ready_deadline: Duration,
 }
 
-/// See [`Peers::ready_deadline`]: the manifest's own default.
+/// See [`ready_deadline`]: the manifest's own default.
 const READY_DEADLINE_SECONDS: u32 = 1800;
-/// By so much an actor waits longer than the operator, whose words name the pods that lack and why.
+/// By so much a pod waits longer than the operator, whose words name the pods that lack and why.
 const LONGER: Duration = Duration::from_secs(60);
+
+/// For the pods of a job to be ready, as an environment says it: images are pulled, models loaded and ranks joined in that time. Waits
+/// that are a part of it are as long at the least.
+///
+/// # Errors
+/// [`Invalid`], naming the variable that is no number.
+pub fn ready_deadline(variable: impl Fn(&str) -> Option<String>) -> Result<Duration> {
+    let seconds = match variable(env::READY_DEADLINE) {
+        None => READY_DEADLINE_SECONDS,
+        Some(text) => {
+            let seconds = text.parse::<u32>();
+            seconds.map_err(|_| Invalid::new(format!("{} is {text:?}, want a number", env::READY_DEADLINE)))?
+        }
+    };
+    Ok(Duration::from_secs(u64::from(seconds)) + LONGER)
+}
 
 impl Peers {
     /// `host:port` of a role's Service; None when the role has no pods.
@@ -78,24 +96,28 @@ impl Peers {
 }
 
 impl Place {
-    /// From the process' environment.
+    /// From the process' environment, for the command of a `role`'s pods.
     ///
     /// # Errors
     /// [`Invalid`], naming the variable or file that is missing or wrong.
-    pub fn read() -> Result<Self> {
-        Self::of(|name| std::env::var(name).ok())
+    pub fn read(role: Role) -> Result<Self> {
+        Self::of(role, |name| std::env::var(name).ok())
     }
 
     /// From an environment.
     ///
     /// # Errors
     /// As [`read`](Self::read).
-    pub fn of(variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
+    pub fn of(role: Role, variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
         let given = |name: &str| {
             variable(name).ok_or_else(|| {
+                let (way, here) = match role {
+                    Role::Reward => (" without -f", "`ppo-worker reward -f job.yaml` serves the reward of a manifest"),
+                    Role::Actor | Role::Rollout | Role::Reference => ("", "`ppo-worker run -f job.yaml` runs a manifest"),
+                };
                 Invalid::new(format!(
-                    "{name} is not set: this command is what a pod of a PpoJob runs, and the operator sets it; \
-                     `ppo-worker run -f job.yaml` runs a manifest here"
+                    "{name} is not set: `ppo-worker {}`{way} is what a pod of a PpoJob runs, and the operator sets it; {here} here",
+                    role.name()
                 ))
             })
         };
@@ -130,10 +152,13 @@ impl Place {
                 token: given(env::TOKEN)?,
                 services: Role::ALL.map(|role| variable(env::service(role))),
                 ranks: ranks_of_roles,
-                ready_deadline: Duration::from_secs(count(env::READY_DEADLINE, READY_DEADLINE_SECONDS)? as u64)
-                    + LONGER,
+                ready_deadline: ready_deadline(&variable)?,
             },
             ranks,
+            // For a hint alone: one that cannot be read is no reason to refuse anything.
+            grace: variable(env::GRACE)
+                .and_then(|seconds| seconds.parse().ok())
+                .map(Duration::from_secs),
         })
     }
 
@@ -164,6 +189,7 @@ impl Place {
             .rsplit_once(':')
             .and_then(|(host, port)| Some((host, port.parse().ok()?)));
         let (host, port) = parts.ok_or_else(|| wrong(&format!("is {address:?}, want host:port")))?;
+        let timing = Timing::default();
         let pod = |rank: usize| pod_name(&self.job, Role::Actor, (rank / per_pod) as u32);
         let name = |rank: usize| match per_pod {
             1 => pod(rank),
@@ -178,7 +204,10 @@ impl Place {
             names: (0..*count).map(name).collect(),
             device: device::here()?,
             attempt: self.attempt,
-            timing: Timing::default(),
+            timing: Timing {
+                join: self.peers.ready_deadline.max(timing.join),
+                ..timing
+            },
         }))
     }
 
@@ -222,4 +251,62 @@ pub fn run_config(file: &Path) -> Result<RunConfig> {
         );
         Invalid::new(words).into()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    /// The second of two ranks, with `given` for the job to be ready.
+    fn place(given: Option<&str>) -> Result<Place> {
+        let folder = tempfile::tempdir().unwrap();
+        let manifest = "{apiVersion: ppojob.dev/v1alpha1, kind: PpoJob, metadata: {name: j}, spec: {\
+            model: {policy: {path: /models/p}, dtype: float32}, prompts: {source: {path: /data/p.jsonl}, labelField: answer, maxLength: 100},\
+            generation: {maxNewTokens: 50}, roles: {reward: {rules: [{exactMatch: {}}]}}}}";
+        let job = ppo_crds::parse_manifest(manifest, "test").unwrap();
+        let environment = ppo_crds::Environment::Laptop {
+            manifest_folder: PathBuf::from("/"),
+        };
+        let config = ppo_crds::resolve(&job, &environment).unwrap();
+        let file = folder.path().join("run-config.json");
+        std::fs::write(&file, serde_json::to_string(&config).unwrap()).unwrap();
+        Place::of(Role::Actor, |name| match name {
+            env::CONFIG => Some(file.to_string_lossy().into_owned()),
+            env::READY_DEADLINE => given.map(str::to_owned),
+            env::JOB => Some("j".into()),
+            env::TOKEN => Some("t".into()),
+            env::INDEX | env::ATTEMPT => Some("1".into()),
+            env::WORLD_SIZE => Some("2".into()),
+            env::RENDEZVOUS => Some("127.0.0.1:29500".into()),
+            _ => None,
+        })
+    }
+
+    #[test]
+    fn a_command_of_a_pod_that_is_called_elsewhere_says_what_runs_a_manifest() {
+        for (role, words) in [
+            (Role::Actor, "`ppo-worker actor` is what a pod of a PpoJob runs"),
+            (Role::Actor, "`ppo-worker run -f job.yaml` runs a manifest here"),
+            (Role::Reward, "`ppo-worker reward` without -f is what a pod"),
+            (
+                Role::Reward,
+                "`ppo-worker reward -f job.yaml` serves the reward of a manifest here",
+            ),
+        ] {
+            let refused = Place::of(role, |_| None).unwrap_err().to_string();
+            assert!(refused.contains(words), "{refused}");
+        }
+    }
+
+    #[test]
+    fn ranks_wait_for_each_other_as_long_as_the_job_has_to_be_ready_and_never_less_than_usual() {
+        for (given, seconds) in [(None, 1860), (Some("7200"), 7260), (Some("60"), 1800)] {
+            let meeting = place(given).unwrap().meeting().unwrap().unwrap();
+            assert_eq!(meeting.timing.join, Duration::from_secs(seconds), "{given:?}");
+        }
+        let refused = place(Some("soon")).unwrap_err().to_string();
+        assert!(refused.contains("PPO_READY_DEADLINE_SECONDS is \"soon\""), "{refused}");
+    }
 }

@@ -2,13 +2,23 @@
 
 mod adapted;
 mod build;
+mod capacity;
 mod comparison;
+mod continuation;
+mod data;
+mod folder;
 mod fresh;
+mod grace;
 mod guard;
 mod inputs;
+mod judging;
 mod learners;
 mod models;
 mod reach;
+mod same_tokens;
+mod seen;
+mod start;
+mod trained;
 mod training;
 
 use std::net::SocketAddr;
@@ -20,12 +30,12 @@ use ppo_crds::spec::Engine;
 use ppo_crds::warnings;
 
 pub use inputs::Held;
-pub use learners::learners;
+pub use learners::{fetch, learners};
 pub use models::write_optimizers;
 pub use training::{Options, Run};
 
 use crate::cli::ManifestArgs;
-use crate::device::DeviceArgs;
+use crate::device::{DeviceArgs, Missing};
 use crate::manifest::Manifest;
 use crate::outcome::{Ended, or_interrupted};
 use crate::stop::StopFlag;
@@ -64,14 +74,24 @@ pub fn main(args: RunArgs, output: OutputMode) -> Result<Ended> {
     }
     let settled = args.device.settle("every role")?;
     let roles = &manifest.job.spec.roles;
-    let gpus = roles.actor.gpus_per_node > 0 || roles.rollout.gpus_per_replica > 0;
-    if gpus || roles.rollout.engine == Engine::Vllm {
+    let gpus = [
+        (roles.actor.gpus_per_node, ["spec", "roles", "actor", "gpusPerNode"]),
+        (
+            roles.rollout.gpus_per_replica,
+            ["spec", "roles", "rollout", "gpusPerReplica"],
+        ),
+    ];
+    // A default asks for nothing.
+    let asked = gpus.iter().any(|(gpus, field)| *gpus > 0 && manifest.writes(field));
+    let gpus = gpus.iter().any(|(gpus, _)| *gpus > 0);
+    if asked || roles.rollout.engine == Engine::Vllm {
         tracing::warn!(
             "GPUs, replicas and engine under spec.roles are for a cluster: here one process computes on {settled}"
         );
     }
-    if let Some(missing) = settled.missing.filter(|_| gpus) {
-        tracing::warn!("the manifest asks for GPUs: {missing}");
+    let is_expected = |missing: &Missing| matches!(missing, Missing::Driver(_)) && !asked;
+    if let Some(missing) = settled.missing.filter(|missing| gpus && !is_expected(missing)) {
+        tracing::warn!("no usable GPU: {missing}");
     }
     let folder = args
         .run_dir
@@ -84,6 +104,7 @@ pub fn main(args: RunArgs, output: OutputMode) -> Result<Ended> {
         owner: None,
         peers: None,
         meeting: None,
+        grace: None,
         stop: StopFlag::on_signals()?,
     };
     or_interrupted(Run::open(config, &manifest.text, &folder, options).and_then(Run::complete))

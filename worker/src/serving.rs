@@ -1,5 +1,6 @@
 //! A role as a server: it listens, loads, answers, and ends when it is asked to.
 
+pub mod access;
 pub mod auth;
 pub mod body;
 pub mod error;
@@ -49,10 +50,10 @@ pub fn run(
 ) -> Result<()> {
     process(async |shutdown| {
         let observed = match observe {
-            Some(address) => Some((bind(address).await?, routers.1)),
+            Some(address) => Some((bind(address, IS_IT_TAKEN).await?, routers.1)),
             None => None,
         };
-        let listener = bind(listen).await?;
+        let listener = bind(listen, IS_IT_TAKEN).await?;
         tracing::info!("listening on http://{}", listener.local_addr()?);
         let doors = Doors {
             api: (listener, routers.0),
@@ -98,9 +99,16 @@ pub async fn load(load: impl FnOnce() -> Result<()> + Send + 'static) -> Result<
     std::future::pending().await
 }
 
-async fn bind(address: SocketAddr) -> Result<TcpListener> {
+/// What is said of an address that a server was given by flags of its own.
+const IS_IT_TAKEN: &str = "is the port taken?";
+
+/// Listens on `address`.
+///
+/// # Errors
+/// When that cannot be, with `hint`.
+pub async fn bind(address: SocketAddr, hint: &str) -> Result<TcpListener> {
     let listener = TcpListener::bind(address).await;
-    listener.with_context(|| format!("cannot listen on {address}; is the port taken?"))
+    listener.with_context(|| format!("cannot listen on {address}; {hint}"))
 }
 
 /// Serves until `shutdown`, or until `work` fails; it returns only then. Requests in flight have the grace period.

@@ -7,19 +7,21 @@
 mod chat_template;
 mod config;
 mod python_json;
+mod python_text;
 mod stream;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 pub use chat_template::ChatTemplate;
+pub(crate) use chat_template::fixed_moment;
 pub use config::{SpecialTokens, TokenizerConfig};
 pub use stream::TextStream;
-pub(crate) use stream::{CONTEXT, LONGEST_PENDING, LONGEST_SILENT};
+pub(crate) use stream::{CONTEXT, LONGEST_PENDING, LONGEST_SILENT, text_after};
 
 use crate::contained::contained;
 
@@ -50,11 +52,14 @@ impl Tokenizer {
     /// Names the file that is missing or malformed and what would fix it. A folder without `tokenizer_config.json`, without
     /// a chat template or without EOS ids is legal here: who needs one of them asks and gets the error then.
     pub fn load(folder: &Path) -> Result<Self> {
-        Self::load_at(folder, chat_template::fixed_moment()?)
+        Self::load_at(folder, fixed_moment()?)
     }
 
-    /// `moment`: what the chat template takes for now; None is the clock.
-    fn load_at(folder: &Path, moment: Option<jiff::Timestamp>) -> Result<Self> {
+    /// As [`load`](Self::load). `moment` is what the chat template takes for now (in UTC); None is the clock, in local time.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn load_at(folder: &Path, moment: Option<jiff::Timestamp>) -> Result<Self> {
         let file = folder.join("tokenizer.json");
         let bytes = std::fs::read(&file).with_context(|| missing_tokenizer(folder, &file))?;
         // The crate panics where the JSON of a part ends early.
@@ -188,10 +193,24 @@ impl Tokenizer {
     /// # Errors
     /// As [`render_chat`](Self::render_chat) and [`encode`](Self::encode).
     pub fn encode_chat(&self, messages: &[Value], add_generation_prompt: bool) -> Result<Vec<u32>> {
-        self.encode(&self.render_chat(messages, add_generation_prompt)?, false)
+        self.encode_chat_with(messages, add_generation_prompt, &Map::new())
     }
 
-    /// True when the model has a chat template.
+    /// As [`encode_chat`](Self::encode_chat), with `variables` for the template.
+    ///
+    /// # Errors
+    /// As [`encode_chat`](Self::encode_chat).
+    pub fn encode_chat_with(
+        &self,
+        messages: &[Value],
+        add_generation_prompt: bool,
+        variables: &Map<String, Value>,
+    ) -> Result<Vec<u32>> {
+        let text = self.render_chat_with(messages, add_generation_prompt, variables)?;
+        self.encode(&text, false)
+    }
+
+    /// True when the model has a chat template, be it one that cannot be used.
     pub fn has_chat_template(&self) -> bool {
         self.template.is_some()
     }
@@ -218,19 +237,14 @@ impl Tokenizer {
         self.id_of(&self.config.special.pad_token)
     }
 
-    /// Id of a token by its exact name.
-    pub fn token_id(&self, token: &str) -> Option<u32> {
-        self.inner.token_to_id(token)
-    }
-
     /// Name of a token (its vocabulary entry, not its text).
     pub fn token_name(&self, id: u32) -> Option<String> {
         self.inner.id_to_token(id)
     }
 
-    /// Number of tokens, the added ones included. The model's embedding may have more rows.
-    pub fn vocabulary_size(&self) -> usize {
-        self.inner.get_vocab_size(true)
+    /// The greatest id of a token, the added ones included; None where there are no tokens.
+    pub fn largest_id(&self) -> Option<u32> {
+        self.inner.get_vocab(true).values().copied().max()
     }
 
     /// The model folder this tokenizer came from.
@@ -238,8 +252,8 @@ impl Tokenizer {
         &self.folder
     }
 
-    /// The same text for tokenizers that give the same ids for every text: same `tokenizer.json` content and same BOS
-    /// convention. Processes compare it over the network.
+    /// The same text for tokenizers that give the same ids for every text: of all that the files say it counts what makes ids of a
+    /// text, and what is put around one, not how ids become text or which of them have a role. Processes compare it over the network.
     ///
     /// # Errors
     /// When the tokenizer cannot be written out.
@@ -251,25 +265,34 @@ impl Tokenizer {
             .inner
             .to_string(false)
             .map_err(|cause| anyhow!("{}: {cause}", self.folder.display()))?;
+        let content: Value =
+            serde_json::from_str(&content).with_context(|| format!("tokenizer of {}", self.folder.display()))?;
         let mut hash = Sha256::new();
-        hash.update(format!("{:?}\n", self.config.convention()));
-        hash.update(content);
+        hash.update(format!("{:?}\n", self.encode("", true)?));
+        for part in ["model", "normalizer", "pre_tokenizer"] {
+            hash.update(format!("{}\n", content[part]));
+        }
+        let added = content["added_tokens"].as_array().into_iter().flatten();
+        for token in added.filter_map(Value::as_object) {
+            // A token is found in a text alike, special or not.
+            let rules = token.iter().filter(|(name, _)| *name != "special");
+            hash.update(format!("{:?}\n", rules.collect::<Vec<_>>()));
+        }
         let text: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(self.fingerprint.get_or_init(|| text.into()).clone())
     }
 
-    /// Refuses a tokenizer without any end token: its responses could only end by length.
+    /// As [`eos_id`](Self::eos_id), for who cannot do without.
     ///
     /// # Errors
-    /// When [`eos_ids`](Self::eos_ids) is empty.
-    pub fn require_eos(&self) -> Result<()> {
-        if self.eos_ids.is_empty() {
-            bail!(
+    /// When [`eos_ids`](Self::eos_ids) is empty: responses could only end by length.
+    pub fn require_eos(&self) -> Result<u32> {
+        self.eos_id().with_context(|| {
+            format!(
                 "{} names no end token: set eos_token in tokenizer_config.json or eos_token_id in generation_config.json",
                 self.folder.display()
-            );
-        }
-        Ok(())
+            )
+        })
     }
 
     fn id_of(&self, token: &Option<String>) -> Option<u32> {

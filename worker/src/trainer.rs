@@ -17,7 +17,7 @@ use anyhow::{Context, Result};
 use ppo_crds::RunConfig;
 use tch::Tensor;
 
-pub use draw::Ahead;
+pub use draw::{Ahead, PATIENCE};
 pub use evaluate::Evaluated;
 pub use samples::describe;
 pub use step_samples::{Stale, StepSamples};
@@ -28,6 +28,7 @@ use crate::actor::{Actor, Critic};
 use crate::data::{PromptOrder, PromptSet};
 use crate::engine::SamplingParams;
 use crate::native::device::synchronize;
+use crate::pace;
 use crate::ppo::advantage::{AdvantageInput, advantages};
 use crate::ppo::controller::KlController;
 use crate::ppo::shape::{ShapeInput, shape};
@@ -41,9 +42,6 @@ use crate::tokenizer::Tokenizer;
 
 /// How long the engine may take for one step's generation before the run fails with a reason.
 pub const GENERATION_DEADLINE: Duration = Duration::from_secs(6 * 3600);
-
-/// How long the engine may take to load new weights.
-const PUBLISH_DEADLINE: Duration = Duration::from_secs(600);
 
 /// The run left the region in which it can learn; its last checkpoint is good.
 #[derive(Debug, thiserror::Error)]
@@ -124,7 +122,8 @@ impl Trainer {
         let learnt = self.update(&batch)?;
         self.collect_ahead()?;
         self.timed(Stage::Publish, Self::publish)?;
-        let (report, diverged) = self.measure(&batch, &learnt, began.elapsed())?;
+        let measured = self.measure(&batch, &learnt, began.elapsed());
+        let (report, diverged) = measured.with_context(|| format!("the numbers of step {}", self.steps_done))?;
         Ok(Step {
             report,
             batch,
@@ -170,13 +169,15 @@ impl Trainer {
         self.rollout.withdraw();
         self.ranks.enter(self.place(Stage::UpdateActor));
         let lesson = Lesson::of(batch);
-        lesson.give(&self.ranks, self.kl.coef)?;
+        let given = lesson.give(&self.ranks, self.kl.coef);
+        given.with_context(|| self.place(Stage::UpdateActor))?;
         let update = Update {
             config: &self.config,
             step: self.steps_done,
             kl_coefficient: self.kl.coef,
             lesson: &lesson,
             ranks: &self.ranks,
+            live: &self.live,
         };
         let learnt = update.run(&mut self.actor, self.critic.as_mut())?;
         self.stages.push((Stage::UpdateActor, learnt.actor_time));
@@ -191,7 +192,8 @@ impl Trainer {
         // Engines and streams read them by ways of their own; they are written by this thread.
         synchronize(self.actor.decoder.device())?;
         let weights = self.actor.weights();
-        self.rollout.publish(weights, self.steps_done, PUBLISH_DEADLINE)
+        let deadline = pace::deadline(weights.bytes());
+        self.rollout.publish(weights, self.steps_done, deadline)
     }
 
     fn timed<T>(&mut self, stage: Stage, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
@@ -200,10 +202,11 @@ impl Trainer {
         self.ranks.enter(self.place(stage));
         let done = work(self);
         self.stages.push((stage, began.elapsed()));
-        done.with_context(|| format!("step {}, stage {}", self.steps_done + 1, stage.name()))
+        done.with_context(|| self.place(stage))
     }
 
+    /// A stage as messages name it. A step counts as done once it is updated, and is published after that.
     fn place(&self, stage: Stage) -> String {
-        stage.of_step(self.steps_done + 1)
+        stage.of_step(self.steps_done + u64::from(stage != Stage::Publish))
     }
 }

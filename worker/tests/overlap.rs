@@ -69,6 +69,7 @@ impl Bench {
             stop: StopFlag::default(),
             peers: None,
             meeting: None,
+            grace: None,
         };
         let run = Run::open(bench.config.clone(), "", &bench.run_dir(), options).unwrap();
         run.complete().unwrap();
@@ -99,7 +100,7 @@ impl Bench {
             batch: config.batch.rollout_batch_size,
             shuffle: config.prompts.shuffle,
         };
-        let params = Arc::new(params(config, &model, &tokenizer));
+        let params = Arc::new(params(config, &tokenizer));
         let requests = order.batch(step).into_iter().enumerate().map(|(place, index)| Request {
             prompt: prompts[index].ids.clone(),
             seeds: (0..2)
@@ -118,6 +119,7 @@ impl Bench {
             longest: 64,
             usual_cache: None,
             policy_version: version,
+            start_deadline: Duration::from_secs(60),
         };
         let weights = Weights::load(&policy, &model, Kind::Float).unwrap();
         let engine = start_engine(&engine, weights, Some(tokenizer)).unwrap();
@@ -138,13 +140,13 @@ fn make_model(folder: &Path) {
         "vocab_size": 400, "max_position_embeddings": 64, "initializer_range": 0.4, "rms_norm_eps": 1e-5,
         "rope_theta": 10000.0, "tie_word_embeddings": false, "dtype": "float32",
     });
-    let config = ModelConfig::from_json(config.as_object().unwrap().clone(), None).unwrap();
+    let config = ModelConfig::from_json(config.as_object().unwrap().clone()).unwrap();
     let weights = Weights::random(&config, Kind::Float, 5).unwrap();
     let tokenizer = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tokenizer/chatml");
     save(folder, &tokenizer, &config, &weights, SHARD_BYTES).unwrap();
 }
 
-fn params(config: &RunConfig, model: &ModelConfig, tokenizer: &Tokenizer) -> SamplingParams {
+fn params(config: &RunConfig, tokenizer: &Tokenizer) -> SamplingParams {
     let generation = &config.generation;
     SamplingParams {
         temperature: generation.temperature as f32,
@@ -153,7 +155,7 @@ fn params(config: &RunConfig, model: &ModelConfig, tokenizer: &Tokenizer) -> Sam
         min_p: generation.min_p as f32,
         max_new_tokens: generation.max_new_tokens as usize,
         min_new_tokens: generation.min_new_tokens as usize,
-        stop_token_ids: [model.eos_token_ids(), tokenizer.eos_ids()].concat(),
+        stop_token_ids: tokenizer.eos_ids().to_vec(),
         stop: Vec::new(),
         skip_special: true,
     }

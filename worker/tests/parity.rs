@@ -7,8 +7,10 @@ mod models;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 
-use ppo_worker::model::{Decoder, Head, ModelConfig, RewardModel, TokenBatch, ValueModel, Weights, save};
+use ppo_worker::model::{CriticFolder, Decoder, Head, ModelConfig, RewardModel, TokenBatch, ValueModel, Weights, save};
+use serde_json::{Value, json};
 use tch::{Kind, Tensor};
 
 use models::{POLICIES, distance, expected, fixture, logits, loss};
@@ -64,24 +66,6 @@ fn logits_are_those_of_transformers_whatever_the_padding() {
             let far = distance(&logits(&decoder, &batch), &expected(name, key)[key]);
             assert!(far < 1e-4, "{name}, {key}: {far}");
         }
-    }
-}
-
-#[test]
-fn padded_rows_pack_to_the_same_batch() {
-    let lengths: Vec<usize> = integers("llama", "lengths")
-        .remove(0)
-        .into_iter()
-        .map(|length| length as usize)
-        .collect();
-    let packed = TokenBatch::new(&sequences("llama", false)).unwrap();
-    for (key, left_padded) in [("ids.left", true), ("ids.right", false)] {
-        let rows: Vec<Vec<u32>> = integers("llama", key)
-            .into_iter()
-            .map(|row| row.into_iter().map(|id| id as u32).collect())
-            .collect();
-        let batch = TokenBatch::from_padded(&rows, &lengths, left_padded).unwrap();
-        assert!(batch.ids.equal(&packed.ids) && batch.positions.equal(&packed.positions));
     }
 }
 
@@ -215,6 +199,126 @@ fn reward_scores_are_those_of_transformers_even_if_the_last_token_is_the_padding
     let spread = distance(&known["scores.bf16"], &known["scores.f32"]);
     assert!(distance(&Tensor::from_slice(&rounded), &known["scores.f32"].view([-1])) < 1.5 * spread + 0.02);
     assert!(model.scores::<Vec<u32>>(&[]).unwrap().is_empty());
+}
+
+/// Writes a fixture to `target` with `renamed` tensors, and `change` in its config.json; null takes a key out.
+fn relabel(name: &str, target: &Path, renamed: &[(&str, &str)], change: Value) {
+    let config = ModelConfig::read(&fixture(name)).unwrap();
+    let mut weights = Weights::load(&fixture(name), &config, Kind::Float).unwrap();
+    for (from, to) in renamed {
+        let tensor = weights.0.remove(*from).unwrap();
+        weights.0.insert((*to).to_owned(), tensor);
+    }
+    save(target, &fixture(name), &config, &weights, 1 << 30).unwrap();
+    let file = target.join("config.json");
+    let mut raw: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    for (key, value) in change.as_object().unwrap() {
+        raw[key] = value.clone();
+    }
+    raw.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+    fs::write(file, raw.to_string()).unwrap();
+}
+
+#[test]
+fn mistral_is_llama_under_another_name_which_it_keeps_when_it_is_saved() {
+    let (llama, _) = load("llama", Kind::Float);
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = scratch.path().join("mistral");
+    let named = json!({"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": 64});
+    let mut narrow = named.clone();
+    narrow["sliding_window"] = json!(63);
+    relabel("llama", &folder, &[], narrow);
+    let refused = format!("{:#}", ModelConfig::read(&folder).unwrap_err());
+    assert!(refused.contains("max_position_embeddings 63 can be used"), "{refused}");
+
+    relabel("llama", &folder, &[], named);
+    let config = ModelConfig::read(&folder).unwrap();
+    let weights = Weights::load(&folder, &config, Kind::Float).unwrap();
+    let batch = TokenBatch::new(&sequences("llama", false)).unwrap();
+    let mistral = logits(&Decoder::new(&config, &weights).unwrap(), &batch);
+    assert!(mistral.equal(&logits(&llama, &batch)));
+
+    let again = scratch.path().join("again");
+    save(&again, &folder, &config, &weights, 1 << 30).unwrap();
+    let raw: Value = serde_json::from_str(&fs::read_to_string(again.join("config.json")).unwrap()).unwrap();
+    assert_eq!(raw["architectures"], json!(["MistralForCausalLM"]));
+    assert_eq!(raw["model_type"], "mistral");
+}
+
+#[test]
+fn a_reward_model_that_openrlhf_saved_scores_as_the_same_one_of_transformers() {
+    let scratch = tempfile::tempdir().unwrap();
+    let all = sequences("reward", false);
+    let scores = RewardModel::load(&fixture("reward"), Kind::Float)
+        .unwrap()
+        .scores(&all)
+        .unwrap();
+    let theirs = json!({"architectures": ["RewardModel"], "id2label": null, "label2id": null, "value_head_prefix": "value_head"});
+    let heads: [&[(&str, &str)]; 2] = [&[], &[("score.weight", "value_head.weight")]];
+    for renamed in heads {
+        let folder = scratch.path().join("openrlhf");
+        relabel("reward", &folder, renamed, theirs.clone());
+        let model = RewardModel::load(&folder, Kind::Float).unwrap();
+        assert_eq!(model.scores(&all).unwrap(), scores);
+        // What is made of it, transformers reads.
+        let again = scratch.path().join("again");
+        let weights = Weights(model.parameters().into_iter().collect());
+        save(&again, &folder, model.config(), &weights, 1 << 30).unwrap();
+        let raw: Value = serde_json::from_str(&fs::read_to_string(again.join("config.json")).unwrap()).unwrap();
+        assert_eq!(raw["architectures"], json!(["LlamaForSequenceClassification"]));
+        assert_eq!(
+            RewardModel::load(&again, Kind::Float).unwrap().scores(&all).unwrap(),
+            scores
+        );
+    }
+}
+
+#[test]
+fn labels_are_the_rows_of_the_head_and_a_critics_trunk_needs_none() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = scratch.path().join("classifier");
+    relabel("reward", &folder, &[], json!({"id2label": null, "label2id": null}));
+    RewardModel::load(&folder, Kind::Float).unwrap();
+
+    let config = ModelConfig::read(&folder).unwrap();
+    let mut weights = Weights::load(&folder, &config, Kind::Float).unwrap();
+    let score = weights.0["score.weight"].shallow_clone();
+    weights
+        .0
+        .insert("score.weight".into(), Tensor::cat(&[&score, &score], 0));
+    save(&folder, &fixture("reward"), &config, &weights, 1 << 30).unwrap();
+    let error = format!("{:#}", RewardModel::load(&folder, Kind::Float).unwrap_err());
+    assert!(
+        error.contains("score.weight is [2, 32], not [1, 32] (a reward model or critic has exactly one label)"),
+        "{error}"
+    );
+    ValueModel::load(&folder, Kind::Float).unwrap();
+}
+
+#[test]
+fn a_critic_of_a_reward_model_keeps_its_head_where_it_is_wanted() {
+    let all = sequences("reward", false);
+    let batch = TokenBatch::new(&all).unwrap();
+    let scores = RewardModel::load(&fixture("reward"), Kind::Float)
+        .unwrap()
+        .scores(&all)
+        .unwrap();
+    let values = |keeps_score: bool| {
+        let source = CriticFolder::read(&fixture("reward"), keeps_score).unwrap();
+        let weights = source.load(Kind::Float.into()).unwrap();
+        let critic = ValueModel::new(source.config(), &weights).unwrap();
+        Vec::<f32>::try_from(&critic.values(&batch).unwrap()).unwrap()
+    };
+    assert!(values(false).iter().all(|value| *value == 0.0));
+    let kept = values(true);
+    for ((start, sequence), score) in batch.starts().into_iter().zip(&all).zip(&scores) {
+        let last = kept[start + sequence.len() - 1];
+        assert!((last - score).abs() < 1e-5, "{last} {score}");
+    }
+    // A language model has none to keep.
+    let source = CriticFolder::read(&fixture("llama"), true).unwrap();
+    let weights = source.load(Kind::Float.into()).unwrap();
+    assert_eq!(weights.get("score.weight").unwrap().abs().max().double_value(&[]), 0.0);
 }
 
 #[test]

@@ -35,7 +35,8 @@
   verbs: [list, watch, create, patch, delete]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
-  verbs: [list, watch, create, patch]
+  # delete: of a job that does not run, whose pods nobody needs to keep, and where jobDisruptionBudgets was turned off
+  verbs: [list, watch, create, patch, delete]
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]

@@ -165,12 +165,13 @@ fn split(words: &[Word], syntax: Syntax) -> Result<Vec<Argument>, ConvertError> 
     Ok(arguments)
 }
 
-/// The known name with the fewest letters to change.
-fn nearest(flag: &str, rows: &[Row]) -> String {
+/// The known name with the fewest letters to change; where that is more than about a third of them, none is meant.
+fn nearest(flag: &str, rows: &[Row]) -> Option<String> {
     let names = rows
         .iter()
         .flat_map(|row| row.names)
         .map(|name| name.trim_end_matches('*'));
-    let nearest = names.min_by_key(|name| distance(&flag.to_lowercase(), &name.to_lowercase()));
-    nearest.unwrap_or_default().into()
+    let changes = |name: &str| distance(&flag.to_lowercase(), &name.to_lowercase());
+    let nearest = names.min_by_key(|name| changes(name))?;
+    (changes(nearest) <= flag.chars().count().div_ceil(3)).then(|| nearest.into())
 }

@@ -277,6 +277,21 @@ impl Draft {
             .any(|setting| setting.field == field || setting.field.starts_with(&below))
     }
 
+    /// Whether there is a critic: the estimator is `gae`, or none is set, which means `gae`.
+    pub fn has_critic(&self) -> bool {
+        self.get("algorithm.advantage.estimator")
+            .is_none_or(|estimator| estimator == "gae")
+    }
+
+    /// The critic starts from the reward model, where there is one.
+    pub fn critic_from_reward(&mut self, source: &str) {
+        for place in ["path", "hub.id"] {
+            if let Some(reward) = self.get(&format!("roles.reward.model.source.{place}")).cloned() {
+                self.set(&format!("model.critic.{place}"), reward, source);
+            }
+        }
+    }
+
     /// Says that a flag is not translated, or not as it was.
     pub fn leave(&mut self, flag: &str, why: &str) {
         self.note(NoteKind::NotTranslated, flag, why);
@@ -305,6 +320,15 @@ impl Draft {
     /// Whether the setting was given.
     pub fn is_given(&self, name: &str) -> bool {
         self.index(name).is_some_and(|index| !self.given[index].is_empty())
+    }
+
+    /// What was given by names that begin so.
+    pub fn given_below(&self, start: &str) -> Vec<Argument> {
+        let given = self.given.iter().flatten();
+        given
+            .filter(|argument| argument.name.starts_with(start))
+            .cloned()
+            .collect()
     }
 
     /// Whether a setting was given by a name that `is` one.

@@ -10,6 +10,7 @@ use super::adapter::{AdapterFlags, adapter};
 use super::draft::{Draft, WrongValue};
 use super::overlong;
 use super::row::Read::List;
+use super::schedule;
 
 /// Names of 0.6 to 0.10 that hardly a script goes without.
 const OLD_NAMES: [&str; 4] = [
@@ -27,24 +28,43 @@ const ADAPTER: AdapterFlags = AdapterFlags {
 
 /// What follows from several flags.
 pub fn finish(draft: &mut Draft) -> Result<(), WrongValue> {
+    template(draft)?;
     reward(draft)?;
     lengths(draft)?;
     engines(draft)?;
     evaluation(draft)?;
     adapter(draft, &ADAPTER)?;
-    if let Some(target) = draft.number("algo.kl.target")? {
-        let horizon = draft.number("algo.kl.horizon")?.unwrap_or(10_000.0);
-        draft.set(
-            "algorithm.kl.controller.adaptive.target",
-            json!(target),
-            &draft.source("algo.kl.target"),
-        );
-        draft.set(
-            "algorithm.kl.controller.adaptive.horizon",
-            json!(horizon),
-            &draft.source("algo.kl.horizon"),
-        );
+    kl(draft)?;
+    correction(draft)?;
+    older_defaults(draft);
+    let least = draft.number("actor.min_lr_ratio")?.unwrap_or(0.1);
+    schedule::set(draft, "actor.lr_scheduler", Some(least));
+    critic(draft)?;
+    if draft.text("ckpt.best_metric_key").is_some_and(|key| key == "none") {
+        draft.set("checkpoint.keepBest", false, &draft.source("ckpt.best_metric_key"));
     }
+    Ok(())
+}
+
+fn kl(draft: &mut Draft) -> Result<(), WrongValue> {
+    let Some(target) = draft.number("algo.kl.target")? else {
+        return Ok(());
+    };
+    let horizon = draft.number("algo.kl.horizon")?.unwrap_or(10_000.0);
+    draft.set(
+        "algorithm.kl.controller.adaptive.target",
+        json!(target),
+        &draft.source("algo.kl.target"),
+    );
+    draft.set(
+        "algorithm.kl.controller.adaptive.horizon",
+        json!(horizon),
+        &draft.source("algo.kl.horizon"),
+    );
+    Ok(())
+}
+
+fn correction(draft: &mut Draft) -> Result<(), WrongValue> {
     if draft.truth("algo.advantage.is_correction_enable")? {
         let (values, source) = draft
             .values("algo.advantage.is_correction_threshold")
@@ -63,8 +83,10 @@ pub fn finish(draft: &mut Draft) -> Result<(), WrongValue> {
         let source = "OpenRLHF corrects for older samples only with is_correction_enable; leave it out for 2";
         draft.set("algorithm.truncatedImportanceSampling", json!(0.0), source);
     }
-    older_defaults(draft);
-    schedule(draft)?;
+    Ok(())
+}
+
+fn critic(draft: &mut Draft) -> Result<(), WrongValue> {
     // `run_actor = global_steps > freezing_steps` in ppo_trainer.py, the first step being 0.
     let freezing = "critic.freezing_steps";
     if let Some(last) = draft.count(freezing)? {
@@ -74,31 +96,32 @@ pub fn finish(draft: &mut Draft) -> Result<(), WrongValue> {
             &draft.source(freezing),
         );
     }
-    if draft.text("ckpt.best_metric_key").is_some_and(|key| key == "none") {
-        draft.set("checkpoint.keepBest", false, &draft.source("ckpt.best_metric_key"));
-    }
     // OpenRLHF starts the critic from the reward model where none is named (train_ppo_ray.py, after parsing).
-    let has_critic = draft
-        .get("algorithm.advantage.estimator")
-        .is_none_or(|estimator| estimator == "gae");
-    for place in ["path", "hub.id"] {
-        let reward = draft.get(&format!("roles.reward.model.source.{place}")).cloned();
-        if let Some(reward) = reward.filter(|_| has_critic && !draft.has("model.critic")) {
-            draft.set(
-                &format!("model.critic.{place}"),
-                reward,
-                "OpenRLHF's default: the reward model",
-            );
-        }
+    if draft.has_critic() && !draft.has("model.critic") {
+        draft.critic_from_reward("OpenRLHF's default: the reward model");
+    }
+    Ok(())
+}
+
+/// `add_special_tokens=False` wherever a prompt becomes ids (trainer/ppo_utils/experience_maker.py, later trainer/ray/vllm_engine.py and
+/// utils/agent.py): only a template writes BOS there.
+fn template(draft: &mut Draft) -> Result<(), WrongValue> {
+    let name = "data.apply_chat_template";
+    let rendered = draft.truth(name)?;
+    if draft.is_given(name) {
+        draft.set("prompts.chatTemplate", rendered, &draft.source(name));
+    }
+    if !rendered {
+        let why = "is off, and OpenRLHF adds no special tokens to a text; here it gets those of its tokenizer, as BOS for Llama, unless it \
+                   begins with it";
+        draft.leave("apply_chat_template", why);
     }
     Ok(())
 }
 
 /// Defaults that changed while flags had their old names, which do not tell the version (train_ppo_ray.py of 0.6.0 to 0.8.2).
 fn older_defaults(draft: &mut Draft) {
-    let estimator = draft.get("algorithm.advantage.estimator");
-    let has_critic = estimator.is_none_or(|estimator| estimator == "gae");
-    if !has_critic || !draft.has_name(|name| OLD_NAMES.contains(&name)) {
+    if !draft.has_critic() || !draft.has_name(|name| OLD_NAMES.contains(&name)) {
         return;
     }
     for (name, flag, field, older) in [
@@ -213,28 +236,6 @@ fn evaluation(draft: &mut Draft) -> Result<(), WrongValue> {
             "eval_dataset",
             "OpenRLHF does not evaluate without eval_steps; here it is every evaluation.everySteps: 10",
         ),
-    }
-    Ok(())
-}
-
-/// transformers' schedules: `cosine` and `linear` end at 0.
-fn schedule(draft: &mut Draft) -> Result<(), WrongValue> {
-    let name = draft.text("actor.lr_scheduler").unwrap_or_default();
-    let source = draft.source("actor.lr_scheduler");
-    let (schedule, ratio) = match name.as_str() {
-        "constant" | "constant_with_warmup" => ("constant", None),
-        "linear" => ("linear", Some(0.0)),
-        "cosine" => ("cosine", Some(0.0)),
-        "cosine_with_min_lr" => ("cosine", Some(draft.number("actor.min_lr_ratio")?.unwrap_or(0.1))),
-        _ => {
-            let message = format!("is {name}; optimizer.schedule is constant, linear or cosine");
-            draft.leave("lr_scheduler", &message);
-            return Ok(());
-        }
-    };
-    draft.set("optimizer.schedule", schedule, &source);
-    if let Some(ratio) = ratio {
-        draft.set("optimizer.minLearningRateRatio", json!(ratio), &source);
     }
     Ok(())
 }

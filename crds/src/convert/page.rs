@@ -9,7 +9,7 @@ const HEAD: &str = "# From OpenRLHF, verl or TRL
 
 <!-- Written by `make crds` from crds/src/convert/; edit there. -->
 
-For whoever has a command line that trains and wants the same run here.
+You have a command line that trains a model, and want the same run here:
 
 ```
 ppo-worker convert --from openrlhf - < train.sh > job.yaml
@@ -101,7 +101,9 @@ fn table(page: &mut String, rows: &[Row], dashes: &str) {
             &format!("| {} | {fields} | {} |", names(row, dashes), cell(&knowledge(row))),
         );
     }
-    page.push_str("\nThese need nothing here:\n\n");
+    if !needless.is_empty() {
+        page.push_str("\nThese need nothing here:\n\n");
+    }
     for row in needless {
         line(page, &format!("* {}: {}.", names(row, dashes), row.note));
     }
@@ -122,7 +124,7 @@ fn knowledge(row: &Row) -> String {
     if !row.note.is_empty() {
         parts.push(row.note.to_owned());
     }
-    if let To::Fields(_, Read::One(words)) = row.to {
+    if let To::Fields(fields, Read::One(words)) = row.to {
         let word = |(theirs, ours): &(&str, &str)| match *ours {
             "" => format!("`{theirs}`"),
             ours if ours == *theirs => format!("`{ours}`"),
@@ -131,6 +133,7 @@ fn knowledge(row: &Row) -> String {
         let words: Vec<_> = words.iter().map(word).collect();
         parts.push(match words.as_slice() {
             [one] if one.matches('`').count() == 2 => format!("{one} only"),
+            several if fields.is_empty() => format!("{} only", several.join(", ")),
             several => several.join(", "),
         });
     }

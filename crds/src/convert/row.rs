@@ -11,7 +11,7 @@ pub struct Row {
     pub default: Option<&'static str>,
     /// What becomes of it.
     pub to: To,
-    /// Values that change nothing here, so that nothing is to be said of them though no field says it. None is one always.
+    /// Values that mean the same as leaving the flag out: dropped without a note. `None`/`null` always is.
     pub off: &'static [&'static str],
     /// What to know, or why it is not translated and what to do. Empty where nothing is to be said.
     pub note: &'static str,
@@ -195,6 +195,18 @@ fn number(text: &str) -> Result<Value, String> {
     let parsed = text.trim().replace('_', "").parse::<f64>().ok();
     let number = parsed.and_then(serde_json::Number::from_f64).map(Value::Number);
     number.ok_or_else(|| format!("wants a number, has {text:?}"))
+}
+
+/// A value of any type, as Hydra reads it: a truth, a number, else a text.
+pub fn plain(text: &str) -> Value {
+    match text.to_lowercase().as_str() {
+        "true" => true.into(),
+        "false" => false.into(),
+        _ => {
+            let whole = text.parse::<i64>().map(Value::from);
+            whole.or_else(|_| number(text)).unwrap_or_else(|_| text.into())
+        }
+    }
 }
 
 /// Truth of a flag: without a value it is set.

@@ -51,6 +51,35 @@ fn every_field_of_the_tables_is_one_of_the_manual() {
 }
 
 #[test]
+fn a_schedule_without_its_end_is_not_translated() {
+    let trl = "ppo.py --sft_model_path /m --reward_model_path /rm --dataset_name /d.jsonl --lr_scheduler_type cosine_with_min_lr";
+    let conversion = converted(Framework::Trl, trl);
+    let said = |subject: &str| conversion.notes.iter().any(|note| note.subject == subject);
+    assert!(said("lr_scheduler_type"), "{:?}", conversion.notes);
+    let conversion = converted(Framework::Trl, &trl.replace("cosine_with_min_lr", "cosine"));
+    assert!(
+        conversion.manifest.contains("schedule: cosine"),
+        "{}",
+        conversion.manifest
+    );
+    let openrlhf = "--pretrain /m --reward_pretrain /rm --prompt_data /d.jsonl --lr_scheduler cosine_with_min_lr";
+    let conversion = converted(Framework::Openrlhf, openrlhf);
+    assert!(
+        conversion.manifest.contains("minLearningRateRatio: 0.1"),
+        "{}",
+        conversion.manifest
+    );
+}
+
+#[test]
+fn no_list_of_the_page_is_empty() {
+    let page = migration_page();
+    for after in page.split("These need nothing here:\n\n").skip(1) {
+        assert!(after.starts_with("* "), "{after:.60}");
+    }
+}
+
+#[test]
 fn no_setting_is_in_a_table_twice() {
     for rows in [
         openrlhf::table::ROWS.to_vec(),
@@ -264,6 +293,39 @@ fn verl_without_a_kl_has_none_and_with_it_in_the_reward_it_is_there() {
 }
 
 #[test]
+fn verls_variables_of_the_chat_template_are_variables_here() {
+    let conversion = converted(
+        Framework::Verl,
+        "python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=Qwen/Qwen3-8B \
+         +data.apply_chat_template_kwargs.enable_thinking=False +data.apply_chat_template_kwargs.budget=512 \
+         data.apply_chat_template_kwargs.tone='short and dry' +data.apply_chat_template_kwargs.of.two=1 \
+         data.apply_chat_template_kwargs.nothing=null",
+    );
+    let variables = conversion.job.spec.prompts.chat_template_variables.unwrap();
+    assert_eq!(
+        Value::Object(variables),
+        json!({"enable_thinking": false, "budget": 512, "tone": "short and dry"})
+    );
+    let said = |note: &Note| note.subject.contains("of.two=1") && note.message.contains("chatTemplateVariables");
+    assert!(conversion.notes.iter().any(said), "{:?}", conversion.notes);
+}
+
+#[test]
+fn openrlhfs_prompts_without_a_template_have_no_special_tokens_which_is_said() {
+    let flags = "--pretrain a/b --remote_rm_url http://x/y --prompt_data /d.jsonl";
+    let said = |conversion: &Conversion| {
+        let about = |note: &&Note| note.subject == "apply_chat_template";
+        conversion.notes.iter().find(about).map(|note| note.message.clone())
+    };
+    let plain = converted(Framework::Openrlhf, flags);
+    assert!(!plain.job.spec.prompts.chat_template);
+    assert!(said(&plain).unwrap().contains("special tokens"));
+    let rendered = converted(Framework::Openrlhf, &format!("{flags} --apply_chat_template"));
+    assert!(rendered.job.spec.prompts.chat_template);
+    assert_eq!(said(&rendered), None);
+}
+
+#[test]
 fn trls_sizes_are_of_one_process() {
     let script = "accelerate launch --num_processes 8 --config_file zero3.yaml \\\n examples/scripts/ppo/ppo.py \
                   --dataset_name trl-internal-testing/tldr --sft_model_path org/sft --reward_model_path org/rm \
@@ -471,6 +533,10 @@ fn an_unknown_flag_is_answered_with_the_nearest() {
     let verl = message(Framework::Verl, "data.train_batch_sizes=4");
     assert!(verl.contains("the nearest is data.train_batch_size"), "{verl}");
     assert!(message(Framework::Trl, "ppo.py --klcoef 1").contains("the nearest is kl_coef"));
+    assert_eq!(
+        message(Framework::Openrlhf, "--pretrain a/b --learning_rate_for_everything 1"),
+        "learning_rate_for_everything is no setting of OpenRLHF; docs/migration.md lists those that are known"
+    );
 }
 
 #[test]
@@ -515,9 +581,10 @@ fn all_that_is_not_known_is_named_at_once_and_can_be_given_from_outside() {
     let error = convert(Framework::Openrlhf, script, &nothing).unwrap_err().to_string();
     let lines: Vec<&str> = error.lines().collect();
     assert_eq!(lines.len(), 3, "{error}");
+    let command = "$(...) in `--seed` is not known here: run it yourself and write its result";
     for (line, start) in lines
         .iter()
-        .zip(["$W in `--prompt_data", "$W in `--ckpt_path", "$(...) in `--seed"])
+        .zip(["$W in `--prompt_data", "$W in `--ckpt_path", command])
     {
         assert!(line.starts_with(start), "{line}");
     }

@@ -11,6 +11,7 @@ use super::adapter::{AdapterFlags, adapter};
 use super::dialect::{Dialect, Syntax};
 use super::draft::{Draft, WrongValue, updates_per_step};
 use super::row::{NO_DROPOUT, Row};
+use super::schedule;
 use super::shell::Word;
 
 const ADAPTER: AdapterFlags = AdapterFlags {
@@ -132,15 +133,7 @@ fn finish_ppo(draft: &mut Draft) -> Result<(), WrongValue> {
         draft.set("generation.stopTokenIds", json!([id]), &draft.source("stop_token_id"));
     }
     // PPOTrainer starts its value model from the reward model (examples/scripts/ppo/ppo.py).
-    for place in ["path", "hub.id"] {
-        if let Some(reward) = draft.get(&format!("roles.reward.model.source.{place}")).cloned() {
-            draft.set(
-                &format!("model.critic.{place}"),
-                reward,
-                "TRL's value model: the reward model",
-            );
-        }
-    }
+    draft.critic_from_reward("TRL's value model: the reward model");
     common(draft, 1)
 }
 
@@ -285,19 +278,8 @@ fn common(draft: &mut Draft, updates_per_step: u64) -> Result<(), WrongValue> {
         if never { 0 } else { save },
         &draft.source(if never { "save_strategy" } else { "save_steps" }),
     );
-    let name = draft.text("lr_scheduler_type").unwrap_or_default();
-    let source = draft.source("lr_scheduler_type");
-    match name.as_str() {
-        "constant" | "constant_with_warmup" => draft.set("optimizer.schedule", "constant", &source),
-        "linear" | "cosine" => {
-            draft.set("optimizer.schedule", name, &source);
-            draft.set("optimizer.minLearningRateRatio", 0.0, &source);
-        }
-        other => draft.leave(
-            "lr_scheduler_type",
-            &format!("is {other}; optimizer.schedule is constant, linear or cosine"),
-        ),
-    }
+    // What `cosine_with_min_lr` ends at is in lr_scheduler_kwargs, which are not read.
+    schedule::set(draft, "lr_scheduler_type", None);
     Ok(())
 }
 

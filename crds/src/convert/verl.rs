@@ -8,6 +8,7 @@ use super::adapter::{AdapterFlags, adapter};
 use super::dialect::{Dialect, Syntax};
 use super::draft::{Draft, WrongValue, updates_per_step};
 use super::overlong;
+use super::row::{is_null, plain};
 use super::shell::Word;
 
 /// What the recipe's program is called by.
@@ -51,6 +52,7 @@ const ADAPTER: AdapterFlags = AdapterFlags {
 /// What follows from several overrides.
 pub fn finish(draft: &mut Draft) -> Result<(), WrongValue> {
     draft.set("prompts.chatTemplate", true, "verl always does");
+    variables(draft);
     batch(draft)?;
     warm_ups(draft)?;
     kl(draft)?;
@@ -67,20 +69,17 @@ pub fn finish(draft: &mut Draft) -> Result<(), WrongValue> {
         (None, Some(epochs)) => draft.set("episodes", epochs, &draft.source("trainer.total_epochs")),
         (None, None) => {}
     }
-    let estimator = draft
+    let is_grpo = draft
         .get("algorithm.advantage.estimator")
-        .and_then(|value| value.as_str().map(str::to_owned));
-    if estimator.as_deref() == Some("grpo") && !draft.truth("algorithm.norm_adv_by_std_in_grpo")? {
+        .is_some_and(|estimator| estimator == "grpo");
+    if is_grpo && !draft.truth("algorithm.norm_adv_by_std_in_grpo")? {
         draft.set(
             "algorithm.advantage.estimator",
             "drGrpo",
             &draft.source("algorithm.norm_adv_by_std_in_grpo"),
         );
     }
-    if let Some((values, source)) = draft
-        .values("critic.model.path")
-        .filter(|_| estimator.as_deref().is_none_or(|name| name == "gae"))
-    {
+    if let Some((values, source)) = draft.values("critic.model.path").filter(|_| draft.has_critic()) {
         draft.set_model("model.critic", &values, &source)?;
     }
     match draft.text("algorithm.rollout_correction.rollout_is").as_deref() {
@@ -96,6 +95,27 @@ pub fn finish(draft: &mut Draft) -> Result<(), WrongValue> {
         }
     }
     Ok(())
+}
+
+/// `apply_chat_template_kwargs.enable_thinking=False` gives the template a variable, here too.
+fn variables(draft: &mut Draft) {
+    let all = "data.apply_chat_template_kwargs";
+    let is_word = |name: &&str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    for argument in draft.given_below(all) {
+        let name = argument.name.strip_prefix(all).and_then(|rest| rest.strip_prefix('.'));
+        match (name.filter(is_word), argument.values.as_slice()) {
+            (_, values) if is_null(values) => {}
+            (None, [none]) if none == "{}" => {}
+            (Some(name), [value]) if !value.starts_with(['{', '[']) => {
+                let field = format!("prompts.chatTemplateVariables.{name}");
+                draft.set(&field, plain(value), &argument.shown);
+            }
+            _ => draft.leave(
+                &argument.shown,
+                "write its variables into prompts.chatTemplateVariables",
+            ),
+        }
+    }
 }
 
 fn batch(draft: &mut Draft) -> Result<(), WrongValue> {

@@ -4,8 +4,9 @@
 use serde_json::Value as Schema;
 use serde_yaml::{Mapping, Value};
 
-use super::did_you_mean;
-use crate::field::Step;
+use super::hint;
+use super::nearest::{did_you_mean, elsewhere};
+use crate::field::{self, Step};
 use crate::validate::out_of_range;
 
 /// A field that cannot be read, and why.
@@ -46,6 +47,9 @@ impl Shape {
                 _ => {}
             },
             ("number", Value::Number(_)) | ("boolean", Value::Bool(_)) | ("", _) => {}
+            ("object", Value::String(text)) => {
+                self.refuse(format!("{}{}", other(value, kind), hint::place(text, schema)));
+            }
             _ => self.refuse(other(value, kind)),
         }
     }
@@ -67,7 +71,7 @@ impl Shape {
             };
             match properties.and_then(|properties| properties.get(name)) {
                 Some(schema) => self.inside(Step::Field(name.into()), |shape| shape.check(value, schema)),
-                None => self.unknown(name, &known),
+                None => self.unknown(name, value, &known),
             }
         }
         let required = schema.get("required").and_then(Schema::as_array).into_iter().flatten();
@@ -76,7 +80,8 @@ impl Shape {
             .filter(|name| fields.get(*name).is_none())
         {
             self.inside(Step::Field(name.into()), |shape| {
-                shape.refuse("missing; it has no default".into());
+                let hint = hint::missing(&field::path(&shape.path));
+                shape.refuse(format!("missing; it has no default{hint}"));
             });
         }
     }
@@ -87,14 +92,20 @@ impl Shape {
         };
         let known: Vec<&str> = words.iter().filter_map(Schema::as_str).collect();
         if !known.contains(&word) {
-            let nearest = did_you_mean(word, &known);
+            let nearest = match hint::word(word, &known) {
+                "" => did_you_mean(word, &known),
+                meant => meant.into(),
+            };
             self.refuse(format!("{word} is not one of {}{nearest}", known.join(", ")));
         }
     }
 
     /// Refuses a field that is not one of `known`.
-    pub fn unknown(&mut self, name: &str, known: &[&str]) {
-        let nearest = did_you_mean(name, known);
+    pub fn unknown(&mut self, name: &str, value: &Value, known: &[&str]) {
+        let mut nearest = did_you_mean(name, known);
+        if nearest.is_empty() {
+            nearest = elsewhere(name, value, &field::path(&self.path));
+        }
         let known = if known.is_empty() {
             "none".into()
         } else {
@@ -138,7 +149,7 @@ fn other(value: &Value, kind: &str) -> String {
     format!("{} is given where {needed} is needed", shown(value))
 }
 
-fn shown(value: &Value) -> String {
+pub(super) fn shown(value: &Value) -> String {
     match value {
         Value::Null => "nothing".into(),
         Value::Bool(value) => value.to_string(),

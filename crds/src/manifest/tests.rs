@@ -71,6 +71,121 @@ fn a_field_of_a_pod_template_that_kubernetes_does_not_have_is_named() {
         let named = format!("line 7: spec.roles.actor.template.{field}: unknown field");
         assert!(message.contains(&named), "{message}");
     }
+    for near in ["(did you mean nodeSelector?)", "(did you mean image?)"] {
+        assert!(message.contains(near), "{message}");
+    }
+}
+
+#[test]
+fn a_number_in_a_pod_template_where_a_text_belongs_is_told_to_be_quoted() {
+    let template = "{spec: {containers: [{name: worker, env: [{name: A, value: 8}]}]}}";
+    let roles = format!("  roles: {{actor: {{template: {template}}}, reward: {{rules: [{{json: {{}}}}]}}}}\n");
+    let message = error(&format!("{MODEL}  prompts: {{source: {{path: d}}}}\n{roles}"));
+    assert!(
+        message.ends_with("env[0].value: 8 is given where a text is needed: put it in quotes"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_field_in_the_wrong_block_is_answered_with_where_it_belongs() {
+    let asked = |blocks: &str| {
+        let message = error(&format!("{MODEL}{REST}{blocks}"));
+        let (_, asked) = message.split_once(" (did you mean ").unwrap();
+        asked.trim_end_matches("?)").to_owned()
+    };
+    assert_eq!(asked("  reward: {rules: [{json: {}}]}\n"), "spec.roles.reward");
+    assert_eq!(asked("  micro_train_batch_size: 4\n"), "spec.batch.microTrainBatchSize");
+    assert_eq!(asked("  klCoef: 0.1\n"), "spec.algorithm.kl.coef");
+    assert_eq!(asked("  policy: Qwen/Qwen3-0.6B\n"), "spec.model.policy");
+    let both = asked("  temperature: 0.7\n");
+    for place in ["spec.generation.temperature", "spec.evaluation.temperature", " or "] {
+        assert!(both.contains(place), "{both}");
+    }
+    let rates = asked("  optimizer: {learningRate: 1.0e-6}\n");
+    for place in ["spec.optimizer.actorLearningRate", "spec.optimizer.criticLearningRate"] {
+        assert!(rates.contains(place), "{rates}");
+    }
+    let many = asked("  path: runs\n");
+    assert_eq!(many.matches("spec.").count(), 3, "{many}");
+    assert!(!error(&format!("{MODEL}{REST}  nosuch: 1\n")).contains("did you mean"));
+}
+
+#[test]
+fn a_short_word_is_not_guessed_at_from_two_letters_and_ppo_is_gae() {
+    let message = |word: &str| {
+        error(&format!(
+            "{MODEL}{REST}  algorithm: {{advantage: {{estimator: {word}}}}}\n"
+        ))
+    };
+    assert!(
+        message("ppo").ends_with(" (PPO with a critic is gae)"),
+        "{}",
+        message("ppo")
+    );
+    assert!(!message("dpo").contains("did you mean"), "{}", message("dpo"));
+    assert!(message("rlo").ends_with("(did you mean rloo?)"), "{}", message("rlo"));
+}
+
+#[test]
+fn a_missing_reward_says_what_there_is() {
+    for spec in [
+        format!("{MODEL}  prompts: {{source: {{path: d}}}}\n"),
+        format!("{MODEL}  prompts: {{source: {{path: d}}}}\n  roles: {{actor: {{nodes: 1}}}}\n"),
+    ] {
+        let message = error(&spec);
+        assert!(
+            message.ends_with("missing; it has no default; give spec.roles.reward one of rules, model, remote"),
+            "{message}"
+        );
+    }
+}
+
+#[test]
+fn a_name_in_place_of_a_model_s_block_is_written_as_one() {
+    assert_eq!(
+        error(&format!("  model: {{policy: Qwen/Qwen3-0.6B}}\n{REST}")),
+        "job.yaml:5: spec.model.policy: \"Qwen/Qwen3-0.6B\" is given where a block of fields is needed, \
+         such as {hub: {id: Qwen/Qwen3-0.6B}} or {path: Qwen/Qwen3-0.6B}"
+    );
+    let folder = error(&format!("  model: {{policy: /models/p}}\n{REST}"));
+    assert!(folder.ends_with("is needed, such as {path: /models/p}"), "{folder}");
+}
+
+#[test]
+fn a_choice_without_a_value_is_told_how_it_is_written() {
+    let rules = |rule: &str| {
+        format!("{MODEL}  prompts: {{source: {{path: d}}}}\n  roles:\n    reward:\n      rules:\n      - {rule}\n")
+    };
+    let message = error(&rules("exactMatch:"));
+    assert!(
+        message.ends_with("spec.roles.reward.rules[0].exactMatch: is empty; write `exactMatch: {}`"),
+        "{message}"
+    );
+    let controller = error(&format!(
+        "{MODEL}{REST}  algorithm: {{kl: {{controller: {{fixed: }}}}}}\n"
+    ));
+    assert!(
+        controller.ends_with("spec.algorithm.kl.controller.fixed: is empty; write `fixed: {}`"),
+        "{controller}"
+    );
+    // Another one is given.
+    let text = rules("exactMatch:\n        json: {}");
+    let text = format!("apiVersion: ppojob.dev/v1alpha1\nkind: PpoJob\nmetadata: {{name: math}}\nspec:\n{text}");
+    assert!(parse_manifest(&text, "x").is_ok());
+}
+
+#[test]
+fn a_tab_that_indents_is_named() {
+    let message = parse_manifest("spec:\n\tmodel: x\n", "job.yaml")
+        .unwrap_err()
+        .to_string();
+    assert!(
+        message.ends_with("; line 2 begins with a tab, and YAML indents with spaces"),
+        "{message}"
+    );
+    let other = parse_manifest("a: [", "job.yaml").unwrap_err().to_string();
+    assert!(!other.contains("tab"), "{other}");
 }
 
 #[test]

@@ -78,6 +78,58 @@ fn gradients_and_optimizer_state_are_shared_over_the_actor_ranks_and_weights_are
 }
 
 #[test]
+fn a_checkpoint_has_12_bytes_of_each_parameter_that_is_trained() {
+    let shapes = Shapes {
+        policy: LLAMA_8B,
+        critic: None,
+        reward: None,
+    };
+    let mut job = job("", RULE);
+    let config = resolve(&job, &Environment::cluster()).unwrap();
+    let both = LLAMA_8B.parameters() + LLAMA_8B.trunk_parameters();
+    assert_eq!(checkpoint_bytes(&config, &shapes), 12 * both);
+    assert_eq!(result_bytes(&config, &shapes), 2 * LLAMA_8B.parameters());
+    job.spec.model.adapter = Some(AdapterSpec::default());
+    let config = resolve(&job, &Environment::cluster()).unwrap();
+    assert_eq!(checkpoint_bytes(&config, &shapes), 2 * 12 * 41_943_040);
+}
+
+#[test]
+fn the_largest_policies_on_the_page_about_memory_are_those_that_four_fifths_of_a_gpu_hold() {
+    let shapes = Shapes {
+        policy: LLAMA_8B,
+        critic: None,
+        reward: None,
+    };
+    let largest = |config: &RunConfig, ranks: u64, gigabytes: u64| {
+        let parts = held_by_rank(config, ranks, &shapes);
+        let held: u64 = parts.iter().map(|part| part.bytes).sum();
+        let parameters = u128::from(LLAMA_8B.parameters()) * u128::from(gigabytes) * 800_000_000 / u128::from(held);
+        format!("{}B", parameters / 1_000_000_000)
+    };
+    let row = |name: &str, blocks: &str, adapter: Option<AdapterSpec>| {
+        let mut job = job(blocks, RULE);
+        job.spec.model.adapter = adapter;
+        let config = resolve(&job, &Environment::cluster()).unwrap();
+        let cells = [8, 16, 64].map(|ranks| [80, 141].map(|size| largest(&config, ranks, size)).join(", "));
+        format!("| {name} | {} |", cells.join(" | "))
+    };
+    let page = include_str!("../../../docs/tuning.md");
+    let without_critic = "algorithm: {advantage: {estimator: reinforcePlusPlus}}";
+    for row in [
+        row("all weights, with a critic of the policy's size", "", None),
+        row("all weights, without a critic", without_critic, None),
+        row(
+            "an adapter, whose critic starts from the policy",
+            "",
+            Some(AdapterSpec::default()),
+        ),
+    ] {
+        assert!(page.contains(&row), "docs/tuning.md lacks the row {row}");
+    }
+}
+
+#[test]
 fn float32_doubles_the_weights_and_needs_no_master_copy() {
     let memory = estimated("algorithm: {kl: {coef: 0.1}}", RULE, QWEN_HALF_B);
     assert_eq!(bytes_of(&memory, Role::Reference, "weights"), 2 * 494_032_768);

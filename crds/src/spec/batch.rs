@@ -20,10 +20,10 @@ pub struct BatchSpec {
     #[serde(default = "default_n")]
     #[schemars(range(min = 1, max = 1024))]
     pub n_samples_per_prompt: u32,
-    /// Samples per forward pass of one rank where nothing is learned: reference, reward model and old log-probs. Must divide
-    /// the rank's share of a step. Changes memory and speed, not results. Default: the greatest such divisor up to 8.
-    /// OpenRLHF `rollout.micro_batch_size`, verl `log_prob_micro_batch_size_per_gpu`, TRL
-    /// `local_rollout_forward_batch_size`.
+    /// Samples per forward pass of one rank where nothing is learned: reference, old log-probs and values. Must divide
+    /// the rank's share of a step. Changes memory and speed, not results. Default: the greatest such divisor up to 8. A reward
+    /// model takes as many samples at once as come to 16384 tokens, whatever this says. OpenRLHF `rollout.micro_batch_size`, verl
+    /// `log_prob_micro_batch_size_per_gpu`, TRL `local_rollout_forward_batch_size`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_073_741_824))]
     pub micro_rollout_batch_size: Option<u32>,

@@ -3,8 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// When and where the run's whole state is saved. A checkpoint holds everything an exact resume needs: weights, optimizer,
-/// KL coefficient, running statistics, random state, position in the data. At most one of `path`, `pvc`, `volumeClaim`.
+/// When and where the run's whole state is saved. A checkpoint holds everything an exact resume needs: weights, optimizer, KL coefficient
+/// and the number of steps, which with the seed says all that is random and where in the data the run is. At most one of `path`, `pvc`,
+/// `volumeClaim`.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct CheckpointSpec {

@@ -2,19 +2,21 @@
 
 use std::path::Path;
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::PvcPath;
 
-/// The training prompts: a JSON Lines or Parquet file.
+/// The training prompts: a JSON Lines, JSON or Parquet file.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PromptsSpec {
     /// The file. Exactly one of `path`, `pvc`. OpenRLHF `data.prompt_dataset`, verl `data.train_files`, TRL `dataset_name`.
     pub source: DataSource,
-    /// Column or key of the prompt: a string, or a list of chat messages. Default `prompt`. OpenRLHF `data.input_key`,
-    /// verl `data.prompt_key`.
+    /// Column or key of the prompt: a string, or a list of chat messages. A string that goes through no template gets the special tokens of
+    /// its tokenizer (BOS for Llama) around it; one that begins with BOS already, rendered before, keeps one. Default `prompt`. OpenRLHF
+    /// `data.input_key`, verl `data.prompt_key`.
     #[serde(default = "default_prompt_field")]
     #[schemars(length(min = 1, max = 256))]
     pub prompt_field: String,
@@ -23,10 +25,18 @@ pub struct PromptsSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256))]
     pub label_field: Option<String>,
-    /// Render each prompt through the model's chat template (a string becomes one user message). Default false.
-    /// OpenRLHF `data.apply_chat_template`; verl always does.
+    /// Render each prompt through the model's chat template (a string becomes one user message). The template writes BOS where the model
+    /// wants one, so none is added; and a date that it prints stays that of the run's first start. Without it only lists of messages are
+    /// rendered. Default false. OpenRLHF `data.apply_chat_template`, which without it adds no special tokens to a prompt; verl always
+    /// renders.
     #[serde(default)]
     pub chat_template: bool,
+    /// Variables for the chat template, by name, of any JSON type but null: `{enable_thinking: false}` for Qwen3. They win over those that
+    /// every template has (`add_generation_prompt`, `bos_token`), hold for `evaluation` too, and need `chatTemplate: true`. Default none.
+    /// verl `data.apply_chat_template_kwargs`, vLLM `chat_template_kwargs`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "variables")]
+    pub chat_template_variables: Option<Map<String, Value>>,
     /// Longest prompt in tokens; a longer one is dropped, and counted. 1 to 1048576. Default 1024. verl
     /// `data.max_prompt_length`; part of OpenRLHF's `data.max_len`.
     #[serde(default = "default_max_length")]
@@ -36,6 +46,21 @@ pub struct PromptsSpec {
     /// always shuffle.
     #[serde(default = "yes")]
     pub shuffle: bool,
+}
+
+/// What is no variable of a chat template, but an argument of transformers' function that renders one: it would be passed over without a
+/// word.
+pub const NO_TEMPLATE_VARIABLES: [&str; 5] = [
+    "messages",
+    "conversation",
+    "chat_template",
+    "tokenize",
+    "continue_final_message",
+];
+
+/// Any value, which the API server keeps as it is.
+fn variables(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
 }
 
 /// How a data file is written.

@@ -42,8 +42,9 @@ use crate::status::PpoJobStatus;
 pub(crate) const OBJECT_NAME: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
 
 /// What to train, how, and on which pods. Only `model.policy`, `prompts.source` and one reward source have no default.
-/// Everything that shapes the run is fixed at creation; `suspend`, the engines' replicas, the deadlines, the clean-up and
-/// the failure policy may change while it runs.
+/// Everything that shapes the run is fixed at creation. While it runs these may change: `runPolicy` but for `managedBy`, the engines'
+/// `replicas` and `minReplicas`, `failurePolicy`, `scheduling.priorityClassName` and the pod templates, for pods that are made afterwards;
+/// the rest of `scheduling` while it is suspended.
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[kube(
     group = "ppojob.dev",
@@ -101,13 +102,41 @@ pub(crate) const OBJECT_NAME: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]
         json_path = ".status.restarts",
         description = "Restarts of pods, roles and job so far"
     ),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "Queue",
+        type_ = "string",
+        json_path = ".spec.scheduling.queue",
+        description = "Queue of Kueue or Volcano",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Gang",
+        type_ = "string",
+        json_path = ".status.gang",
+        description = "Who places its pods",
+        priority = 1
+    ),
+    printcolumn(
+        name = "ETA",
+        type_ = "integer",
+        json_path = ".status.progress.etaSeconds",
+        description = "Seconds to the end at the present speed",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Failure",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Failed\")].reason",
+        description = "Why it failed, in a word",
+        priority = 1
+    )
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PpoJobSpec {
     /// The weights: the policy that is trained, and what the critic and the reference start from.
     pub model: ModelSpec,
-    /// The training prompts: a JSON Lines or Parquet file.
+    /// The training prompts: a JSON Lines, JSON or Parquet file.
     pub prompts: PromptsSpec,
     /// Held-out prompts on which the policy is measured every few steps. Default: no evaluation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -134,7 +163,7 @@ pub struct PpoJobSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000_000_000))]
     pub steps: Option<u64>,
-    /// Seed of everything random: sampling, shuffles, a new value head. 0 to 9007199254740991 (2^53 - 1, the greatest
+    /// Seed of everything random: sampling, shuffles, a new adapter. 0 to 9007199254740991 (2^53 - 1, the greatest
     /// integer that every JSON reader keeps). Default 42. OpenRLHF `train.seed`, TRL `seed`.
     #[serde(default = "default_seed")]
     #[schemars(range(min = 0, max = 9_007_199_254_740_991i64))]

@@ -9,17 +9,19 @@ use super::AdapterSpec;
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ModelSpec {
-    /// The policy to train: a folder in Hugging Face layout (config.json, tokenizer.json, safetensors) of the Llama, Qwen2
-    /// or Qwen3 family. Exactly one of `path`, `pvc`, `hub`. OpenRLHF `actor.model_name_or_path`, verl
+    /// The policy to train: a folder in Hugging Face layout (config.json, tokenizer.json, safetensors) of the Llama, Mistral (without
+    /// a sliding window), Qwen2 or Qwen3 family. Exactly one of `path`, `pvc`, `hub`. OpenRLHF `actor.model_name_or_path`, verl
     /// `actor_rollout_ref.model.path`, TRL `sft_model_path`.
     pub policy: ModelSource,
-    /// Trunk of the critic; its value head starts at zero. Only with `algorithm.advantage.estimator: gae`, the one estimator
-    /// that has a critic. Default: the policy's trunk. OpenRLHF `critic.model_name_or_path`, verl `critic.model.path`;
-    /// TRL starts it from `reward_model_path`.
+    /// Trunk of the critic; its value head starts at zero. From a saved critic (`...ForTokenClassification` with one label) the head comes
+    /// too, and under the profiles openrlhf, verl and trl that of a reward model (`...ForSequenceClassification`, or OpenRLHF's RewardModel),
+    /// as there. It gets the policy's token ids, so it must be of the policy's family. Only with `algorithm.advantage.estimator: gae`, the
+    /// one estimator that has a critic. Default: the policy's trunk. OpenRLHF `critic.model_name_or_path`, verl `critic.model.path`; TRL
+    /// starts it from `reward_model_path`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub critic: Option<ModelSource>,
-    /// Frozen weights that the KL is measured against. Not allowed with `algorithm.kl.coef: 0`, where there is no
-    /// reference, nor with `model.adapter`, where it is the policy without the adapter. Default: the policy as it was at step
+    /// Frozen weights that the KL is measured against, of a model with the policy's tokens. Not allowed with `algorithm.kl.coef: 0`,
+    /// where there is no reference, nor with `model.adapter`, where it is the policy without the adapter. Default: the policy as it was at step
     /// 0, as in OpenRLHF, verl and TRL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference: Option<ModelSource>,

@@ -21,8 +21,13 @@ pub struct PodTemplate {
 impl PodTemplate {
     /// Paths of the fields that Kubernetes does not have, from the template on.
     pub fn unknown(&self) -> Vec<String> {
-        let read = serde_json::to_value(&self.read).unwrap_or_default();
-        let lost = kubernetes::lost(&self.given, &read);
+        self.beyond(&self.read)
+    }
+
+    /// Paths of the fields that a part of the template lacks.
+    pub fn beyond(&self, part: &PodTemplateSpec) -> Vec<String> {
+        let part = serde_json::to_value(part).unwrap_or_default();
+        let lost = kubernetes::lost(&self.given, &part);
         lost.iter().map(|steps| field::path(steps)).collect()
     }
 }

@@ -21,11 +21,13 @@ pub struct RunPolicySpec {
     #[schemars(range(min = 1, max = 2_147_483_647i64))]
     pub active_deadline_seconds: Option<u64>,
     /// Seconds until all roles are ready, from creation, resumption, or the loss of a pod that the run needs; then the job fails with the
-    /// scheduler's own words. 1 to 2147483647. Default 1800. The field of the same name in KubeRay's RayJob.
+    /// scheduler's own words. Pods wait as long for what they load and for each other, or half an hour where that is longer.
+    /// 1 to 2147483647. Default 1800. The field of the same name in KubeRay's RayJob.
     #[schemars(range(min = 1, max = 2_147_483_647i64))]
     pub pre_running_deadline_seconds: u64,
-    /// Seconds without a finished stage, by the actor's own report, after which the run counts as hung and is restarted. An actor whose
-    /// report cannot be read is no reason: one that answers nobody is ended by its liveness probe. 1 to 2147483647. Default 1800.
+    /// Seconds after which the run counts as hung and is restarted, without a finished stage or a part of one: an engine's answer to a prompt,
+    /// a forward pass, a micro-batch of an update. By the actor's own report; one that cannot be read is no reason: an actor that answers
+    /// nobody is ended by its liveness probe. 1 to 2147483647. Default 1800.
     #[schemars(range(min = 1, max = 2_147_483_647i64))]
     pub progress_deadline_seconds: u64,
     /// Seconds after the end at which the job object deletes itself. 0 to 2147483647. Default: it stays. The field of the same
@@ -103,7 +105,8 @@ pub enum Gang {
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct FailurePolicySpec {
-    /// Restarts of any kind before the job fails. 0 to 10000. Default 3. JobSet `failurePolicy.maxRestarts`.
+    /// Restarts, of pods, roles or the job, before the job fails. Not counted are those that the cluster causes (a drain, a preemption, a
+    /// lost node) and no rule decides, those that a person asks for, and those of a rule with `Ignore`. 0 to 10000. Default 3. JobSet `failurePolicy.maxRestarts`.
     #[schemars(range(min = 0, max = 10_000))]
     pub max_restarts: u32,
     /// Restarts of one role before the job fails, whatever is left of `maxRestarts`. Default: `maxRestarts` for each.

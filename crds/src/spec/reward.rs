@@ -29,7 +29,7 @@ pub struct RewardSpec {
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RewardModelSpec {
-    /// The weights: a `...ForSequenceClassification` in Hugging Face layout. Exactly one of `path`, `pvc`, `hub`.
+    /// The weights: a `...ForSequenceClassification` with one label in Hugging Face layout, or what OpenRLHF saves as `RewardModel`. Exactly one of `path`, `pvc`, `hub`.
     pub source: ModelSource,
     /// Factor on its score in the sum. -1000000 to 1000000. Default 1.
     #[serde(default = "one")]
@@ -54,7 +54,7 @@ pub struct RewardRule {
     /// 1 when the text equals the label, else 0. Needs `prompts.labelField`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exact_match: Option<ExactMatch>,
-    /// 1 when text and label are the same number, else 0. Needs `prompts.labelField`.
+    /// 1 when the last number in the text is the last number in the label, else 0. Needs `prompts.labelField`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numeric_match: Option<NumericMatch>,
     /// 1 when the pattern is found in the text, else 0.
@@ -77,7 +77,9 @@ pub struct ExactMatch {
     pub ignore_case: bool,
 }
 
-/// 1 when text and label are the same number, else 0.
+/// 1 when the last number in the text is the last number in the label, else 0. A number may have `,` between its thousands, `$`, `€` or
+/// `£` in front, a decimal part, an exponent, and be a fraction: `1,234`, `-$5`, `2.50`, `6.02e23`, `3/4`. What stands after it, such as
+/// `%` or a unit, is not read.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NumericMatch {

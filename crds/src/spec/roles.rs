@@ -9,11 +9,10 @@ use super::{PodTemplate, RewardSpec, Role, pod_template};
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RolesSpec {
-    /// The pods that learn: policy and critic, data-parallel over all their GPUs. OpenRLHF `actor.num_nodes`, verl
-    /// `trainer.nnodes`.
+    /// The pods that learn: policy and critic, data-parallel over all their GPUs. OpenRLHF `actor.*`, verl `trainer.*`.
     #[serde(default)]
     pub actor: PodPlacement,
-    /// The pods of the frozen reference; none exist when `algorithm.kl.coef` is 0. OpenRLHF `ref.num_nodes`.
+    /// The pods of the frozen reference; none exist when `algorithm.kl.coef` is 0. OpenRLHF `ref.*`.
     #[serde(default)]
     pub reference: PodPlacement,
     /// The engines that generate. OpenRLHF `vllm.num_engines`, verl `actor_rollout_ref.rollout`.
@@ -44,17 +43,19 @@ impl RolesSpec {
     }
 }
 
-/// Pods and GPUs of a role: one pod per node.
+/// Pods and GPUs of a role.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PodPlacement {
-    /// Pods, each on a node of its own. 1 to 1024. Default 1. OpenRLHF `actor.num_nodes`, verl `trainer.nnodes`.
+    /// Pods. One that asks for all GPUs of a node has it for itself; smaller ones may share a node, unless the template keeps them apart, by
+    /// `topologySpreadConstraints` or `podAntiAffinity` over the labels `ppojob.dev/job` and `ppojob.dev/role`. 1 to 1024. Default 1.
+    /// OpenRLHF `actor.num_nodes`, `ref.num_nodes` and `reward.num_nodes`, verl `trainer.nnodes` (the actor's).
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 1024))]
     pub nodes: u32,
     /// GPUs of each pod, one rank each: a share of the actor's samples, or a copy of the reference's or the reward's model. 0 runs the
-    /// role on the CPU with one rank per pod. 0 to 64. Default 1. OpenRLHF `actor.num_gpus_per_node`, verl
-    /// `trainer.n_gpus_per_node`.
+    /// role on the CPU with one rank per pod. 0 to 64. Default 1. OpenRLHF `actor.num_gpus_per_node`, `ref.num_gpus_per_node` and
+    /// `reward.num_gpus_per_node`, verl `trainer.n_gpus_per_node` (the actor's).
     #[serde(default = "one")]
     #[schemars(range(min = 0, max = 64))]
     pub gpus_per_node: u32,
@@ -90,8 +91,8 @@ pub struct RolloutSpec {
     /// What generates: `builtin` (this project's engine) or `vllm` (real vLLM pods behind our door). Default builtin.
     #[serde(default)]
     pub engine: Engine,
-    /// Engines, one pod each; must divide `batch.rolloutBatchSize`. `kubectl scale ppojob` changes it. 1 to 1024. Default 1.
-    /// OpenRLHF `vllm.num_engines`.
+    /// Engines, one pod each; must divide `batch.rolloutBatchSize` when the job is made. `kubectl scale ppojob` changes it to any number
+    /// afterwards: prompts are dealt to however many engines there are. 1 to 1024. Default 1. OpenRLHF `vllm.num_engines`.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 1024))]
     pub replicas: u32,

@@ -206,7 +206,11 @@ fn check_train(sizes: &Sizes) -> Option<Problem> {
 
 fn check_micro_train(sizes: &Sizes) -> Option<Problem> {
     let (micro, pass) = (sizes.micro_train?, sizes.pass()?);
-    let update = sizes.fitting_train().unwrap_or(sizes.samples);
+    // A `trainBatchSize` that does not fit is told first: with another one this number may be right.
+    let update = match sizes.train {
+        Some(_) => sizes.fitting_train()?,
+        None => sizes.samples,
+    };
     if update.is_multiple_of(pass) {
         return None;
     }

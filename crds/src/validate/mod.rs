@@ -6,6 +6,7 @@ mod batch;
 mod error;
 mod kept;
 mod limits;
+mod prompts;
 mod roles;
 mod sources;
 mod warnings;
@@ -31,6 +32,7 @@ pub fn validate(job: &PpoJob, environment: &Environment) -> Result<(), Validatio
     // A number outside its limits says nothing about the arithmetic.
     let numbers_in_range = problems.iter().all(|problem| !batch::reads(&problem.field));
     sources::check(&job.spec, environment, &mut problems);
+    prompts::check(&job.spec, &mut problems);
     adapter::check(&job.spec, &mut problems);
     algorithm::check(&job.spec, &mut problems);
     if numbers_in_range {

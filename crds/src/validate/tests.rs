@@ -86,6 +86,29 @@ fn an_accumulation_that_is_not_whole_is_written_out() {
 }
 
 #[test]
+fn a_micro_batch_is_not_held_against_a_batch_that_has_to_change() {
+    let text = one(
+        "batch: {rolloutBatchSize: 96, trainBatchSize: 36, microTrainBatchSize: 5}",
+        RULE,
+    );
+    assert!(
+        text.starts_with("spec.batch.trainBatchSize: 36 does not divide"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_queue_of_kueue_that_is_not_named_is_warned_of() {
+    let fields = |scheduling: &str| -> Vec<String> {
+        let job = job(&format!("scheduling: {{{scheduling}}}"), RULE);
+        warnings(&job).into_iter().map(|warning| warning.field).collect()
+    };
+    assert_eq!(fields("gang: kueue"), ["spec.scheduling.queue"]);
+    assert!(fields("gang: kueue, queue: training").is_empty());
+    assert!(fields("gang: volcano").is_empty());
+}
+
+#[test]
 fn group_estimators_need_a_group_and_the_others_do_not() {
     for (estimator, needs) in [
         ("gae", false),
@@ -358,6 +381,25 @@ fn sources_must_be_one_place_that_can_be_reached() {
 }
 
 #[test]
+fn variables_of_the_chat_template_need_a_template_and_are_none_of_its_renderers_arguments() {
+    let with = |prompts: Value| {
+        let mut job = serde_json::to_value(job("", RULE)).unwrap();
+        for (name, value) in prompts.as_object().unwrap() {
+            job["spec"]["prompts"][name] = value.clone();
+        }
+        problems(&serde_json::from_value(job).unwrap())
+    };
+    let field = "spec.prompts.chatTemplateVariables";
+    let variables = serde_json::json!({"enable_thinking": false, "documents": [{"title": "a"}]});
+    let found = with(serde_json::json!({"chatTemplate": true, "chatTemplateVariables": variables}));
+    assert!(found.is_empty(), "{found:#?}");
+    let found = with(serde_json::json!({"chatTemplateVariables": variables}));
+    assert_eq!((found.len(), count(&found, field)), (1, 1), "{found:#?}");
+    let found = with(serde_json::json!({"chatTemplate": true, "chatTemplateVariables": {"tokenize": true}}));
+    assert_eq!(count(&found, &format!("{field}.tokenize")), 1, "{found:#?}");
+}
+
+#[test]
 fn samples_that_are_a_step_old_are_corrected_for_unless_that_is_switched_off() {
     let resolved = |blocks: &str| {
         let job = job(blocks, RULE);
@@ -379,7 +421,7 @@ fn samples_that_are_a_step_old_are_corrected_for_unless_that_is_switched_off() {
 #[test]
 fn truncated_sampling_and_k1_in_the_loss_are_warned_of_but_allowed() {
     let job = job(
-        "generation: {topP: 0.9, topK: 5, minP: 0.1}\n  algorithm: {kl: {placement: loss, estimator: k1}}",
+        "generation: {topP: 0.9, topK: 5, minP: 0.1, minNewTokens: 2}\n  algorithm: {kl: {placement: loss, estimator: k1}}",
         RULE,
     );
     assert!(problems(&job).is_empty());
@@ -390,6 +432,7 @@ fn truncated_sampling_and_k1_in_the_loss_are_warned_of_but_allowed() {
             "spec.generation.topP",
             "spec.generation.topK",
             "spec.generation.minP",
+            "spec.generation.minNewTokens",
             "spec.algorithm.kl.estimator"
         ]
     );

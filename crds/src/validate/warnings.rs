@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::defaults::has_kl;
-use crate::spec::{AlgorithmSpec, Engine, Estimator, KlEstimator, KlPlacement, Overlap, Profile};
+use crate::spec::{AlgorithmSpec, Engine, Estimator, Gang, KlEstimator, KlPlacement, Overlap, Profile};
 use crate::{PpoJob, fill};
 
 /// Something allowed but most likely not meant.
@@ -53,6 +53,11 @@ pub fn warnings(job: &PpoJob) -> Vec<Warning> {
         "spec.generation.minP",
         &format!("{truncated}; use 0"),
     );
+    warn(
+        generation.min_new_tokens > 0,
+        "spec.generation.minNewTokens",
+        "until then no sample can stop, log-probs are of the distribution in which it can, so the policy ratio is biased; use 0",
+    );
     let loss = algorithm.kl.placement == Some(KlPlacement::Loss);
     warn(
         loss && algorithm.kl.coef != Some(0.0) && algorithm.kl.estimator == Some(KlEstimator::K1),
@@ -89,6 +94,11 @@ pub fn warnings(job: &PpoJob) -> Vec<Warning> {
         roles.rollout.engine == Engine::Builtin && roles.rollout.gpus_per_replica > 1,
         "spec.roles.rollout.gpusPerReplica",
         "the builtin engine computes on one GPU, the others stay idle; use 1 and more replicas, or engine: vllm, which splits the model",
+    );
+    warn(
+        spec.scheduling.gang == Gang::Kueue && spec.scheduling.queue.is_empty(),
+        "spec.scheduling.queue",
+        "is empty, and gang is kueue: on a cluster the job waits until it names a LocalQueue of its namespace",
     );
     warn(
         spec.optimizer.actor_learning_rate == 0.0,

@@ -1,4 +1,5 @@
-//! Who writes a job's events. A recorder counts an event that it has written before as the same one, and keeps its first words.
+//! The recorders that write a job's events. A recorder counts an event that it has written before as the same one, and keeps its first
+//! message.
 
 use std::collections::HashMap;
 

@@ -29,7 +29,7 @@ pub fn pod_group(job: &Job, settings: &PodSettings) -> DynamicObject {
     let spec = json!({
         "minMember": members::floor(job),
         // Without it the plugin tries thousands of times a second while a part of the gang would fit.
-        "minResources": members::min_resources(job, &settings.gpu_resource),
+        "minResources": members::min_resources(job, settings),
         "scheduleTimeoutSeconds": SCHEDULE_TIMEOUT_SECONDS,
     });
     let mut group = DynamicObject::new("", &Kind::CoschedulingPodGroup.resource()).data(json!({"spec": spec}));

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::job::{Job, RolePods};
 use crate::plan::sized;
+use crate::settings::PodSettings;
 use crate::snapshot::Snapshot;
 
 /// Pods without which nothing is to be placed: the sum of the roles' floors.
@@ -30,10 +31,10 @@ pub fn name(job: &Job) -> String {
 }
 
 /// Resources that the floor needs: of what its pods ask for, what is written in whole numbers.
-pub fn min_resources(job: &Job, gpu_resource: &str) -> Value {
+pub fn min_resources(job: &Job, settings: &PodSettings) -> Value {
     let mut sums: BTreeMap<String, u64> = BTreeMap::new();
     for role in &job.roles {
-        for (resource, each) in requests(job, *role, gpu_resource) {
+        for (resource, each) in requests(job, *role, settings) {
             *sums.entry(resource).or_default() += each * u64::from(role.floor);
         }
     }
@@ -46,8 +47,8 @@ pub fn min_resources(job: &Job, gpu_resource: &str) -> Value {
 
 /// Whole-number requests of one of a role's pods. Fractions and suffixed quantities are left to the scheduler's own filter, and so are
 /// devices that a claim brings.
-fn requests(job: &Job, role: RolePods, gpu_resource: &str) -> BTreeMap<String, u64> {
-    let pod = sized(job, role, gpu_resource);
+fn requests(job: &Job, role: RolePods, settings: &PodSettings) -> BTreeMap<String, u64> {
+    let pod = sized(job, role, settings);
     let mut sums = BTreeMap::new();
     for resources in pod
         .containers
@@ -76,9 +77,15 @@ mod tests {
     use ppo_crds::PpoJob;
 
     use super::*;
+    use crate::plan::PodDefaults;
 
     /// The resources of an actor, a reference and two engines of four that have these templates' containers.
     fn resources(engine: &Value, actor: &Value) -> Value {
+        resources_beneath(engine, actor, "")
+    }
+
+    /// The same with these defaults beneath the templates.
+    fn resources_beneath(engine: &Value, actor: &Value, defaults: &str) -> Value {
         let template = |container: &Value| json!({"spec": {"containers": [container]}});
         let object = json!({
             "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "namespace": "n", "uid": "1"},
@@ -92,7 +99,11 @@ mod tests {
             },
         });
         let job = Job::of(&serde_json::from_value::<PpoJob>(object).unwrap());
-        min_resources(&job, "nvidia.com/gpu")
+        let settings = PodSettings {
+            defaults: PodDefaults::parse(defaults, "nvidia.com/gpu").unwrap(),
+            ..PodSettings::default()
+        };
+        min_resources(&job, &settings)
     }
 
     #[test]
@@ -103,6 +114,18 @@ mod tests {
             resources(&plain, &beside),
             json!({"cpu": "10", "nvidia.com/gpu": "25"}),
             "2 * 8 GPUs of engines, 8 of the actor and 1 of the reference"
+        );
+    }
+
+    #[test]
+    fn what_an_administrator_gives_every_pod_is_asked_for_too() {
+        let plain = json!({"name": "worker"});
+        let own = json!({"name": "worker", "resources": {"requests": {"cpu": "9"}}});
+        let defaults = "spec: {containers: [{name: worker, resources: {requests: {cpu: 2}}}]}";
+        assert_eq!(
+            resources_beneath(&plain, &own, defaults),
+            json!({"cpu": "15", "nvidia.com/gpu": "25"}),
+            "2 * 2 CPUs of engines, 9 of the actor and 2 of the reference"
         );
     }
 

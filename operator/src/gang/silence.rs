@@ -1,5 +1,5 @@
-//! A scheduler that is installed and does not run: its kinds are served, so it is asked, and nobody answers. Nothing tells of
-//! that but silence, which is said as such when it has lasted.
+//! Detects a scheduler that is installed and does not run: the API server has its kinds, so the job asks it, and nothing ever answers.
+//! The only sign of that is silence, which is reported once it has lasted long enough.
 
 #[cfg(test)]
 mod tests;

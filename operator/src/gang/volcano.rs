@@ -27,7 +27,7 @@ pub fn pod_group(job: &Job, settings: &PodSettings) -> DynamicObject {
         // Below the sum of the floors Volcano ignores minTaskMember.
         "minMember": members::floor(job),
         "minTaskMember": floors,
-        "minResources": members::min_resources(job, &settings.gpu_resource),
+        "minResources": members::min_resources(job, settings),
         "queue": if scheduling.queue.is_empty() { "default" } else { &scheduling.queue },
     });
     if !scheduling.priority_class_name.is_empty() {

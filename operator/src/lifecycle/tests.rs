@@ -36,7 +36,8 @@ fn actor(attempt: u32, status: Value) -> Arc<PodView> {
             "name": "a-actor-0",
             "labels": {"ppojob.dev/role": "actor", "ppojob.dev/index": "0"},
             "annotations": {"ppojob.dev/attempt": attempt.to_string()},
-            "ownerReferences": [{"apiVersion": "v1", "kind": "PpoJob", "name": "a", "uid": "12345678-9", "controller": true}],
+            "ownerReferences": [{"apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "name": "a", "uid": "12345678-9",
+                "controller": true}],
         },
         "spec": {"nodeName": "one"}, "status": status,
     });
@@ -177,7 +178,8 @@ fn heard(seconds_without_progress: f64, ago: i64) -> Snapshot {
             "metadata": {
                 "name": format!("a-{role}-0"), "labels": {"ppojob.dev/role": role, "ppojob.dev/index": "0"},
                 "annotations": {"ppojob.dev/attempt": "1"},
-                "ownerReferences": [{"apiVersion": "v1", "kind": "PpoJob", "name": "a", "uid": "12345678-9", "controller": true}],
+                "ownerReferences": [{"apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "name": "a", "uid": "12345678-9",
+                "controller": true}],
             },
             "spec": {"nodeName": "one"},
             "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},

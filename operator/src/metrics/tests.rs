@@ -73,6 +73,33 @@ fn pods_that_a_queue_did_not_admit_are_not_missing() {
     );
 }
 
+#[test]
+fn every_series_of_a_deleted_job_goes_with_it_and_no_other() {
+    let metrics = Metrics::new().unwrap();
+    let empty = metrics.text().unwrap();
+    let status = json!({
+        "phase": "Running", "activeSince": "2026-01-01T00:00:00Z", "startTime": "2026-01-01T00:01:00Z",
+        "roles": [{"name": "rollout", "desired": 2, "ready": 1}, {"name": "actor", "desired": 1, "ready": 1}],
+        "progress": {"step": 4, "total": 9, "reward": 0.5, "kl": 0.1},
+    });
+    let job = job();
+    metrics.observe(&job, &serde_json::from_value(status).unwrap(), &seen());
+    metrics.progress(vec![(job.key.clone(), 3.0)]);
+    let of_jobs = metrics.described().into_iter().map(|metric| metric.name);
+    for name in of_jobs.filter(|name| name.starts_with("ppojob_")) {
+        assert!(!line(&metrics, &name).is_empty(), "{name}");
+    }
+    let other = JobKey {
+        namespace: "elsewhere".into(),
+        ..job.key.clone()
+    };
+    let shown = metrics.text().unwrap();
+    metrics.forget(&other);
+    assert_eq!(metrics.text().unwrap(), shown);
+    metrics.forget(&job.key);
+    assert_eq!(metrics.text().unwrap(), empty);
+}
+
 fn wants(phase: Phase) -> u32 {
     match phase {
         Phase::Queued | Phase::Suspended | Phase::Succeeded | Phase::Failed => 0,

@@ -1,4 +1,4 @@
-//! Whether an observed object still says what it should. What others added beside it is theirs.
+//! Whether an observed object still has the fields that it should. Fields that others added are left alone.
 
 use kube::ResourceExt;
 use kube::api::DynamicObject;
@@ -26,7 +26,10 @@ pub fn repair(kind: Kind, mut desired: DynamicObject, seen: &Snapshot) -> Option
             .annotations()
             .keys()
             .all(|key| observed.annotations().contains_key(key))
-        && observed.owner_references() == desired.owner_references()
+        && desired
+            .owner_references()
+            .iter()
+            .all(|owner| observed.owner_references().contains(owner))
         && contains(&observed.data, &desired.data);
     desired.metadata.uid = observed.uid();
     (!as_desired).then(|| Action::Apply(kind, Box::new(desired)))
@@ -85,9 +88,32 @@ fn is_empty(value: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use k8s_openapi::jiff::Timestamp;
     use serde_json::json;
 
     use super::*;
+    use crate::gang::Gang;
+    use crate::world::Children;
+
+    #[test]
+    fn an_owner_that_somebody_added_is_theirs_and_ours_has_to_be_there() {
+        let owner = |uid: &str| json!({"apiVersion": "v1", "kind": "K", "name": "o", "uid": uid});
+        let object = |owners: Value| -> DynamicObject {
+            let metadata = json!({"name": "a", "ownerReferences": owners});
+            serde_json::from_value(json!({"metadata": metadata, "spec": {}})).unwrap()
+        };
+        let drifted = |observed: Value| {
+            let mut children = Children::default();
+            let key = (Kind::Service, "a".to_owned());
+            children.objects.insert(key, Arc::new(object(observed)));
+            let seen = Snapshot::plain(children, Gang::None, Timestamp::UNIX_EPOCH);
+            repair(Kind::Service, object(json!([owner("ours")])), &seen).is_some()
+        };
+        assert!(!drifted(json!([owner("theirs"), owner("ours")])));
+        assert!(drifted(json!([owner("theirs")])));
+    }
 
     #[test]
     fn what_the_server_defaulted_is_no_drift_and_what_someone_changed_is() {

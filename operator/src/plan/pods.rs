@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::{
     ConfigMapVolumeSource, Container, EnvVar, EnvVarSource, HTTPGetAction, Pod, PodSpec, PodTemplateSpec, Probe,
     SecretKeySelector, Volume, VolumeMount,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use ppo_crds::pod::{
     CONFIG_FILE, CONFIG_FOLDER, RUNS_FOLDER, TOKEN_KEY, VLLM_CONTAINER, WORKER_CONTAINER, annotation, config_name,
@@ -13,9 +14,10 @@ use ppo_crds::spec::{Engine, Role};
 
 use serde_json::{Value, json};
 
+use super::images::Images;
 use super::template::{
     SCRATCH, add_port, add_volume, ask_for_gpus, container, default_env, env, leave_lost_nodes, restrict, scratch,
-    set_env, spec,
+    set_env,
 };
 use super::{Action, metadata, storage, untyped, vllm};
 use crate::job::{Job, RolePods};
@@ -34,6 +36,7 @@ pub fn missing(job: &Job, decision: &Decision, seen: &Snapshot, settings: &PodSe
     if decision.intent != Intent::Run {
         return Vec::new();
     }
+    let images = Images::of(job, seen, settings);
     let wanted = job
         .roles
         .iter()
@@ -45,7 +48,7 @@ pub fn missing(job: &Job, decision: &Decision, seen: &Snapshot, settings: &PodSe
             free && !seen.gang.comes_after(job, &decision.ledger, *role, *index, seen)
         })
         .map(|(role, index)| {
-            let mut object = untyped(Kind::Pod, &pod(job, role, index, decision, settings));
+            let mut object = untyped(Kind::Pod, &pod(job, role, index, decision, settings, images));
             seen.gang.join(&mut object, job, role, index, seen);
             Action::Create(Kind::Pod, Box::new(object))
         })
@@ -53,16 +56,16 @@ pub fn missing(job: &Job, decision: &Decision, seen: &Snapshot, settings: &PodSe
 }
 
 /// One pod: the user's template, with what the role needs.
-fn pod(job: &Job, role: RolePods, index: u32, decision: &Decision, settings: &PodSettings) -> Pod {
-    let template = job.template(role.role);
+fn pod(job: &Job, role: RolePods, index: u32, decision: &Decision, settings: &PodSettings, images: Images<'_>) -> Pod {
+    let template = role_template(job, role.role, settings);
     let attempt = decision.ledger.attempt_of(role.role, index);
     let name = pod_name(&job.key.name, role.role, index);
     let mut pod = Pod {
         metadata: metadata(job, &name),
-        spec: Some(spec(template)),
+        spec: Some(template.spec.unwrap_or_default()),
         status: None,
     };
-    label_pod(&mut pod, template, role.role, index, attempt);
+    label_pod(&mut pod, template.metadata, role.role, index, attempt);
     if let Some(spec) = &mut pod.spec {
         spec.hostname = Some(name);
         spec.subdomain = Some(service_name(&job.key.name, role.role));
@@ -73,17 +76,20 @@ fn pod(job: &Job, role: RolePods, index: u32, decision: &Decision, settings: &Po
         } else {
             GRACE_SECONDS
         };
-        spec.termination_grace_period_seconds.get_or_insert(grace);
+        let grace = *spec.termination_grace_period_seconds.get_or_insert(grace);
         if !job.spec.scheduling.priority_class_name.is_empty() {
             spec.priority_class_name = Some(job.spec.scheduling.priority_class_name.clone());
         }
-        worker(container(spec, WORKER_CONTAINER), role.role, settings);
-        let variables = environment(job, role, index, attempt, decision.ledger.status.attempt);
+        worker(container(spec, WORKER_CONTAINER), role.role, settings, images);
+        let mut variables = environment(job, role, index, attempt, decision.ledger.status.attempt);
+        if role.role == Role::Actor {
+            variables.push(env(variable::GRACE, grace));
+        }
         let worker = container(spec, WORKER_CONTAINER);
         variables.into_iter().for_each(|variable| set_env(worker, variable));
         let computing = computing(job, role.role);
         if computing == VLLM_CONTAINER {
-            vllm::add(spec, job, settings);
+            vllm::add(spec, job, settings, images);
         }
         ask_for_gpus(container(spec, computing), &settings.gpu_resource, role.gpus);
         volumes(spec, job, role.role);
@@ -93,17 +99,26 @@ fn pod(job: &Job, role: RolePods, index: u32, decision: &Decision, settings: &Po
     pod
 }
 
+/// A role's template, with the administrator's defaults beneath it.
+pub fn role_template(job: &Job, role: Role, settings: &PodSettings) -> PodTemplateSpec {
+    let containers: &[&str] = match computing(job, role) {
+        VLLM_CONTAINER => &[WORKER_CONTAINER, VLLM_CONTAINER],
+        _ => &[WORKER_CONTAINER],
+    };
+    settings.defaults.beneath(job.template(role), containers)
+}
+
 /// A role's template, asking for GPUs as its pods do.
-pub fn sized(job: &Job, role: RolePods, gpu_resource: &str) -> PodSpec {
-    let mut pod = spec(job.template(role.role));
-    ask_for_gpus(container(&mut pod, computing(job, role.role)), gpu_resource, role.gpus);
+pub fn sized(job: &Job, role: RolePods, settings: &PodSettings) -> PodSpec {
+    let mut pod = role_template(job, role.role, settings).spec.unwrap_or_default();
+    let computing = container(&mut pod, computing(job, role.role));
+    ask_for_gpus(computing, &settings.gpu_resource, role.gpus);
     pod
 }
 
 /// What a queue has to know of a role's pods: what each asks for and where it may go.
 pub fn shape(job: &Job, role: RolePods, settings: &PodSettings) -> Value {
-    let mut pod = sized(job, role, &settings.gpu_resource);
-    container(&mut pod, WORKER_CONTAINER);
+    let pod = sized(job, role, settings);
     let size = |container: &Container| {
         json!({"name": container.name, "image": "any", "resources": container.resources,
                "restartPolicy": container.restart_policy})
@@ -144,21 +159,21 @@ fn computing(job: &Job, role: Role) -> &'static str {
 }
 
 /// The template's labels and annotations, then ours.
-fn label_pod(pod: &mut Pod, template: Option<&PodTemplateSpec>, role: Role, index: u32, attempt: u32) {
-    let given = template.and_then(|template| template.metadata.as_ref());
-    let mut labels = given.and_then(|given| given.labels.clone()).unwrap_or_default();
+fn label_pod(pod: &mut Pod, given: Option<ObjectMeta>, role: Role, index: u32, attempt: u32) {
+    let given = given.unwrap_or_default();
+    let mut labels = given.labels.unwrap_or_default();
     labels.extend(pod.metadata.labels.take().unwrap_or_default());
     labels.insert(label::ROLE.into(), role.name().into());
     labels.insert(label::INDEX.into(), index.to_string());
-    let mut annotations = given.and_then(|given| given.annotations.clone()).unwrap_or_default();
+    let mut annotations = given.annotations.unwrap_or_default();
     annotations.insert(annotation::ATTEMPT.into(), attempt.to_string());
     pod.metadata.labels = Some(labels);
     pod.metadata.annotations = Some(annotations);
 }
 
 /// The container that runs `ppo-worker`: image, command and probes where the template says nothing.
-fn worker(container: &mut Container, role: Role, settings: &PodSettings) {
-    container.image.get_or_insert_with(|| settings.worker_image.clone());
+fn worker(container: &mut Container, role: Role, settings: &PodSettings, images: Images<'_>) {
+    container.image.get_or_insert_with(|| images.worker.into());
     container
         .image_pull_policy
         .get_or_insert_with(|| settings.image_pull_policy.clone());
@@ -234,6 +249,10 @@ fn environment(job: &Job, role: RolePods, index: u32, attempt: u32, job_attempt:
         env(variable::ATTEMPT, attempt),
         env(variable::JOB_ATTEMPT, job_attempt),
         env(variable::CONFIG, format!("{CONFIG_FOLDER}/{CONFIG_FILE}")),
+        env(
+            variable::READY_DEADLINE,
+            job.spec.run_policy.pre_running_deadline_seconds,
+        ),
         token(job),
     ];
     let others = job.roles.iter().flat_map(|other| {
@@ -250,9 +269,7 @@ fn environment(job: &Job, role: RolePods, index: u32, attempt: u32, job_attempt:
     });
     variables.extend(others.flatten());
     if let Some(engines) = job.role(Role::Rollout).filter(|_| role.role == Role::Actor) {
-        let deadline = job.spec.run_policy.pre_running_deadline_seconds;
         variables.push(env(variable::MIN_REPLICAS, engines.floor));
-        variables.push(env(variable::READY_DEADLINE, deadline));
     }
     variables
 }

@@ -1,4 +1,4 @@
-//! Which pods have to go: those of an older attempt, those nobody wants any more, those that hang on a lost node.
+//! Pods that have to be deleted: those of an older attempt, those no longer wanted, those stuck on a lost node.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use ppo_crds::spec::{CleanPodPolicy, Role};

@@ -1,7 +1,7 @@
 //! The user's pod template with what every role pod needs put in: patched, never replaced. What the user said stays.
 
 use k8s_openapi::api::core::v1::{
-    Capabilities, Container, ContainerPort, EmptyDirVolumeSource, EnvVar, PodSecurityContext, PodSpec, PodTemplateSpec,
+    Capabilities, Container, ContainerPort, EmptyDirVolumeSource, EnvVar, PodSecurityContext, PodSpec,
     ResourceRequirements, SeccompProfile, SecurityContext, Toleration, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -26,11 +26,6 @@ pub fn container<'a>(spec: &'a mut PodSpec, name: &str) -> &'a mut Container {
         spec.containers.len() - 1
     });
     &mut spec.containers[at]
-}
-
-/// The template's spec, or an empty one.
-pub fn spec(template: Option<&PodTemplateSpec>) -> PodSpec {
-    template.and_then(|template| template.spec.clone()).unwrap_or_default()
 }
 
 /// What the restricted profile of the Pod Security Standards asks for, where the template says nothing else. What it says must

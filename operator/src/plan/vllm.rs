@@ -1,4 +1,4 @@
-//! A real vLLM beside its door: on localhost, with the flags that our protocol needs.
+//! A real vLLM container beside the door: on localhost, with the flags that our protocol needs.
 
 use k8s_openapi::api::core::v1::PodSpec;
 use ppo_crds::Environment;
@@ -6,6 +6,7 @@ use ppo_crds::pod::{VLLM_CONTAINER, WORKER_CONTAINER, env as variable, port};
 use ppo_crds::run_config::Location;
 use ppo_crds::spec::DType;
 
+use super::images::Images;
 use super::template::{SCRATCH, container, default_env, env, set_env};
 use crate::job::Job;
 use crate::settings::PodSettings;
@@ -14,11 +15,11 @@ use crate::settings::PodSettings;
 const SERVED_NAME: &str = "policy";
 
 /// Adds the container `vllm` and tells the door where it is.
-pub fn add(spec: &mut PodSpec, job: &Job, settings: &PodSettings) {
+pub fn add(spec: &mut PodSpec, job: &Job, settings: &PodSettings, images: Images<'_>) {
     let address = format!("127.0.0.1:{}", port::VLLM);
     set_env(container(spec, WORKER_CONTAINER), env(variable::VLLM, address));
     let vllm = container(spec, VLLM_CONTAINER);
-    vllm.image.get_or_insert_with(|| settings.vllm_image.clone());
+    vllm.image.get_or_insert_with(|| images.vllm.into());
     vllm.image_pull_policy
         .get_or_insert_with(|| settings.image_pull_policy.clone());
     if vllm.command.is_none() {

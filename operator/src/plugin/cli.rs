@@ -120,7 +120,7 @@ pub struct LogsArgs {
 #[derive(Debug, Args)]
 pub struct PlanArgs {
     /// Name of a job on the cluster.
-    #[arg(conflicts_with = "file", required_unless_present = "file")]
+    #[arg(conflicts_with = "file")]
     pub name: Option<String>,
     /// Manifest; `-` reads standard input.
     #[arg(short, long, value_name = "FILE")]
@@ -168,10 +168,10 @@ mod tests {
     }
 
     #[test]
-    fn plan_takes_a_file_or_a_name_but_not_both_and_not_neither() {
+    fn plan_takes_a_file_or_a_name_but_not_both() {
         let accepted = |args: &[&str]| Cli::try_parse_from([&["kubectl-ppo", "plan"], args].concat()).is_ok();
         assert!(accepted(&["-f", "job.yaml"]) && accepted(&["rloo"]) && accepted(&["rloo", "-o", "json"]));
-        assert!(!accepted(&["rloo", "-f", "job.yaml"]) && !accepted(&[]) && !accepted(&["-o", "json"]));
+        assert!(!accepted(&["rloo", "-f", "job.yaml"]));
     }
 
     #[test]

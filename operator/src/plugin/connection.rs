@@ -1,8 +1,10 @@
 //! From kubeconfig and flags to a client.
 
+use std::error::Error as _;
+use std::io::ErrorKind;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Api, Client, Config};
 use ppo_crds::PpoJob;
@@ -81,6 +83,40 @@ fn wrong_context(args: &ConnectionArgs, error: KubeconfigError) -> anyhow::Error
     ))
 }
 
+/// Of the two ways to a cluster the kubeconfig is the one that a person means: the files of a pod's service account are missing elsewhere.
 fn no_cluster(error: InferConfigError) -> anyhow::Error {
-    anyhow::Error::new(error).context("no cluster is configured: set KUBECONFIG, or give --kubeconfig FILE")
+    let kubeconfig = error
+        .source()
+        .and_then(|source| source.downcast_ref::<KubeconfigError>());
+    anyhow!("{}", without_kubeconfig(kubeconfig))
+}
+
+fn without_kubeconfig(error: Option<&KubeconfigError>) -> String {
+    let why = match error {
+        Some(KubeconfigError::ReadConfig(cause, path)) if cause.kind() == ErrorKind::NotFound => {
+            format!("{} does not exist", path.display())
+        }
+        Some(other) => other.to_string(),
+        None => "there is no kubeconfig".into(),
+    };
+    format!("no cluster is configured: {why}; set KUBECONFIG, or give --kubeconfig FILE")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kubeconfig_that_does_not_exist_is_named_once_and_with_what_helps() {
+        let missing = KubeconfigError::ReadConfig(ErrorKind::NotFound.into(), "/home/me/.kube/config".into());
+        assert_eq!(
+            without_kubeconfig(Some(&missing)),
+            "no cluster is configured: /home/me/.kube/config does not exist; set KUBECONFIG, or give --kubeconfig FILE"
+        );
+        let without_context = without_kubeconfig(Some(&KubeconfigError::CurrentContextNotSet));
+        assert!(
+            without_context.contains("failed to determine current context; set KUBECONFIG"),
+            "{without_context}"
+        );
+    }
 }

@@ -76,7 +76,7 @@ fn row(job: &DynamicObject, namespaces: bool, wide: bool, now: Timestamp) -> Vec
             .to_string()
     };
     let progress = status.progress.clone().unwrap_or_default();
-    let number = |value: Option<f64>| value.map(|value| significant(value, 4)).unwrap_or_default();
+    let number = |value: Option<f64>| value.map(significant).unwrap_or_default();
     let mut cells = vec![
         job.metadata.name.clone().unwrap_or_default(),
         status.phase.map(|phase| format!("{phase:?}")).unwrap_or_default(),
@@ -118,17 +118,18 @@ fn row(job: &DynamicObject, namespaces: bool, wide: bool, now: Timestamp) -> Vec
     cells
 }
 
-/// A number with `digits` significant digits: 0.03125 and 123.4, never 0.0 for what is only small.
-pub fn significant(value: f64, digits: usize) -> String {
+/// A number with four significant digits: 0.03125 and 123.4, never 0.0 for what is only small.
+pub fn significant(value: f64) -> String {
+    const DIGITS: usize = 4;
     if value == 0.0 || !value.is_finite() {
         return format!("{value}");
     }
     let magnitude = value.abs().log10().floor();
     // Beyond these no column is wide enough for all the zeros.
     if !(-5.0..9.0).contains(&magnitude) {
-        return format!("{value:.*e}", digits.saturating_sub(1));
+        return format!("{value:.*e}", DIGITS - 1);
     }
-    let decimals = (digits as f64 - 1.0 - magnitude).max(0.0) as usize;
+    let decimals = (DIGITS as f64 - 1.0 - magnitude).max(0.0) as usize;
     let text = format!("{value:.decimals$}");
     match text.contains('.') {
         true => text.trim_end_matches('0').trim_end_matches('.').to_string(),
@@ -189,7 +190,7 @@ mod tests {
             (12345.6, "12346"),
         ];
         for (value, text) in cases {
-            assert_eq!(significant(value, 4), text);
+            assert_eq!(significant(value), text);
         }
     }
 }

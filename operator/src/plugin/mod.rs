@@ -1,8 +1,8 @@
 //! `kubectl ppo`: lists jobs, tells what they wait for, merges their logs, suspends and resumes them. It asks the API server
 //! alone, with the rights of whoever runs it.
 //!
-//! Exit codes: 0 done (`why`: nothing holds the job up), 1 an error, 2 wrong arguments, 3 (`why` only) something holds the
-//! job up.
+//! Exit codes: 0 done (`why`: nothing holds the job up), 1 an error, 2 wrong arguments or a manifest that cannot be used, 3 (`why`
+//! only) something holds the job up.
 
 mod age;
 mod cli;
@@ -31,6 +31,9 @@ use clap::Parser;
 use cli::{Cli, Command};
 use connection::Connection;
 
+/// Exit code when what was given cannot be used, as `clap` has it for arguments.
+const UNUSABLE: u8 = 2;
+
 /// Runs the command of the process's arguments.
 pub async fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -39,8 +42,11 @@ pub async fn main() -> ExitCode {
         // Whoever read our output has seen enough: `kubectl ppo list | head -1` is not an error.
         Err(error) if printer::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            anstream::eprintln!("error: {error:#}");
-            ExitCode::FAILURE
+            anstream::eprintln!("error: {}", printer::visible(&format!("{error:#}")));
+            match error.is::<plan::Unusable>() {
+                true => ExitCode::from(UNUSABLE),
+                false => ExitCode::FAILURE,
+            }
         }
     }
 }

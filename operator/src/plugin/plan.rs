@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::path::Path;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result};
 use kube::api::ObjectMeta;
 use ppo_crds::validate::ValidationErrors;
 use ppo_crds::{Environment, Plan, PpoJob, parse_manifest, render_plan};
@@ -13,17 +13,22 @@ use super::connection::Connection;
 use super::{job, printer};
 use crate::job::at_a_dividing_scale;
 
+/// The manifest, or the arguments, cannot be used: trying again does not help.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Unusable(String);
+
 /// Prints the plan. A file is planned without a cluster.
 pub async fn main(connection: &ConnectionArgs, args: &PlanArgs) -> Result<()> {
     let (job, environment, origin) = match (&args.file, &args.name) {
         (Some(file), _) => {
             let (text, origin) = read(file)?;
-            let job = parse_manifest(&text, &origin)?;
+            let job = parse_manifest(&text, &origin).map_err(|error| Unusable(error.to_string()))?;
             let environment = Environment::meant_by(&job, file.parent().unwrap_or(Path::new("")));
             (job, environment, origin)
         }
-        (None, name) => {
-            let name = name.as_deref().unwrap_or_default();
+        (None, None) => return Err(Unusable("give NAME, or -f FILE".into()).into()),
+        (None, Some(name)) => {
             let job = job::read(&Connection::open(connection).await?, name).await?;
             (as_it_runs(job), Environment::cluster(), format!("PpoJob {name}"))
         }
@@ -33,6 +38,7 @@ pub async fn main(connection: &ConnectionArgs, args: &PlanArgs) -> Result<()> {
         // Planned as one for a laptop, by its relative paths.
         Err(errors) => {
             let plan = Plan::of(&job, &environment, None).map_err(|errors| invalid(&origin, &errors))?;
+            let errors = printer::visible(&errors.to_string());
             eprintln!("{origin} is a manifest for one machine, no cluster takes it: {errors}");
             plan
         }
@@ -55,8 +61,8 @@ fn read(file: &Path) -> Result<(String, String)> {
     Ok((text, file.display().to_string()))
 }
 
-fn invalid(origin: &str, errors: &ValidationErrors) -> anyhow::Error {
-    anyhow!("{origin} cannot run: {errors}")
+fn invalid(origin: &str, errors: &ValidationErrors) -> Unusable {
+    Unusable(format!("{origin} cannot run: {errors}"))
 }
 
 /// A job of the cluster. One that has begun may have been scaled to a number of engines that would not do at the start: it is planned

@@ -1,4 +1,4 @@
-//! Errors of the API server, in words for whoever typed the command.
+//! Errors of the API server, explained to the person who typed the command.
 
 use anyhow::anyhow;
 use kube::Error;

@@ -109,7 +109,7 @@ fn head(job: &PpoJob, status: &PpoJobStatus, now: Timestamp) -> String {
 }
 
 fn measurements(progress: &Progress) -> String {
-    let number = |value: Option<f64>| value.map(|value| significant(value, 4));
+    let number = |value: Option<f64>| value.map(significant);
     let measured = [
         ("Reward", number(progress.reward)),
         ("KL", number(progress.kl)),

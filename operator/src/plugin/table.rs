@@ -1,5 +1,7 @@
 //! Tables as kubectl prints them: upper-case heads, columns three spaces apart, no rules.
 
+use super::printer::visible;
+
 /// Rows under a head; every row has as many cells as the head.
 #[derive(Debug)]
 pub struct Table {
@@ -52,7 +54,7 @@ impl Table {
 fn one_line(cell: &str) -> String {
     match cell.trim() {
         "" => "-".into(),
-        cell => cell.split_whitespace().collect::<Vec<_>>().join(" "),
+        cell => visible(&cell.split_whitespace().collect::<Vec<_>>().join(" ")),
     }
 }
 
@@ -69,6 +71,13 @@ mod tests {
             table.render(""),
             "NAME          STATE\na-long-name   Running\nb             -\n"
         );
+    }
+
+    #[test]
+    fn what_a_pod_said_cannot_move_the_cursor() {
+        let mut table = Table::new(["MESSAGE", "AGE"]);
+        table.row(["\u{1b}[1A".into(), "5m".into()]);
+        assert_eq!(table.render(""), "MESSAGE     AGE\n\\u{1b}[1A   5m\n");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use serde_json::json;
 use super::cli::{Output, WhyArgs};
 use super::connection::Connection;
 use super::explain::{Evidence, Finding, explain, healthy};
+use super::printer::visible;
 use super::{printer, situation};
 
 /// Exit code when something holds the job up.
@@ -25,7 +26,7 @@ pub async fn main(connection: &Connection, args: &WhyArgs) -> Result<ExitCode> {
     let held_up = findings.iter().any(|finding| finding.blocks);
     match args.output {
         Some(Output::Json) => printer::print_json(&json!({"heldUp": held_up, "findings": findings}))?,
-        _ => printer::print(&render(&evidence, &findings, now))?,
+        _ => printer::print_styled(&render(&evidence, &findings, now))?,
     }
     Ok(match held_up {
         true => ExitCode::from(HELD_UP),
@@ -37,7 +38,7 @@ pub async fn main(connection: &Connection, args: &WhyArgs) -> Result<ExitCode> {
 fn render(evidence: &Evidence, findings: &[Finding], now: Timestamp) -> String {
     let (blocking, notes): (Vec<&Finding>, Vec<&Finding>) = findings.iter().partition(|finding| finding.blocks);
     let mut text = match blocking.is_empty() {
-        true => format!("{}\n", healthy(evidence, now)),
+        true => format!("{}\n", visible(&healthy(evidence, now))),
         false => String::new(),
     };
     for (index, finding) in blocking.iter().enumerate() {
@@ -60,13 +61,13 @@ fn paragraph(mark: &str, finding: &Finding, style: Style) -> String {
     let indent = " ".repeat(mark.len());
     let pods = match finding.pods.as_slice() {
         [] => String::new(),
-        pods => format!(" [{}]", names(pods)),
+        pods => format!(" [{}]", visible(&names(pods))),
     };
     format!(
         "{mark}{style}{:?}{style:#}{pods}\n{indent}{}\n{indent}What helps: {}.\n",
         finding.cause,
-        finding.what,
-        finding.fix.trim_end_matches('.')
+        visible(&finding.what),
+        visible(finding.fix.trim_end_matches('.'))
     )
 }
 

@@ -56,9 +56,10 @@ pub async fn all(
         });
         // One that is refused does not hold up the others.
         let answers: Vec<Result<(), Error>> = actions.buffer_unordered(CONCURRENT_WRITES).collect().await;
-        note_refusal(job, &answers, context);
+        context.refused.note(&job.checked.key, &answers, context.now());
         answers.into_iter().collect::<Result<(), Error>>()?;
     }
+    context.refused.forget(&job.checked.key);
     Ok(())
 }
 
@@ -82,18 +83,6 @@ fn note_approval(job: &Subject, answer: &Result<(), Error>, context: &Context) {
             jobs.entry(key.clone()).or_insert(Unapproved { since, words });
         }
         None => drop(context.unapproved.lock().remove(key)),
-    }
-}
-
-/// Remembers what was refused until a person has done something about it: who waits for the job is told of that first. Of several the
-/// same one each time, whichever answer comes first.
-fn note_refusal(job: &Subject, answers: &[Result<(), Error>], context: &Context) {
-    let key = &job.checked.key;
-    let refusals = answers.iter().filter_map(|answer| answer.as_ref().err()?.refused());
-    match refusals.min() {
-        Some(words) => drop(context.refused.lock().insert(key.clone(), words)),
-        None if answers.iter().all(Result::is_ok) => drop(context.refused.lock().remove(key)),
-        None => {}
     }
 }
 
@@ -140,7 +129,7 @@ async fn one(job: &Subject, action: Action, context: &Context) -> Result<(), Err
                 .await;
             gone_is_fine(answer).map_err(Error::request(
                 format!("writing the status of {} {name}", kind.name()),
-                None,
+                kind,
             ))
         }
         Action::Merge(kind, name, patch) => {
@@ -148,7 +137,7 @@ async fn one(job: &Subject, action: Action, context: &Context) -> Result<(), Err
             let answer = writer(job, kind, context)
                 .patch(&name, &PatchParams::default(), &Patch::Merge(&patch))
                 .await;
-            gone_is_fine(answer).map_err(Error::request(format!("changing {} {name}", kind.name()), None))
+            gone_is_fine(answer).map_err(Error::request(format!("changing {} {name}", kind.name()), kind))
         }
         Action::Delete(target) => delete(job, &target, context).await,
         Action::DeleteJob => delete_job(job, context).await,

@@ -1,4 +1,4 @@
-//! One try of a reconcile: how long it may take, and who is told of a refusal.
+//! One try of a reconcile: how long it may take, and where a refusal is reported.
 
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use tokio::time::timeout;
 use super::{Error, reconcile};
 use crate::context::Context;
 use crate::events;
+use crate::world::JobKey;
 
 /// Reconciles within the deadline. A node that dies after it took a request never answers it, and no connection breaks: without an
 /// end the job would be left alone for ever, and its turn to write with it. Ending it between any two steps is what a process that is
@@ -32,6 +33,10 @@ async fn told(object: Arc<DeserializeGuard<PpoJob>>, context: Arc<Context>) -> R
         }
         if error.needs_a_person() {
             events::refused(object.as_ref(), error, &context).await;
+        } else if error.unanswered_webhook().is_some()
+            && let Some(words) = context.refused.words(&JobKey::of(object.as_ref()), context.now())
+        {
+            events::unanswered(object.as_ref(), &words, &context).await;
         }
     }
     ended

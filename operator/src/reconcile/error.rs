@@ -1,4 +1,4 @@
-//! Why a reconcile has to be tried again, and what comes of that.
+//! Why a reconcile has to be repeated, and what happens then.
 
 use kube::core::Status;
 
@@ -50,10 +50,11 @@ impl Error {
     }
 
     /// Every word of [`kind`](Self::kind).
-    pub const KINDS: [&str; 7] = [
+    pub const KINDS: [&str; 8] = [
         "conflict",
         "throttled",
         "forbidden",
+        "server",
         "refused",
         "connection",
         "name-taken",
@@ -72,7 +73,7 @@ impl Error {
     }
 
     /// Whether another try ends the same way: the API server takes a pod for invalid. What else it takes for invalid may be valid in a
-    /// moment, such as another queue for a Workload that has just got quota.
+    /// moment, such as another queue for a Workload that has just got quota, and so may what a policy of the cluster denies.
     pub fn is_final(&self) -> bool {
         let of_pod = matches!(
             self,
@@ -81,18 +82,25 @@ impl Error {
                 ..
             }
         );
-        of_pod && self.refusal().is_some_and(Status::is_invalid)
+        of_pod
+            && self
+                .refusal()
+                .is_some_and(|status| status.is_invalid() && !is_of_admission(status))
+    }
+
+    /// Whether it is of a gang scheduler's own object.
+    pub fn is_of_gang(&self) -> bool {
+        matches!(self, Self::Request { kind: Some(kind), .. } if Kind::GANGS.contains(kind))
     }
 
     /// Whether the API server does not serve a gang scheduler's kind any more: it was uninstalled.
     pub fn is_of_unserved_gang(&self) -> bool {
-        let of_gang = matches!(self, Self::Request { kind: Some(kind), .. } if Kind::GANGS.contains(kind));
-        of_gang && self.refusal().is_some_and(|status| status.code == 404)
+        self.is_of_gang() && self.refusal().is_some_and(|status| status.code == 404)
     }
 
     /// Whether a person has to do something before another try can succeed.
     pub fn needs_a_person(&self) -> bool {
-        let refused = |status: &Status| status.is_forbidden() || status.is_invalid();
+        let refused = |status: &Status| status.is_forbidden() || status.is_invalid() || is_denied(status);
         let taken = matches!(self, Self::NameTaken { .. });
         taken || self.is_of_unserved_gang() || self.refusal().is_some_and(refused)
     }
@@ -112,20 +120,24 @@ impl Error {
             return None;
         };
         match source.as_ref() {
-            kube::Error::Api(status) if status.code >= 500 && status.message.contains("webhook") => {
+            kube::Error::Api(status)
+                if status.code >= 500 && status.message.contains("webhook") && !is_denied(status) =>
+            {
                 Some(format!("{what}: {}", status.message))
             }
             _ => None,
         }
     }
 
-    /// The word in metrics.
+    /// The word in metrics. What a job's user has to put right, such as its quota, is told from what whoever runs the operator has to.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Request { source, .. } => match source.as_ref() {
+                kube::Error::Api(status) if is_denied(status) => "refused",
                 kube::Error::Api(status) if status.is_conflict() => "conflict",
                 kube::Error::Api(status) if status.code == 429 => "throttled",
-                kube::Error::Api(status) if status.is_forbidden() => "forbidden",
+                kube::Error::Api(status) if is_for_want_of_rights(status) => "forbidden",
+                kube::Error::Api(status) if status.code >= 500 => "server",
                 kube::Error::Api(_) => "refused",
                 _ => "connection",
             },
@@ -134,6 +146,30 @@ impl Error {
             Self::Late { .. } => "connection",
         }
     }
+}
+
+/// Whether the operator itself lacks a right, in the authorizer's words (apiserver, endpoints/handlers/responsewriters/errors.go). A
+/// quota and a pod's security level forbid, too.
+fn is_for_want_of_rights(status: &Status) -> bool {
+    let words = ["User \"", " cannot "];
+    status.code == 401 || status.is_forbidden() && words.iter().all(|it| status.message.contains(it))
+}
+
+/// Whether a webhook or a policy of the cluster said no. A webhook may do so with any status, and does with 400 unless it names one
+/// (apiserver, admission/plugin/webhook/errors/statuserror.go); a policy with the one of its rule's reason, 422 unless it has one
+/// (admission/plugin/policy/validating/dispatcher.go).
+fn is_denied(status: &Status) -> bool {
+    is_of_admission(status)
+        && ["denied the request", "denied request"]
+            .iter()
+            .any(|it| status.message.contains(it))
+}
+
+/// Whether the words are of a webhook or a policy of the cluster, which may change any moment.
+fn is_of_admission(status: &Status) -> bool {
+    ["admission webhook", "ValidatingAdmissionPolicy"]
+        .iter()
+        .any(|it| status.message.contains(it))
 }
 
 #[cfg(test)]
@@ -158,6 +194,41 @@ mod tests {
         assert!(workload.needs_a_person() && !workload.is_final());
     }
 
+    /// What a webhook and a policy of the cluster answer, and what the API server says of a webhook that does not.
+    fn of_admission(code: u16, reason: &str, message: &str) -> Error {
+        let status = Status::failure(message, reason).with_code(code);
+        Error::request("creating Pod a-actor-0", Kind::Pod)(kube::Error::Api(status.boxed()))
+    }
+
+    #[test]
+    fn what_a_webhook_or_a_policy_denies_is_for_a_person_to_mend_and_ends_no_job() {
+        let policy = r#"pods "a-actor-0" is forbidden: ValidatingAdmissionPolicy 'images' with binding 'images' denied request: no tag"#;
+        let webhook =
+            r#"admission webhook "validate.kyverno.svc-fail" denied the request: resource Pod/n/a-actor-0 was blocked"#;
+        for (code, reason, message) in [
+            (422, "Invalid", policy),
+            (401, "Unauthorized", policy),
+            (400, "", webhook),
+            (422, "Invalid", webhook),
+            (403, "Forbidden", webhook),
+            (500, "InternalError", webhook),
+        ] {
+            let error = of_admission(code, reason, message);
+            assert!(error.needs_a_person() && !error.is_final(), "{error}");
+            assert_eq!(error.unanswered_webhook(), None, "{error}");
+            assert_eq!(error.refused(), Some(format!("creating Pod a-actor-0: {message}")));
+        }
+        let invalid = r#"Pod "a-actor-0" is invalid: spec.containers[0].image: Required value"#;
+        assert!(of_admission(422, "Invalid", invalid).is_final());
+    }
+
+    #[test]
+    fn a_webhook_that_does_not_answer_is_told_from_one_that_denies() {
+        let words = r#"Internal error occurred: failed calling webhook "mpod.kb.io": failed to call webhook: Post "https://10.0.0.9:443/mutate--v1-pod?timeout=10s": dial tcp 10.0.0.9:443: connect: connection refused"#;
+        let error = of_admission(500, "InternalError", words);
+        assert!(!error.needs_a_person() && error.unanswered_webhook().is_some());
+    }
+
     #[test]
     fn a_refusal_is_told_in_the_api_servers_words_where_trying_again_does_not_help() {
         let status = Status::failure("exceeded quota: gpus", "Forbidden").with_code(403);
@@ -178,10 +249,12 @@ mod tests {
 
     #[test]
     fn every_kind_of_error_is_counted_from_the_start() {
+        let rights = r#"pods is forbidden: User "system:serviceaccount:ppo:ppo-operator" cannot create resource "pods" in API group """#;
         let errors = [
             answer("Conflict", 409),
             answer("TooManyRequests", 429),
-            answer("Forbidden", 403),
+            of_admission(403, "Forbidden", rights),
+            answer("InternalError", 500),
             answer("Invalid", 422),
             Error::request("a pod", None)(kube::Error::LinesCodecMaxLineLengthExceeded),
             Error::NameTaken {
@@ -193,5 +266,20 @@ mod tests {
         ];
         assert_eq!(errors.map(|error| error.kind()), Error::KINDS);
         assert!(Error::KINDS.contains(&Error::Late { seconds: 60 }.kind()));
+        // Of these the job's user is told, and nobody who runs the operator.
+        for (code, reason, message) in [
+            (
+                403,
+                "Forbidden",
+                r#"pods "a-actor-0" is forbidden: exceeded quota: gpus"#,
+            ),
+            (
+                500,
+                "InternalError",
+                r#"admission webhook "validate.kyverno.svc-fail" denied the request: blocked"#,
+            ),
+        ] {
+            assert_eq!(of_admission(code, reason, message).kind(), "refused", "{message}");
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! What there has to be of a job and no watch has shown yet: it may only be late. The API server is asked for it only then.
+//! Objects that a job must have and that no watch has shown yet: the watch may only be late, so the API server is asked for them, and
+//! only then.
 
 use kube::Api;
 use kube::api::{DynamicObject, ListParams};

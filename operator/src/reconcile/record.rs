@@ -73,7 +73,7 @@ pub async fn refusal(
     error: Error,
     context: &Context,
 ) -> Result<Next, Error> {
-    // What runs needs none of it now: it goes on, and where a pod is what lacks, its deadline ends the job.
+    // A running job does not need the refused object now. If a pod is missing, its readiness deadline ends the job.
     let spared = |phase: Phase| phase.is_finished() || matches!(phase, Phase::Running | Phase::Restarting);
     if !error.is_final() || status.phase.is_some_and(spared) {
         return Err(error);

@@ -2,7 +2,8 @@
 
 use k8s_openapi::api::core::v1::{ContainerStatus, PodCondition, PodStatus};
 use k8s_openapi::jiff::Timestamp;
-use kube::ResourceExt;
+use kube::{Resource, ResourceExt};
+use ppo_crds::PpoJob;
 use ppo_crds::pod::{WORKER_CONTAINER, annotation, label};
 use ppo_crds::report::Outcome;
 use ppo_crds::spec::Role;
@@ -94,11 +95,7 @@ impl PodView {
             name: pod.name_any(),
             uid: pod.uid().unwrap_or_default(),
             resource_version: pod.resource_version().unwrap_or_default(),
-            owner: pod
-                .owner_references()
-                .iter()
-                .find(|owner| owner.controller == Some(true))
-                .map(|owner| owner.uid.clone()),
+            owner: job_of(pod),
             role,
             index: pod.labels().get(label::INDEX)?.parse().ok()?,
             attempt: attempt.and_then(|text| text.parse().ok()).unwrap_or(1),
@@ -118,6 +115,15 @@ impl PodView {
             conditions: true_conditions(status),
         })
     }
+}
+
+/// Uid of the PpoJob that controls the pod. One that something else controls is nobody's here, whatever its labels say.
+fn job_of(pod: &SeenPod) -> Option<String> {
+    let mut owners = pod.owner_references().iter();
+    let owner = owners.find(|owner| owner.controller == Some(true))?;
+    let group = owner.api_version.split_once('/').map(|(group, _)| group);
+    let is_job = owner.kind == PpoJob::kind(&()) && group.is_some_and(|group| group == PpoJob::group(&()));
+    is_job.then(|| owner.uid.clone())
 }
 
 struct Ending {
@@ -291,6 +297,28 @@ mod tests {
         let done = pod(0);
         assert_eq!((done.life, done.exit_code), (Life::Succeeded, Some(0)));
         assert_eq!(done.reason, "Exited");
+    }
+
+    #[test]
+    fn only_a_pod_that_a_ppojob_controls_is_of_a_job() {
+        let owner = |api_version: &str, kind: &str, controller: bool| {
+            let owner =
+                json!({"apiVersion": api_version, "kind": kind, "name": "a", "uid": "1", "controller": controller});
+            let pod = json!({"metadata": {
+                "name": "a-actor-0", "labels": {"ppojob.dev/role": "actor", "ppojob.dev/index": "0"},
+                "ownerReferences": [owner],
+            }});
+            PodView::of(&serde_json::from_value(pod).unwrap()).unwrap().owner
+        };
+        assert_eq!(owner("ppojob.dev/v1alpha1", "PpoJob", true).as_deref(), Some("1"));
+        for (api_version, kind, controller) in [
+            ("batch/v1", "Job", true),
+            ("example.org/v1", "PpoJob", true),
+            ("v1", "PpoJob", true),
+            ("ppojob.dev/v1alpha1", "PpoJob", false),
+        ] {
+            assert_eq!(owner(api_version, kind, controller), None, "{api_version} {kind}");
+        }
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Objects as they are read from a watch: what nobody here looks at is passed over while reading, most of all
-//! `managedFields`, which is a third of every object.
+//! Objects as they are read from a watch: fields that the operator never uses are skipped while reading, above all `managedFields`,
+//! which is a third of every object.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -19,7 +19,7 @@ const OF_JOBS: [(&str, &str, &str); 16] = [
     ("", "secrets", "list watch create"),
     ("", "persistentvolumeclaims", "list watch create"),
     ("networking.k8s.io", "networkpolicies", "list watch create patch delete"),
-    ("policy", "poddisruptionbudgets", "list watch create patch"),
+    ("policy", "poddisruptionbudgets", "list watch create patch delete"),
     ("events.k8s.io", "events", "create patch"),
     ("scheduling.volcano.sh", "podgroups", "list watch create patch delete"),
     ("scheduling.x-k8s.io", "podgroups", "list watch create patch delete"),

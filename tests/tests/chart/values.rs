@@ -27,6 +27,7 @@ fn an_unknown_value_is_refused_by_name_at_every_depth() {
         ("networkPolicy.egress.apiServer.port=6443", "'port'"),
         ("worker.image.pullPolicy=Always", "'pullPolicy'"),
         ("livenessProbe.exec=x", "'exec'"),
+        ("worker.podTemplate.spec.hostNetwork=true", "'hostNetwork'"),
     ] {
         let error = refusal(&["--set", flag]);
         assert!(
@@ -50,6 +51,10 @@ fn a_value_that_could_not_work_is_refused() {
         ("service.port=70000", "/service/port"),
         ("monitoring.podMonitor.interval=soon", "/monitoring/podMonitor/interval"),
         ("extraArgs={run}", "/extraArgs/0"),
+        (
+            "worker.podTemplate.spec.containers[0].name=logs",
+            "/worker/podTemplate/spec/containers/0/name",
+        ),
     ] {
         let error = refusal(&["--set", flag]);
         assert!(error.contains(named), "{flag}: {error}");
@@ -68,7 +73,7 @@ fn values_that_contradict_each_other_are_refused_with_the_remedy() {
 fn paths(values: &Value, schema: &Value, path: &str, found: &mut BTreeSet<String>) {
     let known = schema.get("properties").and_then(Value::as_object);
     match (values.as_object(), known) {
-        (Some(values), Some(known)) => {
+        (Some(values), Some(known)) if !values.is_empty() => {
             for (key, value) in values {
                 let schema = known
                     .get(key)

@@ -43,6 +43,9 @@ pub fn host(path: &str) -> Value {
     if path == "spec.roles.rollout.blockSize" {
         merge(&mut manifest["spec"], json!({"roles": {"rollout": {"engine": "vllm"}}}));
     }
+    if path == "spec.prompts.chatTemplateVariables" {
+        merge(&mut manifest["spec"], json!({"prompts": {"chatTemplate": true}}));
+    }
     manifest
 }
 

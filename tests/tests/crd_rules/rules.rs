@@ -180,6 +180,11 @@ fn at_creation() -> Vec<Case> {
             reward(json!({"model": {"source": {}}})),
         ),
         of(
+            "spec.prompts",
+            "chatTemplateVariables are for",
+            json!({"prompts": {"chatTemplateVariables": {"enable_thinking": false}}}),
+        ),
+        of(
             "spec.prompts.source",
             "give exactly one of path, pvc",
             json!({"prompts": {"source": none}}),

@@ -11,6 +11,7 @@ mod commands;
 mod convert;
 mod errors;
 mod fields;
+mod gitops;
 mod links;
 mod outputs;
 mod page;

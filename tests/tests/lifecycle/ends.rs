@@ -9,6 +9,7 @@ use crate::job::{Stage, condition};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_job_succeeds_when_its_actor_has_made_all_steps_and_gives_the_gpus_back() {
     let stage = Stage::running("done", json!({})).await;
+    stage.has_budget(true).await;
     stage.namespace.complete_pod(&stage.pod_name("actor-0")).await.unwrap();
     let status = stage.phase(Phase::Succeeded).await;
     assert_eq!(condition(&status, "Complete").0, "True");
@@ -16,6 +17,8 @@ async fn the_job_succeeds_when_its_actor_has_made_all_steps_and_gives_the_gpus_b
     assert_eq!(status.ready.as_deref(), Some("0/4"));
     // The finished pod stays for its log.
     stage.has_pods(&["actor-0"]).await;
+    // A budget without pods to count would be an alert for ever.
+    stage.has_budget(false).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -25,6 +28,7 @@ async fn a_finished_job_stays_what_it_is() {
     let ended = stage.phase(Phase::Succeeded).await;
     stage.has_pods(&[]).await;
     stage.patch(json!({"spec": {"runPolicy": {"suspend": true}}})).await;
+    stage.looked_at().await;
     stage
         .patch(json!({"metadata": {"annotations": {"ppojob.dev/restart": "actor=now"}}}))
         .await;

@@ -1,6 +1,7 @@
 //! A small job, and how a test waits for it.
 
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use ppo_crds::PpoJob;
@@ -154,6 +155,18 @@ impl Stage<'_> {
         self.wait(&format!("pods {expected:?}"), async || {
             let pods = self.pods().await;
             anyhow::ensure!(pods == expected, "{pods:?}");
+            Ok(())
+        })
+        .await;
+    }
+
+    /// Waits until the actor's disruption budget is there, or is gone.
+    pub async fn has_budget(&self, wanted: bool) {
+        let budgets: Api<PodDisruptionBudget> = self.namespace.api();
+        let name = format!("{}-actor", self.name);
+        self.wait(&format!("budget {name} to be there: {wanted}"), async || {
+            let found = budgets.get_opt(&name).await?;
+            anyhow::ensure!(found.is_some() == wanted, "{found:?}");
             Ok(())
         })
         .await;

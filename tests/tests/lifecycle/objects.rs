@@ -4,16 +4,17 @@ use std::fmt::Debug;
 
 use anyhow::Context;
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Resource, ResourceExt};
 use ppo_crds::RunConfig;
 use ppo_crds::status::Phase;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::{Value, from_value, json};
 
 use crate::job::{Stage, condition, manifest, shares, variable};
 
@@ -38,8 +39,7 @@ async fn the_pods_get_their_config_token_services_policy_and_budget() {
     let policies: Api<NetworkPolicy> = stage.namespace.api();
     let ingress = policies.get("parts").await.unwrap().spec.unwrap().ingress.unwrap();
     assert_eq!(ingress.len(), 1, "only the job's own pods: {ingress:?}");
-    let budgets: Api<PodDisruptionBudget> = stage.namespace.api();
-    budgets.get("parts-actor").await.unwrap();
+    stage.has_budget(true).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -84,6 +84,8 @@ async fn the_users_template_is_patched_and_never_replaced() {
         (variable(&pod, "MINE").unwrap(), variable(&pod, "PPO_ATTEMPT").unwrap()),
         ("1".into(), "1".into())
     );
+    // It says where that is too short for what it has to do.
+    assert_eq!(variable(&pod, "PPO_GRACE_SECONDS").as_deref(), Some("7"));
     let spec = pod.spec.unwrap();
     assert_eq!(spec.termination_grace_period_seconds, Some(7));
     assert_eq!(spec.automount_service_account_token, Some(false));
@@ -246,6 +248,62 @@ async fn each_refusal_is_told_in_its_own_words() {
     says(&stage, "NetworkPolicy told belongs to nobody").await;
     policies.delete("told", &Default::default()).await.unwrap();
     says(&stage, "Pod told-actor-0 belongs to nobody").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_policy_of_the_cluster_that_denies_pods_holds_a_job_up_and_does_not_end_it() {
+    let stage = Stage::applied("denied", json!({"spec": {"runPolicy": {"suspend": true}}})).await;
+    stage.phase(Phase::Suspended).await;
+    let bindings = deny_pods(&stage).await;
+    stage.patch(json!({"spec": {"runPolicy": {"suspend": false}}})).await;
+    says(&stage, "denied request: no pods today").await;
+    let waits = stage
+        .status("the policy's words", |status| {
+            let mut conditions = status.conditions.iter();
+            conditions.any(|condition| condition.message.contains("no pods today"))
+        })
+        .await;
+    assert_ne!(waits.phase, Some(Phase::Failed), "{waits:?}");
+    bindings
+        .delete(&stage.namespace.name, &DeleteParams::default())
+        .await
+        .unwrap();
+    stage.phase(Phase::Running).await;
+}
+
+/// Has the API server deny every new pod of the stage's namespace, by a policy and a binding of that name.
+async fn deny_pods(stage: &Stage<'_>) -> Api<ValidatingAdmissionPolicyBinding> {
+    let name = &stage.namespace.name;
+    let policy = json!({
+        "metadata": {"name": name},
+        "spec": {
+            "matchConstraints": {
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}},
+                "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
+            },
+            "validations": [{"expression": "false", "message": "no pods today"}],
+        },
+    });
+    let binding = json!({"metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"]}});
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(stage.namespace.client.clone());
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(stage.namespace.client.clone());
+    let (policy, binding) = (from_value(policy).unwrap(), from_value(binding).unwrap());
+    policies.create(&PostParams::default(), &policy).await.unwrap();
+    bindings.create(&PostParams::default(), &binding).await.unwrap();
+    let pod = json!({"metadata": {"name": "probe"}, "spec": {"containers": [{"name": "c", "image": "somebody:1"}]}});
+    let pod: Pod = from_value(pod).unwrap();
+    let dry_run = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    stage
+        .wait("the policy to be in force", async || {
+            let answer = stage.namespace.pods().create(&dry_run, &pod).await;
+            anyhow::ensure!(answer.is_err(), "pods are taken");
+            Ok(())
+        })
+        .await;
+    bindings
 }
 
 /// Waits for an event of these words.

@@ -81,6 +81,8 @@ fn forget_attempts(value: &mut Value) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_that_is_taken_back_restores_the_first_state() {
     let stage = Stage::running("back", json!({})).await;
+    // The last object that a job gets, once its actor is ready.
+    stage.has_budget(true).await;
     let first = lasting(&stage).await.unwrap();
     for (change, back) in changes() {
         stage.patch(json!({"spec": change})).await;

@@ -22,6 +22,10 @@ async fn an_applied_job_becomes_pods_of_its_roles_and_runs() {
         variable(&actor, "PPO_ROLLOUT_SERVICE").unwrap(),
         format!("runs-rollout.{}.svc:8000", stage.namespace.name)
     );
+    for pod in ["actor-0", "reference-0", "rollout-1"] {
+        let deadline = variable(&stage.pod(pod).await, "PPO_READY_DEADLINE_SECONDS");
+        assert_eq!(deadline.unwrap(), "1800", "{pod}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,6 +8,7 @@ use crate::job::{Stage, condition, variable};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_suspended_job_lets_its_actor_save_before_the_other_roles_go_and_resumes_as_a_new_attempt() {
     let stage = Stage::running("pause", json!({})).await;
+    stage.has_budget(true).await;
     let actor = stage.pod_name("actor-0");
     stage.namespace.hold_stop(&actor).await.unwrap();
     stage.patch(json!({"spec": {"runPolicy": {"suspend": true}}})).await;
@@ -27,6 +28,7 @@ async fn a_suspended_job_lets_its_actor_save_before_the_other_roles_go_and_resum
     );
     stage.namespace.release_stop(&actor).await.unwrap();
     stage.has_pods(&[]).await;
+    stage.has_budget(false).await;
     stage
         .status("the end of suspending", |status| {
             condition(status, "Suspended").1 == "Suspended"
@@ -37,6 +39,7 @@ async fn a_suspended_job_lets_its_actor_save_before_the_other_roles_go_and_resum
     let status = stage.phase(Phase::Running).await;
     assert_eq!((status.attempt, status.restarts), (2, 0));
     assert_eq!(variable(&stage.pod("actor-0").await, "PPO_ATTEMPT").unwrap(), "2");
+    stage.has_budget(true).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -16,7 +16,7 @@ use anyhow::{Context, ensure};
 use ppo_crds::run_config::Evaluation;
 use serde::{Deserialize, Serialize};
 
-pub use self::manifest::{Inputs, OtherFormat, State};
+pub use self::manifest::{Inputs, OtherFormat, State, hash_share};
 pub use self::sums::{Files, files_below};
 use super::durable::sync_folder;
 use super::fence::{Fence, Owner, Watch};
@@ -153,10 +153,24 @@ impl Checkpoints {
     /// # Errors
     /// When there are checkpoints but none is intact; they stay where they are. When one cannot be read, or is of another
     /// [format](OtherFormat): it may be whole. When a damaged one cannot be moved.
-    pub fn latest(&self, mut note: impl FnMut(&str)) -> anyhow::Result<Option<Verified>> {
+    pub fn latest(&self, note: impl FnMut(&str)) -> anyhow::Result<Option<Verified>> {
+        self.latest_by(|_| Ok(Files::default()), note)
+    }
+
+    /// The same with files that several ranks hash: `hash` says what they found in the folder of a checkpoint, each in its
+    /// [share](hash_share). What none of them found as it was written is hashed here.
+    ///
+    /// # Errors
+    /// As [`latest`](Self::latest); those of `hash`.
+    pub fn latest_by(
+        &self,
+        mut hash: impl FnMut(&Path) -> anyhow::Result<Files>,
+        mut note: impl FnMut(&str),
+    ) -> anyhow::Result<Option<Verified>> {
         let (mut problems, mut damaged) = (Vec::new(), Vec::new());
         for (step, folder) in self.list()?.into_iter().rev() {
-            match manifest::verify(&folder) {
+            let found = hash(&folder)?;
+            match manifest::verify(&folder, &found) {
                 Ok(state) => {
                     for step in damaged {
                         note(&self.move_aside(step)?);

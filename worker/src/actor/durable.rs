@@ -1,4 +1,4 @@
-//! Files and folders that are there after the machine lost its power.
+//! Files and folders that survive a loss of power.
 
 use std::fs::{self, File};
 use std::io::Write;

@@ -1,5 +1,5 @@
-//! One attempt at a time writes a run's checkpoints. A process of an older one, cut off from its node for a while and taken for
-//! dead, finds the fence moved and ends: when it wants to write, and [while it works](Fence::watch).
+//! Only one attempt at a time writes a run's checkpoints. A process of an older attempt, cut off from its node for a while and taken
+//! for dead, finds that the fence has moved and ends: before it writes, and [while it works](Fence::watch).
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,7 @@
-//! The ranks besides the first: they hold what rank 0 holds and do what it says.
+//! The ranks other than rank 0: they hold the same models and carry out its orders.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use ppo_crds::RunConfig;
@@ -12,21 +13,21 @@ use super::lesson::Lesson;
 use super::pieces::{Pieces, take_samples};
 use super::update::Update;
 use super::{Actor, Critic};
-use crate::actor::checkpoint::Files;
+use crate::actor::checkpoint::{Files, hash_share};
 use crate::disk;
-use crate::hub::resolve_location;
 use crate::outcome::{Ended, Relayed};
 use crate::ranks::Ranks;
 use crate::ranks::order::Order;
 use crate::run::{self, Held};
 use crate::stages::Sample;
-use crate::telemetry::{Stage, Watched};
+use crate::telemetry::{Live, Stage, Watched};
 use crate::trainer::Diverged;
 
 /// A rank that follows.
 struct Follower<'a> {
     config: &'a RunConfig,
     ranks: &'a Ranks,
+    live: &'a Arc<Live>,
     fence: Fence,
     actor: Actor,
     critic: Option<Critic>,
@@ -42,19 +43,27 @@ struct Follower<'a> {
 /// # Errors
 /// How rank 0 ended; when it, or another rank, is lost; what failed here.
 pub fn follow(config: &RunConfig, ranks: &Ranks, watched: &Watched, (folder, owner): (&Path, Owner)) -> Result<Ended> {
-    let (checkpoint, total_steps) = match ranks.next_order()? {
-        Order::Open {
-            checkpoint,
-            total_steps,
-        } => (checkpoint, total_steps),
-        Order::End { outcome, code } => return ended(ranks, Relayed { outcome, code }),
-        other => bail!("the first order of rank 0 is {other:?}"),
+    ranks.enter("fetching models".into());
+    let fetched = run::fetch(config);
+    let (checkpoint, total_steps) = loop {
+        match ranks.next_order()? {
+            Order::Verify { folder } => {
+                ranks.enter("verifying a checkpoint".into());
+                let place = (ranks.rank(), ranks.count());
+                ranks.reply(Ok(hash_share(&folder, place, || watched.live.goes_on())))?;
+            }
+            Order::Open {
+                checkpoint,
+                total_steps,
+            } => break (checkpoint, total_steps),
+            Order::End { outcome, code } => return ended(ranks, Relayed { outcome, code }),
+            other => bail!("rank 0 said {other:?} before it said what to load"),
+        }
     };
     ranks.enter("loading models".into());
     let load = |fence| -> Result<_> {
-        let policy = resolve_location(&config.model.policy).context("model.policy")?;
+        let policy = fetched?;
         let (actor, critic) = run::learners(config, &policy, checkpoint.as_ref(), total_steps, ranks)?;
-        let critic = critic.map(|(critic, _)| critic);
         // Rank 0 compares it with its own.
         let held = Held::of(config, &actor, critic.as_ref(), ranks)?;
         Ok((fence, actor, critic, held))
@@ -66,6 +75,7 @@ pub fn follow(config: &RunConfig, ranks: &Ranks, watched: &Watched, (folder, own
     let mut follower = Follower {
         config,
         ranks,
+        live: &watched.live,
         fence,
         actor,
         critic,
@@ -110,7 +120,9 @@ impl Follower<'_> {
                 // Rank 0 gets the words of an error alone.
                 self.ranks.reply(self.save(&folder).map_err(disk::explain).as_ref())?;
             }
-            Order::Open { .. } | Order::End { .. } => bail!("rank 0 said {order:?} in the middle of a run"),
+            Order::Verify { .. } | Order::Open { .. } | Order::End { .. } => {
+                bail!("rank 0 said {order:?} in the middle of a run")
+            }
         }
         Ok(())
     }
@@ -131,6 +143,7 @@ impl Follower<'_> {
             kl_coefficient,
             lesson: &lesson,
             ranks: self.ranks,
+            live: self.live,
         };
         match update.run(&mut self.actor, self.critic.as_mut()) {
             // Rank 0 found the same and says how the run ends.
@@ -143,7 +156,14 @@ impl Follower<'_> {
     fn compute(&mut self, stage: Stage, forward: impl FnOnce(&mut Self, &Pieces) -> Result<Tensor>) -> Result<()> {
         self.enter(stage);
         let samples = std::mem::take(&mut self.samples);
-        let pieces = Pieces::of(self.config, self.step, &samples, self.columns, self.ranks.count());
+        let pieces = Pieces::of(
+            self.config,
+            self.step,
+            &samples,
+            self.columns,
+            self.ranks.count(),
+            self.live,
+        );
         let computed = forward(self, &pieces);
         self.samples = samples;
         computed.map(drop)

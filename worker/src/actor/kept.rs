@@ -1,5 +1,5 @@
-//! The forward pass of a step's first update. Its weights are those that the old log-probabilities and values are of: the pass that gives
-//! them is the update's too, and is not made again.
+//! The forward pass of a step's first update. It starts from the weights that the old log-probabilities and values belong to, so
+//! their forward pass is kept with its graph and reused.
 
 use tch::Tensor;
 

@@ -7,6 +7,7 @@ use ppo_crds::spec::OptimizerSpec;
 use tch::{Kind, Tensor};
 
 use super::adamw::AdamW;
+use super::flat::Flat;
 use super::optimizer_state::{self, State};
 use super::parameters::Parameters;
 use super::schedule;
@@ -38,17 +39,31 @@ pub struct Updated {
     pub learning_rate: f64,
 }
 
+/// Why an update was not made: a number that is not finite.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Bad {
+    /// A loss of this rank.
+    Loss(f64),
+    /// The norm of the gradient over all ranks.
+    GradNorm(f64),
+}
+
 impl Updated {
+    /// Why the update was not made; None where it was. The gradient is still there, so that no later update would be made either.
+    pub fn bad(self) -> Option<Bad> {
+        let loss = self.bad_loss.map(Bad::Loss);
+        loss.or_else(|| (!self.grad_norm.is_finite()).then_some(Bad::GradNorm(self.grad_norm)))
+    }
+
     /// # Errors
-    /// When the update was not made: its loss or the norm of its gradient is not finite. The gradient is still there, so that no later
-    /// update would be made either.
-    pub fn finite(self) -> anyhow::Result<()> {
-        let (what, value) = match self.bad_loss {
-            Some(loss) => ("loss", loss),
-            None => ("norm of the gradient", self.grad_norm),
+    /// When the update was not made.
+    pub fn made(self) -> anyhow::Result<()> {
+        let (what, value) = match self.bad() {
+            None => return Ok(()),
+            Some(Bad::Loss(loss)) => ("loss", loss),
+            Some(Bad::GradNorm(norm)) => ("norm of the gradient", norm),
         };
-        anyhow::ensure!(value.is_finite(), "the {what} is {value}; lower learningRate");
-        Ok(())
+        anyhow::bail!("the {what} is {value}; lower learningRate")
     }
 }
 
@@ -63,21 +78,22 @@ impl Learner {
         learning_rate: f64,
         total_updates: u64,
     ) -> anyhow::Result<Self> {
-        Self::share(weights, spec, learning_rate, total_updates, &Ranks::alone())
+        let alone = Ranks::alone();
+        Self::of(Flat::of(weights, &alone)?, spec, learning_rate, total_updates, &alone)
     }
 
-    /// The same where `ranks` train one model: each has a part of the optimizer's state.
+    /// Makes the tensors of `flat` trainable. Where `ranks` train one model, each has a part of the optimizer's state.
     ///
     /// # Errors
     /// As [`new`](Self::new).
-    pub fn share(
-        weights: &mut Weights,
+    pub fn of(
+        flat: Flat,
         spec: OptimizerSpec,
         learning_rate: f64,
         total_updates: u64,
         ranks: &Ranks,
     ) -> anyhow::Result<Self> {
-        let parameters = Parameters::share(weights, ranks)?;
+        let parameters = Parameters::of(flat, ranks)?;
         let optimizer = AdamW::new(&parameters);
         Ok(Self {
             parameters,
@@ -111,7 +127,7 @@ impl Learner {
         let (value, numbers) = all.split_first().context("a loss is no number")?;
         if !value.is_finite() {
             self.bad_loss = Some(*value);
-            self.parameters.spoil();
+            self.parameters.mark_not_finite();
         }
         let numbers = numbers.try_into();
         Ok((

@@ -1,4 +1,4 @@
-//! What the updates of a step read.
+//! The data that the updates of a step read.
 
 use anyhow::{Context, Result};
 use tch::{Device, Kind, Tensor};

@@ -28,8 +28,8 @@ impl Master {
         })
     }
 
-    /// Shows `change` the weights `start..start + length` of `own` as float32, in one piece or several, each with where it begins. As it
-    /// leaves them they are kept, and `own` is they rounded.
+    /// Shows `change` the weights `start..start + length` of `own` as float32, in one piece or several, each with where it begins. What
+    /// `change` leaves is kept; `own` gets it rounded to bfloat16.
     ///
     /// # Errors
     /// When libtorch fails, or `change` does.

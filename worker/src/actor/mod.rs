@@ -4,6 +4,7 @@ pub mod adamw;
 pub mod checkpoint;
 pub mod durable;
 pub mod fence;
+pub mod flat;
 pub mod follower;
 pub mod kept;
 pub mod learner;
@@ -20,8 +21,11 @@ pub mod schedule;
 pub mod siblings;
 pub mod update;
 
+use std::path::PathBuf;
+
 use anyhow::{Context, Result};
 use ppo_crds::RunConfig;
+use ppo_crds::run_config::Location;
 use ppo_crds::spec::AdapterSpec;
 use tch::Tensor;
 
@@ -107,6 +111,10 @@ pub struct Critic {
     pub model: ValueModel,
     /// Parameters and optimizer of trunk and head, or of an adapter and the head.
     pub learner: Learner,
+    /// The model that it came from, as the manifest names it.
+    pub location: Location,
+    /// Folder of that model.
+    pub folder: PathBuf,
     /// Sizes of the adapter; None: all weights are trained.
     pub adapter: Option<AdapterSpec>,
     /// Whether the pass of a step's first update is kept until then.

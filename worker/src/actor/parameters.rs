@@ -4,9 +4,10 @@
 //! are single operations, and no copy of the weights exists. Models that are updated in turns share the buffer of gradients. Where
 //! several ranks train, each has the whole model, and of gradients and master weights the part that it owns.
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use tch::{Kind, Tensor};
 
+use super::flat::{Flat, Slot};
 use super::master::Master;
 use super::reducer::{BUCKET, Place, Reducer};
 use crate::model::Weights;
@@ -27,7 +28,7 @@ pub struct Parameters {
     ranks: Ranks,
     grads: Gradients,
     /// A loss was not finite: there is nothing to learn from the gradients.
-    spoilt: bool,
+    not_finite: bool,
     /// Of the weights that the optimizer updates, what is not in the model.
     master: Master,
 }
@@ -42,55 +43,30 @@ enum Gradients {
     Shared(Reducer),
 }
 
-#[derive(Debug)]
-struct Slot {
-    name: String,
-    view: Tensor,
-}
-
 impl Parameters {
     /// Moves `weights` into a flat buffer; on return they are trainable views of it.
     ///
     /// # Errors
     /// When a tensor cannot be copied or made a leaf.
     pub fn adopt(weights: &mut Weights) -> anyhow::Result<Self> {
-        Self::share(weights, &Ranks::alone())
+        let alone = Ranks::alone();
+        Self::of(Flat::of(weights, &alone)?, &alone)
     }
 
-    /// The same where `ranks` train one model; all have the same weights.
+    /// Makes the tensors of `flat` trainable. Where `ranks` train one model, all have the same weights.
     ///
     /// # Errors
-    /// As [`adopt`](Self::adopt).
-    pub fn share(weights: &mut Weights, ranks: &Ranks) -> anyhow::Result<Self> {
+    /// When a tensor cannot be made a leaf, or there is no memory for gradients.
+    pub fn of(flat: Flat, ranks: &Ranks) -> anyhow::Result<Self> {
         let _guard = tch::no_grad_guard();
-        let mut order: Vec<(&String, &mut Tensor)> = weights.0.iter_mut().collect();
-        ensure!(!order.is_empty(), "a model without parameters cannot be trained");
-        order.sort_by_key(|(name, tensor)| (tensor.dim() < 2, (*name).clone()));
-        let total: i64 = order.iter().map(|(_, tensor)| tensor.numel() as i64).sum();
-        let decayed = order
-            .iter()
-            .filter(|(_, tensor)| tensor.dim() >= 2)
-            .map(|(_, tensor)| tensor.numel() as i64)
-            .sum();
-        let options = (order[0].1.kind(), order[0].1.device());
-        let own = ranks.shard(total);
-        let padded = own.padded(ranks.count());
-        let model = Tensor::f_zeros([padded], options).with_context(|| format!("no memory for {total} parameters"))?;
-
-        let mut slots = Vec::with_capacity(order.len());
-        let mut offset = 0;
-        for (name, tensor) in order {
-            let length = tensor.numel() as i64;
-            let shape = tensor.size();
-            let mut view = model.f_narrow(0, offset, length)?.f_view(shape.as_slice())?;
-            view.f_copy_(tensor).with_context(|| format!("cannot place {name}"))?;
-            let view = view.f_set_requires_grad(true)?;
-            *tensor = view.shallow_clone();
-            slots.push(Slot {
-                name: name.clone(),
-                view,
-            });
-            offset += length;
+        let Flat {
+            slots,
+            decayed,
+            model,
+            own,
+        } = flat;
+        for slot in &slots {
+            let _ = slot.view.f_set_requires_grad(true)?;
         }
         let part = model.f_narrow(0, own.start, own.length)?;
         let mut parameters = Self {
@@ -101,10 +77,11 @@ impl Parameters {
             own,
             ranks: ranks.clone(),
             grads: Gradients::Whole(Tensor::new()),
-            spoilt: false,
+            not_finite: false,
         };
         if ranks.is_alone() {
-            let grads = Tensor::f_zeros([total], (Kind::Float, options.1));
+            let total = own.elements;
+            let grads = Tensor::f_zeros([total], (Kind::Float, parameters.model.device()));
             parameters.attach(grads.with_context(|| format!("no memory for {total} gradients"))?)?;
         } else {
             parameters.watch()?;
@@ -195,14 +172,14 @@ impl Parameters {
     }
 
     /// A loss was not finite: the next update is not made, on any rank.
-    pub fn spoil(&mut self) {
-        self.spoilt = true;
+    pub fn mark_not_finite(&mut self) {
+        self.not_finite = true;
     }
 
     /// Sets all gradients to zero.
     pub fn zero_grads(&mut self) {
         let _guard = tch::no_grad_guard();
-        self.spoilt = false;
+        self.not_finite = false;
         match &mut self.grads {
             Gradients::Whole(grads) => drop(grads.zero_()),
             Gradients::Shared(reducer) => reducer.zero(),
@@ -217,12 +194,12 @@ impl Parameters {
         }
     }
 
-    /// Norm of the gradients of all ranks; NaN on all of them where one is spoilt.
+    /// Norm of the gradients of all ranks; NaN on all of them where a loss of one was not finite.
     ///
     /// # Errors
     /// When a rank is lost, naming it.
     pub fn grad_norm(&self) -> anyhow::Result<f64> {
-        let norm = match self.spoilt {
+        let norm = match self.not_finite {
             true => f64::NAN,
             false => f64::try_from(self.grads().f_norm()?)?,
         };

@@ -1,5 +1,7 @@
 //! Forward passes over the samples of a step: shared by the ranks, a piece at a time.
 
+use std::sync::Arc;
+
 use anyhow::{Context, Result, ensure};
 use ppo_crds::RunConfig;
 use ppo_crds::spec::Profile;
@@ -16,6 +18,7 @@ use crate::ranks::Ranks;
 use crate::ranks::deal::deal;
 use crate::ranks::order::Order;
 use crate::stages::Sample;
+use crate::telemetry::Live;
 
 /// The samples of a step in pieces of `microRolloutBatchSize`, each a forward pass without gradients. Where the pass of the first update
 /// is kept, its samples are a piece of their own for the models that learn.
@@ -34,11 +37,20 @@ pub struct Pieces<'a> {
     /// Steps completed before this one.
     step: u64,
     first: Option<Shares>,
+    /// Told of every piece that is computed.
+    live: Arc<Live>,
 }
 
 impl<'a> Pieces<'a> {
-    /// Of the samples of the step after `step`, as `config` cuts them for `ranks` ranks.
-    pub fn of(config: &RunConfig, step: u64, samples: &'a [Sample], columns: usize, ranks: usize) -> Self {
+    /// Of the samples of the step after `step`, as `config` cuts them for `ranks` ranks. `live` is told of every piece that is computed.
+    pub fn of(
+        config: &RunConfig,
+        step: u64,
+        samples: &'a [Sample],
+        columns: usize,
+        ranks: usize,
+        live: &Arc<Live>,
+    ) -> Self {
         let mini_batches = MiniBatches {
             config,
             step,
@@ -53,6 +65,7 @@ impl<'a> Pieces<'a> {
             policy_learns: config.policy_learns(step),
             step,
             first: mini_batches.first_kept(),
+            live: live.clone(),
         }
     }
 
@@ -89,6 +102,7 @@ impl<'a> Pieces<'a> {
             let pass = forward(&Rows::new(&samples, self.columns, self.slot_after)?, learns)?;
             let rows = send(&Tensor::from_slice(&rows), device)?;
             let _ = whole.f_index_copy_(0, &rows, &pass.0.f_detach()?.f_to_kind(Kind::Float)?)?;
+            self.live.goes_on();
             Ok(pass)
         };
         let kept = first.map(|shares| -> Result<Kept> {

@@ -9,6 +9,7 @@ use clap::Args;
 use ppo_crds::listen::everywhere;
 use ppo_crds::pod::{RUNS_FOLDER, port};
 use ppo_crds::report::Outcome;
+use ppo_crds::spec::Role;
 use ppo_crds::status::Progress;
 
 use super::follower;
@@ -49,7 +50,7 @@ pub fn main(args: &ActorArgs, output: OutputMode) -> Result<Ended> {
 
 /// `progress` is how far the run was when it ended.
 fn train(args: &ActorArgs, output: OutputMode, progress: &mut Option<Progress>) -> Result<Ended> {
-    let place = Place::read()?;
+    let place = Place::read(Role::Actor)?;
     args.device.settle(&who(&place))?;
     let stop = StopFlag::on_signals()?;
     let address = args
@@ -86,6 +87,7 @@ fn lead(
         stop,
         peers: Some(place.peers),
         meeting,
+        grace: place.grace,
     };
     Run::open(place.config, &text, &folder, options)
 }

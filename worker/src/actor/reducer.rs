@@ -31,7 +31,7 @@ pub struct Place {
 /// Sums gradients over ranks.
 #[derive(Debug)]
 pub struct Reducer {
-    /// Boxed in the Arc: backward's hooks point to it.
+    /// Backward's hooks have it, too.
     state: Arc<Mutex<State>>,
 }
 
@@ -112,9 +112,10 @@ impl TakeGradient for State {
     fn take(&mut self, parameter: usize, gradient: &Tensor) -> Result<()> {
         let _guard = tch::no_grad_guard();
         let place = self.places.get(parameter).context("a gradient of no parameter")?;
-        let flat = gradient.f_reshape([-1])?;
         let range = place.range.clone();
-        for (number, bucket) in self.buckets.iter_mut().enumerate() {
+        let flat = gradient.f_reshape([-1])?;
+        for number in 0..self.buckets.len() {
+            let bucket = &mut self.buckets[number];
             let (start, end) = (bucket.range.start.max(range.start), bucket.range.end.min(range.end));
             if start >= end {
                 continue;
@@ -122,7 +123,7 @@ impl TakeGradient for State {
             ensure!(
                 number >= self.next,
                 "{} has a second gradient in one backward",
-                place.name
+                self.places[parameter].name
             );
             let length = bucket.range.end - bucket.range.start;
             let gradients = match &mut bucket.gradients {
@@ -134,9 +135,10 @@ impl TakeGradient for State {
                 .f_narrow(0, start - bucket.range.start, end - start)?
                 .f_copy_(&part)?;
             bucket.filled += end - start;
-        }
-        while self.buckets.get(self.next).is_some_and(Bucket::is_full) {
-            self.begin_next()?;
+            // At once: of an embedding's buckets, however many it has, only those that are being summed and the next are in memory.
+            while self.buckets.get(self.next).is_some_and(Bucket::is_full) {
+                self.begin_next()?;
+            }
         }
         Ok(())
     }

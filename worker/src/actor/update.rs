@@ -8,7 +8,7 @@ mod tally;
 
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use ppo_crds::RunConfig;
 use ppo_crds::spec::{KlPlacement, Profile};
 use tch::{Device, Kind, Tensor};
@@ -16,7 +16,7 @@ use tch::{Device, Kind, Tensor};
 pub use tally::Learnt;
 
 use super::kept::{Kept, Pass};
-use super::learner::Updated;
+use super::learner::{Bad, Updated};
 use super::lesson::Lesson;
 use super::mini_batches::{MiniBatches, Shares};
 use super::pieces::slot_after;
@@ -29,6 +29,7 @@ use crate::ppo::policy_loss::{PolicyInput, entropy_bonus, kl_loss, policy_loss};
 use crate::ppo::value_loss::{ValueInput, value_loss};
 use crate::ranks::Ranks;
 use crate::stages::Sample;
+use crate::telemetry::{Live, Stage};
 use crate::trainer::Diverged;
 
 /// The updates of one step.
@@ -44,6 +45,8 @@ pub struct Update<'a> {
     pub lesson: &'a Lesson<'a>,
     /// Who makes the updates together.
     pub ranks: &'a Ranks,
+    /// Told of every micro-batch.
+    pub live: &'a Live,
 }
 
 /// The rows of some samples, cut to the columns they need.
@@ -83,7 +86,7 @@ impl Update<'_> {
     ///
     /// # Errors
     /// [`Diverged`] when a loss or gradient is not finite: the update that would spread it is not made. Else what libtorch
-    /// says, or that a rank is lost.
+    /// says, or that a rank is lost. All of them name stage and step.
     pub fn run(&self, actor: &mut Actor, mut critic: Option<&mut Critic>) -> Result<Learnt> {
         let mut learnt = Learnt::default();
         let actors = self.lesson.on(actor.decoder.device())?;
@@ -101,10 +104,12 @@ impl Update<'_> {
             for shares in mini_batches.of_epoch(epoch) {
                 let shares = self.micros(&shares);
                 if self.config.policy_learns(self.step) {
-                    self.actor_update(actor, &actors, &shares, &mut learnt)?;
+                    let updated = self.actor_update(actor, &actors, &shares, &mut learnt);
+                    updated.with_context(|| Stage::UpdateActor.of_step(self.step + 1))?;
                 }
                 if let (Some(critic), Some(lesson)) = (critic.as_deref_mut(), &critics) {
-                    self.critic_update(critic, lesson, &shares, &mut learnt)?;
+                    let updated = self.critic_update(critic, lesson, &shares, &mut learnt);
+                    updated.with_context(|| Stage::UpdateCritic.of_step(self.step + 1))?;
                 }
             }
         }
@@ -128,11 +133,12 @@ impl Update<'_> {
             let (loss, numbers) = actor.learner.backward(&loss, &numbers)?;
             learnt.add_policy(loss, numbers);
             if self.kl_in_loss(lesson).is_some() {
-                learnt.has_kl_loss();
+                learnt.note_kl_loss();
             }
+            self.live.goes_on();
         }
         let updated = actor.learner.update()?;
-        self.finite(
+        self.made(
             updated,
             ["the policy loss", "the actor's gradient norm"],
             "actorLearningRate",
@@ -229,9 +235,10 @@ impl Update<'_> {
             let loss = &value.loss * algorithm.value_coef;
             let (_, numbers) = critic.learner.backward(&loss, &[value.loss, value.sums])?;
             learnt.add_value(numbers);
+            self.live.goes_on();
         }
         let updated = critic.learner.update()?;
-        self.finite(
+        self.made(
             updated,
             ["the value loss", "the critic's gradient norm"],
             "criticLearningRate",
@@ -275,15 +282,13 @@ impl Update<'_> {
             .sum()
     }
 
-    /// [`Diverged`] where the update was not made: a loss of this rank or the norm over all was not finite.
-    fn finite(&self, updated: Updated, [loss, norm]: [&str; 2], rate: &str) -> Result<(), Diverged> {
-        let (what, value) = match updated.bad_loss {
-            Some(value) => (loss, value),
-            None => (norm, updated.grad_norm),
+    /// [`Diverged`] where the update was not made, naming the model's `loss` or `norm`.
+    fn made(&self, updated: Updated, [loss, norm]: [&str; 2], rate: &str) -> Result<(), Diverged> {
+        let (what, value) = match updated.bad() {
+            None => return Ok(()),
+            Some(Bad::Loss(value)) => (loss, value),
+            Some(Bad::GradNorm(value)) => (norm, value),
         };
-        if value.is_finite() {
-            return Ok(());
-        }
         Err(Diverged {
             step: self.step + 1,
             what: format!("{what} is {value}; lower optimizer.{rate}"),

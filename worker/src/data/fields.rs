@@ -3,6 +3,8 @@
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
 
+use super::label::Label;
+
 /// What a prompt field may hold.
 pub(super) enum PromptValue<'a> {
     Text(&'a str),
@@ -22,35 +24,9 @@ pub(super) fn prompt<'a>(row: &'a Value, field: &str) -> Result<PromptValue<'a>>
     }
 }
 
-/// The label of a row as text; null is no label.
-pub(super) fn label(row: &Value, field: &str) -> Result<Option<String>> {
-    text_of_label(find(row, field)?).map_err(|wrong| anyhow!("field {field:?} {wrong}"))
-}
-
-/// A label as text, wherever it comes from; null is none.
-///
-/// # Errors
-/// What it is, and what would fit.
-pub fn text_of_label(value: &Value) -> Result<Option<String>, String> {
-    match value {
-        Value::Null => Ok(None),
-        Value::String(text) => Ok(Some(text.clone())),
-        // Beyond 64 bits a whole number has been read as the nearest float, which no answer equals.
-        Value::Number(number) if number.is_f64() && number.as_f64().is_some_and(is_rounded) => Err(format!(
-            "is the number {number}, which is too large for one: write it as a string"
-        )),
-        Value::Number(number) => Ok(Some(number.to_string())),
-        Value::Bool(truth) => Ok(Some(truth.to_string())),
-        other => Err(format!(
-            "is {}, want a string, a number, true, false or null",
-            describe(other)
-        )),
-    }
-}
-
-/// A whole number so large that not every one is a float: this may be another than was written.
-fn is_rounded(number: f64) -> bool {
-    number.fract() == 0.0 && number.abs() >= (1u64 << f64::MANTISSA_DIGITS) as f64
+/// The label of a row; null is none.
+pub(super) fn label(row: &Value, field: &str) -> Result<Option<Label>> {
+    Label::of(find(row, field)?.clone()).map_err(|wrong| anyhow!("field {field:?} {wrong}"))
 }
 
 /// The value of `field`: a key of the row, else a path of keys and list positions joined by dots.

@@ -20,15 +20,23 @@ pub struct Row {
 /// # Errors
 /// A file that cannot be read, an unknown extension, or text that is not JSON: with the line.
 pub fn read_rows(path: &Path) -> Result<Vec<Row>> {
-    read(path).with_context(|| path.display().to_string())
+    read(path, None).with_context(|| path.display().to_string())
 }
 
-fn read(path: &Path) -> Result<Vec<Row>> {
+/// As [`read_rows`], for who looks at these fields alone: a file of columns may leave the others out.
+///
+/// # Errors
+/// As [`read_rows`].
+pub(super) fn read_fields(path: &Path, fields: &[&str]) -> Result<Vec<Row>> {
+    read(path, Some(fields)).with_context(|| path.display().to_string())
+}
+
+fn read(path: &Path, fields: Option<&[&str]>) -> Result<Vec<Row>> {
     if path.is_dir() {
         bail!("is a folder, want a {} file", DataFormat::EXTENSIONS);
     }
     match DataFormat::of(path) {
-        Some(DataFormat::Parquet) => super::parquet::read(path),
+        Some(DataFormat::Parquet) => super::parquet::read(path, fields),
         Some(DataFormat::JsonLines) => json_lines(&text(path)?),
         Some(DataFormat::Json) => {
             let text = text(path)?;

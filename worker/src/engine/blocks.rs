@@ -1,4 +1,4 @@
-//! Blocks of the paged key/value cache: who holds which, as plain numbers.
+//! Blocks of the paged key/value cache: which sequence holds which, as plain numbers.
 
 /// Hands out cache blocks and counts their holders. A block is free when nobody holds it; a block that several hold is read
 /// by all of them and written by none.

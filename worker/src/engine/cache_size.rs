@@ -1,4 +1,4 @@
-//! How large the key/value cache is made.
+//! The size of the key/value cache.
 
 use anyhow::{Result, ensure};
 

@@ -60,7 +60,6 @@ pub fn tiny(kind: Kind) -> DecoderShape {
         qk_norm: false,
         tied: true,
         inv_freq: (0..6).map(|i| 10000f32.powf(-(i as f32) / 6.0)).collect(),
-        rope_attention_scaling: 1.0,
         kind,
     }
 }
@@ -230,10 +229,7 @@ pub fn multi_query_attention_agrees_with_the_reference<R: Subject>() {
 }
 
 pub fn scaled_rotary_positions_agree_with_the_reference<R: Subject>() {
-    let mut shape = DecoderShape {
-        rope_attention_scaling: 1.2,
-        ..tiny(Kind::Float)
-    };
+    let mut shape = tiny(Kind::Float);
     shape.inv_freq.iter_mut().for_each(|frequency| *frequency /= 4.0);
     check_against_reference::<R>(&shape);
 }

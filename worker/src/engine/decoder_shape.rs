@@ -34,8 +34,6 @@ pub struct DecoderShape {
     pub tied: bool,
     /// Angle per position of each rotated pair, `[head_dim / 2]`, scaling already applied.
     pub inv_freq: Vec<f32>,
-    /// Factor of cosines and sines (YaRN's attention factor); 1 otherwise.
-    pub rope_attention_scaling: f32,
     /// Storage of weights, product inputs and cache: `Float` or `BFloat16`.
     pub kind: Kind,
 }

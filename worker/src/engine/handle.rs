@@ -16,7 +16,7 @@ use super::runner::Runner;
 use super::staging::{NewWeights, Staging};
 use super::stats::Stats;
 use super::stop::Detokenize;
-use super::thread::{Command, Worker, cause};
+use super::thread::{Command, Worker};
 use super::ticket::{Answer, Ticket, block_on};
 
 /// How the engine batches. The cache's geometry is the runner's.
@@ -129,7 +129,7 @@ impl Shared {
     }
 
     /// The thread begins with something, or waits for something to do.
-    pub(super) fn is_busy(&self, busy: bool) {
+    pub(super) fn set_busy(&self, busy: bool) {
         *self.busy_since.lock() = busy.then(Instant::now);
     }
 
@@ -156,7 +156,7 @@ impl Engine {
     /// Starts the engine's thread, makes the runner on it and waits until it is ready.
     ///
     /// # Errors
-    /// [`EngineError::Failed`] with the cause when `make` fails or panics, [`EngineError::Deadline`] when it takes too long.
+    /// [`EngineError::Failed`] with the cause when `make` fails, [`EngineError::Deadline`] when it takes too long.
     pub fn start<R, F>(make: F, config: EngineConfig) -> Result<Self, EngineError>
     where
         R: Runner,
@@ -178,15 +178,14 @@ impl Engine {
         let on_thread = shared.clone();
         let body = move || {
             let _ends = ends;
-            match std::panic::catch_unwind(std::panic::AssertUnwindSafe(make)) {
-                Ok(Ok(runner)) => {
+            match make() {
+                Ok(runner) => {
                     let cache_tokens = runner.num_blocks().saturating_mul(runner.block_size());
                     let worker = Worker::new(runner, config, inbox, on_thread);
                     let _ = ready.send(cache_tokens);
                     worker.run();
                 }
-                Ok(Err(error)) => drop(on_thread.fail(format!("cannot start: {error:#}"))),
-                Err(panic) => drop(on_thread.fail(format!("starting panicked: {}", cause(&*panic)))),
+                Err(error) => drop(on_thread.fail(format!("cannot start: {error:#}"))),
             }
         };
         std::thread::Builder::new()
@@ -317,7 +316,7 @@ impl Engine {
     }
 
     /// Takes new weights between two passes, paused or not. Sequences in flight are recomputed under them and go on; each token
-    /// keeps the version that drew it. Cancel or drain first (see [`Engine::pause`]) if no response may mix versions.
+    /// keeps the version that drew it. Abort or drain first (see [`Engine::pause`]) if no response may mix versions.
     ///
     /// A failure ends the engine: half the weights may be new.
     pub fn update_weights(&self, weights: impl Into<NewWeights>, version: u64) -> Answer<()> {

@@ -1,6 +1,6 @@
-//! Log-probabilities read off a row of logits, for those who ask for more than the drawn token's own.
+//! Log-probabilities read from a row of logits, for requests that ask for more than the drawn token's own.
 //!
-//! The drawn token's own log-probability comes from the sampler; what is listed beside it here is of the same distribution.
+//! The drawn token's own log-probability comes from the sampler; those listed beside it here are of the same distribution.
 
 use anyhow::Result;
 

@@ -1,6 +1,7 @@
 //! The rollout engine of a policy on this machine.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use ppo_crds::run_config::Rollout;
@@ -15,6 +16,7 @@ use super::{DecoderShape, Engine, EngineConfig};
 use crate::model::rope::frequency_tensor;
 use crate::model::{MergedWeights, ModelConfig};
 use crate::native::cuda;
+use crate::pace;
 use crate::tokenizer::Tokenizer;
 
 /// What an engine is made for.
@@ -38,6 +40,8 @@ pub struct PolicyEngine<'a> {
     pub usual_cache: Option<u64>,
     /// Version of `weights`.
     pub policy_version: u64,
+    /// For the weights to be loaded, where they are not so many that they have longer anyway ([`pace::deadline`]).
+    pub start_deadline: Duration,
 }
 
 /// Starts an engine on `weights`: native kernels on a CPU, libtorch's operators on a GPU and for what the kernels do not compute.
@@ -55,6 +59,7 @@ pub fn start(
         max_batch_tokens: policy.rollout.max_batch_tokens,
         max_sequences: policy.rollout.max_sequences,
         policy_version: policy.policy_version,
+        start_deadline: policy.start_deadline.max(pace::deadline(weights.bytes())),
         detokenize: tokenizer.map(|tokenizer| -> super::stop::Detokenize {
             Arc::new(move |ids, skip_special| tokenizer.decode(ids, skip_special).unwrap_or_default())
         }),
@@ -147,15 +152,12 @@ fn shape(model: &ModelConfig, kind: Kind) -> Result<DecoderShape> {
         qk_norm: model.qk_norm,
         tied: model.tied,
         inv_freq: Vec::<f32>::try_from(&frequencies as &Tensor)?,
-        rope_attention_scaling: 1.0,
         kind,
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use serde_json::json;
 
     use super::*;
@@ -170,7 +172,7 @@ mod tests {
             "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48, "vocab_size": 64, "rms_norm_eps": 1e-5,
             "max_position_embeddings": 64, "attention_bias": attention_bias, "tie_word_embeddings": true, "hidden_act": "silu",
         });
-        let model = ModelConfig::from_json(config.as_object().unwrap().clone(), None).unwrap();
+        let model = ModelConfig::from_json(config.as_object().unwrap().clone()).unwrap();
         let rollout = Rollout {
             engine: ppo_crds::spec::Engine::Builtin,
             replicas: 1,
@@ -190,6 +192,7 @@ mod tests {
             longest: 40,
             usual_cache: None,
             policy_version: 0,
+            start_deadline: pace::LEAST,
         };
         let engine = start(&policy, Weights::random(&model, Kind::Float, 1).unwrap(), None).unwrap();
         let request = Request {

@@ -1,4 +1,4 @@
-//! Requests that can never run, and why.
+//! Requests that can never run, and the reason.
 
 use super::blocks::Blocks;
 use super::request::Request;

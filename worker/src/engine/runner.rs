@@ -1,4 +1,4 @@
-//! What the engine's loop asks of the thing that computes. The scheduler knows nothing else of tensors.
+//! The interface between the engine's loop and the code that computes. It is all that the scheduler knows of tensors.
 
 use std::sync::Arc;
 

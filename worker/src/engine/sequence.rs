@@ -1,4 +1,4 @@
-//! One sample while it is made.
+//! One sample while it is generated.
 
 use std::sync::Arc;
 

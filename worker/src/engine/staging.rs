@@ -1,5 +1,5 @@
-//! New weights as they arrive, beside those that the engine draws with. Where the runner has packed weights, the rows of a matrix are packed
-//! from the bytes as they come: no tensor of them is made, and the engine only has to change one set for the other.
+//! New weights as they arrive, beside those that the engine is using. Where the runner has packed weights, the rows of a matrix are
+//! packed from the bytes as they come: no tensor of them is made, and the engine only has to swap one set for the other.
 
 use std::collections::BTreeMap;
 

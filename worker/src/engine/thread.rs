@@ -1,7 +1,6 @@
-//! The thread that owns the runner, and the handle that talks to it.
+//! The thread that owns the runner, and does what handles ask of it.
 
 use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -13,8 +12,8 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use super::blocks::Blocks;
 use super::handle::{EngineConfig, EngineError, Pause, Shared};
 use super::request::{Completion, Event, News, Request, TokenLogprob};
-use super::runner::Runner;
-use super::scheduler::{Advance, Finished, Limits, Outcome, Scheduler};
+use super::runner::{Output, Runner};
+use super::scheduler::{Advance, Finished, Limits, Outcome, Pass, Scheduler};
 use super::sequence::StopRules;
 use super::staging::NewWeights;
 use super::stats::Stats;
@@ -128,7 +127,7 @@ impl<R: Runner> Worker<R> {
     /// Takes what was asked since the last pass; waits when there is nothing to compute.
     fn take_commands(&mut self) -> Next {
         loop {
-            self.shared.is_busy(true);
+            self.shared.set_busy(true);
             self.publish();
             self.answer_drained();
             let has_work = self.gate != Gate::Frozen && !self.scheduler.is_idle();
@@ -139,11 +138,11 @@ impl<R: Runner> Worker<R> {
                 Err(TryRecvError::Disconnected) => return Next::Stop,
                 Err(TryRecvError::Empty) => {
                     release_team();
-                    self.shared.is_busy(false);
+                    self.shared.set_busy(false);
                     let Ok(command) = self.commands.recv() else {
                         return Next::Stop;
                     };
-                    self.shared.is_busy(true);
+                    self.shared.set_busy(true);
                     command
                 }
             };
@@ -162,7 +161,7 @@ impl<R: Runner> Worker<R> {
                 events,
                 permit,
             } => {
-                if let Some(reply) = self.admits(number, &request, reply) {
+                if let Some(reply) = self.submit(number, &request, reply) {
                     let samples = vec![None; request.seeds.len()];
                     self.pending.insert(
                         number,
@@ -218,7 +217,7 @@ impl<R: Runner> Worker<R> {
     }
 
     /// Puts the request into the queue. One that is not let in, or has nothing to draw, is answered here.
-    fn admits(
+    fn submit(
         &mut self,
         number: u64,
         request: &Request,
@@ -256,25 +255,21 @@ impl<R: Runner> Worker<R> {
     /// under the new weights, and each token keeps the version that drew it.
     fn update_weights(&mut self, weights: NewWeights, version: u64) -> Result<(), EngineError> {
         self.scheduler.preempt_all();
-        let loaded = catch_unwind(AssertUnwindSafe(|| match weights {
+        let loaded = match weights {
             NewWeights::Tensors(tensors) => self.runner.load(&tensors),
             NewWeights::Packed(packed) => self.runner.swap(packed),
-        }));
+        };
         match loaded {
-            Ok(Ok(())) => {
+            Ok(()) => {
                 self.asleep = false;
                 self.stats.policy_version = version;
                 self.publish();
                 Ok(())
             }
             // Some tensors may be new and some old: nothing drawn from them would be of any version.
-            Ok(Err(error)) => Err(self
+            Err(error) => Err(self
                 .shared
                 .fail(format!("cannot load the weights of version {version}: {error:#}"))),
-            Err(panic) => Err(self.shared.fail(format!(
-                "loading the weights of version {version} panicked: {}",
-                cause(&*panic)
-            ))),
         }
     }
 
@@ -287,26 +282,14 @@ impl<R: Runner> Worker<R> {
         }
         let expected: usize = pass.batch.chunks.iter().map(|chunk| chunk.draws.len()).sum();
         let began = Instant::now();
-        let output = catch_unwind(AssertUnwindSafe(|| {
-            for &(from, to) in &pass.copies {
-                let copied = self.runner.copy_block(from, to);
-                copied.with_context(|| format!("block {from} of the cache was not copied to {to}"))?;
-            }
-            self.runner.forward(&pass.batch)
-        }));
-        let output = match output {
-            Ok(Ok(output)) if output.drawn.len() == expected => output,
-            Ok(Ok(output)) => {
+        let output = match self.compute(&pass) {
+            Ok(output) if output.drawn.len() == expected => output,
+            Ok(output) => {
                 return Err(self
                     .shared
                     .fail(format!("the runner drew {} tokens of {expected}", output.drawn.len())));
             }
-            Ok(Err(error)) => return Err(self.shared.fail(format!("the forward pass failed: {error:#}"))),
-            Err(panic) => {
-                return Err(self
-                    .shared
-                    .fail(format!("the forward pass panicked: {}", cause(&*panic))));
-            }
+            Err(error) => return Err(self.shared.fail(format!("the forward pass failed: {error:#}"))),
         };
         self.stats.passes += 1;
         self.stats.forward_seconds += began.elapsed().as_secs_f64();
@@ -314,6 +297,14 @@ impl<R: Runner> Worker<R> {
         self.tell(advances);
         self.deliver(finished);
         Ok(())
+    }
+
+    fn compute(&mut self, pass: &Pass) -> anyhow::Result<Output> {
+        for &(from, to) in &pass.copies {
+            let copied = self.runner.copy_block(from, to);
+            copied.with_context(|| format!("block {from} of the cache was not copied to {to}"))?;
+        }
+        self.runner.forward(&pass.batch)
     }
 
     /// A ticket nobody holds any more frees its sequences.
@@ -431,11 +422,4 @@ impl<R: Runner> Worker<R> {
             ..self.stats
         });
     }
-}
-
-/// What a panic said.
-pub(super) fn cause(panic: &(dyn std::any::Any + Send)) -> &str {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied())
-        .unwrap_or("it gave no reason")
 }

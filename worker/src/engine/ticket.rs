@@ -1,4 +1,4 @@
-//! Answers to come, for threads and for async code alike.
+//! Answers that are not there yet, for threads and for async code alike.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! A request to the hub, made again while another try may fare better.
+//! A request to the hub, repeated while another try may succeed.
 
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ impl Hub {
             status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
                 bail!("{status}: the model is private, gated or misspelt; set HF_TOKEN to a token that may read it")
             }
-            StatusCode::NOT_FOUND => bail!("404: no such model or revision"),
+            StatusCode::NOT_FOUND => bail!("404: no such model or revision; check hub.id and hub.revision"),
             status => {
                 let wait = response.headers().get(RETRY_AFTER);
                 let retry = after_status(status, wait.and_then(|value| value.to_str().ok()));

@@ -248,6 +248,40 @@ fn what_does_not_match_its_hash_is_not_kept() {
 }
 
 #[test]
+fn a_file_that_python_downloads_at_the_same_time_is_left_to_it() {
+    let cache = tempfile::tempdir().unwrap();
+    let server = serve("", 0, files(&sha256(WEIGHTS)));
+    let blobs = cache.path().join("models--owner--name/blobs");
+    std::fs::create_dir_all(&blobs).unwrap();
+    let of_python = blobs.join(format!("{}.incomplete", sha256(WEIGHTS)));
+    std::fs::write(&of_python, "half of it").unwrap();
+    let folder = hub(cache.path(), &server.url).model("owner/name", "main").unwrap();
+    assert_eq!(std::fs::read(folder.join("model.safetensors")).unwrap(), WEIGHTS);
+    assert_eq!(std::fs::read_to_string(of_python).unwrap(), "half of it");
+}
+
+#[test]
+fn no_more_is_taken_of_a_hub_than_it_says_that_there_is() {
+    let error = |info: serde_json::Value| {
+        let cache = tempfile::tempdir().unwrap();
+        let server = serve("", 0, info);
+        let model = hub(cache.path(), &server.url).model("owner/name", "main");
+        format!("{:#}", model.unwrap_err())
+    };
+    let mut short = files(&sha256(WEIGHTS));
+    short["siblings"][5]["size"] = json!(100);
+    let words = error(short);
+    assert!(words.contains("model.safetensors: more than the 100 bytes"), "{words}");
+    let mut long = files(&sha256(WEIGHTS));
+    long["padding"] = json!("x".repeat(17 << 20));
+    let words = error(long);
+    assert!(
+        words.contains("revision/main?blobs=true: more than the 16777216 bytes"),
+        "{words}"
+    );
+}
+
+#[test]
 fn a_private_model_needs_the_token() {
     let cache = tempfile::tempdir().unwrap();
     let server = serve("secret", 0, files(&sha256(WEIGHTS)));
@@ -273,7 +307,7 @@ async fn errors_say_what_would_help_even_inside_a_runtime() {
         ..online()
     };
     assert!(error(offline, "owner/name", "main").contains("HF_HUB_OFFLINE is set"));
-    assert!(error(online(), "owner/name", "v2").contains("404: no such model or revision"));
+    assert!(error(online(), "owner/name", "v2").contains("no such model or revision; check hub.id and hub.revision"));
     assert!(error(online(), "../name", "main").contains("want owner/name"));
     assert!(error(online(), "a/b/c", "main").contains("want owner/name"));
     assert!(error(online(), "owner/name", "../../x").contains("want a branch"));
@@ -308,5 +342,10 @@ fn a_path_is_itself_or_an_error() {
     let path = Location::Path(folder.path().to_owned());
     assert_eq!(resolve_location(&path).unwrap(), folder.path());
     let error = resolve_location(&Location::Path("/nowhere/model".into())).unwrap_err();
-    assert_eq!(error.to_string(), "/nowhere/model does not exist");
+    assert!(error.is::<Invalid>(), "another try would not find it either");
+    let error = error.to_string();
+    assert!(
+        error.starts_with("/nowhere/model does not exist: give as path a folder"),
+        "{error}"
+    );
 }

@@ -55,34 +55,6 @@ impl TokenBatch {
         })
     }
 
-    /// Packs the real tokens of padded `rows`: the first `lengths[i]` of each row, or the last when `left_padded`.
-    ///
-    /// # Errors
-    /// When a length is 0 or longer than its row, or the counts differ.
-    pub fn from_padded<S: AsRef<[u32]>>(rows: &[S], lengths: &[usize], left_padded: bool) -> Result<Self> {
-        ensure!(
-            rows.len() == lengths.len(),
-            "{} rows, but {} lengths",
-            rows.len(),
-            lengths.len()
-        );
-        let mut sequences = Vec::with_capacity(rows.len());
-        for (number, (row, length)) in rows.iter().zip(lengths).enumerate() {
-            let row = row.as_ref();
-            ensure!(
-                *length <= row.len(),
-                "row {number} has {} tokens, its length says {length}",
-                row.len()
-            );
-            sequences.push(if left_padded {
-                &row[row.len() - length..]
-            } else {
-                &row[..*length]
-            });
-        }
-        Self::new(&sequences)
-    }
-
     /// Tokens of all sequences together.
     pub fn tokens(&self) -> usize {
         self.lengths.iter().sum()

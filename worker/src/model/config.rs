@@ -9,7 +9,7 @@ use ppo_crds::memory::ModelShape;
 use serde_json::{Map, Value};
 use tch::Kind;
 
-use self::keys::{Keys, token_ids};
+use self::keys::Keys;
 use super::rope::RopeScaling;
 
 /// Most layers that are believed. A tensor's name is made for each before the weights are looked at, so a file that asks for
@@ -21,6 +21,8 @@ const MOST_LAYERS: i64 = 10_000;
 pub enum Family {
     /// Llama 1, 2 and 3.
     Llama,
+    /// Llama's arithmetic, without a sliding window.
+    Mistral,
     /// Bias on the query, key and value projections.
     Qwen2,
     /// RMSNorm on every head's query and key.
@@ -32,7 +34,8 @@ pub enum Family {
 pub enum Head {
     /// `...ForCausalLM`: logits over the vocabulary.
     LanguageModel,
-    /// `...ForSequenceClassification`, one label: a score per sample, `score.weight` without bias.
+    /// `...ForSequenceClassification`, one label: a score per sample, `score.weight` without bias. So are OpenRLHF's reward models and
+    /// critics.
     Score,
     /// `...ForTokenClassification`, one label: a value per token, `score.weight` and `score.bias`. The critic.
     Value,
@@ -48,11 +51,21 @@ impl Head {
     }
 }
 
-const FAMILIES: [(&str, &str, Family); 3] = [
+const FAMILIES: [(&str, &str, Family); 4] = [
     ("llama", "Llama", Family::Llama),
+    ("mistral", "Mistral", Family::Mistral),
     ("qwen2", "Qwen2", Family::Qwen2),
     ("qwen3", "Qwen3", Family::Qwen3),
 ];
+
+/// Classes of OpenRLHF (`openrlhf/models/model.py`): a linear layer without bias on a trunk, whose family `model_type` says.
+const OPENRLHF: [&str; 2] = ["RewardModel", "CriticModel"];
+
+/// `max_position_embeddings` where a file leaves it out: that of LlamaConfig, the least of the families'.
+const MAX_POSITIONS: i64 = 2048;
+
+/// `sliding_window` where a file leaves it out: that of MistralConfig.
+const MISTRAL_WINDOW: i64 = 4096;
 
 /// A decoder's shape and conventions.
 #[derive(Clone, Debug)]
@@ -95,13 +108,12 @@ pub struct ModelConfig {
     pub initializer_range: f64,
     /// The precision the weights were saved in; None when the file does not say.
     pub dtype: Option<Kind>,
-    eos_token_ids: Vec<u32>,
     /// The file as it was read, passed through when the model is saved.
     pub(super) raw: Map<String, Value>,
 }
 
 impl ModelConfig {
-    /// Reads `config.json` and, where present, `generation_config.json` of a model folder.
+    /// Reads `config.json` of a model folder.
     ///
     /// # Errors
     /// When the file is missing or not JSON, or names something this worker does not compute; the message has the file,
@@ -114,15 +126,14 @@ impl ModelConfig {
                 path.display()
             )
         })?;
-        let generation = read_object(&folder.join("generation_config.json"))?;
-        Self::from_json(raw, generation.as_ref()).with_context(|| format!("in {}", path.display()))
+        Self::from_json(raw).with_context(|| format!("in {}", path.display()))
     }
 
-    /// The configuration of parsed `config.json` and `generation_config.json` objects.
+    /// The configuration of a parsed `config.json`.
     ///
     /// # Errors
     /// As [`read`](Self::read), without the file's name.
-    pub fn from_json(raw: Map<String, Value>, generation: Option<&Map<String, Value>>) -> Result<Self> {
+    pub fn from_json(raw: Map<String, Value>) -> Result<Self> {
         let keys = Keys(&raw);
         let (family, head) = architecture(&keys)?;
         refuse_unsupported(&keys, family)?;
@@ -149,17 +160,11 @@ impl ModelConfig {
         if head_dim % 2 != 0 {
             bail!("head_dim is {head_dim}: rotary embeddings need an even number");
         }
-        let attention_bias = keys.flag("attention_bias")?.unwrap_or(false);
+        // Mistral has no such key.
+        let attention_bias = family != Family::Mistral && keys.flag("attention_bias")?.unwrap_or(false);
         let (rope_theta, rope_scaling) = RopeScaling::from_config(&raw)?;
-        let eos_token_ids = match generation.and_then(|g| g.get("eos_token_id")).filter(|v| !v.is_null()) {
-            Some(ids) => token_ids("generation_config.json: eos_token_id", ids)?,
-            None => raw
-                .get("eos_token_id")
-                .map(|ids| token_ids("eos_token_id", ids))
-                .transpose()?
-                .unwrap_or_default(),
-        };
-        Ok(Self {
+        let is_openrlhf = class(&keys).is_some_and(|class| OPENRLHF.contains(&class));
+        let mut config = Self {
             family,
             head,
             hidden,
@@ -176,17 +181,17 @@ impl ModelConfig {
             norm_eps: keys.number("rms_norm_eps")?.unwrap_or(1e-6),
             rope_theta,
             rope_scaling,
-            max_positions: keys.size("max_position_embeddings")?.unwrap_or(2048) as usize,
+            max_positions: keys.size("max_position_embeddings")?.unwrap_or(MAX_POSITIONS) as usize,
             initializer_range: keys.number("initializer_range")?.unwrap_or(0.02),
             dtype: keys.dtype()?,
-            eos_token_ids,
             raw,
-        })
-    }
-
-    /// Tokens that end a response, of `generation_config.json` and else of `config.json`. Empty when neither says.
-    pub fn eos_token_ids(&self) -> &[u32] {
-        &self.eos_token_ids
+        };
+        if is_openrlhf {
+            // What is saved has transformers' names, and is read by both.
+            config.name_class();
+            config.raw.remove("value_head_prefix");
+        }
+        Ok(config)
     }
 
     /// The same trunk under another head, as a critic is built on a policy.
@@ -196,19 +201,24 @@ impl ModelConfig {
             return self;
         }
         self.head = head;
+        self.name_class();
+        self
+    }
+
+    /// Writes into the file which class of transformers the model is, with how many labels.
+    fn name_class(&mut self) {
         let family = FAMILIES
             .iter()
             .find(|(_, _, family)| *family == self.family)
             .map_or("", |(_, class, _)| *class);
-        let architecture = format!("{family}{}", head.architecture_suffix());
+        let architecture = format!("{family}{}", self.head.architecture_suffix());
         self.raw.insert("architectures".into(), Value::from(vec![architecture]));
-        if head != Head::LanguageModel {
+        if self.head != Head::LanguageModel {
             // transformers derives num_labels from these, and a file that has it too, for a model's own labels, would contradict them.
             self.raw.remove("num_labels");
             self.raw.insert("id2label".into(), serde_json::json!({"0": "LABEL_0"}));
             self.raw.insert("label2id".into(), serde_json::json!({"LABEL_0": 0}));
         }
-        self
     }
 
     /// What a model computes with its tensors, as far as their names and sizes do not say it. Checkpoints hold a digest of it: what is here
@@ -243,46 +253,37 @@ impl ModelConfig {
     }
 }
 
-fn architecture(keys: &Keys) -> Result<(Family, Head)> {
-    let supported = "supported are Llama, Qwen2 and Qwen3, each ...ForCausalLM, ...ForSequenceClassification or \
-                     ...ForTokenClassification with one label";
-    let name = keys
-        .0
-        .get("architectures")
-        .and_then(|list| list.get(0))
-        .and_then(Value::as_str);
-    let Some(name) = name else {
-        let model_type = keys.0.get("model_type").and_then(Value::as_str).unwrap_or("absent");
-        return match FAMILIES.iter().find(|(model, _, _)| *model == model_type) {
-            Some((_, _, family)) => Ok((*family, Head::LanguageModel)),
-            None => bail!("architectures is empty and model_type is {model_type}: {supported}"),
-        };
-    };
-    for (_, class, family) in FAMILIES {
-        for head in [Head::LanguageModel, Head::Score, Head::Value] {
-            if name.strip_prefix(class) == Some(head.architecture_suffix()) {
-                if head != Head::LanguageModel {
-                    one_label(keys)?;
-                }
-                return Ok((family, head));
-            }
-        }
-    }
-    bail!("architectures is [\"{name}\"]: {supported}")
+/// The first of `architectures`.
+fn class<'a>(keys: &'a Keys) -> Option<&'a str> {
+    let first = keys.0.get("architectures").and_then(|list| list.get(0));
+    first.and_then(Value::as_str)
 }
 
-fn one_label(keys: &Keys) -> Result<()> {
-    let listed = keys
-        .0
-        .get("id2label")
-        .and_then(Value::as_object)
-        .map(|labels| labels.len() as i64);
-    // PretrainedConfig's default is two labels.
-    let labels = keys.size("num_labels")?.or(listed).unwrap_or(2);
-    if labels != 1 {
-        bail!("num_labels is {labels}: a reward model or critic has exactly one label");
+/// How many labels a classifier has its head's rows say, not this file: transformers leaves `num_labels` out of it, and OpenRLHF's says
+/// nothing.
+fn architecture(keys: &Keys) -> Result<(Family, Head)> {
+    let supported = "supported are Llama, Mistral, Qwen2 and Qwen3, each ...ForCausalLM, ...ForSequenceClassification or \
+                     ...ForTokenClassification with one label, and OpenRLHF's RewardModel and CriticModel of these";
+    let model_type = keys.0.get("model_type").and_then(Value::as_str).unwrap_or("absent");
+    let of_type = FAMILIES.iter().find(|(model, _, _)| *model == model_type);
+    let (name, head) = match class(keys) {
+        None => ("empty".to_owned(), Head::LanguageModel),
+        Some(name) if OPENRLHF.contains(&name) => (format!("[\"{name}\"]"), Head::Score),
+        Some(name) => {
+            for (_, class, family) in FAMILIES {
+                for head in [Head::LanguageModel, Head::Score, Head::Value] {
+                    if name.strip_prefix(class) == Some(head.architecture_suffix()) {
+                        return Ok((family, head));
+                    }
+                }
+            }
+            bail!("architectures is [\"{name}\"]: {supported}")
+        }
+    };
+    match of_type {
+        Some((_, _, family)) => Ok((*family, head)),
+        None => bail!("architectures is {name} and model_type is {model_type}: {supported}"),
     }
-    Ok(())
 }
 
 fn refuse_unsupported(keys: &Keys, family: Family) -> Result<()> {
@@ -296,6 +297,19 @@ fn refuse_unsupported(keys: &Keys, family: Family) -> Result<()> {
     }
     if family != Family::Llama && keys.flag("use_sliding_window")?.unwrap_or(false) {
         bail!("use_sliding_window is true: only full attention is supported");
+    }
+    if family == Family::Mistral {
+        let window = match keys.0.contains_key("sliding_window") {
+            true => keys.size("sliding_window")?,
+            false => Some(MISTRAL_WINDOW),
+        };
+        let positions = keys.size("max_position_embeddings")?.unwrap_or(MAX_POSITIONS);
+        if let Some(window) = window.filter(|window| *window < positions) {
+            bail!(
+                "sliding_window is {window} and max_position_embeddings {positions}: only full attention is supported. Up to {window} \
+                 tokens they are the same: a copy of the folder whose config.json says max_position_embeddings {window} can be used"
+            );
+        }
     }
     let layer_types = keys.0.get("layer_types").and_then(Value::as_array);
     if let Some(other) = layer_types
@@ -339,18 +353,30 @@ mod tests {
     fn config(change: Value) -> Result<ModelConfig> {
         let mut raw = json!({
             "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2,
-            "intermediate_size": 96, "vocab_size": 128, "eos_token_id": 7
+            "intermediate_size": 96, "vocab_size": 128
         });
         for (key, value) in change.as_object().unwrap() {
             raw[key] = value.clone();
         }
-        ModelConfig::from_json(raw.as_object().unwrap().clone(), None)
+        ModelConfig::from_json(raw.as_object().unwrap().clone())
     }
 
     #[test]
     fn what_would_be_computed_wrongly_is_refused_by_key() {
         for (change, named) in [
-            (json!({"architectures": ["MistralForCausalLM"]}), "MistralForCausalLM"),
+            (json!({"architectures": ["MixtralForCausalLM"]}), "MixtralForCausalLM"),
+            (
+                json!({"architectures": ["MistralForCausalLM"], "max_position_embeddings": 32768, "sliding_window": 4096}),
+                "sliding_window is 4096",
+            ),
+            (
+                json!({"architectures": ["MistralForCausalLM"], "max_position_embeddings": 32768}),
+                "sliding_window is 4096",
+            ),
+            (
+                json!({"architectures": ["RewardModel"], "model_type": "gemma"}),
+                "[\"RewardModel\"] and model_type is gemma",
+            ),
             (json!({"hidden_act": "gelu"}), "hidden_act"),
             (json!({"mlp_bias": true}), "mlp_bias"),
             (
@@ -369,10 +395,6 @@ mod tests {
             (json!({"rope_scaling": {"type": "linear"}}), "rope_scaling.factor"),
             (json!({"quantization_config": {"bits": 4}}), "quantization_config"),
             (json!({"num_key_value_heads": 3}), "num_key_value_heads"),
-            (
-                json!({"architectures": ["LlamaForSequenceClassification"]}),
-                "num_labels",
-            ),
             (json!({"vocab_size": -1}), "vocab_size"),
             (json!({"vocab_size": 1u64 << 40}), "vocab_size"),
             (json!({"num_hidden_layers": 1_000_000_000}), "num_hidden_layers"),
@@ -381,22 +403,6 @@ mod tests {
             let message = config(change).unwrap_err().to_string();
             assert!(message.contains(named), "{named} is not in: {message}");
         }
-    }
-
-    #[test]
-    fn eos_is_a_number_or_a_list_and_the_generation_config_wins() {
-        assert_eq!(config(json!({})).unwrap().eos_token_ids(), [7]);
-        assert_eq!(config(json!({"eos_token_id": [5, 6]})).unwrap().eos_token_ids(), [5, 6]);
-        assert!(
-            config(json!({"eos_token_id": null}))
-                .unwrap()
-                .eos_token_ids()
-                .is_empty()
-        );
-        let raw = config(json!({})).unwrap().raw;
-        let generation = json!({"eos_token_id": [9, 10]});
-        let both = ModelConfig::from_json(raw, generation.as_object()).unwrap();
-        assert_eq!(both.eos_token_ids(), [9, 10]);
     }
 
     #[test]
@@ -418,8 +424,38 @@ mod tests {
             json!({"num_labels": 2, "id2label": {"0": "bad", "1": "good"}}),
         ] {
             let critic = config(labels).unwrap().with_head(Head::Value);
-            let again = ModelConfig::from_json(critic.raw, None).unwrap();
+            let again = ModelConfig::from_json(critic.raw).unwrap();
             assert_eq!((again.family, again.head), (Family::Llama, Head::Value));
         }
+    }
+
+    #[test]
+    fn mistral_without_a_window_is_read_and_keeps_its_name_under_any_head() {
+        for window in [json!(null), json!(4096)] {
+            let change = json!({
+                "architectures": ["MistralForCausalLM"], "model_type": "mistral", "max_position_embeddings": 4096, "sliding_window": window
+            });
+            let policy = config(change).unwrap();
+            assert_eq!((policy.family, policy.head), (Family::Mistral, Head::LanguageModel));
+            assert_eq!(policy.raw["architectures"], json!(["MistralForCausalLM"]));
+            let reward = policy.with_head(Head::Score);
+            assert_eq!(reward.raw["architectures"], json!(["MistralForSequenceClassification"]));
+        }
+    }
+
+    #[test]
+    fn a_reward_model_of_openrlhf_has_the_family_of_its_model_type_and_is_saved_in_transformers_words() {
+        for class in OPENRLHF {
+            let model = config(json!({"architectures": [class], "model_type": "qwen3", "head_dim": 16})).unwrap();
+            assert_eq!((model.family, model.head), (Family::Qwen3, Head::Score));
+            assert_eq!(model.raw["architectures"], json!(["Qwen3ForSequenceClassification"]));
+            assert_eq!(model.raw["id2label"], json!({"0": "LABEL_0"}));
+        }
+    }
+
+    #[test]
+    fn labels_that_a_file_leaves_out_are_no_reason_to_refuse_it() {
+        let model = config(json!({"architectures": ["LlamaForSequenceClassification"]})).unwrap();
+        assert_eq!(model.head, Head::Score);
     }
 }

@@ -6,7 +6,7 @@ use tch::{Device, Tensor};
 use super::decoder::Decoder;
 use crate::native::training;
 
-/// Logits kept for the backward pass, bytes; more are computed twice.
+/// Logits kept for the backward pass, bytes of float32; more are computed twice.
 const KEPT_BYTES: i64 = 128 << 20;
 /// The same on a GPU: what is not kept is a product more of the output projection.
 const KEPT_GPU_BYTES: i64 = 1 << 30;
@@ -143,14 +143,14 @@ mod tests {
 
     #[test]
     fn bfloat16_is_as_near_as_its_rounding_allows() {
-        // The same bfloat16 inputs; logits of size 15 are rounded to 2^-5, a log-probability of that size by 0.2 %, and a
-        // sum of probabilities' gradients by a few such roundings.
+        // The same bfloat16 inputs; logits are float32, gradients are rounded a few times on their way, each time by 0.2 %.
         let wide = |hidden: &Tensor, weight: &Tensor, targets: &Tensor| {
             naive(&hidden.to_kind(Kind::Double), &weight.to_kind(Kind::Double), targets)
         };
         let expected = gradients(Kind::BFloat16, wide);
+        let near = [1e-5, 1e-5, 0.015, 0.015];
         for (what, (ours, whole)) in gradients(Kind::BFloat16, sliced(0)).iter().zip(&expected).enumerate() {
-            assert!(distance(ours, whole) < 0.03, "{what}: {}", distance(ours, whole));
+            assert!(distance(ours, whole) < near[what], "{what}: {}", distance(ours, whole));
         }
     }
 

@@ -15,6 +15,8 @@ pub const LM_HEAD: &str = "lm_head.weight";
 pub const SCORE_WEIGHT: &str = "score.weight";
 /// Name of the bias of a value head, `[1]`.
 pub const SCORE_BIAS: &str = "score.bias";
+/// What OpenRLHF called the weight of a score head before it took transformers' name.
+const VALUE_HEAD: &str = "value_head.weight";
 
 /// Every tensor of the model with its shape, by name.
 pub fn expected(config: &ModelConfig) -> BTreeMap<String, Vec<i64>> {
@@ -92,4 +94,12 @@ pub fn adapter(config: &ModelConfig, spec: &AdapterSpec) -> BTreeMap<String, Vec
 /// Names that older exporters wrote and no model needs: buffers that are recomputed, and the copy of a tied embedding.
 pub fn ignored(config: &ModelConfig, name: &str) -> bool {
     name.ends_with("rotary_emb.inv_freq") || (name == LM_HEAD && config.tied)
+}
+
+/// The name here of a tensor that a file has as `name`.
+pub fn known<'a>(config: &ModelConfig, name: &'a str) -> &'a str {
+    match config.head {
+        Head::Score | Head::Value if name == VALUE_HEAD => SCORE_WEIGHT,
+        Head::Score | Head::Value | Head::LanguageModel => name,
+    }
 }

@@ -1,4 +1,4 @@
-//! A model's folder takes the place of another one, whole or not at all.
+//! Replaces a model's folder by another one, as a whole or not at all.
 
 use std::ffi::OsString;
 use std::fs::{self, File};

@@ -3,12 +3,14 @@
 use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
-use memmap2::{MmapMut, MmapOptions};
+use memmap2::{Advice, MmapMut, MmapOptions};
+use rustix::fs::OFlags;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde::Deserialize;
@@ -22,6 +24,9 @@ use crate::native::{device, mapped};
 pub const SINGLE: &str = "model.safetensors";
 /// Name of the shards' index.
 pub const INDEX: &str = "model.safetensors.index.json";
+
+/// Bytes that the disk is asked for while those before them are copied.
+const AHEAD: usize = 32 << 20;
 
 /// Where tensors that were read lie.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -44,11 +49,46 @@ pub fn read(
     wanted: impl Fn(&str) -> bool,
 ) -> Result<BTreeMap<String, Tensor>> {
     let target = target.into();
+    let mut tensors = BTreeMap::new();
+    visit(folder, wanted, |name, stored| {
+        tensors.insert(name.to_owned(), take(stored, target, memory)?);
+        Ok(())
+    })?;
+    Ok(tensors)
+}
+
+/// Shows `see` the wanted tensors of a model folder, file after file, each where it lies.
+///
+/// # Errors
+/// When no weights are there, an index names a file or tensor that is not there, or a file is truncated or corrupt; those of `see`, with
+/// the file and the tensor's name.
+pub fn visit(
+    folder: &Path,
+    wanted: impl Fn(&str) -> bool,
+    mut see: impl FnMut(&str, &Stored) -> Result<()>,
+) -> Result<()> {
+    let mut seen = BTreeSet::new();
+    let see_wanted = |name: &str, stored: &Stored| match wanted(name) {
+        true => {
+            seen.insert(name.to_owned());
+            see(name, stored)
+        }
+        false => Ok(()),
+    };
     // The whole file first, as transformers does: an index beside it is of an earlier save.
     let single = folder.join(SINGLE);
     let index = folder.join(INDEX);
     if !single.exists() && index.exists() {
-        return read_shards(folder, &index, (target, memory), wanted);
+        let named = visit_shards(folder, &index, see_wanted)?;
+        let lost = named.into_iter().filter(|name| wanted(name) && !seen.contains(name));
+        let lost: Vec<String> = lost.collect();
+        ensure!(
+            lost.is_empty(),
+            "{} names tensors that its shards do not hold: {}",
+            index.display(),
+            lost.join(", ")
+        );
+        return Ok(());
     }
     if !single.exists() {
         bail!(
@@ -56,7 +96,7 @@ pub fn read(
             folder.display()
         );
     }
-    take_file(&single, (target, memory), wanted)
+    visit_file(&single, see_wanted)
 }
 
 #[derive(Deserialize)]
@@ -64,16 +104,15 @@ struct Index {
     weight_map: BTreeMap<String, String>,
 }
 
-fn read_shards(
+/// Shows `see` the tensors of all shards: the names of those that the index has.
+fn visit_shards(
     folder: &Path,
     path: &Path,
-    place: (Target, Memory),
-    wanted: impl Fn(&str) -> bool,
-) -> Result<BTreeMap<String, Tensor>> {
+    mut see: impl FnMut(&str, &Stored) -> Result<()>,
+) -> Result<BTreeSet<String>> {
     let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
     let index: Index =
         serde_json::from_str(&text).with_context(|| format!("{} is not an index of shards", path.display()))?;
-    let mut tensors = BTreeMap::new();
     for file in index.weight_map.values().collect::<BTreeSet<_>>() {
         ensure!(
             Path::new(file).file_name().is_some_and(|name| name == file.as_str()),
@@ -87,21 +126,9 @@ fn read_shards(
             shard.display(),
             path.display()
         );
-        tensors.extend(take_file(&shard, place, &wanted)?);
+        visit_file(&shard, &mut see)?;
     }
-    let lost: Vec<&str> = index
-        .weight_map
-        .keys()
-        .filter(|name| wanted(name) && !tensors.contains_key(*name))
-        .map(String::as_str)
-        .collect();
-    ensure!(
-        lost.is_empty(),
-        "{} names tensors that its shards do not hold: {}",
-        path.display(),
-        lost.join(", ")
-    );
-    Ok(tensors)
+    Ok(index.weight_map.into_keys().collect())
 }
 
 /// Reads the wanted tensors of one safetensors file to `target`.
@@ -113,54 +140,59 @@ pub fn read_file(
     target: impl Into<Target>,
     wanted: impl Fn(&str) -> bool,
 ) -> Result<BTreeMap<String, Tensor>> {
-    take_file(path, (target.into(), Memory::Own), wanted)
-}
-
-fn take_file(
-    path: &Path,
-    (Target { kind, device }, memory): (Target, Memory),
-    wanted: impl Fn(&str) -> bool,
-) -> Result<BTreeMap<String, Tensor>> {
-    let take = |stored: &Stored| -> Result<Tensor> {
-        if memory == Memory::Mapped && device == Device::Cpu {
-            return Ok(stored.mapped()?.f_to_kind(kind)?);
-        }
-        let tensor = Tensor::f_empty(stored.size()?, (kind, device))?;
-        stored.copy_to(&tensor)?;
-        Ok(tensor)
-    };
+    let target = target.into();
     let mut tensors = BTreeMap::new();
     visit_file(path, |name, stored| {
         if wanted(name) {
-            tensors.insert(name.to_owned(), take(stored)?);
+            tensors.insert(name.to_owned(), take(stored, target, Memory::Own)?);
         }
         Ok(())
     })?;
     Ok(tensors)
 }
 
-/// Shows `visit` the tensors of one safetensors file, where they lie in it.
+fn take(stored: &Stored, Target { kind, device }: Target, memory: Memory) -> Result<Tensor> {
+    if memory == Memory::Mapped && device == Device::Cpu {
+        return Ok(stored.mapped()?.f_to_kind(kind)?);
+    }
+    let tensor = Tensor::f_empty(stored.size()?, (kind, device))?;
+    stored.copy_to(&tensor)?;
+    Ok(tensor)
+}
+
+/// Shows `visit` the tensors of one safetensors file, where they lie in it and in that order: what comes next is read ahead.
 ///
 /// # Errors
 /// When the file cannot be read, or its header or length is wrong; those of `visit`, with the tensor's name.
 pub fn visit_file(path: &Path, mut visit: impl FnMut(&str, &Stored) -> Result<()>) -> Result<()> {
-    let open = || -> Result<Arc<MmapMut>> {
-        let file = File::open(path)?;
-        // SAFETY: the map is private: what is written to a tensor stays here. A file that shrinks under it would fault: model folders
-        // are replaced by rename, never rewritten in place (as `save` does).
-        Ok(Arc::new(unsafe { MmapOptions::new().map_copy(&file)? }))
-    };
-    let map = open().with_context(|| format!("reading {}", path.display()))?;
+    let map = map(path).with_context(|| format!("reading {}", path.display()))?;
     let file = SafeTensors::deserialize(&map).with_context(|| {
         format!(
             "{} is not a whole safetensors file (truncated or corrupt)",
             path.display()
         )
     })?;
-    for (name, view) in file.iter() {
+    let mut views: Vec<_> = file.iter().collect();
+    views.sort_by_key(|(_, view)| view.data().as_ptr() as usize);
+    for (name, view) in views {
         visit(name, &Stored { view, map: &map }).with_context(|| format!("{}: tensor {name}", path.display()))?;
     }
     Ok(())
+}
+
+fn map(path: &Path) -> Result<Arc<MmapMut>> {
+    // A pipe of that name, which nobody may ever write to, is opened without waiting, and refused.
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(OFlags::NONBLOCK.bits() as i32);
+    let file = options.open(path)?;
+    ensure!(file.metadata()?.is_file(), "it is no regular file");
+    // SAFETY: the map is private: what is written to a tensor stays here. A file that shrinks under it would fault: model folders
+    // are replaced by rename, never rewritten in place (as `save` does).
+    let map = unsafe { MmapOptions::new().map_copy(&file)? };
+    if let Err(error) = map.advise(Advice::Sequential) {
+        tracing::debug!("{} is read as the system likes: {error}", path.display());
+    }
+    Ok(Arc::new(map))
 }
 
 /// A tensor in a file.
@@ -194,7 +226,7 @@ impl Stored<'_> {
     /// # Errors
     /// When it is of no floating point type, or has another number of elements.
     pub fn copy_to(&self, target: &Tensor) -> Result<()> {
-        device::fill(target, self.view.data(), self.kind()?)
+        self.copy(target, self.view.data(), self.kind()?)
     }
 
     /// Writes the elements `from..` of it into `target`, as many as that has. Whole numbers of 16 bits go where such are wanted.
@@ -209,7 +241,39 @@ impl Stored<'_> {
         };
         let size = kind.elt_size_in_bytes();
         let bytes = self.view.data().get(from * size..(from + target.numel()) * size);
-        device::fill(target, bytes.context("it is too short")?, kind)
+        self.copy(target, bytes.context("it is too short")?, kind)
+    }
+
+    /// Writes `bytes` of it into `target`. A network's disk answers many requests in the time of one, so the next piece is asked for
+    /// before this one is copied; more than that would push out of memory what is not copied yet.
+    fn copy(&self, target: &Tensor, bytes: &[u8], kind: Kind) -> Result<()> {
+        let size = kind.elt_size_in_bytes();
+        ensure!(
+            bytes.len() == target.numel() * size,
+            "it has {} bytes, and {} numbers of {size} bytes are wanted",
+            bytes.len(),
+            target.numel()
+        );
+        let flat = target.f_view([-1])?;
+        let mut start = 0;
+        for piece in bytes.chunks(AHEAD) {
+            self.ask_for(piece);
+            let after = (start + AHEAD).min(bytes.len());
+            self.ask_for(&bytes[after..(after + AHEAD).min(bytes.len())]);
+            let part = flat.f_narrow(0, (start / size) as i64, (piece.len() / size) as i64)?;
+            device::fill(&part, piece, kind)?;
+            start = after;
+        }
+        Ok(())
+    }
+
+    /// Begins to read `bytes` of the file. It is a wish: where the system does not grant it, they are read when they are touched.
+    fn ask_for(&self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        let start = bytes.as_ptr() as usize - self.map.as_ptr() as usize;
+        let _ = self.map.advise_range(Advice::WillNeed, start, bytes.len());
     }
 
     fn kind(&self) -> Result<Kind> {
@@ -303,4 +367,58 @@ pub(super) fn shard_name(shard: usize, shards: usize) -> PathBuf {
         return SINGLE.into();
     }
     format!("model-{:05}-of-{shards:05}.safetensors", shard + 1).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{CWD, Mode, mkfifoat};
+
+    use super::*;
+    use crate::model::save::write_shard;
+
+    #[test]
+    fn a_pipe_in_the_place_of_weights_is_refused_and_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        mkfifoat(CWD, folder.path().join(SINGLE), Mode::RUSR).unwrap();
+        let error = visit(folder.path(), |_| true, |_, _| Ok(())).unwrap_err();
+        let words = format!("{error:#}");
+        assert!(words.ends_with("model.safetensors: it is no regular file"), "{words}");
+    }
+
+    #[test]
+    fn tensors_are_seen_in_the_order_of_the_file_and_copied_whole_in_pieces() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join(SINGLE);
+        // More than a piece, and no whole number of them.
+        let count = (AHEAD / 4) as i64 + 5;
+        let large = Tensor::arange(count, (Kind::Float, Device::Cpu));
+        let small = Tensor::from_slice(&[2.5f32]);
+        let names: Vec<String> = (0..20).map(|number| format!("small.{number:02}")).collect();
+        let mut tensors: Vec<(&String, &Tensor)> = names.iter().map(|name| (name, &small)).collect();
+        let name = "large".to_owned();
+        tensors.push((&name, &large));
+        write_shard(&file, &tensors).unwrap();
+
+        let (mut seen, mut ends) = (Vec::new(), 0);
+        visit_file(&file, |name, stored| {
+            let start = stored.view.data().as_ptr() as usize;
+            assert!(start >= ends, "{name} begins before the end of the one before it");
+            ends = start + stored.view.data().len();
+            seen.push(name.to_owned());
+            if name == "large" {
+                let copy = Tensor::zeros([count], (Kind::Float, Device::Cpu));
+                stored.copy_to(&copy)?;
+                assert!(copy.equal(&large));
+                let part = Tensor::zeros([3], (Kind::Float, Device::Cpu));
+                stored.copy_part_to(&part, count as usize - 4)?;
+                assert!(part.equal(&large.narrow(0, count - 4, 3)));
+                let other = Tensor::zeros([4], (Kind::Float, Device::Cpu));
+                let words = stored.copy_to(&other).unwrap_err().to_string();
+                assert!(words.contains("4 numbers of 4 bytes are wanted"), "{words}");
+            }
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(seen.len(), 21);
+    }
 }

@@ -1,4 +1,4 @@
-//! Where tensors that are read go, and as what.
+//! The device and number format that tensors are read into.
 
 use anyhow::Result;
 use ppo_crds::spec::DType;

@@ -1,4 +1,4 @@
-//! Named tensors of a model, in Hugging Face names.
+//! A model's tensors by their Hugging Face names.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,10 +7,47 @@ use anyhow::{Context, Result, bail};
 use tch::{Device, Kind, Tensor};
 
 use super::config::ModelConfig;
-use super::names;
+use super::names::{self, SCORE_WEIGHT};
 use super::safetensors::{self, Memory};
 use super::target::Target;
 use crate::native::random;
+
+/// What of a model folder is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Everything that the configuration calls for.
+    Whole,
+    /// The trunk (`model.*`), whatever head is on it.
+    Trunk,
+    /// The trunk and the weight of a score head.
+    TrunkAndScore,
+}
+
+impl Part {
+    /// Its tensors with their shapes, by name.
+    pub fn shapes(self, config: &ModelConfig) -> BTreeMap<String, Vec<i64>> {
+        match self {
+            Self::Whole => names::expected(config),
+            Self::Trunk => names::trunk(config),
+            Self::TrunkAndScore => {
+                let mut shapes = names::trunk(config);
+                shapes.insert(SCORE_WEIGHT.to_owned(), vec![1, config.hidden]);
+                shapes
+            }
+        }
+    }
+
+    /// Whether a tensor that a file has is read, if only to be refused.
+    fn wants(self, config: &ModelConfig, name: &str) -> bool {
+        let is_trunk = name.starts_with("model.");
+        let of_this_part = match self {
+            Self::Whole => true,
+            Self::Trunk => is_trunk,
+            Self::TrunkAndScore => is_trunk || names::known(config, name) == SCORE_WEIGHT,
+        };
+        of_this_part && !names::ignored(config, name)
+    }
+}
 
 /// Tensors by Hugging Face name.
 #[derive(Debug, Default)]
@@ -23,7 +60,7 @@ impl Weights {
     /// When a file is missing, truncated or corrupt; when tensors are missing, unexpected or of another shape (one error
     /// lists them all).
     pub fn load(folder: &Path, config: &ModelConfig, target: impl Into<Target>) -> Result<Self> {
-        Self::read(folder, config, target.into(), Memory::Own)
+        Self::read(folder, config, Part::Whole, (target.into(), Memory::Own))
     }
 
     /// The same in the mapped files where they are stored in `kind`, for an engine that packs them into memory of its own and is
@@ -32,14 +69,7 @@ impl Weights {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn map(folder: &Path, config: &ModelConfig, kind: Kind) -> Result<Self> {
-        Self::read(folder, config, kind.into(), Memory::Mapped)
-    }
-
-    fn read(folder: &Path, config: &ModelConfig, target: Target, memory: Memory) -> Result<Self> {
-        let weights = safetensors::read(folder, target, memory, |name| !names::ignored(config, name))?;
-        check(&weights, &names::expected(config))
-            .with_context(|| format!("the weights in {} do not fit its config.json", folder.display()))?;
-        Ok(Self(weights))
+        Self::read(folder, config, Part::Whole, (kind.into(), Memory::Mapped))
     }
 
     /// Reads only the trunk (`model.*`) of a model folder, whatever head is on it, to `target`.
@@ -47,12 +77,52 @@ impl Weights {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn load_trunk(folder: &Path, config: &ModelConfig, target: impl Into<Target>) -> Result<Self> {
-        let weights = safetensors::read(folder, target, Memory::Own, |name| {
-            name.starts_with("model.") && !names::ignored(config, name)
+        Self::read(folder, config, Part::Trunk, (target.into(), Memory::Own))
+    }
+
+    fn read(folder: &Path, config: &ModelConfig, part: Part, (target, memory): (Target, Memory)) -> Result<Self> {
+        let read = safetensors::read(folder, target, memory, |name| part.wants(config, name))?;
+        let named = |(name, tensor): (String, Tensor)| (names::known(config, &name).to_owned(), tensor);
+        let weights = Self(read.into_iter().map(named).collect());
+        check(&weights.shapes(), &part.shapes(config)).with_context(|| misfit(folder))?;
+        Ok(weights)
+    }
+
+    /// Zeros of these shapes, by name.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn zeros(shapes: &BTreeMap<String, Vec<i64>>, target: Target) -> Result<Self> {
+        let zeros = |dims: &[i64]| Tensor::f_zeros(dims, (target.kind, target.device));
+        let named = shapes.iter().map(|(name, dims)| Ok((name.clone(), zeros(dims)?)));
+        Ok(Self(named.collect::<Result<_>>()?))
+    }
+
+    /// Reads `part` of a model folder into these tensors, through no copy of it. What the part does not have stays as it is.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load); when these lack a tensor of the part.
+    pub fn fill(&self, folder: &Path, config: &ModelConfig, part: Part) -> Result<()> {
+        let expected = part.shapes(config);
+        let mut found = BTreeMap::new();
+        let wanted = |name: &str| part.wants(config, name);
+        safetensors::visit(folder, wanted, |name, stored| {
+            let (name, size) = (names::known(config, name), stored.size()?);
+            if expected.get(name) == Some(&size) {
+                stored.copy_to(self.get(name)?)?;
+            }
+            found.insert(name.to_owned(), size);
+            Ok(())
         })?;
-        check(&weights, &names::trunk(config))
-            .with_context(|| format!("the weights in {} do not fit its config.json", folder.display()))?;
-        Ok(Self(weights))
+        check(&found, &expected).with_context(|| misfit(folder))
+    }
+
+    /// Shapes by name.
+    pub fn shapes(&self) -> BTreeMap<String, Vec<i64>> {
+        self.0
+            .iter()
+            .map(|(name, tensor)| (name.clone(), tensor.size()))
+            .collect()
     }
 
     /// Random weights for `config`: normal with the configuration's `initializer_range`, norms 1, biases 0, as
@@ -156,8 +226,12 @@ impl Weights {
     }
 }
 
+fn misfit(folder: &Path) -> String {
+    format!("the weights in {} do not fit its config.json", folder.display())
+}
+
 /// Fails with every missing, unexpected and misshapen tensor at once.
-pub(super) fn check(found: &BTreeMap<String, Tensor>, expected: &BTreeMap<String, Vec<i64>>) -> Result<()> {
+pub(super) fn check(found: &BTreeMap<String, Vec<i64>>, expected: &BTreeMap<String, Vec<i64>>) -> Result<()> {
     let missing: Vec<&str> = expected
         .keys()
         .filter(|name| !found.contains_key(*name))
@@ -170,9 +244,9 @@ pub(super) fn check(found: &BTreeMap<String, Tensor>, expected: &BTreeMap<String
         .collect();
     let misshapen: Vec<String> = expected
         .iter()
-        .filter_map(|(name, dims)| Some((name, dims, found.get(name)?.size())))
-        .filter(|(_, dims, size)| *dims != size)
-        .map(|(name, dims, size)| format!("{name} is {size:?}, not {dims:?}"))
+        .filter_map(|(name, dims)| Some((name, dims, found.get(name)?)))
+        .filter(|(_, dims, size)| dims != size)
+        .map(|(name, dims, size)| format!("{name} is {size:?}, not {dims:?}{}", labels(name)))
         .collect();
     if missing.is_empty() && unexpected.is_empty() && misshapen.is_empty() {
         return Ok(());
@@ -194,4 +268,12 @@ pub(super) fn check(found: &BTreeMap<String, Tensor>, expected: &BTreeMap<String
         list(&missing),
         list(&unexpected)
     )
+}
+
+/// The rows of a head are labels, whatever config.json says of them.
+fn labels(name: &str) -> &'static str {
+    match name == SCORE_WEIGHT {
+        true => " (a reward model or critic has exactly one label)",
+        false => "",
+    }
 }

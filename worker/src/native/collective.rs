@@ -2,7 +2,6 @@
 //! (`native/collective.cpp`).
 
 use std::ffi::{CString, c_char, c_void};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,9 +10,10 @@ use anyhow::{Context, Result};
 use parking_lot::Mutex;
 use tch::{Device, Tensor};
 
+use super::message::{answer, checked, free_message};
 use super::nccl::{Begun, Nccl};
 use super::store::{Store, milliseconds};
-use super::training::checked;
+use super::training::{Handle, handle};
 
 type Take = unsafe extern "C" fn(*mut c_void, i64, *mut c_void) -> *mut c_char;
 
@@ -28,23 +28,20 @@ unsafe extern "C" {
         group: *mut *mut c_void,
     ) -> *mut c_char;
     fn ppo_group_close(group: *mut c_void);
-    fn ppo_group_all_reduce(group: *mut c_void, tensor: *mut c_void, greatest: bool) -> *mut c_char;
-    fn ppo_group_broadcast(group: *mut c_void, tensor: *mut c_void, root: i64) -> *mut c_char;
-    fn ppo_group_all_gather(group: *mut c_void, whole: *mut c_void, part: *mut c_void) -> *mut c_char;
-    fn ppo_group_reduce(group: *mut c_void, tensor: *mut c_void, root: i64, pending: *mut *mut c_void) -> *mut c_char;
+    fn ppo_group_all_reduce(group: *mut c_void, tensor: Handle, greatest: bool) -> *mut c_char;
+    fn ppo_group_broadcast(group: *mut c_void, tensor: Handle, root: i64) -> *mut c_char;
+    fn ppo_group_all_gather(group: *mut c_void, whole: Handle, part: Handle) -> *mut c_char;
+    fn ppo_group_reduce(group: *mut c_void, tensor: Handle, root: i64, pending: *mut *mut c_void) -> *mut c_char;
     fn ppo_pending_wait(pending: *mut c_void) -> *mut c_char;
     fn ppo_pending_free(pending: *mut c_void);
     fn ppo_on_gradient(
-        leaf: *mut c_void,
+        leaf: Handle,
         parameter: i64,
         state: *mut c_void,
         take: Take,
+        drop: unsafe extern "C" fn(*mut c_void),
         free_message: unsafe extern "C" fn(*mut c_char),
     ) -> *mut c_char;
-}
-
-fn handle(tensor: &Tensor) -> *mut c_void {
-    tensor.as_ptr().cast_mut().cast()
 }
 
 /// Processes that compute together. All call the same functions in the same order, with tensors of the same shapes.
@@ -226,18 +223,20 @@ pub trait TakeGradient: Send {
     fn take(&mut self, parameter: usize, gradient: &Tensor) -> Result<()>;
 }
 
-/// Gives the gradients of `leaf`, the parameter of this number, to `taker`. The taker lives as long as backward is called.
+/// Gives the gradients of `leaf`, the parameter of this number, to `taker`, which lives as long as the leaf, or until another takes its place.
 ///
 /// # Errors
 /// When it is not a leaf that takes part in backward.
-pub fn on_gradient<T: TakeGradient>(leaf: &Tensor, parameter: usize, taker: &Mutex<T>) -> Result<()> {
-    let state: *const Mutex<T> = taker;
+pub fn on_gradient<T: TakeGradient + 'static>(leaf: &Tensor, parameter: usize, taker: &Arc<Mutex<T>>) -> Result<()> {
+    let state = Arc::into_raw(taker.clone());
+    // SAFETY: the C++ side calls `drop_taker` exactly once, when the hook goes, or on an error.
     checked(unsafe {
         ppo_on_gradient(
             handle(leaf),
             parameter as i64,
             state.cast_mut().cast(),
             take_gradient::<T>,
+            drop_taker::<T>,
             free_message,
         )
     })
@@ -249,22 +248,54 @@ unsafe extern "C" fn take_gradient<T: TakeGradient>(
     parameter: i64,
     gradient: *mut c_void,
 ) -> *mut c_char {
-    // SAFETY: the taker of `on_gradient`, which lives; a tensor that the C++ side keeps through the call.
-    let taker = unsafe { &*state.cast::<Mutex<T>>() };
-    let taken = catch_unwind(AssertUnwindSafe(|| {
-        // SAFETY: `clone_from_ptr` makes a handle of its own.
-        let gradient = unsafe { Tensor::clone_from_ptr(gradient.cast()) };
-        taker.lock().take(parameter as usize, &gradient)
-    }));
-    let message = match taken {
-        Ok(Ok(())) => return null_mut(),
-        Ok(Err(error)) => format!("{error:#}"),
-        Err(_) => "the taker of a gradient panicked".to_owned(),
-    };
-    CString::new(message.replace('\0', " ")).unwrap_or_default().into_raw()
+    // SAFETY: the taker of `on_gradient`, of which the hook has a count; a tensor that the C++ side keeps through the call, and
+    // `clone_from_ptr` makes a handle of its own.
+    let (taker, gradient) = unsafe { (&*state.cast::<Mutex<T>>(), Tensor::clone_from_ptr(gradient.cast())) };
+    answer(taker.lock().take(parameter as usize, &gradient))
 }
 
-unsafe extern "C" fn free_message(message: *mut c_char) {
-    // SAFETY: a message of `take_gradient`, once.
-    drop(unsafe { CString::from_raw(message) });
+unsafe extern "C" fn drop_taker<T: TakeGradient>(state: *mut c_void) {
+    // SAFETY: what `on_gradient` took out of an Arc, given back once.
+    drop(unsafe { Arc::from_raw(state.cast_const().cast::<Mutex<T>>()) });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Nobody;
+
+    impl TakeGradient for Nobody {
+        fn take(&mut self, _: usize, _: &Tensor) -> Result<()> {
+            anyhow::bail!("nobody wants it")
+        }
+    }
+
+    #[test]
+    fn a_leaf_holds_its_taker_until_another_takes_its_place_or_it_goes() {
+        let leaf = Tensor::from_slice(&[1f32]).set_requires_grad(true);
+        let (first, second) = (Arc::new(Mutex::new(Nobody)), Arc::new(Mutex::new(Nobody)));
+        on_gradient(&leaf, 0, &first).unwrap();
+        assert_eq!(Arc::strong_count(&first), 2);
+        on_gradient(&leaf, 0, &second).unwrap();
+        assert_eq!((Arc::strong_count(&first), Arc::strong_count(&second)), (1, 2));
+        drop(leaf);
+        assert_eq!(Arc::strong_count(&second), 1);
+    }
+
+    #[test]
+    fn a_taker_that_fails_ends_backward_with_its_words() {
+        let leaf = Tensor::from_slice(&[1f32]).set_requires_grad(true);
+        on_gradient(&leaf, 0, &Arc::new(Mutex::new(Nobody))).unwrap();
+        let loss = (&leaf * 2.0).sum(tch::Kind::Float);
+        let error = loss.f_backward().unwrap_err().to_string();
+        assert!(error.contains("nobody wants it"), "{error}");
+    }
+
+    #[test]
+    fn a_tensor_that_takes_no_part_in_backward_has_no_taker() {
+        let taker = Arc::new(Mutex::new(Nobody));
+        assert!(on_gradient(&(Tensor::from_slice(&[1f32]).set_requires_grad(true) * 2.0), 0, &taker).is_err());
+        assert_eq!(Arc::strong_count(&taker), 1);
+    }
 }

@@ -7,7 +7,8 @@ use std::ptr::null_mut;
 use anyhow::{Context, Result};
 use tch::{Device, Kind, Tensor};
 
-use super::training::{checked, handle, one};
+use super::message::checked;
+use super::training::{handle, one};
 
 unsafe extern "C" {
     fn ppo_device_prepare() -> *mut c_char;

@@ -34,9 +34,11 @@ pub(super) struct RawShape {
     num_blocks: i32,
     threads: i32,
     rms_eps: f32,
-    rope_attention_scaling: f32,
     inv_freq: *const f32,
 }
+
+/// The largest size: the kernels round sizes up, and add a few of them, in 32 bits.
+const LARGEST: usize = i32::MAX as usize / 4;
 
 impl RawShape {
     /// Sizes that the kernels can compute with. `inv_freq` points into `shape`.
@@ -47,11 +49,23 @@ impl RawShape {
             "the native decoder does not compute a bias on the attention's output projection"
         );
         let int = |what: &str, n: usize| {
-            i32::try_from(n)
-                .ok()
-                .filter(|n| *n <= i32::MAX / 4)
-                .with_context(|| format!("{what} is {n}: too large"))
+            let fits = i32::try_from(n).ok().filter(|_| n <= LARGEST);
+            fits.with_context(|| format!("{what} is {n}: the native decoder computes with at most {LARGEST}"))
         };
+        // The widest row of all: what a token's query, key and value projections make of it.
+        let heads = shape
+            .kv_heads
+            .checked_mul(2)
+            .and_then(|keys| keys.checked_add(shape.heads));
+        let width = heads.and_then(|heads| heads.checked_mul(shape.head_dim));
+        ensure!(
+            width.is_some_and(|width| width <= LARGEST),
+            "heads is {}, kv_heads {} and head_dim {}: (heads + 2 kv_heads) head_dim is more than {LARGEST}, the most that the native \
+             decoder computes with",
+            shape.heads,
+            shape.kv_heads,
+            shape.head_dim
+        );
         Ok(Self {
             layers: int("layers", shape.layers)?,
             hidden: int("hidden", shape.hidden)?,
@@ -68,7 +82,6 @@ impl RawShape {
             num_blocks: int("num_blocks", num_blocks)?,
             threads: int("threads", threads.max(1))?,
             rms_eps: shape.rms_eps,
-            rope_attention_scaling: shape.rope_attention_scaling,
             inv_freq: shape.inv_freq.as_ptr(),
         })
     }

@@ -6,7 +6,8 @@ use std::ptr::{null, null_mut};
 use anyhow::{Context, Result};
 use tch::Tensor;
 
-use super::training::{Handle, Output, checked, handle};
+use super::message::checked;
+use super::training::{Handle, Output, handle};
 
 unsafe extern "C" {
     fn ppo_flash_attention(

@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use memmap2::MmapMut;
 use tch::{Kind, Tensor};
 
-use super::training::checked;
+use super::message::checked;
 
 unsafe extern "C" {
     fn ppo_tensor_over(

@@ -5,7 +5,8 @@ use std::ffi::{c_char, c_void};
 use anyhow::{Context, Result};
 use tch::Tensor;
 
-use super::training::{checked, handle};
+use super::message::checked;
+use super::training::handle;
 
 unsafe extern "C" {
     fn ppo_master_join(rounded: *const c_void, rest: *const c_void, whole: *const c_void) -> *mut c_char;

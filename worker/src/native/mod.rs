@@ -14,6 +14,7 @@ pub mod flash;
 pub mod library;
 pub mod mapped;
 pub mod master;
+mod message;
 pub mod nccl;
 pub mod optimizer;
 pub mod packed;

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_void};
 use anyhow::Context;
 use tch::Tensor;
 
-use super::training::checked;
+use super::message::checked;
 
 unsafe extern "C" {
     fn ppo_set_grad(parameter: *mut c_void, grad: *mut c_void) -> *mut c_char;

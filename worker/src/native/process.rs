@@ -1,4 +1,4 @@
-//! The end of this process.
+//! Ends this process.
 
 use std::io::Write as _;
 

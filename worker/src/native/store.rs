@@ -1,4 +1,4 @@
-//! c10d's store: where processes meet and leave word for each other (`native/collective.cpp`).
+//! c10d's store: where processes meet and leave each other messages (`native/collective.cpp`).
 
 use std::ffi::{CString, c_char, c_void};
 use std::ptr::null_mut;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 
-use super::training::checked;
+use super::message::checked;
 
 /// Between two looks for a key, at first; it doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_micros(500);

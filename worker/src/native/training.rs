@@ -1,12 +1,13 @@
 //! The differentiable functions of a decoder (`native/training_*.cpp`): kernels of ours for CPU tensors of float32 or bfloat16,
 //! libtorch's operators for others (a GPU's, float16, float64). Which of the two computes is chosen there, by the tensor.
 
-use std::ffi::{CStr, CString, c_char, c_void};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ffi::{c_char, c_void};
 use std::ptr::{null, null_mut};
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::Result;
 use tch::Tensor;
+
+use super::message::{answer, checked, free_message};
 
 /// torch-sys hands `at::Tensor*` around; the C++ side takes it as such.
 pub(super) type Handle = *const c_void;
@@ -14,7 +15,6 @@ pub(super) type Output = *mut *mut c_void;
 type Forward = unsafe extern "C" fn(*mut c_void, *mut c_void, Output) -> *mut c_char;
 
 unsafe extern "C" {
-    fn ppo_training_free_error(message: *mut c_char);
     fn ppo_training_linears(
         layer: i64,
         first: Handle,
@@ -23,6 +23,7 @@ unsafe extern "C" {
         weights: *const Handle,
         biases: *const Handle,
         count: i64,
+        wide: bool,
         outputs: Output,
     ) -> *mut c_char;
     fn ppo_training_embed(weight: Handle, ids: Handle, output: Output) -> *mut c_char;
@@ -60,17 +61,6 @@ unsafe extern "C" {
 
 pub(super) fn handle(tensor: &Tensor) -> Handle {
     tensor.as_ptr().cast()
-}
-
-/// Of what a shim of `native/` answers: null, or a message that is ours to free.
-pub(super) fn checked(error: *mut c_char) -> Result<()> {
-    if error.is_null() {
-        return Ok(());
-    }
-    // SAFETY: a message is a zero-terminated string that the C++ side allocated for us to free.
-    let message = unsafe { CStr::from_ptr(error) }.to_string_lossy().into_owned();
-    unsafe { ppo_training_free_error(error) };
-    Err(anyhow!("libtorch: {}", message.lines().next().unwrap_or_default()))
 }
 
 pub(super) fn one(call: impl FnOnce(Output) -> *mut c_char) -> Result<Tensor> {
@@ -128,6 +118,25 @@ pub fn linears<const N: usize>(
     weights: [&Tensor; N],
     biases: Option<[&Tensor; N]>,
 ) -> Result<[Tensor; N]> {
+    products(input, weights, biases, false)
+}
+
+/// One layer over `rows` (`[rows, in]`) whose output, `[rows, out]`, is float32 where the numbers of rows and weight are of 16 bits: it is
+/// summed in float32, and not rounded to them afterwards.
+///
+/// # Errors
+/// As [`linears`].
+pub fn wide_linear(rows: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+    let [output] = products(Front::Rows(rows), [weight], bias.map(|bias| [bias]), true)?;
+    Ok(output)
+}
+
+fn products<const N: usize>(
+    input: Front,
+    weights: [&Tensor; N],
+    biases: Option<[&Tensor; N]>,
+    wide: bool,
+) -> Result<[Tensor; N]> {
     let mut outputs = [null_mut(); N];
     let (weights, biases) = (weights.map(handle), biases.map(|biases| biases.map(handle)));
     let biases = biases.as_ref().map_or(null(), |biases| biases.as_ptr());
@@ -139,7 +148,19 @@ pub fn linears<const N: usize>(
     };
     let (weights, count) = (weights.as_ptr(), N as i64);
     // SAFETY: (here and below) the handles are of tensors that live through the call.
-    checked(unsafe { ppo_training_linears(layer, first, second, eps, weights, biases, count, outputs.as_mut_ptr()) })?;
+    checked(unsafe {
+        ppo_training_linears(
+            layer,
+            first,
+            second,
+            eps,
+            weights,
+            biases,
+            count,
+            wide,
+            outputs.as_mut_ptr(),
+        )
+    })?;
     // SAFETY: without an error the C++ side wrote new tensors that are ours.
     Ok(outputs.map(|output| unsafe { Tensor::from_ptr(output.cast()) }))
 }
@@ -212,7 +233,7 @@ pub fn merge(weight: &Tensor, a: &Tensor, b: &Tensor, scale: f64) -> Result<Tens
     one(|output| unsafe { ppo_training_merge(handle(weight), handle(a), handle(b), scale, output) })
 }
 
-/// Log-probability of each row's target and entropy of each row's distribution, both `[rows]` float32, of logits `hidden`
+/// Log-probability of each row's target and entropy of each row's distribution, both `[rows]` float32, of float32 logits `hidden`
 /// (`[rows, width]`) times `weight` (`[vocab, width]`) transposed over `temperature`. Logits of at most `kept_bytes` are kept
 /// for the backward pass; more are computed again there. Targets have to be below the vocabulary: on a GPU nobody looks.
 ///
@@ -260,26 +281,11 @@ pub fn checkpoint(input: &Tensor, layer: Layer) -> Result<Tensor> {
 unsafe extern "C" fn run_layer(state: *mut c_void, input: *mut c_void, output: Output) -> *mut c_char {
     // SAFETY: state is the box of `checkpoint`, input a new tensor that is ours, output a place to write.
     let (layer, input) = unsafe { (&*state.cast::<Layer>(), Tensor::from_ptr(input.cast())) };
-    let result = catch_unwind(AssertUnwindSafe(|| layer(&input))).unwrap_or_else(|_| bail_panicked());
-    let message = match result {
-        Ok(tensor) => {
-            unsafe { *output = tensor.as_ptr().cast_mut().cast() };
-            // The C++ side owns it now.
-            std::mem::forget(tensor);
-            return null_mut();
-        }
-        Err(error) => format!("{error:#}"),
-    };
-    CString::new(message.replace('\0', " ")).unwrap_or_default().into_raw()
-}
-
-fn bail_panicked() -> Result<Tensor> {
-    bail!("a layer panicked while it was computed again for its gradient")
-}
-
-unsafe extern "C" fn free_message(message: *mut c_char) {
-    // SAFETY: a message of `run_layer`, once.
-    drop(unsafe { CString::from_raw(message) });
+    answer(layer(&input).map(|tensor| {
+        unsafe { *output = tensor.as_ptr().cast_mut().cast() };
+        // The C++ side owns it now.
+        std::mem::forget(tensor);
+    }))
 }
 
 unsafe extern "C" fn drop_layer(state: *mut c_void) {

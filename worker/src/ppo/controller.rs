@@ -32,10 +32,12 @@ impl KlController {
         Self::new(algorithm.kl.coef, algorithm.kl.controller, algorithm.profile)
     }
 
-    /// Whether the coefficient may move after a step. `openrlhf`: only after one in which the policy learnt, because the KL
-    /// is told by its update (PPOTrainer.train_step in OpenRLHF 0.11's ppo_trainer.py: `if "kl" in status`).
+    /// Whether the coefficient may move after a step: only after one in which the policy learnt. While it rests for the critic's warm-up its KL
+    /// is none of what the coefficient does, and that of a policy which is its own reference would let it fall. OpenRLHF 0.11 does so because
+    /// the KL is told by the update (PPOTrainer.train_step in ppo_trainer.py: `if "kl" in status`); verl 0.9 moves it after every
+    /// step (apply_kl_penalty in ray_trainer.py), and so does its profile.
     pub fn observes(&self, policy_learnt: bool) -> bool {
-        policy_learnt || self.profile != Profile::Openrlhf
+        policy_learnt || self.profile == Profile::Verl
     }
 
     /// Moves the coefficient after a step of `samples` samples with this KL (see [`observed_kl`]):

@@ -279,7 +279,7 @@ fn await_arrival(meeting: &Meeting, store: &Store, other: usize, ends: Instant, 
         }
         ensure!(
             Instant::now() < ends,
-            "{} never joined: {} waited {} s for it",
+            "{} never joined: {} waited {} s for it; the log of its pod says why, or `kubectl describe pod` where it has none",
             meeting.name(other),
             meeting.name(meeting.rank),
             meeting.timing.join.as_secs()

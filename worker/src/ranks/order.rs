@@ -11,6 +11,11 @@ use crate::actor::checkpoint::Verified;
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub enum Order {
+    /// Hash this rank's share of a checkpoint's files, and reply what it found.
+    Verify {
+        /// The checkpoint's folder.
+        folder: PathBuf,
+    },
     /// Load the models that rank 0 has loaded.
     Open {
         /// The checkpoint that the run goes on from; None: from the manifest's models.

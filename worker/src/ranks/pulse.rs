@@ -1,5 +1,5 @@
-//! Signs of life: each rank keeps writing what it does into the store, from a thread and a connection of its own, so that whoever
-//! waits in vain can say for whom.
+//! Signs of life: each rank keeps writing what it does into the store, from a thread and a connection of its own, so that a rank that
+//! waits in vain can say which one it waited for.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;

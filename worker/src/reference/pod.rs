@@ -7,6 +7,7 @@ use clap::Args;
 use ppo_crds::RunConfig;
 use ppo_crds::listen::everywhere;
 use ppo_crds::pod::port;
+use ppo_crds::spec::Role;
 
 use super::load;
 use super::router::{self, Service};
@@ -38,7 +39,7 @@ pub struct ReferenceArgs {
 /// # Errors
 /// When the model cannot be loaded, or an address is taken.
 pub fn main(args: &ReferenceArgs) -> Result<()> {
-    let place = Place::read()?;
+    let place = Place::read(Role::Reference)?;
     place.announce("reference");
     args.device.settle("the reference")?;
     let limits = Limits::default();

@@ -1,4 +1,4 @@
-//! Which path is answered by what.
+//! The paths of the reference server, and the function that answers each.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

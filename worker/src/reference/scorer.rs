@@ -150,9 +150,7 @@ fn answer_all(decoder: &Decoder, asked: &Receiver<Question>) {
         if reply.is_closed() {
             continue;
         }
-        let compute = || device::enter(decoder.device()).and_then(|()| compute(decoder, request));
-        let computed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(compute));
-        let answer = computed.unwrap_or_else(|_| Err(anyhow!("it panicked")));
+        let answer = device::enter(decoder.device()).and_then(|()| compute(decoder, request));
         let _ = reply.send(answer);
     }
 }

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::mix::Scores;
+use super::names::{MOST_NAMES, SCORES};
 use super::protocol::ScoreResponse;
 use super::sample::ScoredSample;
 use crate::data::describe;
 
-/// The scores in an answer: `rewards`, else `scores`; a `scores` beside `rewards` and all `extra_logs` are further logs.
+/// The scores in an answer: `rewards`, else `scores`; a `scores` beside `rewards` and `extra_logs` are further logs.
 pub(super) fn read_answer(body: &[u8], samples: &[ScoredSample]) -> Result<Scores, String> {
     let answer: ScoreResponse = serde_json::from_slice(body).map_err(|cause| {
         let infinite = [b"NaN".as_slice(), b"Infinity"]
@@ -35,9 +36,10 @@ pub(crate) fn check(answer: &ScoreResponse, samples: &[ScoredSample]) -> Result<
     let scores = finite(name, scores, samples)?;
     let mut extra = BTreeMap::new();
     if let (Some(_), Some(further)) = (&answer.rewards, &answer.scores) {
-        extra.insert("scores".to_owned(), finite("scores", further, samples)?);
+        extra.insert(SCORES.to_owned(), finite(SCORES, further, samples)?);
     }
-    for (name, value) in &answer.extra_logs {
+    // One more than a run can have, so that it is told of.
+    for (name, value) in answer.extra_logs.iter().take(MOST_NAMES + 1) {
         extra.insert(name.clone(), extra_log(name, value, samples)?);
     }
     Ok(Scores { scores, extra })

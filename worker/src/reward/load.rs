@@ -13,18 +13,23 @@ use crate::model::{RewardModel, kind};
 use crate::rollout::weights::digest::digest_of_model;
 use crate::tokenizer::Tokenizer;
 
-/// A reward model from its folder, with its own tokenizer: a copy on each of this process' devices.
+/// A reward model from its folder, with its own tokenizer: a copy on each of this process' devices. It scores samples of `policy`.
 ///
 /// # Errors
 /// When it cannot be loaded.
-pub fn load(location: &Location, dtype: DType) -> Result<ModelReward> {
+pub fn load(location: &Location, dtype: DType, policy: &Location) -> Result<ModelReward> {
     let folder = resolve_location(location).context("roles.reward.model")?;
     let copies = device::on_each(|device| RewardModel::load(&folder, (kind(dtype), device)))?;
     let first = copies.first().context("there is nothing to compute on")?;
     let digest = digest_of_model(first.config(), first.parameters())?;
+    let context = first.config().max_positions;
     let copies = copies.into_iter().map(|copy| Box::new(copy) as Box<dyn SequenceScorer>);
     let loaded = ModelReward::new(copies.collect(), Arc::new(Tokenizer::load(&folder)?), BATCH_TOKENS)?;
-    Ok(loaded.with_digest(digest))
+    let policy = match policy {
+        Location::Hub { id, .. } => id.clone(),
+        Location::Path(folder) => folder.display().to_string(),
+    };
+    Ok(loaded.with_digest(digest).made_for(context).of_policy(policy))
 }
 
 impl SequenceScorer for RewardModel {

@@ -8,6 +8,7 @@ use ppo_crds::run_config::Reward as RewardConfig;
 use super::remote::{RemoteOptions, RemoteReward};
 use super::rule::Rule;
 use super::sample::ScoredSample;
+use crate::data::Label;
 use crate::roles::Reward;
 
 /// Scores of samples, in their order.
@@ -103,7 +104,7 @@ impl RewardSource {
     ///
     /// # Errors
     /// Names the rule and the label.
-    pub fn check_label(&self, label: Option<&str>) -> Result<()> {
+    pub fn check_label(&self, label: Option<&Label>) -> Result<()> {
         let mut rules = self.sources.iter().filter_map(|source| match &source.source {
             Source::Rule(rule) => Some(rule),
             _ => None,

@@ -1,12 +1,15 @@
 //! Where scores come from: a reward model, rules, a remote server; alone or as a weighted sum.
 
 mod answer;
+mod lists;
 pub mod load;
 mod mix;
 mod model;
+mod names;
 mod number;
 mod protocol;
 mod question;
+mod reading;
 mod remote;
 mod retry;
 mod router;

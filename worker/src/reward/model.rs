@@ -1,10 +1,12 @@
 //! A reward model as a source of scores: sequences by token ids, batched by a token budget.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, bail};
 use crossbeam_channel::{Receiver, Sender};
 
+use super::reading::Reader;
 use super::sample::ScoredSample;
 use crate::native::threads::blocking;
 use crate::tokenizer::Tokenizer;
@@ -24,12 +26,14 @@ pub trait SequenceScorer: Send {
 /// A reward model with its tokenizer.
 pub struct ModelReward {
     copies: Copies,
-    tokenizer: Arc<Tokenizer>,
-    /// Of its tokenizer: samples whose ids another one made are tokenised again.
-    fingerprint: Arc<str>,
+    reader: Reader,
     /// Of the model, where somebody compares it.
     digest: Option<String>,
     batch_tokens: usize,
+    /// Tokens of the longest sequence that it was made for, where that is known.
+    context: Option<usize>,
+    /// Whether the log has that a sequence is longer.
+    told_longer: AtomicBool,
 }
 
 impl ModelReward {
@@ -41,10 +45,11 @@ impl ModelReward {
     pub fn new(copies: Vec<Box<dyn SequenceScorer>>, tokenizer: Arc<Tokenizer>, batch_tokens: usize) -> Result<Self> {
         Ok(Self {
             copies: Copies::new(copies),
-            fingerprint: tokenizer.fingerprint()?,
-            tokenizer,
+            reader: Reader::new(tokenizer)?,
             digest: None,
             batch_tokens: batch_tokens.max(1),
+            context: None,
+            told_longer: AtomicBool::new(false),
         })
     }
 
@@ -55,9 +60,37 @@ impl ModelReward {
         Self { digest, ..self }
     }
 
+    /// The same with the tokens of the longest sequence that it was made for: longer ones are warned about.
+    #[must_use]
+    pub fn made_for(self, tokens: usize) -> Self {
+        let context = Some(tokens);
+        Self { context, ..self }
+    }
+
+    /// The same with what the log calls the policy whose samples it scores.
+    #[must_use]
+    pub fn of_policy(mut self, name: String) -> Self {
+        self.reader.policy = name;
+        self
+    }
+
     /// Digest of the model, where it was given.
     pub fn digest(&self) -> Option<&str> {
         self.digest.as_deref()
+    }
+
+    /// Warns, once, of sequences of up to `longest` tokens where it was made for shorter ones.
+    pub fn warn_beyond(&self, longest: usize) {
+        let Some(context) = self.context.filter(|context| *context < longest) else {
+            return;
+        };
+        if !self.told_longer.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "a sequence may have {longest} tokens, the context of the reward model in {} has {context}: beyond it its scores mean \
+                 little; lower prompts.maxLength or generation.maxNewTokens",
+                self.reader.own()
+            );
+        }
     }
 
     /// One score per sample. The forward runs on a thread of its own, with whichever copy is free; calls take turns where none is.
@@ -65,13 +98,12 @@ impl ModelReward {
     /// # Errors
     /// When a text cannot be tokenised or the model fails; names the samples.
     pub async fn score(&self, samples: &[ScoredSample]) -> Result<Vec<f32>> {
-        let sequences = samples
-            .iter()
-            .map(|sample| {
-                self.sequence(sample)
-                    .with_context(|| format!("sample {}", sample.index))
-            })
-            .collect::<Result<Vec<_>>>()?;
+        let read = |sample: &ScoredSample| {
+            let sequence = self.reader.sequence(sample);
+            sequence.with_context(|| format!("sample {}", sample.index))
+        };
+        let sequences = samples.iter().map(read).collect::<Result<Vec<_>>>()?;
+        self.warn_beyond(sequences.iter().map(Vec::len).max().unwrap_or(0));
         let mut scores = vec![0.0; samples.len()];
         for batch in batches(sequences.iter().map(Vec::len), self.batch_tokens) {
             let input: Vec<Vec<u32>> = batch.iter().map(|&at| sequences[at].clone()).collect();
@@ -98,39 +130,6 @@ impl ModelReward {
             }
         }
         Ok(scores)
-    }
-
-    /// The policy's own ids where they mean the same here. Else the text without the policy's special tokens, ended by the
-    /// reward model's EOS; or, where text is all there is (another trainer's request), as OpenRLHF's `serve_rm` has it.
-    fn sequence(&self, sample: &ScoredSample) -> Result<Vec<u32>> {
-        match &sample.tokenizer {
-            Some(policy) if *policy == self.fingerprint => {
-                Ok(sample.prompt_ids.iter().chain(&sample.response_ids).copied().collect())
-            }
-            Some(_) => {
-                let text = format!("{}{}", sample.visible_prompt, sample.visible_response);
-                let mut ids = self.tokenizer.encode(&text, true)?;
-                if ids.last().copied() != self.tokenizer.eos_id() {
-                    ids.extend(self.tokenizer.eos_id());
-                }
-                Ok(ids)
-            }
-            None => self.query_sequence(&format!("{}{}", sample.prompt, sample.response)),
-        }
-    }
-
-    /// As `serve_rm.py`: pad and EOS are stripped from both ends, one EOS ends the text, nothing else is added.
-    fn query_sequence(&self, text: &str) -> Result<Vec<u32>> {
-        let (pad, eos) = (self.tokenizer.pad_id(), self.tokenizer.eos_id());
-        let filler = |id: &u32| Some(*id) == pad || Some(*id) == eos;
-        let ids = self.tokenizer.encode(text, false)?;
-        let first = ids.iter().position(|id| !filler(id)).unwrap_or(ids.len());
-        let last = ids.iter().rposition(|id| !filler(id)).map_or(first, |at| at + 1);
-        let ids: Vec<u32> = ids[first..last].iter().copied().chain(eos).collect();
-        if ids.is_empty() {
-            bail!("an empty text has no score");
-        }
-        Ok(ids)
     }
 }
 

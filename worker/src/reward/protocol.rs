@@ -2,24 +2,25 @@
 
 use std::collections::BTreeMap;
 
-use serde::de::Error;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::lists::{chats, labels, list, list_or_null};
 use super::sample::ScoredSample;
-use crate::data::text_of_label;
+use crate::data::Label;
 
 /// What is asked: `{"query": [..], "prompts": [..], "labels": [.. | null]}`. Old trainers send `query` alone.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct ScoreRequest {
     /// Prompt and response in one text, special tokens kept.
+    #[serde(deserialize_with = "list")]
     pub query: Vec<String>,
     /// The prompts alone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "list_or_null")]
     pub prompts: Option<Vec<String>>,
-    /// What the responses are compared with; numbers and truths are taken as the text that a data file's are.
+    /// What the responses are compared with, as the rows of the data have it.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "labels")]
-    pub labels: Option<Vec<Option<String>>>,
+    pub labels: Option<Vec<Option<Label>>>,
     /// Our addition, which other servers pass over: what a job's own trainer knows beyond the text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<PolicyView>,
@@ -31,23 +32,23 @@ pub struct PolicyView {
     /// [`Tokenizer::fingerprint`](crate::tokenizer::Tokenizer::fingerprint) of what made the ids.
     pub tokenizer: String,
     /// The prompts' token ids.
+    #[serde(deserialize_with = "list")]
     pub prompt_ids: Vec<Vec<u32>>,
     /// The responses' token ids.
+    #[serde(deserialize_with = "list")]
     pub response_ids: Vec<Vec<u32>>,
     /// The prompts without special tokens.
+    #[serde(deserialize_with = "list")]
     pub visible_prompts: Vec<String>,
     /// The responses without special tokens.
+    #[serde(deserialize_with = "list")]
     pub visible_responses: Vec<String>,
-}
-
-fn labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<Option<String>>>, D::Error> {
-    let Some(values) = Option::<Vec<Value>>::deserialize(deserializer)? else {
-        return Ok(None);
-    };
-    let text = |(index, value): (usize, &Value)| {
-        text_of_label(value).map_err(|wrong| D::Error::custom(format!("labels[{index}] {wrong}")))
-    };
-    values.iter().enumerate().map(text).collect::<Result<_, _>>().map(Some)
+    /// The messages of the prompts that are chats; left out where none is.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "chats")]
+    pub messages: Option<Vec<Option<Vec<Value>>>>,
+    /// Whether the responses end with an end token. Where it is left out all do.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "list_or_null")]
+    pub has_ended: Option<Vec<bool>>,
 }
 
 impl ScoreRequest {
@@ -73,12 +74,21 @@ impl ScoreRequest {
             response_ids: samples.iter().map(|sample| sample.response_ids.clone()).collect(),
             visible_prompts: samples.iter().map(|sample| sample.visible_prompt.clone()).collect(),
             visible_responses: samples.iter().map(|sample| sample.visible_response.clone()).collect(),
+            messages: messages(samples),
+            has_ended: Some(samples.iter().map(|sample| sample.has_ended).collect()),
         });
         Self {
             policy,
             ..Self::of(samples)
         }
     }
+}
+
+/// Of the samples; None where none has any.
+fn messages(samples: &[ScoredSample]) -> Option<Vec<Option<Vec<Value>>>> {
+    let messages = samples.iter().map(|sample| sample.messages.as_deref());
+    let any = messages.clone().any(|messages| messages.is_some());
+    any.then(|| messages.map(|messages| messages.map(<[Value]>::to_vec)).collect())
 }
 
 /// What is answered: `{"rewards": [f], "scores": [f], "extra_logs": {"name": [f]}}`, and ours. Old servers answer `rewards` alone.
@@ -96,30 +106,4 @@ pub struct ScoreResponse {
     /// Our addition: digest of the reward model, which a job's own trainer compares.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_digest: Option<String>,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn labels_of(json: &str) -> Result<Option<Vec<Option<String>>>, String> {
-        let request = format!("{{\"query\": [], \"labels\": {json}}}");
-        let read: Result<ScoreRequest, _> = serde_json::from_str(&request);
-        read.map(|read| read.labels).map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn labels_are_taken_as_those_of_a_data_file() {
-        let read = labels_of(r#"["a", 42, 0.5, true, null]"#).unwrap().unwrap();
-        let read: Vec<Option<&str>> = read.iter().map(Option::as_deref).collect();
-        assert_eq!(read, [Some("a"), Some("42"), Some("0.5"), Some("true"), None]);
-        assert_eq!(labels_of("null"), Ok(None));
-        let error = labels_of("[1, [2]]").unwrap_err();
-        assert!(error.contains("labels[1] is the list [2], want a string"), "{error}");
-        let error = labels_of("[123456789012345678901234567890]").unwrap_err();
-        assert!(
-            error.contains("labels[0] is the number") && error.contains("too large"),
-            "{error}"
-        );
-    }
 }

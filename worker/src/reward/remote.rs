@@ -10,10 +10,12 @@ use reqwest::{Client, Url};
 
 use super::answer::read_answer;
 use super::mix::Scores;
+use super::names::Names;
 use super::protocol::ScoreRequest;
 use super::retry::Failure;
 use super::sample::ScoredSample;
 use crate::backoff::{Retry, after_status};
+use crate::http_client::innermost;
 
 /// How a remote reward is called.
 #[derive(Clone, Debug)]
@@ -62,6 +64,8 @@ pub struct RemoteReward {
     urls: Vec<Url>,
     authorization: Option<HeaderValue>,
     options: RemoteOptions,
+    /// Of the further logs.
+    names: Names,
 }
 
 impl RemoteReward {
@@ -94,6 +98,7 @@ impl RemoteReward {
             urls,
             authorization,
             options,
+            names: Names::default(),
         })
     }
 
@@ -127,7 +132,10 @@ impl RemoteReward {
         loop {
             let url = &self.urls[(number + tries as usize) % self.urls.len()];
             let failure = match self.call(url, body.clone(), samples).await {
-                Ok(scores) => return Ok(scores),
+                Ok(mut scores) => {
+                    self.names.keep(&mut scores.extra);
+                    return Ok(scores);
+                }
                 Err(failure) => failure,
             };
             let options = &self.options;
@@ -195,17 +203,12 @@ impl RemoteReward {
         if error.is_timeout() {
             return Failure::passing(format!("no complete answer within {:?}", self.options.timeout));
         }
-        // The outermost message repeats the URL; the cause is at the bottom.
-        let mut cause: &dyn std::error::Error = &error;
-        while let Some(source) = cause.source() {
-            cause = source;
-        }
         let what = if error.is_connect() {
             "cannot connect"
         } else {
             "the connection broke"
         };
-        Failure::passing(format!("{what}: {cause}"))
+        Failure::passing(format!("{what}: {}", innermost(&error)))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Which path of a reward server is answered by what.
+//! The paths of a reward server, and the function that answers each.
 
 use std::sync::{Arc, OnceLock};
 
@@ -92,14 +92,14 @@ pub fn observed(service: &Service) -> Router {
 async fn score(State(service): State<Service>, request: Request) -> Result<Json<ScoreResponse>, ApiError> {
     let ready = service.get()?;
     let limits = &service.0.limits;
-    let asked: ScoreRequest = body::json(&service.0.bodies, request).await?;
+    let (asked, _room): (ScoreRequest, _) = body::held(&service.0.bodies, request).await?;
     let samples = samples(asked, ready.tokenizer.as_deref(), limits.samples)?;
     for sample in &samples {
         let unfit = |cause| {
             let what = format!("labels[{}]: {cause:#}", sample.index);
             ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, what)
         };
-        ready.source.check_label(sample.label.as_deref()).map_err(unfit)?;
+        ready.source.check_label(sample.label.as_ref()).map_err(unfit)?;
     }
     let limit = limits.request_timeout;
     let late = |_| ApiError::unavailable(format!("scoring took longer than {limit:?}"));

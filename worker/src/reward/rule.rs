@@ -1,12 +1,15 @@
 //! Rules: verifiable rewards that need no model. Every score lies between 0 and 1.
 
-use anyhow::{Context, Result, bail};
+use std::borrow::Cow;
+
+use anyhow::{Context, Result, anyhow, bail};
 use ppo_crds::spec::{JsonRule, LengthRule, RewardRule};
 use regex::Regex;
 use serde_json::Value;
 
 use super::number::last_number;
 use super::sample::ScoredSample;
+use crate::data::Label;
 
 /// One compiled rule of `roles.reward.rules`.
 #[derive(Clone, Debug)]
@@ -25,9 +28,9 @@ enum Check {
 }
 
 /// What a label says, as the rule compares it.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Debug)]
 enum Wanted<'a> {
-    Text(&'a str),
+    Text(Cow<'a, str>),
     Number(f64),
     Nothing,
 }
@@ -98,8 +101,8 @@ impl Rule {
     /// Refuses a label that the rule cannot compare with.
     ///
     /// # Errors
-    /// No label where the rule needs one, or one without a number for `numericMatch`.
-    pub fn check_label(&self, label: Option<&str>) -> Result<()> {
+    /// No label where the rule needs one, one that is no text, or one without a number for `numericMatch`.
+    pub fn check_label(&self, label: Option<&Label>) -> Result<()> {
         self.wanted(label).map(|_| ())
     }
 
@@ -109,19 +112,20 @@ impl Rule {
     /// As [`check_label`](Self::check_label), whatever the response is. A response is never an error.
     pub fn score(&self, sample: &ScoredSample) -> Result<f32> {
         let wanted = self
-            .wanted(sample.label.as_deref())
+            .wanted(sample.label.as_ref())
             .with_context(|| format!("sample {}", sample.index))?;
         let Some(text) = self.read(&sample.visible_response) else {
             return Ok(0.0);
         };
-        Ok(match (&self.check, wanted) {
+        Ok(match (&self.check, &wanted) {
             (Check::NumericMatch { tolerance }, Wanted::Number(wanted)) => {
                 truth(last_number(text).is_some_and(|number| (number - wanted).abs() <= *tolerance))
             }
             (Check::ExactMatch { ignore_case: true }, Wanted::Text(wanted)) => {
                 truth(text.to_lowercase() == wanted.to_lowercase())
             }
-            (Check::ExactMatch { .. } | Check::NumericMatch { .. }, wanted) => truth(wanted == Wanted::Text(text)),
+            (Check::ExactMatch { .. }, Wanted::Text(wanted)) => truth(wanted == text),
+            (Check::ExactMatch { .. } | Check::NumericMatch { .. }, _) => 0.0,
             (Check::Regex(pattern), _) => truth(pattern.is_match(text)),
             (Check::Length(length), _) => length_score(sample.response_ids.len(), length),
             (Check::Json(rule), _) => truth(is_json(text, rule)),
@@ -129,20 +133,22 @@ impl Rule {
     }
 
     /// What the response is compared with.
-    fn wanted<'a>(&self, label: Option<&'a str>) -> Result<Wanted<'a>> {
+    fn wanted<'a>(&self, label: Option<&'a Label>) -> Result<Wanted<'a>> {
         let needed = || {
-            label.with_context(|| {
+            let label = label.with_context(|| {
                 format!(
                     "rule {} needs a label and there is none; set prompts.labelField, or give the row one",
                     self.name()
                 )
-            })
+            });
+            let text = label?.text();
+            text.map_err(|wrong| anyhow!("rule {} compares with a text, and the label {wrong}", self.name()))
         };
         match self.check {
-            Check::ExactMatch { .. } => Ok(Wanted::Text(needed()?.trim())),
+            Check::ExactMatch { .. } => Ok(Wanted::Text(trimmed(needed()?))),
             Check::NumericMatch { .. } => {
                 let label = needed()?;
-                let number = last_number(label);
+                let number = last_number(&label);
                 number
                     .map(Wanted::Number)
                     .with_context(|| format!("label {label:?} holds no number for numericMatch"))
@@ -159,6 +165,13 @@ impl Rule {
         };
         let found = extract.captures_iter(response).last()?;
         Some(found.get(1).or_else(|| found.get(0))?.as_str().trim())
+    }
+}
+
+fn trimmed(text: Cow<'_, str>) -> Cow<'_, str> {
+    match text {
+        Cow::Borrowed(text) => Cow::Borrowed(text.trim()),
+        Cow::Owned(text) => Cow::Owned(text.trim().to_owned()),
     }
 }
 

@@ -1,11 +1,12 @@
-//! What a source of scores sees of a sample.
+//! A sample as the sources of scores see it.
 
 use std::sync::Arc;
 
 use anyhow::Result;
+use serde_json::Value;
 
-use crate::data::Prompt;
-use crate::tokenizer::Tokenizer;
+use crate::data::{Label, Prompt};
+use crate::tokenizer::{Tokenizer, text_after};
 
 /// One prompt with one response, to be scored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,10 +17,15 @@ pub struct ScoredSample {
     pub prompt: String,
     /// The prompt without special tokens: a reward model with another tokenizer reads it.
     pub visible_prompt: String,
+    /// The chat that the prompt is the policy's rendering of: a reward model with another tokenizer renders it its own way. None
+    /// for plain text, and where only text is known.
+    pub messages: Option<Arc<[Value]>>,
     /// What the model wrote, special tokens (its EOS) kept: remote servers read it.
     pub response: String,
     /// The response without special tokens: rules read it.
     pub visible_response: String,
+    /// Whether the response ends with an end token: one that ran out of room does not.
+    pub has_ended: bool,
     /// [`Tokenizer::fingerprint`] of the policy's, which made the ids; None where only text is known.
     pub tokenizer: Option<Arc<str>>,
     /// The prompt's token ids under the policy's tokenizer.
@@ -27,7 +33,7 @@ pub struct ScoredSample {
     /// The response's token ids under the policy's tokenizer.
     pub response_ids: Vec<u32>,
     /// What the response is compared with.
-    pub label: Option<String>,
+    pub label: Option<Label>,
 }
 
 impl ScoredSample {
@@ -36,12 +42,15 @@ impl ScoredSample {
     /// # Errors
     /// When the tokenizer cannot decode the ids.
     pub fn new(tokenizer: &Tokenizer, index: usize, prompt: &Prompt, response_ids: &[u32]) -> Result<Self> {
+        let last = response_ids.last();
         Ok(Self {
             index,
             prompt: prompt.text.clone(),
             visible_prompt: tokenizer.decode(&prompt.ids, true)?,
-            response: tokenizer.decode(response_ids, false)?,
-            visible_response: tokenizer.decode(response_ids, true)?,
+            messages: prompt.messages.clone(),
+            response: text_after(tokenizer, &prompt.ids, response_ids, false)?,
+            visible_response: text_after(tokenizer, &prompt.ids, response_ids, true)?,
+            has_ended: last.is_some_and(|id| tokenizer.eos_ids().contains(id)),
             tokenizer: Some(tokenizer.fingerprint()?),
             prompt_ids: prompt.ids.clone(),
             response_ids: response_ids.to_vec(),
@@ -52,5 +61,59 @@ impl ScoredSample {
     /// Tokens of prompt and response under the policy's tokenizer.
     pub fn tokens(&self) -> usize {
         self.prompt_ids.len() + self.response_ids.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn sample(family: &str, prompt: &str, response: &[u32]) -> ScoredSample {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tokenizer");
+        let tokenizer = Tokenizer::load(&folder.join(family)).unwrap();
+        let ids = tokenizer.encode(prompt, true).unwrap();
+        let prompt = Prompt {
+            text: tokenizer.decode(&ids, false).unwrap(),
+            ids: ids.into(),
+            ..Prompt::default()
+        };
+        ScoredSample::new(&tokenizer, 0, &prompt, response).unwrap()
+    }
+
+    #[test]
+    fn a_response_keeps_the_space_between_it_and_its_prompt() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tokenizer");
+        let llama2 = Tokenizer::load(&folder.join("llama2")).unwrap();
+        // Encoded as a text of its own, a word has its space in front.
+        let word = llama2.encode("the", false).unwrap();
+        let read = sample("llama2", "What is", &word);
+        assert_eq!(
+            (read.response.as_str(), read.visible_response.as_str()),
+            (" the", " the")
+        );
+        assert_eq!(
+            format!("{}{}", read.prompt, read.response),
+            llama2
+                .decode(&[&read.prompt_ids[..], &word[..]].concat(), false)
+                .unwrap()
+        );
+        let chatml = Tokenizer::load(&folder.join("chatml")).unwrap();
+        for text in ["the", " the", "\u{1f600}"] {
+            let read = sample("chatml", "What is", &chatml.encode(text, false).unwrap());
+            assert_eq!(read.visible_response, text);
+        }
+    }
+
+    #[test]
+    fn a_response_has_ended_with_an_end_token_only() {
+        assert!(sample("chatml", "Hi", &[40, 2]).has_ended);
+        assert!(
+            sample("chatml", "Hi", &[40, 0]).has_ended,
+            "any of the model's end tokens"
+        );
+        assert!(!sample("chatml", "Hi", &[2, 40]).has_ended);
+        assert!(!sample("chatml", "Hi", &[]).has_ended);
     }
 }

@@ -9,10 +9,12 @@ use anyhow::{Result, ensure};
 use clap::Args;
 use ppo_crds::RunConfig;
 use ppo_crds::listen::everywhere;
-use ppo_crds::pod::{env, port};
+use ppo_crds::pod::port;
 use ppo_crds::run_config::{Reward as RewardConfig, RewardModel};
+use ppo_crds::spec::Role;
 
 use super::RewardSource;
+use super::lists::MOST_SAMPLES;
 use super::load;
 use super::router::{self, Service};
 use crate::device::DeviceArgs;
@@ -22,6 +24,7 @@ use crate::place::Place;
 use crate::roles::Reward;
 use crate::serving;
 use crate::serving::Limits;
+use crate::serving::access::AccessArgs;
 use crate::serving::auth::Door;
 use crate::tokenizer::Tokenizer;
 
@@ -41,11 +44,21 @@ pub struct RewardArgs {
     /// Where /metrics, /healthz and /readyz are served without a token. Default in a pod: port 9400 of every address.
     #[arg(long, value_name = "ADDRESS")]
     metrics_addr: Option<SocketAddr>,
-    /// Bearer token that callers must give. Without one, a server that listens on this machine alone answers no web page.
-    #[arg(long, env = env::TOKEN, hide_env_values = true, value_name = "TOKEN")]
-    token: Option<String>,
+    #[command(flatten)]
+    access: AccessArgs,
     #[command(flatten)]
     device: DeviceArgs,
+}
+
+impl RewardArgs {
+    /// Where a manifest is served, and the token that callers must send.
+    fn door(&self) -> Result<(SocketAddr, Option<String>)> {
+        let listen = self.listen.unwrap_or(OWN);
+        let token = self.access.token()?;
+        let lets = "have samples scored";
+        self.access.check(listen.ip(), token.as_deref(), lets)?;
+        Ok((listen, token))
+    }
 }
 
 /// Serves until SIGTERM or Ctrl-C, then answers what it has taken.
@@ -68,10 +81,10 @@ fn own(args: &RewardArgs, file: &Path) -> Result<()> {
         "spec.roles.reward of {} has neither a model nor rules: there is nothing to serve",
         file.display()
     );
-    let token = args.token.as_deref().filter(|token| !token.is_empty());
+    let (listen, token) = args.door()?;
     let limits = limits();
-    let listen = args.listen.unwrap_or(OWN);
-    let service = Service::new(&config.name, Door::new(token, true).at(listen.ip()), &limits)?;
+    let door = Door::new(token.as_deref(), true).at(listen.ip());
+    let service = Service::new(&config.name, door, &limits)?;
     let routers = (router::api(&service), router::observed(&service));
     let loading = serving::load(move || {
         let (source, tokenizer) = sources(&config)?;
@@ -82,7 +95,7 @@ fn own(args: &RewardArgs, file: &Path) -> Result<()> {
 
 /// The reward model of a job. Its rules are the trainer's own calls: they need no pod.
 fn pod(args: &RewardArgs) -> Result<()> {
-    let place = Place::read()?;
+    let place = Place::read(Role::Reward)?;
     place.announce("reward");
     let Some(model) = place.config.reward.model.clone() else {
         let words = "this run has no reward model (spec.roles.reward.model): rules and remote rewards need no pod";
@@ -109,7 +122,7 @@ fn pod(args: &RewardArgs) -> Result<()> {
 /// What one request, and all of them together, may ask for.
 fn limits() -> Limits {
     Limits {
-        samples: 4096,
+        samples: MOST_SAMPLES,
         body_bytes: 64 << 20,
         request_timeout: Duration::from_secs(600),
         ..Limits::default()
@@ -118,7 +131,7 @@ fn limits() -> Limits {
 
 fn loaded(reward: &RewardConfig, config: &RunConfig) -> Result<Option<Reward>> {
     let model = reward.model.as_ref();
-    let load = |model: &RewardModel| load::load(&model.source, config.model.dtype);
+    let load = |model: &RewardModel| load::load(&model.source, config.model.dtype, &config.model.policy);
     Ok(model.map(load).transpose()?.map(Reward::Here))
 }
 
@@ -134,9 +147,44 @@ fn sources(config: &RunConfig) -> Result<(RewardSource, Option<Arc<Tokenizer>>)>
         Ok(tokenizer) => Some(Arc::new(tokenizer)),
         Err(error) if source.needs_tokens() => return Err(error.context("a length rule counts the policy's tokens")),
         Err(error) => {
-            tracing::warn!("rules see special tokens as text: {error:#}");
+            tracing::warn!("no tokenizer of the policy ({error:#}), so an end token stays in the text that rules read");
             None
         }
     };
     Ok((source, tokenizer))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: RewardArgs,
+    }
+
+    fn door(words: &[&str]) -> Result<(SocketAddr, Option<String>)> {
+        Line::try_parse_from([&["reward"], words].concat())?.args.door()
+    }
+
+    #[test]
+    fn without_a_token_only_this_machine_may_call() {
+        assert_eq!(door(&[]).unwrap(), (OWN, None));
+        let open = ["--listen", "0.0.0.0:5000"];
+        let refused = door(&open).unwrap_err().to_string();
+        assert!(
+            refused.contains("lets anybody have samples scored: give --api-key-file or PPO_TOKEN"),
+            "{refused}"
+        );
+        for given in [
+            &["--allow-anonymous"][..],
+            &["--api-key", "secret"],
+            &["--token", "secret"],
+        ] {
+            door(&[&open[..], given].concat()).unwrap();
+        }
+    }
 }

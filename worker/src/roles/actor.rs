@@ -7,9 +7,9 @@ use futures::Stream;
 use ppo_crds::spec::Role;
 use reqwest::Method;
 
-use super::caller::cause;
 use super::published::{INFO, WEIGHTS};
 use super::{CallError, Caller, Member, Members};
+use crate::http_client::innermost;
 use crate::rollout::weights::LoadedWeights;
 use crate::rollout::weights::attempt::PolicyVersion;
 
@@ -56,7 +56,7 @@ impl Actor {
         let call = self.caller.request(Method::GET, &member, &path);
         let answer = tokio::time::timeout(SHORT, call.send()).await;
         let answer = answer.map_err(|_| failed(format!("no answer within {} s", SHORT.as_secs())))?;
-        let answer = answer.map_err(|error| failed(cause(&error)))?;
+        let answer = answer.map_err(|error| failed(innermost(&error)))?;
         if !answer.status().is_success() {
             return Err(failed(format!("{}: no weights of version {version}", answer.status())));
         }

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{CallError, Member};
+use crate::http_client::{innermost, said};
 
 /// To connect.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -90,7 +91,7 @@ impl Caller {
         let lost = |error: reqwest::Error| {
             let cause = match error.is_timeout() {
                 true => format!("no answer within {} s", deadline.as_secs()),
-                false => cause(&error),
+                false => innermost(&error),
             };
             CallError {
                 unreachable: error.is_connect(),
@@ -102,14 +103,15 @@ impl Caller {
         let mut body = Vec::new();
         while let Some(chunk) = answer.chunk().await.map_err(lost)? {
             if body.len() + chunk.len() > LONGEST_ANSWER {
-                return Err(failed(format!("an answer of more than {LONGEST_ANSWER} bytes"), false));
+                let words = format!("an answer of more than {LONGEST_ANSWER} bytes{}", shorter(role));
+                return Err(failed(words, false));
             }
             body.extend_from_slice(&chunk);
         }
         if !status.is_success() {
             // 4xx is what the other side understood and refused; but for 408, 409 and 429, which say "later".
             let later = [408, 409, 429].contains(&status.as_u16());
-            let words = format!("{status}: {}", message(&body));
+            let words = format!("{status}: {}", said(&body));
             return Err(CallError {
                 status: Some(status.as_u16()),
                 ..failed(words, status.is_server_error() || later)
@@ -120,22 +122,11 @@ impl Caller {
     }
 }
 
-/// The innermost cause: reqwest's own words name only the URL.
-pub(crate) fn cause(error: &reqwest::Error) -> String {
-    let mut inner: &dyn std::error::Error = error;
-    while let Some(source) = inner.source() {
-        inner = source;
+/// What makes a role's answers shorter.
+fn shorter(role: Role) -> &'static str {
+    match role {
+        Role::Reference => ": lower batch.microRolloutBatchSize",
+        Role::Rollout => ": lower batch.nSamplesPerPrompt or generation.maxNewTokens",
+        Role::Actor | Role::Reward => "",
     }
-    inner.to_string()
-}
-
-/// What an error answer says: OpenAI's shape, or the text as it is.
-fn message(body: &[u8]) -> String {
-    const LONGEST: usize = 500;
-    let parsed: Option<serde_json::Value> = serde_json::from_slice(body).ok();
-    let said = parsed
-        .as_ref()
-        .and_then(|body| body.pointer("/error/message")?.as_str());
-    let text = said.map_or_else(|| String::from_utf8_lossy(body).into_owned(), str::to_owned);
-    text[..text.floor_char_boundary(LONGEST)].trim().to_owned()
 }

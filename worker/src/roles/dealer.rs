@@ -18,10 +18,9 @@ use self::handover::{Handover, PATIENCE};
 use super::transfers::Transfers;
 use super::work::Work;
 use super::{Caller, Members, Pending, Publication};
-use crate::engine::{Completion, Request};
+use crate::engine::Request;
 use crate::model::MergedWeights;
 use crate::stop::StopFlag;
-use crate::telemetry::Live;
 
 /// What a dealer needs to know.
 pub struct DealerOptions {
@@ -46,7 +45,6 @@ pub struct DealerOptions {
 pub struct Dealer {
     options: Arc<DealerOptions>,
     runtime: tokio::runtime::Handle,
-    live: Arc<Live>,
     stop: StopFlag,
     /// What is published, where that is a copy.
     copy: Option<MergedWeights>,
@@ -66,7 +64,6 @@ impl Dealer {
         weights: MergedWeights,
         version: u64,
         runtime: tokio::runtime::Handle,
-        live: Arc<Live>,
         stop: StopFlag,
     ) -> Result<Self> {
         let copy = options.copies.then(|| weights.deep_clone()).transpose()?;
@@ -75,7 +72,6 @@ impl Dealer {
         Ok(Self {
             options: Arc::new(options),
             runtime,
-            live,
             stop,
             copy,
             version: AtomicU64::new(version),
@@ -83,26 +79,21 @@ impl Dealer {
         })
     }
 
-    /// Samples for all requests, all drawn by the published version.
-    ///
-    /// # Errors
-    /// When a request is refused, too few engines are ready in time, or not all is done within `deadline`, with the last
-    /// failure of each engine; [`Interrupted`](crate::stop::Interrupted).
-    pub fn generate(&self, requests: Vec<Request>, deadline: Duration) -> Result<Vec<Vec<Completion>>> {
-        let pending = self.start(requests, deadline);
-        let generated = pending.collect(&self.stop, Duration::ZERO, &self.live)?;
-        Ok(generated.completions)
-    }
-
-    /// Asks for what [`generate`](Self::generate) gives and does not wait for it.
+    /// Asks for samples for all requests, all drawn by the published version. They do not come when a request is refused, too few engines
+    /// are ready in time, or not all is done within `deadline`: the error has the last failure of each engine.
     pub fn start(&self, requests: Vec<Request>, deadline: Duration) -> Pending {
+        let work = Arc::new(Work::new(requests, Instant::now() + deadline, self.drawn_again.clone()));
         let deal = Deal {
             options: self.options.clone(),
             version: self.version.load(Ordering::Relaxed),
-            work: Arc::new(Work::new(requests, Instant::now() + deadline, self.drawn_again.clone())),
+            work: work.clone(),
             deadline,
         };
-        Pending::start(&self.runtime, |waited_for| deal.run(waited_for))
+        Pending::start(
+            &self.runtime,
+            move || work.answered(),
+            |waited_for| deal.run(waited_for),
+        )
     }
 
     /// Gives the weights to every engine that is there, all at once. One that fails, or is late when others have them, gets them before it

@@ -8,10 +8,10 @@ use reqwest::{Body, Method, RequestBuilder};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 
-use super::caller::cause;
 use super::{CallError, Caller, Member, Publication};
 use crate::engine::sampler::is_greedy;
 use crate::engine::{Completion, FinishReason, Request};
+use crate::http_client::innermost;
 use crate::rollout::weights::LoadedWeights;
 use crate::rollout::weights::attempt::PolicyVersion;
 use crate::vllm::transfer::{Init, Transfer, WorldSize};
@@ -227,7 +227,7 @@ impl Endpoint {
                 Err(error) => {
                     misses += 1;
                     if misses == MISSES {
-                        return self.failed(PATH, format!("no answer {MISSES} times: {}", cause(&error)), true);
+                        return self.failed(PATH, format!("no answer {MISSES} times: {}", innermost(&error)), true);
                     }
                 }
             }

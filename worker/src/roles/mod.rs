@@ -21,7 +21,6 @@ mod work;
 pub use actor::Actor;
 pub use call::CallError;
 pub use caller::Caller;
-pub(crate) use caller::cause as innermost;
 pub use dealer::{Dealer, DealerOptions};
 pub use endpoint::Endpoint;
 pub use members::{Member, Members};

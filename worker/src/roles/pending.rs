@@ -1,4 +1,4 @@
-//! Samples that were asked for, on their way: engines draw them while the trainer does something else, or waits.
+//! Samples that were asked for and are not there yet: engines draw them while the trainer does something else, or waits.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -30,11 +30,18 @@ pub struct Pending {
     drawing: JoinSet<Result<Generated>>,
     runtime: Handle,
     waited_for: watch::Receiver<String>,
+    /// Grows while samples come.
+    drawn: Box<dyn Fn() -> u64 + Send>,
 }
 
 impl Pending {
-    /// Begins on a thread of `runtime`. What `draw` makes ends by a deadline of its own, and tells whom it waits for.
-    pub fn start<F>(runtime: &Handle, draw: impl FnOnce(watch::Sender<String>) -> F) -> Self
+    /// Begins on a thread of `runtime`. What `draw` makes ends by a deadline of its own, and tells whom it waits for; the number that
+    /// `drawn` gives grows for as long as it goes on.
+    pub fn start<F>(
+        runtime: &Handle,
+        drawn: impl Fn() -> u64 + Send + 'static,
+        draw: impl FnOnce(watch::Sender<String>) -> F,
+    ) -> Self
     where
         F: Future<Output = Result<Vec<Vec<Completion>>>> + Send + 'static,
     {
@@ -53,10 +60,11 @@ impl Pending {
             drawing,
             runtime: runtime.clone(),
             waited_for,
+            drawn: Box::new(drawn),
         }
     }
 
-    /// Waits until all are there, and once the process is asked to stop no longer than `patience`.
+    /// Waits until all are there, and once the process is asked to stop no longer than `patience`. `live` is told of every one that comes.
     ///
     /// # Errors
     /// What kept them; [`Interrupted`] when patience is over.
@@ -67,7 +75,13 @@ impl Pending {
 
     async fn wait(&mut self, stop: &StopFlag, patience: Duration, live: &Live) -> Result<Generated> {
         let mut asked_to_stop: Option<Instant> = None;
+        let mut drawn = (self.drawn)();
         loop {
+            let now = (self.drawn)();
+            if now != drawn {
+                live.goes_on();
+                drawn = now;
+            }
             live.wait_for(&self.waited_for.borrow_and_update());
             tokio::select! {
                 biased;
@@ -167,6 +181,18 @@ mod tests {
             .collect(bench.ask(vec![request(5, 0..2, 300)], LONG), LONG)
             .unwrap();
         assert_eq!(patient.completions[0].len(), 2);
+    }
+
+    #[test]
+    fn who_waits_for_samples_shows_that_they_come() {
+        let bench = Bench::new();
+        let began = Instant::now();
+        bench
+            .collect(bench.ask(vec![request(5, 0..1, 1000)], LONG), LONG)
+            .unwrap();
+        // A second of drawing, and a look at it every fifth of one.
+        let since = bench.live.report().seconds_since_progress;
+        assert!(since + 0.2 < began.elapsed().as_secs_f64(), "{since} s");
     }
 
     #[test]

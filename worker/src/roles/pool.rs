@@ -1,4 +1,4 @@
-//! Pods whose answer depends on the question alone: any of them may be asked, and asked again.
+//! Pods whose answer depends on the request alone: any of them may be asked, and a failed request may be repeated at another.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::manifest::Invalid;
 use crate::stop::StopFlag;
 use crate::telemetry::Live;
 
-/// For all questions of a step: pods may have to start.
+/// For a question from when it has failed: pods may have to start.
 const DEADLINE: Duration = Duration::from_secs(1800);
 /// For one answer.
 const ONE_ANSWER: Duration = Duration::from_secs(600);
@@ -43,6 +43,8 @@ pub struct Pool {
     members: Members,
     /// Questions that each of them computes at once.
     ranks: usize,
+    /// For a question from when it has failed.
+    patience: Duration,
     caller: Caller,
     stop: StopFlag,
     live: Arc<Live>,
@@ -66,12 +68,20 @@ impl Pool {
             model,
             members,
             ranks,
+            patience: DEADLINE,
             caller,
             stop,
             live,
             busy: Mutex::default(),
             told: Mutex::default(),
         }
+    }
+
+    /// Waits for pods that have to start as long as the job has to be ready, where that is longer than usual.
+    #[must_use]
+    pub fn patient(mut self, ready_deadline: Duration) -> Self {
+        self.patience = self.patience.max(ready_deadline);
+        self
     }
 
     /// Digest of the model that the pods hold. None: none of them has answered yet.
@@ -95,13 +105,12 @@ impl Pool {
         Q: Serialize + Sync,
         A: Answer,
     {
-        let ends = Instant::now() + DEADLINE;
         self.told.lock().clear();
         let at_once = self.members.present().await.len().max(1) * self.ranks * AHEAD;
         // Not a closure: the compiler cannot prove that one over borrowed questions may be sent to another thread.
         let mut calls = Vec::with_capacity(questions.len());
         for (number, question) in questions.iter().enumerate() {
-            calls.push(self.ask(path, number, question, &read, ends));
+            calls.push(self.ask(path, number, question, &read));
         }
         let answers = stream::iter(calls).buffered(at_once).try_collect();
         self.stop.unless_requested(answers).await
@@ -113,13 +122,14 @@ impl Pool {
         number: usize,
         question: &Q,
         read: &(impl Fn(usize, A) -> Result<T, String> + Sync),
-        ends: Instant,
     ) -> Result<T>
     where
         Q: Serialize + Sync,
         A: Answer,
     {
         let mut last: Option<CallError> = None;
+        // How long the others took is of no matter: a stage may be long.
+        let mut failing_since: Option<Instant> = None;
         let mut failures: HashMap<String, u32> = HashMap::new();
         for tries in 0.. {
             let members = self.members.present().await;
@@ -134,7 +144,10 @@ impl Pool {
                     same.map_err(|cause| Invalid::new(wrong(cause).to_string()))?;
                 }
                 match answer.and_then(|answer| read(number, answer).map_err(wrong)) {
-                    Ok(answer) => return Ok(answer),
+                    Ok(answer) => {
+                        self.live.goes_on();
+                        return Ok(answer);
+                    }
                     Err(error) if !error.may_pass => return Err(error.into()),
                     Err(error) => {
                         let failures = failures.entry(error.pod.clone()).or_default();
@@ -150,12 +163,12 @@ impl Pool {
             } else {
                 self.live.wait_for(&self.members.words());
             }
-            if Instant::now() > ends {
+            if failing_since.get_or_insert_with(Instant::now).elapsed() >= self.patience {
                 break;
             }
             tokio::time::sleep(backoff(FIRST_PAUSE, LONGEST_PAUSE, tries, rand::random())).await;
         }
-        let seconds = DEADLINE.as_secs();
+        let seconds = self.patience.as_secs();
         match last {
             Some(error) => Err(error).with_context(|| format!("no answer within {seconds} s")),
             None => bail!("{} had no address within {seconds} s", self.members.words()),

@@ -3,14 +3,17 @@
 //! unfinished. Where engines draw during updates, what is published is the dealer's copy.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use parking_lot::{Mutex, RwLock};
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::model::MergedWeights;
+use crate::pace;
 use crate::rollout::weights::attempt::PolicyVersion;
 use crate::rollout::weights::frame;
+use crate::rollout::weights::source::Source;
 
 /// Pieces of a stream that wait for the network.
 const PIECES_AHEAD: usize = 2;
@@ -33,6 +36,8 @@ struct Latest {
     number: u64,
     version: u64,
     weights: MergedWeights,
+    /// They as streams read them.
+    source: Arc<Source>,
 }
 
 /// The weights of a version, to be read while they are published.
@@ -43,6 +48,7 @@ pub struct Reading {
     pub version: u64,
     /// They may be the trained tensors themselves: what they hold is read [while they are open](Self::while_open).
     pub weights: MergedWeights,
+    source: Arc<Source>,
 }
 
 impl Reading {
@@ -89,6 +95,7 @@ impl Publication {
         *latest = Some(Latest {
             number,
             version,
+            source: Arc::new(Source::new(weights.shallow_clone())),
             weights,
         });
         self.set_open(Some(number));
@@ -124,7 +131,14 @@ impl Publication {
             number: open,
             version,
             weights: latest.weights.shallow_clone(),
+            source: latest.source.clone(),
         })
+    }
+
+    /// How long an engine may take for what is published, or was.
+    pub fn deadline(&self) -> Duration {
+        let latest = self.0.latest.lock();
+        pace::deadline(latest.as_ref().map_or(0, |latest| latest.weights.bytes()))
     }
 
     /// The weights of `version` as [`frame`] has them. None when they are not what is published.
@@ -135,7 +149,7 @@ impl Publication {
         let Some(reading) = self.read(version) else {
             return Ok(None);
         };
-        let mut pieces = frame::pieces(reading.weights.shallow_clone())?;
+        let mut pieces = frame::pieces_of(reading.source.clone())?;
         let (sender, receiver) = tokio::sync::mpsc::channel(PIECES_AHEAD);
         // Tensors are read where blocking is allowed; a receiver that is gone ends it.
         tokio::task::spawn_blocking(move || {
@@ -183,6 +197,18 @@ mod tests {
         assert!(bytes > 4 * (8 << 18));
         publication.withdraw();
         assert!(publication.version().is_none() && publication.stream(3).unwrap().is_none());
+    }
+
+    #[test]
+    fn the_more_there_is_to_send_the_longer_it_may_take() {
+        let publication = Publication::default();
+        assert_eq!(publication.deadline(), pace::LEAST);
+        // 20 GB that lie in four bytes.
+        let mut large = Weights::default();
+        let tensor = Tensor::from_slice(&[1.0f32]).expand([5_000_000_000], false);
+        large.0.insert("w".into(), tensor);
+        publication.publish(large, 3);
+        assert_eq!(publication.deadline(), pace::LEAST + Duration::from_secs(1000));
     }
 
     #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,4 @@
-//! Where the actor's pod hands out its weights: an engine that starts, comes late or was not reached fetches them itself.
+//! Where the actor's pod hands out its weights. An engine that starts, comes late or was not reached fetches them from there.
 
 use axum::body::Body;
 use axum::extract::{Query, State};

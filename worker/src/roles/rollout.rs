@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use tokio::runtime::Handle;
 
 use super::{Dealer, Pending};
-use crate::engine::{Completion, Engine, EngineError, Request, Stats};
+use crate::engine::{Engine, EngineError, Request, Stats};
 use crate::model::MergedWeights;
 
 /// What the engine of this process is said to have done.
@@ -21,25 +21,16 @@ pub enum Rollout {
 }
 
 impl Rollout {
-    /// Samples for all requests, in their order, one for each seed, all drawn by the version published last.
-    ///
-    /// # Errors
-    /// When they are not all there within `deadline`, with what kept them; [`Interrupted`](crate::stop::Interrupted).
-    pub fn generate(&self, requests: Vec<Request>, deadline: Duration) -> Result<Vec<Vec<Completion>>> {
-        match self {
-            Self::Here(engine) => engine.generate(requests, deadline).context(FAILED),
-            Self::There(dealer) => dealer.generate(requests, deadline),
-        }
-    }
-
-    /// Asks for what [`generate`](Self::generate) gives and does not wait for it. Until it is collected nothing may be
-    /// published: no sample is of two versions.
+    /// Asks for samples for all requests, in their order, one for each seed, all drawn by the version published last: who collects them
+    /// waits, no longer than `deadline`. Until then nothing may be published: no sample is of two versions.
     pub fn start(&self, requests: Vec<Request>, deadline: Duration, runtime: &Handle) -> Pending {
         let engine = match self {
             Self::Here(engine) => engine.clone(),
             Self::There(dealer) => return dealer.start(requests, deadline),
         };
-        Pending::start(runtime, |_| async move {
+        let drawing = engine.clone();
+        let passes = move || drawing.stats().passes;
+        Pending::start(runtime, passes, |_| async move {
             let drawn = tokio::time::timeout(deadline, engine.draw(requests)).await;
             let waited_for = "completions";
             drawn

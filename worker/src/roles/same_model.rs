@@ -1,5 +1,5 @@
-//! The model that every pod of a role holds, from a run's first step to its last. A pod loads it by name, of a branch or a folder, and
-//! each time that it starts: under that name there may be another one by then.
+//! Checks that every pod of a role has the same model from a run's first step to its last. A pod loads it each time that it starts, by
+//! the name of a branch or folder, and by then that name may lead to another model.
 
 use std::sync::OnceLock;
 

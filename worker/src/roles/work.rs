@@ -1,4 +1,4 @@
-//! The requests of one step on their way through the engines: what waits, what is done.
+//! The requests of one step on their way through the engines: those that wait, and those that are done.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -55,6 +55,11 @@ impl Work {
     /// How many there are.
     pub fn count(&self) -> usize {
         self.requests.len()
+    }
+
+    /// How many are answered.
+    pub fn answered(&self) -> u64 {
+        self.requests.len().saturating_sub(*self.left.borrow()) as u64
     }
 
     /// A request, by its number.
@@ -114,7 +119,7 @@ mod tests {
     use crate::engine::hash_runner::request;
 
     #[test]
-    fn a_request_that_is_handed_back_is_the_next_to_be_taken_and_its_samples_are_counted() {
+    fn a_request_that_is_handed_back_is_the_next_to_be_taken_and_its_samples_and_answers_are_counted() {
         let again = Arc::new(AtomicU64::new(0));
         let work = Work::new(
             vec![request(1, 0..3, 1), request(2, 0..2, 1)],
@@ -125,5 +130,8 @@ mod tests {
         work.put_back(0);
         assert_eq!(again.load(Ordering::Relaxed), 3);
         assert_eq!((work.take(), work.take()), (Some(0), None));
+        assert_eq!(work.answered(), 0);
+        work.answer(0, Vec::new());
+        assert_eq!(work.answered(), 1);
     }
 }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::Args;
 use ppo_crds::RunConfig;
 use ppo_crds::listen::everywhere;
@@ -15,8 +15,9 @@ use ppo_crds::spec::{DType, Engine, Role};
 use super::settings::{ModelSettings, Settings, VllmSettings};
 use crate::device::DeviceArgs;
 use crate::manifest::Invalid;
-use crate::place::run_config;
+use crate::place::{ready_deadline, run_config};
 use crate::roles::{Actor, Caller, Members};
+use crate::serving::access::AccessArgs;
 use crate::serving::limits::Limits;
 use crate::trainer::GENERATION_DEADLINE;
 
@@ -57,15 +58,8 @@ pub struct RolloutArgs {
     /// memory when they are first used, at most 4096 or what one such sequence needs, and on a GPU nine tenths of what is free.
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..))]
     kv_cache_mebibytes: Option<u64>,
-    /// Bearer token that callers must send.
-    #[arg(long, env = env::TOKEN, hide_env_values = true, value_name = "TOKEN", conflicts_with = "api_key_file")]
-    api_key: Option<String>,
-    /// File that holds the bearer token: other users of this machine do not see it in the process list.
-    #[arg(long, value_name = "FILE")]
-    api_key_file: Option<PathBuf>,
-    /// Let anybody who reaches --host use and change the model. Without it a server without a token listens on loopback only.
-    #[arg(long)]
-    allow_anonymous: bool,
+    #[command(flatten)]
+    access: AccessArgs,
     /// /metrics needs no token.
     #[arg(long)]
     open_metrics: bool,
@@ -129,21 +123,14 @@ impl RolloutArgs {
             .max_num_batched_tokens
             .map_or(rollout.max_batch_tokens, |n| n as usize);
         rollout.kv_cache_mebibytes = self.kv_cache_mebibytes.or(rollout.kv_cache_mebibytes);
-        let token = match &self.api_key_file {
-            Some(file) => Some(read_token(file)?),
-            None => self.api_key.clone().filter(|token| !token.is_empty()),
-        };
+        let token = self.access.token()?;
         let actor = self.actor(token.as_deref())?;
         let host = self.host.unwrap_or_else(|| match in_pod {
             true => everywhere(),
             false => Ipv4Addr::LOCALHOST.into(),
         });
-        ensure!(
-            token.is_some() || host.is_loopback() || self.allow_anonymous,
-            "listening on {host} without a token lets anybody use the model and change its weights: give --api-key-file or \
-             {}, listen on 127.0.0.1, or say --allow-anonymous",
-            env::TOKEN
-        );
+        let lets = "use the model and change its weights";
+        self.access.check(host, token.as_deref(), lets)?;
         // A job's actor hands over a step's requests at once: each waits for those before it.
         let request_timeout = match self.config {
             Some(_) => GENERATION_DEADLINE,
@@ -185,7 +172,11 @@ impl RolloutArgs {
         if let Some(file) = &self.config {
             let config = run_config(file)?;
             let vllm = self.vllm(file, &config)?;
-            return Ok((ModelSettings::of_job(&config), vllm));
+            let model = ModelSettings {
+                start_deadline: start_deadline()?,
+                ..ModelSettings::of_job(&config)
+            };
+            return Ok((model, vllm));
         }
         let model = self.model.clone().context("give --model or --config")?;
         let name = model.display().to_string();
@@ -209,8 +200,14 @@ impl RolloutArgs {
         Ok(Some(VllmSettings {
             folder: folder.unwrap_or_else(|| std::env::temp_dir().join("ppo-weights")),
             address,
+            start_deadline: start_deadline()?,
         }))
     }
+}
+
+/// For a job's engine to be up.
+fn start_deadline() -> Result<Duration> {
+    ready_deadline(|name| std::env::var(name).ok())
 }
 
 /// A folder that exists is meant as one; `owner/name` is a model of the hub.
@@ -224,17 +221,6 @@ fn location(model: PathBuf) -> Location {
         };
     }
     Location::Path(model)
-}
-
-fn read_token(file: &Path) -> Result<String> {
-    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read the token in {}", file.display()))?;
-    let token = text.trim();
-    ensure!(
-        !token.is_empty(),
-        "{} is empty: it should hold the token",
-        file.display()
-    );
-    Ok(token.to_owned())
 }
 
 #[cfg(test)]
@@ -293,6 +279,10 @@ mod tests {
         );
         assert_eq!(read.model.dtype, Some(DType::Float32));
         assert_eq!(read.model.rollout, config.rollout);
+        assert!(
+            read.model.start_deadline >= Duration::from_secs(1800),
+            "as long as the job has to be ready"
+        );
         assert_eq!(read.model.sequences, Some(config.batch.samples_per_step()));
         assert_eq!(
             read.limits.request_timeout, GENERATION_DEADLINE,

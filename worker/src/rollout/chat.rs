@@ -4,6 +4,7 @@ use std::cell::Cell;
 
 use axum::extract::{Request, State};
 use axum::response::Response;
+use ppo_crds::spec::NO_TEMPLATE_VARIABLES;
 use serde_json::{Map, Value, json};
 
 use super::generate;
@@ -63,15 +64,10 @@ pub fn variables(given: Option<Value>) -> Result<Map<String, Value>, ApiError> {
         Some(Value::Object(variables)) => variables,
         Some(other) => return Err(wrong(format!("is {}, want an object", describe(&other)))),
     };
-    // Arguments of transformers' function, not variables: they would be passed over without a word.
-    const TAKEN: [&str; 5] = [
-        "messages",
-        "conversation",
-        "chat_template",
-        "tokenize",
-        "continue_final_message",
-    ];
-    match TAKEN.into_iter().find(|name| variables.contains_key(*name)) {
+    match NO_TEMPLATE_VARIABLES
+        .into_iter()
+        .find(|name| variables.contains_key(*name))
+    {
         Some(name) => Err(wrong(format!("{name} is no variable of a template"))),
         None => Ok(variables),
     }

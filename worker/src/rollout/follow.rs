@@ -1,4 +1,4 @@
-//! An engine that is behind comes to the published version by itself: when it starts, when it joins a running job, and when
+//! An engine whose weights are out of date fetches the published version itself: when it starts, when it joins a running job, and when
 //! the actor could not reach it.
 
 use std::time::Duration;

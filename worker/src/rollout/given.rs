@@ -1,5 +1,5 @@
-//! Fields that this server knows and does not do: what was sent is passed over as it is read, since parsed it takes many times the memory of
-//! its text.
+//! Fields that this server knows and does not support. Their values are skipped while they are read: parsed, they would take many
+//! times the memory of their text.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What a server says of itself and of its tokenizer.
+//! What a server reports about itself and its tokenizer.
 
 use axum::Json;
 use axum::extract::{Path, Request, State};
@@ -6,10 +6,10 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::given::Given;
-use super::refused::ChatFields;
+use super::prompt::Prompt;
+use super::protocol::GenerateRequest;
 use super::service::Service;
-use super::{chat, generate, values};
+use super::{chat, generate, refused};
 use crate::serving::body;
 use crate::serving::error::ApiError;
 
@@ -75,55 +75,17 @@ fn card(service: &Service) -> Result<Value, ApiError> {
     }))
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct TokenizeRequest {
-    model: Option<String>,
-    prompt: Option<String>,
-    #[serde(deserialize_with = "values::messages")]
-    messages: Option<Vec<Value>>,
-    add_special_tokens: Option<bool>,
-    add_generation_prompt: Option<bool>,
-    return_token_strs: Option<bool>,
-    #[serde(deserialize_with = "values::bounded")]
-    chat_template_kwargs: Option<Value>,
-    tools: Given,
-    tool_choice: Given,
-    functions: Given,
-    function_call: Given,
-    chat_template: Given,
-    continue_final_message: Given,
-    documents: Given,
-    reasoning_effort: Given,
-}
-
-impl TokenizeRequest {
-    fn check(&self) -> Result<(), ApiError> {
-        let fields = ChatFields {
-            tools: self.tools,
-            tool_choice: self.tool_choice,
-            functions: self.functions,
-            function_call: self.function_call,
-            chat_template: self.chat_template,
-            continue_final_message: self.continue_final_message,
-            documents: self.documents,
-            reasoning_effort: self.reasoning_effort,
-        };
-        fields.check()
-    }
-}
-
 /// `/tokenize`: token ids of a text or a conversation.
 ///
 /// # Errors
 /// 400 when there is neither, or the tokenizer refuses.
 pub async fn tokenize(State(service): State<Service>, request: Request) -> Result<Json<Value>, ApiError> {
-    let (asked, _room): (TokenizeRequest, _) = body::held(&service.bodies, request).await?;
+    let (asked, _room): (GenerateRequest, _) = body::held(&service.bodies, request).await?;
     let model = service.model()?;
     generate::check_name(model, asked.model.as_deref())?;
-    asked.check()?;
+    refused::check_conversation(&asked)?;
     let tokens = match (asked.prompt, asked.messages) {
-        (Some(prompt), None) => {
+        (Some(Prompt::Text(prompt)), None) => {
             let special = asked.add_special_tokens != Some(false);
             let encoded = service.encoding.encode(model, vec![prompt], special, "prompt").await?;
             encoded.into_iter().next().unwrap_or_default()
@@ -136,7 +98,10 @@ pub async fn tokenize(State(service): State<Service>, request: Request) -> Resul
             };
             chat::encode(&service, model, messages, way).await?
         }
-        _ => return Err(ApiError::field("prompt", "give prompt or messages, one of them")),
+        (Some(_), None) => return Err(ApiError::field("prompt", "give one text")),
+        (Some(_), Some(_)) | (None, None) => {
+            return Err(ApiError::field("prompt", "give prompt or messages, one of them"));
+        }
     };
     let names = (asked.return_token_strs == Some(true)).then(|| {
         let names = tokens.iter().map(|id| model.tokenizer.token_name(*id));
@@ -164,6 +129,7 @@ pub async fn detokenize(State(service): State<Service>, request: Request) -> Res
     let (asked, _room): (DetokenizeRequest, _) = body::held(&service.bodies, request).await?;
     let model = service.model()?;
     generate::check_name(model, asked.model.as_deref())?;
+    service.limits.check_tokens(asked.tokens.len())?;
     let tokenizer = model.tokenizer.clone();
     let text = tokio::task::spawn_blocking(move || tokenizer.decode(&asked.tokens, false))
         .await

@@ -73,6 +73,7 @@ impl Model {
             longest: config.max_positions,
             usual_cache: settings.alone.then_some(KV_CACHE_MEBIBYTES),
             policy_version: 0,
+            start_deadline: settings.start_deadline,
         };
         let engine = start_engine(&policy, weights, Some(tokenizer.clone()))?;
         let held = engine.cache_tokens();
@@ -84,18 +85,14 @@ impl Model {
             );
             config.max_positions = held;
         }
-        let mut eos_ids = config.eos_token_ids().to_vec();
-        eos_ids.extend(tokenizer.eos_ids());
-        eos_ids.sort_unstable();
-        eos_ids.dedup();
         Ok(Self {
             name: settings.served_name.clone(),
             folder,
             config,
             kind,
             longest_token: tokenizer.longest_token(),
+            eos_ids: tokenizer.eos_ids().to_vec(),
             tokenizer,
-            eos_ids,
             engine,
         })
     }

@@ -14,7 +14,7 @@ use super::values;
 use crate::data::describe;
 use crate::serving::limits::MOST_STOPS;
 
-/// A request of `/v1/completions` or `/v1/chat/completions`.
+/// A request of `/v1/completions` or `/v1/chat/completions`; `/tokenize` reads the fields of both that make a prompt.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct GenerateRequest {
@@ -83,6 +83,8 @@ pub struct GenerateRequest {
     pub return_bare_logprobs: Option<bool>,
     /// Give the weight version of every span of tokens.
     pub return_weight_versions: Option<bool>,
+    /// `/tokenize`: give the tokens' names too.
+    pub return_token_strs: Option<bool>,
     /// Name of the request, for `/abort_requests`.
     pub request_id: Option<String>,
 

@@ -1,4 +1,4 @@
-//! Which path is answered by what.
+//! The paths of a rollout server, and the function that answers each.
 
 use axum::http::{Method, StatusCode, Uri};
 use axum::routing::{get, post};

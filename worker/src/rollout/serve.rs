@@ -14,6 +14,7 @@ use super::router;
 use super::service::Service;
 use super::settings::Settings;
 use crate::engine::Pause;
+use crate::hub::check_path;
 use crate::native::threads::blocking;
 use crate::serving::limits::Limits;
 use crate::serving::listen;
@@ -44,10 +45,12 @@ pub fn main(args: RolloutArgs) -> Result<()> {
         return vllm::main(settings, vllm);
     }
     device.settle("the engine")?;
+    // Said before there is an address that nothing would be served at.
+    check_path(&settings.model.location).context("model")?;
     let ended = serving::process(async |shutdown| {
-        let listener = bind(settings.address, "--host and --port").await?;
+        let listener = serving::bind(settings.address, "give another address with --host and --port").await?;
         let observed = match settings.metrics_address {
-            Some(address) => Some(bind(address, "--metrics-addr").await?),
+            Some(address) => Some(serving::bind(address, "give another address with --metrics-addr").await?),
             None => None,
         };
         tracing::info!("rollout server on http://{}", listener.local_addr()?);
@@ -58,12 +61,6 @@ pub fn main(args: RolloutArgs) -> Result<()> {
         Ended::HandedBack => tracing::warn!("requests that did not finish in time were handed back unfinished"),
     }
     Ok(())
-}
-
-async fn bind(address: std::net::SocketAddr, flags: &str) -> Result<TcpListener> {
-    TcpListener::bind(address)
-        .await
-        .with_context(|| format!("cannot listen on {address}; give another address with {flags}"))
 }
 
 /// How a server ended.

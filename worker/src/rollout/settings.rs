@@ -2,11 +2,13 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use ppo_crds::RunConfig;
 use ppo_crds::run_config::{Location, Rollout};
 use ppo_crds::spec::{DType, Engine};
 
+use crate::pace;
 use crate::roles::Actor;
 use crate::serving::limits::Limits;
 
@@ -48,6 +50,8 @@ pub struct VllmSettings {
     pub address: String,
     /// Where new weights are written for it.
     pub folder: PathBuf,
+    /// For it to load the model and to answer.
+    pub start_deadline: Duration,
 }
 
 /// The model and how its engine is built.
@@ -68,6 +72,8 @@ pub struct ModelSettings {
     /// Of no job: where `rollout` names no size, a cache on a CPU is at most [as large as is usual](KV_CACHE_MEBIBYTES), and sequences are
     /// as long as the cache holds. A job's are as its manifest says, or refused.
     pub alone: bool,
+    /// See [`PolicyEngine::start_deadline`](crate::engine::PolicyEngine::start_deadline).
+    pub start_deadline: Duration,
 }
 
 impl ModelSettings {
@@ -82,6 +88,7 @@ impl ModelSettings {
             sequences: Some(config.batch.samples_per_step()),
             rollout: config.rollout.clone(),
             alone: false,
+            start_deadline: pace::LEAST,
         }
     }
 
@@ -103,6 +110,7 @@ impl ModelSettings {
                 kv_cache_mebibytes: None,
             },
             alone: true,
+            start_deadline: pace::LEAST,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One update of the weights at a time. Whoever asks what there is, or whether some are on their way, holds up none.
+//! One update of the weights at a time. Asking which weights there are, or whether new ones are on their way, never blocks an update.
 
 use tokio::sync::watch;
 

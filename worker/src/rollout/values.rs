@@ -1,4 +1,5 @@
-//! Fields that are any JSON, as messages are, within bounds: a value takes up to a hundred bytes where its text has two.
+//! Fields that hold any JSON, such as messages, with a limit on their size: a parsed value can take a hundred bytes where its text
+//! takes two.
 
 use std::cell::Cell;
 use std::fmt;
@@ -53,7 +54,8 @@ impl<'de> DeserializeSeed<'de> for Counted<'_> {
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
         let left = self.0.get().checked_sub(1).ok_or_else(|| {
-            let words = format!("messages and chat_template_kwargs hold at most {MOST_VALUES} values each: send less");
+            let words =
+                format!("messages, chat_template_kwargs and labels hold at most {MOST_VALUES} values each: send less");
             D::Error::custom(words)
         })?;
         self.0.set(left);

@@ -1,17 +1,19 @@
-//! Builds actor and critic where an adapter is trained: frozen weights, which the two may share, and what learns above them.
+//! Builds actor and critic where an adapter is trained: the two may share frozen weights, and each trains its own adapter above them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use ppo_crds::run_config::Location;
 use ppo_crds::spec::AdapterSpec;
 use tch::Kind;
 
 use super::learners::Learners;
 use super::models::{ACTOR_OPTIMIZER, CRITIC, CRITIC_OPTIMIZER, POLICY};
+use crate::actor::flat::Flat;
 use crate::actor::{Actor, Critic, Frozen};
 use crate::model::adapter::peft;
 use crate::model::names::{SCORE_BIAS, SCORE_WEIGHT};
-use crate::model::{Adapter, Decoder, ModelConfig, Target, ValueModel, Weights};
+use crate::model::{Adapter, CriticFolder, Decoder, ModelConfig, Target, ValueModel, Weights};
 
 /// The actor's adapter starts from a seed of its own beside whatever else the run draws, the critic's from another.
 const ACTOR_SEED: u64 = 0x6163_746f_722d_6c72; // "actor-lr"
@@ -37,7 +39,8 @@ impl Adapted<'_> {
             Some(checkpoint) => peft::load(&checkpoint.folder.join(POLICY), model, self.adapter)?.0,
         };
         adapter = adapter.on(self.above.target.device)?;
-        let mut learner = self.above.actor_learner(&mut adapter.weights)?;
+        let flat = Flat::of(&mut adapter.weights, self.above.ranks)?;
+        let mut learner = self.above.actor_learner(flat)?;
         self.above
             .restore(&mut learner, ACTOR_OPTIMIZER, |it| it.state.actor_updates)?;
         let below = Decoder::new(model, &base)?;
@@ -58,15 +61,23 @@ impl Adapted<'_> {
         })
     }
 
-    /// The critic on the model in `folder`, or on `shared` weights that are there already. Its head is float32, as its adapter is.
+    /// The critic on the model of a place and its folder, or on `shared` weights that are there already. Its head is float32, as its
+    /// adapter is.
     ///
     /// # Errors
     /// When the model, or the checkpoint's part of it, cannot be read.
-    pub fn critic(&self, folder: &Path, shared: Option<(&ModelConfig, &Weights)>) -> Result<Critic> {
+    pub fn critic(
+        &self,
+        (location, folder): (&Location, PathBuf),
+        shared: Option<(&ModelConfig, &Weights)>,
+    ) -> Result<Critic> {
         let Target { kind, device } = self.above.target;
         let (model, mut weights) = match shared {
             Some((model, base)) => ValueModel::upon(model.clone(), base, kind)?,
-            None => ValueModel::load(folder, self.above.target)?,
+            None => {
+                let source = CriticFolder::read(&folder, self.above.keeps_score())?;
+                (source.config().clone(), source.load(self.above.target)?)
+            }
         };
         let mut adapter = match self.above.checkpoint {
             None => Adapter::new(&model, self.adapter, self.above.config.seed ^ CRITIC_SEED)?,
@@ -82,7 +93,8 @@ impl Adapted<'_> {
             let head = weights.get(name)?.f_to_kind(Kind::Float)?;
             adapter.weights.0.insert(name.to_owned(), head);
         }
-        let mut learner = self.above.critic_learner(&mut adapter.weights)?;
+        let flat = Flat::of(&mut adapter.weights, self.above.ranks)?;
+        let mut learner = self.above.critic_learner(flat)?;
         self.above
             .restore(&mut learner, CRITIC_OPTIMIZER, |it| it.state.critic_updates)?;
         for name in [SCORE_WEIGHT, SCORE_BIAS] {
@@ -98,6 +110,8 @@ impl Adapted<'_> {
         Ok(Critic {
             model,
             learner,
+            location: location.clone(),
+            folder,
             adapter,
             keeps_pass,
             kept: None,

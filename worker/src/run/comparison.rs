@@ -5,6 +5,7 @@ use ppo_crds::run_config::Evaluation;
 use serde::{Deserialize, Serialize};
 
 use super::build::Roles;
+use crate::data::Label;
 use crate::telemetry::run_dir::write_json;
 use crate::telemetry::{BeforeAfter, BeforeAfterRow, RunDir};
 use crate::trainer::Evaluated;
@@ -53,7 +54,7 @@ pub fn compare(roles: &Roles, before: Option<&Evaluated>, after: Option<&Evaluat
         .take(COMPARED)
         .map(|(prompt, (before, after))| BeforeAfterRow {
             prompt: prompt.text.clone(),
-            label: prompt.label.clone(),
+            label: prompt.label.as_ref().map(Label::shown),
             before: before.clone(),
             after: after.clone(),
         });

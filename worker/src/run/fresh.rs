@@ -1,4 +1,4 @@
-//! A run that starts anew in the folder of an earlier one, whose results go.
+//! A run that starts anew in the folder of an earlier one, whose results are deleted.
 
 use std::path::{Path, PathBuf};
 

@@ -1,8 +1,10 @@
-//! What ranks of one run, and a run and its checkpoint, have to have alike: weights, and the data that a configuration only names.
+//! What must be identical across ranks, and between a run and the checkpoint it resumes: weights, and the data that a configuration
+//! only names.
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use jiff::Timestamp;
 use ppo_crds::RunConfig;
 use ppo_crds::run_config::Location;
 use serde::{Deserialize, Serialize};
@@ -10,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::guard::Afresh;
 use crate::actor::checkpoint::Inputs;
 use crate::actor::{Actor, Critic};
-use crate::data::PromptSet;
+use crate::data::{Label, PromptSet};
 use crate::manifest::Invalid;
 use crate::model::Weights;
 use crate::ranks::Ranks;
@@ -88,6 +90,23 @@ impl Held {
     }
 }
 
+/// What the chat template takes for now: one that prints the date gives a run that goes on another day the prompts that it began with.
+/// `fixed` is the moment that a run begins at where it is not the clock's. None is the clock, for a run of a version that kept no moment.
+///
+/// # Errors
+/// When the checkpoint's moment is none.
+pub fn moment_of_run(began_with: Option<&Inputs>, fixed: Option<Timestamp>) -> Result<Option<Timestamp>> {
+    let saved = began_with.map(|inputs| inputs.moment);
+    let seconds = match (saved, fixed) {
+        (Some(Some(saved)), _) => saved,
+        (Some(None), fixed) => return Ok(fixed),
+        (None, fixed) => fixed.unwrap_or_else(Timestamp::now).as_second(),
+    };
+    let moment =
+        Timestamp::from_second(seconds).context("the moment that the run began at, as its checkpoint has it")?;
+    Ok(Some(moment))
+}
+
 /// Of ids and labels, in their order.
 pub fn digest_of_prompts(set: &PromptSet) -> String {
     let mut hash = Hasher::default();
@@ -99,8 +118,10 @@ pub fn digest_of_prompts(set: &PromptSet) -> String {
         let ids: Vec<u8> = prompt.ids.iter().flat_map(|id| id.to_le_bytes()).collect();
         enter(&ids);
         let label = prompt.label.as_ref();
-        enter(&[u8::from(label.is_some())]);
-        enter(label.map_or(&[][..], |label| label.as_bytes()));
+        // What has a text counts by it, as it always did; a list or an object by its JSON.
+        let kind = label.map_or(0_u8, |label| if label.text().is_ok() { 1 } else { 2 });
+        enter(&[kind]);
+        enter(label.map(Label::shown).unwrap_or_default().as_bytes());
     }
     hash.finish().to_string()
 }
@@ -173,7 +194,74 @@ fn words(place: &Location) -> String {
 
 #[cfg(test)]
 mod tests {
+    use ppo_crds::run_config::Prompts;
+
     use super::*;
+    use crate::tokenizer::Tokenizer;
+
+    #[test]
+    fn a_run_whose_template_prints_the_date_goes_on_another_day_with_the_prompts_that_it_began_with() {
+        let folder = tempfile::tempdir().unwrap();
+        let tokenizer = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tokenizer/chatml/tokenizer.json");
+        std::fs::copy(tokenizer, folder.path().join("tokenizer.json")).unwrap();
+        let template = "Today: {{ strftime_now('%d %b %Y') }}. {{ messages[0].content }}";
+        std::fs::write(folder.path().join("chat_template.jinja"), template).unwrap();
+        let file = folder.path().join("a.jsonl");
+        std::fs::write(&file, r#"{"prompt": "one"}"#).unwrap();
+        let wanted = Prompts {
+            path: file.clone(),
+            prompt_field: "prompt".into(),
+            label_field: None,
+            chat_template: true,
+            chat_template_variables: Default::default(),
+            max_length: 64,
+            shuffle: true,
+        };
+        let (monday, thursday) = (1_700_000_000, 1_700_000_000 + 3 * 86_400);
+        let read = |began_with: Option<&Inputs>, clock: i64| {
+            let moment = moment_of_run(began_with, Some(Timestamp::from_second(clock).unwrap())).unwrap();
+            let tokenizer = Tokenizer::load_at(folder.path(), moment).unwrap();
+            Inputs {
+                prompts: digest_of_prompts(&PromptSet::load(&wanted, &tokenizer).unwrap()),
+                moment: moment.map(Timestamp::as_second),
+                ..Inputs::default()
+            }
+        };
+        let first = read(None, monday);
+        let refuse = |now: &Inputs| refuse_other_prompts(Some(&first), &now.prompts, &file, Afresh::Here);
+        refuse(&read(None, thursday)).unwrap_err();
+        let goes_on = read(Some(&first), thursday);
+        refuse(&goes_on).unwrap();
+        assert_eq!(goes_on, first);
+        // An earlier version kept no moment.
+        let older = Inputs::default();
+        assert_eq!(moment_of_run(Some(&older), None).unwrap(), None);
+        assert!(moment_of_run(None, None).unwrap().is_some());
+    }
+
+    #[test]
+    fn prompts_with_labels_that_have_a_text_count_as_they_always_did() {
+        let digest = |label: serde_json::Value| {
+            let prompt = crate::data::Prompt {
+                ids: vec![1, 2].into(),
+                label: Label::of(label).unwrap(),
+                ..Default::default()
+            };
+            digest_of_prompts(&PromptSet {
+                prompts: vec![prompt],
+                dropped: 0,
+            })
+        };
+        let mut hash = Hasher::default();
+        for bytes in [&[1, 0, 0, 0, 2, 0, 0, 0][..], &[1], b"[42]"] {
+            hash.update(&(bytes.len() as u64).to_le_bytes());
+            hash.update(bytes);
+        }
+        assert_eq!(digest("[42]".into()), hash.finish().to_string());
+        assert_eq!(digest("42".into()), digest(42.into()));
+        assert_ne!(digest("[42]".into()), digest(vec![42].into()), "a list is no text");
+        assert_ne!(digest("".into()), digest(serde_json::Value::Null));
+    }
 
     #[test]
     fn a_model_that_changed_under_its_name_is_refused_and_one_that_nobody_noted_is_not() {

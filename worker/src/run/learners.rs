@@ -1,33 +1,36 @@
-//! What learns on a rank: the actor, and the critic where there is one, from the manifest or from a checkpoint.
+//! The models that a rank trains: the actor and, where there is one, the critic, from the manifest or from a checkpoint.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use ppo_crds::RunConfig;
-use ppo_crds::memory::keeps_critic_pass;
+use ppo_crds::memory::{ModelShape, Shapes, keeps_critic_pass};
 use ppo_crds::run_config::Location;
+use ppo_crds::spec::Profile;
 
 use super::adapted::Adapted;
+use super::capacity::refuse_too_large;
 use super::models::{ACTOR_OPTIMIZER, CRITIC, CRITIC_OPTIMIZER, POLICY};
 use crate::actor::checkpoint::Verified;
+use crate::actor::flat::Flat;
 use crate::actor::learner::Learner;
 use crate::actor::{Actor, Critic, planned_updates};
+use crate::device;
 use crate::hub::resolve_location;
-use crate::model::{Decoder, ModelConfig, Target, ValueModel, Weights, target};
+use crate::model::{CriticFolder, Decoder, ModelConfig, Part, Target, ValueModel, target};
 use crate::ranks::Ranks;
 
-/// What learns on this rank, with the folder that the critic came from; the policy came from `policy`. `checkpoint` replaces the
-/// manifest's weights.
+/// What learns on this rank; the policy came from the folder `policy`. `checkpoint` replaces the manifest's weights.
 ///
 /// # Errors
-/// When a model cannot be had, naming what and where.
+/// When a model cannot be had, naming what and where; [`Invalid`](crate::manifest::Invalid) where the GPU cannot hold it.
 pub fn learners(
     config: &RunConfig,
     policy: &Path,
     checkpoint: Option<&Verified>,
     total_steps: u64,
     ranks: &Ranks,
-) -> Result<(Actor, Option<(Critic, PathBuf)>)> {
+) -> Result<(Actor, Option<Critic>)> {
     let learners = Learners {
         config,
         target: target(config.model.dtype)?,
@@ -35,14 +38,30 @@ pub fn learners(
         updates: planned_updates(config, total_steps),
         ranks,
     };
+    if let Some(gpu) = device::gpu()? {
+        let who = format!("{} of the actor", ranks.name(ranks.rank()));
+        refuse_too_large(config, &learners.shapes(policy)?, (&who, ranks.count() as u64), &gpu)?;
+    }
     let mut actor = learners.actor(policy)?;
     let location = config.model.critic.as_ref();
     let mut critic = location.map(|location| learners.critic(location, &actor)).transpose()?;
-    if let Some((critic, _)) = &mut critic {
+    if let Some(critic) = &mut critic {
         let policy = &mut actor.learner.parameters;
         policy.share_gradients(&mut critic.learner.parameters)?;
     }
     Ok((actor, critic))
+}
+
+/// Brings what learns to this machine where it is not there yet: the folder of the policy. Every rank does so before it waits for another
+/// one: in turn, each machine would wait for the downloads of the others.
+///
+/// # Errors
+/// When a model cannot be had, naming what and where.
+pub fn fetch(config: &RunConfig) -> Result<PathBuf> {
+    let policy = resolve_location(&config.model.policy).context("model.policy")?;
+    let critic = config.model.critic.as_ref().map(resolve_location);
+    critic.transpose().context("model.critic")?;
+    Ok(policy)
 }
 
 /// Where configuration and tokenizer of the policy in `folder` are read. A checkpoint of all weights has them beside the weights, which were
@@ -67,6 +86,25 @@ pub struct Learners<'a> {
 }
 
 impl Learners<'_> {
+    /// Shapes of what learns.
+    fn shapes(&self, policy: &Path) -> Result<Shapes> {
+        let source = described(self.config, policy, self.checkpoint);
+        let critic = |location: &Location| -> Result<ModelShape> {
+            let saved = self.checkpoint.filter(|_| self.config.model.adapter.is_none());
+            let folder = match saved {
+                Some(checkpoint) => checkpoint.folder.join(CRITIC),
+                None => resolve_location(location).context("model.critic")?,
+            };
+            Ok(ModelConfig::read(&folder)?.shape())
+        };
+        let critic = self.config.model.critic.as_ref().map(critic);
+        Ok(Shapes {
+            policy: ModelConfig::read(&source)?.shape(),
+            critic: critic.transpose()?,
+            reward: None,
+        })
+    }
+
     fn actor(&self, folder: &Path) -> Result<Actor> {
         let config = self.config;
         let source = described(config, folder, self.checkpoint);
@@ -74,8 +112,10 @@ impl Learners<'_> {
         if let Some(adapter) = &config.model.adapter {
             return Adapted { above: self, adapter }.actor(folder, &model);
         }
-        let mut weights = Weights::load(&source, &model, self.target)?;
-        let mut learner = self.actor_learner(&mut weights)?;
+        let flat = Flat::zeros(&Part::Whole.shapes(&model), self.target, self.ranks)?;
+        let weights = flat.places();
+        weights.fill(&source, &model, Part::Whole)?;
+        let mut learner = self.actor_learner(flat)?;
         self.restore(&mut learner, ACTOR_OPTIMIZER, |it| it.state.actor_updates)?;
         let mut decoder = Decoder::new(&model, &weights)?;
         decoder.set_activation_checkpointing(config.model.activation_checkpointing);
@@ -87,34 +127,46 @@ impl Learners<'_> {
         })
     }
 
-    fn critic(&self, location: &Location, actor: &Actor) -> Result<(Critic, PathBuf)> {
+    fn critic(&self, location: &Location, actor: &Actor) -> Result<Critic> {
         let config = self.config;
         let folder = resolve_location(location).context("model.critic")?;
         if let Some(adapter) = &config.model.adapter {
             // Frozen weights of one place are held once.
             let shared = actor.frozen.as_ref().filter(|_| *location == config.model.policy);
             let shared = shared.map(|frozen| (actor.decoder.config(), &frozen.base));
-            let critic = Adapted { above: self, adapter }.critic(&folder, shared)?;
-            return Ok((critic, folder));
+            return Adapted { above: self, adapter }.critic((location, folder), shared);
         }
         let saved = self.checkpoint.map(|checkpoint| checkpoint.folder.join(CRITIC));
-        let source = saved.unwrap_or_else(|| folder.clone());
-        let (model, mut weights) = ValueModel::load(&source, self.target)?;
-        let mut learner = self.critic_learner(&mut weights)?;
+        let source = CriticFolder::read(saved.as_ref().unwrap_or(&folder), self.keeps_score())?;
+        let flat = Flat::zeros(&Part::Whole.shapes(source.config()), self.target, self.ranks)?;
+        let weights = flat.places();
+        source.fill(&weights)?;
+        let mut learner = self.critic_learner(flat)?;
         self.restore(&mut learner, CRITIC_OPTIMIZER, |it| it.state.critic_updates)?;
-        let mut model = ValueModel::new(&model, &weights)?;
+        let mut model = ValueModel::new(source.config(), &weights)?;
         model
             .decoder
             .set_activation_checkpointing(config.model.activation_checkpointing);
         let keeps_pass = self.keeps_pass(&model);
-        let critic = Critic {
+        Ok(Critic {
             model,
             learner,
+            location: location.clone(),
+            folder,
             adapter: None,
             keeps_pass,
             kept: None,
-        };
-        Ok((critic, folder))
+        })
+    }
+
+    /// Whether a critic that comes of a reward model starts with its score head. OpenRLHF reads it (`get_llm_for_sequence_regression`),
+    /// TRL's value model is the reward model itself, and verl's `AutoModelForTokenClassification` finds `score.weight` by its name.
+    /// AlpacaFarm takes the trunk alone.
+    pub fn keeps_score(&self) -> bool {
+        match self.config.algorithm.profile {
+            Profile::Openrlhf | Profile::Verl | Profile::Trl => true,
+            Profile::Default | Profile::Alpacafarm => false,
+        }
     }
 
     /// Whether a critic keeps the pass of a step's first update.
@@ -122,29 +174,23 @@ impl Learners<'_> {
         keeps_critic_pass(self.config, &critic.decoder.config().shape(), self.ranks.count() as u64)
     }
 
-    /// Makes the actor's `weights` trainable.
+    /// Makes the actor's tensors trainable.
     ///
     /// # Errors
     /// When there is no memory for it.
-    pub fn actor_learner(&self, weights: &mut Weights) -> Result<Learner> {
+    pub fn actor_learner(&self, flat: Flat) -> Result<Learner> {
         let spec = &self.config.optimizer;
-        Learner::share(
-            weights,
-            spec.clone(),
-            spec.actor_learning_rate,
-            self.updates.0,
-            self.ranks,
-        )
+        Learner::of(flat, spec.clone(), spec.actor_learning_rate, self.updates.0, self.ranks)
     }
 
-    /// Makes the critic's `weights` trainable.
+    /// Makes the critic's tensors trainable.
     ///
     /// # Errors
     /// When there is no memory for it.
-    pub fn critic_learner(&self, weights: &mut Weights) -> Result<Learner> {
+    pub fn critic_learner(&self, flat: Flat) -> Result<Learner> {
         let spec = &self.config.optimizer;
-        Learner::share(
-            weights,
+        Learner::of(
+            flat,
             spec.clone(),
             spec.critic_learning_rate,
             self.updates.1,

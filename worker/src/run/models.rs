@@ -39,7 +39,7 @@ pub fn write_models(roles: &Roles, folder: &Path) -> Result<Files> {
     trainer.ranks.enter(Stage::Checkpoint.of_step(trainer.steps_done));
     trainer.ranks.order(&Order::Save { folder: folder.into() })?;
     let live = &trainer.live;
-    let goes_on = || live.enter(Stage::Checkpoint);
+    let goes_on = || live.goes_on();
     trainer.ahead.save(trainer.steps_done, folder)?;
     match trainer.actor.frozen {
         Some(_) => write_adapter(roles, &folder.join(POLICY))?,
@@ -47,7 +47,7 @@ pub fn write_models(roles: &Roles, folder: &Path) -> Result<Files> {
     }
     goes_on();
     if let Some(critic) = &trainer.critic {
-        write_critic(roles, critic, &folder.join(CRITIC))?;
+        write_critic(critic, &folder.join(CRITIC))?;
         goes_on();
     }
     let mut written = write_optimizers(&trainer.actor, trainer.critic.as_ref(), folder)?;
@@ -66,14 +66,11 @@ pub fn write_models(roles: &Roles, folder: &Path) -> Result<Files> {
     Ok(files)
 }
 
-fn write_critic(roles: &Roles, critic: &Critic, target: &Path) -> Result<()> {
-    let location = &roles.trainer.config.model.critic;
-    let (Some(source), Some(config), Some(location)) = (&roles.critic_folder, &roles.critic_config, location) else {
-        return Ok(());
-    };
+fn write_critic(critic: &Critic, target: &Path) -> Result<()> {
+    let (source, config) = (&critic.folder, critic.model.decoder.config());
     let weights = critic.learner.parameters.weights();
     match &critic.adapter {
-        Some(adapter) => peft::save(target, &base(location, source), config.head, adapter, &weights),
+        Some(adapter) => peft::save(target, &base(&critic.location, source), config.head, adapter, &weights),
         None => model::save(target, source, config, &weights, model::save::SHARD_BYTES),
     }
 }

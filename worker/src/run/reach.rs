@@ -1,25 +1,21 @@
-//! Which roles are in this process and which behind HTTP: the one place that chooses.
+//! Which roles run in this process and which are reached over HTTP: the one place that chooses.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Result;
 use ppo_crds::RunConfig;
 use ppo_crds::spec::{Engine as EngineKind, Overlap, Role};
 
-use super::guard::Afresh;
 use super::inputs::refuse_other_model;
+use super::start::{Around, Start};
 use crate::actor::Actor;
-use crate::actor::checkpoint::Inputs;
 use crate::engine::{PolicyEngine, start_engine};
 use crate::model::{MergedWeights, Target};
-use crate::place::Peers;
 use crate::roles::{
-    Caller, Dealer, DealerOptions, Members, Pool, Publication, Reference, ReferencePods, Reward, Rollout, SameModel,
-    Transfers,
+    Caller, Dealer, DealerOptions, Members, Pool, Reference, ReferencePods, Reward, Rollout, SameModel, Transfers,
 };
 use crate::rollout::weights::digest::digest_of_model;
-use crate::stop::StopFlag;
-use crate::telemetry::Live;
 use crate::tokenizer::Tokenizer;
 use crate::{reference, reward};
 
@@ -31,18 +27,10 @@ const REWARD_MODEL: &str = "roles.reward.model.source";
 pub struct Reach<'a> {
     /// What runs.
     pub config: &'a RunConfig,
-    /// Roles that have pods; None: every role is in this process.
-    pub peers: Option<&'a Peers>,
-    /// Waits for answers.
-    pub runtime: &'a tokio::runtime::Handle,
-    /// Set when the process was asked to stop.
-    pub stop: &'a StopFlag,
-    /// Told whom a stage waits for.
-    pub live: &'a Arc<Live>,
-    /// Where engines of other processes get weights from.
-    pub publication: &'a Publication,
-    /// What the run began with, where it goes on, and what it may do where that is gone.
-    pub began_with: (Option<&'a Inputs>, Afresh<'a>),
+    /// Where the roles may be, and who waits for them.
+    pub around: &'a Around<'a>,
+    /// What the run began with, where it goes on.
+    pub start: Start<'a>,
 }
 
 impl Reach<'_> {
@@ -53,7 +41,7 @@ impl Reach<'_> {
     pub fn rollout(&self, here: &PolicyEngine, weights: MergedWeights, tokenizer: &Arc<Tokenizer>) -> Result<Rollout> {
         let rollout = &self.config.rollout;
         let there = self.there(Role::Rollout, rollout.replicas)?;
-        let Some((peers, (members, caller))) = self.peers.zip(there) else {
+        let Some((peers, (members, caller))) = self.around.peers.zip(there) else {
             return Ok(Rollout::Here(start_engine(here, weights, Some(tokenizer.clone()))?));
         };
         let options = DealerOptions {
@@ -61,19 +49,13 @@ impl Reach<'_> {
             floor: rollout.min_replicas,
             floor_deadline: peers.ready_deadline,
             caller,
-            publication: self.publication.clone(),
+            publication: self.around.publication.clone(),
             transfers: (rollout.engine == EngineKind::Vllm).then(Transfers::default),
             copies: self.config.overlap == Overlap::OneStep,
         };
-        let (runtime, live, stop) = (self.runtime.clone(), self.live.clone(), self.stop.clone());
-        Ok(Rollout::There(Dealer::new(
-            options,
-            weights,
-            here.policy_version,
-            runtime,
-            live,
-            stop,
-        )?))
+        let (runtime, stop) = (self.around.runtime.clone(), self.around.stop.clone());
+        let dealer = Dealer::new(options, weights, here.policy_version, runtime, stop)?;
+        Ok(Rollout::There(dealer))
     }
 
     /// The reference role; None in a run without one. Below an adapter it is the actor's own frozen weights. It is asked
@@ -88,18 +70,17 @@ impl Reach<'_> {
         let Some(location) = &self.config.model.reference else {
             return Ok(None);
         };
-        let (began_with, afresh) = self.began_with;
-        let saved = began_with.and_then(|inputs| inputs.reference.as_deref());
+        let saved = self.start.inputs().and_then(|inputs| inputs.reference.as_deref());
         let pool = self.pool(Role::Reference, SameModel::new(REFERENCE, saved))?;
         Ok(Some(match pool {
             Some(pool) => Reference::There(Box::new(ReferencePods {
                 pool,
-                runtime: self.runtime.clone(),
+                runtime: self.around.runtime.clone(),
             })),
             None => {
                 let decoder = reference::load::load(location, target)?;
                 let digest = digest_of_model(decoder.config(), decoder.parameters())?;
-                refuse_other_model(saved, Some(&digest), (REFERENCE, location), afresh)?;
+                refuse_other_model(saved, Some(&digest), (REFERENCE, location), self.start.afresh)?;
                 let context = decoder.config().max_positions;
                 if context < longest {
                     tracing::warn!(
@@ -115,21 +96,23 @@ impl Reach<'_> {
         }))
     }
 
-    /// The reward role's model; None in a run without one.
+    /// The reward role's model; None in a run without one. It is asked about sequences of up to `longest` tokens.
     ///
     /// # Errors
     /// As [`reference`](Self::reference).
-    pub fn reward(&self) -> Result<Option<Reward>> {
+    pub fn reward(&self, longest: usize) -> Result<Option<Reward>> {
         let Some(model) = &self.config.reward.model else {
             return Ok(None);
         };
-        let (began_with, afresh) = self.began_with;
-        let saved = began_with.and_then(|inputs| inputs.reward.as_deref());
+        let saved = self.start.inputs().and_then(|inputs| inputs.reward.as_deref());
         let pool = self.pool(Role::Reward, SameModel::new(REWARD_MODEL, saved))?;
         Ok(Some(match pool {
             Some(pool) => Reward::There(Box::new(pool)),
             None => {
-                let loaded = reward::load::load(&model.source, self.config.model.dtype)?;
+                let models = &self.config.model;
+                let loaded = reward::load::load(&model.source, models.dtype, &models.policy)?;
+                loaded.warn_beyond(longest);
+                let afresh = self.start.afresh;
                 refuse_other_model(saved, loaded.digest(), (REWARD_MODEL, &model.source), afresh)?;
                 Reward::Here(loaded)
             }
@@ -138,17 +121,21 @@ impl Reach<'_> {
 
     fn pool(&self, role: Role, model: SameModel) -> Result<Option<Pool>> {
         let there = self.there(role, 1)?;
-        let ranks = self.peers.map_or(1, |peers| peers.ranks_per_pod(role));
+        let ranks = self.around.peers.map_or(1, |peers| peers.ranks_per_pod(role));
+        let ready = self.around.peers.map_or(Duration::ZERO, |peers| peers.ready_deadline);
         let pool = |(members, caller)| {
-            let (stop, live) = (self.stop.clone(), self.live.clone());
-            Pool::new((role, model), (members, ranks), caller, stop, live)
+            let (stop, live) = (self.around.stop.clone(), self.around.live.clone());
+            let pool = Pool::new((role, model), (members, ranks), caller, stop, live);
+            pool.patient(ready)
         };
         Ok(there.map(pool))
     }
 
     /// How a role is reached whose pods are not this process; `count` of them at the least.
     fn there(&self, role: Role, count: usize) -> Result<Option<(Members, Caller)>> {
-        let Some(peers) = self.peers else { return Ok(None) };
+        let Some(peers) = self.around.peers else {
+            return Ok(None);
+        };
         let Some(service) = peers.service(role) else {
             return Ok(None);
         };

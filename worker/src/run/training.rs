@@ -3,28 +3,30 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use ppo_crds::RunConfig;
-use ppo_crds::spec::Overlap;
 
 use super::build::{self, Roles};
-use super::comparison::{Before, compare};
-use super::fresh;
-use super::guard::{Afresh, Locks, lock, refuse_other_run};
+use super::comparison::compare;
+use super::folder::Folder;
+use super::grace;
+use super::guard::Locks;
+use super::learners::fetch;
 use super::models::{write_adapter, write_models, write_policy};
-use crate::actor::checkpoint::{Checkpoints, State};
+use super::seen::Seen;
+use super::start::{Around, Start};
+use crate::actor::checkpoint::{Checkpoints, State, Verified};
 use crate::actor::fence::{Owner, Superseded, Watch};
 use crate::disk;
 use crate::native::device::{Memory, memory};
 use crate::outcome::{self, Ended};
 use crate::place::Peers;
 use crate::ranks::{Meeting, Ranks};
-use crate::roles::{Publication, published};
 use crate::stop::{Interrupted, StopFlag};
-use crate::telemetry::{Live, Metric, OutputMode, Recorder, RunDir, Server, Stage, Watched, table};
-use crate::trainer::{Evaluated, Step, describe};
+use crate::telemetry::{Live, OutputMode, Recorder, RunDir, Server, Stage, StepReport, table};
+use crate::trainer::{Evaluated, Step, Trainer, describe};
 
 /// How a run is done on this machine, as opposed to what runs.
 #[derive(Debug)]
@@ -43,20 +45,38 @@ pub struct Options {
     pub peers: Option<Peers>,
     /// How the ranks meet that train together, of which this process leads; None: it trains alone.
     pub meeting: Option<Meeting>,
+    /// How long the process has from SIGTERM until it is killed. None: nobody kills it, or nobody knows.
+    pub grace: Option<Duration>,
+}
+
+/// Threads that wait for other roles at the most.
+const MOST_THREADS: usize = 8;
+
+/// Threads that wait for others: where there are engines in pods, weights go to all of them at once.
+fn threads(have_pods: bool) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    match have_pods {
+        true => cores.clamp(2, MOST_THREADS),
+        false => 2,
+    }
 }
 
 /// A run in its folder.
 pub struct Run {
-    roles: Roles,
-    checkpoints: Checkpoints,
-    recorder: Recorder,
+    pub(super) roles: Roles,
+    pub(super) checkpoints: Checkpoints,
+    pub(super) recorder: Recorder,
     server: Option<Server>,
-    folder: RunDir,
+    pub(super) folder: RunDir,
     output: OutputMode,
-    before: Option<Evaluated>,
-    latest: Option<Evaluated>,
+    /// What the pod has to end in once it is asked to stop, until it is said whether that is enough.
+    grace: Option<Duration>,
+    /// The answers to held-out prompts at step 0.
+    pub(super) before: Option<Evaluated>,
+    /// The newest ones.
+    pub(super) latest: Option<Evaluated>,
     /// Step of the newest checkpoint.
-    saved: Option<u64>,
+    pub(super) saved: Option<u64>,
     began: Instant,
     _runtime: tokio::runtime::Runtime,
     /// Held as long as the run lives, outside a cluster: two processes in one folder would spoil both.
@@ -70,33 +90,14 @@ impl Run {
     ///
     /// # Errors
     /// When another process runs there, the checkpoint is of another configuration, or a role cannot be built.
-    pub fn open(config: RunConfig, manifest: &str, folder: &Path, mut options: Options) -> Result<Self> {
-        let attempt = options.owner.as_ref().map_or(1, |owner| owner.attempt);
-        let watched = Watched::new(&config.name, attempt)?;
+    pub fn open(config: RunConfig, manifest: &str, root: &Path, mut options: Options) -> Result<Self> {
         // Probes and the operator are answered while ranks meet and models load.
-        let publication = Publication::new(attempt);
-        let weights = options.peers.as_ref();
-        let weights = weights.map(|peers| published::router(publication.clone(), &peers.token));
-        let serve = |address| {
-            let (exposition, live) = (watched.exposition.clone(), Some(watched.live.clone()));
-            Server::start(address, exposition, live, weights.unwrap_or_default())
-        };
-        let server = options.metrics_address.map(serve).transpose()?;
-        if let Some(server) = &server {
-            tracing::info!("metrics on http://{}/metrics", server.address());
-        }
+        let seen = Seen::open(&config.name, &options)?;
         let ranks = match options.meeting.take() {
             Some(meeting) => Ranks::join(meeting, &options.stop)?,
             None => Ranks::alone(),
         };
-        let opened = Self::load(
-            config,
-            manifest,
-            folder,
-            options,
-            (watched, server, publication),
-            &ranks,
-        );
+        let opened = Self::load(config, manifest, root, options, seen, &ranks);
         opened
             .map_err(disk::explain)
             .inspect_err(|error| ranks.dismiss(outcome::failure(error), outcome::code(error)))
@@ -105,92 +106,49 @@ impl Run {
     fn load(
         config: RunConfig,
         manifest: &str,
-        folder: &Path,
+        root: &Path,
         options: Options,
-        (watched, server, publication): (Watched, Option<Server>, Publication),
+        seen: Seen,
         ranks: &Ranks,
     ) -> Result<Self> {
         let began = Instant::now();
-        let folder = RunDir::new(folder);
-        folder.create()?;
-        // A pod that is cut off would keep its successor out of a file system that both mount: there the attempt decides.
-        let alone = options.owner.is_none();
-        let saved_in = config.checkpoint.path.clone().unwrap_or_else(|| folder.checkpoints());
-        let mut checkpoints = Checkpoints::open(saved_in.clone(), config.checkpoint.keep, config.checkpoint.keep_best)?;
-        let locks = alone.then(|| lock(&folder, &saved_in)).transpose()?;
-        let afresh = match alone {
-            true => Afresh::Here,
-            false => Afresh::InPod(&saved_in),
+        let folder = Folder::take(&config, root, options.fresh, options.owner)?;
+        let policy = fetch(&config)?;
+        let found = folder.checkpoint(&config, ranks, &seen.watched.live)?;
+        let start = Start {
+            checkpoint: found.as_ref(),
+            afresh: folder.afresh(),
         };
-        let refuse = |folder: &Path, state: &State| {
-            refuse_other_run((&state.run_config, state.inputs.as_ref()), &config, afresh)
-                .with_context(|| format!("cannot go on from {}", folder.display()))
-        };
-        // Whoever may not go on here does not take the folder from a job that does.
-        if !options.fresh
-            && let Some((folder, state)) = checkpoints.newest()?
-        {
-            refuse(&folder, &state)?;
-        }
-        if let Some(owner) = options.owner {
-            checkpoints = checkpoints.fenced(owner)?;
-        }
-        if options.fresh {
-            fresh::clear(&folder, &checkpoints, &config)?;
-        }
-        let found = checkpoints.latest(|problem| tracing::warn!("{problem}"))?;
-        if let Some(found) = &found {
-            refuse(&found.folder, &found.state)?;
-        }
         let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
+            .worker_threads(threads(options.peers.is_some()))
             .enable_all()
             .build()?;
-        let roles = build::roles(
-            config,
-            (found.as_ref(), afresh),
-            runtime.handle().clone(),
-            options.stop,
-            watched.live.clone(),
-            (options.peers.as_ref(), ranks),
-            &publication,
-        )?;
-        let trainer = &roles.trainer;
-        let mut recorder = Recorder::open(
-            folder.root(),
-            &trainer.config,
-            watched.clone(),
-            trainer.total_steps,
-            trainer.steps_done,
-            options.output,
-        )?;
-        std::fs::write(folder.manifest(), manifest)
-            .with_context(|| format!("cannot write {}", folder.manifest().display()))?;
-        if let Some(found) = &found {
-            recorder.event(
-                "resumed",
-                &format!(
-                    "going on after step {} from {}",
-                    found.state.step,
-                    found.folder.display()
-                ),
-            )?;
-        }
-        let watch = checkpoints.watch(&trainer.stop)?;
-        watched.exposition.set_ready(true);
+        let around = Around {
+            runtime: runtime.handle().clone(),
+            stop: options.stop,
+            live: seen.watched.live.clone(),
+            peers: options.peers.as_ref(),
+            ranks,
+            publication: &seen.publication,
+        };
+        let roles = build::roles(config, policy, start, around)?;
+        let recorder = records(&roles.trainer, manifest, &folder, found.as_ref(), &seen, options.output)?;
+        let watch = folder.checkpoints.watch(&roles.trainer.stop)?;
+        seen.watched.exposition.set_ready(true);
         Ok(Self {
             saved: found.map(|found| found.state.step),
             roles,
-            checkpoints,
+            checkpoints: folder.checkpoints,
             recorder,
-            server,
-            folder,
+            server: seen.server,
+            folder: folder.dir,
             output: options.output,
+            grace: options.grace,
             before: None,
             latest: None,
             began,
             _runtime: runtime,
-            _locks: locks,
+            _locks: folder.locks,
             _watch: watch,
         })
     }
@@ -242,7 +200,7 @@ impl Run {
 
     fn train(&mut self) -> Result<()> {
         self.evaluate_before()?;
-        self.evaluate_what_was_broken_off()?;
+        self.finish_interrupted_evaluation()?;
         while self.roles.trainer.steps_done < self.roles.trainer.total_steps {
             let first = self.roles.trainer.steps_done == 0;
             let mut step = self.roles.trainer.step()?;
@@ -271,12 +229,21 @@ impl Run {
         Ok(())
     }
 
+    /// Says once, after the first checkpoint, where a stop would take longer than the pod has.
+    fn tell_of_grace(&mut self, step: &StepReport, save: Duration) {
+        let Some(grace) = self.grace.take() else { return };
+        let overlap = self.roles.trainer.config.overlap;
+        if let Some(words) = grace::too_short(grace, &step.stages, save, overlap) {
+            tracing::warn!("{words}");
+        }
+    }
+
     /// Evaluation, checkpoint and records of a completed step.
     fn after_step(&mut self, step: &mut Step) -> Result<()> {
         let trainer = &self.roles.trainer;
         let done = trainer.steps_done;
         let last = done == trainer.total_steps;
-        self.judge_who_drew(step)?;
+        self.score_checkpoint_that_drew(step)?;
         if let Some(diverged) = step.diverged.take() {
             self.recorder.step(&step.report)?;
             return Err(diverged.into());
@@ -301,109 +268,15 @@ impl Run {
         if last || (every > 0 && done.is_multiple_of(every)) {
             let began = Instant::now();
             self.save()?;
+            let took = began.elapsed();
             // Shown with the next step.
-            self.roles.trainer.stages.push((Stage::Checkpoint, began.elapsed()));
+            self.roles.trainer.stages.push((Stage::Checkpoint, took));
+            self.tell_of_grace(&step.report, took);
         }
         let trainer = &self.roles.trainer;
         let exposition = &self.recorder.watched().exposition;
         let stats = trainer.rollout.stats();
         stats.map_or(Ok(()), |stats| exposition.engine(&trainer.config.name, &stats))
-    }
-
-    fn evaluates_after(&self, step: u64) -> bool {
-        let trainer = &self.roles.trainer;
-        let settings = trainer.config.evaluation.as_ref();
-        settings.is_some_and(|it| step.is_multiple_of(it.every_steps) || step == trainer.total_steps)
-    }
-
-    /// The policy's answers at step 0, kept in the folder for runs that resume.
-    fn evaluate_before(&mut self) -> Result<()> {
-        let Some(settings) = self.roles.trainer.config.evaluation.clone() else {
-            return Ok(());
-        };
-        if self.roles.trainer.steps_done > 0 {
-            self.before = Before::read(&self.folder, &settings);
-            return Ok(());
-        }
-        self.evaluate(&mut Vec::new())?;
-        self.before = self.latest.clone();
-        match &self.before {
-            Some(before) => Before::write(&self.folder, &settings, before),
-            None => Ok(()),
-        }
-    }
-
-    /// The evaluation of the step that this run goes on from, where the run before was asked to stop in it. After the last step
-    /// it is made in any case: its answers are those that the first ones are compared with.
-    fn evaluate_what_was_broken_off(&mut self) -> Result<()> {
-        let trainer = &self.roles.trainer;
-        let (done, last) = (trainer.steps_done, trainer.steps_done == trainer.total_steps);
-        if done == 0 || !self.evaluates_after(done) {
-            return Ok(());
-        }
-        let mut stages = Vec::new();
-        match self.recorder.has_evaluation(done)? {
-            false => self.evaluate(&mut stages)?,
-            true if last => self.answer_held_out(&mut stages)?,
-            true => {}
-        }
-        // Shown with the next step.
-        self.roles.trainer.stages.append(&mut stages);
-        // The checkpoint was made before anybody knew.
-        let quality = self.quality().filter(|_| self.saved == Some(done));
-        quality.map_or(Ok(()), |quality| self.checkpoints.judge(done, quality))
-    }
-
-    /// Answers the held-out prompts, where there are any, and records how well.
-    fn evaluate(&mut self, stages: &mut Vec<(Stage, std::time::Duration)>) -> Result<()> {
-        self.answer_held_out(stages)?;
-        let latest = self.latest.as_ref();
-        latest.map_or(Ok(()), |latest| self.recorder.evaluation(&latest.report))
-    }
-
-    fn answer_held_out(&mut self, stages: &mut Vec<(Stage, std::time::Duration)>) -> Result<()> {
-        let trainer = &self.roles.trainer;
-        let (Some(settings), Some(held_out)) = (&trainer.config.evaluation, &self.roles.held_out) else {
-            return Ok(());
-        };
-        let began = Instant::now();
-        trainer.live.enter(Stage::Evaluate);
-        let evaluated = trainer.evaluate(settings, held_out)?;
-        stages.push((Stage::Evaluate, began.elapsed()));
-        self.latest = Some(evaluated);
-        Ok(())
-    }
-
-    /// How good the present weights are, where an evaluation says so. The score of the step that made them does not: an older version
-    /// drew its samples.
-    fn quality(&self) -> Option<f64> {
-        let done = self.roles.trainer.steps_done;
-        let evaluated = self.latest.as_ref().map(|it| &it.report);
-        evaluated.filter(|it| it.step == done).map(|it| it.score)
-    }
-
-    /// Without held-out prompts a checkpoint is judged by the samples that its weights drew, as soon as those have a score.
-    fn judge_who_drew(&self, step: &Step) -> Result<()> {
-        if self.roles.trainer.config.evaluation.is_some() {
-            return Ok(());
-        }
-        let samples = &step.batch.scored.samples;
-        let mut versions = samples.iter().flat_map(|sample| &sample.versions);
-        let (Some(&drawer), Some(score)) = (versions.next(), step.report.get(Metric::Score)) else {
-            return Ok(());
-        };
-        match versions.all(|version| *version == drawer) && self.checkpoints.has(drawer) {
-            true => self.checkpoints.judge(drawer, score),
-            false => Ok(()),
-        }
-    }
-
-    /// The step whose weights drew samples that are not scored yet, apart from the present ones: those of the next step, drawn ahead.
-    fn yet_to_be_judged(&self) -> Option<u64> {
-        let trainer = &self.roles.trainer;
-        let ahead = trainer.config.overlap == Overlap::OneStep && trainer.steps_done < trainer.total_steps;
-        let awaited = ahead && trainer.config.evaluation.is_none();
-        awaited.then(|| trainer.steps_done.saturating_sub(1))
     }
 
     /// Commits a checkpoint of the present step, unless it is there already.
@@ -423,7 +296,7 @@ impl Run {
             inputs: Some(self.roles.inputs()),
         };
         trainer.live.enter(Stage::Checkpoint);
-        self.checkpoints.awaits(self.yet_to_be_judged());
+        self.checkpoints.awaits(self.step_awaiting_score());
         self.checkpoints
             .save(state, |folder| write_models(&self.roles, folder))?;
         self.saved = Some(done);
@@ -475,4 +348,36 @@ impl Run {
         self.recorder.finish(&summary)?;
         self.server.map_or(Ok(()), Server::stop)
     }
+}
+
+/// Opens the records of a run, and says in them what it goes on from, and what has changed since.
+fn records(
+    trainer: &Trainer,
+    manifest: &str,
+    folder: &Folder,
+    found: Option<&Verified>,
+    seen: &Seen,
+    output: OutputMode,
+) -> Result<Recorder> {
+    let mut recorder = Recorder::open(
+        folder.dir.root(),
+        &trainer.config,
+        seen.watched.clone(),
+        trainer.total_steps,
+        trainer.steps_done,
+        output,
+    )?;
+    let path = folder.dir.manifest();
+    std::fs::write(&path, manifest).with_context(|| format!("cannot write {}", path.display()))?;
+    if let Some(Verified { folder: from, state }) = found {
+        recorder.event(
+            "resumed",
+            &format!("going on after step {} from {}", state.step, from.display()),
+        )?;
+        let continuation = folder.continuation(state, &trainer.config)?;
+        for change in continuation.changes(trainer.prompts.prompts.len()) {
+            recorder.event("changed", &change)?;
+        }
+    }
+    Ok(recorder)
 }

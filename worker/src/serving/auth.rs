@@ -1,4 +1,4 @@
-//! Who may call.
+//! Checks the token of a request.
 
 use std::net::IpAddr;
 
@@ -82,7 +82,8 @@ pub async fn authorize(State(door): State<Door>, request: Request, next: Next) -
         return ApiError::new(
             StatusCode::FORBIDDEN,
             "this server has no token, so it answers only what was sent to localhost or 127.0.0.1 (header Host) and by no web page \
-             of another machine (header Origin): give it --api-key-file to call it by other names",
+             of another machine (header Origin): to call it by other names, let it listen on another address, or give it a token \
+             (--api-key-file of rollout and reward)",
         )
         .into_response();
     }

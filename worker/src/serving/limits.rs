@@ -1,8 +1,9 @@
-//! What one client, and all of them together, may ask for.
+//! Limits on what one client, and all clients together, may ask for.
 
 use std::time::Duration;
 
 use super::error::ApiError;
+use crate::pace;
 
 /// Stop strings that a request may have at all: further ones are not even read.
 pub const MOST_STOPS: usize = 256;
@@ -38,13 +39,18 @@ pub struct Limits {
     pub stops: usize,
     /// Longest time from a request to its answer.
     pub request_timeout: Duration,
-    /// Longest time to load new weights.
+    /// Longest time to load new weights, however few: see [`update_deadline`](Self::update_deadline).
     pub update_timeout: Duration,
     /// Time to finish what is in flight after SIGTERM; then it is handed back with finish reason `abort`.
     pub shutdown_grace: Duration,
 }
 
 impl Limits {
+    /// Longest time to load new weights of so many bytes.
+    pub fn update_deadline(&self, bytes: u64) -> Duration {
+        pace::lengthened(self.update_timeout, bytes)
+    }
+
     /// # Errors
     /// 400 when a request has more prompts than it may.
     pub fn check_prompts(&self, prompts: usize) -> Result<(), ApiError> {
@@ -98,7 +104,7 @@ impl Default for Limits {
             listed: 8 << 20,
             stops: MOST_STOPS,
             request_timeout: Duration::from_secs(3600),
-            update_timeout: Duration::from_secs(600),
+            update_timeout: pace::LEAST,
             // A pod has 30 seconds (the operator's GRACE_SECONDS): five are left to hand back and to exit.
             shutdown_grace: Duration::from_secs(25),
         }

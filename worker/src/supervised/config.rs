@@ -202,7 +202,10 @@ impl<D: Data> Training<D> {
     pub fn read(file: &Path) -> anyhow::Result<Self> {
         let Given { text, origin, folder } = Given::read(file)?;
         let invalid = |why: String| Invalid::new(format!("{origin} is not valid: {why}"));
-        let mut config: Self = serde_yaml::from_str(&text).map_err(|error| invalid(error.to_string()))?;
+        let mut config: Self = serde_yaml::from_str(&text).map_err(|error| match is_ppo_job(&text) {
+            true => invalid("this is a PpoJob: use `ppo-worker run -f`".into()),
+            false => invalid(error.to_string()),
+        })?;
         config.check().map_err(|error| invalid(format!("{error:#}")))?;
         let paths = [&mut config.model.path, &mut config.model.config].into_iter().flatten();
         let paths = paths.chain([config.data.path_mut(), &mut config.output]);
@@ -242,6 +245,11 @@ impl<D: Data> Training<D> {
             ..OptimizerSpec::default()
         }
     }
+}
+
+fn is_ppo_job(text: &str) -> bool {
+    let document: Result<serde_yaml::Value, _> = serde_yaml::from_str(text);
+    document.is_ok_and(|document| document.get("kind").and_then(serde_yaml::Value::as_str) == Some("PpoJob"))
 }
 
 fn batch_size() -> usize {
@@ -315,6 +323,10 @@ mod tests {
             (
                 "{model: {path: m}, data: {path: d}, steps: 3, output: o, stepz: 1}",
                 "stepz",
+            ),
+            (
+                "{apiVersion: ppojob.dev/v1alpha1, kind: PpoJob, spec: {}}",
+                "this is a PpoJob: use `ppo-worker run -f`",
             ),
             (
                 "{model: {}, data: {path: d}, steps: 3, output: o}",

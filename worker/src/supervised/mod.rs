@@ -9,19 +9,21 @@ mod progress;
 mod reward_model;
 mod train;
 
+use std::path::PathBuf;
+
 use clap::Args;
 
 pub use config::{RmConfig, SftConfig};
 
-use crate::cli::ManifestArgs;
 use crate::device::DeviceArgs;
 use crate::telemetry::OutputMode;
 
 /// Arguments of `ppo-worker sft` and `ppo-worker rm`.
 #[derive(Debug, Args)]
 pub struct SupervisedArgs {
-    #[command(flatten)]
-    file: ManifestArgs,
+    /// The training file (YAML): model, data, steps and output, as in docs/model-and-reward.md; no PpoJob. `-` reads standard input.
+    #[arg(short = 'f', long = "file", value_name = "FILE")]
+    file: PathBuf,
     #[command(flatten)]
     device: DeviceArgs,
 }
@@ -32,7 +34,7 @@ pub struct SupervisedArgs {
 /// When the file, the data or the model cannot be read, or the loss is not finite.
 pub fn sft(args: &SupervisedArgs, output: OutputMode) -> anyhow::Result<()> {
     args.device.settle("the model")?;
-    train::train::<policy::Student>(&SftConfig::read(&args.file.file)?, output)
+    train::train::<policy::Student>(&SftConfig::read(&args.file)?, output)
 }
 
 /// `ppo-worker rm`: the same for a reward model, a `...ForSequenceClassification`.
@@ -41,5 +43,5 @@ pub fn sft(args: &SupervisedArgs, output: OutputMode) -> anyhow::Result<()> {
 /// As [`sft`].
 pub fn rm(args: &SupervisedArgs, output: OutputMode) -> anyhow::Result<()> {
     args.device.settle("the reward model")?;
-    train::train::<reward_model::Student>(&RmConfig::read(&args.file.file)?, output)
+    train::train::<reward_model::Student>(&RmConfig::read(&args.file)?, output)
 }

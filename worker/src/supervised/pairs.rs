@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, ensure};
 use ppo_crds::run_config::Prompts;
 
 use super::config::SftData;
-use crate::data::PromptSet;
+use crate::data::{Label, PromptSet};
 use crate::engine::request::FinishReason;
 use crate::stages::Sample;
 use crate::tokenizer::Tokenizer;
@@ -22,25 +22,22 @@ pub fn read(path: &Path, data: &SftData, tokenizer: &Tokenizer) -> anyhow::Resul
         prompt_field: data.prompt_field.clone(),
         label_field: Some(data.response_field.clone()),
         chat_template: data.chat_template,
+        chat_template_variables: Default::default(),
         max_length: data.max_length,
         shuffle: false,
     };
-    let eos = tokenizer
-        .eos_id()
-        .context("the tokenizer names no EOS token, so a response cannot be ended")?;
+    let eos = tokenizer.require_eos().context("no response can be ended")?;
     let pairs = PromptSet::load(&wanted, tokenizer)?.prompts;
     pairs
         .into_iter()
         .map(|prompt| {
-            let text = prompt.label.as_deref().unwrap_or_default();
-            ensure!(
-                !text.is_empty(),
-                "{}: {}: field {:?} is empty",
-                path.display(),
-                prompt.place,
-                data.response_field
-            );
-            let mut response = tokenizer.encode(text, false)?;
+            let field = || format!("{}: {}: field {:?}", path.display(), prompt.place, data.response_field);
+            let text = prompt.label.as_ref().map(Label::text).transpose();
+            let text = text
+                .map_err(|wrong| anyhow!("{} {wrong}", field()))?
+                .unwrap_or_default();
+            ensure!(!text.is_empty(), "{} is empty", field());
+            let mut response = tokenizer.encode(&text, false)?;
             response.push(eos);
             Ok(Sample {
                 group: prompt.index as i64,

@@ -55,7 +55,7 @@ impl train::Student for Student {
             let (loss, []) = self.learner.backward(&loss, &[])?;
             total += loss;
         }
-        self.learner.update()?.finite()?;
+        self.learner.update()?.made()?;
         Ok(total)
     }
 

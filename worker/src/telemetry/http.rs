@@ -1,4 +1,4 @@
-//! `/metrics`, `/healthz`, `/readyz` and `/report` over HTTP, on a thread of its own.
+//! `/metrics`, `/healthz`, `/readyz` and `/report` over HTTP, on threads of its own.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -6,18 +6,20 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
-use axum::extract::State;
-use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::http::StatusCode;
 use axum::routing::get;
-use axum::{Json, Router};
+use axum::{Json, Router, middleware};
 use tokio::sync::watch;
 
 use super::{Exposition, Live};
-use crate::serving::{Limits, listen};
+use crate::serving::auth::{Door, authorize};
+use crate::serving::error::ApiError;
+use crate::serving::{Limits, listen, probes};
 
 /// How long open requests may take to end once the server is told to stop.
 const STOP_DEADLINE: Duration = Duration::from_secs(2);
+/// Threads that answer.
+const THREADS: usize = 2;
 
 /// A running server. It stops when dropped.
 pub struct Server {
@@ -47,12 +49,15 @@ impl Server {
         let listener = TcpListener::bind(address).with_context(refused)?;
         listener.set_nonblocking(true).with_context(refused)?;
         let address = listener.local_addr().with_context(refused)?;
-        let runtime = tokio::runtime::Builder::new_current_thread()
+        // Engines take whole models from what answers beside, and probes wait for none of them.
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            .thread_name("metrics-server")
             .enable_all()
             .build()
             .context("cannot start the metrics server's runtime")?;
         let (stop, stopped) = watch::channel(false);
-        let router = router(exposition, live).merge(beside);
+        let router = router(exposition, live, address).merge(beside);
         let serve = move || {
             runtime.block_on(async move {
                 if let Err(error) = serve(listener, router, stopped).await {
@@ -119,31 +124,21 @@ async fn serve(listener: TcpListener, router: Router, mut stopped: watch::Receiv
     Ok(())
 }
 
-fn router(exposition: Arc<Exposition>, live: Option<Arc<Live>>) -> Router {
+/// What answers at `address`. There is no token, so from loopback no web page gets an answer.
+fn router(exposition: Arc<Exposition>, live: Option<Arc<Live>>, address: SocketAddr) -> Router {
     let report = match live {
         Some(live) => get(move || async move { Json(live.report()) }),
         None => get(|| async { (StatusCode::NOT_FOUND, "this process trains nothing\n") }),
     };
-    Router::new()
-        .route("/metrics", get(metrics))
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(ready))
+    let shown = exposition.clone();
+    let ready = move || match shown.is_ready() {
+        true => Ok(()),
+        false => Err(ApiError::unavailable("models are still loading")),
+    };
+    let door = Door::new(None, true).at(address.ip());
+    probes(exposition, ready)
         .route("/report", report)
-        .with_state(exposition)
-}
-
-async fn metrics(State(exposition): State<Arc<Exposition>>) -> Response {
-    match exposition.text() {
-        Ok(text) => ([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response(),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error:#}\n")).into_response(),
-    }
-}
-
-async fn ready(State(exposition): State<Arc<Exposition>>) -> Response {
-    match exposition.is_ready() {
-        true => "ready\n".into_response(),
-        false => (StatusCode::SERVICE_UNAVAILABLE, "not ready: models are still loading\n").into_response(),
-    }
+        .layer(middleware::from_fn_with_state(door, authorize))
 }
 
 #[cfg(test)]
@@ -163,9 +158,17 @@ mod tests {
     }
 
     fn get(server: &Server, path: &str) -> String {
+        get_from(server, path, "localhost")
+    }
+
+    fn get_from(server: &Server, path: &str, host: &str) -> String {
         let mut stream = TcpStream::connect(server.address()).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n").unwrap();
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n"
+        )
+        .unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer
@@ -190,6 +193,17 @@ mod tests {
         let answer = get(&server, "/report");
         let report: ppo_crds::report::Report = serde_json::from_str(answer.split("\r\n\r\n").nth(1).unwrap()).unwrap();
         assert_eq!((report.progress.step, report.progress.total, report.attempt), (3, 9, 2));
+    }
+
+    #[test]
+    fn no_web_page_whose_name_was_made_to_point_here_reads_a_run() {
+        let (server, ..) = server();
+        for path in ["/metrics", "/report", "/healthz"] {
+            let answer = get_from(&server, path, "evil.example:9400");
+            assert!(answer.starts_with("HTTP/1.1 403"), "{path}: {answer}");
+            let answer = get_from(&server, path, "127.0.0.1:9400");
+            assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
+        }
     }
 
     #[test]

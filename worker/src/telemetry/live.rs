@@ -1,4 +1,4 @@
-//! What the run does right now, for the operator's question `GET /report`.
+//! What the run is doing right now, for the operator's `GET /report`.
 
 use std::time::Instant;
 
@@ -9,15 +9,17 @@ use ppo_crds::status::Progress;
 use super::{EvaluationReport, Metric, Stage, StepReport};
 
 /// What the run does right now.
+#[derive(Debug)]
 pub struct Live {
     job: String,
     attempt: u32,
     now: Mutex<Now>,
 }
 
+#[derive(Debug)]
 struct Now {
     stage: Doing,
-    /// When the stage before it finished.
+    /// When the stage before it finished, or a part of its own work was last done.
     since: Instant,
     waiting_for: String,
     progress: Progress,
@@ -45,6 +47,11 @@ impl Live {
         now.stage = doing(stage);
         now.since = Instant::now();
         now.waiting_for.clear();
+    }
+
+    /// A part of the stage's work is done: a stage may be long, and one that goes on does not hang.
+    pub fn goes_on(&self) {
+        self.now.lock().since = Instant::now();
     }
 
     /// Whom the stage waits for: a pod, or a server's URL.
@@ -153,5 +160,22 @@ mod tests {
         let progress = report.progress;
         assert_eq!((progress.summary.as_str(), progress.eta_seconds), ("5/10", Some(10)));
         assert_eq!((progress.reward, progress.kl), (Some(0.5), None));
+    }
+
+    #[test]
+    fn a_stage_that_goes_on_has_no_old_progress_and_stays_the_stage_that_it_is() {
+        let live = Live::new("math", 1);
+        live.enter(Stage::UpdateActor);
+        live.wait_for("math-actor-1");
+        let long_ago = Instant::now().checked_sub(Duration::from_secs(3600)).unwrap();
+        live.now.lock().since = long_ago;
+        assert!(live.report().seconds_since_progress >= 3600.0);
+        live.goes_on();
+        let report = live.report();
+        assert!(report.seconds_since_progress < 60.0);
+        assert_eq!(
+            (report.stage, report.waiting_for.as_str()),
+            (Doing::Update, "math-actor-1")
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! What a run tells: metrics (JSONL, TensorBoard, Prometheus), samples, events, progress, the log.
+//! What a run reports: metrics (JSONL, TensorBoard, Prometheus), samples, events, progress, the log.
 //!
 //! The trainer fills a [`StepReport`] and hands it to the [`Recorder`]; the recorder fans it out, one sink per file.
 

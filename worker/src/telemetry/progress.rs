@@ -1,4 +1,4 @@
-//! What the person who waits sees: a live line on a terminal, a line per step elsewhere, JSON or next to nothing on demand.
+//! What a person sees who watches a run: a live line on a terminal, a line per step elsewhere, JSON or next to nothing on demand.
 
 use std::io::{IsTerminal as _, Write};
 use std::sync::OnceLock;

@@ -2,6 +2,8 @@
 //! trimmed, Python's methods on values, `raise_exception`, `strftime_now` and a `tojson` that is Python's `json.dumps`.
 
 use std::collections::BTreeMap;
+use std::error::Error as _;
+use std::io;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -14,10 +16,19 @@ use minijinja::{Environment, Error, ErrorKind, Value};
 use regex::Regex;
 
 use super::config::{SpecialTokens, TokenizerConfig};
-use super::python_json;
+use super::{python_json, python_text};
 use crate::contained::contained;
 
 const NAME: &str = "chat_template";
+
+/// Instructions of a template until it is given up: about a second of work. A conversation of a thousand messages takes some hundred thousand.
+const MOST_INSTRUCTIONS: u64 = 10_000_000;
+
+/// Bytes of the text of a conversation: several times those of the longest context that a manifest can ask for.
+const MOST_BYTES: usize = 16 << 20;
+
+/// Spaces per level of `tojson`.
+const MOST_INDENT: usize = 16;
 
 /// A compiled chat template.
 #[derive(Debug)]
@@ -57,7 +68,8 @@ impl ChatTemplate {
         let mut environment = Environment::new();
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?;
         environment.set_syntax(syntax);
-        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.set_unknown_method_callback(python_text::method);
+        environment.set_fuel(Some(MOST_INSTRUCTIONS));
         environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
             Err(Error::new(ErrorKind::InvalidOperation, message))
         });
@@ -73,7 +85,8 @@ impl ChatTemplate {
     /// those that every template has.
     ///
     /// # Errors
-    /// No messages; what the template says by `raise_exception`; or the line that cannot be evaluated.
+    /// No messages; what the template says by `raise_exception`; the line that cannot be evaluated; a text that is too long, or that takes
+    /// too long.
     pub fn render(
         &self,
         messages: &[serde_json::Value],
@@ -106,8 +119,34 @@ impl ChatTemplate {
                 .map(|(name, value)| (name.as_str(), Value::from(Serde(value)))),
         );
         let template = self.environment.get_template(NAME).map_err(describe)?;
+        let mut text = Bounded::default();
         // minijinja 3.0 panics on `[::-1]` of anything empty, the text of a message too.
-        contained(|| template.render(given).map_err(describe))
+        contained(|| match template.render_captured_to(given, &mut text) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(describe(error)),
+        })?;
+        Ok(String::from_utf8(text.0)?)
+    }
+}
+
+/// The text of a conversation while it grows, up to a bound: a few messages may be written many times.
+#[derive(Default)]
+struct Bounded(Vec<u8>);
+
+impl io::Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() + bytes.len() > MOST_BYTES {
+            let most = MOST_BYTES >> 20;
+            return Err(io::Error::other(format!(
+                "the conversation has more than {most} MiB of text"
+            )));
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -119,12 +158,12 @@ fn without_generation_blocks(source: &str) -> Result<String> {
     Ok(end.replace_all(&source, "{%${1} endif ${2}%}").into_owned())
 }
 
-/// The moment that `SOURCE_DATE_EPOCH` (seconds, the reproducible-builds convention) names: a run whose template prints the
-/// date and that resumes on another day then sees the same prompts.
+/// The moment that `SOURCE_DATE_EPOCH` (seconds, the reproducible-builds convention) names: a template that prints the date then prints
+/// the same one in every run.
 ///
 /// # Errors
 /// When it is set and no such moment.
-pub(super) fn fixed_moment() -> Result<Option<Timestamp>> {
+pub(crate) fn fixed_moment() -> Result<Option<Timestamp>> {
     let Ok(seconds) = std::env::var("SOURCE_DATE_EPOCH") else {
         return Ok(None);
     };
@@ -153,9 +192,14 @@ fn strftime(format: &str, moment: Option<Timestamp>) -> Result<String, Error> {
 }
 
 fn tojson(value: &Value, options: Kwargs) -> Result<Value, Error> {
+    let indent: Option<usize> = options.get("indent")?;
+    if let Some(indent) = indent.filter(|indent| *indent > MOST_INDENT) {
+        let words = format!("tojson: indent is {indent}, at most {MOST_INDENT} is written");
+        return Err(Error::new(ErrorKind::InvalidOperation, words));
+    }
     let style = python_json::Style {
         ensure_ascii: options.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false),
-        indent: options.get("indent")?,
+        indent,
         separators: options
             .get::<Option<Vec<String>>>("separators")?
             .and_then(|pair| <[String; 2]>::try_from(pair).ok()),
@@ -169,6 +213,15 @@ fn tojson(value: &Value, options: Kwargs) -> Result<Value, Error> {
 
 fn describe(error: Error) -> anyhow::Error {
     let line = error.line().map(|line| format!("line {line}: ")).unwrap_or_default();
+    if error.kind() == ErrorKind::OutOfFuel {
+        return anyhow!(
+            "{line}given up after {MOST_INSTRUCTIONS} instructions: a loop goes on and on, or the conversation is too long"
+        );
+    }
+    // Of the text that is written.
+    if let Some(cause) = error.source().filter(|_| error.kind() == ErrorKind::WriteFailure) {
+        return anyhow!("{cause}");
+    }
     match error.detail() {
         Some(detail) => anyhow!("{line}{detail}"),
         None => anyhow!("{line}{error}"),

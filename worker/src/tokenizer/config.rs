@@ -79,16 +79,6 @@ impl TokenizerConfig {
     pub fn class_adds_bos(&self) -> bool {
         matches!(base(&self.class), LLAMA | "CodeLlamaTokenizer" | "GemmaTokenizer")
     }
-
-    /// What decides which special tokens stand around a text.
-    pub fn convention(&self) -> (&SpecialTokens, bool, Option<bool>, Option<bool>) {
-        (
-            &self.special,
-            self.class_adds_bos(),
-            self.add_bos_token,
-            self.add_eos_token,
-        )
-    }
 }
 
 /// Llama 1 and 2.

@@ -107,3 +107,20 @@ impl TextStream {
         Ok(added)
     }
 }
+
+/// The text of `ids` behind `prompt`, whose last tokens are context as in [`TextStream::after`]; in one piece, where all tokens are there.
+///
+/// # Errors
+/// When the tokenizer's decoder refuses the tokens.
+pub(crate) fn text_after(tokenizer: &Tokenizer, prompt: &[u32], ids: &[u32], skip_special: bool) -> Result<String> {
+    let tail = &prompt[prompt.len().saturating_sub(CONTEXT)..];
+    let before = tokenizer.decode(tail, skip_special)?;
+    if !before.ends_with('\u{fffd}') {
+        let whole = tokenizer.decode(&[tail, ids].concat(), skip_special)?;
+        // With byte fallback stray bytes may change the text before them: then the tokens go on alone.
+        if let Some(text) = whole.strip_prefix(before.as_str()) {
+            return Ok(text.to_owned());
+        }
+    }
+    tokenizer.decode(ids, skip_special)
+}

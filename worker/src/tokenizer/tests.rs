@@ -97,6 +97,24 @@ fn a_template_over_which_its_engine_panics_is_an_error() {
 }
 
 #[test]
+fn a_template_that_goes_on_and_on_is_given_up() {
+    let rendered = |source: &str, content: &str| {
+        let messages = [json!({"role": "user", "content": content})];
+        let template = ChatTemplate::compile(source, None).unwrap();
+        let error = template.render(&messages, &SpecialTokens::default(), true, &Map::new());
+        format!("{:#}", error.unwrap_err())
+    };
+    let loops = "{% for a in range(10000) %}{% for b in range(10000) %}{% set c = a %}{% endfor %}{% endfor %}";
+    let error = rendered(loops, "");
+    assert!(error.contains("given up after"), "{error}");
+    let writes = "{% for a in range(10000) %}{{ messages[0].content }}{% endfor %}";
+    let error = rendered(writes, &"a".repeat(10_000));
+    assert!(error.contains("more than 16 MiB of text"), "{error}");
+    let error = rendered("{{ messages | tojson(indent=1000000000) }}", "");
+    assert!(error.contains("indent is 1000000000, at most 16"), "{error}");
+}
+
+#[test]
 fn a_chat_without_messages_is_refused() {
     for family in FAMILIES {
         let error = load(family).0.render_chat(&[], true).unwrap_err();
@@ -167,7 +185,7 @@ fn half_a_character_comes_out_as_a_replacement_only_at_the_end() {
 #[test]
 fn a_stray_byte_costs_a_stream_no_later_text() {
     let (llama2, _) = load("llama2");
-    let byte = |value: u8| llama2.token_id(&format!("<0x{value:02X}>")).unwrap();
+    let byte = |value: u8| llama2.inner.token_to_id(&format!("<0x{value:02X}>")).unwrap();
     let mut ids = vec![byte(0xc3), byte(0xa9), byte(0xff)];
     ids.extend(llama2.encode("and so on", false).unwrap());
     let mut stream = TextStream::new(true);
@@ -180,7 +198,7 @@ fn bytes_that_never_form_a_character_are_given_out_before_the_end() {
     // The byte 0x80, which begins no character, as each names it.
     for (family, name) in [("llama2", "<0x80>"), ("chatml", "\u{122}")] {
         let (tokenizer, _) = load(family);
-        let stray = tokenizer.token_id(name).unwrap();
+        let stray = tokenizer.inner.token_to_id(name).unwrap();
         let mut stream = TextStream::new(true);
         let mut text = String::new();
         for _ in 0..100 {
@@ -216,8 +234,8 @@ proptest! {
     fn a_stream_loses_nothing_that_stands_outside_invalid_bytes(parts in fallback_tokens(), skip_special in any::<bool>()) {
         let (llama2, _) = load("llama2");
         let id = |token: Result<u8, &str>| match token {
-            Ok(byte) => llama2.token_id(&format!("<0x{byte:02X}>")).unwrap(),
-            Err(name) => llama2.token_id(name).unwrap(),
+            Ok(byte) => llama2.inner.token_to_id(&format!("<0x{byte:02X}>")).unwrap(),
+            Err(name) => llama2.inner.token_to_id(name).unwrap(),
         };
         let ids: Vec<u32> = parts.concat().into_iter().map(id).collect();
         let mut stream = TextStream::new(skip_special);
@@ -269,6 +287,39 @@ fn tokenizers_are_the_same_when_files_are_whatever_the_folder() {
     let (llama3, copy) = (load("llama3").0, Tokenizer::load(copy.path()).unwrap());
     assert_eq!(llama3.fingerprint().unwrap(), copy.fingerprint().unwrap());
     assert_ne!(llama3.fingerprint().unwrap(), load("qwen3").0.fingerprint().unwrap());
+}
+
+#[test]
+fn tokenizers_are_the_same_whatever_ends_or_fills_a_text_and_not_where_other_ids_come_of_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut content: Value =
+        serde_json::from_slice(&std::fs::read(fixture("llama2").join("tokenizer.json")).unwrap()).unwrap();
+    let fingerprint = |content: &Value, config: Value| {
+        for (name, text) in [("tokenizer.json", content), ("tokenizer_config.json", &config)] {
+            std::fs::write(folder.path().join(name), text.to_string()).unwrap();
+        }
+        Tokenizer::load(folder.path()).unwrap().fingerprint().unwrap()
+    };
+    let llama2 = load("llama2").0.fingerprint().unwrap();
+    let named = |names: Value| {
+        let mut config = json!({"tokenizer_class": "LlamaTokenizer"});
+        let fields = config.as_object_mut().unwrap();
+        fields.extend(names.as_object().unwrap().clone());
+        config
+    };
+    for names in [
+        json!({}),
+        json!({"pad_token": "<unk>", "eos_token": "<unk>", "unk_token": null}),
+    ] {
+        assert_eq!(fingerprint(&content, named(names)), llama2);
+    }
+    // Without a BOS a text has other ids.
+    assert_ne!(fingerprint(&content, named(json!({"add_bos_token": false}))), llama2);
+    content["added_tokens"][2]["special"] = json!(false);
+    content["decoder"] = json!(null);
+    assert_eq!(fingerprint(&content, named(json!({}))), llama2);
+    content["added_tokens"][2]["lstrip"] = json!(true);
+    assert_ne!(fingerprint(&content, named(json!({}))), llama2);
 }
 
 #[test]

@@ -20,7 +20,7 @@ use crate::telemetry::Stage;
 
 /// How long a process that is asked to stop waits for the samples of the next step: a checkpoint without them is right, but does
 /// not go on with the bits of a run that was never stopped. Well below the actor pod's grace period.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What was drawn, or is being drawn, before its step.
 #[derive(Default)]
@@ -115,7 +115,8 @@ impl Trainer {
     /// Completions of the present policy.
     pub(super) fn generate(&self, requests: Vec<Request>) -> Result<Vec<Vec<Completion>>> {
         self.stop.check()?;
-        self.rollout.generate(requests, GENERATION_DEADLINE)
+        let pending = self.rollout.start(requests, GENERATION_DEADLINE, &self.runtime);
+        Ok(pending.collect(&self.stop, Duration::ZERO, &self.live)?.completions)
     }
 
     fn draw_now(&self) -> Result<StepSamples> {

@@ -1,12 +1,13 @@
-//! Samples of a step as people read them.
+//! Samples of a step in a form for people to read.
 
 use anyhow::Result;
 use tch::Tensor;
 
+use crate::data::Label;
 use crate::engine::FinishReason;
 use crate::stages::Batch;
 use crate::telemetry::{SampleRecord, TokenRecord};
-use crate::tokenizer::Tokenizer;
+use crate::tokenizer::{Tokenizer, text_after};
 
 /// The first `count` samples of a step, decoded, with reward, advantage and KL of each token. The last token's reward is that of
 /// the slot after it, too, where TRL has the score: a sample's rewards sum up to what shaping gave it.
@@ -39,8 +40,8 @@ pub fn describe(batch: &Batch, tokenizer: &Tokenizer, count: usize) -> Result<Ve
         };
         Ok(SampleRecord {
             prompt: sample.prompt.text.clone(),
-            label: sample.prompt.label.clone(),
-            response: tokenizer.decode(&sample.response, true)?,
+            label: sample.prompt.label.as_ref().map(Label::shown),
+            response: text_after(tokenizer, &sample.prompt.ids, &sample.response, true)?,
             score: f64::from(batch.scored.scores[row]),
             finish_reason: finish_reason(sample.finish_reason).to_owned(),
             tokens: sample.response.iter().enumerate().map(token).collect::<Result<_>>()?,

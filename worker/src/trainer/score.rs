@@ -1,4 +1,4 @@
-//! The score stage: what every role says of the samples.
+//! The score stage: scores, values and log-probabilities of the samples, from every role.
 
 use anyhow::{Context, Result};
 
@@ -16,10 +16,18 @@ impl Trainer {
     pub(super) fn score(&mut self, Rollouts { samples }: Rollouts) -> Result<Scored> {
         self.stop.check()?;
         let columns = columns(&self.config, &samples);
-        let pieces = Pieces::of(&self.config, self.steps_done, &samples, columns, self.ranks.count());
+        let pieces = Pieces::of(
+            &self.config,
+            self.steps_done,
+            &samples,
+            columns,
+            self.ranks.count(),
+            &self.live,
+        );
         let temperature = self.config.generation.temperature;
         let Scores { scores, extra } = self.timed(Stage::Score, |it| it.rewards(&samples))?;
-        pieces.give(&self.ranks, self.steps_done)?;
+        let given = pieces.give(&self.ranks, self.steps_done);
+        given.with_context(|| self.place(Stage::OldLogprobs))?;
         let reference_logprobs = self.timed(Stage::Reference, |it| {
             let logprobs = |reference: &Reference| reference.logprobs(&it.actor, &pieces, &it.ranks, temperature);
             it.reference.as_ref().map(logprobs).transpose()

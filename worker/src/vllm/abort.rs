@@ -8,8 +8,9 @@ use axum::Json;
 use axum::extract::{Request, State};
 use parking_lot::Mutex;
 use reqwest::Method;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use super::asked::{Fields, read};
 use super::service::Service;
 use crate::serving::body;
 use crate::serving::error::ApiError;
@@ -69,10 +70,8 @@ impl Drop for Noted {
 /// 400 when `request_ids` is no list of names; what vLLM says.
 pub async fn abort_requests(State(service): State<Service>, request: Request) -> Result<Json<Value>, ApiError> {
     service.model()?;
-    let asked: Map<String, Value> = body::json(&service.bodies, request).await?;
-    let given = asked.get("request_ids").cloned().unwrap_or_default();
-    let given: Option<Vec<String>> =
-        serde_json::from_value(given).map_err(|error| ApiError::field("request_ids", error))?;
+    let asked: Fields = body::json(&service.bodies, request).await?;
+    let given: Option<Vec<String>> = read(&asked, "request_ids")?;
     let parts = given.iter().flatten().flat_map(|name| service.names.parts(name));
     let body = json!({"request_ids": parts.collect::<Vec<_>>()});
     let call = service.vllm.request(Method::POST, "/abort_requests").json(&body);

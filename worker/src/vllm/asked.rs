@@ -1,4 +1,5 @@
-//! A request to generate as the door takes it: what it asks of us, what goes on to vLLM, and whether it asks for too much.
+//! A request to generate as it arrives at the door: the fields that the door handles, those that go on to vLLM, and whether it asks for
+//! too much.
 
 use std::collections::BTreeMap;
 
@@ -226,7 +227,10 @@ impl Serialize for Question<'_> {
 }
 
 /// The field `name`; None where it is absent or null.
-fn read<'a, T: Deserialize<'a>>(fields: &'a Fields, name: &'static str) -> Result<Option<T>, ApiError> {
+///
+/// # Errors
+/// 400 naming it, when it is not what it has to be.
+pub fn read<'a, T: Deserialize<'a>>(fields: &'a Fields, name: &'static str) -> Result<Option<T>, ApiError> {
     let Some(value) = fields.get(name) else { return Ok(None) };
     serde_json::from_str(value.get()).map_err(|error| ApiError::field(name, error))
 }

@@ -8,7 +8,7 @@ use reqwest::{Client, Method, RequestBuilder, Response};
 use serde_json::{Value, json};
 
 use super::transfer::{Init, UpdateInfo};
-use crate::roles::innermost;
+use crate::http_client::{innermost, refusal};
 use crate::serving::error::ApiError;
 
 /// To connect: it is on this machine.
@@ -196,10 +196,7 @@ impl Vllm {
         if status.is_success() {
             return Ok(answer);
         }
-        let body = answer.bytes().await.unwrap_or_default();
-        let said: Value = serde_json::from_slice(&body).unwrap_or_default();
-        let words = said.pointer("/error/message").and_then(Value::as_str);
-        let words = words.map_or_else(|| String::from_utf8_lossy(&body).into_owned(), str::to_owned);
+        let words = refusal(answer).await;
         let status = StatusCode::from_u16(status.as_u16()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         Err(ApiError::new(status, format!("vLLM: {words}")))
     }

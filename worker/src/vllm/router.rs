@@ -1,4 +1,4 @@
-//! Which path at the door is answered by what. What is not named here is not reachable, whatever vLLM has at it.
+//! The paths of the door, and what answers each. A path that is not listed here cannot be reached, whatever vLLM has there.
 
 use axum::extract::{Query, Request, State};
 use axum::http::{HeaderMap, Uri, header};
@@ -7,6 +7,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router, middleware};
 use reqwest::Method;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::generate::generate;
 use super::service::Service;
@@ -108,10 +109,28 @@ async fn forward(State(service): State<Service>, uri: Uri) -> Result<Json<Value>
     service.vllm.json(call, service.limits.body_timeout).await.map(Json)
 }
 
+/// What is sent goes on as it is: parsed it would take many times the memory of its text, which counts until vLLM has answered.
 async fn forward_body(State(service): State<Service>, uri: Uri, request: Request) -> Result<Json<Value>, ApiError> {
     service.model()?;
-    let body: Value = body::json(&service.bodies, request).await?;
+    let (body, _room): (Box<RawValue>, _) = body::held(&service.bodies, request).await?;
     let path = uri.path_and_query().map_or(uri.path(), |whole| whole.as_str());
     let call = service.vllm.request(Method::POST, path).json(&body);
     service.vllm.json(call, service.limits.request_timeout).await.map(Json)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vllm::stand_in::door;
+
+    #[tokio::test]
+    async fn what_the_door_does_not_read_goes_on_to_vllm_as_it_was_sent() {
+        let (service, asked) = door(None, "unused".into()).await;
+        let body = r#"{"prompt": "x",  "deep": [[1.50]]}"#;
+        let request = Request::post("/tokenize").header(header::CONTENT_TYPE, "application/json");
+        let request = request.body(body.into()).unwrap();
+        let answer = forward_body(State(service), Uri::from_static("/tokenize"), request).await;
+        assert_eq!(answer.unwrap().0["success"], true);
+        assert_eq!(*asked.lock(), [format!("/tokenize {body}")]);
+    }
 }

@@ -7,14 +7,15 @@ use anyhow::{Context, Result, bail};
 use super::router;
 use super::service::Service;
 use super::weights::remove_others;
-use crate::hub::resolve_location;
+use crate::hub::{check_path, resolve_location};
 use crate::manifest::Invalid;
 use crate::model::ModelConfig;
 use crate::rollout::follow::follow;
 use crate::rollout::settings::{Settings, VllmSettings};
 use crate::serving;
 
-/// For vLLM to load the model and answer: its image may have to be pulled, and large models take minutes.
+/// For vLLM to load the model and answer, where the job has no longer to be ready: its image may have to be pulled, and large models take
+/// minutes.
 const START: Duration = Duration::from_secs(1800);
 /// Between two questions whether it lives.
 const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -32,20 +33,23 @@ const TIED_ON_CPU: &str = "the policy's output projection is tied to its embeddi
 /// # Errors
 /// When vLLM does not come up or dies, or an address is taken.
 pub fn main(settings: Settings, vllm: VllmSettings) -> Result<()> {
+    let deadline = vllm.start_deadline.max(START);
     let service = Service::new(&settings, vllm)?;
     let routers = (router::api(service.clone()), router::observed(service.clone()));
     let (listen, observe, limits) = (settings.address, settings.metrics_address, settings.limits.clone());
-    serving::run(listen, observe, limits, routers, work(service, settings))
+    serving::run(listen, observe, limits, routers, work(service, settings, deadline))
 }
 
-async fn work(service: Service, settings: Settings) -> Result<()> {
+async fn work(service: Service, settings: Settings, deadline: Duration) -> Result<()> {
     remove_others(&service.folder, None).await;
     let location = settings.model.location.clone();
+    check_path(&location).context("model.policy")?;
+    let version = started(&service, deadline).await?;
+    // vLLM has a model of the hub downloaded by now, into the cache that both have: before, both would write there at once.
     let folder = tokio::task::spawn_blocking(move || resolve_location(&location)).await?;
     let mut model = ModelConfig::read(&folder.context("model.policy")?)?;
     // As vLLM was started: no sequence is longer.
     model.max_positions = settings.model.max_length.unwrap_or(usize::MAX).min(model.max_positions);
-    let version = started(&service).await?;
     if model.tied && service.vllm.is_on_cpu().await? {
         return Err(Invalid::new(TIED_ON_CPU.to_owned()).into());
     }
@@ -65,13 +69,13 @@ async fn work(service: Service, settings: Settings) -> Result<()> {
 }
 
 /// Waits until vLLM answers; the version that it has.
-async fn started(service: &Service) -> Result<u64> {
-    let ends = Instant::now() + START;
+async fn started(service: &Service, deadline: Duration) -> Result<u64> {
+    let ends = Instant::now() + deadline;
     loop {
         match service.vllm.health().await {
             Ok(()) => return Ok(service.vllm.version().await?),
             Err(error) if Instant::now() > ends => {
-                return Err(error).with_context(|| format!("waited {} s for vLLM to start", START.as_secs()));
+                return Err(error).with_context(|| format!("waited {} s for vLLM to start", deadline.as_secs()));
             }
             Err(_) => tokio::time::sleep(HEARTBEAT).await,
         }
@@ -88,5 +92,63 @@ async fn alive(service: &Service) -> Result<()> {
             Err(error) if misses + 1 == MISSES => bail!("{error}, {MISSES} times in a row"),
             Err(_) => misses += 1,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ppo_crds::run_config::Location;
+
+    use super::*;
+    use crate::serving::Limits;
+    use crate::vllm::stand_in::{door, settings};
+
+    fn at(location: Location) -> Settings {
+        let mut settings = settings(Limits::default());
+        settings.model.location = location;
+        settings
+    }
+
+    /// A door whose vLLM has not started.
+    async fn door_before() -> Service {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let vllm = VllmSettings {
+            address: listener.local_addr().unwrap().to_string(),
+            folder: "unused".into(),
+            start_deadline: START,
+        };
+        Service::new(&settings(Limits::default()), vllm).unwrap()
+    }
+
+    /// What nobody can download: that it was looked for is told by an error.
+    fn of_hub() -> Settings {
+        at(Location::Hub {
+            id: "no/such/model".into(),
+            revision: "main".into(),
+        })
+    }
+
+    #[tokio::test]
+    async fn a_model_of_the_hub_is_looked_for_once_vllm_has_started_and_so_has_downloaded_it() {
+        let waits = work(door_before().await, of_hub(), START);
+        let early = tokio::time::timeout(Duration::from_millis(200), waits).await;
+        assert!(early.is_err(), "it waits for vLLM");
+        let (service, asked) = door(None, "unused".into()).await;
+        let error = work(service, of_hub(), START).await.unwrap_err();
+        assert!(format!("{error:#}").contains("want owner/name"), "{error:#}");
+        assert!(asked.lock().iter().any(|asked| asked == "/health"));
+    }
+
+    #[tokio::test]
+    async fn a_folder_that_is_not_there_is_told_before_vllm_is_waited_for() {
+        let nowhere = at(Location::Path("/nowhere/model".into()));
+        let error = work(door_before().await, nowhere, START).await.unwrap_err();
+        assert!(format!("{error:#}").contains("/nowhere/model"), "{error:#}");
+    }
+
+    #[tokio::test]
+    async fn a_vllm_that_does_not_start_in_time_ends_the_door() {
+        let error = work(door_before().await, of_hub(), Duration::ZERO).await.unwrap_err();
+        assert!(error.to_string().contains("waited 0 s for vLLM to start"), "{error:#}");
     }
 }

@@ -1,7 +1,8 @@
-//! A server that stands for vLLM behind a door, for tests of what the door asks of it and when.
+//! A server that takes vLLM's place behind a door, so that tests can see what the door asks of it and when.
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::http::{StatusCode, Uri};
@@ -31,6 +32,23 @@ pub async fn door(fails: Option<&'static str>, folder: PathBuf) -> (Service, Ask
     door_within(Limits::default(), fails, folder).await
 }
 
+/// What a door is made with.
+pub fn settings(limits: Limits) -> Settings {
+    let mut model = ModelSettings::alone(Location::Path(PathBuf::new()), String::new());
+    // Twice as many connections are open at once, at both of their ends.
+    model.rollout.max_sequences = 64;
+    Settings {
+        address: "127.0.0.1:0".parse().unwrap(),
+        metrics_address: None,
+        token: None,
+        open_metrics: true,
+        model,
+        limits,
+        actor: None,
+        vllm: None,
+    }
+}
+
 /// As [`door`], with other limits.
 pub async fn door_within(limits: Limits, fails: Option<&'static str>, folder: PathBuf) -> (Service, Asked) {
     let asked = Asked::default();
@@ -53,20 +71,12 @@ pub async fn door_within(limits: Limits, fails: Option<&'static str>, folder: Pa
     let address = listener.local_addr().unwrap().to_string();
     let serving = axum::serve(listener, Router::new().fallback(answer));
     tokio::spawn(serving.into_future());
-    let mut model_settings = ModelSettings::alone(Location::Path(PathBuf::new()), String::new());
-    // Twice as many connections are open at once, at both of their ends.
-    model_settings.rollout.max_sequences = 64;
-    let settings = Settings {
-        address: "127.0.0.1:0".parse().unwrap(),
-        metrics_address: None,
-        token: None,
-        open_metrics: true,
-        model: model_settings,
-        limits,
-        actor: None,
-        vllm: None,
+    let vllm = VllmSettings {
+        address,
+        folder,
+        start_deadline: Duration::from_secs(60),
     };
-    let service = Service::new(&settings, VllmSettings { address, folder }).unwrap();
+    let service = Service::new(&settings(limits), vllm).unwrap();
     service.ready(model(), 6).await;
     (service, asked)
 }

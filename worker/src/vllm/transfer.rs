@@ -14,6 +14,7 @@ use super::service::Service;
 use crate::model::MergedWeights;
 use crate::model::config::dtype_name;
 use crate::rollout::weights::attempt::PolicyVersion;
+use crate::rollout::weights::incoming::most_bytes;
 use crate::serving::body;
 use crate::serving::error::ApiError;
 
@@ -135,7 +136,7 @@ pub async fn receive(service: &Service, policy: PolicyVersion, transfer: Transfe
         }
         let version = policy.version;
         let began = Instant::now();
-        let limit = it.limits.update_timeout;
+        let limit = it.limits.update_deadline(most_bytes(it.model()?));
         let taking = async {
             let taken = it.vllm.receive(&transfer.update_info, version, limit).await;
             taken.inspect_err(|error| it.end(format!("vLLM's weights are in doubt: {error}")))

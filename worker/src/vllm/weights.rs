@@ -12,7 +12,7 @@ use super::service::Service;
 use crate::model::ModelConfig;
 use crate::rollout::follow::Follower;
 use crate::rollout::weights::attempt::PolicyVersion;
-use crate::rollout::weights::incoming::Incoming;
+use crate::rollout::weights::incoming::{Incoming, most_bytes};
 use crate::serving::error::ApiError;
 
 /// Bytes written at once.
@@ -32,7 +32,7 @@ impl Follower for Service {
         let update = self.updates.begin()?;
         self.newest_attempt.admit(policy.attempt)?;
         let version = policy.version;
-        let limit = self.limits.update_timeout;
+        let limit = self.limits.update_deadline(most_bytes(self.model()?));
         let number = self.folders.fetch_add(1, Ordering::Relaxed);
         let unfinished = Unfinished(Some(self.folder.join(format!("{NAME}{version}-{number}"))));
         let writing = write(unfinished.folder(), self.model()?, stream, self.limits.body_timeout);

@@ -314,11 +314,11 @@ fn the_controller_observes_the_mean_that_its_framework_does() {
 }
 
 #[test]
-fn openrlhfs_coefficient_stays_while_the_policy_rests() {
+fn the_coefficient_stays_while_the_policy_rests_but_for_verls() {
     for profile in PROFILES {
         let controller = KlController::of(&settings(profile, Estimator::Gae));
         assert!(controller.observes(true));
-        assert_eq!(controller.observes(false), profile != Profile::Openrlhf, "{profile:?}");
+        assert_eq!(controller.observes(false), profile == Profile::Verl, "{profile:?}");
     }
 }
 

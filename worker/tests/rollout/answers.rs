@@ -269,6 +269,13 @@ async fn a_conversation_goes_through_the_chat_template() {
         let other = json!({"messages": messages, "chat_template": "{{ messages }}"});
         assert!(server.error(path, other, 400).await.contains("chat_template"));
     }
+    for (asked, words) in [
+        (json!({"prompt": ["a", "b"]}), "give one text"),
+        (json!({"prompt": "a", "messages": messages}), "one of them"),
+        (json!({}), "one of them"),
+    ] {
+        assert!(server.error("/tokenize", asked, 400).await.contains(words));
+    }
     // The same tokens as a completion draw the same: chat is a way to write a prompt.
     let completion =
         json!({"model": NAME, "prompt": tokenized["tokens"], "seed": 5, "max_tokens": 30, "return_token_ids": true});

@@ -41,9 +41,8 @@ fn dealer_of(server: &Server, folder: &Path, attempt: u32, floor_deadline: Durat
         transfers: None,
         copies: false,
     };
-    let live = Arc::new(Live::new("job", 1));
     let (runtime, stop) = (Handle::current(), StopFlag::default());
-    Dealer::new(options, (&weights).into(), 0, runtime, live, stop).unwrap()
+    Dealer::new(options, (&weights).into(), 0, runtime, stop).unwrap()
 }
 
 /// Asks for samples of `count` prompts, one each.

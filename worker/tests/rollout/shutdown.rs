@@ -62,3 +62,19 @@ fn the_command_serves_until_sigterm_and_exits_0() {
     let status = child.wait().unwrap();
     assert!(status.success(), "{status}");
 }
+
+#[test]
+fn a_model_that_is_not_there_is_said_before_any_address_and_is_bad_input() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ppo-worker"));
+    let ended = command
+        .args(["rollout", "--port", "0", "--model", "/nowhere/model"])
+        .env_remove("PPO_LOG")
+        .output()
+        .unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("model: /nowhere/model does not exist") && !said.contains("rollout server on"),
+        "{said}"
+    );
+}

@@ -36,7 +36,7 @@ pub fn make_model(folder: &Path, seed: u64) {
         "vocab_size": VOCABULARY, "max_position_embeddings": 65536, "initializer_range": 0.4, "rms_norm_eps": 1e-5,
         "rope_theta": 10000.0, "tie_word_embeddings": false, "dtype": "float32",
     });
-    let config = ModelConfig::from_json(config.as_object().unwrap().clone(), None).unwrap();
+    let config = ModelConfig::from_json(config.as_object().unwrap().clone()).unwrap();
     let weights = {
         // libtorch's generator is one for all threads.
         static GENERATOR: Mutex<()> = Mutex::new(());

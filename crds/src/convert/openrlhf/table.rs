@@ -45,7 +45,11 @@ pub const ROWS: &[Row] = &[
     nowhere(&["data.prompt_split", "prompt_split"], "prompts.source is one file: write this split into it"),
     field(&["data.input_key", "input_key"], &["prompts.promptField"], Text).or("input"),
     field(&["data.label_key", "label_key"], &["prompts.labelField"], Text),
-    field(&["data.apply_chat_template", "apply_chat_template"], &["prompts.chatTemplate"], Truth),
+    computed(
+        &["data.apply_chat_template", "apply_chat_template"],
+        &["prompts.chatTemplate"],
+        "without it OpenRLHF adds no special tokens to a prompt; here a text gets those of its tokenizer",
+    ),
     nowhere(
         &["data.input_template", "input_template"],
         "write the prompts out with the template, or use the model's own (prompts.chatTemplate)",

@@ -1,6 +1,5 @@
-//! `if`, `case`, loops and groups. A branch begins with the variables in front of the block; where the block ends, they are what
-//! the branches leave that may have been taken. Which is taken is told where it can be; where they differ, what a variable holds
-//! is not known.
+//! `if`, `case`, loops and groups. Every branch begins with the variables as they were before the block. After the block a variable
+//! has the value of the branch taken; if that cannot be told and the branches differ, it is unknown.
 
 use std::collections::BTreeSet;
 

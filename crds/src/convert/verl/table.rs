@@ -24,9 +24,13 @@ pub const ROWS: &[Row] = &[
         &["data.reward_fn_key"],
         "the reward is not chosen by a column: give rules, a model or a server in roles.reward",
     ),
+    computed(
+        &["data.apply_chat_template_kwargs*"],
+        &["prompts.chatTemplateVariables"],
+        "a variable of the template each, `data.apply_chat_template_kwargs.enable_thinking=False` say",
+    ),
     nowhere(
-        &["data.apply_chat_template_kwargs*", "data.tokenizer", "data.custom_cls.*", "data.sampler.*",
-          "data.datagen.*", "data.tool_config_path"],
+        &["data.tokenizer", "data.custom_cls.*", "data.sampler.*", "data.datagen.*", "data.tool_config_path"],
         "prompts are rendered by the model's own chat template, as its files have it",
     ),
     nowhere(
@@ -335,14 +339,14 @@ pub const ROWS: &[Row] = &[
     ),
     needless(
         &["reward.reward_model.*", "reward.num_workers"],
-        "a reward model is read as it is and uses batch.microRolloutBatchSize",
+        "a reward model is read as it is and takes 16384 tokens at once",
     ),
     nowhere(
         &["reward_model.reward_kwargs.*", "custom_reward_function.*", "reward_manager.*", "reward_model.reward_manager",
           "reward_model.sandbox_fusion.*", "reward_model.reward_loop*", "reward.*", "sandbox_fusion.*"],
         "it is Python: serve it over HTTP and give its address in roles.reward.remote.urls (docs/model-and-reward.md)",
     ),
-    needless(&["reward_model.*"], "a reward model is read as it is and uses batch.microRolloutBatchSize"),
+    needless(&["reward_model.*"], "a reward model is read as it is and takes 16384 tokens at once"),
     // pods, checkpoints, evaluation, logs
     field(&["trainer.nnodes"], &["roles.actor.nodes"], Count),
     field(&["trainer.n_gpus_per_node"], &["roles.actor.gpusPerNode"], Count).or("8"),

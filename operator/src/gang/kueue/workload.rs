@@ -10,7 +10,7 @@ use super::lookups::Priority;
 use crate::gang::members;
 use crate::job::{Job, RolePods};
 use crate::lifecycle::Intent;
-use crate::plan::{Action, metadata, shape};
+use crate::plan::{Action, metadata, role_template, shape};
 use crate::settings::PodSettings;
 use crate::snapshot::Snapshot;
 use crate::world::{Children, Kind};
@@ -83,15 +83,15 @@ fn pod_set(job: &Job, role: RolePods, settings: &PodSettings) -> Value {
     if role.role == Role::Rollout && role.floor < role.pods {
         set["minCount"] = json!(role.floor);
     }
-    if let Some(topology) = topology(job, role.role) {
+    if let Some(topology) = topology(job, role.role, settings) {
         set["topologyRequest"] = topology;
     }
     set
 }
 
 /// Where pods of a role are to lie close together, by the annotations that Kueue reads on the pod templates of jobs.
-fn topology(job: &Job, role: Role) -> Option<Value> {
-    let annotations = job.template(role)?.metadata.as_ref()?.annotations.as_ref()?;
+fn topology(job: &Job, role: Role, settings: &PodSettings) -> Option<Value> {
+    let annotations = role_template(job, role, settings).metadata?.annotations?;
     let level = |word: &str| annotations.get(&format!("kueue.x-k8s.io/podset-{word}-topology"));
     if let Some(level) = level("required") {
         return Some(json!({"required": level}));

@@ -1,4 +1,4 @@
-//! What becomes of a gang that nobody can change when the job needs another one.
+//! What happens to a PodGroup that cannot be changed when the job needs a different one.
 
 use k8s_openapi::jiff::Timestamp;
 use ppo_crds::PpoJob;
@@ -33,7 +33,8 @@ fn pod(role: &str, index: u32, node: Option<&str>) -> PodView {
             "name": format!("a-{role}-{index}"),
             "labels": {"ppojob.dev/role": role, "ppojob.dev/index": index.to_string()},
             "annotations": {"ppojob.dev/attempt": "1"},
-            "ownerReferences": [{"apiVersion": "v1", "kind": "PpoJob", "name": "a", "uid": "12345678-9", "controller": true}],
+            "ownerReferences": [{"apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "name": "a", "uid": "12345678-9",
+                "controller": true}],
         },
         "spec": {"nodeName": node},
         "status": {"phase": if node.is_some() { "Running" } else { "Pending" }},

@@ -1,4 +1,4 @@
-//! What counts as a silence, and of whom.
+//! Which silences count, and which scheduler each is blamed on.
 
 use std::sync::Arc;
 
@@ -35,7 +35,8 @@ fn pod(name: &str, role: &str, made: Timestamp, condition: Value) -> Arc<PodView
         "metadata": {
             "name": name, "creationTimestamp": made.to_string(),
             "labels": {"ppojob.dev/role": role, "ppojob.dev/index": "0"},
-            "ownerReferences": [{"apiVersion": "v1", "kind": "PpoJob", "name": "a", "uid": "12345678-9", "controller": true}],
+            "ownerReferences": [{"apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "name": "a", "uid": "12345678-9",
+                "controller": true}],
         },
         "spec": {}, "status": {"phase": "Pending", "conditions": condition},
     });

@@ -1,4 +1,4 @@
-//! What a job does that nothing holds up.
+//! What a job is doing when nothing holds it up.
 
 use k8s_openapi::jiff::Timestamp;
 use ppo_crds::status::Phase;

@@ -1,4 +1,4 @@
-//! What would put a thing right, chosen by the words that schedulers, kubelets and API servers use.
+//! How to fix a problem, chosen by the words that schedulers, kubelets and API servers use.
 //!
 //! Sources of the words: kube-scheduler's plugins (`pkg/scheduler/framework/plugins`), scheduler-plugins' coscheduling,
 //! Volcano's gang plugin, kubelet's image manager and containerd's resolver.
@@ -86,9 +86,24 @@ pub fn of_scheduling(words: &str, evidence: &Evidence) -> String {
     )
 }
 
+/// For pods that Kueue queues one by one, beside their job (`pkg/controller/jobs/pod/pod_webhook.go`).
+pub const OF_PODS_QUEUED_TWICE: &str = "take `pod` out of integrations.frameworks in Kueue's configuration, or call the LocalQueue `default` of \
+     this namespace otherwise, and suspend and resume the job; or have Kueue know PpoJobs (integrations.externalFrameworks: \
+     [PpoJob.v1alpha1.ppojob.dev], with the right to get, list and watch them) and give the PpoJob the label kueue.x-k8s.io/queue-name";
+
 /// For a pod that the API server refuses.
 pub fn of_creation(words: &str) -> String {
-    const RULES: [Rule; 4] = [
+    const RULES: [Rule; 8] = [
+        ("ValidatingAdmissionPolicy", OF_POLICY),
+        ("denied the request", OF_POLICY),
+        (
+            "failed calling webhook",
+            "the webhook that is named does not answer: whoever runs the cluster starts what serves it; the job goes on by itself",
+        ),
+        (
+            "belongs to",
+            "delete the object that has the name, or give the job another name",
+        ),
         (
             "exceeded quota",
             "raise the namespace's ResourceQuota, or ask for less: `kubectl describe resourcequota`",
@@ -108,6 +123,9 @@ pub fn of_creation(words: &str) -> String {
     ];
     first(&RULES, words, "correct what the API server objects to")
 }
+
+const OF_POLICY: &str = "change what the cluster's policy objects to in spec.roles.<role>.template, or have whoever runs the cluster change the policy; \
+                         the job goes on by itself";
 
 /// For an image that cannot be pulled.
 pub fn of_image(words: &str) -> String {
@@ -241,10 +259,7 @@ fn first(rules: &[Rule], words: &str, otherwise: &str) -> String {
 
 /// The resource in `5 Insufficient nvidia.com/gpu`; extended ones before cpu and memory.
 fn insufficient(words: &str) -> Option<String> {
-    let names = words
-        .split("Insufficient ")
-        .skip(1)
-        .filter_map(|rest| rest.split([' ', ',', '.']).next().map(|_| rest));
+    let names = words.split("Insufficient ").skip(1);
     let mut names: Vec<&str> = names.filter_map(|rest| rest.split([' ', ',']).next()).collect();
     names.sort_by_key(|name| !name.contains('/'));
     names.first().map(|name| name.trim_end_matches('.').to_string())

@@ -5,14 +5,18 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 use ppo_crds::status::Phase;
 
-use super::evidence::{one_line, time};
+use super::evidence::one_line;
 use super::{Cause, Evidence, Finding, remedy};
 use crate::gang::ATTENTION_SECONDS;
 use crate::plugin::{age, pods};
 use crate::status::QUOTA_FOR_FEWER;
 
 /// Seconds in which an operator makes its pods.
-const ATTENTION: i64 = 30;
+const PODS_MADE_WITHIN: i64 = 30;
+/// On a pod that Kueue's own integration of pods queues (Kueue's pkg/constants/constants.go).
+const QUEUED_BY_KUEUE: &str = "kueue.x-k8s.io/managed";
+/// The queue that it waits in.
+const QUEUE_OF_KUEUE: &str = "kueue.x-k8s.io/queue-name";
 
 /// Pods that are missing, and pods without a node.
 pub fn findings(evidence: &Evidence, now: Timestamp) -> Vec<Finding> {
@@ -46,18 +50,8 @@ fn missing(evidence: &Evidence, now: Timestamp) -> Option<Finding> {
     if short.is_empty() {
         return None;
     }
-    let refused = evidence.events.iter().filter(|event| {
-        event.involved_object.kind.as_deref() == Some("PpoJob")
-            && event.type_.as_deref() == Some("Warning")
-            && event
-                .message
-                .as_deref()
-                .is_some_and(|it| it.contains("forbidden") || it.contains("exceeded quota"))
-    });
-    if let Some(words) = refused
-        .max_by_key(|event| time(event))
-        .and_then(|event| event.message.as_deref())
-    {
+    let refused = evidence.latest("PpoJob", &evidence.name(), &["Refused"]);
+    if let Some(words) = refused.and_then(|event| event.message.as_deref()) {
         return Some(Finding::blocking(
             Cause::PodsMissing,
             format!("{} cannot be created: {}.", short.join(", "), one_line(words)),
@@ -72,7 +66,7 @@ fn missing(evidence: &Evidence, now: Timestamp) -> Option<Finding> {
     // Pods are made after the gang's object, and not at all when the scheduler asked for is missing.
     let waiting =
         matches!(evidence.phase(), Some(Phase::Restarting)) || evidence.condition("GangScheduled", "False").is_some();
-    (age::seconds_since(since, now) > ATTENTION && !waiting).then(|| {
+    (age::seconds_since(since, now) > PODS_MADE_WITHIN && !waiting).then(|| {
         Finding::blocking(
             Cause::PodsMissing,
             format!("{} do not exist.", short.join(", ")),
@@ -92,6 +86,17 @@ fn unscheduled(evidence: &Evidence, pod: &Pod, now: Timestamp) -> Option<Finding
         .and_then(|spec| spec.scheduler_name.as_deref())
         .unwrap_or("default-scheduler");
     if let Some((reason, message)) = pods::condition(pod, "PodScheduled", "False") {
+        if reason == "SchedulingGated" && pod.labels().contains_key(QUEUED_BY_KUEUE) {
+            let queue = pod.labels().get(QUEUE_OF_KUEUE).map(String::as_str).unwrap_or_default();
+            return Some(Finding::blocking(
+                Cause::Queued,
+                format!(
+                    "Kueue's own integration of pods has taken the pod for a job by itself, and holds it back until queue {queue:?} \
+                     has quota for it too."
+                ),
+                remedy::OF_PODS_QUEUED_TWICE,
+            ));
+        }
         if reason == "SchedulingGated" {
             return Some(Finding::blocking(
                 cause,

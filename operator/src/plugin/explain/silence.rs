@@ -1,4 +1,4 @@
-//! A scheduler that is installed and does not run, by the operator's word.
+//! A scheduler that is installed and does not run, as the operator reports it.
 
 use super::evidence::one_line;
 use super::{Cause, Evidence, Finding};

@@ -1,4 +1,4 @@
-//! Suspended, and by whom.
+//! Whether the job is suspended, and by whom.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use k8s_openapi::jiff::Timestamp;

@@ -2,6 +2,7 @@
 //! `tests/tests/plugin.rs` has the real scheduler say its own.
 
 use k8s_openapi::api::core::v1::{Event, Pod};
+use kube::ResourceExt as _;
 use ppo_crds::PpoJob;
 use serde_json::{Value, json};
 
@@ -601,7 +602,7 @@ fn pods_that_a_quota_forbids_are_counted_by_role_with_the_api_servers_words() {
     evidence.events = vec![event(
         "PpoJob",
         "rloo",
-        "FailedCreate",
+        "Refused",
         "pods \"rloo-rollout-1\" is forbidden: exceeded quota: gpus, requested: requests.nvidia.com/gpu=1, used: 2, limited: 2",
     )];
     says(
@@ -613,6 +614,83 @@ fn pods_that_a_quota_forbids_are_counted_by_role_with_the_api_servers_words() {
             "kubectl describe resourcequota",
         ],
     );
+}
+
+#[test]
+fn pods_that_a_policy_or_a_webhook_holds_up_are_told_with_its_words_and_what_helps() {
+    let refused = |words: &str| {
+        let mut waiting = evidence(job("Pending"));
+        waiting.events = vec![event("PpoJob", "rloo", "Refused", words)];
+        first(&waiting)
+    };
+    let cases = [
+        (
+            "creating Pod rloo-actor-0: ApiError: pods \"rloo-actor-0\" is forbidden: ValidatingAdmissionPolicy 'images' with binding \
+             'images' denied request: no tag",
+            "the cluster's policy",
+        ),
+        (
+            "creating Pod rloo-actor-0: ApiError: admission webhook \"validate.kyverno.svc-fail\" denied the request: blocked",
+            "the cluster's policy",
+        ),
+        (
+            "creating Pod rloo-actor-0: Internal error occurred: failed calling webhook \"mpod.kb.io\": connection refused",
+            "does not answer",
+        ),
+        (
+            "Pod rloo-actor-0 belongs to nobody; the job waits until it is gone",
+            "another name",
+        ),
+    ];
+    for (words, help) in cases {
+        says(
+            &refused(words),
+            Cause::PodsMissing,
+            &["4 of 4 rollout pods, 1 of 1 actor pods", words, help],
+        );
+    }
+    // A failure in words of the same kind is no refusal.
+    let mut failed = evidence(job("Restarting"));
+    failed.events = vec![event(
+        "PpoJob",
+        "rloo",
+        "Restarting",
+        "rloo-actor-0 failed (Error): permission denied",
+    )];
+    assert!(
+        explain(&failed, now())
+            .iter()
+            .all(|finding| finding.cause != Cause::PodsMissing)
+    );
+}
+
+#[test]
+fn a_pod_that_kueue_queues_by_itself_says_so_and_one_with_other_gates_does_not() {
+    let gated = json!({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
+        "message": "Scheduling is blocked due to non-empty scheduling gates"}]});
+    let spec = json!({"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}], "containers": []});
+    let mut waiting = evidence(job("Scheduling"));
+    waiting.pods = pods(&spec, &gated);
+    says(&first(&waiting), Cause::Unscheduled, &["kueue.x-k8s.io/admission"]);
+    for pod in &mut waiting.pods {
+        let labels = [
+            ("kueue.x-k8s.io/managed", "true"),
+            ("kueue.x-k8s.io/queue-name", "default"),
+        ];
+        pod.labels_mut()
+            .extend(labels.map(|(key, value)| (key.to_string(), value.to_string())));
+    }
+    let finding = first(&waiting);
+    says(
+        &finding,
+        Cause::Queued,
+        &[
+            "queue \"default\"",
+            "PpoJob.v1alpha1.ppojob.dev",
+            "integrations.frameworks",
+        ],
+    );
+    assert_eq!(finding.pods.len(), 5);
 }
 
 #[test]

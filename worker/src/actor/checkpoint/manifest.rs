@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::sums::{FileEntry, Files, files_below, hash, several_at_once};
 use crate::actor::durable::{sync_folder, write_durably};
+use crate::ranks::deal::deal;
 
 const MANIFEST: &str = "manifest.json";
 const FORMAT: u32 = 2;
@@ -36,12 +37,15 @@ pub struct State {
     pub inputs: Option<Inputs>,
 }
 
-/// Digests of what a configuration only names, and a run that goes on reads again.
+/// Digests of what a configuration only names, and a run that goes on reads again; and when it began.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Inputs {
     /// Ids and labels of the prompts, in their order.
     pub prompts: String,
+    /// What the chat template took for now, in seconds since 1970. None: it read the clock, since an earlier version made the checkpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moment: Option<i64>,
     /// The weights below the policy's adapter. None: all weights are trained, and in the checkpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
@@ -116,20 +120,19 @@ pub(super) fn read(folder: &Path) -> anyhow::Result<Manifest> {
     serde_json::from_slice(&text).with_context(damaged)
 }
 
-/// The state of a checkpoint whose files are all as they were written.
-pub(super) fn verify(folder: &Path) -> anyhow::Result<State> {
-    let manifest = read(folder)?;
-    for name in manifest.files.keys() {
-        // A damaged name may lead anywhere: to a device that never ends, say.
-        let inside = Path::new(name)
-            .components()
-            .all(|part| matches!(part, Component::Normal(_)));
-        ensure!(inside, "{MANIFEST} names {name:?}, which is no file of the checkpoint");
-    }
-    let names: Vec<&String> = manifest.files.keys().collect();
+/// The state of a checkpoint whose files are all as they were written. `found` is what other ranks have hashed of them; what is not there, or
+/// not as it was written, is looked at here: what this process sees is what counts.
+pub(super) fn verify(folder: &Path, found: &Files) -> anyhow::Result<State> {
+    let manifest = inside(folder)?;
+    let unknown = manifest
+        .files
+        .iter()
+        .filter(|(name, entry)| found.0.get(*name) != Some(*entry));
+    let names: Vec<&String> = unknown.map(|(name, _)| name).collect();
     let hashed = several_at_once(&names, |name| hash(&folder.join(name)));
-    for ((name, entry), found) in manifest.files.iter().zip(hashed) {
+    for (name, found) in names.into_iter().zip(hashed) {
         let found = found.with_context(|| format!("{name} cannot be read"))?;
+        let entry = &manifest.files[name];
         if &found != entry {
             bail!(
                 "{name} was changed: {} bytes sha256 {}, the manifest says {} bytes {}",
@@ -141,6 +144,38 @@ pub(super) fn verify(folder: &Path) -> anyhow::Result<State> {
         }
     }
     Ok(manifest.state)
+}
+
+/// What one rank of `count` finds of a checkpoint's files, in its share of them: as many bytes as the others', as far as can be. What it cannot
+/// read is not among them. `done` is called after each file, by several threads.
+pub fn hash_share(folder: &Path, (rank, count): (usize, usize), done: impl Fn() + Sync) -> Files {
+    // Whatever is wrong with it, rank 0 finds it as well, and says so.
+    let Ok(manifest) = inside(folder) else {
+        return Files::default();
+    };
+    let sizes: Vec<usize> = manifest.files.values().map(|entry| entry.bytes as usize).collect();
+    let names: Vec<&String> = manifest.files.keys().collect();
+    let hands = deal(&sizes, count);
+    let share: Vec<&String> = hands.get(rank).into_iter().flatten().map(|&at| names[at]).collect();
+    let hashed = several_at_once(&share, |name| {
+        let hashed = hash(&folder.join(name));
+        done();
+        hashed
+    });
+    let read = share.into_iter().cloned().zip(hashed);
+    Files(read.filter_map(|(name, hashed)| Some((name, hashed.ok()?))).collect())
+}
+
+/// A manifest whose names are those of files in the checkpoint's folder: a damaged one may lead anywhere, to a device that never ends, say.
+fn inside(folder: &Path) -> anyhow::Result<Manifest> {
+    let manifest = read(folder)?;
+    for name in manifest.files.keys() {
+        let inside = Path::new(name)
+            .components()
+            .all(|part| matches!(part, Component::Normal(_)));
+        ensure!(inside, "{MANIFEST} names {name:?}, which is no file of the checkpoint");
+    }
+    Ok(manifest)
 }
 
 /// Whether an error of [`verify`] says that files are missing or not as they were written. A disk or a file system that does not answer is

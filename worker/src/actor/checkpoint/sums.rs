@@ -1,4 +1,5 @@
-//! Size and digest of a checkpoint's files. Who writes a file takes them, so that no rank reads what another one wrote.
+//! Size and digest of a checkpoint's files. The rank that writes a file computes both as it writes, so no rank reads back a file of
+//! another rank.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -303,3 +303,33 @@ fn a_checkpoint_of_a_version_before_says_nothing_of_inputs_and_goes_on() {
     );
     assert_eq!(checkpoints.latest(|_| ()).unwrap().unwrap().state.inputs, None);
 }
+
+#[test]
+fn every_file_is_in_one_ranks_share_and_what_others_found_as_it_was_written_is_not_hashed_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = Checkpoints::open(folder.path().into(), 3, false).unwrap();
+    let saved = checkpoints.save(state(1, None), write).unwrap();
+    let share = |rank: usize| hash_share(&saved, (rank, 3), || ());
+    let names: Vec<String> = (0..3).flat_map(|rank| share(rank).0.into_keys()).collect();
+    assert_eq!(names.len(), 2, "{names:?}");
+    let found = || {
+        let mut all = share(0);
+        (1..3).for_each(|rank| all.extend(share(rank)));
+        all
+    };
+    let intact = found();
+    let optimizer = saved.join("optimizer");
+    fs::write(&optimizer, b"momentz").unwrap();
+    let latest = |found: &Files| checkpoints.latest_by(|_| Ok(found.clone()), |_| ());
+    assert_eq!(latest(&intact).unwrap().unwrap().state.step, 1);
+    let changed = found();
+    let error = latest(&changed).unwrap_err().to_string();
+    assert!(error.contains("optimizer was changed"), "{error}");
+    // This process sees it whole: that another one does not is no damage.
+    fs::write(&optimizer, b"moments").unwrap();
+    assert_eq!(latest(&changed).unwrap().unwrap().state.step, 1);
+    assert_eq!(
+        hash_share(&folder.path().join("elsewhere"), (0, 1), || ()),
+        Files::default()
+    );
+}

@@ -53,7 +53,7 @@ impl Learnt {
     }
 
     /// The loss has a KL term.
-    pub(super) fn has_kl_loss(&mut self) {
+    pub(super) fn note_kl_loss(&mut self) {
         self.has_kl_loss = true;
     }
 

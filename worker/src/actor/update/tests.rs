@@ -1,6 +1,7 @@
 //! One step's updates on one, two and four ranks.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use ppo_crds::manifest::parse_manifest;
 use ppo_crds::run_config::RunConfig;
@@ -114,7 +115,7 @@ fn begin(config: &RunConfig, ranks: &Ranks) -> (Actor, Critic) {
     tch::set_num_threads(1);
     let llama = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/llama");
     let (actor, critic) = learners(config, &llama, None, 1, ranks).unwrap();
-    (actor, critic.unwrap().0)
+    (actor, critic.unwrap())
 }
 
 /// Old log-probabilities and values of the samples, as the score stage asks for them. A pass is kept where it can be.
@@ -124,7 +125,8 @@ fn score(
     (config, ranks): (&RunConfig, &Ranks),
     samples: &[Sample],
 ) -> [Tensor; 2] {
-    let pieces = Pieces::of(config, 0, samples, COLUMNS, ranks.count());
+    let live = Arc::new(Live::new("test", 1));
+    let pieces = Pieces::of(config, 0, samples, COLUMNS, ranks.count(), &live);
     let scored = [
         actor.old_logprobs(&pieces, ranks, config).unwrap(),
         critic.old_values(&pieces, ranks).unwrap(),
@@ -156,6 +158,7 @@ fn learn_after(
             kl_coefficient: 0.05,
             lesson: &known.lesson(),
             ranks: &ranks,
+            live: &Live::new("test", 1),
         };
         let learnt = update.run(&mut actor, Some(&mut critic)).unwrap();
         assert!(actor.kept.is_none() && critic.kept.is_none());
@@ -392,6 +395,7 @@ fn entropy_alone(profile: Profile, temperature: f64, coefficient: f64, keeps: bo
         kl_coefficient: 0.0,
         lesson: &lesson,
         ranks: &ranks,
+        live: &Live::new("test", 1),
     };
     let learnt = update.run(&mut actor, None).unwrap();
     [learnt.entropy(), learnt.actor_grad_norm()].map(Option::unwrap)
@@ -430,4 +434,31 @@ fn the_policys_loss_is_told_without_the_entropy_and_the_kl_of_the_whole_loss() {
     };
     let (without, with) = (told(0.0), told(3.0));
     assert!((without - with).abs() < 1e-6, "{without} and {with}");
+}
+
+#[test]
+fn a_step_that_diverges_names_the_stage_the_step_and_the_number() {
+    let config = config(SAMPLES, SAMPLES, "float32");
+    let ranks = Ranks::alone();
+    // Advantages are the actor's, returns the critic's.
+    for (which, words) in [
+        (3, "update_actor of step 1: diverged in step 1: the policy loss is NaN"),
+        (4, "update_critic of step 1: diverged in step 1: the value loss is NaN"),
+    ] {
+        let mut known = Known::new(false);
+        known.numbers[which][0][0] = f32::NAN;
+        let (mut actor, mut critic) = begin(&config, &ranks);
+        let update = Update {
+            config: &config,
+            step: 0,
+            kl_coefficient: 0.05,
+            lesson: &known.lesson(),
+            ranks: &ranks,
+            live: &Live::new("test", 1),
+        };
+        let error = update.run(&mut actor, Some(&mut critic)).unwrap_err();
+        assert!(error.is::<Diverged>());
+        let said = format!("{error:#}");
+        assert!(said.starts_with(words), "{said}");
+    }
 }

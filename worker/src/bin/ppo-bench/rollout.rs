@@ -63,6 +63,7 @@ fn start(workload: &Workload, requests: &[Request]) -> Result<Engine> {
         longest,
         usual_cache: None,
         policy_version: 0,
+        start_deadline: DEADLINE,
     };
     start_engine(&policy, weights, None)
 }

@@ -19,10 +19,7 @@ pub fn logits(s: &DecoderShape, weights: &Weights, tokens: &[u32]) -> Tensor {
     let positions = Tensor::arange(n, (Kind::Float, Device::Cpu));
     let angles = positions.outer(&Tensor::from_slice(&s.inv_freq));
     let angles = Tensor::cat(&[&angles, &angles], -1).unsqueeze(1); // [tokens, 1, head_dim]
-    let (cos, sin) = (
-        angles.cos() * f64::from(s.rope_attention_scaling),
-        angles.sin() * f64::from(s.rope_attention_scaling),
-    );
+    let (cos, sin) = (angles.cos(), angles.sin());
     let rotate = |x: Tensor| {
         let halves = x.chunk(2, -1);
         &x * &cos + Tensor::cat(&[-&halves[1], halves[0].shallow_clone()], -1) * &sin

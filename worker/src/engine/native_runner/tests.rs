@@ -24,6 +24,25 @@ impl Subject for NativeRunner {
 conforms!(NativeRunner);
 
 #[test]
+fn sizes_whose_products_the_kernels_cannot_count_are_refused() {
+    let wide = DecoderShape {
+        heads: 1 << 15,
+        kv_heads: 1 << 15,
+        head_dim: 1 << 15,
+        inv_freq: vec![1.0; 1 << 14],
+        ..tiny(Kind::Float)
+    };
+    let long = DecoderShape {
+        intermediate: 1 << 30,
+        ..tiny(Kind::Float)
+    };
+    for (shape, named) in [(wide, "heads is 32768"), (long, "intermediate is 1073741824")] {
+        let error = format!("{:#}", NativeRunner::new(&shape, 1, 1).unwrap_err());
+        assert!(error.contains(named), "{error}");
+    }
+}
+
+#[test]
 fn a_runner_that_slept_draws_the_same_once_it_has_weights_again() {
     for (kind, tied) in [(Kind::Float, true), (Kind::BFloat16, false)] {
         let shape = DecoderShape { tied, ..tiny(kind) };

@@ -20,7 +20,6 @@ pub(super) struct Decoder {
     eps: f64,
     /// Radians per position, `[head_dim / 2]`, float32.
     frequencies: Tensor,
-    rope_scaling: f64,
 }
 
 impl Decoder {
@@ -33,13 +32,12 @@ impl Decoder {
             hidden: shape.hidden as i64,
             eps: f64::from(shape.rms_eps),
             frequencies: Tensor::f_from_slice(&shape.inv_freq)?.f_to_device(device)?,
-            rope_scaling: f64::from(shape.rope_attention_scaling),
         })
     }
 
     /// Writes keys and values of the pass's rows, and gives what the last layer makes of them, `[rows, hidden]`.
     pub fn trunk(&self, inputs: &Inputs) -> Result<Tensor> {
-        let rotary = Rotary::at(&inputs.positions, &self.frequencies, self.rope_scaling)?;
+        let rotary = Rotary::at(&inputs.positions, &self.frequencies)?;
         let mut rows = self.weights.embedding.f_index_select(0, &inputs.ids)?;
         for (i, layer) in self.weights.layers.iter().enumerate() {
             let normed = self.norm(&rows, &layer.attention_norm)?;

@@ -13,16 +13,13 @@ pub(super) struct Rotary {
 }
 
 impl Rotary {
-    /// Of rows at `positions` (`[rows]`) under `frequencies` (`[head_dim / 2]`), both factors times `scaling`.
-    pub fn at(positions: &Tensor, frequencies: &Tensor, scaling: f64) -> Result<Self> {
+    /// Of rows at `positions` (`[rows]`) under `frequencies` (`[head_dim / 2]`).
+    pub fn at(positions: &Tensor, frequencies: &Tensor) -> Result<Self> {
         let angles = positions
             .f_to_kind(Kind::Float)?
             .f_view([-1, 1, 1])?
             .f_mul(frequencies)?;
-        let (cos, sin) = (
-            angles.f_cos()?.f_mul_scalar(scaling)?,
-            angles.f_sin()?.f_mul_scalar(scaling)?,
-        );
+        let (cos, sin) = (angles.f_cos()?, angles.f_sin()?);
         Ok(Self {
             half: frequencies.size1()?,
             cos: Tensor::f_cat(&[&cos, &cos], -1)?,

@@ -8,6 +8,7 @@ use tch::Tensor;
 use super::low_rank::LowRank;
 use super::{Adapter, LORA_A};
 use crate::model::Weights;
+use crate::native::bytes::byte_length;
 
 /// Tensors by Hugging Face name, each merged with its part of an adapter when it is asked for: beside the weights and the adapter
 /// only as many merged tensors exist as somebody holds.
@@ -94,6 +95,11 @@ impl MergedWeights {
                 .with_context(|| format!("no adapter of {name}"))?;
             it.overwrite(from).with_context(|| format!("the adapter of {name}"))
         })
+    }
+
+    /// Bytes of all tensors, merged.
+    pub fn bytes(&self) -> u64 {
+        self.weights.0.values().map(|weight| byte_length(weight) as u64).sum()
     }
 
     /// Whether any tensor has to be merged, so that reading all of them makes new ones.

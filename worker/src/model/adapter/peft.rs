@@ -64,14 +64,15 @@ pub fn load(folder: &Path, config: &ModelConfig, spec: &AdapterSpec) -> Result<(
         expected.insert(SCORE_WEIGHT.into(), vec![1, config.hidden]);
         expected.insert(SCORE_BIAS.into(), vec![1]);
     }
-    check(&found, &expected).with_context(|| format!("{} is no adapter of this model", path.display()))?;
+    let mut found = Weights(found);
+    check(&found.shapes(), &expected).with_context(|| format!("{} is no adapter of this model", path.display()))?;
     let head = [SCORE_WEIGHT, SCORE_BIAS]
         .into_iter()
-        .filter_map(|name| found.remove_entry(name))
+        .filter_map(|name| found.0.remove_entry(name))
         .collect();
     let adapter = Adapter {
         spec: spec.clone(),
-        weights: Weights(found),
+        weights: found,
     };
     Ok((adapter, Weights(head)))
 }

@@ -11,7 +11,7 @@ fn config() -> ModelConfig {
         "architectures": ["LlamaForCausalLM"], "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2,
         "num_hidden_layers": 2, "intermediate_size": 48, "vocab_size": 64, "initializer_range": 0.2
     });
-    ModelConfig::from_json(raw.as_object().unwrap().clone(), None).unwrap()
+    ModelConfig::from_json(raw.as_object().unwrap().clone()).unwrap()
 }
 
 fn spec(rank: u32) -> AdapterSpec {

@@ -1,23 +1,8 @@
-//! Values of config.json, each believed only after it was looked at.
+//! Values of config.json, each checked before it is used.
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value};
 use tch::Kind;
-
-/// None, one or several ids.
-pub(super) fn token_ids(key: &str, value: &Value) -> Result<Vec<u32>> {
-    let one = |value: &Value| {
-        value
-            .as_u64()
-            .and_then(|id| u32::try_from(id).ok())
-            .with_context(|| format!("{key}: {value} is not a token id"))
-    };
-    match value {
-        Value::Null => Ok(Vec::new()),
-        Value::Array(ids) => ids.iter().map(one).collect(),
-        id => Ok(vec![one(id)?]),
-    }
-}
 
 /// Greatest size that is believed: products of two of them are numbers still.
 const LARGEST: i64 = i32::MAX as i64;

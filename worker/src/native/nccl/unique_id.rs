@@ -1,4 +1,4 @@
-//! What the ranks of a communicator have in common.
+//! The id that the ranks of a communicator share.
 
 use std::ptr::null_mut;
 use std::time::Duration;

@@ -136,6 +136,45 @@ fn log_probabilities_and_entropies_are_the_same_over_several_slices() {
 }
 
 #[test]
+fn logits_of_a_bfloat16_model_are_not_rounded_to_bfloat16() {
+    let (hidden, weight, targets) = random::seeded(13, || {
+        let normal = |dims: &[i64]| normal(dims, Kind::BFloat16);
+        let targets = Tensor::randint(1500, [64], (Kind::Int64, Device::Cpu));
+        (normal(&[64, 24]), normal(&[1500, 24]), targets)
+    });
+    let wide = |tensor: &Tensor| tensor.to_kind(Kind::Float);
+    let (expected, _) = super::token_logprobs(&wide(&hidden), &wide(&weight), &targets, 1.0, 0).unwrap();
+    let ours = || super::token_logprobs(&hidden, &weight, &targets, 1.0, 0).unwrap().0;
+    for logprobs in [ours(), without_kernels(ours)] {
+        let far = distance(&logprobs, &expected);
+        assert!(far < 1e-5, "{far}");
+    }
+}
+
+#[test]
+fn a_head_of_one_number_over_bfloat16_answers_in_float32_and_learns_in_bfloat16() {
+    let inputs: Vec<Tensor> = random::seeded(17, || {
+        [&[60, 24][..], &[1, 24], &[1]]
+            .map(|dims| normal(dims, Kind::BFloat16))
+            .into()
+    });
+    let compute = |it: &[Tensor]| vec![wide_linear(&it[0], &it[1], Some(&it[2])).unwrap()];
+    let wide: Vec<Tensor> = inputs.iter().map(|input| input.to_kind(Kind::Float)).collect();
+    let (ours, expected) = (outcome(&inputs, compute), outcome(&wide, compute));
+    assert_eq!(ours[0].kind(), Kind::Float);
+    assert!(
+        distance(&ours[0], &expected[0]) < 1e-6,
+        "{}",
+        distance(&ours[0], &expected[0])
+    );
+    for (ours, expected) in ours.iter().zip(&expected).skip(1) {
+        assert_eq!(ours.kind(), Kind::BFloat16);
+        let far = distance(ours, expected);
+        assert!(far < tolerance(Kind::BFloat16), "{:?}: {far}", ours.size());
+    }
+}
+
+#[test]
 fn an_adapter_is_merged_the_same() {
     for kind in [Kind::Float, Kind::BFloat16] {
         let (weight, a, b) = random::seeded(5, || {
@@ -159,7 +198,7 @@ fn config() -> ModelConfig {
         "head_dim": 16, "num_hidden_layers": 3, "intermediate_size": 64, "vocab_size": 96, "initializer_range": 0.1,
         "tie_word_embeddings": true
     });
-    ModelConfig::from_json(raw.as_object().unwrap().clone(), None).unwrap()
+    ModelConfig::from_json(raw.as_object().unwrap().clone()).unwrap()
 }
 
 /// Every other hidden state of a batch.

@@ -10,6 +10,8 @@ fn samples(count: usize) -> Vec<ScoredSample> {
         index,
         prompt: "p".into(),
         visible_prompt: "p".into(),
+        messages: None,
+        has_ended: true,
         tokenizer: Some(chatml().fingerprint().unwrap()),
         response: format!("{index}<eos>"),
         visible_response: index.to_string(),
@@ -112,10 +114,10 @@ async fn a_remote_that_fails_fails_the_whole() {
 #[test]
 fn labels_can_be_checked_before_the_run() {
     let source = RewardSource::new(&rules(json!([{"numericMatch": {}}])), None).unwrap();
-    assert!(source.check_label(Some("5")).is_ok());
+    assert!(source.check_label(Some(&"5".into())).is_ok());
     assert!(
         source
-            .check_label(Some("five"))
+            .check_label(Some(&"five".into()))
             .unwrap_err()
             .to_string()
             .contains("holds no number")

@@ -61,6 +61,39 @@ async fn another_tokenizer_reads_the_text_without_the_policys_special_tokens_and
 }
 
 #[tokio::test]
+async fn another_tokenizer_with_a_chat_template_reads_the_messages_and_the_answer_its_own_way() {
+    let reward = tokenizer("qwen3");
+    let reads = |scorer| ModelReward::new(vec![scorer], reward.clone(), 100).unwrap();
+    let question = serde_json::json!({"role": "user", "content": "Hi"});
+    let answer = serde_json::json!({"role": "assistant", "content": "42"});
+    let whole = reward.render_chat(&[question.clone(), answer], false).unwrap();
+    let begun = reward.render_chat(std::slice::from_ref(&question), true).unwrap();
+    let policy = tokenizer("llama3");
+    let sample = |response: &[u32]| {
+        let prompt = crate::data::Prompt {
+            ids: policy.encode("Hi", true).unwrap().into(),
+            messages: Some(vec![question.clone()].into()),
+            ..Default::default()
+        };
+        ScoredSample::new(&policy, 0, &prompt, response).unwrap()
+    };
+    let said = policy.encode("42", false).unwrap();
+    let ended: Vec<u32> = said.iter().copied().chain(policy.eos_id()).collect();
+    for (response, wanted) in [(&ended, whole), (&said, format!("{begun}42"))] {
+        let wanted = reward.encode(&wanted, false).unwrap();
+        assert_eq!(seen(reads, &[sample(response)]).await, [wanted], "{response:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_response_that_has_not_ended_gets_no_end_token() {
+    let reward = tokenizer("llama3");
+    let wanted = reward.encode("Hi42", true).unwrap();
+    let model = |scorer| ModelReward::new(vec![scorer], reward.clone(), 100).unwrap();
+    assert_eq!(seen(model, &[sample("42")]).await, [wanted]);
+}
+
+#[tokio::test]
 async fn a_servers_text_is_stripped_of_padding_and_ends_with_one_eos() {
     let chatml = tokenizer("chatml");
     let mut wanted = chatml.encode("<|im_start|>Hi42", false).unwrap();

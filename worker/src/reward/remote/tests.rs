@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::data::Label;
 
 /// A server on this machine; `answer` gets the number of the call, counted from 0, and the samples' queries.
 async fn server<F, R>(answer: F) -> (String, Arc<AtomicUsize>)
@@ -59,12 +60,14 @@ fn samples(count: usize) -> Vec<ScoredSample> {
         index,
         prompt: "n=".into(),
         visible_prompt: "n=".into(),
+        messages: None,
+        has_ended: true,
         tokenizer: None,
         response: index.to_string(),
         visible_response: index.to_string(),
         prompt_ids: Vec::new().into(),
         response_ids: Vec::new(),
-        label: index.is_multiple_of(2).then(|| "even".to_owned()),
+        label: index.is_multiple_of(2).then(|| "even".into()),
     };
     (100..100 + count).map(sample).collect()
 }
@@ -134,6 +137,28 @@ async fn a_call_carries_query_prompts_labels_and_the_token() {
         body,
         json!({"query": ["n=100", "n=101"], "prompts": ["n=", "n="], "labels": ["even", null]})
     );
+}
+
+#[tokio::test]
+async fn a_label_is_sent_as_the_row_has_it() {
+    let seen = Arc::new(Mutex::new(Value::Null));
+    let store = seen.clone();
+    let handler = move |axum::Json(body): axum::Json<Value>| async move {
+        *store.lock() = body["labels"].clone();
+        axum::Json(json!({"rewards": [1, 2, 3]}))
+    };
+    let url = listen(Router::new().route("/get_reward", post(handler))).await;
+    let labels = json!([{"tests": ["a", 1.5]}, 42, null]);
+    let mut samples = samples(3);
+    for (sample, label) in samples.iter_mut().zip(labels.as_array().unwrap()) {
+        sample.label = Label::of(label.clone()).unwrap();
+    }
+    let remote = RemoteReward::new(RemoteOptions {
+        batch_size: 3,
+        ..options(&[&url])
+    });
+    remote.unwrap().score(&samples).await.unwrap();
+    assert_eq!(*seen.lock(), labels);
 }
 
 #[tokio::test]

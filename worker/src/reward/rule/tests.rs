@@ -8,12 +8,14 @@ fn sample(response: &str, label: Option<&str>) -> ScoredSample {
         index: 7,
         prompt: "prompt".into(),
         visible_prompt: "prompt".into(),
+        messages: None,
+        has_ended: true,
         tokenizer: None,
         response: format!("{response}<eos>"),
         visible_response: response.into(),
         prompt_ids: vec![1].into(),
         response_ids: vec![2; response.split_whitespace().count()],
-        label: label.map(str::to_owned),
+        label: label.map(Label::from),
     }
 }
 
@@ -195,6 +197,28 @@ fn a_missing_or_useless_label_is_an_error_that_names_the_sample() {
         error(numeric(0.0), Some("six")),
         "sample 7: label \"six\" holds no number for numericMatch"
     );
+}
+
+#[test]
+fn a_label_that_is_a_list_is_an_error_to_a_rule_that_compares_and_to_no_other() {
+    let list = Label::of(serde_json::json!(["4"])).unwrap();
+    let check = |rule: RewardRule| Rule::new(&rule).unwrap().check_label(list.as_ref());
+    for (name, rule) in [("exactMatch", exact(true)), ("numericMatch", numeric(0.0))] {
+        let refused = check(rule).unwrap_err().to_string();
+        assert!(
+            refused.contains(&format!(
+                "rule {name} compares with a text, and the label is the list [\"4\"]"
+            )),
+            "{refused}"
+        );
+    }
+    check(regex("a")).unwrap();
+    let four = Label::of(serde_json::json!(4)).unwrap();
+    let number = ScoredSample {
+        label: four,
+        ..sample("4", None)
+    };
+    assert_eq!(Rule::new(&exact(false)).unwrap().score(&number).unwrap(), 1.0);
 }
 
 #[test]

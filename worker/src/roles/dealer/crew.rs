@@ -1,4 +1,4 @@
-//! How many engines a step has, as each of them sees it, and what one may take of the step's requests.
+//! How many engines a step has, as each engine sees it, and how many of the step's requests one engine may take.
 
 use tokio::sync::watch;
 

@@ -1,4 +1,4 @@
-//! The engines of one step: who is at work, who failed and rests.
+//! The engines of one step: those at work, and those that failed and rest.
 
 use std::collections::HashMap;
 use std::sync::Arc;

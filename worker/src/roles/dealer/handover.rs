@@ -1,4 +1,4 @@
-//! New weights go to all engines at once, and a step does not wait for one that is gone, or late.
+//! New weights go to all engines at once, and a step does not wait for an engine that is gone or late.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

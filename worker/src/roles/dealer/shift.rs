@@ -1,7 +1,6 @@
-//! One engine at work: it gets the weights where it lacks them, and takes requests until none is left. It has them once this attempt of the
-//! actor has given it that version, and not before: what an engine starts with, or has of another attempt, may be something else of one number.
-
-use std::time::Duration;
+//! One engine at work: it gets the weights if it does not have them yet, and takes requests until none is left. It counts as having a
+//! version only after this attempt of the actor has sent it: the weights that an engine starts with, or has from another attempt, may
+//! be other weights under the same version number.
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -12,9 +11,6 @@ use crate::engine::Completion;
 use crate::roles::endpoint::Endpoint;
 use crate::roles::work::Work;
 use crate::roles::{CallError, Publication};
-
-/// To stream weights to one engine.
-const UPDATE_DEADLINE: Duration = Duration::from_secs(600);
 
 /// An engine has at most so many requests at once, whatever its share: each is a connection, and a server takes 2048
 /// ([`Limits`](crate::serving::Limits)).
@@ -46,7 +42,8 @@ pub(super) async fn work_off(
     };
     let done = async {
         if held != publication.policy(version) {
-            endpoint.update_weights(&publication, version, UPDATE_DEADLINE).await?;
+            let deadline = publication.deadline();
+            endpoint.update_weights(&publication, version, deadline).await?;
         }
         take_requests(endpoint, version, work, crew, floor).await
     };

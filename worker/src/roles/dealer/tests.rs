@@ -5,6 +5,7 @@ use tokio::runtime::Runtime;
 use super::*;
 use crate::engine::hash_runner::request;
 use crate::model::Weights;
+use crate::telemetry::Live;
 
 struct Bench {
     runtime: Runtime,
@@ -35,7 +36,6 @@ impl Bench {
             (&trained).into(),
             3,
             runtime.handle().clone(),
-            Arc::new(Live::new("test", 1)),
             StopFlag::default(),
         );
         Self {
@@ -88,7 +88,7 @@ fn samples_that_are_asked_for_ahead_fail_when_they_are_collected_and_say_why() {
     let bench = Bench::new(true);
     let collect = |requests| {
         let pending = bench.dealer.start(requests, Duration::from_secs(60));
-        pending.collect(&bench.dealer.stop, Duration::ZERO, &bench.dealer.live)
+        pending.collect(&bench.dealer.stop, Duration::ZERO, &Live::new("test", 1))
     };
     assert!(collect(Vec::new()).unwrap().completions.is_empty());
     let words = collect(vec![request(1, 0..1, 1)]).unwrap_err().to_string();

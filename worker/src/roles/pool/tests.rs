@@ -80,3 +80,40 @@ async fn a_pod_that_still_loads_or_has_too_much_to_do_is_asked_for_as_long_as_it
     let both = futures::join!(answered(loads), answered(busy));
     assert_eq!(both, ((vec![2], MOST_FAILURES + 1), (vec![2], MOST_FAILURES + 1)));
 }
+
+#[tokio::test]
+async fn a_question_that_fails_late_in_a_long_stage_has_as_long_as_one_that_fails_early() {
+    let asked = Arc::new(AtomicU32::new(0));
+    let answer = async move |Json(question): Json<u32>| {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        // The last question comes when the stage has taken longer than a question that fails may.
+        match question == 7 && asked.fetch_add(1, Ordering::Relaxed) == 0 {
+            true => Err(StatusCode::SERVICE_UNAVAILABLE),
+            false => Ok(Json(Next(question + 1))),
+        }
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let router = Router::new().route("/x", post(answer));
+    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    let member = Member {
+        name: "job-reference-0".into(),
+        address,
+    };
+    let mut pool = pool(vec![member]);
+    pool.patience = Duration::from_millis(200);
+    let questions: Vec<u32> = (0..8).collect();
+    assert_eq!(ask(&pool, &questions).await.unwrap().len(), 8);
+}
+
+#[tokio::test]
+async fn a_pod_that_does_not_come_back_in_time_ends_the_run() {
+    let (member, _) = pod("job-reference-0", StatusCode::SERVICE_UNAVAILABLE, u32::MAX).await;
+    let mut pool = pool(vec![member]);
+    pool.patience = Duration::ZERO;
+    let error = format!("{:#}", ask(&pool, &[1]).await.unwrap_err());
+    assert!(
+        error.starts_with("no answer within 0 s: reference job-reference-0"),
+        "{error}"
+    );
+}

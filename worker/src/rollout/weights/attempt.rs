@@ -1,5 +1,5 @@
-//! Whose weights an engine has: a version's number alone does not say it. Every attempt of an actor counts steps, and the weights that an
-//! engine starts with are of version 0, whoever made them.
+//! Which attempt of the actor an engine's weights come from. A version's number alone does not tell: every attempt counts steps, and the
+//! weights that an engine starts with are version 0 wherever they come from.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

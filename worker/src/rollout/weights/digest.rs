@@ -92,60 +92,27 @@ impl Digest {
 pub fn digest(weights: &Weights) -> Result<Hash> {
     let mut digest = Digest::default();
     for (name, tensor) in &weights.0 {
-        let mut pieces = Pieces::of(tensor).with_context(|| format!("tensor {name}"))?;
-        while pieces.take().with_context(|| format!("tensor {name}"))?.is_some() {}
-        pieces.enter(name, &mut digest);
+        let hash = hash_of(tensor).with_context(|| format!("tensor {name}"))?;
+        digest.insert(name, tensor.kind(), &tensor.size(), hash);
     }
     Ok(digest.finish())
 }
 
-/// Numbers in one piece.
-const PIECE: usize = 1 << 18;
-
-/// A tensor's bytes piece by piece, hashed as they are taken.
-#[derive(Debug)]
-pub struct Pieces {
-    shape: Vec<i64>,
-    /// In this machine's memory, wherever it was.
-    flat: Tensor,
-    /// Pieces so far.
-    taken: usize,
-    hash: Hasher,
+/// Of a tensor's numbers in a row, wherever they lie.
+///
+/// # Errors
+/// When libtorch fails.
+pub fn hash_of(tensor: &Tensor) -> Result<Hash> {
+    Ok(Hash::of(bytes_of(&flat(tensor)?)?))
 }
 
-impl Pieces {
-    /// None are taken yet.
-    ///
-    /// # Errors
-    /// When libtorch fails.
-    pub fn of(tensor: &Tensor) -> Result<Self> {
-        let flat = tensor.f_detach()?.f_to_device(Device::Cpu)?.f_contiguous()?;
-        Ok(Self {
-            shape: flat.size(),
-            flat: flat.f_reshape([-1])?,
-            taken: 0,
-            hash: Hasher::default(),
-        })
-    }
-
-    /// The next; None behind the last.
-    ///
-    /// # Errors
-    /// When libtorch fails.
-    pub fn take(&mut self) -> Result<Option<Vec<u8>>> {
-        let length = PIECE * self.flat.kind().elt_size_in_bytes();
-        let Some(piece) = bytes_of(&self.flat)?.chunks(length).nth(self.taken) else {
-            return Ok(None);
-        };
-        self.hash.update(piece);
-        self.taken += 1;
-        Ok(Some(piece.to_vec()))
-    }
-
-    /// All are taken: the tensor, called `name`, is part of `digest`.
-    pub fn enter(&self, name: &str, digest: &mut Digest) {
-        digest.insert(name, self.flat.kind(), &self.shape, self.hash.finish());
-    }
+/// A tensor's numbers in a row in this machine's memory: the tensor itself where they lie there so already.
+///
+/// # Errors
+/// When libtorch fails.
+pub fn flat(tensor: &Tensor) -> Result<Tensor> {
+    let here = tensor.f_detach()?.f_to_device(Device::Cpu)?.f_contiguous()?;
+    Ok(here.f_reshape([-1])?)
 }
 
 /// Of what a loaded model computes: its tensors by name, in the precision that they have here, and the conventions of `config`. The same

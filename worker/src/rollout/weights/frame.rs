@@ -1,30 +1,31 @@
 //! Weights as one stream of bytes: a safetensors file (its length-prefixed header, then the tensors), followed by the 16
-//! bytes of their [`Digest`]. The sender hashes while it sends and needs no second pass.
+//! bytes of their [`Digest`](super::digest::Digest). The sender hashes while it sends and needs no second pass.
+
+use std::sync::Arc;
 
 use anyhow::{Result, bail};
-use tch::Kind;
+use tch::{Kind, Tensor};
 
-use super::digest::{Digest, Hash, Pieces};
+use super::digest::{Hash, Hasher};
+use super::source::{Described, Source};
 use crate::model::MergedWeights;
-use crate::native::bytes::byte_length;
+use crate::native::bytes::bytes_of;
 
 /// Bytes of the digest at the end.
 pub const DIGEST: usize = Hash::BYTES;
 /// Longest header that is read, as in the safetensors crate.
 pub const LONGEST_HEADER: usize = 100_000_000;
+/// Numbers in one piece.
+const PIECE: usize = 1 << 18;
 
 /// The header's bytes: 8 of its length, then JSON with each tensor's dtype, shape and place, in order of names.
-///
-/// # Errors
-/// When a tensor is of a kind that is not sent.
-pub fn header(weights: &MergedWeights) -> Result<Vec<u8>> {
+fn header(tensors: &[Described]) -> Result<Vec<u8>> {
     let mut fields = serde_json::Map::new();
     let mut at = 0;
-    for (name, tensor) in weights.iter().map(|(name, tensor)| (name, tensor.weight)) {
-        let end = at + byte_length(tensor);
-        let place = serde_json::json!({
-            "dtype": dtype(tensor.kind())?, "shape": tensor.size(), "data_offsets": [at, end],
-        });
+    for Described { name, kind, shape, .. } in tensors {
+        let numbers: i64 = shape.iter().product();
+        let end = at + usize::try_from(numbers)? * kind.elt_size_in_bytes();
+        let place = serde_json::json!({"dtype": dtype(*kind)?, "shape": shape, "data_offsets": [at, end]});
         fields.insert(name.clone(), place);
         at = end;
     }
@@ -34,15 +35,22 @@ pub fn header(weights: &MergedWeights) -> Result<Vec<u8>> {
     Ok([&(json.len() as u64).to_le_bytes()[..], &json].concat())
 }
 
-/// The whole stream in pieces, of which one lives at a time, and one merged tensor. A tensor is merged with the adapter when its
-/// first piece is asked for.
+/// The whole stream in pieces, of which one lives at a time, and one merged tensor: it is merged with the adapter when its first piece is
+/// asked for.
 ///
 /// # Errors
 /// When a tensor cannot be sent.
 pub fn pieces(weights: impl Into<MergedWeights>) -> Result<impl Iterator<Item = Result<Vec<u8>>> + Send> {
-    let weights = weights.into();
-    let mut header = Some(header(&weights)?);
-    let mut tensors = Tensors::of(weights);
+    pieces_of(Arc::new(Source::new(weights.into())))
+}
+
+/// As [`pieces`], of what other streams read too: a few merged tensors live for all of them together.
+///
+/// # Errors
+/// When a tensor cannot be sent.
+pub fn pieces_of(source: Arc<Source>) -> Result<impl Iterator<Item = Result<Vec<u8>>> + Send> {
+    let mut header = Some(header(source.tensors())?);
+    let mut tensors = Tensors::of(source);
     let mut is_over = false;
     Ok(std::iter::from_fn(move || {
         if is_over {
@@ -53,44 +61,85 @@ pub fn pieces(weights: impl Into<MergedWeights>) -> Result<impl Iterator<Item = 
         }
         let next = tensors.next();
         is_over = !matches!(next, Ok(Some(_)));
-        Some(next.map(|piece| piece.unwrap_or_else(|| tensors.digest.finish().bytes().to_vec())))
+        Some(next.and_then(|piece| match piece {
+            Some(piece) => Ok(piece),
+            None => Ok(tensors.source.digest()?.bytes().to_vec()),
+        }))
     }))
 }
 
 /// What is left to send.
 struct Tensors {
-    weights: MergedWeights,
-    /// Of those that are not begun.
-    names: std::vec::IntoIter<String>,
-    /// The one that is begun, by name.
-    current: Option<(String, Pieces)>,
-    digest: Digest,
+    source: Arc<Source>,
+    /// Number of the tensor that is begun, or comes next.
+    number: usize,
+    current: Option<Current>,
+}
+
+/// A tensor that is begun.
+struct Current {
+    flat: Tensor,
+    /// Pieces so far.
+    taken: usize,
+    /// None: another stream hashes it.
+    hasher: Option<Hasher>,
 }
 
 impl Tensors {
-    fn of(weights: MergedWeights) -> Self {
-        let names: Vec<String> = weights.iter().map(|(name, _)| name.clone()).collect();
+    fn of(source: Arc<Source>) -> Self {
+        source.enter();
         Self {
-            weights,
-            names: names.into_iter(),
+            source,
+            number: 0,
             current: None,
-            digest: Digest::default(),
         }
     }
 
     /// The next piece; None behind the last.
     fn next(&mut self) -> Result<Option<Vec<u8>>> {
         loop {
-            if let Some((name, pieces)) = &mut self.current {
-                if let Some(piece) = pieces.take()? {
+            if let Some(current) = &mut self.current {
+                if let Some(piece) = current.take()? {
                     return Ok(Some(piece));
                 }
-                pieces.enter(name, &mut self.digest);
+                if let Some(hasher) = &current.hasher {
+                    self.source.set_hash(self.number, hasher.finish());
+                }
+                self.number += 1;
             }
-            let Some(name) = self.names.next() else { return Ok(None) };
-            let pieces = Pieces::of(&self.weights.tensor(&name)?)?;
-            self.current = Some((name, pieces));
+            self.current = None;
+            if self.number == self.source.tensors().len() {
+                return Ok(None);
+            }
+            self.current = Some(Current {
+                flat: self.source.tensor(self.number)?,
+                taken: 0,
+                hasher: self.source.hasher(self.number),
+            });
         }
+    }
+}
+
+impl Drop for Tensors {
+    fn drop(&mut self) {
+        self.current = None;
+        self.source.leave();
+    }
+}
+
+impl Current {
+    /// The next piece; None behind the last.
+    fn take(&mut self) -> Result<Option<Vec<u8>>> {
+        let length = PIECE * self.flat.kind().elt_size_in_bytes();
+        let Some(piece) = bytes_of(&self.flat)?.chunks(length).nth(self.taken) else {
+            return Ok(None);
+        };
+        if let Some(hasher) = &mut self.hasher {
+            hasher.update(piece);
+        }
+        let piece = piece.to_vec();
+        self.taken += 1;
+        Ok(Some(piece))
     }
 }
 

@@ -144,6 +144,13 @@ where
     }
 }
 
+/// Bytes of the model's weights in a stream, at the most: no number has more than four.
+pub fn most_bytes(model: &ModelConfig) -> u64 {
+    let shapes = names::expected(model);
+    let numbers: i64 = shapes.values().map(|shape| shape.iter().product::<i64>()).sum();
+    u64::try_from(numbers).unwrap_or(0).saturating_mul(4)
+}
+
 /// The tensors in the order in which they come; exactly the model's.
 fn plan(model: &ModelConfig, metadata: &Metadata) -> Result<Vec<Planned>, ApiError> {
     let mut missing = names::expected(model);
@@ -184,4 +191,28 @@ fn plan(model: &ModelConfig, metadata: &Metadata) -> Result<Vec<Planned>, ApiErr
 
 fn broken(what: &str) -> ApiError {
     ApiError::bad(format!("the stream ended before {what}; the old weights stay"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Weights;
+    use crate::roles::Publication;
+    use crate::serving::Limits;
+
+    #[test]
+    fn an_engine_waits_for_new_weights_no_shorter_than_the_actor_that_sends_them() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/llama");
+        let model = ModelConfig::read(folder.as_ref()).unwrap();
+        let limit = Limits::default().update_deadline(most_bytes(&model));
+        for kind in [Kind::Float, Kind::BFloat16] {
+            let publication = Publication::default();
+            publication.publish(Weights::random(&model, kind, 1).unwrap(), 1);
+            assert!(limit >= publication.deadline(), "{kind:?}");
+        }
+        let weights = crate::model::MergedWeights::from(Weights::random(&model, Kind::Float, 1).unwrap());
+        assert_eq!(most_bytes(&model), weights.bytes());
+        // A large model has more time: where it is held is of no matter.
+        assert_eq!(Limits::default().update_deadline(20_000_000_000).as_secs(), 600 + 1000);
+    }
 }

@@ -6,9 +6,10 @@ pub mod digest;
 pub mod folder;
 pub mod frame;
 pub mod incoming;
+pub mod source;
 pub mod upload;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::Json;
 use axum::body::Bytes;
@@ -21,6 +22,7 @@ use serde_json::Value;
 
 use self::attempt::PolicyVersion;
 use self::digest::Hash;
+use self::incoming::most_bytes;
 use super::follow::Follower;
 use super::protocol::wrong;
 use super::service::Service;
@@ -177,7 +179,7 @@ async fn replace(
 ) -> Result<LoadedWeights, ApiError> {
     let _update = service.updates.begin()?;
     service.newest_attempt.admit(policy.attempt)?;
-    let limit = service.limits.update_timeout;
+    let limit = limit(service)?;
     let read = tokio::time::timeout(limit, read).await;
     let (weights, digest) = read.map_err(|_| ApiError::late(limit))??;
     // A sender that goes now does not cut the swap short, and nobody notes it then.
@@ -189,6 +191,12 @@ async fn replace(
     };
     service.set_weights(loaded.clone());
     Ok(loaded)
+}
+
+/// For new weights, by what those of this model may weigh.
+fn limit(service: &Service) -> Result<Duration, ApiError> {
+    let bytes = most_bytes(&service.model()?.config);
+    Ok(service.limits.update_deadline(bytes))
 }
 
 impl Follower for Service {
@@ -218,7 +226,7 @@ pub fn is_stream(headers: &HeaderMap) -> bool {
 async fn swap(service: &Service, version: u64, weights: NewWeights) -> Result<(), ApiError> {
     let engine = service.model()?.engine.clone();
     let began = Instant::now();
-    let limit = service.limits.update_timeout;
+    let limit = limit(service)?;
     let swapped = tokio::time::timeout(limit, tokio::spawn(engine.update_weights(weights, version))).await;
     let late = |_| {
         let message = format!(

@@ -27,6 +27,7 @@ fn config(profile: Profile) -> RunConfig {
             prompt_field: "prompt".into(),
             label_field: None,
             chat_template: false,
+            chat_template_variables: Default::default(),
             max_length: 64,
             shuffle: true,
         },

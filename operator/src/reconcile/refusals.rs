@@ -1,0 +1,136 @@
+//! What the API server refuses of what jobs need: remembered until it is done, so that whoever waits for a job is told of that first.
+
+use std::collections::HashMap;
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
+
+use super::Error;
+use crate::gang::ATTENTION_SECONDS;
+use crate::world::JobKey;
+
+/// What was last refused of what each job needs.
+#[derive(Default)]
+pub struct Refusals(Mutex<HashMap<JobKey, Refusal>>);
+
+struct Refusal {
+    words: String,
+    /// Whether it passes by itself: a webhook did not answer, and may be restarted just now.
+    passes: bool,
+    /// From when on it is told.
+    from: Timestamp,
+}
+
+impl Refusals {
+    /// Notes what was refused of writes that did not all succeed. Of several the same one each time, whichever answer comes first.
+    pub fn note(&self, key: &JobKey, answers: &[Result<(), Error>], now: Timestamp) {
+        let errors = || answers.iter().filter_map(|answer| answer.as_ref().err());
+        let mut jobs = self.0.lock();
+        if let Some(words) = errors().filter_map(Error::refused).min() {
+            let refusal = Refusal {
+                words,
+                passes: false,
+                from: now,
+            };
+            jobs.insert(key.clone(), refusal);
+            return;
+        }
+        // Of the gang's own object the scheduler's silence tells.
+        let of_others = errors().filter(|error| !error.is_of_gang());
+        let known = jobs.get(key).is_some_and(|known| known.passes);
+        if let Some(words) = of_others.filter_map(Error::unanswered_webhook).min()
+            && !known
+        {
+            let patience = SignedDuration::from_secs(ATTENTION_SECONDS);
+            let refusal = Refusal {
+                words,
+                passes: true,
+                from: now.checked_add(patience).unwrap_or(now),
+            };
+            jobs.insert(key.clone(), refusal);
+        }
+    }
+
+    /// What is to be told of a job by now.
+    pub fn words(&self, key: &JobKey, now: Timestamp) -> Option<String> {
+        let jobs = self.0.lock();
+        let due = jobs.get(key).filter(|refusal| refusal.from <= now)?;
+        Some(due.words.clone())
+    }
+
+    /// Forgets a job of which nothing is refused any more, or that was deleted.
+    pub fn forget(&self, key: &JobKey) {
+        self.0.lock().remove(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+    use crate::world::Kind;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(seconds).unwrap()
+    }
+
+    fn key() -> JobKey {
+        JobKey {
+            namespace: "n".into(),
+            name: "a".into(),
+        }
+    }
+
+    fn creating(kind: Kind, pod: &str, code: u16, message: &str) -> Result<(), Error> {
+        let reason = if code == 403 { "Forbidden" } else { "" };
+        let status = Status::failure(message, reason).with_code(code);
+        Err(Error::request(format!("creating {pod}"), kind)(kube::Error::Api(
+            status.boxed(),
+        )))
+    }
+
+    const UNANSWERED: &str = r#"Internal error occurred: failed calling webhook "mpod.kb.io": connection refused"#;
+
+    #[test]
+    fn a_refusal_is_told_at_once_and_until_all_is_done() {
+        let refusals = Refusals::default();
+        let quota = |pod| creating(Kind::Pod, pod, 403, "exceeded quota: gpus");
+        let lost = creating(Kind::Pod, "a-actor-0", 503, "the server is ending");
+        refusals.note(&key(), &[Ok(()), quota("a-rollout-1"), quota("a-rollout-0")], at(0));
+        let words = Some("creating a-rollout-0: exceeded quota: gpus".to_string());
+        assert_eq!(refusals.words(&key(), at(0)), words);
+        refusals.note(&key(), &[lost], at(1));
+        assert_eq!(refusals.words(&key(), at(1)), words);
+        refusals.forget(&key());
+        assert_eq!(refusals.words(&key(), at(1)), None);
+    }
+
+    #[test]
+    fn a_webhook_that_does_not_answer_for_a_pod_is_told_of_once_it_has_lasted() {
+        let refusals = Refusals::default();
+        for (seconds, pod) in [(0, "a-rollout-0"), (5, "a-actor-0"), (29, "a-actor-0")] {
+            refusals.note(&key(), &[creating(Kind::Pod, pod, 500, UNANSWERED)], at(seconds));
+            assert_eq!(refusals.words(&key(), at(seconds)), None);
+        }
+        // Always in the same words, so that they are written once.
+        let words = refusals.words(&key(), at(30)).unwrap();
+        assert!(words.starts_with("creating a-rollout-0: Internal error"), "{words}");
+        let of_gang = Refusals::default();
+        of_gang.note(&key(), &[creating(Kind::KueueWorkload, "a", 500, UNANSWERED)], at(0));
+        assert_eq!(of_gang.words(&key(), at(60)), None);
+    }
+
+    #[test]
+    fn what_a_person_has_to_do_comes_before_a_webhook_and_what_was_done_is_not_told() {
+        let refusals = Refusals::default();
+        refusals.note(
+            &key(),
+            &[creating(Kind::Pod, "a-actor-0", 403, "exceeded quota")],
+            at(0),
+        );
+        refusals.note(&key(), &[creating(Kind::Pod, "a-actor-0", 500, UNANSWERED)], at(1));
+        assert_eq!(refusals.words(&key(), at(2)), None);
+        assert!(refusals.words(&key(), at(31)).unwrap().contains("webhook"));
+    }
+}

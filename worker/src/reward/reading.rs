@@ -1,0 +1,151 @@
+//! How a reward model reads a sample: as token ids of its own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+
+use super::sample::ScoredSample;
+use crate::tokenizer::Tokenizer;
+
+/// A reward model's tokenizer beside that of the policy.
+pub(super) struct Reader {
+    tokenizer: Arc<Tokenizer>,
+    /// Samples whose ids another one made are tokenised again.
+    fingerprint: Arc<str>,
+    /// What the policy is called in the log.
+    pub(super) policy: String,
+    /// One bit for each [`Reading`] that the log has.
+    told: AtomicU8,
+}
+
+/// What is read of a sample.
+enum Reading<'a> {
+    /// The policy's ids: they mean the same here.
+    Ids,
+    /// Messages and answer, by the reward model's own chat template.
+    Chat(&'a [Value]),
+    /// Prompt and answer without the policy's special tokens.
+    Text,
+    /// The text of another trainer's request.
+    Query,
+}
+
+impl Reader {
+    /// A reader with the reward model's `tokenizer`.
+    ///
+    /// # Errors
+    /// When it cannot be compared with others.
+    pub(super) fn new(tokenizer: Arc<Tokenizer>) -> Result<Self> {
+        Ok(Self {
+            fingerprint: tokenizer.fingerprint()?,
+            tokenizer,
+            policy: "the policy".to_owned(),
+            told: AtomicU8::new(0),
+        })
+    }
+
+    /// What the reward model is called in the log.
+    pub(super) fn own(&self) -> std::path::Display<'_> {
+        self.tokenizer.folder().display()
+    }
+
+    /// What the reward model reads of `sample`.
+    ///
+    /// # Errors
+    /// When a text cannot be tokenised, or the chat template refuses the messages.
+    pub(super) fn sequence(&self, sample: &ScoredSample) -> Result<Vec<u32>> {
+        let reading = self.reading(sample);
+        self.tell(&reading, sample);
+        let ids: Vec<u32> = match reading {
+            Reading::Ids => sample.prompt_ids.iter().chain(&sample.response_ids).copied().collect(),
+            Reading::Chat(messages) => self.chat(messages, sample)?,
+            Reading::Text => self.text(sample)?,
+            Reading::Query => self.query(&format!("{}{}", sample.prompt, sample.response))?,
+        };
+        ensure!(!ids.is_empty(), "an empty text has no score");
+        Ok(ids)
+    }
+
+    fn reading<'a>(&self, sample: &'a ScoredSample) -> Reading<'a> {
+        match (&sample.tokenizer, &sample.messages) {
+            (Some(policy), _) if *policy == self.fingerprint => Reading::Ids,
+            (Some(_), Some(messages)) if self.tokenizer.has_chat_template() => Reading::Chat(messages),
+            (Some(_), _) => Reading::Text,
+            (None, _) => Reading::Query,
+        }
+    }
+
+    /// As verl's `_switch_chat_template` (`workers/fsdp_workers.py`): the answer, without the policy's special tokens, is the last
+    /// message of the chat. One that has not ended stands behind the template's prompt for it, and nothing stands behind it.
+    fn chat(&self, messages: &[Value], sample: &ScoredSample) -> Result<Vec<u32>> {
+        let answer = sample.visible_response.trim();
+        let text = if sample.has_ended {
+            let turn = json!({"role": "assistant", "content": answer});
+            let whole: Vec<Value> = messages.iter().cloned().chain([turn]).collect();
+            self.tokenizer.render_chat(&whole, false)?
+        } else {
+            format!("{}{answer}", self.tokenizer.render_chat(messages, true)?)
+        };
+        self.tokenizer.encode(&text, false)
+    }
+
+    /// Text without marks of a chat; the reward model's own EOS stands for the policy's.
+    fn text(&self, sample: &ScoredSample) -> Result<Vec<u32>> {
+        let end = self.tokenizer.eos_id();
+        let text = format!("{}{}", sample.visible_prompt, sample.visible_response);
+        let mut ids = self.tokenizer.encode(&text, true)?;
+        if ids.last().copied() == end {
+            ids.pop();
+        }
+        ids.extend(end.filter(|_| sample.has_ended));
+        Ok(ids)
+    }
+
+    /// As OpenRLHF's `serve_rm.py`: pad and EOS are stripped from both ends, one EOS ends the text, nothing else is added.
+    fn query(&self, text: &str) -> Result<Vec<u32>> {
+        let (pad, eos) = (self.tokenizer.pad_id(), self.tokenizer.eos_id());
+        let filler = |id: &u32| Some(*id) == pad || Some(*id) == eos;
+        let ids = self.tokenizer.encode(text, false)?;
+        let first = ids.iter().position(|id| !filler(id)).unwrap_or(ids.len());
+        let last = ids.iter().rposition(|id| !filler(id)).map_or(first, |at| at + 1);
+        Ok(ids[first..last].iter().copied().chain(eos).collect())
+    }
+
+    /// Says once which way samples are read: scores of a model that reads what it was not trained on look like any others.
+    fn tell(&self, reading: &Reading, sample: &ScoredSample) {
+        let bit = match reading {
+            Reading::Ids => 1,
+            Reading::Chat(_) => 2,
+            Reading::Text => 4,
+            Reading::Query => 8,
+        };
+        if self.told.fetch_or(bit, Ordering::Relaxed) & bit != 0 {
+            return;
+        }
+        let (own, policy) = (self.own(), &self.policy);
+        match reading {
+            Reading::Ids => tracing::info!(
+                "the reward model in {own} has the tokenizer of {policy}: it reads the policy's token ids"
+            ),
+            Reading::Chat(_) => tracing::info!(
+                "the reward model in {own} has another tokenizer than {policy}: it reads each prompt's messages and the answer by its own \
+                 chat template"
+            ),
+            Reading::Text if sample.messages.is_some() => tracing::warn!(
+                "the reward model in {own} has another tokenizer than {policy} and no chat template: it reads chats as text, without the \
+                 marks of who speaks; if it was trained on chats, add chat_template.jinja to its folder"
+            ),
+            Reading::Text => tracing::info!(
+                "the reward model in {own} has another tokenizer than {policy}: it reads prompts and answers as text, without the \
+                 policy's special tokens"
+            ),
+            Reading::Query => {
+                tracing::info!(
+                    "the reward model in {own} reads the text of requests, without what fills it, and its own end token"
+                )
+            }
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! Resuming from a checkpoint: under the configuration that made it, except for the fields that may change.
+
+use anyhow::Result;
+use ppo_crds::RunConfig;
+use ppo_crds::run_config::Location;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::guard::Afresh;
+use crate::actor::checkpoint::{Inputs, State};
+use crate::actor::{planned_updates, schedule};
+use crate::data::total_steps;
+use crate::manifest::Invalid;
+
+/// What may change and leaves every result as it is, or is told beside it.
+const MAY_CHANGE: [&str; 6] = ["name", "length", "checkpoint", "telemetry", "evaluation", "rollout"];
+
+/// What may change where the run diverged: without it, the same numbers would end the same way.
+const CURES: [&str; 5] = [
+    "optimizer.actorLearningRate",
+    "optimizer.criticLearningRate",
+    "optimizer.maxGradNorm",
+    "algorithm.kl.coef",
+    "algorithm.kl.stopAbove",
+];
+
+/// A run that goes on from a checkpoint.
+#[derive(Clone, Copy, Debug)]
+pub struct Continuation<'a> {
+    /// The checkpoint's.
+    pub state: &'a State,
+    /// The configuration that it goes on under.
+    pub now: &'a RunConfig,
+    /// Whether the run diverged after that checkpoint.
+    pub diverged: bool,
+}
+
+impl Continuation<'_> {
+    /// A checkpoint goes on only under the configuration that made it; the job's name, how long it is, how often to look and to save, and what
+    /// changes memory and speed alone, may change, and where the run diverged what may prevent it. So may a hub's revision where weights are
+    /// compared by digests: a run whose branch moved goes on with the commit that it began with.
+    ///
+    /// # Errors
+    /// [`Invalid`], with every block that is another one.
+    pub fn check(&self, afresh: Afresh) -> Result<()> {
+        let before = self.compared(self.before());
+        let after = self.compared(serde_json::to_value(self.now)?);
+        let fields = after.as_object().into_iter().flatten();
+        let changed: Vec<String> = fields
+            .filter(|(name, _)| !MAY_CHANGE.contains(&name.as_str()))
+            .filter(|(name, value)| before.get(name) != Some(value))
+            .map(|(name, value)| format!("{name}: was {}, is {value}", before.get(name).unwrap_or(&Value::Null)))
+            .collect();
+        if changed.is_empty() {
+            return Ok(());
+        }
+        let words = format!(
+            "it was made under another configuration; restore the manifest, {}\n{}",
+            afresh.words(),
+            changed.join("\n")
+        );
+        Err(Invalid::new(words).into())
+    }
+
+    /// What has changed and changes what is learnt, in words; the order of a run's steps comes from `prompts` prompts.
+    pub fn changes(&self, prompts: usize) -> Vec<String> {
+        let (before, after) = (self.before(), serde_json::to_value(self.now).unwrap_or_default());
+        let cures = CURES.iter().filter_map(|field| {
+            let pointer = pointer(field);
+            let (was, is) = (before.pointer(&pointer)?, after.pointer(&pointer)?);
+            (was != is).then(|| format!("{field} was {was}, is {is}"))
+        });
+        cures.chain(self.new_length(prompts)).collect()
+    }
+
+    /// What another length comes to: the learning rate's schedule spans the whole run, and jumps to where it would be.
+    fn new_length(&self, prompts: usize) -> Option<String> {
+        let before = RunConfig::deserialize(&self.state.run_config).ok()?;
+        let steps = |config: &RunConfig| total_steps(config.length, prompts, config.batch.rollout_batch_size);
+        let (was, is) = (steps(&before), steps(self.now));
+        if was == is {
+            return None;
+        }
+        let optimizer = &self.now.optimizer;
+        let rate = |steps| schedule::factor(optimizer, self.state.actor_updates, planned_updates(self.now, steps).0);
+        let words = format!("the run had {was} steps, has {is}");
+        Some(match (rate(was), rate(is)) {
+            (was, is) if was == is => words,
+            (was, is) => format!(
+                "{words}: the learning rate's schedule spans them, and goes on at {is:.3} of the full rate, where that of the run as it was \
+                 would be at {was:.3}"
+            ),
+        })
+    }
+
+    /// The checkpoint's configuration with what newer fields default to, where an older version of this program made it.
+    fn before(&self) -> Value {
+        let saved = &self.state.run_config;
+        let filled = RunConfig::deserialize(saved).and_then(|mut saved| {
+            if let Some(known) = &self.state.inputs {
+                take_revisions(&mut saved, self.now, known);
+            }
+            serde_json::to_value(saved)
+        });
+        filled.unwrap_or_else(|_| saved.clone())
+    }
+
+    /// A configuration without what may change within its blocks.
+    fn compared(&self, config: Value) -> Value {
+        let mut config = without_memory(config, self.now);
+        for field in CURES.iter().filter(|_| self.diverged) {
+            if let Some(value) = config.pointer_mut(&pointer(field)) {
+                *value = Value::Null;
+            }
+        }
+        config
+    }
+}
+
+/// A field's place in JSON.
+fn pointer(field: &str) -> String {
+    format!("/{}", field.replace('.', "/"))
+}
+
+/// Gives the models of `saved` the revisions of `now`, but for those whose weights nobody compares: those of policy and critic are in the
+/// checkpoint, or below an adapter and compared.
+fn take_revisions(saved: &mut RunConfig, now: &RunConfig, known: &Inputs) {
+    take_revision(Some(&mut saved.model.policy), Some(&now.model.policy));
+    take_revision(saved.model.critic.as_mut(), now.model.critic.as_ref());
+    if known.reference.is_some() {
+        take_revision(saved.model.reference.as_mut(), now.model.reference.as_ref());
+    }
+    if known.reward.is_some() {
+        let before = saved.reward.model.as_mut().map(|model| &mut model.source);
+        take_revision(before, now.reward.model.as_ref().map(|model| &model.source));
+    }
+}
+
+fn take_revision(saved: Option<&mut Location>, now: Option<&Location>) {
+    let Some(Location::Hub { id, revision: newer }) = now else {
+        return;
+    };
+    match saved {
+        Some(Location::Hub { id: same, revision }) if same == id => revision.clone_from(newer),
+        _ => {}
+    }
+}
+
+/// A configuration without the fields that say how a pass is cut and what of it is kept: they change memory and speed, and of results the
+/// rounding. Their defaults depend on the number of ranks.
+fn without_memory(mut config: Value, now: &RunConfig) -> Value {
+    let fields = [
+        ("batch", "microRolloutBatchSize", true),
+        ("batch", "microTrainBatchSize", !now.algorithm.means_micro_batches()),
+        ("model", "activationCheckpointing", true),
+    ];
+    for (block, field, may_change) in fields {
+        let block = config.get_mut(block).and_then(Value::as_object_mut);
+        if let Some(block) = block.filter(|_| may_change) {
+            block.remove(field);
+        }
+    }
+    config
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use ppo_crds::manifest::parse_manifest;
+    use ppo_crds::run_config::RunLength;
+    use ppo_crds::spec::{Estimator, Overlap, Profile, Schedule};
+    use ppo_crds::{Environment, resolve};
+    use serde_json::json;
+
+    use super::*;
+
+    fn config() -> RunConfig {
+        let manifest = json!({
+            "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "guard"},
+            "spec": {"model": {"policy": {"path": "p"}}, "prompts": {"source": {"path": "d.jsonl"}},
+                     "roles": {"reward": {"rules": [{"json": {}}]}}},
+        });
+        let job = parse_manifest(&manifest.to_string(), "job.json").unwrap();
+        let here = Environment::Laptop {
+            manifest_folder: "/".into(),
+        };
+        resolve(&job, &here).unwrap()
+    }
+
+    /// Of a checkpoint after 5 steps.
+    fn state(saved: &Value, inputs: Option<&Inputs>) -> State {
+        State {
+            step: 5,
+            kl_coefficient: 0.1,
+            actor_updates: 5,
+            critic_updates: 5,
+            quality: None,
+            run_config: saved.clone(),
+            inputs: inputs.cloned(),
+        }
+    }
+
+    fn check_at(afresh: Afresh, (saved, inputs): (&Value, Option<&Inputs>), now: &RunConfig) -> Result<()> {
+        let (state, diverged) = (&state(saved, inputs), false);
+        Continuation { state, now, diverged }.check(afresh)
+    }
+
+    fn check(saved: (&Value, Option<&Inputs>), now: &RunConfig) -> Result<()> {
+        check_at(Afresh::Here, saved, now)
+    }
+
+    #[test]
+    fn a_checkpoint_from_before_a_field_was_there_goes_on_where_the_field_has_its_default() {
+        let mut now = config();
+        let mut saved = serde_json::to_value(&now).unwrap();
+        saved.as_object_mut().unwrap().remove("overlap").unwrap();
+        check((&saved, None), &now).unwrap();
+        now.overlap = Overlap::OneStep;
+        let words = check((&saved, None), &now).unwrap_err().to_string();
+        assert!(words.contains("overlap: was \"none\", is \"oneStep\""), "{words}");
+    }
+
+    #[test]
+    fn what_changes_memory_and_speed_alone_may_change_and_so_may_the_name() {
+        let mut now = config();
+        let saved = serde_json::to_value(&now).unwrap();
+        now.name = "again".into();
+        now.batch.micro_rollout_batch_size += 1;
+        now.batch.micro_train_batch_size += 1;
+        now.model.activation_checkpointing = !now.model.activation_checkpointing;
+        check((&saved, None), &now).unwrap();
+        // Of these a mean of means depends.
+        now.algorithm.profile = Profile::Trl;
+        now.algorithm.estimator = Estimator::Gae;
+        let mut saved = saved;
+        saved["algorithm"] = serde_json::to_value(&now.algorithm).unwrap();
+        let refused = check_at(Afresh::InPod(Path::new("/volumes/c")), (&saved, None), &now).unwrap_err();
+        assert!(refused.is::<Invalid>());
+        let words = refused.to_string();
+        assert!(
+            words.contains("batch: was") && words.contains("move /volumes/c away"),
+            "{words}"
+        );
+    }
+
+    #[test]
+    fn a_revision_may_change_where_weights_are_compared_by_their_digest_and_nowhere_else() {
+        let at = |revision: &str| Location::Hub {
+            id: "a/b".into(),
+            revision: revision.into(),
+        };
+        let mut now = config();
+        now.model.policy = at("main");
+        now.model.reference = Some(at("main"));
+        let saved = serde_json::to_value(&now).unwrap();
+        let known = Inputs {
+            reference: Some("1".into()),
+            ..Inputs::default()
+        };
+        let check = |inputs: Option<&Inputs>, now: &RunConfig| check((&saved, inputs), now);
+        now.model.policy = at("0123abc");
+        check(Some(&Inputs::default()), &now).unwrap();
+        check(None, &now).unwrap_err();
+        now.model.reference = Some(at("0123abc"));
+        check(Some(&known), &now).unwrap();
+        check(Some(&Inputs::default()), &now).unwrap_err();
+        now.model.reference = Some(Location::Path("b".into()));
+        check(Some(&known), &now).unwrap_err();
+    }
+
+    #[test]
+    fn what_may_keep_a_run_from_diverging_may_change_where_it_did_and_is_told() {
+        let mut now = config();
+        now.algorithm.kl.stop_above = Some(1.0);
+        let state = state(&serde_json::to_value(&now).unwrap(), None);
+        now.optimizer.actor_learning_rate = 1e-7;
+        now.algorithm.kl.stop_above = None;
+        let after = |diverged: bool, now: &RunConfig| {
+            let state = &state;
+            let goes_on = Continuation { state, now, diverged };
+            goes_on.check(Afresh::Here).map(|()| goes_on.changes(10))
+        };
+        let refused = after(false, &now).unwrap_err().to_string();
+        assert!(
+            refused.contains("optimizer: was") && refused.contains("algorithm: was"),
+            "{refused}"
+        );
+        let told = after(true, &now).unwrap();
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told[0].starts_with("optimizer.actorLearningRate was "), "{told:?}");
+        assert_eq!(told[1], "algorithm.kl.stopAbove was 1.0, is null");
+        // What else an optimizer has stays.
+        now.optimizer.weight_decay += 0.5;
+        after(true, &now).unwrap_err();
+    }
+
+    #[test]
+    fn a_longer_run_is_told_where_its_schedule_goes_on() {
+        let mut now = config();
+        let updates = (now.batch.updates_per_epoch() * now.batch.ppo_epochs) as u64;
+        (now.optimizer.schedule, now.optimizer.min_learning_rate_ratio) = (Schedule::Linear, 0.0);
+        now.length = RunLength::Steps(5);
+        let state = State {
+            actor_updates: 5 * updates,
+            ..state(&serde_json::to_value(&now).unwrap(), None)
+        };
+        let told = |now: &RunConfig| {
+            let (state, diverged) = (&state, false);
+            let goes_on = Continuation { state, now, diverged };
+            goes_on.check(Afresh::Here).unwrap();
+            goes_on.changes(10)
+        };
+        assert!(told(&now).is_empty());
+        now.length = RunLength::Steps(10);
+        let words = told(&now).remove(0);
+        assert!(
+            words.contains("had 5 steps, has 10") && words.contains("would be at 0.000"),
+            "{words}"
+        );
+    }
+}

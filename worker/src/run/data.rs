@@ -1,0 +1,217 @@
+//! What a run reads besides its models: the prompts, and the tokenizer for them.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use jiff::Timestamp;
+use ppo_crds::RunConfig;
+
+use super::inputs::{digest_of_prompts, moment_of_run, refuse_other_prompts};
+use super::start::Start;
+use crate::data::PromptSet;
+use crate::manifest::Invalid;
+use crate::model::{Companions, ModelConfig};
+use crate::outcome::BadData;
+use crate::reward::Rule;
+use crate::tokenizer::{Tokenizer, fixed_moment};
+
+/// What a run reads beside its models.
+pub struct Data {
+    /// What the chat template takes for now; None: the clock.
+    pub moment: Option<Timestamp>,
+    /// The policy's tokenizer.
+    pub tokenizer: Arc<Tokenizer>,
+    /// Tokenizer and generation files of what is saved.
+    pub companions: Companions,
+    /// Training prompts.
+    pub prompts: PromptSet,
+    /// Their digest.
+    pub digest: String,
+    /// Held-out prompts.
+    pub held_out: Option<PromptSet>,
+}
+
+impl Data {
+    /// Reads it with the tokenizer in `folder`. What is wrong with it, and needs no model to be found, is said here.
+    ///
+    /// # Errors
+    /// [`BadData`]; [`Invalid`] where the run began with other prompts; when a file cannot be read, naming it.
+    pub fn read(config: &RunConfig, folder: &Path, start: Start) -> Result<Self> {
+        let moment = moment_of_run(start.inputs(), fixed_moment()?)?;
+        let tokenizer = Arc::new(Tokenizer::load_at(folder, moment)?);
+        let companions = Companions::read(folder)?;
+        let prompts = PromptSet::load(&config.prompts, &tokenizer).context(BadData)?;
+        let digest = digest_of_prompts(&prompts);
+        refuse_other_prompts(start.inputs(), &digest, &config.prompts.path, start.afresh)?;
+        let held_out = config.evaluation.as_ref();
+        let held_out = held_out
+            .map(|wanted| PromptSet::load_evaluation(wanted, &config.prompts, &tokenizer))
+            .transpose()
+            .context(BadData)?;
+        let data = Self {
+            moment,
+            tokenizer,
+            companions,
+            prompts,
+            digest,
+            held_out,
+        };
+        let rules = Rule::all(&config.reward.rules)?;
+        for (path, set) in data.sets(config) {
+            check_labels(&rules, path, set).context(BadData)?;
+        }
+        Ok(data)
+    }
+
+    /// Checks it beside the policy, which answers with up to `max_new_tokens` tokens.
+    ///
+    /// # Errors
+    /// [`Invalid`] where a response or a stop token cannot be one of the policy; [`BadData`] for a prompt that cannot.
+    pub fn check(&self, config: &RunConfig, policy: &ModelConfig, max_new_tokens: usize) -> Result<()> {
+        check_length(self.longest_prompt(), max_new_tokens, policy.max_positions)?;
+        check_stop_ids(&config.generation.stop_token_ids, policy.vocab)?;
+        for (path, set) in self.sets(config) {
+            check_prompt_ids(path, set, policy.vocab).context(BadData)?;
+        }
+        let generation = &config.generation;
+        if generation.stop.is_empty()
+            && generation.stop_token_ids.is_empty()
+            && let Err(none) = self.tokenizer.require_eos()
+        {
+            tracing::warn!("every response will go on to generation.maxNewTokens: {none:#}, or give generation.stop");
+        }
+        Ok(())
+    }
+
+    /// Tokens of the longest prompt.
+    pub fn longest_prompt(&self) -> usize {
+        let held_out = self.held_out.iter().flat_map(|set| &set.prompts);
+        let all = self.prompts.prompts.iter().chain(held_out);
+        all.map(|prompt| prompt.ids.len()).max().unwrap_or(0)
+    }
+
+    /// All prompts, with the files that they are from.
+    fn sets<'a>(&'a self, config: &'a RunConfig) -> impl Iterator<Item = (&'a Path, &'a PromptSet)> {
+        let held_out = config.evaluation.as_ref().zip(self.held_out.as_ref());
+        let held_out = held_out.map(|(wanted, set)| (wanted.path.as_path(), set));
+        std::iter::once((config.prompts.path.as_path(), &self.prompts)).chain(held_out)
+    }
+}
+
+/// A response that the model's context cuts off would be shorter than the manifest says, on any engine.
+fn check_length(longest_prompt: usize, max_new_tokens: usize, context: usize) -> Result<(), Invalid> {
+    let room = context.saturating_sub(longest_prompt);
+    if room == 0 {
+        return Err(Invalid::new(format!(
+            "the longest prompt has {longest_prompt} tokens, the model's context {context}; lower prompts.maxLength below it"
+        )));
+    }
+    if max_new_tokens > room {
+        return Err(Invalid::new(format!(
+            "generation.maxNewTokens is {max_new_tokens}, and beside the longest prompt, of {longest_prompt} tokens, the model's context of \
+             {context} has room for {room}; lower it, or prompts.maxLength"
+        )));
+    }
+    Ok(())
+}
+
+/// One that no token has would never stop anything.
+fn check_stop_ids(ids: &[u32], vocabulary: i64) -> Result<(), Invalid> {
+    match ids.iter().find(|id| i64::from(**id) >= vocabulary) {
+        Some(id) => Err(Invalid::new(format!(
+            "generation.stopTokenIds has {id}, and the model's vocabulary {vocabulary} tokens, from 0"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// A rule that compares with a label cannot work without one: said before the models load, not at the first step or evaluation.
+fn check_labels(rules: &[Rule], path: &Path, set: &PromptSet) -> Result<()> {
+    for prompt in &set.prompts {
+        rules
+            .iter()
+            .try_for_each(|rule| rule.check_label(prompt.label.as_ref()))
+            .with_context(|| format!("{}: {}", path.display(), prompt.place))?;
+    }
+    Ok(())
+}
+
+/// One that the model has no row for would end the engine, whichever step it came in.
+fn check_prompt_ids(path: &Path, set: &PromptSet, vocabulary: i64) -> Result<()> {
+    for prompt in &set.prompts {
+        if let Some(id) = prompt.ids.iter().find(|id| i64::from(**id) >= vocabulary) {
+            bail!(
+                "{}: {}: the prompt has token {id}, and the model's vocabulary {vocabulary} tokens, from 0: the tokenizer in \
+                 its folder is of another model",
+                path.display(),
+                prompt.place
+            );
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use ppo_crds::spec::RewardRule;
+    use serde_json::json;
+
+    use super::*;
+    use crate::data::{Label, Prompt};
+
+    #[test]
+    fn a_response_that_does_not_fit_the_models_context_is_refused_with_what_fits() {
+        check_length(24, 40, 64).unwrap();
+        let refused = check_length(24, 41, 64).unwrap_err().to_string();
+        assert!(
+            refused.contains("generation.maxNewTokens is 41") && refused.contains("room for 40"),
+            "{refused}"
+        );
+        let refused = check_length(64, 1, 64).unwrap_err().to_string();
+        assert!(refused.contains("lower prompts.maxLength"), "{refused}");
+    }
+
+    #[test]
+    fn a_stop_token_outside_the_vocabulary_is_refused_by_its_number() {
+        check_stop_ids(&[0, 31], 32).unwrap();
+        let refused = check_stop_ids(&[3, 32], 32).unwrap_err().to_string();
+        assert!(refused.contains("generation.stopTokenIds has 32"), "{refused}");
+    }
+
+    fn set(label: Option<&str>, ids: &[u32]) -> PromptSet {
+        let prompt = Prompt {
+            ids: ids.into(),
+            label: label.map(Label::from),
+            place: "line 7".into(),
+            ..Prompt::default()
+        };
+        PromptSet {
+            prompts: vec![prompt],
+            dropped: 0,
+        }
+    }
+
+    #[test]
+    fn a_prompt_with_a_token_outside_the_vocabulary_is_refused_by_its_place() {
+        let check = |ids: &[u32]| check_prompt_ids(Path::new("held-out.jsonl"), &set(None, ids), 32);
+        check(&[0, 31]).unwrap();
+        let refused = check(&[3, 32]).unwrap_err().to_string();
+        assert!(
+            refused.contains("held-out.jsonl: line 7: the prompt has token 32"),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn a_label_that_a_rule_cannot_compare_with_is_refused_by_its_place() {
+        let rules: Vec<RewardRule> = serde_json::from_value(json!([{"numericMatch": {}}])).unwrap();
+        let rules = Rule::all(&rules).unwrap();
+        let check = |label| check_labels(&rules, Path::new("held-out.jsonl"), &set(label, &[0]));
+        check(Some("5")).unwrap();
+        for label in [None, Some("five")] {
+            let refused = format!("{:#}", check(label).unwrap_err());
+            assert!(refused.starts_with("held-out.jsonl: line 7: "), "{refused}");
+        }
+    }
+}

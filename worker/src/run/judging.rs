@@ -1,0 +1,109 @@
+//! How good a run's policy is: its answers to held-out prompts, or the scores of the samples that it drew.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use ppo_crds::spec::Overlap;
+
+use super::comparison::Before;
+use super::training::Run;
+use crate::telemetry::{Metric, Stage};
+use crate::trainer::Step;
+
+impl Run {
+    pub(super) fn evaluates_after(&self, step: u64) -> bool {
+        let trainer = &self.roles.trainer;
+        let settings = trainer.config.evaluation.as_ref();
+        settings.is_some_and(|it| step.is_multiple_of(it.every_steps) || step == trainer.total_steps)
+    }
+
+    /// The policy's answers at step 0, kept in the folder for runs that resume.
+    pub(super) fn evaluate_before(&mut self) -> Result<()> {
+        let Some(settings) = self.roles.trainer.config.evaluation.clone() else {
+            return Ok(());
+        };
+        if self.roles.trainer.steps_done > 0 {
+            self.before = Before::read(&self.folder, &settings);
+            return Ok(());
+        }
+        self.evaluate(&mut Vec::new())?;
+        self.before = self.latest.clone();
+        match &self.before {
+            Some(before) => Before::write(&self.folder, &settings, before),
+            None => Ok(()),
+        }
+    }
+
+    /// The evaluation of the step that this run goes on from, where the run before was asked to stop in it. After the last step
+    /// it is made in any case: its answers are those that the first ones are compared with.
+    pub(super) fn finish_interrupted_evaluation(&mut self) -> Result<()> {
+        let trainer = &self.roles.trainer;
+        let (done, last) = (trainer.steps_done, trainer.steps_done == trainer.total_steps);
+        if done == 0 || !self.evaluates_after(done) {
+            return Ok(());
+        }
+        let mut stages = Vec::new();
+        match self.recorder.has_evaluation(done)? {
+            false => self.evaluate(&mut stages)?,
+            true if last => self.answer_held_out(&mut stages)?,
+            true => {}
+        }
+        // Shown with the next step.
+        self.roles.trainer.stages.append(&mut stages);
+        // The checkpoint was made before anybody knew.
+        let quality = self.quality().filter(|_| self.saved == Some(done));
+        quality.map_or(Ok(()), |quality| self.checkpoints.judge(done, quality))
+    }
+
+    /// Answers the held-out prompts, where there are any, and records how well.
+    pub(super) fn evaluate(&mut self, stages: &mut Vec<(Stage, Duration)>) -> Result<()> {
+        self.answer_held_out(stages)?;
+        let latest = self.latest.as_ref();
+        latest.map_or(Ok(()), |latest| self.recorder.evaluation(&latest.report))
+    }
+
+    fn answer_held_out(&mut self, stages: &mut Vec<(Stage, Duration)>) -> Result<()> {
+        let trainer = &self.roles.trainer;
+        let (Some(settings), Some(held_out)) = (&trainer.config.evaluation, &self.roles.held_out) else {
+            return Ok(());
+        };
+        let began = Instant::now();
+        trainer.live.enter(Stage::Evaluate);
+        let evaluated = trainer.evaluate(settings, held_out)?;
+        stages.push((Stage::Evaluate, began.elapsed()));
+        self.latest = Some(evaluated);
+        Ok(())
+    }
+
+    /// How good the present weights are, where an evaluation says so. The score of the step that made them does not: an older version
+    /// drew its samples.
+    pub(super) fn quality(&self) -> Option<f64> {
+        let done = self.roles.trainer.steps_done;
+        let evaluated = self.latest.as_ref().map(|it| &it.report);
+        evaluated.filter(|it| it.step == done).map(|it| it.score)
+    }
+
+    /// Without held-out prompts a checkpoint is judged by the samples that its weights drew, as soon as those have a score.
+    pub(super) fn score_checkpoint_that_drew(&self, step: &Step) -> Result<()> {
+        if self.roles.trainer.config.evaluation.is_some() {
+            return Ok(());
+        }
+        let samples = &step.batch.scored.samples;
+        let mut versions = samples.iter().flat_map(|sample| &sample.versions);
+        let (Some(&drawer), Some(score)) = (versions.next(), step.report.get(Metric::Score)) else {
+            return Ok(());
+        };
+        match versions.all(|version| *version == drawer) && self.checkpoints.has(drawer) {
+            true => self.checkpoints.judge(drawer, score),
+            false => Ok(()),
+        }
+    }
+
+    /// The step whose weights drew samples that are not scored yet, apart from the present ones: those of the next step, drawn ahead.
+    pub(super) fn step_awaiting_score(&self) -> Option<u64> {
+        let trainer = &self.roles.trainer;
+        let ahead = trainer.config.overlap == Overlap::OneStep && trainer.steps_done < trainer.total_steps;
+        let awaited = ahead && trainer.config.evaluation.is_none();
+        awaited.then(|| trainer.steps_done.saturating_sub(1))
+    }
+}

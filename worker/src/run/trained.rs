@@ -1,0 +1,65 @@
+//! What is trained; the same on all ranks.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use jiff::Timestamp;
+use ppo_crds::RunConfig;
+
+use super::data::Data;
+use super::inputs::{Held, refuse_other_base};
+use super::learners::learners;
+use super::start::{Around, Start};
+use crate::actor::checkpoint::Inputs;
+use crate::actor::{Actor, Critic};
+use crate::native::allocator;
+use crate::ranks::order::Order;
+
+/// For the other ranks to load what this one has loaded, where the job has no longer to be ready.
+const LOAD_DEADLINE: Duration = Duration::from_secs(1800);
+
+/// What is trained.
+pub struct Trained {
+    /// The policy.
+    pub actor: Actor,
+    /// The critic, where there is one.
+    pub critic: Option<Critic>,
+    /// What a checkpoint says of everything that was read for it.
+    pub inputs: Inputs,
+}
+
+impl Trained {
+    /// Loads it here and lets the other ranks load it, for a run of `total_steps` steps.
+    ///
+    /// # Errors
+    /// When a model cannot be had, naming what and where; [`Invalid`](crate::manifest::Invalid) where another rank has other weights than this
+    /// one, or the checkpoint is of an adapter above other weights.
+    pub fn open(
+        config: &RunConfig,
+        policy_folder: &Path,
+        data: &Data,
+        total_steps: u64,
+        start: Start,
+        around: &Around,
+    ) -> Result<Self> {
+        let ranks = around.ranks;
+        ranks.order(&Order::Open {
+            checkpoint: start.checkpoint.cloned(),
+            total_steps,
+        })?;
+        let (actor, critic) = learners(config, policy_folder, start.checkpoint, total_steps, ranks)?;
+        let held = Held::of(config, &actor, critic.as_ref(), ranks)?;
+        let peers = around.peers;
+        let deadline = peers.map_or(LOAD_DEADLINE, |peers| peers.ready_deadline.max(LOAD_DEADLINE));
+        let others = ranks.replies(deadline).context("the models of the other ranks")?;
+        held.refuse_others(&others, ranks)?;
+        let inputs = Inputs {
+            moment: data.moment.map(Timestamp::as_second),
+            ..held.inputs(data.digest.clone())
+        };
+        refuse_other_base(start.inputs(), &inputs, config, start.afresh)?;
+        allocator::return_memory();
+        Ok(Self { actor, critic, inputs })
+    }
+}

@@ -1,0 +1,67 @@
+//! The token of a server as its command line gives it, and which servers may listen without one.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use ppo_crds::pod::env;
+
+/// Flags about who may call a server.
+#[derive(Clone, Debug, Args)]
+pub struct AccessArgs {
+    /// Bearer token that callers must send.
+    #[arg(
+        long,
+        visible_alias = "token",
+        env = env::TOKEN,
+        hide_env_values = true,
+        value_name = "TOKEN",
+        conflicts_with = "api_key_file"
+    )]
+    api_key: Option<String>,
+    /// File that holds the bearer token: other users of this machine do not see it in the process list.
+    #[arg(long, value_name = "FILE")]
+    api_key_file: Option<PathBuf>,
+    /// Let anybody who reaches the address use the server. Without it a server without a token listens on loopback only.
+    #[arg(long)]
+    allow_anonymous: bool,
+}
+
+impl AccessArgs {
+    /// The token that callers must send; None: none.
+    ///
+    /// # Errors
+    /// When its file cannot be read or holds none.
+    pub fn token(&self) -> Result<Option<String>> {
+        match &self.api_key_file {
+            Some(file) => read_token(file).map(Some),
+            None => Ok(self.api_key.clone().filter(|token| !token.is_empty())),
+        }
+    }
+
+    /// Refuses a server that is open to everybody, unless that is what was asked for. `lets` is what anybody could do then.
+    ///
+    /// # Errors
+    /// When it listens for other machines without a token.
+    pub fn check(&self, host: IpAddr, token: Option<&str>, lets: &str) -> Result<()> {
+        ensure!(
+            token.is_some() || host.is_loopback() || self.allow_anonymous,
+            "listening on {host} without a token lets anybody {lets}: give --api-key-file or {}, listen on 127.0.0.1, or say \
+             --allow-anonymous",
+            env::TOKEN
+        );
+        Ok(())
+    }
+}
+
+fn read_token(file: &Path) -> Result<String> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read the token in {}", file.display()))?;
+    let token = text.trim();
+    ensure!(
+        !token.is_empty(),
+        "{} is empty: it should hold the token",
+        file.display()
+    );
+    Ok(token.to_owned())
+}
