@@ -17,7 +17,6 @@ use serde_yaml::Value;
 
 use self::line::line;
 use self::nearest::did_you_mean;
-pub(crate) use self::nearest::distance;
 use self::shape::{Misfit, Shape, shown};
 use crate::PpoJob;
 use crate::field::{self, Step};

@@ -267,7 +267,7 @@ async fn arrive(
     most: u64,
     mut take: impl FnMut(&[u8]) -> Result<()>,
 ) -> Result<()> {
-    let limit = pace::LEAST + Duration::from_secs(most.saturating_sub(have) / LEAST_RATE);
+    let limit = pace::lengthened(pace::LEAST, most.saturating_sub(have), LEAST_RATE);
     let arriving = async {
         while let Some(chunk) = response.chunk().await? {
             have += chunk.len() as u64;

@@ -5,7 +5,6 @@ use super::draft::Argument;
 use super::row::{Row, To};
 use super::shell::Word;
 use super::{ConvertError, NotKnown, UnknownFlag};
-use crate::manifest::distance;
 
 /// The flags of a command.
 #[derive(Debug)]
@@ -171,7 +170,7 @@ fn nearest(flag: &str, rows: &[Row]) -> Option<String> {
         .iter()
         .flat_map(|row| row.names)
         .map(|name| name.trim_end_matches('*'));
-    let changes = |name: &str| distance(&flag.to_lowercase(), &name.to_lowercase());
+    let changes = |name: &str| strsim::levenshtein(&flag.to_lowercase(), &name.to_lowercase());
     let nearest = names.min_by_key(|name| changes(name))?;
     (changes(nearest) <= flag.chars().count().div_ceil(3)).then(|| nearest.into())
 }

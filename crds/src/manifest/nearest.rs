@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 
 use serde_json::Value as Schema;
 use serde_yaml::Value;
+use strsim::levenshtein;
 
 /// From this length on two letters may differ: of a shorter word little else would be left.
 const LONG: usize = 5;
@@ -16,7 +17,7 @@ pub(super) fn did_you_mean(name: &str, known: &[&str]) -> String {
     let name = name.to_lowercase();
     let nearest = known
         .iter()
-        .map(|candidate| (distance(&name, &candidate.to_lowercase()), candidate))
+        .map(|candidate| (levenshtein(&name, &candidate.to_lowercase()), candidate))
         .min();
     match nearest {
         Some((0 | 1, candidate)) => asked(candidate),
@@ -111,20 +112,4 @@ fn letters(word: &str) -> Vec<char> {
     let mut letters: Vec<char> = word.chars().collect();
     letters.sort_unstable();
     letters
-}
-
-/// Levenshtein distance.
-pub(crate) fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, to) in b.iter().enumerate() {
-            let above = row[j + 1];
-            row[j + 1] = (diagonal + usize::from(from != *to)).min(above + 1).min(row[j] + 1);
-            diagonal = above;
-        }
-    }
-    row[b.len()]
 }

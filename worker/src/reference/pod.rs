@@ -9,7 +9,6 @@ use ppo_crds::listen::everywhere;
 use ppo_crds::pod::port;
 use ppo_crds::spec::Role;
 
-use super::load;
 use super::router::{self, Service};
 use super::scorer::{Bounds, Scorer};
 use crate::device::{self, DeviceArgs};
@@ -62,7 +61,7 @@ fn load(config: &RunConfig) -> Result<Scorer> {
         return Err(Invalid::new(words.into()).into());
     };
     let kind = kind(config.model.dtype);
-    let copies = device::on_each(|device| load::load(location, (kind, device).into()))?;
+    let copies = device::on_each(|device| super::load(location, (kind, device).into()))?;
     let first = copies.first().context("there is nothing to compute on")?;
     if copies.len() > 1 {
         tracing::info!("a copy of the reference on each of {} GPUs", copies.len());

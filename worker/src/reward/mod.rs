@@ -2,7 +2,7 @@
 
 mod answer;
 mod lists;
-pub mod load;
+mod load;
 mod mix;
 mod model;
 mod names;
@@ -18,6 +18,7 @@ mod sample;
 pub mod serve;
 
 pub(crate) use answer::check;
+pub use load::load;
 pub use mix::{RewardSource, Scores};
 pub use model::{BATCH_TOKENS, ModelReward, SequenceScorer, batches};
 pub use protocol::{PolicyView, ScoreRequest, ScoreResponse};

@@ -15,7 +15,6 @@ use ppo_crds::spec::Role;
 
 use super::RewardSource;
 use super::lists::MOST_SAMPLES;
-use super::load;
 use super::router::{self, Service};
 use crate::device::DeviceArgs;
 use crate::hub::resolve_location;
@@ -131,7 +130,7 @@ fn limits() -> Limits {
 
 fn loaded(reward: &RewardConfig, config: &RunConfig) -> Result<Option<Reward>> {
     let model = reward.model.as_ref();
-    let load = |model: &RewardModel| load::load(&model.source, config.model.dtype, &config.model.policy);
+    let load = |model: &RewardModel| super::load(&model.source, config.model.dtype, &config.model.policy);
     Ok(model.map(load).transpose()?.map(Reward::Here))
 }
 

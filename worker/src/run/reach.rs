@@ -78,7 +78,7 @@ impl Reach<'_> {
                 runtime: self.around.runtime.clone(),
             })),
             None => {
-                let decoder = reference::load::load(location, target)?;
+                let decoder = reference::load(location, target)?;
                 let digest = digest_of_model(decoder.config(), decoder.parameters())?;
                 refuse_other_model(saved, Some(&digest), (REFERENCE, location), self.start.afresh)?;
                 let context = decoder.config().max_positions;
@@ -110,7 +110,7 @@ impl Reach<'_> {
             Some(pool) => Reward::There(Box::new(pool)),
             None => {
                 let models = &self.config.model;
-                let loaded = reward::load::load(&model.source, models.dtype, &models.policy)?;
+                let loaded = reward::load(&model.source, models.dtype, &models.policy)?;
                 loaded.warn_beyond(longest);
                 let afresh = self.start.afresh;
                 refuse_other_model(saved, loaded.digest(), (REWARD_MODEL, &model.source), afresh)?;

@@ -48,7 +48,7 @@ pub struct Limits {
 impl Limits {
     /// Longest time to load new weights of so many bytes.
     pub fn update_deadline(&self, bytes: u64) -> Duration {
-        pace::lengthened(self.update_timeout, bytes)
+        pace::lengthened(self.update_timeout, bytes, pace::LEAST_RATE)
     }
 
     /// # Errors
