@@ -64,8 +64,8 @@ struct RunArgs {
     /// Jobs worked on at once.
     #[arg(long, env = "PPO_OPERATOR_CONCURRENCY", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..))]
     concurrency: u16,
-    /// Seconds between two questions to each actor how training goes.
-    #[arg(long, env = "PPO_OPERATOR_REPORT_INTERVAL_SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    /// Seconds between two questions to each actor how training goes. At most 120: a report's age counts as silence, which is told from 300 s on.
+    #[arg(long, env = "PPO_OPERATOR_REPORT_INTERVAL_SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=120))]
     report_interval_seconds: u64,
     /// Let one of several replicas act, chosen by a Lease.
     #[arg(long, env = "PPO_OPERATOR_LEADER_ELECTION", default_value_t = true, action = ArgAction::Set)]

@@ -101,17 +101,19 @@ pub fn plan(job: &Job, seen: &Snapshot, previous: &PpoJobStatus, settings: &PodS
     let upkeep = seen.gang.upkeep(job, &decision, seen, now);
     let ended = end(job, &decision, now);
     let mut objects = objects(job, &decision, seen, settings);
-    objects.extend(disruption_budget::upkeep(job, &decision, seen, settings));
     objects.extend(upkeep.actions);
     objects.extend(ended.0);
     let retired = retire::pods(job, &decision, seen, now);
+    let missing = pods::missing(job, &decision, seen, settings);
+    // Last, and by itself: a job can do without, so where it is refused (a quota, a policy) no pod waits for it.
+    let budget = disruption_budget::upkeep(job, &decision, seen, settings);
     let silent = Silence::of(job, seen)
         .and_then(|silence| silence.due())
         .filter(|due| *due > now);
     let wakes = [decision.wake, upkeep.wake, ended.1, retired.wake, silent];
     Plan {
         status: status(job, &decision, seen, now),
-        waves: vec![retired.actions, objects, pods::missing(job, &decision, seen, settings)],
+        waves: vec![retired.actions, objects, missing, budget.into_iter().collect()],
         notes: decision.notes,
         wake: wakes.into_iter().flatten().min(),
     }

@@ -110,7 +110,8 @@ fn role_status(job: &Job, pods: RolePods, ledger: &Ledger, seen: &Snapshot) -> R
     let (reason, message) = worst.or(fewer).unwrap_or_default();
     RoleStatus {
         ready: seen.ready(job, ledger).get(&role).copied().unwrap_or_default(),
-        policy_version: policy_version(role, seen),
+        // Until the actor has spoken to an operator that just started, what the one before it heard.
+        policy_version: policy_version(role, seen).or(known.policy_version),
         reason,
         message,
         ..known

@@ -43,6 +43,7 @@ fn a_value_that_could_not_work_is_refused() {
         ("replicas=two", "/replicas"),
         ("replicas=-1", "/replicas"),
         ("concurrency=0", "/concurrency"),
+        ("reportIntervalSeconds=600", "/reportIntervalSeconds"),
         ("log.format=xml", "/log/format"),
         ("image.pullPolicy=Sometimes", "/image/pullPolicy"),
         ("image.digest=sha256:12", "/image/digest"),

@@ -1,9 +1,11 @@
 //! What the actor says of its training, and what happens when it says nothing good.
 
+use std::time::Duration;
+
 use ppo_crds::report::{Outcome, Reason, Report, Stage as Stages};
 use ppo_crds::spec::Role;
 use ppo_crds::status::{Phase, PpoJobStatus, Progress};
-use ppo_tests::Actor;
+use ppo_tests::{Actor, Operator};
 use serde_json::json;
 
 use crate::job::{Stage, role};
@@ -48,6 +50,29 @@ async fn the_actors_progress_is_the_jobs_and_kubectl_shows_it() {
     for word in ["Running", "40/100", "0.5", "0.01", "4/4"] {
         assert!(line.contains(word), "{word} in {table}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_that_starts_keeps_what_the_one_before_it_heard_until_the_actor_speaks_again() {
+    let mut stage = Stage::running("heard", json!({})).await;
+    let actor = Actor::behind(&stage.namespace, &stage.pod_name("actor-0"))
+        .await
+        .unwrap();
+    actor.say(Some(report("heard", 40, 1.0)));
+    let version = |status: &PpoJobStatus| role(status, Role::Rollout).policy_version;
+    stage.status("a version", |status| version(status) == Some(40)).await;
+    actor.say(None);
+    stage.operator.take().unwrap().stop().await.unwrap();
+    stage.operator = Some(Operator::start(&stage.namespace));
+    // It is there and has looked.
+    stage
+        .patch(json!({"spec": {"runPolicy": {"ttlSecondsAfterFinished": 1000}}}))
+        .await;
+    stage.looked_at().await;
+    // What is not urgent of a status is held back for two seconds.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let status = stage.status("a status", |_| true).await;
+    assert_eq!(version(&status), Some(40));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

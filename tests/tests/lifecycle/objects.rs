@@ -12,6 +12,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Resource, ResourceExt};
 use ppo_crds::RunConfig;
 use ppo_crds::status::Phase;
+use ppo_tests::PodFailure;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, from_value, json};
@@ -248,6 +249,23 @@ async fn each_refusal_is_told_in_its_own_words() {
     says(&stage, "NetworkPolicy told belongs to nobody").await;
     policies.delete("told", &Default::default()).await.unwrap();
     says(&stage, "Pod told-actor-0 belongs to nobody").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_budget_that_cannot_be_made_is_told_of_and_no_pod_waits_for_it() {
+    let stage = Stage::applied("unguarded", json!({"spec": {"runPolicy": {"suspend": true}}})).await;
+    stage.phase(Phase::Suspended).await;
+    let budgets: Api<PodDisruptionBudget> = stage.namespace.api();
+    let foreign = json!({"metadata": {"name": "unguarded-actor"}, "spec": {"minAvailable": 0, "selector": {}}});
+    let foreign = from_value(foreign).unwrap();
+    budgets.create(&PostParams::default(), &foreign).await.unwrap();
+    stage.patch(json!({"spec": {"runPolicy": {"suspend": false}}})).await;
+    stage.phase(Phase::Running).await;
+    says(&stage, "PodDisruptionBudget unguarded-actor belongs to nobody").await;
+    let failed = stage.uid("rollout-1").await;
+    let engine = stage.pod_name("rollout-1");
+    stage.namespace.fail_pod(&engine, &PodFailure::exit(1)).await.unwrap();
+    stage.replaced("rollout-1", &failed).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

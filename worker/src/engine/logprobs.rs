@@ -170,7 +170,7 @@ mod tests {
     /// Draws as the engine does.
     fn drawn(logits: &[f32], wanted: &Draw) -> Drawn {
         let mut suppressed = Vec::new();
-        let native = crate::engine::sampler::native_draw(wanted, 0, logits.len(), &mut suppressed).unwrap();
+        let native = crate::engine::sampler::native_draw(wanted, 0, logits.len(), &(0..0), &mut suppressed).unwrap();
         let drawn = native::sample(logits, &native, &suppressed).unwrap();
         Drawn {
             token: drawn.token as u32,
