@@ -67,4 +67,13 @@ mod tests {
             "worker/Dockerfile.cuda should install {wheel}for {VLLM_IMAGE}"
         );
     }
+
+    #[test]
+    fn the_workers_cuda_image_finds_its_libtorch_first_and_the_driver_where_gke_mounts_it() {
+        let image = include_str!("../../worker/Dockerfile.cuda");
+        let path = image.lines().find_map(|line| line.strip_prefix("ENV LD_LIBRARY_PATH="));
+        let folders: Vec<&str> = path.unwrap().split(':').collect();
+        assert_eq!(folders[0], "/opt/torch/torch/lib");
+        assert!(folders.contains(&"/usr/local/nvidia/lib64"), "{folders:?}");
+    }
 }

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -61,6 +62,17 @@ void quiet() {
   if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) {
     FLAGS_caffe2_log_level = c10::GLOG_FATAL;
   }
+}
+
+// Gloo notes every collective in a recorder that all groups of the process share, and a group's first one changes the recorder's map
+// before its lock is taken (FlightRecorderDetail.hpp, recordWithResetEnabled of libtorch 2.11). So collectives of a process, which may
+// have several groups on threads of its own, begin one after the other; none waits for its end meanwhile.
+std::mutex beginning;
+
+template <class Begin>
+auto begun(Begin begin) {
+  const std::lock_guard<std::mutex> turn(beginning);
+  return begin();
 }
 
 }  // namespace
@@ -126,7 +138,7 @@ char* ppo_group_all_reduce(void* group, at::Tensor* tensor, bool greatest) {
     std::vector<at::Tensor> tensors{*tensor};
     c10d::AllreduceOptions options;
     options.reduceOp = greatest ? c10d::ReduceOp::MAX : c10d::ReduceOp::SUM;
-    (*static_cast<Group*>(group))->allreduce(tensors, options)->wait();
+    begun([&] { return (*static_cast<Group*>(group))->allreduce(tensors, options); })->wait();
   });
 }
 
@@ -135,13 +147,13 @@ char* ppo_group_broadcast(void* group, at::Tensor* tensor, int64_t root) {
     std::vector<at::Tensor> tensors{*tensor};
     c10d::BroadcastOptions options;
     options.rootRank = root;
-    (*static_cast<Group*>(group))->broadcast(tensors, options)->wait();
+    begun([&] { return (*static_cast<Group*>(group))->broadcast(tensors, options); })->wait();
   });
 }
 
 // The parts of all ranks, one after the other, in `whole`.
 char* ppo_group_all_gather(void* group, at::Tensor* whole, at::Tensor* part) {
-  return guarded([&] { (*static_cast<Group*>(group))->_allgather_base(*whole, *part, {})->wait(); });
+  return guarded([&] { begun([&] { return (*static_cast<Group*>(group))->_allgather_base(*whole, *part, {}); })->wait(); });
 }
 
 // Begins to sum the tensors of all ranks into the one of `root`.
@@ -150,7 +162,7 @@ char* ppo_group_reduce(void* group, at::Tensor* tensor, int64_t root, void** pen
     std::vector<at::Tensor> tensors{*tensor};
     c10d::ReduceOptions options;
     options.rootRank = root;
-    *pending = new Pending((*static_cast<Group*>(group))->reduce(tensors, options));
+    *pending = new Pending(begun([&] { return (*static_cast<Group*>(group))->reduce(tensors, options); }));
   });
 }
 

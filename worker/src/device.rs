@@ -114,7 +114,8 @@ pub enum Missing {
     /// No libcuda.so.1.
     #[error(
         "there is no NVIDIA driver here ({0}). On a machine: install it. In a pod: its node needs the driver and NVIDIA's \
-         container toolkit, and where that is not the node's default, the role's template needs runtimeClassName: nvidia"
+         container toolkit, and where that is not the node's default, the role's template needs runtimeClassName: nvidia; where a \
+         device plugin mounts the driver into a folder of its own, LD_LIBRARY_PATH of the container has to name it"
     )]
     Driver(String),
     /// The driver is there and refuses.

@@ -123,10 +123,13 @@ impl Entry {
     }
 }
 
-/// The largest logits, largest first; among equals the lower id comes first, as in the sampler.
+/// The largest logits, largest first; among equals the lower id comes first, as in the sampler. Those of minus infinity are no tokens.
 fn largest(logits: &[f32], count: usize, wanted: impl Fn(u32) -> bool) -> Vec<Entry> {
     let mut entries: Vec<Entry> = Vec::with_capacity(count.min(logits.len()) + 1);
     for (token, &logit) in (0u32..).zip(logits) {
+        if logit == f32::NEG_INFINITY {
+            continue;
+        }
         let full = entries.len() >= count;
         if full && entries.last().is_none_or(|last| logit <= last.logit) || !wanted(token) {
             continue;

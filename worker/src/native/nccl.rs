@@ -114,7 +114,14 @@ impl Nccl {
             watchdog: None,
         };
         let watchdog = std::thread::Builder::new().name("nccl watchdog".into());
-        let watchdog = watchdog.spawn(move || watch(functions, &watched));
+        let watchdog = watchdog.spawn(move || {
+            // To ask for an event and to free it makes a context on the thread's GPU, which would be the first one in every rank: half a
+            // GiB of its memory for each.
+            match use_by_default(number) {
+                Ok(()) => watch(functions, &watched),
+                Err(error) => watched.lock().fail(functions, format!("{error:#}")),
+            }
+        });
         joined.watchdog = Some(watchdog.context("cannot start a thread")?);
         Ok(joined)
     }
