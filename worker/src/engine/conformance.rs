@@ -53,7 +53,6 @@ pub fn tiny(kind: Kind) -> DecoderShape {
         head_dim: 12,
         intermediate: 52,
         vocab: 101,
-        drawable: 101,
         max_positions: 160,
         rms_eps: 1e-5,
         qkv_bias: false,
@@ -405,39 +404,6 @@ pub fn a_copied_block_serves_a_sibling<R: Subject>() {
     assert!(same_draws::<R>(drawn[0], drawn[1]), "{drawn:?}");
 }
 
-pub fn ids_beyond_the_tokenizer_are_neither_drawn_nor_listed<R: Subject>() {
-    let shape = DecoderShape {
-        drawable: 60,
-        ..tiny(Kind::Float)
-    };
-    let ids = tokens(1, 20);
-    // Several seeds at the temperatures of a sampler, of one that hardly minds the logits, and greedy.
-    let draws = [1.0, 8.0, 0.0].into_iter().flat_map(|temperature| {
-        let params = Arc::new(SamplingParams {
-            temperature,
-            ..params()
-        });
-        (0..64).map(move |seed| Draw {
-            params: params.clone(),
-            top: Some(101),
-            ..draw(seed, 0)
-        })
-    });
-    let batch = ForwardBatch {
-        chunks: vec![chunk(&ids, 0, &[0, 1], draws.collect())],
-    };
-    let output = |shape: &DecoderShape| loaded::<R>(shape, 8, 2).forward(&batch).unwrap();
-    let largest = |drawn: &[Drawn]| drawn.iter().map(|drawn| drawn.token).max().unwrap();
-    assert!(largest(&output(&tiny(Kind::Float)).drawn) >= 60, "of all ids some are");
-    let output = output(&shape);
-    assert!(largest(&output.drawn) < 60);
-    for (tops, drawn) in output.tops.iter().zip(&output.drawn) {
-        assert!(tops.iter().all(|top| top.token < 60));
-        let mass: f64 = tops.iter().map(|top| f64::from(top.logprob).exp()).sum();
-        assert!((mass - 1.0).abs() < 1e-3, "{mass} beside {drawn:?}");
-    }
-}
-
 pub fn siblings_of_a_prompt_draw_from_the_same_logits<R: Subject>() {
     let mut runner: R = loaded(&tiny(Kind::Float), 8, 2);
     let ids = tokens(1, 20);
@@ -638,7 +604,6 @@ macro_rules! conforms {
             bfloat16_agrees_with_the_reference_rounded_where_values_are_stored
             the_logprob_is_of_the_tempered_logits_and_greedy_takes_the_largest
             a_copied_block_serves_a_sibling
-            ids_beyond_the_tokenizer_are_neither_drawn_nor_listed
             siblings_of_a_prompt_draw_from_the_same_logits
             new_weights_replace_the_old
             a_tensor_that_is_missing_or_misshapen_is_named

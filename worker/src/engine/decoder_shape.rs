@@ -20,9 +20,6 @@ pub struct DecoderShape {
     pub intermediate: usize,
     /// Rows of the token embedding.
     pub vocab: usize,
-    /// Ids below this can be drawn. The embedding may have rows beyond the tokenizer's ids (Qwen fills it up to a multiple of 128), which
-    /// no text has.
-    pub drawable: usize,
     /// Longest sequence.
     pub max_positions: usize,
     /// Added to the mean square in RMSNorm.
@@ -53,17 +50,10 @@ impl DecoderShape {
             ("head_dim", self.head_dim),
             ("intermediate", self.intermediate),
             ("vocab", self.vocab),
-            ("drawable", self.drawable),
             ("max_positions", self.max_positions),
         ] {
             ensure!(size > 0, "{name} is 0");
         }
-        ensure!(
-            self.drawable <= self.vocab,
-            "drawable is {}, the vocabulary {}",
-            self.drawable,
-            self.vocab
-        );
         ensure!(
             self.heads.is_multiple_of(self.kv_heads),
             "{} heads do not share {} kv_heads evenly",

@@ -1,7 +1,5 @@
 //! A batch as runners read it: every list of its chunks end to end.
 
-use std::ops::Range;
-
 use anyhow::{Context, Result, ensure};
 
 use super::runner::ForwardBatch;
@@ -9,11 +7,11 @@ use super::sampler::native_draw;
 use crate::native::batch::{Batch, Chunk};
 
 /// `batch` flat, for a model of `vocab` tokens and a cache of blocks of `block_size` positions. Rows of logits are those of
-/// targets and draws, in order of chunks, a chunk's targets first. Nothing draws a token of `never`.
+/// targets and draws, in order of chunks, a chunk's targets first.
 ///
 /// # Errors
 /// When a chunk has fewer blocks than its positions need, or scores more tokens than it computes.
-pub(super) fn flatten(batch: &ForwardBatch, vocab: usize, never: &Range<usize>, block_size: usize) -> Result<Batch> {
+pub(super) fn flatten(batch: &ForwardBatch, vocab: usize, block_size: usize) -> Result<Batch> {
     let mut flat = Batch::default();
     for (i, chunk) in batch.chunks.iter().enumerate() {
         let too_large = || format!("sequence {i} of the batch has a number beyond 2^31");
@@ -49,7 +47,7 @@ pub(super) fn flatten(batch: &ForwardBatch, vocab: usize, never: &Range<usize>, 
         flat.logit_rows.push(flat.tokens.len() as i32 - 1);
         for draw in &chunk.draws {
             flat.draws
-                .push(native_draw(draw, logit_row, vocab, never, &mut flat.suppressed)?);
+                .push(native_draw(draw, logit_row, vocab, &mut flat.suppressed)?);
         }
     }
     Ok(flat)

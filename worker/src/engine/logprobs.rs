@@ -123,13 +123,10 @@ impl Entry {
     }
 }
 
-/// The largest logits, largest first; among equals the lower id comes first, as in the sampler. Those of minus infinity are no tokens.
+/// The largest logits, largest first; among equals the lower id comes first, as in the sampler.
 fn largest(logits: &[f32], count: usize, wanted: impl Fn(u32) -> bool) -> Vec<Entry> {
     let mut entries: Vec<Entry> = Vec::with_capacity(count.min(logits.len()) + 1);
     for (token, &logit) in (0u32..).zip(logits) {
-        if logit == f32::NEG_INFINITY {
-            continue;
-        }
         let full = entries.len() >= count;
         if full && entries.last().is_none_or(|last| logit <= last.logit) || !wanted(token) {
             continue;
@@ -173,7 +170,7 @@ mod tests {
     /// Draws as the engine does.
     fn drawn(logits: &[f32], wanted: &Draw) -> Drawn {
         let mut suppressed = Vec::new();
-        let native = crate::engine::sampler::native_draw(wanted, 0, logits.len(), &(0..0), &mut suppressed).unwrap();
+        let native = crate::engine::sampler::native_draw(wanted, 0, logits.len(), &mut suppressed).unwrap();
         let drawn = native::sample(logits, &native, &suppressed).unwrap();
         Drawn {
             token: drawn.token as u32,

@@ -72,19 +72,15 @@ impl Runner for NativeRunner {
         if batch.chunks.is_empty() {
             return Ok(Output::default());
         }
-        let (vocab, drawable) = (self.decoder.shape().vocab, self.decoder.shape().drawable);
-        let flat = flatten(batch, vocab, &(drawable..vocab), BLOCK_SIZE)?;
+        let vocab = self.decoder.shape().vocab;
+        let flat = flatten(batch, vocab, BLOCK_SIZE)?;
         let drawn = checked_draws(batch, self.decoder.forward(weights, &flat)?)?;
         let mut logits = None;
         detailed(batch, drawn, |row| {
             // Copied out only when somebody asks.
             let logits: &Vec<f32> = logits.get_or_insert_with(|| self.logits());
             let row = logits.chunks_exact(vocab).nth(row);
-            let mut row = row.context("the decoder gave too few rows of logits")?.to_vec();
-            row.iter_mut()
-                .skip(drawable)
-                .for_each(|logit| *logit = f32::NEG_INFINITY);
-            Ok(row)
+            Ok(row.context("the decoder gave too few rows of logits")?.to_vec())
         })
     }
 

@@ -54,8 +54,7 @@ pub fn start(
     tokenizer: Option<Arc<Tokenizer>>,
 ) -> Result<Engine> {
     let weights = weights.into();
-    let tokens = tokenizer.as_ref().and_then(|tokenizer| tokenizer.largest_id());
-    let shape = shape(policy.model, policy.kind, tokens)?;
+    let shape = shape(policy.model, policy.kind)?;
     let config = EngineConfig {
         max_batch_tokens: policy.rollout.max_batch_tokens,
         max_sequences: policy.rollout.max_sequences,
@@ -135,10 +134,8 @@ fn free_memory(device: Device) -> Result<Option<u64>> {
     }
 }
 
-/// `largest_id` is the tokenizer's; None: there is no tokenizer, so all ids can be drawn.
-fn shape(model: &ModelConfig, kind: Kind, largest_id: Option<u32>) -> Result<DecoderShape> {
+fn shape(model: &ModelConfig, kind: Kind) -> Result<DecoderShape> {
     let size = |value: i64| usize::try_from(value).context("a size in config.json is negative");
-    let vocab = size(model.vocab)?;
     let frequencies = frequency_tensor(model.rope_scaling, model.rope_theta, model.head_dim, Device::Cpu)?;
     Ok(DecoderShape {
         layers: size(model.layers)?,
@@ -147,8 +144,7 @@ fn shape(model: &ModelConfig, kind: Kind, largest_id: Option<u32>) -> Result<Dec
         kv_heads: size(model.kv_heads)?,
         head_dim: size(model.head_dim)?,
         intermediate: size(model.intermediate)?,
-        vocab,
-        drawable: largest_id.map_or(vocab, |id| vocab.min(id as usize + 1)),
+        vocab: size(model.vocab)?,
         max_positions: model.max_positions,
         rms_eps: model.norm_eps as f32,
         qkv_bias: model.qkv_bias,

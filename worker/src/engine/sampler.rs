@@ -8,8 +8,6 @@
 //! of the mass that is left. Among equal logits the lower id counts as likelier. The log-probability is of the
 //! distribution drawn from; temperatures below 1e-5 are greedy, with log-probability 0.
 
-use std::ops::Range;
-
 use anyhow::{Context, Result};
 
 use super::runner::{Draw, Drawn, ForwardBatch};
@@ -50,8 +48,8 @@ fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     counter
 }
 
-/// The native form of a draw; appends the tokens it suppresses to `suppressed`: stop tokens as long as it is too early for them, and
-/// those of `never`. Stop tokens outside the vocabulary cannot be drawn and are left out.
+/// The native form of a draw; appends the tokens it suppresses to `suppressed`. Stop tokens outside the vocabulary cannot
+/// be drawn and are left out.
 ///
 /// # Errors
 /// When `top_k` is beyond 2^31.
@@ -59,7 +57,6 @@ pub(super) fn native_draw(
     draw: &Draw,
     logit_row: i32,
     vocab: usize,
-    never: &Range<usize>,
     suppressed: &mut Vec<i32>,
 ) -> Result<native::Draw> {
     let params = &draw.params;
@@ -73,7 +70,6 @@ pub(super) fn native_draw(
                 .map(|id| *id as i32),
         );
     }
-    suppressed.extend(never.clone().map(|id| id as i32));
     Ok(native::Draw {
         uniform: uniform(draw.seed, draw.index as u64),
         temperature: if is_greedy(params.temperature) {

@@ -176,18 +176,13 @@ impl Runner for TorchRunner {
             return Ok(Output::default());
         }
         let _no_grad = tch::no_grad_guard();
-        let flat = flatten(batch, self.shape.vocab, &(0..0), self.block_size())?;
+        let flat = flatten(batch, self.shape.vocab, self.block_size())?;
         flat.check(&self.shape, self.num_blocks(), self.block_size())?;
         let hidden = self.hidden(&flat)?;
         if flat.logit_rows.is_empty() {
             return Ok(Output::default());
         }
         let logits = self.decoder.logits(&hidden)?;
-        let never = (self.shape.vocab - self.shape.drawable) as i64;
-        if never > 0 {
-            let mut tail = logits.f_narrow(1, self.shape.drawable as i64, never)?;
-            let _ = tail.f_fill_(f64::NEG_INFINITY)?;
-        }
         let drawn = checked_draws(batch, draws::draw(&logits, &flat.draws, &flat.suppressed)?)?;
         #[cfg(test)]
         {

@@ -33,7 +33,7 @@ fn sample(logits: &[f32], params: &SamplingParams, seed: u64, index: usize) -> n
         index,
         top: None,
     };
-    let draw = native_draw(&draw, 0, logits.len(), &(0..0), &mut suppressed).unwrap();
+    let draw = native_draw(&draw, 0, logits.len(), &mut suppressed).unwrap();
     engine::sample(logits, &draw, &suppressed).unwrap()
 }
 
