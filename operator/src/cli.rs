@@ -64,7 +64,8 @@ struct RunArgs {
     /// Jobs worked on at once.
     #[arg(long, env = "PPO_OPERATOR_CONCURRENCY", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..))]
     concurrency: u16,
-    /// Seconds between two questions to each actor how training goes. At most 120: a report's age counts as silence, which is told from 300 s on.
+    /// Seconds between two questions to each actor how training goes. At most 120, since a report's age counts as silence, and a job
+    /// that is silent for 300 s is told to be stalled.
     #[arg(long, env = "PPO_OPERATOR_REPORT_INTERVAL_SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=120))]
     report_interval_seconds: u64,
     /// Let one of several replicas act, chosen by a Lease.
