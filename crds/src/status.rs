@@ -189,7 +189,7 @@ pub struct Progress {
     pub summary: String,
     /// Completed part of the run in whole percent, 0 to 100.
     pub percent: u32,
-    /// Seconds to the end at the present speed. Absent before the first step.
+    /// Seconds to the end at the present speed. Absent before the first step, and while the job does not run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eta_seconds: Option<u64>,
     /// Mean score of the last step's samples.

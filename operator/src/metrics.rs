@@ -179,8 +179,10 @@ impl Metrics {
                 .with_label_values(&job)
                 .set(i64::try_from(progress.total).unwrap_or(i64::MAX));
             for (gauge, value) in [(&self.reward, progress.reward), (&self.kl, progress.kl)] {
-                if let Some(value) = value {
-                    gauge.with_label_values(&job).set(value);
+                match value {
+                    Some(value) => gauge.with_label_values(&job).set(value),
+                    // An attempt that has not measured it yet does not have what the one before measured.
+                    None => drop(gauge.remove_label_values(&job)),
                 }
             }
         }

@@ -54,6 +54,12 @@ pub fn status(job: &Job, decision: &Decision, seen: &Snapshot, now: Timestamp) -
         set(&mut status.conditions, kind, truth, job.generation, now);
     }
     status.phase = Some(phase(job, decision, seen, ready, &status));
+    // Only a job that runs comes nearer to its end.
+    if status.phase != Some(Phase::Running)
+        && let Some(progress) = &mut status.progress
+    {
+        progress.eta_seconds = None;
+    }
     if status.phase.is_some_and(Phase::is_finished) {
         status.completion_time = Some(Time(whole_second(now)));
         // Its pods go, or stay for their logs, and nobody counts them again.
@@ -310,6 +316,43 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::gang::Gang;
+    use crate::world::Children;
+
+    #[test]
+    fn a_job_that_does_not_run_has_no_end_in_sight_and_a_second_look_changes_nothing() {
+        let object = json!({
+            "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "uid": "1"},
+            "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
+                "algorithm": {"kl": {"coef": 0.0}}, "roles": {"reward": {"rules": [{"json": {}}]}}},
+        });
+        let mut job = Job::of(&serde_json::from_value(object).unwrap());
+        let seen = Snapshot::plain(Children::default(), Gang::None, Timestamp::UNIX_EPOCH);
+        let decided = |job: &Job, previous: &PpoJobStatus, intent: &Intent| {
+            let decision = Decision {
+                ledger: Ledger::open(previous, job),
+                intent: intent.clone(),
+                wake: None,
+                notes: Vec::new(),
+                held: Default::default(),
+            };
+            status(job, &decision, &seen, Timestamp::UNIX_EPOCH)
+        };
+        let eta = |status: &PpoJobStatus| status.progress.as_ref().unwrap().eta_seconds;
+        let known = json!({"progress": {"step": 4, "total": 9, "etaSeconds": 50}});
+        let known: PpoJobStatus = serde_json::from_value(known).unwrap();
+        let queued = Intent::Queue(Truth::no("Pending", "waits"));
+        let failed = Intent::Fail(Truth::yes("Hung", "it hangs"));
+        // Its pods are not there, so it does not run yet.
+        for intent in [Intent::Run, Intent::Suspend, queued, failed] {
+            let first = decided(&job, &known, &intent);
+            assert_eq!(eta(&first), None, "{intent:?}");
+            assert_eq!(decided(&job, &first, &intent), first, "{intent:?}");
+        }
+        job.roles.clear();
+        let running = decided(&job, &known, &Intent::Run);
+        assert_eq!((running.phase, eta(&running)), (Some(Phase::Running), Some(50)));
+    }
 
     #[test]
     fn an_accepted_job_whose_model_goes_with_its_pod_is_told_so() {

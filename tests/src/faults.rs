@@ -20,6 +20,11 @@ pub use process::Process;
 use chance::Chance;
 use past::Past;
 
+use crate::{PATIENCE, wait_for};
+
+/// So long without a write means that there is nothing left to write: longer than the pauses between two faults.
+const QUIET: Duration = Duration::from_millis(3500);
+
 /// When a process dies: around one of its writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
@@ -107,6 +112,21 @@ impl Faults {
     /// The writes so far, each as method and path.
     pub fn writes(&self) -> Vec<String> {
         self.0.lock().writes.clone()
+    }
+
+    /// Waits until nothing is written for a while.
+    ///
+    /// # Errors
+    /// At the deadline: what was written last.
+    pub async fn settled(&self) -> anyhow::Result<()> {
+        wait_for("the operator to have nothing left to write", PATIENCE, async || {
+            let before = self.writes().len();
+            tokio::time::sleep(QUIET).await;
+            let after = self.writes();
+            anyhow::ensure!(after.len() == before, "{:#?}", &after[before..]);
+            Ok(())
+        })
+        .await
     }
 
     /// How many faults befell a write.

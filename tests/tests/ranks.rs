@@ -9,24 +9,20 @@
 mod pods;
 mod worker;
 
-use std::collections::BTreeMap;
-use std::path::Path;
-use std::process::Child;
-
 use pods::{Pods, STEPS};
 use ppo_crds::pod::env;
 use ppo_crds::report::exit_code;
 use ppo_tests::free_port;
 use serde_json::{Value, json};
-use worker::{finish, signal, text, wait_for, with_another_weight};
+use worker::{Files, Running, check_same_files, finish, number, signal, text, wait_for, with_another_weight};
 
 /// Ranks of an attempt, which meet on a port of its own.
-fn ranks(pods: &Pods, count: usize, attempt: u32) -> Vec<Child> {
+fn ranks(pods: &Pods, count: usize, attempt: u32) -> Vec<Running> {
     ranks_of(pods, count, attempt, |_| "run-config.json")
 }
 
 /// The same, each with a configuration of its own.
-fn ranks_of(pods: &Pods, count: usize, attempt: u32, config: impl Fn(usize) -> &'static str) -> Vec<Child> {
+fn ranks_of(pods: &Pods, count: usize, attempt: u32, config: impl Fn(usize) -> &'static str) -> Vec<Running> {
     let meeting = format!("127.0.0.1:{}", free_port().unwrap());
     let rank = |rank: usize| {
         let mut command = pods.command(&["actor", "--metrics-addr", "127.0.0.1:0", "--quiet"], attempt);
@@ -35,40 +31,44 @@ fn ranks_of(pods: &Pods, count: usize, attempt: u32, config: impl Fn(usize) -> &
             .env(env::INDEX, rank.to_string())
             .env(env::WORLD_SIZE, count.to_string())
             .env(env::RENDEZVOUS, &meeting);
-        command.spawn().unwrap()
+        Running::start(&mut command)
     };
     (0..count).map(rank).collect()
 }
 
-fn succeed(ranks: Vec<Child>) {
+fn succeed(ranks: Vec<Running>) {
     for (rank, process) in ranks.into_iter().enumerate() {
         let done = finish(process);
         assert!(done.status.success(), "rank {rank}: {}", text(&done.stderr));
     }
 }
 
-/// What the last checkpoint holds, but for its manifest, which names folders.
-fn last_checkpoint(pods: &Pods) -> BTreeMap<String, Vec<u8>> {
-    fn read(folder: &Path, prefix: &str, files: &mut BTreeMap<String, Vec<u8>>) {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            let name = format!("{prefix}{}", path.file_name().unwrap().to_string_lossy());
-            match path.is_dir() {
-                true => read(&path, &format!("{name}/"), files),
-                false if name == "manifest.json" => {}
-                false => drop(files.insert(name, std::fs::read(path).unwrap())),
-            }
-        }
-    }
-    let mut files = BTreeMap::new();
-    let folder = pods.bench.path(&format!("pods/checkpoints/step-{STEPS:08}"));
-    read(&folder, "", &mut files);
-    files
+fn last_checkpoint(pods: &Pods) -> Files {
+    pods.bench.checkpoint("pods/checkpoints", STEPS)
 }
 
 #[test]
 fn a_rank_that_is_killed_ends_the_other_by_name_and_the_next_attempt_ends_with_the_same_bits() {
-    let whole = Pods::new(json!({}));
+    check_that_a_killed_rank_changes_nothing(&json!({}));
+}
+
+#[test]
+fn so_does_one_in_bfloat16_with_an_adaptive_coefficient_and_samples_drawn_a_step_ahead() {
+    let whole = check_that_a_killed_rank_changes_nothing(&json!({
+        "model": {"dtype": "bfloat16"},
+        "overlap": "oneStep",
+        "algorithm": {"kl": {"controller": {"adaptive": {"target": 0.1, "horizon": 200}}}},
+    }));
+    let metrics = whole.bench.metrics("pods/checkpoints");
+    assert_eq!(metrics.len() as u64, STEPS);
+    let last = &metrics[metrics.len() - 1];
+    assert_eq!(number(last, "staleness"), 1.0, "{last}");
+    assert_ne!(number(last, "kl_coefficient"), number(&metrics[0], "kl_coefficient"));
+}
+
+/// Kills a rank of a run, and compares how its next attempt ends with a run that nobody disturbed: that one.
+fn check_that_a_killed_rank_changes_nothing(patch: &Value) -> Pods {
+    let whole = Pods::new(patch.clone());
     succeed(ranks(&whole, 2, 1));
     let wanted = last_checkpoint(&whole);
     for part in ["actor", "critic"] {
@@ -78,11 +78,10 @@ fn a_rank_that_is_killed_ends_the_other_by_name_and_the_next_attempt_ends_with_t
         }
     }
 
-    let killed = Pods::new(json!({}));
+    let killed = Pods::new(patch.clone());
     let mut first = ranks(&killed, 2, 1);
     wait_for("a second step", || killed.steps() >= 2);
-    first[1].kill().unwrap();
-    first[1].wait().unwrap();
+    first[1].kill();
     let lead = finish(first.remove(0));
     assert!(!lead.status.success());
     let words = text(&lead.stderr);
@@ -91,11 +90,8 @@ fn a_rank_that_is_killed_ends_the_other_by_name_and_the_next_attempt_ends_with_t
         "{words}"
     );
     succeed(ranks(&killed, 2, 2));
-    let got = last_checkpoint(&killed);
-    assert_eq!(wanted.keys().collect::<Vec<_>>(), got.keys().collect::<Vec<_>>());
-    for (name, bytes) in &wanted {
-        assert!(&got[name] == bytes, "{name} differs");
-    }
+    check_same_files(&wanted, &last_checkpoint(&killed));
+    whole
 }
 
 #[test]

@@ -9,13 +9,11 @@
 mod worker;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::process::ExitStatusExt as _;
-use std::process::Child;
 use std::time::Duration;
 
 use ppo_crds::report::exit_code;
 use serde_json::{Value, json};
-use worker::{Bench, finish, signal, text, wait_for, with_another_weight};
+use worker::{Bench, Running, check_same_files, finish, signal, text, wait_for, with_another_weight};
 
 const STEPS: u64 = 6;
 
@@ -59,11 +57,8 @@ fn comparison(bench: &Bench, run_dir: &str) -> Value {
     serde_json::from_slice(&text).unwrap()
 }
 
-fn start(bench: &Bench, run_dir: &str) -> Child {
-    bench
-        .command(["run", "-f", "job.yaml", "--run-dir", run_dir, "--quiet"])
-        .spawn()
-        .unwrap()
+fn start(bench: &Bench, run_dir: &str) -> Running {
+    Running::start(&mut bench.command(["run", "-f", "job.yaml", "--run-dir", run_dir, "--quiet"]))
 }
 
 /// Kills a run again and again, each time at another moment of its first further steps, then lets it end.
@@ -81,16 +76,13 @@ fn check_that_kills_change_nothing(patch: Value) {
             lines(&bench, "killed/metrics.jsonl") > before || child.try_wait().unwrap().is_some()
         });
         std::thread::sleep(Duration::from_secs_f64(part * shortest));
-        child.kill().unwrap();
-        let ended = child.wait().unwrap();
-        assert_eq!(ended.signal(), Some(9), "{ended} before it was killed");
+        child.kill();
     }
     bench.run("job.yaml", "killed");
-    let (whole, killed) = (bench.bits("whole", KILLED_STEPS), bench.bits("killed", KILLED_STEPS));
-    assert!(whole.len() >= 2);
-    for ((name, whole), (_, killed)) in whole.iter().zip(&killed) {
-        assert!(whole == killed, "{name} differs");
-    }
+    check_same_files(
+        &bench.last_state("whole", KILLED_STEPS),
+        &bench.last_state("killed", KILLED_STEPS),
+    );
     let steps: Vec<u64> = bench
         .metrics("killed")
         .iter()
@@ -178,7 +170,7 @@ fn check_that_sigterm_changes_nothing(overlap: &str) {
     manifest(more);
     bench.run("job.yaml", "run");
     bench.run("job.yaml", "whole");
-    assert_eq!(bench.bits("run", more), bench.bits("whole", more));
+    check_same_files(&bench.last_state("run", more), &bench.last_state("whole", more));
     assert_eq!(evaluations(&bench, "run"), evaluations(&bench, "whole"));
     assert_eq!(evaluations(&bench, "run").len() as u64, more + 1);
     assert_eq!(comparison(&bench, "run"), comparison(&bench, "whole"));
@@ -424,8 +416,7 @@ fn second_of_two(checkpoint: Value, run_dirs: [&str; 2]) -> String {
         bench.path(run_dirs[0]).join("metrics.jsonl").exists()
     });
     let second = bench.worker(["run", "-f", "job.yaml", "--run-dir", run_dirs[1]]);
-    first.kill().unwrap();
-    first.wait().unwrap();
+    first.kill();
     assert!(!second.status.success());
     text(&second.stderr)
 }

@@ -13,7 +13,7 @@ use pods::Pods;
 use ppo_crds::pod::env;
 use ppo_crds::report::exit_code;
 use serde_json::{Value, json};
-use worker::{Bench, finish, signal, text, wait_for, with_another_weight};
+use worker::{Bench, Running, finish, output, signal, text, wait_for, with_another_weight};
 
 #[test]
 fn roles_in_processes_of_their_own_train_to_the_bits_of_one_process_at_the_same_temperature() {
@@ -66,7 +66,7 @@ fn nor_do_they_while_the_samples_of_the_next_step_are_drawn() {
 }
 
 /// Waits for the actor's first step; an actor that ends before it says why.
-fn wait_for_step(pods: &Pods, actor: &mut std::process::Child) {
+fn wait_for_step(pods: &Pods, actor: &mut Running) {
     let mut ended = false;
     wait_for("a first step", || {
         ended = actor.try_wait().unwrap().is_some();
@@ -85,10 +85,9 @@ fn check_that_kills_change_nothing(patch: Value) {
     let (first, second) = (pods.engine(), pods.engine());
     let mut actor = pods.actor(1);
     wait_for_step(&pods, &mut actor);
-    pods.engines[first].1.kill().unwrap();
+    pods.engines[first].1.kill();
     let (port, mut reference) = pods.reference.take().unwrap();
-    reference.kill().unwrap();
-    reference.wait().unwrap();
+    reference.kill();
     pods.reference = Some((port, pods.reference_at(port)));
     wait_for("a step without that engine", || {
         pods.steps() >= 3 || actor.try_wait().unwrap().is_some()
@@ -100,13 +99,11 @@ fn check_that_kills_change_nothing(patch: Value) {
         again <= step,
         "{again} samples were drawn again, of {step} that were under way at most"
     );
-    actor.kill().unwrap();
-    actor.wait().unwrap();
-    pods.engines[second].1.kill().unwrap();
+    actor.kill();
+    pods.engines[second].1.kill();
     // Both engines come back without any weights but the model's own.
     for index in [first, second] {
         let port = pods.engines[index].0;
-        pods.engines[index].1.wait().unwrap();
         pods.engines[index].1 = pods.engine_at(port);
     }
     let done = finish(pods.actor(2));
@@ -126,8 +123,7 @@ fn a_reward_model_in_a_process_that_is_killed_scores_to_the_bits_of_one_process(
     let mut actor = pods.actor(1);
     wait_for_step(&pods, &mut actor);
     for (_, server) in &mut pods.rewards {
-        server.kill().unwrap();
-        server.wait().unwrap();
+        server.kill();
     }
     let before = pods.steps();
     let port = pods.rewards[1].0;
@@ -161,8 +157,7 @@ fn a_reference_that_comes_back_as_another_model_ends_the_run_by_its_address() {
     let mut actor = pods.actor(1);
     wait_for_step(&pods, &mut actor);
     let (port, mut reference) = pods.reference.take().unwrap();
-    reference.kill().unwrap();
-    reference.wait().unwrap();
+    reference.kill();
     let file = pods.bench.path("reference/model.safetensors");
     let whole = std::fs::read(&file).unwrap();
     std::fs::write(&file, with_another_weight(&whole)).unwrap();
@@ -189,8 +184,7 @@ fn a_reference_that_comes_back_as_another_model_ends_the_run_by_its_address() {
 #[test]
 fn a_reward_pod_of_a_job_without_a_reward_model_says_that_it_is_not_needed() {
     let pods = Pods::new(json!({}));
-    let idle = pods.command(&["reward"], 1).spawn().unwrap();
-    let refused = finish(idle);
+    let refused = output(&mut pods.command(&["reward"], 1));
     assert_eq!(refused.status.code(), Some(exit_code::BAD_CONFIGURATION));
     let words = text(&refused.stderr);
     assert!(words.contains("this run has no reward model"), "{words}");
@@ -258,12 +252,8 @@ fn an_actor_that_works_ends_by_itself_once_a_newer_attempt_has_begun() {
 #[test]
 fn an_actor_that_is_not_told_its_place_says_what_is_missing() {
     let pods = Pods::new(json!({}));
-    let lonely = pods
-        .command(&["actor", "--metrics-addr", "127.0.0.1:0", "--quiet"], 1)
-        .env_remove(env::CONFIG)
-        .spawn()
-        .unwrap();
-    let refused = finish(lonely);
+    let mut lonely = pods.command(&["actor", "--metrics-addr", "127.0.0.1:0", "--quiet"], 1);
+    let refused = output(lonely.env_remove(env::CONFIG));
     assert_eq!(refused.status.code(), Some(exit_code::BAD_CONFIGURATION));
     assert!(
         text(&refused.stderr).contains("PPO_CONFIG is not set"),

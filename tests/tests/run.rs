@@ -8,12 +8,12 @@
 
 mod worker;
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use ppo_crds::report::exit_code;
 use serde_json::{Value, json};
-use worker::{Bench, number, repository, signal, text, wait_for};
+use worker::{Bench, Running, check_same_files, finish, number, repository, signal, text, wait_for};
 
 #[test]
 fn ppo_raises_the_reward() {
@@ -253,15 +253,9 @@ fn a_reward_server_gives_the_run_that_its_rules_give_in_process() {
     bench.manifest("rules.yaml", json!({"algorithm": rloo, "steps": 3}));
     bench.run("rules.yaml", "rules");
 
-    let mut server = bench
-        .command(["reward", "-f", "rules.yaml", "--listen", "127.0.0.1:0"])
-        .spawn()
-        .unwrap();
-    let mut said = String::new();
-    let mut lines = BufReader::new(server.stderr.take().unwrap());
-    while !said.contains("http://") {
-        assert!(lines.read_line(&mut said).unwrap() > 0, "the server ended: {said}");
-    }
+    let mut command = bench.command(["reward", "-f", "rules.yaml", "--listen", "127.0.0.1:0"]);
+    let mut server = Running::start(&mut command);
+    let said = server.said("http://");
     let url = said
         .split_whitespace()
         .find(|word| word.starts_with("http://"))
@@ -274,8 +268,9 @@ fn a_reward_server_gives_the_run_that_its_rules_give_in_process() {
     );
     bench.run("remote.yaml", "remote");
     signal(&server, "-TERM");
-    assert!(server.wait().unwrap().success());
-    assert_eq!(bench.bits("rules", 3)[0], bench.bits("remote", 3)[0]);
+    let ended = server.ended("the reward server");
+    assert!(ended.success(), "{ended}");
+    check_same_files(&bench.last_state("rules", 3), &bench.last_state("remote", 3));
 
     let failed = bench.worker(["run", "-f", "remote.yaml", "--run-dir", "dead"]);
     let words = text(&failed.stderr);
@@ -293,23 +288,17 @@ fn what_a_run_leaves_can_be_watched_and_reported() {
         "job.yaml",
         json!({"steps": 400, "evaluation": evaluation, "checkpoint": {"everySteps": 0}}),
     );
-    let mut child = bench
-        .command([
-            "run",
-            "-f",
-            "job.yaml",
-            "--run-dir",
-            "run",
-            "--metrics-addr",
-            "127.0.0.1:0",
-        ])
-        .spawn()
-        .unwrap();
-    let mut said = String::new();
-    let mut lines = BufReader::new(child.stderr.take().unwrap());
-    while !said.contains("/metrics") {
-        assert!(lines.read_line(&mut said).unwrap() > 0, "the worker ended: {said}");
-    }
+    let mut command = bench.command([
+        "run",
+        "-f",
+        "job.yaml",
+        "--run-dir",
+        "run",
+        "--metrics-addr",
+        "127.0.0.1:0",
+    ]);
+    let mut child = Running::start(&mut command);
+    let said = child.said("/metrics");
     let address = said
         .split("http://")
         .nth(1)
@@ -331,9 +320,9 @@ fn what_a_run_leaves_can_be_watched_and_reported() {
         assert!(metrics.contains(name), "{name} is not in {metrics}");
     }
     signal(&child, "-TERM");
-    let mut out = String::new();
-    child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
-    assert!(child.wait().unwrap().success());
+    let ended = finish(child);
+    let out = text(&ended.stdout);
+    assert!(ended.status.success(), "{}: {out}", ended.status);
     assert!(
         out.lines()
             .any(|line| line.starts_with("step=1/400 ") && line.contains("eta=")),

@@ -10,16 +10,16 @@ mod pods;
 mod worker;
 
 use std::io::Read;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use pods::{Pods, TOKEN};
 use ppo_crds::pod::env;
 use ppo_tests::{free_port, skipped};
 use serde_json::{Value, json};
-use worker::{Bench, finish_within, repository, text, wait_for, wait_within};
+use worker::{Bench, Running, finish_within, repository, text, wait_for, wait_within};
 
 /// So many that vLLM is killed before the last.
 const STEPS: usize = 40;
@@ -30,23 +30,22 @@ const START: Duration = Duration::from_secs(400);
 /// To make vLLM's environment on a machine that has none: 2 GB to download.
 const INSTALL: Duration = Duration::from_secs(1800);
 
+/// For what makes it to end once it is asked to.
+const GRACE: Duration = Duration::from_secs(10);
+
 /// Python of the environment that the benchmark uses too; None, said in one line, where it cannot be made.
 fn vllm_python() -> Option<PathBuf> {
     let recipe = repository().join("worker/bench/environments.py");
-    let mut making = Command::new("python3")
+    // `timeout` ends what the recipe has started, too, which holds our pipe.
+    let mut making = Command::new("timeout");
+    making
+        .arg(format!("--kill-after={}", GRACE.as_secs()))
+        .arg(INSTALL.as_secs().to_string())
+        .arg("python3")
         .arg(recipe)
         .arg("vllm")
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let ends = Instant::now() + INSTALL;
-    while making.try_wait().unwrap().is_none() {
-        if Instant::now() > ends {
-            making.kill().unwrap();
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    let made = making.wait_with_output().unwrap();
+        .stdout(Stdio::piped());
+    let made = finish_within(INSTALL + 2 * GRACE, Running::start(&mut making));
     if !made.status.success() {
         let why = format!("its environment cannot be made ({}); the words are above", made.status);
         skipped("the test of a real vLLM", &why);
@@ -57,14 +56,15 @@ fn vllm_python() -> Option<PathBuf> {
 
 /// vLLM as the operator starts it (`operator/src/plan/vllm.rs`), on the CPU, whose cache has blocks of 32 tokens or more.
 struct Vllm {
-    server: Child,
-    door: Child,
+    server: Running,
+    door: Running,
 }
 
 impl Vllm {
     fn start(python: &Path, pods: &Pods, port: u16, door: u16) -> Self {
         let log = std::fs::File::create(pods.bench.path(&format!("vllm-{port}.log"))).unwrap();
-        let server = Command::new(python)
+        let mut server = Command::new(python);
+        server
             .args(["-m", "vllm.entrypoints.openai.api_server", "--model"])
             .arg(pods.bench.path("sft"))
             .args([
@@ -91,9 +91,8 @@ impl Vllm {
             .stdout(log.try_clone().unwrap())
             .stderr(log)
             // Its engine is a child of it: both end together.
-            .process_group(0)
-            .spawn()
-            .unwrap();
+            .process_group(0);
+        let server = Running::start(&mut server);
         let (door, weights) = (door.to_string(), pods.bench.path("weights"));
         let args = [
             "rollout",
@@ -104,13 +103,12 @@ impl Vllm {
             "--metrics-addr",
             "127.0.0.1:0",
         ];
-        let door = pods
-            .command(&args, 1)
+        let mut command = pods.command(&args, 1);
+        command
             .arg("--weights-folder")
             .arg(weights)
-            .env(env::VLLM, format!("127.0.0.1:{port}"))
-            .spawn()
-            .unwrap();
+            .env(env::VLLM, format!("127.0.0.1:{port}"));
+        let door = Running::start(&mut command);
         Self { server, door }
     }
 
@@ -118,19 +116,19 @@ impl Vllm {
         let group = format!("-{}", self.server.id());
         let killed = Command::new("kill").args(["-KILL", "--", &group]).status().unwrap();
         assert!(killed.success());
-        self.server.wait().unwrap();
+        let status = self.server.ended("vLLM");
+        assert_eq!(status.signal(), Some(9), "it ended before it was killed: {status}");
     }
 }
 
 impl Drop for Vllm {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The engine, too, which is a child of the server. It may have ended already.
         let group = format!("-{}", self.server.id());
         let _ = Command::new("kill")
             .args(["-KILL", "--", &group])
             .stderr(Stdio::null())
             .status();
-        let _ = (self.server.wait(), self.door.kill(), self.door.wait());
     }
 }
 
@@ -251,8 +249,8 @@ fn a_job_trains_with_a_vllm_behind_our_door_and_outlives_it() {
 
 /// What a door that ended said.
 fn finish_door(vllm: &mut Vllm) -> String {
-    let ended = vllm.door.wait().unwrap();
-    assert_eq!(ended.code(), Some(1));
+    let ended = vllm.door.ended("a door without its vLLM");
+    assert_eq!(ended.code(), Some(1), "{ended}");
     let mut words = String::new();
     vllm.door.stderr.take().unwrap().read_to_string(&mut words).unwrap();
     words

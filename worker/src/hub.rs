@@ -1,11 +1,11 @@
 //! Models from the Hugging Face hub: the cache that Python's `huggingface_hub` keeps, and a download into that same layout.
 
+mod lock;
 mod request;
 
-use std::fs::{File, TryLockError};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use ppo_crds::run_config::Location;
@@ -14,13 +14,10 @@ use reqwest::{Client, Response, StatusCode};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
+use self::lock::{ANOTHERS_DOWNLOAD, alone};
 use crate::manifest::Invalid;
 use crate::pace;
 
-/// For a download of another process into the same cache.
-const ANOTHERS_DOWNLOAD: Duration = Duration::from_secs(3600);
-/// Between two looks whether it has ended.
-const LOOK: Duration = Duration::from_millis(200);
 /// Ends the name of what is not whole. Not Python's `incomplete`: to its file of that name another process may write at this moment.
 const UNFINISHED: &str = "ppo-incomplete";
 /// Bytes of what the hub says of a model, at the most.
@@ -34,7 +31,8 @@ const LEAST_RATE: u64 = 100_000;
 /// when it is not there. Blocks; may be called with or without a runtime around it.
 ///
 /// # Errors
-/// [`Invalid`] for a path that does not exist; a model that is neither in the cache nor can be downloaded, with what would help.
+/// [`Invalid`] for a path that does not exist; one that cannot be looked at; a model that is neither in the cache nor can be
+/// downloaded, with what would help.
 pub fn resolve_location(location: &Location) -> Result<PathBuf> {
     check_path(location)?;
     match location {
@@ -46,15 +44,29 @@ pub fn resolve_location(location: &Location) -> Result<PathBuf> {
 /// Whether there is something at a path; a model of the hub is not looked for.
 ///
 /// # Errors
-/// [`Invalid`] where there is nothing.
-pub fn check_path(location: &Location) -> Result<(), Invalid> {
-    match location {
-        Location::Path(path) if !path.exists() => Err(Invalid::new(format!(
-            "{} does not exist: give as path a folder in Hugging Face layout, or a model of the hub as hub.id",
-            path.display()
-        ))),
-        Location::Path(_) | Location::Hub { .. } => Ok(()),
+/// [`Invalid`] where there is nothing; where that cannot be told, an error that another try may not meet.
+pub fn check_path(location: &Location) -> Result<()> {
+    let Location::Path(path) = location else {
+        return Ok(());
+    };
+    let is_there = match path.try_exists() {
+        // What it should be in is a file.
+        Err(error) if error.kind() == ErrorKind::NotADirectory => false,
+        looked => looked.with_context(|| {
+            format!(
+                "cannot tell whether {} exists: its volume has to be mounted, and this process allowed to read it",
+                path.display()
+            )
+        })?,
+    };
+    if is_there {
+        return Ok(());
     }
+    let words = format!(
+        "{} does not exist: give as path a folder in Hugging Face layout, or a model of the hub as hub.id",
+        path.display()
+    );
+    Err(Invalid::new(words).into())
 }
 
 /// Where models come from and where they are kept.
@@ -147,7 +159,7 @@ impl Hub {
                 self.cache.display()
             );
         }
-        let _alone = alone(&folder)?;
+        let _alone = alone(&folder, ANOTHERS_DOWNLOAD)?;
         // Another process may have been waited for that brought it.
         if let Some(snapshot) = cached(&folder, revision) {
             return Ok(snapshot);
@@ -284,36 +296,6 @@ async fn arrive(
             limit.as_secs()
         )
     })
-}
-
-/// Takes a model's folder for one download, while the file lives: pods that share a cache start together.
-///
-/// # Errors
-/// When the folder cannot be written, or whoever has it does not end.
-fn alone(folder: &Path) -> Result<File> {
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    let path = folder.join(".download.lock");
-    let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
-    let began = Instant::now();
-    loop {
-        match file.try_lock() {
-            Ok(()) => return Ok(file),
-            Err(TryLockError::WouldBlock) if began.elapsed() < ANOTHERS_DOWNLOAD => {
-                tracing::debug!("another process downloads into {}", folder.display());
-                std::thread::sleep(LOOK);
-            }
-            Err(TryLockError::WouldBlock) => bail!(
-                "another process has been downloading into {} for {} s; end it, or give this one a cache of its own by HF_HOME",
-                folder.display(),
-                ANOTHERS_DOWNLOAD.as_secs()
-            ),
-            // A file system without locks: as if there were no other.
-            Err(TryLockError::Error(error)) => {
-                tracing::debug!("{} cannot be locked: {error}", path.display());
-                return Ok(file);
-            }
-        }
-    }
 }
 
 /// What `huggingface_hub` takes for true (`is_true` in its `constants.py`).

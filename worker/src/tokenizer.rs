@@ -31,6 +31,7 @@ pub struct Tokenizer {
     config: TokenizerConfig,
     /// What is wrong with it is told to who renders a chat: plain text needs none.
     template: Option<Result<ChatTemplate, String>>,
+    moment: Option<jiff::Timestamp>,
     eos_ids: Vec<u32>,
     folder: PathBuf,
     fingerprint: OnceLock<Arc<str>>,
@@ -77,7 +78,7 @@ impl Tokenizer {
             .map_err(|cause| anyhow!("{}: {cause}", file.display()))?;
 
         let config = TokenizerConfig::read(folder, |token| inner.token_to_id(token).is_some())?;
-        let template = ChatTemplate::read(folder, &config, moment);
+        let template = ChatTemplate::read(folder, &config);
         let template = template.map_err(|error| format!("{error:#}")).transpose();
         let mut eos_ids = config::model_eos_ids(folder)?;
         if let Some(token) = &config.special.eos_token {
@@ -96,6 +97,7 @@ impl Tokenizer {
             inner,
             config,
             template,
+            moment,
             eos_ids,
             folder: folder.to_owned(),
             fingerprint: OnceLock::new(),
@@ -175,6 +177,29 @@ impl Tokenizer {
         add_generation_prompt: bool,
         variables: &Map<String, Value>,
     ) -> Result<String> {
+        self.render(messages, add_generation_prompt, variables, self.moment)
+    }
+
+    /// As [`render_chat`](Self::render_chat), with another [`moment`](Self::moment), where one is given.
+    ///
+    /// # Errors
+    /// As [`render_chat`](Self::render_chat).
+    pub fn render_chat_at(
+        &self,
+        messages: &[Value],
+        add_generation_prompt: bool,
+        moment: Option<jiff::Timestamp>,
+    ) -> Result<String> {
+        self.render(messages, add_generation_prompt, &Map::new(), moment.or(self.moment))
+    }
+
+    fn render(
+        &self,
+        messages: &[Value],
+        add_generation_prompt: bool,
+        variables: &Map<String, Value>,
+        moment: Option<jiff::Timestamp>,
+    ) -> Result<String> {
         let template = self.template.as_ref().with_context(|| {
             format!(
                 "{} has no chat template (neither chat_template.jinja nor chat_template in tokenizer_config.json); use \
@@ -184,7 +209,7 @@ impl Tokenizer {
         })?;
         let usable = template.as_ref().map_err(|wrong| anyhow!("{wrong}"));
         usable?
-            .render(messages, &self.config.special, add_generation_prompt, variables)
+            .render(messages, &self.config.special, add_generation_prompt, variables, moment)
             .with_context(|| format!("chat template of {}", self.folder.display()))
     }
 
@@ -215,16 +240,25 @@ impl Tokenizer {
         self.template.is_some()
     }
 
+    /// What the chat template takes for now; None is the clock.
+    pub fn moment(&self) -> Option<jiff::Timestamp> {
+        self.moment
+    }
+
     /// Ids that end a response, ascending: those of `generation_config.json` (else `config.json`) and the tokenizer's
     /// own `eos_token`, as vLLM has it. May be empty.
     pub fn eos_ids(&self) -> &[u32] {
         &self.eos_ids
     }
 
-    /// The tokenizer's own end token, else the least of [`eos_ids`](Self::eos_ids).
-    pub fn eos_id(&self) -> Option<u32> {
+    /// The tokenizer's own end token.
+    pub fn own_eos_id(&self) -> Option<u32> {
         self.id_of(&self.config.special.eos_token)
-            .or_else(|| self.eos_ids.first().copied())
+    }
+
+    /// The [tokenizer's own](Self::own_eos_id), else the least of [`eos_ids`](Self::eos_ids).
+    pub fn eos_id(&self) -> Option<u32> {
+        self.own_eos_id().or_else(|| self.eos_ids.first().copied())
     }
 
     /// The token a text begins with.

@@ -74,6 +74,18 @@ fn pods_that_a_queue_did_not_admit_are_not_missing() {
 }
 
 #[test]
+fn what_an_attempt_has_not_measured_yet_is_not_shown_of_the_one_before() {
+    let metrics = Metrics::new().unwrap();
+    let observe = |progress: serde_json::Value| {
+        let status = json!({"phase": "Running", "progress": progress});
+        metrics.observe(&job(), &serde_json::from_value(status).unwrap(), &seen());
+        ["ppojob_kl", "ppojob_reward"].map(|name| line(&metrics, name).len())
+    };
+    assert_eq!(observe(json!({"step": 4, "reward": 0.5, "kl": 60.0})), [1, 1]);
+    assert_eq!(observe(json!({"step": 4})), [0, 0]);
+}
+
+#[test]
 fn every_series_of_a_deleted_job_goes_with_it_and_no_other() {
     let metrics = Metrics::new().unwrap();
     let empty = metrics.text().unwrap();

@@ -86,6 +86,14 @@ pub fn node(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref())
 }
 
+/// Whom it asks for a node.
+pub fn scheduler(pod: &Pod) -> &str {
+    pod.spec
+        .as_ref()
+        .and_then(|spec| spec.scheduler_name.as_deref())
+        .unwrap_or("default-scheduler")
+}
+
 /// Amount of each resource that its largest container asks for, such as `nvidia.com/gpu: 8`.
 pub fn limits(pod: &Pod) -> BTreeMap<String, String> {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);

@@ -102,26 +102,69 @@ fn series(name: &str, metric: &Exported) -> Vec<Value> {
     found
 }
 
+/// What each expression comes to over the series: the error, or the number of samples.
+fn evaluated(series: &[Value], expressions: &[String]) -> Vec<Value> {
+    let mut input = vec![serde_json::to_string(series).unwrap()];
+    input.extend(expressions.iter().map(|one| serde_json::to_string(one).unwrap()));
+    let answers = run("promql-evaluate", &[], &(input.join("\n") + "\n")).unless_it_failed();
+    let answers: Vec<Value> = answers
+        .lines()
+        .map(|answer| serde_json::from_str(answer).unwrap())
+        .collect();
+    assert_eq!(answers.len(), expressions.len());
+    answers
+}
+
 #[test]
 fn every_panel_shows_something_of_a_job_that_runs() {
     let series: Vec<Value> = exported()
         .iter()
         .flat_map(|(name, metric)| series(name, metric))
         .collect();
-    let mut input = vec![serde_json::to_string(&series).unwrap()];
+    let mut expressions = Vec::new();
     let mut places = Vec::new();
     for (file, dashboard) in dashboards() {
         for panel in panels(&dashboard) {
             for target in list(panel, "/targets") {
                 places.push(format!("{file}, panel {}: {}", panel["title"], text(target, "expr")));
-                input.push(serde_json::to_string(&filled(text(target, "expr"), &dashboard)).unwrap());
+                expressions.push(filled(text(target, "expr"), &dashboard));
             }
         }
     }
-    let answers = run("promql-evaluate", &[], &(input.join("\n") + "\n")).unless_it_failed();
-    assert_eq!(answers.lines().count(), places.len());
-    for (place, answer) in places.iter().zip(answers.lines()) {
-        let answer: Value = serde_json::from_str(answer).unwrap();
+    for (place, answer) in places.iter().zip(evaluated(&series, &expressions)) {
         assert!(answer["error"].is_null() && answer["samples"] != 0, "{place}: {answer}");
     }
+}
+
+#[test]
+fn the_reference_of_a_job_without_reference_pods_is_work_of_its_actor() {
+    let dashboards = dashboards();
+    let (_, dashboard) = dashboards.iter().find(|(file, _)| file == "gpu-time.json").unwrap();
+    let panels = panels(dashboard);
+    let busy = panels.iter().find(|panel| panel["title"] == "Busy share of each role");
+    let targets = list(busy.unwrap(), "/targets");
+    let share = |role: &str| {
+        let target = targets.iter().find(|target| target["legendFormat"] == role).unwrap();
+        filled(text(target, "expr"), dashboard)
+    };
+    // Under way for half of each minute, and for a quarter.
+    let stages = [("reference", 30), ("update_actor", 15)].map(|(stage, rise)| {
+        let labels = json!({"__name__": "ppo_stage_seconds_sum", "namespace": "some", "job": "some", "stage": stage});
+        json!({"labels": labels, "rise": rise})
+    });
+    let pods = json!({"rise": 0, "labels": {"__name__": "ppojob_role_pods", "namespace": "some", "job": "some",
+        "role": "reference", "state": "desired"}});
+    let (actor, reference) = (share("actor"), share("reference"));
+    let without = [format!("({actor}) > 0.7"), reference.clone()];
+    let with = [format!("({actor}) < 0.3"), format!("({reference}) > 0.4")];
+    let samples = |series: &[Value], expressions: &[String]| {
+        let counted = |answer: &Value| {
+            assert!(answer["error"].is_null(), "{answer}");
+            answer["samples"].clone()
+        };
+        evaluated(series, expressions).iter().map(counted).collect::<Vec<_>>()
+    };
+    assert_eq!(samples(&stages, &without), [1, 0]);
+    let stages_and_pods = [stages.as_slice(), &[pods]].concat();
+    assert_eq!(samples(&stages_and_pods, &with), [1, 1]);
 }

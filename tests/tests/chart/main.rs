@@ -17,6 +17,8 @@ mod metrics;
 #[path = "../monitoring/mod.rs"]
 mod monitoring;
 mod operating;
+#[path = "../worker/process.rs"]
+mod process;
 mod rendered;
 mod rights;
 mod schemas;

@@ -4,8 +4,14 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use ppo_tests::Programs;
+
+use crate::process::{Running, finish_within};
+
+/// For any of them; Go fetches a module meanwhile.
+const DEADLINE: Duration = Duration::from_secs(600);
 
 static PROGRAMS: LazyLock<Programs> =
     LazyLock::new(|| Programs::of(&["helm", "chart-tools", "kube-score", "helm-unittest"]).unwrap());
@@ -51,14 +57,12 @@ pub fn complete(command: &mut Command, input: &str) -> Said {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    let mut child = pipes
-        .spawn()
-        .unwrap_or_else(|error| panic!("{command:?} does not start: {error}"));
+    let mut child = Running::start(pipes);
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_owned();
     // From another thread: a program that answers line by line would wait for its reader.
     let writer = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
-    let output = child.wait_with_output().unwrap();
+    let output = finish_within(DEADLINE, child);
     // A program may end before it has read everything; then its status tells.
     let _ = writer.join().unwrap();
     Said {

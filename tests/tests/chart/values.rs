@@ -94,6 +94,7 @@ fn values() -> BTreeSet<String> {
     let schema: Value = serde_json::from_str(&read("values.schema.json")).unwrap();
     let mut found = BTreeSet::new();
     paths(&values, &schema, "", &mut found);
+    assert!(found.len() > 50, "{found:?}");
     found
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use crate::page::{Code, Page, repository};
-use crate::worker::binary;
+use crate::worker;
 
 /// `--help` of programs and their commands, each asked for once.
 #[derive(Default)]
@@ -13,7 +13,7 @@ struct Help(BTreeMap<Vec<String>, String>);
 
 impl Help {
     fn of(&mut self, program: &str, command: &str) -> &str {
-        let path: PathBuf = binary().with_file_name(program);
+        let path: PathBuf = worker::binary().with_file_name(program);
         let key = vec![program.to_owned(), command.to_owned()];
         self.0.entry(key).or_insert_with(|| {
             assert!(
@@ -23,7 +23,7 @@ impl Help {
             );
             let words = [command, "--help"];
             let asked = words.iter().filter(|word| !word.is_empty());
-            let output = Command::new(&path).args(asked).output().unwrap();
+            let output = worker::output(Command::new(&path).args(asked));
             assert!(output.status.success(), "{program} has no command {command}");
             String::from_utf8(output.stdout).unwrap()
         })

@@ -3,20 +3,23 @@
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
-use crate::worker::{binary, text};
+use crate::worker::{Running, binary, finish, text};
 
 fn convert(arguments: &[&str], input: &str) -> Output {
-    let mut child = Command::new(binary())
-        .arg("convert")
-        .args(arguments)
-        .env("MODEL", "/models/sft")
+    let mut command = Command::new(binary());
+    command.arg("convert").args(arguments).env("MODEL", "/models/sft");
+    fed(&mut command, input)
+}
+
+/// Runs a command with `input` on its standard input.
+fn fed(command: &mut Command, input: &str) -> Output {
+    let pipes = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .stderr(Stdio::piped());
+    let mut child = Running::start(pipes);
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    child.wait_with_output().unwrap()
+    finish(child)
 }
 
 const SCRIPT: &str = "set -x\npython3 -m openrlhf.cli.train_ppo_ray \\\n   --pretrain $MODEL --remote_rm_url http://verifier:5000/get_reward \\\n   \
@@ -35,15 +38,7 @@ fn what_it_prints_can_be_planned() {
     );
     let manifest = text(&converted.stdout);
     assert!(manifest.contains("path: /models/sft"), "{manifest}");
-    let mut plan = Command::new(binary())
-        .args(["plan", "-f", "-"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    plan.stdin.take().unwrap().write_all(manifest.as_bytes()).unwrap();
-    let planned = plan.wait_with_output().unwrap();
+    let planned = fed(Command::new(binary()).args(["plan", "-f", "-"]), &manifest);
     assert!(planned.status.success(), "{}", text(&planned.stderr));
     let planned = text(&planned.stdout);
     for words in [

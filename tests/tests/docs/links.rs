@@ -32,9 +32,11 @@ fn every_relative_link_leads_to_a_file_and_a_heading() {
     ] {
         pages.push(Page::read(name));
     }
+    let mut seen = 0;
     for page in &pages {
         let folder = repository().join(&page.name).parent().unwrap().to_owned();
         for (number, link) in links(page).into_iter().filter(|(_, link)| !link.contains("://")) {
+            seen += 1;
             let (file, heading) = link.split_once('#').unwrap_or((&link, ""));
             let target = if file.is_empty() {
                 repository().join(&page.name)
@@ -54,6 +56,7 @@ fn every_relative_link_leads_to_a_file_and_a_heading() {
             }
         }
     }
+    assert!(seen > 40, "only {seen} links were found");
 }
 
 #[test]
@@ -75,6 +78,7 @@ fn every_file_that_is_named_exists() {
         "tests/",
         "docs/",
     ];
+    let mut seen = 0;
     for page in Page::all() {
         let fenced = ["", "yaml", "console"]
             .map(|language| page.blocks(language))
@@ -83,6 +87,7 @@ fn every_file_that_is_named_exists() {
         for code in fenced.chain(page.spans()) {
             let words = code.text.split(|c: char| c.is_whitespace() || "`'\"(),".contains(c));
             for word in words.filter(|word| folders.iter().any(|folder| word.starts_with(folder))) {
+                seen += 1;
                 let file = word.trim_end_matches(['.', ':']);
                 // `configs/*.json` stands for files, and so does a folder.
                 let fixed = file.split('*').next().unwrap();
@@ -94,4 +99,5 @@ fn every_file_that_is_named_exists() {
             }
         }
     }
+    assert!(seen > 15, "only {seen} names of files were found");
 }

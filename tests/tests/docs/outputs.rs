@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::page::{Page, repository};
-use crate::worker::binary;
+use crate::worker;
 
 #[test]
 fn every_shown_output_is_the_real_one() {
@@ -15,11 +15,8 @@ fn every_shown_output_is_the_real_one() {
             assert_eq!(words[0], "ppo-worker", "{}", code.place);
             // These look and change nothing.
             assert!(["plan", "convert"].contains(&words[1]), "{}: {command}", code.place);
-            let output = Command::new(binary())
-                .args(&words[1..])
-                .current_dir(repository())
-                .output()
-                .unwrap();
+            let mut command = Command::new(worker::binary());
+            let output = worker::output(command.args(&words[1..]).current_dir(repository()));
             let printed = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
             let mut lines = printed.lines();
             let mut left_out = false;

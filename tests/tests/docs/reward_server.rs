@@ -2,22 +2,13 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use ppo_tests::free_port;
 use serde_json::{Value, json};
 
 use crate::page::{Page, repository};
-use crate::worker::{Bench, wait_for};
-
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+use crate::worker::{Bench, DEADLINE, Running, wait_for};
 
 #[test]
 fn the_page_shows_the_file() {
@@ -31,15 +22,14 @@ fn the_page_shows_the_file() {
 }
 
 /// Starts the server of the page.
-fn start() -> (Server, u16) {
+fn start() -> (Running, u16) {
     let port = free_port().unwrap();
-    let server = Command::new("python3")
+    let mut command = Command::new("python3");
+    command
         .arg(repository().join("configs/reward_server.py"))
         .arg(port.to_string())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let server = Server(server);
+        .stderr(Stdio::null());
+    let server = Running::start(&mut command);
     wait_for("the reward server", || TcpStream::connect(("127.0.0.1", port)).is_ok());
     (server, port)
 }
@@ -50,6 +40,7 @@ fn it_cuts_off_the_end_token_and_keeps_a_tag_before_it() {
     let rewards = |response: &str, label: &str| {
         let body = json!({"query": [format!("1+1={response}")], "prompts": ["1+1="], "labels": [label]}).to_string();
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
         let length = body.len();
         write!(
             stream,

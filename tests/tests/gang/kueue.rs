@@ -13,7 +13,10 @@ use ppo_tests::{ControlPlane, GangScheduler, NODE_LABEL, Namespace, Operator, Op
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use crate::world::{create, delete, merge, pods, wait_for_phase, wait_for_pods, wait_for_words};
+use crate::world::{
+    a_second_look_writes_nothing, create, delete, merge, pods, wait_for_phase, wait_for_pods, wait_for_words,
+    watched_operator,
+};
 
 async fn cluster() -> &'static ControlPlane {
     static SHARED: OnceCell<ControlPlane> = OnceCell::const_new();
@@ -143,7 +146,7 @@ async fn pods_exist_once_the_quota_is_there_and_the_next_job_follows_the_end() {
     let namespace = cluster().await.namespace("kueue").await.unwrap();
     namespace.gpu_nodes(1, 8).await.unwrap();
     queue(&namespace, 2, None).await;
-    let _operator = Operator::start(&namespace);
+    let (_operator, writes) = watched_operator(&namespace);
     create(&namespace, "first", "auto", "rl", 2, 2).await;
     wait_for_words(&namespace, "first", "Pending", "insufficient").await;
     wait_for_phase(&namespace, "first", Phase::Queued).await;
@@ -152,7 +155,7 @@ async fn pods_exist_once_the_quota_is_there_and_the_next_job_follows_the_end() {
     change_queue(&namespace, json!({"resourceGroups": groups(&namespace.name, 4)})).await;
     wait_for_phase(&namespace, "first", Phase::Running).await;
     wait_for_condition(&namespace, "first", "PodsReady", "Started").await;
-    for pod in pods(&namespace, "first").await {
+    for pod in wait_for_pods(&namespace, "first", 4).await {
         assert_eq!(
             selector(&pod).get(NODE_LABEL),
             Some(&namespace.name),
@@ -160,6 +163,7 @@ async fn pods_exist_once_the_quota_is_there_and_the_next_job_follows_the_end() {
             pod.name_any()
         );
     }
+    a_second_look_writes_nothing(&namespace, "first", &writes).await;
 
     create(&namespace, "second", "kueue", "rl", 2, 2).await;
     wait_for_words(&namespace, "second", "Pending", "insufficient").await;

@@ -6,7 +6,10 @@ use ppo_tests::{ControlPlane, GangScheduler, Namespace, Operator, Options, PodFa
 use serde_json::json;
 use tokio::sync::OnceCell;
 
-use crate::world::{bound, create, delete, merge, pods, stays_unbound, wait_for_phase, wait_for_pods, wait_for_words};
+use crate::world::{
+    a_second_look_writes_nothing, bound, create, delete, merge, pods, stays_unbound, wait_for_phase, wait_for_pods,
+    wait_for_words, watched_operator,
+};
 
 /// A cluster with Volcano and coscheduling.
 async fn cluster() -> &'static ControlPlane {
@@ -39,7 +42,7 @@ async fn next_native_cluster() -> &'static ControlPlane {
 
 async fn places_all_or_nothing(namespace: &Namespace<'_>, gang: &str) {
     namespace.gpu_nodes(1, 2).await.unwrap();
-    let _operator = Operator::start(namespace);
+    let (_operator, writes) = watched_operator(namespace);
     create(namespace, "first", gang, "", 2, 2).await;
     wait_for_pods(namespace, "first", 4).await;
     wait_for_words(namespace, "first", "WaitsForNodes", "0 of 4 pods have nodes").await;
@@ -65,6 +68,7 @@ async fn places_all_or_nothing(namespace: &Namespace<'_>, gang: &str) {
     assert_eq!(job.status.unwrap().ready.as_deref(), Some("4/4"));
     let replaced = namespace.pods().get("second-rollout-0").await.unwrap();
     assert_eq!(replaced.annotations()[ppo_crds::pod::annotation::ATTEMPT], "2");
+    a_second_look_writes_nothing(namespace, "second", &writes).await;
 }
 
 /// Three GPUs for one actor, one reference and four engines of which one is enough.

@@ -7,11 +7,29 @@ use kube::ResourceExt;
 use kube::api::{Patch, PatchParams, PostParams};
 use ppo_crds::PpoJob;
 use ppo_crds::status::Phase;
-use ppo_tests::{Namespace, PATIENCE, wait_for};
+use ppo_tests::{Faults, Namespace, Operator, PATIENCE, wait_for};
 use serde_json::{Value, json};
 
 /// How long nothing must happen where nothing may: several rounds of every scheduler.
 const QUIET: Duration = Duration::from_millis(2500);
+
+/// An operator, and what it writes.
+pub fn watched_operator(namespace: &Namespace<'_>) -> (Operator, Faults) {
+    let writes = Faults::none();
+    let client = writes.process(&namespace.client).client();
+    (Operator::start_with(client, Operator::options(namespace)), writes)
+}
+
+/// Waits until the operator has nothing left to write, then has it look at the job once more.
+pub async fn a_second_look_writes_nothing(namespace: &Namespace<'_>, job: &str, writes: &Faults) {
+    writes.settled().await.unwrap();
+    let before = writes.writes().len();
+    assert_ne!(before, 0, "its writes are not counted");
+    let touch = json!({"metadata": {"annotations": {"example.org/touched": "yes"}}});
+    merge(namespace, job, touch).await;
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(writes.writes()[before..], Vec::<String>::new(), "a second look wrote");
+}
 
 /// A job with an actor, a reference and `engines` rollout engines, a GPU each.
 pub async fn create(namespace: &Namespace<'_>, name: &str, gang: &str, queue: &str, engines: u32, floor: u32) {

@@ -1,5 +1,7 @@
 //! One operator acts; another takes over; none acts on a CRD that is not its own.
 
+use anyhow::Context as _;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -20,12 +22,13 @@ fn elected(stage: &Stage<'_>, identity: &str) -> Operator {
     Operator::start_with(stage.namespace.client.clone(), options)
 }
 
+async fn lease(stage: &Stage<'_>) -> anyhow::Result<LeaseSpec> {
+    let lease = stage.namespace.api::<Lease>().get("ppo-operator").await?;
+    lease.spec.context("the Lease says nothing")
+}
+
 async fn holder(stage: &Stage<'_>) -> anyhow::Result<String> {
-    let lease = stage
-        .namespace
-        .kubectl(&["get", "lease", "ppo-operator", "-o", "jsonpath={.spec.holderIdentity}"])
-        .await?;
-    Ok(lease.stdout)
+    Ok(lease(stage).await?.holder_identity.unwrap_or_default())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -41,6 +44,8 @@ async fn a_leader_that_stops_hands_over_at_once_and_one_that_dies_is_replaced() 
         .await;
     let second = elected(&stage, "second");
     first.stop().await.unwrap();
+    // It has let go of the Lease itself, which would be believed for 15 s.
+    assert_ne!(holder(&stage).await.unwrap(), "first");
     stage
         .wait("the second to lead", async || {
             anyhow::ensure!(holder(&stage).await? == "second");
@@ -49,9 +54,14 @@ async fn a_leader_that_stops_hands_over_at_once_and_one_that_dies_is_replaced() 
         .await;
     let _third = elected(&stage, "third");
     second.kill().await;
+    assert_eq!(holder(&stage).await.unwrap(), "second", "nobody lets go for the dead");
     stage.patch(json!({"spec": {"runPolicy": {"suspend": false}}})).await;
     stage.phase(Phase::Running).await;
-    assert_eq!(holder(&stage).await.unwrap(), "third");
+    let lease = lease(&stage).await.unwrap();
+    assert_eq!(
+        (lease.holder_identity.as_deref(), lease.lease_transitions),
+        (Some("third"), Some(2))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,9 +1,10 @@
 //! What fails is restarted: no more of it than has to be, and no more often than was allowed.
 
+use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use ppo_crds::spec::Role;
-use ppo_crds::status::Phase;
+use ppo_crds::status::{Phase, PpoJobStatus};
 use ppo_tests::PodFailure;
 use serde_json::json;
 
@@ -69,17 +70,47 @@ async fn every_restart_is_an_event_in_its_own_words() {
         stage.replaced(pod, &uid).await;
         stage.phase(Phase::Running).await;
     }
-    let events: Api<Event> = stage.namespace.api();
     for said in ["the engine's words", "the actor's words"] {
-        stage
-            .wait(&format!("an event with {said}"), async || {
-                let list = events.list(&Default::default()).await?;
-                let notes: Vec<String> = list.into_iter().filter_map(|event| event.note).collect();
-                anyhow::ensure!(notes.iter().any(|note| note.contains(said)), "{notes:#?}");
-                Ok(())
-            })
-            .await;
+        is_told(&stage, said).await;
     }
+}
+
+/// Waits for an event with these words.
+async fn is_told(stage: &Stage<'_>, said: &str) {
+    let events: Api<Event> = stage.namespace.api();
+    stage
+        .wait(&format!("an event with {said}"), async || {
+            let list = events.list(&Default::default()).await?;
+            let notes: Vec<String> = list.into_iter().filter_map(|event| event.note).collect();
+            anyhow::ensure!(notes.iter().any(|note| note.contains(said)), "{notes:#?}");
+            Ok(())
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_that_is_deleted_comes_anew_and_so_do_all_pods_uncounted_and_the_job_says_why() {
+    let stage = Stage::running("token", json!({})).await;
+    let secrets: Api<Secret> = stage.namespace.api();
+    let token = async || secrets.get("token-token").await.unwrap().data.unwrap()["token"].clone();
+    let before = token().await;
+    let mut pods = Vec::new();
+    for pod in ["actor-0", "reference-0", "rollout-0", "rollout-1"] {
+        pods.push((pod, stage.uid(pod).await));
+    }
+    secrets.delete("token-token", &Default::default()).await.unwrap();
+    for (pod, uid) in pods {
+        stage.replaced(pod, &uid).await;
+    }
+    let again = |status: &PpoJobStatus| status.attempt == 2 && status.phase == Some(Phase::Running);
+    let status = stage.status("a second attempt that runs", again).await;
+    assert_eq!(status.restarts, 0);
+    assert_ne!(token().await, before);
+    is_told(
+        &stage,
+        "Secret token-token, with the token that its pods ask of each other, is gone",
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -24,6 +24,7 @@ fn name(path: &Path) -> String {
 pub fn dashboards() -> Vec<(String, Value)> {
     let read = |path: &PathBuf| serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
     let paths = files("configs/grafana", "json");
+    assert!(paths.len() >= 4, "{paths:?}");
     paths.iter().map(|path| (name(path), read(path))).collect()
 }
 

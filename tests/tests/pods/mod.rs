@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use ppo_crds::manifest::parse_manifest;
 use ppo_crds::pod::env;
@@ -11,7 +11,7 @@ use ppo_crds::{Environment, resolve};
 use ppo_tests::free_port;
 use serde_json::Value;
 
-use crate::worker::Bench;
+use crate::worker::{Bench, Running, check_same_files};
 
 /// Steps of the runs whose bits are compared.
 pub const STEPS: u64 = 6;
@@ -19,29 +19,15 @@ pub const TOKEN: &str = "the-jobs-token";
 
 /// A job's processes on this machine.
 pub struct Pods {
-    pub bench: Bench,
     /// Where the actor is asked, so that engines find it before it is there.
     pub actor_port: u16,
-    pub engines: Vec<(u16, Child)>,
+    pub engines: Vec<(u16, Running)>,
     /// Of engines that a test has started itself.
     pub addresses: Vec<String>,
-    pub reference: Option<(u16, Child)>,
-    pub rewards: Vec<(u16, Child)>,
-}
-
-impl Drop for Pods {
-    fn drop(&mut self) {
-        for (_, process) in self
-            .engines
-            .iter_mut()
-            .chain(&mut self.reference)
-            .chain(&mut self.rewards)
-        {
-            // It may have ended already.
-            let _ = process.kill();
-            let _ = process.wait();
-        }
-    }
+    pub reference: Option<(u16, Running)>,
+    pub rewards: Vec<(u16, Running)>,
+    /// Last, as its folder goes after those who work in it.
+    pub bench: Bench,
 }
 
 impl Pods {
@@ -63,12 +49,12 @@ impl Pods {
         config.checkpoint.path = Some(bench.path("pods/checkpoints"));
         std::fs::write(bench.path("run-config.json"), serde_json::to_string(&config).unwrap()).unwrap();
         Self {
-            bench,
             actor_port: free_port().unwrap(),
             engines: Vec::new(),
             addresses: Vec::new(),
             reference: None,
             rewards: Vec::new(),
+            bench,
         }
     }
 
@@ -92,7 +78,7 @@ impl Pods {
         self.engines.len() - 1
     }
 
-    pub fn engine_at(&self, port: u16) -> Child {
+    pub fn engine_at(&self, port: u16) -> Running {
         let port = port.to_string();
         let args = [
             "rollout",
@@ -104,7 +90,7 @@ impl Pods {
             "127.0.0.1:0",
         ];
         // Its words would fill a pipe that nobody reads.
-        self.command(&args, 1).stderr(Stdio::null()).spawn().unwrap()
+        Running::start(self.command(&args, 1).stderr(Stdio::null()))
     }
 
     pub fn reference(&mut self) {
@@ -112,7 +98,7 @@ impl Pods {
         self.reference = Some((port, self.reference_at(port)));
     }
 
-    pub fn reference_at(&self, port: u16) -> Child {
+    pub fn reference_at(&self, port: u16) -> Running {
         self.server_at("reference", port)
     }
 
@@ -121,18 +107,18 @@ impl Pods {
         self.rewards.push((port, self.server_at("reward", port)));
     }
 
-    pub fn server_at(&self, role: &str, port: u16) -> Child {
+    pub fn server_at(&self, role: &str, port: u16) -> Running {
         let address = format!("127.0.0.1:{port}");
         let args = [role, "--listen", &address, "--metrics-addr", "127.0.0.1:0"];
-        self.command(&args, 1).stderr(Stdio::null()).spawn().unwrap()
+        Running::start(self.command(&args, 1).stderr(Stdio::null()))
     }
 
-    pub fn actor(&self, attempt: u32) -> Child {
+    pub fn actor(&self, attempt: u32) -> Running {
         self.actor_at(self.actor_port, attempt)
     }
 
-    pub fn actor_at(&self, port: u16, attempt: u32) -> Child {
-        let address = |(port, _): &(u16, Child)| format!("127.0.0.1:{port}");
+    pub fn actor_at(&self, port: u16, attempt: u32) -> Running {
+        let address = |(port, _): &(u16, Running)| format!("127.0.0.1:{port}");
         let engines = self.engines.iter().map(address).chain(self.addresses.iter().cloned());
         let engines: Vec<String> = engines.collect();
         let metrics = format!("127.0.0.1:{port}");
@@ -145,7 +131,7 @@ impl Pods {
             let rewards: Vec<String> = self.rewards.iter().map(address).collect();
             command.env(env::service(Role::Reward), rewards.join(","));
         }
-        command.spawn().unwrap()
+        Running::start(&mut command)
     }
 
     pub fn steps(&self) -> usize {
@@ -157,11 +143,9 @@ impl Pods {
     pub fn check_bits(&self) {
         self.bench.run("job.yaml", "whole");
         std::fs::rename(self.bench.path("pods/checkpoints/model"), self.bench.path("pods/model")).unwrap();
-        let (whole, pods) = (self.bench.bits("whole", STEPS), self.bench.bits("pods", STEPS));
-        assert_eq!(whole.len(), pods.len());
-        assert!(whole.len() >= 3);
-        for ((name, whole), (_, pods)) in whole.iter().zip(&pods) {
-            assert!(whole == pods, "{name} differs");
-        }
+        check_same_files(
+            &self.bench.last_state("whole", STEPS),
+            &self.bench.last_state("pods", STEPS),
+        );
     }
 }

@@ -2,7 +2,6 @@
 //! before has settled. What it left behind is compared with other lives.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
@@ -17,9 +16,6 @@ use crate::history::History;
 
 /// Its name.
 pub const JOB: &str = "life";
-
-/// So long without a write means that there is nothing left to write: longer than the pauses of the fault layer.
-const QUIET: Duration = Duration::from_millis(3500);
 
 /// What a life came to.
 pub struct Life {
@@ -39,7 +35,7 @@ pub async fn live(cluster: &ControlPlane, faults: Faults) -> Result<Life> {
     let story = async {
         play(&namespace, &faults).await?;
         faults.stop();
-        settle(&faults).await?;
+        faults.settled().await?;
         state(&namespace).await
     };
     let end = tokio::select! {
@@ -61,18 +57,6 @@ pub async fn operate(namespace: &Namespace<'_>, faults: &Faults) {
         process.killed().await;
         operator.kill().await;
     }
-}
-
-/// Waits until nothing is written for a while.
-pub async fn settle(faults: &Faults) -> Result<()> {
-    wait_for("the operator to have nothing left to write", PATIENCE, async || {
-        let before = faults.writes().len();
-        tokio::time::sleep(QUIET).await;
-        let after = faults.writes();
-        ensure!(after.len() == before, "{:#?}", &after[before..]);
-        Ok(())
-    })
-    .await
 }
 
 /// The script's beginning.
@@ -134,7 +118,7 @@ pub async fn play(namespace: &Namespace<'_>, faults: &Faults) -> Result<()> {
 
     faults.remember(&namespace.client).await?;
     namespace.complete_pod("life-actor-0").await?;
-    // Its status too: where the answer to the last deletion is swallowed, the operator writes nothing for longer than `settle` waits.
+    // Its status too: where the answer to the last deletion is swallowed, the operator writes nothing for longer than `settled` waits.
     wait(namespace, "its success", |seen| {
         seen.is(Phase::Succeeded) && seen.pods.len() == 1 && seen.status.rollout_replicas == 0
     })

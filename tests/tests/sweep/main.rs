@@ -26,6 +26,8 @@ const SEEDS: [u64; 6] = [1, 2, 3, 5, 8, 13];
 async fn undisturbed(cluster: &ControlPlane) -> Life {
     let life = live(cluster, Faults::none()).await.unwrap();
     assert_eq!(life.history.wrongs(), Vec::<String>::new());
+    // Other lives are compared with what it has and did.
+    assert!(!life.end.is_empty() && !life.history.pods_made().is_empty() && !life.writes.is_empty());
     life
 }
 
@@ -135,7 +137,7 @@ async fn on_a_settled_world_neither_a_running_nor_a_restarted_operator_writes() 
     let faults = Faults::none();
     let story = async {
         life::play_until_running(&namespace).await.unwrap();
-        life::settle(&faults).await.unwrap();
+        faults.settled().await.unwrap();
         let running = faults.writes().len();
         life::touch(&namespace).await.unwrap();
         tokio::time::sleep(Duration::from_secs(1)).await;

@@ -1,16 +1,17 @@
 //! A tiny model, prompts and manifests in a scratch folder, and the worker's binary run on them.
 
-#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(dead_code, unused_imports, reason = "each test file uses its part")]
 
+mod process;
+
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
-/// Longest wait for anything a test starts.
-pub const DEADLINE: Duration = Duration::from_secs(120);
+pub use self::process::{DEADLINE, Running, finish, finish_within, output, signal, wait_for, wait_within};
 
 pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
@@ -173,7 +174,7 @@ impl Bench {
 
     /// Runs the worker to its end.
     pub fn worker<const N: usize>(&self, args: [&str; N]) -> Output {
-        finish(self.command(args).spawn().unwrap())
+        output(&mut self.command(args))
     }
 
     /// Runs a manifest to its end in a folder of its own; panics with the worker's words when it fails.
@@ -182,73 +183,67 @@ impl Bench {
         assert!(done.status.success(), "{manifest}: {}", text(&done.stderr));
     }
 
-    /// A line of metrics.jsonl per step.
+    /// A line of metrics.jsonl per step; there is one at least.
     pub fn metrics(&self, run_dir: &str) -> Vec<Value> {
         let lines = fs::read_to_string(self.path(run_dir).join("metrics.jsonl")).unwrap();
+        assert!(!lines.is_empty(), "{run_dir} has not a step in metrics.jsonl");
         lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// Every bit a run ends with: the weights, adapters and both optimizers' state.
-    pub fn bits(&self, run_dir: &str, steps: u64) -> Vec<(String, Vec<u8>)> {
-        let last = format!("checkpoints/step-{steps:08}");
-        [
-            "model/model.safetensors".to_owned(),
-            format!("{last}/policy/adapter_model.safetensors"),
-            format!("{last}/actor-optimizer-00000-of-00001.safetensors"),
-            format!("{last}/critic/model.safetensors"),
-            format!("{last}/critic/adapter_model.safetensors"),
-            format!("{last}/critic-optimizer-00000-of-00001.safetensors"),
-        ]
-        .into_iter()
-        .map(|name| (self.path(run_dir).join(&name), name))
-        .filter(|(path, _)| path.exists())
-        .map(|(path, name)| (name, fs::read(path).unwrap()))
-        .collect()
+    /// Every file that a run of so many steps ends with: its model's and its last checkpoint's.
+    pub fn last_state(&self, run_dir: &str, steps: u64) -> Files {
+        let mut files = Files::new();
+        read_folder(&self.path(run_dir).join("model"), "model/", &mut files);
+        assert!(
+            files.contains_key("model/model.safetensors"),
+            "{run_dir}: {:?}",
+            files.keys()
+        );
+        files.extend(self.checkpoint(&format!("{run_dir}/checkpoints"), steps));
+        files
     }
-}
 
-/// Waits for a process; one that hangs is killed and fails the test.
-pub fn finish(child: Child) -> Output {
-    finish_within(DEADLINE, child)
-}
-
-/// The same of one that takes longer.
-pub fn finish_within(deadline: Duration, mut child: Child) -> Output {
-    let ends = Instant::now() + deadline;
-    // The pipes are drained by `wait_with_output`; what the worker prints in a test fits into them.
-    while child.try_wait().unwrap().is_none() {
-        if Instant::now() > ends {
-            child.kill().unwrap();
-            let output = child.wait_with_output().unwrap();
-            panic!("the worker did not end within {deadline:?}: {}", text(&output.stderr));
+    /// The files of a step's checkpoint; of its manifest what a run goes on with: the rest names folders and the clock.
+    pub fn checkpoint(&self, folder: &str, step: u64) -> Files {
+        let folder = self.path(folder).join(format!("step-{step:08}"));
+        let mut files = Files::new();
+        read_folder(&folder, "", &mut files);
+        let manifest = files.remove("manifest.json").unwrap();
+        let mut state = serde_json::from_slice::<Value>(&manifest).unwrap()["state"].take();
+        assert_eq!(state["step"], step, "{}", folder.display());
+        for other in ["runConfig", "inputs"] {
+            state.as_object_mut().unwrap().remove(other);
         }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    child.wait_with_output().unwrap()
-}
-
-/// Waits until `ready` says so.
-pub fn wait_for(what: &str, ready: impl FnMut() -> bool) {
-    wait_within(DEADLINE, what, ready);
-}
-
-/// The same of what takes longer.
-pub fn wait_within(deadline: Duration, what: &str, mut ready: impl FnMut() -> bool) {
-    let ends = Instant::now() + deadline;
-    while !ready() {
-        assert!(Instant::now() < ends, "{what} did not happen within {deadline:?}");
-        std::thread::sleep(Duration::from_millis(5));
+        for part in ["policy/", "actor-optimizer-"] {
+            let is_there = files.keys().any(|name| name.starts_with(part));
+            assert!(is_there, "{part} is not in {}: {:?}", folder.display(), files.keys());
+        }
+        files.insert("the manifest's state".into(), state.to_string().into_bytes());
+        files
     }
 }
 
-pub fn signal(child: &Child, name: &str) {
-    assert!(
-        Command::new("kill")
-            .args([name, &child.id().to_string()])
-            .status()
-            .unwrap()
-            .success()
-    );
+/// Files by their names below a folder.
+pub type Files = BTreeMap<String, Vec<u8>>;
+
+fn read_folder(folder: &Path, prefix: &str, files: &mut Files) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = format!("{prefix}{}", path.file_name().unwrap().to_string_lossy());
+        match path.is_dir() {
+            true => read_folder(&path, &format!("{name}/"), files),
+            false => drop(files.insert(name, fs::read(path).unwrap())),
+        }
+    }
+}
+
+/// Both have the same files, byte for byte.
+pub fn check_same_files(one: &Files, other: &Files) {
+    let names = |files: &Files| files.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(one), names(other));
+    for (name, bytes) in one {
+        assert!(&other[name] == bytes, "{name} differs");
+    }
 }
 
 /// A safetensors file with another number at its end.

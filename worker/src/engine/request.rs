@@ -1,6 +1,7 @@
 //! What is asked of the engine and what it answers. Tokens travel as ids.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 /// How the tokens of a response are drawn.
 #[derive(Clone, Debug, PartialEq)]
@@ -103,6 +104,8 @@ pub struct Event {
     pub request: u64,
     /// Index of the sample among the request's seeds.
     pub sample: usize,
+    /// When it happened; who listens may hear of it later.
+    pub at: Instant,
     /// What happened.
     pub news: News,
 }

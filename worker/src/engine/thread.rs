@@ -320,6 +320,7 @@ impl<R: Runner> Worker<R> {
 
     /// Tells those who listen of their tokens. A listener that is gone is noticed by its ticket.
     fn tell(&self, advances: Vec<Advance>) {
+        let at = Instant::now();
         for Advance { id, drawn, top } in advances {
             let Some(events) = self
                 .pending
@@ -335,6 +336,7 @@ impl<R: Runner> Worker<R> {
             let _ = events.send(Event {
                 request: id.request,
                 sample: id.sample,
+                at,
                 news: News::Token {
                     drawn,
                     top: top.unwrap_or_default(),
@@ -355,6 +357,7 @@ impl<R: Runner> Worker<R> {
                 let _ = events.send(Event {
                     request: id.request,
                     sample: id.sample,
+                    at: Instant::now(),
                     news: News::Finished(completion.finish_reason),
                 });
             }

@@ -348,4 +348,20 @@ fn a_path_is_itself_or_an_error() {
         error.starts_with("/nowhere/model does not exist: give as path a folder"),
         "{error}"
     );
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let error = resolve_location(&Location::Path(file.join("model"))).unwrap_err();
+    assert!(error.is::<Invalid>(), "{error:#}");
+}
+
+#[test]
+fn a_path_that_cannot_be_looked_at_may_be_there_at_another_try() {
+    let folder = tempfile::tempdir().unwrap();
+    // A link to itself, at which a look fails whoever looks.
+    let path = folder.path().join("model");
+    std::os::unix::fs::symlink(&path, &path).unwrap();
+    let error = resolve_location(&Location::Path(path.clone())).unwrap_err();
+    assert!(!error.is::<Invalid>(), "{error:#}");
+    let words = format!("cannot tell whether {} exists: its volume", path.display());
+    assert!(error.to_string().starts_with(&words), "{error:#}");
 }

@@ -180,7 +180,7 @@ fn tiles(run: &Run) -> String {
         return String::new();
     };
     let mut tiles = Vec::new();
-    let seconds: f64 = run.steps.iter().map(|report| report.wall.as_secs_f64()).sum();
+    let seconds = stages::total(&run.steps);
     let time = duration(std::time::Duration::try_from_secs_f64(seconds).unwrap_or_default());
     let total = if last.total_steps > 0 {
         format!("/{}", last.total_steps)

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use serde::de::DeserializeOwned;
@@ -9,7 +10,7 @@ use serde_json::Value;
 
 use super::samples;
 use crate::telemetry::{
-    BeforeAfter, EvaluationReport, EventRecord, Metric, RunDir, SampleRecord, StepReport, read_lines,
+    BeforeAfter, EvaluationReport, EventRecord, Metric, RunDir, SampleRecord, Stage, StepReport, read_lines,
 };
 
 /// Everything the report is made of.
@@ -60,11 +61,27 @@ impl Run {
         run.evaluations = run.lines("evaluation.jsonl", &dir.evaluation())?;
         run.evaluations.sort_by_key(|report| report.step);
         run.events = run.lines("events.jsonl", &dir.events())?;
+        run.take_stages_of_ends();
         let (samples, unreadable) = samples::read(&dir.samples())?;
         run.samples = samples;
         run.note_unreadable("samples.jsonl", unreadable);
         run.before_after = read_json(&dir.before_after());
         Ok(run)
+    }
+
+    /// What came after the last step before an end counts as that step's, and what came before the first step as the first one's.
+    fn take_stages_of_ends(&mut self) {
+        for event in self.events.iter().filter(|event| !event.stages.is_empty()) {
+            let step = event.step.max(1);
+            let Some(report) = self.steps.iter_mut().find(|report| report.step == step) else {
+                continue;
+            };
+            let stages = event.stages.iter().filter_map(|(name, seconds)| {
+                let took = Duration::try_from_secs_f64(*seconds).ok()?;
+                Some((Stage::from_name(name)?, took))
+            });
+            report.stages.extend(stages);
+        }
     }
 
     fn lines<T: DeserializeOwned>(&mut self, name: &'static str, path: &Path) -> Result<Vec<T>> {

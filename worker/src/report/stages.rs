@@ -22,11 +22,11 @@ type Part = Option<Stage>;
 
 /// The bars over the run and the table of totals; None where no step took time.
 pub(super) fn section(steps: &[StepReport]) -> Option<String> {
-    let totals = seconds(steps);
-    let wall: f64 = totals.values().sum();
+    let wall = total(steps);
     if wall <= 0.0 {
         return None;
     }
+    let totals = seconds(steps);
     let mut order: Vec<(Part, f64)> = totals.into_iter().filter(|(_, seconds)| *seconds > 0.0).collect();
     // Largest first; what is between the stages last.
     order.sort_by(|a, b| {
@@ -38,12 +38,19 @@ pub(super) fn section(steps: &[StepReport]) -> Option<String> {
     Some(format!("{}{}", bars(steps, &parts), table(&order, wall, steps.len())))
 }
 
+/// Seconds of all steps, and of what came between them.
+pub(super) fn total(steps: &[StepReport]) -> f64 {
+    seconds(steps).values().sum()
+}
+
 /// Seconds per part. Stages that overlap may sum to more than the step's wall-clock time; then nothing is between.
 fn seconds(steps: &[StepReport]) -> BTreeMap<Part, f64> {
     let mut totals = BTreeMap::new();
     for report in steps {
         let stages = report.stage_seconds();
-        let between = (report.wall.as_secs_f64() - stages.values().sum::<f64>()).max(0.0);
+        let within = stages.iter().filter(|(stage, _)| !stage.is_between_steps());
+        let within: f64 = within.map(|(_, seconds)| seconds).sum();
+        let between = (report.wall.as_secs_f64() - within).max(0.0);
         for (stage, seconds) in stages {
             *totals.entry(Some(stage)).or_insert(0.0) += seconds;
         }
@@ -184,6 +191,23 @@ mod tests {
         assert_eq!(totals[&Some(Stage::Generate)], 12.0);
         assert_eq!(totals[&Some(Stage::UpdateActor)], 4.0);
         assert_eq!(totals[&None], 4.0);
+    }
+
+    #[test]
+    fn evaluations_and_checkpoints_come_in_addition_to_the_time_of_steps() {
+        let report = StepReport {
+            step: 1,
+            wall: Duration::from_secs(10),
+            stages: vec![
+                (Stage::Checkpoint, Duration::from_secs(5)),
+                (Stage::Generate, Duration::from_secs(7)),
+                (Stage::Evaluate, Duration::from_secs(20)),
+            ],
+            ..StepReport::default()
+        };
+        let steps = [report];
+        assert_eq!(seconds(&steps)[&None], 3.0);
+        assert_eq!(total(&steps), 35.0);
     }
 
     #[test]

@@ -94,6 +94,17 @@ fn what_a_model_wrote_is_inert() {
 }
 
 #[test]
+fn the_checkpoint_after_the_last_step_is_in_the_time_of_the_run() {
+    let folder = folder(3);
+    let event =
+        json!({"time": 0.0, "step": 3, "kind": "succeeded", "message": "3 steps", "stages": {"checkpoint": 4.0}});
+    std::fs::write(folder.path().join("events.jsonl"), line(&event)).unwrap();
+    let html = html(folder.path());
+    assert!(html.contains("</i>checkpoint</td>"), "no row for it");
+    assert!(html.contains("<small>in 10s</small>"), "three steps of 2 s, and 4 s");
+}
+
+#[test]
 fn a_run_without_steps_says_so() {
     let folder = folder(0);
     let html = html(folder.path());

@@ -1,6 +1,7 @@
 //! The score of a sample: the weighted sum of its sources.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use ppo_crds::run_config::Reward as RewardConfig;
@@ -10,6 +11,7 @@ use super::rule::Rule;
 use super::sample::ScoredSample;
 use crate::data::Label;
 use crate::roles::Reward;
+use crate::telemetry::Live;
 
 /// Scores of samples, in their order.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -85,12 +87,27 @@ impl RewardSource {
         Ok(Self { sources })
     }
 
+    /// From now on `live` is told how far remote servers are.
+    pub fn report_to(&mut self, live: &Arc<Live>) {
+        for weighted in &mut self.sources {
+            if let Source::Remote(remote) = &mut weighted.source {
+                remote.report_to(live.clone());
+            }
+        }
+    }
+
     /// Digest of the reward model. None: there is no model, or no pod of it has said it yet.
     pub fn digest(&self) -> Option<&str> {
         self.sources.iter().find_map(|source| match &source.source {
             Source::Model(model) => model.digest(),
             Source::Rule(_) | Source::Remote(_) => None,
         })
+    }
+
+    /// True when a rule reads responses, which must be told from their prompts then.
+    pub fn has_rules(&self) -> bool {
+        let mut sources = self.sources.iter();
+        sources.any(|source| matches!(source.source, Source::Rule(_)))
     }
 
     /// True when a rule counts tokens, so that text alone is not enough.

@@ -16,6 +16,7 @@ mod router;
 mod rule;
 mod sample;
 pub mod serve;
+mod split;
 
 pub(crate) use answer::check;
 pub use load::load;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -46,7 +47,10 @@ pub struct PolicyView {
     /// The messages of the prompts that are chats; left out where none is.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "chats")]
     pub messages: Option<Vec<Option<Vec<Value>>>>,
-    /// Whether the responses end with an end token. Where it is left out all do.
+    /// Seconds since 1970 at the moment that chat templates take for now; left out where that is the clock's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moment: Option<i64>,
+    /// Whether the responses came to their ends. Where it is left out all did.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "list_or_null")]
     pub has_ended: Option<Vec<bool>>,
 }
@@ -65,9 +69,10 @@ impl ScoreRequest {
         }
     }
 
-    /// What a reward pod of the same job is asked: all that is known.
+    /// What a reward pod of the same job is asked: all that is known, but for labels. Those are for rules, and a pod has a model alone.
     pub fn of_job(samples: &[ScoredSample]) -> Self {
         let tokenizer = samples.first().and_then(|sample| sample.tokenizer.as_deref());
+        let moment = samples.first().and_then(|sample| sample.moment);
         let policy = tokenizer.map(|tokenizer| PolicyView {
             tokenizer: tokenizer.to_owned(),
             prompt_ids: samples.iter().map(|sample| sample.prompt_ids.to_vec()).collect(),
@@ -75,9 +80,11 @@ impl ScoreRequest {
             visible_prompts: samples.iter().map(|sample| sample.visible_prompt.clone()).collect(),
             visible_responses: samples.iter().map(|sample| sample.visible_response.clone()).collect(),
             messages: messages(samples),
+            moment: moment.map(Timestamp::as_second),
             has_ended: Some(samples.iter().map(|sample| sample.has_ended).collect()),
         });
         Self {
+            labels: None,
             policy,
             ..Self::of(samples)
         }

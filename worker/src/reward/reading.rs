@@ -84,9 +84,10 @@ impl Reader {
         let text = if sample.has_ended {
             let turn = json!({"role": "assistant", "content": answer});
             let whole: Vec<Value> = messages.iter().cloned().chain([turn]).collect();
-            self.tokenizer.render_chat(&whole, false)?
+            self.tokenizer.render_chat_at(&whole, false, sample.moment)?
         } else {
-            format!("{}{answer}", self.tokenizer.render_chat(messages, true)?)
+            let begun = self.tokenizer.render_chat_at(messages, true, sample.moment)?;
+            format!("{begun}{answer}")
         };
         self.tokenizer.encode(&text, false)
     }

@@ -1,5 +1,6 @@
 //! A remote reward: client of OpenRLHF's protocol, over several URLs.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -16,6 +17,7 @@ use super::retry::Failure;
 use super::sample::ScoredSample;
 use crate::backoff::{Retry, after_status};
 use crate::http_client::innermost;
+use crate::telemetry::Live;
 
 /// How a remote reward is called.
 #[derive(Clone, Debug)]
@@ -66,6 +68,8 @@ pub struct RemoteReward {
     options: RemoteOptions,
     /// Of the further logs.
     names: Names,
+    /// See [`RemoteReward::report_to`].
+    live: Option<Arc<Live>>,
 }
 
 impl RemoteReward {
@@ -99,7 +103,13 @@ impl RemoteReward {
             authorization,
             options,
             names: Names::default(),
+            live: None,
         })
+    }
+
+    /// From now on `live` is told of every answer, and of a server that failed and is waited for.
+    pub fn report_to(&mut self, live: Arc<Live>) {
+        self.live = Some(live);
     }
 
     /// Scores of all samples, in order. Batches run side by side; the first that fails for good ends the call.
@@ -133,11 +143,17 @@ impl RemoteReward {
             let url = &self.urls[(number + tries as usize) % self.urls.len()];
             let failure = match self.call(url, body.clone(), samples).await {
                 Ok(mut scores) => {
+                    if let Some(live) = &self.live {
+                        live.goes_on();
+                    }
                     self.names.keep(&mut scores.extra);
                     return Ok(scores);
                 }
                 Err(failure) => failure,
             };
+            if let Some(live) = &self.live {
+                live.wait_for(url.as_str());
+            }
             let options = &self.options;
             let rounds = tries / self.urls.len() as u32;
             let wait = failure.retry.pause(options.backoff_base, options.backoff_cap, rounds);

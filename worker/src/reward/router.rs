@@ -93,7 +93,8 @@ async fn score(State(service): State<Service>, request: Request) -> Result<Json<
     let ready = service.get()?;
     let limits = &service.0.limits;
     let (asked, _room): (ScoreRequest, _) = body::held(&service.0.bodies, request).await?;
-    let samples = samples(asked, ready.tokenizer.as_deref(), limits.samples)?;
+    let has_rules = ready.source.has_rules();
+    let samples = samples(asked, ready.tokenizer.as_deref(), has_rules, limits.samples)?;
     for sample in &samples {
         let unfit = |cause| {
             let what = format!("labels[{}]: {cause:#}", sample.index);

@@ -21,6 +21,7 @@ use super::{Caller, Members, Pending, Publication};
 use crate::engine::Request;
 use crate::model::MergedWeights;
 use crate::stop::StopFlag;
+use crate::telemetry::Live;
 
 /// What a dealer needs to know.
 pub struct DealerOptions {
@@ -39,6 +40,8 @@ pub struct DealerOptions {
     /// Whether engines draw while the trained tensors change: what is published is a copy of them then, so that an engine
     /// which starts in that time gets the version that it is to draw with.
     pub copies: bool,
+    /// Told of weights that engines take after a step, and whom that waits for.
+    pub live: Arc<Live>,
 }
 
 /// The engines of a job, behind HTTP.
@@ -89,9 +92,11 @@ impl Dealer {
             work: work.clone(),
             deadline,
         };
+        // One that comes late gets the weights first, which may take longer than all else.
+        let publication = self.options.publication.clone();
         Pending::start(
             &self.runtime,
-            move || work.answered(),
+            move || work.answered() + publication.taken(),
             |waited_for| deal.run(waited_for),
         )
     }

@@ -3,6 +3,7 @@
 //! unfinished. Where engines draw during updates, what is published is the dealer's copy.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -29,6 +30,8 @@ struct Shared {
     /// Number of the publication that may be read; None while the tensors change. Held while a piece is copied out, or a tensor merged.
     open: RwLock<Option<u64>>,
     latest: Mutex<Option<Latest>>,
+    /// Pieces and tensors of any version that went to engines.
+    taken: AtomicU64,
 }
 
 struct Latest {
@@ -64,6 +67,11 @@ impl Reading {
             self.version
         );
         read()
+    }
+
+    /// A piece of them, or a tensor, went to an engine.
+    pub fn count_taken(&self) {
+        self.shared.taken.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -135,6 +143,11 @@ impl Publication {
         })
     }
 
+    /// Grows while engines take weights, whoever brings them.
+    pub fn taken(&self) -> u64 {
+        self.0.taken.load(Ordering::Relaxed)
+    }
+
     /// How long an engine may take for what is published, or was.
     pub fn deadline(&self) -> Duration {
         let latest = self.0.latest.lock();
@@ -158,6 +171,7 @@ impl Publication {
                 if sender.blocking_send(piece.map_err(std::io::Error::other)).is_err() || is_last {
                     return;
                 }
+                reading.count_taken();
             }
         });
         Ok(Some(ReceiverStream::new(receiver)))
@@ -197,6 +211,16 @@ mod tests {
         assert!(bytes > 4 * (8 << 18));
         publication.withdraw();
         assert!(publication.version().is_none() && publication.stream(3).unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn every_piece_that_an_engine_takes_is_counted() {
+        let publication = Publication::default();
+        publication.publish(weights(1.0), 3);
+        assert_eq!(publication.taken(), 0);
+        let pieces = publication.stream(3).unwrap().unwrap().count().await;
+        assert!(pieces > PIECES_AHEAD);
+        assert_eq!(publication.taken(), pieces as u64);
     }
 
     #[test]

@@ -239,6 +239,7 @@ impl Sending {
             reading.weights.iter().try_for_each(|(name, tensor)| {
                 reading
                     .while_open(|| group.broadcast(&tensor.merge()?, 0))
+                    .inspect(|()| reading.count_taken())
                     .with_context(|| format!("sending {name}"))
             })
         });

@@ -186,7 +186,7 @@ mod tests {
             (json!({"chat_template": "x"}), "chat_template is no variable"),
         ] {
             let error = variables(Some(wrong)).unwrap_err();
-            assert_eq!(error.param, Some("chat_template_kwargs"));
+            assert_eq!(error.param.as_deref(), Some("chat_template_kwargs"));
             assert!(error.message.contains(words), "{error}");
         }
     }

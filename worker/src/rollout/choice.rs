@@ -4,6 +4,7 @@
 use serde::Serialize;
 
 use super::job::Shown;
+use super::label::Labels;
 use super::model::Model;
 use super::text::Text;
 use crate::engine::{FinishReason, Request, TokenLogprob};
@@ -14,8 +15,8 @@ use crate::serving::error::ApiError;
 pub struct ShownToken {
     /// As the client wants tokens written.
     pub label: String,
-    /// Its log-probability.
-    pub logprob: f32,
+    /// Its log-probability; a prompt's first token has none.
+    pub logprob: Option<f32>,
     /// The likeliest tokens there.
     pub top: Vec<(String, f32)>,
     /// Characters of the text before it.
@@ -33,6 +34,21 @@ pub struct Delta {
     pub logprobs: Vec<ShownToken>,
 }
 
+impl Delta {
+    /// This, and `next` behind it.
+    pub fn then(mut self, next: Self) -> Self {
+        let characters = self.text.chars().count();
+        self.text += &next.text;
+        self.token_ids.extend(next.token_ids);
+        let behind = next.logprobs.into_iter().map(|token| ShownToken {
+            offset: token.offset + characters,
+            ..token
+        });
+        self.logprobs.extend(behind);
+        self
+    }
+}
+
 /// Tokens drawn by one version of the weights, half open.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct VersionSpan {
@@ -48,7 +64,7 @@ pub struct VersionSpan {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum StopReason {
-    /// A stop token of the request.
+    /// A stop token of the request, or an end token of the model that is not its tokenizer's own.
     Token(u32),
     /// A stop string.
     Text(String),
@@ -58,6 +74,7 @@ pub enum StopReason {
 #[derive(Debug)]
 pub struct Choice {
     text: Option<Text>,
+    labels: Labels,
     fresh: Delta,
     tokens: usize,
     last: Option<u32>,
@@ -83,6 +100,7 @@ impl Choice {
         });
         Ok(Self {
             text: text.transpose().map_err(internal)?,
+            labels: Labels::default(),
             fresh: Delta::default(),
             tokens: 0,
             last: None,
@@ -117,15 +135,16 @@ impl Choice {
         if shown.logprobs.is_some() {
             let label = |token: u32| match shown.bare_logprobs {
                 true => String::new(),
-                false => label(model, shown, token),
+                false => label(model, shown, &self.labels, token),
             };
+            let own = label(drawn.token);
+            let top = top.iter().map(|entry| (label(entry.token), finite(entry.logprob)));
+            let top = top.collect();
+            self.labels.push(drawn.token, &own);
             self.fresh.logprobs.push(ShownToken {
-                label: label(drawn.token),
-                logprob: finite(drawn.logprob),
-                top: top
-                    .iter()
-                    .map(|entry| (label(entry.token), finite(entry.logprob)))
-                    .collect(),
+                label: own,
+                logprob: Some(finite(drawn.logprob)),
+                top,
                 offset: self.text.as_ref().map_or(0, Text::characters),
             });
         }
@@ -158,8 +177,8 @@ impl Choice {
         }
         let params = &request.params;
         match self.last.filter(|token| params.stop_token_ids.contains(token)) {
-            // The model's own end is no news, as in vLLM.
-            Some(token) if model.eos_ids.contains(&token) => {}
+            // As in vLLM (`check_stop` in `vllm/v1/core/sched/utils.py`), which takes the other ends of generation_config.json for stop tokens.
+            Some(token) if shown.usual_end == Some(token) => {}
             Some(token) => self.stop_reason = Some(StopReason::Token(token)),
             None => {
                 let cut = self
@@ -214,12 +233,12 @@ impl Choice {
     }
 }
 
-/// A token as log-probabilities show it.
-pub fn label(model: &Model, shown: &Shown, token: u32) -> String {
-    if shown.tokens_as_ids {
-        return format!("token_id:{token}");
+/// A token as log-probabilities show it behind those of `before`.
+pub fn label(model: &Model, shown: &Shown, before: &Labels, token: u32) -> String {
+    match shown.tokens_as_ids {
+        true => format!("token_id:{token}"),
+        false => before.label(&model.tokenizer, token),
     }
-    model.tokenizer.decode(&[token], false).unwrap_or_default()
 }
 
 /// JSON has no infinity; vLLM writes -9999 too.

@@ -9,6 +9,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::choice::Choice;
+use super::echo::{self, Echo};
 use super::inflight::Registered;
 use super::job::{Dialect, Job};
 use super::model::Model;
@@ -137,24 +138,36 @@ async fn complete(mut running: Running, deadline: Duration) -> Result<Vec<Vec<Co
 fn whole(model: &Model, job: &Job, completions: Vec<Vec<Completion>>) -> Result<Answer, ApiError> {
     let mut answer = Answer::new(model, job, response::now(), false);
     let (mut tokens, mut index) = (0, 0);
+    let echo = job.shown.echo;
+    let most = if echo == Echo::Alone { 0 } else { usize::MAX };
     for (request, completions) in job.requests.iter().zip(completions) {
-        let mut of_prompt = None;
+        let (mut of_prompt, mut echoed) = (None, None);
         for completion in completions {
-            tokens += completion.tokens.len();
             let mut choice = Choice::new(model, request, &job.shown)?;
             let drawn = completion.tokens.iter().zip(&completion.logprobs);
             let mut tops = completion.top_logprobs.iter();
-            for ((&token, &logprob), &version) in drawn.zip(&completion.versions) {
+            for ((&token, &logprob), &version) in drawn.zip(&completion.versions).take(most) {
                 let top = tops.next().map_or(&[][..], Vec::as_slice);
                 let drawn = TokenLogprob { token, logprob };
                 choice.push(model, request, &job.shown, drawn, top, version)?;
             }
             choice.finish(model, request, &job.shown, completion.finish_reason)?;
-            let delta = choice.take();
-            if let (None, Some(scores)) = (&of_prompt, &completion.prompt_logprobs) {
+            tokens += choice.tokens();
+            let mut delta = choice.take();
+            let scores = completion.prompt_logprobs;
+            if echo != Echo::Nothing {
+                if echoed.is_none() {
+                    let scores = scores.as_deref().unwrap_or_default();
+                    echoed = Some(echo::prompt(model, request, &job.shown, scores)?);
+                }
+                delta = echoed.clone().unwrap_or_default().then(delta);
+            }
+            // An echo has them among its own.
+            let scores = scores.filter(|_| echo == Echo::Nothing);
+            if let (None, Some(scores)) = (&of_prompt, &scores) {
                 of_prompt = Some(PromptLogprobs::new(model, job, &request.prompt, scores)?);
             }
-            let of_prompt = of_prompt.clone().filter(|_| completion.prompt_logprobs.is_some());
+            let of_prompt = of_prompt.clone().filter(|_| scores.is_some());
             let shown = response::choice(job, index, &choice, delta, false, true).with_prompt_logprobs(of_prompt);
             answer.push(job.dialect, shown);
             index += 1;

@@ -9,13 +9,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::engine::Engine;
 use crate::serving::error::ApiError;
 
+/// Tickets of requests, one for each prompt, by the requests' names; a name may be used more than once.
+type Tickets = HashMap<String, Vec<Arc<[u64]>>>;
+
 /// The requests inside.
 #[derive(Debug)]
 pub struct InFlight {
     room: Arc<Semaphore>,
     most: usize,
-    /// Tickets by name; a name may be used more than once.
-    tickets: Arc<Mutex<HashMap<String, Vec<u64>>>>,
+    tickets: Arc<Mutex<Tickets>>,
 }
 
 impl InFlight {
@@ -47,9 +49,12 @@ impl InFlight {
         })
     }
 
-    /// Registers tickets under a name until the guard is dropped; then what is unfinished is withdrawn.
+    /// Registers the tickets of a request's prompts under its name until the guard is dropped; then what is unfinished is withdrawn.
     pub fn register(&self, name: String, numbers: Vec<u64>, engine: Engine) -> Registered {
-        self.tickets.lock().entry(name.clone()).or_default().extend(&numbers);
+        let numbers: Arc<[u64]> = numbers.into();
+        let mut tickets = self.tickets.lock();
+        tickets.entry(name.clone()).or_default().push(numbers.clone());
+        drop(tickets);
         Registered {
             tickets: self.tickets.clone(),
             name,
@@ -58,44 +63,97 @@ impl InFlight {
         }
     }
 
-    /// Tickets of the named requests, or all of them. A name may carry the prefix that answers have.
+    /// Tickets of what each of the names stands for, or of all requests.
     pub fn find(&self, names: Option<&[String]>) -> Vec<Vec<u64>> {
         let tickets = self.tickets.lock();
-        let Some(names) = names else {
-            return tickets.values().cloned().collect();
-        };
-        let plain = |name: &str| {
-            let name = name.strip_prefix("cmpl-").or_else(|| name.strip_prefix("chatcmpl-"));
-            name.map(str::to_owned)
-        };
-        names
-            .iter()
-            .filter_map(|name| tickets.get(name).or_else(|| tickets.get(&plain(name)?)))
-            .cloned()
-            .collect()
+        match names {
+            None => tickets.values().map(|requests| of_all(requests)).collect(),
+            Some(names) => names.iter().filter_map(|name| named(&tickets, name)).collect(),
+        }
     }
+}
+
+fn of_all(requests: &[Arc<[u64]>]) -> Vec<u64> {
+    requests.iter().flat_map(|numbers| numbers.iter().copied()).collect()
+}
+
+/// Tickets of the requests of that name, which may carry the prefix that answers have, else of the one prompt that vLLM calls so
+/// (`cmpl-<request>-<index>`).
+fn named(tickets: &Tickets, name: &str) -> Option<Vec<u64>> {
+    let plain = name.strip_prefix("cmpl-").or_else(|| name.strip_prefix("chatcmpl-"));
+    if let Some(requests) = tickets.get(name).or_else(|| tickets.get(plain?)) {
+        return Some(of_all(requests));
+    }
+    let (request, index) = name.strip_prefix("cmpl-")?.rsplit_once('-')?;
+    let index: usize = index.parse().ok()?;
+    let requests = tickets.get(request)?.iter();
+    let of_prompt: Vec<u64> = requests.filter_map(|numbers| numbers.get(index).copied()).collect();
+    Some(of_prompt).filter(|numbers| !numbers.is_empty())
 }
 
 /// A request's entry; dropped with the request, whether it was answered or its client has gone.
 pub struct Registered {
-    tickets: Arc<Mutex<HashMap<String, Vec<u64>>>>,
+    tickets: Arc<Mutex<Tickets>>,
     name: String,
-    numbers: Vec<u64>,
+    numbers: Arc<[u64]>,
     engine: Engine,
 }
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        let numbers = std::mem::take(&mut self.numbers);
         let mut tickets = self.tickets.lock();
         if let Some(known) = tickets.get_mut(&self.name) {
-            known.retain(|number| !numbers.contains(number));
+            known.retain(|numbers| !Arc::ptr_eq(numbers, &self.numbers));
             if known.is_empty() {
                 tickets.remove(&self.name);
             }
         }
         drop(tickets);
         // Dropped tickets are noticed by the next pass; a frozen engine has none.
-        self.engine.abort(numbers);
+        self.engine.abort(self.numbers.to_vec());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tickets(requests: &[(&str, &[u64])]) -> Tickets {
+        let mut tickets = Tickets::new();
+        for (name, numbers) in requests {
+            tickets.entry((*name).to_owned()).or_default().push((*numbers).into());
+        }
+        tickets
+    }
+
+    #[test]
+    fn a_request_is_found_by_its_name_and_by_its_answers_and_each_prompt_by_its_own() {
+        let tickets = tickets(&[("r", &[1, 2, 3]), ("other", &[4])]);
+        for name in ["r", "cmpl-r", "chatcmpl-r"] {
+            assert_eq!(named(&tickets, name), Some(vec![1, 2, 3]), "{name}");
+        }
+        assert_eq!(named(&tickets, "cmpl-r-0"), Some(vec![1]));
+        assert_eq!(named(&tickets, "cmpl-r-2"), Some(vec![3]));
+        for name in [
+            "cmpl-r-3",
+            "cmpl-r-",
+            "cmpl-r-x",
+            "r-0",
+            "chatcmpl-r-0",
+            "cmpl-0",
+            "cmpl-",
+            "",
+        ] {
+            assert_eq!(named(&tickets, name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_ends_like_a_prompts_is_a_request_first_and_one_used_twice_means_both() {
+        let tickets = tickets(&[("r", &[1, 2]), ("r", &[3, 4]), ("r-1", &[5, 6])]);
+        assert_eq!(named(&tickets, "cmpl-r-1"), Some(vec![5, 6]));
+        assert_eq!(named(&tickets, "cmpl-r-1-0"), Some(vec![5]));
+        assert_eq!(named(&tickets, "r"), Some(vec![1, 2, 3, 4]));
+        assert_eq!(named(&tickets, "cmpl-r-0"), Some(vec![1, 3]));
     }
 }

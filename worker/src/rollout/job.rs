@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::echo::Echo;
 use super::model::Model;
 use super::protocol::{GenerateRequest, Logprobs, Stop};
 use super::refused;
@@ -35,6 +36,8 @@ pub struct Shown {
     pub running_usage: bool,
     /// Text.
     pub text: bool,
+    /// The prompt.
+    pub echo: Echo,
     /// So many likeliest tokens beside each, with its log-probability.
     pub logprobs: Option<usize>,
     /// Token ids of prompt and response.
@@ -47,6 +50,8 @@ pub struct Shown {
     pub weight_versions: bool,
     /// What ended the response is part of the text.
     pub include_stop: bool,
+    /// The end token that is no news as the reason of an end: the tokenizer's own, where it was not to be passed over.
+    pub usual_end: Option<u32>,
     /// Special tokens are not part of the text.
     pub skip_special: bool,
 }
@@ -91,16 +96,18 @@ impl Job {
         limits.check_samples(prompts.len().saturating_mul(n))?;
         let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
         let room = model.config.max_positions.saturating_sub(longest);
-        let params = sampling(model, limits, asked, dialect, room)?;
+        let echo = Echo::of(asked, dialect)?;
+        let params = sampling(model, limits, asked, dialect, echo, room)?;
         let response = params.max_new_tokens;
         let tokens = prompts.iter().map(|prompt| (prompt.len() + response).saturating_mul(n));
         limits.check_tokens(tokens.fold(0usize, usize::saturating_add))?;
-        let shown = shown(limits, asked, dialect)?;
+        let shown = shown(model, limits, asked, dialect, echo)?;
         let greedy = is_greedy(params.temperature);
+        let of_echo = shown.logprobs.filter(|_| echo != Echo::Nothing);
         let details = Details {
             // The drawn token's own number costs nothing, but a greedy one has none of its own.
             top_logprobs: shown.logprobs.filter(|count| *count > 0 || greedy),
-            prompt_logprobs: prompt_logprobs(limits, asked)?,
+            prompt_logprobs: prompt_logprobs(limits, asked)?.or(of_echo),
         };
         let listed = checked_listed(limits, &prompts, n, response, &shown, details)?;
         let params = Arc::new(params);
@@ -189,7 +196,7 @@ fn checked_listed(
     if listed <= limits.listed {
         return Ok(listed);
     }
-    let field = match of_prompts > of_responses {
+    let field = match of_prompts > of_responses && shown.echo == Echo::Nothing {
         true => "prompt_logprobs",
         false => "logprobs",
     };
@@ -208,6 +215,7 @@ fn sampling(
     limits: &Limits,
     asked: &GenerateRequest,
     dialect: Dialect,
+    echo: Echo,
     room: usize,
 ) -> Result<SamplingParams, ApiError> {
     let within = |name: &'static str, value: Option<f32>, default: f32, least: f32, most: f32| {
@@ -220,7 +228,9 @@ fn sampling(
             format!("{value} is not between {least} and {most}"),
         ))
     };
-    let max_new_tokens = match asked.max_completion_tokens.or(asked.max_tokens) {
+    let max_new_tokens = match asked.response_tokens() {
+        // The engine draws one, which is not shown.
+        Some(0) if echo == Echo::Alone => 1,
         Some(0) => return Err(ApiError::field("max_tokens", "0: ask for at least one token")),
         Some(tokens) if tokens > room => {
             return Err(ApiError::field(
@@ -320,7 +330,13 @@ fn stop_tokens(model: &Model, limits: &Limits, asked: &GenerateRequest) -> Resul
     Ok(ids)
 }
 
-fn shown(limits: &Limits, asked: &GenerateRequest, dialect: Dialect) -> Result<Shown, ApiError> {
+fn shown(
+    model: &Model,
+    limits: &Limits,
+    asked: &GenerateRequest,
+    dialect: Dialect,
+    echo: Echo,
+) -> Result<Shown, ApiError> {
     let is = |flag: Option<bool>| flag == Some(true);
     let logprobs = match (dialect, asked.logprobs) {
         (_, None | Some(Logprobs::Flag(false))) => None,
@@ -361,12 +377,14 @@ fn shown(limits: &Limits, asked: &GenerateRequest, dialect: Dialect) -> Result<S
         usage: is(options.include_usage),
         running_usage: is(options.include_usage) && is(options.continuous_usage_stats),
         text: asked.detokenize != Some(false),
+        echo,
         logprobs,
         token_ids: is(asked.return_token_ids),
         tokens_as_ids: is(asked.return_tokens_as_token_ids),
         bare_logprobs,
         weight_versions: is(asked.return_weight_versions),
         include_stop: is(asked.include_stop_str_in_output),
+        usual_end: model.tokenizer.own_eos_id().filter(|_| !is(asked.ignore_eos)),
         skip_special: skip_special(asked),
     })
 }

@@ -35,12 +35,12 @@ impl Metrics {
         self.observe(|requests| requests.end_to_end(took));
     }
 
-    /// A stream's first tokens are there.
+    /// A stream's first token was drawn.
     pub fn first_token(&self, took: Duration) {
         self.observe(|requests| requests.first_token(took));
     }
 
-    /// Further tokens of a stream are there.
+    /// A further token of a stream was drawn.
     pub fn next_token(&self, took: Duration) {
         self.observe(|requests| requests.next_token(took));
     }

@@ -87,10 +87,10 @@ pub struct GenerateRequest {
     pub return_token_strs: Option<bool>,
     /// Name of the request, for `/abort_requests`.
     pub request_id: Option<String>,
+    /// Completions: begin with the prompt; with `max_tokens` 0 that is all.
+    pub echo: Option<bool>,
 
     // Known, and refused where they would change the answer.
-    /// Repeat the prompt.
-    pub echo: Option<bool>,
     /// Text after the completion.
     pub suffix: Given,
     /// Draw more than are returned.
@@ -157,6 +157,13 @@ pub struct GenerateRequest {
     pub watermarking: Option<bool>,
 }
 
+impl GenerateRequest {
+    /// Tokens of a response at most, where they are asked for.
+    pub fn response_tokens(&self) -> Option<usize> {
+        self.max_completion_tokens.or(self.max_tokens)
+    }
+}
+
 /// A seed: any 64-bit number, signed or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seed(pub u64);
@@ -191,8 +198,8 @@ pub enum Stop {
     Many(Vec<String>),
 }
 
-// By hand and not `#[serde(untagged)]`, whose errors name neither the field nor what fits, and which keeps a copy of everything many times
-// as large as the text.
+// By hand and not `#[serde(untagged)]`, whose errors do not name what fits, and which keeps a copy of everything many times as large as the
+// text.
 impl<'de> Deserialize<'de> for Stop {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Whole;
@@ -200,7 +207,7 @@ impl<'de> Deserialize<'de> for Stop {
             type Value = Stop;
 
             fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-                f.write_str("stop to be a text or a list of texts")
+                f.write_str("a text or a list of texts")
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Stop, E> {
@@ -208,11 +215,10 @@ impl<'de> Deserialize<'de> for Stop {
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Stop, A::Error> {
-                let named = |error: A::Error| -> A::Error { de::Error::custom(format!("stop: {error}")) };
                 let mut stops = Vec::new();
-                while let Some(stop) = list.next_element().map_err(named)? {
+                while let Some(stop) = list.next_element()? {
                     if stops.len() == MOST_STOPS {
-                        return Err(de::Error::custom(format!("stop: more than {MOST_STOPS} strings")));
+                        return Err(de::Error::custom(format!("more than {MOST_STOPS} strings")));
                     }
                     stops.push(stop);
                 }
@@ -248,7 +254,7 @@ impl<'de> Deserialize<'de> for Logprobs {
             type Value = Logprobs;
 
             fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-                f.write_str("logprobs to be true, false or a number of likeliest tokens")
+                f.write_str("true, false or a number of likeliest tokens")
             }
 
             fn visit_bool<E: de::Error>(self, flag: bool) -> Result<Logprobs, E> {
@@ -282,9 +288,10 @@ pub struct StreamOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::serving::body;
 
     fn read(json: &str) -> Result<GenerateRequest, String> {
-        serde_json::from_str(json).map_err(|error| error.to_string())
+        body::parse(json.as_bytes()).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -307,12 +314,12 @@ mod tests {
         for (json, words) in [
             (
                 r#"{"stop": 1}"#,
-                "integer `1`, expected stop to be a text or a list of texts",
+                "stop: invalid type: integer `1`, expected a text or a list of texts",
             ),
-            (r#"{"stop": ["a", 1]}"#, "stop: invalid type: integer `1`"),
+            (r#"{"stop": ["a", 1]}"#, "stop[1]: invalid type: integer `1`"),
             (
                 r#"{"logprobs": -1}"#,
-                "integer `-1`, expected logprobs to be true, false or a number",
+                "logprobs: invalid type: integer `-1`, expected true, false or a number",
             ),
         ] {
             let error = read(json).unwrap_err();

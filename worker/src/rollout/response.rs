@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::choice::{Choice, Delta, ShownToken, StopReason, VersionSpan, finite, label};
 use super::job::{Dialect, Job};
+use super::label::Labels;
 use super::model::Model;
 use crate::engine::TokenScore;
 use crate::serving::error::ApiError;
@@ -104,12 +105,12 @@ struct ChatDelta {
 #[serde(untagged)]
 enum ShownLogprobs {
     Bare {
-        token_logprobs: Vec<f32>,
+        token_logprobs: Vec<Option<f32>>,
     },
     Completions {
         tokens: Vec<String>,
-        token_logprobs: Vec<f32>,
-        top_logprobs: Vec<Map<String, Value>>,
+        token_logprobs: Vec<Option<f32>>,
+        top_logprobs: Vec<Option<Map<String, Value>>>,
         text_offset: Vec<usize>,
     },
     Chat {
@@ -120,7 +121,7 @@ enum ShownLogprobs {
 #[derive(Clone, Debug, Serialize)]
 struct ChatToken {
     token: String,
-    logprob: f32,
+    logprob: Option<f32>,
     bytes: Vec<u8>,
     #[serde(skip_serializing_if = "Option::is_none")]
     top_logprobs: Option<Vec<ChatToken>>,
@@ -225,22 +226,30 @@ impl PromptLogprobs {
     /// # Errors
     /// 500 when they cannot be written.
     pub fn new(model: &Model, job: &Job, prompt: &[u32], scores: &[TokenScore]) -> Result<Self, ApiError> {
-        let entry = |token: u32, logprob: f32, rank: usize| {
-            let name = label(model, &job.shown, token);
+        let entry = |name: &str, token: u32, logprob: f32, rank: usize| {
             (
                 token.to_string(),
                 json!({"logprob": number(finite(logprob)), "rank": rank, "decoded_token": name}),
             )
         };
+        let mut before = Labels::default();
+        let name = |before: &Labels, token: u32| label(model, &job.shown, before, token);
         // Nothing stands before the first token.
         let mut list = vec![Value::Null];
+        if let Some(&first) = prompt.first() {
+            let own = name(&before, first);
+            before.push(first, &own);
+        }
         for (&token, score) in prompt.iter().skip(1).zip(scores) {
-            let own = entry(token, score.logprob, score.rank);
-            let top = (1..)
-                .zip(&score.top)
-                .map(|(rank, top)| entry(top.token, top.logprob, rank));
-            let fields: Map<String, Value> = std::iter::once(own).chain(top).collect();
+            let own = name(&before, token);
+            let top = (1..).zip(&score.top).map(|(rank, top)| {
+                let name = name(&before, top.token);
+                entry(&name, top.token, top.logprob, rank)
+            });
+            let drawn = entry(&own, token, score.logprob, score.rank);
+            let fields: Map<String, Value> = std::iter::once(drawn).chain(top).collect();
             list.push(Value::Object(fields));
+            before.push(token, &own);
         }
         let written = serde_json::value::to_raw_value(&list).map_err(ApiError::internal)?;
         Ok(Self(written.into()))
@@ -273,9 +282,9 @@ fn show_logprobs(job: &Job, tokens: Vec<ShownToken>) -> ShownLogprobs {
             top_logprobs: tokens
                 .into_iter()
                 .map(|token| {
-                    let own = std::iter::once((token.label, number(token.logprob)));
+                    let own = (token.label, number(token.logprob?));
                     let top = token.top.into_iter().map(|(label, logprob)| (label, number(logprob)));
-                    own.chain(top).collect()
+                    Some(std::iter::once(own).chain(top).collect())
                 })
                 .collect(),
         },
@@ -286,7 +295,7 @@ fn show_logprobs(job: &Job, tokens: Vec<ShownToken>) -> ShownLogprobs {
                     let top = token
                         .top
                         .into_iter()
-                        .map(|(label, logprob)| chat_token(label, logprob, None));
+                        .map(|(label, logprob)| chat_token(label, Some(logprob), None));
                     let top = top.collect();
                     chat_token(token.label, token.logprob, Some(top))
                 })
@@ -295,7 +304,7 @@ fn show_logprobs(job: &Job, tokens: Vec<ShownToken>) -> ShownLogprobs {
     }
 }
 
-fn chat_token(token: String, logprob: f32, top_logprobs: Option<Vec<ChatToken>>) -> ChatToken {
+fn chat_token(token: String, logprob: Option<f32>, top_logprobs: Option<Vec<ChatToken>>) -> ChatToken {
     ChatToken {
         bytes: token.bytes().collect(),
         token,

@@ -29,6 +29,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// 429 when there is no room.
 pub fn answer(service: Service, job: Job) -> Result<Response, ApiError> {
     let model = service.admit()?;
+    let began = Instant::now();
     let (sender, events) = unbounded_channel();
     let running = submit(&service, model, &job, Some(&sender))?;
     // The engine holds what is left of the senders: the channel closes when the last request ends.
@@ -42,7 +43,7 @@ pub fn answer(service: Service, job: Job) -> Result<Response, ApiError> {
     let pieces = Pieces {
         first: running.tickets.first().map_or(0, |ticket| ticket.number()),
         is_new: vec![true; choices.len()],
-        last: vec![Last::default(); choices.len()],
+        last: vec![None; choices.len()],
         unfinished: choices.len(),
         service,
         job,
@@ -50,20 +51,13 @@ pub fn answer(service: Service, job: Job) -> Result<Response, ApiError> {
         events,
         choices,
         created: response::now(),
-        began: Instant::now(),
+        began,
         ready: VecDeque::new(),
         is_over: false,
     };
     Ok(Sse::new(pieces.stream())
         .keep_alive(KeepAlive::new().interval(KEEP_ALIVE))
         .into_response())
-}
-
-/// Tokens of a choice, and when the newest of them were there.
-#[derive(Clone, Copy, Debug, Default)]
-struct Last {
-    tokens: usize,
-    at: Option<Instant>,
 }
 
 /// The stream's state. Dropped with the connection, it withdraws the request.
@@ -80,8 +74,8 @@ struct Pieces {
     unfinished: usize,
     created: u64,
     began: Instant,
-    /// What each choice had when it last had more.
-    last: Vec<Last>,
+    /// When each choice's newest token was drawn.
+    last: Vec<Option<Instant>>,
     ready: VecDeque<String>,
     is_over: bool,
 }
@@ -162,7 +156,10 @@ impl Pieces {
         let model = self.service.model()?;
         let shown = &self.job.shown;
         match event.news {
-            News::Token { drawn, top, version } => choice.push(model, request, shown, drawn, &top, version)?,
+            News::Token { drawn, top, version } => {
+                choice.push(model, request, shown, drawn, &top, version)?;
+                self.time(index, event.at);
+            }
             News::Finished(reason) => {
                 choice.finish(model, request, shown, reason)?;
                 self.unfinished -= 1;
@@ -171,26 +168,20 @@ impl Pieces {
         Ok(index)
     }
 
-    /// Notes how long a choice that has `tokens` now waited for the newest.
-    fn time(&mut self, index: usize, tokens: usize) {
-        // Its end may come alone.
-        let Some(last) = self.last.get_mut(index).filter(|last| last.tokens < tokens) else {
-            return;
-        };
-        let now = Instant::now();
-        match last.at.replace(now) {
-            None => self.service.metrics.first_token(now - self.began),
-            Some(before) => self.service.metrics.next_token(now - before),
+    /// Notes how long a choice waited for the token that the engine drew at this instant; a client that reads slowly makes it no later.
+    fn time(&mut self, index: usize, at: Instant) {
+        let metrics = &self.service.metrics;
+        match self.last.get_mut(index).and_then(|last| last.replace(at)) {
+            None => metrics.first_token(at.saturating_duration_since(self.began)),
+            Some(before) => metrics.next_token(at.saturating_duration_since(before)),
         }
-        last.tokens = tokens;
     }
 
     fn send(&mut self, index: usize) -> Result<(), ApiError> {
         let Some(choice) = self.choices.get_mut(index) else {
             return Ok(());
         };
-        let (delta, tokens) = (choice.take(), choice.tokens());
-        self.time(index, tokens);
+        let delta = choice.take();
         let is_first = self.is_new.get_mut(index).is_some_and(std::mem::take);
         let choice = response::choice(&self.job, index, &self.choices[index], delta, true, is_first);
         let mut answer = self.piece()?;

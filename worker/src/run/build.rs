@@ -92,7 +92,8 @@ pub fn roles(config: RunConfig, policy_folder: PathBuf, start: Start, around: Ar
     };
     let rollout = reach.rollout(&engine, actor.weights(), &data.tokenizer)?;
     let reference = reach.reference(target, &actor, longest.min(policy.max_positions))?;
-    let reward = RewardSource::new(&config.reward, reach.reward(longest.min(policy.max_positions))?)?;
+    let mut reward = RewardSource::new(&config.reward, reach.reward(longest.min(policy.max_positions))?)?;
+    reward.report_to(&around.live);
     let order = PromptOrder {
         seed: config.seed,
         prompts: data.prompts.prompts.len(),

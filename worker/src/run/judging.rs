@@ -26,7 +26,10 @@ impl Run {
             self.before = Before::read(&self.folder, &settings);
             return Ok(());
         }
-        self.evaluate(&mut Vec::new())?;
+        let mut stages = Vec::new();
+        self.evaluate(&mut stages)?;
+        // Shown with the first step.
+        self.roles.trainer.stages.append(&mut stages);
         self.before = self.latest.clone();
         match &self.before {
             Some(before) => Before::write(&self.folder, &settings, before),
@@ -48,7 +51,7 @@ impl Run {
             true if last => self.answer_held_out(&mut stages)?,
             true => {}
         }
-        // Shown with the next step.
+        // Shown with the next step, or at the end.
         self.roles.trainer.stages.append(&mut stages);
         // The checkpoint was made before anybody knew.
         let quality = self.quality().filter(|_| self.saved == Some(done));

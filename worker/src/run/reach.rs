@@ -52,6 +52,7 @@ impl Reach<'_> {
             publication: self.around.publication.clone(),
             transfers: (rollout.engine == EngineKind::Vllm).then(Transfers::default),
             copies: self.config.overlap == Overlap::OneStep,
+            live: self.around.live.clone(),
         };
         let (runtime, stop) = (self.around.runtime.clone(), self.around.stop.clone());
         let dealer = Dealer::new(options, weights, here.policy_version, runtime, stop)?;

@@ -183,7 +183,8 @@ impl Run {
                 } else {
                     "failed"
                 };
-                let told = self.recorder.event(kind, &format!("{error:#}"));
+                let stages = &self.roles.trainer.stages;
+                let told = self.recorder.ended(kind, &format!("{error:#}"), stages);
                 let kept = self
                     .saved
                     .map(|step| format!("; the checkpoint of step {step} is kept"))
@@ -266,11 +267,7 @@ impl Run {
         evaluated?;
         let every = self.roles.trainer.config.checkpoint.every_steps;
         if last || (every > 0 && done.is_multiple_of(every)) {
-            let began = Instant::now();
-            self.save()?;
-            let took = began.elapsed();
-            // Shown with the next step.
-            self.roles.trainer.stages.push((Stage::Checkpoint, took));
+            let took = self.save()?;
             self.tell_of_grace(&step.report, took);
         }
         let trainer = &self.roles.trainer;
@@ -279,12 +276,13 @@ impl Run {
         stats.map_or(Ok(()), |stats| exposition.engine(&trainer.config.name, &stats))
     }
 
-    /// Commits a checkpoint of the present step, unless it is there already.
-    fn save(&mut self) -> Result<()> {
+    /// Commits a checkpoint of the present step, unless it is there already; how long that took.
+    fn save(&mut self) -> Result<Duration> {
+        let began = Instant::now();
         let trainer = &self.roles.trainer;
         let done = trainer.steps_done;
         if self.saved == Some(done) {
-            return Ok(());
+            return Ok(Duration::ZERO);
         }
         let state = State {
             step: done,
@@ -301,7 +299,10 @@ impl Run {
             .save(state, |folder| write_models(&self.roles, folder))?;
         self.saved = Some(done);
         self.roles.trainer.live.saved(done);
-        Ok(())
+        let took = began.elapsed();
+        // Shown with the next step, or at the end.
+        self.roles.trainer.stages.push((Stage::Checkpoint, took));
+        Ok(took)
     }
 
     fn interrupted(mut self) -> Result<()> {
@@ -310,7 +311,7 @@ impl Run {
         self.save()?;
         let done = self.roles.trainer.steps_done;
         let words = format!("stopped after step {done}, checkpoint saved; the same command goes on from there");
-        self.recorder.event("stopped", &words)?;
+        self.recorder.ended("stopped", &words, &self.roles.trainer.stages)?;
         self.recorder.finish(&words)?;
         self.server.map_or(Ok(()), Server::stop)
     }
@@ -320,8 +321,8 @@ impl Run {
         let target = self.folder.model();
         write_policy(&self.roles, &target)?;
         write_adapter(&self.roles, &self.folder.adapter())?;
-        self.recorder
-            .event("succeeded", &format!("{} steps", trainer.steps_done))?;
+        let words = format!("{} steps", trainer.steps_done);
+        self.recorder.ended("succeeded", &words, &trainer.stages)?;
         let seconds = self.began.elapsed().as_secs();
         let mut summary = String::new();
         let comparison = compare(&self.roles, self.before.as_ref(), self.latest.as_ref());

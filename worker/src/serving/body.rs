@@ -67,9 +67,37 @@ pub async fn held<T: DeserializeOwned>(
         .map_err(|_| late())?
         .map_err(|error| unreadable(&error, most))?;
     let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
-    let parsed = serde_json::from_slice(text);
-    let parsed = parsed.map_err(|error| ApiError::bad(format!("the body is not what is wanted here: {error}")))?;
-    Ok((parsed, room))
+    Ok((parse(text)?, room))
+}
+
+/// Parses a body as JSON.
+///
+/// # Errors
+/// 400 with the path of the field that is wrong, or with the place where it is no JSON.
+pub fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, ApiError> {
+    // Only what does not fit is read again with its path, which costs something for every number of a list.
+    serde_json::from_slice(text).map_err(|error| {
+        let fault = serde_path_to_error::deserialize::<_, T>(&mut serde_json::Deserializer::from_slice(text)).err();
+        let field = fault.as_ref().and_then(|fault| fault.path().iter().next());
+        match (field.map(ToString::to_string), &fault) {
+            (Some(field), Some(fault)) if error.is_data() => {
+                misfit(fault.path().to_string(), &field, &fault.inner().to_string())
+            }
+            _ => ApiError::bad(format!("the body is not what is wanted here: {error}")),
+        }
+    })
+}
+
+/// The error for what stands at `path`, inside `field`. Words that begin with the field's name say the place themselves.
+fn misfit(path: String, field: &str, words: &str) -> ApiError {
+    let goes_on = |next: char| next.is_alphanumeric() || next == '_';
+    match words.strip_prefix(field) {
+        Some(rest) if !rest.starts_with(goes_on) => ApiError {
+            param: Some(path.into()),
+            ..ApiError::bad(words.to_owned())
+        },
+        _ => ApiError::field(path, words),
+    }
 }
 
 /// A body must say that it is JSON. A page in somebody's browser cannot say so to a server that it does not belong to
@@ -108,4 +136,40 @@ fn too_long(most: usize) -> ApiError {
         StatusCode::PAYLOAD_TOO_LARGE,
         format!("the body is longer than {most} bytes: send fewer prompts at once, or raise --max-body-bytes"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    type Lists = BTreeMap<String, Vec<u32>>;
+
+    #[test]
+    fn a_field_that_does_not_fit_is_named_by_its_path_with_what_was_given_and_what_fits() {
+        let error = parse::<Lists>(br#"{"a": [], "b": [1, "x"]}"#).unwrap_err();
+        assert_eq!(
+            (error.status, error.param.as_deref()),
+            (StatusCode::BAD_REQUEST, Some("b[1]"))
+        );
+        let words = r#"b[1]: invalid type: string "x", expected u32"#;
+        assert!(error.message.starts_with(words), "{error}");
+    }
+
+    #[test]
+    fn a_body_that_is_no_json_or_something_else_as_a_whole_is_no_fields_fault() {
+        for (text, words) in [("[]", "invalid type"), (r#"{"a": [1,"#, "EOF"), ("{} 1", "trailing")] {
+            let error = parse::<Lists>(text.as_bytes()).unwrap_err();
+            assert_eq!(error.param, None, "{error}");
+            assert!(error.message.contains(words), "{error}");
+        }
+    }
+
+    #[test]
+    fn words_that_name_their_field_are_not_named_again() {
+        let said = |field: &str| misfit(field.to_owned(), field, "labels[1] is none").message;
+        assert_eq!(said("labels"), "labels[1] is none");
+        assert_eq!(said("label"), "label: labels[1] is none");
+    }
 }

@@ -20,7 +20,7 @@ pub struct ApiError {
     /// What is wrong and what would help.
     pub message: Cow<'static, str>,
     /// The field that is wrong.
-    pub param: Option<&'static str>,
+    pub param: Option<Cow<'static, str>>,
 }
 
 impl ApiError {
@@ -39,10 +39,12 @@ impl ApiError {
     }
 
     /// A field of the request is wrong.
-    pub fn field(param: &'static str, message: impl std::fmt::Display) -> Self {
+    pub fn field(param: impl Into<Cow<'static, str>>, message: impl std::fmt::Display) -> Self {
+        let param = param.into();
+        let message = format!("{param}: {message}");
         Self {
             param: Some(param),
-            ..Self::bad(format!("{param}: {message}"))
+            ..Self::bad(message)
         }
     }
 

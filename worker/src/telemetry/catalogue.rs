@@ -1,9 +1,16 @@
 //! The table of every number a step produces: our name, what it is, and the names other frameworks' dashboards use.
 //!
-//! An alias is given only where the other framework's number means the same: OpenRLHF's `train/kl` is a mean per token, verl's
-//! `training/rollout_probs_diff_*` compares probabilities, and TRL's `val/ratio_var` is the variance of the micro-batches' mean
-//! ratios, so none of them is one of ours. Of numbers that TRL's PPOTrainer takes over padding ours leave the padding out: each padded
-//! slot moves its `val/ratio` towards 1 and takes 1 from its `objective/entropy`.
+//! An alias is given only where the other framework's number means the same. So none of these is one of ours: verl's
+//! `training/rollout_probs_diff_*` compares probabilities. OpenRLHF's `train/kl` is a mean per token, its `train/return` has the
+//! group's baseline taken off where there is one, and its `train/values` are those of the critic while it learns. TRL's `val/ratio_var`
+//! is the variance of the micro-batches' mean ratios. AlpacaFarm's `objective/rewards` has the penalty for a missing EOS in it, its
+//! `ppo/returns/mean` and `ppo/val/mean` count padding, its `ppo/loss/grad_norm` is of both models after clipping, and its
+//! `objective/lr` is the next step's. Under `alpacafarm` there are also the shorter names of CS336's version of it.
+//!
+//! Three differ in some settings: verl divides its `perf/throughput` by the GPUs, TRL's `objective/scores` have the penalty for a missing
+//! EOS in them where one is set, and of what TRL's PPOTrainer takes over padding ours leave the padding out: each padded slot moves its
+//! `val/ratio` towards 1 and takes 1 from its `objective/entropy`. The entropies during the updates of TRL and AlpacaFarm count what the
+//! policy would say at padding.
 
 use super::metric::{Definition, Kind, Unit};
 
@@ -42,7 +49,7 @@ macro_rules! catalogue {
 catalogue! {
     Reward "reward" Gauge None
         "Mean over samples of the sum of shaped token rewards: score and KL penalty together."
-        verl["critic/rewards/mean"] trl["objective/rlhf_reward"] alpacafarm[] openrlhf[];
+        verl["critic/rewards/mean"] trl["objective/rlhf_reward"] alpacafarm["objective/shaped_rewards"] openrlhf[];
     RewardMax "reward_max" Gauge None
         "Greatest sum of a sample's shaped token rewards."
         verl["critic/rewards/max"] trl[] alpacafarm[] openrlhf[];
@@ -63,25 +70,25 @@ catalogue! {
         verl[] trl[] alpacafarm[] openrlhf[];
     NonScoreReward "non_score_reward" Gauge None
         "Mean over samples of the reward that is not score: the KL penalty."
-        verl[] trl["objective/non_score_reward"] alpacafarm[] openrlhf[];
+        verl[] trl["objective/non_score_reward"] alpacafarm["objective/non_score_rewards"] openrlhf[];
     Kl "kl" Gauge Nats
         "Mean over samples of the summed KL estimate to the reference; absent without a reference."
-        verl[] trl["objective/kl"] alpacafarm[] openrlhf[];
+        verl[] trl["objective/kl"] alpacafarm["objective/kl_sum_seq"] openrlhf[];
     KlCoefficient "kl_coefficient" Gauge None
         "KL coefficient this step used."
-        verl["actor/kl_coef"] trl[] alpacafarm[] openrlhf[];
+        verl["actor/kl_coef"] trl[] alpacafarm["objective/kl_coef"] openrlhf[];
     ApproxKl "approx_kl" Gauge Nats
         "Mean KL estimate between the policy before and during the update, per token."
-        verl["actor/ppo_kl"] trl["policy/approxkl_avg"] alpacafarm[] openrlhf["train/ppo_kl"];
+        verl["actor/ppo_kl"] trl["policy/approxkl_avg"] alpacafarm["ppo/policy/approxkl"] openrlhf["train/ppo_kl"];
     PolicyLoss "policy_loss" Gauge None
         "Clipped policy loss."
-        verl["actor/pg_loss"] trl["loss/policy_avg"] alpacafarm["loss/policy"] openrlhf["train/policy_loss"];
+        verl["actor/pg_loss"] trl["loss/policy_avg"] alpacafarm["ppo/loss/policy", "loss/policy"] openrlhf["train/policy_loss"];
     ValueLoss "value_loss" Gauge None
         "Clipped value loss, before its coefficient."
-        verl["critic/vf_loss"] trl["loss/value_avg"] alpacafarm["loss/value"] openrlhf["train/critic_loss"];
+        verl["critic/vf_loss"] trl["loss/value_avg"] alpacafarm["ppo/loss/value", "loss/value"] openrlhf["train/critic_loss"];
     Entropy "entropy" Gauge Nats
         "Entropy of the policy, averaged as the loss is: per token with `algorithm.aggregation: tokenMean`."
-        verl["actor/entropy"] trl["policy/entropy_avg"] alpacafarm["loss/entropy", "policy/entropy"] openrlhf[];
+        verl["actor/entropy"] trl["policy/entropy_avg"] alpacafarm["ppo/policy/entropy", "loss/entropy", "policy/entropy"] openrlhf[];
     SequenceEntropy "sequence_entropy" Gauge Nats
         "Mean over samples of minus the summed log-probabilities of the response's tokens before the step's updates."
         verl[] trl["objective/entropy"] alpacafarm[] openrlhf[];
@@ -90,16 +97,16 @@ catalogue! {
         verl["actor/kl_loss"] trl[] alpacafarm[] openrlhf[];
     TotalLoss "total_loss" Gauge None
         "What was minimised: policy, value, entropy and KL terms with their coefficients."
-        verl[] trl[] alpacafarm["loss/total"] openrlhf[];
+        verl[] trl[] alpacafarm["ppo/loss/total", "loss/total"] openrlhf[];
     ClipFraction "clip_fraction" Gauge Ratio
         "Share of tokens whose policy ratio was clipped."
-        verl["actor/pg_clipfrac"] trl["policy/clipfrac_avg"] alpacafarm[] openrlhf["train/ppo_clip_ratio"];
+        verl["actor/pg_clipfrac"] trl["policy/clipfrac_avg"] alpacafarm["ppo/policy/clipfrac"] openrlhf["train/ppo_clip_ratio"];
     DualClipFraction "dual_clip_fraction" Gauge Ratio
         "Share of tokens whose policy loss was held by the dual clip; only with `algorithm.clip.dual`."
         verl["actor/pg_clipfrac_lower"] trl[] alpacafarm[] openrlhf[];
     ValueClipFraction "value_clip_fraction" Gauge Ratio
         "Share of tokens whose value was clipped."
-        verl["critic/vf_clipfrac"] trl["val/clipfrac_avg"] alpacafarm[] openrlhf[];
+        verl["critic/vf_clipfrac"] trl["val/clipfrac_avg"] alpacafarm["ppo/val/clipfrac"] openrlhf[];
     RatioMean "ratio_mean" Gauge None
         "Mean probability ratio of the updated policy to the one that generated."
         verl[] trl["val/ratio"] alpacafarm["policy/ratio"] openrlhf[];
@@ -138,7 +145,7 @@ catalogue! {
         verl["critic/advantages/max"] trl[] alpacafarm[] openrlhf[];
     ReturnMean "return_mean" Gauge None
         "Mean return over tokens."
-        verl["critic/returns/mean"] trl[] alpacafarm[] openrlhf["train/return"];
+        verl["critic/returns/mean"] trl[] alpacafarm[] openrlhf[];
     ReturnStd "return_std" Gauge None
         "Standard deviation of the return over tokens."
         verl[] trl[] alpacafarm[] openrlhf[];
@@ -150,7 +157,7 @@ catalogue! {
         verl["critic/returns/max"] trl[] alpacafarm[] openrlhf[];
     ValueMean "value_mean" Gauge None
         "Mean critic value over tokens."
-        verl["critic/values/mean"] trl[] alpacafarm["policy/value"] openrlhf["train/values"];
+        verl["critic/values/mean"] trl[] alpacafarm["policy/value"] openrlhf[];
     ValueStd "value_std" Gauge None
         "Standard deviation of the critic value over tokens."
         verl[] trl[] alpacafarm[] openrlhf[];
@@ -190,6 +197,9 @@ catalogue! {
     Samples "samples" Counter None
         "Samples of the step."
         verl[] trl[] alpacafarm[] openrlhf[];
+    SamplesSeen "samples_seen" Gauge None
+        "Samples of all steps so far, this one included."
+        verl[] trl["episode"] alpacafarm[] openrlhf[];
     SamplesDrawnAgain "samples_drawn_again" Counter None
         "Samples whose engine failed before it answered: another one drew them, with the same tokens."
         verl[] trl[] alpacafarm[] openrlhf[];
@@ -219,7 +229,7 @@ catalogue! {
         verl[] trl[] alpacafarm[] openrlhf[];
     Episode "episode" Gauge None
         "Passes over the prompts, this one included."
-        verl[] trl["episode"] alpacafarm[] openrlhf[];
+        verl[] trl[] alpacafarm[] openrlhf[];
     PolicyVersion "policy_version" Gauge None
         "Number of completed steps the policy has learnt from."
         verl[] trl[] alpacafarm[] openrlhf[];

@@ -187,7 +187,7 @@ mod tests {
             ..StepReport::default()
         };
         exposition.step(&step).unwrap();
-        live.step(&step);
+        live.step(&step, None);
         assert!(get(&server, "/readyz").starts_with("HTTP/1.1 200"));
         assert!(get(&server, "/metrics").contains("\nppo_step 3\n"));
         let answer = get(&server, "/report");

@@ -1,6 +1,6 @@
 //! What the run is doing right now, for the operator's `GET /report`.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use ppo_crds::report::{Report, Stage as Doing};
@@ -67,13 +67,12 @@ impl Live {
         now.since = Instant::now();
     }
 
-    /// A step is done.
-    pub fn step(&self, report: &StepReport) {
+    /// A step is done; those to come take `eta`.
+    pub fn step(&self, report: &StepReport, eta: Option<Duration>) {
         let mut now = self.now.lock();
-        let left = report.total_steps.saturating_sub(report.step) as f64;
         now.progress = Progress {
-            // Whole seconds; what is not finite becomes 0.
-            eta_seconds: Some((left * report.wall.as_secs_f64()) as u64),
+            eta_seconds: eta.map(|eta| eta.as_secs()),
+            // The score, without the KL penalty: the KL stands beside it.
             reward: finite(report.get(Metric::Score)),
             kl: finite(report.get(Metric::Kl)),
             response_length: finite(report.get(Metric::ResponseLength)),
@@ -129,8 +128,6 @@ fn finite(value: Option<f64>) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
@@ -148,12 +145,12 @@ mod tests {
         let mut step = StepReport {
             step: 5,
             total_steps: 10,
-            wall: Duration::from_secs(2),
             ..StepReport::default()
         };
         step.set(Metric::Score, 0.5);
+        step.set(Metric::Reward, 0.25);
         step.set(Metric::Kl, f64::NAN);
-        live.step(&step);
+        live.step(&step, Some(Duration::from_secs(10)));
         live.enter(Stage::UpdateCritic);
         let report = live.report();
         assert_eq!((report.stage, report.waiting_for.as_str()), (Doing::Update, ""));

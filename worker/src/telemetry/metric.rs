@@ -211,6 +211,13 @@ mod tests {
             vec!["lr".to_owned(), "episode".to_owned()],
         ];
         let of_alpacafarm = [
+            numbers(
+                "objective",
+                &["kl_sum_seq", "kl_coef", "shaped_rewards", "non_score_rewards"],
+            ),
+            numbers("ppo/loss", &["policy", "value", "total"]),
+            numbers("ppo/policy", &["entropy", "approxkl", "clipfrac"]),
+            numbers("ppo/val", &["clipfrac"]),
             numbers("loss", &["policy", "value", "entropy", "total", "grad_norm"]),
             numbers("policy", &["ratio", "advantage", "entropy", "value"]),
         ];
@@ -227,6 +234,19 @@ mod tests {
             for name in &names {
                 assert!(aliases.contains(name.as_str()), "{name} is missing under {profile:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_number_of_a_framework_that_only_sounds_like_one_of_ours_is_none_of_its_names() {
+        for (profile, name) in [
+            (Profile::Alpacafarm, "objective/rewards"),
+            (Profile::Alpacafarm, "ppo/loss/grad_norm"),
+            (Profile::Openrlhf, "train/return"),
+            (Profile::Openrlhf, "train/values"),
+        ] {
+            let taken = |metric: &Metric| metric.aliases(profile).contains(&name);
+            assert!(!Metric::ALL.iter().any(taken), "{name} under {profile:?}");
         }
     }
 

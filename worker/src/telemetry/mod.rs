@@ -19,6 +19,7 @@ mod stage;
 mod step;
 pub mod table;
 mod tensorboard;
+mod time_left;
 
 pub use before_after::{Answer, BeforeAfter, BeforeAfterRow};
 pub use exposition::Exposition;

@@ -32,7 +32,6 @@ pub(crate) fn screen() -> &'static MultiProgress {
 /// Shows the steps of a run.
 pub(super) struct Progress {
     view: View,
-    pace: Pace,
     total_steps: u64,
 }
 
@@ -52,16 +51,11 @@ impl Progress {
             OutputMode::Auto if terminal => View::Live(bar(completed_steps, total_steps)),
             OutputMode::Auto => View::Plain(Box::new(std::io::stdout())),
         };
-        Progress {
-            view,
-            pace: Pace::default(),
-            total_steps,
-        }
+        Progress { view, total_steps }
     }
 
-    pub fn step(&mut self, report: &StepReport) -> Result<()> {
-        self.pace.observe(report.wall);
-        let eta = self.pace.remaining(self.total_steps.saturating_sub(report.step));
+    /// A step is done; those to come take `eta`.
+    pub fn step(&mut self, report: &StepReport, eta: Option<Duration>) -> Result<()> {
         match &mut self.view {
             View::Quiet => Ok(()),
             View::Live(bar) => {
@@ -121,23 +115,6 @@ fn bar(completed_steps: u64, total_steps: u64) -> ProgressBar {
     bar.set_style(style.with_key("took", took).progress_chars("━╸─"));
     bar.enable_steady_tick(Duration::from_secs(1));
     bar
-}
-
-/// Mean time of a step, recent ones counting most.
-#[derive(Default)]
-struct Pace {
-    seconds_per_step: Option<f64>,
-}
-
-impl Pace {
-    fn observe(&mut self, wall: Duration) {
-        let seconds = wall.as_secs_f64();
-        self.seconds_per_step = Some(self.seconds_per_step.map_or(seconds, |mean| 0.8 * mean + 0.2 * seconds));
-    }
-
-    fn remaining(&self, steps: u64) -> Option<Duration> {
-        Duration::try_from_secs_f64(self.seconds_per_step? * steps as f64).ok()
-    }
 }
 
 /// `step=12/150   reward=0.41   kl=0.013 ...`: padded behind the value, so that columns align and `grep reward=0.4` works.
@@ -314,12 +291,8 @@ mod tests {
     fn json_mode_prints_one_object_per_step_and_nothing_else() {
         let screen = Screen::default();
         let view = View::Json(Box::new(screen.clone()));
-        let mut progress = Progress {
-            view,
-            pace: Pace::default(),
-            total_steps: 150,
-        };
-        progress.step(&report(1)).unwrap();
+        let mut progress = Progress { view, total_steps: 150 };
+        progress.step(&report(1), None).unwrap();
         let evaluation = EvaluationReport {
             step: 1,
             prompts: 4,
@@ -329,25 +302,13 @@ mod tests {
             seconds: 0.1,
         };
         progress.evaluation(&evaluation).unwrap();
-        progress.step(&report(2)).unwrap();
+        progress.step(&report(2), None).unwrap();
         let steps: Vec<StepReport> = screen
             .text()
             .lines()
             .map(|line| serde_json::from_str(line).unwrap())
             .collect();
         assert_eq!(steps, [report(1), report(2)]);
-    }
-
-    #[test]
-    fn the_time_left_follows_the_recent_pace() {
-        let mut pace = Pace::default();
-        assert_eq!(pace.remaining(10), None);
-        pace.observe(Duration::from_secs(2));
-        assert_eq!(pace.remaining(10), Some(Duration::from_secs(20)));
-        for _ in 0..50 {
-            pace.observe(Duration::from_secs(4));
-        }
-        assert_eq!(pace.remaining(10).unwrap().as_secs_f64().round(), 40.0);
     }
 
     #[test]

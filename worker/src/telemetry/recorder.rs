@@ -1,15 +1,15 @@
 //! Hands what the trainer reports to every sink.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use ppo_crds::run_config::RunConfig;
 use ppo_crds::spec::{Profile, TelemetrySpec};
 use serde::Serialize;
 
-use super::BeforeAfter;
 use super::exposition::Exposition;
 use super::jsonl::{self, JsonLines};
 use super::live::Live;
@@ -17,6 +17,8 @@ use super::progress::{OutputMode, Progress};
 use super::run_dir::{RunDir, write_json};
 use super::step::{EvaluationReport, EventRecord, SampleRecord, StepReport};
 use super::tensorboard::EventFile;
+use super::time_left::TimeLeft;
+use super::{BeforeAfter, Stage};
 
 /// The sinks of a run: metrics.jsonl, evaluation.jsonl, samples.jsonl, events.jsonl, TensorBoard, Prometheus, progress.
 pub struct Recorder {
@@ -32,6 +34,7 @@ pub struct Recorder {
     events: JsonLines,
     tensorboard: Option<EventFile>,
     watched: Watched,
+    time_left: TimeLeft,
     progress: Progress,
 }
 
@@ -103,6 +106,7 @@ impl Recorder {
             events: JsonLines::open(&dir.events(), u64::MAX)?,
             tensorboard,
             watched,
+            time_left: TimeLeft::default(),
             progress: Progress::open(output, completed_steps, total_steps),
             dir,
         })
@@ -129,8 +133,9 @@ impl Recorder {
             tensorboard.scalars(report.step, &tensorboard_tags(report, self.profile))?;
         }
         self.watched.exposition.step(report)?;
-        self.watched.live.step(report);
-        self.progress.step(report)
+        let eta = self.time_left.after(report, Instant::now());
+        self.watched.live.step(report, eta);
+        self.progress.step(report, eta)
     }
 
     /// The held-out prompts were answered.
@@ -192,6 +197,14 @@ impl Recorder {
     /// # Errors
     /// When the file cannot be written, naming it.
     pub fn event(&mut self, kind: &str, message: &str) -> Result<()> {
+        self.ended(kind, message, &[])
+    }
+
+    /// The run ends here, in whichever way: an event, with those of `stages` that came after the last step's report.
+    ///
+    /// # Errors
+    /// When the file cannot be written, naming it.
+    pub fn ended(&mut self, kind: &str, message: &str, stages: &[(Stage, Duration)]) -> Result<()> {
         match kind {
             "failed" | "diverged" => tracing::error!(step = self.step, kind, "{message}"),
             _ => tracing::info!(step = self.step, kind, "{message}"),
@@ -200,11 +213,16 @@ impl Recorder {
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default()
             .as_secs_f64();
+        let mut seconds = BTreeMap::new();
+        for (stage, took) in stages.iter().filter(|(stage, _)| stage.is_between_steps()) {
+            *seconds.entry(stage.name().to_owned()).or_insert(0.0) += took.as_secs_f64();
+        }
         self.events.append(&EventRecord {
             time,
             step: self.step,
             kind: kind.into(),
             message: message.into(),
+            stages: seconds,
         })
     }
 

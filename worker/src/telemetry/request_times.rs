@@ -44,12 +44,12 @@ impl RequestTimes {
         self.end_to_end.observe(took.as_secs_f64());
     }
 
-    /// A stream's first tokens are there.
+    /// A stream's first token was drawn.
     pub fn first_token(&self, took: Duration) {
         self.first_token.observe(took.as_secs_f64());
     }
 
-    /// Further tokens of a stream are there.
+    /// A further token of a stream was drawn.
     pub fn next_token(&self, took: Duration) {
         self.next_token.observe(took.as_secs_f64());
     }

@@ -79,6 +79,11 @@ impl Stage {
         Stage::ALL.into_iter().find(|stage| stage.name() == name)
     }
 
+    /// Whether it comes between two steps: it takes none of the wall-clock time of a step, though a step's report tells of it.
+    pub fn is_between_steps(self) -> bool {
+        matches!(self, Stage::Checkpoint | Stage::Evaluate)
+    }
+
     /// The tag this duration has in TensorBoard under the framework that `profile` reproduces.
     pub fn alias(self, profile: Profile) -> Option<&'static str> {
         match (profile, self) {

@@ -26,7 +26,8 @@ pub struct StepReport {
     pub metrics: BTreeMap<Metric, f64>,
     /// Numbers without a place in the catalogue: `reward/<source>` per reward source, a reward server's extra logs.
     pub extra: BTreeMap<String, f64>,
-    /// How long each stage took. A stage may occur twice; its times add up.
+    /// How long each stage took. A stage may occur twice; its times add up. Evaluations after the step and the checkpoint before it
+    /// are told of here, and are not in `wall`.
     pub stages: Vec<(Stage, Duration)>,
     /// Wall-clock time of the step.
     pub wall: Duration,
@@ -49,6 +50,8 @@ impl StepReport {
         match metric {
             Metric::PolicyVersion => Some(self.policy_version as f64),
             Metric::Samples => Some(self.samples as f64),
+            // Every step has as many.
+            Metric::SamplesSeen => Some((self.step * self.samples) as f64),
             Metric::Episode => Some(self.episode as f64),
             Metric::StepSeconds => Some(self.wall.as_secs_f64()),
             _ => self.metrics.get(&metric).copied(),
@@ -230,6 +233,10 @@ pub struct EventRecord {
     pub kind: String,
     /// A sentence for the person who watches.
     pub message: String,
+    /// At an end of the run, seconds by the name of the stage: what came after the last step, such as its checkpoint, which no step's
+    /// report tells of.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub stages: BTreeMap<String, f64>,
 }
 
 /// JSON has no NaN; it is written as null.

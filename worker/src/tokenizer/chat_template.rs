@@ -37,12 +37,11 @@ pub struct ChatTemplate {
 }
 
 impl ChatTemplate {
-    /// The template of a model folder: `chat_template.jinja`, else the one in `tokenizer_config.json`, else none. `moment`
-    /// as in [`compile`](Self::compile).
+    /// The template of a model folder: `chat_template.jinja`, else the one in `tokenizer_config.json`, else none.
     ///
     /// # Errors
     /// When it does not compile; with the line.
-    pub fn read(folder: &Path, config: &TokenizerConfig, moment: Option<Timestamp>) -> Result<Option<Self>> {
+    pub fn read(folder: &Path, config: &TokenizerConfig) -> Result<Option<Self>> {
         let file = folder.join("chat_template.jinja");
         let (source, origin) = match std::fs::read_to_string(&file) {
             Ok(source) => (source, file),
@@ -55,16 +54,15 @@ impl ChatTemplate {
             }
             Err(error) => return Err(error).with_context(|| format!("cannot read {}", file.display())),
         };
-        let template =
-            Self::compile(&source, moment).with_context(|| format!("{}: chat template", origin.display()))?;
+        let template = Self::compile(&source).with_context(|| format!("{}: chat template", origin.display()))?;
         Ok(Some(template))
     }
 
-    /// Compiles a template. `moment` is what `strftime_now` takes for now (in UTC); None is the clock, in local time.
+    /// Compiles a template.
     ///
     /// # Errors
     /// When the source is not Jinja; with the line.
-    pub fn compile(source: &str, moment: Option<Timestamp>) -> Result<Self> {
+    pub fn compile(source: &str) -> Result<Self> {
         let mut environment = Environment::new();
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?;
         environment.set_syntax(syntax);
@@ -73,7 +71,6 @@ impl ChatTemplate {
         environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
             Err(Error::new(ErrorKind::InvalidOperation, message))
         });
-        environment.add_function("strftime_now", move |format: String| strftime(&format, moment));
         environment.add_filter("tojson", tojson);
         environment
             .add_template_owned(NAME, without_generation_blocks(source)?)
@@ -82,7 +79,7 @@ impl ChatTemplate {
     }
 
     /// The messages as text. `variables` are the caller's own (`enable_thinking`), as transformers takes them: they win over
-    /// those that every template has.
+    /// those that every template has. `moment` is what `strftime_now` takes for now (in UTC); None is the clock, in local time.
     ///
     /// # Errors
     /// No messages; what the template says by `raise_exception`; the line that cannot be evaluated; a text that is too long, or that takes
@@ -93,6 +90,7 @@ impl ChatTemplate {
         special: &SpecialTokens,
         add_generation_prompt: bool,
         variables: &serde_json::Map<String, serde_json::Value>,
+        moment: Option<Timestamp>,
     ) -> Result<String> {
         // Nothing to answer; and minijinja 3.0 panics on `messages[::-1]` of an empty list, which Qwen's template has.
         if messages.is_empty() {
@@ -113,6 +111,8 @@ impl ChatTemplate {
         given.insert("add_generation_prompt", Value::from(add_generation_prompt));
         given.insert("tools", Value::from(()));
         given.insert("documents", Value::from(()));
+        let now = move |format: String| strftime(&format, moment);
+        given.insert("strftime_now", Value::from_function(now));
         given.extend(
             variables
                 .iter()

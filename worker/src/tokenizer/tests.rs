@@ -87,10 +87,10 @@ fn chats_are_rendered_and_refused_as_by_transformers() {
 
 #[test]
 fn a_template_over_which_its_engine_panics_is_an_error() {
-    let template = ChatTemplate::compile("{{ messages[0].content[::-1] }}", None).unwrap();
+    let template = ChatTemplate::compile("{{ messages[0].content[::-1] }}").unwrap();
     let render = |content: &str| {
         let messages = [json!({"role": "user", "content": content})];
-        template.render(&messages, &SpecialTokens::default(), true, &Map::new())
+        template.render(&messages, &SpecialTokens::default(), true, &Map::new(), None)
     };
     assert_eq!(render("ab").unwrap(), "ba");
     render("").unwrap_err();
@@ -100,8 +100,8 @@ fn a_template_over_which_its_engine_panics_is_an_error() {
 fn a_template_that_goes_on_and_on_is_given_up() {
     let rendered = |source: &str, content: &str| {
         let messages = [json!({"role": "user", "content": content})];
-        let template = ChatTemplate::compile(source, None).unwrap();
-        let error = template.render(&messages, &SpecialTokens::default(), true, &Map::new());
+        let template = ChatTemplate::compile(source).unwrap();
+        let error = template.render(&messages, &SpecialTokens::default(), true, &Map::new(), None);
         format!("{:#}", error.unwrap_err())
     };
     let loops = "{% for a in range(10000) %}{% for b in range(10000) %}{% set c = a %}{% endfor %}{% endfor %}";
@@ -142,6 +142,7 @@ fn what_ends_a_response_comes_from_generation_config_then_config_and_the_tokeniz
         "config.json's 99 loses against generation_config.json"
     );
     assert_eq!(ends("qwen3"), [2]);
+    assert_eq!(load("chatml").0.own_eos_id(), Some(2));
     let (llama3, _) = load("llama3");
     assert_eq!(
         (llama3.bos_id(), llama3.eos_id(), llama3.pad_id()),
@@ -261,14 +262,13 @@ proptest! {
 fn variables_of_a_request_reach_the_template_and_win() {
     let template = ChatTemplate::compile(
         "{{ messages[0].content }}{% if enable_thinking is false %} now{% endif %}{{ add_generation_prompt }}",
-        None,
     )
     .unwrap();
     let messages = [json!({"role": "user", "content": "ab"})];
     let render = |variables: Value| {
         let variables = variables.as_object().unwrap();
         template
-            .render(&messages, &SpecialTokens::default(), true, variables)
+            .render(&messages, &SpecialTokens::default(), true, variables, None)
             .unwrap()
     };
     assert_eq!(render(json!({})), "abTrue");

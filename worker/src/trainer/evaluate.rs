@@ -47,7 +47,10 @@ impl Trainer {
             .prompts
             .iter()
             .zip(completions.iter().flatten())
-            .map(|(prompt, completion)| ScoredSample::new(&self.tokenizer, prompt.index, prompt, &completion.tokens))
+            .map(|(prompt, completion)| {
+                let (ids, reason) = (&completion.tokens, completion.finish_reason);
+                ScoredSample::new(&self.tokenizer, prompt.index, prompt, ids, reason)
+            })
             .collect::<Result<Vec<_>>>()?;
         let scores = self.scores(&samples)?.scores;
         let count = samples.len() as f64;

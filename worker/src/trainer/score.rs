@@ -58,7 +58,8 @@ impl Trainer {
     fn rewards(&self, samples: &[Sample]) -> Result<Scores> {
         let _no_grad = tch::no_grad_guard();
         let describe = |(index, sample): (usize, &Sample)| {
-            ScoredSample::new(&self.tokenizer, index, &sample.prompt, &sample.response)
+            let (prompt, ids) = (&sample.prompt, &sample.response);
+            ScoredSample::new(&self.tokenizer, index, prompt, ids, sample.finish_reason)
         };
         let scored = samples.iter().enumerate().map(describe).collect::<Result<Vec<_>>>()?;
         self.scores(&scored)

@@ -299,7 +299,7 @@ mod tests {
             assert_eq!(questions(&asked(one.clone()))[0]["prompt"], prompt);
             assert!(refused(COMPLETIONS, one).is_none());
             let two = refused(COMPLETIONS, json!({"prompt": prompt, "seeds": [1, 2]}));
-            assert_eq!(two.unwrap().param, Some("seeds"), "two seeds for one choice");
+            assert_eq!(two.unwrap().param.as_deref(), Some("seeds"), "two seeds for one choice");
         }
     }
 
@@ -355,7 +355,8 @@ mod tests {
             (COMPLETIONS, json!({"prompt": "a".repeat(40_000), "n": 8192}), None),
         ] {
             let error = refused(path, fields);
-            assert_eq!(error.as_ref().map(|error| error.param), Some(param), "{error:?}");
+            let named = error.as_ref().map(|error| error.param.as_deref());
+            assert_eq!(named, Some(param), "{error:?}");
         }
         for (path, fields) in [
             (COMPLETIONS, json!({"prompt": vec![[1]; 1024], "n": 16})),

@@ -172,7 +172,7 @@ mod tests {
         let (service, asked) = door(None, folder.path().into()).await;
         let body = json!({"prompt": [1], "stream": true, "return_weight_versions": true});
         let answer = answer(&service, body).await;
-        assert_eq!(answer.unwrap_err().param, Some("return_weight_versions"));
+        assert_eq!(answer.unwrap_err().param.as_deref(), Some("return_weight_versions"));
         assert!(asked.lock().is_empty());
     }
 

@@ -14,6 +14,8 @@
 mod damage;
 mod files;
 mod harness;
+#[path = "../../../tests/tests/worker/process.rs"]
+mod process;
 mod server;
 #[path = "../rollout/support.rs"]
 #[allow(dead_code, reason = "shared with the tests of the server")]

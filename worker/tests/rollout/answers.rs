@@ -193,6 +193,41 @@ async fn what_ends_a_response_is_told_and_left_out_of_the_text_unless_asked_for(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_tokenizers_own_end_is_no_reason_that_is_told_and_the_models_other_ends_are() {
+    let server = Server::start().await;
+    // generation_config.json of the tokenizer's folder has both.
+    let (own, other) = (2, 0);
+    // Hot enough that each is drawn soon.
+    let request = |patch: Value| {
+        let mut request = json!({"prompt": [5, 6, 7], "n": 64, "seed": 1, "temperature": 100, "max_tokens": 4000,
+                                 "return_token_ids": true});
+        request
+            .as_object_mut()
+            .unwrap()
+            .extend(patch.as_object().unwrap().clone());
+        request
+    };
+    let told = |answer: Value| -> Vec<(Option<u64>, Value)> {
+        let choices = answer["choices"].as_array().unwrap().iter();
+        choices
+            .map(|choice| (ids(choice).last().copied(), choice["stop_reason"].clone()))
+            .collect()
+    };
+    let ends = told(server.ok("/v1/completions", request(json!({}))).await);
+    for (last, reason) in [(own, Value::Null), (other, json!(other))] {
+        let of_token: Vec<_> = ends.iter().filter(|(id, _)| *id == Some(last)).collect();
+        assert!(!of_token.is_empty(), "token {last} ended none of {ends:?}");
+        assert!(of_token.iter().all(|(_, told)| *told == reason), "{of_token:?}");
+    }
+    let asked_for = request(json!({"ignore_eos": true, "stop_token_ids": [own]}));
+    let ends = told(server.ok("/v1/completions", asked_for).await);
+    assert!(
+        ends.iter().all(|(last, reason)| *last == Some(own) && *reason == own),
+        "{ends:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn greedy_takes_the_likeliest_token_and_its_log_probability_is_the_models_own() {
     let server = Server::start().await;
     let request = json!({"model": NAME, "prompt": [[9, 8, 7], [3]], "temperature": 0, "max_tokens": 12, "logprobs": 3,
@@ -224,6 +259,47 @@ async fn greedy_takes_the_likeliest_token_and_its_log_probability_is_the_models_
             assert!(difference.abs() < 1e-5, "{difference}");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_echo_shows_the_prompt_and_its_log_probabilities_before_the_response_or_alone() {
+    let server = Server::start().await;
+    let text = "What is 12";
+    let asked = async |tokens: u32, how: &str, value: Value| {
+        let mut request = json!({"prompt": text, "max_tokens": tokens, "logprobs": 1, "seed": 1, "ignore_eos": true,
+                                 "return_token_ids": true, "return_tokens_as_token_ids": true});
+        request[how] = value;
+        server.ok("/v1/completions", request).await
+    };
+    let plain = asked(3, "prompt_logprobs", json!(1)).await["choices"][0].clone();
+    let both = asked(3, "echo", json!(true)).await["choices"][0].clone();
+    let alone = asked(0, "echo", json!(true)).await;
+    assert_eq!(alone["usage"]["completion_tokens"], 0);
+    let alone = alone["choices"][0].clone();
+    assert_eq!(alone["text"], text);
+    assert_eq!(both["text"], format!("{text}{}", plain["text"].as_str().unwrap()));
+    assert_eq!((ids(&both), ids(&alone)), (ids(&plain), vec![]));
+
+    let list = |choice: &Value, name: &str| choice["logprobs"][name].as_array().unwrap().clone();
+    let prompt = plain["prompt_token_ids"].as_array().unwrap();
+    for name in ["tokens", "token_logprobs", "top_logprobs", "text_offset"] {
+        let whole = list(&both, name);
+        let (of_prompt, of_response) = whole.split_at(prompt.len());
+        assert_eq!(list(&alone, name), of_prompt, "{name}");
+        match name {
+            "text_offset" => assert_eq!(of_response[0], text.chars().count()),
+            _ => assert_eq!(of_response, list(&plain, name), "{name}"),
+        }
+    }
+    let (own, top) = (list(&alone, "token_logprobs"), list(&alone, "top_logprobs"));
+    assert!(own[0].is_null() && top[0].is_null(), "nothing is before it");
+    for (at, id) in prompt.iter().enumerate().skip(1) {
+        let score = &plain["prompt_logprobs"][at][id.to_string()]["logprob"];
+        assert!(score.is_number());
+        assert_eq!((&own[at], &top[at][format!("token_id:{id}")]), (score, score));
+    }
+    let chat = json!({"messages": [{"role": "user", "content": "hi"}], "echo": true});
+    assert!(server.error("/v1/chat/completions", chat, 400).await.contains("echo"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -324,13 +400,11 @@ async fn a_stream_counts_and_times_each_choice_by_itself() {
     let (whole, pieces) = pieces.split_last().unwrap();
     assert_eq!(whole["usage"]["total_tokens"], 84);
     let mut counted = [0; 4];
-    let mut with_tokens = 0;
     for piece in pieces {
         let choice = &piece["choices"][0];
         let index = choice["index"].as_u64().unwrap() as usize;
         let tokens = ids(choice).len();
         counted[index] += tokens;
-        with_tokens += usize::from(tokens > 0);
         let prompt = [3, 3, 1, 1][index];
         assert_eq!(
             piece["usage"],
@@ -340,7 +414,7 @@ async fn a_stream_counts_and_times_each_choice_by_itself() {
     assert_eq!(counted, [20; 4]);
     let first = server.metric("vllm:time_to_first_token_seconds_count").await;
     let next = server.metric("vllm:inter_token_latency_seconds_count").await;
-    assert_eq!((first, next), (4.0, (with_tokens - 4) as f64));
+    assert_eq!((first, next), (4.0, 76.0), "of each token, however many a piece has");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -359,11 +433,14 @@ async fn what_cannot_be_served_is_refused_with_the_field_and_harms_no_other() {
         (json!({"prompt": []}), "empty"),
         (json!({"prompt": [[]]}), "no tokens"),
         (json!({"prompt": [VOCABULARY]}), "outside the vocabulary"),
-        (json!({"prompt": [[1], "a"]}), "expected a sequence"),
+        (
+            json!({"prompt": [[1], "a"]}),
+            "prompt[1]: invalid type: string \"a\", expected a sequence",
+        ),
         (json!({"n": 0}), "n: "),
         (json!({"max_tokens": 0}), "max_tokens"),
         (json!({"max_tokens": 65536}), "prompt and response"),
-        (json!({"max_tokens": -1}), "invalid value"),
+        (json!({"max_tokens": -1}), "max_tokens: invalid value: integer `-1`"),
         (json!({"temperature": -0.5}), "temperature"),
         (json!({"temperature": 1e30}), "temperature"),
         (json!({"top_p": 0.0}), "top_p"),
@@ -374,12 +451,13 @@ async fn what_cannot_be_served_is_refused_with_the_field_and_harms_no_other() {
         (json!({"prompt_logprobs": -1}), "prompt_logprobs"),
         (json!({"prompt_logprobs": 1, "stream": true}), "not with stream"),
         (json!({"stop": ""}), "stop"),
-        (json!({"stop": 1}), "expected stop to be a text"),
+        (json!({"stop": 1}), "expected a text"),
         (json!({"guided_regex": "a+"}), "guided_regex"),
         (json!({"seeds": [1, 2]}), "one for each"),
         (json!({"seeds": [1], "seed": 1}), "not both"),
         (json!({"seed": 1.5}), "seed"),
-        (json!({"echo": true}), "echo"),
+        (json!({"echo": true, "stream": true}), "echo: not with stream"),
+        (json!({"echo": true, "prompt_logprobs": 1}), "echo: "),
         (json!({"best_of": 3}), "best_of"),
         (json!({"logit_bias": {"5": 1}}), "logit_bias"),
         (json!({"repetition_penalty": 1.1}), "repetition_penalty"),

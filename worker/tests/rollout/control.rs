@@ -112,3 +112,26 @@ async fn a_request_is_aborted_by_its_name_and_others_go_on() {
     let answer: serde_json::Value = running.await.unwrap().unwrap().json().await.unwrap();
     assert_eq!(answer["choices"][0]["finish_reason"], "abort");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_prompt_of_a_request_is_aborted_by_its_name_and_the_others_go_on() {
+    let server = Server::start().await;
+    let mut named = long(60_000);
+    named["prompt"] = json!([[5, 6, 7], [8, 9]]);
+    named["request_id"] = json!("r-1");
+    let request = tokio::spawn(server.post("/v1/completions", named).send());
+    let running = async || server.metric("vllm:num_requests_running").await;
+    let drawn = async || server.metric("vllm:generation_tokens_total").await;
+    server.until("two running", async || running().await == 2.0).await;
+    let names = json!({"request_ids": ["cmpl-r-1-1", "cmpl-r-1-2"]});
+    assert_eq!(server.ok("/abort_requests", names).await["aborted"], 1);
+    server.until("one running", async || running().await == 1.0).await;
+    let so_far = drawn().await;
+    server.until("another token", async || drawn().await > so_far).await;
+    let names = json!({"request_ids": ["cmpl-r-1"]});
+    assert_eq!(server.ok("/abort_requests", names).await["aborted"], 1);
+    let answer: serde_json::Value = request.await.unwrap().unwrap().json().await.unwrap();
+    let choices = answer["choices"].as_array().unwrap();
+    assert!(choices.iter().all(|choice| choice["finish_reason"] == "abort"));
+    assert!(ids(&choices[1]).len() < ids(&choices[0]).len());
+}

@@ -40,6 +40,7 @@ fn dealer_of(server: &Server, folder: &Path, attempt: u32, floor_deadline: Durat
         publication: Publication::new(attempt),
         transfers: None,
         copies: false,
+        live: Arc::new(Live::new("job", 1)),
     };
     let (runtime, stop) = (Handle::current(), StopFlag::default());
     Dealer::new(options, (&weights).into(), 0, runtime, stop).unwrap()

@@ -14,6 +14,8 @@ mod door;
 mod follow;
 mod load;
 mod openai;
+#[path = "../../../tests/tests/worker/process.rs"]
+mod process;
 mod shutdown;
 #[path = "../../../tests/src/skip.rs"]
 mod skip;

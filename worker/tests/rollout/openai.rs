@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
+use crate::process;
 use crate::skip::skipped;
 use crate::support::{NAME, Server, Wanted};
 
@@ -104,7 +105,7 @@ async fn the_official_client_completes_chats_and_streams() {
     })
     .await;
     let url = server.url.clone();
-    let run = move || Command::new(python).args(["-c", SCRIPT, &url, NAME]).output().unwrap();
+    let run = move || process::output(Command::new(python).args(["-c", SCRIPT, &url, NAME]));
     let output = tokio::task::spawn_blocking(run).await.unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "well");

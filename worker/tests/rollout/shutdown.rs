@@ -7,6 +7,7 @@ use ppo_worker::rollout::Ended;
 use ppo_worker::serving::Limits;
 use serde_json::Value;
 
+use crate::process::{output, signal};
 use crate::support::{Server, Wanted, ids, long, make_model, serving};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -55,22 +56,20 @@ fn the_command_serves_until_sigterm_and_exits_0() {
     let folder = tempfile::tempdir().unwrap();
     let model = folder.path().join("model");
     make_model(&model, 0);
-    let (mut child, said) = serving(Command::new(env!("CARGO_BIN_EXE_ppo-worker")), &model);
+    let (mut server, said) = serving(Command::new(env!("CARGO_BIN_EXE_ppo-worker")), &model);
     assert!(said.contains("rollout server on http://127.0.0.1:"), "{said}");
-    let pid = child.id().to_string();
-    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
-    let status = child.wait().unwrap();
+    signal(&server, "-TERM");
+    let status = server.ended("a server that was asked to end");
     assert!(status.success(), "{status}");
 }
 
 #[test]
 fn a_model_that_is_not_there_is_said_before_any_address_and_is_bad_input() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ppo-worker"));
-    let ended = command
+    command
         .args(["rollout", "--port", "0", "--model", "/nowhere/model"])
-        .env_remove("PPO_LOG")
-        .output()
-        .unwrap();
+        .env_remove("PPO_LOG");
+    let ended = output(&mut command);
     let said = String::from_utf8(ended.stderr).unwrap();
     assert_eq!(ended.status.code(), Some(2), "{said}");
     assert!(

@@ -1,8 +1,7 @@
 //! A server on a tiny model, in the test's own process, and a client.
 
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -20,6 +19,8 @@ use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+
+use crate::process::Running;
 
 /// Nothing here takes longer on the slowest machine.
 pub const LONG: Duration = Duration::from_secs(120);
@@ -240,8 +241,8 @@ pub fn ids(choice: &Value) -> Vec<u64> {
 }
 
 /// A server on `model` as a process of its own, which `command` is or becomes, and what it has said when it serves.
-pub fn serving(mut command: Command, model: &Path) -> (Child, String) {
-    let mut child = command
+pub fn serving(mut command: Command, model: &Path) -> (Running, String) {
+    command
         .args([
             "rollout",
             "--port",
@@ -255,15 +256,8 @@ pub fn serving(mut command: Command, model: &Path) -> (Child, String) {
         .arg(model)
         .env("NO_COLOR", "1")
         .env_remove("PPO_LOG")
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut log = BufReader::new(child.stderr.take().unwrap());
-    let mut said = String::new();
-    while !said.contains("serving") {
-        assert!(log.read_line(&mut said).unwrap() > 0, "{said}");
-    }
-    // The pipe stays open: whoever writes into a closed one ends.
-    child.stderr = Some(log.into_inner());
-    (child, said)
+        .stderr(Stdio::piped());
+    let mut server = Running::start(&mut command);
+    let said = server.said("serving");
+    (server, said)
 }

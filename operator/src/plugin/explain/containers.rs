@@ -5,7 +5,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 
 use super::evidence::one_line;
-use super::{Cause, Evidence, Finding, remedy, termination};
+use super::{Cause, Evidence, Finding, image, remedy, termination};
 use crate::plugin::{age, pods};
 
 /// Seconds in which images are pulled, volumes mounted and models loaded without a word.
@@ -169,7 +169,7 @@ fn waiting(evidence: &Evidence, pod: &Pod, status: &ContainerStatus, now: Timest
                 true => event.unwrap_or(said),
                 false => said,
             };
-            let fix = remedy::of_image(&words);
+            let fix = remedy::of_image(&words, &image::place(evidence, pod, container));
             let what = format!(
                 "The image {} of container {container} cannot be pulled ({reason}): {words}.",
                 status.image

@@ -7,8 +7,9 @@ use super::{Cause, Evidence, Finding, remedy};
 use crate::plugin::gang::{condition, is_of, text};
 use crate::plugin::pods;
 
-/// What the operator and the PodGroups say, where the pods do not say the same.
-pub fn findings(evidence: &Evidence) -> Vec<Finding> {
+/// What the operator and the PodGroups say, where the pods do not say the same. Where pods are `refused` the operator's word is of that,
+/// which is told already.
+pub fn findings(evidence: &Evidence, refused: bool) -> Vec<Finding> {
     let said: Vec<&str> = evidence
         .living()
         .filter_map(|pod| pods::condition(pod, "PodScheduled", "False"))
@@ -26,7 +27,9 @@ pub fn findings(evidence: &Evidence) -> Vec<Finding> {
         evidence.phase(),
         None | Some(Phase::Pending | Phase::Scheduling | Phase::Restarting)
     );
-    let condition = evidence.condition("GangScheduled", "False").filter(|_| waits);
+    let condition = evidence
+        .condition("GangScheduled", "False")
+        .filter(|_| waits && !refused);
     let words = condition.map(|condition| one_line(&condition.message));
     if let Some(words) = words.filter(|words| is_new(words) && found.is_empty() && said.is_empty()) {
         found.push(group(words));

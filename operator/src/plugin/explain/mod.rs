@@ -2,11 +2,13 @@
 
 mod containers;
 mod controller;
+mod edited;
 mod end;
 mod evidence;
 mod finding;
 mod gang;
 mod health;
+mod image;
 mod progress;
 mod queue;
 mod remedy;
@@ -27,7 +29,8 @@ pub use health::healthy;
 /// Everything that holds the job up, causes before their effects. Empty when nothing does; findings that do not
 /// [block](Finding::blocks) are worth knowing all the same.
 pub fn explain(evidence: &Evidence, now: Timestamp) -> Vec<Finding> {
-    finding::group(causes(evidence, now))
+    let grouped = finding::group(causes(evidence, now)).into_iter();
+    grouped.map(|finding| edited::of_roles(finding, evidence)).collect()
 }
 
 /// What keeps the job from quota and nodes.
@@ -39,8 +42,10 @@ fn placement(evidence: &Evidence, now: Timestamp) -> Vec<Finding> {
     if !queued.is_empty() {
         return queued;
     }
-    let mut findings = gang::findings(evidence);
-    findings.extend(scheduling::findings(evidence, now));
+    let of_pods = scheduling::findings(evidence, now);
+    let refused = of_pods.iter().any(|finding| finding.cause == Cause::PodsMissing);
+    let mut findings = gang::findings(evidence, refused);
+    findings.extend(of_pods);
     findings
 }
 

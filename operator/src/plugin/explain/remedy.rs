@@ -74,8 +74,8 @@ pub fn of_scheduling(words: &str, evidence: &Evidence) -> String {
             _ => ", all of them at once",
         };
         return format!(
-            "free or add nodes with {resource}{each}{gang}; or ask for fewer: spec.roles.<role>.gpusPerNode, \
-             spec.roles.rollout.replicas and gpusPerReplica (`kubectl ppo plan {}` adds them up)",
+            "free or add nodes with {resource}{each}{gang}; or ask for fewer: spec.roles.rollout.replicas, or in a new job gpusPerNode and \
+             gpusPerReplica of spec.roles (`kubectl ppo plan {}` adds them up)",
             evidence.name()
         );
     }
@@ -86,6 +86,21 @@ pub fn of_scheduling(words: &str, evidence: &Evidence) -> String {
     )
 }
 
+/// For a job of Volcano's of which its scheduler says nothing: it passes jobs over whose queue it does not have.
+pub fn of_volcanos_queue(evidence: &Evidence) -> Option<String> {
+    let is_volcanos = evidence.living().any(|pod| pods::scheduler(pod) == "volcano");
+    let queue = match evidence.job.spec.scheduling.queue.as_str() {
+        "" => "default",
+        named => named,
+    };
+    is_volcanos.then(|| {
+        format!(
+            "or, where Volcano has no open queue {queue} (`kubectl get queues.scheduling.volcano.sh`), make or open it, or name another \
+             in spec.scheduling.queue while the job is suspended"
+        )
+    })
+}
+
 /// For pods that Kueue queues one by one, beside their job (`pkg/controller/jobs/pod/pod_webhook.go`).
 pub const OF_PODS_QUEUED_TWICE: &str = "take `pod` out of integrations.frameworks in Kueue's configuration, or call the LocalQueue `default` of \
      this namespace otherwise, and suspend and resume the job; or have Kueue know PpoJobs (integrations.externalFrameworks: \
@@ -93,7 +108,10 @@ pub const OF_PODS_QUEUED_TWICE: &str = "take `pod` out of integrations.framework
 
 /// For a pod that the API server refuses.
 pub fn of_creation(words: &str) -> String {
-    const RULES: [Rule; 8] = [
+    const RULES: [Rule; 10] = [
+        // Volcano's webhook, of a PodGroup (pkg/webhooks/admission/podgroups).
+        ("unable to find queue", OF_QUEUE),
+        ("to queue with state", OF_QUEUE),
         ("ValidatingAdmissionPolicy", OF_POLICY),
         ("denied the request", OF_POLICY),
         (
@@ -127,25 +145,18 @@ pub fn of_creation(words: &str) -> String {
 const OF_POLICY: &str = "change what the cluster's policy objects to in spec.roles.<role>.template, or have whoever runs the cluster change the policy; \
                          the job goes on by itself";
 
-/// For an image that cannot be pulled.
-pub fn of_image(words: &str) -> String {
-    const RULES: [Rule; 11] = [
-        (
-            "not found",
-            "correct the image's name or tag (spec.roles.<role>.template, or the operator's --worker-image)",
-        ),
-        (
-            "manifest unknown",
-            "correct the image's tag (spec.roles.<role>.template, or the operator's --worker-image)",
-        ),
-        (
-            "invalid reference format",
-            "correct the image's name (spec.roles.<role>.template, or the operator's --worker-image)",
-        ),
-        (
-            "couldn't parse image",
-            "correct the image's name (spec.roles.<role>.template, or the operator's --worker-image)",
-        ),
+const OF_QUEUE: &str = "make or open the queue (`kubectl get queues.scheduling.volcano.sh`), or suspend the job, name an open one in \
+                        spec.scheduling.queue, and resume it";
+
+/// For an image that cannot be pulled; `place` is where another one is named.
+pub fn of_image(words: &str, place: &str) -> String {
+    const MISNAMED: [Rule; 4] = [
+        ("not found", "correct the image's name or tag"),
+        ("manifest unknown", "correct the image's tag"),
+        ("invalid reference format", "correct the image's name"),
+        ("couldn't parse image", "correct the image's name"),
+    ];
+    const RULES: [Rule; 7] = [
         (
             "toomanyrequests",
             "the registry limits pulls: log in by imagePullSecrets, or use a mirror",
@@ -163,6 +174,9 @@ pub fn of_image(words: &str) -> String {
             "the image is not on the node and may not be pulled: load it there, or change imagePullPolicy",
         ),
     ];
+    if let Some((_, fix)) = MISNAMED.iter().find(|(key, _)| words.contains(key)) {
+        return format!("{fix} {place}");
+    }
     let words = words.replace("Never", "never");
     first(
         &RULES,

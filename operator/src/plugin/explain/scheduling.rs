@@ -80,11 +80,7 @@ fn unscheduled(evidence: &Evidence, pod: &Pod, now: Timestamp) -> Option<Finding
         true => Cause::Unscheduled,
         false => Cause::Gang,
     };
-    let scheduler = pod
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.scheduler_name.as_deref())
-        .unwrap_or("default-scheduler");
+    let scheduler = pods::scheduler(pod);
     if let Some((reason, message)) = pods::condition(pod, "PodScheduled", "False") {
         if reason == "SchedulingGated" && pod.labels().contains_key(QUEUED_BY_KUEUE) {
             let queue = pod.labels().get(QUEUE_OF_KUEUE).map(String::as_str).unwrap_or_default();
@@ -114,11 +110,14 @@ fn unscheduled(evidence: &Evidence, pod: &Pod, now: Timestamp) -> Option<Finding
     }
     let age = age::seconds_since(pod.metadata.creation_timestamp.as_ref()?.0, now);
     (age > ATTENTION_SECONDS).then(|| {
+        let queue = remedy::of_volcanos_queue(evidence).map(|queue| format!("; {queue}"));
         Finding::blocking(
             cause,
             format!("The scheduler {scheduler} has not looked at the pod since it was created."),
             format!(
-                "is {scheduler} running? Set spec.scheduling.gang to a scheduler that this cluster has, or to none"
+                "is {scheduler} running? Or suspend the job, set spec.scheduling.gang to a scheduler that this cluster has, or to none, \
+                 and resume it{}",
+                queue.unwrap_or_default()
             ),
         )
     })

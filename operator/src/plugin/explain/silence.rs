@@ -1,7 +1,7 @@
 //! A scheduler that is installed and does not run, as the operator reports it.
 
 use super::evidence::one_line;
-use super::{Cause, Evidence, Finding};
+use super::{Cause, Evidence, Finding, remedy};
 use crate::gang::SCHEDULER_SILENT;
 
 const START: &str = "start it (its log says why it stopped), and the job goes on by itself; or suspend the job, change spec.scheduling.gang to \
@@ -13,10 +13,11 @@ pub fn finding(evidence: &Evidence) -> Option<Finding> {
     let words = one_line(&condition.message);
     let silent = condition.reason == SCHEDULER_SILENT;
     silent.then(|| {
+        let queue = remedy::of_volcanos_queue(evidence).map(|queue| format!("; {queue}"));
         Finding::blocking(
             Cause::SchedulerAbsent,
             format!("No scheduler looks at the job: {words}."),
-            START,
+            format!("{START}{}", queue.unwrap_or_default()),
         )
     })
 }

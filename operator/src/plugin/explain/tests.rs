@@ -163,6 +163,11 @@ fn a_scheduler_that_does_not_run_is_one_finding_whoever_waits_for_it() {
     placed.gang = vec![object(
         json!({"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": "rloo"}}),
     )];
+    says(
+        &first(&placed),
+        Cause::SchedulerAbsent,
+        &["no open queue default", "spec.scheduling.queue"],
+    );
     for waiting in [placed, status("Queued")] {
         assert_eq!(explain(&waiting, now()).len(), 1);
         says(
@@ -257,7 +262,11 @@ fn a_scheduler_that_is_not_there_is_named() {
     says(
         &first(&waiting),
         Cause::Unscheduled,
-        &["volcano has not looked at the pod", "spec.scheduling.gang"],
+        &[
+            "volcano has not looked at the pod",
+            "spec.scheduling.gang",
+            "no open queue default",
+        ],
     );
 }
 
@@ -495,6 +504,59 @@ fn an_image_that_cannot_be_pulled_shows_the_registrys_answer_even_while_backing_
 }
 
 #[test]
+fn an_image_that_the_template_does_not_name_is_the_one_that_the_job_began_with() {
+    let waiting = json!({"waiting": {"reason": "ErrImagePull", "message": "ghcr.io/a/worker:9: not found"}});
+    let mut pinned = actor(container(waiting, json!({})));
+    says(
+        &first(&pinned),
+        Cause::Image,
+        &[
+            "naming one for container worker in spec.roles.actor.template",
+            "annotation ppojob.dev/worker-image of ConfigMap rloo-config",
+            "--worker-image is for jobs that begin later",
+            "`kubectl ppo restart-role rloo actor`",
+        ],
+    );
+    let template = json!({"spec": {"containers": [{"name": "worker", "image": "ghcr.io/a/worker:9"}]}});
+    pinned.job.spec.roles.actor.template = serde_json::from_value(template).unwrap();
+    assert_eq!(
+        first(&pinned).fix,
+        "correct the image's name or tag of container worker in spec.roles.actor.template; pods that wait take an edited template up by \
+         `kubectl ppo restart-role rloo actor`"
+    );
+}
+
+#[test]
+fn a_role_is_to_be_restarted_where_its_pods_wait_as_an_older_template_made_them() {
+    let unscheduled = |words: &str| {
+        let status = json!({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words}]});
+        let mut waiting = evidence(job("Scheduling"));
+        waiting.pods = pods(&json!({"containers": []}), &status);
+        first(&waiting)
+    };
+    let tainted = unscheduled("0/3 nodes are available: 3 node(s) had untolerated taint {a: b}.");
+    assert_eq!(tainted.pods.len(), 5);
+    says(
+        &tainted,
+        Cause::Unscheduled,
+        &[
+            "spec.roles.<role>.template",
+            "`kubectl ppo restart-role rloo rollout`",
+            "`kubectl ppo restart-role rloo actor`",
+        ],
+    );
+    // No template helps.
+    assert!(!unscheduled(GPUS).fix.contains("restart-role"));
+    // A pod that ended is made anew, from the template of then.
+    let killed = json!({"terminated": {"exitCode": 137, "reason": "OOMKilled"}});
+    let fix = first(&actor(container(killed, json!({})))).fix;
+    assert!(
+        fix.contains("spec.roles.actor.template") && !fix.contains("restart-role"),
+        "{fix}"
+    );
+}
+
+#[test]
 fn a_crash_loop_shows_exit_code_last_words_and_restarts() {
     let waiting = json!({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s restarting failed container=worker"}});
     let mut evidence = actor(container(
@@ -634,6 +696,16 @@ fn pods_that_a_policy_or_a_webhook_holds_up_are_told_with_its_words_and_what_hel
             "the cluster's policy",
         ),
         (
+            "creating VolcanoPodGroup rloo-12345678: ApiError: admission webhook \"validatepodgroup.volcano.sh\" denied the request: \
+             unable to find queue: queue.scheduling.volcano.sh \"absent\" not found",
+            "spec.scheduling.queue",
+        ),
+        (
+            "creating VolcanoPodGroup rloo-12345678: ApiError: admission webhook \"validatepodgroup.volcano.sh\" denied the request: \
+             can only submit PodGroup to queue with state `Open`, queue `rl` status is `Closed`",
+            "spec.scheduling.queue",
+        ),
+        (
             "creating Pod rloo-actor-0: Internal error occurred: failed calling webhook \"mpod.kb.io\": connection refused",
             "does not answer",
         ),
@@ -662,6 +734,23 @@ fn pods_that_a_policy_or_a_webhook_holds_up_are_told_with_its_words_and_what_hel
             .iter()
             .all(|finding| finding.cause != Cause::PodsMissing)
     );
+}
+
+#[test]
+fn a_refusal_is_told_once_though_the_gangs_condition_has_it_too() {
+    let quota = "pods \"rloo-actor-0\" is forbidden: exceeded quota: gpus";
+    let mut pending = job("Pending");
+    pending["status"]["conditions"] = json!([{"type": "GangScheduled", "status": "False", "reason": "WaitsForNodes",
+        "message": format!("0 of 5 pods have nodes; creating Pod rloo-actor-0: {quota}"), "lastTransitionTime": NOW}]);
+    let mut refused = evidence(pending);
+    let words = format!("creating Pod rloo-actor-0: ApiError: {quota}");
+    refused.events = vec![event("PpoJob", "rloo", "Refused", &words)];
+    let findings = explain(&refused, now());
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    says(&findings[0], Cause::PodsMissing, &[quota, "resourcequota"]);
+    // Where no event can be read the condition has it alone.
+    refused.events.clear();
+    says(&first(&refused), Cause::Gang, &[quota]);
 }
 
 #[test]

@@ -437,9 +437,11 @@ fn a_streamed_request_tells_every_token_in_order_and_then_the_same_completions()
     let ticket = engine.submit_streaming(wanted.clone(), events).unwrap();
     let number = ticket.number();
     let completions = ticket.wait(LONG).unwrap();
+    let answered = Instant::now();
     let mut told = vec![(vec![], vec![], vec![], None); 3];
     while let Ok(event) = heard.try_recv() {
         assert_eq!(event.request, number);
+        assert!(event.at <= answered, "the time of the token, not of who hears of it");
         let sample = &mut told[event.sample];
         match event.news {
             News::Token { drawn, top, version } => {

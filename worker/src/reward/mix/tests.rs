@@ -11,6 +11,7 @@ fn samples(count: usize) -> Vec<ScoredSample> {
         prompt: "p".into(),
         visible_prompt: "p".into(),
         messages: None,
+        moment: None,
         has_ended: true,
         tokenizer: Some(chatml().fingerprint().unwrap()),
         response: format!("{index}<eos>"),
@@ -99,11 +100,11 @@ async fn a_remote_that_fails_fails_the_whole() {
     let mut reward = rules(json!([{"exactMatch": {}}]));
     let remote = json!({"urls": ["http://127.0.0.1:9/get_reward"], "maxRetries": 0});
     reward.remote = Some(serde_json::from_value::<RemoteRewardSpec>(remote).unwrap());
-    let error = RewardSource::new(&reward, None)
-        .unwrap()
-        .score(&samples(1))
-        .await
-        .unwrap_err();
+    let mut source = RewardSource::new(&reward, None).unwrap();
+    let live = Arc::new(Live::new("test", 1));
+    source.report_to(&live);
+    let error = source.score(&samples(1)).await.unwrap_err();
+    assert_eq!(live.report().waiting_for, "http://127.0.0.1:9/get_reward");
     assert!(
         error
             .to_string()

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use super::*;
+use crate::engine::FinishReason;
 
 fn tokenizer(family: &str) -> Arc<Tokenizer> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -24,6 +25,14 @@ impl SequenceScorer for Length {
     }
 }
 
+/// As a run without stop strings has it: an end token ended the response, else its length.
+fn reason(policy: &Tokenizer, response: &[u32]) -> FinishReason {
+    match response.last() {
+        Some(id) if policy.eos_ids().contains(id) => FinishReason::Stop,
+        _ => FinishReason::Length,
+    }
+}
+
 /// A response of the policy (ChatML) to the prompt `Hi`.
 fn sample(response: &str) -> ScoredSample {
     let policy = tokenizer("chatml");
@@ -33,7 +42,8 @@ fn sample(response: &str) -> ScoredSample {
         ids: policy.encode("<|im_start|>Hi", true).unwrap().into(),
         ..Default::default()
     };
-    ScoredSample::new(&policy, 0, &prompt, &policy.encode(response, false).unwrap()).unwrap()
+    let ids = policy.encode(response, false).unwrap();
+    ScoredSample::new(&policy, 0, &prompt, &ids, reason(&policy, &ids)).unwrap()
 }
 
 async fn seen(model: impl Fn(Box<dyn SequenceScorer>) -> ModelReward, samples: &[ScoredSample]) -> Vec<Vec<u32>> {
@@ -69,19 +79,48 @@ async fn another_tokenizer_with_a_chat_template_reads_the_messages_and_the_answe
     let whole = reward.render_chat(&[question.clone(), answer], false).unwrap();
     let begun = reward.render_chat(std::slice::from_ref(&question), true).unwrap();
     let policy = tokenizer("llama3");
-    let sample = |response: &[u32]| {
+    let sample = |response: &[u32], reason| {
         let prompt = crate::data::Prompt {
             ids: policy.encode("Hi", true).unwrap().into(),
             messages: Some(vec![question.clone()].into()),
             ..Default::default()
         };
-        ScoredSample::new(&policy, 0, &prompt, response).unwrap()
+        ScoredSample::new(&policy, 0, &prompt, response, reason).unwrap()
     };
     let said = policy.encode("42", false).unwrap();
     let ended: Vec<u32> = said.iter().copied().chain(policy.eos_id()).collect();
-    for (response, wanted) in [(&ended, whole), (&said, format!("{begun}42"))] {
-        let wanted = reward.encode(&wanted, false).unwrap();
-        assert_eq!(seen(reads, &[sample(response)]).await, [wanted], "{response:?}");
+    for (response, reason, wanted) in [
+        (&ended, FinishReason::Stop, &whole),
+        // By a stop string.
+        (&said, FinishReason::Stop, &whole),
+        (&said, FinishReason::Length, &format!("{begun}42")),
+    ] {
+        let wanted = reward.encode(wanted, false).unwrap();
+        let seen = seen(reads, &[sample(response, reason)]).await;
+        assert_eq!(seen, [wanted], "{response:?} {reason:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_template_that_prints_the_date_prints_the_runs_on_whatever_day_it_scores() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tokenizer/llama3");
+    let moment = jiff::Timestamp::from_second(1_700_000_000).unwrap();
+    let that_day = Tokenizer::load_at(&folder, Some(moment)).unwrap();
+    let question = serde_json::json!({"role": "user", "content": "Hi"});
+    let answer = serde_json::json!({"role": "assistant", "content": "42"});
+    let whole = that_day.render_chat(&[question.clone(), answer], false).unwrap();
+    assert!(whole.contains("14 Nov 2023"), "{whole}");
+    let begun = that_day.render_chat(std::slice::from_ref(&question), true).unwrap();
+    let asked = |has_ended| ScoredSample {
+        messages: Some(vec![question.clone()].into()),
+        moment: Some(moment),
+        has_ended,
+        ..sample("42")
+    };
+    let model = |scorer| ModelReward::new(vec![scorer], tokenizer("llama3"), 100).unwrap();
+    for (has_ended, wanted) in [(true, &whole), (false, &format!("{begun}42"))] {
+        let wanted = that_day.encode(wanted, false).unwrap();
+        assert_eq!(seen(model, &[asked(has_ended)]).await, [wanted], "{has_ended}");
     }
 }
 

@@ -1,4 +1,3 @@
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::Router;
@@ -61,6 +60,7 @@ fn samples(count: usize) -> Vec<ScoredSample> {
         prompt: "n=".into(),
         visible_prompt: "n=".into(),
         messages: None,
+        moment: None,
         has_ended: true,
         tokenizer: None,
         response: index.to_string(),
@@ -288,6 +288,33 @@ async fn a_dead_url_beside_a_living_one_costs_nothing_but_a_try() {
         error.contains(&dead) && error.contains("cannot connect: Connection refused"),
         "{error}"
     );
+}
+
+#[tokio::test]
+async fn every_answer_counts_as_progress_and_a_server_that_is_asked_again_is_named() {
+    let (url, _) = server(|call, query| async move {
+        match call {
+            1 => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+            2 => std::future::pending().await,
+            _ => good(&query),
+        }
+    })
+    .await;
+    let mut remote = RemoteReward::new(RemoteOptions {
+        max_concurrency: 1,
+        ..options(&[&url])
+    })
+    .unwrap();
+    let live = Arc::new(Live::new("test", 1));
+    remote.report_to(live.clone());
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let asked = std::time::Instant::now();
+    let samples = samples(4);
+    let scoring = tokio::time::timeout(Duration::from_secs(1), remote.score(&samples));
+    assert!(scoring.await.is_err(), "the second batch hangs");
+    let report = live.report();
+    assert!(report.seconds_since_progress < asked.elapsed().as_secs_f64());
+    assert_eq!(report.waiting_for, url);
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use tokio::net::TcpListener;
 
 use super::*;
 use crate::data::Prompt;
+use crate::engine::FinishReason;
 use crate::reward::{ModelReward, RemoteOptions, RemoteReward, ScoredSample, SequenceScorer};
 use crate::serving::{Doors, serve};
 
@@ -129,6 +130,18 @@ async fn the_old_form_with_queries_alone_is_scored_as_a_whole() {
 }
 
 #[tokio::test]
+async fn rules_read_the_response_behind_a_prompt_that_was_decoded_otherwise_or_cut() {
+    let rules = json!([{"regex": {"pattern": "^4$"}}]);
+    let url = listen(service(None, &Limits::default(), rules)).await;
+    let body = json!({
+        "query": ["<|im_start|>What is 2+2?\n4<|im_end|>", "<|endoftext|> of all that was said, what is 2+2? 4"],
+        "prompts": ["<|im_start|> What is 2+2 ?\n", "Now, of all that was said, what is 2+2?"],
+    });
+    let (status, answer) = post(&url, body.to_string(), None).await;
+    assert_eq!((status, &answer["rewards"]), (200, &json!([1.0, 1.0])), "{answer}");
+}
+
+#[tokio::test]
 async fn our_client_and_our_server_agree_with_scoring_in_place() {
     let rules = json!([{"weight": 2, "numericMatch": {}}, {"length": {"max": 3, "slope": 10}}]);
     let url = listen(service(Some("secret"), &Limits::default(), rules.clone())).await;
@@ -144,7 +157,8 @@ async fn our_client_and_our_server_agree_with_scoring_in_place() {
                 ..Prompt::default()
             };
             let response = format!("{} is {index}<|im_end|>", "it ".repeat(index));
-            ScoredSample::new(&tokenizer, index, &prompt, &tokenizer.encode(&response, false).unwrap()).unwrap()
+            let ids = tokenizer.encode(&response, false).unwrap();
+            ScoredSample::new(&tokenizer, index, &prompt, &ids, FinishReason::Stop).unwrap()
         })
         .collect();
     let spec = json!({"urls": [format!("{url}/get_reward"), url], "batchSize": 3});
@@ -361,7 +375,7 @@ impl SequenceScorer for Fond {
 }
 
 #[tokio::test]
-async fn an_answer_says_which_model_scored() {
+async fn an_answer_says_which_model_scored_and_a_model_alone_needs_no_prompt() {
     let model = ModelReward::new(vec![Box::new(Fond)], tokenizer(), 100).unwrap();
     let model = crate::roles::Reward::Here(model.with_digest("12ab".into()));
     let reward = Reward {
@@ -376,14 +390,14 @@ async fn an_answer_says_which_model_scored() {
     service
         .ready(RewardSource::new(&reward, Some(model)).unwrap(), None)
         .unwrap();
-    let query = json!({"query": ["x"]}).to_string();
-    let (_, answer) = post(&listen(service).await, query.clone(), None).await;
+    let query = json!({"query": ["x"], "prompts": ["y"]}).to_string();
+    let (_, answer) = post(&listen(service).await, query, None).await;
     assert_eq!(
         (&answer["rewards"], &answer["model_digest"]),
         (&json!([1.0]), &json!("12ab"))
     );
     let rules = listen(self::service(None, &Limits::default(), json!([{"json": {}}]))).await;
-    let (_, answer) = post(&rules, query, None).await;
+    let (_, answer) = post(&rules, json!({"query": ["x"]}).to_string(), None).await;
     assert!(
         answer["rewards"].is_array() && answer.get("model_digest").is_none(),
         "{answer}"

@@ -9,6 +9,7 @@ fn sample(response: &str, label: Option<&str>) -> ScoredSample {
         prompt: "prompt".into(),
         visible_prompt: "prompt".into(),
         messages: None,
+        moment: None,
         has_ended: true,
         tokenizer: None,
         response: format!("{response}<eos>"),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::DealerOptions;
 use crate::roles::CallError;
@@ -14,8 +14,8 @@ use crate::roles::transfers::deliver;
 
 /// Once an engine has the weights, the others have as long again as it took, and so long at the least.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
-/// Between two looks at transfers that are not broken off.
-const LOOK: Duration = Duration::from_secs(1);
+/// Between two looks at what engines have taken, and at transfers that are not broken off.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// The weights of a version on their way to the engines.
 pub(super) struct Handover<'a> {
@@ -32,6 +32,7 @@ impl Handover<'_> {
     pub(super) async fn run(self) {
         let version = self.version;
         let (began, mut late_at) = (Instant::now(), None);
+        let mut taken = self.options.publication.taken();
         let mut deliveries = JoinSet::new();
         let mut without = BTreeSet::new();
         for member in self.options.members.present().await {
@@ -40,14 +41,16 @@ impl Handover<'_> {
             deliveries.spawn(hand(self.options.clone(), endpoint, version, self.deadline));
         }
         loop {
+            self.tell(&without, &mut taken);
             let delivered = tokio::select! {
                 delivered = deliveries.join_next() => delivered,
+                () = sleep(LOOK) => continue,
                 () = until(late_at) => {
                     if self.transfers_to(&without) {
                         late_at = Some(Instant::now() + LOOK);
                         continue;
                     }
-                    let names = Vec::from_iter(without).join(", ");
+                    let names = names(&without);
                     tracing::warn!("others have version {version}; {names}: gets it before it is asked again");
                     return;
                 }
@@ -68,11 +71,25 @@ impl Handover<'_> {
         }
     }
 
+    /// Says which engines are waited for, and that it goes on where more was taken than `taken`.
+    fn tell(&self, without: &BTreeSet<String>, taken: &mut u64) {
+        let before = std::mem::replace(taken, self.options.publication.taken());
+        if *taken != before {
+            self.options.live.goes_on();
+        }
+        self.options.live.wait_for(&names(without));
+    }
+
     /// Whether one of the engines gets its weights by NCCL at this moment.
     fn transfers_to(&self, engines: &BTreeSet<String>) -> bool {
         let transfers = self.options.transfers.as_ref();
         transfers.is_some_and(|transfers| engines.iter().any(|name| transfers.is_under_way(name)))
     }
+}
+
+fn names(engines: &BTreeSet<String>) -> String {
+    let names: Vec<&str> = engines.iter().map(String::as_str).collect();
+    names.join(", ")
 }
 
 /// Never, where there is no such moment.
@@ -110,6 +127,7 @@ mod tests {
     use crate::model::Weights;
     use crate::roles::{Caller, Member, Members, Publication, Transfers};
     use crate::rollout::weights::LoadedWeights;
+    use crate::telemetry::Live;
 
     /// An engine that takes weights, or takes their bytes and never answers.
     async fn engine(name: &str, answers: bool) -> Member {
@@ -146,6 +164,7 @@ mod tests {
             publication,
             transfers,
             copies: false,
+            live: Arc::new(Live::new("test", 1)),
         })
     }
 
@@ -193,5 +212,22 @@ mod tests {
     #[tokio::test]
     async fn while_none_has_them_it_is() {
         assert!(!ends_early(&[("job-rollout-0", false)], None).await);
+    }
+
+    #[tokio::test]
+    async fn the_report_says_that_an_engine_takes_weights_and_which_one_is_waited_for() {
+        let options = options(&[("job-rollout-0", false)], None).await;
+        sleep(Duration::from_millis(50)).await;
+        let began = Instant::now();
+        let handover = Handover {
+            options: &options,
+            version: 3,
+            deadline: Duration::from_secs(600),
+            patience: Duration::from_millis(100),
+        };
+        let waits = tokio::time::timeout(Duration::from_secs(1), handover.run()).await;
+        let report = options.live.report();
+        assert!(waits.is_err() && report.seconds_since_progress < began.elapsed().as_secs_f64());
+        assert_eq!(report.waiting_for, "job-rollout-0");
     }
 }

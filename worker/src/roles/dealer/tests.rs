@@ -5,7 +5,6 @@ use tokio::runtime::Runtime;
 use super::*;
 use crate::engine::hash_runner::request;
 use crate::model::Weights;
-use crate::telemetry::Live;
 
 struct Bench {
     runtime: Runtime,
@@ -30,6 +29,7 @@ impl Bench {
             publication: publication.clone(),
             transfers: None,
             copies,
+            live: Arc::new(Live::new("test", 1)),
         };
         let dealer = Dealer::new(
             options,

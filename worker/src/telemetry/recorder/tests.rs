@@ -192,13 +192,18 @@ fn a_profile_adds_the_tags_its_framework_has() {
         (Profile::Trl, ["objective/kl", "policy/approxkl_avg", "val/ratio", "lr"]),
         (
             Profile::Alpacafarm,
-            ["loss/policy", "loss/value", "policy/ratio", "policy/advantage"],
+            [
+                "ppo/loss/policy",
+                "ppo/loss/value",
+                "ppo/policy/approxkl",
+                "objective/kl_sum_seq",
+            ],
         ),
         (
             Profile::Openrlhf,
             [
                 "train/policy_loss",
-                "train/return",
+                "train/reward",
                 "train/actor_lr",
                 "train/response_length",
             ],
@@ -265,6 +270,29 @@ fn a_resumed_run_has_one_line_per_step_in_every_file() {
 }
 
 #[test]
+fn an_end_tells_how_long_what_came_after_the_last_step_took() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut recorder = open(folder.path(), Profile::Default, 0);
+    let seconds = Duration::from_secs;
+    // A step that was broken off has no report, and all of it is made anew.
+    let stages = [
+        (Stage::Checkpoint, seconds(2)),
+        (Stage::Evaluate, seconds(1)),
+        (Stage::Generate, seconds(5)),
+    ];
+    recorder.ended("stopped", "after step 3", &stages).unwrap();
+    recorder.event("changed", "nothing took time").unwrap();
+    let events = read_lines::<serde_json::Value>(&recorder.dir().events())
+        .unwrap()
+        .records;
+    assert_eq!(
+        events[0]["stages"],
+        serde_json::json!({"checkpoint": 2.0, "evaluate": 1.0})
+    );
+    assert!(events[1].get("stages").is_none());
+}
+
+#[test]
 fn a_resumed_run_shows_how_far_it_is_before_its_next_step_ends() {
     let folder = tempfile::tempdir().unwrap();
     let resumed = open(folder.path(), Profile::Default, 4);
@@ -275,6 +303,16 @@ fn a_resumed_run_shows_how_far_it_is_before_its_next_step_ends() {
             "{line} not in\n{prometheus}"
         );
     }
+}
+
+#[test]
+fn the_report_says_how_long_the_steps_to_come_take() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut recorder = open(folder.path(), Profile::Default, 0);
+    recorder.step(&full(1)).unwrap();
+    let progress = recorder.watched().live.report().progress;
+    // Eight more of three seconds.
+    assert_eq!(progress.eta_seconds, Some(24));
 }
 
 #[test]
