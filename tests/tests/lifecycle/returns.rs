@@ -83,6 +83,10 @@ async fn a_change_that_is_taken_back_restores_the_first_state() {
     let stage = Stage::running("back", json!({})).await;
     // The last object that a job gets, once its actor is ready.
     stage.has_budget(true).await;
+    // Engines may be ready after it.
+    stage
+        .status("all pods to be ready", |status| status.ready.as_deref() == Some("4/4"))
+        .await;
     let first = lasting(&stage).await.unwrap();
     for (change, back) in changes() {
         stage.patch(json!({"spec": change})).await;
