@@ -11,7 +11,7 @@ WORKER := $(RELEASE)/ppo-worker
 .PHONY: help demo demo-cluster test sweep lint deny bench bench-distributed bench-http bench-operator parity crds cluster images tools go libtorch cuda-shim release clean bench-gpu
 
 help: ## this list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 tools: # says clearly what is missing
 	@missing=0; need() { command -v "$$1" >/dev/null || { echo "make: $$1 is needed: $$2" >&2; missing=1; }; }; \
@@ -34,14 +34,14 @@ cluster: go ## the Kubernetes that the tests run against, built once per machine
 cuda-shim: libtorch # what the worker loads where there is a GPU: CUDA graphs and streams; seconds, without nvcc
 	@$(PYTHON) worker/native/cuda/build.py $(RELEASE)/libppo_cuda.so
 
-release: libtorch # the worker as it is shipped
+release: libtorch ## the worker as it is shipped
 	cargo build --release --locked -p ppo-worker --bin ppo-worker
 
 demo: release ## make a small model, train it with PPO, show what it learnt
 	configs/quickstart/demo.sh $(WORKER)
 
-# A Kubernetes of its own needs root; KUBECONFIG names another, which pulls images from IMAGES (`make images REGISTRY=...`).
-demo-cluster: release ## real pods train, two are killed, no bit differs: a Kubernetes of its own, or that of KUBECONFIG
+# A Kubernetes of its own needs root, and Go to build it; KUBECONFIG names another, which pulls images from IMAGES (`make images REGISTRY=...`).
+demo-cluster: $(if $(KUBECONFIG),,go) release ## real pods train, two are killed, no bit differs: a Kubernetes of its own, or that of KUBECONFIG
 	cargo build --release --locked -p ppo-operator --bins
 ifdef KUBECONFIG
 	PATH="$(RELEASE):$$PATH" configs/quickstart-cluster/demo.sh $(WORKER)
@@ -83,7 +83,7 @@ images: ## container images of operator and worker; REGISTRY=host/path in front 
 	build worker/Dockerfile.cuda ppo-worker:$$version-cuda; \
 	echo "push them with: for i in ppo-operator:$$version ppo-worker:$$version ppo-worker:$$version-cuda; do $$engine push $$prefix\$$i; done"
 
-bench: release ## rollout, training and operator beside their peers: the next and transformers, vLLM, llama.cpp and TRL; demo-cluster's times
+bench: go release ## all measurements: sampling and PPO steps beside their peers, the three below, the times of demo-cluster (two hours)
 	cargo build --release --locked -p ppo-worker --bin ppo-bench
 	$(PYTHON) worker/bench/run.py --binaries $(RELEASE)
 	$(PYTHON) worker/bench/http_cost.py --binaries $(RELEASE)
@@ -96,17 +96,17 @@ bench-http: libtorch ## the engine through HTTP beside the engine alone
 	cargo build --release --locked -p ppo-worker --bin ppo-bench
 	$(PYTHON) worker/bench/http_cost.py --binaries $(RELEASE)
 
-bench-gpu: cuda-shim ## the rollout engine on a GPU beside transformers; PYTHON has torch 2.11.0+cu130 and transformers
-	cargo build --release --locked -p ppo-worker --bin ppo-bench
-	$(PYTHON) worker/bench/gpu.py --binaries $(RELEASE)
-
 bench-distributed: release ## a PPO step over processes beside one process, two actor ranks beside one
 	$(PYTHON) worker/bench/distributed.py --binaries $(RELEASE)
 
 # SCALE: such as "--settings 300x8 --systems ours,job", or "--add" to go on after a failure.
-bench-operator: tools ## many jobs beside the Job controller, JobSet, KubeRay and training-operator (half an hour on two cores)
+bench-operator: go ## many jobs beside the Job controller, JobSet, KubeRay and training-operator (half an hour on two cores)
 	cargo build --release --locked -p ppo-operator --bin ppo-operator
 	cargo run --release --locked -p ppo-tests --example operator_scale -- $(SCALE)
+
+bench-gpu: cuda-shim ## the rollout engine on a GPU beside transformers; PYTHON has torch 2.11.0+cu130 and transformers
+	cargo build --release --locked -p ppo-worker --bin ppo-bench
+	$(PYTHON) worker/bench/gpu.py --binaries $(RELEASE)
 
 parity: libtorch ## models and adapters we save, loaded by transformers and PEFT (fetches them and torch: 5 GB)
 	$(PYTHON) worker/bench/parity.py

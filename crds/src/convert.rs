@@ -16,6 +16,7 @@ mod render;
 mod row;
 mod schedule;
 mod shell;
+mod source;
 mod trl;
 mod verl;
 

@@ -57,8 +57,7 @@ pub(crate) fn has_kl(algorithm: &AlgorithmSpec) -> bool {
         != 0.0
 }
 
-/// A profile's defaults: `reference/ppo-math.md` section 2, from the code of OpenRLHF 0.11, verl 0.9, TRL 0.24 (PPOConfig) and
-/// AlpacaFarm 0.2.
+/// A profile's defaults, from the code of OpenRLHF 0.11, verl 0.9, TRL 0.24 (PPOConfig) and AlpacaFarm 0.2.
 struct Conventions {
     lambda: f64,
     kl_coef: f64,

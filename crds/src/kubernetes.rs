@@ -1,5 +1,10 @@
-//! Blocks of Kubernetes' own types, whose fields our schema leaves open: what of a block its type does not have.
+//! Blocks of Kubernetes' own types, whose fields our schema leaves open: what of a block its type does not have, or cannot read.
 
+use std::sync::OnceLock;
+
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use regex::Regex;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::Value;
 
@@ -66,6 +71,55 @@ fn compare(given: &Value, read: &Value, path: &mut Vec<Step>, lost: &mut Vec<Vec
         }
         _ => {}
     }
+}
+
+/// A quantity (`ParseQuantity` of apimachinery) that is not negative, as all of a pod must be.
+const QUANTITY: &str = r"^\+?([0-9]+\.?[0-9]*|\.[0-9]+)([KMGTPE]i|[numkMGTPE]?|[eE][+-]?[0-9]+)$";
+
+/// The texts in a pod template that should be quantities and are none, each with where it is: the type takes any text.
+pub(crate) fn wrong_quantities(template: &Value) -> Vec<(Vec<Step>, String)> {
+    static SCHEMA: OnceLock<Value> = OnceLock::new();
+    let schema = SCHEMA.get_or_init(|| {
+        SchemaGenerator::default()
+            .into_root_schema_for::<PodTemplateSpec>()
+            .to_value()
+    });
+    let mut wrong = Vec::new();
+    find_wrong(template, schema, schema, &mut Vec::new(), &mut wrong);
+    wrong
+}
+
+fn find_wrong(value: &Value, schema: &Value, root: &Value, path: &mut Vec<Step>, wrong: &mut Vec<(Vec<Step>, String)>) {
+    let reference = schema.get("$ref").and_then(Value::as_str).unwrap_or_default();
+    let Some(schema) = resolved(root, schema) else { return };
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                let property = schema.get("properties").and_then(|properties| properties.get(name));
+                if let Some(schema) = property.or_else(|| schema.get("additionalProperties")) {
+                    path.push(Step::Field(name.clone()));
+                    find_wrong(value, schema, root, path, wrong);
+                    path.pop();
+                }
+            }
+        }
+        Value::Array(items) => {
+            let Some(schema) = schema.get("items") else { return };
+            for (index, item) in items.iter().enumerate() {
+                path.push(Step::Item(index));
+                find_wrong(item, schema, root, path, wrong);
+                path.pop();
+            }
+        }
+        Value::String(text) if reference.ends_with(&*Quantity::schema_name()) && !is_quantity(text) => {
+            wrong.push((path.clone(), text.clone()));
+        }
+        _ => {}
+    }
+}
+
+fn is_quantity(text: &str) -> bool {
+    Regex::new(QUANTITY).is_ok_and(|quantity| quantity.is_match(text))
 }
 
 fn is_empty(value: &Value) -> bool {

@@ -20,6 +20,10 @@ const FLOAT32: u64 = 4;
 /// Of logits at once: what a GPU keeps of them for the backward pass, and the slices that are computed with.
 const MOST_LOGITS: u64 = 2 << 30;
 
+/// Sequences times longest sequence of one forward pass of a reward model, whose batches are counted in tokens. A longer sequence comes
+/// alone.
+pub const REWARD_TOKENS: usize = 16_384;
+
 /// Activations of the critic that wait for its update while the actor's is made.
 const MOST_KEPT: u64 = 128 << 20;
 
@@ -69,8 +73,8 @@ pub fn estimate(config: &RunConfig, geometry: &Geometry, shapes: &Shapes) -> Vec
         let parts = match role {
             Role::Rollout => rollout(config, geometry, &shapes.policy, pods.gpus_per_pod),
             Role::Actor => actor(config, geometry, shapes),
-            Role::Reference => forward_only(config, &shapes.policy, true),
-            Role::Reward => forward_only(config, &shapes.reward.unwrap_or(shapes.policy), false),
+            Role::Reference => reference(config, &shapes.policy),
+            Role::Reward => reward(config, &shapes.reward.unwrap_or(shapes.policy)),
         };
         let total = parts.iter().fold(0, |sum: u64, part| sum.saturating_add(part.bytes));
         (pods.pods > 0).then_some(RoleMemory { role, parts, total })
@@ -285,21 +289,28 @@ fn learning(model: &Learning, config: &RunConfig, ranks: u64) -> Vec<Part> {
     parts
 }
 
-/// A frozen model's, on one rank.
-fn forward_only(config: &RunConfig, shape: &ModelShape, has_head: bool) -> Vec<Part> {
-    let parameters = if has_head {
-        shape.parameters()
-    } else {
-        shape.trunk_parameters()
-    };
-    let mut parts = vec![
-        part("weights", product(&[parameters, bytes(config.model.dtype)])),
+/// The reference's, on one rank.
+fn reference(config: &RunConfig, shape: &ModelShape) -> Vec<Part> {
+    vec![
+        part("weights", product(&[shape.parameters(), bytes(config.model.dtype)])),
         part("activations of one pass", scored_activations(config, shape)),
-    ];
-    if has_head {
-        parts.push(part("logits", scored_logits(config, shape).min(MOST_LOGITS)));
-    }
-    parts
+        part("logits", scored_logits(config, shape).min(MOST_LOGITS)),
+    ]
+}
+
+/// The reward model's, on one rank.
+fn reward(config: &RunConfig, shape: &ModelShape) -> Vec<Part> {
+    let number = bytes(config.model.dtype);
+    let longest = config.longest_sequence() as u64;
+    let all = product(&[config.batch.samples_per_step() as u64, longest]);
+    let tokens = (REWARD_TOKENS as u64).max(longest).min(all);
+    vec![
+        part("weights", product(&[shape.trunk_parameters(), number])),
+        part(
+            "activations of one pass",
+            product(&[tokens, shape.layer_values_per_token(), number]),
+        ),
+    ]
 }
 
 /// Bytes of a pass without gradients over a piece of the longest samples, which keeps one layer's activations at a time.

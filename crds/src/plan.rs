@@ -71,18 +71,15 @@ impl Plan {
 }
 
 fn equations(config: &RunConfig, geometry: &Geometry) -> Vec<String> {
-    let (batch, engines) = (&config.batch, config.rollout.replicas);
+    let engines = config.rollout.replicas;
     let Batch {
         rollout_batch_size: prompts,
         n_samples_per_prompt: group,
         train_batch_size: train,
-        ..
-    } = batch;
-    let Batch {
         micro_train_batch_size: micro,
         ppo_epochs: epochs,
         ..
-    } = batch;
+    } = &config.batch;
     let Geometry {
         samples_per_step: samples,
         updates_per_epoch: updates,

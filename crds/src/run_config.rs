@@ -170,7 +170,7 @@ impl Evaluation {
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Algorithm {
-    /// Selects the conventions that have no field of their own (`reference/ppo-math.md` section 2).
+    /// Selects the conventions that have no field of their own.
     pub profile: Profile,
     /// How rewards become advantages.
     pub estimator: Estimator,

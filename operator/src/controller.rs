@@ -1,5 +1,6 @@
 //! Watches feed a queue of jobs, the queue feeds reconciles: one at a time per job, several jobs side by side.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use kube::runtime::reflector::{ObjectRef, store};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::runtime::{WatchStreamExt, applier, controller, reflector};
 use ppo_crds::PpoJob;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::{UnboundedReceiverStream, WatchStream};
 
@@ -33,6 +34,8 @@ type Guarded = DeserializeGuard<PpoJob>;
 pub struct Scope {
     /// None: everywhere.
     pub namespace: Option<String>,
+    /// Whether this process looks for jobs in other namespaces, too.
+    pub is_one_of_several: bool,
     /// Reconciles side by side.
     pub concurrency: u16,
 }
@@ -40,12 +43,12 @@ pub struct Scope {
 /// Works on the jobs of `scope` until `stop` turns true. `synced` turns true once everything is known.
 ///
 /// # Errors
-/// When a kind cannot be listed.
+/// When a kind cannot be listed, and there are no other namespaces.
 pub async fn control(
     context: Arc<Context>,
     scope: Scope,
     synced: watch::Sender<bool>,
-    stop: watch::Receiver<bool>,
+    mut stop: watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
     let (changed, changes) = mpsc::unbounded_channel();
     let sink = Sink {
@@ -57,6 +60,8 @@ pub async fn control(
     // Dropped at the end, and the watches with it.
     let mut watches = JoinSet::new();
     let mut starting = Vec::new();
+    // Those that come while this waits count, too: another namespace may be there long before.
+    let news = context.new_kinds.subscribe();
     let kinds = Kind::BUILTIN.into_iter().chain(context.served.kinds());
     for kind in kinds {
         let (done, first_list) = watch::channel(false);
@@ -69,14 +74,15 @@ pub async fn control(
         ));
         starting.push((kind, first_list));
     }
-    wait_synced(&mut starting, SYNC_DEADLINE)
-        .await
-        .map_err(anyhow::Error::msg)?;
+    tokio::select! {
+        listed = listed(&mut starting, &scope) => listed?,
+        _ = stop.wait_for(|stop| *stop) => return Ok(()),
+    }
     tracing::info!(
         namespace = scope.namespace.as_deref().unwrap_or("(all)"),
         "caches are complete"
     );
-    watches.spawn(watch_new_kinds(context.clone(), scope.namespace.clone(), sink));
+    watches.spawn(watch_new_kinds(context.clone(), news, scope.namespace.clone(), sink));
     watches.spawn(crate::reports::poll(
         context.reports.clone(),
         crate::reports::client()?,
@@ -87,6 +93,16 @@ pub async fn control(
     ));
     synced.send_replace(true);
     work(context, scope, changes, stop).await;
+    Ok(())
+}
+
+/// Waits for the first list of every watch. A namespace that was deleted, and the rights in it with it, must not take the operator from
+/// the others: it is told of, and waited for.
+async fn listed(starting: &mut [(Kind, watch::Receiver<bool>)], scope: &Scope) -> anyhow::Result<()> {
+    while let Err(late) = wait_synced(starting, scope.namespace.as_deref(), SYNC_DEADLINE).await {
+        anyhow::ensure!(scope.is_one_of_several, late);
+        tracing::error!("{late} Jobs of other namespaces do not wait for it");
+    }
     Ok(())
 }
 
@@ -106,7 +122,7 @@ async fn work(
         .modify(|job| {
             job.managed_fields_mut().clear();
         });
-    let of_jobs = reflector(writer, events).filter_map(job_changes(context.clone()));
+    let of_jobs = reflector(writer, events).flat_map(job_changes(context.clone()));
     let of_children = UnboundedReceiverStream::new(changes).map(|key| reference(&key));
     let stopped = async move {
         // A dropped sender stops as well.
@@ -155,7 +171,7 @@ where
 {
     match result {
         Ok(_) => context.metrics.reconciles.with_label_values(&["ok"]).inc(),
-        // An object of a job that is gone; garbage collection sees to it. Nobody tells of a job that goes while the watch begins anew.
+        // A job that is gone, or an object of one, which garbage collection sees to.
         Err(controller::Error::ObjectNotFound(gone)) => {
             context.queued.lock().remove(&key(&gone));
             context.forget(&key(&gone));
@@ -164,26 +180,71 @@ where
     }
 }
 
-/// Jobs to look at because they changed; forgets those that were deleted.
+/// Jobs to look at because they changed or are gone; forgets those that were deleted.
 fn job_changes(
     context: Arc<Context>,
-) -> impl FnMut(watcher::Result<Event<Guarded>>) -> std::future::Ready<Option<ObjectRef<Guarded>>> {
+) -> impl FnMut(watcher::Result<Event<Guarded>>) -> stream::Iter<std::vec::IntoIter<ObjectRef<Guarded>>> {
     let errors = context.metrics.watch_errors.with_label_values(&["PpoJob"]);
+    let mut changes = Changes::default();
     move |event| {
         let changed = match event {
-            Ok(Event::Apply(job) | Event::InitApply(job)) => Some(ObjectRef::from_obj(&job)),
-            Ok(Event::Delete(job)) => {
-                context.forget(&JobKey::of(&job));
-                None
+            Ok(event) => {
+                if let Event::Delete(job) = &event {
+                    context.forget(&JobKey::of(job));
+                }
+                changes.after(&event)
             }
-            Ok(Event::Init | Event::InitDone) => None,
             Err(error) => {
                 errors.inc();
                 tracing::warn!(%error, "the watch of PpoJobs failed and starts again");
-                None
+                Vec::new()
             }
         };
-        std::future::ready(changed)
+        stream::iter(changed)
+    }
+}
+
+/// Which jobs to look at after each event of their watch. One that is gone is not found then, and so forgotten once more, after a look at it
+/// that was under way.
+#[derive(Default)]
+struct Changes {
+    /// Those that are there.
+    known: HashSet<ObjectRef<Guarded>>,
+    /// Those of a list that is not complete yet.
+    listed: Vec<ObjectRef<Guarded>>,
+}
+
+impl Changes {
+    /// Those of a list are looked at once all of its pages are here: until then the store has what was before it, in which a new job is not
+    /// found, and a changed one is as it was. Nothing would tell of them again, nor of those that went while nobody watched.
+    fn after(&mut self, event: &Event<Guarded>) -> Vec<ObjectRef<Guarded>> {
+        match event {
+            Event::Apply(job) => {
+                let job = ObjectRef::from_obj(job);
+                self.known.insert(job.clone());
+                vec![job]
+            }
+            Event::Delete(job) => {
+                let job = ObjectRef::from_obj(job);
+                self.known.remove(&job);
+                vec![job]
+            }
+            // A list that broke off begins anew.
+            Event::Init => {
+                self.listed.clear();
+                Vec::new()
+            }
+            Event::InitApply(job) => {
+                self.listed.push(ObjectRef::from_obj(job));
+                Vec::new()
+            }
+            Event::InitDone => {
+                let mut changed = std::mem::take(&mut self.listed);
+                let before = std::mem::replace(&mut self.known, changed.iter().cloned().collect());
+                changed.extend(before.difference(&self.known).cloned());
+                changed
+            }
+        }
     }
 }
 
@@ -199,8 +260,12 @@ fn reference(key: &JobKey) -> ObjectRef<Guarded> {
 }
 
 /// Watches the kinds of gang schedulers that are installed while the operator runs.
-async fn watch_new_kinds(context: Arc<Context>, namespace: Option<String>, sink: Sink) {
-    let mut news = context.new_kinds.subscribe();
+async fn watch_new_kinds(
+    context: Arc<Context>,
+    mut news: broadcast::Receiver<Kind>,
+    namespace: Option<String>,
+    sink: Sink,
+) {
     let mut watches = JoinSet::new();
     // The sender lives as long as the context, which this task holds.
     while let Ok(kind) = news.recv().await {
@@ -229,5 +294,76 @@ fn tell(changed: mpsc::UnboundedSender<JobKey>) -> impl Fn(&crate::reports::Acto
     move |actor| {
         // The receiver is gone only while the operator stops.
         let _ = changed.send(actor.key.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn job(name: &str) -> Guarded {
+        let object = json!({
+            "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": name, "namespace": "n"},
+        });
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_that_cannot_be_listed_holds_up_no_other_and_one_alone_ends_the_operator() {
+        let wait = async |is_one_of_several: bool| {
+            let (_never, first_list) = watch::channel(false);
+            let scope = Scope {
+                namespace: Some("team-b".into()),
+                is_one_of_several,
+                concurrency: 1,
+            };
+            let mut starting = [(Kind::Pod, first_list)];
+            tokio::time::timeout(SYNC_DEADLINE * 10, listed(&mut starting, &scope)).await
+        };
+        assert!(wait(true).await.is_err(), "it waits on");
+        let ended = wait(false).await.unwrap().unwrap_err().to_string();
+        assert!(ended.contains("in namespace team-b"), "{ended}");
+    }
+
+    #[test]
+    fn jobs_of_a_list_are_looked_at_when_all_its_pages_have_come() {
+        let mut changes = Changes::default();
+        let mut after = |event: Event<Guarded>| -> Vec<String> {
+            let jobs = changes.after(&event).into_iter();
+            jobs.map(|job| job.name).collect()
+        };
+        let nothing: [&str; 0] = [];
+        assert_eq!(after(Event::Apply(job("a"))), ["a"]);
+        assert_eq!(after(Event::Init), nothing);
+        assert_eq!(after(Event::InitApply(job("of-a-list-that-broke-off"))), nothing);
+        // The next try.
+        assert_eq!(after(Event::Init), nothing);
+        assert_eq!(after(Event::InitApply(job("a"))), nothing);
+        assert_eq!(after(Event::InitApply(job("new"))), nothing);
+        assert_eq!(after(Event::InitDone), ["a", "new"]);
+    }
+
+    #[test]
+    fn a_job_that_goes_is_looked_at_once_more_though_it_went_while_the_watch_was_broken() {
+        let mut changes = Changes::default();
+        let mut after = |event: Event<Guarded>| -> Vec<String> {
+            let jobs = changes.after(&event).into_iter();
+            jobs.map(|job| job.name).collect()
+        };
+        after(Event::Init);
+        after(Event::InitApply(job("a")));
+        after(Event::InitApply(job("b")));
+        after(Event::InitDone);
+        assert_eq!(after(Event::Apply(job("c"))), ["c"]);
+        assert_eq!(after(Event::Delete(job("c"))), ["c"]);
+        after(Event::Init);
+        after(Event::InitApply(job("b")));
+        assert_eq!(after(Event::InitDone), ["b", "a"]);
+        // Once.
+        after(Event::Init);
+        after(Event::InitApply(job("b")));
+        assert_eq!(after(Event::InitDone), ["b"]);
     }
 }

@@ -10,7 +10,7 @@ use ppo_crds::report::Reason;
 use ppo_crds::spec::{FailureAction, Role};
 use ppo_crds::status::PpoJobStatus;
 
-use crate::condition::{self, Truth, kind};
+use crate::condition::Truth;
 use crate::failure::{Failure, failure_of, judge};
 use crate::gang::Admission;
 use crate::job::Job;
@@ -373,17 +373,6 @@ fn hung(job: &Job, seen: &Snapshot, ledger: &Ledger) -> Option<Failure> {
         disrupted: false,
         not_before: None,
     })
-}
-
-/// Seconds since a stage finished, by the actor's word. An actor that never said one counts from when all roles were ready,
-/// or from when this process began to listen. None while roles are not ready.
-pub fn seconds_without_progress(ledger: &Ledger, seen: &Snapshot, now: Timestamp) -> Option<f64> {
-    if let Some(heard) = &seen.report {
-        return Some(heard.silence(now));
-    }
-    let ready = condition::get(&ledger.status.conditions, kind::ROLES_READY).filter(|ready| ready.status == "True")?;
-    let since = ready.last_transition_time.0.max(seen.listening_since);
-    Some(now.duration_since(since).as_secs_f64().max(0.0))
 }
 
 /// What the API server refuses, else why the first pod that is not ready is not, scheduling before starting.

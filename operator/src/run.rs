@@ -142,9 +142,11 @@ async fn act(
         names => names.iter().cloned().map(Some).collect(),
     };
     let (synced, mut all_synced): (Vec<_>, Vec<_>) = scopes.iter().map(|_| watch::channel(false)).unzip();
+    let is_one_of_several = scopes.len() > 1;
     let working = scopes.into_iter().zip(synced).map(|(namespace, synced)| {
         let scope = Scope {
             namespace,
+            is_one_of_several,
             concurrency: options.concurrency,
         };
         control(context.clone(), scope, synced, stop.clone())

@@ -7,11 +7,11 @@ use ppo_crds::spec::Role;
 use ppo_crds::status::{Phase, PpoJobStatus, Progress, RoleStatus};
 use ppo_crds::validate::lost_with_pods;
 
-use crate::condition::{Truth, holds, kind, set, whole_second};
+use crate::condition::{Truth, get, holds, kind, set, whole_second};
 use crate::gang::{Admission, SCHEDULER_SILENT, Silence};
 use crate::job::{Job, RolePods};
 use crate::ledger::Ledger;
-use crate::lifecycle::{Decision, Intent, first_obstacle, seconds_without_progress};
+use crate::lifecycle::{Decision, Intent, first_obstacle};
 use crate::snapshot::Snapshot;
 use crate::world::{Life, PodView};
 
@@ -256,15 +256,16 @@ fn progressing(decision: &Decision, seen: &Snapshot, now: Timestamp) -> Option<T
     if decision.intent != Intent::Run {
         return Some(Truth::no(NOT_RUNNING, "the job does not run now"));
     }
-    let silent = seconds_without_progress(&decision.ledger, seen, now)? > SILENCE_SECONDS;
-    let Some(heard) = &seen.report else {
-        return silent.then(|| {
-            Truth::no(
-                "Silent",
-                format!("the actor's report could not be read for over {SILENCE_SECONDS} s"),
-            )
-        });
+    let unheard = match &seen.report {
+        Some(heard) => heard.age(now),
+        None => never_heard_for(&decision.ledger, seen, now)?,
     };
+    // What was said before that is no word of a stage that hangs now.
+    if unheard > SILENCE_SECONDS {
+        let words = format!("the actor's report could not be read for over {SILENCE_SECONDS} s");
+        return Some(Truth::no("Silent", words));
+    }
+    let heard = seen.report.as_ref()?;
     let stage = format!("{:?}", heard.report.stage).to_lowercase();
     let peer = &heard.report.waiting_for;
     let waits = if peer.is_empty() {
@@ -272,13 +273,21 @@ fn progressing(decision: &Decision, seen: &Snapshot, now: Timestamp) -> Option<T
     } else {
         format!(", waiting for {peer}")
     };
-    Some(match silent {
+    Some(match heard.silence(now) > SILENCE_SECONDS {
         true => Truth::no(
             "Stalled",
             format!("no stage finished for over {SILENCE_SECONDS} s; it is in stage {stage}{waits}"),
         ),
         false => Truth::yes("Steps", "stages finish"),
     })
+}
+
+/// Seconds in which an actor that never said a word might have: since all roles are ready, and this process listens. None while they are
+/// not ready.
+fn never_heard_for(ledger: &Ledger, seen: &Snapshot, now: Timestamp) -> Option<f64> {
+    let ready = get(&ledger.status.conditions, kind::ROLES_READY).filter(|ready| ready.status == "True")?;
+    let since = ready.last_transition_time.0.max(seen.listening_since);
+    Some(now.duration_since(since).as_secs_f64())
 }
 
 /// Reason of a Progressing that nobody expects to hold.
@@ -317,26 +326,57 @@ mod tests {
 
     use super::*;
     use crate::gang::Gang;
+    use crate::snapshot::Heard;
     use crate::world::Children;
 
-    #[test]
-    fn a_job_that_does_not_run_has_no_end_in_sight_and_a_second_look_changes_nothing() {
+    fn job() -> Job {
         let object = json!({
             "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "uid": "1"},
             "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
                 "algorithm": {"kl": {"coef": 0.0}}, "roles": {"reward": {"rules": [{"json": {}}]}}},
         });
-        let mut job = Job::of(&serde_json::from_value(object).unwrap());
+        Job::of(&serde_json::from_value(object).unwrap())
+    }
+
+    fn decision(job: &Job, previous: &PpoJobStatus, intent: &Intent) -> Decision {
+        Decision {
+            ledger: Ledger::open(previous, job),
+            intent: intent.clone(),
+            wake: None,
+            notes: Vec::new(),
+            held: Default::default(),
+        }
+    }
+
+    #[test]
+    fn an_actor_that_can_be_asked_no_more_is_silent_and_one_that_says_so_itself_is_stalled() {
+        let said = |seconds_since_progress: f64, ago: i64| {
+            let report = json!({
+                "job": "a", "attempt": 1, "stage": "update", "policyVersion": 3, "progress": {},
+                "secondsSinceProgress": seconds_since_progress,
+            });
+            let seen = Snapshot {
+                report: Some(Heard {
+                    report: serde_json::from_value(report).unwrap(),
+                    at: Timestamp::UNIX_EPOCH,
+                }),
+                ..Snapshot::plain(Children::default(), Gang::None, Timestamp::UNIX_EPOCH)
+            };
+            let decision = decision(&job(), &PpoJobStatus::default(), &Intent::Run);
+            let now = Timestamp::from_second(ago).unwrap();
+            progressing(&decision, &seen, now).unwrap().reason
+        };
+        assert_eq!(said(1.0, 10), "Steps");
+        assert_eq!(said(1.0, 400), "Silent");
+        assert_eq!(said(400.0, 10), "Stalled");
+    }
+
+    #[test]
+    fn a_job_that_does_not_run_has_no_end_in_sight_and_a_second_look_changes_nothing() {
+        let mut job = job();
         let seen = Snapshot::plain(Children::default(), Gang::None, Timestamp::UNIX_EPOCH);
         let decided = |job: &Job, previous: &PpoJobStatus, intent: &Intent| {
-            let decision = Decision {
-                ledger: Ledger::open(previous, job),
-                intent: intent.clone(),
-                wake: None,
-                notes: Vec::new(),
-                held: Default::default(),
-            };
-            status(job, &decision, &seen, Timestamp::UNIX_EPOCH)
+            status(job, &decision(job, previous, intent), &seen, Timestamp::UNIX_EPOCH)
         };
         let eta = |status: &PpoJobStatus| status.progress.as_ref().unwrap().eta_seconds;
         let known = json!({"progress": {"step": 4, "total": 9, "etaSeconds": 50}});

@@ -142,11 +142,24 @@ async fn follow(
                 listed = HashSet::new();
                 synced.send_replace(true);
             }
+            // Its scheduler was uninstalled, and nobody has anything to mend. Should it come back, so does the watch.
+            Err(error) if Kind::GANGS.contains(&kind) && is_not_served(&error) => {
+                tracing::debug!(kind = kind.name(), %error, "the API server does not serve this kind any more");
+            }
             Err(error) => {
                 errors.inc();
                 tracing::warn!(kind = kind.name(), %error, "a watch failed and starts again");
             }
         }
+    }
+}
+
+/// Whether the API server does not have the kind.
+fn is_not_served(error: &watcher::Error) -> bool {
+    match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => status.code == 404,
+        _ => false,
     }
 }
 
@@ -177,11 +190,15 @@ impl Sink {
     }
 }
 
-/// Waits until every watch has listed once.
+/// Waits until every watch of `namespace` (None: everywhere) has listed once.
 ///
 /// # Errors
-/// The kinds that have not after `deadline`: usually a missing permission.
-pub async fn wait_synced(watches: &mut [(Kind, watch::Receiver<bool>)], deadline: Duration) -> Result<(), String> {
+/// The kinds that have not after `deadline`: usually a missing permission, or a namespace that is gone and the right with it.
+pub async fn wait_synced(
+    watches: &mut [(Kind, watch::Receiver<bool>)],
+    namespace: Option<&str>,
+    deadline: Duration,
+) -> Result<(), String> {
     let all = futures::future::join_all(watches.iter_mut().map(|(_, synced)| async {
         // A watch never ends by itself.
         let _ = synced.wait_for(|done| *done).await;
@@ -195,8 +212,12 @@ pub async fn wait_synced(watches: &mut [(Kind, watch::Receiver<bool>)], deadline
         .filter(|(_, synced)| !*synced.borrow())
         .map(|(kind, _)| kind.name())
         .collect();
+    let (place, whether) = match namespace {
+        Some(namespace) => (format!(" in namespace {namespace}"), "is the namespace there, and "),
+        None => Default::default(),
+    };
     Err(format!(
-        "not listed after {} s: {}; may the operator's service account list and watch them?",
+        "not listed after {} s{place}: {}; {whether}may the operator's service account list and watch them?",
         deadline.as_secs(),
         late.join(", ")
     ))
@@ -222,6 +243,7 @@ fn scoped_dynamic(client: &Client, namespace: Option<&str>, resource: &ApiResour
 #[cfg(test)]
 mod tests {
     use futures::stream;
+    use kube::core::Status;
     use serde_json::{Value, json};
 
     use super::*;
@@ -256,6 +278,39 @@ mod tests {
             told.push(key.name);
         }
         (having, told)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_gang_scheduler_that_was_uninstalled_is_no_failure_of_its_watch_and_a_missing_right_is() {
+        let failures = async |kind: Kind, code: u16| {
+            let refused = Status::failure("page not found", "").with_code(code);
+            let error = watcher::Error::WatchStartFailed(kube::Error::Api(refused.boxed()));
+            let sink = Sink {
+                world: Arc::default(),
+                expected: Arc::default(),
+                changed: mpsc::unbounded_channel().0,
+                metrics: Arc::new(Metrics::new().unwrap()),
+            };
+            let metrics = sink.metrics.clone();
+            follow(kind, None, stream::iter([Err(error)]), sink, watch::channel(false).0).await;
+            metrics.watch_errors.with_label_values(&[kind.name()]).get()
+        };
+        assert_eq!(failures(Kind::KueueWorkload, 404).await, 0);
+        assert_eq!(failures(Kind::KueueWorkload, 403).await, 1);
+        assert_eq!(failures(Kind::Pod, 404).await, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_that_cannot_be_listed_is_named() {
+        let (done, synced) = watch::channel(false);
+        let mut watches = [(Kind::Pod, synced)];
+        let deadline = Duration::from_secs(60);
+        let said = wait_synced(&mut watches, Some("team-b"), deadline).await.unwrap_err();
+        assert!(said.contains("60 s in namespace team-b: Pod;"), "{said}");
+        let said = wait_synced(&mut watches, None, deadline).await.unwrap_err();
+        assert!(said.contains("60 s: Pod; may"), "{said}");
+        done.send_replace(true);
+        assert_eq!(wait_synced(&mut watches, None, deadline).await, Ok(()));
     }
 
     fn words(jobs: &[&str]) -> Vec<String> {

@@ -2,8 +2,9 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -18,13 +19,18 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use crate::Namespace;
+use crate::{Namespace, PATIENCE, wait_for};
 
-type Said = Arc<Mutex<Option<Report>>>;
+/// What is said, and how often that was asked for.
+#[derive(Default)]
+struct Words {
+    said: Mutex<Option<Report>>,
+    asked: AtomicUsize,
+}
 
 /// An actor's report endpoint. It is silent until it is told what to say.
 pub struct Actor {
-    said: Said,
+    words: Arc<Words>,
     server: JoinHandle<()>,
 }
 
@@ -40,8 +46,8 @@ impl Actor {
         let listener = TcpListener::bind(address)
             .await
             .with_context(|| format!("cannot listen on {address}"))?;
-        let said = Said::default();
-        let router = Router::new().route("/report", get(report)).with_state(said.clone());
+        let words = Arc::<Words>::default();
+        let router = Router::new().route("/report", get(report)).with_state(words.clone());
         let server = tokio::spawn(async move {
             // It ends with the test.
             let _ = axum::serve(listener, router).await;
@@ -50,12 +56,26 @@ impl Actor {
         let pods = namespace.pods();
         pods.patch_status(pod, &PatchParams::default(), &Patch::Merge(&status))
             .await?;
-        Ok(Self { said, server })
+        Ok(Self { words, server })
     }
 
     /// What it says from now on; None: nothing.
     pub fn say(&self, report: Option<Report>) {
-        *self.said.lock() = report;
+        *self.words.said.lock() = report;
+    }
+
+    /// Waits until what it says was heard: who asks once more is done with the answer before.
+    ///
+    /// # Errors
+    /// When nobody asks.
+    pub async fn is_heard(&self) -> Result<()> {
+        let before = self.words.asked.load(Ordering::SeqCst);
+        wait_for("the actor to be heard", PATIENCE, async || {
+            let asked = self.words.asked.load(Ordering::SeqCst) - before;
+            ensure!(asked >= 2, "it was asked {asked} times");
+            Ok(())
+        })
+        .await
     }
 }
 
@@ -65,8 +85,9 @@ impl Drop for Actor {
     }
 }
 
-async fn report(State(said): State<Said>) -> Response {
-    match said.lock().clone() {
+async fn report(State(words): State<Arc<Words>>) -> Response {
+    words.asked.fetch_add(1, Ordering::SeqCst);
+    match words.said.lock().clone() {
         Some(report) => Json(report).into_response(),
         None => StatusCode::SERVICE_UNAVAILABLE.into_response(),
     }

@@ -238,7 +238,7 @@ impl ControlPlane {
     /// Runs kubectl with all rights.
     ///
     /// # Errors
-    /// When it does not end within a minute.
+    /// When it does not end within two minutes.
     pub async fn kubectl(&self, args: &[&str]) -> Result<Finished> {
         run(&self.program("kubectl")?, args, &self.environment()).await
     }
@@ -246,7 +246,7 @@ impl ControlPlane {
     /// Runs Helm with all rights.
     ///
     /// # Errors
-    /// When it does not end within a minute.
+    /// When it does not end within two minutes.
     pub async fn helm(&self, args: &[&str]) -> Result<Finished> {
         run(&self.program("helm")?, args, &self.environment()).await
     }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use kube::Client;
 use ppo_operator::run::{Options, run};
 use ppo_operator::settings::PodSettings;
@@ -11,8 +11,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing_subscriber::EnvFilter;
 
-use crate::Namespace;
 use crate::ports::free_ports;
+use crate::{Namespace, PATIENCE, wait_for};
 
 /// For a clean stop.
 const STOP_DEADLINE: Duration = Duration::from_secs(20);
@@ -72,6 +72,21 @@ impl Operator {
     pub async fn metrics(&self) -> Result<String> {
         let answer = reqwest::get(format!("http://{}/metrics", self.address)).await?;
         Ok(answer.error_for_status()?.text().await?)
+    }
+
+    /// Waits until it has looked at a job and is done with it.
+    ///
+    /// # Errors
+    /// At the deadline: its metrics.
+    pub async fn has_looked(&self) -> Result<()> {
+        wait_for("the operator to look at a job", PATIENCE, async || {
+            let metrics = self.metrics().await?;
+            let count = "ppo_operator_reconciles_total{result=\"ok\"} ";
+            let looks = metrics.lines().find_map(|line| line.strip_prefix(count));
+            ensure!(looks.is_some_and(|looks| looks != "0"), "{metrics}");
+            Ok(())
+        })
+        .await
     }
 
     /// Asks it to stop, as SIGTERM does, and waits for its end.

@@ -14,7 +14,7 @@ pub struct Programs {
 
 impl Programs {
     /// The programs of these modules, built first when this machine does not have them: minutes, with progress on stderr.
-    /// Blocks; others that build at the same time are waited for.
+    /// Blocks; others that build at the same time are waited for. `build` has deadlines of its own for both.
     ///
     /// # Errors
     /// When Go is missing or a module does not build; the reason stands on stderr.

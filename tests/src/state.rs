@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, ResourceExt};
-
 use serde_json::{Value, json};
 
 use crate::Namespace;
@@ -50,10 +49,9 @@ pub async fn state(namespace: &Namespace<'_>) -> Result<State> {
         for object in list(namespace, group, version, kind).await? {
             let mut kept = json!({"metadata": object.metadata, "data": object.data});
             // The status of pods and services is others' business, and a token is random.
-            for fields in ["status", "data"] {
-                if fields == "status" || kind == "Secret" {
-                    remove(&mut kept["data"], fields);
-                }
+            remove(&mut kept["data"], "status");
+            if kind == "Secret" {
+                remove(&mut kept["data"], "data");
             }
             state.insert(format!("{kind} {}", object.name_any()), masked(kept, &namespace.name));
         }

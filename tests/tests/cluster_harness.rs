@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+use std::path::Path;
+
 use anyhow::ensure;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
@@ -281,13 +283,27 @@ async fn native_gang_scheduling_is_served_when_it_is_asked_for() {
     );
 }
 
+/// How many processes work in a folder, which may be gone.
+fn processes_in(folder: &Path) -> usize {
+    let processes = std::fs::read_dir("/proc").unwrap();
+    // A process may end meanwhile, and a file there is none.
+    let folders = processes.filter_map(|process| std::fs::read_link(process.ok()?.path().join("cwd")).ok());
+    let name = folder.display().to_string();
+    // The kernel marks the name of a folder that is gone.
+    folders
+        .filter(|cwd| cwd.to_string_lossy().trim_end_matches(" (deleted)") == name)
+        .count()
+}
+
 #[tokio::test]
 async fn nothing_is_left_of_a_control_plane_that_is_dropped() {
     let cluster = ControlPlane::start(Options::default()).await.unwrap();
-    let folder = cluster.folder().unwrap().to_owned();
+    let folder = cluster.folder().unwrap().canonicalize().unwrap();
     let client = cluster.client().await.unwrap();
     client.apiserver_version().await.unwrap();
+    assert_eq!(processes_in(&folder), 5, "all components");
     drop(cluster);
+    assert_eq!(processes_in(&folder), 0);
     assert!(std::env::var_os("PPO_TEST_KEEP").is_some() || !folder.exists());
     assert!(client.apiserver_version().await.is_err());
 }

@@ -178,17 +178,21 @@ async fn restart_role_leaves_a_new_value_each_time_and_refuses_roles_without_pod
     let cluster = ControlPlane::shared().await.unwrap();
     let namespace = cluster.namespace("plugin").await.unwrap();
     create_job(&namespace, "math", seen("Running")).await;
-    ppo(&namespace, &["restart-role", "math", "actor"])
-        .await
-        .success()
-        .unwrap();
-    let job = namespace.api::<PpoJob>().get("math").await.unwrap();
-    let value = job.annotations().get("ppojob.dev/restart").cloned().unwrap();
+    let asked = async || {
+        ppo(&namespace, &["restart-role", "math", "actor"])
+            .await
+            .success()
+            .unwrap();
+        let job = namespace.api::<PpoJob>().get("math").await.unwrap();
+        job.annotations().get("ppojob.dev/restart").cloned().unwrap()
+    };
+    let value = asked().await;
     let (role, time) = value.split_once('=').unwrap();
     assert!(
         role == "actor" && time.starts_with("20") && time.ends_with('Z'),
         "{value}"
     );
+    assert_ne!(asked().await, value);
     let refused = ppo(&namespace, &["restart-role", "math", "reference"]).await;
     assert!(
         refused.code == Some(1) && refused.stderr.contains("algorithm.kl.coef is 0"),

@@ -89,6 +89,22 @@ fn preferences_that_prefer_nothing_are_refused_by_place() {
 }
 
 #[test]
+fn a_run_that_fails_after_its_last_step_says_so_in_its_events() {
+    let bench = Bench::new();
+    bench.manifest("job.yaml", json!({"steps": 1}));
+    bench.run("job.yaml", "run");
+    // All that is left to do is to leave the model, and to take away a comparison that there is none of.
+    std::fs::create_dir(bench.path("run/before_after.json")).unwrap();
+    let failed = bench.worker(["run", "-f", "job.yaml", "--run-dir", "run", "--quiet"]);
+    let words = text(&failed.stderr);
+    assert_eq!(failed.status.code(), Some(1), "{words}");
+    assert!(words.contains("before_after.json"), "{words}");
+    let events = std::fs::read_to_string(bench.path("run/events.jsonl")).unwrap();
+    let last: Value = serde_json::from_str(events.lines().last().unwrap()).unwrap();
+    assert_eq!(last["kind"], "failed", "{events}");
+}
+
+#[test]
 fn a_manifest_for_a_cluster_runs_here_on_folders_in_place_of_its_claims() {
     let bench = Bench::new();
     let claim = |path: &str| json!({"path": null, "pvc": {"claimName": "data", "path": path}});
@@ -240,7 +256,7 @@ fn a_diverging_run_stops_with_a_reason_and_keeps_its_checkpoint() {
     let stopped = bench.worker(["run", "-f", "job.yaml", "--run-dir", "nan"]);
     assert_eq!(stopped.status.code(), Some(3), "{}", text(&stopped.stderr));
     assert!(
-        text(&stopped.stderr).contains("diverged in step"),
+        text(&stopped.stderr).contains("diverged in step 1: the critic's values for sample 0 are NaN"),
         "{}",
         text(&stopped.stderr)
     );

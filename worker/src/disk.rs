@@ -8,7 +8,8 @@ use anyhow::Error;
 #[derive(Debug, thiserror::Error)]
 #[error(
     "a disk is full, or a quota is used up: make room where the file named next lies, or keep fewer checkpoints \
-     (checkpoint.keep, checkpoint.keepBest: false); on a cluster also with a larger checkpoint.volumeClaim.storage"
+     (checkpoint.keep, checkpoint.keepBest: false); on a cluster also make the claim itself larger (`kubectl edit pvc`), for \
+     checkpoint.volumeClaim.storage changes none that is there"
 )]
 pub struct Full;
 
@@ -46,6 +47,8 @@ mod tests {
             for part in [
                 "make room",
                 "checkpoint.keep,",
+                // Another size in the manifest leaves the claim that is full as it is.
+                "make the claim itself larger",
                 "step 4: writing /run/model.safetensors (257 MiB): ",
             ] {
                 assert_eq!(words.matches(part).count(), 1, "{words} wants {part} once");

@@ -207,7 +207,9 @@ impl Hub {
         }
         let wanted: Vec<_> = info.siblings.iter().filter(|file| is_wanted(&file.rfilename)).collect();
         if !wanted.iter().any(|file| file.rfilename.ends_with(".safetensors")) {
-            bail!("the model has no .safetensors file in its top folder; convert it first");
+            bail!(
+                "the model has no .safetensors file in its top folder, beside consolidated ones, which are not read; convert it first"
+            );
         }
         for file in wanted {
             let url = format!("{endpoint}/{id}/resolve/{}/{}", info.sha, file.rfilename);
@@ -324,12 +326,13 @@ fn cached(folder: &Path, revision: &str) -> Option<PathBuf> {
     (weights && has("config.json") && has("tokenizer.json")).then_some(snapshot)
 }
 
-/// Configuration, tokenizer and safetensors in the top folder; nothing of other frameworks.
+/// Configuration, tokenizer and safetensors in the top folder; nothing of other frameworks, and no weights twice: Mistral's own programs
+/// read `consolidated*.safetensors`, beside which a model has the same ones as everybody names them.
 fn is_wanted(name: &str) -> bool {
     let ending = [".json", ".jinja", ".safetensors", ".model"]
         .iter()
         .any(|ending| name.ends_with(ending));
-    ending && !name.contains('/') && !name.starts_with('.')
+    ending && !name.contains('/') && !name.starts_with('.') && !name.starts_with("consolidated")
 }
 
 /// The name that `huggingface_hub` gives a blob: the hash that is also its ETag.

@@ -1,8 +1,6 @@
 //! `ppo-worker plan`: what a PpoJob would take. Reads the models' config.json where it can; changes nothing.
 
-use std::path::Path;
-
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 use ppo_crds::memory::{ModelShape, Shapes};
 use ppo_crds::run_config::{Location, RunConfig};
@@ -30,9 +28,6 @@ pub fn main(args: PlanArgs, output: OutputMode) -> Result<()> {
     let environment = Environment::meant_by(&manifest.job, &manifest.folder);
     let config = resolve(&manifest.job, &environment).map_err(|errors| manifest.invalid(&errors))?;
     let shapes = shapes(&config);
-    if shapes.is_none() {
-        tracing::warn!("the policy's config.json is not on this machine: no memory estimate");
-    }
     let plan = Plan::of(&manifest.job, &environment, shapes.as_ref()).map_err(|errors| manifest.invalid(&errors))?;
     match output {
         OutputMode::Json => print(&format!("{}\n", serde_json::to_string_pretty(&plan)?)),
@@ -40,19 +35,51 @@ pub fn main(args: PlanArgs, output: OutputMode) -> Result<()> {
     }
 }
 
-/// Shapes of the models whose configuration lies on this machine; None when the policy's does not.
+/// Shapes of the models whose configuration can be read on this machine; None where the policy's cannot. Says which cannot, and what is then
+/// estimated.
 fn shapes(config: &RunConfig) -> Option<Shapes> {
-    let shape = |location: &Location| match location {
-        Location::Path(folder) => read_shape(folder),
-        Location::Hub { .. } => None,
+    let read = |model: &str, location: &Location, estimated: &str| {
+        let unknown = |why: &anyhow::Error| tracing::warn!("the {model}'s shape is not known, {estimated}: {why:#}");
+        shape(location).inspect_err(unknown).ok()
     };
+    let policy = read("policy", &config.model.policy, "so no memory is estimated")?;
+    let as_policy = "so its memory is estimated as if it had the policy's";
+    let critic = config.model.critic.as_ref();
+    let reward = config.reward.model.as_ref();
     Some(Shapes {
-        policy: shape(&config.model.policy)?,
-        critic: config.model.critic.as_ref().and_then(shape),
-        reward: config.reward.model.as_ref().and_then(|model| shape(&model.source)),
+        policy,
+        critic: critic.and_then(|critic| read("critic", critic, as_policy)),
+        reward: reward.and_then(|reward| read("reward model", &reward.source, as_policy)),
     })
 }
 
-fn read_shape(folder: &Path) -> Option<ModelShape> {
-    Some(ModelConfig::read(folder).ok()?.shape())
+/// # Errors
+/// When the model's config.json is not on this machine, or is of no model that runs.
+fn shape(location: &Location) -> Result<ModelShape> {
+    match location {
+        Location::Path(folder) if folder.join("config.json").exists() => Ok(ModelConfig::read(folder)?.shape()),
+        Location::Path(_) | Location::Hub { .. } => bail!("its config.json is not on this machine"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_that_cannot_run_is_told_apart_from_one_that_is_elsewhere() {
+        let folder = tempfile::tempdir().unwrap();
+        let why = || {
+            let location = Location::Path(folder.path().into());
+            format!("{:#}", shape(&location).unwrap_err())
+        };
+        assert!(why().contains("is not on this machine"), "{}", why());
+        let config = r#"{"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"}"#;
+        std::fs::write(folder.path().join("config.json"), config).unwrap();
+        assert!(
+            why().contains("supported are Llama") && why().contains("config.json"),
+            "{}",
+            why()
+        );
+    }
 }

@@ -26,12 +26,18 @@ pub fn adapter(draft: &mut Draft, flags: &AdapterFlags) -> Result<(), WrongValue
         return Ok(());
     };
     draft.set("model.adapter.rank", rank, &draft.source(flags.rank));
-    if let Some(alpha) = draft.number(flags.alpha)? {
-        draft.set("model.adapter.alpha", json!(alpha), &draft.source(flags.alpha));
-    }
+    draft.set_number("model.adapter.alpha", flags.alpha)?;
     targets(draft, flags.targets);
     draft.unset("roles.reference");
     Ok(())
+}
+
+/// Says that a critic which `framework` trains whole beside the policy's adapter gets one too.
+pub fn whole_critic(draft: &mut Draft, framework: &str) {
+    if draft.has("model.adapter") && draft.has_critic() {
+        let why = format!("{framework} trains all weights of the critic beside it; here it gets an adapter too");
+        draft.leave("model.adapter", &why);
+    }
 }
 
 /// `all-linear` is the default here; what is no projection of a layer cannot be adapted.
@@ -43,15 +49,36 @@ fn targets(draft: &mut Draft, name: &str) {
     if named.iter().any(|target| target == "all-linear") {
         return;
     }
-    let known = |target: &&String| Projection::ALL.iter().any(|projection| projection.name() == *target);
-    let (known, others): (Vec<&String>, Vec<&String>) = named.iter().partition(known);
+    let (known, others): (Vec<&String>, Vec<&String>) = named.iter().partition(|name| !projections(name).is_empty());
     if !others.is_empty() {
         let others: Vec<&str> = others.into_iter().map(String::as_str).collect();
         let ours = Projection::ALL.map(Projection::name).join(", ");
         let message = format!("{} is not adapted; here are {ours}", others.join(", "));
         draft.leave(name, &message);
     }
+    let known = known.into_iter().flat_map(|name| projections(name));
+    let known: Vec<&str> = known.map(Projection::name).collect();
     if !known.is_empty() {
         draft.set("model.adapter.targets", json!(known), &source);
+    }
+}
+
+/// The projections that a name of Hugging Face or of Megatron stands for; none for what is no projection of a layer.
+fn projections(name: &str) -> Vec<Projection> {
+    use Projection::{Down, Gate, Key, Output, Query, Up, Value};
+    match name {
+        "linear_qkv" => vec![Query, Key, Value],
+        "linear_q" => vec![Query],
+        "linear_k" => vec![Key],
+        "linear_v" => vec![Value],
+        "linear_proj" => vec![Output],
+        "linear_fc1" => vec![Gate, Up],
+        "linear_fc1_gate" => vec![Gate],
+        "linear_fc1_up" => vec![Up],
+        "linear_fc2" => vec![Down],
+        other => {
+            let named = |projection: &Projection| projection.name() == other;
+            Projection::ALL.into_iter().filter(named).collect()
+        }
     }
 }

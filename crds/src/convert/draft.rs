@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::row::{self, Read, Row, To, is_null, is_off};
+use super::row::{self, Read, Row, To, is_null};
+use super::source::{set_data, set_model};
 
 /// A flag as it was given.
 #[derive(Clone, Debug)]
@@ -115,10 +116,6 @@ impl Draft {
                 if !given.is_empty() && !row.note.is_empty() {
                     self.leave(row.names[0], row.note);
                 }
-                let wrong = |message| WrongValue {
-                    flag: source.clone(),
-                    message,
-                };
                 match read {
                     // A word that is not known here is a setting that is not translated.
                     Read::One(_) => match read.values(&values, fields.len()) {
@@ -128,10 +125,14 @@ impl Draft {
                             &format!("{message}; what {} does else is kept", self.framework),
                         ),
                     },
-                    Read::Model => self.model(fields[0], &values, &source).map_err(wrong)?,
-                    Read::Data => self.data(fields[0], &values, &source).map_err(wrong)?,
+                    Read::Model => set_model(self, fields[0], &values, &source)?,
+                    Read::Data => set_data(self, fields[0], &values, &source),
                     _ => {
-                        let read = read.values(&values, fields.len()).map_err(wrong)?;
+                        let read = read.values(&values, fields.len());
+                        let read = read.map_err(|message| WrongValue {
+                            flag: source.clone(),
+                            message,
+                        })?;
                         self.assign(fields, read, &source);
                     }
                 }
@@ -176,76 +177,6 @@ impl Draft {
         }
     }
 
-    /// A folder, or a model of the hub by the form of its name.
-    fn model(&mut self, field: &str, values: &[String], source: &str) -> Result<(), String> {
-        let [value] = values else {
-            return Err(format!("wants one model, has {}", values.len()));
-        };
-        if is_off(values) {
-            return Ok(());
-        }
-        let first = value.split(',').next().unwrap_or(value);
-        if first != value {
-            self.leave(source, &format!("several models: only {first} is taken"));
-        }
-        if let Some(below) = first.strip_prefix('~') {
-            let place = format!("/models/{}", below.rsplit('/').next().unwrap_or(below));
-            self.set(&format!("{field}.path"), place.as_str(), source);
-            let how = format!("{first} lies below a home folder, which only a shell knows: write its path in full");
-            self.missing(&format!("{field}.path"), &how);
-        } else if is_path(first) {
-            self.set(&format!("{field}.path"), first, source);
-        } else {
-            self.set(&format!("{field}.hub.id"), first, source);
-        }
-        Ok(())
-    }
-
-    /// Sets a model's place from a setting's values.
-    ///
-    /// # Errors
-    /// When they name several.
-    pub fn set_model(&mut self, field: &str, values: &[String], source: &str) -> Result<(), WrongValue> {
-        self.model(field, values, source).map_err(|message| WrongValue {
-            flag: source.into(),
-            message,
-        })
-    }
-
-    /// A data file; a data set of the hub cannot be read here.
-    fn data(&mut self, field: &str, values: &[String], source: &str) -> Result<(), String> {
-        let files: Vec<String> = values.iter().flat_map(|value| row::list(value)).collect();
-        let Some(first) = files.first() else {
-            return Ok(());
-        };
-        if files.len() > 1 {
-            let message = format!("{} files: only {first} is taken; join them into one", files.len());
-            self.leave(source, &message);
-        }
-        let file = first.rsplit('@').next().unwrap_or(first);
-        let known = [".jsonl", ".json", ".parquet"].iter().any(|end| file.ends_with(end));
-        if known && !file.starts_with('~') {
-            self.set(&format!("{field}.path"), file, source);
-            return Ok(());
-        }
-        let name = if is_path(file) {
-            "data"
-        } else {
-            file.rsplit('/').next().unwrap_or("data")
-        };
-        let place = format!("/data/{name}.jsonl");
-        self.set(&format!("{field}.path"), place.as_str(), source);
-        let how = if is_path(file) {
-            format!("{file} is no .jsonl, .json or .parquet file with an absolute or relative path")
-        } else {
-            format!(
-                "data sets are files here: `datasets.load_dataset({file:?}, split=\"train\").to_json({place:?})` writes one"
-            )
-        };
-        self.missing(&format!("{field}.path"), &how);
-        Ok(())
-    }
-
     /// Sets a field, whatever it was before.
     pub fn set(&mut self, field: &str, value: impl Into<Value>, source: &str) {
         self.unset(field);
@@ -254,6 +185,28 @@ impl Draft {
             value: value.into(),
             source: source.into(),
         });
+    }
+
+    /// Sets a field to a setting's number, where it has one.
+    ///
+    /// # Errors
+    /// When it is no number.
+    pub fn set_number(&mut self, field: &str, name: &str) -> Result<(), WrongValue> {
+        if let Some(number) = self.number(name)? {
+            self.set(field, number, &self.source(name));
+        }
+        Ok(())
+    }
+
+    /// Sets a field to a setting's whole number, where it has one.
+    ///
+    /// # Errors
+    /// When it is no number.
+    pub fn set_count(&mut self, field: &str, name: &str) -> Result<(), WrongValue> {
+        if let Some(count) = self.count(name)? {
+            self.set(field, count, &self.source(name));
+        }
+        Ok(())
     }
 
     /// Removes a field, and what is below it.
@@ -352,19 +305,22 @@ impl Draft {
         self.values(name)?.0.first().cloned().filter(|text| !text.is_empty())
     }
 
+    /// A setting's one value and its source; None for `null` too.
+    fn one(&self, name: &str) -> Option<(String, String)> {
+        let (mut values, source) = self.values(name)?;
+        let is_one = values.len() == 1 && !is_null(&values);
+        Some((values.pop().filter(|_| is_one)?, source))
+    }
+
     /// A setting's whole number. Negative and `null` ones are none.
     ///
     /// # Errors
     /// When it is no number.
     pub fn count(&self, name: &str) -> Result<Option<u64>, WrongValue> {
-        let Some((values, source)) = self.values(name) else {
+        let Some((value, flag)) = self.one(name) else {
             return Ok(None);
         };
-        let [value] = values.as_slice() else { return Ok(None) };
-        if is_null(&values) {
-            return Ok(None);
-        }
-        let count = row::count(value).map_err(|message| WrongValue { flag: source, message })?;
+        let count = row::count(&value).map_err(|message| WrongValue { flag, message })?;
         Ok(u64::try_from(count).ok())
     }
 
@@ -373,13 +329,9 @@ impl Draft {
     /// # Errors
     /// When it is no number.
     pub fn number(&self, name: &str) -> Result<Option<f64>, WrongValue> {
-        let Some((values, flag)) = self.values(name) else {
+        let Some((value, flag)) = self.one(name) else {
             return Ok(None);
         };
-        let [value] = values.as_slice() else { return Ok(None) };
-        if is_null(&values) {
-            return Ok(None);
-        }
         let message = format!("wants a number, has {value:?}");
         let number = value.parse().map_err(|_| WrongValue { flag, message })?;
         Ok(Some(number))
@@ -404,9 +356,4 @@ pub fn updates_per_step(draft: &Draft) -> u64 {
     (samples / count("batch.trainBatchSize"))
         .max(1)
         .saturating_mul(count("batch.ppoEpochs"))
-}
-
-/// Whether a model or data set named so is on a disk: the frameworks look there for what is no name on the hub.
-fn is_path(name: &str) -> bool {
-    name.starts_with(['/', '.', '~']) || name.split('/').count() > 2
 }

@@ -3,13 +3,13 @@
 
 pub mod table;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use self::table::SERVE_IT;
 use super::adapter::{AdapterFlags, adapter};
 use super::draft::{Draft, WrongValue};
 use super::overlong;
-use super::row::Read::List;
+use super::row::Read::Numbers;
 use super::schedule;
 
 /// Names of 0.6 to 0.10 that hardly a script goes without.
@@ -47,38 +47,30 @@ pub fn finish(draft: &mut Draft) -> Result<(), WrongValue> {
 }
 
 fn kl(draft: &mut Draft) -> Result<(), WrongValue> {
-    let Some(target) = draft.number("algo.kl.target")? else {
-        return Ok(());
-    };
-    let horizon = draft.number("algo.kl.horizon")?.unwrap_or(10_000.0);
-    draft.set(
-        "algorithm.kl.controller.adaptive.target",
-        json!(target),
-        &draft.source("algo.kl.target"),
-    );
-    draft.set(
-        "algorithm.kl.controller.adaptive.horizon",
-        json!(horizon),
-        &draft.source("algo.kl.horizon"),
-    );
+    if draft.number("algo.kl.target")?.is_some() {
+        let adaptive = "algorithm.kl.controller.adaptive";
+        draft.set_number(&format!("{adaptive}.target"), "algo.kl.target")?;
+        draft.set_number(&format!("{adaptive}.horizon"), "algo.kl.horizon")?;
+    }
     Ok(())
 }
 
 fn correction(draft: &mut Draft) -> Result<(), WrongValue> {
     if draft.truth("algo.advantage.is_correction_enable")? {
-        let (values, source) = draft
-            .values("algo.advantage.is_correction_threshold")
-            .unwrap_or_default();
-        let cap = List
-            .values(&[values.join(",")], 1)
-            .ok()
-            .and_then(|list| list[0].clone()?.get(1)?.as_str()?.parse::<f64>().ok());
-        let message = "wants two numbers".to_owned();
-        let cap = cap.ok_or_else(|| WrongValue {
+        let name = "algo.advantage.is_correction_threshold";
+        let (values, source) = draft.values(name).unwrap_or_default();
+        let bounds = Numbers.values(&values, 2).map_err(|message| WrongValue {
             flag: source.clone(),
             message,
         })?;
-        draft.set("algorithm.truncatedImportanceSampling", json!(cap), &source);
+        let bounds: Vec<f64> = bounds.iter().flatten().filter_map(Value::as_f64).collect();
+        if let [low, cap] = bounds.as_slice() {
+            draft.set("algorithm.truncatedImportanceSampling", json!(cap), &source);
+            if *low > 0.0 {
+                let why = format!("the lower bound, {low}, is not here: a ratio below it counts as it is");
+                draft.leave(name, &why);
+            }
+        }
     } else if draft.has("overlap") {
         let source = "OpenRLHF corrects for older samples only with is_correction_enable; leave it out for 2";
         draft.set("algorithm.truncatedImportanceSampling", json!(0.0), source);
@@ -154,7 +146,11 @@ fn reward(draft: &mut Draft) -> Result<(), WrongValue> {
             draft.set("roles.reward.remote.urls", urls, &source);
         }
     }
-    let longest = draft.count("rollout.max_new_tokens")?.unwrap_or(1024);
+    // `max_new_tokens or max_len` in trainer/ppo_utils/length_penalty.py.
+    let longest = match draft.count("rollout.max_new_tokens")? {
+        Some(new) => new,
+        None => draft.count("data.max_len")?.unwrap_or(1024),
+    };
     overlong::punish(
         draft,
         "reward.overlong_buffer_len",
@@ -171,14 +167,9 @@ fn reward(draft: &mut Draft) -> Result<(), WrongValue> {
         draft.leave("reward.model_name_or_path", &why);
     }
     if draft.has("roles.reward.model") {
-        for (name, at) in [
-            ("reward.num_nodes", "nodes"),
-            ("reward.num_gpus_per_node", "gpusPerNode"),
-        ] {
-            if let Some(count) = draft.count(name)? {
-                draft.set(&format!("roles.reward.placement.{at}"), count, &draft.source(name));
-            }
-        }
+        let placement = "roles.reward.placement";
+        draft.set_count(&format!("{placement}.nodes"), "reward.num_nodes")?;
+        draft.set_count(&format!("{placement}.gpusPerNode"), "reward.num_gpus_per_node")?;
     }
     Ok(())
 }
@@ -186,9 +177,7 @@ fn reward(draft: &mut Draft) -> Result<(), WrongValue> {
 fn lengths(draft: &mut Draft) -> Result<(), WrongValue> {
     let (most, new) = (draft.count("data.max_len")?, draft.count("rollout.max_new_tokens")?);
     let source = draft.source("data.max_len");
-    if let Some(new) = new {
-        draft.set("generation.maxNewTokens", new, &draft.source("rollout.max_new_tokens"));
-    }
+    draft.set_count("generation.maxNewTokens", "rollout.max_new_tokens")?;
     match (most, new) {
         (Some(most), Some(new)) if most > new => draft.set("prompts.maxLength", most - new, &source),
         (Some(most), None) if most > 1 => {
@@ -224,12 +213,7 @@ fn evaluation(draft: &mut Draft) -> Result<(), WrongValue> {
     if !draft.has("evaluation") {
         return Ok(());
     }
-    let temperature = draft.number("eval.temperature")?.unwrap_or(0.6);
-    draft.set(
-        "evaluation.temperature",
-        json!(temperature),
-        &draft.source("eval.temperature"),
-    );
+    draft.set_number("evaluation.temperature", "eval.temperature")?;
     match draft.count("eval.steps")?.filter(|steps| *steps > 0) {
         Some(steps) => draft.set("evaluation.everySteps", steps, &draft.source("eval.steps")),
         None => draft.leave(

@@ -41,15 +41,15 @@ prompts, `train_batch_size` samples, micro-batches the samples of one GPU. Roles
 
 const VERL: &str = "## verl
 
-`verl.trainer.main_ppo` with hydra overrides (`key=value`, `+key=value`, `~key`). `data.train_batch_size` and `ppo_mini_batch_size`
-count prompts: `batch.trainBatchSize` is the latter x `rollout.n`. verl's roles share GPUs, ours have their own, so the job asks for
-more of them until you make `roles.*.gpusPerNode` smaller.
+`verl.trainer.main_ppo`, or DAPO's `main_dapo`, of 0.8 and 0.9 and with the names of before, with hydra overrides (`key=value`,
+`+key=value`, `~key`). `data.train_batch_size` and `ppo_mini_batch_size` count prompts: `batch.trainBatchSize` is the latter x
+`rollout.n`. verl's roles share GPUs, ours have their own, so the job asks for more of them until you make `roles.*.gpusPerNode` smaller.
 
 ";
 
 const TRL: &str = "## TRL
 
-`PPOConfig`, `RLOOConfig` and `GRPOConfig` of 0.24; the script's name (`ppo.py`, `rloo.py`, `grpo.py`, or `trl grpo`) tells which, and
+`PPOConfig`, `RLOOConfig` and `GRPOConfig`, with the flags of 0.24 to 1.9 and the defaults of 0.24; the script's name (`ppo.py`, `rloo.py`, `grpo.py`, or `trl grpo`) tells which, and
 the launcher's `--num_processes` or `--nproc_per_node` how many GPUs. With d = `per_device_train_batch_size`, a =
 `gradient_accumulation_steps`, p = processes:
 

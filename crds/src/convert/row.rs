@@ -49,8 +49,6 @@ pub enum Read {
     Model,
     /// A data file.
     Data,
-    /// Texts separated by commas.
-    List,
     /// Always this, whatever the value, unless it is off.
     Is(&'static str),
     /// One of these: their word, and ours. An empty word of ours sets nothing.
@@ -166,7 +164,6 @@ impl Read {
             }
             Self::Truth => same(Some(truth(values)?.into())),
             Self::Text | Self::Model | Self::Data => same(Some(one()?.into())),
-            Self::List => same(Some(list(one()?).into())),
             Self::Is(ours) => same((!is_off(values)).then(|| ours.into())),
             Self::One(words) => {
                 let value = one()?.to_lowercase();

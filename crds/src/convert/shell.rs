@@ -90,17 +90,10 @@ impl<'a> Lexer<'a> {
 
     fn read(&mut self) -> Result<(), Unclosed> {
         while let Some(c) = self.rest.next() {
+            if self.begins_part(c)? {
+                continue;
+            }
             match c {
-                '\\' => self.escape(),
-                '\'' => self.single()?,
-                '"' => self.double()?,
-                '$' if self.rest.next_if_eq(&'\'').is_some() => self.ansi()?,
-                '$' => self.dollar(false)?,
-                '`' => {
-                    self.until('`', "`...`")?;
-                    self.not_known("`...`");
-                }
-                '#' if self.word.is_none() => while self.rest.next_if(|&c| c != '\n').is_some() {},
                 '\n' => {
                     self.end_command(End::Line);
                     self.skip_documents();
@@ -128,6 +121,21 @@ impl<'a> Lexer<'a> {
         }
         self.end_command(End::Line);
         Ok(())
+    }
+
+    /// Reads the quote, expansion or comment that `c` begins; false where it begins none.
+    fn begins_part(&mut self, c: char) -> Result<bool, Unclosed> {
+        match c {
+            '\\' => self.escape(),
+            '\'' => self.single()?,
+            '"' => self.double()?,
+            '$' if self.rest.next_if_eq(&'\'').is_some() => self.ansi()?,
+            '$' => self.dollar(false)?,
+            '`' => self.backticks()?,
+            '#' if self.word.is_none() => while self.rest.next_if(|&c| c != '\n').is_some() {},
+            _ => return Ok(false),
+        }
+        Ok(true)
     }
 
     fn push(&mut self, c: char) {
@@ -166,6 +174,12 @@ impl<'a> Lexer<'a> {
         Ok(())
     }
 
+    fn backticks(&mut self) -> Result<(), Unclosed> {
+        self.until('`', "`...`")?;
+        self.not_known("`...`");
+        Ok(())
+    }
+
     fn until(&mut self, end: char, what: &'static str) -> Result<String, Unclosed> {
         let mut text = String::new();
         loop {
@@ -199,10 +213,7 @@ impl<'a> Lexer<'a> {
                     None => {}
                 },
                 '$' => self.dollar(true)?,
-                '`' => {
-                    self.until('`', "`...`")?;
-                    self.not_known("`...`");
-                }
+                '`' => self.backticks()?,
                 c => self.push(c),
             }
         }
@@ -276,37 +287,17 @@ impl<'a> Lexer<'a> {
         let before = std::mem::take(&mut self.command);
         let before = self.keywords(before);
         loop {
-            match self.rest.peek().ok_or(Unclosed("( ... )"))? {
+            match self.rest.next().ok_or(Unclosed("( ... )"))? {
                 ')' => break,
                 // Inside an array a line's end separates words.
-                c if c.is_whitespace() => {
-                    self.end_word();
-                    self.rest.next();
-                }
-                '#' if self.word.is_none() => while self.rest.next_if(|&c| c != '\n').is_some() {},
-                '\\' => {
-                    self.rest.next();
-                    self.escape();
-                }
-                '\'' => {
-                    self.rest.next();
-                    self.single()?;
-                }
-                '"' => {
-                    self.rest.next();
-                    self.double()?;
-                }
-                '$' => {
-                    self.rest.next();
-                    self.dollar(false)?;
-                }
-                _ => {
-                    let c = self.rest.next().unwrap_or_default();
-                    self.push(c);
+                c if c.is_whitespace() => self.end_word(),
+                c => {
+                    if !self.begins_part(c)? {
+                        self.push(c);
+                    }
                 }
             }
         }
-        self.rest.next();
         self.end_word();
         let values = std::mem::replace(&mut self.command, before);
         let name = name.trim_end_matches('=');

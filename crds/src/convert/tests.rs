@@ -2,6 +2,7 @@ use super::*;
 use crate::spec::{AdapterSpec, Projection};
 use crate::{parse_manifest, spec_schema};
 
+mod adapters;
 mod rewards;
 mod scripts;
 mod upstream;
@@ -293,6 +294,20 @@ fn verl_without_a_kl_has_none_and_with_it_in_the_reward_it_is_there() {
 }
 
 #[test]
+fn verl_validates_at_its_temperature_whether_or_not_it_says_to_sample() {
+    let temperature = |flags: &str| {
+        let flags = format!("data.val_files=/v.parquet trainer.test_freq=5 {flags}");
+        let spec = converted(Framework::Verl, &flags).job.spec;
+        spec.evaluation.unwrap().temperature
+    };
+    let warm = "actor_rollout_ref.rollout.val_kwargs.temperature=0.7";
+    let sampled = "actor_rollout_ref.rollout.val_kwargs.do_sample=True";
+    assert_eq!(temperature(warm), 0.7);
+    assert_eq!(temperature(&format!("{warm} {sampled}")), 0.7);
+    assert_eq!(temperature(sampled), 0.0);
+}
+
+#[test]
 fn verls_variables_of_the_chat_template_are_variables_here() {
     let conversion = converted(
         Framework::Verl,
@@ -477,6 +492,15 @@ fn trls_mean_of_micro_batches_is_not_that_of_an_update() {
 }
 
 #[test]
+fn trls_grpo_divides_by_the_deviation_as_it_does_there() {
+    let flags = "trl grpo --model_name_or_path /m --dataset_name /d.jsonl --reward_model_name_or_path /rm";
+    let conversion = converted(Framework::Trl, flags);
+    assert_eq!(conversion.job.spec.algorithm.profile, crate::spec::Profile::Trl);
+    let deviation = |note: &Note| note.message.contains("deviation");
+    assert!(!conversion.notes.iter().any(deviation), "{:?}", conversion.notes);
+}
+
+#[test]
 fn a_word_that_is_not_to_be_had_here_does_not_change_the_estimator() {
     let flags = "trl grpo --model_name_or_path /m --dataset_name /d.jsonl --reward_model_name_or_path /rm --num_generations 8 \
                  --per_device_train_batch_size 8 --scale_rewards batch";
@@ -498,6 +522,48 @@ fn trls_ppo_trains_the_supervised_model_whatever_the_order_of_flags() {
         let spec = converted(Framework::Trl, &flags).job.spec;
         assert_eq!(spec.model.policy.hub.unwrap().id, "org/sft");
     }
+}
+
+#[test]
+fn trls_ppo_does_not_end_a_response_by_itself_which_is_said() {
+    let said = |flags: &str| {
+        let command = format!("ppo.py --sft_model_path /m --reward_model_path /rm --dataset_name /d.jsonl {flags}");
+        let notes = converted(Framework::Trl, &command).notes;
+        ["past the end of sequence", "the only end of a response"]
+            .map(|words| notes.iter().any(|note| note.message.contains(words)))
+    };
+    assert_eq!(said(""), [true, false]);
+    assert_eq!(said("--stop_token eos"), [false, false]);
+    assert_eq!(said("--stop_token_id 7"), [false, true]);
+}
+
+#[test]
+fn a_bound_that_cuts_prompts_elsewhere_says_that_they_are_dropped_here() {
+    let said = |framework, flags: &str| {
+        let conversion = converted(framework, flags);
+        let dropped = |note: &Note| note.message.starts_with("a longer prompt is dropped");
+        conversion.notes.iter().any(dropped)
+    };
+    let trl = "trl grpo --model_name_or_path /m --dataset_name /d.jsonl --reward_model_name_or_path /rm";
+    assert!(said(Framework::Trl, &format!("{trl} --max_prompt_length 256")));
+    assert!(said(Framework::Openrlhf, "--pretrain a/b --prompt_max_len 256"));
+    assert!(!said(Framework::Verl, "data.max_prompt_length=256"));
+}
+
+#[test]
+fn the_lower_bound_of_openrlhfs_correction_is_told_of() {
+    let of = |flags: &str| {
+        let flags = format!("--pretrain a/b --enable_vllm_is_correction {flags}");
+        let conversion = converted(Framework::Openrlhf, &flags);
+        let lower = |note: &Note| note.message.starts_with("the lower bound, 0.5, is not here");
+        let cap = conversion.job.spec.algorithm.truncated_importance_sampling;
+        (cap, conversion.notes.iter().any(lower))
+    };
+    assert_eq!(of(""), (Some(5.0), true));
+    assert_eq!(of("--vllm_is_truncated_threshold 0 2"), (Some(2.0), false));
+    let one = "--pretrain a/b --enable_vllm_is_correction --vllm_is_truncated_threshold 2";
+    let error = convert(Framework::Openrlhf, one, &nothing).unwrap_err().to_string();
+    assert!(error.contains("wants 2 numbers, has 1"), "{error}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! TRL: the flags of `PPOConfig`, `RLOOConfig` and `GRPOConfig` of 0.24, with what they take from transformers'
+//! TRL: the flags of `PPOConfig`, `RLOOConfig` and `GRPOConfig` of 0.24 to 1.9, with what they take from transformers'
 //! `TrainingArguments`, `ModelConfig` and `ScriptArguments`. Sizes count samples of one process there.
 
 pub mod table;
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use self::table::{COMMON, GRPO, ONLINE, PPO, RLOO};
 use super::ConvertError;
-use super::adapter::{AdapterFlags, adapter};
+use super::adapter::{AdapterFlags, adapter, whole_critic};
 use super::dialect::{Dialect, Syntax};
 use super::draft::{Draft, WrongValue, updates_per_step};
 use super::row::{NO_DROPOUT, Row};
@@ -46,25 +46,9 @@ pub(super) fn dialect(launcher: &[Word], flags: &[Word]) -> Result<Dialect, Conv
     let program = launcher
         .last()
         .and_then(|word| trainer_in(word.text.rsplit('/').next()?));
-    let own = |rows: &[Row]| {
-        flags.iter().any(|word| {
-            let name = word
-                .text
-                .trim_start_matches("--")
-                .split('=')
-                .next()
-                .unwrap_or_default()
-                .replace('-', "_");
-            word.text.starts_with("--") && rows.iter().any(|row| row.names.contains(&name.as_str()))
-        })
-    };
-    let is = |name: &'static str, trainer| {
-        let only: Vec<Row> = [PPO, RLOO, GRPO]
-            .concat()
-            .into_iter()
-            .filter(|row| row.names[0] == name)
-            .collect();
-        own(&only).then_some(trainer)
+    let given = |name: &str| {
+        let mut flags = flags.iter().filter_map(|word| word.text.strip_prefix("--"));
+        flags.any(|flag| flag.split('=').next().unwrap_or_default().replace('-', "_") == name)
     };
     let by_flag = || {
         let signs = [
@@ -75,8 +59,11 @@ pub(super) fn dialect(launcher: &[Word], flags: &[Word]) -> Result<Dialect, Conv
             ("scale_rewards", Trainer::Grpo),
             ("loss_type", Trainer::Grpo),
             ("normalize_advantages", Trainer::Rloo),
+            ("normalize_reward", Trainer::Rloo),
         ];
-        signs.into_iter().find_map(|(name, trainer)| is(name, trainer))
+        signs
+            .into_iter()
+            .find_map(|(name, trainer)| given(name).then_some(trainer))
     };
     let dialect = |rows: &[&[Row]], finish| Dialect {
         name: "TRL",
@@ -129,12 +116,24 @@ fn finish_ppo(draft: &mut Draft) -> Result<(), WrongValue> {
              optimizer.maxGradNorm",
         );
     }
-    if let Some(id) = draft.count("stop_token_id")? {
-        draft.set("generation.stopTokenIds", json!([id]), &draft.source("stop_token_id"));
-    }
+    stop_tokens(draft)?;
     // PPOTrainer starts its value model from the reward model (examples/scripts/ppo/ppo.py).
     draft.critic_from_reward("TRL's value model: the reward model");
     common(draft, 1)
+}
+
+/// PPOTrainer generates with no other end than the stop token that it is given (`generation_config.eos_token_id` in ppo_trainer.py).
+fn stop_tokens(draft: &mut Draft) -> Result<(), WrongValue> {
+    if let Some(id) = draft.count("stop_token_id")? {
+        draft.set("generation.stopTokenIds", json!([id]), &draft.source("stop_token_id"));
+        let why = "is the only end of a response in TRL; here the model's own end of sequence ends it too";
+        draft.leave("stop_token_id", why);
+    } else if !draft.is_given("stop_token") {
+        let why = "without --stop_token eos PPOTrainer draws all response_length tokens, past the end of sequence, and learns from them; \
+                   here a response ends there";
+        draft.leave("TRL's default", why);
+    }
+    Ok(())
 }
 
 /// TRL's PPO takes an optimizer step after every `gradient_accumulation_steps` micro-batches, whatever the mini-batch they are of
@@ -183,10 +182,6 @@ fn finish_grpo(draft: &mut Draft) -> Result<(), WrongValue> {
             "bnpo takes the token mean of each micro-batch by itself; here it is over the whole update, as TRL's dapo has it",
         );
     }
-    draft.leave(
-        "TRL's default",
-        "GRPOTrainer divides by the deviation + 1e-4, here by the deviation + 1e-6",
-    );
     online(draft)
 }
 
@@ -239,12 +234,32 @@ fn online(draft: &mut Draft) -> Result<(), WrongValue> {
             );
         }
     }
+    special_tokens(draft)?;
+    if !draft.is_given("max_prompt_length") {
+        let why = "max_prompt_length is 512 up to 0.27, and there is no bound since 0.28: give prompts.maxLength as your data needs";
+        draft.leave("TRL's default", why);
+    }
     common(draft, updates_per_step)
+}
+
+/// `add_special_tokens=False` in grpo_trainer.py up to 0.25 and rloo_trainer.py up to 0.26, but for what vLLM makes of a text.
+fn special_tokens(draft: &mut Draft) -> Result<(), WrongValue> {
+    let why = match draft.truth("use_vllm")? {
+        false => {
+            "GRPO up to 0.25 and RLOO up to 0.26 give a prompt that is a text no special tokens, unless vLLM draws; here it gets those of \
+             its tokenizer, as BOS for Llama, unless it begins with it, as in newer versions"
+        }
+        true => "in 0.24 vLLM adds BOS to messages whose template has written one; here they have one, as since 0.25",
+    };
+    draft.leave("TRL's prompts", why);
+    Ok(())
 }
 
 fn common(draft: &mut Draft, updates_per_step: u64) -> Result<(), WrongValue> {
     if draft.truth("use_peft")? {
         adapter(draft, &ADAPTER)?;
+        // Only PPOTrainer has a value model, and gives `peft_config` to the policy alone.
+        whole_critic(draft, "TRL");
         if !draft.is_given("lora_dropout") {
             draft.leave("TRL's default", &format!("lora_dropout is 0.05; {NO_DROPOUT}"));
         }
@@ -278,8 +293,21 @@ fn common(draft: &mut Draft, updates_per_step: u64) -> Result<(), WrongValue> {
         if never { 0 } else { save },
         &draft.source(if never { "save_strategy" } else { "save_steps" }),
     );
+    precision(draft)?;
     // What `cosine_with_min_lr` ends at is in lr_scheduler_kwargs, which are not read.
     schedule::set(draft, "lr_scheduler_type", None);
+    Ok(())
+}
+
+/// `bf16` computes in bfloat16 whatever the weights are read as. Without it they are float32, unless `dtype` says otherwise.
+fn precision(draft: &mut Draft) -> Result<(), WrongValue> {
+    if draft.is_given("bf16") {
+        let on = draft.truth("bf16")?;
+        if on || !draft.has("model.dtype") {
+            let dtype = if on { "bfloat16" } else { "float32" };
+            draft.set("model.dtype", dtype, &draft.source("bf16"));
+        }
+    }
     Ok(())
 }
 

@@ -4,12 +4,13 @@ pub mod table;
 
 use serde_json::json;
 
-use super::adapter::{AdapterFlags, adapter};
+use super::adapter::{AdapterFlags, adapter, whole_critic};
 use super::dialect::{Dialect, Syntax};
 use super::draft::{Draft, WrongValue, updates_per_step};
 use super::overlong;
-use super::row::{is_null, plain};
+use super::row::{is_null, is_off, plain};
 use super::shell::Word;
+use super::source::set_model;
 
 /// What the recipe's program is called by.
 const ONE_STEP_OFF: &str = "one_step_off_policy";
@@ -28,9 +29,13 @@ pub(super) fn dialect(launcher: &[Word]) -> Dialect {
     }
 }
 
-/// Whether a word is one of verl's programs.
+/// Whether a word is one of verl's programs. DAPO's takes the settings of `main_ppo`.
 pub(super) fn starts(word: &str) -> bool {
-    word.starts_with("verl.trainer.") || word.ends_with("main_ppo.py") || word.contains(&format!("{ONE_STEP_OFF}."))
+    let is_named = |name: &str| word.strip_suffix(".py").unwrap_or(word).ends_with(name);
+    word.starts_with("verl.trainer.")
+        || word.ends_with("main_ppo.py")
+        || is_named("main_dapo")
+        || word.contains(&format!("{ONE_STEP_OFF}."))
 }
 
 fn finish_one_step_off(draft: &mut Draft) -> Result<(), WrongValue> {
@@ -49,6 +54,12 @@ const ADAPTER: AdapterFlags = AdapterFlags {
     targets: "actor_rollout_ref.model.target_modules",
 };
 
+const MEGATRON_ADAPTER: AdapterFlags = AdapterFlags {
+    rank: "actor_rollout_ref.model.lora.rank",
+    alpha: "actor_rollout_ref.model.lora.alpha",
+    targets: "actor_rollout_ref.model.lora.target_modules",
+};
+
 /// What follows from several overrides.
 pub fn finish(draft: &mut Draft) -> Result<(), WrongValue> {
     draft.set("prompts.chatTemplate", true, "verl always does");
@@ -60,14 +71,15 @@ pub fn finish(draft: &mut Draft) -> Result<(), WrongValue> {
     reward(draft)?;
     evaluation(draft)?;
     adapter(draft, &ADAPTER)?;
-    let (steps, epochs) = (
-        draft.count("trainer.total_training_steps")?,
-        draft.count("trainer.total_epochs")?,
-    );
-    match (steps, epochs) {
-        (Some(steps), _) => draft.set("steps", steps, &draft.source("trainer.total_training_steps")),
-        (None, Some(epochs)) => draft.set("episodes", epochs, &draft.source("trainer.total_epochs")),
-        (None, None) => {}
+    adapter(draft, &MEGATRON_ADAPTER)?;
+    let of_critic = draft.given_below("critic.model.lora");
+    let mut ranks = of_critic.iter().filter(|given| given.name.ends_with("rank"));
+    if ranks.all(|given| is_off(&given.values)) {
+        whole_critic(draft, "verl");
+    }
+    draft.set_count("steps", "trainer.total_training_steps")?;
+    if !draft.has("steps") {
+        draft.set_count("episodes", "trainer.total_epochs")?;
     }
     let is_grpo = draft
         .get("algorithm.advantage.estimator")
@@ -80,7 +92,7 @@ pub fn finish(draft: &mut Draft) -> Result<(), WrongValue> {
         );
     }
     if let Some((values, source)) = draft.values("critic.model.path").filter(|_| draft.has_critic()) {
-        draft.set_model("model.critic", &values, &source)?;
+        set_model(draft, "model.critic", &values, &source)?;
     }
     match draft.text("algorithm.rollout_correction.rollout_is").as_deref() {
         None | Some("null" | "None") => {}
@@ -188,9 +200,7 @@ fn kl(draft: &mut Draft) -> Result<(), WrongValue> {
         "algorithm.use_kl_in_reward"
     };
     draft.set("algorithm.kl.placement", placement, &draft.source(place));
-    if let Some(value) = draft.number(coef)? {
-        draft.set("algorithm.kl.coef", json!(value), &draft.source(coef));
-    }
+    draft.set_number("algorithm.kl.coef", coef)?;
     let estimator = draft.text(kind).unwrap_or_default();
     match estimator.trim_end_matches('+') {
         "kl" | "k1" => draft.set("algorithm.kl.estimator", "k1", &draft.source(kind)),
@@ -203,18 +213,9 @@ fn kl(draft: &mut Draft) -> Result<(), WrongValue> {
         draft.leave(kind, "the gradient is that of the estimate itself, not k2's");
     }
     if placement == "reward" && draft.text("algorithm.kl_ctrl.type").as_deref() == Some("adaptive") {
-        for (name, at) in [
-            ("algorithm.kl_ctrl.target_kl", "target"),
-            ("algorithm.kl_ctrl.horizon", "horizon"),
-        ] {
-            if let Some(value) = draft.number(name)? {
-                draft.set(
-                    &format!("algorithm.kl.controller.adaptive.{at}"),
-                    json!(value),
-                    &draft.source(name),
-                );
-            }
-        }
+        let adaptive = "algorithm.kl.controller.adaptive";
+        draft.set_number(&format!("{adaptive}.target"), "algorithm.kl_ctrl.target_kl")?;
+        draft.set_number(&format!("{adaptive}.horizon"), "algorithm.kl_ctrl.horizon")?;
     }
     Ok(())
 }
@@ -257,24 +258,42 @@ fn engines(draft: &mut Draft) -> Result<(), WrongValue> {
             draft.set(&format!("roles.reference.{at}"), count, "the actor's");
         }
     }
-    draft.leave("verl's shared GPUs", "actor, reference and engines share GPUs in verl and have their own here: make roles.*.gpusPerNode and replicas smaller to take as many as before");
+    draft.leave("verl's shared GPUs", "actor, reference, engines and a reward model share GPUs in verl and have their own here: make roles.*.gpusPerNode and replicas smaller to take as many as before");
     Ok(())
 }
 
 fn reward(draft: &mut Draft) -> Result<(), WrongValue> {
     let buffer = |name: &str| format!("reward.reward_kwargs.overlong_buffer_cfg.{name}");
-    if draft.truth(&buffer("enable")) == Ok(true) {
+    if draft.truth(&buffer("enable"))? {
         let longest = draft.count("data.max_response_length")?.unwrap_or(512);
         overlong::punish(draft, &buffer("len"), &buffer("penalty_factor"), longest)?;
     }
     if draft.truth("reward.reward_model.enable")? {
         if let Some((values, source)) = draft.values("reward.reward_model.model_path") {
-            draft.set_model("roles.reward.model.source", &values, &source)?;
+            set_model(draft, "roles.reward.model.source", &values, &source)?;
+            reward_placement(draft)?;
         }
         return Ok(());
     }
     // verl's function rewards read the answer here (verl/utils/dataset, the rows of its data sets).
     draft.set("prompts.labelField", "reward_model.ground_truth", "verl's rows");
+    Ok(())
+}
+
+/// A reward model has GPUs of its own with `enable_resource_pool`; without, it shares all of them.
+fn reward_placement(draft: &mut Draft) -> Result<(), WrongValue> {
+    let own = draft.truth("reward.reward_model.enable_resource_pool")?;
+    for (at, name) in [("nodes", "nnodes"), ("gpusPerNode", "n_gpus_per_node")] {
+        let field = format!("roles.reward.placement.{at}");
+        let name = format!("reward.reward_model.{name}");
+        if own {
+            if let Some(count) = draft.count(&name)?.filter(|count| *count > 0) {
+                draft.set(&field, count, &draft.source(&name));
+            }
+        } else if let Some(count) = draft.get(&format!("roles.actor.{at}")).cloned() {
+            draft.set(&field, count, "the actor's");
+        }
+    }
     Ok(())
 }
 
@@ -294,10 +313,8 @@ fn evaluation(draft: &mut Draft) -> Result<(), WrongValue> {
     if let Some(most) = draft.count("data.val_max_samples")?.filter(|most| *most > 0) {
         draft.set("evaluation.maxPrompts", most, &draft.source("data.val_max_samples"));
     }
-    let sampled = draft.truth("actor_rollout_ref.rollout.val_kwargs.do_sample")?;
-    let name = "actor_rollout_ref.rollout.val_kwargs.temperature";
-    if let Some(temperature) = draft.number(name)?.filter(|_| sampled) {
-        draft.set("evaluation.temperature", json!(temperature), &draft.source(name));
-    }
-    Ok(())
+    draft.set_number(
+        "evaluation.temperature",
+        "actor_rollout_ref.rollout.val_kwargs.temperature",
+    )
 }

@@ -258,6 +258,26 @@ fn the_actor_scores_samples_in_pieces_of_a_size_of_their_own() {
 }
 
 #[test]
+fn a_reward_model_takes_a_budget_of_tokens_at_once_whatever_the_pieces_of_the_others() {
+    let activations = |rollout: u32, response: u32, prompts: u32| {
+        let blocks = format!(
+            "generation: {{maxNewTokens: {response}}}\n  batch: {{rolloutBatchSize: {prompts}, trainBatchSize: {prompts}, \
+             microTrainBatchSize: 1, microRolloutBatchSize: {rollout}}}"
+        );
+        let roles = "reward: {model: {source: {path: /models/rm}}}";
+        let memory = estimated(&blocks, roles, QWEN_HALF_B);
+        bytes_of(&memory, Role::Reward, "activations of one pass")
+    };
+    // Sequences of 2048 tokens: 8 at once.
+    let budget = activations(1, 1024, 64);
+    assert!(budget > 0);
+    assert_eq!(activations(64, 1024, 64), budget);
+    assert_eq!(4 * activations(1, 1024, 2), budget);
+    // One of 32768 comes alone.
+    assert_eq!(activations(1, 31_744, 64), 2 * budget);
+}
+
+#[test]
 fn an_engine_on_a_cpu_holds_the_weights_that_arrive_beside_those_that_it_draws_with() {
     let weights = |rollout: &str| {
         let memory = estimated("", &format!("rollout: {{{rollout}}}, {RULE}"), QWEN_HALF_B);

@@ -38,7 +38,7 @@ pub struct AlgorithmSpec {
     /// mean of the micro-batches' means, as TRL's PPO has it; rloo under trl takes its policy loss by sequence): `tokenMean`,
     /// `sequenceMeanTokenMean` (mean over samples of each sample's token mean), `sequenceMeanTokenSum`,
     /// `sequenceMeanTokenSumNorm` (that, divided by `maxNewTokens`: Dr. GRPO), `tokenSum`, `paddedMean` (over batch x time,
-    /// padding included). Default tokenMean; alpacafarm paddedMean. verl `actor_rollout_ref.actor.loss_agg_mode`.
+    /// padding included). Default tokenMean; alpacafarm paddedMean, which `tokenMean` means there too. verl `actor_rollout_ref.actor.loss_agg_mode`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Aggregation")]
     pub aggregation: Option<Aggregation>,
@@ -148,8 +148,8 @@ pub struct KlSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "KlEstimator")]
     pub estimator: Option<KlEstimator>,
-    /// Where the penalty acts: `reward` (subtracted from each token's reward) or `loss` (added to the loss; k2 and k3 give it
-    /// the right gradient). Default reward; loss for grpo and drGrpo, but not under openrlhf. OpenRLHF `algo.kl.use_loss`, verl `algorithm.use_kl_in_reward` and
+    /// Where the penalty acts: `reward` (subtracted from each token's reward) or `loss` (added to the loss, where k2 has the gradient of
+    /// KL(policy || reference), k3 that of KL(reference || policy), and k1 none on average). Default reward; loss for grpo and drGrpo, but not under openrlhf. OpenRLHF `algo.kl.use_loss`, verl `algorithm.use_kl_in_reward` and
     /// `actor_rollout_ref.actor.use_kl_loss`; TRL PPO knows reward only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "KlPlacement")]
@@ -214,7 +214,8 @@ pub struct KlControllerSpec {
 #[serde(deny_unknown_fields)]
 pub struct FixedKl {}
 
-/// After each step the coefficient is multiplied by 1 + clip(KL / target - 1, -0.2, 0.2) x samples / horizon.
+/// After each step the coefficient is multiplied by 1 + clip(KL / target - 1, -0.2, 0.2) x samples / horizon; under alpacafarm x 0.1,
+/// whatever the horizon.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AdaptiveKl {

@@ -16,7 +16,8 @@ pub struct CheckpointSpec {
     #[schemars(length(min = 1, max = 4096))]
     pub path: Option<String>,
     /// Name of a PersistentVolumeClaim of the job's namespace; checkpoints, records and the trained model go into a
-    /// folder of the job's name. Clusters only, where a run without a claim cannot outlive its actor pod, nor can its model. Default none.
+    /// folder of the job's name. Clusters only, where a run that has neither a claim nor a `path` in a mounted volume goes with its actor
+    /// pod, and its model too. Default none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = super::OBJECT_NAME))]
     pub pvc: Option<String>,
@@ -63,7 +64,8 @@ impl CheckpointSpec {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct VolumeClaimSpec {
     /// Size, such as `200Gi`. A checkpoint of a model of P parameters takes 24 P bytes with a critic, 12 P without, one of an
-    /// adapter less; there are `keep` of them, one more with `keepBest`, and one more while it is written.
+    /// adapter less; there are `keep` of them, one more with `keepBest`, and one more while it is written. The trained model takes
+    /// 2 P more, 4 P in float32.
     #[schemars(
         length(min = 1, max = 32),
         regex(pattern = r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|Pi|k|M|G|T|P)?$")
@@ -97,8 +99,8 @@ pub enum AccessMode {
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct TelemetrySpec {
-    /// Write decoded samples (text, score, per-token reward, advantage and KL) every so many steps; 0: never. 0 to
-    /// 1000000000. Default 10. verl `trainer.rollout_data_dir`, TRL `num_sample_generations`.
+    /// Write decoded samples (text, score, per-token reward, advantage and KL) every so many steps, of the first and the last too; 0:
+    /// never. 0 to 1000000000. Default 10. verl `trainer.rollout_data_dir`, TRL `num_sample_generations`.
     #[schemars(range(min = 0, max = 1_000_000_000))]
     pub samples_every_steps: u64,
     /// Samples written each time. 0 to 10000. Default 8. verl `trainer.log_val_generations`.

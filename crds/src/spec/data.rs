@@ -138,7 +138,8 @@ pub struct GenerationSpec {
     #[serde(default = "default_max_new")]
     #[schemars(range(min = 1, max = 1_048_576))]
     pub max_new_tokens: u32,
-    /// No response ends before so many tokens. At most `maxNewTokens`. Default 0. vLLM `min_tokens`.
+    /// No response ends before so many tokens. At most `maxNewTokens`. Above 0 the policy ratio is biased, and `plan` warns. Default
+    /// 0. vLLM `min_tokens`.
     #[serde(default)]
     #[schemars(range(min = 0, max = 1_048_576))]
     pub min_new_tokens: u32,

@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use crate::{field, kubernetes};
 
-/// A pod template as it was given, and as Kubernetes' own type reads it. Fields that the type does not have are told by
-/// [`validate`](crate::validate()): the CRD's schema leaves them open, and no pod would have them.
+/// A pod template as it was given, and as Kubernetes' own type reads it. Fields that the type does not have, and quantities that are none, are
+/// told by [`validate`](crate::validate()): the CRD's schema leaves them open.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodTemplate {
     given: Value,
@@ -22,6 +22,18 @@ impl PodTemplate {
     /// Paths of the fields that Kubernetes does not have, from the template on.
     pub fn unknown(&self) -> Vec<String> {
         self.beyond(&self.read)
+    }
+
+    /// Quantities that Kubernetes does not read, and its API server finds only when a pod is made: the path of each from the template on,
+    /// and what is wrong with it.
+    pub fn wrong_quantities(&self) -> Vec<(String, String)> {
+        let read = serde_json::to_value(&self.read).unwrap_or_default();
+        let wrong = kubernetes::wrong_quantities(&read).into_iter();
+        let in_words =
+            |text: String| format!("{text:?} is not a quantity: want a number and a unit, such as 500m, 16G or 16Gi");
+        wrong
+            .map(|(steps, text)| (field::path(&steps), in_words(text)))
+            .collect()
     }
 
     /// Paths of the fields that a part of the template lacks.

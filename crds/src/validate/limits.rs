@@ -57,7 +57,7 @@ fn check_count(count: usize, thing: &str, schema: &Value, [min, max]: [&str; 2],
     let count = count as u64;
     let plural = |number: u64| if number == 1 { "" } else { "s" };
     match (limit(min), limit(max)) {
-        (Some(0 | 1), _) if count == 0 && limit(min) == Some(1) => Some(Problem::new(path, "is empty")),
+        (Some(1), _) if count == 0 => Some(Problem::new(path, "is empty")),
         (Some(min), _) if count < min => Some(Problem::new(
             path,
             format!("has {count} {thing}{}; at least {min} are needed", plural(count)),

@@ -64,12 +64,15 @@ pub fn check(spec: &PpoJobSpec, problems: &mut Vec<Problem>) {
     }
 }
 
-/// Fields that no pod would have: the API server leaves templates open.
+/// Fields that no pod would have, and quantities with which there would be no pod: the API server leaves templates open.
 fn check_templates(roles: &RolesSpec, problems: &mut Vec<Problem>) {
     for (role, path) in RolesSpec::TEMPLATES {
-        for unknown in roles.template(role).iter().flat_map(|template| template.unknown()) {
-            problems.push(Problem::new(format!("{path}.{unknown}"), kubernetes::UNKNOWN));
-        }
+        let Some(template) = roles.template(role) else { continue };
+        let unknown = template.unknown().into_iter();
+        let wrong = unknown
+            .map(|field| (field, kubernetes::UNKNOWN.to_owned()))
+            .chain(template.wrong_quantities());
+        problems.extend(wrong.map(|(field, message)| Problem::new(format!("{path}.{field}"), message)));
     }
 }
 

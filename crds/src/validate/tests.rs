@@ -439,6 +439,32 @@ fn truncated_sampling_and_k1_in_the_loss_are_warned_of_but_allowed() {
 }
 
 #[test]
+fn a_penalty_that_a_negative_scale_turns_into_a_gain_is_warned_of() {
+    let fields = |score: &str| -> Vec<String> {
+        let job = job(&format!("algorithm: {{score: {{{score}}}}}"), RULE);
+        assert!(problems(&job).is_empty());
+        warnings(&job).into_iter().map(|warning| warning.field).collect()
+    };
+    assert_eq!(
+        fields("missingEosPenalty: 1, scale: -1"),
+        ["spec.algorithm.score.missingEosPenalty"]
+    );
+    for score in ["missingEosPenalty: 1", "missingEosPenalty: 0, scale: -1", "scale: -1"] {
+        assert!(fields(score).is_empty(), "{score}");
+    }
+}
+
+#[test]
+fn a_run_that_ends_with_the_critics_warm_up_is_warned_of() {
+    let fields = |steps: u64| -> Vec<String> {
+        let job = job(&format!("steps: {steps}\n  optimizer: {{criticWarmupSteps: 5}}"), RULE);
+        warnings(&job).into_iter().map(|warning| warning.field).collect()
+    };
+    assert_eq!(fields(5), ["spec.optimizer.criticWarmupSteps"]);
+    assert!(fields(6).is_empty());
+}
+
+#[test]
 fn a_setting_that_does_nothing_here_is_warned_of_where_it_was_given() {
     let fields = |algorithm: &str| -> Vec<String> {
         let job = job(
@@ -496,6 +522,16 @@ fn a_setting_that_does_nothing_here_is_warned_of_where_it_was_given() {
         assert!(discounts(profile, estimator, kl), "{profile} {estimator} {kl}");
     }
     assert!(fields("profile: verl, advantage: {estimator: rloo, gamma: 1}").is_empty());
+
+    for kl in ["placement: loss", "estimator: k3", "clamp: 5"] {
+        assert_eq!(fields(&format!("profile: verl, kl: {{{kl}}}")), ["spec.algorithm.kl"]);
+        for with_penalty in ["profile: openrlhf, kl: {", "profile: verl, kl: {coef: 0.001, "] {
+            let found = fields(&format!("{with_penalty}{kl}}}"));
+            assert!(found.is_empty(), "{with_penalty}{kl}: {found:?}");
+        }
+        // Who writes 0 knows it.
+        assert!(fields(&format!("profile: verl, kl: {{coef: 0, {kl}}}")).is_empty());
+    }
 }
 
 #[test]
@@ -859,4 +895,39 @@ fn a_field_of_a_pod_template_that_no_pod_would_have_is_named_when_the_job_comes_
         })
     });
     assert_eq!(texts, expected.concat());
+}
+
+#[test]
+fn a_quantity_of_a_pod_template_that_kubernetes_does_not_read_is_named() {
+    let inside = |name: &str, spec: &str| {
+        let template = format!("{name}: {{template: {{spec: {{{spec}}}}}}}");
+        texts("", &format!("{template}, {RULE}"))
+    };
+    let wrong = inside(
+        "actor",
+        "containers: [{name: worker, resources: {limits: {memory: 16GB, cpu: -1}}}], volumes: [{name: a, emptyDir: {sizeLimit: 2 Gi}}]",
+    );
+    let expected = [
+        ("containers[0].resources.limits.cpu", "-1"),
+        ("containers[0].resources.limits.memory", "16GB"),
+        ("volumes[0].emptyDir.sizeLimit", "2 Gi"),
+    ]
+    .map(|(field, given)| {
+        let field = format!("spec.roles.actor.template.spec.{field}");
+        format!("{field}: {given:?} is not a quantity: want a number and a unit, such as 500m, 16G or 16Gi")
+    });
+    assert_eq!(wrong, expected);
+    for quantity in [
+        "8", "0.5", "1.5", "500m", "16G", "16Gi", "1k", "1e9", "'1E'", "'.5Gi'", "'+1'",
+    ] {
+        let spec =
+            format!("initContainers: [{{name: fetch, resources: {{requests: {{nvidia.com/gpu: {quantity}}}}}}}]");
+        // A template without containers is read: the operator adds them.
+        let found = inside("rollout", &spec);
+        assert!(found.is_empty(), "{quantity}: {found:?}");
+    }
+    for no_quantity in ["''", "1K", "16gb", "1Gi1", "Gi"] {
+        let spec = format!("containers: [{{name: worker, resources: {{requests: {{memory: {no_quantity}}}}}}}]");
+        assert_eq!(inside("reference", &spec).len(), 1, "{no_quantity}");
+    }
 }

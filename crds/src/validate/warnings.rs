@@ -70,8 +70,22 @@ pub fn warnings(job: &PpoJob) -> Vec<Warning> {
         "is 0, so with overlap: oneStep samples of the version before are learnt from as if the present one had drawn them; \
          leave it out for 2, or give a cap",
     );
+    let score = &algorithm.score;
+    warn(
+        score.missing_eos_penalty.is_some_and(|penalty| penalty > 0.0) && score.scale.is_some_and(|scale| scale < 0.0),
+        "spec.algorithm.score.missingEosPenalty",
+        "is subtracted before score.scale, which is negative: a response that does not finish gains by it; remove the \
+         scale, and give the sources of spec.roles.reward negative weights",
+    );
     // Of what the profile fills in nobody has to be told that it rests.
     let given = &job.spec.algorithm;
+    let shapes_kl = given.kl.estimator.is_some() || given.kl.placement.is_some() || given.kl.clamp.is_some();
+    warn(
+        shapes_kl && given.kl.coef.is_none() && !has_kl(algorithm),
+        "spec.algorithm.kl",
+        "does nothing here: coef is left out, and this profile's is 0, so there is no penalty and no reference; give coef, or remove \
+         spec.algorithm.kl",
+    );
     let estimator = algorithm.advantage.estimator;
     warn(
         given.score.whiten_rewards == Some(true) && !matches!(estimator, Estimator::Gae | Estimator::ReinforcePlusPlus),
@@ -105,10 +119,16 @@ pub fn warnings(job: &PpoJob) -> Vec<Warning> {
         "spec.optimizer.actorLearningRate",
         "is 0, so the policy never changes",
     );
+    let warmup = spec.optimizer.critic_warmup_steps;
     warn(
-        spec.optimizer.critic_warmup_steps > 0 && !algorithm.advantage.estimator.has_critic(),
+        warmup > 0 && !algorithm.advantage.estimator.has_critic(),
         "spec.optimizer.criticWarmupSteps",
         "the policy rests in these steps although there is no critic to warm up",
+    );
+    warn(
+        spec.steps.is_some_and(|steps| steps <= warmup),
+        "spec.optimizer.criticWarmupSteps",
+        "is not below spec.steps, so the policy never changes; lower it, or make more steps",
     );
     found
 }

@@ -5,6 +5,7 @@ use ppo_crds::status::RoleStatus;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::condition::{self, kind};
 use crate::gang::Gang;
 use crate::snapshot::Heard;
 use crate::world::{Children, SeenPod};

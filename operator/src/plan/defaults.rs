@@ -41,6 +41,9 @@ impl PodDefaults {
         if !unknown.is_empty() {
             return Err(format!("Kubernetes knows no field {}", unknown.join(", ")));
         }
+        if let Some((field, why)) = given.wrong_quantities().into_iter().next() {
+            return Err(format!("{field}: {why}"));
+        }
         let kept = kept(&given);
         let beyond = given.beyond(&kept);
         if !beyond.is_empty() {
@@ -268,6 +271,10 @@ spec:
             (
                 "spec: {containers: [{name: worker, env: [{name: A, value: 1}]}]}",
                 "spec.containers[0].env[0].value",
+            ),
+            (
+                "spec: {containers: [{name: worker, resources: {limits: {memory: 16GB}}}]}",
+                "spec.containers[0].resources.limits.memory: \"16GB\" is not a quantity",
             ),
             ("- 1", "invalid type"),
         ] {

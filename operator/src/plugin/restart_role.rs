@@ -19,7 +19,8 @@ pub async fn main(connection: &Connection, args: &RestartRoleArgs) -> Result<()>
     if let Some(refusal) = refusal(&job, args.role) {
         bail!("{}: {refusal}", args.name);
     }
-    let value = format!("{}={:.0}", args.role.name(), Timestamp::now());
+    // To the microsecond: the same value again would ask for nothing.
+    let value = format!("{}={:.6}", args.role.name(), Timestamp::now());
     let patch = json!({"metadata": {"annotations": {annotation::RESTART: value}}});
     let parameters = PatchParams {
         field_manager: Some(super::suspend::MANAGER.into()),

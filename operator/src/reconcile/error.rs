@@ -85,12 +85,22 @@ impl Error {
         of_pod
             && self
                 .refusal()
-                .is_some_and(|status| status.is_invalid() && !is_of_admission(status))
+                .is_some_and(|status| (status.is_invalid() || is_unreadable(status)) && !is_of_admission(status))
     }
 
     /// Whether it is of a gang scheduler's own object.
     pub fn is_of_gang(&self) -> bool {
         matches!(self, Self::Request { kind: Some(kind), .. } if Kind::GANGS.contains(kind))
+    }
+
+    /// Whether it is of the disruption budget, which comes last and which a job can do without.
+    pub fn is_of_budget(&self) -> bool {
+        let budget = Kind::PodDisruptionBudget;
+        match self {
+            Self::Request { kind, .. } => *kind == Some(budget),
+            Self::NameTaken { kind, .. } => *kind == budget.name(),
+            Self::Stale | Self::Late { .. } => false,
+        }
     }
 
     /// Whether the API server does not serve a gang scheduler's kind any more: it was uninstalled.
@@ -100,7 +110,9 @@ impl Error {
 
     /// Whether a person has to do something before another try can succeed.
     pub fn needs_a_person(&self) -> bool {
-        let refused = |status: &Status| status.is_forbidden() || status.is_invalid() || is_denied(status);
+        let refused = |status: &Status| {
+            status.is_forbidden() || status.is_invalid() || status.code == BAD_REQUEST || is_denied(status)
+        };
         let taken = matches!(self, Self::NameTaken { .. });
         taken || self.is_of_unserved_gang() || self.refusal().is_some_and(refused)
     }
@@ -153,6 +165,15 @@ impl Error {
 fn is_for_want_of_rights(status: &Status) -> bool {
     let words = ["User \"", " cannot "];
     status.code == 401 || status.is_forbidden() && words.iter().all(|it| status.message.contains(it))
+}
+
+/// What was sent is wrong, whoever sends it again.
+const BAD_REQUEST: u16 = 400;
+
+/// Whether the API server cannot even read what it was sent, as where `16GB` is to be a quantity (apiserver, `transformDecodeError` of
+/// endpoints/handlers/rest.go).
+fn is_unreadable(status: &Status) -> bool {
+    status.code == BAD_REQUEST && status.message.contains("cannot be handled as a")
 }
 
 /// Whether a webhook or a policy of the cluster said no. A webhook may do so with any status, and does with 400 unless it names one
@@ -220,6 +241,19 @@ mod tests {
         }
         let invalid = r#"Pod "a-actor-0" is invalid: spec.containers[0].image: Required value"#;
         assert!(of_admission(422, "Invalid", invalid).is_final());
+    }
+
+    #[test]
+    fn a_pod_that_the_api_server_cannot_read_is_refused_for_ever_and_another_bad_request_is_told() {
+        let quantity = r#"Pod in version "v1" cannot be handled as a Pod: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"#;
+        let unreadable = of_admission(400, "BadRequest", quantity);
+        assert!(unreadable.is_final() && unreadable.needs_a_person());
+        // Of a proxy before the API server, perhaps.
+        let other = of_admission(400, "Failed to parse error data", "400 Bad Request");
+        assert!(!other.is_final() && other.needs_a_person());
+        let claim = Status::failure(quantity, "BadRequest").with_code(400);
+        let claim = Error::request("creating a claim", Kind::PersistentVolumeClaim)(kube::Error::Api(claim.boxed()));
+        assert!(!claim.is_final() && claim.needs_a_person());
     }
 
     #[test]

@@ -61,8 +61,8 @@ async fn write(job: &Subject, status: &PpoJobStatus, context: &Context) -> Resul
     })
 }
 
-/// What a write that was refused leads to: a pod that the API server takes for invalid, by its template, ends a job that does not run
-/// yet; all else is tried again.
+/// What a write that was refused leads to: a pod that the API server takes for invalid, by its template, ends a job that has never run;
+/// all else is tried again.
 ///
 /// # Errors
 /// The refusal, to be tried again.
@@ -73,9 +73,10 @@ pub async fn refusal(
     error: Error,
     context: &Context,
 ) -> Result<Next, Error> {
-    // A running job does not need the refused object now. If a pod is missing, its readiness deadline ends the job.
-    let spared = |phase: Phase| phase.is_finished() || matches!(phase, Phase::Running | Phase::Restarting);
-    if !error.is_final() || status.phase.is_some_and(spared) {
+    // A run is not lost for a template that was changed meanwhile, and may be put right. Where a pod stays missing, the readiness deadline
+    // ends the job.
+    let is_over = status.phase.is_some_and(Phase::is_finished);
+    if !error.is_final() || is_over || status.start_time.is_some() {
         return Err(error);
     }
     events::refused(&job.object, &error, context).await;

@@ -26,6 +26,11 @@ impl Refusals {
     pub fn note(&self, key: &JobKey, answers: &[Result<(), Error>], now: Timestamp) {
         let errors = || answers.iter().filter_map(|answer| answer.as_ref().err());
         let mut jobs = self.0.lock();
+        if errors().any(Error::is_of_budget) {
+            // All that its pods need is done. An event tells of the budget, which is not why any of them waits.
+            jobs.remove(key);
+            return;
+        }
         if let Some(words) = errors().filter_map(Error::refused).min() {
             let refusal = Refusal {
                 words,
@@ -119,6 +124,23 @@ mod tests {
         let of_gang = Refusals::default();
         of_gang.note(&key(), &[creating(Kind::KueueWorkload, "a", 500, UNANSWERED)], at(0));
         assert_eq!(of_gang.words(&key(), at(60)), None);
+    }
+
+    #[test]
+    fn a_budget_that_is_refused_is_not_why_pods_wait_and_what_was_refused_before_it_is_done() {
+        let refusals = Refusals::default();
+        let quota = |kind, name| creating(kind, name, 403, "exceeded quota: objects");
+        refusals.note(&key(), &[quota(Kind::Pod, "a-actor-0")], at(0));
+        assert!(refusals.words(&key(), at(0)).is_some());
+        refusals.note(&key(), &[quota(Kind::PodDisruptionBudget, "a-actor")], at(1));
+        assert_eq!(refusals.words(&key(), at(1)), None);
+        let taken = Error::NameTaken {
+            kind: Kind::PodDisruptionBudget.name(),
+            name: "a-actor".into(),
+            owner: "nobody".into(),
+        };
+        refusals.note(&key(), &[Err(taken)], at(2));
+        assert_eq!(refusals.words(&key(), at(2)), None);
     }
 
     #[test]

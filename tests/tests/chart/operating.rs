@@ -1,7 +1,6 @@
 //! The operator with the rights that the chart gives it and no others: a job lives its whole life, and nothing is forbidden.
 
-use std::time::Duration;
-
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, PostParams};
 use ppo_crds::PpoJob;
 use ppo_crds::status::Phase;
@@ -91,10 +90,18 @@ async fn live(namespace: &Namespace<'_>) {
 
 /// What the account asked for and was not allowed, and how much it asked for at all.
 async fn forbidden(namespace: &Namespace<'_>) -> (Vec<String>, usize) {
-    // The log is written a moment after the answer.
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    // The log is written a moment after the answer: what was asked for before the mark is there once the mark is.
+    let mark = "the-end";
+    namespace.api::<ConfigMap>().get_opt(mark).await.unwrap();
+    let events = wait_for("the mark in the audit log", PATIENCE, async || {
+        let (events, _) = namespace.cluster.audit_events(0)?;
+        let path = format!("/namespaces/{}/configmaps/{mark}", namespace.name);
+        let is_there = events.iter().any(|event| event.request_uri.ends_with(&path));
+        anyhow::ensure!(is_there, "{} events", events.len());
+        Ok(events)
+    });
+    let mut events = events.await.unwrap();
     let account = format!("system:serviceaccount:{}:ppo-operator", namespace.name);
-    let (mut events, _) = namespace.cluster.audit_events(0).unwrap();
     events.retain(|event| event.user.username == account);
     let denied = events
         .iter()

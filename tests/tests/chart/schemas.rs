@@ -13,18 +13,19 @@ use crate::tools::{complete, name, repository};
 const KUBERNETES: &str = "k8s.io/kubernetes@v1.36.3";
 const PROMETHEUS_OPERATOR: &str = "github.com/prometheus-operator/prometheus-operator@v0.93.0";
 
-static FOLDER: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
-    let folder = tempfile::tempdir().unwrap();
+// Beside what is built: a static is never dropped, and a temporary folder would stay after every run.
+static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("chart-schemas");
+    // Of another version's definitions nothing may be left.
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
     let openapi = module(KUBERNETES).join("api/openapi-spec/swagger.json");
-    kubernetes(&read_json(&openapi), folder.path());
+    kubernetes(&read_json(&openapi), &folder);
     let monitoring = module(PROMETHEUS_OPERATOR).join("example/prometheus-operator-crd");
     for kind in ["podmonitors", "prometheusrules", "servicemonitors"] {
-        definition(
-            &monitoring.join(format!("monitoring.coreos.com_{kind}.yaml")),
-            folder.path(),
-        );
+        definition(&monitoring.join(format!("monitoring.coreos.com_{kind}.yaml")), &folder);
     }
-    definition(&repository().join("crds/ppojob.yaml"), folder.path());
+    definition(&repository().join("crds/ppojob.yaml"), &folder);
     folder
 });
 
@@ -32,7 +33,7 @@ static FOLDER: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
 pub fn location() -> String {
     format!(
         "{}/{{{{.ResourceKind}}}}-{{{{.Group}}}}-{{{{.ResourceAPIVersion}}}}.json",
-        FOLDER.path().display()
+        FOLDER.display()
     )
 }
 

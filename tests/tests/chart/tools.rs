@@ -43,7 +43,7 @@ impl Said {
 pub fn run(program: &str, args: &[&str], input: &str) -> Said {
     let mut command = Command::new(PROGRAMS.path(program).unwrap());
     // Helm keeps settings and caches of its user; those of whoever runs the tests stay out.
-    let home = std::env::temp_dir().join("ppo-chart-tests");
+    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("helm");
     command
         .env("HELM_CONFIG_HOME", &home)
         .env("HELM_CACHE_HOME", &home)

@@ -108,7 +108,7 @@ fn every_status_that_a_server_answers_is_on_the_page() {
         .unwrap();
     let mut names = BTreeSet::new();
     for (name, text) in code() {
-        let folders = ["serving", "rollout", "vllm"].map(|module| format!("worker/src/{module}/"));
+        let folders = ["serving", "rollout", "vllm", "reward"].map(|module| format!("worker/src/{module}/"));
         if !folders.iter().any(|folder| name.starts_with(folder)) {
             continue;
         }

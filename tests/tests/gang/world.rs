@@ -27,7 +27,7 @@ pub async fn a_second_look_writes_nothing(namespace: &Namespace<'_>, job: &str, 
     assert_ne!(before, 0, "its writes are not counted");
     let touch = json!({"metadata": {"annotations": {"example.org/touched": "yes"}}});
     merge(namespace, job, touch).await;
-    tokio::time::sleep(QUIET).await;
+    writes.settled().await.unwrap();
     assert_eq!(writes.writes()[before..], Vec::<String>::new(), "a second look wrote");
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ppo_crds::report::{Outcome, Reason, Report, Stage as Stages};
 use ppo_crds::spec::Role;
 use ppo_crds::status::{Phase, PpoJobStatus, Progress};
-use ppo_tests::{Actor, Operator};
+use ppo_tests::Operator;
 use serde_json::json;
 
 use crate::job::{Stage, role};
@@ -29,9 +29,7 @@ pub fn report(job: &str, step: u64, seconds_since_progress: f64) -> Report {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_actors_progress_is_the_jobs_and_kubectl_shows_it() {
     let stage = Stage::running("steps", json!({})).await;
-    let actor = Actor::behind(&stage.namespace, &stage.pod_name("actor-0"))
-        .await
-        .unwrap();
+    let actor = stage.actor().await;
     actor.say(Some(report("steps", 40, 1.0)));
     let status = stage
         .status("progress", |status| {
@@ -55,9 +53,7 @@ async fn the_actors_progress_is_the_jobs_and_kubectl_shows_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_that_starts_keeps_what_the_one_before_it_heard_until_the_actor_speaks_again() {
     let mut stage = Stage::running("heard", json!({})).await;
-    let actor = Actor::behind(&stage.namespace, &stage.pod_name("actor-0"))
-        .await
-        .unwrap();
+    let actor = stage.actor().await;
     actor.say(Some(report("heard", 40, 1.0)));
     let version = |status: &PpoJobStatus| role(status, Role::Rollout).policy_version;
     stage.status("a version", |status| version(status) == Some(40)).await;
@@ -65,10 +61,7 @@ async fn an_operator_that_starts_keeps_what_the_one_before_it_heard_until_the_ac
     stage.operator.take().unwrap().stop().await.unwrap();
     stage.operator = Some(Operator::start(&stage.namespace));
     // It is there and has looked.
-    stage
-        .patch(json!({"spec": {"runPolicy": {"ttlSecondsAfterFinished": 1000}}}))
-        .await;
-    stage.looked_at().await;
+    stage.looked_at_anew().await;
     // What is not urgent of a status is held back for two seconds.
     tokio::time::sleep(Duration::from_secs(4)).await;
     let status = stage.status("a status", |_| true).await;
@@ -78,8 +71,7 @@ async fn an_operator_that_starts_keeps_what_the_one_before_it_heard_until_the_ac
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_actor_that_ended_after_its_last_report_says_how_far_it_came() {
     let stage = Stage::running("end", json!({})).await;
-    let pod = stage.pod_name("actor-0");
-    let actor = Actor::behind(&stage.namespace, &pod).await.unwrap();
+    let actor = stage.actor().await;
     actor.say(Some(report("end", 40, 1.0)));
     let step = |status: &PpoJobStatus| status.progress.as_ref().map(|progress| progress.step);
     stage.status("a report", |status| step(status) == Some(40)).await;
@@ -89,6 +81,7 @@ async fn an_actor_that_ended_after_its_last_report_says_how_far_it_came() {
         progress: Some(Progress::at(100, 100)),
     };
     let message = serde_json::to_string(&outcome).unwrap();
+    let pod = stage.pod_name("actor-0");
     stage.namespace.complete_pod_saying(&pod, &message).await.unwrap();
     let status = stage
         .status("the end", |status| status.phase == Some(Phase::Succeeded))
@@ -99,16 +92,17 @@ async fn an_actor_that_ended_after_its_last_report_says_how_far_it_came() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_report_of_another_job_or_of_an_earlier_or_later_attempt_is_not_believed() {
     let stage = Stage::running("own", json!({})).await;
-    let actor = Actor::behind(&stage.namespace, &stage.pod_name("actor-0"))
-        .await
-        .unwrap();
+    let actor = stage.actor().await;
     let of_attempt = |attempt: u32, step: u64| Report {
         attempt,
         ..report("own", step, 1.0)
     };
     for other in [report("somebody-elses", 99, 1.0), of_attempt(0, 98), of_attempt(7, 97)] {
-        actor.say(Some(other));
-        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        actor.say(Some(other.clone()));
+        actor.is_heard().await.unwrap();
+        stage.looked_at_anew().await;
+        let status = stage.status("a status", |_| true).await;
+        assert_eq!(status.progress, None, "{other:?}");
     }
     actor.say(Some(report("own", 3, 1.0)));
     let status = stage.status("progress", |status| status.progress.is_some()).await;
@@ -119,9 +113,7 @@ async fn a_report_of_another_job_or_of_an_earlier_or_later_attempt_is_not_believ
 async fn a_run_that_hangs_is_restarted_and_told_of_with_its_stage_and_whom_it_waits_for() {
     let stage = Stage::running("hung", json!({"spec": {"runPolicy": {"progressDeadlineSeconds": 30}}})).await;
     let uid = stage.uid("actor-0").await;
-    let actor = Actor::behind(&stage.namespace, &stage.pod_name("actor-0"))
-        .await
-        .unwrap();
+    let actor = stage.actor().await;
     actor.say(Some(Report {
         waiting_for: "hung-rollout-1".into(),
         ..report("hung", 5, 31.0)
@@ -129,38 +121,17 @@ async fn a_run_that_hangs_is_restarted_and_told_of_with_its_stage_and_whom_it_wa
     stage.replaced("actor-0", &uid).await;
     let status = stage.phase(Phase::Running).await;
     assert_eq!((status.restarts, role(&status, Role::Actor).attempt), (1, 2));
-    stage
-        .wait("the event", async || {
-            let events = stage
-                .namespace
-                .kubectl(&["get", "events", "-o", "jsonpath={.items[*].message}"])
-                .await?;
-            let said = events.stdout;
-            anyhow::ensure!(
-                said.contains("stage rollout") && said.contains("hung-rollout-1"),
-                "{said}"
-            );
-            Ok(())
-        })
-        .await;
+    for words in ["stage rollout", "hung-rollout-1"] {
+        stage.tells(words).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_actor_whom_the_kubelet_hears_and_the_operator_does_not_runs_on_and_holds_up_nobody() {
     let stage = Stage::running("silent", json!({"spec": {"runPolicy": {"progressDeadlineSeconds": 3}}})).await;
     let uid = stage.uid("actor-0").await;
-    stage
-        .jobs
-        .create(&Default::default(), &crate::job::manifest("other", json!({})))
-        .await
-        .unwrap();
-    stage
-        .wait("the other job to run", async || {
-            let status = stage.jobs.get("other").await?.status.unwrap_or_default();
-            anyhow::ensure!(status.phase == Some(Phase::Running), "{:?}", status.phase);
-            Ok(())
-        })
-        .await;
-    tokio::time::sleep(std::time::Duration::from_secs(4)).await;
+    stage.runs_another("other").await;
+    // Longer than the deadline.
+    tokio::time::sleep(Duration::from_secs(4)).await;
     assert_eq!(stage.uid("actor-0").await, uid);
 }

@@ -1,13 +1,14 @@
 //! A small job, and how a test waits for it.
 
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use ppo_crds::PpoJob;
 use ppo_crds::spec::Role;
 use ppo_crds::status::{Phase, PpoJobStatus, RoleStatus};
-use ppo_tests::{ControlPlane, Namespace, Operator, PATIENCE, wait_for};
+use ppo_tests::{Actor, ControlPlane, Namespace, Operator, PATIENCE, PodFailure, wait_for};
 use serde_json::{Value, json};
 
 /// One actor, one reference, two engines, a GPU each; `changes` are merged in.
@@ -115,6 +116,61 @@ impl Stage<'_> {
             Ok(())
         })
         .await;
+    }
+
+    /// Changes the spec in a way that means nothing while the job lives, and waits until the operator has seen it. The status that
+    /// says so holds all that the operator knew by then.
+    pub async fn looked_at_anew(&self) {
+        let generation = self.jobs.get(self.name).await.unwrap().metadata.generation.unwrap();
+        let policy = json!({"ttlSecondsAfterFinished": 1000 + generation});
+        self.patch(json!({"spec": {"runPolicy": policy}})).await;
+        self.looked_at().await;
+    }
+
+    /// Applies another job and waits until it runs: the operator has then been through what came before it.
+    pub async fn runs_another(&self, name: &str) {
+        let another = manifest(name, json!({}));
+        self.jobs.create(&PostParams::default(), &another).await.unwrap();
+        self.wait(&format!("{name} to run"), async || {
+            let status = self.jobs.get(name).await?.status.unwrap_or_default();
+            anyhow::ensure!(status.phase == Some(Phase::Running), "{:?}", status.phase);
+            Ok(())
+        })
+        .await;
+    }
+
+    /// Waits for an event with these words.
+    pub async fn tells(&self, words: &str) {
+        let events: Api<Event> = self.namespace.api();
+        self.wait(&format!("an event with {words:?}"), async || {
+            let list = events.list(&Default::default()).await?;
+            let notes: Vec<String> = list.into_iter().filter_map(|event| event.note).collect();
+            anyhow::ensure!(notes.iter().any(|note| note.contains(words)), "{notes:#?}");
+            Ok(())
+        })
+        .await;
+    }
+
+    /// Waits for a condition with these words, of a job that has not failed for them.
+    pub async fn waits_saying(&self, words: &str) {
+        let says = |status: &PpoJobStatus| {
+            let mut conditions = status.conditions.iter();
+            conditions.any(|condition| condition.message.contains(words))
+        };
+        let status = self.status(&format!("the words {words:?}"), says).await;
+        assert_ne!(status.phase, Some(Phase::Failed), "{status:?}");
+    }
+
+    /// The actor's report endpoint.
+    pub async fn actor(&self) -> Actor {
+        let pod = self.pod_name("actor-0");
+        Actor::behind(&self.namespace, &pod).await.unwrap()
+    }
+
+    /// Has a pod fail.
+    pub async fn fail(&self, short: &str, failure: &PodFailure) {
+        let pod = self.pod_name(short);
+        self.namespace.fail_pod(&pod, failure).await.unwrap();
     }
 
     /// Merges into the job.

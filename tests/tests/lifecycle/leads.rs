@@ -88,7 +88,7 @@ async fn an_operator_touches_nothing_while_the_crd_is_not_its_own() {
         .create(&Default::default(), &manifest("skew", json!({})))
         .await
         .unwrap();
-    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    stage.operator.as_ref().unwrap().has_looked().await.unwrap();
     assert!(stage.jobs.get("skew").await.unwrap().status.is_none());
     assert!(stage.pods().await.is_empty());
     set(&ppo_crds::contract().unwrap()).await;

@@ -17,3 +17,5 @@ mod returns;
 mod runs;
 mod scales;
 mod suspends;
+mod taken;
+mod templates;

@@ -1,7 +1,6 @@
 //! What Prometheus is told of a job, and that nothing of it is left when the job is gone.
 
 use kube::api::DeleteParams;
-use ppo_tests::Actor;
 use serde_json::json;
 
 use crate::actor::report;
@@ -10,9 +9,7 @@ use crate::job::Stage;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_jobs_gauges_come_with_it_and_go_with_it() {
     let stage = Stage::running("seen", json!({})).await;
-    let actor = Actor::behind(&stage.namespace, &stage.pod_name("actor-0"))
-        .await
-        .unwrap();
+    let actor = stage.actor().await;
     actor.say(Some(report("seen", 40, 25.0)));
     let operator = stage.operator.as_ref().unwrap();
     let text = stage

@@ -1,7 +1,6 @@
 //! What fails is restarted: no more of it than has to be, and no more often than was allowed.
 
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use ppo_crds::spec::Role;
 use ppo_crds::status::{Phase, PpoJobStatus};
@@ -18,11 +17,7 @@ async fn an_engine_that_fails_is_replaced_alone_and_counted() {
         stage.uid("rollout-0").await,
         stage.uid("actor-0").await,
     );
-    stage
-        .namespace
-        .fail_pod(&stage.pod_name("rollout-1"), &PodFailure::exit(1))
-        .await
-        .unwrap();
+    stage.fail("rollout-1", &PodFailure::exit(1)).await;
     let new = stage.replaced("rollout-1", &failed).await;
     assert_eq!(variable(&new, "PPO_ATTEMPT").unwrap(), "2");
     let status = stage.phase(Phase::Running).await;
@@ -46,11 +41,7 @@ async fn an_actor_rank_that_fails_takes_the_actor_role_with_it_and_nothing_else(
         stage.uid("rollout-0").await,
     );
     let lost = PodFailure::exit(1).saying("rank 1 lost rank 0");
-    stage
-        .namespace
-        .fail_pod(&stage.pod_name("actor-1"), &lost)
-        .await
-        .unwrap();
+    stage.fail("actor-1", &lost).await;
     for (pod, uid) in [("actor-0", &first), ("actor-1", &second)] {
         let new = stage.replaced(pod, uid).await;
         assert_eq!(variable(&new, "PPO_ATTEMPT").unwrap(), "2", "{pod}");
@@ -66,26 +57,13 @@ async fn every_restart_is_an_event_in_its_own_words() {
     for (pod, said) in [("rollout-0", "the engine's words"), ("actor-0", "the actor's words")] {
         let uid = stage.uid(pod).await;
         let failure = PodFailure::exit(1).saying(said);
-        stage.namespace.fail_pod(&stage.pod_name(pod), &failure).await.unwrap();
+        stage.fail(pod, &failure).await;
         stage.replaced(pod, &uid).await;
         stage.phase(Phase::Running).await;
     }
     for said in ["the engine's words", "the actor's words"] {
-        is_told(&stage, said).await;
+        stage.tells(said).await;
     }
-}
-
-/// Waits for an event with these words.
-async fn is_told(stage: &Stage<'_>, said: &str) {
-    let events: Api<Event> = stage.namespace.api();
-    stage
-        .wait(&format!("an event with {said}"), async || {
-            let list = events.list(&Default::default()).await?;
-            let notes: Vec<String> = list.into_iter().filter_map(|event| event.note).collect();
-            anyhow::ensure!(notes.iter().any(|note| note.contains(said)), "{notes:#?}");
-            Ok(())
-        })
-        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -106,22 +84,16 @@ async fn a_token_that_is_deleted_comes_anew_and_so_do_all_pods_uncounted_and_the
     let status = stage.status("a second attempt that runs", again).await;
     assert_eq!(status.restarts, 0);
     assert_ne!(token().await, before);
-    is_told(
-        &stage,
-        "Secret token-token, with the token that its pods ask of each other, is gone",
-    )
-    .await;
+    stage
+        .tells("Secret token-token, with the token that its pods ask of each other, is gone")
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn preemption_and_deletion_are_not_counted() {
     let stage = Stage::running("taken", json!({"spec": {"failurePolicy": {"maxRestarts": 0}}})).await;
     let preempted = stage.uid("rollout-0").await;
-    stage
-        .namespace
-        .fail_pod(&stage.pod_name("rollout-0"), &PodFailure::preempted())
-        .await
-        .unwrap();
+    stage.fail("rollout-0", &PodFailure::preempted()).await;
     stage.replaced("rollout-0", &preempted).await;
     let deleted = stage.uid("actor-0").await;
     stage
@@ -149,19 +121,11 @@ async fn a_role_that_keeps_failing_ends_the_job_with_its_last_words_and_the_budg
     let policy = json!({"maxRestarts": 9, "maxRestartsPerRole": {"reference": 1}});
     let stage = Stage::running("budget", json!({"spec": {"failurePolicy": policy}})).await;
     let first = stage.uid("reference-0").await;
-    stage
-        .namespace
-        .fail_pod(&stage.pod_name("reference-0"), &PodFailure::exit(1))
-        .await
-        .unwrap();
+    stage.fail("reference-0", &PodFailure::exit(1)).await;
     stage.replaced("reference-0", &first).await;
     stage.phase(Phase::Running).await;
     let last = PodFailure::exit(1).saying("loading /models/policy: no config.json");
-    stage
-        .namespace
-        .fail_pod(&stage.pod_name("reference-0"), &last)
-        .await
-        .unwrap();
+    stage.fail("reference-0", &last).await;
     let status = stage.phase(Phase::Failed).await;
     let (_, reason, message) = condition(&status, "Failed");
     assert_eq!(reason, "RestartsExhausted");
@@ -179,21 +143,14 @@ async fn a_role_that_keeps_failing_ends_the_job_with_its_last_words_and_the_budg
 async fn bad_configuration_and_divergence_end_the_job_without_another_try() {
     let bad = Stage::running("bad", json!({})).await;
     let failure = PodFailure::exit(2).saying("/data/train.jsonl: no such file");
-    bad.namespace
-        .fail_pod(&bad.pod_name("actor-0"), &failure)
-        .await
-        .unwrap();
+    bad.fail("actor-0", &failure).await;
     let status = bad.phase(Phase::Failed).await;
     assert!(condition(&status, "Failed").2.contains("no such file"));
 
     let diverged = Stage::running("diverged", json!({})).await;
     let outcome = json!({"reason": "Diverged", "message": "the KL is 120 at step 12; algorithm.kl.stopAbove is 100"});
     let failure = PodFailure::exit(3).saying(&outcome.to_string());
-    diverged
-        .namespace
-        .fail_pod(&diverged.pod_name("actor-0"), &failure)
-        .await
-        .unwrap();
+    diverged.fail("actor-0", &failure).await;
     let status = diverged.phase(Phase::Failed).await;
     let (_, reason, message) = condition(&status, "Failed");
     assert_eq!(reason, "Diverged");
@@ -213,30 +170,18 @@ async fn the_users_rules_come_first() {
     )
     .await;
     let reference = stage.uid("reference-0").await;
-    stage
-        .namespace
-        .fail_pod(&stage.pod_name("reference-0"), &PodFailure::exit(7))
-        .await
-        .unwrap();
+    stage.fail("reference-0", &PodFailure::exit(7)).await;
     stage.replaced("reference-0", &reference).await;
     assert_eq!(stage.phase(Phase::Running).await.restarts, 0);
 
     let (engine, actor) = (stage.uid("rollout-0").await, stage.uid("actor-0").await);
-    stage
-        .namespace
-        .fail_pod(&stage.pod_name("rollout-0"), &PodFailure::exit(8))
-        .await
-        .unwrap();
+    stage.fail("rollout-0", &PodFailure::exit(8)).await;
     stage.replaced("rollout-0", &engine).await;
     stage.replaced("actor-0", &actor).await;
     let status = stage.phase(Phase::Running).await;
     assert_eq!((status.restarts, status.attempt), (1, 2));
 
-    stage
-        .namespace
-        .fail_pod(&stage.pod_name("rollout-1"), &PodFailure::out_of_memory())
-        .await
-        .unwrap();
+    stage.fail("rollout-1", &PodFailure::out_of_memory()).await;
     let status = stage.phase(Phase::Failed).await;
     assert_eq!(condition(&status, "Failed").1, "OOMKilled");
 }
@@ -267,11 +212,23 @@ async fn a_role_is_restarted_once_for_each_request() {
     let stage = Stage::running("asked", json!({})).await;
     let engine = stage.uid("rollout-0").await;
     let actor = stage.uid("actor-0").await;
-    stage
-        .patch(json!({"metadata": {"annotations": {"ppojob.dev/restart": "rollout=2026-01-01T00:00:00Z"}}}))
-        .await;
+    let request = |time: &str| {
+        let value = format!("rollout=2026-01-01T{time}Z");
+        json!({"metadata": {"annotations": {"ppojob.dev/restart": value}}})
+    };
+    stage.patch(request("00:00:00")).await;
     stage.replaced("rollout-0", &engine).await;
     let status = stage.phase(Phase::Running).await;
     assert_eq!((status.restarts, role(&status, Role::Rollout).attempt), (0, 2));
+    // The request stays where it is, and is none any more.
+    let engine = stage.uid("rollout-0").await;
+    stage.looked_at_anew().await;
+    let status = stage.phase(Phase::Running).await;
+    assert_eq!(role(&status, Role::Rollout).attempt, 2);
+    assert_eq!(stage.uid("rollout-0").await, engine);
+    stage.patch(request("00:00:01")).await;
+    stage.replaced("rollout-0", &engine).await;
+    let status = stage.phase(Phase::Running).await;
+    assert_eq!((status.restarts, role(&status, Role::Rollout).attempt), (0, 3));
     assert_eq!(stage.uid("actor-0").await, actor);
 }

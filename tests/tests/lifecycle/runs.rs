@@ -1,5 +1,7 @@
 //! From `kubectl apply` to running, and why not.
 
+use k8s_openapi::api::events::v1::Event;
+use kube::Api;
 use ppo_crds::spec::Role;
 use ppo_crds::status::Phase;
 use serde_json::json;
@@ -109,16 +111,7 @@ async fn a_container_that_does_not_start_is_explained_in_the_kubelets_words() {
 async fn a_job_that_another_controller_manages_is_left_alone() {
     let changes = json!({"spec": {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}});
     let other = Stage::applied("managed", changes).await;
-    // A second job in the namespace shows that the operator has been through both.
-    let own = crate::job::manifest("own", json!({}));
-    other.jobs.create(&Default::default(), &own).await.unwrap();
-    other
-        .wait("the operator's own job to run", async || {
-            let status = other.jobs.get("own").await?.status.unwrap_or_default();
-            anyhow::ensure!(status.phase == Some(Phase::Running), "{:?}", status.phase);
-            Ok(())
-        })
-        .await;
+    other.runs_another("own").await;
     assert!(other.jobs.get("managed").await.unwrap().status.is_none());
     assert!(other.pods().await.iter().all(|pod| pod.starts_with("own-")));
 }
@@ -126,18 +119,25 @@ async fn a_job_that_another_controller_manages_is_left_alone() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_change_of_phase_is_an_event_on_the_job() {
     let stage = Stage::running("told", json!({})).await;
+    for (suspend, phase) in [(true, Phase::Suspended), (false, Phase::Running)] {
+        stage.patch(json!({"spec": {"runPolicy": {"suspend": suspend}}})).await;
+        stage.phase(phase).await;
+    }
+    stage.namespace.complete_pod(&stage.pod_name("actor-0")).await.unwrap();
+    stage.phase(Phase::Succeeded).await;
+    let events: Api<Event> = stage.namespace.api();
     stage
         .wait("the events", async || {
-            let events = stage
-                .namespace
-                .kubectl(&[
-                    "get",
-                    "events",
-                    "-o",
-                    "jsonpath={range .items[*]}{.involvedObject.name}:{.reason} {end}",
-                ])
-                .await?;
-            anyhow::ensure!(events.stdout.contains("told:Running"), "{}", events.stdout);
+            let list = events.list(&Default::default()).await?;
+            let of_job = list.into_iter().filter(|event| {
+                let regarding = event.regarding.as_ref();
+                regarding.is_some_and(|object| object.kind.as_deref() == Some("PpoJob"))
+            });
+            let reasons: Vec<String> = of_job.filter_map(|event| event.reason).collect();
+            for (phase, times) in [("Running", 2), ("Suspended", 1), ("Succeeded", 1)] {
+                let told = reasons.iter().filter(|reason| *reason == phase).count();
+                anyhow::ensure!(told == times, "{phase} was told {told} times: {reasons:?}");
+            }
             Ok(())
         })
         .await;

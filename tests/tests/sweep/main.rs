@@ -10,7 +10,7 @@
 mod history;
 mod life;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures::{StreamExt, stream};
 use ppo_tests::{ControlPlane, Fault, Faults, Moment};
@@ -140,7 +140,7 @@ async fn on_a_settled_world_neither_a_running_nor_a_restarted_operator_writes() 
         faults.settled().await.unwrap();
         let running = faults.writes().len();
         life::touch(&namespace).await.unwrap();
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        faults.settled().await.unwrap();
         assert_eq!(faults.writes()[running..], Vec::<String>::new(), "a second look wrote");
     };
     tokio::select! {
@@ -151,7 +151,8 @@ async fn on_a_settled_world_neither_a_running_nor_a_restarted_operator_writes() 
     let process = again.process(&namespace.client);
     let options = ppo_tests::Operator::options(&namespace);
     let operator = ppo_tests::Operator::start_with(process.client(), options);
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    operator.has_looked().await.unwrap();
+    again.settled().await.unwrap();
     operator.stop().await.unwrap();
     assert_eq!(again.writes(), Vec::<String>::new(), "a restarted operator wrote");
 }

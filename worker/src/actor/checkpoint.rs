@@ -27,6 +27,9 @@ const WRITING: &str = ".writing-";
 /// Before the name of a checkpoint that was found damaged: it is none any more, but its files may be worth something to somebody.
 const DAMAGED: &str = ".damaged-";
 
+/// Before the name of a checkpoint that is kept no longer: it is none from then on, however long its files take to delete.
+const DELETING: &str = ".deleting-";
+
 /// A checkpoint whose files were all found intact.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 pub struct Verified {
@@ -45,6 +48,9 @@ pub struct Checkpoints {
     /// A step whose checkpoint is to be judged before the next one is made: until then it may be the best.
     awaited: Option<u64>,
     fence: Option<Fence>,
+    /// Ends the name of what is not whole. An older attempt, or an earlier job of the same folder, may still write: not into what this one
+    /// commits.
+    writer: String,
 }
 
 impl Checkpoints {
@@ -61,6 +67,7 @@ impl Checkpoints {
             keep_best,
             awaited: None,
             fence: None,
+            writer: "1".to_owned(),
         })
     }
 
@@ -69,19 +76,14 @@ impl Checkpoints {
     /// # Errors
     /// [`Superseded`](super::fence::Superseded) when a newer attempt was here; when the folder cannot be written.
     pub fn fenced(self, owner: Owner) -> anyhow::Result<Self> {
+        let writer = format!("{}-{}", owner.run, owner.attempt);
         let fence = Some(Fence::take(&self.folder, owner)?);
-        Ok(Self { fence, ..self })
+        Ok(Self { fence, writer, ..self })
     }
 
     /// The checkpoint of `step` outlives the next [`save`](Self::save), because it will be [judged](Self::judge) after it.
     pub fn awaits(&mut self, step: Option<u64>) {
         self.awaited = step;
-    }
-
-    /// Ranks of an older attempt may still write; not into what this one commits.
-    fn aside(&self, name: &str) -> String {
-        let attempt = self.fence.as_ref().map_or(1, Fence::attempt);
-        format!("{WRITING}{name}-{attempt}")
     }
 
     /// Whether this attempt, if it is one, may still write.
@@ -104,15 +106,23 @@ impl Checkpoints {
     /// Commits a checkpoint of `state`; `write` puts its files into the folder it is given, and says which of them are hashed.
     ///
     /// # Errors
-    /// When a file cannot be written; earlier checkpoints are untouched.
+    /// [`Superseded`](super::fence::Superseded); when a file cannot be written. Earlier checkpoints are untouched.
     pub fn save(&self, state: State, write: impl FnOnce(&Path) -> anyhow::Result<Files>) -> anyhow::Result<PathBuf> {
         self.check_fence()?;
         let name = folder_name(state.step);
-        let (aside, target) = (self.folder.join(self.aside(&name)), self.folder.join(&name));
+        let aside = self.folder.join(format!("{WRITING}{name}-{}", self.writer));
+        let target = self.folder.join(&name);
         // What an earlier attempt, or one that failed, left half written: its room may be what this one needs.
-        self.remove_all(WRITING)?;
+        self.sweep()?;
+        remove(&aside)?;
         fs::create_dir(&aside).with_context(|| format!("cannot make {}", aside.display()))?;
         let written = write(&aside).and_then(|hashed| manifest::commit(&aside, &state, hashed));
+        if written.is_err() {
+            // The error says what failed. Where the disk is full, the last words of the run need the room.
+            let _ = remove(&aside);
+            // Whoever has taken over deletes what is half written, and that is what failed then.
+            self.check_fence()?;
+        }
         written.with_context(|| {
             format!(
                 "cannot write the checkpoint of step {} in {}",
@@ -120,10 +130,9 @@ impl Checkpoints {
                 aside.display()
             )
         })?;
-        // Hashing takes a while, and so does deleting: another attempt may have begun.
+        // Hashing takes a while: another attempt may have begun.
         self.check_fence()?;
-        remove(&target)?;
-        self.check_fence()?;
+        self.discard(state.step, &target)?;
         fs::rename(&aside, &target).with_context(|| format!("cannot move the checkpoint to {}", target.display()))?;
         sync_folder(&self.folder)?;
         self.check_fence()?;
@@ -131,14 +140,20 @@ impl Checkpoints {
         Ok(target)
     }
 
-    /// Says afterwards how good the checkpoint of `step` is. What was kept only until this was known goes.
+    /// Says afterwards how good the checkpoint of `step` is, unless it is damaged. What was kept only until this was known goes.
     ///
     /// # Errors
     /// When it is not there, or cannot be written.
     pub fn judge(&self, step: u64, quality: f64) -> anyhow::Result<()> {
         self.check_fence()?;
         let folder = self.folder.join(folder_name(step));
-        manifest::judge(&folder, quality).with_context(|| format!("checkpoint {}", folder.display()))?;
+        match manifest::judge(&folder, quality) {
+            // Whoever goes on from here passes over it, and so does who looks for the best.
+            Err(error) if manifest::is_damage(&error) && self.has(step) => {
+                tracing::warn!("checkpoint {} is not usable: {error:#}", folder.display());
+            }
+            judged => judged.with_context(|| format!("checkpoint {}", folder.display()))?,
+        }
         self.prune(self.list()?.into_keys().last().unwrap_or(step), None)
     }
 
@@ -170,7 +185,7 @@ impl Checkpoints {
         let (mut problems, mut damaged) = (Vec::new(), Vec::new());
         for (step, folder) in self.list()?.into_iter().rev() {
             let found = hash(&folder)?;
-            match manifest::verify(&folder, &found) {
+            match manifest::verify(&folder, &found).and_then(|state| named(state, step)) {
                 Ok(state) => {
                     for step in damaged {
                         note(&self.move_aside(step)?);
@@ -213,13 +228,30 @@ impl Checkpoints {
     /// Takes a damaged checkpoint out of the count, and says where it is now.
     fn move_aside(&self, (step, folder): (u64, PathBuf)) -> anyhow::Result<String> {
         self.check_fence()?;
-        let named = |times: u64| self.folder.join(format!("{DAMAGED}{}-{times}", folder_name(step)));
-        // It may be damaged again after it was written anew.
-        let aside = (1..).map(named).find(|aside| !aside.exists());
-        let aside = aside.context("there is no name left for a damaged checkpoint")?;
-        fs::rename(&folder, &aside).with_context(|| format!("cannot move {} aside", folder.display()))?;
+        let aside = self.hide(DAMAGED, step, &folder);
+        let aside = aside.with_context(|| format!("cannot move {} aside", folder.display()))?;
         sync_folder(&self.folder)?;
         Ok(format!("what is left of step {step} is in {}", aside.display()))
+    }
+
+    /// Gives the folder of a step a name under which it is no checkpoint: where it is now.
+    fn hide(&self, prefix: &str, step: u64, folder: &Path) -> io::Result<PathBuf> {
+        let named = |times: u64| self.folder.join(format!("{prefix}{}-{times}", folder_name(step)));
+        // The step may have been hidden before, and written anew since.
+        let aside = (1..).map(named).find(|aside| !aside.exists());
+        let aside = aside.ok_or(io::ErrorKind::AlreadyExists)?;
+        fs::rename(folder, &aside)?;
+        Ok(aside)
+    }
+
+    /// Takes a checkpoint out of the count as a whole: a process that is killed while the files are deleted leaves no half of one.
+    fn discard(&self, step: u64, folder: &Path) -> anyhow::Result<()> {
+        match self.hide(DELETING, step, folder) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("cannot delete {}", folder.display()))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The folders of all checkpoints, whether they are intact or not.
@@ -236,17 +268,32 @@ impl Checkpoints {
     /// When a folder cannot be deleted.
     pub fn clear(&self) -> anyhow::Result<()> {
         self.list()?.iter().try_for_each(|(_, folder)| remove(folder))?;
-        self.remove_all(DAMAGED)
+        let left = [self.hidden(DAMAGED)?, self.hidden(DELETING)?].concat();
+        left.iter().try_for_each(|folder| remove(folder))
     }
 
-    fn remove_all(&self, prefix: &str) -> anyhow::Result<()> {
-        for entry in fs::read_dir(&self.folder)? {
-            let entry = entry?;
-            if entry.file_name().to_string_lossy().starts_with(prefix) {
-                remove(&entry.path())?;
+    /// Deletes what was left half written, and checkpoints that are kept no longer. Somebody may have a file there open on a network file
+    /// system, or have put one there that is not ours to delete: that is no reason to end a run, and is tried again with the next checkpoint.
+    fn sweep(&self) -> anyhow::Result<()> {
+        for left in [self.hidden(WRITING)?, self.hidden(DELETING)?].concat() {
+            if let Err(error) = remove(&left) {
+                tracing::warn!("{error:#}; it is no checkpoint any more, and takes room");
             }
         }
         Ok(())
+    }
+
+    /// What lies here under names that begin with `prefix`.
+    fn hidden(&self, prefix: &str) -> anyhow::Result<Vec<PathBuf>> {
+        let entries = fs::read_dir(&self.folder).with_context(|| format!("cannot list {}", self.folder.display()))?;
+        let mut found = Vec::new();
+        for entry in entries {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with(prefix) {
+                found.push(entry.path());
+            }
+        }
+        Ok(found)
     }
 
     fn list(&self) -> anyhow::Result<BTreeMap<u64, PathBuf>> {
@@ -278,10 +325,10 @@ impl Checkpoints {
         let old = all.len().saturating_sub(self.keep);
         for (step, folder) in all.into_iter().take(old) {
             if !stay.contains(&step) {
-                remove(&folder)?;
+                self.discard(step, &folder)?;
             }
         }
-        self.remove_all(WRITING)
+        self.sweep()
     }
 }
 
@@ -318,6 +365,13 @@ fn best(all: &BTreeMap<u64, PathBuf>) -> BTreeSet<u64> {
 
 fn folder_name(step: u64) -> String {
     format!("step-{step:08}")
+}
+
+/// The state of a checkpoint whose folder is named for `step`: under the name of another one it would be kept, and written over, as that.
+fn named(state: State, step: u64) -> anyhow::Result<State> {
+    let (own, other) = (folder_name(state.step), folder_name(step));
+    ensure!(own == other, "it holds {own}, not {other}: name its folder {own}");
+    Ok(state)
 }
 
 fn remove(folder: &Path) -> anyhow::Result<()> {

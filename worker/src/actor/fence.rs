@@ -123,11 +123,6 @@ impl Fence {
         Ok(Watch { _alive: alive })
     }
 
-    /// The attempt it is for.
-    pub fn attempt(&self) -> u32 {
-        self.owner.attempt
-    }
-
     fn superseded(&self, newer: &Owner) -> Superseded {
         Superseded {
             who: match newer.run == self.owner.run {

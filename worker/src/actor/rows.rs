@@ -4,7 +4,7 @@ use anyhow::Result;
 use tch::{Kind, Tensor};
 
 use crate::model::batch::together;
-use crate::model::{Decoder, Entropy, TokenBatch, ValueModel, token_logprobs};
+use crate::model::{Decoder, Entropy, TokenBatch, ValueModel, likeliest, token_logprobs};
 use crate::stages::Sample;
 
 /// Packed tokens of some samples, and which rows predict response tokens. All of it is in this machine's memory until a model computes
@@ -92,8 +92,7 @@ impl Rows {
             decoder.device(),
         )?;
         let hidden = decoder.hidden_of(&self.tokens, &packed)?;
-        let likeliest = decoder.logits(&hidden)?.f_argmax(-1, false)?;
-        self.pad(&padded, &likeliest.f_ne_tensor(&targets)?)
+        self.pad(&padded, &likeliest(decoder, &hidden)?.f_ne_tensor(&targets)?)
     }
 
     /// The critic's value of the state before each response token, [batch, time].

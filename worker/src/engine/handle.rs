@@ -11,7 +11,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Semaphore, oneshot};
 
 use super::refusal::Refusal;
-use super::request::{Completion, Event, Request};
+use super::request::{Completion, Event, Request, Waited};
 use super::runner::Runner;
 use super::staging::{NewWeights, Staging};
 use super::stats::Stats;
@@ -101,9 +101,14 @@ pub enum Pause {
     Abort,
 }
 
+/// See [`Engine::time_tokens`].
+type Timed = Box<dyn Fn(Waited) + Send + Sync>;
+
 /// Seen by the thread and by every handle.
 pub(super) struct Shared {
     stats: Mutex<Stats>,
+    /// Hears how long each token was waited for.
+    pub(super) timed: OnceLock<Timed>,
     failure: OnceLock<Arc<str>>,
     /// Since when the thread is at what it does now. None while it waits for something to do.
     busy_since: Mutex<Option<Instant>>,
@@ -170,6 +175,7 @@ impl Engine {
                 policy_version: config.policy_version,
                 ..Stats::default()
             }),
+            timed: OnceLock::new(),
             failure: OnceLock::new(),
             busy_since: Mutex::default(),
             pass_deadline: config.pass_deadline,
@@ -245,6 +251,7 @@ impl Engine {
         let answer = self.ask(|reply| Command::Submit {
             number,
             request,
+            asked: Instant::now(),
             reply,
             events,
             permit,
@@ -333,6 +340,11 @@ impl Engine {
     pub fn sleep(&self) {
         // A thread that is gone holds nothing.
         let _ = self.commands.send(Command::Sleep);
+    }
+
+    /// From now on `told` hears, on the engine's thread, how long each token was waited for. Only the first that is given here.
+    pub fn time_tokens(&self, told: impl Fn(Waited) + Send + Sync + 'static) {
+        self.shared.timed.get_or_init(|| Box::new(told));
     }
 
     /// The latest snapshot; never waits for a pass.

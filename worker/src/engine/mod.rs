@@ -36,7 +36,9 @@ pub use decoder_shape::DecoderShape;
 pub use handle::{Engine, EngineConfig, EngineError, Pause};
 pub use policy::{PolicyEngine, start as start_engine};
 pub use refusal::Refusal;
-pub use request::{Completion, Details, Event, FinishReason, News, Request, SamplingParams, TokenLogprob, TokenScore};
+pub use request::{
+    Completion, Details, Event, FinishReason, News, Request, SamplingParams, TokenLogprob, TokenScore, Waited,
+};
 pub use scheduler::Counters;
 pub use seed::sample_seed;
 pub use stats::Stats;

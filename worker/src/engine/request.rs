@@ -1,7 +1,7 @@
 //! What is asked of the engine and what it answers. Tokens travel as ids.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
 /// How the tokens of a response are drawn.
 #[derive(Clone, Debug, PartialEq)]
@@ -104,8 +104,6 @@ pub struct Event {
     pub request: u64,
     /// Index of the sample among the request's seeds.
     pub sample: usize,
-    /// When it happened; who listens may hear of it later.
-    pub at: Instant,
     /// What happened.
     pub news: News,
 }
@@ -124,4 +122,13 @@ pub enum News {
     },
     /// The sample is done.
     Finished(FinishReason),
+}
+
+/// How long a sample waited for a token, until the engine had drawn it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waited {
+    /// For its first, since the request was handed in.
+    First(Duration),
+    /// For a further one, since the one before.
+    Next(Duration),
 }

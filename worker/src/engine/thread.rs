@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::blocks::Blocks;
 use super::handle::{EngineConfig, EngineError, Pause, Shared};
-use super::request::{Completion, Event, News, Request, TokenLogprob};
+use super::request::{Completion, Event, News, Request, TokenLogprob, Waited};
 use super::runner::{Output, Runner};
 use super::scheduler::{Advance, Finished, Limits, Outcome, Pass, Scheduler};
 use super::sequence::StopRules;
@@ -28,6 +28,8 @@ pub(super) enum Command {
     Submit {
         number: u64,
         request: Request,
+        /// When it was handed in.
+        asked: Instant,
         reply: Reply<Vec<Completion>>,
         /// Hears of every token. Unbounded, but a request draws a bounded number of tokens.
         events: Option<UnboundedSender<Event>>,
@@ -60,6 +62,9 @@ enum Gate {
 struct Pending {
     samples: Vec<Option<Completion>>,
     missing: usize,
+    asked: Instant,
+    /// When each sample's newest token was drawn.
+    newest: Vec<Option<Instant>>,
     reply: Reply<Vec<Completion>>,
     events: Option<UnboundedSender<Event>>,
     /// The request's place among `max_requests`; given back when this is dropped.
@@ -157,6 +162,7 @@ impl<R: Runner> Worker<R> {
             Command::Submit {
                 number,
                 request,
+                asked,
                 reply,
                 events,
                 permit,
@@ -167,6 +173,8 @@ impl<R: Runner> Worker<R> {
                         number,
                         Pending {
                             missing: samples.len(),
+                            asked,
+                            newest: vec![None; samples.len()],
                             samples,
                             reply,
                             events,
@@ -318,17 +326,20 @@ impl<R: Runner> Worker<R> {
         abandoned.into_iter().for_each(|number| self.abort(number));
     }
 
-    /// Tells those who listen of their tokens. A listener that is gone is noticed by its ticket.
-    fn tell(&self, advances: Vec<Advance>) {
-        let at = Instant::now();
+    /// Tells those who listen of their tokens, and how long each was waited for. A listener that is gone is noticed by its ticket.
+    fn tell(&mut self, advances: Vec<Advance>) {
+        let (now, timed) = (Instant::now(), self.shared.timed.get());
         for Advance { id, drawn, top } in advances {
-            let Some(events) = self
-                .pending
-                .get(&id.request)
-                .and_then(|pending| pending.events.as_ref())
-            else {
+            let Some(pending) = self.pending.get_mut(&id.request) else {
                 continue;
             };
+            if let Some(timed) = timed {
+                timed(match pending.newest[id.sample].replace(now) {
+                    None => Waited::First(now.saturating_duration_since(pending.asked)),
+                    Some(before) => Waited::Next(now.saturating_duration_since(before)),
+                });
+            }
+            let Some(events) = &pending.events else { continue };
             let drawn = TokenLogprob {
                 token: drawn.token,
                 logprob: drawn.logprob,
@@ -336,7 +347,6 @@ impl<R: Runner> Worker<R> {
             let _ = events.send(Event {
                 request: id.request,
                 sample: id.sample,
-                at,
                 news: News::Token {
                     drawn,
                     top: top.unwrap_or_default(),
@@ -357,7 +367,6 @@ impl<R: Runner> Worker<R> {
                 let _ = events.send(Event {
                     request: id.request,
                     sample: id.sample,
-                    at: Instant::now(),
                     news: News::Finished(completion.finish_reason),
                 });
             }

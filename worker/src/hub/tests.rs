@@ -28,6 +28,8 @@ fn files(weights_sha256: &str) -> serde_json::Value {
     json!({"sha": COMMIT, "siblings": [
         small("config.json"), small("tokenizer.json"), small("README.md"), small("onnx/model.json"), small(".x.json"),
         {"rfilename": "model.safetensors", "size": WEIGHTS.len(), "blobId": "f".repeat(40), "lfs": lfs},
+        // The same weights as Mistral's own programs read them.
+        small("consolidated.safetensors"),
     ]})
 }
 

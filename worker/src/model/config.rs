@@ -392,7 +392,20 @@ mod tests {
                 "dynamic",
             ),
             (json!({"rope_parameters": {"rope_type": "yarn", "factor": 2.0}}), "yarn"),
+            (
+                json!({"rope_parameters": {"rope_theta": 1e6}, "rope_scaling": {"rope_type": "yarn", "factor": 4.0}}),
+                "rope_scaling: rope_type is yarn",
+            ),
+            (
+                json!({"rope_parameters": {"rope_theta": 1e6}, "rope_scaling": {"rope_type": "linear", "factor": 4.0}}),
+                "rope_parameters and rope_scaling say different things",
+            ),
             (json!({"rope_scaling": {"type": "linear"}}), "rope_scaling.factor"),
+            (json!({"partial_rotary_factor": 0.5}), "partial_rotary_factor is 0.5"),
+            (
+                json!({"rope_parameters": {"rope_theta": 1e6, "partial_rotary_factor": 0.5}}),
+                "partial_rotary_factor is 0.5",
+            ),
             (json!({"quantization_config": {"bits": 4}}), "quantization_config"),
             (json!({"num_key_value_heads": 3}), "num_key_value_heads"),
             (json!({"vocab_size": -1}), "vocab_size"),
@@ -403,6 +416,17 @@ mod tests {
             let message = config(change).unwrap_err().to_string();
             assert!(message.contains(named), "{named} is not in: {message}");
         }
+    }
+
+    #[test]
+    fn a_file_that_says_its_scaling_in_both_spellings_is_read() {
+        let linear = json!({"type": "linear", "factor": 2.0});
+        let both = json!({"rope_parameters": linear, "rope_scaling": linear, "rope_theta": 5e5});
+        let model = config(both).unwrap();
+        assert_eq!(
+            (model.rope_theta, model.rope_scaling),
+            (5e5, RopeScaling::Linear { factor: 2.0 })
+        );
     }
 
     #[test]

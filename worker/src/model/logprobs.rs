@@ -75,6 +75,26 @@ pub fn token_logprobs(
     })
 }
 
+/// The most likely token of each row of hidden states, the first of several: `[rows]`, int64. Logits are float32, as those
+/// of an engine that decodes greedily: in bfloat16 many a row has several that are the greatest.
+///
+/// # Errors
+/// As [`token_logprobs`].
+pub fn likeliest(decoder: &Decoder, hidden: &Tensor) -> Result<Tensor> {
+    likeliest_of(hidden, &decoder.lm_head()?.weight, KEPT_BYTES)
+}
+
+/// The same by an output projection's `weight`, with no more logits at once than take `most_bytes`, or one row's.
+fn likeliest_of(hidden: &Tensor, weight: &Tensor, most_bytes: i64) -> Result<Tensor> {
+    let (vocab, _) = weight.size2()?;
+    let rows = (most_bytes / (4 * vocab)).max(1);
+    let pieces = hidden.f_split(rows, 0)?;
+    let tokens = pieces
+        .iter()
+        .map(|rows| Ok(training::wide_linear(rows, weight, None)?.f_argmax(-1, false)?));
+    Ok(Tensor::f_cat(&tokens.collect::<Result<Vec<Tensor>>>()?, 0)?)
+}
+
 #[cfg(test)]
 mod tests {
     use tch::Kind;
@@ -151,6 +171,21 @@ mod tests {
         let near = [1e-5, 1e-5, 0.015, 0.015];
         for (what, (ours, whole)) in gradients(Kind::BFloat16, sliced(0)).iter().zip(&expected).enumerate() {
             assert!(distance(ours, whole) < near[what], "{what}: {}", distance(ours, whole));
+        }
+    }
+
+    #[test]
+    fn the_likeliest_token_is_told_by_logits_that_are_not_rounded_to_bfloat16() {
+        let mut numbers = [0f32; 128];
+        // Logits 256.5 and 257 of rows of ones: in bfloat16 both are 256.
+        numbers[10..12].copy_from_slice(&[256.0, 0.5]);
+        numbers[18..20].copy_from_slice(&[256.0, 1.0]);
+        let weight = Tensor::from_slice(&numbers).view([64, 2]).to_kind(Kind::BFloat16);
+        let hidden = Tensor::ones([5, 2], (Kind::BFloat16, tch::Device::Cpu));
+        // One row at a time, two, and all of them.
+        for most_bytes in [0, 2 * 4 * 64, 1 << 20] {
+            let tokens = likeliest_of(&hidden, &weight, most_bytes).unwrap();
+            assert_eq!(Vec::<i64>::try_from(tokens).unwrap(), [9; 5]);
         }
     }
 

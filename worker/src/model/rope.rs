@@ -35,36 +35,38 @@ impl RopeScaling {
     /// (`rope_parameters`) spelling.
     pub(super) fn from_config(raw: &Map<String, Value>) -> Result<(f64, Self)> {
         let given = |key: &str| raw.get(key).filter(|value| !value.is_null());
-        let key = if given("rope_parameters").is_some() {
-            "rope_parameters"
-        } else {
-            "rope_scaling"
+        let spelt = |key: &str| given(key).map(|value| Self::of(key, value)).transpose();
+        let scaling = match (spelt("rope_parameters")?, spelt("rope_scaling")?) {
+            // Added to a file of transformers 5, the old one counts there, with the class' default theta.
+            (Some(new), Some(old)) if new != old => {
+                bail!("rope_parameters and rope_scaling say different things: leave one, with its rope_theta")
+            }
+            (new, old) => new.or(old).unwrap_or(Self::None),
         };
-        let parameters = match given(key) {
-            None => None,
-            Some(value) => Some(
-                value
-                    .as_object()
-                    .with_context(|| format!("{key} is {value}: an object is needed"))?,
-            ),
+        // transformers 5 has both beside the scaling.
+        let inside = |name: &str| {
+            let mut objects = ["rope_parameters", "rope_scaling"].into_iter();
+            objects.find_map(|key| given(key)?.get(name)).or_else(|| given(name))
         };
-        let theta = parameters
-            .and_then(|p| p.get("rope_theta"))
-            .or_else(|| given("rope_theta"));
-        let theta = match theta {
+        let theta = match inside("rope_theta") {
             None => 10_000.0,
             Some(value) => value
                 .as_f64()
                 .with_context(|| format!("rope_theta is {value}: a number is needed"))?,
         };
-        if let Some(part) = given("partial_rotary_factor").and_then(Value::as_f64)
+        if let Some(part) = inside("partial_rotary_factor").and_then(Value::as_f64)
             && part != 1.0
         {
             bail!("partial_rotary_factor is {part}: only rotation of the whole head is supported");
         }
-        let Some(parameters) = parameters else {
-            return Ok((theta, Self::None));
-        };
+        Ok((theta, scaling))
+    }
+
+    /// The scaling that the object at `key` says.
+    fn of(key: &str, value: &Value) -> Result<Self> {
+        let parameters = value
+            .as_object()
+            .with_context(|| format!("{key} is {value}: an object is needed"))?;
         let kind = parameters
             .get("rope_type")
             .or_else(|| parameters.get("type"))
@@ -75,7 +77,7 @@ impl RopeScaling {
                 .and_then(Value::as_f64)
                 .with_context(|| format!("{key}.{name} is missing or not a number"))
         };
-        let scaling = match kind.unwrap_or("default") {
+        Ok(match kind.unwrap_or("default") {
             "default" => Self::None,
             "linear" => Self::Linear {
                 factor: number("factor")?,
@@ -87,8 +89,7 @@ impl RopeScaling {
                 original_max_positions: number("original_max_position_embeddings")?,
             },
             other => bail!("{key}: rope_type is {other}; supported are default, linear and llama3"),
-        };
-        Ok((theta, scaling))
+        })
     }
 
     /// Angular frequency of each pair of dimensions, radians per position: `head_dim / 2` numbers.

@@ -52,7 +52,7 @@ pub struct Advantages {
 ///   `trl` whitens it over sequences ([`super::whiten`]).
 /// * GRPO (arXiv 2402.03300): (R - mean) / (unbiased std + 1e-6), constant over tokens; a group of one keeps R. Dr. GRPO
 ///   (arXiv 2503.20783): without the division. With a KL penalty placed in the reward its reward-to-go is added, so that
-///   it reaches the update. `verl`: on the row's sum. `openrlhf`: eps 1e-9, then as its RLOO.
+///   it reaches the update. `verl`: on the row's sum. `trl`: eps 1e-4. `openrlhf`: eps 1e-9, then as its RLOO.
 /// * REINFORCE++ (arXiv 2501.03262): reward-to-go. Baseline: the group's mean is subtracted at the last token first;
 ///   `verl`: from the row's sum, constant over tokens.
 ///
@@ -140,11 +140,7 @@ fn group_advantages(
             scores,
             groups,
             group_size: input.group_size,
-            deviation_eps: if algorithm.profile == Profile::Openrlhf {
-                1e-9
-            } else {
-                1e-6
-            },
+            deviation_eps: deviation_eps(algorithm.profile),
             single: single_rule(algorithm.profile, estimator),
         })
     };
@@ -188,6 +184,16 @@ fn group_advantages(
             .for_each(|(advantage, penalty)| *advantage += penalty);
     }
     Ok(advantages)
+}
+
+/// Added to the deviation that GRPO divides by: by OpenRLHF in compute_advantages_and_returns (experience_maker.py), by TRL 0.24 in its
+/// GRPOTrainer (_generate_and_score_completions in grpo_trainer.py).
+fn deviation_eps(profile: Profile) -> f64 {
+    match profile {
+        Profile::Openrlhf => 1e-9,
+        Profile::Trl => 1e-4,
+        Profile::Default | Profile::Verl | Profile::Alpacafarm => 1e-6,
+    }
 }
 
 /// What a framework makes of a group of one sample.

@@ -96,6 +96,7 @@ impl Scorer {
             .map_err(|_| ScorerError::Full)?;
         let answer = answer.await.unwrap_or_else(|_| Err(anyhow!("its thread is gone")));
         let logprobs = answer.map_err(|error| ScorerError::Failed(format!("{error:#}")))?;
+        refuse_not_finite(&logprobs).map_err(ScorerError::Refused)?;
         Ok(LogprobsResponse {
             logprobs,
             digest: Some(self.digest.to_string()),
@@ -140,6 +141,17 @@ impl Bounds {
             )),
             false => Ok(()),
         }
+    }
+}
+
+/// JSON has no such numbers, and the same request would be computed the same.
+fn refuse_not_finite(logprobs: &[Vec<f32>]) -> Result<(), String> {
+    let is_bad = |row: &Vec<f32>| row.iter().any(|logprob| !logprob.is_finite());
+    match logprobs.iter().position(is_bad) {
+        None => Ok(()),
+        Some(index) => Err(format!(
+            "sequences[{index}]: its log-probabilities are not finite: check the weights of the reference"
+        )),
     }
 }
 
@@ -202,10 +214,16 @@ mod tests {
     }
 
     fn scorer_of(model: &str, copies: usize) -> Scorer {
+        scorer_with(model, copies, |_| ())
+    }
+
+    /// Copies whose weights `change` has changed.
+    fn scorer_with(model: &str, copies: usize, change: impl Fn(&Weights)) -> Scorer {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(model);
         let config = ModelConfig::read(&folder).unwrap();
         let copy = |_| {
             let weights = Weights::load(&folder, &config, (Kind::Float, Device::Cpu)).unwrap();
+            change(&weights);
             Decoder::new(&config, &weights).unwrap()
         };
         let bounds = Bounds {
@@ -262,5 +280,18 @@ mod tests {
                 "{error}"
             );
         }
+    }
+
+    #[tokio::test]
+    async fn a_model_that_computes_nan_says_so_with_the_sequence() {
+        let damaged = scorer_with("llama", 1, |weights| {
+            let _ = weights.0["model.norm.weight"].shallow_clone().fill_(f64::NAN);
+        });
+        let error = damaged.ask(request(0)).await.unwrap_err();
+        let words = "sequences[0]: its log-probabilities are not finite";
+        assert!(
+            matches!(&error, ScorerError::Refused(why) if why.starts_with(words)),
+            "{error}"
+        );
     }
 }

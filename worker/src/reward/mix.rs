@@ -87,11 +87,14 @@ impl RewardSource {
         Ok(Self { sources })
     }
 
-    /// From now on `live` is told how far remote servers are.
+    /// From now on `live` is told how far remote servers and a model in this process are.
     pub fn report_to(&mut self, live: &Arc<Live>) {
         for weighted in &mut self.sources {
-            if let Source::Remote(remote) = &mut weighted.source {
-                remote.report_to(live.clone());
+            match &mut weighted.source {
+                Source::Model(Reward::Here(model)) => model.report_to(live.clone()),
+                Source::Remote(remote) => remote.report_to(live.clone()),
+                // Whoever asks pods tells of them already.
+                Source::Model(Reward::There(_)) | Source::Rule(_) => {}
             }
         }
     }

@@ -9,10 +9,11 @@ use crossbeam_channel::{Receiver, Sender};
 use super::reading::Reader;
 use super::sample::ScoredSample;
 use crate::native::threads::blocking;
+use crate::telemetry::Live;
 use crate::tokenizer::Tokenizer;
 
-/// Sequences times longest sequence of one forward of a run's reward model.
-pub const BATCH_TOKENS: usize = 16_384;
+/// Sequences times longest sequence of one forward of a run's reward model, which `plan` counts with.
+pub const BATCH_TOKENS: usize = ppo_crds::memory::REWARD_TOKENS;
 
 /// A model that gives one number to each token sequence.
 pub trait SequenceScorer: Send {
@@ -34,6 +35,8 @@ pub struct ModelReward {
     context: Option<usize>,
     /// Whether the log has that a sequence is longer.
     told_longer: AtomicBool,
+    /// See [`ModelReward::report_to`].
+    live: Option<Arc<Live>>,
 }
 
 impl ModelReward {
@@ -50,6 +53,7 @@ impl ModelReward {
             batch_tokens: batch_tokens.max(1),
             context: None,
             told_longer: AtomicBool::new(false),
+            live: None,
         })
     }
 
@@ -72,6 +76,11 @@ impl ModelReward {
     pub fn of_policy(mut self, name: String) -> Self {
         self.reader.policy = name;
         self
+    }
+
+    /// From now on `live` is told of every forward that is done.
+    pub fn report_to(&mut self, live: Arc<Live>) {
+        self.live = Some(live);
     }
 
     /// Digest of the model, where it was given.
@@ -127,6 +136,9 @@ impl ModelReward {
             }
             for (at, score) in batch.into_iter().zip(output) {
                 scores[at] = score;
+            }
+            if let Some(live) = &self.live {
+                live.goes_on();
             }
         }
         Ok(scores)

@@ -19,6 +19,10 @@ use crate::backoff::{Retry, after_status};
 use crate::http_client::innermost;
 use crate::telemetry::Live;
 
+/// A connection that was idle for longer is not used again: uvicorn, which most reward servers run on, closes it after five seconds, and a
+/// call that it meets then breaks.
+const IDLE: Duration = Duration::from_secs(1);
+
 /// How a remote reward is called.
 #[derive(Clone, Debug)]
 pub struct RemoteOptions {
@@ -95,6 +99,7 @@ impl RemoteReward {
         let client = crate::http_client::builder()
             .redirect(reqwest::redirect::Policy::none())
             .timeout(options.timeout)
+            .pool_idle_timeout(IDLE)
             .build()
             .context("cannot set up the HTTP client of the remote reward")?;
         Ok(Self {

@@ -8,13 +8,14 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 
 use super::service::Service;
-use crate::engine::Engine;
+use crate::engine::{Engine, Waited};
 use crate::serving::error::ApiError;
-use crate::telemetry::Exposition;
+use crate::telemetry::{Exposition, RequestTimes};
 
 /// What is counted.
 pub struct Metrics {
     exposition: Exposition,
+    requests: RequestTimes,
     model_name: String,
 }
 
@@ -24,32 +25,27 @@ impl Metrics {
     /// # Errors
     /// When a metric's name is not one Prometheus takes.
     pub fn new(model_name: &str) -> Result<Self> {
+        let exposition = Exposition::new(model_name)?;
         Ok(Self {
-            exposition: Exposition::new(model_name)?,
+            requests: exposition.requests(model_name)?,
+            exposition,
             model_name: model_name.to_owned(),
         })
     }
 
     /// A request was answered in full.
     pub fn answered(&self, took: Duration) {
-        self.observe(|requests| requests.end_to_end(took));
+        self.requests.end_to_end(took);
     }
 
-    /// A stream's first token was drawn.
-    pub fn first_token(&self, took: Duration) {
-        self.observe(|requests| requests.first_token(took));
-    }
-
-    /// A further token of a stream was drawn.
-    pub fn next_token(&self, took: Duration) {
-        self.observe(|requests| requests.next_token(took));
-    }
-
-    fn observe(&self, note: impl FnOnce(&crate::telemetry::RequestTimes)) {
-        match self.exposition.requests(&self.model_name) {
-            Ok(requests) => note(&requests),
-            Err(error) => tracing::error!("{error:#}"),
-        }
+    /// Times every token that the engine draws from now on, streamed or not, as vLLM does (`IterationStats.update_from_output` in
+    /// `vllm/v1/metrics/stats.py`).
+    pub fn time_tokens(&self, engine: &Engine) {
+        let requests = self.requests.clone();
+        engine.time_tokens(move |waited| match waited {
+            Waited::First(took) => requests.first_token(took),
+            Waited::Next(took) => requests.next_token(took),
+        });
     }
 
     fn text(&self, engine: Option<&Engine>) -> Result<String> {

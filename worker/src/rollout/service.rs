@@ -91,6 +91,7 @@ impl Service {
 
     /// Serves `model` from now on. A second model is not taken.
     pub fn ready(&self, model: Model) {
+        self.metrics.time_tokens(&model.engine);
         if self.0.model.set(model).is_err() {
             tracing::error!("a model is served already; the second is not taken");
         }

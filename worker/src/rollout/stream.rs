@@ -43,7 +43,6 @@ pub fn answer(service: Service, job: Job) -> Result<Response, ApiError> {
     let pieces = Pieces {
         first: running.tickets.first().map_or(0, |ticket| ticket.number()),
         is_new: vec![true; choices.len()],
-        last: vec![None; choices.len()],
         unfinished: choices.len(),
         service,
         job,
@@ -74,8 +73,6 @@ struct Pieces {
     unfinished: usize,
     created: u64,
     began: Instant,
-    /// When each choice's newest token was drawn.
-    last: Vec<Option<Instant>>,
     ready: VecDeque<String>,
     is_over: bool,
 }
@@ -158,7 +155,6 @@ impl Pieces {
         match event.news {
             News::Token { drawn, top, version } => {
                 choice.push(model, request, shown, drawn, &top, version)?;
-                self.time(index, event.at);
             }
             News::Finished(reason) => {
                 choice.finish(model, request, shown, reason)?;
@@ -166,15 +162,6 @@ impl Pieces {
             }
         }
         Ok(index)
-    }
-
-    /// Notes how long a choice waited for the token that the engine drew at this instant; a client that reads slowly makes it no later.
-    fn time(&mut self, index: usize, at: Instant) {
-        let metrics = &self.service.metrics;
-        match self.last.get_mut(index).and_then(|last| last.replace(at)) {
-            None => metrics.first_token(at.saturating_duration_since(self.began)),
-            Some(before) => metrics.next_token(at.saturating_duration_since(before)),
-        }
     }
 
     fn send(&mut self, index: usize) -> Result<(), ApiError> {

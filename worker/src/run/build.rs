@@ -67,6 +67,13 @@ pub fn roles(config: RunConfig, policy_folder: PathBuf, start: Start, around: Ar
         data.prompts.prompts.len(),
         config.batch.rollout_batch_size,
     );
+    if total_steps <= config.optimizer.critic_warmup_steps {
+        // `plan` says it of a run that is as long as its manifest's `steps`; what episodes come to is known only here.
+        tracing::warn!(
+            "spec.optimizer.criticWarmupSteps is not below the {total_steps} steps of this run, so the policy never changes; \
+             lower it, or make more steps"
+        );
+    }
     let Trained { actor, critic, inputs } = Trained::open(&config, &policy_folder, &data, total_steps, start, &around)?;
     let policy = actor.decoder.config().clone();
     let sampling = Arc::new(sampling(&config, &data.tokenizer));

@@ -171,10 +171,17 @@ impl Run {
     }
 
     fn train_and_finish(mut self) -> Result<Ended> {
-        let ended = self.train();
+        let ended = match self.train() {
+            Ok(()) => self.finish().map(|words| (Ended::Completed, words)),
+            Err(error) if error.is::<Interrupted>() => self.interrupted().map(|words| (Ended::Interrupted, words)),
+            Err(error) => Err(error),
+        };
         match ended {
-            Ok(()) => self.finish().map(|()| Ended::Completed),
-            Err(error) if error.is::<Interrupted>() => self.interrupted().map(|()| Ended::Interrupted),
+            Ok((ended, words)) => {
+                self.recorder.finish(&words)?;
+                self.server.map_or(Ok(()), Server::stop)?;
+                Ok(ended)
+            }
             // A newer one records here by now.
             Err(error) if error.is::<Superseded>() => Err(error),
             Err(error) => {
@@ -305,28 +312,29 @@ impl Run {
         Ok(took)
     }
 
-    fn interrupted(mut self) -> Result<()> {
+    /// Saves: the run's last words.
+    fn interrupted(&mut self) -> Result<String> {
         // It may be the reason.
         self.checkpoints.check_fence()?;
         self.save()?;
         let done = self.roles.trainer.steps_done;
         let words = format!("stopped after step {done}, checkpoint saved; the same command goes on from there");
         self.recorder.ended("stopped", &words, &self.roles.trainer.stages)?;
-        self.recorder.finish(&words)?;
-        self.server.map_or(Ok(()), Server::stop)
+        Ok(words)
     }
 
-    fn finish(mut self) -> Result<()> {
+    /// Leaves the trained model: the run's last words.
+    fn finish(&mut self) -> Result<String> {
         let trainer = &self.roles.trainer;
         let target = self.folder.model();
         write_policy(&self.roles, &target)?;
         write_adapter(&self.roles, &self.folder.adapter())?;
+        let comparison = compare(&self.roles, self.before.as_ref(), self.latest.as_ref());
+        self.recorder.before_after(comparison.as_ref())?;
         let words = format!("{} steps", trainer.steps_done);
         self.recorder.ended("succeeded", &words, &trainer.stages)?;
         let seconds = self.began.elapsed().as_secs();
         let mut summary = String::new();
-        let comparison = compare(&self.roles, self.before.as_ref(), self.latest.as_ref());
-        self.recorder.before_after(comparison.as_ref())?;
         if let Some(comparison) = comparison {
             // The table's last line says what the comparison comes to.
             match self.output {
@@ -346,8 +354,7 @@ impl Run {
             seconds % 60,
             target.display()
         );
-        self.recorder.finish(&summary)?;
-        self.server.map_or(Ok(()), Server::stop)
+        Ok(summary)
     }
 }
 

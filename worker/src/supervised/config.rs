@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use super::pairs;
 use super::preferences::{self, Preference};
 use crate::manifest::{Given, Invalid};
+use crate::model::ModelConfig;
 use crate::stages::Sample;
 use crate::tokenizer::Tokenizer;
 
@@ -144,11 +145,11 @@ pub trait Data: DeserializeOwned {
     /// The same, to be resolved.
     fn path_mut(&mut self) -> &mut PathBuf;
 
-    /// The examples of a file.
+    /// The examples of a file, for a model of this configuration.
     ///
     /// # Errors
     /// A row that does not fit, with file, line and field.
-    fn read(&self, path: &Path, tokenizer: &Tokenizer) -> anyhow::Result<Vec<Self::Example>>;
+    fn read(&self, path: &Path, tokenizer: &Tokenizer, model: &ModelConfig) -> anyhow::Result<Vec<Self::Example>>;
 }
 
 impl Data for SftData {
@@ -162,8 +163,8 @@ impl Data for SftData {
         &mut self.path
     }
 
-    fn read(&self, path: &Path, tokenizer: &Tokenizer) -> anyhow::Result<Vec<Sample>> {
-        pairs::read(path, self, tokenizer)
+    fn read(&self, path: &Path, tokenizer: &Tokenizer, model: &ModelConfig) -> anyhow::Result<Vec<Sample>> {
+        pairs::read(path, self, tokenizer, model)
     }
 }
 
@@ -178,8 +179,8 @@ impl Data for PreferenceData {
         &mut self.path
     }
 
-    fn read(&self, path: &Path, tokenizer: &Tokenizer) -> anyhow::Result<Vec<Preference>> {
-        preferences::read(path, self, tokenizer)
+    fn read(&self, path: &Path, tokenizer: &Tokenizer, model: &ModelConfig) -> anyhow::Result<Vec<Preference>> {
+        preferences::read(path, self, tokenizer, model)
     }
 }
 

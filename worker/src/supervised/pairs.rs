@@ -2,20 +2,22 @@
 
 use std::path::Path;
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use ppo_crds::run_config::Prompts;
 
 use super::config::SftData;
 use crate::data::{Label, PromptSet};
 use crate::engine::request::FinishReason;
+use crate::model::ModelConfig;
 use crate::stages::Sample;
 use crate::tokenizer::Tokenizer;
 
-/// Reads the pairs of `path`; each response ends with EOS.
+/// Reads the pairs of `path` for `model`. Each response ends with EOS, or with the end token that its text has already.
 ///
 /// # Errors
-/// A row that does not fit, with file, line and field.
-pub fn read(path: &Path, data: &SftData, tokenizer: &Tokenizer) -> anyhow::Result<Vec<Sample>> {
+/// A row that does not fit, with file, line and field. A token that the model does not have would end the training at
+/// whichever step or evaluation it came in; places beyond its context would be learnt, and no engine uses them.
+pub fn read(path: &Path, data: &SftData, tokenizer: &Tokenizer, model: &ModelConfig) -> anyhow::Result<Vec<Sample>> {
     // A response is to a pair what a label is to a prompt.
     let wanted = Prompts {
         path: path.to_owned(),
@@ -27,9 +29,9 @@ pub fn read(path: &Path, data: &SftData, tokenizer: &Tokenizer) -> anyhow::Resul
         shuffle: false,
     };
     let eos = tokenizer.require_eos().context("no response can be ended")?;
-    let pairs = PromptSet::load(&wanted, tokenizer)?.prompts;
-    pairs
-        .into_iter()
+    let vocabulary = model.vocab;
+    let pairs = PromptSet::load(&wanted, tokenizer)?.prompts.into_iter();
+    let samples = pairs
         .map(|prompt| {
             let field = || format!("{}: {}: field {:?}", path.display(), prompt.place, data.response_field);
             let text = prompt.label.as_ref().map(Label::text).transpose();
@@ -38,7 +40,18 @@ pub fn read(path: &Path, data: &SftData, tokenizer: &Tokenizer) -> anyhow::Resul
                 .unwrap_or_default();
             ensure!(!text.is_empty(), "{} is empty", field());
             let mut response = tokenizer.encode(&text, false)?;
-            response.push(eos);
+            if response.last().is_none_or(|last| !tokenizer.eos_ids().contains(last)) {
+                response.push(eos);
+            }
+            let mut tokens = prompt.ids.iter().chain(&response);
+            if let Some(id) = tokens.find(|id| i64::from(**id) >= vocabulary) {
+                bail!(
+                    "{}: {}: it has token {id}, and the model's vocabulary {vocabulary} tokens, from 0: the tokenizer \
+                     in its folder is of another model",
+                    path.display(),
+                    prompt.place
+                );
+            }
             Ok(Sample {
                 group: prompt.index as i64,
                 rollout_logprobs: vec![0.0; response.len()],
@@ -48,5 +61,75 @@ pub fn read(path: &Path, data: &SftData, tokenizer: &Tokenizer) -> anyhow::Resul
                 finish_reason: FinishReason::Stop,
             })
         })
-        .collect()
+        .collect::<anyhow::Result<Vec<Sample>>>()?;
+    refuse_too_long(path, &samples, model.max_positions)?;
+    Ok(samples)
+}
+
+fn refuse_too_long(path: &Path, samples: &[Sample], most: usize) -> anyhow::Result<()> {
+    let mut too_long = samples.iter().filter(|sample| sample.length() > most);
+    let Some(first) = too_long.next() else {
+        return Ok(());
+    };
+    bail!(
+        "{}: {}: prompt and response have {} tokens, the model's context (max_position_embeddings) {most}; {} of {} rows are \
+         longer than that: shorten them or leave them out",
+        path.display(),
+        first.prompt.place,
+        first.length(),
+        1 + too_long.count(),
+        samples.len()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// The pairs of these rows, for a model that `change` has changed.
+    fn pairs(rows: &[[&str; 2]], change: impl FnOnce(&mut ModelConfig)) -> anyhow::Result<Vec<Sample>> {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("pairs.jsonl");
+        let lines = rows
+            .iter()
+            .map(|[prompt, response]| json!({"prompt": prompt, "response": response}).to_string());
+        std::fs::write(&file, lines.collect::<Vec<_>>().join("\n")).unwrap();
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+        let tokenizer = Tokenizer::load(&fixtures.join("tokenizer/chatml")).unwrap();
+        let mut model = ModelConfig::read(&fixtures.join("llama")).unwrap();
+        change(&mut model);
+        let data: SftData = serde_json::from_value(json!({"path": &file})).unwrap();
+        read(&file, &data, &tokenizer, &model)
+    }
+
+    #[test]
+    fn a_row_with_a_token_that_the_model_lacks_is_refused_by_its_place_before_any_step() {
+        // Token 67 is `a`, token 90 `x`.
+        let pairs = |vocabulary| pairs(&[["a", "a"], ["a", "x"]], |model| model.vocab = vocabulary);
+        assert_eq!(pairs(91).unwrap()[1].response, [90, 2]);
+        let refused = format!("{:#}", pairs(90).unwrap_err());
+        assert!(
+            refused.contains("pairs.jsonl: line 2: it has token 90, and the model's vocabulary 90 tokens"),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn a_row_longer_than_the_models_context_is_refused_by_its_place_before_any_step() {
+        let rows = [["a", "a"], ["a", "xa"], ["a", "a"], ["x", "ax"]];
+        let pairs = |most| pairs(&rows, |model| model.max_positions = most);
+        assert_eq!(pairs(4).unwrap()[1].length(), 4);
+        let refused = format!("{:#}", pairs(3).unwrap_err());
+        let words = "pairs.jsonl: line 2: prompt and response have 4 tokens, the model's context (max_position_embeddings) 3; \
+                     2 of 4 rows are longer";
+        assert!(refused.contains(words), "{refused}");
+    }
+
+    #[test]
+    fn a_response_that_ends_with_the_end_token_gets_no_second_one() {
+        let pairs = pairs(&[["a", "x"], ["a", "x<|im_end|>"]], |_| ()).unwrap();
+        assert!(pairs.iter().all(|pair| pair.response == [90, 2]), "{pairs:?}");
+    }
 }

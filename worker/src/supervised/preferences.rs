@@ -6,6 +6,7 @@ use anyhow::{Result, ensure};
 
 use super::config::{PreferenceData, SftData};
 use super::pairs;
+use crate::model::ModelConfig;
 use crate::stages::Sample;
 use crate::tokenizer::Tokenizer;
 
@@ -18,11 +19,11 @@ pub struct Preference {
     pub rejected: Vec<u32>,
 }
 
-/// Reads the pairs of `path`.
+/// Reads the pairs of `path` for `model`.
 ///
 /// # Errors
 /// A row that does not fit, with file, line and field.
-pub fn read(path: &Path, data: &PreferenceData, tokenizer: &Tokenizer) -> Result<Vec<Preference>> {
+pub fn read(path: &Path, data: &PreferenceData, tokenizer: &Tokenizer, model: &ModelConfig) -> Result<Vec<Preference>> {
     let read = |response_field: &str| {
         let data = SftData {
             path: data.path.clone(),
@@ -31,7 +32,7 @@ pub fn read(path: &Path, data: &PreferenceData, tokenizer: &Tokenizer) -> Result
             chat_template: data.chat_template,
             max_length: data.max_length,
         };
-        pairs::read(path, &data, tokenizer)
+        pairs::read(path, &data, tokenizer, model)
     };
     let (chosen, rejected) = (read(&data.chosen_field)?, read(&data.rejected_field)?);
     chosen

@@ -72,10 +72,11 @@ pub struct Measure {
 pub fn train<S: Student>(config: &Training<S::Data>, output: OutputMode) -> Result<()> {
     let (folder, has_weights) = config.model.folder()?;
     let tokenizer = Tokenizer::load(folder)?;
-    let data = config.data.read(config.data.path(), &tokenizer).context(BadData)?;
-    let held_out = config.evaluation.as_ref();
-    let held_out = held_out.map(|held_out| config.data.read(&held_out.path, &tokenizer));
-    let held_out = held_out.transpose().context(BadData)?.unwrap_or_default();
+    let start = ModelConfig::read(folder)?;
+    let read = |path: &Path| config.data.read(path, &tokenizer, &start).context(BadData);
+    let data = read(config.data.path())?;
+    let held_out = config.evaluation.as_ref().map(|held_out| read(&held_out.path));
+    let held_out = held_out.transpose()?.unwrap_or_default();
     let mut student = S::new(config, folder, has_weights)?;
     let bytes = student.learnt().1.parameters.weights();
     let bytes = bytes.0.values().map(|weight| byte_length(weight) as u64).sum();

@@ -18,7 +18,7 @@ use super::run_dir::{RunDir, write_json};
 use super::step::{EvaluationReport, EventRecord, SampleRecord, StepReport};
 use super::tensorboard::EventFile;
 use super::time_left::TimeLeft;
-use super::{BeforeAfter, Stage};
+use super::{BeforeAfter, Metric, Stage};
 
 /// The sinks of a run: metrics.jsonl, evaluation.jsonl, samples.jsonl, events.jsonl, TensorBoard, Prometheus, progress.
 pub struct Recorder {
@@ -145,16 +145,8 @@ impl Recorder {
     pub fn evaluation(&mut self, report: &EvaluationReport) -> Result<()> {
         self.evaluations.append(report)?;
         if let Some(tensorboard) = &mut self.tensorboard {
-            let mut tags = Vec::new();
-            for (metric, value) in report.values() {
-                tags.push((format!("ppo/{}", metric.name()), value));
-                tags.extend(
-                    metric
-                        .aliases(self.profile)
-                        .iter()
-                        .map(|alias| (alias.to_string(), value)),
-                );
-            }
+            let values = report.values().into_iter();
+            let tags: Vec<_> = values.flat_map(|number| tags_of(number, self.profile)).collect();
             tensorboard.scalars(report.step, &tags)?;
         }
         self.watched.exposition.evaluation(report)?;
@@ -256,13 +248,16 @@ fn remove_comparison(dir: &RunDir) -> Result<()> {
     }
 }
 
-/// Tag and value of everything a step says: ours as `ppo/<name>`, then the names of the profile's framework.
+/// Tags of a metric's value: ours as `ppo/<name>`, then the names of the profile's framework.
+fn tags_of((metric, value): (Metric, f64), profile: Profile) -> impl Iterator<Item = (String, f64)> {
+    let aliases = metric.aliases(profile).iter().map(|alias| (*alias).to_owned());
+    let names = std::iter::once(format!("ppo/{}", metric.name())).chain(aliases);
+    names.map(move |name| (name, value))
+}
+
+/// Tag and value of everything a step says.
 fn tensorboard_tags(report: &StepReport, profile: Profile) -> Vec<(String, f64)> {
-    let mut tags = Vec::new();
-    for (metric, value) in report.values() {
-        tags.push((format!("ppo/{}", metric.name()), value));
-        tags.extend(metric.aliases(profile).iter().map(|alias| (alias.to_string(), value)));
-    }
+    let mut tags: Vec<_> = report.values().flat_map(|number| tags_of(number, profile)).collect();
     tags.extend(
         report
             .extra

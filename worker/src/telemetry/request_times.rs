@@ -30,12 +30,9 @@ impl RequestTimes {
             )?,
             first_token: histogram(
                 "vllm:time_to_first_token_seconds",
-                "Time from a streamed request to its first tokens.",
+                "Time from a request to the first token of each sample.",
             )?,
-            next_token: histogram(
-                "vllm:inter_token_latency_seconds",
-                "Time between tokens of a streamed request.",
-            )?,
+            next_token: histogram("vllm:inter_token_latency_seconds", "Time between tokens of a sample.")?,
         })
     }
 
@@ -44,12 +41,12 @@ impl RequestTimes {
         self.end_to_end.observe(took.as_secs_f64());
     }
 
-    /// A stream's first token was drawn.
+    /// A sample's first token was drawn.
     pub fn first_token(&self, took: Duration) {
         self.first_token.observe(took.as_secs_f64());
     }
 
-    /// A further token of a stream was drawn.
+    /// A further token of a sample was drawn.
     pub fn next_token(&self, took: Duration) {
         self.next_token.observe(took.as_secs_f64());
     }

@@ -73,7 +73,7 @@ impl ChatTemplate {
         });
         environment.add_filter("tojson", tojson);
         environment
-            .add_template_owned(NAME, without_generation_blocks(source)?)
+            .add_template_owned(NAME, without_generation_blocks(&with_line_feeds(source))?)
             .map_err(describe)?;
         Ok(Self { environment })
     }
@@ -148,6 +148,11 @@ impl io::Write for Bounded {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// Python's Jinja ends every line of a template by a line feed alone, whatever ends it in the file.
+fn with_line_feeds(source: &str) -> String {
+    source.replace("\r\n", "\n").replace('\r', "\n")
 }
 
 /// `{% generation %}` marks the assistant's tokens for training on them; it prints nothing and changes nothing.

@@ -35,20 +35,28 @@ pub struct TokenizerConfig {
 
 impl TokenizerConfig {
     /// Reads the configuration in a model folder. `knows` tells whether the vocabulary has a token: special tokens of which the file says
-    /// nothing are those that the class in transformers has by default, where they are there.
+    /// nothing are those that the class in transformers has by default, where they are there. Beside a file without
+    /// `added_tokens_decoder`, as transformers wrote it before 4.34, those of `special_tokens_map.json` win
+    /// (`tokenization_utils_base.py`, `_from_pretrained`): tokens that were named after loading are there alone.
     ///
     /// # Errors
-    /// When the file exists and is not the JSON that transformers writes.
+    /// When a file exists and is not the JSON that transformers writes.
     pub fn read(folder: &Path, knows: impl Fn(&str) -> bool) -> Result<Self> {
         let fields = read_object(folder, "tokenizer_config.json")?.unwrap_or_default();
+        let map = match fields.contains_key("added_tokens_decoder") {
+            true => None,
+            false => read_object(folder, "special_tokens_map.json")?,
+        };
         let class = match fields.get("tokenizer_class").and_then(Value::as_str) {
             Some(class) => class.to_owned(),
             None => class_of_model(folder)?,
         };
         let [bos, eos, pad, unk] = class_tokens(&class);
-        let token = |name: &str, default: &str| match fields.get(name) {
-            Some(given) => token_content(given),
-            None => knows(default).then(|| default.to_owned()),
+        let mapped = |name: &str| token_content(map.as_ref()?.get(name)?).filter(|token| knows(token));
+        let token = |name: &str, default: &str| match (mapped(name), fields.get(name)) {
+            (Some(mapped), _) => Some(mapped),
+            (None, Some(given)) => token_content(given),
+            (None, None) => knows(default).then(|| default.to_owned()),
         };
         Ok(Self {
             special: SpecialTokens {
@@ -81,7 +89,7 @@ impl TokenizerConfig {
     }
 }
 
-/// Llama 1 and 2.
+/// Llama 1 and 2, and Mistral.
 const LLAMA: &str = "LlamaTokenizer";
 
 fn base(class: &str) -> &str {
@@ -103,7 +111,7 @@ fn class_tokens(class: &str) -> [&'static str; 4] {
 fn class_of_model(folder: &Path) -> Result<String> {
     let fields = read_object(folder, "config.json")?.unwrap_or_default();
     let text = |name: &str| fields.get(name).and_then(Value::as_str);
-    let family = || (text("model_type") == Some("llama")).then_some(LLAMA);
+    let family = || matches!(text("model_type"), Some("llama" | "mistral")).then_some(LLAMA);
     Ok(text("tokenizer_class").or_else(family).unwrap_or_default().to_owned())
 }
 

@@ -97,6 +97,17 @@ fn a_template_over_which_its_engine_panics_is_an_error() {
 }
 
 #[test]
+fn a_template_with_the_line_ends_of_another_system_gives_the_same_text() {
+    let source = "{% for message in messages %}\n{{ message.content }}\n{% endfor %}\n{{ '\\r' }}\n";
+    let messages = [json!({"role": "user", "content": "a\r\nb"})];
+    for line_end in ["\n", "\r\n", "\r"] {
+        let template = ChatTemplate::compile(&source.replace('\n', line_end)).unwrap();
+        let text = template.render(&messages, &SpecialTokens::default(), true, &Map::new(), None);
+        assert_eq!(text.unwrap(), "a\r\nb\n\r", "{line_end:?}");
+    }
+}
+
+#[test]
 fn a_template_that_goes_on_and_on_is_given_up() {
     let rendered = |source: &str, content: &str| {
         let messages = [json!({"role": "user", "content": content})];
@@ -342,6 +353,7 @@ fn tokens_that_the_file_does_not_name_are_those_of_the_class_in_transformers() {
     for files in [
         [named, ("config.json", json!({}))],
         [unnamed.clone(), ("config.json", json!({"model_type": "llama"}))],
+        [unnamed.clone(), ("config.json", json!({"model_type": "mistral"}))],
         [
             unnamed,
             ("config.json", json!({"tokenizer_class": "LlamaTokenizerFast"})),
@@ -369,6 +381,31 @@ fn tokens_that_the_file_does_not_name_are_those_of_the_class_in_transformers() {
         let own = tokenizer.inner.encode_fast("Hi", true).unwrap();
         assert_eq!(tokenizer.encode("Hi", true).unwrap(), own.get_ids());
     }
+}
+
+#[test]
+fn tokens_that_an_older_folder_names_in_its_map_are_those_and_a_newer_folders_map_is_no_word() {
+    let copy = tempfile::tempdir().unwrap();
+    std::fs::copy(
+        fixture("chatml").join("tokenizer.json"),
+        copy.path().join("tokenizer.json"),
+    )
+    .unwrap();
+    let map = json!({"eos_token": {"content": "<|im_end|>"}, "bos_token": "<|nope|>"});
+    std::fs::write(copy.path().join("special_tokens_map.json"), map.to_string()).unwrap();
+    let special = |config: Option<Value>| {
+        if let Some(config) = config {
+            std::fs::write(copy.path().join("tokenizer_config.json"), config.to_string()).unwrap();
+        }
+        let tokenizer = Tokenizer::load(copy.path()).unwrap();
+        (tokenizer.bos_id(), tokenizer.eos_ids().to_vec())
+    };
+    assert_eq!(special(None), (None, vec![2]));
+    let older = json!({"bos_token": "<|im_start|>", "eos_token": "<|endoftext|>"});
+    assert_eq!(special(Some(older.clone())), (Some(1), vec![2]));
+    let mut newer = older;
+    newer["added_tokens_decoder"] = json!({});
+    assert_eq!(special(Some(newer)), (Some(1), vec![0]));
 }
 
 #[test]

@@ -119,10 +119,10 @@ impl StepSamples {
     /// When the file cannot be read or is no whole one.
     pub fn load(folder: &Path) -> Result<Option<Self>> {
         let path = folder.join(FILE);
-        if !path.exists() {
-            return Ok(None);
-        }
-        let bytes = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let bytes = match std::fs::read(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            read => read.with_context(|| format!("cannot read {}", path.display()))?,
+        };
         let samples = parse(&bytes).with_context(|| format!("{} is damaged", path.display()))?;
         Ok(Some(samples))
     }
@@ -296,5 +296,15 @@ mod tests {
         std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
         let error = format!("{:#}", StepSamples::load(folder.path()).unwrap_err());
         assert!(error.contains(FILE) && error.contains("is damaged"), "{error}");
+    }
+
+    #[test]
+    fn samples_that_cannot_be_read_are_not_drawn_again_by_another_policy() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(FILE);
+        // A link to itself: what the system says to it is not that the file is missing.
+        std::os::unix::fs::symlink(&path, &path).unwrap();
+        let error = StepSamples::load(folder.path()).unwrap_err().to_string();
+        assert!(error.starts_with("cannot read ") && error.contains(FILE), "{error}");
     }
 }

@@ -34,6 +34,8 @@ pub struct Asked {
     pub versions: bool,
     /// Token ids are part of the answer.
     pub token_ids: bool,
+    /// Log-probabilities are numbers alone (our extension): vLLM labels each, and lists it again under the likeliest.
+    pub bare: bool,
     /// vLLM answers with server-sent events.
     pub streams: bool,
     /// The seed of each choice (our extension).
@@ -42,7 +44,7 @@ pub struct Asked {
     prompts: Option<Prompt>,
     is_chat: bool,
     /// Samples of each prompt.
-    n: usize,
+    pub n: usize,
     /// Tokens of a response at most; None: vLLM's default.
     response: Option<usize>,
 }
@@ -70,10 +72,10 @@ impl Asked {
     pub fn new(mut fields: Fields, path: &str) -> Result<Self, ApiError> {
         let mut flag = |name: &str| fields.remove(name).is_some_and(|value| value.get() == "true");
         let (versions, token_ids) = (flag("return_weight_versions"), flag("return_token_ids"));
-        // vLLM always decodes, and labels every log-probability.
+        // vLLM always decodes.
         flag("detokenize");
-        flag("return_bare_logprobs");
         let is_chat = path.ends_with("/chat/completions");
+        let bare = flag("return_bare_logprobs") && !is_chat;
         let response = match read(&fields, "max_completion_tokens")? {
             None => read(&fields, "max_tokens")?,
             tokens => tokens,
@@ -82,6 +84,7 @@ impl Asked {
             name: read(&fields, "request_id")?,
             versions,
             token_ids,
+            bare,
             streams: fields.get("stream").is_some_and(|value| value.get() == "true"),
             seeds: read(&fields, "seeds")?,
             prompts: if is_chat { None } else { read(&fields, "prompt")? },
@@ -323,7 +326,7 @@ mod tests {
             json!(asked.fields),
             json!({"model": POLICY, "prompt": "a", "return_token_ids": true})
         );
-        assert!(asked.versions && !asked.token_ids && asked.split().is_none());
+        assert!(asked.versions && asked.bare && !asked.token_ids && asked.split().is_none());
     }
 
     #[test]

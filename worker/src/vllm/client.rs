@@ -1,11 +1,13 @@
 //! What is asked of vLLM (paths of 0.32 and 0.33: `vllm/entrypoints/rl/online/api_router.py`, `entrypoints/serve/dev/`).
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::StatusCode;
 use reqwest::{Client, Method, RequestBuilder, Response};
 use serde_json::{Value, json};
+use tokio::sync::{RwLock, RwLockReadGuard};
 
 use super::transfer::{Init, UpdateInfo};
 use crate::http_client::{innermost, refusal};
@@ -13,6 +15,9 @@ use crate::serving::error::ApiError;
 
 /// To connect: it is on this machine.
 const CONNECT: Duration = Duration::from_secs(5);
+/// A connection that was idle for longer is not used again: vLLM closes it after five seconds (`VLLM_HTTP_TIMEOUT_KEEP_ALIVE`), a busy one
+/// before it has read what was sent in time. A question fails by that, and where it is one of an update the pod has to go.
+const IDLE: Duration = Duration::from_secs(1);
 /// For an answer that needs no computing.
 const SHORT: Duration = Duration::from_secs(10);
 /// To describe itself: it looks at its whole machine.
@@ -27,6 +32,8 @@ const RESET_PAUSE: Duration = Duration::from_millis(100);
 pub struct Vllm {
     client: Client,
     address: String,
+    /// Written by an update, from its pause to its resume.
+    pausing: Arc<RwLock<()>>,
 }
 
 impl Vllm {
@@ -37,9 +44,14 @@ impl Vllm {
     pub fn new(address: String) -> reqwest::Result<Self> {
         let client = crate::http_client::builder()
             .connect_timeout(CONNECT)
+            .pool_idle_timeout(IDLE)
             .no_proxy()
             .build()?;
-        Ok(Self { client, address })
+        Ok(Self {
+            client,
+            address,
+            pausing: Arc::default(),
+        })
     }
 
     /// `host:port`.
@@ -65,6 +77,15 @@ impl Vllm {
             .as_str()
             .and_then(|version| version.parse().ok())
             .unwrap_or(0))
+    }
+
+    /// Which release it is.
+    ///
+    /// # Errors
+    /// 503 when it does not answer.
+    pub async fn release(&self) -> Result<String, ApiError> {
+        let answer = self.json(self.request(Method::GET, "/version"), SHORT).await?;
+        Ok(answer["version"].as_str().unwrap_or("of an unknown release").to_owned())
     }
 
     /// Whether it computes on a CPU, by its own description of itself.
@@ -129,6 +150,12 @@ impl Vllm {
             .map(drop)
     }
 
+    /// Waits until no update has it paused; none begins to while this is held. What a client says of pauses would be undone by an update,
+    /// or let vLLM go on in the midst of it.
+    pub async fn between_updates(&self) -> RwLockReadGuard<'_, ()> {
+        self.pausing.read().await
+    }
+
     /// Pauses it for `change`, which gives it the weights of `version`.
     async fn paused(
         &self,
@@ -136,6 +163,9 @@ impl Vllm {
         deadline: Duration,
         change: impl Future<Output = Result<Value, ApiError>>,
     ) -> Result<(), ApiError> {
+        // No request is in flight, so that a client's pause that began before ends by itself.
+        let alone = tokio::time::timeout(deadline, self.pausing.write()).await;
+        let _alone = alone.map_err(|_| ApiError::late(deadline))?;
         let was_paused = self.json(self.request(Method::GET, "/is_paused"), SHORT).await?["is_paused"] == true;
         self.post("/pause?mode=wait", json!({}), deadline).await?;
         change.await?;
@@ -207,5 +237,35 @@ impl Vllm {
             self.address,
             innermost(error)
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use axum::Router;
+    use axum::extract::ConnectInfo;
+    use parking_lot::Mutex;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_is_not_used_again_where_vllm_may_be_about_to_close_it() {
+        let peers: Arc<Mutex<Vec<SocketAddr>>> = Arc::default();
+        let noted = peers.clone();
+        let answer = async move |ConnectInfo(peer): ConnectInfo<SocketAddr>| noted.lock().push(peer);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let vllm = Vllm::new(listener.local_addr().unwrap().to_string()).unwrap();
+        let router = Router::new().fallback(answer);
+        let serving = axum::serve(listener, router.into_make_service_with_connect_info::<SocketAddr>());
+        tokio::spawn(serving.into_future());
+        vllm.health().await.unwrap();
+        tokio::time::sleep(IDLE + Duration::from_millis(100)).await;
+        vllm.health().await.unwrap();
+        let peers = peers.lock();
+        assert_eq!(peers.len(), 2);
+        assert_ne!(peers[0], peers[1]);
     }
 }

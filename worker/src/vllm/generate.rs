@@ -15,11 +15,13 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::abort::Noted;
 use super::asked::Asked;
 use super::service::{Held, Service};
+use crate::rollout::response::now;
+use crate::rollout::settings::POLICY;
 use crate::serving::body;
 use crate::serving::error::ApiError;
 
 /// What a request holds until its last byte: weights, its name, and room for its samples.
-type Holds = (Held, Option<Noted>, OwnedSemaphorePermit);
+type Holds = (Held, Noted, OwnedSemaphorePermit);
 
 /// `/v1/completions` and `/v1/chat/completions`.
 ///
@@ -31,16 +33,24 @@ pub async fn generate(State(service): State<Service>, uri: Uri, request: Request
     let asked = Asked::new(body::json(&service.bodies, request).await?, path)?;
     asked.check(&service.limits, longest)?;
     let room = service.in_flight.enter(asked.samples())?;
-    let (held, policy) = service.hold().await?;
     let name = asked.name.as_deref();
-    let noted = name.map(|name| service.names.note(name, asked.parts(name)));
+    let parts = name.map_or_else(Vec::new, |name| asked.parts(name));
+    let noted = service.names.note(name, parts);
+    let (held, policy) = tokio::select! {
+        biased;
+        () = noted.aborted(None) => {
+            let words = "the request was aborted while it waited for vLLM's new weights";
+            return Err(ApiError::unavailable(words));
+        }
+        held = service.hold() => held?,
+    };
     let holds: Holds = (held, noted, room);
     if asked.streams {
         return stream(&service, path, &asked, holds).await;
     }
     let mut answer = match asked.split() {
-        None => ask(&service, path, &asked.fields).await?,
-        Some(questions) => ask_each(&service, path, &asked, questions).await?,
+        None => ask(&service, path, &asked, &asked.fields).await?,
+        Some(questions) => ask_each(&service, path, &asked, questions, &holds.1).await?,
     };
     let choices = answer.get_mut("choices").and_then(Value::as_array_mut);
     for choice in choices.into_iter().flatten().filter_map(Value::as_object_mut) {
@@ -58,9 +68,30 @@ pub async fn generate(State(service): State<Service>, uri: Uri, request: Request
     Ok(Json(answer).into_response())
 }
 
-async fn ask(service: &Service, path: &str, asked: &(impl Serialize + Sync)) -> Result<Value, ApiError> {
-    let call = service.vllm.request(Method::POST, path).json(asked);
-    service.vllm.json(call, service.limits.request_timeout).await
+/// What vLLM says of `question`, which is all or a part of what was asked, as far as it is wanted.
+async fn ask(
+    service: &Service,
+    path: &str,
+    asked: &Asked,
+    question: &(impl Serialize + Sync),
+) -> Result<Value, ApiError> {
+    let call = service.vllm.request(Method::POST, path).json(question);
+    let mut answer = service.vllm.json(call, service.limits.request_timeout).await?;
+    if asked.bare {
+        // At once: it waits here for those to other seeds, and what goes takes many times the memory of what stays.
+        keep_numbers(&mut answer);
+    }
+    Ok(answer)
+}
+
+/// Of the choices' log-probabilities the drawn tokens' numbers alone.
+fn keep_numbers(answer: &mut Value) {
+    let choices = answer.get_mut("choices").and_then(Value::as_array_mut);
+    for choice in choices.into_iter().flatten() {
+        if let Some(logprobs) = choice.get_mut("logprobs").and_then(Value::as_object_mut) {
+            logprobs.retain(|name, _| name == "token_logprobs");
+        }
+    }
 }
 
 /// vLLM's events as they are; what the request holds it holds until the last.
@@ -75,24 +106,55 @@ async fn stream(service: &Service, path: &str, asked: &Asked, holds: Holds) -> R
 }
 
 /// One request for each seed, many at once, and their choices in one answer.
-async fn ask_each(service: &Service, path: &str, asked: &Asked, questions: usize) -> Result<Value, ApiError> {
-    let asking = futures::stream::iter(0..questions).map(move |index| ask_one(service, path, asked, index));
+async fn ask_each(
+    service: &Service,
+    path: &str,
+    asked: &Asked,
+    questions: usize,
+    noted: &Noted,
+) -> Result<Value, ApiError> {
+    let asking = futures::stream::iter(0..questions).map(move |index| ask_one(service, path, asked, index, noted));
     let answers = asking.buffer_unordered(service.room.at_once());
     let mut answers: Vec<(usize, Value)> = answers.try_collect().await?;
     answers.sort_unstable_by_key(|(index, _)| *index);
-    merge(answers.into_iter().map(|(_, answer)| answer).collect())
+    merge(answers.into_iter().map(|(_, answer)| answer).collect(), asked.n)
 }
 
-/// What vLLM says of the choice `index`. Its question is written once there is room for it.
-async fn ask_one(service: &Service, path: &str, asked: &Asked, index: usize) -> Result<(usize, Value), ApiError> {
+/// What vLLM says of the choice `index`. Its question is written once there is room for it, unless it is aborted before.
+async fn ask_one(
+    service: &Service,
+    path: &str,
+    asked: &Asked,
+    index: usize,
+    noted: &Noted,
+) -> Result<(usize, Value), ApiError> {
     let question = asked.question(index);
     let question = question.ok_or_else(|| ApiError::internal(format!("there is no question for choice {index}")))?;
-    let _room = service.room.enter(question.bytes()).await?;
-    Ok((index, ask(service, path, &question).await?))
+    let _room = tokio::select! {
+        biased;
+        () = noted.aborted(Some(index)) => return Ok((index, unasked(asked, index))),
+        room = service.room.enter(question.bytes()) => room?,
+    };
+    Ok((index, ask(service, path, asked, &question).await?))
 }
 
-/// The answers' choices, numbered, in the first answer.
-fn merge(answers: Vec<Value>) -> Result<Value, ApiError> {
+/// What vLLM would say of the choice `index` if it had it and was told to abort it before its first token.
+fn unasked(asked: &Asked, index: usize) -> Value {
+    let name = asked.name.as_deref().unwrap_or("aborted");
+    let lists = json!({"text_offset": [], "token_logprobs": [], "tokens": [], "top_logprobs": []});
+    let logprobs = asked.fields.contains_key("logprobs").then_some(lists);
+    let mut answer = json!({
+        "id": format!("cmpl-{name}-{index}"), "object": "text_completion", "created": now(), "model": POLICY,
+        "choices": [{"index": 0, "text": "", "token_ids": [], "logprobs": logprobs, "finish_reason": "abort", "stop_reason": null}],
+    });
+    if asked.bare {
+        keep_numbers(&mut answer);
+    }
+    answer
+}
+
+/// The answers' choices, numbered, in the first answer. `n` of them follow each other for each prompt, whose tokens count once.
+fn merge(answers: Vec<Value>, n: usize) -> Result<Value, ApiError> {
     let mut choices = Vec::with_capacity(answers.len());
     let (mut prompt, mut completion) = (0, 0);
     for (index, answer) in answers.iter().enumerate() {
@@ -103,7 +165,9 @@ fn merge(answers: Vec<Value>) -> Result<Value, ApiError> {
         choice["index"] = json!(index);
         choices.push(choice);
         let count = |name: &str| answer.pointer(name).and_then(Value::as_u64).unwrap_or(0);
-        prompt += count("/usage/prompt_tokens");
+        if index.is_multiple_of(n) {
+            prompt += count("/usage/prompt_tokens");
+        }
         completion += count("/usage/completion_tokens");
     }
     let mut merged = answers
@@ -119,10 +183,14 @@ fn merge(answers: Vec<Value>) -> Result<Value, ApiError> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use axum::http::StatusCode;
 
+    use super::super::abort::abort_requests;
     use super::super::stand_in::door;
     use super::*;
+    use crate::rollout::weights::attempt::PolicyVersion;
 
     const COMPLETIONS: &str = "/v1/completions";
 
@@ -141,12 +209,18 @@ mod tests {
             json!({"id": "x", "choices": [{"index": 0, "text": text}],
                    "usage": {"prompt_tokens": 2, "completion_tokens": 3}})
         };
-        let merged = merge(vec![answer("a"), answer("b")]).unwrap();
+        let merged = merge(vec![answer("a"), answer("b")], 1).unwrap();
         assert_eq!(
             merged["choices"],
             json!([{"index": 0, "text": "a"}, {"index": 1, "text": "b"}])
         );
         assert_eq!(merged["usage"]["total_tokens"], 10);
+        let of_one_prompt = merge(vec![answer("a"), answer("b")], 2).unwrap();
+        assert_eq!(
+            of_one_prompt["usage"],
+            json!({"prompt_tokens": 2, "completion_tokens": 6, "total_tokens": 8}),
+            "as in vLLM's answer to n"
+        );
     }
 
     #[tokio::test]
@@ -164,6 +238,82 @@ mod tests {
             let sent: Value = serde_json::from_str(choice["text"].as_str().unwrap()).unwrap();
             assert_eq!((&sent["seed"], &choice["index"]), (&json!(seed), &json!(seed)));
         }
+    }
+
+    #[tokio::test]
+    async fn whoever_wants_bare_log_probabilities_gets_no_labels_with_seeds_or_without() {
+        let folder = tempfile::tempdir().unwrap();
+        let (service, _) = door(None, folder.path().into()).await;
+        let numbers = json!([-0.5]);
+        let bare = json!({"token_logprobs": numbers});
+        let labelled = json!({"token_logprobs": numbers, "tokens": ["a"], "top_logprobs": [{"a": -0.5}]});
+        for seeds in [json!(null), json!([7])] {
+            for (is_bare, wanted) in [(true, &bare), (false, &labelled)] {
+                let body = json!({"prompt": [1], "seeds": seeds, "return_bare_logprobs": is_bare});
+                let answer = answer(&service, body).await.unwrap();
+                let answer = axum::body::to_bytes(answer.into_body(), usize::MAX).await.unwrap();
+                let answer: Value = serde_json::from_slice(&answer).unwrap();
+                assert_eq!(&answer["choices"][0]["logprobs"], wanted);
+            }
+        }
+    }
+
+    /// What `asking` comes to when the requests `names` are aborted while it waits at the door.
+    async fn aborted(
+        service: &Service,
+        names: &[&str],
+        asking: impl Future<Output = Result<Response, ApiError>>,
+    ) -> Result<Response, ApiError> {
+        let mut asking = std::pin::pin!(asking);
+        let early = tokio::time::timeout(Duration::from_millis(100), &mut asking).await;
+        assert!(early.is_err(), "it waits");
+        let request = post(&json!({"request_ids": names}));
+        drop(abort_requests(State(service.clone()), request).await.unwrap());
+        tokio::time::timeout(Duration::from_secs(20), asking).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_question_that_is_aborted_while_it_waits_for_room_is_never_asked_and_answered_without_tokens() {
+        let folder = tempfile::tempdir().unwrap();
+        let (service, asked) = door(None, folder.path().into()).await;
+        let _others = service.room.enter(usize::MAX).await.unwrap();
+        for names in [&["r"][..], &["cmpl-r-0-0", "cmpl-r-1-0"], &[]] {
+            let body = json!({"prompt": [1], "n": 2, "seeds": [7, 8], "request_id": "r", "logprobs": 0,
+                              "return_bare_logprobs": true, "return_token_ids": true});
+            let answer = aborted(&service, names, answer(&service, body)).await.unwrap();
+            let answer = axum::body::to_bytes(answer.into_body(), usize::MAX).await.unwrap();
+            let answer: Value = serde_json::from_slice(&answer).unwrap();
+            for choice in answer["choices"].as_array().unwrap() {
+                assert_eq!(choice["finish_reason"], "abort");
+                assert_eq!(choice["token_ids"], json!([]));
+                assert_eq!(choice["logprobs"], json!({"token_logprobs": []}));
+            }
+            assert_eq!(answer["choices"].as_array().unwrap().len(), 2);
+        }
+        let asked = asked.lock();
+        assert!(
+            asked.iter().all(|asked| asked.starts_with("/abort_requests")),
+            "{asked:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_request_that_is_aborted_while_it_waits_for_new_weights_is_never_asked() {
+        let folder = tempfile::tempdir().unwrap();
+        let (service, asked) = door(None, folder.path().into()).await;
+        let policy = PolicyVersion {
+            attempt: None,
+            version: 7,
+        };
+        let mut loading = std::pin::pin!(service.change(policy, std::future::pending()));
+        let early = tokio::time::timeout(Duration::from_millis(10), &mut loading).await;
+        assert!(early.is_err());
+        for names in [&["r"][..], &[]] {
+            let body = json!({"prompt": [1], "request_id": "r"});
+            let refused = aborted(&service, names, answer(&service, body)).await.unwrap_err();
+            assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE, "{refused}");
+        }
+        assert_eq!(asked.lock().len(), 2, "to abort, and nothing else");
     }
 
     #[tokio::test]

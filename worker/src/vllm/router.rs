@@ -28,8 +28,8 @@ pub fn api(service: Service) -> Router {
         .route("/tokenize", post(forward_body))
         .route("/detokenize", post(forward_body))
         .route("/version", get(forward))
-        .route("/pause", post(forward_body))
-        .route("/resume", post(forward_body))
+        .route("/pause", post(pause))
+        .route("/resume", post(pause))
         .route("/is_paused", get(forward))
         .route("/abort_requests", post(abort::abort_requests))
         .route("/update_weights", post(update))
@@ -113,15 +113,79 @@ async fn forward(State(service): State<Service>, uri: Uri) -> Result<Json<Value>
 async fn forward_body(State(service): State<Service>, uri: Uri, request: Request) -> Result<Json<Value>, ApiError> {
     service.model()?;
     let (body, _room): (Box<RawValue>, _) = body::held(&service.bodies, request).await?;
+    pass_on(&service, &uri, &body).await
+}
+
+/// `/pause` and `/resume`.
+async fn pause(State(service): State<Service>, uri: Uri, request: Request) -> Result<Json<Value>, ApiError> {
+    service.model()?;
+    let (body, _room): (Box<RawValue>, _) = body::held(&service.bodies, request).await?;
+    let _steady = service.vllm.between_updates().await;
+    pass_on(&service, &uri, &body).await
+}
+
+async fn pass_on(service: &Service, uri: &Uri, body: &RawValue) -> Result<Json<Value>, ApiError> {
     let path = uri.path_and_query().map_or(uri.path(), |whole| whole.as_str());
-    let call = service.vllm.request(Method::POST, path).json(&body);
+    let call = service.vllm.request(Method::POST, path).json(body);
     service.vllm.json(call, service.limits.request_timeout).await.map(Json)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+    use std::time::Duration;
+
+    use axum::body::Body;
+    use serde_json::json;
+    use tokio::net::TcpListener;
+    use tokio::sync::watch;
+
     use super::*;
-    use crate::vllm::stand_in::door;
+    use crate::rollout::settings::VllmSettings;
+    use crate::serving::Limits;
+    use crate::vllm::stand_in::{Asked, door, model, settings};
+
+    #[tokio::test]
+    async fn a_client_that_pauses_vllm_while_it_reloads_finds_it_paused_afterwards() {
+        let (asked, (load, loads)) = (Asked::default(), watch::channel(false));
+        let notes = asked.clone();
+        let answer = move |uri: Uri| {
+            let (notes, mut loads) = (notes.clone(), loads.clone());
+            async move {
+                notes.lock().push(uri.to_string());
+                if uri.path() == "/collective_rpc" {
+                    drop(loads.wait_for(|loads| *loads).await);
+                }
+                Json(json!({"is_paused": false, "success": true, "weight_version": "7"}))
+            }
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let vllm = VllmSettings {
+            address: listener.local_addr().unwrap().to_string(),
+            folder: "unused".into(),
+            start_deadline: Duration::from_secs(60),
+        };
+        tokio::spawn(axum::serve(listener, Router::new().fallback(answer)).into_future());
+        let service = Service::new(&settings(Limits::default()), vllm).unwrap();
+        service.ready(model(), 6).await;
+        let vllm = service.vllm.clone();
+        let reloading = async move { vllm.reload(Path::new("unused"), 7, Duration::from_secs(20)).await };
+        let reloading = tokio::spawn(reloading);
+        while asked.lock().last().is_none_or(|path| path != "/collective_rpc") {
+            assert!(!reloading.is_finished());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let request = Request::post("/pause?mode=keep").body(Body::empty()).unwrap();
+        let pausing = pause(State(service), Uri::from_static("/pause?mode=keep"), request);
+        let mut pausing = std::pin::pin!(pausing);
+        let early = tokio::time::timeout(Duration::from_millis(100), &mut pausing).await;
+        assert!(early.is_err(), "it waits");
+        load.send_replace(true);
+        reloading.await.unwrap().unwrap();
+        drop(pausing.await.unwrap());
+        let asked = asked.lock();
+        assert_eq!(asked[asked.len() - 2..], ["/resume", "/pause?mode=keep"]);
+    }
 
     #[tokio::test]
     async fn what_the_door_does_not_read_goes_on_to_vllm_as_it_was_sent() {

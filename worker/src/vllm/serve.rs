@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use axum::http::StatusCode;
 
 use super::router;
 use super::service::Service;
@@ -73,12 +74,27 @@ async fn started(service: &Service, deadline: Duration) -> Result<u64> {
     let ends = Instant::now() + deadline;
     loop {
         match service.vllm.health().await {
-            Ok(()) => return Ok(service.vllm.version().await?),
+            Ok(()) => return version(service).await,
             Err(error) if Instant::now() > ends => {
                 return Err(error).with_context(|| format!("waited {} s for vLLM to start", deadline.as_secs()));
             }
             Err(_) => tokio::time::sleep(HEARTBEAT).await,
         }
+    }
+}
+
+/// The version that vLLM has. An older release cannot tell, and takes none.
+async fn version(service: &Service) -> Result<u64> {
+    match service.vllm.version().await {
+        Err(error) if error.status == StatusCode::NOT_FOUND => {
+            let release = service.vllm.release().await?;
+            let words = format!(
+                "vLLM {release} has no /weight_info: the door is made for vLLM 0.32 and 0.33 with VLLM_SERVER_DEV_MODE=1. Name an image of \
+                 one of them, in the chart's value vllm.image or for the container vllm in spec.roles.rollout.template"
+            );
+            Err(Invalid::new(words).into())
+        }
+        version => Ok(version?),
     }
 }
 
@@ -97,7 +113,11 @@ async fn alive(service: &Service) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use axum::routing::get;
+    use axum::{Json, Router};
     use ppo_crds::run_config::Location;
+    use serde_json::json;
+    use tokio::net::TcpListener;
 
     use super::*;
     use crate::serving::Limits;
@@ -109,15 +129,19 @@ mod tests {
         settings
     }
 
-    /// A door whose vLLM has not started.
-    async fn door_before() -> Service {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    /// A door whose vLLM listens there, or will.
+    fn door_at(listener: &TcpListener) -> Service {
         let vllm = VllmSettings {
             address: listener.local_addr().unwrap().to_string(),
             folder: "unused".into(),
             start_deadline: START,
         };
         Service::new(&settings(Limits::default()), vllm).unwrap()
+    }
+
+    /// A door whose vLLM has not started.
+    async fn door_before() -> Service {
+        door_at(&TcpListener::bind("127.0.0.1:0").await.unwrap())
     }
 
     /// What nobody can download: that it was looked for is told by an error.
@@ -150,5 +174,19 @@ mod tests {
     async fn a_vllm_that_does_not_start_in_time_ends_the_door() {
         let error = work(door_before().await, of_hub(), Duration::ZERO).await.unwrap_err();
         assert!(error.to_string().contains("waited 0 s for vLLM to start"), "{error:#}");
+    }
+
+    #[tokio::test]
+    async fn a_vllm_that_is_too_old_for_the_door_ends_it_for_good_and_is_named() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let service = door_at(&listener);
+        let release = || async { Json(json!({"version": "0.11.0"})) };
+        let router = Router::new()
+            .route("/health", get(|| async {}))
+            .route("/version", get(release));
+        tokio::spawn(axum::serve(listener, router).into_future());
+        let error = work(service, of_hub(), START).await.unwrap_err();
+        assert!(error.is::<Invalid>(), "another try ends the same way: {error:#}");
+        assert!(error.to_string().starts_with("vLLM 0.11.0 has no"), "{error:#}");
     }
 }

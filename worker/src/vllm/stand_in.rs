@@ -63,7 +63,8 @@ pub async fn door_within(limits: Limits, fails: Option<&'static str>, folder: Pa
                 Json(json!({"error": {"message": "out of memory"}})),
             );
         }
-        let choices = json!([{"text": String::from_utf8_lossy(&body)}]);
+        let logprobs = json!({"token_logprobs": [-0.5], "tokens": ["a"], "top_logprobs": [{"a": -0.5}]});
+        let choices = json!([{"text": String::from_utf8_lossy(&body), "logprobs": logprobs}]);
         let said = json!({"is_paused": false, "success": true, "weight_version": "7", "choices": choices});
         (StatusCode::OK, Json(said))
     };

@@ -181,7 +181,7 @@ def by_group(scores, groups, function):
 
 
 def centred(profile, estimator, scores, groups):
-    eps = 1e-9 if profile == "openrlhf" else 1e-6
+    eps = {"openrlhf": 1e-9, "trl": 1e-4}.get(profile, 1e-6)
     function = {
         "rloo": lambda s: s - (s.sum() - s) / (len(s) - 1),
         "grpo": lambda s: (s - s.mean()) / (s.std() + eps),

@@ -3,6 +3,7 @@
 use ppo_crds::defaults;
 use ppo_crds::run_config::Algorithm;
 use ppo_crds::spec::{Aggregation, Estimator, KlPlacement, Profile};
+use ppo_worker::ppo::Error;
 use ppo_worker::ppo::advantage::{AdvantageInput, advantages};
 use ppo_worker::ppo::aggregation::Denominator;
 use ppo_worker::ppo::controller::{KlController, observed_kl};
@@ -33,6 +34,20 @@ fn scores_alone(algorithm: &Algorithm, mask: &Tensor, scores: &[f64]) -> Shaped 
         lengths: None,
     };
     shape(algorithm, 0.0, &input).unwrap()
+}
+
+/// Advantages of a step without KL, two samples to a group.
+fn of_pairs(algorithm: &Algorithm, mask: &Tensor, scores: &[f64], groups: &[i64]) -> Result<Tensor, Error> {
+    let shaped = scores_alone(algorithm, mask, scores);
+    let input = AdvantageInput {
+        rewards: &shaped.rewards,
+        values: None,
+        mask,
+        scores: Some(&shaped.scores),
+        groups: Some(groups),
+        group_size: Some(2),
+    };
+    Ok(advantages(algorithm, &input)?.advantages)
 }
 
 fn loss(logprobs: &Tensor, advantages: &Tensor, mask: &Tensor, whole: &Denominator) -> PolicyLoss {
@@ -176,16 +191,7 @@ fn a_group_s_baseline_is_subtracted_where_the_profile_puts_the_score() {
     let mask = matrix(&[[1.0, 1.0, 0.0], [1.0, 1.0, 0.0]]);
     let mut algorithm = settings(Profile::Trl, Estimator::ReinforcePlusPlusBaseline);
     (algorithm.gamma, algorithm.whiten) = (0.5, false);
-    let shaped = scores_alone(&algorithm, &mask, &[1.0, 3.0]);
-    let input = AdvantageInput {
-        rewards: &shaped.rewards,
-        values: None,
-        mask: &mask,
-        scores: Some(&shaped.scores),
-        groups: Some(&[0, 0]),
-        group_size: None,
-    };
-    let centred = advantages(&algorithm, &input).unwrap().advantages;
+    let centred = of_pairs(&algorithm, &mask, &[1.0, 3.0], &[0, 0]).unwrap();
     assert_close(&centred, &matrix(&[[-0.25, -0.5, 0.0], [0.25, 0.5, 0.0]]));
 }
 
@@ -193,21 +199,10 @@ fn a_group_s_baseline_is_subtracted_where_the_profile_puts_the_score() {
 fn groups_go_by_id_not_by_order() {
     let mask = matrix(&[[1.0], [1.0], [1.0], [1.0]]);
     let algorithm = settings(Profile::Default, Estimator::Rloo);
-    let given = |scores: [f64; 4], groups: [i64; 4]| {
-        let shaped = scores_alone(&algorithm, &mask, &scores);
-        let input = AdvantageInput {
-            rewards: &shaped.rewards,
-            values: None,
-            mask: &mask,
-            scores: Some(&shaped.scores),
-            groups: Some(&groups),
-            group_size: Some(2),
-        };
-        advantages(&algorithm, &input)
-    };
-    let interleaved = given([1.0, 10.0, 3.0, 40.0], [7, 8, 7, 8]).unwrap();
-    assert_close(&interleaved.advantages, &matrix(&[[-2.0], [-30.0], [2.0], [30.0]]));
-    let error = given([1.0, 10.0, 3.0, 40.0], [7, 7, 7, 8]).unwrap_err().to_string();
+    let given = |groups: [i64; 4]| of_pairs(&algorithm, &mask, &[1.0, 10.0, 3.0, 40.0], &groups);
+    let interleaved = given([7, 8, 7, 8]).unwrap();
+    assert_close(&interleaved, &matrix(&[[-2.0], [-30.0], [2.0], [30.0]]));
+    let error = given([7, 7, 7, 8]).unwrap_err().to_string();
     assert!(error.contains("group 7 has 3 sample(s)"), "{error}");
 }
 
@@ -273,19 +268,27 @@ fn trls_rloo_whitens_over_sequences_whatever_their_lengths() {
     let mask = matrix(&[[1.0, 1.0, 1.0], [1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [1.0, 0.0, 0.0]]);
     let mut algorithm = settings(Profile::Trl, Estimator::Rloo);
     algorithm.whiten = true;
-    let shaped = scores_alone(&algorithm, &mask, &[1.0, 3.0, 2.0, 8.0]);
-    let input = AdvantageInput {
-        rewards: &shaped.rewards,
-        values: None,
-        mask: &mask,
-        scores: None,
-        groups: Some(&[0, 0, 1, 1]),
-        group_size: None,
-    };
+    let whitened = of_pairs(&algorithm, &mask, &[1.0, 3.0, 2.0, 8.0], &[0, 0, 1, 1]).unwrap();
     // (advantages - advantages.mean()) / (advantages.std() + 1e-4) of -2, 2, -6, 6.
     let scale = ((80.0_f64 / 3.0).sqrt() + 1e-4).recip();
     let expected = matrix(&[[-2.0, -2.0, -2.0], [2.0, 0.0, 0.0], [-6.0, -6.0, 0.0], [6.0, 0.0, 0.0]]) * scale;
-    assert_close(&advantages(&algorithm, &input).unwrap().advantages, &expected);
+    assert_close(&whitened, &expected);
+}
+
+#[test]
+fn a_group_whose_scores_hardly_differ_is_held_by_the_eps_of_its_framework() {
+    let mask = matrix(&[[1.0], [1.0]]);
+    for (profile, eps) in [
+        (Profile::Default, 1e-6),
+        (Profile::Openrlhf, 1e-9),
+        (Profile::Verl, 1e-6),
+        (Profile::Trl, 1e-4),
+    ] {
+        let algorithm = settings(profile, Estimator::Grpo);
+        let expected = 0.5e-4 / (1e-4 / 2.0_f64.sqrt() + eps);
+        let centred = of_pairs(&algorithm, &mask, &[0.0, 1e-4], &[0, 0]).unwrap();
+        assert_close(&centred, &matrix(&[[-expected], [expected]]));
+    }
 }
 
 #[test]

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{NAME, Server, VOCABULARY, Wanted, ids};
+use crate::support::{NAME, Server, VOCABULARY, Wanted, ids, with_fields};
 
 /// Prompts of several lengths, as token ids.
-fn prompts(count: u32) -> Vec<Vec<u32>> {
+pub fn prompts(count: u32) -> Vec<Vec<u32>> {
     (0..count)
         .map(|prompt| {
             (0..1 + prompt * 3 % 40)
@@ -90,63 +90,10 @@ async fn bare_log_probabilities_are_the_same_numbers_and_nothing_beside_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_says_what_the_whole_answer_says() {
-    let server = Server::start().await;
-    // Stop strings of one and two letters end many of the samples, in the middle of tokens too.
-    let request = |stream: bool, stop: Value| {
-        json!({
-            "model": NAME, "prompt": prompts(6), "n": 4, "seed": 11, "max_tokens": 60, "stop": stop, "logprobs": 1,
-            "return_token_ids": true, "return_weight_versions": true, "stream": stream,
-            "stream_options": {"include_usage": true},
-        })
-    };
-    for stop in [json!(null), json!("e"), json!(["th", "an", " 北京", "\u{fffd}"])] {
-        let whole = server.ok("/v1/completions", request(false, stop.clone())).await;
-        let pieces = server.stream("/v1/completions", request(true, stop.clone())).await;
-        let (usage, pieces) = pieces.split_last().unwrap();
-        assert_eq!(usage["choices"], json!([]));
-        assert_eq!(usage["usage"], whole["usage"]);
-        for choice in whole["choices"].as_array().unwrap() {
-            let of_choice: Vec<&Value> = pieces
-                .iter()
-                .map(|piece| &piece["choices"][0])
-                .filter(|piece| piece["index"] == choice["index"])
-                .collect();
-            let text: String = of_choice.iter().map(|piece| piece["text"].as_str().unwrap()).collect();
-            assert_eq!(choice["text"], text);
-            let tokens: Vec<u64> = of_choice.iter().flat_map(|piece| ids(piece)).collect();
-            assert_eq!(ids(choice), tokens);
-            let logprobs = of_choice
-                .iter()
-                .flat_map(|piece| piece["logprobs"]["token_logprobs"].as_array().unwrap());
-            assert_eq!(
-                choice["logprobs"]["token_logprobs"],
-                json!(logprobs.collect::<Vec<_>>())
-            );
-            let (last, before) = of_choice.split_last().unwrap();
-            assert!(before.iter().all(|piece| piece["finish_reason"].is_null()));
-            for field in ["finish_reason", "stop_reason", "weight_versions"] {
-                assert_eq!(last[field], choice[field], "{field}");
-            }
-            if choice["finish_reason"] == "stop" && choice["stop_reason"].is_string() {
-                assert!(!text.ends_with(choice["stop_reason"].as_str().unwrap()));
-            }
-        }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn what_ends_a_response_is_told_and_left_out_of_the_text_unless_asked_for() {
     let server = Server::start().await;
     let plain = json!({"model": NAME, "prompt": "What is 12", "seed": 3, "max_tokens": 200, "ignore_eos": true, "return_token_ids": true});
-    let with = |patch: Value| {
-        let mut request = plain.clone();
-        request
-            .as_object_mut()
-            .unwrap()
-            .extend(patch.as_object().unwrap().clone());
-        request
-    };
+    let with = |patch: Value| with_fields(plain.clone(), patch);
     let whole = server.ok("/v1/completions", plain.clone()).await["choices"][0].clone();
     assert_eq!(
         (&whole["finish_reason"], &whole["stop_reason"]),
@@ -199,13 +146,9 @@ async fn the_tokenizers_own_end_is_no_reason_that_is_told_and_the_models_other_e
     let (own, other) = (2, 0);
     // Hot enough that each is drawn soon.
     let request = |patch: Value| {
-        let mut request = json!({"prompt": [5, 6, 7], "n": 64, "seed": 1, "temperature": 100, "max_tokens": 4000,
-                                 "return_token_ids": true});
-        request
-            .as_object_mut()
-            .unwrap()
-            .extend(patch.as_object().unwrap().clone());
-        request
+        let request = json!({"prompt": [5, 6, 7], "n": 64, "seed": 1, "temperature": 100, "max_tokens": 4000,
+                             "return_token_ids": true});
+        with_fields(request, patch)
     };
     let told = |answer: Value| -> Vec<(Option<u64>, Value)> {
         let choices = answer["choices"].as_array().unwrap().iter();
@@ -387,149 +330,4 @@ async fn a_seed_of_minus_one_is_none() {
     };
     assert_ne!(drawn(-1).await, drawn(-1).await);
     assert_eq!(drawn(-2).await, drawn(-2).await);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_stream_counts_and_times_each_choice_by_itself() {
-    let server = Server::start().await;
-    let request = json!({
-        "prompt": [[1, 2, 3], [4]], "n": 2, "max_tokens": 20, "ignore_eos": true, "stream": true, "return_token_ids": true,
-        "stream_options": {"include_usage": true, "continuous_usage_stats": true},
-    });
-    let pieces = server.stream("/v1/completions", request).await;
-    let (whole, pieces) = pieces.split_last().unwrap();
-    assert_eq!(whole["usage"]["total_tokens"], 84);
-    let mut counted = [0; 4];
-    for piece in pieces {
-        let choice = &piece["choices"][0];
-        let index = choice["index"].as_u64().unwrap() as usize;
-        let tokens = ids(choice).len();
-        counted[index] += tokens;
-        let prompt = [3, 3, 1, 1][index];
-        assert_eq!(
-            piece["usage"],
-            json!({"prompt_tokens": prompt, "completion_tokens": counted[index], "total_tokens": prompt + counted[index]})
-        );
-    }
-    assert_eq!(counted, [20; 4]);
-    let first = server.metric("vllm:time_to_first_token_seconds_count").await;
-    let next = server.metric("vllm:inter_token_latency_seconds_count").await;
-    assert_eq!((first, next), (4.0, 76.0), "of each token, however many a piece has");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_served_is_refused_with_the_field_and_harms_no_other() {
-    let server = Server::start().await;
-    let with = |patch: Value| {
-        let mut request = json!({"model": NAME, "prompt": [1, 2, 3], "max_tokens": 4});
-        request
-            .as_object_mut()
-            .unwrap()
-            .extend(patch.as_object().unwrap().clone());
-        request
-    };
-    for (patch, word) in [
-        (json!({"prompt": null}), "prompt: is missing"),
-        (json!({"prompt": []}), "empty"),
-        (json!({"prompt": [[]]}), "no tokens"),
-        (json!({"prompt": [VOCABULARY]}), "outside the vocabulary"),
-        (
-            json!({"prompt": [[1], "a"]}),
-            "prompt[1]: invalid type: string \"a\", expected a sequence",
-        ),
-        (json!({"n": 0}), "n: "),
-        (json!({"max_tokens": 0}), "max_tokens"),
-        (json!({"max_tokens": 65536}), "prompt and response"),
-        (json!({"max_tokens": -1}), "max_tokens: invalid value: integer `-1`"),
-        (json!({"temperature": -0.5}), "temperature"),
-        (json!({"temperature": 1e30}), "temperature"),
-        (json!({"top_p": 0.0}), "top_p"),
-        (json!({"top_k": -2}), "top_k"),
-        (json!({"min_p": 1.5}), "min_p"),
-        (json!({"min_tokens": 9}), "min_tokens"),
-        (json!({"logprobs": 21}), "at most 20"),
-        (json!({"prompt_logprobs": -1}), "prompt_logprobs"),
-        (json!({"prompt_logprobs": 1, "stream": true}), "not with stream"),
-        (json!({"stop": ""}), "stop"),
-        (json!({"stop": 1}), "expected a text"),
-        (json!({"guided_regex": "a+"}), "guided_regex"),
-        (json!({"seeds": [1, 2]}), "one for each"),
-        (json!({"seeds": [1], "seed": 1}), "not both"),
-        (json!({"seed": 1.5}), "seed"),
-        (json!({"echo": true, "stream": true}), "echo: not with stream"),
-        (json!({"echo": true, "prompt_logprobs": 1}), "echo: "),
-        (json!({"best_of": 3}), "best_of"),
-        (json!({"logit_bias": {"5": 1}}), "logit_bias"),
-        (json!({"repetition_penalty": 1.1}), "repetition_penalty"),
-        (json!({"response_format": {"type": "json_object"}}), "response_format"),
-    ] {
-        let message = server.error("/v1/completions", with(patch.clone()), 400).await;
-        assert!(message.contains(word), "{patch}: {message}");
-    }
-    assert!(
-        server
-            .error("/v1/completions", with(json!({"model": "gpt-9"})), 404)
-            .await
-            .contains("gpt-9")
-    );
-    let not_json = server
-        .client
-        .post(format!("{}/v1/completions", server.url))
-        .header("content-type", "application/json")
-        .body("{\"prompt\": ")
-        .send()
-        .await
-        .unwrap();
-    assert_eq!(not_json.status(), 400);
-    let no_kind = server
-        .client
-        .post(format!("{}/v1/completions", server.url))
-        .body("{}")
-        .send()
-        .await
-        .unwrap();
-    assert_eq!(
-        no_kind.status(),
-        415,
-        "what a page in a browser can send without asking"
-    );
-    assert!(
-        server
-            .error("/v1/chat/completions", json!({"messages": []}), 400)
-            .await
-            .contains("empty")
-    );
-    assert_eq!(server.get("/nothing").await.status(), 404);
-    assert_eq!(server.get("/v1/completions").await.status(), 405);
-    // Neutral values of what is not supported, unknown fields and null are no reason to refuse.
-    let fine = with(
-        json!({"presence_penalty": 0, "repetition_penalty": 1.0, "cache_salt": "v1", "stop": null, "best_of": 1, "user": "x"}),
-    );
-    server.ok("/v1/completions", fine).await;
-    assert_eq!(server.get("/health").await.status(), 200);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_server_names_its_model_and_its_version() {
-    let server = Server::start().await;
-    let models = server.get_json("/v1/models").await;
-    assert_eq!(
-        (&models["data"][0]["id"], &models["data"][0]["max_model_len"]),
-        (&json!(NAME), &json!(65536))
-    );
-    let alone = server.get_json(&format!("/v1/models/{NAME}")).await;
-    assert_eq!(alone, models["data"][0]);
-    let other = server.get("/v1/models/some/other").await;
-    assert_eq!(other.status(), 404);
-    let other: Value = other.json().await.unwrap();
-    assert_eq!(other["error"]["type"], "NotFoundError");
-    assert!(server.get_json("/version").await["version"].is_string());
-    server
-        .ok(
-            "/v1/completions",
-            json!({"prompt": "hi", "max_tokens": 3, "ignore_eos": true}),
-        )
-        .await;
-    assert_eq!(server.metric("vllm:generation_tokens_total").await, 3.0);
-    assert_eq!(server.metric("vllm:e2e_request_latency_seconds_count").await, 1.0);
 }

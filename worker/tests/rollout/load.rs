@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::support::{LONG, NAME, Server, Wanted, ids, long, make_model, serving};
+use crate::support::{LONG, NAME, Server, Wanted, ids, long, make_model, serving, with_fields};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_goes_frees_its_sequences_streaming_or_not_frozen_or_not() {
@@ -107,43 +107,37 @@ async fn what_is_too_large_is_refused_before_it_is_read() {
     many["n"] = json!(6);
     assert!(server.error("/v1/completions", many, 400).await.contains("5000"));
     // A length that is announced is believed before a byte of it arrives; one that is not is counted.
-    let mut announced = TcpStream::connect(server.url.trim_start_matches("http://"))
-        .await
-        .unwrap();
-    let head = "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 99999999999\r\n\r\n";
-    announced.write_all(head.as_bytes()).await.unwrap();
-    let mut answer = vec![0; 12];
-    tokio::time::timeout(LONG, announced.read_exact(&mut answer))
-        .await
-        .unwrap()
-        .unwrap();
-    assert_eq!(answer, b"HTTP/1.1 413");
-    let mut chunked = TcpStream::connect(server.url.trim_start_matches("http://"))
-        .await
-        .unwrap();
-    let head = "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
-    chunked.write_all(head.as_bytes()).await.unwrap();
+    let announced = head("content-length: 99999999999");
+    assert_eq!(answer(&server, announced.as_bytes()).await, *b"HTTP/1.1 413");
     let piece = [b"4e20\r\n".to_vec(), vec![b' '; 20_000], b"\r\n".to_vec()].concat();
-    chunked.write_all(&piece).await.unwrap();
-    tokio::time::timeout(LONG, chunked.read_exact(&mut answer))
+    let chunked = [head("transfer-encoding: chunked").into_bytes(), piece].concat();
+    assert_eq!(answer(&server, &chunked).await, *b"HTTP/1.1 413");
+    let heads = head(&format!("x-long: {}", "y".repeat(500_000)));
+    assert_eq!(answer(&server, heads.as_bytes()).await, *b"HTTP/1.1 431");
+}
+
+/// The head of a request to generate, with one more line.
+fn head(line: &str) -> String {
+    format!("POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n{line}\r\n\r\n")
+}
+
+async fn connect(server: &Server) -> TcpStream {
+    TcpStream::connect(server.url.trim_start_matches("http://"))
         .await
         .unwrap()
-        .unwrap();
-    assert_eq!(answer, b"HTTP/1.1 413");
-    let mut heads = TcpStream::connect(server.url.trim_start_matches("http://"))
-        .await
-        .unwrap();
-    let head = format!(
-        "GET /healthz HTTP/1.1\r\nhost: localhost\r\nx-long: {}\r\n\r\n",
-        "y".repeat(500_000)
-    );
+}
+
+/// How the answer to these bytes begins.
+async fn answer(server: &Server, bytes: &[u8]) -> [u8; 12] {
+    let mut stream = connect(server).await;
     // The server may close before it has read everything.
-    let _ = heads.write_all(head.as_bytes()).await;
-    tokio::time::timeout(LONG, heads.read_exact(&mut answer))
+    let _ = stream.write_all(bytes).await;
+    let mut answer = [0; 12];
+    tokio::time::timeout(LONG, stream.read_exact(&mut answer))
         .await
         .unwrap()
         .unwrap();
-    assert_eq!(answer, b"HTTP/1.1 431");
+    answer
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -188,10 +182,7 @@ async fn an_answer_lists_no_more_log_probabilities_than_it_may() {
     })
     .await;
     let asked = |n: usize, fields: serde_json::Value| {
-        let mut request = json!({"prompt": vec![5; 20], "n": n, "max_tokens": 10});
-        let fields = fields.as_object().unwrap().clone();
-        request.as_object_mut().unwrap().extend(fields);
-        request
+        with_fields(json!({"prompt": vec![5; 20], "n": n, "max_tokens": 10}), fields)
     };
     for (n, fields, wrong) in [
         (2, json!({"prompt_logprobs": 4}), None),
@@ -233,7 +224,7 @@ fn a_server_takes_more_connections_than_the_soft_limit_of_open_files_allows() {
     let clients: Vec<_> = (0..CLIENTS)
         .map(|_| {
             let mut client = std::net::TcpStream::connect(address).unwrap();
-            client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            client.set_read_timeout(Some(LONG)).unwrap();
             client
                 .write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
                 .unwrap();
@@ -263,40 +254,26 @@ async fn slow_clients_are_cut() {
         ..Wanted::default()
     })
     .await;
-    let address = server.url.trim_start_matches("http://");
-    let mut head = TcpStream::connect(address).await.unwrap();
-    head.write_all(b"GET /healthz HTTP/1.1\r\n").await.unwrap();
+    let mut begun = connect(&server).await;
+    begun.write_all(b"GET /healthz HTTP/1.1\r\n").await.unwrap();
     let mut rest = Vec::new();
-    tokio::time::timeout(LONG, head.read_to_end(&mut rest))
+    tokio::time::timeout(LONG, begun.read_to_end(&mut rest))
         .await
         .unwrap()
         .unwrap();
     assert!(!rest.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&rest));
 
-    let mut body = TcpStream::connect(address).await.unwrap();
-    body.write_all(
-        b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{",
-    )
-    .await
-    .unwrap();
-    let mut answer = vec![0; 12];
-    tokio::time::timeout(LONG, body.read_exact(&mut answer))
-        .await
-        .unwrap()
-        .unwrap();
-    assert_eq!(answer, b"HTTP/1.1 408");
+    let body = head("content-length: 100") + "{";
+    assert_eq!(answer(&server, body.as_bytes()).await, *b"HTTP/1.1 408");
 
     // A client that reads nothing of a long stream: the sockets' buffers fill, then it is cut and its sequences are free.
-    let mut reader = TcpStream::connect(address).await.unwrap();
+    let mut reader = connect(&server).await;
     let mut request = long(60_000);
     request["stream"] = json!(true);
     request["n"] = json!(16);
     let request = request.to_string();
-    let head = format!(
-        "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
-        request.len()
-    );
-    reader.write_all((head + &request).as_bytes()).await.unwrap();
+    let asked = head(&format!("content-length: {}", request.len())) + &request;
+    reader.write_all(asked.as_bytes()).await.unwrap();
     server.until_busy().await;
     server.until_idle().await;
     assert!(server.metric("vllm:generation_tokens_total").await < 16.0 * 60_000.0);

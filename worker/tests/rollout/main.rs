@@ -16,8 +16,10 @@ mod load;
 mod openai;
 #[path = "../../../tests/tests/worker/process.rs"]
 mod process;
+mod refusals;
 mod shutdown;
 #[path = "../../../tests/src/skip.rs"]
 mod skip;
+mod streams;
 mod support;
 mod weights;

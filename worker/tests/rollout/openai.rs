@@ -1,13 +1,17 @@
 //! The official Python client, as its users call it.
 
-use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use crate::process;
 use crate::skip::skipped;
-use crate::support::{NAME, Server, Wanted};
+use crate::support::{LONG, NAME, Server, Wanted};
 
 const VERSION: &str = "3.54.0";
+
+/// For an environment, or what is downloaded into it.
+const INSTALL: Duration = Duration::from_secs(300);
 
 const SCRIPT: &str = r#"
 import sys
@@ -64,29 +68,41 @@ fn python() -> Result<PathBuf, String> {
         return Ok(python);
     }
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let done = |command: &mut Command| -> Result<Output, String> {
-        let output = command.output().map_err(|error| error.to_string())?;
-        if output.status.success() {
-            return Ok(output);
-        }
-        Err(String::from_utf8_lossy(&output.stderr)
-            .lines()
-            .last()
-            .unwrap_or("no reason")
-            .to_owned())
-    };
-    done(Command::new("python3").args(["-m", "venv"]).arg(&folder))?;
+    let made = folder.to_string_lossy();
+    done(Path::new("python3"), &["-m", "venv", &made])?;
     let package = format!("openai=={VERSION}");
-    done(Command::new(&python).args([
+    let install = [
         "-m",
         "pip",
         "install",
         "--quiet",
         "--disable-pip-version-check",
         &package,
-    ]))?;
+    ];
+    done(&python, &install)?;
     std::fs::write(folder.join("ready"), "").map_err(|error| error.to_string())?;
     Ok(python)
+}
+
+/// Runs a program to its end, which `timeout` sees to; its last words where it fails.
+fn done(program: &Path, args: &[&str]) -> Result<(), String> {
+    let mut command = Command::new("timeout");
+    command.arg("--kill-after=10").arg(INSTALL.as_secs().to_string());
+    let pipes = command
+        .arg(program)
+        .args(args)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    let output = process::finish_within(INSTALL + LONG, process::Running::start(pipes));
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    Err(format!(
+        "{}: {}",
+        output.status,
+        said.lines().last().unwrap_or("no reason")
+    ))
 }
 
 #[tokio::test(flavor = "multi_thread")]

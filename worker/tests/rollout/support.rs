@@ -231,6 +231,13 @@ pub fn long(tokens: usize) -> Value {
     json!({"model": NAME, "prompt": [5, 6, 7], "max_tokens": tokens, "ignore_eos": true, "seed": 1, "return_token_ids": true})
 }
 
+/// A request with more fields, or with others.
+pub fn with_fields(mut request: Value, fields: Value) -> Value {
+    let fields = fields.as_object().unwrap().clone();
+    request.as_object_mut().unwrap().extend(fields);
+    request
+}
+
 pub fn ids(choice: &Value) -> Vec<u64> {
     choice["token_ids"]
         .as_array()

@@ -61,7 +61,7 @@ pub const ROWS: &[Row] = &[
         "prompts.maxLength is what max_new_tokens leaves of it; without max_new_tokens each gets half, where OpenRLHF \
          gives a response what its prompt leaves",
     ),
-    field(&["prompt_max_len"], &["prompts.maxLength"], Count),
+    field(&["prompt_max_len"], &["prompts.maxLength"], Count).note("a longer prompt is dropped, and counted; OpenRLHF cuts it"),
     nowhere(
         &["data.image_key", "data.max_images_per_prompt", "actor.freeze_visual_encoder", "image_key",
           "max_images_per_prompt", "freeze_visual_encoder"],

@@ -1,6 +1,8 @@
 //! Whether a command succeeds, where that can be told without running it: tests of texts and numbers, and what every script
 //! counts on.
 
+use regex::Regex;
+
 use super::Word;
 
 /// True, false, or not known.
@@ -100,21 +102,9 @@ pub(super) fn matches(pattern: &str, text: &str) -> Truth {
     if pattern.contains(['?', '[', '\\']) {
         return None;
     }
-    let (first, others) = match pattern.split_once('*') {
-        None => return Some(pattern == text),
-        Some(parts) => parts,
-    };
-    let Some(mut rest) = text.strip_prefix(first) else {
-        return Some(false);
-    };
-    let (middle, last) = others.rsplit_once('*').unwrap_or(("", others));
-    for part in middle.split('*') {
-        match rest.find(part) {
-            Some(at) => rest = &rest[at + part.len()..],
-            None => return Some(false),
-        }
-    }
-    Some(rest.ends_with(last))
+    let parts: Vec<String> = pattern.split('*').map(regex::escape).collect();
+    let whole = Regex::new(&format!("(?s)^{}$", parts.join(".*"))).ok()?;
+    Some(whole.is_match(text))
 }
 
 #[cfg(test)]

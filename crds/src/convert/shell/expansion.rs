@@ -15,11 +15,12 @@ impl Lexer<'_> {
         match self.rest.peek() {
             Some('{') => {
                 self.rest.next();
-                let inside = self.braces()?;
+                let inside = self.enclosed('{', '}', "${...}")?;
                 self.braced(&inside, quoted)?;
             }
             Some('(') => {
-                let inside = self.parentheses()?;
+                self.rest.next();
+                let inside = self.enclosed('(', ')', "$(...)")?;
                 match inside.strip_prefix('(').and_then(|inside| inside.strip_suffix(')')) {
                     Some(sum) => self.arithmetic(sum),
                     None => self.not_known("$(...)"),
@@ -93,35 +94,18 @@ impl Lexer<'_> {
         }
     }
 
-    /// What stands before the brace that closes one that was read.
-    fn braces(&mut self) -> Result<String, Unclosed> {
+    /// What stands before the sign that closes one that was read.
+    fn enclosed(&mut self, opens: char, closes: char, what: &'static str) -> Result<String, Unclosed> {
         let (mut inside, mut open) = (String::new(), 1);
         loop {
-            let c = self.rest.next().ok_or(Unclosed("${...}"))?;
-            match c {
-                '{' => open += 1,
-                '}' if open == 1 => return Ok(inside),
-                '}' => open -= 1,
-                _ => {}
+            let c = self.rest.next().ok_or(Unclosed(what))?;
+            if c == opens {
+                open += 1;
+            } else if c == closes {
+                open -= 1;
             }
-            inside.push(c);
-        }
-    }
-
-    /// What stands between the next parenthesis and the one that closes it.
-    fn parentheses(&mut self) -> Result<String, Unclosed> {
-        let (mut inside, mut open) = (String::new(), 0);
-        loop {
-            let c = self.rest.next().ok_or(Unclosed("$(...)"))?;
-            match c {
-                '(' if open == 0 => {
-                    open = 1;
-                    continue;
-                }
-                '(' => open += 1,
-                ')' if open == 1 => return Ok(inside),
-                ')' => open -= 1,
-                _ => {}
+            if open == 0 {
+                return Ok(inside);
             }
             inside.push(c);
         }

@@ -36,6 +36,13 @@ fn variables_and_arrays_of_the_script_are_put_in() {
 }
 
 #[test]
+fn an_array_holds_every_kind_of_word() {
+    assert_eq!(words("A=($'x\\ny' 'a b')\nrun \"${A[@]}\""), [["run", "x\ny", "a b"]]);
+    let mut commands = commands("A=(n=`nproc`)\nrun \"${A[@]}\"", &|_| None).unwrap();
+    assert_eq!(commands.remove(0).remove(1).unknown.as_deref(), Some("$A"));
+}
+
+#[test]
 fn a_quoted_list_without_words_is_no_word() {
     let script = "A=()\nrun \"${A[@]}\" x \"$@\"";
     assert_eq!(words(script), [["run", "x"]]);

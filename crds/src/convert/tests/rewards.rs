@@ -28,6 +28,24 @@ fn verls_reward_model_is_found_below_its_names_of_0_8_and_those_before() {
 }
 
 #[test]
+fn verls_reward_model_has_the_gpus_of_its_pool_or_as_many_as_the_actor() {
+    let of = |flags: &str| {
+        let flags = format!(
+            "actor_rollout_ref.model.path=/m trainer.nnodes=2 trainer.n_gpus_per_node=4 reward.reward_model.enable=True \
+             reward.reward_model.model_path=/rm {flags}"
+        );
+        let placement = converted(Framework::Verl, &flags).job.spec.roles.reward.placement;
+        (placement.nodes, placement.gpus_per_node)
+    };
+    assert_eq!(of(""), (2, 4));
+    let pool = "reward.reward_model.enable_resource_pool=True reward.reward_model.nnodes=1";
+    assert_eq!(of(pool), (1, 8));
+    assert_eq!(of(&format!("{pool} reward.reward_model.n_gpus_per_node=2")), (1, 2));
+    let without = converted(Framework::Verl, "actor_rollout_ref.model.path=/m trainer.nnodes=2");
+    assert_eq!(without.job.spec.roles.reward.placement.nodes, 1);
+}
+
+#[test]
 fn verls_reward_in_python_has_to_be_served() {
     for name in [
         "reward.custom_reward_function.path",
@@ -70,4 +88,27 @@ fn openrlhf_reads_no_reward_model_beside_a_remote_one_or_an_agent() {
     assert_eq!(of(""), (true, true, false));
     assert_eq!(of("--remote_rm_url http://x/y"), (false, false, true));
     assert_eq!(of("--train.agent_func_path /agent.py"), (false, false, true));
+}
+
+#[test]
+fn openrlhfs_overlong_buffer_ends_at_the_longest_sequence_where_responses_have_no_bound_of_their_own() {
+    let of = |flags: &str| {
+        let flags = format!("--pretrain a/b --reward.overlong_buffer_len 4096 {flags}");
+        let spec = converted(Framework::Openrlhf, &flags).job.spec;
+        let length = spec.roles.reward.rules[0].length.as_ref().unwrap();
+        (length.max, length.slope)
+    };
+    assert_eq!(of("--data.max_len 9216"), (5120, 4096));
+    assert_eq!(of("--data.max_len 9216 --rollout.max_new_tokens 8192"), (4096, 4096));
+}
+
+#[test]
+fn a_buffer_longer_than_any_response_is_refused() {
+    let openrlhf = "--pretrain a/b --max_new_tokens 1024 --overlong_buffer_len 4096";
+    let buffer = "reward_model.overlong_buffer";
+    let verl = format!("data.max_response_length=1024 {buffer}.enable=True {buffer}.len=4096");
+    for (framework, flags) in [(Framework::Openrlhf, openrlhf), (Framework::Verl, verl.as_str())] {
+        let error = convert(framework, flags, &nothing).unwrap_err().to_string();
+        assert!(error.contains("4096: is more than the 1024 tokens"), "{error}");
+    }
 }

@@ -81,3 +81,27 @@ fn what_is_not_known_in_a_quoted_command_is_asked_for() {
     let error = convert(Framework::Openrlhf, script, &nothing).unwrap_err().to_string();
     assert!(error.starts_with("$MODEL in `bash -c ...`"), "{error}");
 }
+
+#[test]
+fn dapos_program_is_one_of_verls() {
+    for program in [
+        "-m recipe.dapo.main_dapo",
+        "-m recipe.dapo.src.main_dapo",
+        "recipe/dapo/main_dapo.py",
+    ] {
+        let script = format!(
+            "train_prompt_bsz=32\nray job submit --no-wait --working-dir \"${{WORKING_DIR}}\" -- python3 {program} \\\n \
+             data.train_batch_size=${{train_prompt_bsz}} data.gen_batch_size=$((train_prompt_bsz * 3)) \\\n \
+             algorithm.adv_estimator=grpo actor_rollout_ref.rollout.n=4 actor_rollout_ref.actor.ppo_mini_batch_size=16 \\\n \
+             algorithm.filter_groups.enable=True algorithm.filter_groups.metric=acc reward_model.overlong_buffer.enable=True \\\n \
+             reward_model.overlong_buffer.len=128 actor_rollout_ref.actor.clip_ratio_high=0.28 trainer.n_gpus_per_node=4"
+        );
+        let Conversion { job, notes, .. } = converted(Framework::Verl, &script);
+        let batch = &job.spec.batch;
+        let sizes = (batch.rollout_batch_size, batch.train_batch_size);
+        assert_eq!(sizes, (32, Some(64)), "{program}");
+        assert_eq!(job.spec.algorithm.clip.policy_high, Some(0.28));
+        let filtered = |note: &Note| note.subject == "algorithm.filter_groups.enable";
+        assert!(notes.iter().any(filtered), "{notes:?}");
+    }
+}

@@ -47,6 +47,80 @@ fn every_flag_of_trls_trainers_has_a_row() {
 }
 
 #[test]
+fn every_flag_that_trl_has_had_since_has_a_row() {
+    use trl::table::{COMMON, GRPO, ONLINE, RLOO};
+    // Of 1.9 and not of 0.24: both trainers', then GRPOTrainer's.
+    let both = "chat_template_kwargs log_multimodal log_unique_prompts num_generations_eval pad_to_multiple_of \
+                router_aux_loss_coef transformers_continuous_batching_config use_transformers_continuous_batching \
+                vllm_group_port vllm_max_model_length vllm_structured_outputs_regex bnb_4bit_quant_storage";
+    let own = "cast_lm_head_to_fp32 entropy_coef entropy_coef_delta entropy_coef_max entropy_coef_min entropy_target \
+               log_completions_hub_repo max_tool_calling_iterations multi_objective_aggregation off_policy_mask_threshold \
+               sapo_temperature_neg sapo_temperature_pos use_adaptive_entropy use_bias_correction_kl vespo_k_neg vespo_k_pos \
+               vespo_lambda_neg vespo_lambda_pos vllm_importance_sampling_clip_max vllm_importance_sampling_clip_min \
+               vllm_importance_sampling_mode";
+    for (rows, names) in [
+        ([COMMON, ONLINE, RLOO].concat(), both.to_owned()),
+        ([COMMON, ONLINE, GRPO].concat(), format!("{both} {own}")),
+    ] {
+        let without: Vec<_> = names.split(' ').filter(|name| !has_row(&rows, name)).collect();
+        assert!(without.is_empty(), "{without:?}");
+    }
+    let trl = "trl grpo --model_name_or_path /m --dataset_name /d.jsonl --reward_model_name_or_path /rm --use_vllm \
+               --vllm_importance_sampling_clip_max 3 --entropy_coef 0.01";
+    let algorithm = converted(Framework::Trl, trl).job.spec.algorithm;
+    assert_eq!(algorithm.truncated_importance_sampling, Some(3.0));
+    assert_eq!(algorithm.entropy_coef, Some(0.01));
+}
+
+#[test]
+fn trl_without_bf16_computes_in_float32() {
+    use crate::spec::DType;
+    let of = |flags: &str| {
+        let trl = "trl grpo --model_name_or_path /m --dataset_name /d.jsonl --reward_model_name_or_path /rm";
+        converted(Framework::Trl, &format!("{trl} {flags}"))
+            .job
+            .spec
+            .model
+            .dtype
+    };
+    assert_eq!([of("--bf16"), of("--bf16 true"), of("")], [DType::Bfloat16; 3]);
+    assert_eq!(of("--bf16 true --dtype float32"), DType::Bfloat16);
+    assert_eq!([of("--bf16 false"), of("--dtype float32")], [DType::Float32; 2]);
+    assert_eq!(of("--bf16 False --dtype bfloat16"), DType::Bfloat16);
+}
+
+#[test]
+fn a_bound_of_prompts_that_newer_versions_of_trl_do_not_have_is_told_of() {
+    let said = |flags: &str| {
+        let trl = "trl grpo --model_name_or_path /m --dataset_name /d.jsonl --reward_model_name_or_path /rm";
+        let conversion = converted(Framework::Trl, &format!("{trl} {flags}"));
+        let bound = |note: &Note| note.message.starts_with("max_prompt_length is 512 up to 0.27");
+        (
+            conversion.job.spec.prompts.max_length,
+            conversion.notes.iter().any(bound),
+        )
+    };
+    assert_eq!(said(""), (512, true));
+    assert_eq!(said("--max_prompt_length 2048"), (2048, false));
+}
+
+#[test]
+fn what_trl_puts_in_front_of_a_prompt_is_told_where_it_is_another() {
+    let said = |command: &str| {
+        let flags = "--model_name_or_path /m --dataset_name /d.jsonl --reward_model_name_or_path /rm";
+        let notes = converted(Framework::Trl, &format!("{command} {flags}")).notes;
+        let about = |note: &&Note| note.subject == "TRL's prompts";
+        notes.iter().find(about).map(|note| note.message.clone())
+    };
+    assert!(said("trl grpo").unwrap().contains("no special tokens"));
+    assert!(said("rloo.py").unwrap().contains("no special tokens"));
+    assert!(said("trl grpo --use_vllm").unwrap().contains("adds BOS to messages"));
+    let ppo = "ppo.py --sft_model_path /m --reward_model_path /rm --dataset_name /d.jsonl";
+    let notes = converted(Framework::Trl, ppo).notes;
+    assert!(!notes.iter().any(|note| note.subject == "TRL's prompts"), "{notes:?}");
+}
+
+#[test]
 fn transformers_switches_off_what_is_true_by_default() {
     let trl = "trl grpo --model_name_or_path /m --dataset_name /d.jsonl --reward_model_name_or_path /rm --use_vllm";
     let spec = converted(Framework::Trl, trl).job.spec;

@@ -1,6 +1,6 @@
 //! The flags of `PPOConfig`, `RLOOConfig` and `GRPOConfig`, and of the classes of transformers and TRL that they come with.
 
-use crate::convert::row::Read::{Count, Data, Is, Model, Number, Numbers, One, Text, Truth};
+use crate::convert::row::Read::{Count, Data, Model, Number, Numbers, One, Text, Truth};
 use crate::convert::row::{NO_DROPOUT, Row, computed, field, needless, nowhere};
 
 /// Flags of every trainer.
@@ -12,7 +12,7 @@ pub const COMMON: &[Row] = &[
         &["model.dtype"],
         One(&[("bfloat16", "bfloat16"), ("float32", "float32"), ("auto", "")]),
     ),
-    field(&["bf16"], &["model.dtype"], Is("bfloat16")),
+    computed(&["bf16"], &["model.dtype"], "false is float32, unless dtype is given"),
     nowhere(&["fp16"], "weights are bfloat16 or float32 (model.dtype)").off(&["false"]),
     field(&["gradient_checkpointing"], &["model.activationCheckpointing"], Truth).or("True"),
     computed(&["use_peft"], &["model.adapter"], ""),
@@ -31,7 +31,7 @@ pub const COMMON: &[Row] = &[
         "there is no quantised training: weights are bfloat16 or float32 (model.dtype)",
     ).off(&["false"]),
     needless(
-        &["lora_task_type", "bnb_4bit_quant_type", "use_bnb_nested_quant", "model_adapter_name", "ref_adapter_name"],
+        &["lora_task_type", "bnb_4bit_quant_type", "bnb_4bit_quant_storage", "use_bnb_nested_quant", "model_adapter_name", "ref_adapter_name"],
         "is PEFT's matter",
     ),
     needless(
@@ -100,7 +100,8 @@ pub const COMMON: &[Row] = &[
     ),
     nowhere(&["push_to_hub", "push_to_hub_*", "hub_*"], "push runs/<name>/model yourself: it is in Hugging Face layout").off(&["false"]),
     needless(
-        &["logging_*", "log_completions", "num_completions_to_print", "wandb_log_unique_prompts",
+        &["logging_*", "log_completions", "log_completions_hub_repo", "log_multimodal", "log_unique_prompts",
+          "num_completions_to_print", "wandb_log_unique_prompts",
           "num_sample_generations", "log_on_each_node", "include_num_input_tokens_seen", "include_tokens_per_second",
           "skip_memory_metrics", "project"],
         "every step is logged, and samples every telemetry.samplesEverySteps",
@@ -189,7 +190,11 @@ pub const ONLINE: &[Row] = &[
     ),
     field(&["num_iterations"], &["batch.ppoEpochs"], Count),
     computed(&["max_steps"], &["steps"], "counts updates in TRL"),
-    field(&["max_prompt_length"], &["prompts.maxLength"], Count).or("512"),
+    field(
+        &["max_prompt_length"],
+        &["prompts.maxLength"],
+        Count,
+    ).or("512").note("a longer prompt is dropped, and counted; TRL keeps its last tokens"),
     field(&["max_completion_length"], &["generation.maxNewTokens"], Count).or("256"),
     field(&["shuffle_dataset"], &["prompts.shuffle"], Truth),
     field(&["temperature"], &["generation.temperature"], Number),
@@ -198,19 +203,27 @@ pub const ONLINE: &[Row] = &[
     field(&["min_p"], &["generation.minP"], Number),
     field(&["repetition_penalty"], &[], One(&[("1.0", ""), ("1", "")])),
     nowhere(
-        &["generation_kwargs", "vllm_guided_decoding_regex"],
+        &["generation_kwargs", "vllm_structured_outputs_regex", "vllm_guided_decoding_regex"],
         "responses are sampled by the fields of generation and nothing else",
     ),
     needless(
         &["use_transformers_paged", "cache_implementation", "vllm_server_*", "vllm_model_impl",
-          "vllm_enable_sleep_mode", "vllm_group_port"],
+          "vllm_enable_sleep_mode", "vllm_group_port", "vllm_max_model_length", "use_transformers_continuous_batching",
+          "transformers_continuous_batching_config"],
         "the engines are run by the job",
     ),
+    nowhere(
+        &["chat_template_kwargs"],
+        "write its variables into prompts.chatTemplateVariables, with prompts.chatTemplate: true",
+    ).off(&["{}"]),
+    nowhere(&["num_generations_eval"], "one response to each held-out prompt is measured").off(&["1"]),
+    needless(&["pad_to_multiple_of"], "sequences are always packed"),
+    needless(&["router_aux_loss_coef"], "has nothing to act on: models are dense"),
     computed(&["use_vllm"], &["roles.rollout.engine"], "vllm"),
     computed(
         &["vllm_mode"],
         &["roles.rollout.replicas"],
-        "colocate makes all GPUs / tensor_parallel_size engines",
+        "colocate, the default since 1.0, makes all GPUs / tensor_parallel_size engines",
     ).or("server"),
     computed(&["vllm_tensor_parallel_size"], &["roles.rollout.gpusPerReplica"], "with use_vllm").or("1"),
     nowhere(
@@ -273,5 +286,30 @@ pub const GRPO: &[Row] = &[
         &["algorithm.truncatedImportanceSampling"],
         "with use_vllm",
     ).or("True"),
-    computed(&["vllm_importance_sampling_cap"], &["algorithm.truncatedImportanceSampling"], "with use_vllm").or("2.0"),
+    computed(
+        &["vllm_importance_sampling_clip_max", "vllm_importance_sampling_cap"],
+        &["algorithm.truncatedImportanceSampling"],
+        "with use_vllm; newer versions of TRL have 3, and leave out whole sequences above it",
+    ).or("2.0"),
+    nowhere(&["vllm_importance_sampling_clip_min"], "there is no lower bound: a ratio below it counts as it is"),
+    field(&["vllm_importance_sampling_mode"], &[], One(&[("token_truncate", "")])),
+    nowhere(&["off_policy_mask_threshold"], "no sequence is left out for how far the policy has moved from it"),
+    nowhere(&["use_bias_correction_kl"], "the estimate of the KL is not weighted by the ratio").off(&["false"]),
+    field(&["multi_objective_aggregation"], &[], One(&[("sum_then_normalize", "")])),
+    field(
+        &["entropy_coef"],
+        &["algorithm.entropyCoef"],
+        Number,
+    ).note("TRL takes the mean over tokens, whatever loss_type; here the entropy is averaged as algorithm.aggregation says"),
+    nowhere(
+        &["use_adaptive_entropy"],
+        "the entropy's coefficient stays as it is (algorithm.entropyCoef)",
+    ).off(&["false"]),
+    needless(
+        &["entropy_coef_delta", "entropy_coef_max", "entropy_coef_min", "entropy_target"],
+        "counts only with use_adaptive_entropy",
+    ),
+    needless(&["sapo_temperature_*", "vespo_*"], "counts only with another loss_type"),
+    nowhere(&["max_tool_calling_iterations"], "a response is one turn, without tools"),
+    needless(&["cast_lm_head_to_fp32"], "log-probabilities are float32 always"),
 ];

@@ -57,12 +57,28 @@ pub const ROWS: &[Row] = &[
         "with a rank; `all-linear` is the default here too",
     ),
     nowhere(&["actor_rollout_ref.model.exclude_modules"], "name those that are left in model.adapter.targets"),
+    computed(
+        &["actor_rollout_ref.model.lora.rank"],
+        &["model.adapter.rank"],
+        "Megatron's; 0 trains all weights. Its fused projections share A, here each has its own",
+    ),
+    computed(&["actor_rollout_ref.model.lora.alpha"], &["model.adapter.alpha"], "with a rank").or("32"),
+    computed(
+        &["actor_rollout_ref.model.lora.target_modules"],
+        &["model.adapter.targets"],
+        "with a rank; Megatron's names, as linear_qkv for q_proj, k_proj and v_proj",
+    ),
     nowhere(
-        &["actor_rollout_ref.model.lora_adapter_path"],
+        &["actor_rollout_ref.model.lora.type", "actor_rollout_ref.model.lora.dropout",
+          "actor_rollout_ref.model.lora.exclude_modules"],
+        "adapters are those of plain LoRA, without dropout, on model.adapter.targets",
+    ).off(&["lora", "canonical_lora", "0", "0.0", "[]"]),
+    nowhere(
+        &["actor_rollout_ref.model.lora_adapter_path", "actor_rollout_ref.model.lora.adapter_path"],
         "an adapter starts anew: merge that one into the model's folder (PEFT's merge_and_unload)",
     ),
     nowhere(
-        &["critic.model.lora_rank", "critic.model.lora_alpha", "critic.model.target_modules"],
+        &["critic.model.lora_rank", "critic.model.lora_alpha", "critic.model.target_modules", "critic.model.lora.*"],
         "actor and critic share model.adapter; the actor's is taken",
     ).off(&["0"]),
     nowhere(
@@ -283,13 +299,10 @@ pub const ROWS: &[Row] = &[
     computed(
         &["actor_rollout_ref.rollout.val_kwargs.temperature"],
         &["evaluation.temperature"],
-        "with do_sample",
+        "0 is greedy",
     ).or("0"),
-    computed(
-        &["actor_rollout_ref.rollout.val_kwargs.do_sample"],
-        &["evaluation.temperature"],
-        "False is greedy",
-    ).or("False"),
+    // Neither the agent loop of 0.9 nor its version over a queue reads it (verl/experimental/agent_loop, trainer/ppo/v1/agent_loop_tq.py).
+    needless(&["actor_rollout_ref.rollout.val_kwargs.do_sample"], "val_kwargs.temperature alone says whether validation samples"),
     nowhere(
         &["actor_rollout_ref.rollout.val_kwargs.*"],
         "one response to each held-out prompt is measured, from all tokens",
@@ -311,6 +324,21 @@ pub const ROWS: &[Row] = &[
         &["roles.reward.model.source"],
         "with reward.reward_model.enable",
     ),
+    computed(
+        &["reward.reward_model.enable_resource_pool", "reward_model.enable_resource_pool"],
+        &["roles.reward.placement"],
+        "without it a reward model has as many GPUs as the actor",
+    ).or("False"),
+    computed(
+        &["reward.reward_model.nnodes", "reward_model.nnodes"],
+        &["roles.reward.placement.nodes"],
+        "with enable_resource_pool",
+    ),
+    computed(
+        &["reward.reward_model.n_gpus_per_node", "reward_model.n_gpus_per_node"],
+        &["roles.reward.placement.gpusPerNode"],
+        "with enable_resource_pool",
+    ).or("8"),
     // As in verl/experimental/reward_loop/reward_manager/dapo.py, and in its recipe before.
     computed(
         &["reward.reward_kwargs.overlong_buffer_cfg.enable",

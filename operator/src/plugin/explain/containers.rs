@@ -108,11 +108,15 @@ fn of_pod(evidence: &Evidence, pod: &Pod, now: Timestamp) -> Vec<Finding> {
 /// A pod that was taken away, or whose containers ended with an error.
 fn failed(evidence: &Evidence, pod: &Pod) -> Vec<Finding> {
     let last_line = evidence.last_lines.get(&pod.name_any()).map(String::as_str);
+    let status = pod.status.as_ref();
+    let given_up = status.and_then(|status| status.reason.as_deref());
     if let Some((reason, message)) = pods::condition(pod, "DisruptionTarget", "True") {
         let fix = match reason {
             "PreemptionByScheduler" => {
                 "nothing: it is replaced when there is room; a higher spec.scheduling.priorityClassName keeps it from being preempted"
             }
+            // Of a node short of something; a node that shuts down takes its pods away with another reason.
+            "TerminationByKubelet" if given_up == Some("Evicted") => EVICTED,
             _ => "nothing: it is replaced, and the restart does not count",
         };
         return vec![Finding::blocking(
@@ -126,18 +130,14 @@ fn failed(evidence: &Evidence, pod: &Pod) -> Vec<Finding> {
         (end.exit_code != 0).then(|| termination::finding(&status.name, end, last_line))
     });
     let ends: Vec<Finding> = ends.collect();
-    if !ends.is_empty() || pods::phase(pod) != "Failed" {
+    // Where the kubelet ended them, their codes say less than its words.
+    if pods::phase(pod) != "Failed" || given_up.is_none() && !ends.is_empty() {
         return ends;
     }
-    let status = pod.status.as_ref();
-    let reason = status
-        .and_then(|status| status.reason.as_deref())
-        .unwrap_or("no reason given");
+    let reason = given_up.unwrap_or("no reason given");
     let message = status.and_then(|status| status.message.as_deref()).unwrap_or_default();
     let fix = match reason {
-        "Evicted" => {
-            "the node ran out of what the message names: ask for it in resources of spec.roles.<role>.template"
-        }
+        "Evicted" => EVICTED,
         "UnexpectedAdmissionError" => {
             "the node's device plugin had no device to give: are its GPUs well? `kubectl describe node`"
         }
@@ -149,6 +149,9 @@ fn failed(evidence: &Evidence, pod: &Pod) -> Vec<Finding> {
         fix,
     )]
 }
+
+const EVICTED: &str =
+    "the node ran out of what the message names: ask for it in resources of spec.roles.<role>.template";
 
 fn waiting(evidence: &Evidence, pod: &Pod, status: &ContainerStatus, now: Timestamp) -> Option<Finding> {
     let waiting = status.state.as_ref()?.waiting.as_ref()?;

@@ -1,6 +1,7 @@
 //! All pods run; does the training? And what the operator itself says of roles, budgets and deadlines.
 
 use k8s_openapi::jiff::Timestamp;
+use ppo_crds::pod::port;
 use ppo_crds::status::{Phase, RoleStatus};
 
 use super::evidence::one_line;
@@ -13,10 +14,20 @@ pub fn findings(evidence: &Evidence, now: Timestamp) -> Vec<Finding> {
     let (status, spec) = (evidence.status(), &evidence.job.spec);
     let mut findings = Vec::new();
     let trains = matches!(status.phase, Some(Phase::Running | Phase::Restarting));
-    if let Some(stalled) = evidence
-        .condition("Progressing", "False")
-        .filter(|stalled| trains && stalled.reason == "Stalled")
-    {
+    let progressing = evidence.condition("Progressing", "False").filter(|_| trains);
+    if let Some(silent) = progressing.filter(|silent| silent.reason == "Silent") {
+        findings.push(Finding::note(
+            Cause::NoProgress,
+            format!("The operator does not know how far training is: {}.", one_line(&silent.message)),
+            format!(
+                "see how far it is by `kubectl ppo logs {} --role actor`; the operator's pod has to reach port {} of the actor's: does a \
+                 NetworkPolicy or a mesh stand between them?",
+                evidence.name(),
+                port::METRICS
+            ),
+        ));
+    }
+    if let Some(stalled) = progressing.filter(|stalled| stalled.reason == "Stalled") {
         let since = age::since(stalled.last_transition_time.0, now);
         findings.push(Finding::blocking(
             Cause::NoProgress,

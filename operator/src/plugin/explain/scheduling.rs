@@ -1,18 +1,21 @@
 //! Pods that do not exist, or have no node.
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Event, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 use ppo_crds::status::Phase;
 
-use super::evidence::one_line;
+use super::evidence::{one_line, time};
 use super::{Cause, Evidence, Finding, remedy};
 use crate::gang::ATTENTION_SECONDS;
 use crate::plugin::{age, pods};
 use crate::status::QUOTA_FOR_FEWER;
+use crate::world::Kind;
 
 /// Seconds in which an operator makes its pods.
 const PODS_MADE_WITHIN: i64 = 30;
+/// Seconds in which what is refused is tried again, and told again.
+const REFUSED_AGAIN_WITHIN: i64 = 180;
 /// On a pod that Kueue's own integration of pods queues (Kueue's pkg/constants/constants.go).
 const QUEUED_BY_KUEUE: &str = "kueue.x-k8s.io/managed";
 /// The queue that it waits in.
@@ -50,7 +53,9 @@ fn missing(evidence: &Evidence, now: Timestamp) -> Option<Finding> {
     if short.is_empty() {
         return None;
     }
-    let refused = evidence.latest("PpoJob", &evidence.name(), &["Refused"]);
+    let refused = evidence
+        .latest("PpoJob", &evidence.name(), &["Refused"])
+        .filter(|event| holds_pods_up(event, now));
     if let Some(words) = refused.and_then(|event| event.message.as_deref()) {
         return Some(Finding::blocking(
             Cause::PodsMissing,
@@ -73,6 +78,13 @@ fn missing(evidence: &Evidence, now: Timestamp) -> Option<Finding> {
             "look at the operator's log, which says what it tried: `kubectl logs -A -l app.kubernetes.io/name=ppo-operator`",
         )
     })
+}
+
+/// Whether what was refused still is, and is not the budget, for which no pod waits.
+fn holds_pods_up(refused: &Event, now: Timestamp) -> bool {
+    let lasts = time(refused).is_none_or(|at| age::seconds_since(at, now) <= REFUSED_AGAIN_WITHIN);
+    let words = refused.message.as_deref().unwrap_or_default();
+    lasts && !words.contains(Kind::PodDisruptionBudget.name())
 }
 
 fn unscheduled(evidence: &Evidence, pod: &Pod, now: Timestamp) -> Option<Finding> {

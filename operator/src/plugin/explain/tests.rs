@@ -679,6 +679,24 @@ fn pods_that_a_quota_forbids_are_counted_by_role_with_the_api_servers_words() {
 }
 
 #[test]
+fn what_was_refused_long_ago_or_is_a_budget_is_not_why_pods_are_missing() {
+    let said = |words: &str, at: &str| {
+        let mut evidence = actor(ready());
+        evidence.pods.drain(1..4);
+        let mut refused = event("PpoJob", "rloo", "Refused", words);
+        refused.last_timestamp.as_mut().unwrap().0 = at.parse().unwrap();
+        evidence.events = vec![refused];
+        first(&evidence).what
+    };
+    let quota = "creating Pod rloo-rollout-1: exceeded quota: gpus";
+    let budget = "PodDisruptionBudget rloo-actor belongs to nobody; the job waits until it is gone";
+    assert!(said(quota, "2026-01-01T02:59:00Z").contains("exceeded quota"));
+    for (words, at) in [(quota, "2026-01-01T02:40:00Z"), (budget, "2026-01-01T02:59:00Z")] {
+        assert_eq!(said(words, at), "3 of 4 rollout pods do not exist.");
+    }
+}
+
+#[test]
 fn pods_that_a_policy_or_a_webhook_holds_up_are_told_with_its_words_and_what_helps() {
     let refused = |words: &str| {
         let mut waiting = evidence(job("Pending"));
@@ -798,6 +816,25 @@ fn preemption_and_eviction_are_told_from_crashes() {
         Cause::Disrupted,
         &["low on resource: ephemeral-storage", "resources"],
     );
+    // With the condition that the kubelet sets beside it (eviction_manager.go).
+    let marked = json!({"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory.",
+        "conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet",
+            "message": "The node was low on resource: memory."}]});
+    says(
+        &first(&actor(marked)),
+        Cause::Disrupted,
+        &["low on resource: memory", "ask for it in resources"],
+    );
+    // It sets none where a volume has grown too large, and kills the containers.
+    let mut full = container(json!({"terminated": {"exitCode": 137, "reason": "Error"}}), json!({}));
+    full["phase"] = json!("Failed");
+    full["reason"] = json!("Evicted");
+    full["message"] = json!("Usage of EmptyDir volume \"ppo-tmp\" exceeds the limit \"1Gi\". ");
+    says(
+        &first(&actor(full)),
+        Cause::Disrupted,
+        &["Usage of EmptyDir volume \"ppo-tmp\"", "ask for it in resources"],
+    );
 }
 
 #[test]
@@ -816,6 +853,19 @@ fn a_run_without_progress_names_the_stage_and_the_pod_that_it_waits_for() {
             "restart-role",
         ],
     );
+}
+
+#[test]
+fn a_run_whose_actor_the_operator_cannot_ask_is_told_so_and_not_held_up() {
+    let mut silent = job("Running");
+    silent["status"]["conditions"] = json!([{"type": "Progressing", "status": "False", "reason": "Silent",
+        "message": "the actor's report could not be read for over 300 s", "lastTransitionTime": "2026-01-01T02:50:00Z"}]);
+    let mut evidence = evidence(silent);
+    evidence.pods = pods(&on_node(), &ready());
+    let finding = first(&evidence);
+    assert_eq!((finding.cause, finding.blocks), (Cause::NoProgress, false));
+    assert!(finding.what.contains("could not be read"), "{}", finding.what);
+    assert!(finding.fix.contains("NetworkPolicy"), "{}", finding.fix);
 }
 
 #[test]

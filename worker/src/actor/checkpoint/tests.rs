@@ -1,6 +1,7 @@
 use anyhow::bail;
 
 use super::*;
+use crate::actor::fence::Superseded;
 
 fn state(step: u64, quality: Option<f64>) -> State {
     State {
@@ -46,10 +47,33 @@ fn a_save_that_fails_or_is_killed_leaves_the_old_checkpoint_usable() {
         bail!("disk full")
     });
     assert!(format!("{:#}", failed.unwrap_err()).contains("disk full"));
-    assert!(folder.path().join(".writing-step-00000002-1").exists());
+    let left = folder.path().join(".writing-step-00000002-1");
+    assert!(!left.exists(), "the disk has its room again");
+    // Of one that is killed it stays.
+    fs::create_dir(&left).unwrap();
+    write(&left).unwrap();
     assert_eq!(checkpoints.latest(|_| ()).unwrap().unwrap().state.step, 1);
     checkpoints.save(state(3, None), write).unwrap();
-    assert!(!folder.path().join(".writing-step-00000002-1").exists());
+    assert!(!left.exists());
+}
+
+#[test]
+fn an_old_checkpoint_that_cannot_be_deleted_counts_for_none_and_ends_no_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = Checkpoints::open(folder.path().into(), 1, false).unwrap();
+    // As a folder it cannot be deleted, whoever tries.
+    fs::write(folder.path().join("step-00000001"), b"no folder").unwrap();
+    for step in [2, 3] {
+        checkpoints.save(state(step, None), write).unwrap();
+        assert_eq!(steps(&checkpoints), [step]);
+    }
+    let left = folder.path().join(".deleting-step-00000001-1");
+    assert!(left.exists());
+    assert!(!folder.path().join(".deleting-step-00000002-1").exists());
+    fs::remove_file(&left).unwrap();
+    fs::create_dir(&left).unwrap();
+    checkpoints.save(state(4, None), write).unwrap();
+    assert!(!left.exists(), "it is tried again");
 }
 
 #[test]
@@ -90,6 +114,31 @@ fn a_checkpoint_that_is_evaluated_later_may_become_the_best() {
     checkpoints.save(state(3, Some(0.1)), write).unwrap();
     assert_eq!(steps(&checkpoints), [2, 3]);
     assert!(checkpoints.judge(4, 0.7).is_err(), "there is none");
+}
+
+#[test]
+fn a_damaged_checkpoint_is_not_judged_and_ends_no_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = Checkpoints::open(folder.path().into(), 1, true).unwrap();
+    let damaged = checkpoints.save(state(1, None), write).unwrap();
+    fs::write(damaged.join("manifest.json"), b"{").unwrap();
+    checkpoints.judge(1, 0.9).unwrap();
+    checkpoints.save(state(2, Some(0.1)), write).unwrap();
+    assert_eq!(steps(&checkpoints), [2]);
+}
+
+#[test]
+fn a_checkpoint_under_the_name_of_another_step_is_passed_over_with_the_name_that_it_should_have() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = Checkpoints::open(folder.path().into(), 3, false).unwrap();
+    let first = checkpoints.save(state(1, None), write).unwrap();
+    checkpoints.save(state(2, None), write).unwrap();
+    fs::rename(&first, folder.path().join("step-00000005")).unwrap();
+    let mut notes = Vec::new();
+    let found = checkpoints.latest(|note| notes.push(note.to_owned())).unwrap().unwrap();
+    assert_eq!(found.state.step, 2);
+    let words = "it holds step-00000001, not step-00000005: name its folder step-00000001";
+    assert!(notes[0].ends_with(words), "{notes:?}");
 }
 
 #[test]
@@ -156,6 +205,28 @@ fn a_stale_attempt_commits_nothing() {
     });
     assert!(overtaken.unwrap_err().to_string().contains("has taken over"));
     assert_eq!(stale.latest(|_| ()).unwrap().unwrap().state.step, 1);
+}
+
+#[test]
+fn what_an_earlier_job_of_the_folder_still_writes_is_in_no_checkpoint_of_the_next_and_it_hears_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = |run: &str| {
+        let run = run.to_owned();
+        let open = Checkpoints::open(folder.path().into(), 3, false).unwrap();
+        open.fenced(Owner { run, attempt: 1 }).unwrap()
+    };
+    let overtaken = job("a").save(state(1, None), |own| {
+        job("b").save(state(1, None), |next| {
+            fs::create_dir_all(own)?;
+            fs::write(own.join("of the earlier job"), b"")?;
+            write(next)
+        })?;
+        write(own)
+    });
+    let overtaken = overtaken.unwrap_err();
+    assert!(overtaken.is::<Superseded>(), "{overtaken:#}");
+    let whole = job("b").latest(|_| ()).unwrap().unwrap().folder;
+    assert!(!whole.join("of the earlier job").exists());
 }
 
 #[test]

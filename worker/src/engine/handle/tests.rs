@@ -437,11 +437,9 @@ fn a_streamed_request_tells_every_token_in_order_and_then_the_same_completions()
     let ticket = engine.submit_streaming(wanted.clone(), events).unwrap();
     let number = ticket.number();
     let completions = ticket.wait(LONG).unwrap();
-    let answered = Instant::now();
     let mut told = vec![(vec![], vec![], vec![], None); 3];
     while let Ok(event) = heard.try_recv() {
         assert_eq!(event.request, number);
-        assert!(event.at <= answered, "the time of the token, not of who hears of it");
         let sample = &mut told[event.sample];
         match event.news {
             News::Token { drawn, top, version } => {
@@ -470,4 +468,30 @@ fn a_streamed_request_tells_every_token_in_order_and_then_the_same_completions()
         stats.counters.finished_stop + stats.counters.finished_length + stats.counters.finished_abort,
         3
     );
+}
+
+#[test]
+fn each_samples_tokens_are_timed_streamed_or_not_the_first_since_its_request_was_handed_in() {
+    let engine = slow_engine(EngineConfig::default());
+    let timed: Arc<Mutex<Vec<Waited>>> = Arc::default();
+    let noted = timed.clone();
+    engine.time_tokens(move |waited| noted.lock().push(waited));
+    let began = Instant::now();
+    let (events, _heard) = tokio::sync::mpsc::unbounded_channel();
+    let streamed = engine.submit_streaming(request(5, 0..2, 20), events).unwrap();
+    let whole = engine.submit(request(6, 0..3, 20)).unwrap();
+    let samples = [streamed.wait(LONG).unwrap(), whole.wait(LONG).unwrap()].concat();
+    let took = began.elapsed();
+    let tokens: usize = samples.iter().map(|sample| sample.tokens.len()).sum();
+    let timed = timed.lock();
+    let is_first = |waited: &&Waited| matches!(waited, Waited::First(_));
+    assert_eq!((timed.iter().filter(is_first).count(), timed.len()), (5, tokens));
+    for waited in timed.iter() {
+        let (Waited::First(waited) | Waited::Next(waited)) = *waited;
+        // A pass takes a millisecond.
+        assert!(
+            waited >= Duration::from_millis(1) && waited <= took,
+            "{waited:?} of {took:?}"
+        );
+    }
 }

@@ -96,6 +96,22 @@ async fn a_score_that_is_not_finite_names_source_and_sample() {
 }
 
 #[tokio::test]
+async fn a_forward_of_the_model_in_this_process_counts_as_progress() {
+    let mut reward = rules(json!([]));
+    reward.model = Some(RewardModel {
+        source: Location::Path("unused".into()),
+        weight: 1.0,
+    });
+    let mut source = RewardSource::new(&reward, Some(model())).unwrap();
+    let live = Arc::new(Live::new("test", 1));
+    source.report_to(&live);
+    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    let asked = std::time::Instant::now();
+    source.score(&samples(2)).await.unwrap();
+    assert!(live.report().seconds_since_progress < asked.elapsed().as_secs_f64());
+}
+
+#[tokio::test]
 async fn a_remote_that_fails_fails_the_whole() {
     let mut reward = rules(json!([{"exactMatch": {}}]));
     let remote = json!({"urls": ["http://127.0.0.1:9/get_reward"], "maxRetries": 0});

@@ -5,6 +5,7 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
+use axum::serve::ListenerExt;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
@@ -315,6 +316,25 @@ async fn every_answer_counts_as_progress_and_a_server_that_is_asked_again_is_nam
     let report = live.report();
     assert!(report.seconds_since_progress < asked.elapsed().as_secs_f64());
     assert_eq!(report.waiting_for, url);
+}
+
+#[tokio::test]
+async fn a_connection_that_was_idle_is_left_to_the_server_that_may_be_closing_it() {
+    let connections = Arc::new(AtomicUsize::new(0));
+    let counter = connections.clone();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/get_reward", listener.local_addr().unwrap());
+    let listener = listener.tap_io(move |_| {
+        counter.fetch_add(1, Ordering::SeqCst);
+    });
+    let router = Router::new().route("/get_reward", post(|| async { axum::Json(json!({"rewards": [1]})) }));
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    let remote = RemoteReward::new(options(&[&url])).unwrap();
+    let samples = samples(1);
+    remote.score(&samples).await.unwrap();
+    tokio::time::sleep(IDLE + Duration::from_millis(200)).await;
+    remote.score(&samples).await.unwrap();
+    assert_eq!(connections.load(Ordering::SeqCst), 2);
 }
 
 #[tokio::test]

@@ -9,10 +9,11 @@ use tokio::sync::watch;
 use super::DealerOptions;
 use super::engines::Engines;
 use crate::engine::Completion;
+use crate::roles::Member;
 use crate::roles::endpoint::Endpoint;
 use crate::roles::work::Work;
 
-/// Between two looks for engines that are new or back.
+/// Between two looks for engines that are new or back, and at the clock.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Requests on their way through the engines, all to be drawn by one version.
@@ -29,7 +30,9 @@ impl Deal {
         let work = &self.work;
         let mut changed = work.watch();
         let mut engines = Engines::new(self.options.floor);
-        let (mut look_at, mut short_since) = (began, began);
+        let mut short_since = began;
+        // Beside all else: a name that is not answered takes seconds.
+        let mut looking = std::pin::pin!(self.look(Duration::ZERO));
         loop {
             if let Some(answers) = work.answers() {
                 return Ok(answers);
@@ -41,24 +44,29 @@ impl Deal {
                 short_since = Instant::now();
             }
             self.check_time((began, short_since), &engines, *changed.borrow())?;
-            if Instant::now() >= look_at {
-                self.look(&mut engines).await;
-                look_at = Instant::now() + LOOK;
-            }
             let whom = engines.waited_for(&self.options.members);
             waited_for.send_if_modified(|told| std::mem::replace(told, whom) != *told);
             tokio::select! {
                 Some(ended) = engines.tasks.join_next() => engines.ended(ended),
                 // The sender lives as long as the work.
                 _ = changed.changed() => {}
-                () = tokio::time::sleep_until(look_at.into()) => {}
+                present = &mut looking => {
+                    self.start_rested(&mut engines, present);
+                    looking.set(self.look(LOOK));
+                }
+                () = tokio::time::sleep(LOOK) => {}
             }
         }
     }
 
+    /// The engines that are there after a wait.
+    async fn look(&self, wait: Duration) -> Vec<Member> {
+        tokio::time::sleep(wait).await;
+        self.options.members.present().await
+    }
+
     /// Starts engines that are new or back.
-    async fn look(&self, engines: &mut Engines) {
-        let present = self.options.members.present().await;
+    fn start_rested(&self, engines: &mut Engines, present: Vec<Member>) {
         engines.expect(present.len().max(self.options.members.count()));
         for member in present {
             if engines.may_start(&member.name) {

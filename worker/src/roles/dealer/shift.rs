@@ -43,7 +43,10 @@ pub(super) async fn work_off(
     let done = async {
         if held != publication.policy(version) {
             let deadline = publication.deadline();
-            endpoint.update_weights(&publication, version, deadline).await?;
+            tokio::select! {
+                updated = endpoint.update_weights(&publication, version, deadline) => updated?,
+                gone = endpoint.gone() => return Err(gone),
+            }
         }
         take_requests(endpoint, version, work, crew, floor).await
     };
