@@ -1,6 +1,6 @@
 //! Blocks of Kubernetes' own types, whose fields our schema leaves open: what of a block its type does not have, or cannot read.
 
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -78,14 +78,13 @@ const QUANTITY: &str = r"^\+?([0-9]+\.?[0-9]*|\.[0-9]+)([KMGTPE]i|[numkMGTPE]?|[
 
 /// The texts in a pod template that should be quantities and are none, each with where it is: the type takes any text.
 pub(crate) fn wrong_quantities(template: &Value) -> Vec<(Vec<Step>, String)> {
-    static SCHEMA: OnceLock<Value> = OnceLock::new();
-    let schema = SCHEMA.get_or_init(|| {
+    static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
         SchemaGenerator::default()
             .into_root_schema_for::<PodTemplateSpec>()
             .to_value()
     });
     let mut wrong = Vec::new();
-    find_wrong(template, schema, schema, &mut Vec::new(), &mut wrong);
+    find_wrong(template, &SCHEMA, &SCHEMA, &mut Vec::new(), &mut wrong);
     wrong
 }
 
@@ -119,7 +118,9 @@ fn find_wrong(value: &Value, schema: &Value, root: &Value, path: &mut Vec<Step>,
 }
 
 fn is_quantity(text: &str) -> bool {
-    Regex::new(QUANTITY).is_ok_and(|quantity| quantity.is_match(text))
+    // A job's templates are looked at again and again by the operator.
+    static IS_ONE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(QUANTITY).ok());
+    IS_ONE.as_ref().is_some_and(|quantity| quantity.is_match(text))
 }
 
 fn is_empty(value: &Value) -> bool {

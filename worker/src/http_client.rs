@@ -2,6 +2,7 @@
 //! that [`builder`] installs. Also reads the error message out of a refused request's answer.
 
 use std::error::Error;
+use std::time::Duration;
 
 use reqwest::Response;
 use serde_json::Value;
@@ -10,6 +11,10 @@ use serde_json::Value;
 const MOST_READ: usize = 64 << 10;
 /// Bytes that are told of it.
 const MOST_TOLD: usize = 2000;
+
+/// After so long a connection to a server that runs on uvicorn, as vLLM and most reward servers do, is not used again: uvicorn closes it
+/// after five idle seconds, a busy one before it has read what was sent in time, and a call that meets that breaks.
+pub const UVICORN_IDLE: Duration = Duration::from_secs(1);
 
 /// A client builder with TLS ready and this program's user agent.
 pub fn builder() -> reqwest::ClientBuilder {

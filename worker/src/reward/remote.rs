@@ -16,12 +16,8 @@ use super::protocol::ScoreRequest;
 use super::retry::Failure;
 use super::sample::ScoredSample;
 use crate::backoff::{Retry, after_status};
-use crate::http_client::innermost;
+use crate::http_client::{UVICORN_IDLE, innermost};
 use crate::telemetry::Live;
-
-/// A connection that was idle for longer is not used again: uvicorn, which most reward servers run on, closes it after five seconds, and a
-/// call that it meets then breaks.
-const IDLE: Duration = Duration::from_secs(1);
 
 /// How a remote reward is called.
 #[derive(Clone, Debug)]
@@ -99,7 +95,7 @@ impl RemoteReward {
         let client = crate::http_client::builder()
             .redirect(reqwest::redirect::Policy::none())
             .timeout(options.timeout)
-            .pool_idle_timeout(IDLE)
+            .pool_idle_timeout(UVICORN_IDLE)
             .build()
             .context("cannot set up the HTTP client of the remote reward")?;
         Ok(Self {

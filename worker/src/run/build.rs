@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use ppo_crds::RunConfig;
+use ppo_crds::run_config::RunLength;
 
 use super::data::Data;
 use super::learners::described;
@@ -67,8 +68,8 @@ pub fn roles(config: RunConfig, policy_folder: PathBuf, start: Start, around: Ar
         data.prompts.prompts.len(),
         config.batch.rollout_batch_size,
     );
-    if total_steps <= config.optimizer.critic_warmup_steps {
-        // `plan` says it of a run that is as long as its manifest's `steps`; what episodes come to is known only here.
+    // Of `steps` the manifest's own warnings say it; what episodes come to is known only here.
+    if matches!(config.length, RunLength::Episodes(_)) && total_steps <= config.optimizer.critic_warmup_steps {
         tracing::warn!(
             "spec.optimizer.criticWarmupSteps is not below the {total_steps} steps of this run, so the policy never changes; \
              lower it, or make more steps"

@@ -28,7 +28,6 @@ pub struct Exposition {
     extra: GaugeVec,
     run: Mutex<HashMap<&'static str, Gauge>>,
     engine: Mutex<Option<EngineFamilies>>,
-    requests: Mutex<Option<RequestTimes>>,
     ready: AtomicBool,
 }
 
@@ -75,7 +74,6 @@ impl Exposition {
             registry,
             metrics: Mutex::default(),
             engine: Mutex::default(),
-            requests: Mutex::default(),
             ready: AtomicBool::new(false),
         })
     }
@@ -143,18 +141,12 @@ impl Exposition {
         Ok(())
     }
 
-    /// Times of a server's requests, for `model_name` of the first call.
+    /// Times of a server's requests.
     ///
     /// # Errors
-    /// When a metric cannot be registered: its name is taken.
+    /// When a metric cannot be registered: its name is taken, as by an earlier call.
     pub fn requests(&self, model_name: &str) -> Result<RequestTimes> {
-        let mut requests = self.requests.lock();
-        match &*requests {
-            Some(times) => Ok(times.clone()),
-            None => Ok(requests
-                .insert(RequestTimes::register(&self.registry, model_name)?)
-                .clone()),
-        }
+        RequestTimes::register(&self.registry, model_name)
     }
 
     /// Whether `/readyz` says yes; no until told.

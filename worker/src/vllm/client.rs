@@ -10,14 +10,11 @@ use serde_json::{Value, json};
 use tokio::sync::{RwLock, RwLockReadGuard};
 
 use super::transfer::{Init, UpdateInfo};
-use crate::http_client::{innermost, refusal};
+use crate::http_client::{UVICORN_IDLE, innermost, refusal};
 use crate::serving::error::ApiError;
 
 /// To connect: it is on this machine.
 const CONNECT: Duration = Duration::from_secs(5);
-/// A connection that was idle for longer is not used again: vLLM closes it after five seconds (`VLLM_HTTP_TIMEOUT_KEEP_ALIVE`), a busy one
-/// before it has read what was sent in time. A question fails by that, and where it is one of an update the pod has to go.
-const IDLE: Duration = Duration::from_secs(1);
 /// For an answer that needs no computing.
 const SHORT: Duration = Duration::from_secs(10);
 /// To describe itself: it looks at its whole machine.
@@ -44,7 +41,7 @@ impl Vllm {
     pub fn new(address: String) -> reqwest::Result<Self> {
         let client = crate::http_client::builder()
             .connect_timeout(CONNECT)
-            .pool_idle_timeout(IDLE)
+            .pool_idle_timeout(UVICORN_IDLE)
             .no_proxy()
             .build()?;
         Ok(Self {
@@ -262,7 +259,7 @@ mod tests {
         let serving = axum::serve(listener, router.into_make_service_with_connect_info::<SocketAddr>());
         tokio::spawn(serving.into_future());
         vllm.health().await.unwrap();
-        tokio::time::sleep(IDLE + Duration::from_millis(100)).await;
+        tokio::time::sleep(UVICORN_IDLE + Duration::from_millis(100)).await;
         vllm.health().await.unwrap();
         let peers = peers.lock();
         assert_eq!(peers.len(), 2);

@@ -332,7 +332,7 @@ async fn a_connection_that_was_idle_is_left_to_the_server_that_may_be_closing_it
     let remote = RemoteReward::new(options(&[&url])).unwrap();
     let samples = samples(1);
     remote.score(&samples).await.unwrap();
-    tokio::time::sleep(IDLE + Duration::from_millis(200)).await;
+    tokio::time::sleep(UVICORN_IDLE + Duration::from_millis(200)).await;
     remote.score(&samples).await.unwrap();
     assert_eq!(connections.load(Ordering::SeqCst), 2);
 }
