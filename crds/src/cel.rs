@@ -97,6 +97,12 @@ const RULES: &[Rule] = &[
     rule("spec", "!(self.algorithm.advantage.estimator in ['rloo', 'grpo', 'drGrpo', 'reinforcePlusPlusBaseline']) || \
         self.batch.nSamplesPerPrompt > 1",
         "algorithm.advantage.estimator compares the samples of a prompt: batch.nSamplesPerPrompt must be above 1"),
+    rule("spec", "!has(self.batch.dynamicSampling) || \
+        self.algorithm.advantage.estimator in ['rloo', 'grpo', 'drGrpo', 'reinforcePlusPlusBaseline']",
+        "batch.dynamicSampling is for algorithm.advantage.estimator rloo, grpo, drGrpo and reinforcePlusPlusBaseline: the others learn from \
+         groups of equal scores, too"),
+    rule("spec", "!has(self.batch.dynamicSampling) || self.overlap != 'oneStep'",
+        "with overlap: oneStep the engines draw before it is known which groups differ in score: batch.dynamicSampling cannot be given"),
     rule("spec", "!has(self.model.critic) || self.algorithm.advantage.estimator == 'gae'",
         "model.critic is for algorithm.advantage.estimator: gae only; the other estimators have no critic"),
     rule("spec", concat!("!has(self.model.reference) || ", measures_kl!("self.algorithm")),
@@ -130,9 +136,6 @@ const RULES: &[Rule] = &[
          batch.microRolloutBatchSize"),
     rule("spec", concat!("!", measures_kl!("self.algorithm"), " || has(self.model.adapter) || ", shared!("reference")),
         "batch.rolloutBatchSize x batch.nSamplesPerPrompt must be a multiple of the reference's ranks (nodes x gpusPerNode) x \
-         batch.microRolloutBatchSize"),
-    rule("spec", concat!("!has(self.roles.reward.model) || ", shared!("reward.placement")),
-        "batch.rolloutBatchSize x batch.nSamplesPerPrompt must be a multiple of the reward model's ranks (nodes x gpusPerNode) x \
          batch.microRolloutBatchSize"),
     rule("spec", "has(self.prompts.labelField) || !self.roles.reward.rules.exists(r, has(r.exactMatch) || has(r.numericMatch))",
         "exactMatch and numericMatch compare with a label: give prompts.labelField"),

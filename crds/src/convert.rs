@@ -8,6 +8,7 @@ mod arguments;
 mod arithmetic;
 mod dialect;
 mod draft;
+mod dynamic;
 mod openrlhf;
 mod overlong;
 mod page;

@@ -209,14 +209,11 @@ fn fill_batch(batch: &mut BatchSpec, roles: &RolesSpec, reference: bool) {
     }
 }
 
-/// Ranks of the roles that run forward passes over a step's samples.
+/// Ranks of the roles that share a step's samples in passes of `microRolloutBatchSize`, the actor's first. A reward model's take parts of
+/// so many tokens, each whatever part is next.
 pub(crate) fn forward_ranks(roles: &RolesSpec, reference: bool) -> Vec<u64> {
     let reference = reference.then(|| roles.reference.ranks());
-    let reward = roles.reward.model.is_some().then(|| roles.reward.placement.ranks());
-    [Some(roles.actor.ranks()), reference, reward]
-        .into_iter()
-        .flatten()
-        .collect()
+    [roles.actor.ranks()].into_iter().chain(reference).collect()
 }
 
 /// Greatest batch up to [`MICRO_BATCH`] that divides every rank's share of `samples`.

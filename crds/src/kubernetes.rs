@@ -4,11 +4,11 @@ use std::sync::LazyLock;
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use regex::Regex;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::Value;
 
 use crate::field::Step;
+use crate::quantity::amount;
 
 /// Why a [lost](lost) field is refused: no pod would have it.
 pub(crate) const UNKNOWN: &str = "unknown field: Kubernetes has none of this name here";
@@ -73,9 +73,6 @@ fn compare(given: &Value, read: &Value, path: &mut Vec<Step>, lost: &mut Vec<Vec
     }
 }
 
-/// A quantity (`ParseQuantity` of apimachinery) that is not negative, as all of a pod must be.
-const QUANTITY: &str = r"^\+?([0-9]+\.?[0-9]*|\.[0-9]+)([KMGTPE]i|[numkMGTPE]?|[eE][+-]?[0-9]+)$";
-
 /// The texts in a pod template that should be quantities and are none, each with where it is: the type takes any text.
 pub(crate) fn wrong_quantities(template: &Value) -> Vec<(Vec<Step>, String)> {
     static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
@@ -110,17 +107,11 @@ fn find_wrong(value: &Value, schema: &Value, root: &Value, path: &mut Vec<Step>,
                 path.pop();
             }
         }
-        Value::String(text) if reference.ends_with(&*Quantity::schema_name()) && !is_quantity(text) => {
+        Value::String(text) if reference.ends_with(&*Quantity::schema_name()) && amount(text).is_none() => {
             wrong.push((path.clone(), text.clone()));
         }
         _ => {}
     }
-}
-
-fn is_quantity(text: &str) -> bool {
-    // A job's templates are looked at again and again by the operator.
-    static IS_ONE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(QUANTITY).ok());
-    IS_ONE.as_ref().is_some_and(|quantity| quantity.is_match(text))
 }
 
 fn is_empty(value: &Value) -> bool {

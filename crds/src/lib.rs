@@ -18,6 +18,7 @@ pub mod manifest;
 pub mod memory;
 pub mod plan;
 pub mod pod;
+pub mod quantity;
 pub mod report;
 pub mod resolve;
 pub mod run_config;

@@ -78,6 +78,7 @@ fn equations(config: &RunConfig, geometry: &Geometry) -> Vec<String> {
         train_batch_size: train,
         micro_train_batch_size: micro,
         ppo_epochs: epochs,
+        max_draws,
         ..
     } = &config.batch;
     let Geometry {
@@ -106,6 +107,12 @@ fn equations(config: &RunConfig, geometry: &Geometry) -> Vec<String> {
             geometry.accumulation_steps
         ),
     ];
+    if let Some(draws) = max_draws {
+        let most = samples.saturating_mul(*draws);
+        equations.push(format!(
+            "samples drawn per step {samples} to {most} = {samples} x 1 to {draws} draws"
+        ));
+    }
     if config.overlap == Overlap::OneStep {
         equations.push("staleness 1 = step k learns while the engines draw step k + 1 (0 in the first step)".into());
     }

@@ -233,6 +233,7 @@ fn batch(spec: &BatchSpec) -> Batch {
         train_batch_size: size(spec.train_batch_size),
         micro_train_batch_size: size(spec.micro_train_batch_size),
         ppo_epochs: spec.ppo_epochs as usize,
+        max_draws: spec.dynamic_sampling.map(|sampling| u64::from(sampling.max_draws)),
     }
 }
 

@@ -281,6 +281,9 @@ pub struct Batch {
     pub micro_train_batch_size: usize,
     /// Passes over a step's samples.
     pub ppo_epochs: usize,
+    /// Draws that a step may take until enough groups differ in score. None: one, and every group is learnt from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_draws: Option<u64>,
 }
 
 impl Batch {

@@ -77,6 +77,14 @@ impl Context {
         Timestamp::now()
     }
 
+    /// Forgets an earlier job of the same name, if its end was never seen: it was made again at once, or while the watch was broken.
+    pub fn forget_earlier(&self, job: &impl ResourceExt) {
+        let key = JobKey::of(job);
+        if self.jobs.knows_another(&key, &job.uid().unwrap_or_default()) {
+            self.forget(&key);
+        }
+    }
+
     /// Forgets a deleted job.
     pub fn forget(&self, key: &JobKey) {
         self.jobs.forget(key);
@@ -130,6 +138,11 @@ impl Jobs {
     /// Whether there is such a job, of this uid.
     pub fn knows(&self, key: &JobKey, uid: &str) -> bool {
         self.0.lock().get(key).is_some_and(|job| job.uid == uid)
+    }
+
+    /// Whether the job of the name was another one, of another uid.
+    fn knows_another(&self, key: &JobKey, uid: &str) -> bool {
+        self.0.lock().get(key).is_some_and(|job| job.uid != uid)
     }
 
     fn forget(&self, key: &JobKey) {

@@ -122,7 +122,7 @@ async fn work(
         .modify(|job| {
             job.managed_fields_mut().clear();
         });
-    let of_jobs = reflector(writer, events).flat_map(job_changes(context.clone()));
+    let of_jobs = reflector(writer, events).flat_map(job_changes(&context));
     let of_children = UnboundedReceiverStream::new(changes).map(|key| reference(&key));
     let stopped = async move {
         // A dropped sender stops as well.
@@ -180,20 +180,15 @@ where
     }
 }
 
-/// Jobs to look at because they changed or are gone; forgets those that were deleted.
+/// Jobs to look at because they changed or are gone.
 fn job_changes(
-    context: Arc<Context>,
-) -> impl FnMut(watcher::Result<Event<Guarded>>) -> stream::Iter<std::vec::IntoIter<ObjectRef<Guarded>>> {
+    context: &Context,
+) -> impl FnMut(watcher::Result<Event<Guarded>>) -> stream::Iter<std::vec::IntoIter<ObjectRef<Guarded>>> + use<> {
     let errors = context.metrics.watch_errors.with_label_values(&["PpoJob"]);
     let mut changes = Changes::default();
     move |event| {
         let changed = match event {
-            Ok(event) => {
-                if let Event::Delete(job) = &event {
-                    context.forget(&JobKey::of(job));
-                }
-                changes.after(&event)
-            }
+            Ok(event) => changes.after(&event),
             Err(error) => {
                 errors.inc();
                 tracing::warn!(%error, "the watch of PpoJobs failed and starts again");
@@ -204,8 +199,8 @@ fn job_changes(
     }
 }
 
-/// Which jobs to look at after each event of their watch. One that is gone is not found then, and so forgotten once more, after a look at it
-/// that was under way.
+/// Which jobs to look at after each event of their watch. One that is gone is not found then, and so forgotten: after a look at it that was
+/// under way, which would remember it again.
 #[derive(Default)]
 struct Changes {
     /// Those that are there.

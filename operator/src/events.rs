@@ -12,18 +12,17 @@ use ppo_crds::status::{Phase, PpoJobStatus};
 
 use crate::condition::{get, kind};
 use crate::context::Context;
-use crate::plan::Plan;
 use crate::reconcile::{Error, Subject};
 use crate::world::JobKey;
 
 /// Longest note that the API server takes.
 const LONGEST: usize = 1024;
 
-/// Writes what changed between the job's status and the plan's. An event that cannot be written is logged, and nothing waits
-/// for it: the status says the same.
-pub async fn publish(job: &Subject, plan: &Plan, context: &Context) {
+/// Writes what changed between the job's status and the one `after` it, with what was decided. An event that cannot be written is logged, and
+/// nothing waits for it: the status says the same.
+pub async fn publish(job: &Subject, after: &PpoJobStatus, notes: &[String], context: &Context) {
     let recorder = context.recorders.fresh();
-    for event in events(&job.status, plan) {
+    for event in events(&job.status, after, notes) {
         write(&job.object, &event, &recorder, context).await;
     }
 }
@@ -44,11 +43,15 @@ pub async fn unreadable(job: &DeserializeGuard<PpoJob>, error: &str, context: &C
     repeat(job, "Unreadable", EventType::Warning, &note, context).await;
 }
 
-/// Writes that the job uses a claim of its name that somebody else has made.
-pub async fn claim_found(job: &impl Resource<DynamicType = ()>, claim: &str, context: &Context) {
-    let note =
+/// Writes that the job uses a claim of its name that somebody else has made, and what may be `wrong` with it.
+pub async fn claim_found(job: &impl Resource<DynamicType = ()>, claim: &str, wrong: Option<&str>, context: &Context) {
+    let found =
         format!("PersistentVolumeClaim {claim} is there already and is not the operator's: the job uses it as it is");
-    repeat(job, "ClaimFound", EventType::Normal, &note, context).await;
+    let (type_, note) = match wrong {
+        Some(wrong) => (EventType::Warning, format!("{found}; {wrong}")),
+        None => (EventType::Normal, found),
+    };
+    repeat(job, "ClaimFound", type_, &note, context).await;
 }
 
 /// Writes what may have been said before: in the same words it is the same event.
@@ -64,13 +67,11 @@ async fn write(job: &impl Resource<DynamicType = ()>, event: &Event, recorder: &
     }
 }
 
-fn events(before: &PpoJobStatus, plan: &Plan) -> Vec<Event> {
-    let mut events: Vec<Event> = plan
-        .notes
+fn events(before: &PpoJobStatus, after: &PpoJobStatus, notes: &[String]) -> Vec<Event> {
+    let mut events: Vec<Event> = notes
         .iter()
         .map(|note| event("Restarting", EventType::Warning, note))
         .collect();
-    let after = &plan.status;
     let changed = after.phase.filter(|phase| before.phase != Some(*phase));
     if let Some(phase) = changed.filter(|phase| *phase != Phase::Pending) {
         let kind = match phase {

@@ -54,7 +54,8 @@ pub struct Decision {
 }
 
 impl Decision {
-    fn of(ledger: Ledger, intent: Intent) -> Self {
+    /// One that leads to nothing else.
+    pub fn of(ledger: Ledger, intent: Intent) -> Self {
         Self {
             ledger,
             intent,

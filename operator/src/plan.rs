@@ -17,6 +17,7 @@ pub use defaults::PodDefaults;
 pub use drift::repair;
 pub use pods::{role_template, shape, sized};
 pub use retire::hangs_at;
+pub use storage::{undersized, undersized_claim};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};

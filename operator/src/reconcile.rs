@@ -32,6 +32,7 @@ const WEBHOOK_PAUSE: Duration = Duration::from_secs(5);
 pub async fn reconcile(object: Arc<DeserializeGuard<PpoJob>>, context: Arc<Context>) -> Result<Next, Error> {
     let _timer = context.metrics.reconcile_seconds.start_timer();
     context.queued.lock().remove(&JobKey::of(object.as_ref()));
+    context.forget_earlier(object.as_ref());
     let Some(job) = read::job(&object, &context).await else {
         return Ok(Next::await_change());
     };
@@ -79,4 +80,71 @@ pub fn retry(object: Arc<DeserializeGuard<PpoJob>>, error: &Error, context: Arc<
         }
     }
     Next::requeue(delay)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::jiff::Timestamp;
+    use kube::{Client, Config};
+    use ppo_crds::status::PpoJobStatus;
+    use serde_json::json;
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::contract::Contract;
+    use crate::gang::Gang;
+    use crate::metrics::Metrics;
+    use crate::run::{self, Options};
+    use crate::settings::PodSettings;
+    use crate::snapshot::Snapshot;
+    use crate::world::{Children, Kind};
+
+    fn job(uid: &str) -> PpoJob {
+        serde_json::from_value(json!({
+            "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "namespace": "n", "uid": uid},
+            "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
+                "roles": {"reward": {"rules": [{"json": {}}]}}},
+        }))
+        .unwrap()
+    }
+
+    /// On a CRD that is not looked at yet, so that nothing is asked of the API server.
+    fn context() -> Arc<Context> {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let options = Options {
+            namespaces: Vec::new(),
+            http_address: "127.0.0.1:0".parse().unwrap(),
+            concurrency: 1,
+            report_interval: Duration::from_secs(1),
+            reconcile_deadline: Duration::from_secs(60),
+            lease: None,
+            identity: "one".into(),
+            pods: PodSettings::default(),
+        };
+        let client = Client::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+        let contract = watch::channel(Contract::Unknown).1;
+        Arc::new(run::context(
+            client,
+            &options,
+            Arc::new(Metrics::new().unwrap()),
+            contract,
+        ))
+    }
+
+    #[tokio::test]
+    async fn of_a_job_that_is_made_again_under_its_name_nothing_of_the_one_before_is_remembered() {
+        let context = context();
+        let first = context.jobs.checked(&job("1"));
+        let seen = Snapshot::plain(Children::default(), Gang::None, Timestamp::UNIX_EPOCH);
+        let running = serde_json::from_value::<PpoJobStatus>(json!({"phase": "Running"})).unwrap();
+        context.metrics.observe(&first, &running, &seen);
+        context.expected.made(&first.key, Kind::Pod, "a-actor-0");
+        for (uid, remembered) in [("1", true), ("2", false)] {
+            let object = Arc::new(DeserializeGuard(Ok(job(uid))));
+            reconcile(object, context.clone()).await.unwrap();
+            let series = context.metrics.text().unwrap().contains("ppojob_phase{job=\"a\"");
+            let expected = context.expected.patience(&first.key).is_some();
+            assert_eq!((series, expected), (remembered, remembered), "uid {uid}");
+        }
+    }
 }

@@ -174,7 +174,13 @@ async fn act(
     }
 }
 
-fn context(client: Client, options: &Options, metrics: Arc<Metrics>, contract: watch::Receiver<Contract>) -> Context {
+/// What every reconcile shares, before any.
+pub(crate) fn context(
+    client: Client,
+    options: &Options,
+    metrics: Arc<Metrics>,
+    contract: watch::Receiver<Contract>,
+) -> Context {
     let reporter = Reporter {
         controller: "ppo-operator".into(),
         instance: Some(options.identity.clone()),

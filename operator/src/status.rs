@@ -12,6 +12,7 @@ use crate::gang::{Admission, SCHEDULER_SILENT, Silence};
 use crate::job::{Job, RolePods};
 use crate::ledger::Ledger;
 use crate::lifecycle::{Decision, Intent, first_obstacle};
+use crate::plan::undersized_claim;
 use crate::snapshot::Snapshot;
 use crate::world::{Life, PodView};
 
@@ -154,7 +155,7 @@ fn conditions(
     now: Timestamp,
 ) -> Vec<(&'static str, Truth)> {
     let accepted = match &job.config {
-        Ok(_) => Truth::yes("Valid", valid(job)),
+        Ok(_) => Truth::yes("Valid", valid(job, seen)),
         Err(errors) if seen.has_config(job) => Truth::no(NO_LONGER_VALID, errors.to_string()),
         Err(errors) => Truth::no("InvalidSpec", errors.to_string()),
     };
@@ -185,9 +186,11 @@ fn conditions(
 }
 
 /// With what is most likely not meant.
-fn valid(job: &Job) -> String {
+fn valid(job: &Job, seen: &Snapshot) -> String {
     let can = "the manifest can run";
-    lost_with_pods(&job.spec).map_or_else(|| can.into(), |warning| format!("{can}; {warning}"))
+    let lost = lost_with_pods(&job.spec).map(|warning| warning.to_string());
+    let warning = lost.or_else(|| undersized_claim(job, seen));
+    warning.map_or_else(|| can.into(), |warning| format!("{can}; {warning}"))
 }
 
 /// Reason of an Accepted that does not hold for a job that goes on all the same.
@@ -322,12 +325,15 @@ fn has_run(ledger: &Ledger) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use kube::api::DynamicObject;
     use serde_json::{Value, json};
 
     use super::*;
     use crate::gang::Gang;
     use crate::snapshot::Heard;
-    use crate::world::Children;
+    use crate::world::{Children, Kind};
 
     fn job() -> Job {
         let object = json!({
@@ -395,16 +401,26 @@ mod tests {
     }
 
     #[test]
-    fn an_accepted_job_whose_model_goes_with_its_pod_is_told_so() {
+    fn an_accepted_job_whose_model_goes_with_its_pod_or_may_not_fit_its_claim_is_told_so() {
+        let claim = json!({"spec": {"resources": {"requests": {"storage": "1Gi"}}}});
+        let kind = Kind::PersistentVolumeClaim;
+        let claim = DynamicObject::new("a-checkpoints", &kind.resource()).data(claim);
+        let mut children = Children::default();
+        children.objects.insert((kind, "a-checkpoints".into()), Arc::new(claim));
+        let seen = Snapshot::plain(children, Gang::None, Timestamp::UNIX_EPOCH);
         let said = |checkpoint: Value| {
             let object = json!({
                 "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "uid": "1"},
                 "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
                     "roles": {"reward": {"rules": [{"json": {}}]}}, "checkpoint": checkpoint},
             });
-            valid(&Job::of(&serde_json::from_value(object).unwrap()))
+            valid(&Job::of(&serde_json::from_value(object).unwrap()), &seen)
         };
         assert!(said(json!({})).starts_with("the manifest can run; spec.checkpoint: "));
         assert_eq!(said(json!({"pvc": "kept"})), "the manifest can run");
+        assert_eq!(said(json!({"volumeClaim": {"storage": "1Gi"}})), "the manifest can run");
+        let smaller = said(json!({"volumeClaim": {"storage": "2Gi"}}));
+        let words = "the manifest can run; PersistentVolumeClaim a-checkpoints was there already: its 1Gi are less than the 2Gi";
+        assert!(smaller.starts_with(words), "{smaller}");
     }
 }

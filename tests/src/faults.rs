@@ -10,6 +10,7 @@ mod past;
 mod process;
 mod stream;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,11 +20,16 @@ pub use process::Process;
 
 use chance::Chance;
 use past::Past;
+use stream::Disturbance;
 
 use crate::{PATIENCE, wait_for};
 
 /// So long without a write means that there is nothing left to write: longer than the pauses between two faults.
 const QUIET: Duration = Duration::from_millis(3500);
+
+/// So many events of one watch of a process are lost at the most. After each a watch waits twice as long before it lists again, and forgets that
+/// only after two quiet minutes (kube's `DefaultBackoff`): with more of them a life would stand still for longer than tests wait.
+const MOST_LOSSES: usize = 2;
 
 /// When a process dies: around one of its writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +64,11 @@ struct State {
     processes: usize,
     past: Past,
     stale_restarts: bool,
+    losses: BTreeMap<Watch, usize>,
 }
+
+/// The number of a process and the path that it watches.
+type Watch = (usize, String);
 
 enum Script {
     None,
@@ -92,6 +102,7 @@ impl Faults {
             processes: 0,
             past: Past::default(),
             stale_restarts: false,
+            losses: BTreeMap::new(),
         })))
     }
 
@@ -165,11 +176,18 @@ impl Faults {
     }
 
     /// What befalls the next event of a watch.
-    fn befalls_event(&self) -> Option<stream::Disturbance> {
-        match &mut self.0.lock().script {
-            Script::Random(chance) => chance.of_event(),
-            Script::None | Script::Once(..) => None,
+    fn befalls_event(&self, watch: &Watch) -> Option<Disturbance> {
+        let mut state = self.0.lock();
+        let disturbance = match &mut state.script {
+            Script::Random(chance) => chance.of_event()?,
+            Script::None | Script::Once(..) => return None,
+        };
+        if matches!(disturbance, Disturbance::Lose(_)) {
+            let losses = state.losses.entry(watch.clone()).or_default();
+            *losses += 1;
+            return (*losses <= MOST_LOSSES).then_some(disturbance);
         }
+        Some(disturbance)
     }
 
     /// How much later than the list a process's watch begins.

@@ -18,7 +18,8 @@ fn assert_near(found: f64, expected: f64) {
     assert!(difference <= 1e-5 * expected.abs().max(0.1), "{found} for {expected}");
 }
 
-/// A step of `Bench`'s manifest.
+/// Prompts of a step of `Bench`'s manifest, and its samples.
+const PROMPTS: usize = 8;
 const SAMPLES: usize = 32;
 
 #[test]
@@ -131,4 +132,48 @@ fn what_the_dual_clip_holds_is_counted_where_there_is_one() {
     let held = number(on, "dual_clip_fraction");
     assert!(0.0 < held && held < 1.0, "{on}");
     assert!(number(on, "ratio_variance") > 0.0, "{on}");
+}
+
+#[test]
+fn a_step_draws_on_until_its_groups_differ_in_score_and_the_next_one_begins_behind_what_it_drew() {
+    const MOST: usize = 3;
+    let bench = Bench::new();
+    bench.manifest(
+        "job.yaml",
+        json!({"steps": 3, "prompts": {"shuffle": false}, "algorithm": {"advantage": {"estimator": "grpo"}},
+               "batch": {"dynamicSampling": {"maxDraws": MOST}}, "telemetry": {"samplesEverySteps": 1, "samples": SAMPLES}}),
+    );
+    bench.run("job.yaml", "run");
+    let read = |name: &str| -> Vec<Value> {
+        let text = std::fs::read_to_string(bench.path(name)).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let (prompts, samples) = (read("prompts.jsonl"), read("run/samples.jsonl"));
+    // The model sees more than the file has.
+    let shown = |row: &Value, sample: &Value| {
+        sample["prompt"]
+            .as_str()
+            .unwrap()
+            .ends_with(row["prompt"].as_str().unwrap())
+    };
+    let place = |sample: &Value| prompts.iter().position(|row| shown(row, sample)).unwrap();
+    let differs = |group: &&[&Value]| group.iter().any(|sample| sample["score"] != group[0]["score"]);
+    let mut begin = 0;
+    for step in bench.metrics("run") {
+        let draws = number(&step, "draws") as usize;
+        let drawn = draws * PROMPTS;
+        let of_step: Vec<&Value> = samples.iter().filter(|sample| sample["step"] == step["step"]).collect();
+        let groups: Vec<&[&Value]> = of_step.chunks(SAMPLES / PROMPTS).collect();
+        let places: Vec<usize> = groups.iter().map(|group| place(group[0])).collect();
+        assert!(
+            places.is_sorted() && places[0] >= begin && places[PROMPTS - 1] < begin + drawn,
+            "{places:?}"
+        );
+        let different = groups.iter().copied().filter(differs).count();
+        assert!(different == PROMPTS || draws == MOST, "{different} after {draws} draws");
+        let found = (1.0 - number(&step, "groups_equal")) * drawn as f64;
+        assert_eq!(different, (found.round() as usize).min(PROMPTS), "{step}");
+        begin += drawn;
+    }
+    assert!(begin > 3 * PROMPTS, "no step drew on");
 }

@@ -129,6 +129,14 @@ fn so_does_one_whose_samples_are_drawn_a_step_ahead() {
 }
 
 #[test]
+fn so_does_one_whose_steps_draw_on_until_groups_differ_in_score() {
+    check_that_kills_change_nothing(json!({
+        "algorithm": {"advantage": {"estimator": "grpo"}},
+        "batch": {"dynamicSampling": {"maxDraws": 4}},
+    }));
+}
+
+#[test]
 fn sigterm_saves_and_exits_cleanly_and_the_same_command_goes_on() {
     check_that_sigterm_changes_nothing("none");
 }

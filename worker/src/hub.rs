@@ -41,6 +41,12 @@ pub fn resolve_location(location: &Location) -> Result<PathBuf> {
     }
 }
 
+/// What is wrong with a file that is no file of a model, where a clone without Git LFS has left a pointer in its place.
+pub fn only_a_pointer(bytes: &[u8]) -> Option<&'static str> {
+    let is_pointer = bytes.starts_with(b"version https://git-lfs.github.com/spec/");
+    is_pointer.then_some("a pointer of Git LFS, not the file itself: `git lfs pull` in its folder brings it")
+}
+
 /// Whether there is something at a path; a model of the hub is not looked for.
 ///
 /// # Errors

@@ -53,15 +53,44 @@ pub struct Rollouts {
     pub samples: Vec<Sample>,
 }
 
+/// Samples and what the reward says of them; N of them.
+#[derive(Debug, Default)]
+pub struct Judged {
+    /// The samples of a group together.
+    pub samples: Vec<Sample>,
+    /// Score of each sample, [N].
+    pub scores: Vec<f32>,
+    /// Extra numbers the reward sources gave, by name, each [N].
+    pub extra: BTreeMap<String, Vec<f32>>,
+}
+
+/// What a step drew.
+#[derive(Debug)]
+pub struct Drawn {
+    /// What it learns from: B samples.
+    pub chosen: Judged,
+    /// The other groups; none without dynamic sampling.
+    pub left_out: Judged,
+    /// How many times it drew.
+    pub draws: u64,
+}
+
+impl Drawn {
+    /// One draw, all of which is learnt from.
+    pub fn of(chosen: Judged) -> Self {
+        Self {
+            chosen,
+            left_out: Judged::default(),
+            draws: 1,
+        }
+    }
+}
+
 /// What every role says of the samples.
 #[derive(Debug)]
 pub struct Scored {
-    /// The samples.
-    pub samples: Vec<Sample>,
-    /// Score of each sample, [B].
-    pub scores: Vec<f32>,
-    /// Extra numbers the reward sources gave, by name, each [B].
-    pub extra: BTreeMap<String, Vec<f32>>,
+    /// The samples and their scores, and those left out.
+    pub drawn: Drawn,
     /// 1 on response tokens.
     pub mask: Tensor,
     /// The actor's log-probabilities before the step's updates.
@@ -72,6 +101,13 @@ pub struct Scored {
     pub reference_logprobs: Option<Tensor>,
     /// The critic's values; None without a critic.
     pub values: Option<Tensor>,
+}
+
+impl Scored {
+    /// The samples.
+    pub fn samples(&self) -> &[Sample] {
+        &self.drawn.chosen.samples
+    }
 }
 
 /// Scores and KL turned into per-token rewards.

@@ -24,6 +24,7 @@ pub use stream::TextStream;
 pub(crate) use stream::{CONTEXT, LONGEST_PENDING, LONGEST_SILENT, text_after};
 
 use crate::contained::contained;
+use crate::hub::only_a_pointer;
 
 /// A model's tokenizer. Shared between threads behind an `Arc`; every method takes `&self`.
 pub struct Tokenizer {
@@ -66,10 +67,8 @@ impl Tokenizer {
         // The crate panics where the JSON of a part ends early.
         let parse = || tokenizers::Tokenizer::from_bytes(&bytes).map_err(|cause| anyhow!("{cause}"));
         let mut inner = contained(parse).map_err(|cause| {
-            anyhow!(
-                "{}: not a tokenizer this version understands: {cause:#}",
-                file.display()
-            )
+            let why = only_a_pointer(&bytes).unwrap_or("not a tokenizer this version understands");
+            anyhow!("{}: {why}: {cause:#}", file.display())
         })?;
         // The file may carry the settings of the script that saved it; transformers resets both on every call.
         inner.with_padding(None);

@@ -1,13 +1,14 @@
-//! The trainer: prompts -> rollout -> score -> shape -> advantage -> update -> publish.
+//! The trainer: prompts -> rollout -> score -> forward -> shape -> advantage -> update -> publish.
 //!
 //! [`Trainer::step`] is the whole algorithm; each line consumes the stage before (`crate::stages`). PPO and the critic-less
 //! estimators differ in `advantage` and in having a critic, nowhere else.
 
 mod draw;
 mod evaluate;
+mod forward;
 mod measure;
 mod samples;
-pub(crate) mod score;
+mod score;
 mod step_samples;
 
 use std::sync::Arc;
@@ -59,11 +60,13 @@ pub struct Trainer {
     pub config: RunConfig,
     /// Steps completed: the policy version.
     pub steps_done: u64,
+    /// Draws of these steps: one each, but with dynamic sampling.
+    pub draws: u64,
     /// Steps of the whole run.
     pub total_steps: u64,
     /// The prompts.
     pub prompts: PromptSet,
-    /// Which of them a step takes.
+    /// Which of them a draw takes.
     pub order: PromptOrder,
     /// The policy's tokenizer.
     pub tokenizer: Arc<Tokenizer>,
@@ -116,7 +119,8 @@ impl Trainer {
         let began = Instant::now();
         let rollouts = self.timed(Stage::Generate, Self::draw)?;
         self.ask_ahead();
-        let scored = self.score(rollouts)?;
+        let drawn = self.score(rollouts)?;
+        let scored = self.forward(drawn)?;
         let shaped = self.timed(Stage::Shape, |it| it.shape(scored))?;
         let batch = self.timed(Stage::Advantage, |it| it.advantage(shaped))?;
         let learnt = self.update(&batch)?;
@@ -132,12 +136,12 @@ impl Trainer {
     }
 
     fn shape(&mut self, scored: Scored) -> Result<Shaped> {
-        let finished: Vec<bool> = scored.samples.iter().map(Sample::finished).collect();
+        let finished: Vec<bool> = scored.samples().iter().map(Sample::finished).collect();
         let input = ShapeInput {
             old_logprobs: &scored.old_logprobs,
             ref_logprobs: scored.reference_logprobs.as_ref(),
             mask: &scored.mask,
-            scores: &Tensor::from_slice(&scored.scores),
+            scores: &Tensor::from_slice(&scored.drawn.chosen.scores),
             finished: Some(&finished),
             lengths: None,
         };
@@ -146,7 +150,7 @@ impl Trainer {
     }
 
     fn advantage(&mut self, Shaped { scored, shaped }: Shaped) -> Result<Batch> {
-        let groups: Vec<i64> = scored.samples.iter().map(|sample| sample.group).collect();
+        let groups: Vec<i64> = scored.samples().iter().map(|sample| sample.group).collect();
         let input = AdvantageInput {
             rewards: &shaped.rewards,
             values: scored.values.as_ref(),
@@ -185,6 +189,7 @@ impl Trainer {
             self.stages.push((Stage::UpdateCritic, learnt.critic_time));
         }
         self.steps_done += 1;
+        self.draws += batch.scored.drawn.draws;
         Ok(learnt)
     }
 

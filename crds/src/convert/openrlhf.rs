@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use self::table::SERVE_IT;
 use super::adapter::{AdapterFlags, adapter};
 use super::draft::{Draft, WrongValue};
+use super::dynamic;
 use super::overlong;
 use super::row::Read::Numbers;
 use super::schedule;
@@ -36,6 +37,7 @@ pub fn finish(draft: &mut Draft) -> Result<(), WrongValue> {
     adapter(draft, &ADAPTER)?;
     kl(draft)?;
     correction(draft)?;
+    dynamic_filtering(draft)?;
     older_defaults(draft);
     let least = draft.number("actor.min_lr_ratio")?.unwrap_or(0.1);
     schedule::set(draft, "actor.lr_scheduler", Some(least));
@@ -78,6 +80,28 @@ fn correction(draft: &mut Draft) -> Result<(), WrongValue> {
     Ok(())
 }
 
+fn dynamic_filtering(draft: &mut Draft) -> Result<(), WrongValue> {
+    let (name, range) = ("algo.dynamic_filtering_enable", "algo.dynamic_filtering_range");
+    if draft.truth(name)? && dynamic::sample(draft, name, None) {
+        let (values, source) = draft.values(range).unwrap_or_default();
+        let bounds = Numbers
+            .values(&values, 2)
+            .map_err(|message| WrongValue { flag: source, message })?;
+        let bounds: Vec<f64> = bounds.iter().flatten().filter_map(Value::as_f64).collect();
+        let why = match bounds.as_slice() {
+            [0.0, 1.0] => "a group is left out where its scores are all equal, in OpenRLHF where their mean is 0 or 1: the same for scores of \
+                           0 and 1 alone"
+                .to_owned(),
+            _ => format!(
+                "a group is left out where its scores are all equal, in OpenRLHF where their mean is not between {}",
+                values.join(" and ")
+            ),
+        };
+        draft.leave(range, &why);
+    }
+    Ok(())
+}
+
 fn critic(draft: &mut Draft) -> Result<(), WrongValue> {
     // `run_actor = global_steps > freezing_steps` in ppo_trainer.py, the first step being 0.
     let freezing = "critic.freezing_steps";
@@ -111,9 +135,13 @@ fn template(draft: &mut Draft) -> Result<(), WrongValue> {
     Ok(())
 }
 
+fn is_older(draft: &Draft) -> bool {
+    draft.has_name(|name| OLD_NAMES.contains(&name))
+}
+
 /// Defaults that changed while flags had their old names, which do not tell the version (train_ppo_ray.py of 0.6.0 to 0.8.2).
 fn older_defaults(draft: &mut Draft) {
-    if !draft.has_critic() || !draft.has_name(|name| OLD_NAMES.contains(&name)) {
+    if !draft.has_critic() || !is_older(draft) {
         return;
     }
     for (name, flag, field, older) in [
@@ -149,7 +177,7 @@ fn reward(draft: &mut Draft) -> Result<(), WrongValue> {
     // `max_new_tokens or max_len` in trainer/ppo_utils/length_penalty.py.
     let longest = match draft.count("rollout.max_new_tokens")? {
         Some(new) => new,
-        None => draft.count("data.max_len")?.unwrap_or(1024),
+        None => max_len(draft)?.0.unwrap_or(1024),
     };
     overlong::punish(
         draft,
@@ -174,9 +202,18 @@ fn reward(draft: &mut Draft) -> Result<(), WrongValue> {
     Ok(())
 }
 
+/// Tokens of the longest prompt and response together, and where they are from: 2048 by default since 0.9.9, which has no bound of prompts.
+fn max_len(draft: &Draft) -> Result<(Option<u64>, String), WrongValue> {
+    let name = "data.max_len";
+    let bounds_prompts = is_older(draft) && !draft.has_name(|name| name == "max_new_tokens");
+    if draft.is_given(name) || draft.is_given("prompt_max_len") || bounds_prompts {
+        return Ok((draft.count(name)?, draft.source(name)));
+    }
+    Ok((Some(2048), "OpenRLHF's default".into()))
+}
+
 fn lengths(draft: &mut Draft) -> Result<(), WrongValue> {
-    let (most, new) = (draft.count("data.max_len")?, draft.count("rollout.max_new_tokens")?);
-    let source = draft.source("data.max_len");
+    let ((most, source), new) = (max_len(draft)?, draft.count("rollout.max_new_tokens")?);
     draft.set_count("generation.maxNewTokens", "rollout.max_new_tokens")?;
     match (most, new) {
         (Some(most), Some(new)) if most > new => draft.set("prompts.maxLength", most - new, &source),

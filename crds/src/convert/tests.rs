@@ -3,6 +3,8 @@ use crate::spec::{AdapterSpec, Projection};
 use crate::{parse_manifest, spec_schema};
 
 mod adapters;
+mod dynamic;
+mod engines;
 mod rewards;
 mod scripts;
 mod upstream;

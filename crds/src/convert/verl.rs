@@ -7,6 +7,7 @@ use serde_json::json;
 use super::adapter::{AdapterFlags, adapter, whole_critic};
 use super::dialect::{Dialect, Syntax};
 use super::draft::{Draft, WrongValue, updates_per_step};
+use super::dynamic;
 use super::overlong;
 use super::row::{is_null, is_off, plain};
 use super::shell::Word;
@@ -70,8 +71,11 @@ pub fn finish(draft: &mut Draft) -> Result<(), WrongValue> {
     engines(draft)?;
     reward(draft)?;
     evaluation(draft)?;
+    estimator(draft);
+    filter_groups(draft)?;
     adapter(draft, &ADAPTER)?;
     adapter(draft, &MEGATRON_ADAPTER)?;
+    reference(draft)?;
     let of_critic = draft.given_below("critic.model.lora");
     let mut ranks = of_critic.iter().filter(|given| given.name.ends_with("rank"));
     if ranks.all(|given| is_off(&given.values)) {
@@ -93,6 +97,14 @@ pub fn finish(draft: &mut Draft) -> Result<(), WrongValue> {
     }
     if let Some((values, source)) = draft.values("critic.model.path").filter(|_| draft.has_critic()) {
         set_model(draft, "model.critic", &values, &source)?;
+    }
+    let older = "actor_rollout_ref.actor.tis_imp_ratio_cap";
+    if let Some(cap) = draft.number(older)?.filter(|cap| *cap > 0.0) {
+        draft.set(
+            "algorithm.truncatedImportanceSampling",
+            json!(cap),
+            &draft.source(older),
+        );
     }
     match draft.text("algorithm.rollout_correction.rollout_is").as_deref() {
         None | Some("null" | "None") => {}
@@ -128,6 +140,74 @@ fn variables(draft: &mut Draft) {
             ),
         }
     }
+}
+
+/// An estimator that is not here leaves none.
+fn estimator(draft: &mut Draft) {
+    let name = "algorithm.adv_estimator";
+    if draft.is_given(name) && !draft.has("algorithm.advantage.estimator") {
+        let why = "none is set in its place, which means gae, with a critic: give algorithm.advantage.estimator (rloo and \
+                   reinforcePlusPlusBaseline learn from a baseline without a critic)";
+        draft.leave(name, why);
+    }
+}
+
+/// As in recipe/dapo/dapo_ray_trainer.py: batches of `gen_batch_size` prompts are drawn until `train_batch_size` of their groups differ.
+fn filter_groups(draft: &mut Draft) -> Result<(), WrongValue> {
+    let of = |name: &str| format!("algorithm.filter_groups.{name}");
+    if !draft.truth(&of("enable"))? {
+        return Ok(());
+    }
+    let (batches, train) = (
+        of("max_num_gen_batches"),
+        draft.count("data.train_batch_size")?.unwrap_or(1).max(1),
+    );
+    let of_a_batch = draft.count("data.gen_batch_size")?.unwrap_or(train);
+    let draws = draft.count(&batches)?.filter(|batches| *batches > 0).map(|count| {
+        let draws = count.saturating_mul(of_a_batch).div_ceil(train);
+        (
+            draws,
+            format!("{} x {of_a_batch} / {train} prompts", draft.source(&batches)),
+        )
+    });
+    if !dynamic::sample(draft, &of("enable"), draws) {
+        return Ok(());
+    }
+    let end = "a step that has not found enough groups that differ in so many draws takes groups of equal scores; verl ends the run there, or \
+               draws on where max_num_gen_batches is 0";
+    draft.leave("batch.dynamicSampling.maxDraws", end);
+    let metric = of("metric");
+    let other = draft
+        .text(&metric)
+        .filter(|metric| !["score", "seq_reward", "seq_final_reward", "null"].contains(&metric.as_str()));
+    if let Some(other) = other {
+        let why = format!(
+            "is {other}; here groups are compared by score, with every source of roles.reward in it: one of right answers of different \
+             lengths differs where a rule looks at the length"
+        );
+        draft.leave(&metric, &why);
+    }
+    Ok(())
+}
+
+fn has_kl(draft: &Draft) -> bool {
+    draft.get("algorithm.kl.coef").is_none_or(|coef| *coef != 0.0)
+}
+
+/// `ref.model.path` overrides the policy's (verl/workers/fsdp_workers.py).
+fn reference(draft: &mut Draft) -> Result<(), WrongValue> {
+    let name = "actor_rollout_ref.ref.model.path";
+    let Some((values, source)) = draft.values(name).filter(|(values, _)| !is_null(values)) else {
+        return Ok(());
+    };
+    if draft.has("model.adapter") {
+        draft.leave(name, "with an adapter the reference is the policy without it");
+    } else if has_kl(draft) {
+        set_model(draft, "model.reference", &values, &source)?;
+    } else {
+        draft.leave(name, "without a KL there is no reference");
+    }
+    Ok(())
 }
 
 fn batch(draft: &mut Draft) -> Result<(), WrongValue> {
@@ -222,8 +302,20 @@ fn kl(draft: &mut Draft) -> Result<(), WrongValue> {
 
 /// verl's engines share the actor's GPUs, but for the recipe that generates one step ahead; here they have their own, as many.
 fn engines(draft: &mut Draft) -> Result<(), WrongValue> {
-    let name = "actor_rollout_ref.rollout.tensor_model_parallel_size";
-    let each = draft.count(name)?.unwrap_or(2).max(1);
+    let (name, pipeline) = (
+        "actor_rollout_ref.rollout.tensor_model_parallel_size",
+        "actor_rollout_ref.rollout.pipeline_model_parallel_size",
+    );
+    let stages = draft.count(pipeline)?.unwrap_or(1).max(1);
+    let each = draft.count(name)?.unwrap_or(2).max(1).saturating_mul(stages);
+    let mut source = draft.source(name);
+    if stages > 1 {
+        source = format!("{source} x {}", draft.source(pipeline));
+        let why = format!(
+            "there is no pipeline: vLLM splits every layer over all {each} GPUs of an engine, which must divide the model's attention heads"
+        );
+        draft.leave(pipeline, &why);
+    }
     let all = match draft.count("rollout.n_gpus_per_node")? {
         Some(own) => own.saturating_mul(draft.count("rollout.nnodes")?.unwrap_or(1)),
         None => gpus(draft)?,
@@ -233,7 +325,7 @@ fn engines(draft: &mut Draft) -> Result<(), WrongValue> {
         "vllm",
         &draft.source("actor_rollout_ref.rollout.name"),
     );
-    draft.set("roles.rollout.gpusPerReplica", each, &draft.source(name));
+    draft.set("roles.rollout.gpusPerReplica", each, &source);
     draft.set(
         "roles.rollout.replicas",
         (all / each).max(1),
@@ -253,7 +345,7 @@ fn engines(draft: &mut Draft) -> Result<(), WrongValue> {
         if let Some(count) = draft
             .get(&format!("roles.actor.{at}"))
             .cloned()
-            .filter(|_| draft.get("algorithm.kl.coef").is_none_or(|coef| coef != 0.0))
+            .filter(|_| has_kl(draft))
         {
             draft.set(&format!("roles.reference.{at}"), count, "the actor's");
         }

@@ -24,7 +24,7 @@ fn an_unknown_field_is_named_with_its_path_its_line_and_what_is_known() {
     let message = error(&format!("{MODEL}{REST}  batch:\n    trainBatchsize: 3\n"));
     assert_eq!(
         message,
-        "job.yaml:9: spec.batch.trainBatchsize: unknown field; known here: microRolloutBatchSize, microTrainBatchSize, \
+        "job.yaml:9: spec.batch.trainBatchsize: unknown field; known here: dynamicSampling, microRolloutBatchSize, microTrainBatchSize, \
          nSamplesPerPrompt, ppoEpochs, rolloutBatchSize, trainBatchSize (did you mean trainBatchSize?)"
     );
 }

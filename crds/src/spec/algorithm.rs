@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 pub struct AlgorithmSpec {
     /// Whose conventions apply where frameworks differ, and whose defaults fill the fields left out: `default` (this
     /// project's), `openrlhf` (0.11), `verl` (0.9), `trl` (0.24 PPO), `alpacafarm` (0.2). A profile also settles what has no
-    /// field, such as the kind of variance in whitening, so that a run elsewhere can be repeated exactly.
+    /// field, such as the kind of variance in whitening, so that a run elsewhere can be repeated exactly; but for `alpacafarm`, whose
+    /// whitening and means count the places past the end of a response: values are 0 there, and in AlpacaFarm what its critic says of padding.
     #[serde(default)]
     pub profile: Profile,
     /// How rewards become advantages. OpenRLHF `algo.advantage`, verl `algorithm.adv_estimator`.

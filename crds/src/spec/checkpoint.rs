@@ -63,12 +63,12 @@ impl CheckpointSpec {
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct VolumeClaimSpec {
-    /// Size, such as `200Gi`. A checkpoint of a model of P parameters takes 24 P bytes with a critic, 12 P without, one of an
+    /// Size, such as `200Gi`; above 0. A checkpoint of a model of P parameters takes 24 P bytes with a critic, 12 P without, one of an
     /// adapter less; there are `keep` of them, one more with `keepBest`, and one more while it is written. The trained model takes
     /// 2 P more, 4 P in float32.
     #[schemars(
         length(min = 1, max = 32),
-        regex(pattern = r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|Pi|k|M|G|T|P)?$")
+        regex(pattern = r"^([0-9]*[1-9][0-9]*(\.[0-9]+)?|[0-9]+\.[0-9]*[1-9][0-9]*)(Ki|Mi|Gi|Ti|Pi|k|M|G|T|P)?$")
     )]
     pub storage: String,
     /// StorageClass. Default: the cluster's default.

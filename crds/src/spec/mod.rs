@@ -153,7 +153,8 @@ pub struct PpoJobSpec {
     /// AdamW and its learning-rate schedule, for actor and critic.
     #[serde(default)]
     pub optimizer: OptimizerSpec,
-    /// Passes over the prompts. Excludes `steps`. 1 to 1000000. Default: 1 when `steps` is absent.
+    /// Passes over the prompts; with `batch.dynamicSampling` as many steps as they make of one draw each. Excludes `steps`. 1 to 1000000.
+    /// Default: 1 when `steps` is absent.
     /// OpenRLHF `train.num_episodes`, verl `trainer.total_epochs`, TRL `num_train_epochs`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000_000))]

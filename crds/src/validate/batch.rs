@@ -33,7 +33,7 @@ struct Sizes {
     engines: u64,
     min_engines: u64,
     actor_ranks: u64,
-    /// Ranks of the roles that compute log-probs or scores of a step's samples, the actor's first.
+    /// Ranks of the roles that compute log-probs of a step's samples, the actor's first.
     forward_ranks: Vec<u64>,
     train: Option<u64>,
     micro_train: Option<u64>,
@@ -169,7 +169,7 @@ fn check_ranks(sizes: &Sizes) -> Option<Problem> {
     let whose = if *ranks == sizes.actor_ranks {
         "actor ranks"
     } else {
-        "ranks of reference or reward"
+        "reference ranks"
     };
     let message = format!(
         "the {samples} samples of a step ({prompts} prompts x {group}) cannot be shared equally by {ranks} {whose}"

@@ -26,6 +26,23 @@ pub(super) fn can_be_written(actor: &PodPlacement, folder: &Path) -> bool {
     SCRATCH.iter().any(|scratch| folder.starts_with(scratch)) || mount(actor, folder).is_some()
 }
 
+/// The volume that a folder of the actor's pods is in and that they cannot write.
+pub(super) fn read_only_volume<'a>(actor: &'a PodPlacement, folder: &Path) -> Option<&'a str> {
+    let mount = mount(actor, folder)?;
+    let is_read_only = mount.read_only == Some(true) || volume(actor, &mount.name).is_some_and(only_reads);
+    is_read_only.then_some(mount.name.as_str())
+}
+
+/// Whether nobody writes a volume, however it is mounted.
+fn only_reads(volume: &Volume) -> bool {
+    let claim = volume.persistent_volume_claim.as_ref();
+    claim.is_some_and(|claim| claim.read_only == Some(true))
+        || volume.config_map.is_some()
+        || volume.secret.is_some()
+        || volume.projected.is_some()
+        || volume.downward_api.is_some()
+}
+
 /// What is lost with the actor's pod, on a cluster.
 pub fn warning(spec: &PpoJobSpec) -> Option<Warning> {
     (!spec.outlives_pods()).then(|| Warning {
@@ -57,10 +74,12 @@ fn mounts(role: &PodPlacement) -> impl Iterator<Item = &VolumeMount> {
     worker.flat_map(|worker| worker.volume_mounts.iter().flatten())
 }
 
-fn goes_with_the_pod(role: &PodPlacement, volume: &str) -> bool {
+fn goes_with_the_pod(role: &PodPlacement, name: &str) -> bool {
+    volume(role, name).is_some_and(|volume| volume.empty_dir.is_some() || volume.ephemeral.is_some())
+}
+
+fn volume<'a>(role: &'a PodPlacement, name: &str) -> Option<&'a Volume> {
     let spec = role.template.iter().flat_map(|template| &template.spec);
-    let volumes = spec.flat_map(|spec| spec.volumes.iter().flatten());
-    let its = |known: &&Volume| known.name == volume;
-    let is_scratch = |volume: &Volume| volume.empty_dir.is_some() || volume.ephemeral.is_some();
-    volumes.filter(its).any(is_scratch)
+    let mut volumes = spec.flat_map(|spec| spec.volumes.iter().flatten());
+    volumes.find(|volume| volume.name == name)
 }

@@ -1,6 +1,7 @@
 //! Limits of single fields, read from the CRD's schema, so that the API server and we refuse the same.
 
 use regex::Regex;
+use serde::Serialize;
 use serde_json::Value;
 
 use super::Problem;
@@ -8,9 +9,14 @@ use crate::PpoJobSpec;
 
 /// Checks every number, string and list of the spec against the schema's limits.
 pub fn check(spec: &PpoJobSpec, problems: &mut Vec<Problem>) {
-    match serde_json::to_value(spec) {
-        Ok(value) => walk(&value, crate::spec_schema(), "spec", problems),
-        Err(error) => problems.push(Problem::new("spec", format!("cannot be written as JSON: {error}"))),
+    check_block(spec, crate::spec_schema(), "spec", problems);
+}
+
+/// Checks a block whose schema is `schema`.
+pub fn check_block(block: &impl Serialize, schema: &Value, path: &str, problems: &mut Vec<Problem>) {
+    match serde_json::to_value(block) {
+        Ok(value) => walk(&value, schema, path, problems),
+        Err(error) => problems.push(Problem::new(path, format!("cannot be written as JSON: {error}"))),
     }
 }
 
@@ -85,7 +91,7 @@ fn misses(path: &str, pattern: &str) -> String {
         }
         "id" => "is not a model of the hub: want owner/name, such as Qwen/Qwen3-0.6B, without the hub's address",
         "revision" => "is not a revision: want a branch, a tag or a commit",
-        "storage" => "is not a size: want a number and a unit, such as 200Gi",
+        "storage" => "is not a size: want a number above 0 and a unit, such as 200Gi",
         _ => return format!("is not of the form {pattern}"),
     };
     words.into()

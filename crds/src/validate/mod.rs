@@ -6,15 +6,18 @@ mod batch;
 mod error;
 mod kept;
 mod limits;
+mod optimizer;
 mod prompts;
 mod roles;
 mod sources;
+mod templates;
 mod warnings;
 
 pub(crate) use limits::out_of_range;
 
 pub use error::{Fix, Problem, ValidationErrors};
 pub use kept::warning as lost_with_pods;
+pub use optimizer::{endless_warmup, optimizer_problems};
 pub use warnings::{Warning, warnings};
 
 use crate::PpoJob;
@@ -39,6 +42,7 @@ pub fn validate(job: &PpoJob, environment: &Environment) -> Result<(), Validatio
         batch::check(job, &mut problems);
     }
     roles::check(&job.spec, &mut problems);
+    templates::check(&job.spec.roles, &mut problems);
     if problems.is_empty() {
         Ok(())
     } else {

@@ -3,8 +3,7 @@
 use regex::Regex;
 
 use super::Problem;
-use crate::kubernetes;
-use crate::spec::{Engine, RewardRule, RewardSpec, RolesSpec};
+use crate::spec::{Engine, RewardRule, RewardSpec};
 use crate::{PpoJob, PpoJobSpec};
 
 /// Longest job name: pods are named `<job>-<role>-<index>`, a label of at most 63 characters, the longest role is `reference`
@@ -38,7 +37,6 @@ pub fn check_name(job: &PpoJob, problems: &mut Vec<Problem>) {
 pub fn check(spec: &PpoJobSpec, problems: &mut Vec<Problem>) {
     let (reward, rollout) = (&spec.roles.reward, &spec.roles.rollout);
     check_presence(reward, problems);
-    check_templates(&spec.roles, problems);
     if rollout.engine == Engine::Builtin && rollout.block_size != BUILTIN_BLOCK {
         let given = rollout.block_size;
         let message = format!("is {given}; the builtin engine's blocks hold {BUILTIN_BLOCK} tokens, leave it out");
@@ -61,18 +59,6 @@ pub fn check(spec: &PpoJobSpec, problems: &mut Vec<Problem>) {
         if let Some(message) = wrong_url(url) {
             problems.push(Problem::new(format!("spec.roles.reward.remote.urls[{index}]"), message));
         }
-    }
-}
-
-/// Fields that no pod would have, and quantities with which there would be no pod: the API server leaves templates open.
-fn check_templates(roles: &RolesSpec, problems: &mut Vec<Problem>) {
-    for (role, path) in RolesSpec::TEMPLATES {
-        let Some(template) = roles.template(role) else { continue };
-        let unknown = template.unknown().into_iter();
-        let wrong = unknown
-            .map(|field| (field, kubernetes::UNKNOWN.to_owned()))
-            .chain(template.wrong_quantities());
-        problems.extend(wrong.map(|(field, message)| Problem::new(format!("{path}.{field}"), message)));
     }
 }
 

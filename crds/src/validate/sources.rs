@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use super::Problem;
-use super::kept::can_be_written;
+use super::kept::{can_be_written, read_only_volume};
 use crate::PpoJobSpec;
+use crate::pod::RUNS_FOLDER;
 use crate::resolve::Environment;
 use crate::spec::{AccessMode, DataFormat, DataSource, ModelSource, PvcPath};
 
@@ -123,17 +124,30 @@ impl Checker<'_> {
         }
     }
 
-    /// The root of a pod cannot be written.
+    /// The root of a pod cannot be written, nor a volume that is mounted to be read.
     fn writable(&mut self, spec: &PpoJobSpec) {
-        let Some(path) = spec.checkpoint.path.as_deref() else {
-            return;
+        let (checkpoint, actor) = (&spec.checkpoint, &spec.roles.actor);
+        let (field, folder) = match &checkpoint.path {
+            Some(path) => ("spec.checkpoint.path", path.as_str()),
+            None if checkpoint.pvc.is_some() || checkpoint.volume_claim.is_some() => return,
+            None => ("spec.checkpoint", RUNS_FOLDER),
         };
-        let on_cluster = matches!(self.environment, Environment::Cluster { .. });
-        if on_cluster && path.starts_with('/') && !can_be_written(&spec.roles.actor, Path::new(path)) {
+        if matches!(self.environment, Environment::Laptop { .. }) || !folder.starts_with('/') {
+            return;
+        }
+        if let Some(volume) = read_only_volume(actor, Path::new(folder)) {
             self.refuse(
-                "spec.checkpoint.path",
+                field,
                 &format!(
-                    "{path:?} is in no volume that spec.roles.actor.template mounts in the container worker, and nothing else of a pod can \
+                    "{folder:?} is where checkpoints are written, in the volume {volume} of spec.roles.actor.template, which can only be \
+                     read; remove readOnly, mount another volume there, or give volumeClaim or pvc"
+                ),
+            );
+        } else if !can_be_written(actor, Path::new(folder)) {
+            self.refuse(
+                field,
+                &format!(
+                    "{folder:?} is in no volume that spec.roles.actor.template mounts in the container worker, and nothing else of a pod can \
                      be written; mount one there, or give volumeClaim or pvc"
                 ),
             );

@@ -182,6 +182,42 @@ fn settings_that_contradict_each_other_are_refused() {
 }
 
 #[test]
+fn a_reward_model_may_have_any_number_of_ranks() {
+    let pods = |ranks: u32| {
+        let model = "model: {source: {path: /models/reward}}";
+        format!("reward: {{{model}, placement: {{nodes: {ranks}}}}}")
+    };
+    let batch = "batch: {rolloutBatchSize: 32, microRolloutBatchSize: 16}";
+    assert_eq!(texts(batch, &pods(5)), [""; 0]);
+    let filled = |ranks| fill(&job("batch: {rolloutBatchSize: 32}", &pods(ranks))).spec.batch;
+    assert_eq!(filled(7), filled(1));
+}
+
+#[test]
+fn dynamic_sampling_is_for_who_compares_a_group_and_waits_for_its_scores() {
+    let said = |blocks: &str| {
+        let job = job(blocks, RULE);
+        problems(&job)
+            .into_iter()
+            .map(|problem| problem.to_string())
+            .collect::<Vec<_>>()
+    };
+    let batch = "batch: {nSamplesPerPrompt: 4, dynamicSampling: {}}";
+    let grpo = "algorithm: {advantage: {estimator: grpo}}";
+    assert_eq!(said(&format!("{batch}\n  {grpo}")), [""; 0]);
+    let gae = said(batch);
+    assert!(
+        gae.len() == 1 && gae[0].starts_with("spec.batch.dynamicSampling: is for"),
+        "{gae:?}"
+    );
+    let ahead = said(&format!("{batch}\n  {grpo}\n  overlap: oneStep"));
+    assert!(
+        ahead.len() == 1 && ahead[0].contains("with overlap: oneStep"),
+        "{ahead:?}"
+    );
+}
+
+#[test]
 fn a_critic_or_reference_that_nothing_uses_is_refused() {
     let mut job = job(
         "algorithm: {advantage: {estimator: reinforcePlusPlus}, kl: {coef: 0}}",
@@ -465,6 +501,17 @@ fn a_run_that_ends_with_the_critics_warm_up_is_warned_of() {
 }
 
 #[test]
+fn a_warm_up_as_long_as_the_run_is_warned_of() {
+    // 4 updates a step.
+    let fields = |warmup: u64| -> Vec<String> {
+        let job = job(&format!("steps: 5\n  optimizer: {{warmupUpdates: {warmup}}}"), RULE);
+        warnings(&job).into_iter().map(|warning| warning.field).collect()
+    };
+    assert_eq!(fields(20), ["spec.optimizer.warmupUpdates"]);
+    assert!(fields(19).is_empty());
+}
+
+#[test]
 fn a_setting_that_does_nothing_here_is_warned_of_where_it_was_given() {
     let fields = |algorithm: &str| -> Vec<String> {
         let job = job(
@@ -705,6 +752,73 @@ fn checkpoints_on_a_cluster_go_where_a_pod_can_write() {
     assert!(texts(at, &mounting("/disk", claim)).is_empty());
     assert!(texts("checkpoint: {path: /tmp/run}", RULE).is_empty());
     assert!(validate(&job(at, RULE), &laptop()).is_ok());
+}
+
+#[test]
+fn checkpoints_do_not_go_into_a_volume_that_can_only_be_read() {
+    let at = "checkpoint: {path: /disk/run}";
+    let claim = "persistentVolumeClaim: {claimName: disk}";
+    let mounted_to_read = |path: &str| mounting(path, claim).replace("mountPath:", "readOnly: true, mountPath:");
+    let text = one(at, &mounted_to_read("/disk"));
+    assert!(
+        text.starts_with("spec.checkpoint.path: \"/disk/run\" is where checkpoints are written, in the volume disk"),
+        "{text}"
+    );
+    for source in [
+        "persistentVolumeClaim: {claimName: disk, readOnly: true}",
+        "configMap: {name: disk}",
+        "secret: {secretName: disk}",
+    ] {
+        assert_eq!(one(at, &mounting("/disk", source)), text, "{source}");
+    }
+    let text = one("", &mounted_to_read("/runs"));
+    assert!(text.starts_with("spec.checkpoint: \"/runs\" is where"), "{text}");
+    assert_eq!(texts("checkpoint: {pvc: disk}", &mounted_to_read("/data")), [""; 0]);
+    assert!(validate(&job(at, &mounted_to_read("/disk")), &laptop()).is_ok());
+}
+
+#[test]
+fn a_claim_of_nothing_is_refused() {
+    let claim = |size: &str| format!("checkpoint: {{volumeClaim: {{storage: {size}}}}}");
+    for nothing in ["'0'", "0Gi", "'0.00'", "00.0T"] {
+        let text = one(&claim(nothing), RULE);
+        assert!(
+            text.contains("storage") && text.contains("want a number above 0"),
+            "{text}"
+        );
+    }
+    for size in ["0.5Gi", "'1'", "010Gi", "10.25T"] {
+        assert_eq!(texts(&claim(size), RULE), [""; 0], "{size}");
+    }
+}
+
+#[test]
+fn a_container_does_not_ask_for_more_than_it_may_use() {
+    let of = |list: &str, request: &str, limit: &str| {
+        let resources = format!("resources: {{requests: {{memory: {request}}}, limits: {{memory: {limit}}}}}");
+        let template = format!("rollout: {{template: {{spec: {{{list}: [{{name: worker, {resources}}}]}}}}}}");
+        texts("", &format!("{template}, {RULE}"))
+    };
+    assert_eq!(
+        of("containers", "65Gi", "64Gi"),
+        [
+            "spec.roles.rollout.template.spec.containers[0].resources.requests.memory: 65Gi is more than its limit, 64Gi: lower it, or raise \
+          limits.memory"
+        ]
+    );
+    assert_eq!(of("initContainers", "1G", "999M").len(), 1);
+    for (request, limit) in [
+        ("1Gi", "1024Mi"),
+        ("300m", "0.3"),
+        ("1e3", "1k"),
+        ("1Gi", "2G"),
+        ("0", "0"),
+    ] {
+        assert_eq!(of("containers", request, limit), [""; 0], "{request} {limit}");
+    }
+    for (request, limit) in [("1Gi", "1G"), ("2", "1999m"), ("'1E'", "'1P'"), ("1e3", "999")] {
+        assert_eq!(of("containers", request, limit).len(), 1, "{request} {limit}");
+    }
 }
 
 #[test]

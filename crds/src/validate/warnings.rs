@@ -4,9 +4,10 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::endless_warmup;
 use crate::defaults::has_kl;
 use crate::spec::{AlgorithmSpec, Engine, Estimator, Gang, KlEstimator, KlPlacement, Overlap, Profile};
-use crate::{PpoJob, fill};
+use crate::{Geometry, PpoJob, fill};
 
 /// Something allowed but most likely not meant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -118,6 +119,17 @@ pub fn warnings(job: &PpoJob) -> Vec<Warning> {
         spec.optimizer.actor_learning_rate == 0.0,
         "spec.optimizer.actorLearningRate",
         "is 0, so the policy never changes",
+    );
+    // How many updates the episodes make the data alone says.
+    let updates = spec
+        .steps
+        .zip(Geometry::of(job))
+        .map(|(steps, geometry)| steps.saturating_mul(geometry.updates_per_step));
+    let endless = updates.and_then(|updates| endless_warmup(spec.optimizer.warmup_updates, updates));
+    warn(
+        endless.is_some(),
+        "spec.optimizer.warmupUpdates",
+        endless.as_deref().unwrap_or_default(),
     );
     let warmup = spec.optimizer.critic_warmup_steps;
     warn(

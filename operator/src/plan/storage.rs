@@ -7,7 +7,10 @@ use k8s_openapi::api::core::v1::{
     VolumeResourceRequirements,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kube::ResourceExt;
+use kube::api::DynamicObject;
 use ppo_crds::Environment;
+use ppo_crds::quantity::{amount, exceeds};
 use ppo_crds::spec::{DataSource, ModelSource, Role};
 
 use super::{Action, metadata, untyped};
@@ -46,6 +49,34 @@ pub fn missing(job: &Job, seen: &Snapshot) -> Option<Action> {
     };
     let object = untyped(Kind::PersistentVolumeClaim, &claim);
     Some(Action::Create(Kind::PersistentVolumeClaim, Box::new(object)))
+}
+
+/// What is wrong with a claim for checkpoints that was there already, in words that follow its name: it is smaller than the manifest asks for.
+pub fn undersized(job: &Job, claim: &DynamicObject) -> Option<String> {
+    let asked = &job.spec.checkpoint.volume_claim.as_ref()?.storage;
+    // A volume may have more than its claim asked for; a claim that was just made larger asks for more than its volume has.
+    let sizes = ["/spec/resources/requests/storage", "/status/capacity/storage"].into_iter();
+    let sizes = sizes.filter_map(|field| {
+        let size = claim.data.pointer(field)?.as_str()?;
+        Some((amount(size)?, size))
+    });
+    let (_, size) = sizes.max_by(|one, other| one.0.total_cmp(&other.0))?;
+    let name = claim.name_any();
+    exceeds(asked, size).then(|| {
+        format!(
+            "its {size} are less than the {asked} of spec.checkpoint.volumeClaim.storage, and checkpoints may not fit: where its StorageClass \
+             lets it grow, `kubectl patch pvc {name} -p '{{\"spec\":{{\"resources\":{{\"requests\":{{\"storage\":\"{asked}\"}}}}}}}}'`; else make \
+             the job again with another claim (spec.checkpoint.pvc)"
+        )
+    })
+}
+
+/// The same of the job's claim, where it is the operator's: of an earlier job of the name, or of this one.
+pub fn undersized_claim(job: &Job, seen: &Snapshot) -> Option<String> {
+    let name = job.spec.checkpoint.claim(&job.key.name)?;
+    let claim = seen.object(Kind::PersistentVolumeClaim, &name)?;
+    let words = undersized(job, claim)?;
+    Some(format!("PersistentVolumeClaim {name} was there already: {words}"))
 }
 
 /// Volumes and mounts of the claims that a role reads or writes. Only these: a claim that one node alone may mount must not
@@ -97,4 +128,43 @@ fn claims(job: &Job, role: Role) -> BTreeMap<String, bool> {
         claims.insert(claim, true);
     }
     claims
+}
+
+#[cfg(test)]
+mod tests {
+    use ppo_crds::PpoJob;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn words(asked: &str, claim: Value) -> Option<String> {
+        let object = json!({
+            "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "namespace": "n", "uid": "1"},
+            "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
+                "roles": {"reward": {"rules": [{"json": {}}]}}, "checkpoint": {"volumeClaim": {"storage": asked}}},
+        });
+        let job = Job::of(&serde_json::from_value::<PpoJob>(object).unwrap());
+        let claim = DynamicObject::new("a-checkpoints", &Kind::PersistentVolumeClaim.resource()).data(claim);
+        undersized(&job, &claim)
+    }
+
+    #[test]
+    fn a_claim_that_is_smaller_than_what_is_asked_for_is_told_of_with_both_sizes_and_what_to_do() {
+        let requests = |size: &str| json!({"spec": {"resources": {"requests": {"storage": size}}}});
+        let said = words("200Gi", requests("20Gi")).unwrap();
+        for part in [
+            "its 20Gi are less than the 200Gi",
+            "`kubectl patch pvc a-checkpoints -p '{\"spec\":{\"resources\":{\"requests\":{\"storage\":\"200Gi\"}}}}'`",
+        ] {
+            assert!(said.contains(part), "{said}");
+        }
+        assert!(words("1Gi", requests("1G")).is_some());
+        for (asked, has) in [("20Gi", "20Gi"), ("1G", "1Gi"), ("1Gi", "of no form")] {
+            assert_eq!(words(asked, requests(has)), None, "{asked} and {has}");
+        }
+        let mut bound = requests("10Gi");
+        bound["status"] = json!({"capacity": {"storage": "20Gi"}});
+        assert_eq!(words("20Gi", bound), None, "its volume is larger");
+        assert_eq!(words("20Gi", json!({})), None, "nothing is known of it");
+    }
 }

@@ -15,7 +15,7 @@ use super::write::Writer;
 use crate::context::{Context, FIELD_MANAGER};
 use crate::events;
 use crate::gang::Unapproved;
-use crate::plan::{Action, Target};
+use crate::plan::{Action, Target, undersized};
 use crate::world::Kind;
 
 /// Writes of one job under way at once.
@@ -169,9 +169,7 @@ async fn create(job: &Subject, kind: Kind, object: &DynamicObject, context: &Con
             let is_ours = owner.is_some_and(|owner| owner.uid == job.checked.uid);
             let is_claim = kind == Kind::PersistentVolumeClaim;
             if is_claim && !is_watched(existing) {
-                context.expected.found(&job.checked.key, kind, &name);
-                events::claim_found(&job.object, &name, context).await;
-                return Ok(());
+                return use_claim(job, &name, context).await;
             }
             if is_ours || is_claim {
                 // Its news are late: until they come it is not asked for at every look.
@@ -192,6 +190,19 @@ async fn create(job: &Subject, kind: Kind, object: &DynamicObject, context: &Con
         }
         Err(error) => Err(writing("creating", kind, &name)(error)),
     }
+}
+
+/// Uses a claim that somebody else has made as it is, and tells of it, and of its size where that is less than what is asked for.
+async fn use_claim(job: &Subject, name: &str, context: &Context) -> Result<(), Error> {
+    let kind = Kind::PersistentVolumeClaim;
+    // By a list: the right to get claims is not among the operator's.
+    let named = ListParams::default().fields(&format!("metadata.name={name}"));
+    let claims = api(job, kind, context).list(&named).await;
+    let claims = claims.map_err(Error::request(format!("reading {} {name}", kind.name()), None))?;
+    let wrong = claims.items.iter().find_map(|claim| undersized(&job.checked, claim));
+    context.expected.found(&job.checked.key, kind, name);
+    events::claim_found(&job.object, name, wrong.as_deref(), context).await;
+    Ok(())
 }
 
 /// Whether the operator's watches show it.

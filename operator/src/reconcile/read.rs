@@ -92,7 +92,7 @@ pub async fn snapshot(job: &Subject, context: &Context) -> Result<Snapshot, Erro
     let actor = children.pods.get(&pod_name(&key.name, Role::Actor, 0));
     let attempt = actor.map(|pod| pod.attempt);
     let unapproved = context.unapproved.lock().get(key).cloned();
-    let refused = context.refused.words(key, context.now());
+    let refused = context.refused.obstacle(key, context.now());
     let mut seen = Snapshot {
         expected: context.expected.of(key),
         report: context

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use ppo_crds::spec::Gang;
 use ppo_crds::status::{Phase, PpoJobStatus};
@@ -13,9 +13,12 @@ use kube::runtime::controller::Action as Next;
 use super::Error;
 use super::read::Subject;
 use super::write::Writer;
-use crate::condition::{Truth, kind, set, whole_second};
+use crate::condition::Truth;
 use crate::context::{Context, FIELD_MANAGER};
 use crate::events;
+use crate::job::Job;
+use crate::ledger::Ledger;
+use crate::lifecycle::{Decision, Intent};
 use crate::plan::Plan;
 use crate::snapshot::Snapshot;
 
@@ -38,7 +41,7 @@ pub async fn status(job: &Subject, plan: &Plan, context: &Context) -> Result<Opt
         tracing::info!(job = %key, "{note}");
     }
     context.minor.wrote(key, Instant::now());
-    events::publish(job, plan, context).await;
+    events::publish(job, &plan.status, &plan.notes, context).await;
     Ok(None)
 }
 
@@ -80,24 +83,22 @@ pub async fn refusal(
         return Err(error);
     }
     events::refused(&job.object, &error, context).await;
-    let mut failed = status.clone();
-    let (now, generation) = (context.now(), job.checked.generation);
-    set(
-        &mut failed.conditions,
-        kind::FAILED,
-        Truth::yes("Refused", error.to_string()),
-        generation,
-        now,
-    );
-    failed.phase = Some(Phase::Failed);
-    failed.completion_time = Some(Time(whole_second(now)));
+    let failed = refused(&job.checked, seen, status, &error, context.now());
     write(job, &failed, context).await.map_err(|late| match late {
         // The status was written a moment ago: the next look has the new version.
         Error::Stale => error,
         other => other,
     })?;
+    events::publish(job, &failed, &[], context).await;
     context.metrics.observe(&job.checked, &failed, seen);
     Ok(Next::await_change())
+}
+
+/// The status of a job that ends, as of any other that fails, because of what was refused after `planned` was written.
+fn refused(job: &Job, seen: &Snapshot, planned: &PpoJobStatus, error: &Error, now: Timestamp) -> PpoJobStatus {
+    let failed = Intent::Fail(Truth::yes("Refused", error.to_string()));
+    let decision = Decision::of(Ledger::open(planned, job), failed);
+    crate::status::status(job, &decision, seen, now)
 }
 
 fn is_starting(phase: Phase) -> bool {
@@ -130,9 +131,12 @@ fn settled(status: &PpoJobStatus) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::jiff::Timestamp;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use ppo_crds::PpoJob;
 
     use super::*;
+    use crate::condition;
+    use crate::world::Children;
 
     #[test]
     fn the_gang_of_a_job_that_starts_is_written_before_its_pods_are_made() {
@@ -146,5 +150,34 @@ mod tests {
         assert_ne!(settled(&starts(Gang::Volcano)), new);
         // Without one there is nothing to mix, and the first write can wait.
         assert_eq!(settled(&starts(Gang::None)), new);
+    }
+
+    #[test]
+    fn a_job_that_ends_because_a_pod_is_refused_has_ended_as_any_other_that_fails() {
+        let job = json!({
+            "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "namespace": "n", "uid": "1"},
+            "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
+                "algorithm": {"kl": {"coef": 0.0}}, "roles": {"reward": {"rules": [{"json": {}}]}}},
+        });
+        let job = Job::of(&serde_json::from_value::<PpoJob>(job).unwrap());
+        let planned = json!({
+            "phase": "Initializing", "attempt": 1, "gang": "none", "activeSince": "1970-01-01T00:00:00Z", "ready": "1/2",
+            "roles": [{"name": "rollout", "attempt": 1, "desired": 1, "ready": 1}],
+            "conditions": [{"type": "RolesReady", "status": "False", "reason": "WaitsForPods", "message": "pods are being made",
+                "lastTransitionTime": "1970-01-01T00:00:00Z"}],
+        });
+        let planned: PpoJobStatus = serde_json::from_value(planned).unwrap();
+        let seen = Snapshot::plain(Children::default(), crate::gang::Gang::None, Timestamp::UNIX_EPOCH);
+        let now = Timestamp::from_second(60).unwrap();
+        let failed = refused(&job, &seen, &planned, &Error::Stale, now);
+        assert_eq!(
+            (failed.phase, failed.ready.as_deref()),
+            (Some(Phase::Failed), Some("0/2"))
+        );
+        assert!(failed.roles.iter().all(|role| role.ready == 0), "{:?}", failed.roles);
+        assert_eq!(failed.completion_time, Some(Time(now)));
+        let reason = |kind| condition::get(&failed.conditions, kind).map(|condition| condition.reason.as_str());
+        let reasons = [condition::kind::FAILED, condition::kind::ROLES_READY].map(reason);
+        assert_eq!(reasons, [Some("Refused"), Some("NoPodsWanted")]);
     }
 }

@@ -17,6 +17,8 @@ struct Refusal {
     words: String,
     /// Whether it passes by itself: a webhook did not answer, and may be restarted just now.
     passes: bool,
+    /// Whether it is of the disruption budget, for which no pod waits.
+    of_budget: bool,
     /// From when on it is told.
     from: Timestamp,
 }
@@ -26,15 +28,16 @@ impl Refusals {
     pub fn note(&self, key: &JobKey, answers: &[Result<(), Error>], now: Timestamp) {
         let errors = || answers.iter().filter_map(|answer| answer.as_ref().err());
         let mut jobs = self.0.lock();
-        if errors().any(Error::is_of_budget) {
-            // All that its pods need is done. An event tells of the budget, which is not why any of them waits.
+        let of_budget = errors().any(Error::is_of_budget);
+        if of_budget && jobs.get(key).is_some_and(|known| !known.of_budget) {
+            // The budget comes last: all that its pods need is done.
             jobs.remove(key);
-            return;
         }
         if let Some(words) = errors().filter_map(Error::refused).min() {
             let refusal = Refusal {
                 words,
                 passes: false,
+                of_budget,
                 from: now,
             };
             jobs.insert(key.clone(), refusal);
@@ -42,14 +45,22 @@ impl Refusals {
         }
         // Of the gang's own object the scheduler's silence tells.
         let of_others = errors().filter(|error| !error.is_of_gang());
-        let known = jobs.get(key).is_some_and(|known| known.passes);
+        let known = jobs
+            .get(key)
+            .is_some_and(|known| known.passes && known.of_budget == of_budget);
         if let Some(words) = of_others.filter_map(Error::unanswered_webhook).min()
             && !known
         {
             let patience = SignedDuration::from_secs(ATTENTION_SECONDS);
             let refusal = Refusal {
-                words,
+                words: match of_budget {
+                    true => format!(
+                        "{words}; the job does not wait for it, but a drain may evict its actor until it is made"
+                    ),
+                    false => words,
+                },
                 passes: true,
+                of_budget,
                 from: now.checked_add(patience).unwrap_or(now),
             };
             jobs.insert(key.clone(), refusal);
@@ -58,8 +69,19 @@ impl Refusals {
 
     /// What is to be told of a job by now.
     pub fn words(&self, key: &JobKey, now: Timestamp) -> Option<String> {
+        self.due(key, now, |_| true)
+    }
+
+    /// The same, where pods wait for it.
+    pub fn obstacle(&self, key: &JobKey, now: Timestamp) -> Option<String> {
+        self.due(key, now, |refusal| !refusal.of_budget)
+    }
+
+    fn due(&self, key: &JobKey, now: Timestamp, of_interest: fn(&Refusal) -> bool) -> Option<String> {
         let jobs = self.0.lock();
-        let due = jobs.get(key).filter(|refusal| refusal.from <= now)?;
+        let due = jobs
+            .get(key)
+            .filter(|refusal| refusal.from <= now && of_interest(refusal))?;
         Some(due.words.clone())
     }
 
@@ -131,16 +153,34 @@ mod tests {
         let refusals = Refusals::default();
         let quota = |kind, name| creating(kind, name, 403, "exceeded quota: objects");
         refusals.note(&key(), &[quota(Kind::Pod, "a-actor-0")], at(0));
-        assert!(refusals.words(&key(), at(0)).is_some());
+        assert!(refusals.obstacle(&key(), at(0)).is_some());
         refusals.note(&key(), &[quota(Kind::PodDisruptionBudget, "a-actor")], at(1));
-        assert_eq!(refusals.words(&key(), at(1)), None);
+        assert_eq!(refusals.obstacle(&key(), at(1)), None);
         let taken = Error::NameTaken {
             kind: Kind::PodDisruptionBudget.name(),
             name: "a-actor".into(),
             owner: "nobody".into(),
         };
         refusals.note(&key(), &[Err(taken)], at(2));
-        assert_eq!(refusals.words(&key(), at(2)), None);
+        assert_eq!(refusals.obstacle(&key(), at(2)), None);
+    }
+
+    #[test]
+    fn a_webhook_that_does_not_answer_for_the_budget_alone_is_told_of_and_is_not_why_pods_wait() {
+        let refusals = Refusals::default();
+        let unanswered = |kind, name| creating(kind, name, 500, UNANSWERED);
+        refusals.note(&key(), &[unanswered(Kind::Pod, "a-actor-0")], at(0));
+        for seconds in [20, 25, 49] {
+            refusals.note(&key(), &[unanswered(Kind::PodDisruptionBudget, "a-actor")], at(seconds));
+            // For the budget it has not lasted yet.
+            assert_eq!(refusals.words(&key(), at(seconds)), None);
+        }
+        let words = refusals.words(&key(), at(50)).unwrap();
+        assert!(
+            words.contains("webhook") && words.contains("a drain may evict"),
+            "{words}"
+        );
+        assert_eq!(refusals.obstacle(&key(), at(50)), None);
     }
 
     #[test]

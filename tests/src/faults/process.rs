@@ -118,10 +118,11 @@ impl Process {
     }
 
     async fn watch(&self, request: Request<RequestBody>) -> Result<Response<Body>, Failure> {
+        let watch = (self.number, request.uri().path().to_owned());
         let answer = self.server.send(request).await?;
         let lag = self.faults.lag(self.number);
         let faults = self.faults.clone();
-        Ok(answer.map(|body| streamed(stream::disturbed(body, faults, lag))))
+        Ok(answer.map(|body| streamed(stream::disturbed(body, faults, watch, lag))))
     }
 
     /// The whole answer: a write is not over before.

@@ -10,8 +10,8 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::Faults;
 use super::answer::expired;
+use super::{Faults, Watch};
 
 /// Events under way.
 const BUFFER: usize = 64;
@@ -28,13 +28,18 @@ pub(super) enum Disturbance {
 }
 
 /// The lines of `body`, disturbed by `faults`, the first of them after `lag`.
-pub(super) fn disturbed(body: Body, faults: Faults, lag: Duration) -> impl Stream<Item = Bytes> + Send + 'static {
+pub(super) fn disturbed(
+    body: Body,
+    faults: Faults,
+    watch: Watch,
+    lag: Duration,
+) -> impl Stream<Item = Bytes> + Send + 'static {
     let (out, mut seen) = mpsc::channel(BUFFER);
     let (raw_out, raw) = mpsc::channel(BUFFER);
     tokio::spawn(read(body, raw_out));
     tokio::spawn(async move {
         sleep(lag).await;
-        pass(raw, faults, out).await;
+        pass(raw, faults, watch, out).await;
     });
     stream::poll_fn(move |context| seen.poll_recv(context))
 }
@@ -60,14 +65,14 @@ async fn read(body: Body, out: mpsc::Sender<Bytes>) {
     }
 }
 
-async fn pass(mut raw: mpsc::Receiver<Bytes>, faults: Faults, out: mpsc::Sender<Bytes>) {
+async fn pass(mut raw: mpsc::Receiver<Bytes>, faults: Faults, watch: Watch, out: mpsc::Sender<Bytes>) {
     loop {
         let line = tokio::select! {
             line = raw.recv() => line,
             () = out.closed() => return,
         };
         let Some(line) = line else { return };
-        let lines = match faults.befalls_event() {
+        let lines = match faults.befalls_event(&watch) {
             None => vec![line],
             Some(Disturbance::Delay(pause)) => {
                 sleep(pause).await;

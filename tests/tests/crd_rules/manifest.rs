@@ -43,10 +43,18 @@ pub fn host(path: &str) -> Value {
     if path == "spec.roles.rollout.blockSize" {
         merge(&mut manifest["spec"], json!({"roles": {"rollout": {"engine": "vllm"}}}));
     }
+    if path == "spec.batch.dynamicSampling" {
+        merge(&mut manifest["spec"], dynamic_sampling());
+    }
     if path == "spec.prompts.chatTemplateVariables" {
         merge(&mut manifest["spec"], json!({"prompts": {"chatTemplate": true}}));
     }
     manifest
+}
+
+/// Of an estimator that compares the samples of a group.
+fn dynamic_sampling() -> Value {
+    json!({"algorithm": {"advantage": {"estimator": "grpo"}}, "batch": {"nSamplesPerPrompt": 2, "dynamicSampling": {}}})
 }
 
 /// What a block that is not always there consists of, at the least.
@@ -67,6 +75,7 @@ fn needed_by(block: &str) -> Option<Value> {
         "spec.prompts.source.pvc" => json!({"prompts": {"source": claim()}}),
         "spec.evaluation" => json!({"evaluation": {"source": {"path": "/data/held-out.jsonl"}}}),
         "spec.evaluation.source.pvc" => json!({"evaluation": {"source": claim()}}),
+        "spec.batch.dynamicSampling" => dynamic_sampling(),
         "spec.algorithm.kl.controller" => json!({"algorithm": {"kl": {"controller": {"fixed": {}}}}}),
         "spec.algorithm.kl.controller.adaptive" => {
             json!({"algorithm": {"kl": {"controller": {"fixed": null, "adaptive": {"target": 6, "horizon": 10000}}}}})

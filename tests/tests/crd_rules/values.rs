@@ -61,7 +61,7 @@ fn texts(path: &str, node: &Value) -> Vec<Candidate> {
     }
     if node.get("pattern").is_some() {
         let wrong: &[&str] = match path.rsplit('.').next() {
-            Some("storage") => &["much", "-1Gi", "1 Gi", "1Gi\n2"],
+            Some("storage") => &["much", "-1Gi", "0", "00.0Gi", "1 Gi", "1Gi\n2"],
             Some("id") => &["a/b/c", ".a", "https://hub/a", "a b", "a\nb"],
             Some("revision") => &["a//b", ".a", "a b", "a\nb"],
             _ => &["My_Claim", "-a", "a.", "a b", "a\nb"],

@@ -1,7 +1,6 @@
 //! What the actor says of its training, and what happens when it says nothing good.
 
-use std::time::Duration;
-
+use k8s_openapi::jiff::Timestamp;
 use ppo_crds::report::{Outcome, Reason, Report, Stage as Stages};
 use ppo_crds::spec::Role;
 use ppo_crds::status::{Phase, PpoJobStatus, Progress};
@@ -60,10 +59,8 @@ async fn an_operator_that_starts_keeps_what_the_one_before_it_heard_until_the_ac
     actor.say(None);
     stage.operator.take().unwrap().stop().await.unwrap();
     stage.operator = Some(Operator::start(&stage.namespace));
-    // It is there and has looked.
+    // With what it says of the change it has written all else that it would say.
     stage.looked_at_anew().await;
-    // What is not urgent of a status is held back for two seconds.
-    tokio::time::sleep(Duration::from_secs(4)).await;
     let status = stage.status("a status", |_| true).await;
     assert_eq!(version(&status), Some(40));
 }
@@ -131,7 +128,17 @@ async fn an_actor_whom_the_kubelet_hears_and_the_operator_does_not_runs_on_and_h
     let stage = Stage::running("silent", json!({"spec": {"runPolicy": {"progressDeadlineSeconds": 3}}})).await;
     let uid = stage.uid("actor-0").await;
     stage.runs_another("other").await;
-    // Longer than the deadline.
-    tokio::time::sleep(Duration::from_secs(4)).await;
+    let started = stage.phase(Phase::Running).await.start_time.unwrap().0;
+    stage
+        .wait("the deadline to pass", async || {
+            let passed = Timestamp::now().duration_since(started).as_secs();
+            anyhow::ensure!(passed > 3, "{passed} s have passed");
+            Ok(())
+        })
+        .await;
+    // What the first look leads to is done before the second.
+    for _ in 0..2 {
+        stage.looked_at_anew().await;
+    }
     assert_eq!(stage.uid("actor-0").await, uid);
 }

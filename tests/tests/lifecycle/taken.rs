@@ -163,7 +163,7 @@ async fn deny_pods(stage: &Stage<'_>) -> Api<ValidatingAdmissionPolicyBinding> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claim_of_somebody_else_is_used_and_asked_for_once() {
+async fn a_claim_of_somebody_else_is_used_and_asked_for_once_and_told_of_where_it_is_too_small() {
     let claim = json!({"spec": {"checkpoint": {"volumeClaim": {"storage": "10Gi"}}, "runPolicy": {"suspend": true}}});
     let stage = Stage::applied("claimed", claim).await;
     stage.phase(Phase::Suspended).await;
@@ -176,7 +176,10 @@ async fn a_claim_of_somebody_else_is_used_and_asked_for_once() {
     let foreign = claims.create(&PostParams::default(), &foreign).await.unwrap();
     stage.patch(json!({"spec": {"runPolicy": {"suspend": false}}})).await;
     stage
-        .tells("PersistentVolumeClaim claimed-checkpoints is there already")
+        .tells(
+            "PersistentVolumeClaim claimed-checkpoints is there already and is not the operator's: the job uses it as it is; its 1Gi are \
+             less than the 10Gi of spec.checkpoint.volumeClaim.storage",
+        )
         .await;
     stage
         .has_pods(&["actor-0", "reference-0", "rollout-0", "rollout-1"])

@@ -71,6 +71,11 @@ async fn check_that_it_is_refused(name: &'static str, worker: Value, words: &str
     assert_eq!(reason, "Refused");
     let pod = stage.pod_name("reference-0");
     assert!(message.contains(&pod) && message.contains(words), "{message}");
+    let (_, reason, _) = condition(&status, "RolesReady");
+    assert_eq!(
+        (reason.as_str(), status.ready.as_deref()),
+        ("NoPodsWanted", Some("0/4"))
+    );
     stage.has_pods(&[]).await;
 }
 

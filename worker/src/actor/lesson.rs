@@ -34,7 +34,7 @@ impl<'a> Lesson<'a> {
     pub fn of(batch: &'a Batch) -> Self {
         let scored = &batch.scored;
         Self {
-            samples: &scored.samples,
+            samples: scored.samples(),
             mask: scored.mask.shallow_clone(),
             old_logprobs: scored.old_logprobs.shallow_clone(),
             rollout_logprobs: scored.rollout_logprobs.shallow_clone(),

@@ -205,6 +205,16 @@ impl ModelConfig {
         self
     }
 
+    /// The same with the id of the token that fills a batch, unless the file names one.
+    #[must_use]
+    pub fn padded_with(mut self, id: u32) -> Self {
+        let named = self.raw.entry("pad_token_id").or_insert(Value::Null);
+        if named.is_null() {
+            *named = id.into();
+        }
+        self
+    }
+
     /// Writes into the file which class of transformers the model is, with how many labels.
     fn name_class(&mut self) {
         let family = FAMILIES
@@ -450,6 +460,17 @@ mod tests {
             let critic = config(labels).unwrap().with_head(Head::Value);
             let again = ModelConfig::from_json(critic.raw).unwrap();
             assert_eq!((again.family, again.head), (Family::Llama, Head::Value));
+        }
+    }
+
+    #[test]
+    fn a_file_that_names_its_padding_keeps_it() {
+        for (named, padded) in [
+            (json!({}), 5),
+            (json!({"pad_token_id": null}), 5),
+            (json!({"pad_token_id": 0}), 0),
+        ] {
+            assert_eq!(config(named).unwrap().padded_with(5).raw["pad_token_id"], padded);
         }
     }
 

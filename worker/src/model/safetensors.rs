@@ -17,6 +17,7 @@ use serde::Deserialize;
 use tch::{Device, Kind, Tensor};
 
 use super::target::Target;
+use crate::hub::only_a_pointer;
 use crate::native::bytes::{byte_length, bytes_of};
 use crate::native::{device, mapped};
 
@@ -167,10 +168,8 @@ fn take(stored: &Stored, Target { kind, device }: Target, memory: Memory) -> Res
 pub fn visit_file(path: &Path, mut visit: impl FnMut(&str, &Stored) -> Result<()>) -> Result<()> {
     let map = map(path).with_context(|| format!("reading {}", path.display()))?;
     let file = SafeTensors::deserialize(&map).with_context(|| {
-        format!(
-            "{} is not a whole safetensors file (truncated or corrupt)",
-            path.display()
-        )
+        let why = only_a_pointer(&map).unwrap_or("not a whole safetensors file (truncated or corrupt)");
+        format!("{} is {why}", path.display())
     })?;
     let mut views: Vec<_> = file.iter().collect();
     views.sort_by_key(|(_, view)| view.data().as_ptr() as usize);
@@ -383,6 +382,16 @@ mod tests {
         let error = visit(folder.path(), |_| true, |_, _| Ok(())).unwrap_err();
         let words = format!("{error:#}");
         assert!(words.ends_with("model.safetensors: it is no regular file"), "{words}");
+    }
+
+    #[test]
+    fn a_clone_without_git_lfs_is_told_to_bring_the_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join(SINGLE);
+        let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 988097824\n";
+        std::fs::write(&file, pointer).unwrap();
+        let words = format!("{:#}", visit_file(&file, |_, _| Ok(())).unwrap_err());
+        assert!(words.contains("model.safetensors is a pointer of Git LFS"), "{words}");
     }
 
     #[test]

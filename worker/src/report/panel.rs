@@ -54,6 +54,7 @@ pub(super) fn charts(run: &Run) -> Vec<Chart> {
             &[("std", Metric::AdvantageStd), ("mean", Metric::AdvantageMean)],
         ),
         reward_sources(run),
+        lines(run, "Groups of equal scores", &[("share", Metric::GroupsEqual)]),
         coefficient(run),
     ];
     let steps = run_steps(run);

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, bail};
 use crossbeam_channel::{Receiver, Sender};
+use futures::{StreamExt, TryStreamExt, stream};
 
 use super::reading::Reader;
 use super::sample::ScoredSample;
@@ -102,7 +103,7 @@ impl ModelReward {
         }
     }
 
-    /// One score per sample. The forward runs on a thread of its own, with whichever copy is free; calls take turns where none is.
+    /// One score per sample. Forwards run on threads of their own, as many at once as there are copies; calls take turns where none is free.
     ///
     /// # Errors
     /// When a text cannot be tokenised or the model fails; names the samples.
@@ -113,35 +114,53 @@ impl ModelReward {
         };
         let sequences = samples.iter().map(read).collect::<Result<Vec<_>>>()?;
         self.warn_beyond(sequences.iter().map(Vec::len).max().unwrap_or(0));
-        let mut scores = vec![0.0; samples.len()];
+        // Not a closure: the compiler cannot prove that one over borrowed sequences may be sent to another thread.
+        let mut forwards = Vec::new();
         for batch in batches(sequences.iter().map(Vec::len), self.batch_tokens) {
-            let input: Vec<Vec<u32>> = batch.iter().map(|&at| sequences[at].clone()).collect();
-            let copies = self.copies.clone();
-            let output = blocking(move || copies.borrow()?.scores(&input))
-                .await
-                .context("the reward model's thread died")?
-                .with_context(|| {
-                    format!(
-                        "reward model on {} samples from {}",
-                        batch.len(),
-                        samples[batch[0]].index
-                    )
-                })?;
-            if output.len() != batch.len() {
-                bail!(
-                    "the reward model gave {} scores for {} sequences",
-                    output.len(),
-                    batch.len()
-                );
-            }
+            forwards.push(self.forward(batch, &sequences, samples));
+        }
+        let done = stream::iter(forwards)
+            .buffered(self.copies.count)
+            .try_collect::<Vec<_>>();
+        let mut scores = vec![0.0; samples.len()];
+        for (batch, output) in done.await? {
             for (at, score) in batch.into_iter().zip(output) {
                 scores[at] = score;
             }
-            if let Some(live) = &self.live {
-                live.goes_on();
-            }
         }
         Ok(scores)
+    }
+
+    /// The scores of a batch, behind the places of its sequences.
+    async fn forward(
+        &self,
+        batch: Vec<usize>,
+        sequences: &[Vec<u32>],
+        samples: &[ScoredSample],
+    ) -> Result<(Vec<usize>, Vec<f32>)> {
+        let input: Vec<Vec<u32>> = batch.iter().map(|&at| sequences[at].clone()).collect();
+        let copies = self.copies.clone();
+        let output = blocking(move || copies.borrow()?.scores(&input))
+            .await
+            .context("the reward model's thread died")?
+            .with_context(|| {
+                format!(
+                    "reward model on {} samples from {}",
+                    batch.len(),
+                    samples[batch[0]].index
+                )
+            })?;
+        if output.len() != batch.len() {
+            bail!(
+                "the reward model gave {} scores for {} sequences",
+                output.len(),
+                batch.len()
+            );
+        }
+        if let Some(live) = &self.live {
+            live.goes_on();
+        }
+        Ok((batch, output))
     }
 }
 
@@ -150,16 +169,18 @@ impl ModelReward {
 struct Copies {
     free: Receiver<Box<dyn SequenceScorer>>,
     give_back: Sender<Box<dyn SequenceScorer>>,
+    count: usize,
 }
 
 impl Copies {
     fn new(copies: Vec<Box<dyn SequenceScorer>>) -> Self {
-        let (give_back, free) = crossbeam_channel::bounded(copies.len());
+        let count = copies.len();
+        let (give_back, free) = crossbeam_channel::bounded(count);
         for copy in copies {
             // It has room for all of them.
             let _ = give_back.send(copy);
         }
-        Self { free, give_back }
+        Self { free, give_back, count }
     }
 
     /// The next free one, until it is dropped.

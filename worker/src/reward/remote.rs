@@ -108,7 +108,7 @@ impl RemoteReward {
         })
     }
 
-    /// From now on `live` is told of every answer, and of a server that failed and is waited for.
+    /// From now on `live` is told of every answer, and of a server that failed, for as long as it is waited for.
     pub fn report_to(&mut self, live: Arc<Live>) {
         self.live = Some(live);
     }
@@ -146,6 +146,9 @@ impl RemoteReward {
                 Ok(mut scores) => {
                     if let Some(live) = &self.live {
                         live.goes_on();
+                        if tries > 0 {
+                            live.wait_for("");
+                        }
                     }
                     self.names.keep(&mut scores.extra);
                     return Ok(scores);

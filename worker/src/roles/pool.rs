@@ -146,6 +146,9 @@ impl Pool {
                 match answer.and_then(|answer| read(number, answer).map_err(wrong)) {
                     Ok(answer) => {
                         self.live.goes_on();
+                        if failing_since.is_some() {
+                            self.live.wait_for("");
+                        }
                         return Ok(answer);
                     }
                     Err(error) if !error.may_pass => return Err(error.into()),

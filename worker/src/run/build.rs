@@ -112,6 +112,7 @@ pub fn roles(config: RunConfig, policy_folder: PathBuf, start: Start, around: Ar
     let ahead = start.checkpoint.map(|checkpoint| StepSamples::load(&checkpoint.folder));
     let trainer = Trainer {
         steps_done: start.steps_done(),
+        draws: start.draws(),
         total_steps,
         prompts: data.prompts,
         order,

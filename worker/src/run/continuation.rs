@@ -55,7 +55,7 @@ impl Continuation<'_> {
             return Ok(());
         }
         let words = format!(
-            "it was made under another configuration; restore the manifest, {}\n{}",
+            "it was made under another configuration; restore the manifest, or {}\n{}",
             afresh.words(),
             changed.join("\n")
         );
@@ -192,6 +192,7 @@ mod tests {
     fn state(saved: &Value, inputs: Option<&Inputs>) -> State {
         State {
             step: 5,
+            draws: None,
             kl_coefficient: 0.1,
             actor_updates: 5,
             critic_updates: 5,

@@ -79,7 +79,8 @@ impl Folder {
     /// What a run may do that cannot go on here.
     pub fn afresh(&self) -> Afresh<'_> {
         match self.locks {
-            Some(_) => Afresh::Here,
+            Some(_) if self.saved_in == self.dir.checkpoints() => Afresh::Here,
+            Some(_) => Afresh::HereApart,
             None => Afresh::InPod(&self.saved_in),
         }
     }
@@ -119,8 +120,37 @@ fn hash_together(folder: &Path, ranks: &Ranks, live: &Live) -> Result<Files> {
 
 #[cfg(test)]
 mod tests {
+    use ppo_crds::manifest::parse_manifest;
+    use ppo_crds::{Environment, resolve};
+    use serde_json::json;
+
     use super::*;
     use crate::ranks::tests::together;
+
+    #[test]
+    fn who_cannot_go_on_is_told_to_change_what_says_where_the_checkpoints_lie() {
+        let root = tempfile::tempdir().unwrap();
+        let advice = |checkpoint: serde_json::Value| {
+            let manifest = json!({
+                "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "folder"},
+                "spec": {"model": {"policy": {"path": "p"}}, "prompts": {"source": {"path": "d.jsonl"}},
+                         "checkpoint": checkpoint, "roles": {"reward": {"rules": [{"json": {}}]}}},
+            });
+            let job = parse_manifest(&manifest.to_string(), "job.json").unwrap();
+            let here = Environment::Laptop {
+                manifest_folder: root.path().into(),
+            };
+            let config = resolve(&job, &here).unwrap();
+            let folder = Folder::take(&config, &root.path().join("run"), false, None).unwrap();
+            folder.afresh().words()
+        };
+        let (own, named) = (advice(json!({})), advice(json!({"path": "saved"})));
+        assert!(own.ends_with("give another --run-dir"), "{own}");
+        assert!(
+            named.ends_with("give the checkpoints another place in spec.checkpoint"),
+            "{named}"
+        );
+    }
 
     #[test]
     fn every_rank_hashes_a_share_of_a_checkpoint_and_what_one_cannot_see_rank_0_looks_at_itself() {
@@ -128,6 +158,7 @@ mod tests {
         let checkpoints = Checkpoints::open(root.path().join("checkpoints"), 3, false).unwrap();
         let state = State {
             step: 1,
+            draws: None,
             kl_coefficient: 0.1,
             actor_updates: 1,
             critic_updates: 1,

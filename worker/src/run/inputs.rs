@@ -133,7 +133,7 @@ pub fn digest_of_prompts(set: &PromptSet) -> String {
 pub fn refuse_other_prompts(saved: Option<&Inputs>, now: &str, file: &Path, afresh: Afresh) -> Result<()> {
     match saved {
         Some(saved) if saved.prompts != now => Err(Invalid::new(format!(
-            "the prompts in {} are not those that the run began with (ids, labels or their order): restore the file, {}",
+            "the prompts in {} are not those that the run began with (ids, labels or their order): restore the file, or {}",
             file.display(),
             afresh.words()
         ))

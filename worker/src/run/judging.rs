@@ -91,7 +91,7 @@ impl Run {
         if self.roles.trainer.config.evaluation.is_some() {
             return Ok(());
         }
-        let samples = &step.batch.scored.samples;
+        let samples = step.batch.scored.samples();
         let mut versions = samples.iter().flat_map(|sample| &sample.versions);
         let (Some(&drawer), Some(score)) = (versions.next(), step.report.get(Metric::Score)) else {
             return Ok(());

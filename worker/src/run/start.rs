@@ -34,6 +34,12 @@ impl<'a> Start<'a> {
         self.checkpoint.map_or(0, |checkpoint| checkpoint.state.step)
     }
 
+    /// Draws of these steps.
+    pub fn draws(&self) -> u64 {
+        let known = self.checkpoint.and_then(|checkpoint| checkpoint.state.draws);
+        known.unwrap_or_else(|| self.steps_done())
+    }
+
     /// The KL controller: it goes on where it was, unless the manifest gives another coefficient than the one it came from.
     pub fn kl_controller(&self, algorithm: &Algorithm) -> KlController {
         let mut kl = KlController::of(algorithm);
@@ -88,6 +94,7 @@ mod tests {
         let mut config = resolve(&job, &here).unwrap();
         let state = State {
             step: 3,
+            draws: None,
             kl_coefficient: 0.07,
             actor_updates: 3,
             critic_updates: 3,

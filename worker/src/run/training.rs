@@ -69,6 +69,8 @@ pub struct Run {
     server: Option<Server>,
     pub(super) folder: RunDir,
     output: OutputMode,
+    /// Whether it was asked to delete what an earlier one left.
+    fresh: bool,
     /// What the pod has to end in once it is asked to stop, until it is said whether that is enough.
     grace: Option<Duration>,
     /// The answers to held-out prompts at step 0.
@@ -143,6 +145,7 @@ impl Run {
             server: seen.server,
             folder: folder.dir,
             output: options.output,
+            fresh: options.fresh,
             grace: options.grace,
             before: None,
             latest: None,
@@ -293,6 +296,7 @@ impl Run {
         }
         let state = State {
             step: done,
+            draws: Some(trainer.draws),
             kl_coefficient: trainer.kl.coef,
             actor_updates: trainer.actor.learner.updates(),
             critic_updates: trainer.critic.as_ref().map_or(0, |critic| critic.learner.updates()),
@@ -318,7 +322,7 @@ impl Run {
         self.checkpoints.check_fence()?;
         self.save()?;
         let done = self.roles.trainer.steps_done;
-        let words = format!("stopped after step {done}, checkpoint saved; the same command goes on from there");
+        let words = stopped(done, self.fresh);
         self.recorder.ended("stopped", &words, &self.roles.trainer.stages)?;
         Ok(words)
     }
@@ -388,4 +392,21 @@ fn records(
         }
     }
     Ok(recorder)
+}
+
+/// The last words of a run that was asked to stop. With --fresh its command would delete what it has just saved.
+fn stopped(step: u64, fresh: bool) -> String {
+    let without = if fresh { " without --fresh" } else { "" };
+    format!("stopped after step {step}, checkpoint saved; the same command{without} goes on from there")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_began_anew_is_not_told_to_begin_anew_once_more() {
+        assert!(stopped(3, true).ends_with("the same command without --fresh goes on from there"));
+        assert!(stopped(3, false).ends_with("the same command goes on from there"));
+    }
 }

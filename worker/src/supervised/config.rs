@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{bail, ensure};
 use ppo_crds::spec::{DType, OptimizerSpec, Schedule};
+use ppo_crds::validate::{Problem, endless_warmup, optimizer_problems};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -41,7 +42,7 @@ pub struct Training<D> {
     /// Default 1e-5.
     #[serde(default = "learning_rate")]
     pub learning_rate: f64,
-    /// Updates over which the learning rate rises from 0. Default 0.
+    /// Updates over which the learning rate rises from 0, below `steps`. Default 0.
     #[serde(default)]
     pub warmup_steps: u64,
     /// constant, linear or cosine, the last two down to a tenth. Default constant.
@@ -221,11 +222,12 @@ impl<D: Data> Training<D> {
         ensure!(self.steps > 0, "steps must be at least 1");
         ensure!(self.batch_size > 0, "batchSize must be at least 1");
         ensure!(self.micro_batch_size != Some(0), "microBatchSize must be at least 1");
-        ensure!(
-            self.learning_rate.is_finite() && self.learning_rate >= 0.0,
-            "learningRate is {}, want a number of at least 0",
-            self.learning_rate
-        );
+        if let Some(problem) = optimizer_problems(&self.optimizer()).first() {
+            bail!("{}: {}", own_name(problem), problem.message);
+        }
+        if let Some(why) = endless_warmup(self.warmup_steps, self.steps) {
+            bail!("warmupSteps {why}");
+        }
         Ok(())
     }
 
@@ -245,6 +247,15 @@ impl<D: Data> Training<D> {
             warmup_updates: self.warmup_steps,
             ..OptimizerSpec::default()
         }
+    }
+}
+
+/// What these files call a field of a PpoJob's optimizer.
+fn own_name(problem: &Problem) -> &str {
+    match problem.field.rsplit('.').next().unwrap_or_default() {
+        "actorLearningRate" => "learningRate",
+        "warmupUpdates" => "warmupSteps",
+        same => same,
     }
 }
 
@@ -307,6 +318,13 @@ mod tests {
     }
 
     #[test]
+    fn a_warm_up_may_leave_one_update_and_gradients_need_no_bound() {
+        let text = "{model: {path: m}, data: {path: d}, steps: 20, output: o, warmupSteps: 19, maxGradNorm: 0}";
+        let config = read(text).unwrap();
+        assert_eq!((config.warmup_steps, config.max_grad_norm), (19, 0.0));
+    }
+
+    #[test]
     fn preferences_have_fields_of_their_own() {
         let text = "{model: {path: m}, data: {path: d, rejectedField: worse}, steps: 1, output: o}";
         let config: RmConfig = serde_yaml::from_str(text).unwrap();
@@ -339,7 +357,23 @@ mod tests {
             ),
             (
                 "{model: {path: m}, data: {path: d}, steps: 1, output: o, learningRate: .nan}",
-                "learningRate is NaN",
+                "learningRate: is not a finite number",
+            ),
+            (
+                "{model: {path: m}, data: {path: d}, steps: 1, output: o, learningRate: 3}",
+                "learningRate: 3.0 is out of range; it must be 0 to 1",
+            ),
+            (
+                "{model: {path: m}, data: {path: d}, steps: 1, output: o, weightDecay: -0.1}",
+                "weightDecay: -0.1 is out of range; it must be 0 to 10",
+            ),
+            (
+                "{model: {path: m}, data: {path: d}, steps: 1, output: o, maxGradNorm: -1}",
+                "maxGradNorm: -1.0 is out of range; it must be 0 to 1000000",
+            ),
+            (
+                "{model: {path: m}, data: {path: d}, steps: 20, output: o, warmupSteps: 20}",
+                "warmupSteps is 20, and the run has 20 updates: the learning rate rises to the end; it must be below 20",
             ),
         ] {
             let error = format!("{:#}", read(text).unwrap_err());

@@ -13,6 +13,7 @@ use crate::actor::rows::Rows;
 use crate::model::target;
 use crate::model::{Decoder, ModelConfig, Weights};
 use crate::stages::Sample;
+use crate::tokenizer::Tokenizer;
 
 /// The model, and how it is trained.
 pub struct Student {
@@ -77,8 +78,12 @@ impl train::Student for Student {
         })
     }
 
-    fn learnt(&self) -> (&ModelConfig, &Learner) {
-        (self.decoder.config(), &self.learner)
+    fn config(&self, _: &Tokenizer) -> ModelConfig {
+        self.decoder.config().clone()
+    }
+
+    fn learner(&self) -> &Learner {
+        &self.learner
     }
 }
 

@@ -13,6 +13,7 @@ use crate::actor::learner::Learner;
 use crate::model::names::SCORE_WEIGHT;
 use crate::model::target;
 use crate::model::{Head, ModelConfig, RewardModel, Weights};
+use crate::tokenizer::Tokenizer;
 
 /// The model, and how it is trained.
 pub struct Student {
@@ -78,8 +79,17 @@ impl train::Student for Student {
         })
     }
 
-    fn learnt(&self) -> (&ModelConfig, &Learner) {
-        (self.model.config(), &self.learner)
+    /// With the token by which transformers finds the last one of each sequence in a batch: without it, it scores one at a time.
+    fn config(&self, tokenizer: &Tokenizer) -> ModelConfig {
+        let config = self.model.config().clone();
+        match padding(tokenizer, config.vocab) {
+            Some(id) => config.padded_with(id),
+            None => config,
+        }
+    }
+
+    fn learner(&self) -> &Learner {
+        &self.learner
     }
 }
 
@@ -93,5 +103,40 @@ impl Student {
         Ok(scores
             .f_narrow(0, 0, count)?
             .f_sub(&scores.f_narrow(0, count, count)?)?)
+    }
+}
+
+/// The token that fills a batch. None where there is none in the model's vocabulary, or it ends responses too, as of many base models:
+/// transformers would score a response at the token before its end then.
+fn padding(tokenizer: &Tokenizer, vocabulary: i64) -> Option<u32> {
+    let known = tokenizer.pad_id().filter(|id| i64::from(*id) < vocabulary);
+    known.filter(|id| Some(*id) != tokenizer.eos_id())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_is_filled_with_a_token_that_ends_no_response() {
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tokenizer");
+        let padding = |folder: &Path| padding(&Tokenizer::load(folder).unwrap(), 400);
+        assert_eq!(padding(&fixtures.join("qwen3")), Some(0));
+        assert_eq!(padding(&fixtures.join("llama2")), None);
+        let base = tempfile::tempdir().unwrap();
+        let files = [
+            (
+                "tokenizer.json",
+                std::fs::read(fixtures.join("qwen3/tokenizer.json")).unwrap(),
+            ),
+            (
+                "tokenizer_config.json",
+                br#"{"tokenizer_class": "Qwen2Tokenizer"}"#.to_vec(),
+            ),
+        ];
+        for (name, content) in files {
+            std::fs::write(base.path().join(name), content).unwrap();
+        }
+        assert_eq!(padding(base.path()), None);
     }
 }

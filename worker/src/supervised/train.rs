@@ -41,8 +41,11 @@ pub trait Student: Sized {
     /// When libtorch fails.
     fn evaluate(&self, held_out: &[<Self::Data as Data>::Example]) -> Result<HeldOut>;
 
-    /// What is saved.
-    fn learnt(&self) -> (&ModelConfig, &Learner);
+    /// The configuration that is saved beside the weights.
+    fn config(&self, tokenizer: &Tokenizer) -> ModelConfig;
+
+    /// What has learnt.
+    fn learner(&self) -> &Learner;
 }
 
 /// How held-out examples are judged.
@@ -78,7 +81,7 @@ pub fn train<S: Student>(config: &Training<S::Data>, output: OutputMode) -> Resu
     let held_out = config.evaluation.as_ref().map(|held_out| read(&held_out.path));
     let held_out = held_out.transpose()?.unwrap_or_default();
     let mut student = S::new(config, folder, has_weights)?;
-    let bytes = student.learnt().1.parameters.weights();
+    let bytes = student.learner().parameters.weights();
     let bytes = bytes.0.values().map(|weight| byte_length(weight) as u64).sum();
     model::replace::probe(&config.output, bytes).context("output")?;
     let order = PromptOrder {
@@ -100,9 +103,8 @@ pub fn train<S: Student>(config: &Training<S::Data>, output: OutputMode) -> Resu
         }
         progress.step(step, loss, last)?;
     }
-    let (model, learner) = student.learnt();
-    let weights = learner.parameters.weights();
-    model::save(&config.output, folder, model, &weights, model::save::SHARD_BYTES)?;
+    let (model, weights) = (student.config(&tokenizer), student.learner().parameters.weights());
+    model::save(&config.output, folder, &model, &weights, model::save::SHARD_BYTES)?;
     let held_out = last.map(|last| {
         format!(
             ", held-out loss {:.3}, {} {:.0} %",

@@ -57,7 +57,7 @@ catalogue! {
         "Least sum of a sample's shaped token rewards."
         verl["critic/rewards/min"] trl[] alpacafarm[] openrlhf[];
     Score "score" Gauge None
-        "Mean score of the samples, as the reward role gave it."
+        "Mean score of the samples drawn, as the reward role gave it."
         verl["critic/score/mean"] trl["objective/scores"] alpacafarm[] openrlhf["train/reward"];
     ScoreMax "score_max" Gauge None
         "Greatest score of a sample."
@@ -68,6 +68,9 @@ catalogue! {
     ScoreStd "score_std" Gauge None
         "Standard deviation of the scores."
         verl[] trl[] alpacafarm[] openrlhf[];
+    GroupsEqual "groups_equal" Gauge Ratio
+        "Share of the groups drawn whose samples all have the same score: they teach group estimators nothing; only with more than one sample per prompt."
+        verl[] trl["frac_reward_zero_std"] alpacafarm[] openrlhf[];
     NonScoreReward "non_score_reward" Gauge None
         "Mean over samples of the reward that is not score: the KL penalty."
         verl[] trl["objective/non_score_reward"] alpacafarm["objective/non_score_rewards"] openrlhf[];
@@ -203,6 +206,9 @@ catalogue! {
     SamplesDrawnAgain "samples_drawn_again" Counter None
         "Samples whose engine failed before it answered: another one drew them, with the same tokens."
         verl[] trl[] alpacafarm[] openrlhf[];
+    Draws "draws" Gauge None
+        "How many times the step drew prompts until enough groups differed in score; only with `batch.dynamicSampling`."
+        verl["train/num_gen_batches"] trl[] alpacafarm[] openrlhf[];
     PromptTokens "prompt_tokens" Counter Tokens
         "Prompt tokens of the step, each prompt counted once per sample."
         verl[] trl[] alpacafarm[] openrlhf[];

@@ -91,17 +91,20 @@ impl TokenizerConfig {
 
 /// Llama 1 and 2, and Mistral.
 const LLAMA: &str = "LlamaTokenizer";
+/// Qwen 1.5 to 3.
+const QWEN2: &str = "Qwen2Tokenizer";
 
 fn base(class: &str) -> &str {
     class.strip_suffix("Fast").unwrap_or(class)
 }
 
-/// BOS, EOS, padding and unknown token that a class has by default (`tokenization_llama_fast.py`, `tokenization_gemma_fast.py`); empty
-/// for none.
+/// BOS, EOS, padding and unknown token that a class has by default (`tokenization_llama_fast.py`, `tokenization_gemma_fast.py`,
+/// `tokenization_qwen2.py`); empty for none.
 fn class_tokens(class: &str) -> [&'static str; 4] {
     match base(class) {
         LLAMA | "CodeLlamaTokenizer" => ["<s>", "</s>", "", "<unk>"],
         "GemmaTokenizer" => ["<bos>", "<eos>", "<pad>", "<unk>"],
+        QWEN2 => ["", "<|endoftext|>", "<|endoftext|>", "<|endoftext|>"],
         _ => [""; 4],
     }
 }
@@ -111,7 +114,11 @@ fn class_tokens(class: &str) -> [&'static str; 4] {
 fn class_of_model(folder: &Path) -> Result<String> {
     let fields = read_object(folder, "config.json")?.unwrap_or_default();
     let text = |name: &str| fields.get(name).and_then(Value::as_str);
-    let family = || matches!(text("model_type"), Some("llama" | "mistral")).then_some(LLAMA);
+    let family = || match text("model_type")? {
+        "llama" | "mistral" => Some(LLAMA),
+        "qwen2" | "qwen3" => Some(QWEN2),
+        _ => None,
+    };
     Ok(text("tokenizer_class").or_else(family).unwrap_or_default().to_owned())
 }
 

@@ -384,6 +384,27 @@ fn tokens_that_the_file_does_not_name_are_those_of_the_class_in_transformers() {
 }
 
 #[test]
+fn qwens_class_ends_and_fills_with_endoftext_where_the_file_names_nothing_else() {
+    let copy = tempfile::tempdir().unwrap();
+    let write = |name: &str, content: Value| std::fs::write(copy.path().join(name), content.to_string()).unwrap();
+    let source = fixture("qwen3").join("tokenizer.json");
+    std::fs::copy(source, copy.path().join("tokenizer.json")).unwrap();
+    let special = || {
+        let tokenizer = Tokenizer::load(copy.path()).unwrap();
+        (tokenizer.bos_id(), tokenizer.own_eos_id(), tokenizer.pad_id())
+    };
+    for class in ["Qwen2Tokenizer", "Qwen2TokenizerFast"] {
+        write("tokenizer_config.json", json!({"tokenizer_class": class}));
+        assert_eq!(special(), (None, Some(0), Some(0)), "{class}");
+    }
+    write("tokenizer_config.json", json!({"eos_token": "<|im_end|>"}));
+    for family in ["qwen2", "qwen3"] {
+        write("config.json", json!({"model_type": family}));
+        assert_eq!(special(), (None, Some(2), Some(0)), "{family}");
+    }
+}
+
+#[test]
 fn tokens_that_an_older_folder_names_in_its_map_are_those_and_a_newer_folders_map_is_no_word() {
     let copy = tempfile::tempdir().unwrap();
     std::fs::copy(
@@ -448,6 +469,11 @@ fn errors_name_the_file_and_what_helps() {
     assert!(error().contains("save_pretrained"), "{}", error());
     write("tokenizer.json", "{}");
     assert!(error().contains("tokenizer.json: not a tokenizer"), "{}", error());
+    write(
+        "tokenizer.json",
+        "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 7031645\n",
+    );
+    assert!(error().contains("tokenizer.json: a pointer of Git LFS"), "{}", error());
     std::fs::copy(
         fixture("chatml").join("tokenizer.json"),
         folder.path().join("tokenizer.json"),

@@ -61,23 +61,32 @@ impl Trainer {
         let ahead = self.ahead.samples.take();
         let samples = match ahead.filter(|samples| samples.step == step) {
             Some(samples) => samples,
-            None => self.draw_now()?,
+            None => self.draw_now(self.draws)?,
         };
         samples.check(self.config.overlap)?;
         self.ahead.took = samples.took;
-        let rollouts = self.rollouts(&samples)?;
-        if self.config.overlap == Overlap::None {
+        let rollouts = self.rollouts(self.draws, &samples)?;
+        // With dynamic sampling the step may draw on.
+        if self.config.overlap == Overlap::None && self.config.batch.max_draws.is_none() {
             self.rollout.sleep();
         }
         self.ahead.samples = (self.config.overlap == Overlap::OneStep).then_some(samples);
         Ok(rollouts)
     }
 
+    /// Further samples of the step at hand, whose draw this is.
+    pub(super) fn draw_on(&mut self, draw: u64) -> Result<Rollouts> {
+        let samples = self.draw_now(draw)?;
+        samples.check(self.config.overlap)?;
+        self.ahead.took += samples.took;
+        self.rollouts(draw, &samples)
+    }
+
     /// With `overlap: oneStep`: asks for the samples of the next step, if there is one, of the version that the engines have.
     pub(super) fn ask_ahead(&mut self) {
         let next = self.steps_done + 1;
         if self.config.overlap == Overlap::OneStep && next < self.total_steps {
-            let requests = self.requests(next);
+            let requests = self.requests(self.draws + 1);
             let pending = self.rollout.start(requests, GENERATION_DEADLINE, &self.runtime);
             self.ahead.pending = Some(pending);
         }
@@ -119,9 +128,9 @@ impl Trainer {
         Ok(pending.collect(&self.stop, Duration::ZERO, &self.live)?.completions)
     }
 
-    fn draw_now(&self) -> Result<StepSamples> {
+    fn draw_now(&self, draw: u64) -> Result<StepSamples> {
         let began = Instant::now();
-        let completions = self.generate(self.requests(self.steps_done))?;
+        let completions = self.generate(self.requests(draw))?;
         Ok(StepSamples {
             step: self.steps_done,
             completions,
@@ -129,17 +138,17 @@ impl Trainer {
         })
     }
 
-    fn prompts_of(&self, step: u64) -> impl Iterator<Item = &Prompt> {
-        let indices = self.order.batch(step);
+    fn prompts_of(&self, draw: u64) -> impl Iterator<Item = &Prompt> {
+        let indices = self.order.batch(draw);
         indices.into_iter().map(|index| &self.prompts.prompts[index])
     }
 
-    /// What is asked for a step: a function of seed and step alone.
-    fn requests(&self, step: u64) -> Vec<Request> {
+    /// What is asked for in a draw: a function of seed and draw alone.
+    fn requests(&self, draw: u64) -> Vec<Request> {
         let n = self.config.batch.n_samples_per_prompt as u64;
-        // A prompt may occur twice in a step; its place in the step tells the two apart.
-        let seed = |place: usize, sample: u64| sample_seed(self.config.seed, step, place as u64, sample);
-        let requests = self.prompts_of(step).enumerate().map(|(place, prompt)| Request {
+        // A prompt may occur twice in a draw; its place in it tells the two apart.
+        let seed = |place: usize, sample: u64| sample_seed(self.config.seed, draw, place as u64, sample);
+        let requests = self.prompts_of(draw).enumerate().map(|(place, prompt)| Request {
             prompt: prompt.ids.clone(),
             seeds: (0..n).map(|sample| seed(place, sample)).collect(),
             params: self.sampling.clone(),
@@ -148,7 +157,7 @@ impl Trainer {
         requests.collect()
     }
 
-    fn rollouts(&self, drawn: &StepSamples) -> Result<Rollouts> {
+    fn rollouts(&self, draw: u64, drawn: &StepSamples) -> Result<Rollouts> {
         let (prompts, n) = (
             self.config.batch.rollout_batch_size,
             self.config.batch.n_samples_per_prompt,
@@ -157,7 +166,7 @@ impl Trainer {
             drawn.completions.len() == prompts && drawn.completions.iter().all(|group| group.len() == n),
             "the samples are not {n} of each of {prompts} prompts"
         );
-        let groups = self.prompts_of(drawn.step).zip(&drawn.completions).enumerate();
+        let groups = self.prompts_of(draw).zip(&drawn.completions).enumerate();
         let samples = groups.flat_map(|(group, (prompt, completions))| {
             completions.iter().map(move |completion| Sample {
                 prompt: prompt.clone(),

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use ppo_crds::run_config::{Algorithm, Score};
+use ppo_crds::run_config::{Algorithm, Batch as Sizes, Score};
 use tch::{Kind, Tensor};
 
+use super::score::different;
 use super::{Diverged, Trainer};
 use crate::actor::update::Learnt;
 use crate::engine::FinishReason;
@@ -13,7 +14,7 @@ use crate::ppo::controller::observed_kl;
 use crate::ppo::mask::value_mask;
 use crate::ppo::shape::clip;
 use crate::ppo::stats::{explained_variance, mismatch, summary};
-use crate::stages::{Batch, Sample};
+use crate::stages::{Batch, Drawn, Sample};
 use crate::telemetry::{Metric, StepReport};
 
 impl Trainer {
@@ -28,35 +29,22 @@ impl Trainer {
         let mut report = StepReport {
             step: self.steps_done,
             total_steps: self.total_steps,
-            episode: self.order.episode_of(self.steps_done - 1) + 1,
+            episode: self.order.episode_of(self.draws - scored.drawn.draws) + 1,
             policy_version: self.steps_done,
-            samples: scored.samples.len() as u64,
+            samples: scored.samples().len() as u64,
             stages: std::mem::take(&mut self.stages),
             wall,
             ..StepReport::default()
         };
+        drawn(&mut report, &scored.drawn, &self.config.batch)?;
         rewards(&mut report, batch, &self.config.algorithm.score)?;
-        lengths(&mut report, &scored.samples);
-        staleness(&mut report, &scored.samples, self.steps_done - 1);
+        staleness(&mut report, scored.samples(), self.steps_done - 1);
         per_token(&mut report, batch)?;
         update(&mut report, learnt, &self.config.algorithm);
         report.set(Metric::KlCoefficient, self.kl.coef);
         if self.critic.is_some() {
             let trained = value_mask(self.config.algorithm.profile, &scored.mask)?;
             critic(&mut report, batch, &trained)?;
-        }
-        for (name, values) in &scored.extra {
-            let values: Vec<f64> = values
-                .iter()
-                .copied()
-                .map(f64::from)
-                .filter(|value| !value.is_nan())
-                .collect();
-            if !values.is_empty() {
-                report
-                    .extra
-                    .insert(name.clone(), values.iter().sum::<f64>() / values.len() as f64);
-            }
         }
         report.set(Metric::SamplesDrawnAgain, self.rollout.take_drawn_again() as f64);
         let generated = report.get(Metric::GeneratedTokens).unwrap_or(0.0);
@@ -75,7 +63,7 @@ impl Trainer {
         if self.kl.observes(learnt.actor_updates > 0) {
             let profile = self.config.algorithm.profile;
             let observed = observed_kl(profile, &batch.shaped.kl, &batch.scored.mask, learnt.kl_loss())?;
-            self.kl.observe(observed, batch.scored.samples.len());
+            self.kl.observe(observed, batch.scored.samples().len());
         }
         let kl = report.get(Metric::Kl).unwrap_or(0.0);
         let limit = self.config.algorithm.kl.stop_above.filter(|limit| kl > *limit);
@@ -89,14 +77,41 @@ impl Trainer {
     }
 }
 
-fn rewards(report: &mut StepReport, batch: &Batch, settings: &Score) -> Result<()> {
-    let scores = Tensor::from_slice(&batch.scored.scores).unsqueeze(1); // [batch, 1]
+/// Scores, lengths and further numbers of every sample that was drawn: of those that are learnt from alone they would not say how good the
+/// policy is.
+fn drawn(report: &mut StepReport, drawn: &Drawn, sizes: &Sizes) -> Result<()> {
+    let Drawn { chosen, left_out, .. } = drawn;
+    let scores = [&chosen.scores[..], &left_out.scores].concat();
+    let n = sizes.n_samples_per_prompt;
+    if n > 1 {
+        let groups = scores.len() / n;
+        let equal = groups - different(&scores, n);
+        report.set(Metric::GroupsEqual, equal as f64 / groups.max(1) as f64);
+    }
+    if sizes.max_draws.is_some() {
+        report.set(Metric::Draws, drawn.draws as f64);
+    }
+    let scores = Tensor::from_slice(&scores).unsqueeze(1); // [drawn, 1]
     let all = summary(&scores, &scores.ones_like())?;
     report.set(Metric::Score, all.mean);
     report.set(Metric::ScoreMax, all.max);
     report.set(Metric::ScoreMin, all.min);
     report.set(Metric::ScoreStd, all.variance.sqrt());
-    let samples = batch.scored.samples.len().max(1) as f64;
+    let samples: Vec<&Sample> = chosen.samples.iter().chain(&left_out.samples).collect();
+    lengths(report, &samples);
+    for (name, values) in &chosen.extra {
+        let values = values.iter().chain(left_out.extra.get(name).into_iter().flatten());
+        let values: Vec<f64> = values.copied().map(f64::from).filter(|value| !value.is_nan()).collect();
+        if !values.is_empty() {
+            let mean = values.iter().sum::<f64>() / values.len() as f64;
+            report.extra.insert(name.clone(), mean);
+        }
+    }
+    Ok(())
+}
+
+fn rewards(report: &mut StepReport, batch: &Batch, settings: &Score) -> Result<()> {
+    let samples = batch.scored.samples().len().max(1) as f64;
     let per_sample = |token: &Tensor| token.sum(Kind::Double).double_value(&[]) / samples;
     let rewards = batch.shaped.rewards.sum_dim_intlist(-1, true, Kind::Double); // [batch, 1]
     let rewards = summary(&rewards, &rewards.ones_like())?;
@@ -114,7 +129,7 @@ fn rewards(report: &mut StepReport, batch: &Batch, settings: &Score) -> Result<(
     Ok(())
 }
 
-fn lengths(report: &mut StepReport, samples: &[Sample]) {
+fn lengths(report: &mut StepReport, samples: &[&Sample]) {
     let lengths = || samples.iter().map(|sample| sample.response.len());
     let count = samples.len().max(1) as f64;
     let share = |reason| samples.iter().filter(|sample| sample.finish_reason == reason).count() as f64 / count;

@@ -42,14 +42,14 @@ pub fn describe(batch: &Batch, tokenizer: &Tokenizer, count: usize) -> Result<Ve
             prompt: sample.prompt.text.clone(),
             label: sample.prompt.label.as_ref().map(Label::shown),
             response: text_after(tokenizer, &sample.prompt.ids, &sample.response, true)?,
-            score: f64::from(batch.scored.scores[row]),
+            score: f64::from(batch.scored.drawn.chosen.scores[row]),
             finish_reason: finish_reason(sample.finish_reason).to_owned(),
             tokens: sample.response.iter().enumerate().map(token).collect::<Result<_>>()?,
         })
     };
     batch
         .scored
-        .samples
+        .samples()
         .iter()
         .enumerate()
         .take(count)

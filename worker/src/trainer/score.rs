@@ -1,71 +1,58 @@
-//! The score stage: scores, values and log-probabilities of the samples, from every role.
+//! The score stage: what the reward says of the samples, and with dynamic sampling which groups the step learns from.
 
 use anyhow::{Context, Result};
-use tch::Tensor;
 
-use super::{Diverged, Trainer};
-use crate::actor::pieces::{Pieces, columns};
-use crate::actor::rows::{mask, padded};
+use super::Trainer;
 use crate::outcome::RewardFailed;
-use crate::ranks::order::Order;
 use crate::reward::{ScoredSample, Scores};
-use crate::roles::Reference;
-use crate::stages::{Rollouts, Sample, Scored};
+use crate::stages::{Drawn, Judged, Rollouts, Sample};
 use crate::telemetry::Stage;
 
 impl Trainer {
-    pub(super) fn score(&mut self, Rollouts { samples }: Rollouts) -> Result<Scored> {
-        self.stop.check()?;
-        let columns = columns(&self.config, &samples);
-        let pieces = Pieces::of(
-            &self.config,
-            self.steps_done,
-            &samples,
-            columns,
-            self.ranks.count(),
-            &self.live,
+    /// With dynamic sampling it draws on until enough groups differ in score, or it has drawn `maxDraws` times (DAPO, arXiv 2503.14476,
+    /// section 3.2).
+    pub(super) fn score(&mut self, rollouts: Rollouts) -> Result<Drawn> {
+        let mut all = self.timed(Stage::Score, |it| it.rewards(rollouts))?;
+        let (wanted, n) = (
+            self.config.batch.rollout_batch_size,
+            self.config.batch.n_samples_per_prompt,
         );
-        let temperature = self.config.generation.temperature;
-        let Scores { scores, extra } = self.timed(Stage::Score, |it| it.rewards(&samples))?;
-        let given = pieces.give(&self.ranks, self.steps_done);
-        given.with_context(|| self.place(Stage::OldLogprobs))?;
-        let reference_logprobs = self.timed(Stage::Reference, |it| {
-            let logprobs = |reference: &Reference| reference.logprobs(&it.actor, &pieces, &it.ranks, temperature);
-            it.reference.as_ref().map(logprobs).transpose()
-        })?;
-        let old_logprobs = self.timed(Stage::OldLogprobs, |it| {
-            it.ranks.order(&Order::Logprobs)?;
-            it.actor.old_logprobs(&pieces, &it.ranks, &it.config)
-        })?;
-        let values = self.timed(Stage::Values, |it| {
-            let Some(critic) = &mut it.critic else { return Ok(None) };
-            it.ranks.order(&Order::Values)?;
-            critic.old_values(&pieces, &it.ranks).map(Some)
-        })?;
-        let mask = mask(&samples, pieces.columns);
-        let rollout_logprobs = padded(&samples, pieces.columns, |sample| sample.rollout_logprobs.clone());
-        let scored = Scored {
-            samples,
-            scores,
-            extra,
-            mask,
-            old_logprobs,
-            rollout_logprobs,
-            reference_logprobs,
-            values,
+        let Some(most) = self.config.batch.max_draws else {
+            return Ok(Drawn::of(all));
         };
-        refuse_nan(&scored, self.steps_done + 1)?;
-        Ok(scored)
+        let mut draws = 1;
+        while different(&all.scores, n) < wanted && draws < most {
+            let more = self.timed(Stage::Generate, |it| it.draw_on(it.draws + draws))?;
+            all.append(self.timed(Stage::Score, |it| it.rewards(more))?);
+            draws += 1;
+        }
+        self.rollout.sleep();
+        let found = different(&all.scores, n);
+        if found < wanted {
+            tracing::warn!(
+                "step {}: only {found} of the {wanted} groups that it learns from differ in score after {draws} draws (batch.dynamicSampling): \
+                 prompts that are neither always nor never answered rightly are running out",
+                self.steps_done + 1
+            );
+        }
+        let groups = chosen(&all.scores, n, wanted);
+        let (chosen, left_out) = all.split(&groups, n);
+        Ok(Drawn {
+            chosen,
+            left_out,
+            draws,
+        })
     }
 
-    fn rewards(&self, samples: &[Sample]) -> Result<Scores> {
+    fn rewards(&self, Rollouts { samples }: Rollouts) -> Result<Judged> {
         let _no_grad = tch::no_grad_guard();
         let describe = |(index, sample): (usize, &Sample)| {
             let (prompt, ids) = (&sample.prompt, &sample.response);
             ScoredSample::new(&self.tokenizer, index, prompt, ids, sample.finish_reason)
         };
-        let scored = samples.iter().enumerate().map(describe).collect::<Result<Vec<_>>>()?;
-        self.scores(&scored)
+        let described = samples.iter().enumerate().map(describe).collect::<Result<Vec<_>>>()?;
+        let Scores { scores, extra } = self.scores(&described)?;
+        Ok(Judged { samples, scores, extra })
     }
 
     /// What the reward says of `samples`; it is not waited for by one who was asked to stop.
@@ -75,82 +62,102 @@ impl Trainer {
     }
 }
 
-/// [`Diverged`] where a model computed a NaN, which is named: the loss that it would make NaN does not say whose it was.
-fn refuse_nan(scored: &Scored, step: u64) -> Result<()> {
-    let computed = [
-        (
-            scored.reference_logprobs.as_ref(),
-            "the reference's log-probabilities",
-            "check its weights",
-        ),
-        (
-            Some(&scored.old_logprobs),
-            "the policy's log-probabilities",
-            "lower optimizer.actorLearningRate, or check the weights that it started from",
-        ),
-        (
-            scored.values.as_ref(),
-            "the critic's values",
-            "lower optimizer.criticLearningRate, or check the weights that it started from",
-        ),
-    ];
-    for (numbers, whose, cure) in computed {
-        let sample = numbers.map(first_nan).transpose()?.flatten();
-        if let Some(sample) = sample {
-            let what = format!("{whose} for sample {sample} are NaN; {cure}");
-            return Err(Diverged { step, what }.into());
-        }
-    }
-    Ok(())
+/// How many of the groups, of `n` samples each, have samples that differ in score.
+pub(super) fn different(scores: &[f32], n: usize) -> usize {
+    scores.chunks(n).filter(|group| differs(group)).count()
 }
 
-/// The first row, [samples, columns], that holds a NaN.
-fn first_nan(numbers: &Tensor) -> Result<Option<usize>> {
-    let rows = numbers.f_isnan()?.f_any_dim(-1, false)?;
-    Ok(Vec::<bool>::try_from(&rows)?.into_iter().position(|is_nan| is_nan))
+fn differs(group: &[f32]) -> bool {
+    group.iter().any(|score| *score != group[0])
+}
+
+/// The groups that a step learns from, rising: the first `wanted` whose samples differ in score; the first of the others in place of those that
+/// are missing.
+fn chosen(scores: &[f32], n: usize, wanted: usize) -> Vec<usize> {
+    let groups = scores.chunks(n).enumerate();
+    let (different, equal): (Vec<_>, Vec<_>) = groups.partition(|(_, group)| differs(group));
+    let places = different.into_iter().chain(equal).map(|(place, _)| place);
+    let mut chosen: Vec<usize> = places.take(wanted).collect();
+    chosen.sort_unstable();
+    chosen
+}
+
+impl Judged {
+    /// Puts `more` behind these. An extra number that only one of the two has is NaN for the other.
+    fn append(&mut self, mut more: Self) {
+        let (before, after) = (self.scores.len(), more.scores.len());
+        self.samples.append(&mut more.samples);
+        self.scores.append(&mut more.scores);
+        for name in more.extra.keys() {
+            let missing = || vec![f32::NAN; before];
+            self.extra.entry(name.clone()).or_insert_with(missing);
+        }
+        for (name, values) in &mut self.extra {
+            let added = more.extra.remove(name);
+            values.extend(added.unwrap_or_else(|| vec![f32::NAN; after]));
+        }
+    }
+
+    /// The samples of these groups, which rise, of `n` each, numbered from 0; and the others.
+    fn split(self, groups: &[usize], n: usize) -> (Self, Self) {
+        let mut parts = (Self::default(), Self::default());
+        (parts.0.samples, parts.1.samples) = split(self.samples, groups, n);
+        (parts.0.scores, parts.1.scores) = split(self.scores, groups, n);
+        for (name, values) in self.extra {
+            let (of_these, of_others) = split(values, groups, n);
+            parts.0.extra.insert(name.clone(), of_these);
+            parts.1.extra.insert(name, of_others);
+        }
+        for (place, sample) in parts.0.samples.iter_mut().enumerate() {
+            sample.group = (place / n) as i64;
+        }
+        parts
+    }
+}
+
+fn split<T>(items: Vec<T>, groups: &[usize], n: usize) -> (Vec<T>, Vec<T>) {
+    let items = items.into_iter().enumerate();
+    let (these, others): (Vec<_>, Vec<_>) = items.partition(|(place, _)| groups.binary_search(&(place / n)).is_ok());
+    let bare = |numbered: Vec<(usize, T)>| numbered.into_iter().map(|(_, item)| item).collect();
+    (bare(these), bare(others))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
 
     #[test]
-    fn a_model_that_computes_a_nan_is_named_with_the_sample() {
-        let said = |reference: f32, policy: f32, value: f32| {
-            let of = |last: f32| Tensor::from_slice(&[-1.0, -2.0, -1.0, last]).view([2, 2]);
-            let scored = Scored {
-                samples: Vec::new(),
-                scores: Vec::new(),
-                extra: BTreeMap::new(),
-                mask: of(1.0).ones_like(),
-                old_logprobs: of(policy),
-                rollout_logprobs: of(-1.0),
-                reference_logprobs: Some(of(reference)),
-                values: Some(of(value)),
-            };
-            refuse_nan(&scored, 3).map_err(|error| {
-                assert!(error.is::<Diverged>());
-                error.to_string()
-            })
+    fn a_step_learns_from_the_first_groups_that_differ_and_of_the_others_from_as_many_as_are_missing() {
+        let scores = [1., 1., 0., 1., 0., 0., 1., 0., 0.5, 0.25];
+        assert_eq!(different(&scores, 2), 3);
+        assert_eq!(chosen(&scores, 2, 2), [1, 3]);
+        assert_eq!(chosen(&scores, 2, 3), [1, 3, 4]);
+        assert_eq!(chosen(&scores, 2, 4), [0, 1, 3, 4]);
+        assert_eq!(chosen(&scores, 2, 5), [0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn what_is_left_out_keeps_its_numbers_and_a_number_that_one_draw_has_not_is_nan() {
+        let judged = |scores: [f32; 4], name: &str| Judged {
+            samples: Vec::new(),
+            scores: scores.into(),
+            extra: [(name.to_owned(), scores.to_vec())].into(),
         };
-        // A bound on the KL makes a number of what is infinite.
-        assert_eq!(said(f32::NEG_INFINITY, -1.0, 0.5), Ok(()));
-        for (numbers, words) in [
-            (
-                [f32::NAN, -1.0, f32::NAN],
-                "diverged in step 3: the reference's log-probabilities for sample 1 are NaN",
-            ),
-            (
-                [-1.0, f32::NAN, 0.5],
-                "the policy's log-probabilities for sample 1 are NaN",
-            ),
-            ([-1.0, -1.0, f32::NAN], "the critic's values for sample 1 are NaN"),
-        ] {
-            let [reference, policy, value] = numbers;
-            let error = said(reference, policy, value).unwrap_err();
-            assert!(error.contains(words), "{error}");
-        }
+        let mut all = judged([1., 2., 3., 3.], "a");
+        all.append(judged([4., 4., 5., 6.], "b"));
+        assert_eq!(all.scores, [1., 2., 3., 3., 4., 4., 5., 6.]);
+        let (these, others) = all.split(&[0, 3], 2);
+        assert_eq!(
+            (these.scores, others.scores),
+            (vec![1., 2., 5., 6.], vec![3., 3., 4., 4.])
+        );
+        assert_eq!(
+            format!("{:?}", these.extra),
+            r#"{"a": [1.0, 2.0, NaN, NaN], "b": [NaN, NaN, 5.0, 6.0]}"#
+        );
+        assert_eq!(
+            format!("{:?}", others.extra),
+            r#"{"a": [3.0, 3.0, NaN, NaN], "b": [NaN, NaN, 4.0, 4.0]}"#
+        );
     }
 }

@@ -30,6 +30,7 @@ pub fn api(service: Service) -> Router {
         .route("/version", get(forward))
         .route("/pause", post(pause))
         .route("/resume", post(pause))
+        // As it is at the moment, as vLLM says it to whoever updates its weights step by step: an update pauses it too.
         .route("/is_paused", get(forward))
         .route("/abort_requests", post(abort::abort_requests))
         .route("/update_weights", post(update))

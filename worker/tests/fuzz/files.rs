@@ -233,6 +233,7 @@ fn the_manifest_of_a_checkpoint() {
     let checkpoints = Checkpoints::open(folder.path().to_owned(), 3, true).unwrap();
     let state = State {
         step: 7,
+        draws: None,
         kl_coefficient: 0.1,
         actor_updates: 28,
         critic_updates: 28,

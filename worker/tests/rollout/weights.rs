@@ -6,9 +6,10 @@ use ppo_worker::model::{ModelConfig, Weights};
 use ppo_worker::rollout::weights::{digest::digest, frame};
 use serde_json::{Value, json};
 use tch::{Kind, Tensor};
-use tokio_stream::wrappers::ReceiverStream;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
-use crate::support::{Server, ids, long, make_model};
+use crate::support::{LONG, Server, ids, long, make_model};
 
 /// Another model of the same shape: its folder, its tensors.
 fn other(server: &Server, seed: u64) -> (std::path::PathBuf, Weights) {
@@ -79,28 +80,41 @@ async fn new_weights_from_a_folder_change_tokens_and_versions_between_two_steps(
     assert_eq!(after, fresh.ok("/v1/completions", long(50)).await["choices"][0]);
 }
 
+/// What is not held up is answered in this time. A slow machine that takes longer fails no test: it is told nothing wrong.
+const EARLY: Duration = Duration::from_millis(500);
+
+/// A client that has announced weights of `bytes` bytes, once the server begins to read them: it says so then, and the update runs.
+async fn begun_update(server: &Server, version: &str, bytes: usize) -> TcpStream {
+    const GO_ON: &str = "HTTP/1.1 100 Continue\r\n\r\n";
+    let mut client = TcpStream::connect(server.url.trim_start_matches("http://"))
+        .await
+        .unwrap();
+    let head = format!(
+        "POST /update_weights?weight_version={version} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/octet-stream\r\n\
+         content-length: {bytes}\r\nexpect: 100-continue\r\nconnection: close\r\n\r\n"
+    );
+    client.write_all(head.as_bytes()).await.unwrap();
+    let mut said = [0; GO_ON.len()];
+    let heard = tokio::time::timeout(LONG, client.read_exact(&mut said)).await;
+    heard.unwrap().unwrap();
+    assert_eq!(said, GO_ON.as_bytes());
+    client
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_asks_for_the_version_during_an_update_is_told_the_new_one() {
     let server = Server::start().await;
     let (_, weights) = other(&server, 1);
     let stream = stream_of(&weights);
-    let (sender, body) = tokio::sync::mpsc::channel::<std::io::Result<Vec<u8>>>(1);
-    let (begin, rest) = stream.split_at(stream.len() / 2);
-    let request = server
-        .client
-        .post(format!("{}/update_weights?weight_version=13", server.url))
-        .header("content-type", "application/octet-stream")
-        .body(reqwest::Body::wrap_stream(ReceiverStream::new(body)));
-    let updating = tokio::spawn(request.send());
-    sender.send(Ok(begin.to_vec())).await.unwrap();
-    let info = || server.client.get(format!("{}/weight_info", server.url));
-    // Once it has begun nobody is answered: this is long enough to be, otherwise.
-    let waits = async || info().timeout(Duration::from_millis(500)).send().await.is_err();
-    server.until("the update", waits).await;
-    let asked = tokio::spawn(info().send());
-    sender.send(Ok(rest.to_vec())).await.unwrap();
-    drop(sender);
-    assert_eq!(updating.await.unwrap().unwrap().status(), 200);
+    let mut client = begun_update(&server, "13", stream.len()).await;
+    let mut asked = tokio::spawn(server.client.get(format!("{}/weight_info", server.url)).send());
+    let early = tokio::time::timeout(EARLY, &mut asked).await;
+    assert!(early.is_err(), "{early:?}");
+    client.write_all(&stream).await.unwrap();
+    let mut answer = String::new();
+    let heard = tokio::time::timeout(LONG, client.read_to_string(&mut answer)).await;
+    heard.unwrap().unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     let told: Value = asked.await.unwrap().unwrap().json().await.unwrap();
     let digest = digest(&weights).unwrap().to_string();
     assert_eq!(told, json!({"weight_version": "13", "digest": digest}));

@@ -59,7 +59,7 @@ pub const ROWS: &[Row] = &[
         &["data.max_len", "max_len"],
         &["prompts.maxLength", "generation.maxNewTokens"],
         "prompts.maxLength is what max_new_tokens leaves of it; without max_new_tokens each gets half, where OpenRLHF \
-         gives a response what its prompt leaves",
+         gives a response what its prompt leaves; 2048 by default since 0.9.9",
     ),
     field(&["prompt_max_len"], &["prompts.maxLength"], Count).note("a longer prompt is dropped, and counted; OpenRLHF cuts it"),
     nowhere(
@@ -92,15 +92,18 @@ pub const ROWS: &[Row] = &[
         &["rollout.vllm_generate_batch_size", "vllm_generate_batch_size"],
         "engines take a step's samples as they have room",
     ),
-    nowhere(
+    computed(
         &["algo.dynamic_filtering_enable", "dynamic_filtering"],
-        "groups whose rewards are all equal are kept; with a group baseline they change nothing but the mean's \
-         divisor",
-    ).off(&["false"]),
-    needless(
-        &["algo.dynamic_filtering_range", "dynamic_filtering_reward_range"],
-        "has nothing to act on without dynamic filtering",
+        &["batch.dynamicSampling"],
+        "with an estimator that compares a group, and not with async_enable: a step draws at most maxDraws times and then takes groups of \
+         equal scores, where OpenRLHF draws on to the end of the prompts",
     ),
+    computed(
+        &["algo.dynamic_filtering_range", "dynamic_filtering_reward_range"],
+        &["batch.dynamicSampling"],
+        "a group is left out where its scores are all equal, in OpenRLHF where their mean is not within this range: the same for scores of \
+         0 and 1 and the range 0 1",
+    ).or("0 1"),
     field(&["train.async_enable", "async_train"], &["overlap"], Is("oneStep")),
     needless(
         &["train.async_queue_size", "async_queue_size"],

@@ -101,7 +101,9 @@ fn dapos_program_is_one_of_verls() {
         let sizes = (batch.rollout_batch_size, batch.train_batch_size);
         assert_eq!(sizes, (32, Some(64)), "{program}");
         assert_eq!(job.spec.algorithm.clip.policy_high, Some(0.28));
-        let filtered = |note: &Note| note.subject == "algorithm.filter_groups.enable";
-        assert!(notes.iter().any(filtered), "{notes:?}");
+        assert_eq!(batch.dynamic_sampling.map(|sampling| sampling.max_draws), Some(10));
+        let by_score =
+            |note: &Note| note.subject == "algorithm.filter_groups.metric" && note.message.starts_with("is acc");
+        assert!(notes.iter().any(by_score), "{notes:?}");
     }
 }

@@ -37,8 +37,13 @@ pub const ROWS: &[Row] = &[
         &["data.image_key", "data.video_key", "data.audio_key", "data.image_patch_size", "data.mm_processor_kwargs*"],
         "models are text only",
     ),
+    computed(
+        &["data.gen_batch_size"],
+        &["batch.dynamicSampling.maxDraws"],
+        "with filter_groups; a draw is always of data.train_batch_size prompts",
+    ),
     needless(
-        &["data.gen_batch_size", "data.val_batch_size", "data.validation_shuffle", "data.return_*", "data.use_shm",
+        &["data.val_batch_size", "data.validation_shuffle", "data.return_*", "data.use_shm",
           "data.dataloader_num_workers", "data.trust_remote_code"],
         "prompts are read by the actor itself",
     ),
@@ -237,10 +242,27 @@ pub const ROWS: &[Row] = &[
         "with rollout_is",
     ).or("2.0"),
     nowhere(
-        &["algorithm.rollout_correction.*", "algorithm.use_pf_ppo", "algorithm.filter_groups.*"],
+        &["algorithm.rollout_correction.*", "algorithm.use_pf_ppo"],
         "samples are neither rejected nor weighted; algorithm.truncatedImportanceSampling is the one correction",
     ).off(&["false"]),
     needless(&["algorithm.pf_ppo.*"], "counts only with use_pf_ppo"),
+    computed(
+        &["algorithm.filter_groups.enable"],
+        &["batch.dynamicSampling"],
+        "with an estimator that compares a group, and not in the recipe one_step_off_policy",
+    ).or("False"),
+    computed(
+        &["algorithm.filter_groups.metric"],
+        &["batch.dynamicSampling"],
+        "groups are always compared by score, with all that is added up to it",
+    ),
+    computed(
+        &["algorithm.filter_groups.max_num_gen_batches"],
+        &["batch.dynamicSampling.maxDraws"],
+        "x data.gen_batch_size / data.train_batch_size, at least 2; 0, no bound, is 10. verl ends the run there, here the step takes \
+         groups of equal scores",
+    ),
+    needless(&["algorithm.filter_groups.*"], "a step draws again when the scores of its last draw are there"),
     nowhere(&["algorithm.gdpo_reward_keys"], "rewards are added up before advantages are made of them"),
     nowhere(&["distillation.enabled"], "there is no teacher: the policy learns from rewards alone").off(&["false"]),
     needless(&["distillation.*"], "counts only with distillation.enabled"),
@@ -267,8 +289,22 @@ pub const ROWS: &[Row] = &[
     computed(
         &["actor_rollout_ref.rollout.tensor_model_parallel_size"],
         &["roles.rollout.gpusPerReplica", "roles.rollout.replicas"],
-        "replicas = all GPUs / this",
+        "replicas = all GPUs / gpusPerReplica",
     ).or("2"),
+    computed(
+        &["actor_rollout_ref.rollout.pipeline_model_parallel_size"],
+        &["roles.rollout.gpusPerReplica"],
+        "x tensor_model_parallel_size: there is no pipeline, vLLM splits every layer over all GPUs of an engine",
+    ).or("1"),
+    nowhere(
+        &["actor_rollout_ref.rollout.quantization"],
+        "engines draw with the weights that the actor learns, in model.dtype",
+    ),
+    nowhere(
+        &["actor_rollout_ref.rollout.over_sample_rate"],
+        "every response of a step is waited for, and no more are drawn than it learns from",
+    ).off(&["0", "0.0"]),
+    field(&["actor_rollout_ref.rollout.repetition_penalty"], &[], One(&[("1.0", ""), ("1", "")])),
     computed(&["rollout.nnodes"], &["roles.rollout.replicas"], "with rollout.n_gpus_per_node"),
     computed(
         &["rollout.n_gpus_per_node"],
@@ -313,6 +349,12 @@ pub const ROWS: &[Row] = &[
         "a response is one turn, without tools, and ends at the model's end of sequence",
     ).off(&["false"]),
     needless(&["actor_rollout_ref.rollout.*"], "the engines are run by the job"),
+    computed(&["actor_rollout_ref.ref.model.path"], &["model.reference"], "with a KL, and no adapter"),
+    computed(
+        &["actor_rollout_ref.actor.tis_imp_ratio_cap"],
+        &["algorithm.truncatedImportanceSampling"],
+        "of 0.5; -1 is off",
+    ),
     needless(
         &["actor_rollout_ref.actor.*", "actor_rollout_ref.ref.*", "model_engine", "actor@*", "ref@*", "critic@*"],
         "is FSDP's, Megatron's or PyTorch's matter",

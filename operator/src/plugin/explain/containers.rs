@@ -127,7 +127,7 @@ fn failed(evidence: &Evidence, pod: &Pod) -> Vec<Finding> {
     }
     let ends = pods::containers(pod).filter_map(|status| {
         let end = status.state.as_ref()?.terminated.as_ref()?;
-        (end.exit_code != 0).then(|| termination::finding(&status.name, end, last_line))
+        (end.exit_code != 0).then(|| termination::finding(&evidence.name(), &status.name, end, last_line))
     });
     let ends: Vec<Finding> = ends.collect();
     // Where the kubelet ended them, their codes say less than its words.
@@ -137,17 +137,24 @@ fn failed(evidence: &Evidence, pod: &Pod) -> Vec<Finding> {
     let reason = given_up.unwrap_or("no reason given");
     let message = status.and_then(|status| status.message.as_deref()).unwrap_or_default();
     let fix = match reason {
-        "Evicted" => EVICTED,
+        "Evicted" => EVICTED.into(),
         "UnexpectedAdmissionError" => {
-            "the node's device plugin had no device to give: are its GPUs well? `kubectl describe node`"
+            format!(
+                "the node's device plugin had no device to give: are its GPUs well? {}",
+                describe_node(pod)
+            )
         }
-        _ => "nothing, if it is replaced; else see the node: `kubectl describe node`",
+        _ => format!("nothing, if it is replaced; else see the node: {}", describe_node(pod)),
     };
     vec![Finding::blocking(
         Cause::Disrupted,
         format!("The kubelet gave the pod up ({reason}): {}.", one_line(message)),
         fix,
     )]
+}
+
+fn describe_node(pod: &Pod) -> String {
+    format!("`kubectl describe node {}`", pods::node(pod).unwrap_or_default())
 }
 
 const EVICTED: &str =
@@ -182,7 +189,7 @@ fn waiting(evidence: &Evidence, pod: &Pod, status: &ContainerStatus, now: Timest
         "CrashLoopBackOff" => {
             let end = status.last_state.as_ref()?.terminated.as_ref()?;
             let last_line = evidence.last_lines.get(&name).map(String::as_str);
-            let finding = termination::finding(container, end, last_line);
+            let finding = termination::finding(&evidence.name(), container, end, last_line);
             let what = format!(
                 "{} It was restarted {} times in its pod.",
                 finding.what, status.restart_count
@@ -226,7 +233,10 @@ fn preparing(evidence: &Evidence, pod: &Pod, now: Timestamp) -> Option<Finding> 
                 pods::node(pod).unwrap_or("none"),
                 age::human(age)
             ),
-            "is the node well? `kubectl describe node`; a large image takes minutes on a node for the first time",
+            format!(
+                "is the node well? {}; a large image takes minutes on a node for the first time",
+                describe_node(pod)
+            ),
         )
     })
 }
@@ -235,7 +245,7 @@ fn preparing(evidence: &Evidence, pod: &Pod, now: Timestamp) -> Option<Finding> 
 fn restarted(evidence: &Evidence, pod: &Pod, status: &ContainerStatus) -> Option<Finding> {
     let end = status.last_state.as_ref()?.terminated.as_ref()?;
     let last_line = evidence.last_lines.get(&pod.name_any()).map(String::as_str);
-    let finding = termination::finding(&status.name, end, last_line);
+    let finding = termination::finding(&evidence.name(), &status.name, end, last_line);
     let what = format!("It runs again. {}", finding.what);
     Some(Finding {
         blocks: false,
@@ -260,9 +270,15 @@ fn not_ready(evidence: &Evidence, pod: &Pod, now: Timestamp) -> Option<Finding> 
         // Without the age and the probe: pods that start together make one finding.
         false => "The pod runs and is not ready yet: it loads its model and meets its peers.".into(),
     };
-    let fix = "`kubectl ppo logs NAME` shows what it is doing; a role waits for the roles that it needs";
     Some(match age > START {
-        true => Finding::blocking(Cause::NotReady, what, fix),
+        true => {
+            let logs = format!("`kubectl ppo logs {}` shows what it is doing", evidence.name());
+            Finding::blocking(
+                Cause::NotReady,
+                what,
+                format!("{logs}; a role waits for the roles that it needs"),
+            )
+        }
         false => Finding::note(Cause::NotReady, what, "wait a little"),
     })
 }

@@ -13,14 +13,11 @@ pub fn findings(evidence: &Evidence) -> Vec<Finding> {
     if let Some(progress) = status.progress {
         what.push_str(&format!(" It was at step {}.", progress.summary));
     }
-    let again = match status.roles.iter().any(|role| role.ready > 0) || evidence.status().attempt > 0 {
-        true => {
-            "a failed job stays failed: then apply it under a new name, or delete it and apply it again (its checkpoint is kept where spec.checkpoint names a claim)"
-        }
-        false => "then delete it and apply it again",
-    };
-    let fix = format!("{}; {again}", remedy::of_failure(&failed.reason, &failed.message));
+    let fix = format!("{}; {AGAIN}", remedy::of_failure(&failed.reason, &failed.message));
     let mut findings = vec![Finding::blocking(Cause::Failed, what, fix)];
     findings.extend(containers::ended(evidence));
     findings
 }
+
+const AGAIN: &str = "a failed job stays failed: then apply it under a new name, or delete it and apply it again (its checkpoint is kept where \
+                     spec.checkpoint names a claim)";

@@ -39,7 +39,7 @@ const WAIT: &str = "wait until others end, ask for fewer GPUs or engines, or hav
 fn workload(workload: &DynamicObject) -> Option<Finding> {
     let queue = text(workload, "/spec/queueName");
     let name = workload.name_any();
-    let blocking = |what, fix: &str| Some(Finding::blocking(Cause::Queued, what, fix));
+    let blocking = |what: String, fix: &str| Some(Finding::blocking(Cause::Queued, what, fix));
     if condition(workload, "Finished", "True").is_some() {
         return None;
     }
@@ -53,7 +53,9 @@ fn workload(workload: &DynamicObject) -> Option<Finding> {
             format!(
                 "Kueue's Workload {name} is deactivated (spec.active: false), so queue {queue:?} does not admit it."
             ),
-            "set it active again: `kubectl patch workloads.kueue.x-k8s.io NAME --type merge -p '{\"spec\":{\"active\":true}}'`",
+            &format!(
+                "set it active again: `kubectl patch workloads.kueue.x-k8s.io {name} --type merge -p '{{\"spec\":{{\"active\":true}}}}'`"
+            ),
         );
     }
     if let Some((reason, message)) = condition(workload, "Evicted", "True") {
@@ -91,7 +93,9 @@ fn workload(workload: &DynamicObject) -> Option<Finding> {
     if condition(workload, "QuotaReserved", "True").is_some() {
         return blocking(
             format!("Queue {queue:?} has reserved quota; an admission check of its ClusterQueue is not passed yet."),
-            "see the check's own state: `kubectl get workloads.kueue.x-k8s.io -o yaml`, status.admissionChecks",
+            &format!(
+                "see the check's own state: `kubectl get workloads.kueue.x-k8s.io {name} -o yaml`, status.admissionChecks"
+            ),
         );
     }
     blocking(

@@ -7,8 +7,8 @@ use ppo_crds::report::{Outcome, Reason, exit_code};
 use super::evidence::one_line;
 use super::{Cause, Finding, remedy};
 
-/// What a container's end means. `last_line` is the last line of its log, where it could be read.
-pub fn finding(container: &str, end: &ContainerStateTerminated, last_line: Option<&str>) -> Finding {
+/// What the end of a container of this job means. `last_line` is the last line of its log, where it could be read.
+pub fn finding(job: &str, container: &str, end: &ContainerStateTerminated, last_line: Option<&str>) -> Finding {
     if end.reason.as_deref() == Some("OOMKilled") {
         return Finding::blocking(
             Cause::OutOfMemory,
@@ -27,7 +27,8 @@ pub fn finding(container: &str, end: &ContainerStateTerminated, last_line: Optio
             "Container {container} ended with {reason:?} (exit code {}): {message}.",
             end.exit_code
         );
-        return Finding::blocking(Cause::Crashed, what, of_outcome(reason));
+        let fix = of_outcome(reason).map_or_else(|| logs(job, container), str::to_owned);
+        return Finding::blocking(Cause::Crashed, what, fix);
     }
     let last_line = written.lines().rev().find(|line| !line.trim().is_empty()).or(last_line);
     let said = match last_line {
@@ -44,12 +45,13 @@ pub fn finding(container: &str, end: &ContainerStateTerminated, last_line: Optio
             "Container {container} ended with exit code {}{signal}{said}.",
             end.exit_code
         ),
-        of_exit_code(container, end.exit_code),
+        of_exit_code(container, end.exit_code).map_or_else(|| logs(job, container), str::to_owned),
     )
 }
 
-fn of_outcome(reason: Reason) -> &'static str {
-    match reason {
+/// None where the log alone says more.
+fn of_outcome(reason: Reason) -> Option<&'static str> {
+    Some(match reason {
         Reason::Diverged => remedy::DIVERGED,
         Reason::RewardFailed => "bring the reward's servers back, or raise spec.roles.reward.remote.maxRetries",
         Reason::DataError => "correct the line of the prompts that the message names",
@@ -57,16 +59,24 @@ fn of_outcome(reason: Reason) -> &'static str {
             "nothing: it saved a checkpoint, and goes on from there where spec.checkpoint names a claim"
         }
         Reason::Completed => "nothing",
-        Reason::InternalError | Reason::Other => LOGS,
-    }
+        Reason::InternalError | Reason::Other => return None,
+    })
 }
 
-const LOGS: &str = "read its log: `kubectl ppo logs NAME` (`--previous` for a container that was restarted in its pod)";
+fn logs(job: &str, container: &str) -> String {
+    let chosen = match container {
+        WORKER_CONTAINER => String::new(),
+        other => format!(" --container {other}"),
+    };
+    format!(
+        "read its log: `kubectl ppo logs {job}{chosen}` (`--previous` for a container that was restarted in its pod)"
+    )
+}
 
-/// What a program other than `ppo-worker` means by the codes that are agreed on with that one, its log says.
-fn of_exit_code(container: &str, code: i32) -> &'static str {
+/// None where the log alone says more: so does that of a program other than `ppo-worker`, for codes that are agreed on with that one.
+fn of_exit_code(container: &str, code: i32) -> Option<&'static str> {
     let of_worker = container == WORKER_CONTAINER;
-    match code {
+    Some(match code {
         exit_code::BAD_CONFIGURATION if of_worker => {
             "correct the manifest, the arguments or the data as its log says; another try ends the same way"
         }
@@ -79,8 +89,8 @@ fn of_exit_code(container: &str, code: i32) -> &'static str {
             "somebody killed it without its memory limit being the reason: the node may have been out of memory, or it did not stop in its grace period"
         }
         139 => "the process broke memory rules: keep the log, and report it with versions of image, driver and GPU",
-        _ => LOGS,
-    }
+        _ => return None,
+    })
 }
 
 /// The signal behind an exit code above 128.
@@ -109,7 +119,14 @@ mod tests {
 
     #[test]
     fn a_sidecars_exit_code_is_not_read_as_the_workers() {
-        assert!(of_exit_code("worker", exit_code::BAD_CONFIGURATION).starts_with("correct the manifest"));
-        assert_eq!(of_exit_code("copy-model", exit_code::BAD_CONFIGURATION), LOGS);
+        let fix = |container: &str| {
+            let end = ContainerStateTerminated {
+                exit_code: exit_code::BAD_CONFIGURATION,
+                ..ContainerStateTerminated::default()
+            };
+            finding("rloo", container, &end, None).fix
+        };
+        assert!(fix("worker").starts_with("correct the manifest"));
+        assert!(fix("copy-model").starts_with("read its log: `kubectl ppo logs rloo --container copy-model`"));
     }
 }

@@ -292,6 +292,22 @@ fn a_queued_job_speaks_with_kueues_words_and_nothing_else() {
 }
 
 #[test]
+fn commands_for_a_workload_name_it() {
+    let command = |active: bool| {
+        let mut queued = evidence(job("Queued"));
+        queued.gang = vec![object(
+            json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": {"name": "rloo-12345678"},
+            "spec": {"queueName": "rl", "active": active}, "status": {"conditions": [{"type": "QuotaReserved", "status": "True"}]}}),
+        )];
+        first(&queued).fix
+    };
+    let patch = "`kubectl patch workloads.kueue.x-k8s.io rloo-12345678 --type merge -p '{\"spec\":{\"active\":true}}'`";
+    assert!(command(false).contains(patch), "{}", command(false));
+    let get = "`kubectl get workloads.kueue.x-k8s.io rloo-12345678 -o yaml`";
+    assert!(command(true).contains(get), "{}", command(true));
+}
+
+#[test]
 fn a_queue_that_does_not_exist_and_an_eviction_are_told_apart() {
     let workload = |conditions: Value| {
         let mut queued = evidence(job("Queued"));
@@ -638,7 +654,11 @@ fn a_pod_that_loads_its_model_is_normal_and_one_that_does_so_for_ever_is_not() {
     says(
         &first(&late),
         Cause::NotReady,
-        &["30m after its start", "statuscode: 503"],
+        &[
+            "30m after its start",
+            "statuscode: 503",
+            "`kubectl ppo logs rloo` shows",
+        ],
     );
 }
 

@@ -24,6 +24,16 @@ pub(super) fn at_creation() -> Vec<Case> {
         of("spec", "give episodes or steps", json!({"episodes": 1, "steps": 1})),
         of(
             "spec",
+            "batch.dynamicSampling is for",
+            json!({"batch": {"dynamicSampling": {}, "nSamplesPerPrompt": 2}}),
+        ),
+        of(
+            "spec",
+            "batch.dynamicSampling cannot be given",
+            json!({"algorithm": {"advantage": {"estimator": "rloo"}}, "batch": {"dynamicSampling": {}, "nSamplesPerPrompt": 2}, "overlap": "oneStep"}),
+        ),
+        of(
+            "spec",
             "model.critic is for",
             json!({"model": {"critic": {"path": "/c"}}, "algorithm": {"advantage": {"estimator": "rloo"}}, "batch": {"nSamplesPerPrompt": 2}}),
         ),
@@ -96,11 +106,6 @@ pub(super) fn at_creation() -> Vec<Case> {
             "spec",
             "multiple of the reference's ranks",
             json!({"roles": {"reference": {"nodes": 3, "gpusPerNode": 0}}}),
-        ),
-        of(
-            "spec",
-            "multiple of the reward model's ranks",
-            reward(json!({"model": {"source": {"path": "/r"}}, "placement": {"gpusPerNode": 5}})),
         ),
         of(
             "spec",

@@ -21,6 +21,9 @@ const FORMAT: u32 = 2;
 pub struct State {
     /// Steps completed: the policy version of the weights beside it.
     pub step: u64,
+    /// Draws of these steps. None: an earlier version made the checkpoint, which drew once a step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub draws: Option<u64>,
     /// KL coefficient the next step uses.
     pub kl_coefficient: f64,
     /// Updates of the actor's optimizer.

@@ -6,6 +6,7 @@ use crate::actor::fence::Superseded;
 fn state(step: u64, quality: Option<f64>) -> State {
     State {
         step,
+        draws: None,
         kl_coefficient: 0.1,
         actor_updates: step,
         critic_updates: 0,

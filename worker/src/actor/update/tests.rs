@@ -118,7 +118,7 @@ fn begin(config: &RunConfig, ranks: &Ranks) -> (Actor, Critic) {
     (actor, critic.unwrap())
 }
 
-/// Old log-probabilities and values of the samples, as the score stage asks for them. A pass is kept where it can be.
+/// Old log-probabilities and values of the samples, as the forward stage asks for them. A pass is kept where it can be.
 fn score(
     actor: &mut Actor,
     critic: &mut Critic,

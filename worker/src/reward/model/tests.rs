@@ -218,6 +218,18 @@ async fn copies_compute_side_by_side_and_one_that_panicked_answers_again() {
     }
 }
 
+#[tokio::test]
+async fn the_batches_of_one_call_are_computed_by_all_copies_at_once() {
+    let begun = Arc::new(AtomicUsize::new(0));
+    let copies = (0..2).map(|_| Box::new(Together(begun.clone())) as Box<dyn SequenceScorer>);
+    let model = ModelReward::new(copies.collect(), tokenizer("chatml"), 1).unwrap();
+    let samples = ["4", "42", "4", "42"].map(sample);
+    let lengths = samples
+        .each_ref()
+        .map(|it| (it.prompt_ids.len() + it.response_ids.len()) as f32);
+    assert_eq!(model.score(&samples).await.unwrap(), lengths);
+}
+
 proptest! {
     #[test]
     fn batches_hold_every_sequence_once_within_the_budget(

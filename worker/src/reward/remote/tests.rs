@@ -319,6 +319,22 @@ async fn every_answer_counts_as_progress_and_a_server_that_is_asked_again_is_nam
 }
 
 #[tokio::test]
+async fn a_server_that_answers_again_is_waited_for_no_longer() {
+    let (url, _) = server(|call, query| async move {
+        match call {
+            0 => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+            _ => good(&query),
+        }
+    })
+    .await;
+    let mut remote = RemoteReward::new(options(&[&url])).unwrap();
+    let live = Arc::new(Live::new("test", 1));
+    remote.report_to(live.clone());
+    remote.score(&samples(1)).await.unwrap();
+    assert_eq!(live.report().waiting_for, "");
+}
+
+#[tokio::test]
 async fn a_connection_that_was_idle_is_left_to_the_server_that_may_be_closing_it() {
     let connections = Arc::new(AtomicUsize::new(0));
     let counter = connections.clone();

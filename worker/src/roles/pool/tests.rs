@@ -82,6 +82,15 @@ async fn a_pod_that_still_loads_or_has_too_much_to_do_is_asked_for_as_long_as_it
 }
 
 #[tokio::test]
+async fn a_pod_that_answers_again_is_waited_for_no_longer() {
+    let (member, asked) = pod("job-reference-0", StatusCode::SERVICE_UNAVAILABLE, 1).await;
+    let pool = pool(vec![member]);
+    ask(&pool, &[1]).await.unwrap();
+    assert_eq!(asked.load(Ordering::Relaxed), 2);
+    assert_eq!(pool.live.report().waiting_for, "");
+}
+
+#[tokio::test]
 async fn a_question_that_fails_late_in_a_long_stage_has_as_long_as_one_that_fails_early() {
     let asked = Arc::new(AtomicU32::new(0));
     let answer = async move |Json(question): Json<u32>| {

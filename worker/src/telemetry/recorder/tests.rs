@@ -71,6 +71,7 @@ fn config(profile: Profile) -> RunConfig {
             train_batch_size: 4,
             micro_train_batch_size: 4,
             ppo_epochs: 1,
+            max_draws: None,
         },
         optimizer: OptimizerSpec::default(),
         overlap: Overlap::default(),

@@ -1,0 +1,48 @@
+//! Rules of pod templates, which the API server leaves open: without them a mistake shows when the pods are made, or never.
+
+use k8s_openapi::api::core::v1::{Container, PodTemplateSpec};
+
+use super::Problem;
+use crate::kubernetes;
+use crate::quantity::exceeds;
+use crate::spec::RolesSpec;
+
+/// Adds fields that no pod would have, and quantities with which there would be no pod.
+pub fn check(roles: &RolesSpec, problems: &mut Vec<Problem>) {
+    for (role, path) in RolesSpec::TEMPLATES {
+        let Some(template) = roles.template(role) else { continue };
+        let unknown = template.unknown().into_iter();
+        let wrong = unknown
+            .map(|field| (field, kubernetes::UNKNOWN.to_owned()))
+            .chain(template.wrong_quantities())
+            .chain(requests_above_limits(template));
+        problems.extend(wrong.map(|(field, message)| Problem::new(format!("{path}.{field}"), message)));
+    }
+}
+
+/// Requests that are more than their limits, each with its path from the template on.
+fn requests_above_limits(template: &PodTemplateSpec) -> Vec<(String, String)> {
+    let Some(spec) = &template.spec else { return Vec::new() };
+    let mut found = Vec::new();
+    let mut look = |list: &str, containers: &[Container]| {
+        for (index, container) in containers.iter().enumerate() {
+            let Some(resources) = &container.resources else {
+                continue;
+            };
+            for (name, request) in resources.requests.iter().flatten() {
+                let limit = resources.limits.as_ref().and_then(|limits| limits.get(name));
+                if let Some(limit) = limit.filter(|limit| exceeds(&request.0, &limit.0)) {
+                    let field = format!("spec.{list}[{index}].resources.requests.{name}");
+                    let message = format!(
+                        "{} is more than its limit, {}: lower it, or raise limits.{name}",
+                        request.0, limit.0
+                    );
+                    found.push((field, message));
+                }
+            }
+        }
+    };
+    look("initContainers", spec.init_containers.as_deref().unwrap_or_default());
+    look("containers", &spec.containers);
+    found
+}
