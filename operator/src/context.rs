@@ -152,18 +152,32 @@ impl Jobs {
 
 /// Exponential backoff per job.
 #[derive(Default)]
-pub struct Backoff(Mutex<HashMap<JobKey, u32>>);
+pub struct Backoff(Mutex<HashMap<JobKey, Retry>>);
+
+/// The next try of a job.
+#[derive(Clone, Copy)]
+struct Retry {
+    /// How long it waits.
+    delay: Duration,
+    /// When it is due.
+    due: Instant,
+}
 
 impl Backoff {
     const FIRST: Duration = Duration::from_millis(50);
     const LONGEST: Duration = Duration::from_secs(60);
 
-    /// How long to wait after one more failure.
-    pub fn next(&self, key: &JobKey) -> Duration {
-        let mut failures = self.0.lock();
-        let count = failures.entry(key.clone()).or_default();
-        let delay = Self::FIRST.saturating_mul(1 << (*count).min(16)).min(Self::LONGEST);
-        *count += 1;
+    /// How long to wait after one more failure. News make a job be looked at before its next try is due: such a failure makes that no later,
+    /// or a burst of them in one bad second, as when all pods of a job come up, would hold it up for a minute.
+    pub fn next(&self, key: &JobKey, now: Instant) -> Duration {
+        let mut retries = self.0.lock();
+        let before = retries.get(key).copied();
+        if let Some(early) = before.filter(|retry| now < retry.due) {
+            return early.due.duration_since(now);
+        }
+        let delay = before.map_or(Self::FIRST, |retry| retry.delay.saturating_mul(2).min(Self::LONGEST));
+        let due = now + delay;
+        retries.insert(key.clone(), Retry { delay, due });
         delay
     }
 
@@ -247,6 +261,27 @@ mod tests {
             namespace: "n".into(),
             name: format!("job-{index}"),
         }
+    }
+
+    #[test]
+    fn each_try_that_fails_waits_twice_as_long_and_a_failure_before_it_is_due_makes_it_no_later() {
+        let (backoff, began) = (Backoff::default(), Instant::now());
+        let mut now = began;
+        for milliseconds in [50, 100, 200, 400] {
+            let delay = backoff.next(&job(0), now);
+            assert_eq!(delay, Duration::from_millis(milliseconds));
+            // News of each of its pods.
+            for _ in 0..20 {
+                assert_eq!(backoff.next(&job(0), now + delay / 2), delay / 2);
+            }
+            now += delay;
+        }
+        for _ in 0..12 {
+            now += backoff.next(&job(0), now);
+        }
+        assert_eq!(backoff.next(&job(0), now), Backoff::LONGEST);
+        backoff.forget(&job(0));
+        assert_eq!(backoff.next(&job(0), now), Backoff::FIRST);
     }
 
     #[test]

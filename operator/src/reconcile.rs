@@ -15,7 +15,7 @@ mod refusals;
 mod write;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kube::core::DeserializeGuard;
 use kube::runtime::controller::Action as Next;
@@ -62,7 +62,7 @@ pub async fn reconcile(object: Arc<DeserializeGuard<PpoJob>>, context: Arc<Conte
 /// Tries again, later each time.
 pub fn retry(object: Arc<DeserializeGuard<PpoJob>>, error: &Error, context: Arc<Context>) -> Next {
     let key = JobKey::of(object.as_ref());
-    let mut delay = context.backoff.next(&key);
+    let mut delay = context.backoff.next(&key, Instant::now());
     if error.unanswered_webhook().is_some() {
         // Nothing tells when it is back.
         delay = delay.min(WEBHOOK_PAUSE);

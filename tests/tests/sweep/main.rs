@@ -14,17 +14,24 @@ use std::time::Instant;
 
 use futures::{StreamExt, stream};
 use ppo_tests::{ControlPlane, Fault, Faults, Moment};
+use tokio::sync::Semaphore;
 
 use life::{Life, live};
 
-/// Lives at once: a life is mostly waiting.
-const SIDE_BY_SIDE: usize = 12;
+/// Turns of the lives of all tests, so many at once: a life is mostly waiting. With thrice as many they wait for two cores, and longer than the
+/// deadlines of [`life`].
+static TURNS: Semaphore = Semaphore::const_new(16);
 
 /// Seeds of the random lives.
 const SEEDS: [u64; 6] = [1, 2, 3, 5, 8, 13];
 
+async fn in_turn(cluster: &ControlPlane, faults: Faults) -> anyhow::Result<Life> {
+    let _turn = TURNS.acquire().await?;
+    live(cluster, faults).await
+}
+
 async fn undisturbed(cluster: &ControlPlane) -> Life {
-    let life = live(cluster, Faults::none()).await.unwrap();
+    let life = in_turn(cluster, Faults::none()).await.unwrap();
     assert_eq!(life.history.wrongs(), Vec::<String>::new());
     // Other lives are compared with what it has and did.
     assert!(!life.end.is_empty() && !life.history.pods_made().is_empty() && !life.writes.is_empty());
@@ -52,19 +59,19 @@ fn differences(life: anyhow::Result<Life>, expected: &Life) -> Vec<String> {
     wrongs
 }
 
-/// Plays the lives, several at once; fails with everything that went wrong. Returns the faults that struck.
+/// Plays the lives; fails with everything that went wrong. Returns the faults that struck.
 async fn sweep(cluster: &ControlPlane, lives: Vec<(String, Faults)>, expected: &Life) -> usize {
     let begun = Instant::now();
     let count = lives.len();
     let played = stream::iter(lives).map(|(name, faults)| async move {
-        let life = live(cluster, faults.clone()).await;
+        let life = in_turn(cluster, faults.clone()).await;
         let wrongs = differences(life, expected);
         (
             faults.struck(),
             (!wrongs.is_empty()).then(|| format!("{name}:\n{}", wrongs.join("\n"))),
         )
     });
-    let ended: Vec<(usize, Option<String>)> = played.buffer_unordered(SIDE_BY_SIDE).collect().await;
+    let ended: Vec<(usize, Option<String>)> = played.buffer_unordered(count).collect().await;
     let struck = ended.iter().map(|(struck, _)| struck).sum();
     let failed: Vec<String> = ended.into_iter().filter_map(|(_, failed)| failed).collect();
     eprintln!("{count} lives, {struck} faults, {:.1?}", begun.elapsed());
