@@ -10,10 +10,13 @@ use crate::job::Job;
 use crate::monitoring::{list, metric_lists};
 
 /// What such a job does not export, and why not: exactly these.
-const ABSENT: [(&str, &str); 1] = [(
-    "ppo_extra",
-    "only a reward server of the user's own adds numbers, and no rule or model",
-)];
+const ABSENT: [(&str, &str); 2] = [
+    ("ppo_draws", "a step draws once without batch.dynamicSampling"),
+    (
+        "ppo_extra",
+        "only a reward server of the user's own adds numbers, and no rule or model",
+    ),
+];
 
 /// Names and kinds of the lists.
 fn promised() -> Vec<(String, bool)> {
