@@ -45,6 +45,13 @@ macro_rules! samples {
     };
 }
 
+/// Whether the estimator compares the samples of a group ([`Estimator::needs_group`](crate::spec::Estimator::needs_group)), from the spec.
+macro_rules! needs_group {
+    () => {
+        "self.algorithm.advantage.estimator in ['rloo', 'grpo', 'drGrpo', 'reinforcePlusPlusBaseline']"
+    };
+}
+
 /// Ranks of a role, from the spec: one a GPU, or one a pod without any.
 macro_rules! ranks {
     ($role:literal) => {
@@ -94,11 +101,9 @@ const RULES: &[Rule] = &[
          named <job>-<role>-<index>"),
 
     rule("spec", "!(has(self.episodes) && has(self.steps))", "give episodes or steps, not both"),
-    rule("spec", "!(self.algorithm.advantage.estimator in ['rloo', 'grpo', 'drGrpo', 'reinforcePlusPlusBaseline']) || \
-        self.batch.nSamplesPerPrompt > 1",
+    rule("spec", concat!("!(", needs_group!(), ") || self.batch.nSamplesPerPrompt > 1"),
         "algorithm.advantage.estimator compares the samples of a prompt: batch.nSamplesPerPrompt must be above 1"),
-    rule("spec", "!has(self.batch.dynamicSampling) || \
-        self.algorithm.advantage.estimator in ['rloo', 'grpo', 'drGrpo', 'reinforcePlusPlusBaseline']",
+    rule("spec", concat!("!has(self.batch.dynamicSampling) || ", needs_group!()),
         "batch.dynamicSampling is for algorithm.advantage.estimator rloo, grpo, drGrpo and reinforcePlusPlusBaseline: the others learn from \
          groups of equal scores, too"),
     rule("spec", "!has(self.batch.dynamicSampling) || self.overlap != 'oneStep'",

@@ -1,15 +1,16 @@
 //! DAPO's dynamic sampling (Yu et al. 2025, section 3.2), which OpenRLHF and verl both offer.
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::draft::Draft;
+use crate::spec::Estimator;
 
 /// Learns from groups only whose scores differ, as `flag` asks for; says so where that cannot be. `draws` is a bound of the draws of a step
 /// and where it is from. Whether it is set.
 pub fn sample(draft: &mut Draft, flag: &str, draws: Option<(u64, String)>) -> bool {
-    let grouped = ["rloo", "grpo", "drGrpo", "reinforcePlusPlusBaseline"];
-    let estimator = draft.get("algorithm.advantage.estimator").and_then(Value::as_str);
-    let why = if estimator.is_none_or(|estimator| !grouped.contains(&estimator)) {
+    let estimator = draft.get("algorithm.advantage.estimator");
+    let why = if !estimator.is_some_and(needs_group) {
         "batch.dynamicSampling is for estimators that compare the samples of a prompt; every group is learnt from"
     } else if draft.has("overlap") {
         "batch.dynamicSampling does not go with overlap: oneStep, where the engines draw before it is known which groups differ; every group \
@@ -24,4 +25,8 @@ pub fn sample(draft: &mut Draft, flag: &str, draws: Option<(u64, String)>) -> bo
     };
     draft.leave(flag, why);
     false
+}
+
+fn needs_group(estimator: &Value) -> bool {
+    Estimator::deserialize(estimator).is_ok_and(Estimator::needs_group)
 }
