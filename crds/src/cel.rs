@@ -67,18 +67,6 @@ macro_rules! ranks {
     };
 }
 
-/// Whether a role shares the samples of a step equally, in whole passes. A default fits.
-macro_rules! shared {
-    ($role:literal) => {
-        concat!(
-            samples!(),
-            " % (",
-            ranks!($role),
-            " * (has(self.batch.microRolloutBatchSize) ? self.batch.microRolloutBatchSize : 1)) == 0"
-        )
-    };
-}
-
 /// Whether a KL is measured, from the node of `algorithm`: a coefficient that is left out is the profile's.
 macro_rules! measures_kl {
     ($algorithm:literal) => {
@@ -136,11 +124,10 @@ const RULES: &[Rule] = &[
         samples!(), ") % (self.batch.microTrainBatchSize * ", ranks!("actor"), ") == 0"),
         "batch.microTrainBatchSize x the actor's ranks (nodes x gpusPerNode) must divide batch.trainBatchSize, or the samples of a step where \
          that is left out"),
-    rule("spec", shared!("actor"),
+    // A default fits.
+    rule("spec", concat!(samples!(), " % (", ranks!("actor"),
+        " * (has(self.batch.microRolloutBatchSize) ? self.batch.microRolloutBatchSize : 1)) == 0"),
         "batch.rolloutBatchSize x batch.nSamplesPerPrompt must be a multiple of the actor's ranks (nodes x gpusPerNode) x \
-         batch.microRolloutBatchSize"),
-    rule("spec", concat!("!", measures_kl!("self.algorithm"), " || has(self.model.adapter) || ", shared!("reference")),
-        "batch.rolloutBatchSize x batch.nSamplesPerPrompt must be a multiple of the reference's ranks (nodes x gpusPerNode) x \
          batch.microRolloutBatchSize"),
     rule("spec", "has(self.prompts.labelField) || !self.roles.reward.rules.exists(r, has(r.exactMatch) || has(r.numericMatch))",
         "exactMatch and numericMatch compare with a label: give prompts.labelField"),

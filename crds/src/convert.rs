@@ -10,6 +10,7 @@ mod dialect;
 mod draft;
 mod dynamic;
 mod openrlhf;
+mod other_loss;
 mod overlong;
 mod page;
 mod quoted;
@@ -51,8 +52,8 @@ pub enum ConvertError {
     #[error(transparent)]
     Unclosed(#[from] Unclosed),
     /// No command of the framework.
-    #[error("no {0} command and no flags are in what was given")]
-    NoCommand(&'static str),
+    #[error("no {} command and no flags are in what was given; its commands here are {}", .0.name(), .0.programs())]
+    NoCommand(Framework),
     /// More than one command of the framework.
     #[error("there are several {0} commands; convert them one by one")]
     Several(&'static str),
@@ -140,8 +141,7 @@ pub fn convert(
     environment: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Conversion, ConvertError> {
     let commands = quoted::opened(shell::commands(script, environment)?, framework.starts(), environment)?;
-    let (launcher, flags) =
-        arguments::of_framework(commands, framework.name(), framework.starts(), framework.is_flag())?;
+    let (launcher, flags) = arguments::of_framework(commands, framework)?;
     let dialect = framework.dialect(&launcher, &flags)?;
     let launcher = launcher.into_iter().map(|word: Word| word.text).collect();
     let arguments = arguments::read(&flags, launcher, &dialect)?;
@@ -163,24 +163,21 @@ pub fn convert(
 /// Fills what a manifest cannot be without with a place that must be replaced, and takes out what contradicts.
 fn complete(draft: &mut Draft) {
     if !draft.has("model.policy") {
-        draft.set("model.policy.path", "/models/policy", "replace");
-        draft.missing("model.policy", "the flags name no model");
+        let why = "the flags name no model";
+        draft.placeholder("model.policy", "model.policy.path", "/models/policy", why);
     }
     if !draft.has("prompts.source") {
-        draft.set("prompts.source.path", "/data/prompts.jsonl", "replace");
-        draft.missing("prompts.source", "the flags name no prompts");
+        let why = "the flags name no prompts";
+        draft.placeholder("prompts.source", "prompts.source.path", "/data/prompts.jsonl", why);
     }
     // A rule made of flags is of the length alone.
     let reward = ["model", "remote"]
         .iter()
         .any(|source| draft.has(&format!("roles.reward.{source}")));
     if !reward {
-        let url = "http://reward:5000/get_reward";
-        draft.set("roles.reward.remote.urls", json!([url]), "replace");
-        draft.missing(
-            "roles.reward",
-            "the flags name no reward model and no server: serve your reward function (docs/model-and-reward.md), or use rules",
-        );
+        let urls = json!(["http://reward:5000/get_reward"]);
+        let why = "the flags name no reward model and no server: serve your reward function (docs/model-and-reward.md), or use rules";
+        draft.placeholder("roles.reward", "roles.reward.remote.urls", urls, why);
     }
     if draft.has("model.critic") && !draft.has_critic() {
         draft.unset("model.critic");

@@ -1,11 +1,10 @@
 //! Fills every default in: the profile's for the maths, exact divisors for the batch, the policy's weights for critic and
 //! reference. Filling twice changes nothing, and a filled manifest runs as the short one does.
 
-use crate::geometry::{divisors, gcd};
 use crate::run_config::Algorithm;
 use crate::spec::{
     Aggregation, AlgorithmSpec, BatchSpec, Estimator, FixedKl, KlControllerSpec, KlEstimator, KlPlacement, Overlap,
-    PpoJob, PpoJobSpec, Profile, RolesSpec, ScoreRange,
+    PpoJob, PpoJobSpec, Profile, ScoreRange,
 };
 
 /// Samples per forward (and backward) pass that a default goes up to.
@@ -35,11 +34,10 @@ pub fn fill(job: &PpoJob) -> PpoJob {
     if spec.algorithm.advantage.estimator.has_critic() && spec.model.critic.is_none() {
         spec.model.critic = Some(spec.model.policy.clone());
     }
-    let reference = has_reference(spec);
-    if reference && spec.model.reference.is_none() {
+    if has_reference(spec) && spec.model.reference.is_none() {
         spec.model.reference = Some(spec.model.policy.clone());
     }
-    fill_batch(&mut spec.batch, &spec.roles, reference);
+    fill_batch(&mut spec.batch, spec.roles.actor.ranks());
     job
 }
 
@@ -188,9 +186,9 @@ fn fill_algorithm(algorithm: &mut AlgorithmSpec) {
     algorithm.aggregation.get_or_insert(theirs.aggregation);
 }
 
-fn fill_batch(batch: &mut BatchSpec, roles: &RolesSpec, reference: bool) {
+/// Fills in what the actor's `ranks` share equally. Reference and reward model take a step's samples piece by piece, whichever copy is free.
+fn fill_batch(batch: &mut BatchSpec, ranks: u64) {
     let samples = u64::from(batch.rollout_batch_size) * u64::from(batch.n_samples_per_prompt);
-    let ranks = roles.actor.ranks();
     if samples == 0 || ranks == 0 {
         return;
     }
@@ -202,31 +200,19 @@ fn fill_batch(batch: &mut BatchSpec, roles: &RolesSpec, reference: bool) {
         batch.train_batch_size = size.is_multiple_of(unit).then(|| u32::try_from(size).ok()).flatten();
     }
     if let (Some(train), None) = (batch.train_batch_size, batch.micro_train_batch_size) {
-        batch.micro_train_batch_size = micro(u64::from(train), &[ranks]);
+        batch.micro_train_batch_size = micro(u64::from(train), ranks);
     }
     if batch.micro_rollout_batch_size.is_none() {
-        batch.micro_rollout_batch_size = micro(samples, &forward_ranks(roles, reference));
+        batch.micro_rollout_batch_size = micro(samples, ranks);
     }
 }
 
-/// Ranks of the roles that share a step's samples in passes of `microRolloutBatchSize`, the actor's first. A reward model's take parts of
-/// so many tokens, each whatever part is next.
-pub(crate) fn forward_ranks(roles: &RolesSpec, reference: bool) -> Vec<u64> {
-    let reference = reference.then(|| roles.reference.ranks());
-    [roles.actor.ranks()].into_iter().chain(reference).collect()
-}
-
-/// Greatest batch up to [`MICRO_BATCH`] that divides every rank's share of `samples`.
-fn micro(samples: u64, ranks: &[u64]) -> Option<u32> {
-    let whole = ranks.iter().all(|&ranks| ranks > 0 && samples.is_multiple_of(ranks));
-    let share = ranks
-        .iter()
-        .fold(0, |share, &ranks| gcd(share, samples.checked_div(ranks).unwrap_or(0)));
-    if !whole || share == 0 {
+/// Greatest batch up to [`MICRO_BATCH`] that divides the share of `samples` that each of `ranks` has.
+fn micro(samples: u64, ranks: u64) -> Option<u32> {
+    if samples == 0 || !samples.is_multiple_of(ranks) {
         return None;
     }
-    divisors(share)
-        .into_iter()
-        .rfind(|&size| size <= MICRO_BATCH)
-        .and_then(|size| u32::try_from(size).ok())
+    let share = samples / ranks;
+    let size = (1..=MICRO_BATCH).rev().find(|&size| share.is_multiple_of(size))?;
+    u32::try_from(size).ok()
 }

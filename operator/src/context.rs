@@ -80,7 +80,8 @@ impl Context {
     /// Forgets an earlier job of the same name, if its end was never seen: it was made again at once, or while the watch was broken.
     pub fn forget_earlier(&self, job: &impl ResourceExt) {
         let key = JobKey::of(job);
-        if self.jobs.knows_another(&key, &job.uid().unwrap_or_default()) {
+        let known = self.jobs.uid(&key);
+        if known.is_some() && known != job.uid() {
             self.forget(&key);
         }
     }
@@ -135,14 +136,9 @@ impl Jobs {
         job
     }
 
-    /// Whether there is such a job, of this uid.
-    pub fn knows(&self, key: &JobKey, uid: &str) -> bool {
-        self.0.lock().get(key).is_some_and(|job| job.uid == uid)
-    }
-
-    /// Whether the job of the name was another one, of another uid.
-    fn knows_another(&self, key: &JobKey, uid: &str) -> bool {
-        self.0.lock().get(key).is_some_and(|job| job.uid != uid)
+    /// Uid of the job that last had this name.
+    pub fn uid(&self, key: &JobKey) -> Option<String> {
+        self.0.lock().get(key).map(|job| job.uid.clone())
     }
 
     fn forget(&self, key: &JobKey) {

@@ -277,7 +277,7 @@ async fn watch_new_kinds(
 
 /// Whether a job was looked at: a pod alone proves no job.
 fn known(context: Arc<Context>) -> impl Fn(&JobKey, &str) -> bool {
-    move |key, uid| context.jobs.knows(key, uid)
+    move |key, uid| context.jobs.uid(key).as_deref() == Some(uid)
 }
 
 /// The actors that could report now.

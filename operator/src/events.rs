@@ -12,7 +12,7 @@ use ppo_crds::status::{Phase, PpoJobStatus};
 
 use crate::condition::{get, kind};
 use crate::context::Context;
-use crate::reconcile::{Error, Subject};
+use crate::reconcile::Subject;
 use crate::world::JobKey;
 
 /// Longest note that the API server takes.
@@ -27,13 +27,8 @@ pub async fn publish(job: &Subject, after: &PpoJobStatus, notes: &[String], cont
     }
 }
 
-/// Writes that something was refused, and why; tried again and refused again it is the same event.
-pub async fn refused(job: &impl Resource<DynamicType = ()>, error: &Error, context: &Context) {
-    repeat(job, "Refused", EventType::Warning, &error.to_string(), context).await;
-}
-
-/// Writes that a webhook does not answer, and for what.
-pub async fn unanswered(job: &impl Resource<DynamicType = ()>, words: &str, context: &Context) {
+/// Writes that something was refused or that a webhook does not answer for it, and why; tried again and refused again it is the same event.
+pub async fn refused(job: &impl Resource<DynamicType = ()>, words: &str, context: &Context) {
     repeat(job, "Refused", EventType::Warning, words, context).await;
 }
 

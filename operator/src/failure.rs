@@ -38,16 +38,26 @@ const SHORTEST_LIFE: SignedDuration = SignedDuration::from_secs(10);
 /// Condition of pods that the cluster takes away.
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
 
-/// Reasons of pods that the kubelet did not admit: their node had not any more what the scheduler believed, or is leaving.
-const REJECTED: [&str; 3] = ["UnexpectedAdmissionError", "NodeAffinity", "NodeShutdown"];
+/// Reasons of pods that the kubelet did not admit: their node had not any more what the scheduler believed, or not on one NUMA node, or is
+/// leaving.
+const REJECTED: [&str; 4] = [
+    "UnexpectedAdmissionError",
+    "TopologyAffinityError",
+    "NodeAffinity",
+    "NodeShutdown",
+];
 
 /// With the resource behind it, such as `OutOfcpu`, another of them.
 const REJECTED_WITHOUT: &str = "OutOf";
 
+/// How the message of such a pod begins. Of a node that is short of memory or disk the reason is the same as of a pod that ran there.
+pub const NOT_ADMITTED: &str = "Pod was rejected: ";
+
 /// Whether no container of it ever ran, as its node refused it. The kubelet sets no condition then (`rejectPod` of kubelet.go).
 fn rejected(pod: &PodView) -> bool {
     let refused = REJECTED.contains(&pod.reason.as_str()) || pod.reason.starts_with(REJECTED_WITHOUT);
-    pod.life == Life::Failed && pod.exit_code.is_none() && refused
+    let under_pressure = pod.reason == "Evicted" && pod.message.starts_with(NOT_ADMITTED);
+    pod.life == Life::Failed && pod.exit_code.is_none() && (refused || under_pressure)
 }
 
 /// How `pod`, which should be running, has failed. None: it has not.
@@ -190,11 +200,15 @@ mod tests {
         for reason in [
             "OutOfnvidia.com/gpu",
             "UnexpectedAdmissionError",
+            "TopologyAffinityError",
             "NodeAffinity",
             "NodeShutdown",
         ] {
             assert_eq!(judged("rollout", refused(reason)), (RestartPod, false), "{reason}");
         }
+        let mut pressed = refused("Evicted");
+        pressed["message"] = json!("Pod was rejected: The node had condition: [DiskPressure]. ");
+        assert_eq!(judged("rollout", pressed), (RestartPod, false));
         // What ran, and used more than it may, is the job's own doing.
         let mut evicted = ended("worker", 137);
         (evicted["phase"], evicted["reason"]) = (json!("Failed"), json!("Evicted"));

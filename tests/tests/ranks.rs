@@ -10,31 +10,9 @@ mod pods;
 mod worker;
 
 use pods::{Pods, STEPS};
-use ppo_crds::pod::env;
 use ppo_crds::report::exit_code;
-use ppo_tests::free_port;
 use serde_json::{Value, json};
 use worker::{Files, Running, check_same_files, finish, number, signal, text, wait_for, with_another_weight};
-
-/// Ranks of an attempt, which meet on a port of its own.
-fn ranks(pods: &Pods, count: usize, attempt: u32) -> Vec<Running> {
-    ranks_of(pods, count, attempt, |_| "run-config.json")
-}
-
-/// The same, each with a configuration of its own.
-fn ranks_of(pods: &Pods, count: usize, attempt: u32, config: impl Fn(usize) -> &'static str) -> Vec<Running> {
-    let meeting = format!("127.0.0.1:{}", free_port().unwrap());
-    let rank = |rank: usize| {
-        let mut command = pods.command(&["actor", "--metrics-addr", "127.0.0.1:0", "--quiet"], attempt);
-        command
-            .env(env::CONFIG, pods.bench.path(config(rank)))
-            .env(env::INDEX, rank.to_string())
-            .env(env::WORLD_SIZE, count.to_string())
-            .env(env::RENDEZVOUS, &meeting);
-        Running::start(&mut command)
-    };
-    (0..count).map(rank).collect()
-}
 
 fn succeed(ranks: Vec<Running>) {
     for (rank, process) in ranks.into_iter().enumerate() {
@@ -69,7 +47,7 @@ fn so_does_one_in_bfloat16_with_an_adaptive_coefficient_and_samples_drawn_a_step
 /// Kills a rank of a run, and compares how its next attempt ends with a run that nobody disturbed: that one.
 fn check_that_a_killed_rank_changes_nothing(patch: &Value) -> Pods {
     let whole = Pods::new(patch.clone());
-    succeed(ranks(&whole, 2, 1));
+    succeed(whole.ranks(2, 1));
     let wanted = last_checkpoint(&whole);
     for part in ["actor", "critic"] {
         for rank in 0..2 {
@@ -79,7 +57,7 @@ fn check_that_a_killed_rank_changes_nothing(patch: &Value) -> Pods {
     }
 
     let killed = Pods::new(patch.clone());
-    let mut first = ranks(&killed, 2, 1);
+    let mut first = killed.ranks(2, 1);
     wait_for("a second step", || killed.steps() >= 2);
     first[1].kill();
     let lead = finish(first.remove(0));
@@ -89,7 +67,7 @@ fn check_that_a_killed_rank_changes_nothing(patch: &Value) -> Pods {
         words.contains("rank 1 (test-actor-1) is lost; it was last in"),
         "{words}"
     );
-    succeed(ranks(&killed, 2, 2));
+    succeed(killed.ranks(2, 2));
     check_same_files(&wanted, &last_checkpoint(&killed));
     whole
 }
@@ -97,7 +75,7 @@ fn check_that_a_killed_rank_changes_nothing(patch: &Value) -> Pods {
 #[test]
 fn ranks_that_are_asked_to_stop_save_and_one_rank_goes_on_from_their_checkpoint() {
     let pods = Pods::new(json!({"steps": 500, "checkpoint": {"everySteps": 0}}));
-    let asked = ranks(&pods, 2, 1);
+    let asked = pods.ranks(2, 1);
     wait_for("a second step", || pods.steps() >= 2);
     asked.iter().for_each(|process| signal(process, "-TERM"));
     for (rank, process) in asked.into_iter().enumerate() {
@@ -112,7 +90,7 @@ fn ranks_that_are_asked_to_stop_save_and_one_rank_goes_on_from_their_checkpoint(
     }
     let done = pods.steps();
 
-    let mut alone = ranks(&pods, 1, 2);
+    let mut alone = pods.ranks(1, 2);
     wait_for("two more steps on one rank", || {
         pods.steps() >= done + 2 || alone[0].try_wait().unwrap().is_some()
     });
@@ -141,11 +119,11 @@ fn two_steps_and_a_third(patch: &Value, first: usize, then: usize) -> (Vec<f32>,
     configure(&pods, "run-config.json", |config| {
         config["length"] = json!({"steps": 2})
     });
-    succeed(ranks(&pods, first, 1));
+    succeed(pods.ranks(first, 1));
     configure(&pods, "run-config.json", |config| {
         config["length"] = json!({"steps": 3})
     });
-    succeed(ranks(&pods, then, 2));
+    succeed(pods.ranks(then, 2));
     let file = std::fs::read(pods.bench.path("pods/checkpoints/model/model.safetensors")).unwrap();
     // A safetensors file: the header's length, the header, the tensors.
     let (length, rest) = file.split_at(8);
@@ -187,7 +165,7 @@ fn ranks_that_train_an_adapter_and_compute_activations_again_go_on_to_the_same_b
     let patch = json!({"model": {"adapter": {"rank": 4}, "activationCheckpointing": true}, "steps": 3,
                        "optimizer": {"actorLearningRate": 1e-2, "criticLearningRate": 1e-2}});
     let whole = Pods::new(patch.clone());
-    succeed(ranks(&whole, 2, 1));
+    succeed(whole.ranks(2, 1));
     let model = std::fs::read(whole.bench.path("pods/checkpoints/model/model.safetensors")).unwrap();
     let (stopped, _) = two_steps_and_a_third(&patch, 2, 2);
     let numbers = stopped
@@ -215,7 +193,7 @@ fn a_rank_whose_model_is_another_one_ends_the_run_by_its_name() {
             config["model"]["policy"] = json!({"path": other})
         });
         let of = |rank| if rank == 1 { "other.json" } else { "run-config.json" };
-        for process in ranks_of(&pods, 2, 1, of) {
+        for process in pods.ranks_of(2, 1, of) {
             let refused = finish(process);
             let words = text(&refused.stderr);
             assert_eq!(refused.status.code(), Some(exit_code::BAD_CONFIGURATION), "{words}");
@@ -230,11 +208,11 @@ fn a_rank_whose_model_is_another_one_ends_the_run_by_its_name() {
 #[test]
 fn a_job_that_may_not_go_on_in_a_folder_does_not_take_it_from_the_one_that_does() {
     let pods = Pods::new(json!({"steps": 1}));
-    succeed(ranks(&pods, 1, 1));
+    succeed(pods.ranks(1, 1));
     let fence = pods.bench.path("pods/checkpoints/attempt.json");
     let before = std::fs::read(&fence).unwrap();
     configure(&pods, "other.json", |config| config["seed"] = json!(7));
-    let other = ranks_of(&pods, 1, 9, |_| "other.json").remove(0);
+    let other = pods.ranks_of(1, 9, |_| "other.json").remove(0);
     let refused = finish(other);
     let words = text(&refused.stderr);
     assert_eq!(refused.status.code(), Some(exit_code::BAD_CONFIGURATION), "{words}");
@@ -249,7 +227,7 @@ fn a_job_that_may_not_go_on_in_a_folder_does_not_take_it_from_the_one_that_does(
 fn a_configuration_that_rank_0_cannot_run_ends_every_rank_with_its_words() {
     let pods = Pods::new(json!({}));
     std::fs::write(pods.bench.path("prompts.jsonl"), "{\"prompt\": 1}\n").unwrap();
-    for (rank, process) in ranks(&pods, 2, 1).into_iter().enumerate() {
+    for (rank, process) in pods.ranks(2, 1).into_iter().enumerate() {
         let refused = finish(process);
         let words = text(&refused.stderr);
         assert!(!refused.status.success());
@@ -264,7 +242,7 @@ fn two_ranks_train_an_adapter_as_one_does_and_share_the_reference_below_it() {
                          "optimizer": {"actorLearningRate": 1e-2, "criticLearningRate": 1e-2}});
     let kl = |count| {
         let pods = Pods::new(adapter.clone());
-        succeed(ranks(&pods, count, 1));
+        succeed(pods.ranks(count, 1));
         let lines = std::fs::read_to_string(pods.bench.path("pods/checkpoints/metrics.jsonl")).unwrap();
         let last: Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
         last["kl"].as_f64().unwrap()

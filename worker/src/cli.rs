@@ -9,7 +9,7 @@ use crate::actor::pod::{self, ActorArgs};
 use crate::convert::ConvertArgs;
 use crate::math::MathArgs;
 use crate::native::{allocator, descriptors};
-use crate::outcome::Ended;
+use crate::outcome::{self, Ended};
 use crate::output::tell;
 use crate::plan::PlanArgs;
 use crate::reference::pod::ReferenceArgs;
@@ -129,8 +129,8 @@ pub fn run(cli: Cli) -> u8 {
         Command::Math(args) => done(crate::math::main(&args)),
     };
     let code = outcome.unwrap_or_else(|error| {
-        tell(&format!("ppo-worker: {error:#}"));
-        crate::outcome::code(&error)
+        tell(&format!("ppo-worker: {}", outcome::words(&error)));
+        outcome::code(&error)
     });
     u8::try_from(code).unwrap_or(FAILED)
 }

@@ -16,6 +16,7 @@ pub mod manifest;
 pub mod math;
 pub mod model;
 pub mod native;
+pub mod out_of_memory;
 pub mod outcome;
 pub mod output;
 pub mod pace;

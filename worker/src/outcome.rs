@@ -6,6 +6,7 @@ use anyhow::Result;
 use ppo_crds::report::{Outcome, Reason, exit_code};
 
 use crate::manifest::Invalid;
+use crate::out_of_memory;
 use crate::stop::Interrupted;
 use crate::trainer::Diverged;
 
@@ -82,11 +83,27 @@ pub fn outcome(ended: &Result<Ended>) -> Outcome {
     }
 }
 
+/// An error in words for people: its causes, and what would have helped where memory ran out.
+pub fn words(error: &anyhow::Error) -> String {
+    let causes = without_frames(&format!("{error:#}"));
+    match out_of_memory::advice(&causes) {
+        Some(advice) => format!("{}. {advice}", causes.trim_end_matches('.')),
+        None => causes,
+    }
+}
+
+/// Without the C++ functions that libtorch adds to its errors: dozens of lines of which none says what to do.
+pub fn without_frames(words: &str) -> String {
+    let is_frame = |line: &str| line.starts_with("Exception raised from ") || line.starts_with("frame #");
+    let lines: Vec<&str> = words.lines().filter(|line| !is_frame(line)).collect();
+    lines.join("\n").trim_end().to_owned()
+}
+
 /// An error as the way in which a run ended.
 pub fn failure(error: &anyhow::Error) -> Outcome {
     Outcome {
         reason: reason(error),
-        message: format!("{error:#}"),
+        message: words(error),
         progress: None,
     }
 }
@@ -114,14 +131,14 @@ pub fn leave_word(outcome: &Outcome) {
     if !log.exists() {
         return;
     }
-    let written = words(outcome).and_then(|words| Ok(std::fs::write(log, words)?));
+    let written = last_words(outcome).and_then(|words| Ok(std::fs::write(log, words)?));
     if let Err(error) = written {
         tracing::warn!("the outcome could not be left in {TERMINATION_LOG}: {error:#}");
     }
 }
 
 /// The outcome as JSON that the kubelet keeps whole: what is too long is cut from the message.
-fn words(outcome: &Outcome) -> Result<Vec<u8>> {
+fn last_words(outcome: &Outcome) -> Result<Vec<u8>> {
     let mut short = outcome.clone();
     loop {
         let words = serde_json::to_vec(&short)?;
@@ -163,13 +180,24 @@ mod tests {
     }
 
     #[test]
+    fn libtorchs_errors_come_without_its_functions_and_with_advice_where_memory_ran_out() {
+        let frames = "Exception raised from malloc at CUDACachingAllocator.cpp:1 (most recent call first):\nframe #0: c10::Error";
+        let torch = anyhow!("Internal torch error: CUDA out of memory. Tried to allocate 2.00 GiB.\n{frames}\n\n");
+        let said = words(&torch.context(Stage::UpdateActor.of_step(2)));
+        let begin =
+            "update_actor of step 2: Internal torch error: CUDA out of memory. Tried to allocate 2.00 GiB. Less memory";
+        assert!(said.starts_with(begin) && !said.contains("frame"), "{said}");
+        assert_eq!(words(&anyhow!("a\nb").context("c")), "c: a\nb");
+    }
+
+    #[test]
     fn last_words_are_json_that_the_kubelet_keeps_whole() {
         for (message, kept) in [("short", 5), (&"\u{1}\"ä".repeat(3000), 1000)] {
             let outcome = Outcome {
                 progress: Some(Progress::at(3, 4)),
                 ..failure(&anyhow!("{message}"))
             };
-            let written = words(&outcome).unwrap();
+            let written = last_words(&outcome).unwrap();
             assert!(written.len() <= LONGEST);
             let read: Outcome = serde_json::from_slice(&written).unwrap();
             assert!(message.starts_with(&read.message) && read.message.len() >= kept);

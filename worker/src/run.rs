@@ -14,6 +14,7 @@ mod inputs;
 mod judging;
 mod learners;
 mod models;
+mod opening;
 mod reach;
 mod same_tokens;
 mod seen;
@@ -32,7 +33,7 @@ use ppo_crds::warnings;
 pub use inputs::Held;
 pub use learners::{fetch, learners};
 pub use models::write_optimizers;
-pub use training::{Options, Run};
+pub use opening::{Options, Run};
 
 use crate::cli::ManifestArgs;
 use crate::device::{DeviceArgs, Missing};

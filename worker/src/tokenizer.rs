@@ -239,6 +239,12 @@ impl Tokenizer {
         self.template.is_some()
     }
 
+    /// What makes a text of messages: the chat template's source and the special tokens that it may write. None without one that can be used.
+    pub fn template_content(&self) -> Option<String> {
+        let template = self.template.as_ref()?.as_ref().ok()?;
+        Some(format!("{}\n{:?}", template.source()?, self.config.special))
+    }
+
     /// What the chat template takes for now; None is the clock.
     pub fn moment(&self) -> Option<jiff::Timestamp> {
         self.moment

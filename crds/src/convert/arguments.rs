@@ -1,6 +1,6 @@
 //! From the words of a command to the flags of one framework: which command it is, where its flags begin, and whose they are.
 
-use super::dialect::{Dialect, Syntax};
+use super::dialect::{Dialect, Framework, Syntax};
 use super::draft::Argument;
 use super::row::{Row, To};
 use super::shell::Word;
@@ -16,12 +16,8 @@ pub struct Arguments {
 }
 
 /// The one command of a script that starts the framework: its launcher's words with the program last, and the flags.
-pub fn of_framework(
-    commands: Vec<Vec<Word>>,
-    dialect_name: &'static str,
-    starts: fn(&str) -> bool,
-    bare: fn(&str) -> bool,
-) -> Result<(Vec<Word>, Vec<Word>), ConvertError> {
+pub fn of_framework(commands: Vec<Vec<Word>>, framework: Framework) -> Result<(Vec<Word>, Vec<Word>), ConvertError> {
+    let (starts, bare) = (framework.starts(), framework.is_flag());
     // A text that tells of a program, for `echo` say, starts none.
     let is_program = |word: &Word| starts(&word.text) && !word.text.contains(char::is_whitespace);
     let program = |words: &Vec<Word>| words.iter().position(is_program);
@@ -40,7 +36,7 @@ pub fn of_framework(
             .filter_map(|(words, at)| Some((words, at? + 1)));
         if let Some((words, at)) = found.next() {
             if found.next().is_some() {
-                return Err(ConvertError::Several(dialect_name));
+                return Err(ConvertError::Several(framework.name()));
             }
             return Ok((words[..at].to_vec(), words[at..].to_vec()));
         }
@@ -48,7 +44,7 @@ pub fn of_framework(
     let alone = commands.into_iter().find(is_bare);
     alone
         .map(|words| (Vec::new(), words))
-        .ok_or(ConvertError::NoCommand(dialect_name))
+        .ok_or(ConvertError::NoCommand(framework))
 }
 
 /// The flags among `words`, each with its row.
@@ -63,8 +59,12 @@ pub fn read(words: &[Word], launcher: Vec<String>, dialect: &Dialect) -> Result<
         };
         match rows.iter().position(|row| row.is(&argument.name)) {
             Some(index) => {
-                // What is not read need not be known.
-                let is_read = matches!(rows[index].to, To::Fields(..) | To::Computed(_));
+                // What is not read need not be known, and of a name what is known will do.
+                let is_read = match rows[index].to {
+                    To::Fields(..) => true,
+                    To::Computed(fields) => fields != ["metadata.name"],
+                    To::Needless | To::Nowhere => false,
+                };
                 if let Some(what) = argument.unknown.clone().filter(|_| is_read) {
                     let flag = argument.shown.clone();
                     not_known.push(NotKnown { what, flag });

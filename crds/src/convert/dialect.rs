@@ -38,6 +38,15 @@ impl Framework {
         }
     }
 
+    /// Its programs, in words.
+    pub(super) fn programs(self) -> &'static str {
+        match self {
+            Self::Openrlhf => "openrlhf.cli.train_ppo_ray",
+            Self::Verl => "verl.trainer.main_ppo and, of its recipes, main_dapo, main_entropy and one_step_off_policy",
+            Self::Trl => "`trl grpo`, `trl rloo` and scripts with ppo, rloo or grpo in their names",
+        }
+    }
+
     /// Whether a word is one of its programs.
     pub(super) fn starts(self) -> fn(&str) -> bool {
         match self {
@@ -53,7 +62,11 @@ impl Framework {
     /// Whether a word can be the first of a command that is nothing but flags.
     pub(super) fn is_flag(self) -> fn(&str) -> bool {
         match self {
-            Self::Verl => |word| word.contains('='),
+            // `NAME=value` in front of a command sets a variable.
+            Self::Verl => |word| {
+                let setting = word.split_once('=');
+                setting.is_some_and(|(name, _)| name.contains(|c: char| c.is_ascii_lowercase()))
+            },
             Self::Openrlhf | Self::Trl => |word| word.starts_with("--"),
         }
     }

@@ -250,6 +250,12 @@ impl Draft {
         self.note(NoteKind::NotTranslated, flag, why);
     }
 
+    /// Puts a value that must be replaced at a place of a field, or of what is below it, and says why.
+    pub fn placeholder(&mut self, field: &str, place: &str, value: impl Into<Value>, why: &str) {
+        self.set(place, value, "replace");
+        self.missing(field, why);
+    }
+
     /// Says that a field has a placeholder.
     pub fn missing(&mut self, field: &str, what: &str) {
         self.note(NoteKind::Missing, &format!("spec.{field}"), what);
@@ -310,6 +316,17 @@ impl Draft {
         let (mut values, source) = self.values(name)?;
         let is_one = values.len() == 1 && !is_null(&values);
         Some((values.pop().filter(|_| is_one)?, source))
+    }
+
+    /// A setting's word, where it is one that is not here.
+    pub fn other_word(&self, name: &str) -> Option<String> {
+        let index = self.index(name)?;
+        let To::Fields(fields, words @ Read::One(_)) = self.rows[index].to else {
+            return None;
+        };
+        let (values, _) = self.effective(index)?;
+        let is_other = !is_null(&values) && words.values(&values, fields.len()).is_err();
+        is_other.then(|| values.join(" "))
     }
 
     /// A setting's whole number. Negative and `null` ones are none.

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::draft::Draft;
-use crate::spec::Estimator;
+use crate::spec::{DynamicSampling, Estimator};
 
 /// Learns from groups only whose scores differ, as `flag` asks for; says so where that cannot be. `draws` is a bound of the draws of a step
 /// and where it is from. Whether it is set.
@@ -17,8 +17,10 @@ pub fn sample(draft: &mut Draft, flag: &str, draws: Option<(u64, String)>) -> bo
          is learnt from. Take out overlap to have it"
     } else {
         match draws {
-            // Within what the field may be.
-            Some((draws, source)) => draft.set("batch.dynamicSampling.maxDraws", draws.clamp(2, 1000), &source),
+            Some((draws, source)) => {
+                let draws = draws.clamp(DynamicSampling::LEAST.into(), DynamicSampling::MOST.into());
+                draft.set("batch.dynamicSampling.maxDraws", draws, &source);
+            }
             None => draft.set("batch.dynamicSampling", json!({}), &draft.source(flag)),
         }
         return true;

@@ -9,6 +9,7 @@ use self::table::SERVE_IT;
 use super::adapter::{AdapterFlags, adapter};
 use super::draft::{Draft, WrongValue};
 use super::dynamic;
+use super::other_loss;
 use super::overlong;
 use super::row::Read::Numbers;
 use super::schedule;
@@ -38,6 +39,7 @@ pub fn finish(draft: &mut Draft) -> Result<(), WrongValue> {
     kl(draft)?;
     correction(draft)?;
     dynamic_filtering(draft)?;
+    other_loss::leave_bounds(draft, "actor.policy_loss_type");
     older_defaults(draft);
     let least = draft.number("actor.min_lr_ratio")?.unwrap_or(0.1);
     schedule::set(draft, "actor.lr_scheduler", Some(least));
@@ -251,6 +253,11 @@ fn evaluation(draft: &mut Draft) -> Result<(), WrongValue> {
         return Ok(());
     }
     draft.set_number("evaluation.temperature", "eval.temperature")?;
+    if !draft.is_given("eval.n_samples_per_prompt") {
+        let why = "eval_n_samples_per_prompt is 4, of whose scores it takes the mean and the best; here one response to each held-out prompt \
+                   is measured";
+        draft.leave("OpenRLHF's default", why);
+    }
     match draft.count("eval.steps")?.filter(|steps| *steps > 0) {
         Some(steps) => draft.set("evaluation.everySteps", steps, &draft.source("eval.steps")),
         None => draft.leave(

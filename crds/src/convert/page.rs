@@ -41,9 +41,9 @@ prompts, `train_batch_size` samples, micro-batches the samples of one GPU. Roles
 
 const VERL: &str = "## verl
 
-`verl.trainer.main_ppo`, or DAPO's `main_dapo`, of 0.8 and 0.9 and with the names of before, with hydra overrides (`key=value`,
-`+key=value`, `~key`). `data.train_batch_size` and `ppo_mini_batch_size` count prompts: `batch.trainBatchSize` is the latter x
-`rollout.n`. verl's roles share GPUs, ours have their own, so the job asks for more of them until you make `roles.*.gpusPerNode` smaller.
+`verl.trainer.main_ppo`, or its recipes' `main_dapo` and `main_entropy`, of 0.8 and 0.9 and with the names of before, with hydra
+overrides (`key=value`, `+key=value`, `~key`). `data.train_batch_size` and `ppo_mini_batch_size` count prompts: `batch.trainBatchSize`
+is the latter x `rollout.n`. verl's roles share GPUs, ours have their own, so the job asks for more of them until you make `roles.*.gpusPerNode` smaller.
 
 ";
 

@@ -17,6 +17,7 @@ pub fn set_model(draft: &mut Draft, field: &str, values: &[String], source: &str
     if is_off(values) {
         return Ok(());
     }
+    draft.unset(field);
     let first = value.split(',').next().unwrap_or(value);
     if first != value {
         draft.leave(source, &format!("several models: only {first} is taken"));

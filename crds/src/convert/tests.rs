@@ -5,8 +5,10 @@ use crate::{parse_manifest, spec_schema};
 mod adapters;
 mod dynamic;
 mod engines;
+mod losses;
 mod rewards;
 mod scripts;
+mod trl_models;
 mod upstream;
 
 fn nothing(_: &str) -> Option<String> {
@@ -140,6 +142,17 @@ fn a_run_that_generates_one_step_ahead_elsewhere_does_so_here_and_corrects_as_it
         Overlap::OneStep,
         Some(2.0),
     );
+    // There PPO's ratio is to the policy that drew, unless it is told otherwise.
+    let recipe = |package: &str| format!("{package}.one_step_off_policy.main_ppo");
+    let bypass = |value: &str| format!("algorithm.rollout_correction.bypass_mode={value}");
+    verl(&recipe("verl.experimental"), "", Overlap::OneStep, None);
+    verl(
+        &recipe("verl.experimental"),
+        &bypass("False"),
+        Overlap::OneStep,
+        Some(0.0),
+    );
+    verl(&recipe("recipe"), &bypass("True"), Overlap::OneStep, None);
 }
 
 const SEED_EXAMPLE: &str = r#"
@@ -307,6 +320,20 @@ fn verl_validates_at_its_temperature_whether_or_not_it_says_to_sample() {
     assert_eq!(temperature(warm), 0.7);
     assert_eq!(temperature(&format!("{warm} {sampled}")), 0.7);
     assert_eq!(temperature(sampled), 0.0);
+}
+
+#[test]
+fn openrlhfs_four_samples_of_a_held_out_prompt_are_told_of() {
+    let said = |flags: &str| {
+        let conversion = converted(Framework::Openrlhf, &format!("--pretrain a/b {flags}"));
+        let samples = |note: &Note| note.message.contains("eval_n_samples_per_prompt is 4");
+        conversion.notes.iter().any(samples)
+    };
+    assert!(!said(""));
+    assert!(said("--eval_dataset /e.jsonl --eval_steps 5"));
+    assert!(!said(
+        "--eval_dataset /e.jsonl --eval_steps 5 --eval_n_samples_per_prompt 1"
+    ));
 }
 
 #[test]
@@ -549,7 +576,14 @@ fn a_bound_that_cuts_prompts_elsewhere_says_that_they_are_dropped_here() {
     let trl = "trl grpo --model_name_or_path /m --dataset_name /d.jsonl --reward_model_name_or_path /rm";
     assert!(said(Framework::Trl, &format!("{trl} --max_prompt_length 256")));
     assert!(said(Framework::Openrlhf, "--pretrain a/b --prompt_max_len 256"));
-    assert!(!said(Framework::Verl, "data.max_prompt_length=256"));
+    assert!(!said(
+        Framework::Verl,
+        "data.max_prompt_length=256 data.truncation=error"
+    ));
+    assert!(said(
+        Framework::Verl,
+        "data.max_prompt_length=256 data.truncation='left'"
+    ));
 }
 
 #[test]

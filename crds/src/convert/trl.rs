@@ -10,6 +10,7 @@ use super::ConvertError;
 use super::adapter::{AdapterFlags, adapter, whole_critic};
 use super::dialect::{Dialect, Syntax};
 use super::draft::{Draft, WrongValue, updates_per_step};
+use super::other_loss;
 use super::row::{NO_DROPOUT, Row};
 use super::schedule;
 use super::shell::Word;
@@ -81,6 +82,7 @@ pub(super) fn dialect(launcher: &[Word], flags: &[Word]) -> Result<Dialect, Conv
 }
 
 fn finish_ppo(draft: &mut Draft) -> Result<(), WrongValue> {
+    models(draft);
     let local = per_device(draft)?.saturating_mul(accumulation(draft)?);
     let batch = local.saturating_mul(processes(draft)?);
     let source = "per_device_train_batch_size x gradient_accumulation_steps x processes";
@@ -120,6 +122,23 @@ fn finish_ppo(draft: &mut Draft) -> Result<(), WrongValue> {
     // PPOTrainer starts its value model from the reward model (examples/scripts/ppo/ppo.py).
     draft.critic_from_reward("TRL's value model: the reward model");
     common(draft, 1)
+}
+
+/// TRL's scripts train `sft_model_path` and take the tokenizer alone from `model_name_or_path` (examples/scripts/ppo/ppo.py).
+fn models(draft: &mut Draft) {
+    const DEFAULT: &str = "is EleutherAI/pythia-160m, of the family GPT-NeoX, which is not here";
+    if !draft.is_given("sft_model_path") {
+        if draft.has("model.policy") {
+            let why = format!("is trained here; TRL's scripts train sft_model_path, whose default {DEFAULT}");
+            draft.leave("model_name_or_path", &why);
+        } else {
+            let why = format!("TRL's default of sft_model_path {DEFAULT}: name another model");
+            draft.placeholder("model.policy", "model.policy.path", "/models/policy", &why);
+        }
+    }
+    if !draft.is_given("reward_model_path") {
+        draft.leave("TRL's default", &format!("reward_model_path {DEFAULT}"));
+    }
 }
 
 /// PPOTrainer generates with no other end than the stop token that it is given (`generation_config.eos_token_id` in ppo_trainer.py).
@@ -176,6 +195,9 @@ fn finish_grpo(draft: &mut Draft) -> Result<(), WrongValue> {
             &draft.source("vllm_importance_sampling_cap"),
         );
     }
+    for loss in ["loss_type", "importance_sampling_level"] {
+        other_loss::leave_bounds(draft, loss);
+    }
     if draft.text("loss_type").as_deref() == Some("bnpo") {
         draft.leave(
             "loss_type",
@@ -195,6 +217,16 @@ fn online(draft: &mut Draft) -> Result<(), WrongValue> {
         None => unit.saturating_mul(draft.count("steps_per_generation")?.unwrap_or(accumulation)),
     };
     let group = draft.count("num_generations")?.unwrap_or(1).max(1);
+    if !samples.is_multiple_of(group) {
+        return Err(WrongValue {
+            flag: "num_generations".into(),
+            message: format!(
+                "{group} does not divide the {samples} samples of a step, which TRL refuses too: per_device_train_batch_size x \
+                 steps_per_generation x {processes} processes (the launcher's --num_processes), or generation_batch_size, has to be a \
+                 multiple of it"
+            ),
+        });
+    }
     let update = unit.saturating_mul(accumulation).max(1);
     draft.set(
         "batch.rolloutBatchSize",

@@ -21,9 +21,9 @@ pub struct BatchSpec {
     #[schemars(range(min = 1, max = 1024))]
     pub n_samples_per_prompt: u32,
     /// Samples per forward pass of one rank where nothing is learned: reference, old log-probs and values. Must divide
-    /// the rank's share of a step. Changes memory and speed, not results. Default: the greatest such divisor up to 8. A reward
-    /// model takes as many samples at once as come to 16384 tokens, whatever this says. OpenRLHF `rollout.micro_batch_size`, verl
-    /// `log_prob_micro_batch_size_per_gpu`, TRL `local_rollout_forward_batch_size`.
+    /// the share of a step that a rank of the actor has. Changes memory and speed, not results. Default: the greatest such
+    /// divisor up to 8. A reward model takes as many samples at once as come to 16384 tokens, whatever this says. OpenRLHF
+    /// `rollout.micro_batch_size`, verl `log_prob_micro_batch_size_per_gpu`, TRL `local_rollout_forward_batch_size`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_073_741_824))]
     pub micro_rollout_batch_size: Option<u32>,
@@ -61,8 +61,15 @@ pub struct DynamicSampling {
     /// drawn first: a policy that has learnt its prompts goes on, and its last steps change little. 2 to 1000. Default 10. verl's DAPO recipe
     /// `algorithm.filter_groups.max_num_gen_batches`, which ends the run there instead.
     #[serde(default = "default_draws")]
-    #[schemars(range(min = 2, max = 1000))]
+    #[schemars(range(min = DynamicSampling::LEAST, max = DynamicSampling::MOST))]
     pub max_draws: u32,
+}
+
+impl DynamicSampling {
+    /// The least that `maxDraws` may be.
+    pub const LEAST: u32 = 2;
+    /// The most that `maxDraws` may be.
+    pub const MOST: u32 = 1000;
 }
 
 impl Default for BatchSpec {

@@ -1,7 +1,6 @@
 //! Batch arithmetic: every division must be exact. Where one is not, names the number to change and the nearest ones that fit.
 
 use super::Problem;
-use crate::defaults::{forward_ranks, has_reference};
 use crate::geometry::{divisors, gcd, lcm};
 use crate::{PpoJob, PpoJobSpec};
 
@@ -33,8 +32,6 @@ struct Sizes {
     engines: u64,
     min_engines: u64,
     actor_ranks: u64,
-    /// Ranks of the roles that compute log-probs of a step's samples, the actor's first.
-    forward_ranks: Vec<u64>,
     train: Option<u64>,
     micro_train: Option<u64>,
     micro_rollout: Option<u64>,
@@ -54,7 +51,6 @@ impl Sizes {
             engines: u64::from(spec.roles.rollout.replicas),
             min_engines: u64::from(spec.roles.rollout.min_replicas),
             actor_ranks: spec.roles.actor.ranks(),
-            forward_ranks: forward_ranks(&spec.roles, has_reference(spec)),
             train: batch.train_batch_size.map(u64::from),
             micro_train: batch.micro_train_batch_size.map(u64::from),
             micro_rollout: batch.micro_rollout_batch_size.map(u64::from),
@@ -75,14 +71,9 @@ impl Sizes {
     /// Nearest `rolloutBatchSize`s with which every other number fits as far as it can.
     fn fitting_prompts(&self) -> Vec<u64> {
         let train = self.train.filter(|train| train.is_multiple_of(self.actor_ranks));
-        let micro_rollout = self.micro_rollout.unwrap_or(1);
-        let mut divide_samples = self
-            .forward_ranks
-            .iter()
-            .map(|ranks| ranks.checked_mul(micro_rollout))
-            .collect::<Vec<_>>();
-        divide_samples.push(Some(train.or_else(|| self.pass()).unwrap_or(1)));
-        let unit = divide_samples.into_iter().try_fold(1, |unit, size| lcm(unit, size?));
+        let scored = self.actor_ranks.checked_mul(self.micro_rollout.unwrap_or(1));
+        let learned = train.or_else(|| self.pass()).unwrap_or(1);
+        let unit = scored.and_then(|scored| lcm(scored, learned));
         let unit = unit.and_then(|unit| lcm(unit / gcd(unit, self.group), self.engines));
         unit.map(|unit| multiples(unit, self.prompts)).unwrap_or_default()
     }
@@ -99,12 +90,6 @@ pub fn check(job: &PpoJob, problems: &mut Vec<Problem>) {
     if sizes.samples.is_multiple_of(sizes.actor_ranks) {
         problems.extend(check_train(&sizes));
         problems.extend(check_micro_train(&sizes));
-    }
-    if sizes
-        .forward_ranks
-        .iter()
-        .all(|ranks| sizes.samples.is_multiple_of(*ranks))
-    {
         problems.extend(check_micro_rollout(&sizes));
     }
 }
@@ -160,19 +145,14 @@ fn check_ranks(sizes: &Sizes) -> Option<Problem> {
         samples,
         prompts,
         group,
+        actor_ranks,
         ..
     } = *sizes;
-    let ranks = sizes
-        .forward_ranks
-        .iter()
-        .find(|ranks| !samples.is_multiple_of(**ranks))?;
-    let whose = if *ranks == sizes.actor_ranks {
-        "actor ranks"
-    } else {
-        "reference ranks"
-    };
+    if samples.is_multiple_of(actor_ranks) {
+        return None;
+    }
     let message = format!(
-        "the {samples} samples of a step ({prompts} prompts x {group}) cannot be shared equally by {ranks} {whose}"
+        "the {samples} samples of a step ({prompts} prompts x {group}) cannot be shared equally by {actor_ranks} actor ranks"
     );
     Some(Problem::new(PROMPTS, message).or(PROMPTS, sizes.fitting_prompts()))
 }
@@ -221,14 +201,11 @@ fn check_micro_train(sizes: &Sizes) -> Option<Problem> {
 
 fn check_micro_rollout(sizes: &Sizes) -> Option<Problem> {
     let micro = sizes.micro_rollout?;
-    let share = sizes
-        .forward_ranks
-        .iter()
-        .fold(0, |share, ranks| gcd(share, sizes.samples / ranks));
+    let share = sizes.samples / sizes.actor_ranks;
     if share.is_multiple_of(micro) {
         return None;
     }
-    let message = format!("{micro} does not divide the {share} samples that a rank computes in a step");
+    let message = format!("{micro} does not divide the {share} samples that a rank of the actor computes in a step");
     Some(Problem::new(MICRO_ROLLOUT, message).or(MICRO_ROLLOUT, nearest(divisors(share), micro)))
 }
 

@@ -182,15 +182,18 @@ fn settings_that_contradict_each_other_are_refused() {
 }
 
 #[test]
-fn a_reward_model_may_have_any_number_of_ranks() {
-    let pods = |ranks: u32| {
+fn reference_and_reward_model_may_have_any_number_of_ranks() {
+    let pods = |reference: u32, reward: u32| {
         let model = "model: {source: {path: /models/reward}}";
-        format!("reward: {{{model}, placement: {{nodes: {ranks}}}}}")
+        format!("reference: {{gpusPerNode: {reference}}}, reward: {{{model}, placement: {{nodes: {reward}}}}}")
     };
     let batch = "batch: {rolloutBatchSize: 32, microRolloutBatchSize: 16}";
-    assert_eq!(texts(batch, &pods(5)), [""; 0]);
-    let filled = |ranks| fill(&job("batch: {rolloutBatchSize: 32}", &pods(ranks))).spec.batch;
-    assert_eq!(filled(7), filled(1));
+    assert_eq!(texts(batch, &pods(3, 5)), [""; 0]);
+    let filled = |reference, reward| {
+        let job = job("batch: {rolloutBatchSize: 32}", &pods(reference, reward));
+        fill(&job).spec.batch
+    };
+    assert_eq!(filled(3, 7), filled(1, 1));
 }
 
 #[test]

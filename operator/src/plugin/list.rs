@@ -68,7 +68,7 @@ fn row(job: &DynamicObject, namespaces: bool, wide: bool, now: Timestamp) -> Vec
         .cloned()
         .and_then(|status| serde_json::from_value(status).ok())
         .unwrap_or_default();
-    let spec = |path: &str| {
+    let text = |path: &str| {
         job.data
             .pointer(path)
             .and_then(Value::as_str)
@@ -85,7 +85,7 @@ fn row(job: &DynamicObject, namespaces: bool, wide: bool, now: Timestamp) -> Vec
         number(progress.kl),
         status.ready.clone().unwrap_or_default(),
         status.restarts.to_string(),
-        spec("/spec/scheduling/queue"),
+        text("/spec/scheduling/queue"),
         progress.eta_seconds.map(age::human_unsigned).unwrap_or_default(),
         job.metadata
             .creation_timestamp
@@ -97,6 +97,11 @@ fn row(job: &DynamicObject, namespaces: bool, wide: bool, now: Timestamp) -> Vec
         cells.insert(0, job.metadata.namespace.clone().unwrap_or_default());
     }
     if wide {
+        // What was asked for came to something when the job last began to want its pods.
+        let has = status.active_since.as_ref().map(|_| text("/status/gang"));
+        let gang = has
+            .filter(|gang| !gang.is_empty())
+            .unwrap_or_else(|| text("/spec/scheduling/gang"));
         let reason = status.roles.iter().find(|role| !role.reason.is_empty());
         cells.extend([
             status.rollout_replicas.to_string(),
@@ -109,7 +114,7 @@ fn row(job: &DynamicObject, namespaces: bool, wide: bool, now: Timestamp) -> Vec
                 .last_checkpoint
                 .map(|step| step.to_string())
                 .unwrap_or_default(),
-            spec("/spec/scheduling/gang"),
+            gang,
             reason
                 .map(|role| format!("{}: {}", role.name.name(), role.reason))
                 .unwrap_or_default(),
@@ -160,6 +165,23 @@ mod tests {
                 "rloo", "Running", "40/150", "0.5124", "0.00312", "5/6", "1", "research", "90m", "3h"
             ]
         );
+    }
+
+    #[test]
+    fn the_gang_is_the_one_that_the_job_has_and_before_it_has_one_the_one_that_it_asks_for() {
+        let shown = |status: Value| {
+            let job = job(json!({
+                "metadata": {"name": "rloo"}, "spec": {"scheduling": {"gang": "auto"}}, "status": status,
+            }));
+            row(&job, false, true, Timestamp::UNIX_EPOCH)[14].clone()
+        };
+        assert_eq!(
+            shown(json!({"gang": "volcano", "activeSince": "2026-01-01T00:00:00Z"})),
+            "volcano"
+        );
+        // Suspended: the next pods may be another scheduler's.
+        assert_eq!(shown(json!({"gang": "volcano"})), "auto");
+        assert_eq!(shown(json!({})), "auto");
     }
 
     #[test]

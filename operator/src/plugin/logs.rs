@@ -141,7 +141,7 @@ fn refused(connection: &Connection, error: Error) -> anyhow::Error {
 
 /// Writes lines with the pod before each, in its colour.
 struct Writer {
-    output: std::io::BufWriter<anstream::Stdout>,
+    output: std::io::BufWriter<Box<dyn std::io::Write + Send>>,
     timestamps: bool,
     width: usize,
     colours: HashMap<String, Style>,
@@ -149,8 +149,16 @@ struct Writer {
 
 impl Writer {
     fn new(timestamps: bool, pods: impl Iterator<Item = String>) -> Self {
+        Self::onto(anstream::stdout(), timestamps, pods)
+    }
+
+    fn onto(
+        output: impl std::io::Write + Send + 'static,
+        timestamps: bool,
+        pods: impl Iterator<Item = String>,
+    ) -> Self {
         let mut writer = Self {
-            output: std::io::BufWriter::new(anstream::stdout()),
+            output: std::io::BufWriter::new(Box::new(output)),
             timestamps,
             width: "reference-0".len(),
             colours: HashMap::new(),

@@ -24,7 +24,7 @@ const CONCURRENT_WRITES: usize = 16;
 /// Carries the waves out, one after the other, each wave's actions side by side.
 ///
 /// # Errors
-/// The first that was refused; the others of its wave are done.
+/// The foremost that was refused; the others of its wave are done.
 pub async fn all(
     job: &Subject,
     planned: &PpoJobStatus,
@@ -57,10 +57,18 @@ pub async fn all(
         // One that is refused does not hold up the others.
         let answers: Vec<Result<(), Error>> = actions.buffer_unordered(CONCURRENT_WRITES).collect().await;
         context.refused.note(&job.checked.key, &answers, context.now());
-        answers.into_iter().collect::<Result<(), Error>>()?;
+        if let Some(error) = foremost(answers) {
+            return Err(error);
+        }
     }
     context.refused.forget(&job.checked.key);
     Ok(())
+}
+
+/// Of several refusals the same one at every try, whichever answer comes first: in other words it would be another event each time.
+fn foremost(answers: Vec<Result<(), Error>>) -> Option<Error> {
+    let refused = answers.into_iter().filter_map(Result::err);
+    refused.min_by_key(|error| (!error.needs_a_person(), error.words()))
 }
 
 fn is_of_gang(action: &Action) -> bool {
@@ -182,7 +190,7 @@ async fn create(job: &Subject, kind: Kind, object: &DynamicObject, context: &Con
                     Err(Error::Stale)
                 }
                 owner => Err(Error::NameTaken {
-                    kind: kind.name(),
+                    kind,
                     name,
                     owner: owner.map_or("nobody".into(), |owner| format!("{} {}", owner.kind, owner.name)),
                 }),
@@ -234,10 +242,7 @@ async fn delete(job: &Subject, target: &Target, context: &Context) -> Result<(),
     };
     context.metrics.wrote("delete", target.kind.name());
     let answer = api(job, target.kind, context).delete(&target.name, &params).await;
-    gone_is_fine(answer.map(drop)).map_err(Error::request(
-        format!("deleting {} {}", target.kind.name(), target.name),
-        None,
-    ))
+    gone_is_fine(answer.map(drop)).map_err(Error::deleting(target.kind, &target.name))
 }
 
 async fn delete_job(job: &Subject, context: &Context) -> Result<(), Error> {
@@ -281,4 +286,30 @@ fn writing(verb: &str, kind: Kind, name: &str) -> impl FnOnce(kube::Error) -> Er
 fn token() -> String {
     let bits: [u8; 32] = rand::rng().random();
     bits.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn of_several_refusals_the_same_is_told_whichever_answer_comes_first() {
+        let creating = |pod: &str, code: u16, reason: &str| {
+            let status = Status::failure("exceeded quota: gpus", reason).with_code(code);
+            let refused = Error::request(format!("creating Pod {pod}"), Kind::Pod);
+            Err(refused(kube::Error::Api(status.boxed())))
+        };
+        let quota = |pod| creating(pod, 403, "Forbidden");
+        let conflict = || creating("a-actor-0", 409, "Conflict");
+        for answers in [
+            vec![Ok(()), quota("a-rollout-1"), quota("a-rollout-0"), conflict()],
+            vec![conflict(), quota("a-rollout-0"), quota("a-rollout-1"), Ok(())],
+        ] {
+            let words = foremost(answers).unwrap().words();
+            assert_eq!(words, "creating Pod a-rollout-0: exceeded quota: gpus");
+        }
+        assert!(foremost(vec![Ok(())]).is_none());
+    }
 }

@@ -31,12 +31,13 @@ async fn told(object: Arc<DeserializeGuard<PpoJob>>, context: Arc<Context>) -> R
         if error.is_of_unserved_gang() {
             context.served.doubt();
         }
-        if error.needs_a_person() {
-            events::refused(object.as_ref(), error, &context).await;
-        } else if error.unanswered_webhook().is_some()
-            && let Some(words) = context.refused.words(&JobKey::of(object.as_ref()), context.now())
-        {
-            events::unanswered(object.as_ref(), &words, &context).await;
+        // A webhook that may only be restarting is told of once that has lasted.
+        let lasting = || {
+            error.unanswered_webhook()?;
+            context.refused.words(&JobKey::of(object.as_ref()), context.now())
+        };
+        if let Some(words) = error.refused().or_else(lasting) {
+            events::refused(object.as_ref(), &words, &context).await;
         }
     }
     ended

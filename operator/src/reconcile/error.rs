@@ -12,16 +12,18 @@ pub enum Error {
     Request {
         /// What was asked.
         what: String,
-        /// Kind of the job's object that was to be made or changed; None for anything else.
+        /// Kind of the job's object that was to be made, changed or deleted; None for anything else.
         kind: Option<Kind>,
+        /// Whether it was to be deleted.
+        deletes: bool,
         /// The answer.
         source: Box<kube::Error>,
     },
     /// Another object has a name that the job needs.
-    #[error("{kind} {name} belongs to {owner}; the job waits until it is gone")]
+    #[error("{} {name} belongs to {owner}; {}", kind.name(), while_taken(*kind))]
     NameTaken {
         /// Kind of the object.
-        kind: &'static str,
+        kind: Kind,
         /// Its name.
         name: String,
         /// Whose it is.
@@ -45,6 +47,18 @@ impl Error {
         move |source| Self::Request {
             what,
             kind,
+            deletes: false,
+            source: Box::new(source),
+        }
+    }
+
+    /// Of a request to delete an object of the job.
+    pub fn deleting(kind: Kind, name: &str) -> impl FnOnce(kube::Error) -> Self + use<> {
+        let what = format!("deleting {} {name}", kind.name());
+        move |source| Self::Request {
+            what,
+            kind: Some(kind),
+            deletes: true,
             source: Box::new(source),
         }
     }
@@ -75,30 +89,30 @@ impl Error {
     /// Whether another try ends the same way: the API server takes a pod for invalid. What else it takes for invalid may be valid in a
     /// moment, such as another queue for a Workload that has just got quota, and so may what a policy of the cluster denies.
     pub fn is_final(&self) -> bool {
-        let of_pod = matches!(
-            self,
-            Self::Request {
-                kind: Some(Kind::Pod),
-                ..
-            }
-        );
-        of_pod
+        self.wanted() == Some(Kind::Pod)
             && self
                 .refusal()
                 .is_some_and(|status| (status.is_invalid() || is_unreadable(status)) && !is_of_admission(status))
     }
 
-    /// Whether it is of a gang scheduler's own object.
+    /// Kind of the job's object that a request was to make or change.
+    fn wanted(&self) -> Option<Kind> {
+        match self {
+            Self::Request { kind, deletes, .. } if !deletes => *kind,
+            _ => None,
+        }
+    }
+
+    /// Whether it is of a gang scheduler's own object, which the job wants.
     pub fn is_of_gang(&self) -> bool {
-        matches!(self, Self::Request { kind: Some(kind), .. } if Kind::GANGS.contains(kind))
+        self.wanted().is_some_and(|kind| Kind::GANGS.contains(&kind))
     }
 
     /// Whether it is of the disruption budget, which comes last and which a job can do without.
     pub fn is_of_budget(&self) -> bool {
-        let budget = Kind::PodDisruptionBudget;
         match self {
-            Self::Request { kind, .. } => *kind == Some(budget),
-            Self::NameTaken { kind, .. } => *kind == budget.name(),
+            Self::Request { kind, .. } => *kind == Some(Kind::PodDisruptionBudget),
+            Self::NameTaken { kind, .. } => *kind == Kind::PodDisruptionBudget,
             Self::Stale | Self::Late { .. } => false,
         }
     }
@@ -117,28 +131,29 @@ impl Error {
         taken || self.is_of_unserved_gang() || self.refusal().is_some_and(refused)
     }
 
+    /// What was asked and what the API server said, for people: without the numbers and types that programs read.
+    pub fn words(&self) -> String {
+        let (Self::Request { what, deletes, .. }, Some(status)) = (self, self.refusal()) else {
+            return self.to_string();
+        };
+        let then = match (self.is_of_budget(), *deletes) {
+            (true, false) => "; the job does not wait for it, but a drain may evict its actor until it is done",
+            (true, true) => "; no pod waits for it, but drains and alerts go by that budget until it is gone",
+            (false, _) => "",
+        };
+        format!("{what}: {}{then}", status.message.trim_end())
+    }
+
     /// What was refused and why, when a person has to do something about it.
     pub fn refused(&self) -> Option<String> {
-        let words = match (self, self.refusal()) {
-            (Self::Request { what, .. }, Some(status)) => format!("{what}: {}", status.message),
-            _ => self.to_string(),
-        };
-        self.needs_a_person().then_some(words)
+        self.needs_a_person().then(|| self.words())
     }
 
     /// What was asked and answered, when a webhook that has to approve it did not answer.
     pub fn unanswered_webhook(&self) -> Option<String> {
-        let Self::Request { what, source, .. } = self else {
-            return None;
-        };
-        match source.as_ref() {
-            kube::Error::Api(status)
-                if status.code >= 500 && status.message.contains("webhook") && !is_denied(status) =>
-            {
-                Some(format!("{what}: {}", status.message))
-            }
-            _ => None,
-        }
+        let status = self.refusal()?;
+        let unanswered = status.code >= 500 && status.message.contains("webhook") && !is_denied(status);
+        unanswered.then(|| self.words())
     }
 
     /// The word in metrics. What a job's user has to put right, such as its quota, is told from what whoever runs the operator has to.
@@ -157,6 +172,17 @@ impl Error {
             Self::Stale => "stale",
             Self::Late { .. } => "connection",
         }
+    }
+}
+
+/// What a job does while another object has the name of its own.
+fn while_taken(kind: Kind) -> &'static str {
+    match kind {
+        Kind::PodDisruptionBudget => {
+            "the job does not wait for it, but a drain may evict its actor: delete that one, and the operator makes the job's own within a \
+             minute"
+        }
+        _ => "the job waits until it is gone",
     }
 }
 
@@ -273,6 +299,40 @@ mod tests {
     }
 
     #[test]
+    fn a_budget_that_cannot_be_had_or_deleted_leaves_the_actor_unguarded_and_nobody_waits() {
+        let taken = |kind, name: &str| Error::NameTaken {
+            kind,
+            name: name.into(),
+            owner: "nobody".into(),
+        };
+        let pod = "Pod a-actor-0 belongs to nobody; the job waits until it is gone";
+        assert_eq!(taken(Kind::Pod, "a-actor-0").refused().as_deref(), Some(pod));
+        let budget = taken(Kind::PodDisruptionBudget, "a-actor");
+        let answer = |message: &str| kube::Error::Api(Status::failure(message, "Forbidden").with_code(403).boxed());
+        let made = Error::request("creating PodDisruptionBudget a-actor", Kind::PodDisruptionBudget)(answer("no"));
+        for error in [budget, made] {
+            let words = error.refused().unwrap();
+            assert!(
+                error.is_of_budget() && words.contains("a drain may evict its actor"),
+                "{words}"
+            );
+            assert!(!words.contains("the job waits"), "{words}");
+        }
+        let deleted = Error::deleting(Kind::PodDisruptionBudget, "a-actor")(answer("no"));
+        assert!(deleted.is_of_budget());
+        let words = "deleting PodDisruptionBudget a-actor: no; no pod waits for it, but drains and alerts go by that budget until it is gone";
+        assert_eq!(deleted.refused().as_deref(), Some(words));
+    }
+
+    #[test]
+    fn a_deletion_that_is_refused_ends_no_job_and_is_not_of_a_gang_that_it_wants() {
+        let refused =
+            |kind| Error::deleting(kind, "a")(kube::Error::Api(Status::failure("", "Invalid").with_code(422).boxed()));
+        assert!(!refused(Kind::Pod).is_final());
+        assert!(!refused(Kind::KueueWorkload).is_of_gang());
+    }
+
+    #[test]
     fn a_kind_that_was_uninstalled_needs_a_person() {
         // The answer for a kind that is not served is plain text, without a reason.
         let gone = making(Kind::KueueWorkload, "Failed to parse error data", 404);
@@ -292,7 +352,7 @@ mod tests {
             answer("Invalid", 422),
             Error::request("a pod", None)(kube::Error::LinesCodecMaxLineLengthExceeded),
             Error::NameTaken {
-                kind: "Pod",
+                kind: Kind::Pod,
                 name: "a".into(),
                 owner: "b".into(),
             },

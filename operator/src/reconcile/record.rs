@@ -82,7 +82,7 @@ pub async fn refusal(
     if !error.is_final() || is_over || status.start_time.is_some() {
         return Err(error);
     }
-    events::refused(&job.object, &error, context).await;
+    events::refused(&job.object, &error.words(), context).await;
     let failed = refused(&job.checked, seen, status, &error, context.now());
     write(job, &failed, context).await.map_err(|late| match late {
         // The status was written a moment ago: the next look has the new version.
@@ -96,7 +96,7 @@ pub async fn refusal(
 
 /// The status of a job that ends, as of any other that fails, because of what was refused after `planned` was written.
 fn refused(job: &Job, seen: &Snapshot, planned: &PpoJobStatus, error: &Error, now: Timestamp) -> PpoJobStatus {
-    let failed = Intent::Fail(Truth::yes("Refused", error.to_string()));
+    let failed = Intent::Fail(Truth::yes("Refused", error.words()));
     let decision = Decision::of(Ledger::open(planned, job), failed);
     crate::status::status(job, &decision, seen, now)
 }

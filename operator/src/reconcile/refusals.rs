@@ -53,12 +53,7 @@ impl Refusals {
         {
             let patience = SignedDuration::from_secs(ATTENTION_SECONDS);
             let refusal = Refusal {
-                words: match of_budget {
-                    true => format!(
-                        "{words}; the job does not wait for it, but a drain may evict its actor until it is made"
-                    ),
-                    false => words,
-                },
+                words,
                 passes: true,
                 of_budget,
                 from: now.checked_add(patience).unwrap_or(now),
@@ -157,7 +152,7 @@ mod tests {
         refusals.note(&key(), &[quota(Kind::PodDisruptionBudget, "a-actor")], at(1));
         assert_eq!(refusals.obstacle(&key(), at(1)), None);
         let taken = Error::NameTaken {
-            kind: Kind::PodDisruptionBudget.name(),
+            kind: Kind::PodDisruptionBudget,
             name: "a-actor".into(),
             owner: "nobody".into(),
         };
@@ -181,6 +176,26 @@ mod tests {
             "{words}"
         );
         assert_eq!(refusals.obstacle(&key(), at(50)), None);
+    }
+
+    #[test]
+    fn a_webhook_that_does_not_answer_for_a_deletion_is_why_pods_wait_unless_it_is_of_the_budget() {
+        let refusals = Refusals::default();
+        let unanswered = |kind| {
+            let status = Status::failure(UNANSWERED, "").with_code(500);
+            Err(Error::deleting(kind, "a")(kube::Error::Api(status.boxed())))
+        };
+        refusals.note(&key(), &[unanswered(Kind::PodDisruptionBudget)], at(0));
+        let words = refusals.words(&key(), at(30)).unwrap();
+        assert!(
+            words.contains("no pod waits") && !words.contains("may evict"),
+            "{words}"
+        );
+        assert_eq!(refusals.obstacle(&key(), at(30)), None);
+        // Another scheduler's gang has to go before pods are made.
+        refusals.note(&key(), &[unanswered(Kind::KueueWorkload)], at(31));
+        let words = refusals.obstacle(&key(), at(61)).unwrap();
+        assert!(words.starts_with("deleting KueueWorkload a: "), "{words}");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::server::create_all;
 fn changes() -> Vec<Value> {
     let mut changes = Vec::new();
     for actor in [[1, 0], [1, 3], [2, 2]] {
-        // A reward model's ranks share nothing equally: any number of them will do.
+        // The ranks of reference and reward model share nothing equally: any number of them will do.
         for (reference, reward) in [(1, None), (1, Some(7)), (5, None), (5, Some(7))] {
             for train in [None, Some(4), Some(6), Some(24)] {
                 for micro_train in [None, Some(1), Some(2), Some(5)] {

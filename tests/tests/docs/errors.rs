@@ -75,6 +75,7 @@ fn every_reason_that_the_operator_gives_is_on_the_page() {
             "lifecycle",
             "lifecycle/deadlines",
             "status",
+            "status/conditions",
             "failure",
             "events",
             "ledger",

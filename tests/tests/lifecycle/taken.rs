@@ -103,7 +103,9 @@ async fn a_budget_that_cannot_be_made_is_told_of_and_no_pod_waits_for_it() {
     stage.patch(json!({"spec": {"runPolicy": {"suspend": false}}})).await;
     stage.phase(Phase::Running).await;
     stage
-        .tells("PodDisruptionBudget unguarded-actor belongs to nobody")
+        .tells(
+            "PodDisruptionBudget unguarded-actor belongs to nobody; the job does not wait for it, but a drain may evict its actor",
+        )
         .await;
     let failed = stage.uid("rollout-1").await;
     stage.fail("rollout-1", &PodFailure::exit(1)).await;

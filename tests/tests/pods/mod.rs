@@ -33,13 +33,14 @@ pub struct Pods {
 impl Pods {
     /// Writes what pods run for `patch`, and the same as a manifest for one process.
     pub fn new(patch: Value) -> Self {
-        let bench = Bench::new();
-        bench.reward_model("rm");
-        Self::of(bench, patch)
+        Self::of(Bench::new(), patch)
     }
 
     /// The same in a folder that is there.
     pub fn of(bench: Bench, patch: Value) -> Self {
+        if !bench.path("rm").exists() {
+            bench.reward_model("rm");
+        }
         bench.manifest("job.yaml", patch);
         let job = parse_manifest(&std::fs::read_to_string(bench.path("job.yaml")).unwrap(), "job.yaml").unwrap();
         let here = Environment::Laptop {
@@ -132,6 +133,26 @@ impl Pods {
             command.env(env::service(Role::Reward), rewards.join(","));
         }
         Running::start(&mut command)
+    }
+
+    /// The actor as so many ranks of an attempt, which meet on a port of their own.
+    pub fn ranks(&self, count: usize, attempt: u32) -> Vec<Running> {
+        self.ranks_of(count, attempt, |_| "run-config.json")
+    }
+
+    /// The same, each with a configuration of its own.
+    pub fn ranks_of(&self, count: usize, attempt: u32, config: impl Fn(usize) -> &'static str) -> Vec<Running> {
+        let meeting = format!("127.0.0.1:{}", free_port().unwrap());
+        let rank = |rank: usize| {
+            let mut command = self.command(&["actor", "--metrics-addr", "127.0.0.1:0", "--quiet"], attempt);
+            command
+                .env(env::CONFIG, self.bench.path(config(rank)))
+                .env(env::INDEX, rank.to_string())
+                .env(env::WORLD_SIZE, count.to_string())
+                .env(env::RENDEZVOUS, &meeting);
+            Running::start(&mut command)
+        };
+        (0..count).map(rank).collect()
     }
 
     pub fn steps(&self) -> usize {

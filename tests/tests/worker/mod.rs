@@ -9,6 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use ppo_tests::SimulatedGpus;
 use serde_json::{Value, json};
 
 pub use self::process::{DEADLINE, Running, finish, finish_within, output, signal, wait_for, wait_within};
@@ -37,22 +38,30 @@ pub fn number(line: &Value, name: &str) -> f64 {
 /// A scratch folder with a supervised model and prompts.
 pub struct Bench {
     pub folder: tempfile::TempDir,
+    /// What the worker computes on; None: what this machine has.
+    pub gpus: Option<SimulatedGpus>,
 }
 
 impl Bench {
     /// A 2-layer Llama that has seen a little of single-digit addition, and 90 prompts.
     pub fn new() -> Self {
-        Self::of(16, true)
+        Self::of(16, true, None)
+    }
+
+    /// The same on a machine with these GPUs.
+    pub fn on(gpus: SimulatedGpus) -> Self {
+        Self::of(16, true, Some(gpus))
     }
 
     /// The same as vLLM's CPU engine can compute and update it: heads of 32 numbers, an output projection of its own.
     pub fn for_vllm() -> Self {
-        Self::of(32, false)
+        Self::of(32, false, None)
     }
 
-    fn of(size: u32, tied: bool) -> Self {
+    fn of(size: u32, tied: bool, gpus: Option<SimulatedGpus>) -> Self {
         let bench = Self {
             folder: tempfile::tempdir().unwrap(),
+            gpus,
         };
         let source = repository().join("configs/quickstart/model");
         let model = bench.path("config");
@@ -165,6 +174,9 @@ impl Bench {
             .args(args)
             .args(["--threads", "1"])
             .env_remove("PPO_LOG");
+        if let Some(gpus) = &self.gpus {
+            command.envs(gpus.environment().unwrap());
+        }
         command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -18,6 +18,7 @@ use super::stats::Stats;
 use super::stop::Detokenize;
 use super::thread::{Command, Worker};
 use super::ticket::{Answer, Ticket, block_on};
+use crate::outcome::without_frames;
 
 /// How the engine batches. The cache's geometry is the runner's.
 #[derive(Clone)]
@@ -118,7 +119,7 @@ pub(super) struct Shared {
 impl Shared {
     /// Notes why the engine is over; the first cause stands.
     pub(super) fn fail(&self, cause: String) -> EngineError {
-        let cause = self.failure.get_or_init(|| cause.into());
+        let cause = self.failure.get_or_init(|| without_frames(&cause).into());
         EngineError::Failed(cause.clone())
     }
 

@@ -133,7 +133,6 @@ impl<R: Runner> Worker<R> {
     fn take_commands(&mut self) -> Next {
         loop {
             self.shared.set_busy(true);
-            self.publish();
             self.answer_drained();
             let has_work = self.gate != Gate::Frozen && !self.scheduler.is_idle();
             let command = match self.commands.try_recv() {
@@ -154,6 +153,8 @@ impl<R: Runner> Worker<R> {
             if let Next::Stop = self.obey(command) {
                 return Next::Stop;
             }
+            // What a pass changed it has published itself.
+            self.publish();
         }
     }
 

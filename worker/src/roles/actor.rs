@@ -9,7 +9,7 @@ use reqwest::Method;
 
 use super::published::{INFO, WEIGHTS};
 use super::{CallError, Caller, Member, Members};
-use crate::http_client::innermost;
+use crate::http_client::{innermost, refusal};
 use crate::rollout::weights::LoadedWeights;
 use crate::rollout::weights::attempt::PolicyVersion;
 
@@ -57,8 +57,10 @@ impl Actor {
         let answer = tokio::time::timeout(SHORT, call.send()).await;
         let answer = answer.map_err(|_| failed(format!("no answer within {} s", SHORT.as_secs())))?;
         let answer = answer.map_err(|error| failed(innermost(&error)))?;
-        if !answer.status().is_success() {
-            return Err(failed(format!("{}: no weights of version {version}", answer.status())));
+        let status = answer.status();
+        if !status.is_success() {
+            let said = tokio::time::timeout(SHORT, refusal(answer)).await.unwrap_or_default();
+            return Err(failed(format!("{status}: {said}")));
         }
         Ok(Box::pin(answer.bytes_stream()))
     }
@@ -74,5 +76,37 @@ impl Actor {
             status: None,
             unreachable: true,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::roles::{Publication, published};
+
+    #[tokio::test]
+    async fn an_actor_that_refuses_its_weights_is_told_with_its_own_words() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let member = Member {
+            name: "math-actor-0".into(),
+            address: listener.local_addr().unwrap().to_string(),
+        };
+        let router = published::router(Publication::new(2), "token");
+        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        let actor = Actor::new(Members::Fixed(vec![member]), Caller::new("token".into()).unwrap());
+        let policy = PolicyVersion {
+            attempt: Some(1),
+            version: 3,
+        };
+        let Err(refused) = actor.weights(policy).await else {
+            panic!("weights of another attempt were given");
+        };
+        let words = refused.to_string();
+        assert!(
+            words.starts_with("actor math-actor-0 (") && words.contains("weights are of another attempt"),
+            "{words}"
+        );
     }
 }

@@ -37,4 +37,9 @@ impl CallError {
             unreachable: false,
         }
     }
+
+    /// Whether it says no more than that the pod starts, or is made anew.
+    pub fn starts(&self) -> bool {
+        self.unreachable || self.status == Some(503)
+    }
 }

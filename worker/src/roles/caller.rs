@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use ppo_crds::pod::env;
 use ppo_crds::spec::Role;
-use reqwest::{Client, Method, RequestBuilder};
+use reqwest::{Client, Method, RequestBuilder, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -111,7 +112,13 @@ impl Caller {
         if !status.is_success() {
             // 4xx is what the other side understood and refused; but for 408, 409 and 429, which say "later".
             let later = [408, 409, 429].contains(&status.as_u16());
-            let words = format!("{status}: {}", said(&body));
+            let mut words = format!("{status}: {}", said(&body));
+            if status == StatusCode::UNAUTHORIZED {
+                let token = env::TOKEN;
+                words += &format!(
+                    "; all pods of a job have one {token}: this one is another job's, or was made with another {token}"
+                );
+            }
             return Err(CallError {
                 status: Some(status.as_u16()),
                 ..failed(words, status.is_server_error() || later)
@@ -128,5 +135,33 @@ fn shorter(role: Role) -> &'static str {
         Role::Reference => ": lower batch.microRolloutBatchSize",
         Role::Rollout => ": lower batch.nSamplesPerPrompt or generation.maxNewTokens",
         Role::Actor | Role::Reward => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::Router;
+    use axum::routing::get;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_pod_that_takes_another_token_is_named_with_what_gives_pods_theirs() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let member = Member {
+            name: "math-rollout-0".into(),
+            address: listener.local_addr().unwrap().to_string(),
+        };
+        let router = Router::new().route("/x", get(|| async { (axum::http::StatusCode::UNAUTHORIZED, "no") }));
+        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        let caller = Caller::new("token".into()).unwrap();
+        let answer = caller.get::<u32>(Role::Rollout, &member, "/x", CONNECT).await;
+        let words = answer.unwrap_err().to_string();
+        assert!(
+            words.starts_with("rollout math-rollout-0 (http://")
+                && words.contains("401 Unauthorized: no; all pods of a job have one PPO_TOKEN"),
+            "{words}"
+        );
     }
 }

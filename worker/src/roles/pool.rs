@@ -190,10 +190,9 @@ impl Pool {
     /// Says once what keeps an answer away. That a pod starts, or is made anew, is no news unless it was something else before.
     fn tell(&self, error: &CallError) {
         let before = self.told.lock().insert(error.pod.clone(), error.cause.clone());
-        let starts = error.unreachable || error.status == Some(503);
         match before {
             Some(before) if before == error.cause => {}
-            None if starts => tracing::debug!("{error}"),
+            None if error.starts() => tracing::debug!("{error}"),
             _ => tracing::warn!("{error}; it is asked again"),
         }
     }

@@ -12,6 +12,14 @@ use crate::model::MergedWeights;
 /// What the engine of this process is said to have done.
 const FAILED: &str = "the rollout engine failed";
 
+/// An engine that is over says so itself.
+fn named(error: EngineError) -> anyhow::Error {
+    match error {
+        EngineError::Failed(_) => error.into(),
+        other => anyhow::Error::new(other).context(FAILED),
+    }
+}
+
 /// The rollout role: an engine in this process, or pods.
 pub enum Rollout {
     /// In this process.
@@ -35,7 +43,7 @@ impl Rollout {
             let waited_for = "completions";
             drawn
                 .unwrap_or(Err(EngineError::Deadline { waited_for, deadline }))
-                .context(FAILED)
+                .map_err(named)
         })
     }
 

@@ -20,12 +20,22 @@ use super::stream;
 use crate::engine::{Completion, Event, Ticket, TokenLogprob};
 use crate::serving::error::ApiError;
 
+/// An answer of so many numbers is written sooner than another thread wakes.
+const FEW: usize = 1024;
+
 /// A job in the engine. Dropped before its end it is withdrawn.
 pub struct Running {
     /// One for each prompt.
     pub tickets: Vec<Ticket>,
-    _registered: Registered,
+    registered: Registered,
     _room: OwnedSemaphorePermit,
+}
+
+impl Running {
+    /// Its end: the engine has answered every ticket.
+    pub fn answered(mut self) {
+        self.registered.answered();
+    }
 }
 
 /// Checks the request against the model, generates, and answers as the request wants.
@@ -51,7 +61,7 @@ pub async fn answer(
     let completions = complete(running, service.limits.request_timeout).await?;
     service.metrics.answered(began.elapsed());
     let room = service.listing.enter(job.listed).await?;
-    // Aside: the text of long responses must not hold up other requests.
+    let is_short = is_short(&job, &completions);
     let service = service.clone();
     let write = move || {
         // It goes on when the client has gone.
@@ -59,7 +69,11 @@ pub async fn answer(
         let answer = whole(service.model()?, &job, completions)?;
         serde_json::to_vec(&answer).map_err(ApiError::internal)
     };
-    let written = tokio::task::spawn_blocking(write).await.map_err(ApiError::internal)??;
+    let written = match is_short {
+        true => write()?,
+        // Aside: the text of long responses must not hold up other requests.
+        false => tokio::task::spawn_blocking(write).await.map_err(ApiError::internal)??,
+    };
     Ok(([(CONTENT_TYPE, "application/json")], written).into_response())
 }
 
@@ -109,7 +123,7 @@ pub fn submit(
     let numbers = tickets.iter().map(Ticket::number).collect();
     Ok(Running {
         tickets,
-        _registered: service
+        registered: service
             .in_flight
             .register(job.name.clone(), numbers, model.engine.clone()),
         _room: room,
@@ -124,7 +138,7 @@ async fn complete(mut running: Running, deadline: Duration) -> Result<Vec<Vec<Co
         }
         Ok(completions)
     };
-    tokio::time::timeout(deadline, all).await.unwrap_or_else(|_| {
+    let completions = tokio::time::timeout(deadline, all).await.unwrap_or_else(|_| {
         Err(ApiError::new(
             StatusCode::GATEWAY_TIMEOUT,
             format!(
@@ -132,7 +146,16 @@ async fn complete(mut running: Running, deadline: Duration) -> Result<Vec<Vec<Co
                 deadline.as_secs_f64()
             ),
         ))
-    })
+    })?;
+    running.answered();
+    Ok(completions)
+}
+
+/// Whether the answer is nothing but a few token ids and log-probabilities.
+fn is_short(job: &Job, completions: &[Vec<Completion>]) -> bool {
+    let shown: usize = job.requests.iter().map(|request| request.prompt.len() * job.n).sum();
+    let drawn = completions.iter().flatten().map(|completion| completion.tokens.len());
+    !job.shown.text && job.listed == 0 && shown + drawn.sum::<usize>() <= FEW
 }
 
 fn whole(model: &Model, job: &Job, completions: Vec<Vec<Completion>>) -> Result<Answer, ApiError> {
@@ -175,4 +198,64 @@ fn whole(model: &Model, job: &Job, completions: Vec<Vec<Completion>>) -> Result<
     }
     answer.usage = Some(Usage::of(job, tokens));
     Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::FinishReason;
+    use crate::engine::hash_runner::request;
+    use crate::rollout::job::Shown;
+
+    /// One prompt of five tokens and two samples, of which only numbers are wanted.
+    fn numbers() -> Job {
+        Job {
+            name: "r".to_owned(),
+            dialect: Dialect::Completions,
+            requests: vec![request(5, 0..2, 1000)],
+            n: 2,
+            shown: Shown {
+                stream: false,
+                usage: false,
+                running_usage: false,
+                text: false,
+                echo: Echo::Nothing,
+                logprobs: Some(0),
+                token_ids: true,
+                tokens_as_ids: false,
+                bare_logprobs: true,
+                weight_versions: true,
+                include_stop: false,
+                usual_end: None,
+                skip_special: true,
+            },
+            listed: 0,
+        }
+    }
+
+    /// Two samples of so many tokens.
+    fn drawn(tokens: usize) -> Vec<Vec<Completion>> {
+        let completion = Completion {
+            tokens: vec![1; tokens],
+            logprobs: vec![0.0; tokens],
+            finish_reason: FinishReason::Length,
+            versions: vec![0; tokens],
+            top_logprobs: vec![],
+            prompt_logprobs: None,
+        };
+        vec![vec![completion; 2]]
+    }
+
+    #[test]
+    fn an_answer_of_a_few_numbers_is_short_and_one_with_text_or_of_many_is_not() {
+        let most = FEW / 2 - 5;
+        assert!(is_short(&numbers(), &drawn(most)));
+        assert!(!is_short(&numbers(), &drawn(most + 1)), "tokens and prompts count");
+        let (mut text, mut listing) = (numbers(), numbers());
+        text.shown.text = true;
+        listing.listed = 1;
+        for job in [text, listing] {
+            assert!(!is_short(&job, &drawn(1)));
+        }
+    }
 }

@@ -60,6 +60,7 @@ impl InFlight {
             name,
             numbers,
             engine,
+            is_answered: false,
         }
     }
 
@@ -97,6 +98,14 @@ pub struct Registered {
     name: String,
     numbers: Arc<[u64]>,
     engine: Engine,
+    is_answered: bool,
+}
+
+impl Registered {
+    /// The engine has answered everything: there is nothing left to withdraw.
+    pub fn answered(&mut self) {
+        self.is_answered = true;
+    }
 }
 
 impl Drop for Registered {
@@ -109,14 +118,42 @@ impl Drop for Registered {
             }
         }
         drop(tickets);
-        // Dropped tickets are noticed by the next pass; a frozen engine has none.
-        self.engine.abort(self.numbers.to_vec());
+        // Dropped tickets are noticed by the next pass; a frozen engine has none. One that rests is not woken for nothing.
+        if !self.is_answered {
+            self.engine.abort(self.numbers.to_vec());
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::engine::hash_runner::{HashRunner, request};
+    use crate::engine::{EngineConfig, FinishReason};
+
+    #[test]
+    fn a_request_that_goes_is_withdrawn_unless_the_engine_has_answered_it() {
+        let make = || {
+            let mut runner = HashRunner::new(100, 16, 1000);
+            runner.pace = Duration::from_millis(1);
+            Ok(runner)
+        };
+        let engine = Engine::start(make, EngineConfig::default()).unwrap();
+        let in_flight = InFlight::new(1);
+        for (is_answered, reason) in [(false, FinishReason::Abort), (true, FinishReason::Length)] {
+            let ticket = engine.submit(request(5, 0..1, 200)).unwrap();
+            let mut registered = in_flight.register("r".to_owned(), vec![ticket.number()], engine.clone());
+            if is_answered {
+                registered.answered();
+            }
+            drop(registered);
+            assert!(in_flight.find(None).is_empty());
+            let completions = ticket.wait(Duration::from_secs(60)).unwrap();
+            assert_eq!(completions[0].finish_reason, reason);
+        }
+    }
 
     fn tickets(requests: &[(&str, &[u64])]) -> Tickets {
         let mut tickets = Tickets::new();

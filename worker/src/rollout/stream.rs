@@ -130,6 +130,9 @@ impl Pieces {
                 answer.usage = Some(Usage::of(&self.job, tokens));
                 self.push(&answer)?;
             }
+            if let Some(running) = self.running.take() {
+                running.answered();
+            }
             self.end();
         }
         Ok(())

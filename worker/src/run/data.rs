@@ -4,11 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use jiff::Timestamp;
 use ppo_crds::RunConfig;
 
-use super::inputs::{digest_of_prompts, moment_of_run, refuse_other_prompts};
+use super::inputs::{inputs_of, moment_of_run, refuse_other_prompts};
 use super::start::Start;
+use crate::actor::checkpoint::Inputs;
 use crate::data::PromptSet;
 use crate::manifest::Invalid;
 use crate::model::{Companions, ModelConfig};
@@ -18,16 +18,14 @@ use crate::tokenizer::{Tokenizer, fixed_moment};
 
 /// What a run reads beside its models.
 pub struct Data {
-    /// What the chat template takes for now; None: the clock.
-    pub moment: Option<Timestamp>,
     /// The policy's tokenizer.
     pub tokenizer: Arc<Tokenizer>,
     /// Tokenizer and generation files of what is saved.
     pub companions: Companions,
     /// Training prompts.
     pub prompts: PromptSet,
-    /// Their digest.
-    pub digest: String,
+    /// What a checkpoint says of them.
+    pub inputs: Inputs,
     /// Held-out prompts.
     pub held_out: Option<PromptSet>,
 }
@@ -36,25 +34,24 @@ impl Data {
     /// Reads it with the tokenizer in `folder`. What is wrong with it, and needs no model to be found, is said here.
     ///
     /// # Errors
-    /// [`BadData`]; [`Invalid`] where the run began with other prompts; when a file cannot be read, naming it.
+    /// [`BadData`]; [`Invalid`] where the run began with other prompts, or another tokenizer for them; when a file cannot be read, naming it.
     pub fn read(config: &RunConfig, folder: &Path, start: Start) -> Result<Self> {
         let moment = moment_of_run(start.inputs(), fixed_moment()?)?;
         let tokenizer = Arc::new(Tokenizer::load_at(folder, moment)?);
         let companions = Companions::read(folder)?;
         let prompts = PromptSet::load(&config.prompts, &tokenizer).context(BadData)?;
-        let digest = digest_of_prompts(&prompts);
-        refuse_other_prompts(start.inputs(), &digest, &config.prompts.path, start.afresh)?;
+        let inputs = inputs_of(&prompts, &tokenizer, config.prompts.chat_template);
+        refuse_other_prompts(start.inputs(), &inputs, config, start.afresh)?;
         let held_out = config.evaluation.as_ref();
         let held_out = held_out
             .map(|wanted| PromptSet::load_evaluation(wanted, &config.prompts, &tokenizer))
             .transpose()
             .context(BadData)?;
         let data = Self {
-            moment,
             tokenizer,
             companions,
             prompts,
-            digest,
+            inputs,
             held_out,
         };
         let rules = Rule::all(&config.reward.rules)?;

@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use ppo_crds::RunConfig;
+use serde_json::Value;
 
 use super::continuation::Continuation;
 use super::fresh;
 use super::guard::{Afresh, Locks, lock};
 use crate::actor::checkpoint::{Checkpoints, Files, State, Verified, hash_share};
 use crate::actor::fence::Owner;
+use crate::manifest::Invalid;
 use crate::ranks::Ranks;
 use crate::ranks::order::Order;
 use crate::telemetry::{EventRecord, Live, RunDir, read_lines};
@@ -34,7 +36,8 @@ impl Folder {
     /// Takes the folder at `root` for this process: for `owner`, where it is a pod's. A `fresh` run deletes what an earlier one left.
     ///
     /// # Errors
-    /// When another process runs there, or the checkpoints are of another configuration; when the folder cannot be written.
+    /// When another process runs there, the checkpoints are of another configuration, or the records of another job; when the folder cannot be
+    /// written.
     pub fn take(config: &RunConfig, root: &Path, fresh: bool, owner: Option<Owner>) -> Result<Self> {
         let dir = RunDir::new(root);
         dir.create()?;
@@ -49,8 +52,12 @@ impl Folder {
             locks,
         };
         // Whoever may not go on here does not take the folder from a job that does.
-        if !fresh && let Some((checkpoint, state)) = folder.checkpoints.newest()? {
-            folder.check(config, &checkpoint, &state)?;
+        if !fresh {
+            let newest = folder.checkpoints.newest()?;
+            if let Some((checkpoint, state)) = &newest {
+                folder.check(config, checkpoint, state)?;
+            }
+            folder.refuse_other_records(config, newest.as_ref().map(|(_, state)| state))?;
         }
         if let Some(owner) = owner {
             folder.checkpoints = folder.checkpoints.fenced(owner)?;
@@ -105,6 +112,31 @@ impl Folder {
         let checked = continuation.check(self.afresh());
         checked.with_context(|| format!("cannot go on from {}", checkpoint.display()))
     }
+
+    /// Records are cut back to the checkpoint that a run goes on from, which may lie elsewhere: those of another job would be lost. The job that
+    /// made the `newest` checkpoint goes on under another name.
+    fn refuse_other_records(&self, config: &RunConfig, newest: Option<&State>) -> Result<(), Invalid> {
+        let name = |config: &Value| Some(config.get("name")?.as_str()?.to_owned());
+        let goes_on = newest.and_then(|state| name(&state.run_config));
+        let recorded = std::fs::read(self.dir.run_config()).ok();
+        let recorded = recorded.and_then(|text| name(&serde_json::from_slice(&text).ok()?));
+        let has_some = |path: &PathBuf| path.metadata().is_ok_and(|it| it.is_file() && it.len() > 0);
+        let are_some = [self.dir.metrics(), self.dir.evaluation()].iter().any(has_some);
+        match recorded {
+            Some(other) if are_some && other != config.name && Some(&other) != goes_on.as_ref() => {
+                let cure = match self.locks {
+                    Some(_) => "give another --run-dir, or let --fresh delete them",
+                    None => "move it away, or give the checkpoints another place in spec.checkpoint",
+                };
+                Err(Invalid::new(format!(
+                    "{} holds the records of another job, {other}, which {} would write over: {cure}",
+                    self.dir.root().display(),
+                    config.name
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// What all ranks find of a checkpoint's files, each in its share of them: a disk of each node reads, and no rank waits for the first one.
@@ -127,20 +159,69 @@ mod tests {
     use super::*;
     use crate::ranks::tests::together;
 
+    /// Of a job whose manifest lies in `root`.
+    fn config(root: &Path, name: &str, checkpoint: Value) -> RunConfig {
+        let manifest = json!({
+            "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": name},
+            "spec": {"model": {"policy": {"path": "p"}}, "prompts": {"source": {"path": "d.jsonl"}},
+                     "checkpoint": checkpoint, "roles": {"reward": {"rules": [{"json": {}}]}}},
+        });
+        let job = parse_manifest(&manifest.to_string(), "job.json").unwrap();
+        let here = Environment::Laptop {
+            manifest_folder: root.into(),
+        };
+        resolve(&job, &here).unwrap()
+    }
+
+    /// Of a checkpoint after one step under `run_config`.
+    fn state(run_config: Value) -> State {
+        State {
+            step: 1,
+            draws: None,
+            kl_coefficient: 0.1,
+            actor_updates: 1,
+            critic_updates: 1,
+            quality: None,
+            run_config,
+            inputs: None,
+        }
+    }
+
+    #[test]
+    fn records_of_another_job_stay_unless_its_checkpoint_is_gone_on_from_or_they_are_to_be_deleted() {
+        let root = tempfile::tempdir().unwrap();
+        let of = |name: &str, saved: &str| config(root.path(), name, json!({"path": saved}));
+        let dir = RunDir::new(root.path().join("run"));
+        let take = |config: &RunConfig, fresh: bool| Folder::take(config, dir.root(), fresh, None).map(drop);
+        let first = of("first", "saved");
+        take(&first, false).unwrap();
+        let run_config = serde_json::to_value(&first).unwrap();
+        std::fs::write(dir.run_config(), run_config.to_string()).unwrap();
+        let second = of("second", "apart");
+        // It ended before it had recorded anything.
+        std::fs::write(dir.metrics(), "").unwrap();
+        take(&second, false).unwrap();
+        std::fs::write(dir.metrics(), "{}\n").unwrap();
+        take(&first, false).unwrap();
+        let refused = take(&second, false).unwrap_err();
+        assert!(refused.is::<Invalid>());
+        let words = refused.to_string();
+        assert!(
+            words.contains("another job, first, which second would write over: give another --run-dir"),
+            "{words}"
+        );
+        let saved = Checkpoints::open(root.path().join("saved"), 3, false).unwrap();
+        saved.save(state(run_config), |_| Ok(Files::default())).unwrap();
+        take(&of("renamed", "saved"), false).unwrap();
+        take(&second, true).unwrap();
+        take(&second, false).unwrap();
+    }
+
     #[test]
     fn who_cannot_go_on_is_told_to_change_what_says_where_the_checkpoints_lie() {
         let root = tempfile::tempdir().unwrap();
-        let advice = |checkpoint: serde_json::Value| {
-            let manifest = json!({
-                "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "folder"},
-                "spec": {"model": {"policy": {"path": "p"}}, "prompts": {"source": {"path": "d.jsonl"}},
-                         "checkpoint": checkpoint, "roles": {"reward": {"rules": [{"json": {}}]}}},
-            });
-            let job = parse_manifest(&manifest.to_string(), "job.json").unwrap();
-            let here = Environment::Laptop {
-                manifest_folder: root.path().into(),
-            };
-            let config = resolve(&job, &here).unwrap();
+        let advice = |checkpoint: Value| {
+            let config = config(root.path(), "folder", checkpoint);
             let folder = Folder::take(&config, &root.path().join("run"), false, None).unwrap();
             folder.afresh().words()
         };
@@ -156,16 +237,7 @@ mod tests {
     fn every_rank_hashes_a_share_of_a_checkpoint_and_what_one_cannot_see_rank_0_looks_at_itself() {
         let root = tempfile::tempdir().unwrap();
         let checkpoints = Checkpoints::open(root.path().join("checkpoints"), 3, false).unwrap();
-        let state = State {
-            step: 1,
-            draws: None,
-            kl_coefficient: 0.1,
-            actor_updates: 1,
-            critic_updates: 1,
-            quality: None,
-            run_config: serde_json::Value::Null,
-            inputs: None,
-        };
+        let state = state(Value::Null);
         let write = |folder: &Path| {
             for number in 0..6 {
                 std::fs::write(folder.join(format!("part-{number}")), [number; 100])?;

@@ -1,8 +1,6 @@
 //! What must be identical across ranks, and between a run and the checkpoint it resumes: weights, and the data that a configuration
 //! only names.
 
-use std::path::Path;
-
 use anyhow::{Context, Result};
 use jiff::Timestamp;
 use ppo_crds::RunConfig;
@@ -16,7 +14,8 @@ use crate::data::{Label, PromptSet};
 use crate::manifest::Invalid;
 use crate::model::Weights;
 use crate::ranks::Ranks;
-use crate::rollout::weights::digest::{Hasher, digest};
+use crate::rollout::weights::digest::{Hash, Hasher, digest};
+use crate::tokenizer::Tokenizer;
 
 /// Digests of the weights that a rank holds.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
@@ -79,13 +78,12 @@ impl Held {
         Ok(())
     }
 
-    /// As a checkpoint keeps them, beside the digest of the `prompts`. Reference and reward model belong to no rank.
-    pub fn inputs(&self, prompts: String) -> Inputs {
+    /// As a checkpoint keeps them, beside what it says of the `prompts`. Reference and reward model belong to no rank.
+    pub fn inputs(&self, prompts: &Inputs) -> Inputs {
         Inputs {
-            prompts,
             policy: self.base.clone(),
             critic: self.critic_base.clone(),
-            ..Inputs::default()
+            ..prompts.clone()
         }
     }
 }
@@ -107,8 +105,21 @@ pub fn moment_of_run(began_with: Option<&Inputs>, fixed: Option<Timestamp>) -> R
     Ok(Some(moment))
 }
 
+/// What a checkpoint says of `prompts` whose ids `tokenizer` made: of chats, where they are `templated`.
+pub fn inputs_of(prompts: &PromptSet, tokenizer: &Tokenizer, templated: bool) -> Inputs {
+    let template = tokenizer.template_content().filter(|_| templated);
+    // Tokenizer and template only say why prompts are others.
+    Inputs {
+        prompts: digest_of_prompts(prompts),
+        tokenizer: tokenizer.fingerprint().ok().map(|text| text.to_string()),
+        template: template.map(|content| Hash::of(content.as_bytes()).to_string()),
+        moment: tokenizer.moment().map(Timestamp::as_second),
+        ..Inputs::default()
+    }
+}
+
 /// Of ids and labels, in their order.
-pub fn digest_of_prompts(set: &PromptSet) -> String {
+fn digest_of_prompts(set: &PromptSet) -> String {
     let mut hash = Hasher::default();
     let mut enter = |bytes: &[u8]| {
         hash.update(&(bytes.len() as u64).to_le_bytes());
@@ -129,17 +140,33 @@ pub fn digest_of_prompts(set: &PromptSet) -> String {
 /// The order in which prompts come is a function of their number, so a run that goes on needs those that it began with.
 ///
 /// # Errors
-/// [`Invalid`], where they are known and others.
-pub fn refuse_other_prompts(saved: Option<&Inputs>, now: &str, file: &Path, afresh: Afresh) -> Result<()> {
-    match saved {
-        Some(saved) if saved.prompts != now => Err(Invalid::new(format!(
-            "the prompts in {} are not those that the run began with (ids, labels or their order): restore the file, or {}",
-            file.display(),
-            afresh.words()
-        ))
-        .into()),
-        _ => Ok(()),
-    }
+/// [`Invalid`], where they are known and others; with the tokenizer or the chat template, where those are known and others.
+pub fn refuse_other_prompts(saved: Option<&Inputs>, now: &Inputs, config: &RunConfig, afresh: Afresh) -> Result<()> {
+    let Some(saved) = saved.filter(|saved| saved.prompts != now.prompts) else {
+        return Ok(());
+    };
+    let is_other = |saved: &Option<String>, now: &Option<String>| saved.is_some() && saved != now;
+    let other = match (
+        is_other(&saved.tokenizer, &now.tokenizer),
+        is_other(&saved.template, &now.template),
+    ) {
+        (false, false) => None,
+        (true, false) => Some("tokenizer"),
+        (false, true) => Some("chat template"),
+        (true, true) => Some("tokenizer with its chat template"),
+    };
+    let (file, afresh) = (config.prompts.path.display(), afresh.words());
+    let words = match other {
+        None => format!(
+            "the prompts in {file} are not those that the run began with (ids, labels or their order): restore the file, or {afresh}"
+        ),
+        Some(what) => format!(
+            "the {what} of model.policy ({}) is not the one that the run began with, and makes other ids of the prompts in {file}: restore \
+             its files, or give model.policy.hub.revision the commit that the run began with; or {afresh}",
+            words(&config.model.policy)
+        ),
+    };
+    Err(Invalid::new(words).into())
 }
 
 /// An adapter goes on above the weights that it was trained on.
@@ -194,41 +221,49 @@ fn words(place: &Location) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ppo_crds::run_config::Prompts;
+    use std::path::Path;
+
+    use ppo_crds::manifest::parse_manifest;
+    use ppo_crds::{Environment, resolve};
+    use serde_json::{Value, json};
 
     use super::*;
-    use crate::tokenizer::Tokenizer;
+
+    /// A tokenizer, a template and a prompt in `folder`, and a run of them.
+    fn templated(folder: &Path, template: &str) -> RunConfig {
+        let tokenizer = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tokenizer/chatml/tokenizer.json");
+        std::fs::copy(tokenizer, folder.join("tokenizer.json")).unwrap();
+        std::fs::write(folder.join("chat_template.jinja"), template).unwrap();
+        std::fs::write(folder.join("a.jsonl"), r#"{"prompt": "One"}"#).unwrap();
+        let manifest = json!({
+            "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "inputs"},
+            "spec": {"model": {"policy": {"path": "p"}}, "prompts": {"source": {"path": "a.jsonl"}, "chatTemplate": true},
+                     "roles": {"reward": {"rules": [{"json": {}}]}}},
+        });
+        let job = parse_manifest(&manifest.to_string(), "job.json").unwrap();
+        let here = Environment::Laptop {
+            manifest_folder: folder.into(),
+        };
+        resolve(&job, &here).unwrap()
+    }
+
+    fn read(config: &RunConfig, folder: &Path, moment: Option<Timestamp>) -> Inputs {
+        let tokenizer = Tokenizer::load_at(folder, moment).unwrap();
+        inputs_of(&PromptSet::load(&config.prompts, &tokenizer).unwrap(), &tokenizer, true)
+    }
 
     #[test]
     fn a_run_whose_template_prints_the_date_goes_on_another_day_with_the_prompts_that_it_began_with() {
         let folder = tempfile::tempdir().unwrap();
-        let tokenizer = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tokenizer/chatml/tokenizer.json");
-        std::fs::copy(tokenizer, folder.path().join("tokenizer.json")).unwrap();
         let template = "Today: {{ strftime_now('%d %b %Y') }}. {{ messages[0].content }}";
-        std::fs::write(folder.path().join("chat_template.jinja"), template).unwrap();
-        let file = folder.path().join("a.jsonl");
-        std::fs::write(&file, r#"{"prompt": "one"}"#).unwrap();
-        let wanted = Prompts {
-            path: file.clone(),
-            prompt_field: "prompt".into(),
-            label_field: None,
-            chat_template: true,
-            chat_template_variables: Default::default(),
-            max_length: 64,
-            shuffle: true,
-        };
+        let config = templated(folder.path(), template);
         let (monday, thursday) = (1_700_000_000, 1_700_000_000 + 3 * 86_400);
         let read = |began_with: Option<&Inputs>, clock: i64| {
             let moment = moment_of_run(began_with, Some(Timestamp::from_second(clock).unwrap())).unwrap();
-            let tokenizer = Tokenizer::load_at(folder.path(), moment).unwrap();
-            Inputs {
-                prompts: digest_of_prompts(&PromptSet::load(&wanted, &tokenizer).unwrap()),
-                moment: moment.map(Timestamp::as_second),
-                ..Inputs::default()
-            }
+            read(&config, folder.path(), moment)
         };
         let first = read(None, monday);
-        let refuse = |now: &Inputs| refuse_other_prompts(Some(&first), &now.prompts, &file, Afresh::Here);
+        let refuse = |now: &Inputs| refuse_other_prompts(Some(&first), now, &config, Afresh::Here);
         refuse(&read(None, thursday)).unwrap_err();
         let goes_on = read(Some(&first), thursday);
         refuse(&goes_on).unwrap();
@@ -240,8 +275,46 @@ mod tests {
     }
 
     #[test]
+    fn prompts_that_another_tokenizer_or_template_made_are_refused_with_its_name_and_not_the_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let template = "{{ messages[0].content }}";
+        let config = templated(folder.path(), template);
+        let first = read(&config, folder.path(), None);
+        let refused = |saved: &Inputs| {
+            let now = read(&config, folder.path(), None);
+            let refused = refuse_other_prompts(Some(saved), &now, &config, Afresh::Here).unwrap_err();
+            assert!(refused.is::<Invalid>());
+            refused.to_string()
+        };
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        write("chat_template.jinja", "User: {{ messages[0].content }}");
+        let words = refused(&first);
+        assert!(words.starts_with("the chat template of model.policy ("), "{words}");
+        // An earlier version noted neither.
+        let older = Inputs {
+            prompts: first.prompts.clone(),
+            ..Inputs::default()
+        };
+        assert!(refused(&older).starts_with("the prompts in "));
+        write("chat_template.jinja", template);
+        let text = std::fs::read(folder.path().join("tokenizer.json")).unwrap();
+        let mut tokenizer: Value = serde_json::from_slice(&text).unwrap();
+        tokenizer["normalizer"] = json!({"type": "Lowercase"});
+        write("tokenizer.json", &tokenizer.to_string());
+        let words = refused(&first);
+        assert!(
+            words.starts_with("the tokenizer of model.policy (") && words.contains("model.policy.hub.revision"),
+            "{words}"
+        );
+        write("a.jsonl", r#"{"prompt": "Two"}"#);
+        let now = read(&config, folder.path(), None);
+        write("a.jsonl", r#"{"prompt": "One"}"#);
+        assert!(refused(&now).starts_with("the prompts in "));
+    }
+
+    #[test]
     fn prompts_with_labels_that_have_a_text_count_as_they_always_did() {
-        let digest = |label: serde_json::Value| {
+        let digest = |label: Value| {
             let prompt = crate::data::Prompt {
                 ids: vec![1, 2].into(),
                 label: Label::of(label).unwrap(),
@@ -260,7 +333,7 @@ mod tests {
         assert_eq!(digest("[42]".into()), hash.finish().to_string());
         assert_eq!(digest("42".into()), digest(42.into()));
         assert_ne!(digest("[42]".into()), digest(vec![42].into()), "a list is no text");
-        assert_ne!(digest("".into()), digest(serde_json::Value::Null));
+        assert_ne!(digest("".into()), digest(Value::Null));
     }
 
     #[test]

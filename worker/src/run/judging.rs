@@ -6,7 +6,7 @@ use anyhow::Result;
 use ppo_crds::spec::Overlap;
 
 use super::comparison::Before;
-use super::training::Run;
+use super::opening::Run;
 use crate::telemetry::{Metric, Stage};
 use crate::trainer::Step;
 

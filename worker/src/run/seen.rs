@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::training::Options;
+use super::opening::Options;
 use crate::roles::{Publication, published};
 use crate::telemetry::{Server, Watched};
 

@@ -4,7 +4,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use jiff::Timestamp;
 use ppo_crds::RunConfig;
 
 use super::data::Data;
@@ -54,10 +53,7 @@ impl Trained {
         let deadline = peers.map_or(LOAD_DEADLINE, |peers| peers.ready_deadline.max(LOAD_DEADLINE));
         let others = ranks.replies(deadline).context("the models of the other ranks")?;
         held.refuse_others(&others, ranks)?;
-        let inputs = Inputs {
-            moment: data.moment.map(Timestamp::as_second),
-            ..held.inputs(data.digest.clone())
-        };
+        let inputs = held.inputs(&data.inputs);
         refuse_other_base(start.inputs(), &inputs, config, start.afresh)?;
         allocator::return_memory();
         Ok(Self { actor, critic, inputs })

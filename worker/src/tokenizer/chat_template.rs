@@ -78,6 +78,12 @@ impl ChatTemplate {
         Ok(Self { environment })
     }
 
+    /// What was compiled.
+    pub fn source(&self) -> Option<String> {
+        let template = self.environment.get_template(NAME).ok()?;
+        Some(template.source().to_owned())
+    }
+
     /// The messages as text. `variables` are the caller's own (`enable_thinking`), as transformers takes them: they win over
     /// those that every template has. `moment` is what `strftime_now` takes for now (in UTC); None is the clock, in local time.
     ///

@@ -31,6 +31,24 @@ fn the_gpus_of_verls_pipelines_are_an_engines_too() {
 }
 
 #[test]
+fn a_pool_of_verls_engines_is_as_many_engines_here() {
+    let rollout = "actor_rollout_ref.rollout";
+    let pool = format!("{rollout}.nnodes=4 {rollout}.tensor_model_parallel_size=4 trainer.n_gpus_per_node=8");
+    let engines = |flags: &str| {
+        let conversion = verl(&format!("{pool} {flags}"));
+        let unread = says(&conversion, &format!("{rollout}.nnodes"), "separate_async");
+        (conversion.job.spec.roles.rollout.replicas, unread)
+    };
+    let separate = "trainer.v1.trainer_mode=separate_async";
+    assert_eq!(engines(separate), (8, false));
+    assert_eq!(engines(&format!("{separate} {rollout}.n_gpus_per_node=4")), (4, false));
+    assert_eq!(engines(""), (2, true));
+    // The recipe's own default is a node of 8.
+    let recipe = "python3 -m recipe.one_step_off_policy.main_ppo trainer.n_gpus_per_node=4";
+    assert_eq!(converted(Framework::Verl, recipe).job.spec.roles.rollout.replicas, 4);
+}
+
+#[test]
 fn what_changes_verls_responses_is_told_of() {
     let rollout = "actor_rollout_ref.rollout";
     let conversion = verl(&format!(

@@ -56,6 +56,36 @@ fn a_flag_that_may_have_been_added_is_asked_for_where_it_is_read() {
 }
 
 #[test]
+fn of_a_name_what_is_known_will_do() {
+    let named = |name: &str| {
+        let script = format!(
+            "NAME=grpo_$(date +%F)\npython3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=/m trainer.experiment_name={name}"
+        );
+        converted(Framework::Verl, &script).job.metadata.name.unwrap()
+    };
+    assert_eq!(named("qwen3_8b_$NAME"), "qwen3-8b-grpo");
+    assert_eq!(named("$(date +%F)"), "verl-ppo");
+}
+
+#[test]
+fn another_program_is_no_setting_and_those_that_are_read_are_named() {
+    for script in [
+        "python3 -m recipe.spin.main_spin data.train_batch_size=64",
+        "CUDA_VISIBLE_DEVICES=0 python3 -m recipe.spin.main_spin data.train_batch_size=64",
+    ] {
+        let error = convert(Framework::Verl, script, &nothing).unwrap_err().to_string();
+        assert!(error.starts_with("no verl command"), "{error}");
+        assert!(error.contains("main_ppo") && error.contains("main_dapo"), "{error}");
+    }
+    let entropy = "HYDRA_FULL_ERROR=1 python -m recipe.entropy.main_entropy data.train_batch_size=64 \
+                   actor_rollout_ref.actor.ppo_mini_batch_size=64";
+    assert_eq!(
+        converted(Framework::Verl, entropy).job.spec.batch.rollout_batch_size,
+        64
+    );
+}
+
+#[test]
 fn a_command_that_is_quoted_as_a_whole_is_read() {
     let command = "python3 -m openrlhf.cli.train_ppo_ray --actor.model_name_or_path a/b --rollout.batch_size 64 \
                    --train.batch_size 32 --reward.remote_url http://x/y --data.prompt_dataset /d.jsonl";

@@ -125,8 +125,8 @@ pub const PPO: &[Row] = &[
         &["optimizer.actorLearningRate", "optimizer.criticLearningRate"],
         Number,
     ).or("5e-5"),
-    // Its scripts train the first and take the tokenizer from the second.
     field(&["model_name_or_path"], &["model.policy"], Model),
+    // Behind the one that it wins over.
     field(&["sft_model_path"], &["model.policy"], Model),
     field(&["reward_model_path"], &["roles.reward.model.source"], Model),
     computed(

@@ -19,7 +19,10 @@ pub const ROWS: &[Row] = &[
         &["data.filter_overlong_prompts", "data.filter_overlong_prompts_workers"],
         "longer prompts are always dropped, and counted",
     ),
-    field(&["data.truncation"], &[], One(&[("error", "")])),
+    nowhere(
+        &["data.truncation"],
+        "a longer prompt is dropped, and counted; verl cuts it unless filter_overlong_prompts drops it",
+    ).off(&["error"]),
     nowhere(
         &["data.reward_fn_key"],
         "the reward is not chosen by a column: give rules, a model or a server in roles.reward",
@@ -30,8 +33,12 @@ pub const ROWS: &[Row] = &[
         "a variable of the template each, `data.apply_chat_template_kwargs.enable_thinking=False` say",
     ),
     nowhere(
-        &["data.tokenizer", "data.custom_cls.*", "data.sampler.*", "data.datagen.*", "data.tool_config_path"],
+        &["data.tokenizer", "data.custom_cls.*", "data.tool_config_path"],
         "prompts are rendered by the model's own chat template, as its files have it",
+    ),
+    nowhere(
+        &["data.sampler.*", "data.datagen.*"],
+        "a step takes the file's next prompts, shuffled by the run's seed (prompts.shuffle)",
     ),
     nowhere(
         &["data.image_key", "data.video_key", "data.audio_key", "data.image_patch_size", "data.mm_processor_kwargs*"],
@@ -188,7 +195,7 @@ pub const ROWS: &[Row] = &[
     ).off(&["1"]),
     // KL: either term
     computed(&["actor_rollout_ref.actor.use_kl_loss"], &["algorithm.kl.placement"], "loss").or("False"),
-    computed(&["actor_rollout_ref.actor.kl_loss_coef"], &["algorithm.kl.coef"], "with use_kl_loss").or("0.001"),
+    computed(&["actor_rollout_ref.actor.kl_loss_coef"], &["algorithm.kl.coef"], "with use_kl_loss; 0 is no KL there").or("0.001"),
     computed(
         &["actor_rollout_ref.actor.kl_loss_type"],
         &["algorithm.kl.estimator"],
@@ -204,7 +211,7 @@ pub const ROWS: &[Row] = &[
         &["algorithm.kl.estimator"],
         "with use_kl_in_reward: kl, mse, low_var_kl, abs",
     ).or("kl"),
-    computed(&["algorithm.kl_ctrl.kl_coef"], &["algorithm.kl.coef"], "with use_kl_in_reward").or("0.001"),
+    computed(&["algorithm.kl_ctrl.kl_coef"], &["algorithm.kl.coef"], "with use_kl_in_reward; 0 is no KL there").or("0.001"),
     computed(&["algorithm.kl_ctrl.type"], &["algorithm.kl.controller"], "with use_kl_in_reward").or("fixed"),
     computed(
         &["algorithm.kl_ctrl.target_kl"],
@@ -239,7 +246,7 @@ pub const ROWS: &[Row] = &[
     computed(
         &["algorithm.rollout_correction.rollout_is_threshold"],
         &["algorithm.truncatedImportanceSampling"],
-        "with rollout_is",
+        "with rollout_is; the upper bound of `low_high`",
     ).or("2.0"),
     nowhere(
         &["algorithm.rollout_correction.*", "algorithm.use_pf_ppo"],
@@ -310,6 +317,16 @@ pub const ROWS: &[Row] = &[
         &["rollout.n_gpus_per_node"],
         &["roles.rollout.replicas"],
         "the engines' own GPUs, in the recipe one_step_off_policy; the recipe itself is `overlap: oneStep`",
+    ),
+    computed(
+        &["actor_rollout_ref.rollout.nnodes"],
+        &["roles.rollout.replicas"],
+        "the engines' own GPUs, with trainer.v1.trainer_mode=separate_async",
+    ),
+    computed(
+        &["actor_rollout_ref.rollout.n_gpus_per_node"],
+        &["roles.rollout.replicas"],
+        "with actor_rollout_ref.rollout.nnodes; else trainer.n_gpus_per_node",
     ),
     field(&["actor_rollout_ref.rollout.max_num_batched_tokens"], &["roles.rollout.maxBatchTokens"], Count),
     field(&["actor_rollout_ref.rollout.max_num_seqs"], &["roles.rollout.maxSequences"], Count),

@@ -6,6 +6,7 @@ use kube::ResourceExt as _;
 
 use super::evidence::one_line;
 use super::{Cause, Evidence, Finding, image, remedy, termination};
+use crate::failure::NOT_ADMITTED;
 use crate::plugin::{age, pods};
 
 /// Seconds in which images are pulled, volumes mounted and models loaded without a word.
@@ -137,7 +138,7 @@ fn failed(evidence: &Evidence, pod: &Pod) -> Vec<Finding> {
     let reason = given_up.unwrap_or("no reason given");
     let message = status.and_then(|status| status.message.as_deref()).unwrap_or_default();
     let fix = match reason {
-        "Evicted" => EVICTED.into(),
+        "Evicted" if !message.starts_with(NOT_ADMITTED) => EVICTED.into(),
         "UnexpectedAdmissionError" => {
             format!(
                 "the node's device plugin had no device to give: are its GPUs well? {}",

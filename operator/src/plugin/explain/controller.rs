@@ -2,9 +2,11 @@
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt as _;
 
 use super::{Cause, Evidence, Finding};
 use crate::plugin::age;
+use crate::plugin::gang::is_of;
 use crate::status::NO_LONGER_VALID;
 
 /// Value of `runPolicy.managedBy` that means this operator.
@@ -25,10 +27,16 @@ pub fn elsewhere(evidence: &Evidence) -> Option<Finding> {
         .filter(|manager| *manager != OPERATOR)?;
     let fix = match manager.contains("multikueue") {
         true => {
-            "ask Kueue: `kubectl describe workloads.kueue.x-k8s.io`; the job runs on the worker cluster that MultiKueue chose"
+            let mut gang = evidence.gang.iter();
+            let ask = match gang.find(|object| is_of(object, "kueue.x-k8s.io", "Workload")) {
+                Some(workload) => format!("`kubectl describe workloads.kueue.x-k8s.io {}`", workload.name_any()),
+                None => "`kubectl get workloads.kueue.x-k8s.io` lists the job's Workload".into(),
+            };
+            format!("ask Kueue: {ask}; the job runs on the worker cluster that MultiKueue chose")
         }
         false => {
             "ask that controller; the field is fixed at creation, so a job for this operator is a new one without it"
+                .into()
         }
     };
     let what = format!(

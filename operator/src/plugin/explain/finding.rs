@@ -57,6 +57,8 @@ pub enum Cause {
     NotReady,
     /// All runs and no stage ends.
     NoProgress,
+    /// A drain may take the actor away.
+    Evictable,
     /// The operator's words on a role.
     Role,
     /// No restart is left.
@@ -83,6 +85,16 @@ impl Finding {
             blocks: false,
             ..Self::blocking(cause, what, fix)
         }
+    }
+
+    /// With the names of the job and of its first pod in place of `<job>` and `<pod>`: commands are there to be copied.
+    #[must_use]
+    pub fn named(mut self, job: &str) -> Self {
+        self.fix = self.fix.replace("<job>", job);
+        if let Some(pod) = self.pods.first() {
+            self.fix = self.fix.replace("<pod>", pod);
+        }
+        self
     }
 
     /// The same, about one pod.

@@ -4,6 +4,7 @@ mod containers;
 mod controller;
 mod edited;
 mod end;
+mod eviction;
 mod evidence;
 mod finding;
 mod gang;
@@ -30,7 +31,10 @@ pub use health::healthy;
 /// [block](Finding::blocks) are worth knowing all the same.
 pub fn explain(evidence: &Evidence, now: Timestamp) -> Vec<Finding> {
     let grouped = finding::group(causes(evidence, now)).into_iter();
-    grouped.map(|finding| edited::of_roles(finding, evidence)).collect()
+    let name = evidence.name();
+    grouped
+        .map(|finding| edited::of_roles(finding, evidence).named(&name))
+        .collect()
 }
 
 /// What keeps the job from quota and nodes.
@@ -66,6 +70,7 @@ fn causes(evidence: &Evidence, now: Timestamp) -> Vec<Finding> {
     findings.extend(containers::terminating(evidence, now));
     findings.extend(containers::findings(evidence, now));
     findings.extend(progress::findings(evidence, now));
+    findings.extend(eviction::finding(evidence, now));
     // A role's own words matter where no pod shows the cause any more.
     let explained = findings.iter().any(|finding| finding.blocks);
     findings.extend(progress::roles(evidence, explained));

@@ -1,4 +1,5 @@
-//! How to fix a problem, chosen by the words that schedulers, kubelets and API servers use.
+//! How to fix a problem, chosen by the words that schedulers, kubelets and API servers use. `Finding::named`
+//! replaces `<job>` and `<pod>`.
 //!
 //! Sources of the words: kube-scheduler's plugins (`pkg/scheduler/framework/plugins`), scheduler-plugins' coscheduling,
 //! Volcano's gang plugin, kubelet's image manager and containerd's resolver.
@@ -82,7 +83,7 @@ pub fn of_scheduling(words: &str, evidence: &Evidence) -> String {
     first(
         &RULES,
         words,
-        "make room, or change what the pods ask for: `kubectl ppo plan` shows it",
+        "make room, or change what the pods ask for: `kubectl ppo plan <job>` shows it",
     )
 }
 
@@ -108,7 +109,7 @@ pub const OF_PODS_QUEUED_TWICE: &str = "take `pod` out of integrations.framework
 
 /// For a pod that the API server refuses.
 pub fn of_creation(words: &str) -> String {
-    const RULES: [Rule; 10] = [
+    const RULES: [Rule; 12] = [
         // Volcano's webhook, of a PodGroup (pkg/webhooks/admission/podgroups).
         ("unable to find queue", OF_QUEUE),
         ("to queue with state", OF_QUEUE),
@@ -122,10 +123,14 @@ pub fn of_creation(words: &str) -> String {
             "belongs to",
             "delete the object that has the name, or give the job another name",
         ),
+        // LimitRanger's (plugin/pkg/admission/limitranger).
         (
-            "exceeded quota",
-            "raise the namespace's ResourceQuota, or ask for less: `kubectl describe resourcequota`",
+            "usage per PersistentVolumeClaim",
+            "make the job again with a size in spec.checkpoint.volumeClaim.storage that the namespace's LimitRange allows, or have that \
+             changed: `kubectl describe limitrange`",
         ),
+        (" usage per ", OF_LIMITS),
+        ("limit to request ratio per", OF_LIMITS),
         (
             "PodSecurity",
             "the namespace's pod security level forbids what spec.roles.<role>.template asks for",
@@ -139,8 +144,25 @@ pub fn of_creation(words: &str) -> String {
             "create the PriorityClass, or correct spec.scheduling.priorityClassName",
         ),
     ];
-    first(&RULES, words, "correct what the API server objects to")
+    of_quota(words).unwrap_or_else(|| first(&RULES, words, "correct what the API server objects to"))
 }
+
+/// Of a ResourceQuota that is used up, or that wants a pod to say what it asks for (plugin/pkg/admission/resourcequota).
+fn of_quota(words: &str) -> Option<String> {
+    let quota = |after: &str| words.split_once(after)?.1.split([',', ':', ' ']).next();
+    let full = quota("exceeded quota: ").map(|name| {
+        format!("raise the namespace's ResourceQuota {name}, or ask for less: `kubectl describe resourcequota {name}`")
+    });
+    full.or_else(|| {
+        let name = quota("failed quota: ")?;
+        Some(format!(
+            "the ResourceQuota {name} takes no pod that leaves out what it counts: give each container what is named, in resources of \
+             spec.roles.<role>.template; for all jobs a LimitRange of the namespace gives it, or the chart's value worker.podTemplate"
+        ))
+    })
+}
+
+const OF_LIMITS: &str = "ask for what the namespace's LimitRange allows, in resources of spec.roles.<role>.template: `kubectl describe limitrange`";
 
 const OF_POLICY: &str = "change what the cluster's policy objects to in spec.roles.<role>.template, or have whoever runs the cluster change the policy; \
                          the job goes on by itself";
@@ -219,7 +241,11 @@ pub fn of_preparation(words: &str) -> String {
             "the node's network or container runtime is not well: see the kubelet and CNI pods on that node",
         ),
     ];
-    first(&RULES, words, "`kubectl describe pod` shows all events of the pod")
+    first(
+        &RULES,
+        words,
+        "`kubectl describe pod <pod>` shows all events of the pod",
+    )
 }
 
 /// For a job that failed, by the condition's reason.
@@ -233,7 +259,7 @@ pub fn of_failure(reason: &str, message: &str) -> String {
         ("DataError", "correct the line of the prompts that the message names"),
         (
             "NotRunningInTime",
-            "make room first (`kubectl ppo plan` shows what the job needs), or raise spec.runPolicy.preRunningDeadlineSeconds",
+            "make room first (`kubectl ppo plan <job>` shows what the job needs), or raise spec.runPolicy.preRunningDeadlineSeconds",
         ),
         (
             "Hung",
@@ -248,10 +274,7 @@ pub fn of_failure(reason: &str, message: &str) -> String {
             "InvalidSpec",
             "correct the manifest as the message says (`kubectl ppo plan -f FILE` checks it)",
         ),
-        (
-            "OOMKilled",
-            "raise the memory limit in spec.roles.<role>.template, or make the pieces smaller: spec.batch.micro*BatchSize",
-        ),
+        ("OOMKilled", OUT_OF_MEMORY),
     ];
     let found = RULES.iter().find(|(key, _)| reason == *key);
     let found = found.or_else(|| RULES.iter().find(|(key, _)| message.contains(key)));
@@ -260,6 +283,10 @@ pub fn of_failure(reason: &str, message: &str) -> String {
         .to_string()
 }
 
+/// For a process that used more memory than its limit.
+pub const OUT_OF_MEMORY: &str = "raise the memory limit in spec.roles.<role>.template (where that has none, a LimitRange of the namespace gave \
+                                 it, or the chart's value worker.podTemplate), or make the pieces smaller: spec.batch.microTrainBatchSize, \
+                                 microRolloutBatchSize, spec.roles.rollout.kvCacheMebibytes";
 /// For a run that diverged.
 pub const DIVERGED: &str = "lower spec.optimizer.actorLearningRate or raise spec.algorithm.kl.coef, and go on from a checkpoint of before; another try with the same numbers ends the same way";
 /// For a job whose restarts are used up.

@@ -1,6 +1,6 @@
 //! Pods that do not exist, or have no node.
 
-use k8s_openapi::api::core::v1::{Event, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 use ppo_crds::status::Phase;
@@ -53,10 +53,7 @@ fn missing(evidence: &Evidence, now: Timestamp) -> Option<Finding> {
     if short.is_empty() {
         return None;
     }
-    let refused = evidence
-        .latest("PpoJob", &evidence.name(), &["Refused"])
-        .filter(|event| holds_pods_up(event, now));
-    if let Some(words) = refused.and_then(|event| event.message.as_deref()) {
+    if let Some(words) = refused(evidence, now).filter(|words| !is_of_budget(words)) {
         return Some(Finding::blocking(
             Cause::PodsMissing,
             format!("{} cannot be created: {}.", short.join(", "), one_line(words)),
@@ -80,11 +77,16 @@ fn missing(evidence: &Evidence, now: Timestamp) -> Option<Finding> {
     })
 }
 
-/// Whether what was refused still is, and is not the budget, for which no pod waits.
-fn holds_pods_up(refused: &Event, now: Timestamp) -> bool {
-    let lasts = time(refused).is_none_or(|at| age::seconds_since(at, now) <= REFUSED_AGAIN_WITHIN);
-    let words = refused.message.as_deref().unwrap_or_default();
-    lasts && !words.contains(Kind::PodDisruptionBudget.name())
+/// What the API server refuses of what the job needs, while it does.
+pub fn refused(evidence: &Evidence, now: Timestamp) -> Option<&str> {
+    let event = evidence.latest("PpoJob", &evidence.name(), &["Refused"])?;
+    let lasts = time(event).is_none_or(|at| age::seconds_since(at, now) <= REFUSED_AGAIN_WITHIN);
+    event.message.as_deref().filter(|_| lasts)
+}
+
+/// Whether that is the disruption budget, for which no pod waits.
+pub fn is_of_budget(refused: &str) -> bool {
+    refused.contains(Kind::PodDisruptionBudget.name())
 }
 
 fn unscheduled(evidence: &Evidence, pod: &Pod, now: Timestamp) -> Option<Finding> {

@@ -16,8 +16,7 @@ pub fn finding(job: &str, container: &str, end: &ContainerStateTerminated, last_
                 "Container {container} used more memory than its limit and was killed (OOMKilled, exit code {}).",
                 end.exit_code
             ),
-            "raise the memory limit in spec.roles.<role>.template, or make the pieces smaller: spec.batch.microTrainBatchSize, \
-             microRolloutBatchSize, spec.roles.rollout.kvCacheMebibytes",
+            remedy::OUT_OF_MEMORY,
         );
     }
     let written = end.message.as_deref().unwrap_or_default();

@@ -709,10 +709,81 @@ fn what_was_refused_long_ago_or_is_a_budget_is_not_why_pods_are_missing() {
         first(&evidence).what
     };
     let quota = "creating Pod rloo-rollout-1: exceeded quota: gpus";
-    let budget = "PodDisruptionBudget rloo-actor belongs to nobody; the job waits until it is gone";
+    let budget = "PodDisruptionBudget rloo-actor belongs to nobody; the job does not wait for it";
     assert!(said(quota, "2026-01-01T02:59:00Z").contains("exceeded quota"));
     for (words, at) in [(quota, "2026-01-01T02:40:00Z"), (budget, "2026-01-01T02:59:00Z")] {
         assert_eq!(said(words, at), "3 of 4 rollout pods do not exist.");
+    }
+}
+
+#[test]
+fn an_actor_that_nothing_keeps_from_eviction_is_worth_knowing_and_holds_nothing_up() {
+    let mut running = evidence(job("Running"));
+    running.pods = pods(&on_node(), &ready());
+    let words = "PodDisruptionBudget rloo-actor belongs to nobody; the job does not wait for it";
+    running.events = vec![event("PpoJob", "rloo", "Refused", words)];
+    let finding = first(&running);
+    assert_eq!((finding.cause, finding.blocks), (Cause::Evictable, false));
+    assert!(finding.what.contains(words), "{finding:?}");
+    assert!(finding.fix.contains("`kubectl ppo suspend rloo --wait`"), "{finding:?}");
+}
+
+#[test]
+fn commands_name_the_job_the_pod_and_its_workload() {
+    let fix = |evidence: &Evidence, command: &str| {
+        let fix = first(evidence).fix;
+        assert!(fix.contains(&format!("`{command}`")), "{fix}");
+    };
+    let mut failed = job("Failed");
+    failed["status"]["conditions"] = json!([{"type": "Failed", "status": "True", "reason": "NotRunningInTime",
+        "message": "not all roles were ready", "lastTransitionTime": NOW}]);
+    fix(&evidence(failed), "kubectl ppo plan rloo");
+    let status = json!({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no"}]});
+    let mut waiting = evidence(job("Scheduling"));
+    waiting.pods = pods(&json!({"containers": []}), &status);
+    fix(&waiting, "kubectl ppo plan rloo");
+    let unknown = json!({"waiting": {"reason": "StartError", "message": "no"}});
+    fix(
+        &actor(container(unknown, json!({}))),
+        "kubectl describe pod rloo-actor-0",
+    );
+    let mut elsewhere = job("Running");
+    elsewhere["spec"]["runPolicy"] = json!({"managedBy": "kueue.x-k8s.io/multikueue"});
+    let mut elsewhere = evidence(elsewhere);
+    fix(&elsewhere, "kubectl get workloads.kueue.x-k8s.io");
+    elsewhere.gang = vec![object(
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": {"name": "rloo-1"}}),
+    )];
+    fix(&elsewhere, "kubectl describe workloads.kueue.x-k8s.io rloo-1");
+}
+
+#[test]
+fn what_a_quota_or_a_limit_range_of_the_namespace_refuses_leads_to_it() {
+    let cases = [
+        (
+            "exceeded quota: gpus, requested: requests.nvidia.com/gpu=1, used: 2, limited: 2",
+            "`kubectl describe resourcequota gpus`",
+        ),
+        (
+            "failed quota: compute: must specify limits.memory for: worker; requests.cpu for: worker",
+            "ResourceQuota compute takes no pod that leaves out",
+        ),
+        (
+            "maximum memory usage per Container is 1Gi, but limit is 2Gi",
+            "`kubectl describe limitrange`",
+        ),
+        (
+            "cpu max limit to request ratio per Container is 2, but provided ratio is 4.000000",
+            "`kubectl describe limitrange`",
+        ),
+        (
+            "maximum storage usage per PersistentVolumeClaim is 1Gi, but request is 2Gi",
+            "spec.checkpoint.volumeClaim.storage",
+        ),
+    ];
+    for (words, help) in cases {
+        let fix = remedy::of_creation(words);
+        assert!(fix.contains(help), "{words}: {fix}");
     }
 }
 
@@ -844,6 +915,15 @@ fn preemption_and_eviction_are_told_from_crashes() {
         &first(&actor(marked)),
         Cause::Disrupted,
         &["low on resource: memory", "ask for it in resources"],
+    );
+    // A node that is short of something takes no more pods: what this one asks for is not why.
+    let refused = json!({"phase": "Failed", "reason": "Evicted",
+        "message": "Pod was rejected: The node had condition: [DiskPressure]. "});
+    let refused = first(&actor(refused));
+    says(
+        &refused,
+        Cause::Disrupted,
+        &["DiskPressure", "`kubectl describe node gpu-7`"],
     );
     // It sets none where a volume has grown too large, and kills the containers.
     let mut full = container(json!({"terminated": {"exitCode": 137, "reason": "Error"}}), json!({}));

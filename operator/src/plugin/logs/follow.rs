@@ -11,7 +11,7 @@ use kube::ResourceExt as _;
 use ppo_crds::status::Phase;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::{OPEN, Writer, is_chosen, open};
 use crate::plugin::cli::LogsArgs;
@@ -83,6 +83,10 @@ impl Followed {
 /// # Errors
 /// When there is no such job, or the API server was away for too long.
 pub async fn main(connection: &Connection, args: &LogsArgs) -> Result<()> {
+    follow(connection, args, Writer::new(args.timestamps, std::iter::empty())).await
+}
+
+async fn follow(connection: &Connection, args: &LogsArgs, mut writer: Writer) -> Result<()> {
     job::read(connection, &args.name).await?;
     let (sender, mut messages) = mpsc::channel(1024);
     let mut followed = Followed {
@@ -90,9 +94,9 @@ pub async fn main(connection: &Connection, args: &LogsArgs) -> Result<()> {
         tasks: JoinSet::new(),
         sender,
     };
-    let mut writer = Writer::new(args.timestamps, std::iter::empty());
-    let (mut looks, mut answered, mut said) = (interval(LOOK), Instant::now(), String::new());
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut answered, mut said) = (Instant::now(), String::new());
+    // Beside the logs: however slow the API server is to say which pods there are, lines of those that are known are printed.
+    let mut asked = Box::pin(ask(connection, args, Duration::ZERO));
     loop {
         tokio::select! {
             Some(message) = messages.recv() => {
@@ -103,27 +107,47 @@ pub async fn main(connection: &Connection, args: &LogsArgs) -> Result<()> {
                     writer.flush()?;
                 }
             },
-            _ = looks.tick() => match timeout(OPEN, look(connection, args, &mut followed)).await {
-                Ok(Ok(Look::Ended(phase))) => {
-                    anstream::eprintln!("{} has ended: {phase}.", args.name);
-                    return writer.flush();
-                }
-                Ok(Ok(Look::Waits(what))) => {
-                    answered = Instant::now();
-                    if what != said {
-                        anstream::eprintln!("{what}");
-                        said = what;
+            answer = &mut asked => {
+                asked.set(ask(connection, args, LOOK));
+                match answer {
+                    Ok(found) => {
+                        answered = Instant::now();
+                        match look(connection, args, &mut followed, found) {
+                            Look::Ended(phase) => {
+                                anstream::eprintln!("{} has ended: {phase}.", args.name);
+                                return writer.flush();
+                            }
+                            Look::Waits(what) if what != said => {
+                                anstream::eprintln!("{what}");
+                                said = what;
+                            }
+                            Look::Waits(_) | Look::Reads => {}
+                        }
                     }
+                    Err(error) if answered.elapsed() > PATIENCE => return Err(error),
+                    Err(_) => {}
                 }
-                Ok(Ok(Look::Reads)) => answered = Instant::now(),
-                Ok(Err(error)) if answered.elapsed() > PATIENCE => return Err(error),
-                Err(late) if answered.elapsed() > PATIENCE => {
-                    return Err(late).with_context(|| format!("{} has not answered for {} s", connection.url, PATIENCE.as_secs()));
-                }
-                Ok(Err(_)) | Err(_) => {}
             },
         }
     }
+}
+
+/// The job as it is after that pause; None: it was deleted.
+async fn ask(connection: &Connection, args: &LogsArgs, pause: Duration) -> Result<Option<Found>> {
+    sleep(pause).await;
+    let found = timeout(OPEN, find(connection, args)).await;
+    found.with_context(|| format!("{} did not answer within {} s", connection.url, OPEN.as_secs()))?
+}
+
+/// A job's phase, and its pods.
+type Found = (Phase, Vec<Pod>);
+
+async fn find(connection: &Connection, args: &LogsArgs) -> Result<Option<Found>> {
+    let job = connection.jobs().get_opt(&args.name).await;
+    let job = job.map_err(|error| job::request(connection, "get").refused(error))?;
+    let Some(job) = job else { return Ok(None) };
+    let phase = job.status.and_then(|status| status.phase).unwrap_or_default();
+    Ok(Some((phase, situation::read_pods(connection, &args.name).await?)))
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -134,15 +158,11 @@ enum Look {
 }
 
 /// Begins to read the logs of pods that have started since the last look.
-async fn look(connection: &Connection, args: &LogsArgs, followed: &mut Followed) -> Result<Look> {
-    let job = match connection.jobs().get_opt(&args.name).await {
-        Ok(Some(job)) => job,
-        Ok(None) => return Ok(Look::Ended("it was deleted".into())),
-        Err(error) => return Err(job::request(connection, "get").refused(error)),
+fn look(connection: &Connection, args: &LogsArgs, followed: &mut Followed, found: Option<Found>) -> Look {
+    let Some((phase, pods)) = found else {
+        return Look::Ended("it was deleted".into());
     };
-    let phase = job.status.and_then(|status| status.phase).unwrap_or_default();
     while followed.tasks.try_join_next().is_some() {}
-    let pods = situation::read_pods(connection, &args.name).await?;
     for pod in pods.iter().filter(|pod| is_chosen(pod, args)) {
         let Some((run, state)) = run(pod, &args.container) else {
             continue;
@@ -176,11 +196,11 @@ async fn look(connection: &Connection, args: &LogsArgs, followed: &mut Followed)
         });
     }
     let is_open = followed.readings.values().any(|reading| reading.is_open);
-    Ok(match is_open {
+    match is_open {
         true => Look::Reads,
         false if phase.is_finished() => Look::Ended(format!("{phase:?}")),
         false => Look::Waits(awaited(args, phase, &pods)),
-    })
+    }
 }
 
 /// What is waited for while no log is read, as a sentence.

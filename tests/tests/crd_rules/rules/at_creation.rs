@@ -104,11 +104,6 @@ pub(super) fn at_creation() -> Vec<Case> {
         ),
         of(
             "spec",
-            "multiple of the reference's ranks",
-            json!({"roles": {"reference": {"nodes": 3, "gpusPerNode": 0}}}),
-        ),
-        of(
-            "spec",
             "exactMatch and numericMatch compare",
             reward(json!({"rules": [{"exactMatch": {}}]})),
         ),

@@ -46,6 +46,12 @@ pub struct State {
 pub struct Inputs {
     /// Ids and labels of the prompts, in their order.
     pub prompts: String,
+    /// The tokenizer that made those ids. None: an earlier version made the checkpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokenizer: Option<String>,
+    /// The chat template. None: as of the tokenizer, or prompts are plain text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<String>,
     /// What the chat template took for now, in seconds since 1970. None: it read the clock, since an earlier version made the checkpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moment: Option<i64>,

@@ -32,6 +32,8 @@ pub(super) struct Engines {
 struct Engine {
     /// How often it answered and then failed.
     failures: u32,
+    /// What the log was last told of why it is absent.
+    told: Option<String>,
     /// None while it is at work.
     rest: Option<Rest>,
 }
@@ -43,6 +45,11 @@ struct Rest {
 }
 
 impl Engine {
+    /// Whether it is worth telling why it is absent: that it starts, or is made anew, is not, nor what was told before.
+    fn is_news(&mut self, error: &CallError) -> bool {
+        !error.starts() && self.told.replace(error.cause.clone()).as_ref() != Some(&error.cause)
+    }
+
     fn fail(&mut self, error: &CallError) {
         let doubled = 1 << self.failures.saturating_sub(1).min(8);
         self.rest = Some(Rest {
@@ -93,8 +100,10 @@ impl Engines {
             // Nothing is left for anyone.
             Shift::Done => return,
             Shift::Absent(error) => {
-                // While it starts it refuses connections: that is no news.
-                tracing::debug!("{error}");
+                match engine.is_news(&error) {
+                    true => tracing::warn!("{error}; it is asked again"),
+                    false => tracing::debug!("{error}"),
+                }
                 error
             }
             Shift::Failed(error) => {
@@ -199,8 +208,28 @@ mod tests {
             Engine {
                 failures: 9,
                 rest: Some(rest),
+                ..Engine::default()
             },
         );
         assert!(bench.engines.may_start(&bench.member.name));
+    }
+
+    #[test]
+    fn an_engine_that_refuses_is_told_of_once_and_one_that_starts_is_not() {
+        let bench = Bench::new();
+        let error = |status: u16, cause: &str| CallError {
+            status: Some(status),
+            ..CallError::new(Role::Rollout, &bench.member, "/weight_info", cause.into(), false)
+        };
+        let mut engine = Engine::default();
+        let mut is_news = |error: CallError| engine.is_news(&error);
+        assert!(!is_news(error(503, "503: the model is still loading")));
+        assert!(!is_news(CallError {
+            unreachable: true,
+            ..error(0, "connection refused")
+        }));
+        assert!(is_news(error(401, "401: another token")));
+        assert!(!is_news(error(401, "401: another token")));
+        assert!(is_news(error(404, "404: no such path")));
     }
 }

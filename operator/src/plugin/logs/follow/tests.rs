@@ -1,6 +1,8 @@
 //! An API server of made-up pods, whose logs open, are refused or never answer.
 
 use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::extract::Path;
 use axum::http::StatusCode;
@@ -9,6 +11,7 @@ use axum::{Json, Router};
 use kube::{Client, Config};
 use ppo_crds::spec::Role;
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 use super::*;
 
@@ -55,23 +58,35 @@ async fn log(Path(name): Path<String>) -> (StatusCode, String) {
     }
 }
 
-/// A connection to a cluster of one job with these pods.
-async fn cluster(phase: &str, pods: Value) -> Connection {
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let job = json!({
+fn job_in(phase: &str) -> Value {
+    json!({
         "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "namespace": "n"},
         "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
                  "roles": {"reward": {"rules": [{"json": {}}]}}},
         "status": {"phase": phase},
-    });
-    let pods = json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": pods});
+    })
+}
+
+fn list(pods: Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": pods})
+}
+
+const JOB: &str = "/apis/ppojob.dev/v1alpha1/namespaces/n/ppojobs/a";
+const PODS: &str = "/api/v1/namespaces/n/pods";
+const LOG: &str = "/api/v1/namespaces/n/pods/{name}/log";
+
+/// A connection to a cluster of one job with these pods.
+async fn cluster(phase: &str, pods: Value) -> Connection {
+    let (job, pods) = (job_in(phase), list(pods));
     let router = Router::new()
-        .route(
-            "/apis/ppojob.dev/v1alpha1/namespaces/n/ppojobs/a",
-            get(move || async move { Json(job) }),
-        )
-        .route("/api/v1/namespaces/n/pods", get(move || async move { Json(pods) }))
-        .route("/api/v1/namespaces/n/pods/{name}/log", get(log));
+        .route(JOB, get(move || async move { Json(job) }))
+        .route(PODS, get(move || async move { Json(pods) }))
+        .route(LOG, get(log));
+    serve(router).await
+}
+
+async fn serve(router: Router) -> Connection {
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     tokio::spawn(async move { axum::serve(listener, router).await });
@@ -96,6 +111,62 @@ async fn soon<T>(future: impl Future<Output = T>) -> T {
     timeout(SOON, future).await.unwrap()
 }
 
+/// One look, once the API server has answered.
+async fn looked(connection: &Connection, followed: &mut Followed) -> Look {
+    let found = soon(ask(connection, &args(), Duration::ZERO)).await.unwrap();
+    look(connection, &args(), followed, found)
+}
+
+/// Passes on what is written.
+struct Written(mpsc::UnboundedSender<String>);
+
+impl std::io::Write for Written {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let _ = self.0.send(String::from_utf8_lossy(bytes).into_owned());
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn lines_are_printed_while_the_api_server_does_not_say_which_pods_there_are() {
+    let (requests, waits) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+    let (job, pods) = (
+        job_in("Running"),
+        list(json!([pod("rollout", 2, json!({"running": {}}))])),
+    );
+    let asked_again = waits.clone();
+    let of_job = move || async move {
+        // Whether there is such a job, its pods, and from then on nothing.
+        if requests.fetch_add(1, Ordering::SeqCst) >= 2 {
+            asked_again.notify_one();
+            pending::<()>().await;
+        }
+        Json(job)
+    };
+    let of_log = move || async move {
+        waits.notified().await;
+        "2026-01-01T00:00:01Z a late line\n"
+    };
+    let router = Router::new()
+        .route(JOB, get(of_job))
+        .route(PODS, get(move || async move { Json(pods) }))
+        .route(LOG, get(of_log));
+    let (connection, args) = (serve(router).await, args());
+    let (sender, mut written) = mpsc::unbounded_channel();
+    let writer = Writer::onto(Written(sender), false, std::iter::empty());
+    tokio::select! {
+        ended = follow(&connection, &args, writer) => panic!("{ended:?}"),
+        text = soon(written.recv()) => {
+            let text = text.unwrap();
+            assert!(text.contains("a late line"), "{text}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_pod_whose_node_does_not_answer_holds_up_no_other_pods_log() {
     let running = || json!({"running": {}});
@@ -103,8 +174,7 @@ async fn a_pod_whose_node_does_not_answer_holds_up_no_other_pods_log() {
     let connection = cluster("Running", pods).await;
     let (mut followed, mut messages) = followed();
     for _ in 0..2 {
-        let found = soon(look(&connection, &args(), &mut followed)).await.unwrap();
-        assert_eq!(found, Look::Reads);
+        assert_eq!(looked(&connection, &mut followed).await, Look::Reads);
     }
     let message = soon(messages.recv()).await.unwrap();
     let (pod, line) = followed.note(message).unwrap();
@@ -124,11 +194,10 @@ async fn a_log_that_is_refused_is_asked_for_again_while_the_job_goes_on_and_not_
     let (running, ended) = (cluster("Running", pods()).await, cluster("Succeeded", pods()).await);
     let (mut followed, mut messages) = followed();
     for connection in [&running, &running, &ended] {
-        let found = soon(look(connection, &args(), &mut followed)).await.unwrap();
-        assert_eq!(found, Look::Reads);
+        assert_eq!(looked(connection, &mut followed).await, Look::Reads);
         assert!(followed.note(soon(messages.recv()).await.unwrap()).is_none());
     }
-    let found = soon(look(&ended, &args(), &mut followed)).await.unwrap();
+    let found = looked(&ended, &mut followed).await;
     assert_eq!(found, Look::Ended("Succeeded".into()));
 }
 

@@ -1,0 +1,79 @@
+//! What of a framework's loss has a place here.
+
+use super::*;
+use crate::spec::KlPlacement;
+
+fn verl(flags: &str) -> Conversion {
+    converted(Framework::Verl, &format!("actor_rollout_ref.model.path=/m {flags}"))
+}
+
+#[test]
+fn a_kl_of_verls_with_the_coefficient_0_leaves_room_for_the_other() {
+    let of = |loss: &str, reward: &str| {
+        let conversion = verl(&format!(
+            "actor_rollout_ref.actor.use_kl_loss=True actor_rollout_ref.actor.kl_loss_coef={loss} algorithm.use_kl_in_reward=True \
+             algorithm.kl_ctrl.kl_coef={reward}"
+        ));
+        let both = |note: &Note| note.message.contains("acts in one place");
+        let said = conversion.notes.iter().any(both);
+        let kl = conversion.job.spec.algorithm.kl;
+        (kl.coef, kl.placement, said)
+    };
+    assert_eq!(of("0", "0.02"), (Some(0.02), Some(KlPlacement::Reward), false));
+    assert_eq!(of("0.01", "0.0"), (Some(0.01), Some(KlPlacement::Loss), false));
+    assert_eq!(of("0.01", "0.02"), (Some(0.01), Some(KlPlacement::Loss), true));
+    assert_eq!(of("0", "0"), (Some(0.0), None, false));
+}
+
+#[test]
+fn the_bounds_of_a_loss_that_is_not_here_are_left_out() {
+    let of = |framework, command: &str| {
+        let conversion = converted(framework, command);
+        let said = conversion.notes.iter().any(|note| note.subject == "algorithm.clip");
+        let clip = conversion.job.spec.algorithm.clip;
+        ((clip.policy_low, clip.policy_high, clip.dual), said)
+    };
+    let actor = "actor_rollout_ref.actor";
+    let clip = format!("{actor}.clip_ratio_low=0.0003 {actor}.clip_ratio_high=0.0004 {actor}.clip_ratio_c=10.0");
+    let taken = (Some(0.0003), Some(0.0004), Some(10.0));
+    let none: (Option<f64>, Option<f64>, Option<f64>) = (None, None, None);
+    assert_eq!(of(Framework::Verl, &clip), (taken, false));
+    let mode = format!("{actor}.policy_loss.loss_mode");
+    assert_eq!(of(Framework::Verl, &format!("{clip} {mode}=vanilla")), (taken, false));
+    assert_eq!(of(Framework::Verl, &format!("{clip} {mode}=gspo")), (none, true));
+    // Bounds that PPO's ratio cannot have.
+    let cispo = format!("{mode}=cispo {actor}.clip_ratio_low=10 {actor}.clip_ratio_high=0.2");
+    assert_eq!(of(Framework::Verl, &cispo), (none, true));
+    assert_eq!(of(Framework::Verl, &format!("{mode}=gpg")), (none, false));
+
+    let openrlhf = "--pretrain a/b --eps_clip_low_high 3e-4 4e-4 --policy_loss_type";
+    let taken = (Some(0.0003), Some(0.0004), None);
+    assert_eq!(of(Framework::Openrlhf, &format!("{openrlhf} ppo")), (taken, false));
+    assert_eq!(of(Framework::Openrlhf, &format!("{openrlhf} gspo")), (none, true));
+    let trl = "trl grpo --model_name_or_path /m --dataset_name /d.jsonl --epsilon 3e-4 --epsilon_high 4e-4";
+    for (flags, expected) in [
+        ("--loss_type dr_grpo --importance_sampling_level token", (taken, false)),
+        ("--importance_sampling_level sequence", (none, true)),
+        ("--loss_type cispo", (none, true)),
+    ] {
+        assert_eq!(of(Framework::Trl, &format!("{trl} {flags}")), expected, "{flags}");
+    }
+}
+
+#[test]
+fn of_verls_two_bounds_of_a_weight_the_upper_one_is_taken_which_is_said() {
+    let correction = "algorithm.rollout_correction";
+    let of = |threshold: &str| {
+        let conversion = verl(&format!(
+            "{correction}.rollout_is=token {correction}.rollout_is_threshold={threshold}"
+        ));
+        let said = |note: &Note| note.message.contains("not between 0.5 and 4;");
+        let cap = conversion.job.spec.algorithm.truncated_importance_sampling;
+        (cap, conversion.notes.iter().any(said))
+    };
+    assert_eq!(of("0.5_4.0"), (Some(4.0), true));
+    assert_eq!(of("4.0"), (Some(4.0), false));
+    let flags = format!("{correction}.rollout_is=token {correction}.rollout_is_threshold=0.5_");
+    let error = convert(Framework::Verl, &flags, &nothing).unwrap_err().to_string();
+    assert!(error.contains("wants a number or LOW_HIGH"), "{error}");
+}

@@ -1,0 +1,260 @@
+//! The worker on GPUs, simulated where there are none (`tests/simulated_gpu`): the code that runs there, its tensors where they belong,
+//! its streams in order, its graphs replayed, its ranks over NCCL's functions. How fast it is, and the numbers of NVIDIA's kernels, only a GPU can tell.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking, in its helpers too"
+)]
+
+mod pods;
+mod worker;
+
+use pods::{Pods, STEPS};
+use ppo_crds::pod::env;
+use ppo_tests::{SimulatedGpus, free_port};
+use serde_json::{Value, json};
+use worker::{Bench, Running, check_same_files, finish, number, output, text, wait_for};
+
+fn gpus(count: usize) -> SimulatedGpus {
+    SimulatedGpus::new(count).unwrap()
+}
+
+fn on_gpu() -> Bench {
+    Bench::on(gpus(1))
+}
+
+/// What a step's numbers are compared by.
+const NUMBERS: [&str; 9] = [
+    "score",
+    "reward",
+    "kl",
+    "entropy",
+    "policy_loss",
+    "value_loss",
+    "actor_grad_norm",
+    "response_length",
+    "logprob_difference_max",
+];
+
+/// Every step has the same numbers but for rounding, which grows with the steps.
+fn check_same_numbers(one: &[Value], other: &[Value]) {
+    assert_eq!(one.len(), other.len());
+    for (one, other) in one.iter().zip(other) {
+        for name in NUMBERS.into_iter().filter(|name| one.get(*name).is_some()) {
+            let (a, b) = (number(one, name), number(other, name));
+            assert!(
+                (a - b).abs() <= 1e-3 * a.abs().max(0.1),
+                "{name}: {a} and {b}\n{one}\n{other}"
+            );
+        }
+    }
+}
+
+/// Runs that are compared learn little: a step of Adam is as long for a gradient that is all rounding as for any other, but where epsilon is
+/// above that, and a ratio that crosses the clip takes its sample's gradient away at once.
+fn compared() -> Value {
+    json!({"steps": 3, "optimizer": {"epsilon": 1e-3, "actorLearningRate": 1e-4, "criticLearningRate": 2e-4}})
+}
+
+/// The same manifest on the CPU and on a GPU.
+fn check_that_a_gpu_changes_rounding_alone(patch: &Value) {
+    let [cpu, gpu] = [Bench::new(), on_gpu()].map(|bench| {
+        bench.reward_model("rm");
+        bench.manifests("job.yaml", &[compared(), patch.clone()]);
+        bench.run("job.yaml", "run");
+        bench.metrics("run")
+    });
+    check_same_numbers(&cpu, &gpu);
+}
+
+#[test]
+fn what_is_wrong_in_the_use_of_a_gpu_is_found() {
+    let told = |name: &str| {
+        let done = output(gpus(1).faults(name).stdout(std::process::Stdio::piped()));
+        (done.status.code(), text(&done.stdout))
+    };
+    for (fault, words) in [
+        ("mixed-devices", "at least two devices, cuda:0 and cpu"),
+        ("read-before-it-is-written", "reads what aten::fill_ on stream 1"),
+        (
+            "overwrite-while-it-is-read",
+            "while stream 1 of GPU 0 may still read it",
+        ),
+        ("wait-in-a-graph", "cannot be captured"),
+        ("capture-on-the-shared-stream", "cannot be captured"),
+        ("out-of-memory", "CUDA out of memory"),
+    ] {
+        let (code, said) = told(fault);
+        assert!(code == Some(0) && said.contains(words), "{fault}: {code:?} {said}");
+    }
+    for fatal in ["host-access", "freed-while-it-is-used"] {
+        assert_eq!(told(fatal), (None, String::new()), "{fatal} ends by a signal");
+    }
+    assert_eq!(told("none"), (Some(0), "nothing found\n".into()));
+}
+
+#[test]
+fn a_run_on_a_gpu_has_the_numbers_of_one_on_the_cpu() {
+    check_that_a_gpu_changes_rounding_alone(&json!({
+        "model": {"activationCheckpointing": true},
+        "evaluation": {"source": {"path": "prompts.jsonl"}, "everySteps": 2, "maxPrompts": 10},
+    }));
+}
+
+#[test]
+fn so_has_one_without_a_critic_whose_groups_must_differ() {
+    check_that_a_gpu_changes_rounding_alone(&json!({
+        "algorithm": {"advantage": {"estimator": "grpo"}, "kl": {"placement": "loss", "estimator": "k3"}},
+        "batch": {"dynamicSampling": {"maxDraws": 3}},
+    }));
+}
+
+#[test]
+fn so_has_one_that_trains_an_adapter_for_a_reward_model() {
+    check_that_a_gpu_changes_rounding_alone(&json!({
+        "model": {"adapter": {"rank": 4}},
+        "roles": {"reward": {"model": {"source": {"path": "rm"}}, "rules": []}},
+    }));
+}
+
+#[test]
+fn graphs_draw_what_single_kernels_draw() {
+    let patch = json!({"model": {"dtype": "bfloat16"}, "overlap": "oneStep"});
+    let [graphs, kernels] = [gpus(1), gpus(1).without_graphs()].map(|gpus| {
+        let bench = Bench::on(gpus);
+        bench.manifests("job.yaml", &[compared(), patch.clone()]);
+        let done = bench.worker(["run", "-f", "job.yaml", "--run-dir", "run"]);
+        assert!(done.status.success(), "{}", text(&done.stderr));
+        (bench.metrics("run"), text(&done.stderr))
+    });
+    assert!(!graphs.1.contains("without"), "{}", graphs.1);
+    assert!(kernels.1.contains("decoding without CUDA graphs"), "{}", kernels.1);
+    check_same_numbers(&graphs.0, &kernels.0);
+}
+
+#[test]
+fn engine_reference_and_actor_agree_on_bfloat16_and_the_reward_rises() {
+    let bench = on_gpu();
+    let reward = json!({"rules": [{"regex": {"pattern": "^1"}}]});
+    bench.manifest(
+        "job.yaml",
+        json!({"model": {"dtype": "bfloat16"}, "steps": 25, "algorithm": {"kl": {"coef": 0.01}}, "roles": {"reward": reward}}),
+    );
+    bench.run("job.yaml", "run");
+    let lines = bench.metrics("run");
+    assert!(number(&lines[0], "kl").abs() < 1e-3, "{}", lines[0]);
+    assert!(
+        lines.iter().all(|line| number(line, "logprob_difference") < 0.02),
+        "{lines:?}"
+    );
+    let mean = |part: &[Value]| part.iter().map(|line| number(line, "score")).sum::<f64>() / part.len() as f64;
+    assert!(mean(&lines[20..]) > mean(&lines[..5]) + 0.2, "{lines:?}");
+}
+
+#[test]
+fn a_run_that_is_killed_on_a_gpu_ends_with_the_bits_of_one_that_is_not() {
+    let bench = on_gpu();
+    bench.manifest(
+        "job.yaml",
+        json!({"model": {"dtype": "bfloat16"}, "overlap": "oneStep"}),
+    );
+    bench.run("job.yaml", "whole");
+    for steps in [1, 3] {
+        let mut run = Running::start(&mut bench.command(["run", "-f", "job.yaml", "--run-dir", "killed", "--quiet"]));
+        wait_for("a further step", || {
+            let lines = std::fs::read_to_string(bench.path("killed/metrics.jsonl")).unwrap_or_default();
+            lines.lines().count() >= steps || run.try_wait().unwrap().is_some()
+        });
+        run.kill();
+    }
+    bench.run("job.yaml", "killed");
+    check_same_files(&bench.last_state("whole", STEPS), &bench.last_state("killed", STEPS));
+}
+
+#[test]
+fn ranks_on_gpus_make_the_update_of_one_and_a_killed_one_changes_no_bit() {
+    let patch = || {
+        let mut patch = compared();
+        patch["steps"] = json!(STEPS);
+        patch
+    };
+    let new = || Pods::of(on_gpu(), patch());
+    let end = |ranks: Vec<Running>| {
+        for (rank, process) in ranks.into_iter().enumerate() {
+            let done = finish(process);
+            assert!(done.status.success(), "rank {rank}: {}", text(&done.stderr));
+        }
+    };
+    let (alone, whole, killed) = (new(), new(), new());
+    end(alone.ranks(1, 1));
+    end(whole.ranks(2, 1));
+    let numbers = |pods: &Pods| pods.bench.metrics("pods/checkpoints");
+    check_same_numbers(&numbers(&alone), &numbers(&whole));
+
+    let mut first = killed.ranks(2, 1);
+    wait_for("a second step", || killed.steps() >= 2);
+    first[1].kill();
+    let words = text(&finish(first.remove(0)).stderr);
+    assert!(
+        words.contains("rank 1 (test-actor-1) is lost; it was last in"),
+        "{words}"
+    );
+    end(killed.ranks(2, 2));
+    let last = |pods: &Pods| pods.bench.checkpoint("pods/checkpoints", STEPS);
+    check_same_files(&last(&whole), &last(&killed));
+}
+
+#[test]
+fn pods_with_gpus_of_their_own_train_to_the_bits_of_one_process_and_a_reference_uses_all_of_its() {
+    let mut pods = Pods::of(Bench::on(gpus(2)), json!({}));
+    pods.engine();
+    pods.engine();
+    let port = free_port().unwrap();
+    let address = format!("127.0.0.1:{port}");
+    let args = ["reference", "--listen", &address, "--metrics-addr", "127.0.0.1:0"];
+    let reference = Running::start(
+        pods.command(&args, 1)
+            .env(env::GPUS, "2")
+            .stderr(std::process::Stdio::null()),
+    );
+    pods.reference = Some((port, reference));
+    let done = finish(pods.actor(1));
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    pods.check_bits();
+}
+
+#[test]
+fn a_supervised_model_learns_on_a_gpu_what_it_learns_on_the_cpu() {
+    let [cpu, gpu] = [Bench::new(), on_gpu()].map(|bench| {
+        std::fs::write(
+            bench.path("more.yaml"),
+            "{model: {path: sft}, data: {path: prompts.jsonl, responseField: answer}, steps: 5, batchSize: 30, learningRate: 1e-3, output: more}",
+        )
+        .unwrap();
+        let done = bench.worker(["sft", "-f", "more.yaml", "--json"]);
+        assert!(done.status.success(), "{}", text(&done.stderr));
+        let lines = text(&done.stdout);
+        lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).unwrap()["loss"].as_f64()).collect::<Vec<_>>()
+    });
+    assert!(cpu.len() >= 5 && cpu.len() == gpu.len(), "{cpu:?} {gpu:?}");
+    for (one, other) in cpu.iter().zip(&gpu) {
+        assert!((one - other).abs() < 1e-4, "{cpu:?} {gpu:?}");
+    }
+}
+
+#[test]
+fn a_gpu_whose_memory_runs_out_ends_the_run_with_what_would_help() {
+    let bench = Bench::on(gpus(1).of_mebibytes(8));
+    let all = json!({"rolloutBatchSize": 80, "trainBatchSize": 320, "microTrainBatchSize": 320});
+    bench.manifest(
+        "job.yaml",
+        json!({"batch": all, "roles": {"rollout": {"kvCacheMebibytes": 1}}}),
+    );
+    let done = bench.worker(["run", "-f", "job.yaml", "--run-dir", "run", "--quiet"]);
+    let words = text(&done.stderr);
+    assert!(!done.status.success());
+    assert!(words.contains("CUDA out of memory"), "{words}");
+    assert!(words.contains("a smaller batch.microTrainBatchSize"), "{words}");
+    assert!(!words.contains("frame #"), "{words}");
+}
