@@ -15,7 +15,6 @@
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
-#include <cstring>
 #include <set>
 
 #include "memory.h"
@@ -74,7 +73,8 @@ bool waits(const c10::FunctionSchema& schema, const std::vector<IValue>& given) 
 // One call of an operator, and how its arguments and answers go between the device and the host's kernel.
 class Call {
  public:
-  Call(c10::OperatorHandle op, std::vector<IValue> given) : op_(std::move(op)), given_(std::move(given)) {
+  Call(c10::OperatorHandle op, std::vector<IValue> given)
+      : op_(std::move(op)), given_(std::move(given)), waits_(simulated::waits(op_.schema(), given_)) {
     const auto note = [&](const at::Tensor& tensor) {
       if (tensor.defined() && tensor.is_cuda() && !device_) device_ = tensor.device();
     };
@@ -85,14 +85,14 @@ class Call {
     if (!device_->has_index()) device_->set_index(static_cast<c10::DeviceIndex>(current_device()));
     each_tensor([&](const at::Tensor& tensor) {
       if (!tensor.defined() || tensor.device() == *device_ || (tensor.is_cpu() && tensor.dim() == 0)) return;
-      const bool index = tensor.is_cpu() && waits(op_.schema(), given_);
+      const bool index = tensor.is_cpu() && waits_;
       TORCH_CHECK(index, "simulated GPU: ", name(), " got tensors of ", *device_, " and of ", tensor.device());
     });
   }
 
   std::string name() const { return op_.schema().name(); }
   c10::Device device() const { return *device_; }
-  const std::vector<IValue>& given() const { return given_; }
+  bool waits() const { return waits_; }
 
   // The host's answers.
   std::vector<IValue> compute() const {
@@ -107,7 +107,7 @@ class Call {
     const auto passed = stack;
     op_.callBoxed(&stack);
     for (size_t i = 0; i < given_.size(); i++) resized(given_[i], passed[i]);
-    if (waits(op_.schema(), given_)) order().synchronize(stream);
+    if (waits_) order().synchronize(stream);
     return stack;
   }
 
@@ -207,6 +207,7 @@ class Call {
 
   c10::OperatorHandle op_;
   std::vector<IValue> given_;
+  bool waits_;
   std::optional<c10::Device> device_;
 };
 
@@ -216,7 +217,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) 
   torch::jit::drop(*stack, count);
   const at::AutoDispatchBelowADInplaceOrView below;
   const c10::DeviceGuard there(call->device());
-  if (waits(op.schema(), call->given())) refuse_in_capture(call->name());
+  if (call->waits()) refuse_in_capture(call->name());
   const auto values = call->compute();
   std::vector<at::Tensor> fresh;
   for (size_t place = 0; place < values.size(); place++) stack->push_back(call->answer(values[place], place, fresh));

@@ -10,7 +10,7 @@
 mod pods;
 mod worker;
 
-use pods::{Pods, STEPS};
+use pods::{Pods, STEPS, succeed};
 use ppo_crds::pod::env;
 use ppo_tests::{SimulatedGpus, free_port};
 use serde_json::{Value, json};
@@ -180,15 +180,9 @@ fn ranks_on_gpus_make_the_update_of_one_and_a_killed_one_changes_no_bit() {
         patch
     };
     let new = || Pods::of(on_gpu(), patch());
-    let end = |ranks: Vec<Running>| {
-        for (rank, process) in ranks.into_iter().enumerate() {
-            let done = finish(process);
-            assert!(done.status.success(), "rank {rank}: {}", text(&done.stderr));
-        }
-    };
     let (alone, whole, killed) = (new(), new(), new());
-    end(alone.ranks(1, 1));
-    end(whole.ranks(2, 1));
+    succeed(alone.ranks(1, 1));
+    succeed(whole.ranks(2, 1));
     let numbers = |pods: &Pods| pods.bench.metrics("pods/checkpoints");
     check_same_numbers(&numbers(&alone), &numbers(&whole));
 
@@ -200,7 +194,7 @@ fn ranks_on_gpus_make_the_update_of_one_and_a_killed_one_changes_no_bit() {
         words.contains("rank 1 (test-actor-1) is lost; it was last in"),
         "{words}"
     );
-    end(killed.ranks(2, 2));
+    succeed(killed.ranks(2, 2));
     let last = |pods: &Pods| pods.bench.checkpoint("pods/checkpoints", STEPS);
     check_same_files(&last(&whole), &last(&killed));
 }
@@ -211,13 +205,7 @@ fn pods_with_gpus_of_their_own_train_to_the_bits_of_one_process_and_a_reference_
     pods.engine();
     pods.engine();
     let port = free_port().unwrap();
-    let address = format!("127.0.0.1:{port}");
-    let args = ["reference", "--listen", &address, "--metrics-addr", "127.0.0.1:0"];
-    let reference = Running::start(
-        pods.command(&args, 1)
-            .env(env::GPUS, "2")
-            .stderr(std::process::Stdio::null()),
-    );
+    let reference = pods.server_with("reference", port, &[(env::GPUS, "2")]);
     pods.reference = Some((port, reference));
     let done = finish(pods.actor(1));
     assert!(done.status.success(), "{}", text(&done.stderr));

@@ -9,17 +9,10 @@
 mod pods;
 mod worker;
 
-use pods::{Pods, STEPS};
+use pods::{Pods, STEPS, succeed};
 use ppo_crds::report::exit_code;
 use serde_json::{Value, json};
-use worker::{Files, Running, check_same_files, finish, number, signal, text, wait_for, with_another_weight};
-
-fn succeed(ranks: Vec<Running>) {
-    for (rank, process) in ranks.into_iter().enumerate() {
-        let done = finish(process);
-        assert!(done.status.success(), "rank {rank}: {}", text(&done.stderr));
-    }
-}
+use worker::{Files, check_same_files, finish, number, signal, text, wait_for, with_another_weight};
 
 fn last_checkpoint(pods: &Pods) -> Files {
     pods.bench.checkpoint("pods/checkpoints", STEPS)

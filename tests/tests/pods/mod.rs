@@ -11,11 +11,19 @@ use ppo_crds::{Environment, resolve};
 use ppo_tests::free_port;
 use serde_json::Value;
 
-use crate::worker::{Bench, Running, check_same_files};
+use crate::worker::{Bench, Running, check_same_files, finish, text};
 
 /// Steps of the runs whose bits are compared.
 pub const STEPS: u64 = 6;
 pub const TOKEN: &str = "the-jobs-token";
+
+/// Lets every rank end, as it should.
+pub fn succeed(ranks: Vec<Running>) {
+    for (rank, process) in ranks.into_iter().enumerate() {
+        let done = finish(process);
+        assert!(done.status.success(), "rank {rank}: {}", text(&done.stderr));
+    }
+}
 
 /// A job's processes on this machine.
 pub struct Pods {
@@ -109,9 +117,15 @@ impl Pods {
     }
 
     pub fn server_at(&self, role: &str, port: u16) -> Running {
+        self.server_with(role, port, &[])
+    }
+
+    /// The same with more in its environment.
+    pub fn server_with(&self, role: &str, port: u16, environment: &[(&str, &str)]) -> Running {
         let address = format!("127.0.0.1:{port}");
         let args = [role, "--listen", &address, "--metrics-addr", "127.0.0.1:0"];
-        Running::start(self.command(&args, 1).stderr(Stdio::null()))
+        let mut command = self.command(&args, 1);
+        Running::start(command.envs(environment.iter().copied()).stderr(Stdio::null()))
     }
 
     pub fn actor(&self, attempt: u32) -> Running {

@@ -81,20 +81,12 @@ impl Actor {
 
 #[cfg(test)]
 mod tests {
-    use tokio::net::TcpListener;
-
     use super::*;
     use crate::roles::{Publication, published};
 
     #[tokio::test]
     async fn an_actor_that_refuses_its_weights_is_told_with_its_own_words() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let member = Member {
-            name: "math-actor-0".into(),
-            address: listener.local_addr().unwrap().to_string(),
-        };
-        let router = published::router(Publication::new(2), "token");
-        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        let member = Member::serving("math-actor-0", published::router(Publication::new(2), "token")).await;
         let actor = Actor::new(Members::Fixed(vec![member]), Caller::new("token".into()).unwrap());
         let policy = PolicyVersion {
             attempt: Some(1),

@@ -142,19 +142,13 @@ fn shorter(role: Role) -> &'static str {
 mod tests {
     use axum::Router;
     use axum::routing::get;
-    use tokio::net::TcpListener;
 
     use super::*;
 
     #[tokio::test]
     async fn a_pod_that_takes_another_token_is_named_with_what_gives_pods_theirs() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let member = Member {
-            name: "math-rollout-0".into(),
-            address: listener.local_addr().unwrap().to_string(),
-        };
         let router = Router::new().route("/x", get(|| async { (axum::http::StatusCode::UNAUTHORIZED, "no") }));
-        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        let member = Member::serving("math-rollout-0", router).await;
         let caller = Caller::new("token".into()).unwrap();
         let answer = caller.get::<u32>(Role::Rollout, &member, "/x", CONNECT).await;
         let words = answer.unwrap_err().to_string();

@@ -28,6 +28,18 @@ impl Member {
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
+
+    /// A pod of this machine that answers as `router` does.
+    #[cfg(test)]
+    pub async fn serving(name: &str, router: axum::Router) -> Self {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Self {
+            name: name.to_owned(),
+            address,
+        }
+    }
 }
 
 /// Where a role's servers are.

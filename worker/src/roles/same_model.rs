@@ -51,28 +51,25 @@ mod tests {
     use axum::routing::post;
     use axum::{Json, Router};
     use ppo_crds::spec::Role;
-    use tokio::net::TcpListener;
 
     use super::*;
     use crate::manifest::Invalid;
     use crate::reference::protocol::{LogprobsResponse, PATH};
-    use crate::roles::{Caller, Members, Pool};
+    use crate::roles::{Caller, Member, Members, Pool};
     use crate::stop::StopFlag;
     use crate::telemetry::Live;
 
     /// A pod whose answers are empty and have a digest: its address.
     async fn pod(digest: &'static str) -> String {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap().to_string();
         let answer = move || async move {
             Json(LogprobsResponse {
                 logprobs: Vec::new(),
                 digest: Some(digest.to_owned()),
             })
         };
-        let router = Router::new().route(PATH, post(answer));
-        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        address
+        Member::serving("", Router::new().route(PATH, post(answer)))
+            .await
+            .address
     }
 
     #[tokio::test]

@@ -121,7 +121,6 @@ mod tests {
     use axum::routing::post;
     use axum::{Json, Router};
     use tch::Tensor;
-    use tokio::net::TcpListener;
 
     use super::*;
     use crate::model::Weights;
@@ -137,14 +136,7 @@ mod tests {
             }
             Json(LoadedWeights::default())
         };
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        let router = Router::new().route("/update_weights", post(take));
-        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        Member {
-            name: name.into(),
-            address,
-        }
+        Member::serving(name, Router::new().route("/update_weights", post(take))).await
     }
 
     async fn options(engines: &[(&str, bool)], transfers: Option<Transfers>) -> Arc<DealerOptions> {

@@ -4,7 +4,6 @@ use axum::http::StatusCode;
 use axum::routing::post;
 use axum::{Json, Router};
 use serde::Deserialize;
-use tokio::net::TcpListener;
 
 use super::*;
 
@@ -26,14 +25,7 @@ async fn pod(name: &str, status: StatusCode, refusals: u32) -> (Member, Arc<Atom
         true => Err((status, "out of memory")),
         false => Ok(Json(Next(question + 1))),
     };
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    let router = Router::new().route("/x", post(answer));
-    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-    let member = Member {
-        name: name.into(),
-        address,
-    };
+    let member = Member::serving(name, Router::new().route("/x", post(answer))).await;
     (member, asked)
 }
 
@@ -101,14 +93,7 @@ async fn a_question_that_fails_late_in_a_long_stage_has_as_long_as_one_that_fail
             false => Ok(Json(Next(question + 1))),
         }
     };
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    let router = Router::new().route("/x", post(answer));
-    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-    let member = Member {
-        name: "job-reference-0".into(),
-        address,
-    };
+    let member = Member::serving("job-reference-0", Router::new().route("/x", post(answer))).await;
     let mut pool = pool(vec![member]);
     pool.patience = Duration::from_millis(200);
     let questions: Vec<u32> = (0..8).collect();
