@@ -94,8 +94,6 @@ const RULES: &[Rule] = &[
     rule("spec", concat!("!has(self.batch.dynamicSampling) || ", needs_group!()),
         "batch.dynamicSampling is for algorithm.advantage.estimator rloo, grpo, drGrpo and reinforcePlusPlusBaseline: the others learn from \
          groups of equal scores, too"),
-    rule("spec", "!has(self.batch.dynamicSampling) || self.overlap != 'oneStep'",
-        "with overlap: oneStep the engines draw before it is known which groups differ in score: batch.dynamicSampling cannot be given"),
     rule("spec", "!has(self.model.critic) || self.algorithm.advantage.estimator == 'gae'",
         "model.critic is for algorithm.advantage.estimator: gae only; the other estimators have no critic"),
     rule("spec", concat!("!has(self.model.reference) || ", measures_kl!("self.algorithm")),
@@ -139,6 +137,8 @@ const RULES: &[Rule] = &[
     rule("spec.prompts", "!has(self.chatTemplateVariables) || self.chatTemplate",
         "chatTemplateVariables are for the chat template: give chatTemplate: true"),
     rule("spec.prompts.source", DATA_SOURCE, "give exactly one of path, pvc"),
+    rule("spec.evaluation", "self.nSamplesPerPrompt == 1 || self.temperature > 0.0",
+        "greedy samples of a prompt are all equal: nSamplesPerPrompt above 1 needs a temperature above 0"),
     rule("spec.evaluation.source", DATA_SOURCE, "give exactly one of path, pvc"),
     rule("spec.checkpoint", "(has(self.path) ? 1 : 0) + (has(self.pvc) ? 1 : 0) + (has(self.volumeClaim) ? 1 : 0) <= 1",
         "give at most one of path, pvc, volumeClaim"),

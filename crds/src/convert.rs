@@ -9,8 +9,10 @@ mod arithmetic;
 mod dialect;
 mod draft;
 mod dynamic;
+mod held_out;
 mod openrlhf;
 mod other_loss;
+mod other_program;
 mod overlong;
 mod page;
 mod quoted;
@@ -54,6 +56,14 @@ pub enum ConvertError {
     /// No command of the framework.
     #[error("no {} command and no flags are in what was given; its commands here are {}", .0.name(), .0.programs())]
     NoCommand(Framework),
+    /// A program of the framework that is none of those commands.
+    #[error("`{program}` {instead}")]
+    OtherProgram {
+        /// Its name.
+        program: String,
+        /// What it does, and what to do instead.
+        instead: &'static str,
+    },
     /// More than one command of the framework.
     #[error("there are several {0} commands; convert them one by one")]
     Several(&'static str),
@@ -140,7 +150,7 @@ pub fn convert(
     script: &str,
     environment: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Conversion, ConvertError> {
-    let commands = quoted::opened(shell::commands(script, environment)?, framework.starts(), environment)?;
+    let commands = commands(framework, script, environment)?;
     let (launcher, flags) = arguments::of_framework(commands, framework)?;
     let dialect = framework.dialect(&launcher, &flags)?;
     let launcher = launcher.into_iter().map(|word: Word| word.text).collect();
@@ -158,6 +168,32 @@ pub fn convert(
         job,
         notes,
     })
+}
+
+/// The commands of a script. Where none is of the framework, those that its arguments would choose count too.
+fn commands(
+    framework: Framework,
+    script: &str,
+    environment: &dyn Fn(&str) -> Option<String>,
+) -> Result<Vec<Vec<Word>>, ConvertError> {
+    let opened = |commands| quoted::opened(commands, framework.starts(), environment);
+    let is_there = |commands: &[Vec<Word>]| {
+        commands
+            .iter()
+            .any(|words| arguments::program(words, framework).is_some())
+    };
+    let run = opened(shell::commands(script, environment)?)?;
+    if is_there(&run) {
+        return Ok(run);
+    }
+    let all = opened(shell::all_commands(script, environment)?)?;
+    if is_there(&all) {
+        return Ok(all);
+    }
+    match other_program::named(script, framework) {
+        Some((program, instead)) => Err(ConvertError::OtherProgram { program, instead }),
+        None => Ok(run),
+    }
 }
 
 /// Fills what a manifest cannot be without with a place that must be replaced, and takes out what contradicts.

@@ -3,12 +3,15 @@
 //! The estimate follows what is kept, not what an allocator reserves: weights in the model's number format; gradients and Adam's
 //! two moments in float32, and what a bfloat16 model's weights lack to float32, shared over the actor's ranks as in ZeRO-2 (Rajbhandari
 //! et al. 2020, arXiv 1910.02054, section 5); activations per token after Korthikanti et al. 2022 (arXiv 2205.05198,
-//! section 4) with attention that keeps no score matrix; keys and values per token of the cache.
+//! section 4) with attention that keeps no score matrix, and what the backward pass of one layer works with; keys and values per token
+//! of the cache. A pod with GPUs takes memory of its node besides ([`HostMemory`]).
 
+mod host;
 mod model_shape;
 
 use serde::Serialize;
 
+pub use self::host::HostMemory;
 pub use self::model_shape::ModelShape;
 use self::model_shape::{product, sum};
 use crate::geometry::Geometry;
@@ -55,6 +58,9 @@ pub struct RoleMemory {
     pub parts: Vec<Part>,
     /// Bytes in all.
     pub total: u64,
+    /// What each of its pods takes of its node's memory beside the memory of its GPUs. None: it has none, and all of the above is of the node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<HostMemory>,
 }
 
 /// What a piece of memory holds.
@@ -76,8 +82,12 @@ pub fn estimate(config: &RunConfig, geometry: &Geometry, shapes: &Shapes) -> Vec
             Role::Reference => reference(config, &shapes.policy),
             Role::Reward => reward(config, &shapes.reward.unwrap_or(shapes.policy)),
         };
-        let total = parts.iter().fold(0, |sum: u64, part| sum.saturating_add(part.bytes));
-        (pods.pods > 0).then_some(RoleMemory { role, parts, total })
+        (pods.pods > 0).then(|| RoleMemory {
+            role,
+            total: total(&parts),
+            parts,
+            host: host::of(config, geometry, shapes, pods),
+        })
     });
     estimates.into_iter().flatten().collect()
 }
@@ -183,56 +193,102 @@ fn actor(config: &RunConfig, geometry: &Geometry, shapes: &Shapes) -> Vec<Part> 
     let number = bytes(config.model.dtype);
     let mut parts = held_by_rank(config, geometry.actor_ranks, shapes);
     if config.overlap == Overlap::OneStep {
-        // What engines fetch while the weights change.
-        parts.push(part("published weights", product(&[policy.parameters(), number])));
+        // What engines fetch while that changes which is trained.
+        let copied = match &config.model.adapter {
+            Some(adapter) => product(&[policy.adapter_parameters(adapter), FLOAT32]),
+            None => product(&[policy.parameters(), number]),
+        };
+        parts.push(part("published weights", copied));
     }
-    parts.push(actor_activations(config, geometry, policy, critic.as_ref()));
-    // Logits of the response's tokens and their gradient, which go by in slices where they are many.
+    let updating = updating(config, geometry, policy, critic.as_ref());
+    let scoring = scoring(config, geometry, policy, critic.as_ref());
+    parts.extend(match total(&scoring) > total(&updating) {
+        true => scoring,
+        false => updating,
+    });
+    parts
+}
+
+/// The most that is alive at once in an update: what the passes keep, and, one after the other, logits and what a layer's backward pass
+/// works with.
+fn updating(config: &RunConfig, geometry: &Geometry, policy: &ModelShape, critic: Option<&ModelShape>) -> Vec<Part> {
+    let pass = activations(config, policy);
+    let of_critic = critic.map_or(0, |critic| activations(config, critic));
+    let critic_waits = critic.is_some_and(|critic| keeps_critic_pass(config, critic, geometry.actor_ranks));
+    let kept = match critic_waits {
+        true => part("activations of two passes", pass.saturating_add(of_critic)),
+        false => part("activations of one pass", pass.max(of_critic)),
+    };
+    let mut head = vec![part("logits and their gradient", actor_logits(config, policy))];
+    if geometry.actor_ranks > 1 && config.model.adapter.is_none() {
+        // Several ranks sum a gradient when it is whole; a rank alone adds each slice of it to its gradients.
+        head.push(part("output head's gradient", head_gradient(config, geometry, policy)));
+    }
+    let backward = |shape: &ModelShape| backward_of_layer(config, geometry, shape);
+    let layer = backward(policy).max(critic.map_or(0, backward));
+    let then = match layer > total(&head) {
+        true => vec![part("backward pass of a layer", layer)],
+        false => head,
+    };
+    std::iter::once(kept).chain(then).collect()
+}
+
+/// While old log-probabilities and values are computed in pieces of `microRolloutBatchSize`: a piece's beside those that are kept already
+/// (`Pieces::compute_keeping` of the worker). Nothing where the kept passes are of all samples.
+fn scoring(config: &RunConfig, geometry: &Geometry, policy: &ModelShape, critic: Option<&ModelShape>) -> Vec<Part> {
+    let ranks = geometry.actor_ranks;
+    let keeps = config.keeps_first_pass(ranks);
+    if keeps && config.batch.train_batch_size as u64 >= geometry.samples_per_step {
+        return Vec::new();
+    }
+    let kept_by_policy = if keeps { activations(config, policy) } else { 0 };
+    let of_policy = kept_by_policy.saturating_add(scored_activations(config, policy));
+    let then = critic.map_or(0, |critic| {
+        let waits = keeps_critic_pass(config, critic, ranks);
+        let kept_by_critic = if waits { activations(config, critic) } else { 0 };
+        sum(&[kept_by_policy, kept_by_critic, scored_activations(config, critic)])
+    });
+    vec![
+        part("activations while scoring", of_policy.max(then)),
+        part("logits and their gradient", actor_logits(config, policy)),
+    ]
+}
+
+/// Logits of the response's tokens and their gradient, which go by in slices where they are many.
+fn actor_logits(config: &RunConfig, policy: &ModelShape) -> u64 {
     let response = product(&[
         config.batch.micro_train_batch_size as u64,
         u64::from(config.generation.max_new_tokens),
     ]);
-    parts.push(part(
-        "logits and their gradient",
-        product(&[2, response, policy.vocab, FLOAT32])
-            .max(scored_logits(config, policy))
-            .min(MOST_LOGITS),
-    ));
-    parts
+    product(&[2, response, policy.vocab, FLOAT32])
+        .max(scored_logits(config, policy))
+        .min(MOST_LOGITS)
 }
 
-/// The most that is alive at once: the passes of an update, or, while old log-probabilities and values are computed in pieces of
-/// `microRolloutBatchSize`, a piece's beside those that are kept already (`Pieces::compute_keeping` of the worker).
-fn actor_activations(
-    config: &RunConfig,
-    geometry: &Geometry,
-    policy: &ModelShape,
-    critic: Option<&ModelShape>,
-) -> Part {
-    let ranks = geometry.actor_ranks;
-    let pass = activations(config, policy);
-    let of_critic = critic.map_or(0, |critic| activations(config, critic));
-    let critic_waits = critic.is_some_and(|critic| keeps_critic_pass(config, critic, ranks));
-    let updating = match critic_waits {
-        true => part("activations of two passes", pass.saturating_add(of_critic)),
-        false => part("activations of one pass", pass.max(of_critic)),
+/// The gradient of the output projection: slices of logits add up in float32 on a GPU, on a CPU in the model's numbers (`TokenLogprobs` in
+/// `native/training_stock.cpp` and `native/training_logprobs.cpp` of the worker).
+fn head_gradient(config: &RunConfig, geometry: &Geometry, policy: &ModelShape) -> u64 {
+    let number = match trains_on_gpu(geometry) {
+        true => FLOAT32,
+        false => bytes(config.model.dtype),
     };
-    let keeps = config.keeps_first_pass(ranks);
-    if keeps && config.batch.train_batch_size as u64 >= geometry.samples_per_step {
-        // The kept passes are of all samples.
-        return updating;
+    product(&[policy.vocab, policy.hidden, number])
+}
+
+/// What the backward pass of one layer works with over a micro-batch of the longest samples, beside what the forward pass kept.
+fn backward_of_layer(config: &RunConfig, geometry: &Geometry, shape: &ModelShape) -> u64 {
+    let sequences = config.batch.micro_train_batch_size as u64;
+    let tokens = product(&[sequences, config.longest_sequence() as u64]);
+    let mlp = shape.mlp_backward_bytes(tokens, config.model.dtype);
+    match trains_on_gpu(geometry) {
+        true => mlp.max(shape.attention_backward_bytes(tokens, sequences, config.model.dtype)),
+        // The worker's own kernel has a block of queries at a time.
+        false => mlp,
     }
-    let kept_by_policy = if keeps { pass } else { 0 };
-    let kept_by_critic = if critic_waits { of_critic } else { 0 };
-    let of_policy = kept_by_policy.saturating_add(scored_activations(config, policy));
-    let then = critic.map_or(0, |critic| {
-        sum(&[kept_by_policy, kept_by_critic, scored_activations(config, critic)])
-    });
-    let scoring = of_policy.max(then);
-    match scoring > updating.bytes {
-        true => part("activations while scoring", scoring),
-        false => updating,
-    }
+}
+
+fn trains_on_gpu(geometry: &Geometry) -> bool {
+    geometry.role(Role::Actor).is_some_and(|actor| actor.gpus_per_pod > 0)
 }
 
 /// A model that learns.
@@ -331,6 +387,10 @@ fn scored_logits(config: &RunConfig, shape: &ModelShape) -> u64 {
         shape.vocab,
         FLOAT32,
     ])
+}
+
+fn total(parts: &[Part]) -> u64 {
+    parts.iter().fold(0, |sum: u64, part| sum.saturating_add(part.bytes))
 }
 
 fn part(name: &str, bytes: u64) -> Part {

@@ -7,11 +7,11 @@ use serde::Serialize;
 
 use crate::disk::Disk;
 use crate::geometry::Geometry;
-use crate::memory::{RoleMemory, Shapes, estimate};
+use crate::memory::{Part, RoleMemory, Shapes, estimate};
 use crate::resolve::{Environment, resolve};
 use crate::run_config::{Batch, RunConfig};
-use crate::spec::Overlap;
-use crate::validate::{ValidationErrors, Warning, lost_with_pods, warnings};
+use crate::spec::{Overlap, Role};
+use crate::validate::{ValidationErrors, Warning, lost_with_pods, short_of_memory, warnings};
 use crate::{PpoJob, fill};
 
 /// What a manifest would do.
@@ -51,6 +51,10 @@ impl Plan {
             Environment::Cluster { .. } => lost_with_pods(&job.spec),
             Environment::Laptop { .. } => None,
         };
+        let memory = shapes
+            .map(|shapes| estimate(&config, &geometry, shapes))
+            .unwrap_or_default();
+        let short = short_of_memory(&job.spec.roles, &memory);
         Ok(Self {
             pod_names: geometry
                 .roles
@@ -58,11 +62,9 @@ impl Plan {
                 .flat_map(|role| role.pod_names(&config.name))
                 .collect(),
             equations: equations(&config, &geometry),
-            memory: shapes
-                .map(|shapes| estimate(&config, &geometry, shapes))
-                .unwrap_or_default(),
+            memory,
             disk: shapes.map(|shapes| Disk::of(&config, shapes)),
-            warnings: warnings(job).into_iter().chain(lost).collect(),
+            warnings: warnings(job).into_iter().chain(lost).chain(short).collect(),
             manifest: fill(job),
             name: config.name,
             geometry,
@@ -128,6 +130,7 @@ pub fn render_plan(plan: &Plan) -> String {
         line(&mut text, &format!("  {equation}"));
     }
     render_memory(&plan.memory, &mut text);
+    render_host(&plan.memory, &mut text);
     if let Some(disk) = &plan.disk {
         render_disk(disk, &mut text);
     }
@@ -180,10 +183,27 @@ fn render_memory(memory: &[RoleMemory], text: &mut String) {
         text.push_str("  not known: the model's config.json cannot be read from here\n");
     }
     for role in memory {
-        line(text, &format!("  {:<28} {:>11}", role.role.name(), human(role.total)));
-        for part in &role.parts {
-            line(text, &format!("    {:<26} {:>11}", part.name, human(part.bytes)));
-        }
+        render_role(role.role, role.total, &role.parts, text);
+    }
+}
+
+fn render_host(memory: &[RoleMemory], text: &mut String) {
+    let mut pods = memory
+        .iter()
+        .filter_map(|role| Some((role.role, role.host.as_ref()?)))
+        .peekable();
+    if pods.peek().is_some() {
+        text.push_str("\nHost memory per pod with GPUs, estimated\n");
+    }
+    for (role, host) in pods {
+        render_role(role, host.total, &host.parts, text);
+    }
+}
+
+fn render_role(role: Role, total: u64, parts: &[Part], text: &mut String) {
+    line(text, &format!("  {:<28} {:>11}", role.name(), human(total)));
+    for part in parts {
+        line(text, &format!("    {:<26} {:>11}", part.name, human(part.bytes)));
     }
 }
 
@@ -223,6 +243,32 @@ fn human(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::manifest::tests::job;
+    use crate::memory::tests::LLAMA_8B;
+
+    fn planned(roles: &str) -> String {
+        let job = job("", &format!("{roles}, reward: {{rules: [{{json: {{}}}}]}}"));
+        let shapes = Shapes {
+            policy: LLAMA_8B,
+            critic: None,
+            reward: None,
+        };
+        render_plan(&Plan::of(&job, &Environment::cluster(), Some(&shapes)).unwrap())
+    }
+
+    #[test]
+    fn what_a_pod_with_gpus_takes_of_its_node_is_written_below_what_its_gpus_hold() {
+        let on_cpus = "actor: {gpusPerNode: 0}, reference: {gpusPerNode: 0}, rollout: {gpusPerReplica: 0}";
+        assert!(!planned(on_cpus).contains("Host memory"));
+        let text = planned("actor: {gpusPerNode: 8}, reference: {gpusPerNode: 0}, rollout: {gpusPerReplica: 0}");
+        let (_, host) = text.split_once("\nHost memory per pod with GPUs, estimated\n").unwrap();
+        let (host, _) = host.split_once("\n\nDisk of the checkpoints").unwrap();
+        let lines: Vec<Vec<&str>> = host.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines[0], ["actor", "26.3", "GiB"]);
+        assert_eq!(lines[1], ["8", "processes", "with", "CUDA", "24.0", "GiB"]);
+        assert!(lines.contains(&vec!["checkpoint", "being", "written", "264.0", "MiB"]));
+        assert!(lines.len() == 6, "only the actor has GPUs: {host}");
+    }
 
     #[test]
     fn the_disk_is_written_below_the_memory_with_how_many_checkpoints_there_are() {

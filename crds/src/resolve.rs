@@ -171,7 +171,9 @@ fn evaluation(spec: &PpoJobSpec, environment: &Environment) -> Option<Evaluation
         every_steps: evaluation.every_steps,
         max_prompts: evaluation.max_prompts.map(|count| count as usize),
         temperature: evaluation.temperature,
+        n_samples_per_prompt: evaluation.n_samples_per_prompt as usize,
         pass_score: evaluation.pass_score,
+        set_field: evaluation.set_field.clone(),
     })
 }
 

@@ -151,15 +151,31 @@ pub struct Evaluation {
     pub max_prompts: Option<usize>,
     /// 0 is greedy.
     pub temperature: f64,
-    /// Score from which a prompt counts as passed.
+    /// Samples of each prompt. Absent where it is 1, so that images of earlier versions read it.
+    #[serde(default = "one_sample", skip_serializing_if = "is_one_sample")]
+    pub n_samples_per_prompt: usize,
+    /// Score from which a sample counts as passed.
     pub pass_score: f64,
+    /// Where a row names its test set. Absent where it is None, as the count above is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub set_field: Option<String>,
+}
+
+fn one_sample() -> usize {
+    1
+}
+
+fn is_one_sample(count: &usize) -> bool {
+    *count == 1
 }
 
 impl Evaluation {
-    /// Whether its results can be compared with those of `other`: how often it is asked changes no answer.
+    /// Whether its results can be compared with those of `other`: how often it is asked changes no answer, and neither do the sets that
+    /// figures are made of.
     pub fn asks_the_same(&self, other: &Self) -> bool {
         let as_often = Self {
             every_steps: self.every_steps,
+            set_field: self.set_field.clone(),
             ..other.clone()
         };
         *self == as_often
@@ -352,4 +368,59 @@ pub struct Checkpoint {
     pub keep: usize,
     /// Keep the best one too.
     pub keep_best: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn evaluation(samples: Option<usize>) -> Evaluation {
+        let mut written = json!({
+            "path": "/e.jsonl", "everySteps": 2, "maxPrompts": null, "temperature": 0.5, "passScore": 1.0,
+        });
+        if let Some(samples) = samples {
+            written["nSamplesPerPrompt"] = samples.into();
+        }
+        serde_json::from_value(written).unwrap()
+    }
+
+    #[test]
+    fn one_sample_of_a_held_out_prompt_is_written_as_it_was_before_there_could_be_more() {
+        let written = |samples| serde_json::to_value(evaluation(samples)).unwrap();
+        assert_eq!(evaluation(None).n_samples_per_prompt, 1);
+        assert_eq!(written(Some(1)).get("nSamplesPerPrompt"), None);
+        assert_eq!(written(Some(4))["nSamplesPerPrompt"], 4);
+    }
+
+    #[test]
+    fn an_evaluation_without_test_sets_is_written_as_it_was_before_there_could_be_any() {
+        let mut evaluation = evaluation(None);
+        assert_eq!(evaluation.set_field, None);
+        assert_eq!(serde_json::to_value(&evaluation).unwrap().get("setField"), None);
+        evaluation.set_field = Some("data_source".into());
+        assert_eq!(serde_json::to_value(&evaluation).unwrap()["setField"], "data_source");
+    }
+
+    #[test]
+    fn the_questions_are_the_same_whichever_sets_they_are_counted_in() {
+        let plain = evaluation(None);
+        let by_set = Evaluation {
+            set_field: Some("data_source".into()),
+            ..plain.clone()
+        };
+        assert!(plain.asks_the_same(&by_set) && by_set.asks_the_same(&plain));
+    }
+
+    #[test]
+    fn another_number_of_samples_is_another_question_and_how_often_it_is_asked_is_not() {
+        let four = evaluation(Some(4));
+        assert!(!four.asks_the_same(&evaluation(None)));
+        let rarer = Evaluation {
+            every_steps: 7,
+            ..four.clone()
+        };
+        assert!(four.asks_the_same(&rarer));
+    }
 }

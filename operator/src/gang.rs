@@ -17,7 +17,7 @@ use ppo_crds::spec::{Gang as Asked, SchedulingSpec};
 use ppo_crds::status::PpoJobStatus;
 
 pub use admission::{Admission, Place};
-pub use kueue::{Flavors, Lookups};
+pub use kueue::{Flavors, Lookups, admission_checks};
 pub use silence::{ATTENTION_SECONDS, REASON as SCHEDULER_SILENT, Silence, Unapproved};
 
 use crate::job::{Job, RolePods};

@@ -1,6 +1,7 @@
 //! The job's next state: run, wait for quota, be suspended, end. Pure; its decisions are in the ledger.
 
 mod deadlines;
+pub mod ending;
 
 use std::collections::BTreeSet;
 
@@ -381,11 +382,17 @@ pub fn first_obstacle(job: &Job, seen: &Snapshot) -> Option<String> {
     if let Some(refused) = &seen.refused {
         return Some(refused.clone());
     }
-    let waiting = seen
-        .pods(job)
-        .filter(|pod| matches!(pod.life, Life::Unscheduled | Life::Starting | Life::Failed));
-    let worst = waiting.min_by_key(|pod| (pod.life != Life::Unscheduled, vague(pod), pod.name.clone()))?;
-    Some(format!("{} {}: {}", worst.name, worst.reason, worst.message))
+    let waiting = seen.pods(job).filter(|pod| {
+        let waits = matches!(pod.life, Life::Unscheduled | Life::Starting | Life::Failed);
+        waits && pod.deleting_since.is_none()
+    });
+    let worst = waiting.min_by_key(|pod| (pod.life != Life::Unscheduled, vague(pod), pod.name.clone()));
+    let words = worst.map(|pod| format!("{} {}: {}", pod.name, pod.reason, pod.message));
+    match worst.is_some_and(|pod| !vague(pod)) {
+        true => words,
+        // A pod that only starts may wait for one whose predecessor is not gone.
+        false => ending::obstacle(job, seen).or(words),
+    }
 }
 
 fn vague(pod: &PodView) -> bool {

@@ -136,11 +136,29 @@ fn what_the_dual_clip_holds_is_counted_where_there_is_one() {
 
 #[test]
 fn a_step_draws_on_until_its_groups_differ_in_score_and_the_next_one_begins_behind_what_it_drew() {
+    let bench = check_how_steps_draw_on("none");
+    assert!(bench.metrics("run").iter().all(|step| step["staleness_max"] == 0.0));
+}
+
+#[test]
+fn so_it_does_where_the_first_draw_of_the_next_one_is_made_ahead() {
+    let bench = check_how_steps_draw_on("oneStep");
+    for (before, step) in bench.metrics("run").iter().enumerate() {
+        let allowed = f64::from(u8::from(before > 0));
+        // What it drew on is of its own version.
+        match number(step, "draws") {
+            1.0 => assert_eq!(number(step, "staleness"), allowed, "{step}"),
+            _ => assert!(number(step, "staleness_max") <= allowed, "{step}"),
+        }
+    }
+}
+
+fn check_how_steps_draw_on(overlap: &str) -> Bench {
     const MOST: usize = 3;
     let bench = Bench::new();
     bench.manifest(
         "job.yaml",
-        json!({"steps": 3, "prompts": {"shuffle": false}, "algorithm": {"advantage": {"estimator": "grpo"}},
+        json!({"steps": 3, "overlap": overlap, "prompts": {"shuffle": false}, "algorithm": {"advantage": {"estimator": "grpo"}},
                "batch": {"dynamicSampling": {"maxDraws": MOST}}, "telemetry": {"samplesEverySteps": 1, "samples": SAMPLES}}),
     );
     bench.run("job.yaml", "run");
@@ -176,4 +194,5 @@ fn a_step_draws_on_until_its_groups_differ_in_score_and_the_next_one_begins_behi
         begin += drawn;
     }
     assert!(begin > 3 * PROMPTS, "no step drew on");
+    bench
 }

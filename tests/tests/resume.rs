@@ -137,6 +137,15 @@ fn so_does_one_whose_steps_draw_on_until_groups_differ_in_score() {
 }
 
 #[test]
+fn so_does_one_that_draws_on_behind_what_was_drawn_a_step_ahead() {
+    check_that_kills_change_nothing(json!({
+        "overlap": "oneStep",
+        "algorithm": {"advantage": {"estimator": "grpo"}},
+        "batch": {"dynamicSampling": {"maxDraws": 4}},
+    }));
+}
+
+#[test]
 fn sigterm_saves_and_exits_cleanly_and_the_same_command_goes_on() {
     check_that_sigterm_changes_nothing("none");
 }
@@ -211,6 +220,16 @@ fn answers_are_compared_with_those_to_the_same_questions_or_not_at_all() {
     manifest(4, 20);
     bench.run("job.yaml", "run");
     assert!(!bench.path("run/before_after.json").exists());
+
+    // The same prompts as at first, and two samples of each.
+    let evaluation = json!({
+        "source": {"path": "prompts.jsonl"}, "everySteps": 2, "maxPrompts": 10, "temperature": 1, "nSamplesPerPrompt": 2,
+    });
+    bench.manifest("job.yaml", json!({"steps": 5, "evaluation": evaluation}));
+    bench.run("job.yaml", "run");
+    assert!(!bench.path("run/before_after.json").exists());
+    let evaluations = evaluations(&bench, "run");
+    assert_eq!(evaluations.last().unwrap()["n_samples_per_prompt"], 2);
 }
 
 #[test]
@@ -244,6 +263,26 @@ fn a_checkpoint_of_another_configuration_is_not_continued() {
     assert!(words.contains("optimizer") && words.contains("--fresh"), "{words}");
     let fresh = bench.worker(["run", "-f", "job.yaml", "--run-dir", "run", "--fresh", "--quiet"]);
     assert!(fresh.status.success(), "{}", text(&fresh.stderr));
+}
+
+#[test]
+fn records_of_steps_are_not_cut_off_where_their_checkpoints_are_in_another_place() {
+    let bench = Bench::new();
+    let saves_in = |path: &str| bench.manifest("job.yaml", json!({"steps": 1, "checkpoint": {"path": path}}));
+    saves_in("first");
+    bench.run("job.yaml", "run");
+    saves_in("second");
+    let words = refused(&bench);
+    assert!(
+        words.contains("run has records up to step 1") && words.contains("which has that of step 1"),
+        "{words}"
+    );
+    std::fs::rename(bench.path("first"), bench.path("moved")).unwrap();
+    let words = refused(&bench);
+    assert!(words.contains("put that of step 1 back"), "{words}");
+    saves_in("moved");
+    bench.run("job.yaml", "run");
+    assert_eq!(lines(&bench, "run/metrics.jsonl"), 1);
 }
 
 /// Names of files and folders of a run, without those that only lock.
@@ -340,7 +379,7 @@ fn a_checkpoint_is_not_continued_with_other_prompts_under_the_same_name() {
 }
 
 #[test]
-fn an_adapter_is_not_continued_above_other_weights() {
+fn an_adapter_is_not_continued_above_other_weights_another_configuration_or_with_other_end_tokens() {
     let bench = Bench::new();
     let manifest = |steps: u64| bench.manifest("job.yaml", json!({"steps": steps, "model": {"adapter": {"rank": 4}}}));
     manifest(1);
@@ -355,6 +394,20 @@ fn an_adapter_is_not_continued_above_other_weights() {
         "{words}"
     );
     std::fs::write(&file, whole).unwrap();
+    // Read beside the weights, and trained by.
+    let ends = bench.path("sft/generation_config.json");
+    std::fs::write(&ends, json!({"eos_token_id": 5}).to_string()).unwrap();
+    let words = refused(&bench);
+    assert!(words.contains("the ids that end a response of model.policy"), "{words}");
+    std::fs::remove_file(ends).unwrap();
+    let file = bench.path("sft/config.json");
+    let whole = std::fs::read(&file).unwrap();
+    let mut config: Value = serde_json::from_slice(&whole).unwrap();
+    config["rope_theta"] = json!(77.0);
+    std::fs::write(&file, config.to_string()).unwrap();
+    let words = refused(&bench);
+    assert!(words.contains("in config.json of model.policy"), "{words}");
+    std::fs::write(file, whole).unwrap();
     bench.run("job.yaml", "run");
 }
 

@@ -299,7 +299,13 @@ fn a_reward_server_gives_the_run_that_its_rules_give_in_process() {
 #[test]
 fn what_a_run_leaves_can_be_watched_and_reported() {
     let bench = Bench::new();
-    let evaluation = json!({"source": {"path": "prompts.jsonl"}, "everySteps": 50, "maxPrompts": 20});
+    let row = |b: u32| json!({"prompt": format!("1+{b}="), "answer": (1 + b).to_string(), "terms": {"odd": b % 2}});
+    let rows: Vec<String> = (0..10).map(|b| row(b).to_string()).collect();
+    std::fs::write(bench.path("held-out.jsonl"), rows.join("\n")).unwrap();
+    let evaluation = json!({
+        "source": {"path": "held-out.jsonl"}, "everySteps": 50, "maxPrompts": 9, "temperature": 1, "nSamplesPerPrompt": 4,
+        "setField": "terms.odd",
+    });
     bench.manifest(
         "job.yaml",
         json!({"steps": 400, "evaluation": evaluation, "checkpoint": {"everySteps": 0}}),
@@ -329,6 +335,9 @@ fn what_a_run_leaves_can_be_watched_and_reported() {
     let metrics = get(&address, "/metrics");
     for name in [
         "ppo_reward",
+        "ppo_evaluation_pass_at_n_ratio",
+        "ppo_evaluation_set_score{set=\"0\"}",
+        "ppo_evaluation_set_pass_at_n_ratio{set=\"1\"}",
         "ppo_stage_seconds_bucket",
         "vllm:generation_tokens_total",
         "ppo_step ",
@@ -344,6 +353,23 @@ fn what_a_run_leaves_can_be_watched_and_reported() {
             .any(|line| line.starts_with("step=1/400 ") && line.contains("eta=")),
         "{out}"
     );
+    assert!(
+        out.lines()
+            .any(|line| line.starts_with("evaluation step=0 ") && line.contains(" pass@4=")),
+        "{out}"
+    );
+    let evaluations = std::fs::read_to_string(bench.path("run/evaluation.jsonl")).unwrap();
+    let first: Value = serde_json::from_str(evaluations.lines().next().unwrap()).unwrap();
+    assert_eq!(first["prompts"], 9);
+    assert_eq!(first["n_samples_per_prompt"], 4);
+    let (even, odd) = (&first["sets"]["0"], &first["sets"]["1"]);
+    assert_eq!([&even["prompts"], &odd["prompts"]], [5, 4]);
+    let all = (5.0 * number(even, "score") + 4.0 * number(odd, "score")) / 9.0;
+    assert!((number(&first, "score") - all).abs() < 1e-9, "{evaluations}");
+    assert!(
+        number(&first, "pass_at_n") >= number(&first, "pass_rate"),
+        "{evaluations}"
+    );
 
     let report = bench.worker(["report", "run"]);
     assert!(report.status.success(), "{}", text(&report.stderr));
@@ -352,6 +378,8 @@ fn what_a_run_leaves_can_be_watched_and_reported() {
         html.contains("<svg") && !html.contains("http://"),
         "curves, and nothing from elsewhere"
     );
+    assert!(html.contains("pass@4"), "a curve of it");
+    assert!(html.contains("Held-out accuracy by test set"), "a curve of each set");
 }
 
 fn get(address: &str, path: &str) -> String {

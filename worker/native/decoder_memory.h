@@ -23,15 +23,14 @@ struct Free {
 };
 using Block = std::unique_ptr<char, Free>;
 
-// So many bytes of the program's heap, from a border of `alignment` on, in huge pages where the system gives them; contents are undefined.
+// So many bytes of the program's heap, from a border of `alignment` on; contents are undefined. They are in huge pages, where the system
+// gives them, if that is a border of those.
 inline Block heap_block(size_t bytes, size_t alignment) {
     if (bytes > SIZE_MAX - alignment) throw std::bad_alloc();
     const size_t rounded = (bytes + alignment - 1) / alignment * alignment;
     Block block((char *) std::aligned_alloc(alignment, rounded));
     if (!block) throw std::bad_alloc();
-    const uintptr_t page = 4096, from = ((uintptr_t) block.get() + page - 1) / page * page;
-    const uintptr_t to = ((uintptr_t) block.get() + rounded) / page * page;
-    if (to >= from + kHugePage) madvise((void *) from, to - from, MADV_HUGEPAGE);
+    if (alignment == kHugePage) madvise(block.get(), rounded, MADV_HUGEPAGE);
     return block;
 }
 

@@ -9,6 +9,8 @@
 
 using namespace decoder;
 
+extern "C" void ppo_training_advise_memory(); // training_memory.cpp
+
 namespace {
 
 // Memory of one tensor and what to do with it.
@@ -43,7 +45,12 @@ DecoderWeights::DecoderWeights(const DecoderShape & s, bool apart) : layers(s.la
         pieces.push_back({times(times(s.vocab, s.hidden), element()), [this](char * at) { embedding = at; }});
 
     if (apart) {
-        for (const Piece & each : pieces) blocks_.push_back(heap_block(each.bytes, 64)), each.put(blocks_.back().get());
+        for (const Piece & each : pieces) {
+            blocks_.push_back(heap_block(each.bytes, 64));
+            // What the heap grew by for it has room for others, too: they share huge pages, which no block would fill by itself.
+            ppo_training_advise_memory();
+            each.put(blocks_.back().get());
+        }
     } else {
         Arena arena;
         for (const Piece & each : pieces) arena.take(each.bytes);

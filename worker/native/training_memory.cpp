@@ -31,7 +31,6 @@ class HugePages final : public c10::Allocator {
   c10::DeleterFnPtr raw_deleter() const override { return libtorchs_->raw_deleter(); }
   void copy_data(void* to, const void* from, size_t bytes) const override { libtorchs_->copy_data(to, from, bytes); }
 
- private:
   void advise() {
     const uintptr_t end = heap_end(), page = static_cast<uintptr_t>(getpagesize());
     uintptr_t begin = advised_.load(std::memory_order_relaxed);
@@ -41,9 +40,13 @@ class HugePages final : public c10::Allocator {
     madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
   }
 
+ private:
   c10::Allocator* libtorchs_;
   std::atomic<uintptr_t> advised_;
 };
+
+// Null while this process does not keep what it frees.
+HugePages* huge_pages = nullptr;
 
 }  // namespace
 #endif
@@ -56,10 +59,17 @@ extern "C" bool ppo_training_keep_memory() {
   const bool agreed = mallopt(M_MMAP_MAX, 0) && mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max()) &&
                       mallopt(M_TOP_PAD, 64 << 20) && mallopt(M_ARENA_MAX, 1);
   // For as long as the process lives.
-  if (agreed) c10::SetCPUAllocator(new HugePages(c10::GetCPUAllocator()), 1);
+  if (agreed) c10::SetCPUAllocator(huge_pages = new HugePages(c10::GetCPUAllocator()), 1);
   return agreed;
 #else
   return false;
+#endif
+}
+
+// Does for the heap what libtorch's allocator does there: for whoever takes memory of it without libtorch, and has not written to it yet.
+extern "C" void ppo_training_advise_memory() {
+#ifdef __GLIBC__
+  if (huge_pages) huge_pages->advise();
 #endif
 }
 

@@ -68,7 +68,9 @@ mod tests {
         assert_eq!(after(429, Some("Fri, 21 Nov 2026 08:00:00 GMT")), Retry::Backoff);
         assert_eq!(after(429, Some("-1")), Retry::Backoff);
         assert_eq!(after(429, Some("1e300")), Retry::Backoff);
-        assert_eq!(after(502, None), Retry::Backoff);
+        for status in [502, 504] {
+            assert_eq!(after(status, None), Retry::Backoff);
+        }
         assert_eq!(after(404, Some("2")), Retry::Never);
         let asked = Retry::After(Duration::from_secs(3600));
         let cap = Duration::from_secs(60);

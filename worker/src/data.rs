@@ -5,11 +5,12 @@ mod label;
 mod order;
 mod parquet;
 mod rows;
+mod sets;
 
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use ppo_crds::run_config::{Evaluation, Prompts};
 use serde_json::Value;
 
@@ -18,6 +19,7 @@ pub use label::Label;
 pub use order::{PromptOrder, total_steps};
 use rows::read_fields;
 pub use rows::{Row, read_rows};
+use sets::Sets;
 
 use crate::tokenizer::Tokenizer;
 
@@ -34,6 +36,8 @@ pub struct Prompt {
     pub label: Option<Label>,
     /// The chat that `text` is the policy's rendering of; None for plain text.
     pub messages: Option<Arc<[Value]>>,
+    /// The test set that it is of; None without `evaluation.setField`.
+    pub set: Option<Arc<str>>,
     /// Where it comes from, for an error: `line 7` or `row 7` of the file.
     pub place: String,
 }
@@ -54,48 +58,66 @@ impl PromptSet {
     /// A file that cannot be read or a row that does not fit: with file and line (or row) number, the field, what was found
     /// and what is wanted. Also when no prompt is left.
     pub fn load(prompts: &Prompts, tokenizer: &Tokenizer) -> Result<Self> {
-        Self::read(&prompts.path, prompts, None, tokenizer)
+        Self::read(&prompts.path, prompts, None, None, tokenizer)
     }
 
-    /// Reads held-out prompts, by the same fields as the run's own; the first `max_prompts` of them.
+    /// Reads held-out prompts, by the same fields as the run's own; the first `max_prompts` of them, each with its test set.
     ///
     /// # Errors
-    /// As [`load`](Self::load).
+    /// As [`load`](Self::load), and where a row names no test set or the rows name too many.
     pub fn load_evaluation(evaluation: &Evaluation, prompts: &Prompts, tokenizer: &Tokenizer) -> Result<Self> {
-        Self::read(&evaluation.path, prompts, evaluation.max_prompts, tokenizer)
+        let set_field = evaluation.set_field.as_deref();
+        Self::read(&evaluation.path, prompts, evaluation.max_prompts, set_field, tokenizer)
     }
 
-    fn read(path: &Path, wanted: &Prompts, limit: Option<usize>, tokenizer: &Tokenizer) -> Result<Self> {
+    fn read(
+        path: &Path,
+        wanted: &Prompts,
+        limit: Option<usize>,
+        set_field: Option<&str>,
+        tokenizer: &Tokenizer,
+    ) -> Result<Self> {
         let mut set = Self {
             prompts: Vec::new(),
             dropped: 0,
         };
         let mut began_twice = 0;
+        let mut sets = Sets::named_by(set_field);
         let fields = [Some(&wanted.prompt_field), wanted.label_field.as_ref()];
-        let fields: Vec<&str> = fields.into_iter().flatten().map(String::as_str).collect();
-        for row in read_fields(path, &fields)? {
-            if limit.is_some_and(|limit| set.prompts.len() >= limit) {
-                break;
+        let fields = fields.into_iter().flatten().map(String::as_str);
+        let fields: Vec<&str> = fields.chain(set_field).collect();
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let mut rows = read_fields(path, &fields)?.into_iter();
+        let is_full = |set: &Self| limit.is_some_and(|limit| set.prompts.len() >= limit);
+        while !is_full(&set) && !rows.as_slice().is_empty() {
+            let block: Vec<Row> = rows.by_ref().take(BLOCK).collect();
+            let all = by_threads(&block, cores, |row| Given::of(row, wanted, tokenizer))?;
+            for (row, given) in block.into_iter().zip(all) {
+                if is_full(&set) {
+                    break;
+                }
+                let place = || format!("{}: {}", path.display(), row.place);
+                let given = given.with_context(place)?;
+                began_twice += usize::from(given.began_twice);
+                if given.ids.len() > wanted.max_length {
+                    set.dropped += 1;
+                    continue;
+                }
+                let label = match &wanted.label_field {
+                    Some(field) => fields::label(&row.value, field).with_context(place)?,
+                    None => None,
+                };
+                let test_set = sets.of_row(&row.value).with_context(place)?;
+                set.prompts.push(Prompt {
+                    index: set.prompts.len(),
+                    text: given.text,
+                    ids: given.ids.into(),
+                    label,
+                    messages: given.messages.map(Arc::from),
+                    set: test_set,
+                    place: row.place,
+                });
             }
-            let place = || format!("{}: {}", path.display(), row.place);
-            let mut given = Given::of(&row.value, wanted, tokenizer).with_context(place)?;
-            began_twice += usize::from(given.drop_second_bos(tokenizer));
-            if given.ids.len() > wanted.max_length {
-                set.dropped += 1;
-                continue;
-            }
-            let label = match &wanted.label_field {
-                Some(field) => fields::label(&row.value, field).with_context(place)?,
-                None => None,
-            };
-            set.prompts.push(Prompt {
-                index: set.prompts.len(),
-                text: tokenizer.decode(&given.ids, false).with_context(place)?,
-                ids: given.ids.into(),
-                label,
-                messages: given.messages.map(Arc::from),
-                place: row.place,
-            });
         }
         if began_twice > 0 {
             tracing::info!(
@@ -105,6 +127,7 @@ impl PromptSet {
             );
         }
         set.check(path, wanted.max_length)?;
+        sets.check().with_context(|| path.display().to_string())?;
         Ok(set)
     }
 
@@ -132,20 +155,47 @@ impl PromptSet {
     }
 }
 
+/// Rows that are made prompts of at once. There may be a million of them.
+const BLOCK: usize = 4096;
+
+/// What `of` makes of each row, in their order, on so many threads at the most.
+fn by_threads<T: Send>(rows: &[Row], threads: usize, of: impl Fn(&Row) -> T + Sync) -> Result<Vec<T>> {
+    /// A thread is not made for fewer.
+    const FEWEST: usize = 64;
+    let share = rows.len().div_ceil(threads.max(1)).max(FEWEST);
+    let of = &of;
+    std::thread::scope(|scope| -> Result<Vec<T>> {
+        let others = rows.chunks(share).skip(1);
+        let others: Vec<_> = others
+            .map(|part| scope.spawn(move || part.iter().map(of).collect::<Vec<T>>()))
+            .collect();
+        let mut all: Vec<T> = rows.iter().take(share).map(of).collect();
+        for part in others {
+            let part = part.join().map_err(|_| anyhow!("a thread that reads prompts panicked"));
+            all.extend(part?);
+        }
+        Ok(all)
+    })
+}
+
 /// The prompt of a row as the model sees it.
 struct Given {
     ids: Vec<u32>,
+    /// Of the ids; of more than `maxLength` nobody reads it.
+    text: String,
     /// Those of a chat; None for plain text.
     messages: Option<Vec<Value>>,
+    /// Whether it began with BOS before the tokenizer put one there.
+    began_twice: bool,
 }
 
 impl Given {
-    fn of(row: &Value, wanted: &Prompts, tokenizer: &Tokenizer) -> Result<Self> {
+    fn of(row: &Row, wanted: &Prompts, tokenizer: &Tokenizer) -> Result<Self> {
         let chat = |messages: Vec<Value>| {
             let ids = tokenizer.encode_chat_with(&messages, true, &wanted.chat_template_variables)?;
             Ok::<_, anyhow::Error>((ids, Some(messages)))
         };
-        let (ids, messages) = match fields::prompt(row, &wanted.prompt_field)? {
+        let (ids, messages) = match fields::prompt(&row.value, &wanted.prompt_field)? {
             fields::PromptValue::Text(text) if wanted.chat_template => {
                 chat(vec![serde_json::json!({"role": "user", "content": text})])?
             }
@@ -158,17 +208,26 @@ impl Given {
                 wanted.prompt_field
             );
         }
-        Ok(Self { ids, messages })
+        let mut given = Self {
+            ids,
+            text: String::new(),
+            messages,
+            began_twice: false,
+        };
+        given.drop_second_bos(tokenizer);
+        if given.ids.len() <= wanted.max_length {
+            given.text = tokenizer.decode(&given.ids, false)?;
+        }
+        Ok(given)
     }
 
-    /// A text that was rendered before begins with BOS, and the tokenizer has put one before it: no model has seen two. True where it was so.
-    fn drop_second_bos(&mut self, tokenizer: &Tokenizer) -> bool {
+    /// A text that was rendered before begins with BOS, and the tokenizer has put one before it: no model has seen two.
+    fn drop_second_bos(&mut self, tokenizer: &Tokenizer) {
         let bos = tokenizer.bos_id().filter(|_| self.messages.is_none());
-        let twice = bos.is_some_and(|bos| self.ids.starts_with(&[bos, bos]));
-        if twice {
+        self.began_twice = bos.is_some_and(|bos| self.ids.starts_with(&[bos, bos]));
+        if self.began_twice {
             self.ids.remove(0);
         }
-        twice
     }
 }
 

@@ -32,8 +32,7 @@ mod tests {
 
     /// What a write of a file in a checkpoint says that cannot be made.
     fn written(cause: io::Error) -> Error {
-        let written =
-            Err::<(), _>(safetensors::SafeTensorError::from(cause)).context("writing /run/model.safetensors (257 MiB)");
+        let written = Err::<(), _>(cause).context("writing /run/model.safetensors (257 MiB)");
         written.context("cannot write the checkpoint of step 4").unwrap_err()
     }
 

@@ -338,7 +338,9 @@ fn is_wanted(name: &str) -> bool {
     let ending = [".json", ".jinja", ".safetensors", ".model"]
         .iter()
         .any(|ending| name.ends_with(ending));
-    ending && !name.contains('/') && !name.starts_with('.') && !name.starts_with("consolidated")
+    // What belongs to vocab.json.
+    let is_merges = name == "merges.txt";
+    (ending || is_merges) && !name.contains('/') && !name.starts_with('.') && !name.starts_with("consolidated")
 }
 
 /// The name that `huggingface_hub` gives a blob: the hash that is also its ETag.

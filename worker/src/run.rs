@@ -16,6 +16,7 @@ mod learners;
 mod models;
 mod opening;
 mod reach;
+mod records;
 mod same_tokens;
 mod seen;
 mod start;

@@ -84,6 +84,17 @@ impl Drawn {
             draws: 1,
         }
     }
+
+    /// The oldest policy version that drew any of the samples, and the mean score of those that it drew.
+    pub fn oldest_version(&self) -> Option<(u64, f64)> {
+        let judged = || [&self.chosen, &self.left_out].into_iter();
+        let samples = judged().flat_map(|it| &it.samples);
+        let oldest = samples.flat_map(|sample| &sample.versions).copied().min()?;
+        let scored = judged().flat_map(|it| it.samples.iter().zip(&it.scores));
+        let own = scored.filter(|(sample, _)| sample.versions.iter().all(|version| *version == oldest));
+        let scores: Vec<f64> = own.map(|(_, score)| f64::from(*score)).collect();
+        (!scores.is_empty()).then(|| (oldest, scores.iter().sum::<f64>() / scores.len() as f64))
+    }
 }
 
 /// What every role says of the samples.
@@ -128,4 +139,36 @@ pub struct Batch {
     pub shaped: ShapedRewards,
     /// Advantages and returns.
     pub advantages: Advantages,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(samples: &[(&[u64], f32)]) -> Judged {
+        let sample = |versions: &[u64]| Sample {
+            prompt: Prompt::default(),
+            group: 0,
+            response: vec![0; versions.len()],
+            rollout_logprobs: vec![0.0; versions.len()],
+            versions: versions.to_vec(),
+            finish_reason: FinishReason::Stop,
+        };
+        Judged {
+            samples: samples.iter().map(|(versions, _)| sample(versions)).collect(),
+            scores: samples.iter().map(|(_, score)| *score).collect(),
+            ..Judged::default()
+        }
+    }
+
+    #[test]
+    fn a_version_is_judged_by_what_it_drew_and_not_by_what_the_next_one_drew_on() {
+        let drawn = Drawn {
+            chosen: judged(&[(&[4, 4], 1.0), (&[5], 0.0)]),
+            left_out: judged(&[(&[4], 0.5), (&[5, 5], 9.0)]),
+            draws: 2,
+        };
+        assert_eq!(drawn.oldest_version(), Some((4, 0.75)));
+        assert_eq!(Drawn::of(judged(&[(&[], 1.0)])).oldest_version(), None);
+    }
 }

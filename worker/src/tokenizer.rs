@@ -16,6 +16,7 @@ use std::sync::{Arc, OnceLock};
 use anyhow::{Context, Result, anyhow};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
+use tokenizers::AddedToken;
 
 pub use chat_template::ChatTemplate;
 pub(crate) use chat_template::fixed_moment;
@@ -77,6 +78,7 @@ impl Tokenizer {
             .map_err(|cause| anyhow!("{}: {cause}", file.display()))?;
 
         let config = TokenizerConfig::read(folder, |token| inner.token_to_id(token).is_some())?;
+        make_special(&mut inner, &config.special).map_err(|cause| anyhow!("{}: {cause}", file.display()))?;
         let template = ChatTemplate::read(folder, &config);
         let template = template.map_err(|error| format!("{error:#}")).transpose();
         let mut eos_ids = config::model_eos_ids(folder)?;
@@ -337,6 +339,31 @@ impl Tokenizer {
     fn id_of(&self, token: &Option<String>) -> Option<u32> {
         self.inner.token_to_id(token.as_deref()?)
     }
+}
+
+/// Makes the tokens with a role special, which tokenizer.json may not call so: those that were added as plain ones and named after that. So
+/// does transformers when it loads a folder (`tokenization_utils_fast.py`, `__init__`); a text without special tokens would end with its
+/// end token.
+fn make_special(inner: &mut tokenizers::Tokenizer, special: &SpecialTokens) -> tokenizers::Result<()> {
+    let SpecialTokens {
+        bos_token,
+        eos_token,
+        pad_token,
+        unk_token,
+    } = special;
+    let added = inner.get_added_tokens_decoder();
+    let mut plain = Vec::new();
+    for name in [bos_token, eos_token, pad_token, unk_token].into_iter().flatten() {
+        let known = added.values().find(|token| token.content == *name);
+        let token = known.cloned().unwrap_or_else(|| AddedToken::from(name.as_str(), true));
+        if inner.token_to_id(name).is_some() && known.is_none_or(|token| !token.special) {
+            plain.push(token.special(true));
+        }
+    }
+    if !plain.is_empty() {
+        inner.add_special_tokens(plain)?;
+    }
+    Ok(())
 }
 
 fn missing_tokenizer(folder: &Path, file: &Path) -> String {

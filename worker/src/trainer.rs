@@ -118,8 +118,7 @@ impl Trainer {
     pub fn step(&mut self) -> Result<Step> {
         let began = Instant::now();
         let rollouts = self.timed(Stage::Generate, Self::draw)?;
-        self.ask_ahead();
-        let drawn = self.score(rollouts)?;
+        let drawn = self.score_and_ask_ahead(rollouts)?;
         let scored = self.forward(drawn)?;
         let shaped = self.timed(Stage::Shape, |it| it.shape(scored))?;
         let batch = self.timed(Stage::Advantage, |it| it.advantage(shaped))?;

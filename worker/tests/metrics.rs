@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ppo_worker::engine::Stats;
-use ppo_worker::telemetry::{Exposition, Metric, Stage, StepReport};
+use ppo_worker::telemetry::{EvaluationReport, Exposition, Metric, SetReport, Stage, StepReport};
 
 /// `/metrics` of a run in which every number has a value.
 fn exposition() -> String {
@@ -22,9 +22,29 @@ fn exposition() -> String {
     step.extra = BTreeMap::from([("reward/rule".to_owned(), 1.0), ("latency".to_owned(), 1.0)]);
     step.stages = Stage::ALL.map(|stage| (stage, Duration::from_secs(1))).to_vec();
     exposition.step(&step).unwrap();
+    exposition.evaluation(&evaluation()).unwrap();
     exposition.engine("", &Stats::default()).unwrap();
     exposition.requests("policy").unwrap();
     exposition.text().unwrap()
+}
+
+/// With several samples a prompt, and a test set.
+fn evaluation() -> EvaluationReport {
+    let of_set = SetReport {
+        pass_at_n: Some(1.0),
+        ..SetReport::default()
+    };
+    EvaluationReport {
+        step: 1,
+        prompts: 1,
+        n_samples_per_prompt: 2,
+        score: 1.0,
+        pass_rate: 1.0,
+        pass_at_n: Some(1.0),
+        response_length: 1.0,
+        seconds: 1.0,
+        sets: BTreeMap::from([("set".to_owned(), of_set)]),
+    }
 }
 
 /// Names of the labels of a sample line; a histogram's own `le` is not one of them.

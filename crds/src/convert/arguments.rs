@@ -17,10 +17,8 @@ pub struct Arguments {
 
 /// The one command of a script that starts the framework: its launcher's words with the program last, and the flags.
 pub fn of_framework(commands: Vec<Vec<Word>>, framework: Framework) -> Result<(Vec<Word>, Vec<Word>), ConvertError> {
-    let (starts, bare) = (framework.starts(), framework.is_flag());
-    // A text that tells of a program, for `echo` say, starts none.
-    let is_program = |word: &Word| starts(&word.text) && !word.text.contains(char::is_whitespace);
-    let program = |words: &Vec<Word>| words.iter().position(is_program);
+    let bare = framework.is_flag();
+    let program = |words: &Vec<Word>| program(words, framework);
     let is_bare = |words: &Vec<Word>| words.first().is_some_and(|word| bare(&word.text));
     // Among nothing but flags it is the value of one.
     let script = |words: &Vec<Word>| {
@@ -45,6 +43,14 @@ pub fn of_framework(commands: Vec<Vec<Word>>, framework: Framework) -> Result<(V
     alone
         .map(|words| (Vec::new(), words))
         .ok_or(ConvertError::NoCommand(framework))
+}
+
+/// Which word of a command is a program of the framework. A text that tells of one, for `echo` say, starts none.
+pub fn program(words: &[Word], framework: Framework) -> Option<usize> {
+    let starts = framework.starts();
+    words
+        .iter()
+        .position(|word| starts(&word.text) && !word.text.contains(char::is_whitespace))
 }
 
 /// The flags among `words`, each with its row.
@@ -107,11 +113,8 @@ fn split(words: &[Word], syntax: Syntax) -> Result<Vec<Argument>, ConvertError> 
     let mut arguments: Vec<Argument> = Vec::new();
     for word in words {
         let text = word.text.as_str();
-        if let Some(what) = word
-            .unknown
-            .clone()
-            .filter(|_| text.is_empty() && syntax == Syntax::Hydra)
-        {
+        let overrides = syntax == Syntax::Hydra && !arguments.last().is_some_and(is_bare);
+        if let Some(what) = word.unknown.clone().filter(|_| text.is_empty() && overrides) {
             // It may hold any number of overrides.
             let flag = arguments.last().map_or(String::new(), |last| last.shown.clone());
             return Err(ConvertError::NotKnown(vec![NotKnown { what, flag }]));
@@ -146,7 +149,7 @@ fn split(words: &[Word], syntax: Syntax) -> Result<Vec<Argument>, ConvertError> 
                     unknown: word.unknown.clone(),
                 });
             }
-            _ => match arguments.last_mut().filter(|_| !overriding) {
+            _ => match arguments.last_mut().filter(|last| !overriding || is_bare(last)) {
                 Some(last) => {
                     last.shown = format!("{} {text}", last.shown);
                     last.values.push(text.into());
@@ -162,6 +165,11 @@ fn split(words: &[Word], syntax: Syntax) -> Result<Vec<Argument>, ConvertError> 
         }
     }
     Ok(arguments)
+}
+
+/// Whether a flag of hydra's own waits for its value: `--config-path DIR`.
+fn is_bare(last: &Argument) -> bool {
+    last.values.is_empty() && last.shown.starts_with("--")
 }
 
 /// The known name with the fewest letters to change; where that is more than about a third of them, none is meant.

@@ -10,7 +10,7 @@ use super::{ConvertError, openrlhf, trl, verl};
 pub enum Framework {
     /// `openrlhf.cli.train_ppo_ray`, 0.6 to 0.11.
     Openrlhf,
-    /// `verl.trainer.main_ppo` with hydra overrides.
+    /// `verl.trainer.main_ppo`, and what takes its settings, with hydra overrides.
     Verl,
     /// TRL's PPO, RLOO and GRPO trainers.
     Trl,
@@ -50,12 +50,18 @@ impl Framework {
     /// Whether a word is one of its programs.
     pub(super) fn starts(self) -> fn(&str) -> bool {
         match self {
-            Self::Openrlhf => |word| word.contains("openrlhf.cli."),
-            Self::Verl => verl::starts,
-            Self::Trl => |word| {
-                let trainer = word.strip_prefix("trl.scripts.").unwrap_or(word);
-                ["ppo", "rloo", "grpo"].contains(&trainer) || trl::trainer_of_script(word).is_some()
-            },
+            Self::Openrlhf => openrlhf::programs::starts,
+            Self::Verl => verl::programs::starts,
+            Self::Trl => trl::programs::starts,
+        }
+    }
+
+    /// What to do instead of one of its programs that is not read; of `trl sft` both words are its name.
+    pub(super) fn other(self) -> fn(&str) -> Option<&'static str> {
+        match self {
+            Self::Openrlhf => openrlhf::programs::other,
+            Self::Verl => verl::programs::other,
+            Self::Trl => trl::programs::other,
         }
     }
 

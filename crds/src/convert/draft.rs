@@ -250,6 +250,11 @@ impl Draft {
         self.note(NoteKind::NotTranslated, flag, why);
     }
 
+    /// Takes back what was said of a flag.
+    pub fn unsay(&mut self, flag: &str) {
+        self.notes.retain(|note| note.subject != flag);
+    }
+
     /// Puts a value that must be replaced at a place of a field, or of what is below it, and says why.
     pub fn placeholder(&mut self, field: &str, place: &str, value: impl Into<Value>, why: &str) {
         self.set(place, value, "replace");

@@ -12,9 +12,6 @@ pub fn sample(draft: &mut Draft, flag: &str, draws: Option<(u64, String)>) -> bo
     let estimator = draft.get("algorithm.advantage.estimator");
     let why = if !estimator.is_some_and(needs_group) {
         "batch.dynamicSampling is for estimators that compare the samples of a prompt; every group is learnt from"
-    } else if draft.has("overlap") {
-        "batch.dynamicSampling does not go with overlap: oneStep, where the engines draw before it is known which groups differ; every group \
-         is learnt from. Take out overlap to have it"
     } else {
         match draws {
             Some((draws, source)) => {

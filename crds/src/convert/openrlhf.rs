@@ -1,6 +1,7 @@
 //! OpenRLHF: the flags of `openrlhf/cli/train_ppo_ray.py`, under their names of 0.11 (`--actor.adam.lr`) and of 0.6 to 0.10
 //! (`--actor_learning_rate`).
 
+pub mod programs;
 pub mod table;
 
 use serde_json::{Value, json};
@@ -9,6 +10,7 @@ use self::table::SERVE_IT;
 use super::adapter::{AdapterFlags, adapter};
 use super::draft::{Draft, WrongValue};
 use super::dynamic;
+use super::held_out;
 use super::other_loss;
 use super::overlong;
 use super::row::Read::Numbers;
@@ -253,11 +255,7 @@ fn evaluation(draft: &mut Draft) -> Result<(), WrongValue> {
         return Ok(());
     }
     draft.set_number("evaluation.temperature", "eval.temperature")?;
-    if !draft.is_given("eval.n_samples_per_prompt") {
-        let why = "eval_n_samples_per_prompt is 4, of whose scores it takes the mean and the best; here one response to each held-out prompt \
-                   is measured";
-        draft.leave("OpenRLHF's default", why);
-    }
+    held_out::samples(draft, "eval.n_samples_per_prompt")?;
     match draft.count("eval.steps")?.filter(|steps| *steps > 0) {
         Some(steps) => draft.set("evaluation.everySteps", steps, &draft.source("eval.steps")),
         None => draft.leave(

@@ -19,14 +19,16 @@ ppo-worker plan -f job.yaml
 ```
 
 A whole script will do: quotes, continued lines, comments, variables and arrays that it sets or appends to, a command in quotes for
-`bash -c` or ssh. Variables that it does not set are taken from your environment. Branches are followed where texts and numbers decide
-(`if [ \"$MODE\" = fast ]`, `case`, `&&`); where something would have to be run, what they leave different counts as not known. What is
-not known, such as `$(nproc)`, is asked for where it is read: write it out, or export the variable that is named.
+`bash -c` or ssh. Variables that it does not set are taken from your environment; of arguments of its own (`\"$@\"`) there are none.
+Branches are followed where texts and numbers decide (`if [ \"$MODE\" = fast ]`, `case`, `&&`); where something would have to be run, what
+they leave different counts as not known. What is not known, such as `$(nproc)`, is asked for where it is read: write it out, or export the
+variable that is named.
 
 * The manifest has the framework's profile (`algorithm.profile`), and behind every field the flag it is from.
 * A default of the framework that is not ours is written out.
 * What has no field is said at the top of the manifest and on standard error, with what to do instead.
-* An unknown flag is an error that names the nearest one. A run that could not work is refused with the numbers that would.
+* An unknown flag is an error that names the nearest one. A run that could not work is refused with the numbers that would. A program that
+  does not train by PPO (`train_sft`, `fsdp_sft_trainer`, `trl dpo`) is refused by its name, with what to use instead.
 * Micro-batches that do not divide are made smaller, and engines fewer: they change memory and speed, not results.
 
 ";
@@ -41,8 +43,9 @@ prompts, `train_batch_size` samples, micro-batches the samples of one GPU. Roles
 
 const VERL: &str = "## verl
 
-`verl.trainer.main_ppo`, or its recipes' `main_dapo` and `main_entropy`, of 0.8 and 0.9 and with the names of before, with hydra
-overrides (`key=value`, `+key=value`, `~key`). `data.train_batch_size` and `ppo_mini_batch_size` count prompts: `batch.trainBatchSize`
+`verl.trainer.main_ppo`, or what takes its settings: the `main_ppo` of another package, as that of `one_step_off_policy`, and the recipes'
+`main_dapo`, `main_entropy` and `main_dynamo`; of 0.8 and 0.9 and with the names of before, with hydra overrides (`key=value`,
+`+key=value`, `~key`). An estimator that is not here, as `remax` or `gpg`, is replaced by the nearest, which is said. `data.train_batch_size` and `ppo_mini_batch_size` count prompts: `batch.trainBatchSize`
 is the latter x `rollout.n`. verl's roles share GPUs, ours have their own, so the job asks for more of them until you make `roles.*.gpusPerNode` smaller.
 
 ";
@@ -68,7 +71,7 @@ pub fn migration_page() -> String {
     page.push_str(OPENRLHF);
     table(&mut page, openrlhf::table::ROWS, "--");
     page.push_str(VERL);
-    table(&mut page, verl::table::ROWS, "");
+    table(&mut page, &verl::table::rows(), "");
     page.push_str(TRL);
     let parts = [
         ("Every trainer", trl::table::COMMON),

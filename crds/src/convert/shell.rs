@@ -33,9 +33,17 @@ pub struct Word {
 #[error("the command line ends inside {0}: it was not copied whole")]
 pub struct Unclosed(&'static str);
 
-/// The words of every command of `script`; commands that only set variables are carried out, not returned.
+/// The words of every command of `script` that may be run; commands that only set variables are carried out, not returned.
 pub fn commands(script: &str, environment: Environment<'_>) -> Result<Vec<Vec<Word>>, Unclosed> {
     let mut lexer = Lexer::new(script, environment);
+    lexer.read()?;
+    Ok(lexer.commands)
+}
+
+/// As [`commands`], with those of branches that are not taken: a script without arguments does not take what they would choose.
+pub fn all_commands(script: &str, environment: Environment<'_>) -> Result<Vec<Vec<Word>>, Unclosed> {
+    let mut lexer = Lexer::new(script, environment);
+    lexer.keeps_all = true;
     lexer.read()?;
     Ok(lexer.commands)
 }
@@ -57,6 +65,8 @@ struct Lexer<'a> {
     /// What stands before the present command in its list of `&&` and `||`.
     list: List,
     commands: Vec<Vec<Word>>,
+    /// Commands are kept although they are not run.
+    keeps_all: bool,
     command: Vec<Word>,
     /// The word being read. An empty one was quoted.
     word: Option<Word>,
@@ -79,6 +89,7 @@ impl<'a> Lexer<'a> {
             blocks: Vec::new(),
             list: List::default(),
             commands: Vec::new(),
+            keeps_all: false,
             command: Vec::new(),
             word: None,
             into_file: false,
@@ -156,12 +167,12 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// A backslash outside quotes. One before blanks that end the line was meant to continue it.
+    /// A backslash outside quotes. One before blanks that end the line, or before a comment, was meant to continue it.
     fn escape(&mut self) {
-        let mut ahead = self.rest.clone();
-        let blanks = ahead.by_ref().take_while(|&c| c != '\n');
-        if blanks.into_iter().all(|c| c == ' ' || c == '\t' || c == '\r') {
-            self.rest = ahead;
+        let line: String = self.rest.clone().take_while(|&c| c != '\n').collect();
+        let behind = line.trim_start_matches([' ', '\t', '\r']);
+        if behind.is_empty() || (behind.starts_with('#') && behind.len() < line.len()) {
+            while self.rest.next().is_some_and(|c| c != '\n') {}
             self.end_word();
         } else if let Some(c) = self.rest.next() {
             self.push(c);

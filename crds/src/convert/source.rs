@@ -23,10 +23,9 @@ pub fn set_model(draft: &mut Draft, field: &str, values: &[String], source: &str
         draft.leave(source, &format!("several models: only {first} is taken"));
     }
     if let Some(below) = first.strip_prefix('~') {
-        let place = format!("/models/{}", below.rsplit('/').next().unwrap_or(below));
+        let place = format!("/models/{}", last(below));
         draft.set(&format!("{field}.path"), place.as_str(), source);
-        let how = format!("{first} lies below a home folder, which only a shell knows: write its path in full");
-        draft.missing(&format!("{field}.path"), &how);
+        draft.missing(&format!("{field}.path"), &at_home(first));
     } else if is_path(first) {
         draft.set(&format!("{field}.path"), first, source);
     } else {
@@ -46,26 +45,54 @@ pub fn set_data(draft: &mut Draft, field: &str, values: &[String], source: &str)
         draft.leave(source, &message);
     }
     let file = first.rsplit('@').next().unwrap_or(first);
-    let known = [".jsonl", ".json", ".parquet"].iter().any(|end| file.ends_with(end));
-    if known && !file.starts_with('~') {
-        draft.set(&format!("{field}.path"), file, source);
-        return;
+    let known = ENDS.iter().any(|end| file.ends_with(end));
+    let (place, how) = match file.strip_prefix('~').filter(|_| known) {
+        Some(below) => (format!("/data/{}", last(below)), Some(at_home(file))),
+        None if known => (file.to_owned(), None),
+        None if is_path(file) => (
+            "/data/data.jsonl".to_owned(),
+            Some(format!(
+                "{file} is no .jsonl, .json or .parquet file with an absolute or relative path"
+            )),
+        ),
+        None => (file_of(file), Some(download(file, None, "train"))),
+    };
+    draft.set(&format!("{field}.path"), place, source);
+    if let Some(how) = how {
+        draft.missing(&format!("{field}.path"), &how);
     }
-    let name = if is_path(file) {
-        "data"
-    } else {
-        file.rsplit('/').next().unwrap_or("data")
+}
+
+/// The data set of the hub that values name, where they name one alone.
+pub fn data_set(values: &[String]) -> Option<&str> {
+    let [name] = values else {
+        return None;
     };
-    let place = format!("/data/{name}.jsonl");
-    draft.set(&format!("{field}.path"), place.as_str(), source);
-    let how = if is_path(file) {
-        format!("{file} is no .jsonl, .json or .parquet file with an absolute or relative path")
-    } else {
-        format!(
-            "data sets are files here: `datasets.load_dataset({file:?}, split=\"train\").to_json({place:?})` writes one"
-        )
-    };
-    draft.missing(&format!("{field}.path"), &how);
+    let is_file = ENDS.iter().any(|end| name.ends_with(end));
+    (!is_file && !is_path(name) && !name.contains(',')).then_some(name.as_str())
+}
+
+/// How a data set of the hub becomes the file that [`set_data`] names.
+pub fn download(name: &str, config: Option<&str>, split: &str) -> String {
+    let config = config.map(|config| format!("{config:?}, ")).unwrap_or_default();
+    let place = file_of(name);
+    format!(
+        "data sets are files here: `datasets.load_dataset({name:?}, {config}split={split:?}).to_json({place:?})` writes one"
+    )
+}
+
+const ENDS: [&str; 3] = [".jsonl", ".json", ".parquet"];
+
+fn file_of(data_set: &str) -> String {
+    format!("/data/{}.jsonl", last(data_set))
+}
+
+fn last(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+fn at_home(path: &str) -> String {
+    format!("{path} lies below a home folder, which only a shell knows: write its path in full")
 }
 
 /// Whether a model or data set named so is on a disk: the frameworks look there for what is no name on the hub.

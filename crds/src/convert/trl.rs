@@ -1,10 +1,12 @@
 //! TRL: the flags of `PPOConfig`, `RLOOConfig` and `GRPOConfig` of 0.24 to 1.9, with what they take from transformers'
 //! `TrainingArguments`, `ModelConfig` and `ScriptArguments`. Sizes count samples of one process there.
 
+pub mod programs;
 pub mod table;
 
 use serde_json::json;
 
+use self::programs::{Trainer, trainer_in};
 use self::table::{COMMON, GRPO, ONLINE, PPO, RLOO};
 use super::ConvertError;
 use super::adapter::{AdapterFlags, adapter, whole_critic};
@@ -14,33 +16,13 @@ use super::other_loss;
 use super::row::{NO_DROPOUT, Row};
 use super::schedule;
 use super::shell::Word;
+use super::source::{data_set, download};
 
 const ADAPTER: AdapterFlags = AdapterFlags {
     rank: "lora_r",
     alpha: "lora_alpha",
     targets: "lora_target_modules",
 };
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Trainer {
-    Ppo,
-    Rloo,
-    Grpo,
-}
-
-/// The trainer that a script's name tells of.
-pub(super) fn trainer_of_script(word: &str) -> Option<Trainer> {
-    let file = word.strip_suffix(".py")?.rsplit('/').next()?;
-    trainer_in(file)
-}
-
-fn trainer_in(name: &str) -> Option<Trainer> {
-    // `grpo` holds `rpo`, and none of the names holds another.
-    let trainers = [("grpo", Trainer::Grpo), ("rloo", Trainer::Rloo), ("ppo", Trainer::Ppo)];
-    trainers
-        .into_iter()
-        .find_map(|(word, trainer)| name.contains(word).then_some(trainer))
-}
 
 /// The flags of the trainer that the program's name, else a flag of one trainer alone, tells of.
 pub(super) fn dialect(launcher: &[Word], flags: &[Word]) -> Result<Dialect, ConvertError> {
@@ -288,6 +270,7 @@ fn special_tokens(draft: &mut Draft) -> Result<(), WrongValue> {
 }
 
 fn common(draft: &mut Draft, updates_per_step: u64) -> Result<(), WrongValue> {
+    columns(draft);
     if draft.truth("use_peft")? {
         adapter(draft, &ADAPTER)?;
         // Only PPOTrainer has a value model, and gives `peft_config` to the policy alone.
@@ -300,17 +283,7 @@ fn common(draft: &mut Draft, updates_per_step: u64) -> Result<(), WrongValue> {
     let source = "the launcher's processes";
     draft.set("roles.actor.nodes", nodes, source);
     draft.set("roles.actor.gpusPerNode", (processes / nodes.max(1)).max(1), source);
-    if !draft.is_given("num_processes")
-        && !["--num_processes", "--nproc_per_node"]
-            .iter()
-            .any(|flag| launcher_value(draft, flag).is_some())
-        && draft
-            .launcher
-            .iter()
-            .any(|word| ["accelerate", "torchrun", "trl"].contains(&word.as_str()))
-    {
-        draft.leave("processes", "the launcher's command says no number of processes, so one is taken: add --num_processes N before the script, or behind `trl`, and convert again");
-    }
+    unknown_processes(draft);
     if !draft.has("steps") {
         let epochs = draft.number("num_train_epochs")?.unwrap_or(3.0).max(0.0).ceil() as u64;
         draft.set("episodes", epochs.max(1), &draft.source("num_train_epochs"));
@@ -329,6 +302,41 @@ fn common(draft: &mut Draft, updates_per_step: u64) -> Result<(), WrongValue> {
     // What `cosine_with_min_lr` ends at is in lr_scheduler_kwargs, which are not read.
     schedule::set(draft, "lr_scheduler_type", None);
     Ok(())
+}
+
+/// A data set of the hub, with the columns that TRL's scripts read of it.
+fn columns(draft: &mut Draft) {
+    let (values, _) = draft.values("dataset_name").unwrap_or_default();
+    let Some(name) = data_set(&values) else { return };
+    let config = draft.text("dataset_config");
+    let split = draft.text("dataset_train_split").unwrap_or_else(|| "train".into());
+    let how = format!(
+        "{}. TRL reads its column `prompt`, as prompts.promptField does; where the reward looks at another column, an answer, name it in \
+         prompts.labelField",
+        download(name, config.as_deref(), &split)
+    );
+    draft.unsay("spec.prompts.source.path");
+    draft.missing("prompts.source.path", &how);
+}
+
+/// Says that the number of processes is not known, where a launcher has more than one by its file or by itself.
+fn unknown_processes(draft: &mut Draft) {
+    let flags = ["--num_processes", "--nproc_per_node"];
+    let is_said = draft.is_given("num_processes") || flags.iter().any(|flag| launcher_value(draft, flag).is_some());
+    let launches = |word: &String| ["accelerate", "torchrun", "trl"].contains(&word.as_str());
+    if is_said || !draft.launcher.iter().any(launches) {
+        return;
+    }
+    let file = draft
+        .text("accelerate_config")
+        .or_else(|| launcher_text(draft, "--config_file"));
+    let why = match file {
+        Some(file) => format!("{file}, which may say how many processes there are, is not read (TRL's own say 8)"),
+        None => "the launcher's command says no number of processes".into(),
+    };
+    let message =
+        format!("{why}, so one is taken: add --num_processes N before the script, or behind `trl`, and convert again");
+    draft.leave("processes", &message);
 }
 
 /// `bf16` computes in bfloat16 whatever the weights are read as. Without it they are float32, unless `dtype` says otherwise.
@@ -362,21 +370,26 @@ fn processes(draft: &Draft) -> Result<u64, WrongValue> {
 }
 
 fn nodes(draft: &Draft) -> Result<u64, WrongValue> {
-    let nodes = ["--num_machines", "--nnodes"]
-        .iter()
-        .find_map(|flag| launcher_value(draft, flag));
+    let of_launcher = || {
+        let flags = ["--num_machines", "--nnodes"];
+        flags.iter().find_map(|flag| launcher_value(draft, flag))
+    };
+    let nodes = draft.count("num_machines")?.or_else(of_launcher);
     Ok(nodes.unwrap_or(1).max(1))
 }
 
 fn launcher_value(draft: &Draft, flag: &str) -> Option<u64> {
+    launcher_text(draft, flag)?.parse().ok()
+}
+
+fn launcher_text(draft: &Draft, flag: &str) -> Option<String> {
     let words = &draft.launcher;
     let at = words.iter().position(|word| {
         word.split('=')
             .next()
             .is_some_and(|name| name.replace('-', "_") == flag.replace('-', "_"))
     })?;
-    let value = words[at]
+    words[at]
         .split_once('=')
-        .map_or_else(|| words.get(at + 1).cloned(), |(_, value)| Some(value.to_owned()));
-    value?.parse().ok()
+        .map_or_else(|| words.get(at + 1).cloned(), |(_, value)| Some(value.to_owned()))
 }

@@ -3,11 +3,13 @@
 mod advantage;
 mod kl;
 mod pods;
+pub mod programs;
 pub mod table;
 
 use super::adapter::{AdapterFlags, adapter, whole_critic};
 use super::dialect::{Dialect, Syntax};
 use super::draft::{Draft, WrongValue, updates_per_step};
+use super::held_out;
 use super::other_loss;
 use super::overlong;
 use super::row::{is_null, is_off, plain};
@@ -26,19 +28,9 @@ pub(super) fn dialect(launcher: &[Word]) -> Dialect {
         name: "verl",
         syntax: Syntax::Hydra,
         negates: false,
-        rows: table::ROWS.to_vec(),
+        rows: table::rows(),
         finish: if ahead { finish_one_step_off } else { finish },
     }
-}
-
-/// Whether a word is one of verl's programs. Those of the recipes dapo and entropy take the settings of `main_ppo`.
-pub(super) fn starts(word: &str) -> bool {
-    let is_named = |name: &str| word.strip_suffix(".py").unwrap_or(word).ends_with(name);
-    word.starts_with("verl.trainer.")
-        || word.ends_with("main_ppo.py")
-        || is_named("main_dapo")
-        || is_named("main_entropy")
-        || word.contains(&format!("{ONE_STEP_OFF}."))
 }
 
 fn finish_one_step_off(draft: &mut Draft) -> Result<(), WrongValue> {
@@ -64,6 +56,7 @@ const MEGATRON_ADAPTER: AdapterFlags = AdapterFlags {
 pub fn finish(draft: &mut Draft) -> Result<(), WrongValue> {
     draft.set("prompts.chatTemplate", true, "verl always does");
     variables(draft);
+    lengths(draft)?;
     batch(draft)?;
     warm_ups(draft)?;
     kl::kl(draft)?;
@@ -111,6 +104,20 @@ fn variables(draft: &mut Draft) {
             ),
         }
     }
+}
+
+/// Engines draw from no longer prompts than `rollout.prompt_length` (verl/experimental/agent_loop), which is `data.max_prompt_length` by
+/// default.
+fn lengths(draft: &mut Draft) -> Result<(), WrongValue> {
+    let (cut, longest) = ("actor_rollout_ref.rollout.prompt_length", "data.max_prompt_length");
+    let Some(tokens) = draft.count(cut)?.filter(|tokens| *tokens > 0) else {
+        return Ok(());
+    };
+    if draft.count(longest)?.is_some_and(|longest| tokens < longest) {
+        draft.set("prompts.maxLength", tokens, &draft.source(cut));
+        draft.leave(cut, "a longer prompt is dropped, and counted; verl cuts it");
+    }
+    Ok(())
 }
 
 fn batch(draft: &mut Draft) -> Result<(), WrongValue> {
@@ -169,6 +176,10 @@ fn reward(draft: &mut Draft) -> Result<(), WrongValue> {
     Ok(())
 }
 
+/// Names the test set of a row: function rewards read it (verl/experimental/reward_loop/reward_manager), and validation reports by it
+/// (`_val_metrics_update` in trainer/ppo/ray_trainer.py).
+const TEST_SET: &str = "data_source";
+
 fn evaluation(draft: &mut Draft) -> Result<(), WrongValue> {
     if !draft.has("evaluation") {
         return Ok(());
@@ -185,8 +196,14 @@ fn evaluation(draft: &mut Draft) -> Result<(), WrongValue> {
     if let Some(most) = draft.count("data.val_max_samples")?.filter(|most| *most > 0) {
         draft.set("evaluation.maxPrompts", most, &draft.source("data.val_max_samples"));
     }
+    // Where another key chooses the reward, or a model gives it, a row may have none.
+    let other_key = draft.text("data.reward_fn_key").is_some_and(|key| key != TEST_SET);
+    if draft.has("prompts.labelField") && !other_key {
+        draft.set("evaluation.setField", TEST_SET, "verl's rows");
+    }
     draft.set_number(
         "evaluation.temperature",
         "actor_rollout_ref.rollout.val_kwargs.temperature",
-    )
+    )?;
+    held_out::samples(draft, "actor_rollout_ref.rollout.val_kwargs.n")
 }

@@ -1,6 +1,6 @@
 //! A decoder's shape: what its parameters, activations and cache take follows from it.
 
-use super::FLOAT32;
+use super::{FLOAT32, bytes};
 use crate::spec::{AdapterSpec, DType, Projection};
 
 /// The numbers of a decoder's config.json that decide its memory.
@@ -24,7 +24,15 @@ pub struct ModelShape {
     pub tied: bool,
     /// Whether the q, k and v projections have a bias (Qwen2).
     pub qkv_bias: bool,
+    /// Whether the query and key of each head have a norm (Qwen3).
+    pub qk_norm: bool,
 }
+
+/// Multiprocessors of an H100 or H200; an A100 has 108, a B200 148.
+const MULTIPROCESSORS: u64 = 132;
+
+/// Rows between two sequences in the accumulators of the attention's backward pass.
+const ROWS_APART: u64 = 128;
 
 impl ModelShape {
     /// Parameters with the language-model head.
@@ -45,7 +53,12 @@ impl ModelShape {
         let bias = if self.qkv_bias { qkv } else { 0 };
         let mlp = product(&[3, self.hidden, self.intermediate]);
         let norms = self.hidden.saturating_mul(2);
-        let layer = sum(&[attention, bias, mlp, norms]);
+        let qk_norms = if self.qk_norm {
+            self.head_dim.saturating_mul(2)
+        } else {
+            0
+        };
+        let layer = sum(&[attention, bias, mlp, norms, qk_norms]);
         sum(&[
             product(&[self.vocab, self.hidden]),
             product(&[self.layers, layer]),
@@ -106,14 +119,69 @@ impl ModelShape {
         self.kept_values_per_token().saturating_add(made_again)
     }
 
-    /// Those that are kept for the backward pass, which makes what the norms gave, and the product of gate and up, once more.
+    /// Those that are kept for the backward pass, which makes what the norms gave, and the product of gate and up, once more. Norms of
+    /// queries and keys keep what they were given.
     pub(super) fn kept_values_per_token(&self) -> u64 {
+        let normed = if self.qk_norm {
+            self.query_width().saturating_add(self.key_value_width())
+        } else {
+            0
+        };
         sum(&[
             product(&[2, self.hidden]),
             product(&[2, self.query_width()]),
             product(&[2, self.key_value_width()]),
             product(&[2, self.intermediate]),
+            normed,
         ])
+    }
+
+    /// Bytes that the backward pass of the feed-forward layer works with: the product of gate and up, its gradient, and theirs.
+    pub(super) fn mlp_backward_bytes(&self, tokens: u64, dtype: DType) -> u64 {
+        product(&[4, tokens, self.intermediate, bytes(dtype)])
+    }
+
+    /// Bytes that the backward pass of a GPU's attention over so many `sequences` works with. That of the feed-forward layer came before it,
+    /// and has no more use for gate and up.
+    pub(super) fn attention_backward_bytes(&self, tokens: u64, sequences: u64, dtype: DType) -> u64 {
+        let (query, key_value) = (self.query_width(), self.key_value_width());
+        // Of keys and values for each head of the queries: their gradients, and in float32 they themselves.
+        let spread = match dtype {
+            _ if self.heads == self.kv_heads => 0,
+            DType::Bfloat16 => 2,
+            DType::Float32 => 4,
+        };
+        // The gradient that comes, and those of queries, keys and values.
+        let values = sum(&[
+            product(&[2, query]),
+            product(&[2, key_value]),
+            product(&[spread, query]),
+        ]);
+        let gone = product(&[2, self.intermediate]);
+        sum(&[
+            product(&[tokens, values, bytes(dtype)]),
+            self.query_accumulators(tokens, sequences, dtype),
+        ])
+        .saturating_sub(product(&[tokens, gone, bytes(dtype)]))
+    }
+
+    /// Bytes in which FlashAttention-2 adds up the gradient of the queries, in float32. To add in one order, the multiprocessors that share a
+    /// head of a sequence have sums of their own (`nsplits` in `mha_varlen_bwd` of libtorch's `transformers/cuda/flash_attn/flash_api.cpp`).
+    /// The kernel for float32 tensors has none.
+    fn query_accumulators(&self, tokens: u64, sequences: u64, dtype: DType) -> u64 {
+        if dtype == DType::Float32 {
+            return 0;
+        }
+        let splits = MULTIPROCESSORS.div_ceil(product(&[sequences, self.heads]).max(1));
+        let step = if self.head_dim <= 128 { 32 } else { 64 };
+        let width = product(&[self.heads, self.head_dim.div_ceil(step), step]);
+        let rows = tokens.saturating_add(product(&[ROWS_APART, sequences]));
+        product(&[splits, rows, width, FLOAT32])
+    }
+
+    /// Numbers of the largest of its weights.
+    pub(super) fn largest_weight(&self) -> u64 {
+        product(&[self.hidden, self.vocab.max(self.intermediate)])
     }
 
     fn query_width(&self) -> u64 {

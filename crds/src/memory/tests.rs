@@ -14,6 +14,7 @@ pub(crate) const LLAMA_8B: ModelShape = ModelShape {
     vocab: 128_256,
     tied: false,
     qkv_bias: false,
+    qk_norm: false,
 };
 
 /// Qwen2.5 0.5B's config.json.
@@ -27,6 +28,35 @@ const QWEN_HALF_B: ModelShape = ModelShape {
     vocab: 151_936,
     tied: true,
     qkv_bias: true,
+    qk_norm: false,
+};
+
+/// Qwen2.5 7B's config.json.
+const QWEN_7B: ModelShape = ModelShape {
+    hidden: 3584,
+    layers: 28,
+    heads: 28,
+    kv_heads: 4,
+    head_dim: 128,
+    intermediate: 18_944,
+    vocab: 152_064,
+    tied: false,
+    qkv_bias: true,
+    qk_norm: false,
+};
+
+/// Qwen3 0.6B's config.json.
+const QWEN_3: ModelShape = ModelShape {
+    hidden: 1024,
+    layers: 28,
+    heads: 16,
+    kv_heads: 8,
+    head_dim: 128,
+    intermediate: 3072,
+    vocab: 151_936,
+    tied: true,
+    qkv_bias: false,
+    qk_norm: true,
 };
 
 fn estimated(blocks: &str, roles: &str, shape: ModelShape) -> Vec<RoleMemory> {
@@ -57,6 +87,25 @@ const RULE: &str = "reward: {rules: [{json: {}}]}";
 fn parameters_are_those_that_the_published_checkpoints_hold() {
     assert_eq!(LLAMA_8B.parameters(), 8_030_261_248);
     assert_eq!(QWEN_HALF_B.parameters(), 494_032_768);
+    assert_eq!(QWEN_7B.parameters(), 7_615_616_512);
+    assert_eq!(QWEN_3.parameters(), 596_049_920);
+}
+
+#[test]
+fn eight_gpus_hold_a_policy_of_7b_and_its_critic_in_48_gib_each() {
+    let (policy, critic) = (7_615_616_512, QWEN_7B.trunk_parameters());
+    assert_eq!(critic, 7_070_619_136);
+    let job = job("", &format!("actor: {{gpusPerNode: 8}}, {RULE}"));
+    let config = resolve(&job, &Environment::cluster()).unwrap();
+    let shapes = Shapes {
+        policy: QWEN_7B,
+        critic: None,
+        reward: None,
+    };
+    // Bfloat16 weights whole; of two moments and of the master weights' other half an eighth, and of one model's gradients.
+    let by_hand = 2 * (policy + critic) + (8 + 2) * (policy + critic) / 8 + 4 * policy / 8;
+    assert_eq!(total(&held_by_rank(&config, 8, &shapes)), by_hand);
+    assert_eq!(by_hand >> 20, 49_150);
 }
 
 #[test]
@@ -213,6 +262,128 @@ fn checkpointed_activations_are_far_fewer() {
 }
 
 #[test]
+fn norms_of_queries_and_keys_keep_what_they_were_given() {
+    let without = ModelShape {
+        qk_norm: false,
+        ..QWEN_3
+    };
+    let activations = |shape: ModelShape| {
+        let batch = "batch: {rolloutBatchSize: 8, nSamplesPerPrompt: 1, trainBatchSize: 8, microTrainBatchSize: 1, microRolloutBatchSize: 1}";
+        bytes_of(&estimated(batch, RULE, shape), Role::Actor, "activations of one pass")
+    };
+    // 16 query heads and 8 key heads of 128 numbers in each of 28 layers, for 2048 tokens.
+    assert_eq!(activations(QWEN_3) - activations(without), 28 * 2048 * 24 * 128 * 2);
+}
+
+/// What an actor that checkpoints activations takes for the backward pass of a layer over one sequence of 32768 tokens, and for logits.
+fn long_backward(shape: ModelShape, gpus: u32) -> [u64; 2] {
+    let blocks = "generation: {maxNewTokens: 31744}\n  batch: {rolloutBatchSize: 8, nSamplesPerPrompt: 1, trainBatchSize: 8, \
+                  microTrainBatchSize: 1, microRolloutBatchSize: 1}";
+    let job = job(blocks, &format!("actor: {{gpusPerNode: {gpus}}}, {RULE}"));
+    let mut config = resolve(&job, &Environment::cluster()).unwrap();
+    config.model.activation_checkpointing = true;
+    let shapes = Shapes {
+        policy: shape,
+        critic: None,
+        reward: None,
+    };
+    let memory = estimate(&config, &Geometry::of(&job).unwrap(), &shapes);
+    ["backward pass of a layer", "logits and their gradient"].map(|name| bytes_of(&memory, Role::Actor, name))
+}
+
+#[test]
+fn attention_on_a_gpu_adds_up_the_gradient_of_long_sequences_once_for_each_block_that_shares_a_head() {
+    let tokens: u64 = 32_768;
+    // 132 multiprocessors over 16 heads: 9 sums in float32. The gradient that comes and that of the queries, and of keys and values what
+    // they have and what the heads gave; gate and up are gone.
+    let sums = 9 * (tokens + 128) * 16 * 128 * 4;
+    let gradients = tokens * 2 * (2 * 16 * 128 + 2 * 8 * 128 + 2 * 16 * 128);
+    let gone = tokens * 2 * 2 * 3072;
+    assert_eq!(long_backward(QWEN_3, 1), [sums + gradients - gone, 0]);
+    // On a CPU there are no such sums, and logits take more than a layer.
+    assert_eq!(long_backward(QWEN_3, 0), [0, MOST_LOGITS]);
+    // The feed-forward layer of a large model takes more than its attention.
+    assert_eq!(long_backward(QWEN_7B, 1), [4 * tokens * 18_944 * 2, 0]);
+}
+
+#[test]
+fn ranks_that_share_an_update_have_the_gradient_of_the_output_projection_whole_before_they_sum_it() {
+    let head = |actor: &str| {
+        let blocks = "checkpoint: {pvc: checkpoints}\n  batch: {microRolloutBatchSize: 1}";
+        let memory = estimated(blocks, &format!("actor: {{{actor}}}, {RULE}"), LLAMA_8B);
+        bytes_of(&memory, Role::Actor, "output head's gradient")
+    };
+    let numbers = 128_256 * 4096;
+    assert_eq!(head("gpusPerNode: 1"), 0);
+    assert_eq!(head("gpusPerNode: 8"), 4 * numbers);
+    // A CPU adds up in the model's numbers.
+    assert_eq!(head("nodes: 2, gpusPerNode: 0"), 2 * numbers);
+}
+
+#[test]
+fn what_is_published_beside_an_update_is_a_copy_of_what_is_trained() {
+    let published = |adapter: Option<AdapterSpec>| {
+        let mut job = job("overlap: oneStep", RULE);
+        job.spec.model.adapter = adapter;
+        let config = resolve(&job, &Environment::cluster()).unwrap();
+        let shapes = Shapes {
+            policy: LLAMA_8B,
+            critic: None,
+            reward: None,
+        };
+        let memory = estimate(&config, &Geometry::of(&job).unwrap(), &shapes);
+        bytes_of(&memory, Role::Actor, "published weights")
+    };
+    assert_eq!(published(None), 2 * 8_030_261_248);
+    assert_eq!(published(Some(AdapterSpec::default())), 4 * 41_943_040);
+}
+
+fn host_bytes(memory: &[RoleMemory], role: Role, name: &str) -> Option<u64> {
+    let role = memory.iter().find(|memory| memory.role == role)?;
+    let parts = &role.host.as_ref()?.parts;
+    parts.iter().find(|part| part.name == name).map(|part| part.bytes)
+}
+
+#[test]
+fn every_process_of_a_pod_with_gpus_takes_memory_of_its_node() {
+    let roles = format!(
+        "actor: {{gpusPerNode: 8}}, reference: {{gpusPerNode: 4}}, rollout: {{gpusPerReplica: 2, engine: vllm}}, {RULE}"
+    );
+    let memory = estimated("", &roles, LLAMA_8B);
+    let processes = [
+        (Role::Actor, "8 processes with CUDA", 8),
+        (Role::Reference, "process with CUDA", 1),
+        (Role::Rollout, "vLLM's processes, at least", 2),
+    ];
+    for (role, name, count) in processes {
+        assert_eq!(host_bytes(&memory, role, name), Some(count * (3 << 30)), "{name}");
+    }
+    // Each rank has a piece of it here at a time, whatever the model's size.
+    let written = host_bytes(&memory, Role::Actor, "checkpoint being written");
+    assert_eq!(written, Some(8 * (33 << 20)));
+    for role in &memory {
+        let host = role.host.as_ref().unwrap();
+        assert_eq!(host.total, total(&host.parts));
+    }
+}
+
+#[test]
+fn new_weights_of_a_builtin_engine_on_a_gpu_gather_in_the_memory_of_its_node() {
+    let memory = estimated("", &format!("rollout: {{gpusPerReplica: 1}}, {RULE}"), QWEN_HALF_B);
+    let arrive = host_bytes(&memory, Role::Rollout, "policy weights that arrive");
+    assert_eq!(arrive, Some(2 * 494_032_768));
+    let sent = |replicas: u32, shape: ModelShape| {
+        let memory = estimated("", &format!("rollout: {{replicas: {replicas}}}, {RULE}"), shape);
+        host_bytes(&memory, Role::Actor, "weights sent to engines")
+    };
+    // One at a time to one engine; to several the embedding and the output projection, which are one tensor in some models.
+    let embedding = 2 * 128_256 * 4096;
+    assert_eq!(sent(1, LLAMA_8B), Some(embedding));
+    assert_eq!(sent(2, LLAMA_8B), Some(2 * embedding));
+    assert_eq!(sent(2, QWEN_HALF_B), Some(2 * 151_936 * 896));
+}
+
+#[test]
 fn a_critics_small_pass_is_kept_beside_the_policys_and_counts() {
     let activations = |micro: u32, shape: ModelShape, name: &str| {
         let batch = format!(
@@ -360,6 +531,10 @@ fn impossible_shapes_saturate_instead_of_overflowing() {
         vocab: u64::MAX,
         tied: false,
         qkv_bias: true,
+        qk_norm: true,
     };
-    assert!(estimated("", RULE, huge).iter().all(|memory| memory.total == u64::MAX));
+    for memory in estimated("", RULE, huge) {
+        assert_eq!(memory.total, u64::MAX);
+        assert!(memory.host.is_some_and(|host| host.total == u64::MAX));
+    }
 }

@@ -47,8 +47,9 @@ pub struct BatchSpec {
     pub ppo_epochs: u32,
     /// Learn from groups only whose samples differ in score: the others teach a group estimator nothing. A step draws `rolloutBatchSize`
     /// prompts after the other until as many of their groups differ, and leaves the rest out. For rloo, grpo, drGrpo and
-    /// reinforcePlusPlusBaseline; not with `overlap: oneStep`. Default: none, every group is learnt from. DAPO (arXiv 2503.14476, section
-    /// 3.2), OpenRLHF `algo.dynamic_filtering_enable`, verl's DAPO recipe `algorithm.filter_groups`.
+    /// reinforcePlusPlusBaseline. With `overlap: oneStep` the first draw of a step is made ahead, and further ones with the newest weights.
+    /// Default: none, every group is learnt from. DAPO (arXiv 2503.14476, section 3.2), OpenRLHF `algo.dynamic_filtering_enable`, verl's DAPO
+    /// recipe `algorithm.filter_groups`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dynamic_sampling: Option<DynamicSampling>,
 }

@@ -123,10 +123,22 @@ pub struct EvaluationSpec {
     #[serde(default)]
     #[schemars(range(min = 0.0, max = 100.0))]
     pub temperature: f64,
-    /// A prompt counts as passed (pass@1) when its score is at least this. Default 1.
+    /// Samples of each prompt: score and pass@1 are the means over all of them, and pass@n is the share of prompts of which at least one
+    /// passes. Above 1 for a file of few prompts, with a `temperature` above 0: greedy samples are all equal. 1 to 1024. Default 1. OpenRLHF
+    /// `eval.n_samples_per_prompt` (4 there), verl `actor_rollout_ref.rollout.val_kwargs.n`.
+    #[serde(default = "one_sample")]
+    #[schemars(range(min = 1, max = 1024))]
+    pub n_samples_per_prompt: u32,
+    /// A sample counts as passed (pass@1) when its score is at least this. Default 1.
     #[serde(default = "one")]
     #[schemars(range(min = -1e9, max = 1e9))]
     pub pass_score: f64,
+    /// Column or key that names the test set of a row, as a string or a number (`AIME24`, say): the figures are reported of each set, too.
+    /// Every row needs one; at most 32 different names, of at most 64 characters. Default: none. verl reports by `data_source`, OpenRLHF by
+    /// `datasource`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 256))]
+    pub set_field: Option<String>,
 }
 
 /// How responses are sampled.
@@ -206,6 +218,9 @@ fn default_eval_every() -> u64 {
 }
 fn one() -> f64 {
     1.0
+}
+fn one_sample() -> u32 {
+    1
 }
 fn yes() -> bool {
     true

@@ -46,8 +46,8 @@ pub struct RewardRule {
     #[serde(default = "one")]
     #[schemars(range(min = -1e6, max = 1e6))]
     pub weight: f64,
-    /// Regular expression applied to the response first; its first group (else the whole match) is what the rule reads.
-    /// The last match counts. No match scores 0. Default: the whole response, trimmed.
+    /// Regular expression applied to the response first; its first group (else the whole match) is what the rule reads, trimmed.
+    /// The last match counts. No match scores 0. The label is not touched. Default: the whole response, trimmed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
     pub extract: Option<String>,
@@ -78,8 +78,8 @@ pub struct ExactMatch {
 }
 
 /// 1 when the last number in the text is the last number in the label, else 0. A number may have `,` between its thousands, `$`, `€` or
-/// `£` in front, a decimal part, an exponent, and be a fraction: `1,234`, `-$5`, `2.50`, `6.02e23`, `3/4`. What stands after it, such as
-/// `%` or a unit, is not read.
+/// `£` in front, a decimal part, an exponent, and be a fraction: `1,234`, `-$5`, `2.50`, `6.02e23`, `3/4`, or LaTeX's `1{,}234`,
+/// `\frac{3}{4}`, `2\frac{1}{2}`. What stands after it, such as `%` or a unit, is not read.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NumericMatch {

@@ -3,7 +3,7 @@
 use super::Problem;
 use crate::PpoJobSpec;
 use crate::defaults::has_kl;
-use crate::spec::{Overlap, Profile};
+use crate::spec::Profile;
 
 /// Adds contradictions between settings.
 pub fn check(spec: &PpoJobSpec, problems: &mut Vec<Problem>) {
@@ -26,11 +26,6 @@ pub fn check(spec: &PpoJobSpec, problems: &mut Vec<Problem>) {
         "spec.batch.dynamicSampling",
         "is for algorithm.advantage.estimator rloo, grpo, drGrpo and reinforcePlusPlusBaseline: the others learn from groups of equal scores, \
          too; remove it",
-    );
-    refuse(
-        dynamic && spec.overlap == Overlap::OneStep,
-        "spec.batch.dynamicSampling",
-        "with overlap: oneStep the engines draw before it is known which groups differ in score; remove one of the two",
     );
     refuse(
         spec.model.critic.is_some() && !algorithm.advantage.estimator.has_critic(),

@@ -4,6 +4,8 @@ mod adapter;
 mod algorithm;
 mod batch;
 mod error;
+mod evaluation;
+mod host_memory;
 mod kept;
 mod limits;
 mod optimizer;
@@ -16,6 +18,7 @@ mod warnings;
 pub(crate) use limits::out_of_range;
 
 pub use error::{Fix, Problem, ValidationErrors};
+pub use host_memory::warnings as short_of_memory;
 pub use kept::warning as lost_with_pods;
 pub use optimizer::{endless_warmup, optimizer_problems};
 pub use warnings::{Warning, warnings};
@@ -36,6 +39,7 @@ pub fn validate(job: &PpoJob, environment: &Environment) -> Result<(), Validatio
     let numbers_in_range = problems.iter().all(|problem| !batch::reads(&problem.field));
     sources::check(&job.spec, environment, &mut problems);
     prompts::check(&job.spec, &mut problems);
+    evaluation::check(&job.spec, &mut problems);
     adapter::check(&job.spec, &mut problems);
     algorithm::check(&job.spec, &mut problems);
     if numbers_in_range {

@@ -2,8 +2,10 @@
 //! (`pkg/controller/jobframework`), for which it has no interface but Go. Seen with Kueue 0.16.1.
 
 mod admission;
+pub mod admission_checks;
 mod conditions;
 mod lookups;
+mod refusal;
 mod topology;
 mod upkeep;
 mod workload;

@@ -8,7 +8,7 @@ use futures::{StreamExt as _, stream};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, ListParams, LogParams};
+use kube::api::{Api, DynamicObject, ListParams, LogParams};
 use kube::{Resource as _, ResourceExt as _};
 use ppo_crds::PpoJob;
 
@@ -27,11 +27,12 @@ const REQUESTS: usize = 8;
 pub async fn read(connection: &Connection, name: &str) -> Result<Evidence> {
     let job = job::read(connection, name).await?;
     let pods = read_pods(connection, name).await?;
-    let (events, gang, lease) = tokio::join!(
+    let (mut events, (gang, of_gang), lease) = tokio::join!(
         events(connection, &job, &pods),
-        gang::read(connection, name),
+        gang(connection, name),
         lease(connection)
     );
+    events.extend(of_gang);
     Ok(Evidence {
         last_lines: last_lines(connection, &pods).await,
         job,
@@ -57,16 +58,32 @@ pub async fn read_pods(connection: &Connection, job: &str) -> Result<Vec<Pod>> {
     Ok(pods)
 }
 
+/// The gang's objects, and the events of Kueue's Workloads among them.
+async fn gang(connection: &Connection, job: &str) -> (Vec<DynamicObject>, Vec<Event>) {
+    let gang = gang::read(connection, job).await;
+    let workloads = gang
+        .iter()
+        .filter(|object| gang::is_of(object, "kueue.x-k8s.io", "Workload"));
+    let named = workloads.map(|object| ("Workload".to_string(), object.name_any(), object.uid()));
+    let events = events_of(connection, named.collect()).await;
+    (gang, events)
+}
+
 /// Events of the job and of its pods in trouble, of this job and not of an earlier one of the same name; oldest first.
 pub async fn events(connection: &Connection, job: &PpoJob, pods: &[Pod]) -> Vec<Event> {
-    let api: Api<Event> = Api::namespaced(connection.client.clone(), &connection.namespace);
     let of_job = [(PpoJob::kind(&()).into_owned(), job.name_any(), job.uid())];
     let troubled = pods
         .iter()
         .filter(|pod| !pods::is_ready(pod) && pods::phase(pod) != "Succeeded")
         .take(PODS);
     let of_pods = troubled.map(|pod| ("Pod".to_string(), pod.name_any(), pod.uid()));
-    let lists = stream::iter(of_job.into_iter().chain(of_pods)).map(|(kind, name, uid)| {
+    events_of(connection, of_job.into_iter().chain(of_pods).collect()).await
+}
+
+/// Events of objects by kind, name and uid, oldest first.
+async fn events_of(connection: &Connection, objects: Vec<(String, String, Option<String>)>) -> Vec<Event> {
+    let api: Api<Event> = Api::namespaced(connection.client.clone(), &connection.namespace);
+    let lists = stream::iter(objects).map(|(kind, name, uid)| {
         let api = &api;
         async move {
             let fields = format!("involvedObject.kind={kind},involvedObject.name={name}");

@@ -7,7 +7,7 @@ use crate::condition::{Truth, get, kind};
 use crate::gang::{Admission, SCHEDULER_SILENT, Silence};
 use crate::job::Job;
 use crate::ledger::Ledger;
-use crate::lifecycle::{Decision, Intent, first_obstacle};
+use crate::lifecycle::{Decision, Intent, ending, first_obstacle};
 use crate::plan::undersized_claim;
 use crate::snapshot::Snapshot;
 use crate::world::{Life, PodView};
@@ -68,7 +68,11 @@ fn suspended(job: &Job, decision: &Decision, seen: &Snapshot) -> Truth {
             SUSPENDED,
             "no pods, by runPolicy.suspend; set it to false to go on from the last checkpoint",
         ),
-        left => Truth::yes("Suspending", format!("{left} pods save their state and end")),
+        left => {
+            let alive = seen.pods(job).filter(|pod| pod.alive);
+            let slowest = ending::slowest(alive).map_or_else(String::new, |words| format!("; {words}"));
+            Truth::yes("Suspending", format!("{left} pods save their state and end{slowest}"))
+        }
     }
 }
 
@@ -107,6 +111,7 @@ fn placed(job: &Job, seen: &Snapshot) -> Truth {
         .map(|pod| format!("{}: {}", pod.name, pod.message));
     // Pods that may not exist are placed by nobody, and the others of their gang wait for them.
     let words = seen.refused.clone().or(of_scheduler);
+    let words = words.or_else(|| ending::obstacle(job, seen));
     let words = words.unwrap_or_else(|| "pods are being made".into());
     Truth::no(
         "WaitsForNodes",

@@ -29,8 +29,12 @@ pub struct PodView {
     pub attempt: u32,
     /// When it was made.
     pub created: Option<Timestamp>,
-    /// Since when it terminates.
+    /// When its grace ends, once it terminates: `metadata.deletionTimestamp`.
     pub deleting_since: Option<Timestamp>,
+    /// Seconds of that grace.
+    pub grace_seconds: Option<i64>,
+    /// What keeps it when all its containers have ended.
+    pub finalizers: Vec<String>,
     /// Its node, once it has one.
     pub node: Option<String>,
     /// Its address, once it has one.
@@ -101,6 +105,8 @@ impl PodView {
             attempt: attempt.and_then(|text| text.parse().ok()).unwrap_or(1),
             created: pod.creation_timestamp().map(|time| time.0),
             deleting_since: pod.metadata.deletion_timestamp.as_ref().map(|time| time.0),
+            grace_seconds: pod.metadata.deletion_grace_period_seconds,
+            finalizers: pod.finalizers().to_vec(),
             node: pod.spec.node_name.clone(),
             ip: status.pod_ip.clone(),
             life,

@@ -46,6 +46,10 @@ pub fn host(path: &str) -> Value {
     if path == "spec.batch.dynamicSampling" {
         merge(&mut manifest["spec"], dynamic_sampling());
     }
+    // Greedy samples are all equal.
+    if path == "spec.evaluation.nSamplesPerPrompt" {
+        merge(&mut manifest["spec"], json!({"evaluation": {"temperature": 1}}));
+    }
     if path == "spec.prompts.chatTemplateVariables" {
         merge(&mut manifest["spec"], json!({"prompts": {"chatTemplate": true}}));
     }

@@ -123,6 +123,7 @@ async fn what_a_rule_leaves_free_is_accepted() {
         json!({"algorithm": {"profile": "verl", "kl": {"coef": 0.1, "stopAbove": 1}}, "model": {"reference": {"path": "/r"}}}),
         json!({"algorithm": {"profile": "alpacafarm", "kl": adaptive(1.0)}}),
         json!({"algorithm": {"kl": adaptive(26.0)}}),
+        json!({"evaluation": {"source": {"path": "/e.jsonl"}, "nSamplesPerPrompt": 2, "temperature": 0.5}}),
         json!({"roles": {"reference": {"nodes": 3, "gpusPerNode": 7}}}),
         reward(json!({"placement": {"gpusPerNode": 7}})),
         json!({"roles": {"rollout": {"engine": "vllm", "blockSize": 32}}}),

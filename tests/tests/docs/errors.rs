@@ -74,6 +74,7 @@ fn every_reason_that_the_operator_gives_is_on_the_page() {
         let files = [
             "lifecycle",
             "lifecycle/deadlines",
+            "lifecycle/ending",
             "status",
             "status/conditions",
             "failure",
@@ -84,6 +85,7 @@ fn every_reason_that_the_operator_gives_is_on_the_page() {
             "gang",
             "world/pod",
             "reconcile/record",
+            "plugin/explain/autoscaler",
         ];
         files.iter().any(|file| name == format!("operator/src/{file}.rs")) || name.starts_with("operator/src/gang/")
     };

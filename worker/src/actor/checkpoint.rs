@@ -205,7 +205,7 @@ impl Checkpoints {
         }
         ensure!(
             problems.is_empty(),
-            "{}\nno usable checkpoint is left in {}; move it away to start afresh",
+            "{}\nno usable checkpoint is left in {}; to start afresh move it away, with the records of its run",
             problems.join("\n"),
             self.folder.display()
         );

@@ -63,7 +63,7 @@ pub fn follow(config: &RunConfig, ranks: &Ranks, watched: &Watched, (folder, own
     ranks.enter("loading models".into());
     let load = |fence| -> Result<_> {
         let policy = fetched?;
-        let (actor, critic) = run::learners(config, &policy, checkpoint.as_ref(), total_steps, ranks)?;
+        let (actor, critic) = run::learners(config, &policy, checkpoint.as_deref(), total_steps, ranks)?;
         // Rank 0 compares it with its own.
         let held = Held::of(config, &actor, critic.as_ref(), ranks)?;
         Ok((fence, actor, critic, held))

@@ -1,9 +1,14 @@
 //! Fields of a row: the prompt (text or chat messages) and the label.
 
-use anyhow::{Context, Result, anyhow, bail};
+use std::borrow::Cow;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::Value;
 
 use super::label::Label;
+
+/// Most characters of a test set's name: it stands in the name of every figure of the set.
+const LONGEST_SET: usize = 64;
 
 /// What a prompt field may hold.
 pub(super) enum PromptValue<'a> {
@@ -27,6 +32,24 @@ pub(super) fn prompt<'a>(row: &'a Value, field: &str) -> Result<PromptValue<'a>>
 /// The label of a row; null is none.
 pub(super) fn label(row: &Value, field: &str) -> Result<Option<Label>> {
     Label::of(find(row, field)?.clone()).map_err(|wrong| anyhow!("field {field:?} {wrong}"))
+}
+
+/// The test set of a row, by name.
+pub(super) fn set<'a>(row: &'a Value, field: &str) -> Result<Cow<'a, str>> {
+    let name: Cow<'a, str> = match find(row, field)? {
+        Value::String(name) => name.as_str().into(),
+        Value::Number(number) => number.to_string().into(),
+        other => bail!(
+            "field {field:?} is {}, want the name of a test set: a string or a number",
+            describe(other)
+        ),
+    };
+    let length = name.chars().count();
+    ensure!(
+        (1..=LONGEST_SET).contains(&length),
+        "field {field:?} names a test set by {length} characters, want 1 to {LONGEST_SET}"
+    );
+    Ok(name)
 }
 
 /// The value of `field`: a key of the row, else a path of keys and list positions joined by dots.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
@@ -12,6 +13,7 @@ use serde_json::{Number, Value};
 
 use super::Row;
 use crate::contained::contained;
+use crate::hub::only_a_pointer;
 
 /// What the rows of a file may be: a file of a few kilobytes can stand for any number of them, each of any length.
 struct Room {
@@ -33,7 +35,7 @@ pub(super) fn read(path: &Path, fields: Option<&[&str]>) -> Result<Vec<Row>> {
 
 fn read_all(path: &Path, fields: Option<&[&str]>, room: Room) -> Result<Vec<Row>> {
     let file = File::open(path).context("cannot open the file")?;
-    let reader = SerializedFileReader::new(file).context("not a Parquet file")?;
+    let reader = SerializedFileReader::new(file).with_context(|| no_parquet(path))?;
     let schema = reader.metadata().file_metadata().schema();
     let columns = fields.map(|fields| columns(schema, fields)).transpose()?.flatten();
     let (mut rows, mut bytes) = (Vec::new(), 0);
@@ -56,6 +58,14 @@ fn read_all(path: &Path, fields: Option<&[&str]>, room: Room) -> Result<Vec<Row>
         rows.push(Row { place, value });
     }
     Ok(rows)
+}
+
+/// What is wrong with a file that cannot be read as Parquet.
+fn no_parquet(path: &Path) -> String {
+    let mut first = Vec::new();
+    // A file that cannot be read again is no Parquet file either.
+    let _ = File::open(path).and_then(|file| file.take(64).read_to_end(&mut first));
+    only_a_pointer(&first).map_or("not a Parquet file".to_owned(), |pointer| format!("it is {pointer}"))
 }
 
 /// The columns of these fields, each a column or a path that begins with one. None, which is all of them, where one is missing: the error

@@ -6,6 +6,8 @@ use anyhow::{Context, Result, bail};
 use ppo_crds::spec::DataFormat;
 use serde_json::Value;
 
+use crate::hub::only_a_pointer;
+
 /// One row and where it is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
@@ -44,7 +46,7 @@ fn read(path: &Path, fields: Option<&[&str]>) -> Result<Vec<Row>> {
             if text.trim_start().starts_with('[') {
                 json_array(&text)
             } else {
-                json_lines(&text)
+                json_lines(&text).context("it does not begin with [, so that it is read as an object on each line")
             }
         }
         None => {
@@ -60,6 +62,9 @@ fn read(path: &Path, fields: Option<&[&str]>) -> Result<Vec<Row>> {
 
 fn text(path: &Path) -> Result<String> {
     let bytes = std::fs::read(path).context("cannot read the file")?;
+    if let Some(other) = other_than_text(&bytes) {
+        bail!("it is {other}");
+    }
     // Windows tools begin UTF-8 files with a byte order mark.
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").map(<[u8]>::to_vec).unwrap_or(bytes);
     String::from_utf8(bytes).map_err(|error| {
@@ -67,6 +72,16 @@ fn text(path: &Path) -> Result<String> {
         let line = 1 + valid.iter().filter(|byte| **byte == b'\n').count();
         anyhow::anyhow!("line {line}: not UTF-8; save the file as UTF-8")
     })
+}
+
+/// What a file is by its first bytes that is no text, whatever its name says.
+fn other_than_text(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        [0x1f, 0x8b, ..] => Some("compressed by gzip: unpack it"),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => Some("compressed by zstd: unpack it"),
+        [b'P', b'A', b'R', b'1', ..] => Some("a Parquet file: let its name end in .parquet"),
+        _ => only_a_pointer(bytes),
+    }
 }
 
 /// One object a line; blank lines are skipped. Only a line feed ends a line: U+2028 may stand inside a JSON string.

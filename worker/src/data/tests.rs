@@ -186,6 +186,31 @@ fn long_prompts_are_dropped_and_counted_and_indices_close_up() {
 }
 
 #[test]
+fn what_several_threads_make_of_rows_is_in_the_order_of_the_file() {
+    let row = |number: u32| Row {
+        place: String::new(),
+        value: json!(number),
+    };
+    let rows: Vec<Row> = (0..1000).map(row).collect();
+    for threads in [0, 1, 3, 1000] {
+        let made = by_threads(&rows, threads, |row| row.value.clone()).unwrap();
+        assert!(made.iter().eq(rows.iter().map(|row| &row.value)), "{threads} threads");
+    }
+    assert!(by_threads(&[], 4, |row| row.value.clone()).unwrap().is_empty());
+}
+
+#[test]
+fn a_file_of_many_rows_is_read_whole_and_a_bad_one_is_named() {
+    let rows = "{\"prompt\": \"x\"}\n".repeat(BLOCK + 9);
+    let set = load("a.jsonl", &rows, |_| {}).unwrap();
+    assert_eq!(set.prompts.len(), BLOCK + 9);
+    assert_eq!(set.prompts[BLOCK].place, format!("line {}", BLOCK + 1));
+    let error = load("a.jsonl", rows + "{\"prompt\": 3}", |_| {}).unwrap_err();
+    let bad = format!("line {}: field \"prompt\" is the number 3", BLOCK + 10);
+    assert!(format!("{error:#}").contains(&bad), "{error:#}");
+}
+
+#[test]
 fn evaluation_takes_the_first_prompts_only() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.jsonl");
@@ -196,10 +221,47 @@ fn evaluation_takes_the_first_prompts_only() {
         every_steps: 1,
         max_prompts: Some(2),
         temperature: 0.0,
+        n_samples_per_prompt: 1,
         pass_score: 1.0,
+        set_field: None,
     };
     let set = PromptSet::load_evaluation(&evaluation, &wanted(Path::new("unused")), &tokenizer()).unwrap();
     assert_eq!(texts(&set), ["a", "b"]);
+}
+
+#[test]
+fn held_out_rows_name_their_test_sets_and_training_rows_need_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.jsonl");
+    let row = |prompt: &str, set: Value| json!({"prompt": prompt, "set": set}).to_string() + "\n";
+    let rows = row("a", json!("AIME24")) + &row("b", json!(2)) + &row("c", Value::Null);
+    std::fs::write(&file, rows).unwrap();
+    let load = |max_prompts: Option<usize>| {
+        let evaluation = Evaluation {
+            path: file.clone(),
+            every_steps: 1,
+            max_prompts,
+            temperature: 0.0,
+            n_samples_per_prompt: 1,
+            pass_score: 1.0,
+            set_field: Some("set".into()),
+        };
+        PromptSet::load_evaluation(&evaluation, &wanted(Path::new("unused")), &tokenizer())
+    };
+    let names = |set: &PromptSet| -> Vec<Option<String>> {
+        let names = set.prompts.iter().map(|prompt| prompt.set.as_deref());
+        names.map(|name| name.map(str::to_owned)).collect()
+    };
+    // The third line is not reached.
+    let two = ["AIME24", "2"].map(|name| Some(name.to_owned()));
+    assert_eq!(names(&load(Some(2)).unwrap()), two);
+    let refused = format!("{:#}", load(None).unwrap_err());
+    assert!(
+        refused.contains("a.jsonl: line 3: field \"set\" is null, want the name of a test set"),
+        "{refused}"
+    );
+    let training = PromptSet::load(&wanted(&file), &tokenizer()).unwrap();
+    assert!(training.prompts.iter().all(|prompt| prompt.set.is_none()));
 }
 
 #[test]
@@ -262,7 +324,22 @@ fn a_bad_row_is_named_with_file_place_field_and_what_is_wanted() {
 
 #[test]
 fn a_bad_file_is_named_with_what_is_wanted() {
-    let cases: [(&str, &[u8], &str); 7] = [
+    let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 988097824\n";
+    let cases: [(&str, &[u8], &str); 13] = [
+        ("a.jsonl", b"\x1f\x8b\x08\0", "it is compressed by gzip: unpack it"),
+        ("a.json", b"\x28\xb5\x2f\xfd\0", "it is compressed by zstd: unpack it"),
+        (
+            "a.json",
+            b"PAR1\0",
+            "it is a Parquet file: let its name end in .parquet",
+        ),
+        ("a.jsonl", pointer, "it is a pointer of Git LFS"),
+        ("a.parquet", pointer, "it is a pointer of Git LFS"),
+        (
+            "a.json",
+            b"{\n  \"data\": []\n}",
+            "does not begin with [, so that it is read as an object on each line: line 1: not JSON",
+        ),
         (
             "a.jsonl",
             b"{\"prompt\": \"x\"}\n{\"prompt\": \"\xff\"}",

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 
-use super::runner::ForwardBatch;
+use super::runner::{self, ForwardBatch};
 use super::sampler::native_draw;
 use crate::native::batch::{Batch, Chunk};
 
@@ -12,7 +12,15 @@ use crate::native::batch::{Batch, Chunk};
 /// # Errors
 /// When a chunk has fewer blocks than its positions need, or scores more tokens than it computes.
 pub(super) fn flatten(batch: &ForwardBatch, vocab: usize, block_size: usize) -> Result<Batch> {
-    let mut flat = Batch::default();
+    let count = |of: fn(&runner::Chunk) -> usize| batch.chunks.iter().map(of).sum::<usize>();
+    let mut flat = Batch {
+        tokens: Vec::with_capacity(count(|chunk| chunk.tokens.len())),
+        chunks: Vec::with_capacity(batch.chunks.len()),
+        blocks: Vec::with_capacity(count(|chunk| chunk.blocks.len())),
+        logit_rows: Vec::with_capacity(count(|chunk| chunk.targets.len() + 1)),
+        draws: Vec::with_capacity(count(|chunk| chunk.draws.len())),
+        suppressed: Vec::new(),
+    };
     for (i, chunk) in batch.chunks.iter().enumerate() {
         let too_large = || format!("sequence {i} of the batch has a number beyond 2^31");
         flat.chunks.push(Chunk {

@@ -1,14 +1,19 @@
 //! Sequences that run over the same cache blocks.
 
+use std::iter::once;
+use std::sync::Arc;
+
 use super::blocks::Blocks;
 use super::request::TokenScore;
-use super::sequence::Sequence;
+use super::sequence::{Sequence, SequenceId};
 
 /// Sequences that share every token so far and so one block table: the siblings of a request until their prompt is computed,
 /// a single sequence from then on.
 #[derive(Debug)]
 pub struct Lane {
-    /// At least one; ids ascend.
+    /// The oldest.
+    pub sequence: Sequence,
+    /// The others; ids ascend.
     pub siblings: Vec<Sequence>,
     /// Cache blocks in order of position.
     pub blocks: Vec<u32>,
@@ -20,8 +25,9 @@ pub struct Lane {
 
 impl Lane {
     /// A lane with nothing in the cache.
-    pub fn new(siblings: Vec<Sequence>) -> Self {
+    pub fn new(sequence: Sequence, siblings: Vec<Sequence>) -> Self {
         Self {
+            sequence,
             siblings,
             blocks: Vec::new(),
             computed: 0,
@@ -29,14 +35,29 @@ impl Lane {
         }
     }
 
+    /// Names the lane: its oldest sequence.
+    pub fn id(&self) -> SequenceId {
+        self.sequence.id
+    }
+
+    /// Its sequences, the oldest first.
+    pub fn sequences(&self) -> impl Iterator<Item = &Sequence> {
+        once(&self.sequence).chain(&self.siblings)
+    }
+
+    /// How many they are.
+    pub fn count(&self) -> usize {
+        1 + self.siblings.len()
+    }
+
     /// Tokens to list beside each scored prompt token; None when none is scored.
     pub fn scores_prompt(&self) -> Option<usize> {
-        self.siblings.first().and_then(Sequence::scores_prompt)
+        self.sequence.scores_prompt()
     }
 
     /// Tokens the siblings share.
     pub fn length(&self) -> usize {
-        self.siblings.first().map_or(0, Sequence::length)
+        self.sequence.length()
     }
 
     /// Tokens not yet in the cache: 1 while decoding, more while a prompt is computed.
@@ -60,5 +81,27 @@ impl Lane {
             self.blocks.push(block);
         }
         true
+    }
+
+    /// Hands the scores of the prompt's tokens to its sequences, if they want them.
+    pub fn tell_scores(&mut self) {
+        if self.scores_prompt().is_none() {
+            return;
+        }
+        let scores: Arc<[TokenScore]> = std::mem::take(&mut self.scores).into();
+        for sequence in once(&mut self.sequence).chain(&mut self.siblings) {
+            sequence.set_prompt_logprobs(scores.clone());
+        }
+    }
+
+    /// Lets its siblings go: each gets a lane of its own over the same blocks.
+    pub fn fork(&mut self, blocks: &mut Blocks) -> Vec<Self> {
+        let siblings = std::mem::take(&mut self.siblings).into_iter();
+        let lanes = siblings.map(|sequence| Self {
+            blocks: blocks.share(&self.blocks),
+            computed: self.computed,
+            ..Self::new(sequence, Vec::new())
+        });
+        lanes.collect()
     }
 }

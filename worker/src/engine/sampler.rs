@@ -91,8 +91,8 @@ pub(super) fn native_draw(
 /// # Errors
 /// When one did not, naming the sequence and the causes.
 pub(super) fn checked_draws(batch: &ForwardBatch, drawn: Vec<native::Drawn>) -> Result<Vec<Drawn>> {
-    let of_chunk = |(i, chunk): (usize, &super::runner::Chunk)| chunk.draws.iter().map(move |_| i).collect::<Vec<_>>();
-    let chunks = batch.chunks.iter().enumerate().flat_map(of_chunk);
+    let chunks = batch.chunks.iter().enumerate();
+    let chunks = chunks.flat_map(|(i, chunk)| std::iter::repeat_n(i, chunk.draws.len()));
     let checked = drawn.into_iter().zip(chunks).map(|(drawn, chunk)| {
         let token = u32::try_from(drawn.token).ok().with_context(|| {
             format!(

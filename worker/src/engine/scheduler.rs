@@ -9,7 +9,7 @@ mod counters;
 mod pass;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::iter::once;
 
 pub use self::counters::Counters;
 pub use self::pass::{Advance, Finished, Outcome, Pass};
@@ -17,7 +17,7 @@ use self::pass::{Budget, MAX_SCORES};
 use super::blocks::Blocks;
 use super::lane::Lane;
 use super::refusal::{Refusal, admit};
-use super::request::{FinishReason, Request, TokenScore};
+use super::request::{FinishReason, Request, TokenLogprob};
 use super::runner::{Chunk, Drawn, Output};
 use super::sequence::{Sequence, SequenceId, StopRules};
 
@@ -47,7 +47,8 @@ pub struct Scheduler {
     /// By age: admission takes the first.
     waiting: BTreeMap<SequenceId, Lane>,
     /// By age: preemption takes the last. Every lane here is older than every lane that waits.
-    running: BTreeMap<SequenceId, Lane>,
+    running: Vec<Lane>,
+    /// By age too.
     scheduled: Vec<Scheduled>,
     counters: Counters,
 }
@@ -59,13 +60,12 @@ impl Scheduler {
             max_batch_tokens: limits.max_batch_tokens.max(1),
             max_sequences: limits.max_sequences.max(1),
         };
-        let (waiting, running) = (BTreeMap::new(), BTreeMap::new());
         Self {
             limits,
             rules,
             blocks,
-            waiting,
-            running,
+            waiting: BTreeMap::new(),
+            running: vec![],
             scheduled: vec![],
             counters: Counters::default(),
         }
@@ -88,13 +88,11 @@ impl Scheduler {
             .seeds
             .iter()
             .enumerate()
-            .map(|(sample, &seed)| sequence(sample, seed))
-            .peekable();
+            .map(|(sample, &seed)| sequence(sample, seed));
         // More siblings than may run at once share a prompt only within each handful.
-        while let Some(first) = siblings.peek() {
-            let id = first.id;
-            let lane = Lane::new(siblings.by_ref().take(self.limits.max_sequences).collect());
-            self.waiting.insert(id, lane);
+        while let Some(oldest) = siblings.next() {
+            let others = siblings.by_ref().take(self.limits.max_sequences - 1);
+            self.waiting.insert(oldest.id, Lane::new(oldest, others.collect()));
         }
         Ok(())
     }
@@ -102,7 +100,9 @@ impl Scheduler {
     /// Decides the next pass. [`Scheduler::complete`] must follow with what it drew.
     pub fn schedule(&mut self) -> Pass {
         let mut pass = Pass::default();
+        pass.batch.chunks.reserve(self.running.len());
         self.scheduled.clear();
+        self.scheduled.reserve(self.running.len());
         let mut budget = Budget {
             tokens: self.limits.max_batch_tokens,
             scores: MAX_SCORES,
@@ -114,31 +114,18 @@ impl Scheduler {
 
     /// Oldest first, so that the youngest is the one that finds no room.
     fn advance_running(&mut self, pass: &mut Pass, budget: &mut Budget) {
-        let ids: Vec<SequenceId> = self.running.keys().copied().collect();
-        for id in ids {
-            if budget.tokens == 0 {
-                return;
-            }
-            let Some(mut lane) = self.running.remove(&id) else {
-                continue;
-            };
-            let tokens = budget.share(&lane, lane.pending());
+        let mut place = 0;
+        while let Some(lane) = self.running.get_mut(place).filter(|_| budget.tokens > 0) {
+            let tokens = budget.share(lane, lane.pending());
             if tokens == 0 {
-                self.running.insert(id, lane);
-                continue;
+                place += 1;
+            } else if lane.reserve(&mut self.blocks, tokens, &mut pass.copies) {
+                self.scheduled.push(put(lane, tokens, &self.blocks, pass, budget));
+                place += 1;
+            } else if let Some(youngest) = self.running.pop() {
+                // It may be the lane itself. Alone that always fits: submit() saw to it.
+                self.preempt(youngest);
             }
-            while !lane.reserve(&mut self.blocks, tokens, &mut pass.copies) {
-                match self.running.pop_last() {
-                    Some((youngest, victim)) if youngest > id => self.preempt(youngest, victim),
-                    older => {
-                        // The lane is itself the youngest. Alone it always fits: submit() saw to that.
-                        self.running.extend(older);
-                        self.preempt(id, lane);
-                        return;
-                    }
-                }
-            }
-            self.run(id, lane, tokens, pass, budget);
         }
     }
 
@@ -148,137 +135,96 @@ impl Scheduler {
             let Some((_, lane)) = self.waiting.first_key_value() else {
                 return;
             };
-            let (siblings, length) = (lane.siblings.len(), lane.length());
+            let (count, length) = (lane.count(), lane.length());
             let tokens = budget.share(lane, length);
             if tokens == 0 {
                 return;
             }
-            if self.running_sequences() + siblings > self.limits.max_sequences {
+            if self.running_sequences() + count > self.limits.max_sequences {
                 return;
             }
             // Room for the shared tokens, and for each sibling to begin a block of its own: a lane admitted without the second
             // would be preempted in the next pass. One that has the cache to itself is let in all the same.
-            let head_room = if self.running.is_empty() { 0 } else { siblings };
+            let head_room = if self.running.is_empty() { 0 } else { count };
             if self.blocks.needed(length) + head_room > self.blocks.free() {
                 return;
             }
-            let Some((id, mut lane)) = self.waiting.pop_first() else {
+            let Some((_, mut lane)) = self.waiting.pop_first() else {
                 return;
             };
             lane.reserve(&mut self.blocks, length, &mut pass.copies);
-            self.run(id, lane, tokens, pass, budget);
+            self.scheduled.push(put(&lane, tokens, &self.blocks, pass, budget));
+            self.running.push(lane);
         }
     }
 
-    /// Puts the lane's next `tokens` tokens into the pass.
-    fn run(&mut self, id: SequenceId, lane: Lane, tokens: usize, pass: &mut Pass, budget: &mut Budget) {
-        let start = lane.computed;
-        let is_complete = tokens == lane.pending();
-        let draws: Vec<_> = if is_complete {
-            lane.siblings.iter().map(Sequence::draw).collect()
-        } else {
-            vec![]
-        };
-        let tokens_from = |from: usize| {
-            lane.siblings
-                .first()
-                .map_or_else(Vec::new, |sequence| sequence.tokens(from, tokens))
-        };
-        // Each prompt token is scored by the row before it; behind the last one there is nothing to score.
-        let scored = lane.scores_prompt();
-        let targets = scored.map_or_else(Vec::new, |_| tokens_from(start + 1));
-        self.scheduled.push(Scheduled {
-            lane: id,
-            tokens,
-            draws: draws.len(),
-            targets: targets.len(),
-        });
-        budget.scores = budget.scores.saturating_sub(targets.len());
-        pass.batch.chunks.push(Chunk {
-            tokens: tokens_from(start),
-            start,
-            blocks: lane.blocks[..self.blocks.needed(start + tokens)].to_vec(),
-            draws,
-            targets,
-            target_tops: scored.unwrap_or(0),
-        });
-        budget.tokens -= tokens;
-        self.running.insert(id, lane);
-    }
-
-    fn preempt(&mut self, id: SequenceId, mut lane: Lane) {
+    fn preempt(&mut self, mut lane: Lane) {
         self.counters.preemptions += 1;
         self.blocks.release_all(std::mem::take(&mut lane.blocks));
         lane.computed = 0;
         lane.scores.clear();
-        self.waiting.insert(id, lane);
+        self.waiting.insert(lane.id(), lane);
     }
 
     /// Takes what the scheduled pass gave; `version` of the policy drew it.
     pub fn complete(&mut self, output: Output, version: u64) -> Outcome {
+        let mut outcome = Outcome::default();
+        outcome.advances.reserve(output.drawn.len());
         let (mut drawn, mut tops, mut scores) = (
             output.drawn.into_iter(),
             output.tops.into_iter(),
             output.scores.into_iter(),
         );
-        let mut outcome = Outcome::default();
-        for scheduled in std::mem::take(&mut self.scheduled) {
-            let drawn: Vec<Drawn> = drawn.by_ref().take(scheduled.draws).collect();
-            let scores: Vec<TokenScore> = scores.by_ref().take(scheduled.targets).collect();
-            let Some(mut lane) = self.running.remove(&scheduled.lane) else {
+        let mut scheduled = std::mem::take(&mut self.scheduled).into_iter().peekable();
+        let lanes = std::mem::take(&mut self.running);
+        self.running.reserve(lanes.len());
+        for mut lane in lanes {
+            let Some(part) = scheduled.next_if(|part| part.lane == lane.id()) else {
+                self.running.push(lane);
                 continue;
             };
-            lane.computed += scheduled.tokens;
-            lane.scores.extend(scores);
-            if scheduled.draws == 0 {
-                self.running.insert(scheduled.lane, lane);
+            lane.computed += part.tokens;
+            lane.scores.extend(scores.by_ref().take(part.targets));
+            if part.draws == 0 {
+                self.running.push(lane);
                 continue;
             }
-            if lane.siblings.first().is_some_and(|sequence| !sequence.has_begun()) {
+            if !lane.sequence.has_begun() {
                 self.counters.prompt_tokens += lane.length() as u64;
             }
-            self.counters.generation_tokens += drawn.len() as u64;
-            if lane.scores_prompt().is_some() {
-                let scores: Arc<[TokenScore]> = std::mem::take(&mut lane.scores).into();
-                for sequence in &mut lane.siblings {
-                    sequence.set_prompt_logprobs(scores.clone());
-                }
+            lane.tell_scores();
+            let siblings = lane.fork(&mut self.blocks);
+            for (lane, drawn) in once(lane).chain(siblings).zip(drawn.by_ref()) {
+                let top = if lane.sequence.wants_top() { tops.next() } else { None };
+                self.advance(lane, drawn, top, version, &mut outcome);
             }
-            let advances = lane.siblings.iter().zip(drawn).map(|(sequence, drawn)| Advance {
-                id: sequence.id,
-                drawn,
-                top: if sequence.wants_top() { tops.next() } else { None },
-            });
-            let advances: Vec<Advance> = advances.collect();
-            self.fork(lane, &advances, version, &mut outcome.finished);
-            outcome.advances.extend(advances);
         }
         outcome
     }
 
-    /// Gives each sibling its token and a lane of its own over the same blocks; those that are done leave.
-    fn fork(&mut self, lane: Lane, advances: &[Advance], version: u64, finished: &mut Vec<Finished>) {
-        for (mut sequence, advance) in lane.siblings.into_iter().zip(advances) {
-            let id = sequence.id;
-            if let Some(reason) = sequence.push(advance.drawn, advance.top.clone(), version, &self.rules) {
-                self.counters.count(reason);
-                finished.push(Finished {
-                    id,
-                    completion: sequence.finish(reason),
-                });
-                continue;
-            }
-            let blocks = self.blocks.share(&lane.blocks);
-            self.running.insert(
-                id,
-                Lane {
-                    computed: lane.computed,
-                    blocks,
-                    ..Lane::new(vec![sequence])
-                },
-            );
-        }
+    /// Gives the lane's only sequence its token. One that is done leaves.
+    fn advance(
+        &mut self,
+        mut lane: Lane,
+        drawn: Drawn,
+        top: Option<Vec<TokenLogprob>>,
+        version: u64,
+        outcome: &mut Outcome,
+    ) {
+        let id = lane.id();
+        self.counters.generation_tokens += 1;
+        let ended = lane.sequence.push(drawn, top.clone(), version, &self.rules);
+        outcome.advances.push(Advance { id, drawn, top });
+        let Some(reason) = ended else {
+            self.running.push(lane);
+            return;
+        };
+        self.counters.count(reason);
         self.blocks.release_all(lane.blocks);
+        outcome.finished.push(Finished {
+            id,
+            completion: lane.sequence.finish(reason),
+        });
     }
 
     /// Withdraws every sample of a request that is not done; the tokens so far are returned.
@@ -287,33 +233,26 @@ impl Scheduler {
             request,
             sample: usize::MAX,
         };
-        let ids: Vec<SequenceId> = self
-            .waiting
-            .range(of_request.clone())
-            .chain(self.running.range(of_request))
-            .map(|(id, _)| *id)
-            .collect();
-        let lanes = ids
-            .into_iter()
-            .filter_map(|id| self.waiting.remove(&id).or_else(|| self.running.remove(&id)));
+        let waiting = self.waiting.extract_if(of_request, |_, _| true).map(|(_, lane)| lane);
+        let running = self.running.extract_if(.., |lane| lane.id().request == request);
         let mut finished = Vec::new();
-        for lane in lanes.collect::<Vec<_>>() {
+        for lane in waiting.chain(running) {
             self.blocks.release_all(lane.blocks);
-            lane.siblings
-                .iter()
-                .for_each(|_| self.counters.count(FinishReason::Abort));
-            finished.extend(lane.siblings.into_iter().map(|sequence| Finished {
-                id: sequence.id,
-                completion: sequence.finish(FinishReason::Abort),
-            }));
+            for sequence in once(lane.sequence).chain(lane.siblings) {
+                self.counters.count(FinishReason::Abort);
+                finished.push(Finished {
+                    id: sequence.id,
+                    completion: sequence.finish(FinishReason::Abort),
+                });
+            }
         }
         finished
     }
 
     /// Sends every running lane back to wait, as when the cache's contents are stale: they are recomputed and go on.
     pub fn preempt_all(&mut self) {
-        while let Some((id, lane)) = self.running.pop_last() {
-            self.preempt(id, lane);
+        while let Some(lane) = self.running.pop() {
+            self.preempt(lane);
         }
     }
 
@@ -324,12 +263,12 @@ impl Scheduler {
 
     /// Sequences in the running set.
     pub fn running_sequences(&self) -> usize {
-        self.running.values().map(|lane| lane.siblings.len()).sum()
+        self.running.iter().map(Lane::count).sum()
     }
 
     /// Sequences that wait.
     pub fn waiting_sequences(&self) -> usize {
-        self.waiting.values().map(|lane| lane.siblings.len()).sum()
+        self.waiting.values().map(Lane::count).sum()
     }
 
     /// The cache's blocks.
@@ -341,6 +280,37 @@ impl Scheduler {
     pub fn counters(&self) -> Counters {
         self.counters
     }
+}
+
+/// Puts the lane's next `tokens` tokens into the pass.
+fn put(lane: &Lane, tokens: usize, blocks: &Blocks, pass: &mut Pass, budget: &mut Budget) -> Scheduled {
+    let start = lane.computed;
+    let is_complete = tokens == lane.pending();
+    let draws: Vec<_> = if is_complete {
+        lane.sequences().map(Sequence::draw).collect()
+    } else {
+        vec![]
+    };
+    // Each prompt token is scored by the row before it; behind the last one there is nothing to score.
+    let scored = lane.scores_prompt();
+    let targets = scored.map_or_else(Vec::new, |_| lane.sequence.tokens(start + 1, tokens));
+    let scheduled = Scheduled {
+        lane: lane.id(),
+        tokens,
+        draws: draws.len(),
+        targets: targets.len(),
+    };
+    budget.tokens -= tokens;
+    budget.scores = budget.scores.saturating_sub(targets.len());
+    pass.batch.chunks.push(Chunk {
+        tokens: lane.sequence.tokens(start, tokens),
+        start,
+        blocks: lane.blocks[..blocks.needed(start + tokens)].to_vec(),
+        draws,
+        targets,
+        target_tops: scored.unwrap_or(0),
+    });
+    scheduled
 }
 
 #[cfg(test)]

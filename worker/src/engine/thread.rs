@@ -153,8 +153,11 @@ impl<R: Runner> Worker<R> {
             if let Next::Stop = self.obey(command) {
                 return Next::Stop;
             }
-            // What a pass changed it has published itself.
-            self.publish();
+            // What a pass changed it has published itself. To count looks at every sequence: of many commands that came at once it
+            // follows the last.
+            if self.commands.is_empty() {
+                self.publish();
+            }
         }
     }
 
@@ -329,13 +332,13 @@ impl<R: Runner> Worker<R> {
 
     /// Tells those who listen of their tokens, and how long each was waited for. A listener that is gone is noticed by its ticket.
     fn tell(&mut self, advances: Vec<Advance>) {
-        let (now, timed) = (Instant::now(), self.shared.timed.get());
+        let timed = self.shared.timed.get().map(|told| (told, Instant::now()));
         for Advance { id, drawn, top } in advances {
             let Some(pending) = self.pending.get_mut(&id.request) else {
                 continue;
             };
-            if let Some(timed) = timed {
-                timed(match pending.newest[id.sample].replace(now) {
+            if let Some((told, now)) = timed {
+                told(match pending.newest[id.sample].replace(now) {
                     None => Waited::First(now.saturating_duration_since(pending.asked)),
                     Some(before) => Waited::Next(now.saturating_duration_since(before)),
                 });

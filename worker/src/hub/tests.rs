@@ -176,6 +176,27 @@ fn a_model_is_downloaded_once_into_the_layout_of_huggingface_hub() {
 }
 
 #[test]
+fn the_files_that_a_model_is_read_from_are_wanted_and_those_that_are_saved_with_it() {
+    let wanted = [
+        "config.json",
+        "model-00001-of-00002.safetensors",
+        "chat_template.jinja",
+        "tokenizer.model",
+        "vocab.json",
+        "merges.txt",
+    ];
+    let others = [
+        "README.md",
+        "LICENSE.txt",
+        "pytorch_model.bin",
+        "original/params.json",
+        "consolidated.safetensors",
+    ];
+    assert!(wanted.into_iter().all(is_wanted));
+    assert!(!others.into_iter().any(is_wanted));
+}
+
+#[test]
 fn of_several_that_share_a_cache_one_downloads_and_the_others_wait() {
     let cache = tempfile::tempdir().unwrap();
     let server = serve("", 0, files(&sha256(WEIGHTS)));

@@ -58,8 +58,9 @@ const FAMILIES: [(&str, &str, Family); 4] = [
     ("qwen3", "Qwen3", Family::Qwen3),
 ];
 
-/// Classes of OpenRLHF (`openrlhf/models/model.py`): a linear layer without bias on a trunk, whose family `model_type` says.
-const OPENRLHF: [&str; 2] = ["RewardModel", "CriticModel"];
+/// Classes of OpenRLHF (`openrlhf/models/model.py`): a linear layer without bias on a trunk, whose family `model_type` says. The last one is
+/// what its releases of 2024 called both.
+const OPENRLHF: [&str; 3] = ["RewardModel", "CriticModel", "LLMForSequenceRegression"];
 
 /// `max_position_embeddings` where a file leaves it out: that of LlamaConfig, the least of the families'.
 const MAX_POSITIONS: i64 = 2048;
@@ -259,6 +260,7 @@ impl ModelConfig {
             vocab: self.vocab as u64,
             tied: self.tied,
             qkv_bias: self.qkv_bias,
+            qk_norm: self.qk_norm,
         }
     }
 }
@@ -273,7 +275,7 @@ fn class<'a>(keys: &'a Keys) -> Option<&'a str> {
 /// nothing.
 fn architecture(keys: &Keys) -> Result<(Family, Head)> {
     let supported = "supported are Llama, Mistral, Qwen2 and Qwen3, each ...ForCausalLM, ...ForSequenceClassification or \
-                     ...ForTokenClassification with one label, and OpenRLHF's RewardModel and CriticModel of these";
+                     ...ForTokenClassification with one label, and OpenRLHF's RewardModel, CriticModel and LLMForSequenceRegression of these";
     let model_type = keys.0.get("model_type").and_then(Value::as_str).unwrap_or("absent");
     let of_type = FAMILIES.iter().find(|(model, _, _)| *model == model_type);
     let (name, head) = match class(keys) {

@@ -21,6 +21,7 @@ pub mod replace;
 pub mod rope;
 pub mod safetensors;
 pub mod save;
+mod shard_file;
 pub mod target;
 pub mod weights;
 

@@ -1,7 +1,5 @@
 //! Reading safetensors, one file or shards under an index, tensor by tensor through a memory map.
 
-use std::borrow::Cow;
-use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
@@ -18,7 +16,6 @@ use tch::{Device, Kind, Tensor};
 
 use super::target::Target;
 use crate::hub::only_a_pointer;
-use crate::native::bytes::{byte_length, bytes_of};
 use crate::native::{device, mapped};
 
 /// Name of the single file.
@@ -288,75 +285,6 @@ fn stored_kind(dtype: Dtype) -> Option<Kind> {
         Dtype::F16 => Some(Kind::Half),
         Dtype::BF16 => Some(Kind::BFloat16),
         _ => None,
-    }
-}
-
-/// A tensor as the safetensors writer wants it. One of another device comes to this machine's memory when it is written, and leaves it
-/// again: no more than one is here at a time.
-#[derive(Debug)]
-pub(super) struct Written {
-    tensor: Tensor,
-    dtype: Dtype,
-    shape: Vec<usize>,
-    /// The writer takes no error.
-    failed: OnceCell<anyhow::Error>,
-}
-
-impl Written {
-    pub(super) fn new(tensor: &Tensor) -> Result<Self> {
-        let tensor = tensor.f_detach()?;
-        let dtype = match tensor.kind() {
-            Kind::Float => Dtype::F32,
-            Kind::BFloat16 => Dtype::BF16,
-            Kind::Half => Dtype::F16,
-            Kind::Double => Dtype::F64,
-            Kind::Int16 => Dtype::I16,
-            other => bail!("tensors of {other:?} are not written"),
-        };
-        let shape = tensor.size().into_iter().map(|dim| dim as usize).collect();
-        Ok(Self {
-            tensor,
-            dtype,
-            shape,
-            failed: OnceCell::new(),
-        })
-    }
-
-    /// What went wrong while it was written.
-    pub(super) fn into_failure(self) -> Option<anyhow::Error> {
-        self.failed.into_inner()
-    }
-
-    fn on_host(&self) -> Result<Tensor> {
-        Ok(self.tensor.f_to_device(Device::Cpu)?.f_contiguous()?)
-    }
-}
-
-impl safetensors::View for &Written {
-    fn dtype(&self) -> Dtype {
-        self.dtype
-    }
-
-    fn shape(&self) -> &[usize] {
-        &self.shape
-    }
-
-    fn data(&self) -> Cow<'_, [u8]> {
-        if let Ok(bytes) = bytes_of(&self.tensor) {
-            return bytes.into();
-        }
-        match self.on_host().and_then(|tensor| Ok(bytes_of(&tensor)?.to_vec())) {
-            Ok(bytes) => bytes.into(),
-            Err(error) => {
-                // The first one says it all.
-                let _ = self.failed.set(error);
-                vec![0; self.data_len()].into()
-            }
-        }
-    }
-
-    fn data_len(&self) -> usize {
-        byte_length(&self.tensor)
     }
 }
 

@@ -1,6 +1,5 @@
 //! Writing a model folder that `transformers` and vLLM load.
 
-use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
@@ -12,7 +11,8 @@ use super::adapter::merged::{MergedWeights, Unmerged};
 use super::companions::Companions;
 use super::config::{ModelConfig, dtype_name};
 use super::replace::{replace_folder, sync};
-use super::safetensors::{INDEX, Written, shard_name};
+use super::safetensors::{INDEX, shard_name};
+use super::shard_file;
 use crate::native::bytes::byte_length;
 
 /// Shards are split above this size unless asked otherwise, bytes.
@@ -133,25 +133,14 @@ fn write_weights(folder: &Path, weights: &MergedWeights, shard_bytes: usize) -> 
 }
 
 pub(crate) fn write_shard(path: &Path, tensors: &[(&String, &Tensor)]) -> Result<()> {
-    let views = tensors
-        .iter()
-        .map(|(name, tensor)| Ok((*name, Written::new(tensor)?)))
-        .collect::<Result<Vec<_>>>()?;
-    // transformers refuses a file that does not say which framework wrote it.
-    let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
     let size: usize = tensors.iter().map(|(_, tensor)| byte_length(tensor)).sum();
-    safetensors::serialize_to_file(views.iter().map(|(name, view)| (*name, view)), Some(metadata), path)
+    shard_file::write(path, tensors)
         .with_context(|| format!("writing {} ({} MiB)", path.display(), size.div_ceil(1 << 20)))?;
-    for (name, written) in views {
-        if let Some(error) = written.into_failure() {
-            return Err(error.context(format!("writing {}: tensor {name}", path.display())));
-        }
-    }
     readable_by_all(path)?;
     sync(path)
 }
 
-/// The safetensors writer makes a private temporary file; models are read by other processes and users.
+/// Models are read by other processes and users, whatever this one's umask is.
 fn readable_by_all(path: &Path) -> Result<()> {
     use std::os::unix::fs::PermissionsExt;
     let permissions = fs::Permissions::from_mode(0o644);

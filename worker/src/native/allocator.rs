@@ -39,6 +39,9 @@ mod tests {
     use tch::{Device, Kind, Tensor};
 
     use super::*;
+    use crate::engine::DecoderShape;
+    use crate::engine::conformance::tiny;
+    use crate::native::packed::{Matrix, PackedWeights};
 
     const ALONE: &str = "PPO_TEST_ALLOCATOR_ALONE";
     const MIB: i64 = 1 << 20;
@@ -55,31 +58,77 @@ mod tests {
         Tensor::ones([mebibytes * MIB / 4], (Kind::Float, Device::Cpu))
     }
 
-    #[test]
-    fn tensors_lie_in_huge_pages_and_what_was_freed_between_others_can_be_returned() {
-        if std::env::var_os(ALONE).is_none() {
-            // In a process of its own: it changes how everything is allocated.
-            let test = std::thread::current().name().unwrap().to_owned();
-            let run = std::process::Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", &test, "--nocapture"])
-                // As in a program that calls it before it starts a thread: the one that runs tests would have a heap of its own.
-                .envs([(ALONE, "1"), ("MALLOC_ARENA_MAX", "1")])
-                .output()
-                .unwrap();
-            assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
-            return;
+    /// Runs the rest of the test in a process of its own that keeps its memory: that changes how everything is allocated.
+    fn keeping_memory(test: impl FnOnce()) {
+        if std::env::var_os(ALONE).is_some() {
+            keep_memory();
+            return test();
         }
-        keep_memory();
-        let (freed, kept) = (tensor(256), tensor(64));
+        let name = std::thread::current().name().unwrap().to_owned();
+        let run = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", &name, "--nocapture"])
+            // As in a program that calls it before it starts a thread: the one that runs tests would have a heap of its own.
+            .envs([(ALONE, "1"), ("MALLOC_ARENA_MAX", "1")])
+            .output()
+            .unwrap();
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    }
+
+    /// More than so many MiB are in huge pages, if the system has such.
+    fn assert_in_huge_pages(least: u64) {
         let setting = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
         if setting.contains("[madvise]") || setting.contains("[always]") {
-            assert!(mebibytes("AnonHugePages:") > 256, "{} MiB", mebibytes("AnonHugePages:"));
+            let huge = mebibytes("AnonHugePages:");
+            assert!(huge > least, "{huge} MiB");
         }
-        drop(freed);
-        let before = mebibytes("Rss:");
-        return_memory();
-        let after = mebibytes("Rss:");
-        assert!(after + 240 < before, "{before} MiB before, {after} after");
-        assert_eq!(kept.sum(Kind::Double).double_value(&[]), (64 * MIB / 4) as f64);
+    }
+
+    #[test]
+    fn tensors_lie_in_huge_pages_and_what_was_freed_between_others_can_be_returned() {
+        keeping_memory(|| {
+            let (freed, kept) = (tensor(256), tensor(64));
+            assert_in_huge_pages(256);
+            drop(freed);
+            let before = mebibytes("Rss:");
+            return_memory();
+            let after = mebibytes("Rss:");
+            assert!(after + 240 < before, "{before} MiB before, {after} after");
+            assert_eq!(kept.sum(Kind::Double).double_value(&[]), (64 * MIB / 4) as f64);
+        });
+    }
+
+    #[test]
+    fn an_engines_weights_lie_in_huge_pages_though_no_matrix_is_as_large_as_one() {
+        keeping_memory(|| {
+            // 2.25 MiB a layer, of which the largest matrix is one.
+            let shape = DecoderShape {
+                layers: 80,
+                hidden: 256,
+                heads: 4,
+                kv_heads: 2,
+                head_dim: 64,
+                intermediate: 512,
+                inv_freq: vec![1.0; 32],
+                ..tiny(Kind::Float)
+            };
+            let mut weights = PackedWeights::new(&shape).unwrap();
+            let parts = [
+                (Matrix::Qkv, 0),
+                (Matrix::Qkv, 1),
+                (Matrix::Qkv, 2),
+                (Matrix::Output, 0),
+                (Matrix::GateUp, 0),
+                (Matrix::GateUp, 1),
+                (Matrix::Down, 0),
+            ];
+            for layer in 0..shape.layers {
+                for (matrix, part) in parts {
+                    let (rows, columns) = weights.size(matrix, part).unwrap();
+                    let zeros = vec![0; rows * columns * 4];
+                    weights.set_rows(layer, (matrix, part), 0, &zeros, 1).unwrap();
+                }
+            }
+            assert_in_huge_pages(150);
+        });
     }
 }

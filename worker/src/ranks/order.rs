@@ -19,7 +19,7 @@ pub enum Order {
     /// Load the models that rank 0 has loaded.
     Open {
         /// The checkpoint that the run goes on from; None: from the manifest's models.
-        checkpoint: Option<Verified>,
+        checkpoint: Option<Box<Verified>>,
         /// Steps of the whole run: the learning rate's schedule ends with them.
         total_steps: u64,
     },

@@ -77,7 +77,10 @@ async fn logprobs(State(service): State<Service>, request: Request) -> Result<Js
     let asked: LogprobsRequest = body::json(&service.0.bodies, request).await?;
     let limit = service.0.timeout;
     let answer = tokio::time::timeout(limit, scorer.ask(asked)).await;
-    let late = |_| ApiError::unavailable(format!("not computed within {} s", limit.as_secs()));
+    let late = |_| {
+        let words = format!("not computed within {} s", limit.as_secs());
+        ApiError::new(StatusCode::GATEWAY_TIMEOUT, words)
+    };
     answer.map_err(late)?.map(Json).map_err(|error| match error {
         ScorerError::Refused(why) => ApiError::bad(why),
         ScorerError::Full => ApiError::new(StatusCode::TOO_MANY_REQUESTS, error.to_string()),

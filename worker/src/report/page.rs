@@ -11,7 +11,7 @@ use super::panel;
 use super::run::Run;
 use super::samples::{self, StepSamples};
 use super::stages;
-use crate::telemetry::{Answer, BeforeAfter, Metric, duration};
+use crate::telemetry::{Answer, BeforeAfter, Metric, SetBeforeAfter, duration};
 
 #[derive(Serialize)]
 struct Data<'a> {
@@ -300,13 +300,57 @@ fn before_after(comparison: &BeforeAfter) -> String {
         })
         .collect();
     let label = if labels { "<th>label</th>" } else { "" };
+    let pass_at_n = comparison.pass_at_n.as_ref().map_or(String::new(), |pass| {
+        format!(
+            " With {n} samples of each, pass@{n} <b>{}</b> → <b>{}</b>; the first of them is shown.",
+            percent(pass.before),
+            percent(pass.after),
+            n = pass.n_samples_per_prompt
+        )
+    });
     format!(
-        "<p class=\"lead\">Accuracy <b>{}</b> → <b>{}</b> on {} held-out prompts.</p><div class=\"card scroll\"><table>\
+        "<p class=\"lead\">Accuracy <b>{}</b> → <b>{}</b> on {} held-out prompts.{pass_at_n}</p>{}<div class=\"card scroll\"><table>\
          <thead><tr><th>prompt</th>{label}<th>before</th><th>after</th><th class=\"n\">score</th></tr></thead>\
          <tbody>{rows}</tbody></table></div>",
         percent(comparison.accuracy_before),
         percent(comparison.accuracy_after),
-        comparison.prompts
+        comparison.prompts,
+        test_sets(comparison)
+    )
+}
+
+/// A table with a row for each test set, where there are any.
+fn test_sets(comparison: &BeforeAfter) -> String {
+    if comparison.sets.is_empty() {
+        return String::new();
+    }
+    let of_n = comparison.pass_at_n.as_ref();
+    let rows: String = comparison
+        .sets
+        .iter()
+        .map(|(name, SetBeforeAfter { before, after })| {
+            let shares = before.pass_at_n.zip(after.pass_at_n).filter(|_| of_n.is_some());
+            let pass_at_n = shares.map_or(String::new(), |(before, after)| {
+                format!("<td class=\"n\">{} → {}</td>", percent(before), percent(after))
+            });
+            format!(
+                "<tr><td class=\"text\">{}</td><td class=\"n\">{}</td><td class=\"n\">{} → {}</td>{pass_at_n}\
+                 <td class=\"n\">{} → {}</td></tr>",
+                escape(name),
+                after.prompts,
+                percent(before.pass_rate),
+                percent(after.pass_rate),
+                short(before.score),
+                short(after.score)
+            )
+        })
+        .collect();
+    let pass_at_n = of_n.map_or(String::new(), |pass| {
+        format!("<th class=\"n\">pass@{}</th>", pass.n_samples_per_prompt)
+    });
+    format!(
+        "<div class=\"card scroll lead\"><table><thead><tr><th>test set</th><th class=\"n\">prompts</th><th class=\"n\">accuracy</th>\
+         {pass_at_n}<th class=\"n\">score</th></tr></thead><tbody>{rows}</tbody></table></div>"
     )
 }
 

@@ -6,13 +6,12 @@ use super::chart::Chart;
 use super::number::short;
 use super::run::Run;
 use super::series::Series;
-use crate::telemetry::{Metric, Unit, reward_source};
+use crate::telemetry::{Metric, SetReport, Unit, reward_source};
 
 /// The charts that have something to show, most telling first.
 pub(super) fn charts(run: &Run) -> Vec<Chart> {
+    let first = [reward(run), held_out(run)].into_iter().flatten();
     let charts = [
-        reward(run),
-        held_out(run),
         lines(run, "KL to the reference", &[("KL", Metric::Kl)]).map(|chart| chart.note(coefficient_note(run))),
         response_length(run),
         lines(run, "Policy loss", &[("policy loss", Metric::PolicyLoss)]),
@@ -58,9 +57,9 @@ pub(super) fn charts(run: &Run) -> Vec<Chart> {
         coefficient(run),
     ];
     let steps = run_steps(run);
-    charts
-        .into_iter()
-        .flatten()
+    first
+        .chain(test_sets(run))
+        .chain(charts.into_iter().flatten())
         .map(|chart| Chart {
             steps: steps.clone(),
             ..chart
@@ -88,22 +87,45 @@ fn reward(run: &Run) -> Option<Chart> {
 }
 
 fn held_out(run: &Run) -> Option<Chart> {
-    let points = |value: fn(&crate::telemetry::EvaluationReport) -> f64| {
-        run.evaluations
-            .iter()
-            .map(|report| (report.step as f64, value(report)))
-            .collect()
+    let last = run.evaluations.last()?;
+    let accuracy = run.evaluations.iter();
+    let accuracy = accuracy.map(|report| (report.step as f64, report.pass_rate));
+    // With another n it would be another number.
+    let n = last.n_samples_per_prompt;
+    let alike = run.evaluations.iter().filter(|report| report.n_samples_per_prompt == n);
+    let any = alike.filter_map(|report| Some((report.step as f64, report.pass_at_n?)));
+    let series = vec![
+        Series::sparse("accuracy", accuracy.collect()),
+        Series::sparse(format!("pass@{n}"), any.collect()),
+    ];
+    let each = if n > 1 {
+        format!(", {n} samples of each")
+    } else {
+        String::new()
     };
-    let prompts = run.evaluations.last().map_or(0, |report| report.prompts);
-    let chart = Chart::new(
-        "Held-out accuracy (pass@1)",
-        vec![Series::sparse("accuracy", points(|report| report.pass_rate))],
-    );
-    chart.map(|chart| {
-        chart
-            .shares()
-            .note(format!("{prompts} prompts the policy does not train on"))
-    })
+    let note = format!("{} prompts the policy does not train on{each}", last.prompts);
+    Some(Chart::new("Held-out accuracy (pass@1)", series)?.shares().note(note))
+}
+
+/// The accuracy on each test set of the last evaluation, four to a chart.
+fn test_sets(run: &Run) -> Vec<Chart> {
+    let sets = run.evaluations.last().map(|report| &report.sets);
+    // One set alone is all of them again.
+    let sets: Vec<_> = sets.filter(|sets| sets.len() > 1).into_iter().flatten().collect();
+    let line = |name: &str| {
+        let points = run.evaluations.iter().filter_map(|report| {
+            let of_set = report.sets.get(name)?;
+            Some((report.step as f64, of_set.pass_rate))
+        });
+        Series::sparse(name, points.collect())
+    };
+    let chart = |sets: &[(&String, &SetReport)]| {
+        let series = sets.iter().map(|(name, _)| line(name)).collect();
+        let prompts = |(name, report): &(&String, &SetReport)| format!("{name}: {} prompts", report.prompts);
+        let note = sets.iter().map(prompts).collect::<Vec<_>>().join(", ");
+        Some(Chart::new("Held-out accuracy by test set", series)?.shares().note(note))
+    };
+    sets.chunks(4).filter_map(chart).collect()
 }
 
 fn response_length(run: &Run) -> Option<Chart> {

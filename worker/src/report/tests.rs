@@ -94,6 +94,99 @@ fn what_a_model_wrote_is_inert() {
 }
 
 #[test]
+fn pass_at_n_is_drawn_and_compared_where_held_out_prompts_have_several_samples() {
+    let folder = folder(3);
+    let evaluation = |step: u64| json!({"step": step, "prompts": 30, "score": 0.25, "pass_rate": 0.25, "response_length": 3.0, "seconds": 0.1});
+    let write_evaluations = |lines: [serde_json::Value; 2]| {
+        let lines = lines.map(|evaluation| line(&evaluation)).concat();
+        std::fs::write(folder.path().join("evaluation.jsonl"), lines).unwrap();
+    };
+    write_evaluations([0, 3].map(evaluation));
+    let html_of_one = html(folder.path());
+    assert!(html_of_one.contains("Held-out accuracy (pass@1)") && html_of_one.contains("30 prompts the policy"));
+    assert!(!html_of_one.contains("pass@8") && !html_of_one.contains("samples of each"));
+
+    write_evaluations([0, 3].map(|step| {
+        let mut evaluation = evaluation(step);
+        evaluation["n_samples_per_prompt"] = json!(8);
+        evaluation["pass_at_n"] = json!(0.75);
+        evaluation
+    }));
+    let answer = json!({"response": "46", "score": 1.0});
+    let comparison = json!({"pass_score": 1.0, "accuracy_before": 0.1, "accuracy_after": 0.2, "prompts": 30,
+        "pass_at_n": {"n_samples_per_prompt": 8, "before": 0.5, "after": 0.75},
+        "rows": [{"prompt": "12+34=", "label": null, "before": answer, "after": answer}]});
+    std::fs::write(folder.path().join("before_after.json"), comparison.to_string()).unwrap();
+    let html = html(folder.path());
+    assert!(html.contains("</i>pass@8</span>") && html.contains(", 8 samples of each"));
+    assert!(
+        html.contains("pass@8 <b>50 %</b> → <b>75 %</b>; the first of them is shown"),
+        "the words above the table"
+    );
+}
+
+/// A test set in an evaluation.
+fn set(pass_rate: f64) -> serde_json::Value {
+    json!({"prompts": 30, "score": pass_rate, "pass_rate": pass_rate, "response_length": 3.0})
+}
+
+/// The lines of evaluations after two steps, with these test sets.
+fn evaluations_with(sets: &serde_json::Value) -> String {
+    let of_step = |step: u64| {
+        let mut evaluation = set(0.25);
+        evaluation["step"] = step.into();
+        evaluation["seconds"] = json!(0.1);
+        evaluation["sets"] = sets.clone();
+        line(&evaluation)
+    };
+    [0, 3].map(of_step).concat()
+}
+
+#[test]
+fn every_test_set_has_a_line_four_to_a_chart_and_one_alone_has_none() {
+    let folder = folder(3);
+    let charts = |names: &[&str]| {
+        let sets = names.iter().map(|name| ((*name).to_owned(), set(0.5))).collect();
+        let text = evaluations_with(&serde_json::Value::Object(sets));
+        std::fs::write(folder.path().join("evaluation.jsonl"), text).unwrap();
+        html(folder.path())
+    };
+    const TITLE: &str = "<h3>Held-out accuracy by test set</h3>";
+    assert!(!charts(&["GSM8K"]).contains(TITLE));
+    let two = charts(&["AIME24", "GSM8K"]);
+    assert_eq!(two.matches(TITLE).count(), 1);
+    assert!(two.contains("</i>AIME24</span>") && two.contains("AIME24: 30 prompts, GSM8K: 30 prompts"));
+    let five = charts(&["a", "b", "c", "d", "<e>"]);
+    assert_eq!(five.matches(TITLE).count(), 2);
+    assert!(five.contains("<span>&lt;e&gt;: 30 prompts, a: 30 prompts") && !five.contains("<e>"));
+    // A line alone has no legend.
+    assert!(five.contains("<span>d: 30 prompts</span>"));
+}
+
+#[test]
+fn each_test_set_is_compared_in_a_row_of_its_own() {
+    let folder = folder(3);
+    let answer = json!({"response": "46", "score": 1.0});
+    let mut comparison = json!({"pass_score": 1.0, "accuracy_before": 0.1, "accuracy_after": 0.2, "prompts": 60,
+        "rows": [{"prompt": "12+34=", "label": null, "before": answer, "after": answer}]});
+    let page = |comparison: &serde_json::Value| {
+        std::fs::write(folder.path().join("before_after.json"), comparison.to_string()).unwrap();
+        html(folder.path())
+    };
+    assert!(!page(&comparison).contains("<th>test set</th>"));
+    comparison["sets"] = json!({"<AIME24>": {"before": set(0.25), "after": set(0.5)}});
+    let of_one = page(&comparison);
+    let row = "<td class=\"text\">&lt;AIME24&gt;</td><td class=\"n\">30</td><td class=\"n\">25 % → 50 %</td>";
+    assert!(of_one.contains(row));
+    comparison["pass_at_n"] = json!({"n_samples_per_prompt": 8, "before": 0.5, "after": 0.75});
+    for (end, share) in [("before", 0.5), ("after", 0.75)] {
+        comparison["sets"]["<AIME24>"][end]["pass_at_n"] = json!(share);
+    }
+    let of_eight = page(&comparison);
+    assert!(of_eight.contains("<th class=\"n\">pass@8</th>") && of_eight.contains("<td class=\"n\">50 % → 75 %</td>"));
+}
+
+#[test]
 fn the_checkpoint_after_the_last_step_is_in_the_time_of_the_run() {
     let folder = folder(3);
     let event =

@@ -4,20 +4,25 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// Digits with or without thousands separators, a decimal part, an exponent.
-const MAGNITUDE: &str = r"(?:(?:[0-9]{1,3}(?:,[0-9]{3})+\b|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?";
+/// Digits with or without thousands separators (a comma, or what LaTeX has for one), a decimal part, an exponent.
+const MAGNITUDE: &str =
+    r"(?:(?:[0-9]{1,3}(?:(?:,|\{,\}|,\\!|\\,)[0-9]{3})+\b|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?";
 
-/// Sign and currency in either order, a magnitude, and what it is divided by. None only if the pattern above were invalid,
-/// which a test excludes.
+/// Sign and currency in either order, then a fraction of LaTeX, or a magnitude and what it is divided by. None only if the pattern were
+/// invalid, which a test excludes.
 static NUMBER: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let sign = "[-+\u{2212}]?";
+    // In braces, or a digit alone: `\frac{3}{4}` and `\frac34` are the same.
+    let part = |name: &str| format!(r"\s*(?:\{{\s*(?P<{name}>{sign}{MAGNITUDE})\s*\}}|(?P<{name}_digit>[0-9]))");
+    let fraction = format!(r"(?:(?P<whole>[0-9]+) ?)?\\[cdt]?frac{}{}", part("over"), part("under"));
+    let plain = format!(r"(?P<top>{MAGNITUDE})(?:\s?/\s?(?P<bottom>{MAGNITUDE}))?");
     Regex::new(&format!(
-        r"(?P<sign>{sign})[$€£]?(?P<inner>{sign})(?P<top>{MAGNITUDE})(?:\s?/\s?(?P<bottom>{MAGNITUDE}))?"
+        r"(?P<sign>{sign})(?:\\?[$€£])?(?P<inner>{sign})(?:{fraction}|{plain})"
     ))
     .ok()
 });
 
-/// The last number in `text`: `1,234`, `$5`, `3/4`, `-2.50`, `6.02e23`. None without a finite one.
+/// The last number in `text`: `1,234`, `$5`, `3/4`, `-2.50`, `6.02e23`, `\frac{3}{4}`, `2\frac{1}{2}`. None without a finite one.
 ///
 /// A minus right behind a digit, letter or closing bracket is a subtraction: the last number of `12-5` is 5.
 pub(super) fn last_number(text: &str) -> Option<f64> {
@@ -31,15 +36,26 @@ pub(super) fn last_number(text: &str) -> Option<f64> {
     let subtraction = before.is_some_and(|character| character.is_alphanumeric() || character == ')');
     let is_negative = (negative("sign") && !subtraction) != negative("inner");
 
-    let magnitude = |name: &str| {
-        found
-            .name(name)
-            .and_then(|digits| digits.as_str().replace(',', "").parse::<f64>().ok())
-    };
-    let value = match found.name("bottom") {
-        Some(_) => magnitude("top")? / magnitude("bottom")?,
-        None => magnitude("top")?,
+    let number = |name: &str| found.name(name).and_then(|digits| parse(digits.as_str()));
+    let part = |in_braces: &str, digit: &str| number(in_braces).or_else(|| number(digit));
+    let value = match (number("top"), found.name("bottom")) {
+        (Some(top), Some(_)) => top / number("bottom")?,
+        (Some(top), None) => top,
+        (None, _) => {
+            let (over, under) = (part("over", "over_digit")?, part("under", "under_digit")?);
+            // Rounded once, as 4/3 is.
+            (number("whole").unwrap_or(0.0) * under + over) / under
+        }
     };
     let value = if is_negative { -value } else { value };
     value.is_finite().then_some(value)
+}
+
+/// A magnitude with its sign; what separates thousands is left out.
+fn parse(digits: &str) -> Option<f64> {
+    let plain = digits.chars().filter(|character| !",{}\\!".contains(*character));
+    let plain: String = plain
+        .map(|character| if character == '\u{2212}' { '-' } else { character })
+        .collect();
+    plain.parse().ok()
 }

@@ -103,7 +103,13 @@ async fn score(State(service): State<Service>, request: Request) -> Result<Json<
         ready.source.check_label(sample.label.as_ref()).map_err(unfit)?;
     }
     let limit = limits.request_timeout;
-    let late = |_| ApiError::unavailable(format!("scoring took longer than {limit:?}"));
+    let late = |_| {
+        let words = format!(
+            "the samples were not scored within {} s: ask for fewer at once",
+            limit.as_secs_f64()
+        );
+        ApiError::new(StatusCode::GATEWAY_TIMEOUT, words)
+    };
     let scored = tokio::time::timeout(limit, ready.source.score(&samples)).await;
     let scored = scored.map_err(late)?;
     let answered = scored.map(|scored| Json(answer(scored, ready.source.digest())));

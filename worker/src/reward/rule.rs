@@ -149,9 +149,9 @@ impl Rule {
             Check::NumericMatch { .. } => {
                 let label = needed()?;
                 let number = last_number(&label);
-                number
-                    .map(Wanted::Number)
-                    .with_context(|| format!("label {label:?} holds no number for numericMatch"))
+                number.map(Wanted::Number).with_context(|| {
+                    format!("label {label:?} holds no number for numericMatch: leave its row out, or use exactMatch")
+                })
             }
             _ => Ok(Wanted::Nothing),
         }

@@ -3,6 +3,7 @@
 
 mod crew;
 mod deal;
+mod duty;
 mod engines;
 mod handover;
 mod shift;
@@ -83,7 +84,7 @@ impl Dealer {
     }
 
     /// Asks for samples for all requests, all drawn by the published version. They do not come when a request is refused, too few engines
-    /// are ready in time, or not all is done within `deadline`: the error has the last failure of each engine.
+    /// are ready in time, or not all is done within `deadline`: the error has what each engine does, and its last failure.
     pub fn start(&self, requests: Vec<Request>, deadline: Duration) -> Pending {
         let work = Arc::new(Work::new(requests, Instant::now() + deadline, self.drawn_again.clone()));
         let deal = Deal {

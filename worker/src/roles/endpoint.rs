@@ -139,7 +139,7 @@ impl Endpoint {
             let index = choice.index;
             let place = completions
                 .get_mut(index)
-                .ok_or(format!("there is no choice {index}"))?;
+                .ok_or_else(|| format!("there is no choice {index}"))?;
             *place = Some(completion(choice, is_greedy(request.params.temperature))?);
         }
         let all: Option<Vec<Completion>> = completions.into_iter().collect();

@@ -66,6 +66,9 @@ pub struct RolloutArgs {
     /// Samples waiting and running; requests beyond get 429.
     #[arg(long, value_name = "N", default_value_t = Limits::default().samples)]
     max_queued_samples: usize,
+    /// Likeliest tokens that a request may ask for at each token.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().logprobs)]
+    max_logprobs: usize,
     /// Longest body of a request, in bytes.
     #[arg(long, value_name = "BYTES", default_value_t = Limits::default().body_bytes)]
     max_body_bytes: usize,
@@ -145,6 +148,7 @@ impl RolloutArgs {
             model,
             limits: Limits {
                 samples: self.max_queued_samples,
+                logprobs: self.max_logprobs,
                 body_bytes: self.max_body_bytes,
                 all_body_bytes: Limits::default().all_body_bytes.max(self.max_body_bytes),
                 connections: self.max_connections.max(1),
@@ -245,6 +249,9 @@ mod tests {
         assert_eq!(local.address.to_string(), "127.0.0.1:8000");
         assert_eq!(local.model.served_name, "some/model");
         assert!(matches!(local.model.location, Location::Hub { .. }));
+        assert_eq!(local.limits.logprobs, 20);
+        let many = settings(&["--model", "some/model", "--max-logprobs", "100"]).unwrap();
+        assert_eq!(many.limits.logprobs, 100);
         let open = ["--model", "/m", "--host", "0.0.0.0"];
         let error = settings(&open).unwrap_err().to_string();
         assert!(error.contains("--api-key-file"), "{error}");

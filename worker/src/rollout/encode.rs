@@ -40,7 +40,7 @@ impl Encoding {
             return Err(ApiError::field(
                 param,
                 format!(
-                    "a text of {longest} bytes; the {tokens} tokens that prompt and response hold together are at most {most} bytes"
+                    "a text of {longest} bytes; this model's maximum context length is {tokens} tokens, and those are at most {most} bytes"
                 ),
             ));
         }

@@ -17,6 +17,7 @@ use super::protocol::GenerateRequest;
 use super::response::{self, Answer, PromptLogprobs, Usage};
 use super::service::Service;
 use super::stream;
+use super::truncate::shortened;
 use crate::engine::{Completion, Event, Ticket, TokenLogprob};
 use crate::serving::error::ApiError;
 
@@ -50,6 +51,7 @@ pub async fn answer(
     prompts: Vec<Vec<u32>>,
 ) -> Result<Response, ApiError> {
     let model = service.admit()?;
+    let prompts = shortened(&asked, model.config.max_positions, prompts)?;
     let name = name(headers, &asked);
     let job = Job::new(model, &service.limits, &asked, dialect, prompts, name)?;
     drop(asked);
@@ -77,16 +79,19 @@ pub async fn answer(
     Ok(([(CONTENT_TYPE, "application/json")], written).into_response())
 }
 
-/// The model's name must be the served one, where it is given.
+/// The model's name must be the served one, where one is given; an empty one is none, as in vLLM.
 ///
 /// # Errors
 /// 404, as vLLM answers.
 pub fn check_name(model: &Model, asked: Option<&str>) -> Result<(), ApiError> {
     match asked {
-        Some(name) if name != model.name => Err(ApiError::new(
-            StatusCode::NOT_FOUND,
-            format!("the model {name:?} is not served here, {:?} is", model.name),
-        )),
+        Some(name) if !name.is_empty() && name != model.name => Err(ApiError {
+            param: Some("model".into()),
+            ..ApiError::new(
+                StatusCode::NOT_FOUND,
+                format!("the model {name:?} is not served here, {:?} is", model.name),
+            )
+        }),
         _ => Ok(()),
     }
 }

@@ -11,8 +11,10 @@ pub enum Given {
     /// Nothing: it is absent, null, false or empty.
     #[default]
     Nothing,
-    /// `none` or `auto`, as a choice of tools is made where there are none.
+    /// `auto`, as a choice of tools is made where there are none.
     AnyChoice,
+    /// `none`: no tool may be chosen.
+    NoChoice,
     /// Something.
     Something,
 }
@@ -58,7 +60,8 @@ impl<'de> Deserialize<'de> for Given {
 
             fn visit_str<E>(self, text: &str) -> Result<Given, E> {
                 Ok(match text {
-                    "none" | "auto" => Given::AnyChoice,
+                    "auto" => Given::AnyChoice,
+                    "none" => Given::NoChoice,
                     text => Given::something(!text.is_empty()),
                 })
             }
@@ -96,7 +99,7 @@ mod tests {
             ("[ ]", Given::Nothing),
             ("{}", Given::Nothing),
             (r#""auto""#, Given::AnyChoice),
-            (r#""none""#, Given::AnyChoice),
+            (r#""none""#, Given::NoChoice),
             ("true", Given::Something),
             ("0", Given::Something),
             ("-1", Given::Something),

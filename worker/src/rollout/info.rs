@@ -6,10 +6,11 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::conversation::{self, Way};
 use super::prompt::Prompt;
 use super::protocol::GenerateRequest;
 use super::service::Service;
-use super::{chat, generate, refused};
+use super::{generate, refused};
 use crate::serving::body;
 use crate::serving::error::ApiError;
 
@@ -21,10 +22,13 @@ pub async fn healthz(State(service): State<Service>) -> Result<&'static str, Api
     service.alive().map(|()| "ok\n")
 }
 
-/// `/health`, as vLLM has it: 200 without a body, or 503 when the engine is over.
+/// `/health` and `/ping`, as vLLM has them: 200 without a body once requests can be answered. Scripts wait for that; a vLLM does not even
+/// listen before.
+///
+/// 503 while the model loads, and when the engine is over.
 pub async fn health(State(service): State<Service>) -> Response {
-    match service.alive() {
-        Ok(()) => ().into_response(),
+    match service.model() {
+        Ok(_) => ().into_response(),
         Err(error) => error.into_response(),
     }
 }
@@ -80,23 +84,19 @@ fn card(service: &Service) -> Result<Value, ApiError> {
 /// # Errors
 /// 400 when there is neither, or the tokenizer refuses.
 pub async fn tokenize(State(service): State<Service>, request: Request) -> Result<Json<Value>, ApiError> {
-    let (asked, _room): (GenerateRequest, _) = body::held(&service.bodies, request).await?;
+    let (mut asked, _room): (GenerateRequest, _) = body::held(&service.bodies, request).await?;
     let model = service.model()?;
     generate::check_name(model, asked.model.as_deref())?;
     refused::check_conversation(&asked)?;
-    let tokens = match (asked.prompt, asked.messages) {
+    let tokens = match (asked.prompt.take(), asked.messages.take()) {
         (Some(Prompt::Text(prompt)), None) => {
             let special = asked.add_special_tokens != Some(false);
             let encoded = service.encoding.encode(model, vec![prompt], special, "prompt").await?;
             encoded.into_iter().next().unwrap_or_default()
         }
         (None, Some(messages)) => {
-            let way = chat::Way {
-                begin_answer: asked.add_generation_prompt != Some(false),
-                special: asked.add_special_tokens == Some(true),
-                variables: chat::variables(asked.chat_template_kwargs)?,
-            };
-            chat::encode(&service, model, messages, way).await?
+            let way = Way::of(&mut asked)?;
+            conversation::encode(&service, model, messages, way).await?
         }
         (Some(_), None) => return Err(ApiError::field("prompt", "give one text")),
         (Some(_), Some(_)) | (None, None) => {
@@ -136,4 +136,31 @@ pub async fn detokenize(State(service): State<Service>, request: Request) -> Res
         .map_err(ApiError::internal)?
         .map_err(|error| ApiError::field("tokens", format!("{error:#}")))?;
     Ok(Json(json!({"prompt": text})))
+}
+
+#[cfg(test)]
+mod tests {
+    use ppo_crds::run_config::Location;
+
+    use super::*;
+    use crate::rollout::settings::{ModelSettings, Settings};
+    use crate::serving::Limits;
+
+    #[tokio::test]
+    async fn a_server_whose_model_loads_is_alive_and_neither_healthy_nor_ready() {
+        let settings = Settings {
+            address: "127.0.0.1:0".parse().unwrap(),
+            metrics_address: None,
+            token: None,
+            open_metrics: false,
+            model: ModelSettings::alone(Location::Path("unused".into()), "m".to_owned()),
+            limits: Limits::default(),
+            actor: None,
+            vllm: None,
+        };
+        let service = Service::new(&settings).unwrap();
+        assert!(healthz(State(service.clone())).await.is_ok());
+        assert_eq!(health(State(service.clone())).await.status(), 503);
+        assert!(readyz(State(service)).await.is_err());
+    }
 }

@@ -94,13 +94,12 @@ impl Job {
             return Err(ApiError::field("n", "0 samples: ask for at least one"));
         }
         limits.check_samples(prompts.len().saturating_mul(n))?;
-        let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
-        let room = model.config.max_positions.saturating_sub(longest);
+        let rooms = Rooms::of(model, &prompts);
         let echo = Echo::of(asked, dialect)?;
-        let params = sampling(model, limits, asked, dialect, echo, room)?;
-        let response = params.max_new_tokens;
-        let tokens = prompts.iter().map(|prompt| (prompt.len() + response).saturating_mul(n));
-        limits.check_tokens(tokens.fold(0usize, usize::saturating_add))?;
+        let params = sampling(model, limits, asked, dialect, echo, &rooms)?;
+        let responses = rooms.responses(params.max_new_tokens);
+        let of_prompts = prompts.iter().map(Vec::len).fold(0, usize::saturating_add);
+        limits.check_tokens(of_prompts.saturating_add(responses).saturating_mul(n))?;
         let shown = shown(model, limits, asked, dialect, echo)?;
         let greedy = is_greedy(params.temperature);
         let of_echo = shown.logprobs.filter(|_| echo != Echo::Nothing);
@@ -109,13 +108,14 @@ impl Job {
             top_logprobs: shown.logprobs.filter(|count| *count > 0 || greedy),
             prompt_logprobs: prompt_logprobs(limits, asked)?.or(of_echo),
         };
-        let listed = checked_listed(limits, &prompts, n, response, &shown, details)?;
+        let listed = checked_listed(limits, (of_prompts, responses), n, &shown, details)?;
         let params = Arc::new(params);
         let seeds = seeds(asked, prompts.len(), n)?;
-        let requests = prompts.into_iter().zip(seeds).map(|(prompt, seeds)| Request {
+        let requests = prompts.into_iter().zip(rooms.0).zip(seeds);
+        let requests = requests.map(|((prompt, room), seeds)| Request {
             prompt: prompt.into(),
             seeds,
-            params: params.clone(),
+            params: within(&params, room),
             details,
         });
         Ok(Self {
@@ -128,10 +128,50 @@ impl Job {
         })
     }
 
+    /// The prompt of the choice `index`.
+    pub fn prompt(&self, index: usize) -> Option<&[u32]> {
+        let request = self.requests.get(index / self.n.max(1))?;
+        Some(&request.prompt)
+    }
+
     /// Choices of the answer.
     pub fn samples(&self) -> usize {
         self.requests.len() * self.n
     }
+}
+
+/// How many tokens the context holds behind each prompt.
+struct Rooms(Vec<usize>);
+
+impl Rooms {
+    fn of(model: &Model, prompts: &[Vec<u32>]) -> Self {
+        let context = model.config.max_positions;
+        let rooms = prompts.iter().map(|prompt| context.saturating_sub(prompt.len()));
+        Self(rooms.collect())
+    }
+
+    /// Behind the longest prompt.
+    fn least(&self) -> usize {
+        self.0.iter().copied().min().unwrap_or(0)
+    }
+
+    /// Tokens of one longest response to each prompt.
+    fn responses(&self, most: usize) -> usize {
+        let responses = self.0.iter().map(|room| most.min(*room));
+        responses.fold(0, usize::saturating_add)
+    }
+}
+
+/// A response ends with the context at the latest, whatever it may have at most, as in vLLM (`get_max_tokens` in
+/// `vllm/entrypoints/serve/utils/api_utils.py`).
+fn within(params: &Arc<SamplingParams>, room: usize) -> Arc<SamplingParams> {
+    if params.max_new_tokens <= room {
+        return params.clone();
+    }
+    Arc::new(SamplingParams {
+        max_new_tokens: room,
+        ..(**params).clone()
+    })
 }
 
 /// # Errors
@@ -160,7 +200,8 @@ fn check_prompts(model: &Model, limits: &Limits, prompts: &[Vec<u32>]) -> Result
             return Err(ApiError::field(
                 "prompt",
                 format!(
-                    "prompt {index} has {} tokens; prompt and response together hold at most {most}",
+                    "prompt {index} has {} tokens; this model's maximum context length is {most} tokens, prompt and \
+                     response together",
                     prompt.len()
                 ),
             ));
@@ -178,19 +219,17 @@ fn check_prompts(model: &Model, limits: &Limits, prompts: &[Vec<u32>]) -> Result
     Ok(())
 }
 
-/// Log-probabilities that the answer lists, each with its token's text: a hundred bytes and more, for every sample again.
+/// Log-probabilities that the answer lists, each with its token's text: a hundred bytes and more, for every sample again. Prompts and
+/// their longest responses, one of each, have so many tokens.
 fn checked_listed(
     limits: &Limits,
-    prompts: &[Vec<u32>],
+    (of_prompts, of_responses): (usize, usize),
     n: usize,
-    response: usize,
     shown: &Shown,
     details: Details,
 ) -> Result<usize, ApiError> {
     let of_token = |top: Option<usize>| top.map_or(0, |top| top.saturating_add(1));
-    let of_prompts = prompts.iter().map(Vec::len).fold(0, usize::saturating_add);
     let of_prompts = of_prompts.saturating_mul(of_token(details.prompt_logprobs));
-    let of_responses = response.saturating_mul(prompts.len());
     let of_responses = of_responses.saturating_mul(of_token(shown.logprobs.filter(|_| !shown.bare_logprobs)));
     let listed = of_prompts.saturating_add(of_responses).saturating_mul(n);
     if listed <= limits.listed {
@@ -216,7 +255,7 @@ fn sampling(
     asked: &GenerateRequest,
     dialect: Dialect,
     echo: Echo,
-    room: usize,
+    rooms: &Rooms,
 ) -> Result<SamplingParams, ApiError> {
     let within = |name: &'static str, value: Option<f32>, default: f32, least: f32, most: f32| {
         let value = value.unwrap_or(default);
@@ -228,29 +267,31 @@ fn sampling(
             format!("{value} is not between {least} and {most}"),
         ))
     };
+    let context = model.config.max_positions;
     let max_new_tokens = match asked.response_tokens() {
         // The engine draws one, which is not shown.
         Some(0) if echo == Echo::Alone => 1,
         Some(0) => return Err(ApiError::field("max_tokens", "0: ask for at least one token")),
-        Some(tokens) if tokens > room => {
+        Some(tokens) if tokens > context => {
             return Err(ApiError::field(
                 "max_tokens",
                 format!(
-                    "{tokens} tokens after a prompt of {} are more than the {} that prompt and response hold together",
-                    model.config.max_positions - room,
-                    model.config.max_positions
+                    "{tokens}, and this model's maximum context length is {context} tokens, prompt and response together"
                 ),
             ));
         }
         Some(tokens) => tokens,
-        None if dialect == Dialect::Chat => room,
-        None => room.min(DEFAULT_TOKENS),
+        None if dialect == Dialect::Chat => context,
+        None => DEFAULT_TOKENS,
     };
     let min_new_tokens = asked.min_tokens.unwrap_or(0);
-    if min_new_tokens > max_new_tokens {
+    let most = max_new_tokens.min(rooms.least());
+    if min_new_tokens > most {
         return Err(ApiError::field(
             "min_tokens",
-            format!("{min_new_tokens} is more than max_tokens, {max_new_tokens}"),
+            format!(
+                "{min_new_tokens} is more than a response may have, {most} (max_tokens, or what the context holds)"
+            ),
         ));
     }
     let top_p = within("top_p", asked.top_p, 1.0, 0.0, 1.0)?;

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::given::Given;
 use super::prompt::Prompt;
+use super::truncate::Side;
 use super::values;
 use crate::data::describe;
 use crate::serving::limits::MOST_STOPS;
@@ -30,6 +31,20 @@ pub struct GenerateRequest {
     /// Chat: variables for the template, an object.
     #[serde(deserialize_with = "values::bounded")]
     pub chat_template_kwargs: Option<Value>,
+    /// Chat: functions that the template tells the model of. What it calls is left in the text.
+    #[serde(deserialize_with = "values::bounded")]
+    pub tools: Option<Value>,
+    /// Chat: texts for the template.
+    #[serde(deserialize_with = "values::bounded")]
+    pub documents: Option<Value>,
+    /// Chat: how much to think, for the template.
+    pub reasoning_effort: Option<String>,
+    /// Chat: go on with the last message.
+    pub continue_final_message: Option<bool>,
+    /// Tokens that a prompt is shortened to; -1 is as many as fit.
+    pub truncate_prompt_tokens: Option<i64>,
+    /// Where it is cut then.
+    pub truncation_side: Option<Side>,
     /// Put the model's own tokens around a text. Default true, for chat false: the template writes them.
     pub add_special_tokens: Option<bool>,
     /// Samples of each prompt.
@@ -115,9 +130,7 @@ pub struct GenerateRequest {
     pub guided_choice: Given,
     /// As `structured_outputs`, in older words.
     pub guided_grammar: Given,
-    /// Chat: functions the model may call.
-    pub tools: Given,
-    /// Chat: which of them it has to.
+    /// Chat: which tools the model has to call.
     pub tool_choice: Given,
     /// Chat: `tools` in older words.
     pub functions: Given,
@@ -125,12 +138,6 @@ pub struct GenerateRequest {
     pub function_call: Given,
     /// Chat: another template.
     pub chat_template: Given,
-    /// Chat: go on with the last message.
-    pub continue_final_message: Given,
-    /// Chat: texts for the template.
-    pub documents: Given,
-    /// Chat: how long to think.
-    pub reasoning_effort: Given,
     /// Vectors in the place of a prompt.
     pub prompt_embeds: Given,
     /// Code that changes logits.
@@ -145,8 +152,6 @@ pub struct GenerateRequest {
     pub bad_words: Given,
     /// Tokens that alone may be drawn.
     pub allowed_token_ids: Option<IgnoredAny>,
-    /// Keep only the last tokens of a prompt.
-    pub truncate_prompt_tokens: Option<i64>,
     /// End a response that repeats itself.
     pub repetition_detection: Given,
     /// Tokens of thinking; -1 is any number.

@@ -59,11 +59,6 @@ const GIVEN: &[Refused] = &[
         "a choice of tokens is not supported",
     ),
     (
-        "truncate_prompt_tokens",
-        |it| it.truncate_prompt_tokens.is_some(),
-        "shorten the prompt before you send it",
-    ),
-    (
         "repetition_detection",
         |it| given(it.repetition_detection),
         "repetition ends no response here",
@@ -120,35 +115,33 @@ const NOT_NEUTRAL: &[Refused] = &[
     ),
 ];
 
-/// What would change how a conversation becomes a prompt.
-const CONVERSATION: &[Refused] = &[
-    ("tools", |it| given(it.tools), "tools are not supported"),
-    ("tool_choice", |it| forces(it.tool_choice), "tools are not supported"),
-    ("functions", |it| given(it.functions), "tools are not supported"),
+/// What would be read from an answer. As in a vLLM without a parser of tools, a template may tell the model of some.
+const CALLS: &[Refused] = &[
+    (
+        "tools",
+        calls_tools,
+        "calls are not read from the text: with tool_choice \"none\" the template gets the tools, and the calls are \
+         yours to read",
+    ),
+    (
+        "tool_choice",
+        |it| forces(it.tool_choice),
+        "calls are not read from the text",
+    ),
     (
         "function_call",
         |it| forces(it.function_call),
-        "tools are not supported",
+        "calls are not read from the text",
     ),
+];
+
+/// What would change how a conversation becomes a prompt.
+const CONVERSATION: &[Refused] = &[
+    ("functions", |it| given(it.functions), "give tools"),
     (
         "chat_template",
         |it| given(it.chat_template),
         "the model's own template is used: render your own and send it to /v1/completions",
-    ),
-    (
-        "continue_final_message",
-        |it| given(it.continue_final_message),
-        "render the conversation and send it to /v1/completions",
-    ),
-    (
-        "documents",
-        |it| given(it.documents),
-        "a template that knows documents gets them in chat_template_kwargs",
-    ),
-    (
-        "reasoning_effort",
-        |it| given(it.reasoning_effort),
-        "a template that knows it gets it in chat_template_kwargs",
     ),
 ];
 
@@ -157,6 +150,7 @@ const CONVERSATION: &[Refused] = &[
 pub fn check(request: &GenerateRequest) -> Result<(), ApiError> {
     first(request, GIVEN)?;
     first(request, NOT_NEUTRAL)?;
+    first(request, CALLS)?;
     check_conversation(request)
 }
 
@@ -175,6 +169,12 @@ fn first(request: &GenerateRequest, fields: &[Refused]) -> Result<(), ApiError> 
 
 fn given(field: Given) -> bool {
     field != Given::Nothing
+}
+
+fn calls_tools(request: &GenerateRequest) -> bool {
+    let tools = request.tools.as_ref();
+    tools.is_some_and(|tools| tools.as_array().is_none_or(|tools| !tools.is_empty()))
+        && request.tool_choice != Given::NoChoice
 }
 
 /// Without tools a choice of any, or of none, means what happens here.
@@ -221,9 +221,6 @@ mod tests {
             ("functions", json!([{}]), json!([])),
             ("function_call", json!({"name": "a"}), json!("auto")),
             ("chat_template", json!("{{ messages }}"), json!(null)),
-            ("continue_final_message", json!(true), json!(false)),
-            ("documents", json!([{"text": "a"}]), json!([])),
-            ("reasoning_effort", json!("low"), json!(null)),
             (
                 "repetition_detection",
                 json!({"max_pattern_size": 4, "min_count": 3}),
@@ -245,6 +242,19 @@ mod tests {
             assert_eq!(checked(name, wrong), Err(Some(Cow::Borrowed(name))));
             assert_eq!(checked(name, harmless), Ok(()), "{name}");
             assert_eq!(checked(name, Value::Null), Ok(()), "{name}");
+        }
+    }
+
+    #[test]
+    fn tools_may_be_told_to_the_model_where_no_call_is_to_be_read_and_in_a_prompt_that_is_only_made() {
+        let asked = |choice: Value| -> GenerateRequest {
+            serde_json::from_value(json!({"tools": [{}], "tool_choice": choice})).unwrap()
+        };
+        assert_eq!(check(&asked(json!("none"))), Ok(()));
+        for choice in [json!(null), json!("auto"), json!("required")] {
+            let error = check(&asked(choice.clone())).unwrap_err();
+            assert!(error.message.contains("with tool_choice \"none\""), "{choice}: {error}");
+            assert_eq!(check_conversation(&asked(choice)), Ok(()));
         }
     }
 }

@@ -32,10 +32,9 @@ impl Usage {
         Self::sum(prompt_tokens, completion_tokens)
     }
 
-    /// Counts of the job's choice `index` so far.
-    pub fn of_choice(job: &Job, index: usize, choice: &Choice) -> Self {
-        let request = job.requests.get(index / job.n.max(1));
-        Self::sum(request.map_or(0, |request| request.prompt.len()), choice.tokens())
+    /// Counts of the job's choice `index`, which has so many tokens.
+    pub fn of_choice(job: &Job, index: usize, tokens: usize) -> Self {
+        Self::sum(job.prompt(index).map_or(0, <[u32]>::len), tokens)
     }
 
     fn sum(prompt_tokens: usize, completion_tokens: usize) -> Self {
@@ -174,7 +173,8 @@ pub fn now() -> u64 {
         .as_secs()
 }
 
-/// A choice, complete or a piece of one: `is_first` pieces carry what is said once, finished ones what is known at the end.
+/// A choice, complete or a piece of one: `is_first` pieces carry what is said once, finished ones what is known at the end. Of a chat the
+/// first piece is its [`opening`].
 pub fn choice(job: &Job, index: usize, choice: &Choice, delta: Delta, is_piece: bool, is_first: bool) -> ShownChoice {
     let shown = &job.shown;
     let Delta {
@@ -189,25 +189,46 @@ pub fn choice(job: &Job, index: usize, choice: &Choice, delta: Delta, is_piece: 
             content: text,
         },
         (Dialect::Chat, true) => Said::Delta(ChatDelta {
-            role: is_first.then_some("assistant"),
+            role: None,
             content: text,
         }),
     };
     let is_finished = choice.finish_reason().is_some();
-    let request = job.requests.get(index / job.n.max(1));
     ShownChoice {
         index,
         said,
         logprobs: shown.logprobs.map(|_| show_logprobs(job, logprobs)),
         finish_reason: choice.finish_reason(),
         stop_reason: choice.stop_reason(),
-        prompt_token_ids: request
-            .filter(|_| shown.token_ids && is_first)
-            .map(|request| request.prompt.to_vec()),
+        prompt_token_ids: is_first.then(|| prompt_token_ids(job, index)).flatten(),
         token_ids: shown.token_ids.then_some(token_ids),
         weight_versions: (shown.weight_versions && is_finished).then(|| choice.version_spans()),
         prompt_logprobs: None,
     }
+}
+
+/// The first piece of a choice of a chat: it says who speaks, and nothing else, as OpenAI's and vLLM's.
+pub fn opening(job: &Job, index: usize) -> ShownChoice {
+    ShownChoice {
+        index,
+        said: Said::Delta(ChatDelta {
+            role: Some("assistant"),
+            content: String::new(),
+        }),
+        logprobs: None,
+        finish_reason: None,
+        stop_reason: None,
+        prompt_token_ids: prompt_token_ids(job, index),
+        token_ids: None,
+        weight_versions: None,
+        prompt_logprobs: None,
+    }
+}
+
+/// The ids of a choice's prompt, where they are wanted.
+fn prompt_token_ids(job: &Job, index: usize) -> Option<Vec<u32>> {
+    let prompt = job.prompt(index).filter(|_| job.shown.token_ids);
+    prompt.map(<[u32]>::to_vec)
 }
 
 /// Scores of a prompt's tokens as they are written: once a prompt, shared by the choices of all its samples.

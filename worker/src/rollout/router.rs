@@ -40,6 +40,7 @@ pub fn observed(service: Service) -> Router {
 fn probes() -> Router<Service> {
     Router::new()
         .route("/health", get(info::health))
+        .route("/ping", get(info::health).post(info::health))
         .route("/healthz", get(info::healthz))
         .route("/readyz", get(info::readyz))
         .route("/metrics", get(metrics::metrics))

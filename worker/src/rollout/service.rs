@@ -63,7 +63,7 @@ impl std::ops::Deref for Service {
 }
 
 impl Service {
-    /// A service without a model: everything but `/healthz` and `/health` answers 503.
+    /// A service without a model: what needs one answers 503.
     ///
     /// # Errors
     /// When a metric's name is not one Prometheus takes.

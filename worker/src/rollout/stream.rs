@@ -12,8 +12,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::choice::Choice;
 use super::generate::{Running, submit};
-use super::job::Job;
-use super::response::{self, Answer, Usage};
+use super::job::{Dialect, Job};
+use super::response::{self, Answer, ShownChoice, Usage};
 use super::service::Service;
 use crate::engine::{Event, News};
 use crate::serving::error::ApiError;
@@ -171,13 +171,22 @@ impl Pieces {
         let Some(choice) = self.choices.get_mut(index) else {
             return Ok(());
         };
-        let delta = choice.take();
-        let is_first = self.is_new.get_mut(index).is_some_and(std::mem::take);
+        let (delta, tokens) = (choice.take(), choice.tokens());
+        let mut is_first = self.is_new.get_mut(index).is_some_and(std::mem::take);
+        if is_first && self.job.dialect == Dialect::Chat {
+            self.push_choice(response::opening(&self.job, index), index, 0)?;
+            is_first = false;
+        }
         let choice = response::choice(&self.job, index, &self.choices[index], delta, true, is_first);
+        self.push_choice(choice, index, tokens)
+    }
+
+    /// A piece of the choice `index`, which has so many tokens by now.
+    fn push_choice(&mut self, choice: ShownChoice, index: usize, tokens: usize) -> Result<(), ApiError> {
         let mut answer = self.piece()?;
         answer.push(self.job.dialect, choice);
         if self.job.shown.running_usage {
-            answer.usage = Some(Usage::of_choice(&self.job, index, &self.choices[index]));
+            answer.usage = Some(Usage::of_choice(&self.job, index, tokens));
         }
         self.push(&answer)
     }

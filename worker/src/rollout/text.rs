@@ -62,14 +62,15 @@ impl Text {
         Ok(())
     }
 
-    /// Finds the stop string that the newest token completed and cuts the text before it, or behind it with `include`.
+    /// Finds the stop string that the newest token completed and cuts the text before it, or behind it with `include`. Of several it is the
+    /// one that ends first, as if characters came one by one (vLLM's `check_stop_strings` in `vllm/v1/engine/detokenizer.py`).
     pub fn cut<'a>(&mut self, stops: &'a [String], include: bool) -> Option<&'a str> {
-        let found = stops.iter().find_map(|stop| {
+        let found = stops.iter().filter_map(|stop| {
             let from = self.before.saturating_sub(stop.len().saturating_sub(1)).max(self.given);
             let from = self.text.floor_char_boundary(from);
             Some((stop, from + self.text.get(from..)?.find(stop.as_str())?))
         });
-        let (stop, at) = found?;
+        let (stop, at) = found.min_by_key(|(stop, at)| at + stop.len())?;
         self.text.truncate(if include { at + stop.len() } else { at });
         Some(stop)
     }
@@ -84,5 +85,44 @@ impl Text {
         let fresh = self.text.get(self.given..end).unwrap_or_default().to_owned();
         self.given = self.given.max(end);
         fresh
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// What is left of "What", which two tokens are, and why it ended there.
+    fn cut(stops: &[&str], include: bool) -> (String, Option<String>) {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tokenizer/chatml");
+        let tokenizer = Tokenizer::load(&folder).unwrap();
+        let stops: Vec<String> = stops.iter().map(|stop| (*stop).to_owned()).collect();
+        let mut text = Text::new(&tokenizer, &[], true, &stops).unwrap();
+        for part in ["W", "hat"] {
+            let [token] = tokenizer.encode(part, false).unwrap()[..] else {
+                panic!("{part} is not one token");
+            };
+            text.push(&tokenizer, token).unwrap();
+        }
+        text.end(&tokenizer).unwrap();
+        let stop = text.cut(&stops, include).map(str::to_owned);
+        (text.take(), stop)
+    }
+
+    #[test]
+    fn of_several_strings_that_a_token_completes_the_one_that_ends_first_ends_the_text() {
+        let ended = |text: &str, stop: &str| (text.to_owned(), Some(stop.to_owned()));
+        for (stops, text, stop) in [
+            (&["t", "a"][..], "Wh", "a"),
+            (&["at", "Wha"][..], "", "Wha"),
+            (&["hat", "at"][..], "W", "hat"),
+            (&["at", "hat"][..], "Wh", "at"),
+        ] {
+            assert_eq!(cut(stops, false), ended(text, stop), "{stops:?}");
+        }
+        assert_eq!(cut(&["t", "a"], true), ended("Wha", "a"));
+        assert_eq!(cut(&["x"], true), ("What".to_owned(), None));
     }
 }

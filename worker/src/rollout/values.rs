@@ -54,8 +54,9 @@ impl<'de> DeserializeSeed<'de> for Counted<'_> {
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
         let left = self.0.get().checked_sub(1).ok_or_else(|| {
-            let words =
-                format!("messages, chat_template_kwargs and labels hold at most {MOST_VALUES} values each: send less");
+            let words = format!(
+                "messages, tools, documents, chat_template_kwargs and labels hold at most {MOST_VALUES} values each: send less"
+            );
             D::Error::custom(words)
         })?;
         self.0.set(left);

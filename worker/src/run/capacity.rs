@@ -86,6 +86,7 @@ mod tests {
         vocab: 128_256,
         tied: false,
         qkv_bias: false,
+        qk_norm: false,
     };
 
     fn refused(policy: ModelShape, ranks: u64) -> Option<String> {

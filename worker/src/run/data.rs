@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use ppo_crds::RunConfig;
 
-use super::inputs::{inputs_of, moment_of_run, refuse_other_prompts};
+use super::inputs::{inputs_of, moment_of_run, refuse_other_ends, refuse_other_prompts};
 use super::start::Start;
 use crate::actor::checkpoint::Inputs;
 use crate::data::PromptSet;
@@ -34,7 +34,8 @@ impl Data {
     /// Reads it with the tokenizer in `folder`. What is wrong with it, and needs no model to be found, is said here.
     ///
     /// # Errors
-    /// [`BadData`]; [`Invalid`] where the run began with other prompts, or another tokenizer for them; when a file cannot be read, naming it.
+    /// [`BadData`]; [`Invalid`] where the run began with other prompts, another tokenizer for them, or other tokens that end a response; when
+    /// a file cannot be read, naming it.
     pub fn read(config: &RunConfig, folder: &Path, start: Start) -> Result<Self> {
         let moment = moment_of_run(start.inputs(), fixed_moment()?)?;
         let tokenizer = Arc::new(Tokenizer::load_at(folder, moment)?);
@@ -42,6 +43,7 @@ impl Data {
         let prompts = PromptSet::load(&config.prompts, &tokenizer).context(BadData)?;
         let inputs = inputs_of(&prompts, &tokenizer, config.prompts.chat_template);
         refuse_other_prompts(start.inputs(), &inputs, config, start.afresh)?;
+        refuse_other_ends(start.inputs(), &inputs, config, start.afresh)?;
         let held_out = config.evaluation.as_ref();
         let held_out = held_out
             .map(|wanted| PromptSet::load_evaluation(wanted, &config.prompts, &tokenizer))

@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::continuation::Continuation;
 use super::fresh;
 use super::guard::{Afresh, Locks, lock};
+use super::records::refuse_to_lose;
 use crate::actor::checkpoint::{Checkpoints, Files, State, Verified, hash_share};
 use crate::actor::fence::Owner;
 use crate::manifest::Invalid;
@@ -36,8 +37,8 @@ impl Folder {
     /// Takes the folder at `root` for this process: for `owner`, where it is a pod's. A `fresh` run deletes what an earlier one left.
     ///
     /// # Errors
-    /// When another process runs there, the checkpoints are of another configuration, or the records of another job; when the folder cannot be
-    /// written.
+    /// When another process runs there, the checkpoints are of another configuration, or the records of another job, or of steps whose checkpoints
+    /// are elsewhere; when the folder cannot be written.
     pub fn take(config: &RunConfig, root: &Path, fresh: bool, owner: Option<Owner>) -> Result<Self> {
         let dir = RunDir::new(root);
         dir.create()?;
@@ -58,6 +59,10 @@ impl Folder {
                 folder.check(config, checkpoint, state)?;
             }
             folder.refuse_other_records(config, newest.as_ref().map(|(_, state)| state))?;
+            // What is there may be damaged, and then that is said.
+            if folder.checkpoints.folders()?.is_empty() {
+                refuse_to_lose(&folder.dir, &folder.saved_in, folder.without_checkpoints())?;
+            }
         }
         if let Some(owner) = owner {
             folder.checkpoints = folder.checkpoints.fenced(owner)?;
@@ -89,6 +94,14 @@ impl Folder {
             Some(_) if self.saved_in == self.dir.checkpoints() => Afresh::Here,
             Some(_) => Afresh::HereApart,
             None => Afresh::InPod(&self.saved_in),
+        }
+    }
+
+    /// The same where there is no checkpoint, so that only its records are in the way.
+    fn without_checkpoints(&self) -> Afresh<'_> {
+        match self.locks {
+            Some(_) => Afresh::Here,
+            None => Afresh::InPod(self.dir.root()),
         }
     }
 
@@ -218,6 +231,36 @@ mod tests {
     }
 
     #[test]
+    fn records_whose_checkpoints_are_in_another_place_stay_until_the_run_is_begun_anew() {
+        let root = tempfile::tempdir().unwrap();
+        let of = |saved: &str| config(root.path(), "moved", json!({"path": saved}));
+        let dir = RunDir::new(root.path().join("run"));
+        let take = |saved: &str, fresh: bool| Folder::take(&of(saved), dir.root(), fresh, None).map(drop);
+        take("first", false).unwrap();
+        let run_config = serde_json::to_value(of("first")).unwrap();
+        std::fs::write(dir.run_config(), run_config.to_string()).unwrap();
+        let records = "{\"step\": 1}\n{\"step\": 2}\n";
+        std::fs::write(dir.metrics(), records).unwrap();
+        // It ended before its first checkpoint.
+        take("other", false).unwrap();
+        let first = root.path().join("first");
+        let saved = Checkpoints::open(first.clone(), 3, false).unwrap();
+        saved.save(state(run_config), |_| Ok(Files::default())).unwrap();
+        let refused = take("other", false).unwrap_err();
+        assert!(refused.is::<Invalid>());
+        let words = refused.to_string();
+        let place = format!("its place again, {}, which has that of step 1", first.display());
+        assert!(
+            words.contains("records up to step 2") && words.contains(&place) && words.ends_with("another --run-dir"),
+            "{words}"
+        );
+        assert_eq!(std::fs::read_to_string(dir.metrics()).unwrap(), records);
+        take("first", false).unwrap();
+        take("other", true).unwrap();
+        take("other", false).unwrap();
+    }
+
+    #[test]
     fn who_cannot_go_on_is_told_to_change_what_says_where_the_checkpoints_lie() {
         let root = tempfile::tempdir().unwrap();
         let advice = |checkpoint: Value| {
@@ -228,7 +271,7 @@ mod tests {
         let (own, named) = (advice(json!({})), advice(json!({"path": "saved"})));
         assert!(own.ends_with("give another --run-dir"), "{own}");
         assert!(
-            named.ends_with("give the checkpoints another place in spec.checkpoint"),
+            named.ends_with("give another --run-dir and the checkpoints another place in spec.checkpoint"),
             "{named}"
         );
     }

@@ -74,7 +74,7 @@ impl Place<'_> {
 pub enum Afresh<'a> {
     /// On this machine.
     Here,
-    /// On this machine, with checkpoints in a place that the manifest names: another folder for the run changes nothing.
+    /// On this machine, with checkpoints in a place that the manifest names: another folder for the run alone changes nothing.
     HereApart,
     /// In a pod that saves in a folder.
     InPod(&'a Path),
@@ -86,7 +86,7 @@ impl Afresh<'_> {
         match self {
             Self::Here => "start anew with --fresh, or give another --run-dir".to_owned(),
             Self::HereApart => {
-                "start anew with --fresh, or give the checkpoints another place in spec.checkpoint".to_owned()
+                "start anew with --fresh, or give another --run-dir and the checkpoints another place in spec.checkpoint".to_owned()
             }
             Self::InPod(folder) => format!(
                 "move {} away to start anew; on a claim, a job of another name has a folder of its own",

@@ -1,5 +1,5 @@
-//! What must be identical across ranks, and between a run and the checkpoint it resumes: weights, and the data that a configuration
-//! only names.
+//! What must be identical across ranks, and between a run and the checkpoint it resumes: weights, what is computed with them, and the data
+//! that a configuration only names.
 
 use anyhow::{Context, Result};
 use jiff::Timestamp;
@@ -24,6 +24,10 @@ pub struct Held {
     base: Option<String>,
     /// Below the critic's, where they are not the policy's own.
     critic_base: Option<String>,
+    /// What is computed with the weights below the policy's adapter.
+    conventions: Option<String>,
+    /// The same of the critic's.
+    critic_conventions: Option<String>,
     /// What is trained of the policy; None where nobody compares it.
     policy: Option<String>,
     /// What is trained of the critic.
@@ -38,14 +42,18 @@ impl Held {
     pub fn of(config: &RunConfig, actor: &Actor, critic: Option<&Critic>, ranks: &Ranks) -> Result<Self> {
         let hash = |weights: &Weights| Ok::<_, anyhow::Error>(digest(weights)?.to_string());
         let base = actor.frozen.as_ref().map(|frozen| hash(&frozen.base)).transpose()?;
+        let conventions = actor.frozen.as_ref().map(|_| actor.decoder.config().conventions());
         // Of one place they are held once.
         let apart = critic
             .filter(|critic| critic.adapter.is_some() && config.model.critic.as_ref() != Some(&config.model.policy));
         let below = |critic: &Critic| hash(&Weights(critic.model.decoder.parameters().into_iter().collect()));
         let critic_base = apart.map(below).transpose()?;
+        let critic_conventions = apart.map(|critic| critic.model.decoder.config().conventions());
         let mut held = Self {
             base,
             critic_base,
+            conventions,
+            critic_conventions,
             ..Self::default()
         };
         if !ranks.is_alone() {
@@ -83,6 +91,8 @@ impl Held {
         Inputs {
             policy: self.base.clone(),
             critic: self.critic_base.clone(),
+            policy_conventions: self.conventions.clone(),
+            critic_conventions: self.critic_conventions.clone(),
             ..prompts.clone()
         }
     }
@@ -114,6 +124,7 @@ pub fn inputs_of(prompts: &PromptSet, tokenizer: &Tokenizer, templated: bool) ->
         tokenizer: tokenizer.fingerprint().ok().map(|text| text.to_string()),
         template: template.map(|content| Hash::of(content.as_bytes()).to_string()),
         moment: tokenizer.moment().map(Timestamp::as_second),
+        ends: Some(tokenizer.eos_ids().to_vec()),
         ..Inputs::default()
     }
 }
@@ -169,20 +180,47 @@ pub fn refuse_other_prompts(saved: Option<&Inputs>, now: &Inputs, config: &RunCo
     Err(Invalid::new(words).into())
 }
 
-/// An adapter goes on above the weights that it was trained on.
+/// What ends a response is learnt. All weights have it in their checkpoint; an adapter's is read where its policy lies.
+///
+/// # Errors
+/// [`Invalid`], where the ids are known and others.
+pub fn refuse_other_ends(saved: Option<&Inputs>, now: &Inputs, config: &RunConfig, afresh: Afresh) -> Result<()> {
+    match (saved.and_then(|saved| saved.ends.as_ref()), &now.ends) {
+        (Some(was), Some(is)) if was != is => Err(Invalid::new(format!(
+            "the ids that end a response of model.policy ({}) have changed since the run began: they were {was:?} and are {is:?}; restore its \
+             generation_config.json, config.json and tokenizer_config.json, or give model.policy.hub.revision the commit that the run began \
+             with; or {}",
+            words(&config.model.policy),
+            afresh.words()
+        ))
+        .into()),
+        _ => Ok(()),
+    }
+}
+
+/// An adapter goes on above the weights that it was trained on, and what is computed with them is the same.
 ///
 /// # Errors
 /// [`Invalid`], where they are known and others.
 pub fn refuse_other_base(saved: Option<&Inputs>, now: &Inputs, config: &RunConfig, afresh: Afresh) -> Result<()> {
     let Some(saved) = saved else { return Ok(()) };
-    let (model, place) = match (saved.policy == now.policy, saved.critic == now.critic) {
-        (true, true) => return Ok(()),
-        (false, _) => ("model.policy", Some(&config.model.policy)),
-        (true, false) => ("model.critic", config.model.critic.as_ref()),
+    let place = |location: Option<&Location>| location.map_or_else(|| "none".to_owned(), words);
+    let policy = ("model.policy", place(Some(&config.model.policy)));
+    let critic = ("model.critic", place(config.model.critic.as_ref()));
+    let is_other = |saved: &Option<String>, now: &Option<String>| saved.is_some() && saved != now;
+    let (what, (model, place)) = if saved.policy != now.policy {
+        ("the weights of", policy)
+    } else if saved.critic != now.critic {
+        ("the weights of", critic)
+    } else if is_other(&saved.policy_conventions, &now.policy_conventions) {
+        ("the sizes and constants in config.json of", policy)
+    } else if is_other(&saved.critic_conventions, &now.critic_conventions) {
+        ("the sizes and constants in config.json of", critic)
+    } else {
+        return Ok(());
     };
-    let place = place.map_or_else(|| "none".to_owned(), words);
     Err(Invalid::new(format!(
-        "the weights of {model} ({place}) are not those that the adapter in the checkpoint was trained on: restore them, or give \
+        "{what} {model} ({place}) are not those that the adapter in the checkpoint was trained on: restore them, or give \
          {model}.hub.revision the commit that the run began with; or {}",
         afresh.words()
     ))
@@ -310,6 +348,47 @@ mod tests {
         let now = read(&config, folder.path(), None);
         write("a.jsonl", r#"{"prompt": "One"}"#);
         assert!(refused(&now).starts_with("the prompts in "));
+    }
+
+    #[test]
+    fn an_end_token_that_came_or_went_is_refused_with_both_lists_and_one_that_nobody_noted_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = templated(folder.path(), "{{ messages[0].content }}");
+        let first = read(&config, folder.path(), None);
+        let refuse = |saved: &Inputs, now: &Inputs| refuse_other_ends(Some(saved), now, &config, Afresh::Here);
+        refuse(&first, &first).unwrap();
+        let ends = json!({"eos_token_id": [5, 2]}).to_string();
+        std::fs::write(folder.path().join("generation_config.json"), ends).unwrap();
+        let now = read(&config, folder.path(), None);
+        let refused = refuse(&first, &now).unwrap_err();
+        assert!(refused.is::<Invalid>());
+        let words = refused.to_string();
+        assert!(words.contains("they were [] and are [2, 5]"), "{words}");
+        refuse(&Inputs::default(), &now).unwrap();
+    }
+
+    #[test]
+    fn an_adapter_above_another_configuration_is_refused_with_the_models_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = templated(folder.path(), "");
+        let of = |policy: &str| Inputs {
+            policy: Some("1".into()),
+            policy_conventions: Some(policy.into()),
+            ..Inputs::default()
+        };
+        let refuse = |saved: &Inputs, now: &Inputs| refuse_other_base(Some(saved), now, &config, Afresh::Here);
+        refuse(&of("rope 1"), &of("rope 1")).unwrap();
+        let words = refuse(&of("rope 1"), &of("rope 2")).unwrap_err().to_string();
+        assert!(
+            words.starts_with("the sizes and constants in config.json of model.policy (")
+                && words.contains("hub.revision"),
+            "{words}"
+        );
+        let older = Inputs {
+            policy_conventions: None,
+            ..of("")
+        };
+        refuse(&older, &of("rope 2")).unwrap();
     }
 
     #[test]

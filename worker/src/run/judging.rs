@@ -7,7 +7,7 @@ use ppo_crds::spec::Overlap;
 
 use super::comparison::Before;
 use super::opening::Run;
-use crate::telemetry::{Metric, Stage};
+use crate::telemetry::Stage;
 use crate::trainer::Step;
 
 impl Run {
@@ -91,14 +91,9 @@ impl Run {
         if self.roles.trainer.config.evaluation.is_some() {
             return Ok(());
         }
-        let samples = step.batch.scored.samples();
-        let mut versions = samples.iter().flat_map(|sample| &sample.versions);
-        let (Some(&drawer), Some(score)) = (versions.next(), step.report.get(Metric::Score)) else {
-            return Ok(());
-        };
-        match versions.all(|version| *version == drawer) && self.checkpoints.has(drawer) {
-            true => self.checkpoints.judge(drawer, score),
-            false => Ok(()),
+        match step.batch.scored.drawn.oldest_version() {
+            Some((drawer, score)) if self.checkpoints.has(drawer) => self.checkpoints.judge(drawer, score),
+            _ => Ok(()),
         }
     }
 

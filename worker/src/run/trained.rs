@@ -44,7 +44,7 @@ impl Trained {
     ) -> Result<Self> {
         let ranks = around.ranks;
         ranks.order(&Order::Open {
-            checkpoint: start.checkpoint.cloned(),
+            checkpoint: start.checkpoint.cloned().map(Box::new),
             total_steps,
         })?;
         let (actor, critic) = learners(config, policy_folder, start.checkpoint, total_steps, ranks)?;

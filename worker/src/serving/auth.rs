@@ -42,7 +42,7 @@ impl Door {
 
     fn opens(&self, path: &str, headers: &HeaderMap) -> bool {
         let Some(token) = &self.token else { return true };
-        if matches!(path, "/health" | "/healthz") || (path == "/metrics" && self.open_metrics) {
+        if matches!(path, "/health" | "/healthz" | "/ping") || (path == "/metrics" && self.open_metrics) {
             return true;
         }
         let header = headers

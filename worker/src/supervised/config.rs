@@ -101,7 +101,7 @@ pub struct SftData {
     /// Default `prompt`.
     #[serde(default = "prompt_field")]
     pub prompt_field: String,
-    /// Default `response`.
+    /// A text, or a list of chat messages that ends with it. Default `response`.
     #[serde(default = "response_field")]
     pub response_field: String,
     /// Render prompts through the model's chat template. Default false.
@@ -121,7 +121,7 @@ pub struct PreferenceData {
     /// Default `prompt`.
     #[serde(default = "prompt_field")]
     pub prompt_field: String,
-    /// The better response. Default `chosen`.
+    /// The better response, as a text, or a list of chat messages that ends with it. Default `chosen`.
     #[serde(default = "chosen_field")]
     pub chosen_field: String,
     /// The worse response. Default `rejected`.

@@ -1,9 +1,11 @@
 //! Rows of a data file as samples whose response is the target.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use ppo_crds::run_config::Prompts;
+use serde_json::Value;
 
 use super::config::SftData;
 use crate::data::{Label, PromptSet};
@@ -34,10 +36,12 @@ pub fn read(path: &Path, data: &SftData, tokenizer: &Tokenizer, model: &ModelCon
     let samples = pairs
         .map(|prompt| {
             let field = || format!("{}: {}: field {:?}", path.display(), prompt.place, data.response_field);
-            let text = prompt.label.as_ref().map(Label::text).transpose();
-            let text = text
-                .map_err(|wrong| anyhow!("{} {wrong}", field()))?
-                .unwrap_or_default();
+            let text = prompt
+                .label
+                .as_ref()
+                .map(|label| answer(label, prompt.messages.as_deref()));
+            let text = text.transpose().map_err(|wrong| anyhow!("{} {wrong}", field()))?;
+            let text = text.unwrap_or_default();
             ensure!(!text.is_empty(), "{} is empty", field());
             let mut response = tokenizer.encode(&text, false)?;
             if response.last().is_none_or(|last| !tokenizer.eos_ids().contains(last)) {
@@ -66,6 +70,29 @@ pub fn read(path: &Path, data: &SftData, tokenizer: &Tokenizer, model: &ModelCon
     Ok(samples)
 }
 
+/// The text of a response, which may be a list of messages that ends with it, the prompt's own before it or none: so `chosen` and `rejected`
+/// of many data sets of preferences have it.
+fn answer<'a>(response: &'a Label, prompt: Option<&[Value]>) -> Result<Cow<'a, str>, String> {
+    let Value::Array(messages) = response.value() else {
+        return response.text();
+    };
+    let last = messages.split_last().filter(|(last, _)| last["role"] == "assistant");
+    let answer = last.and_then(|(last, before)| Some((last["content"].as_str()?, before)));
+    let Some((text, before)) = answer else {
+        return Err("is a list, want a text, or messages of which the last is a text of the assistant's".to_owned());
+    };
+    let same = |(a, b): (&Value, &Value)| a["role"] == b["role"] && a["content"] == b["content"];
+    let is_prompt = |prompt: &[Value]| prompt.len() == before.len() && prompt.iter().zip(before).all(same);
+    match (before, prompt) {
+        ([], _) => Ok(text.into()),
+        (_, Some(prompt)) if is_prompt(prompt) => Ok(text.into()),
+        (_, Some(_)) => Err("has other messages before the last one than the prompt".to_owned()),
+        (_, None) => {
+            Err("has messages before the last one, and the prompt is plain text: set chatTemplate to true".to_owned())
+        }
+    }
+}
+
 fn refuse_too_long(path: &Path, samples: &[Sample], most: usize) -> anyhow::Result<()> {
     let mut too_long = samples.iter().filter(|sample| sample.length() > most);
     let Some(first) = too_long.next() else {
@@ -90,6 +117,16 @@ mod tests {
 
     /// The pairs of these rows, for a model that `change` has changed.
     fn pairs(rows: &[[&str; 2]], change: impl FnOnce(&mut ModelConfig)) -> anyhow::Result<Vec<Sample>> {
+        let rows: Vec<[Value; 2]> = rows.iter().map(|row| row.map(Value::from)).collect();
+        pairs_of(&rows, false, change)
+    }
+
+    /// The same of rows of any values, with or without the chat template.
+    fn pairs_of(
+        rows: &[[Value; 2]],
+        chat_template: bool,
+        change: impl FnOnce(&mut ModelConfig),
+    ) -> anyhow::Result<Vec<Sample>> {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("pairs.jsonl");
         let lines = rows
@@ -100,8 +137,56 @@ mod tests {
         let tokenizer = Tokenizer::load(&fixtures.join("tokenizer/chatml")).unwrap();
         let mut model = ModelConfig::read(&fixtures.join("llama")).unwrap();
         change(&mut model);
-        let data: SftData = serde_json::from_value(json!({"path": &file})).unwrap();
+        let data: SftData = serde_json::from_value(json!({"path": &file, "chatTemplate": chat_template})).unwrap();
         read(&file, &data, &tokenizer, &model)
+    }
+
+    fn turn(role: &str, content: &str) -> Value {
+        json!({"role": role, "content": content})
+    }
+
+    #[test]
+    fn a_response_may_be_messages_of_which_the_last_is_the_assistants() {
+        let (user, answer) = (turn("user", "a"), turn("assistant", "x"));
+        let rows = [
+            [json!("a"), json!("x")],
+            [json!("a"), json!([user, answer])],
+            [json!([user]), json!([user, answer])],
+            [json!([user]), json!([answer])],
+        ];
+        let pairs = pairs_of(&rows, true, |model| (model.vocab, model.max_positions) = (1000, 1000)).unwrap();
+        for pair in &pairs[1..] {
+            assert_eq!(
+                (&pair.prompt.ids, &pair.response),
+                (&pairs[0].prompt.ids, &pairs[0].response)
+            );
+        }
+        assert_eq!(pairs[0].response, [90, 2]);
+    }
+
+    #[test]
+    fn messages_that_are_no_response_to_the_prompt_are_refused_by_their_place_and_field() {
+        let (user, answer) = (turn("user", "a"), turn("assistant", "x"));
+        for (chat_template, response, words) in [
+            (true, json!([]), "is a list, want a text, or messages"),
+            (true, json!([answer, user]), "is a list, want a text, or messages"),
+            (true, json!(["x"]), "is a list, want a text, or messages"),
+            (
+                true,
+                json!([turn("user", "b"), answer]),
+                "has other messages before the last one than the prompt",
+            ),
+            (
+                false,
+                json!([user, answer]),
+                "has messages before the last one, and the prompt is plain text: set chatTemplate to true",
+            ),
+        ] {
+            let refused = pairs_of(&[[json!("a"), response]], chat_template, |_| ());
+            let refused = format!("{:#}", refused.unwrap_err());
+            let words = format!("pairs.jsonl: line 1: field \"response\" {words}");
+            assert!(refused.contains(&words), "{refused}");
+        }
     }
 
     #[test]

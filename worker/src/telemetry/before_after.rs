@@ -1,20 +1,50 @@
 //! Held-out prompts answered before and after training: what the demo ends with and the report shows.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
+
+use super::SetReport;
 
 /// The comparison. Stored as `before_after.json` in the run's folder.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 pub struct BeforeAfter {
     /// What an answer must score to count as passed.
     pub pass_score: f64,
-    /// Share of **all** held-out prompts that passed before, 0 to 1 (the rows may be a selection).
+    /// Share of **all** samples of held-out prompts that passed before, 0 to 1 (the rows may be a selection).
     pub accuracy_before: f64,
     /// The same after.
     pub accuracy_after: f64,
+    /// With several samples a prompt, of which the rows have the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pass_at_n: Option<PassAtN>,
     /// Held-out prompts the accuracies are over.
     pub prompts: u64,
+    /// Each test set, by its name. Absent without `evaluation.setField`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sets: BTreeMap<String, SetBeforeAfter>,
     /// The prompts to show.
     pub rows: Vec<BeforeAfterRow>,
+}
+
+/// Shares of held-out prompts of which at least one of several samples passed.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
+pub struct PassAtN {
+    /// Samples of each prompt.
+    pub n_samples_per_prompt: u64,
+    /// Before, 0 to 1.
+    pub before: f64,
+    /// After.
+    pub after: f64,
+}
+
+/// One test set.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
+pub struct SetBeforeAfter {
+    /// Before training.
+    pub before: SetReport,
+    /// Now.
+    pub after: SetReport,
 }
 
 /// One held-out prompt.
@@ -39,14 +69,21 @@ pub struct Answer {
     pub score: f64,
 }
 
+/// Two shares as `34 % -> 78 %`.
+pub(super) fn rise(before: f64, after: f64) -> String {
+    format!("{:.0} % -> {:.0} %", 100.0 * before, 100.0 * after)
+}
+
 impl BeforeAfter {
-    /// `accuracy 34 % -> 78 %`, with the number of prompts it is over.
+    /// `accuracy 34 % -> 78 %`, with several samples a prompt `pass@8 60 % -> 90 %` too, and the number of prompts they are over.
     pub fn summary(&self) -> String {
-        let percent = |share: f64| format!("{:.0} %", 100.0 * share);
+        let pass_at_n = self.pass_at_n.as_ref().map_or(String::new(), |pass| {
+            let n = pass.n_samples_per_prompt;
+            format!(", pass@{n} {}", rise(pass.before, pass.after))
+        });
         format!(
-            "accuracy {} -> {} on {} held-out prompts",
-            percent(self.accuracy_before),
-            percent(self.accuracy_after),
+            "accuracy {}{pass_at_n} on {} held-out prompts",
+            rise(self.accuracy_before, self.accuracy_after),
             self.prompts
         )
     }

@@ -228,7 +228,10 @@ catalogue! {
         "Mean score on the held-out prompts."
         verl[] trl[] alpacafarm[] openrlhf[];
     EvaluationPassRate "evaluation_pass_rate" Gauge Ratio
-        "Share of held-out prompts that passed (pass@1)."
+        "Share of the samples of held-out prompts that passed (pass@1)."
+        verl[] trl[] alpacafarm[] openrlhf[];
+    EvaluationPassAtN "evaluation_pass_at_n" Gauge Ratio
+        "Share of held-out prompts of which at least one sample passed (pass@n); only with `evaluation.nSamplesPerPrompt` above 1."
         verl[] trl[] alpacafarm[] openrlhf[];
     EvaluationResponseLength "evaluation_response_length" Gauge Tokens
         "Mean length of the responses to held-out prompts."

@@ -16,6 +16,7 @@ use prometheus::{
 use super::engine::EngineFamilies;
 use super::metric::Kind;
 use super::request_times::RequestTimes;
+use super::test_sets::SetFamilies;
 use super::{EvaluationReport, Metric, StepReport, reward_source};
 use crate::engine::Stats;
 
@@ -26,6 +27,7 @@ pub struct Exposition {
     stage_seconds: HistogramVec,
     reward_source: GaugeVec,
     extra: GaugeVec,
+    test_sets: SetFamilies,
     run: Mutex<HashMap<&'static str, Gauge>>,
     engine: Mutex<Option<EngineFamilies>>,
     ready: AtomicBool,
@@ -70,6 +72,7 @@ impl Exposition {
                     &["name"],
                 )?,
             )?,
+            test_sets: SetFamilies::register(&registry)?,
             run: Mutex::default(),
             registry,
             metrics: Mutex::default(),
@@ -121,9 +124,9 @@ impl Exposition {
     /// # Errors
     /// When a metric cannot be registered: its name is taken.
     pub fn evaluation(&self, report: &EvaluationReport) -> Result<()> {
+        self.test_sets.set(&report.sets);
         report
             .values()
-            .into_iter()
             .try_for_each(|(metric, value)| self.observe(metric, value))
     }
 

@@ -19,9 +19,10 @@ mod stage;
 mod step;
 pub mod table;
 mod tensorboard;
+mod test_sets;
 mod time_left;
 
-pub use before_after::{Answer, BeforeAfter, BeforeAfterRow};
+pub use before_after::{Answer, BeforeAfter, BeforeAfterRow, PassAtN, SetBeforeAfter};
 pub use exposition::Exposition;
 pub use http::Server;
 pub(crate) use jsonl::{each as each_line, read as read_lines};
@@ -34,4 +35,4 @@ pub use request_times::RequestTimes;
 pub use run_dir::RunDir;
 pub use stage::Stage;
 pub(crate) use step::reward_source;
-pub use step::{EvaluationReport, EventRecord, SampleRecord, StepReport, TokenRecord};
+pub use step::{EvaluationReport, EventRecord, SampleRecord, SetReport, StepReport, TokenRecord};

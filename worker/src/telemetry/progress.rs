@@ -146,8 +146,12 @@ fn live_text(report: &StepReport, eta: Option<Duration>) -> String {
 }
 
 fn evaluation_line(report: &EvaluationReport) -> String {
+    let n = report.n_samples_per_prompt;
+    let pass_at_n = report
+        .pass_at_n
+        .map_or(String::new(), |share| format!(" pass@{n}={share:.3}"));
     format!(
-        "evaluation step={} score={} pass@1={:.3} length={:.1} prompts={}",
+        "evaluation step={} score={} pass@1={:.3}{pass_at_n} length={:.1} prompts={}",
         report.step,
         decimal(report.score),
         report.pass_rate,
@@ -287,21 +291,39 @@ mod tests {
         assert!(!plain_line(&report, None).contains("kl="));
     }
 
+    fn evaluation(n_samples_per_prompt: u64, pass_at_n: Option<f64>) -> EvaluationReport {
+        EvaluationReport {
+            step: 1,
+            prompts: 4,
+            n_samples_per_prompt,
+            score: 0.5,
+            pass_rate: 0.25,
+            pass_at_n,
+            response_length: 3.0,
+            seconds: 0.1,
+            sets: Default::default(),
+        }
+    }
+
+    #[test]
+    fn an_evaluation_of_several_samples_a_prompt_tells_how_many_prompts_any_of_them_passed() {
+        assert_eq!(
+            evaluation_line(&evaluation(1, None)),
+            "evaluation step=1 score=0.500 pass@1=0.250 length=3.0 prompts=4"
+        );
+        assert_eq!(
+            evaluation_line(&evaluation(8, Some(0.75))),
+            "evaluation step=1 score=0.500 pass@1=0.250 pass@8=0.750 length=3.0 prompts=4"
+        );
+    }
+
     #[test]
     fn json_mode_prints_one_object_per_step_and_nothing_else() {
         let screen = Screen::default();
         let view = View::Json(Box::new(screen.clone()));
         let mut progress = Progress { view, total_steps: 150 };
         progress.step(&report(1), None).unwrap();
-        let evaluation = EvaluationReport {
-            step: 1,
-            prompts: 4,
-            score: 0.5,
-            pass_rate: 0.5,
-            response_length: 3.0,
-            seconds: 0.1,
-        };
-        progress.evaluation(&evaluation).unwrap();
+        progress.evaluation(&evaluation(1, None)).unwrap();
         progress.step(&report(2), None).unwrap();
         let steps: Vec<StepReport> = screen
             .text()

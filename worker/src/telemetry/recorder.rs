@@ -15,7 +15,7 @@ use super::jsonl::{self, JsonLines};
 use super::live::Live;
 use super::progress::{OutputMode, Progress};
 use super::run_dir::{RunDir, write_json};
-use super::step::{EvaluationReport, EventRecord, SampleRecord, StepReport};
+use super::step::{EvaluationReport, EventRecord, SampleRecord, SetReport, StepReport};
 use super::tensorboard::EventFile;
 use super::time_left::TimeLeft;
 use super::{BeforeAfter, Metric, Stage};
@@ -145,8 +145,11 @@ impl Recorder {
     pub fn evaluation(&mut self, report: &EvaluationReport) -> Result<()> {
         self.evaluations.append(report)?;
         if let Some(tensorboard) = &mut self.tensorboard {
-            let values = report.values().into_iter();
-            let tags: Vec<_> = values.flat_map(|number| tags_of(number, self.profile)).collect();
+            let values = report.values();
+            let mut tags: Vec<_> = values.flat_map(|number| tags_of(number, self.profile)).collect();
+            for (name, of_set) in &report.sets {
+                tags.extend(tags_of_set(name, of_set, report.n_samples_per_prompt, self.profile));
+            }
             tensorboard.scalars(report.step, &tags)?;
         }
         self.watched.exposition.evaluation(report)?;
@@ -253,6 +256,20 @@ fn tags_of((metric, value): (Metric, f64), profile: Profile) -> impl Iterator<It
     let aliases = metric.aliases(profile).iter().map(|alias| (*alias).to_owned());
     let names = std::iter::once(format!("ppo/{}", metric.name())).chain(aliases);
     names.map(move |name| (name, value))
+}
+
+/// Tags of the figures of a test set: ours as `ppo/<name>/<set>`, and what the profile's framework calls the mean score of `n` samples, as
+/// in verl's `_val_metrics_update` (trainer/ppo/ray_trainer.py) and OpenRLHF's `compute_eval_metrics` (trainer/ppo_trainer.py).
+fn tags_of_set(set: &str, report: &SetReport, n: u64, profile: Profile) -> Vec<(String, f64)> {
+    let alias = match profile {
+        Profile::Verl => Some(format!("val-core/{set}/reward/mean@{n}")),
+        Profile::Openrlhf => Some(format!("eval/eval_{set}_pass1")),
+        Profile::Default | Profile::Trl | Profile::Alpacafarm => None,
+    };
+    let ours = report
+        .values()
+        .map(|(metric, value)| (format!("ppo/{}/{set}", metric.name()), value));
+    ours.chain(alias.map(|name| (name, report.score))).collect()
 }
 
 /// Tag and value of everything a step says.

@@ -158,29 +158,84 @@ pub struct EvaluationReport {
     pub step: u64,
     /// Prompts answered.
     pub prompts: u64,
+    /// Samples of each. Absent where it is 1.
+    #[serde(default = "one_sample", skip_serializing_if = "is_one_sample")]
+    pub n_samples_per_prompt: u64,
     /// Mean score.
     #[serde(deserialize_with = "null_is_nan")]
     pub score: f64,
-    /// Share of prompts whose score reached the pass score (pass@1), 0 to 1.
+    /// Share of samples whose score reached the pass score (pass@1), 0 to 1.
     #[serde(deserialize_with = "null_is_nan")]
     pub pass_rate: f64,
+    /// Share of prompts of which at least one sample did (pass@n), 0 to 1. Absent with one sample a prompt, where it is pass@1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pass_at_n: Option<f64>,
     /// Mean response length in tokens.
     #[serde(deserialize_with = "null_is_nan")]
     pub response_length: f64,
     /// Wall-clock seconds it took.
     #[serde(deserialize_with = "null_is_nan")]
     pub seconds: f64,
+    /// What it comes to on each test set, by its name. Absent without `evaluation.setField`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sets: BTreeMap<String, SetReport>,
 }
 
 impl EvaluationReport {
-    /// The evaluation's numbers under their catalogue names.
-    pub fn values(&self) -> [(Metric, f64); 3] {
-        [
-            (Metric::EvaluationScore, self.score),
-            (Metric::EvaluationPassRate, self.pass_rate),
-            (Metric::EvaluationResponseLength, self.response_length),
-        ]
+    /// The evaluation's numbers under their catalogue names, of all prompts together.
+    pub fn values(&self) -> impl Iterator<Item = (Metric, f64)> {
+        figures(self.score, self.pass_rate, self.pass_at_n, self.response_length)
     }
+}
+
+/// What an evaluation comes to on the prompts of one test set; the fields are those of [`EvaluationReport`].
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
+pub struct SetReport {
+    /// Prompts answered.
+    pub prompts: u64,
+    /// Mean score.
+    #[serde(deserialize_with = "null_is_nan")]
+    pub score: f64,
+    /// pass@1.
+    #[serde(deserialize_with = "null_is_nan")]
+    pub pass_rate: f64,
+    /// pass@n. Absent with one sample a prompt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pass_at_n: Option<f64>,
+    /// Mean response length in tokens.
+    #[serde(deserialize_with = "null_is_nan")]
+    pub response_length: f64,
+}
+
+impl SetReport {
+    /// Its numbers, each under the catalogue name of the same number of all prompts.
+    pub fn values(&self) -> impl Iterator<Item = (Metric, f64)> {
+        figures(self.score, self.pass_rate, self.pass_at_n, self.response_length)
+    }
+}
+
+/// Those that are there, each under its catalogue name.
+fn figures(
+    score: f64,
+    pass_rate: f64,
+    pass_at_n: Option<f64>,
+    response_length: f64,
+) -> impl Iterator<Item = (Metric, f64)> {
+    let values = [
+        (Metric::EvaluationScore, Some(score)),
+        (Metric::EvaluationPassRate, Some(pass_rate)),
+        (Metric::EvaluationPassAtN, pass_at_n),
+        (Metric::EvaluationResponseLength, Some(response_length)),
+    ];
+    values.into_iter().filter_map(|(metric, value)| Some((metric, value?)))
+}
+
+fn one_sample() -> u64 {
+    1
+}
+
+fn is_one_sample(count: &u64) -> bool {
+    *count == 1
 }
 
 /// One decoded sample.

@@ -2,7 +2,8 @@
 
 use console::{measure_text_width, truncate_str};
 
-use super::{Answer, BeforeAfter};
+use super::before_after::rise;
+use super::{Answer, BeforeAfter, SetBeforeAfter};
 
 /// Least width of a column that had to give way.
 const NARROWEST: usize = 6;
@@ -11,8 +12,21 @@ const GAP: &str = "  ";
 /// The table and its summary line, no line wider than `width` terminal cells (where that leaves each column a few).
 /// Control characters in prompts and responses are shown, not obeyed.
 pub fn render(comparison: &BeforeAfter, width: usize) -> String {
-    let rows = cells(comparison);
-    let widths = fit(&rows, width.saturating_sub(GAP.len() * 4));
+    let mut text = block(&cells(comparison), width);
+    if let Some(pass) = &comparison.pass_at_n {
+        text.push_str(&format!("shown: the first of {} samples\n", pass.n_samples_per_prompt));
+    }
+    if !comparison.sets.is_empty() {
+        text.push_str(&format!("\n{}", block(&cells_of_sets(comparison), width)));
+    }
+    text.push_str(&comparison.summary());
+    text.push('\n');
+    text
+}
+
+/// Rows under the first of them.
+fn block(rows: &[Row], width: usize) -> String {
+    let widths = fit(rows, width.saturating_sub(GAP.len() * 4));
     let mut text = String::new();
     for (index, row) in rows.iter().enumerate() {
         text.push_str(&line(row, &widths));
@@ -22,8 +36,6 @@ pub fn render(comparison: &BeforeAfter, width: usize) -> String {
             text.push('\n');
         }
     }
-    text.push_str(&comparison.summary());
-    text.push('\n');
     text
 }
 
@@ -48,6 +60,25 @@ fn cells(comparison: &BeforeAfter) -> Vec<Row> {
             format!("{:.2} -> {:.2}", row.before.score, row.after.score),
         ]
     });
+    std::iter::once(header).chain(rows).collect()
+}
+
+/// A row for each test set.
+fn cells_of_sets(comparison: &BeforeAfter) -> Vec<Row> {
+    let pass_at_n = comparison.pass_at_n.as_ref();
+    let pass_at_n = pass_at_n.map_or(String::new(), |pass| format!("pass@{}", pass.n_samples_per_prompt));
+    let [set, prompts, accuracy, score] = ["test set", "prompts", "accuracy", "score"].map(String::from);
+    let rows = comparison.sets.iter().map(|(name, SetBeforeAfter { before, after })| {
+        let shares = before.pass_at_n.zip(after.pass_at_n);
+        [
+            visible(name),
+            after.prompts.to_string(),
+            rise(before.pass_rate, after.pass_rate),
+            format!("{:.2} -> {:.2}", before.score, after.score),
+            shares.map_or(String::new(), |(before, after)| rise(before, after)),
+        ]
+    });
+    let header = [set, prompts, accuracy, score, pass_at_n];
     std::iter::once(header).chain(rows).collect()
 }
 
@@ -98,10 +129,12 @@ fn visible(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use proptest::prelude::*;
 
     use super::*;
-    use crate::telemetry::BeforeAfterRow;
+    use crate::telemetry::{BeforeAfterRow, PassAtN, SetReport};
 
     fn comparison(prompt: &str, response: &str) -> BeforeAfter {
         let row = BeforeAfterRow {
@@ -120,8 +153,25 @@ mod tests {
             pass_score: 1.0,
             accuracy_before: 0.34,
             accuracy_after: 0.78,
+            pass_at_n: None,
             prompts: 200,
+            sets: BTreeMap::new(),
             rows: vec![row],
+        }
+    }
+
+    /// A test set of which another share passes now.
+    fn set(before: f64, after: f64, pass_at_n: Option<f64>) -> SetBeforeAfter {
+        let report = |share: f64| SetReport {
+            prompts: 30,
+            score: share / 2.0,
+            pass_rate: share,
+            pass_at_n,
+            response_length: 3.0,
+        };
+        SetBeforeAfter {
+            before: report(before),
+            after: report(after),
         }
     }
 
@@ -141,6 +191,55 @@ mod tests {
     }
 
     #[test]
+    fn of_several_samples_it_says_which_are_shown_and_how_many_prompts_any_of_them_passed() {
+        let mut comparison = comparison("12+34=", "45");
+        comparison.pass_at_n = Some(PassAtN {
+            n_samples_per_prompt: 8,
+            before: 0.6,
+            after: 0.9,
+        });
+        let text = render(&comparison, 100);
+        let last: Vec<_> = text.lines().skip(3).collect();
+        assert_eq!(
+            last,
+            [
+                "shown: the first of 8 samples",
+                "accuracy 34 % -> 78 %, pass@8 60 % -> 90 % on 200 held-out prompts"
+            ]
+        );
+    }
+
+    #[test]
+    fn each_test_set_has_a_row_between_the_prompts_and_the_accuracy_of_all() {
+        let mut comparison = comparison("12+34=", "45");
+        comparison.sets.insert("AIME24".into(), set(0.0, 0.1, None));
+        comparison.sets.insert("openai/gsm8k".into(), set(0.5, 0.75, None));
+        let rows = |comparison: &BeforeAfter| -> Vec<String> {
+            let text = render(comparison, 100);
+            let lines = text.lines().skip_while(|line| !line.starts_with("test set"));
+            lines.map(str::to_owned).collect()
+        };
+        assert_eq!(
+            rows(&comparison),
+            [
+                "test set      prompts  accuracy      score",
+                "────────────  ───────  ────────────  ────────────",
+                "AIME24        30       0 % -> 10 %   0.00 -> 0.05",
+                "openai/gsm8k  30       50 % -> 75 %  0.25 -> 0.38",
+                "accuracy 34 % -> 78 % on 200 held-out prompts"
+            ]
+        );
+        comparison.sets = BTreeMap::from([("AIME24".into(), set(0.0, 0.1, Some(0.5)))]);
+        comparison.pass_at_n = Some(PassAtN {
+            n_samples_per_prompt: 8,
+            ..PassAtN::default()
+        });
+        let rows = rows(&comparison);
+        assert!(rows[0].ends_with("pass@8"), "{rows:?}");
+        assert!(rows[2].ends_with("50 % -> 50 %"), "{rows:?}");
+    }
+
+    #[test]
     fn a_response_cannot_drive_the_terminal() {
         let text = render(&comparison("line one\nline two", "\u{1b}[31mred\u{7}\u{202e}"), 100);
         assert!(text.contains("line one⏎line two"));
@@ -151,7 +250,9 @@ mod tests {
     proptest! {
         #[test]
         fn no_line_is_wider_than_asked(prompt in "\\PC{0,120}", response in "\\PC{0,120}", width in 60usize..140) {
-            let text = render(&comparison(&prompt, &response), width);
+            let mut comparison = comparison(&prompt, &response);
+            comparison.sets.insert(prompt, set(0.0, 1.0, Some(1.0)));
+            let text = render(&comparison, width);
             for line in text.lines() {
                 prop_assert!(measure_text_width(line) <= width, "{} > {width}: {line}", measure_text_width(line));
             }

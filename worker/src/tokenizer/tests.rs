@@ -405,6 +405,24 @@ fn qwens_class_ends_and_fills_with_endoftext_where_the_file_names_nothing_else()
 }
 
 #[test]
+fn a_token_with_a_role_is_special_whatever_tokenizer_json_calls_it() {
+    let copy = tempfile::tempdir().unwrap();
+    let source = std::fs::read(fixture("chatml").join("tokenizer.json")).unwrap();
+    let mut content: Value = serde_json::from_slice(&source).unwrap();
+    content["added_tokens"][2]["special"] = json!(false);
+    std::fs::write(copy.path().join("tokenizer.json"), content.to_string()).unwrap();
+    let visible = |config: Value| {
+        std::fs::write(copy.path().join("tokenizer_config.json"), config.to_string()).unwrap();
+        let tokenizer = Tokenizer::load(copy.path()).unwrap();
+        let ids = tokenizer.encode("42<|im_end|>", false).unwrap();
+        assert_eq!(ids.last(), Some(&2));
+        tokenizer.decode(&ids, true).unwrap()
+    };
+    assert_eq!(visible(json!({"eos_token": "<|im_end|>"})), "42");
+    assert_eq!(visible(json!({"eos_token": "<|endoftext|>"})), "42<|im_end|>");
+}
+
+#[test]
 fn tokens_that_an_older_folder_names_in_its_map_are_those_and_a_newer_folders_map_is_no_word() {
     let copy = tempfile::tempdir().unwrap();
     std::fs::copy(

@@ -2,7 +2,8 @@
 //!
 //! Step s learns from samples that version s drew, or, drawn ahead, version s - 1: they were asked for when step s - 1 had its
 //! own samples and the engines had version s - 1, and were complete before version s was published. So an engine never gets
-//! weights while it draws, and evaluations and checkpoints after a step find the engines idle, with its weights.
+//! weights while it draws, and evaluations and checkpoints after a step find the engines idle, with its weights. What a step draws
+//! on with dynamic sampling is of its own version.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -67,8 +68,8 @@ impl Trainer {
         self.ahead.took = samples.took;
         let rollouts = self.rollouts(self.draws, &samples)?;
         // With dynamic sampling the step may draw on.
-        if self.config.overlap == Overlap::None && self.config.batch.max_draws.is_none() {
-            self.rollout.sleep();
+        if self.config.batch.max_draws.is_none() {
+            self.rest();
         }
         self.ahead.samples = (self.config.overlap == Overlap::OneStep).then_some(samples);
         Ok(rollouts)
@@ -82,11 +83,19 @@ impl Trainer {
         self.rollouts(draw, &samples)
     }
 
-    /// With `overlap: oneStep`: asks for the samples of the next step, if there is one, of the version that the engines have.
-    pub(super) fn ask_ahead(&mut self) {
+    /// The engines are done until new weights come, but for what is drawn ahead.
+    pub(super) fn rest(&self) {
+        if self.config.overlap == Overlap::None {
+            self.rollout.sleep();
+        }
+    }
+
+    /// With `overlap: oneStep`: asks for the samples of the next step, if there is one, of the version that the engines have. The step
+    /// at hand takes `draws`, so that the next one's is the draw behind them.
+    pub(super) fn ask_ahead(&mut self, draws: u64) {
         let next = self.steps_done + 1;
         if self.config.overlap == Overlap::OneStep && next < self.total_steps {
-            let requests = self.requests(self.draws + 1);
+            let requests = self.requests(self.draws + draws);
             let pending = self.rollout.start(requests, GENERATION_DEADLINE, &self.runtime);
             self.ahead.pending = Some(pending);
         }

@@ -9,24 +9,32 @@ use crate::stages::{Drawn, Judged, Rollouts, Sample};
 use crate::telemetry::Stage;
 
 impl Trainer {
-    /// With dynamic sampling it draws on until enough groups differ in score, or it has drawn `maxDraws` times (DAPO, arXiv 2503.14476,
-    /// section 3.2).
-    pub(super) fn score(&mut self, rollouts: Rollouts) -> Result<Drawn> {
+    /// The scores of the step's samples. With `overlap: oneStep` the next step's are asked for beside that; with dynamic sampling when
+    /// it is known which draw is the next step's, and nothing that this step still waits for stands behind it.
+    pub(super) fn score_and_ask_ahead(&mut self, rollouts: Rollouts) -> Result<Drawn> {
+        let Some(most) = self.config.batch.max_draws else {
+            self.ask_ahead(1);
+            return Ok(Drawn::of(self.timed(Stage::Score, |it| it.rewards(rollouts))?));
+        };
+        let drawn = self.draw_until_groups_differ(rollouts, most)?;
+        self.ask_ahead(drawn.draws);
+        Ok(drawn)
+    }
+
+    /// Draws on until enough groups differ in score, or it has drawn `most` times (DAPO, arXiv 2503.14476, section 3.2).
+    fn draw_until_groups_differ(&mut self, rollouts: Rollouts, most: u64) -> Result<Drawn> {
         let mut all = self.timed(Stage::Score, |it| it.rewards(rollouts))?;
         let (wanted, n) = (
             self.config.batch.rollout_batch_size,
             self.config.batch.n_samples_per_prompt,
         );
-        let Some(most) = self.config.batch.max_draws else {
-            return Ok(Drawn::of(all));
-        };
         let mut draws = 1;
         while different(&all.scores, n) < wanted && draws < most {
             let more = self.timed(Stage::Generate, |it| it.draw_on(it.draws + draws))?;
             all.append(self.timed(Stage::Score, |it| it.rewards(more))?);
             draws += 1;
         }
-        self.rollout.sleep();
+        self.rest();
         let found = different(&all.scores, n);
         if found < wanted {
             tracing::warn!(

@@ -49,7 +49,7 @@ async fn every_path_but_the_probes_wants_the_token() {
             assert_eq!(response.headers()["www-authenticate"], "Bearer");
         }
     }
-    for path in ["/health", "/healthz"] {
+    for path in ["/health", "/healthz", "/ping"] {
         let response = server.client.get(format!("{}{path}", server.url)).send().await.unwrap();
         assert_eq!(response.status(), 200, "{path}");
     }

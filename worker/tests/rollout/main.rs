@@ -9,9 +9,11 @@
 
 mod answers;
 mod control;
+mod conversations;
 mod dealer;
 mod door;
 mod follow;
+mod lengths;
 mod load;
 mod openai;
 #[path = "../../../tests/tests/worker/process.rs"]

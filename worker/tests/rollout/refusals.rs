@@ -19,7 +19,7 @@ async fn what_cannot_be_served_is_refused_with_the_field_and_harms_no_other() {
         ),
         (json!({"n": 0}), "n: "),
         (json!({"max_tokens": 0}), "max_tokens"),
-        (json!({"max_tokens": 65536}), "prompt and response"),
+        (json!({"max_tokens": 65537}), "prompt and response"),
         (json!({"max_tokens": -1}), "max_tokens: invalid value: integer `-1`"),
         (json!({"temperature": -0.5}), "temperature"),
         (json!({"temperature": 1e30}), "temperature"),
@@ -37,6 +37,7 @@ async fn what_cannot_be_served_is_refused_with_the_field_and_harms_no_other() {
         (json!({"seeds": [1], "seed": 1}), "not both"),
         (json!({"seed": 1.5}), "seed"),
         (json!({"echo": true, "stream": true}), "echo: not with stream"),
+        (json!({"tools": [{}]}), "with tool_choice \"none\""),
         (json!({"echo": true, "prompt_logprobs": 1}), "echo: "),
         (json!({"best_of": 3}), "best_of"),
         (json!({"logit_bias": {"5": 1}}), "logit_bias"),
@@ -46,12 +47,9 @@ async fn what_cannot_be_served_is_refused_with_the_field_and_harms_no_other() {
         let message = server.error("/v1/completions", with(patch.clone()), 400).await;
         assert!(message.contains(word), "{patch}: {message}");
     }
-    assert!(
-        server
-            .error("/v1/completions", with(json!({"model": "gpt-9"})), 404)
-            .await
-            .contains("gpt-9")
-    );
+    let (status, other) = server.ask("/v1/completions", with(json!({"model": "gpt-9"}))).await;
+    assert_eq!((status, &other["error"]["param"]), (404, &json!("model")));
+    assert!(other["error"]["message"].as_str().unwrap().contains("gpt-9"));
     let not_json = server
         .client
         .post(format!("{}/v1/completions", server.url))
@@ -86,7 +84,12 @@ async fn what_cannot_be_served_is_refused_with_the_field_and_harms_no_other() {
         json!({"presence_penalty": 0, "repetition_penalty": 1.0, "cache_salt": "v1", "stop": null, "best_of": 1, "user": "x"}),
     );
     server.ok("/v1/completions", fine).await;
-    assert_eq!(server.get("/health").await.status(), 200);
+    // An empty name is none.
+    server.ok("/v1/completions", with(json!({"model": ""}))).await;
+    for path in ["/health", "/ping"] {
+        assert_eq!(server.get(path).await.status(), 200, "{path}");
+    }
+    assert_eq!(server.post("/ping", json!({})).send().await.unwrap().status(), 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -95,7 +95,7 @@ pub const ROWS: &[Row] = &[
     computed(
         &["algo.dynamic_filtering_enable", "dynamic_filtering"],
         &["batch.dynamicSampling"],
-        "with an estimator that compares a group, and not with async_enable: a step draws at most maxDraws times and then takes groups of \
+        "with an estimator that compares a group: a step draws at most maxDraws times and then takes groups of \
          equal scores, where OpenRLHF draws on to the end of the prompts",
     ),
     computed(
@@ -313,10 +313,11 @@ pub const ROWS: &[Row] = &[
         &["evaluation.temperature"],
         "only with an evaluation data set",
     ).or("0.6"),
-    nowhere(
+    computed(
         &["eval.n_samples_per_prompt", "eval_n_samples_per_prompt"],
-        "one response to each held-out prompt is measured",
-    ).off(&["1"]),
+        &["evaluation.nSamplesPerPrompt"],
+        "only with an evaluation data set; 1 at temperature 0",
+    ).or("4"),
     nowhere(&["eval.split", "eval_split"], "evaluation.source is one file: write this split into it"),
     needless(&["logger.logging_steps", "logging_steps"], "every step is logged"),
     needless(

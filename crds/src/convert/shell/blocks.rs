@@ -17,6 +17,8 @@ pub(super) struct Block {
     taken: Truth,
     /// Whether the present one is; none is taken between branches.
     present: Truth,
+    /// Inside a branch, and not in a condition or between branches.
+    inside: bool,
     /// The script ends in the present one.
     leaves: bool,
     /// The variable that is wanted for knowing which is taken.
@@ -110,6 +112,7 @@ impl Lexer<'_> {
             ends: Vec::new(),
             taken: Some(false),
             present: Some(false),
+            inside: false,
             leaves: false,
             why: None,
             case: None,
@@ -181,6 +184,7 @@ impl Lexer<'_> {
         let Some(block) = self.blocks.last_mut() else { return };
         block.before.clone_from(&self.variables);
         block.present = and(not(block.taken), truth);
+        block.inside = true;
         block.taken = or(block.taken, truth);
         if truth.is_none() {
             block.why = block.why.take().or(why);
@@ -194,7 +198,16 @@ impl Lexer<'_> {
         if block.present != Some(false) && !block.leaves {
             block.ends.push(variables);
         }
-        (block.present, block.leaves) = (Some(false), false);
+        (block.present, block.inside, block.leaves) = (Some(false), false, false);
+    }
+
+    /// Whether all the branches that are open are taken.
+    pub(super) fn is_taken(&self) -> Truth {
+        let mut taken = Some(true);
+        for block in self.blocks.iter().filter(|block| block.inside) {
+            taken = and(taken, block.present);
+        }
+        taken
     }
 
     /// The script ends here, where the present branch is taken.
@@ -242,9 +255,14 @@ pub(super) fn undecided(name: &str, values: &[Vec<Word>], why: Option<&str>) -> 
     if others.iter().all(|other| other == first) {
         return first.clone();
     }
-    // A text of flags is as many words where it is used.
+    // A text of flags is as many words where it is used, but one setting whose value has blanks.
     let texts = values.iter().all(|value| value.len() < 2);
-    let flags = |word: &Word| word.text.is_empty() || is_flag(word.text.trim_start());
+    let is_setting = |text: &str| is_flag(text) && !text.starts_with("--");
+    let flags = |word: &Word| {
+        let mut pieces = word.text.split_whitespace();
+        let first = pieces.next().unwrap_or_default();
+        first.is_empty() || (is_flag(first) && (!is_setting(first) || pieces.all(is_flag)))
+    };
     let values: Vec<Vec<Word>> = match texts && values.iter().flatten().all(flags) {
         true => values
             .iter()

@@ -100,8 +100,11 @@ impl Lexer<'_> {
         if ["exit", "return"].contains(&words[0].text.as_str()) && self.list.runs() == Some(true) {
             self.leave();
         }
+        let may_run = self.list.runs() != Some(false) && self.is_taken() != Some(false);
         self.list.add(truth, condition::wanted(&words));
-        self.commands.push(words);
+        if may_run || self.keeps_all {
+            self.commands.push(words);
+        }
     }
 
     fn set_text(&mut self, assignment: Assignment) {

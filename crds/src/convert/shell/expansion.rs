@@ -47,12 +47,15 @@ impl Lexer<'_> {
         Ok(())
     }
 
-    /// `${NAME}`, a whole array, or either with a default. What is done to a text is not worked out.
+    /// `${NAME}`, a whole array, or either with a default; of the script's own arguments, `${@:2}` say, there are none. What is done to a
+    /// text is not worked out.
     fn braced(&mut self, inside: &str, quoted: bool) -> Result<(), Unclosed> {
         let end = inside
             .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
             .unwrap_or(inside.len());
         let (variable, operation) = inside.split_at(end);
+        // In quotes, `[*]` is one word.
+        let is_one = quoted && operation.starts_with("[*]");
         let array = ["[@]", "[*]"].iter().find_map(|all| operation.strip_prefix(all));
         let operation = array.unwrap_or(operation);
         // With a colon, an empty value is as none.
@@ -61,8 +64,11 @@ impl Lexer<'_> {
             None => (false, operation),
         };
         let set = self.value(variable);
-        if inside == "@" || inside == "*" {
+        let set = if is_one { set.map(|words| vec![one(words)]) } else { set };
+        if is_own_arguments(inside) {
             self.no_words = true;
+        } else if inside == "#" {
+            self.push('0');
         } else if (operation.is_empty() && !colon) || operation.starts_with('?') {
             self.put(variable, set, quoted);
         } else if let Some(otherwise) = operation.strip_prefix(['-', '=']) {
@@ -122,15 +128,7 @@ impl Lexer<'_> {
         // A space in front keeps `a=b` from being an assignment.
         lexer.command.push(Word::default());
         lexer.read()?;
-        let words = lexer.commands.into_iter().flatten().skip(1);
-        Ok(words.fold(Word::default(), |mut whole, word| {
-            if !whole.text.is_empty() {
-                whole.text.push(' ');
-            }
-            whole.text.push_str(&word.text);
-            whole.unknown = whole.unknown.or(word.unknown);
-            whole
-        }))
+        Ok(one(lexer.commands.into_iter().flatten().skip(1)))
     }
 
     /// `$((...))`.
@@ -180,6 +178,28 @@ impl Lexer<'_> {
             }
         }
     }
+}
+
+/// `@` and `*`, whole or from a place on (`@:2`).
+fn is_own_arguments(inside: &str) -> bool {
+    inside
+        .strip_prefix(['@', '*'])
+        .is_some_and(|rest| match rest.strip_prefix(':') {
+            Some(place) => !place.starts_with(['-', '=', '+', '?']),
+            None => rest.is_empty(),
+        })
+}
+
+/// Words with blanks between them as one.
+fn one(words: impl IntoIterator<Item = Word>) -> Word {
+    words.into_iter().fold(Word::default(), |mut whole, word| {
+        if !whole.text.is_empty() {
+            whole.text.push(' ');
+        }
+        whole.text.push_str(&word.text);
+        whole.unknown = whole.unknown.or(word.unknown);
+        whole
+    })
 }
 
 fn text(text: String) -> Word {

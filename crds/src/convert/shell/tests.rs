@@ -118,3 +118,26 @@ fn a_line_that_was_not_copied_whole_is_refused() {
         assert!(commands(script, &|_| None).is_err(), "{script}");
     }
 }
+
+#[test]
+fn a_comment_behind_a_backslash_does_not_end_the_command() {
+    assert_eq!(
+        words("run --a x \\  # [\"pow\"]\n --b y"),
+        [["run", "--a", "x", "--b", "y"]]
+    );
+    assert_eq!(words("run a\\#b"), [["run", "a#b"]]);
+}
+
+#[test]
+fn a_script_has_no_arguments_from_any_place_on() {
+    assert_eq!(
+        words("run \"${@:2}\" ${@:1:3} \"${*: -1}\" \"$*\" ${#} x"),
+        [["run", "0", "x"]]
+    );
+}
+
+#[test]
+fn an_array_with_a_star_is_one_word_in_quotes() {
+    let script = "A=(--x 1)\nE=()\nrun \"a=${A[*]}\" \"${A[*]}\" ${A[*]} \"${E[*]}\"";
+    assert_eq!(words(script), [["run", "a=--x 1", "--x 1", "--x", "1", ""]]);
+}

@@ -25,18 +25,11 @@ fn openrlhfs_dynamic_filtering_leaves_out_groups_of_equal_scores() {
     let (draws, said) = range("--dynamic_filtering --dynamic_filtering_reward_range 0.2 0.8");
     assert_eq!(draws, Some(10));
     assert!(said.unwrap().contains("not between 0.2 and 0.8"));
-    for (flags, words) in [
-        ("--advantage_estimator reinforce", "compare the samples of a prompt"),
-        (
-            "--advantage_estimator rloo --async_train",
-            "does not go with overlap: oneStep",
-        ),
-    ] {
-        let flags = format!("{base} --algo.dynamic_filtering_enable {flags}");
-        let (draws, said) = of(Framework::Openrlhf, &flags, "algo.dynamic_filtering_enable");
-        assert_eq!(draws, None, "{flags}");
-        assert!(said.unwrap().contains(words), "{flags}");
-    }
+    assert_eq!(range("--dynamic_filtering --async_train").0, Some(10));
+    let flags = format!("{base} --algo.dynamic_filtering_enable --advantage_estimator reinforce");
+    let (draws, said) = of(Framework::Openrlhf, &flags, "algo.dynamic_filtering_enable");
+    assert_eq!(draws, None);
+    assert!(said.unwrap().contains("compare the samples of a prompt"));
 }
 
 #[test]

@@ -94,18 +94,56 @@ fn verls_older_bound_of_importance_weights_is_taken() {
 }
 
 #[test]
-fn an_estimator_that_is_not_here_says_what_is_taken_in_its_place() {
-    let conversion = verl("algorithm.adv_estimator=remax");
+fn an_estimator_that_is_not_here_says_which_is_nearest_and_takes_its_place() {
+    use crate::spec::Estimator;
+    for (theirs, samples, ours) in [
+        ("remax", 4, Estimator::Rloo),
+        ("remax", 1, Estimator::ReinforcePlusPlus),
+        ("gpg", 5, Estimator::DrGrpo),
+        ("opo", 8, Estimator::DrGrpo),
+        ("grpo_passk", 8, Estimator::Grpo),
+        ("gdpo", 4, Estimator::Grpo),
+        ("optimal_token_baseline", 8, Estimator::Rloo),
+        ("tir_optimal_token_baseline", 8, Estimator::Rloo),
+    ] {
+        let flags = format!("algorithm.adv_estimator={theirs} actor_rollout_ref.rollout.n={samples}");
+        let conversion = verl(&flags);
+        assert_eq!(conversion.job.spec.algorithm.advantage.estimator, ours, "{flags}");
+        let about = |note: &&Note| note.subject.starts_with("algorithm.adv_estimator");
+        let said: Vec<&Note> = conversion.notes.iter().filter(about).collect();
+        let [note] = said.as_slice() else {
+            panic!("{flags}: {said:?}");
+        };
+        let start = format!("is {theirs}, which is not here: ");
+        assert!(
+            note.message.starts_with(&start) && note.message.contains("is nearest"),
+            "{note:?}"
+        );
+    }
+    for name in ["gae", "rloo_vectorized actor_rollout_ref.rollout.n=2"] {
+        let conversion = verl(&format!("algorithm.adv_estimator={name}"));
+        assert!(
+            !says(&conversion, "algorithm.adv_estimator", ""),
+            "{:?}",
+            conversion.notes
+        );
+    }
+}
+
+#[test]
+fn an_estimator_that_nobody_knows_has_to_be_replaced() {
+    let conversion = verl("algorithm.adv_estimator=my_own");
+    let replace = |note: &Note| {
+        note.kind == NoteKind::Missing
+            && note.subject == "spec.algorithm.advantage.estimator"
+            && note.message.starts_with("my_own is not here")
+    };
+    assert!(conversion.notes.iter().any(replace), "{:?}", conversion.notes);
     assert!(
-        says(&conversion, "algorithm.adv_estimator", "gae, with a critic"),
-        "{:?}",
-        conversion.notes
+        conversion.manifest.contains("estimator: gae"),
+        "{}",
+        conversion.manifest
     );
-    assert!(!says(
-        &verl("algorithm.adv_estimator=gae"),
-        "algorithm.adv_estimator",
-        ""
-    ));
 }
 
 #[test]
@@ -120,4 +158,56 @@ fn openrlhfs_prompts_have_what_a_response_leaves_of_the_default_length() {
     assert_eq!(lengths(&format!("{new} --rollout.max_new_tokens 4096")), (1024, 4096));
     assert_eq!(lengths("--pretrain a/b --max_new_tokens 512"), (1536, 512));
     assert_eq!(lengths("--pretrain a/b --generate_max_len 512"), (1024, 512));
+}
+
+#[test]
+fn a_run_that_generates_one_step_ahead_elsewhere_does_so_here_and_corrects_as_it_did() {
+    use crate::spec::Overlap;
+    let check = |framework, command: &str, overlap: Overlap, cap: Option<f64>| {
+        let spec = converted(framework, command).job.spec;
+        let corrects = spec.algorithm.truncated_importance_sampling;
+        assert_eq!((spec.overlap, corrects), (overlap, cap), "{command}");
+        spec
+    };
+    let openrlhf = |flags: &str, overlap, cap| {
+        let command = format!("--pretrain a/b {flags}");
+        check(Framework::Openrlhf, &command, overlap, cap);
+    };
+    let corrected = "--enable_vllm_is_correction --vllm_is_truncated_threshold 0.5 3";
+    openrlhf("", Overlap::None, None);
+    openrlhf("--async_train --async_queue_size 1", Overlap::OneStep, Some(0.0));
+    openrlhf(
+        &format!("--train.async_enable {corrected}"),
+        Overlap::OneStep,
+        Some(3.0),
+    );
+    openrlhf(corrected, Overlap::None, Some(3.0));
+
+    let verl = |program: &str, flags: &str, overlap, cap| {
+        let gpus = "rollout.nnodes=1 rollout.n_gpus_per_node=4 trainer.n_gpus_per_node=8";
+        let split = "actor_rollout_ref.rollout.tensor_model_parallel_size=2";
+        let command = format!("python3 -m {program} {gpus} {split} {flags}");
+        let roles = check(Framework::Verl, &command, overlap, cap).roles;
+        assert_eq!((roles.rollout.replicas, roles.actor.gpus_per_node), (2, 8), "{command}");
+    };
+    let corrected = "algorithm.rollout_correction.rollout_is=token";
+    verl("verl.trainer.main_ppo", "", Overlap::None, None);
+    verl("recipe.one_step_off_policy.main_ppo", "", Overlap::OneStep, Some(0.0));
+    verl(
+        "verl.experimental.one_step_off_policy.main_ppo",
+        corrected,
+        Overlap::OneStep,
+        Some(2.0),
+    );
+    // There PPO's ratio is to the policy that drew, unless it is told otherwise.
+    let recipe = |package: &str| format!("{package}.one_step_off_policy.main_ppo");
+    let bypass = |value: &str| format!("algorithm.rollout_correction.bypass_mode={value}");
+    verl(&recipe("verl.experimental"), "", Overlap::OneStep, None);
+    verl(
+        &recipe("verl.experimental"),
+        &bypass("False"),
+        Overlap::OneStep,
+        Some(0.0),
+    );
+    verl(&recipe("recipe"), &bypass("True"), Overlap::OneStep, None);
 }

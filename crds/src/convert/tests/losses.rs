@@ -77,3 +77,63 @@ fn of_verls_two_bounds_of_a_weight_the_upper_one_is_taken_which_is_said() {
     let error = convert(Framework::Verl, &flags, &nothing).unwrap_err().to_string();
     assert!(error.contains("wants a number or LOW_HIGH"), "{error}");
 }
+
+#[test]
+fn the_lower_bound_of_openrlhfs_correction_is_told_of() {
+    let of = |flags: &str| {
+        let flags = format!("--pretrain a/b --enable_vllm_is_correction {flags}");
+        let conversion = converted(Framework::Openrlhf, &flags);
+        let lower = |note: &Note| note.message.starts_with("the lower bound, 0.5, is not here");
+        let cap = conversion.job.spec.algorithm.truncated_importance_sampling;
+        (cap, conversion.notes.iter().any(lower))
+    };
+    assert_eq!(of(""), (Some(5.0), true));
+    assert_eq!(of("--vllm_is_truncated_threshold 0 2"), (Some(2.0), false));
+    let one = "--pretrain a/b --enable_vllm_is_correction --vllm_is_truncated_threshold 2";
+    let error = convert(Framework::Openrlhf, one, &nothing).unwrap_err().to_string();
+    assert!(error.contains("wants 2 numbers, has 1"), "{error}");
+}
+
+#[test]
+fn trls_mean_of_micro_batches_is_not_that_of_an_update() {
+    let said = |loss: &str| {
+        let flags = format!(
+            "trl grpo --model_name_or_path /m --dataset_name /d.jsonl --reward_model_name_or_path /rm --loss_type {loss}"
+        );
+        let conversion = converted(Framework::Trl, &flags);
+        assert_eq!(
+            conversion.job.spec.algorithm.aggregation,
+            Some(crate::spec::Aggregation::TokenMean)
+        );
+        conversion.notes.iter().any(|note| note.subject == "loss_type")
+    };
+    assert!(said("bnpo") && !said("dapo"));
+}
+
+#[test]
+fn verl_without_a_kl_has_none_and_with_it_in_the_reward_it_is_there() {
+    let none = converted(
+        Framework::Verl,
+        "python -m verl.trainer.main_ppo actor_rollout_ref.model.path=/m",
+    );
+    assert_eq!(none.job.spec.algorithm.kl.coef, Some(0.0));
+    let flags = "actor_rollout_ref.model.path=/m algorithm.use_kl_in_reward=True algorithm.kl_ctrl.type=adaptive \
+                 algorithm.kl_ctrl.target_kl=0.2 algorithm.norm_adv_by_std_in_grpo=False algorithm.adv_estimator=grpo \
+                 actor_rollout_ref.rollout.n=4";
+    let spec = converted(Framework::Verl, flags).job.spec;
+    assert_eq!(spec.algorithm.kl.placement, Some(crate::spec::KlPlacement::Reward));
+    assert_eq!(spec.algorithm.kl.coef, Some(0.001));
+    assert_eq!(spec.algorithm.kl.controller.unwrap().adaptive.unwrap().target, 0.2);
+    assert_eq!(spec.algorithm.advantage.estimator, crate::spec::Estimator::DrGrpo);
+}
+
+#[test]
+fn verls_first_name_of_the_mean_over_tokens_is_taken() {
+    use crate::spec::Aggregation;
+    let of = |value: &str| {
+        let flags = format!("actor_rollout_ref.actor.use_token_level_loss={value}");
+        verl(&flags).job.spec.algorithm.aggregation
+    };
+    assert_eq!(of("True"), Some(Aggregation::TokenMean));
+    assert_eq!(of("False"), Some(Aggregation::SequenceMeanTokenMean));
+}

@@ -112,3 +112,40 @@ fn a_buffer_longer_than_any_response_is_refused() {
         assert!(error.contains("4096: is more than the 1024 tokens"), "{error}");
     }
 }
+
+#[test]
+fn verls_overlong_buffer_is_a_length_rule_beside_the_reward_that_is_missing() {
+    let buffer = "+reward_model.reward_kwargs.overlong_buffer_cfg";
+    let flags = format!(
+        "data.max_response_length=8192 reward_model.reward_manager=dapo {buffer}.enable=True {buffer}.len=4096 {buffer}.penalty_factor=0.5"
+    );
+    let conversion = converted(Framework::Verl, &flags);
+    let rules = &conversion.job.spec.roles.reward.rules;
+    assert_eq!(rules.len(), 1);
+    let length = rules[0].length.as_ref().unwrap();
+    assert_eq!((rules[0].weight, length.max, length.slope), (0.5, 4096, 4096));
+    assert!(conversion.notes.iter().any(|note| note.subject == "spec.roles.reward"));
+    let off = converted(Framework::Verl, &flags.replace("enable=True", "enable=False"));
+    assert!(off.job.spec.roles.reward.rules.is_empty());
+}
+
+#[test]
+fn dapos_overlong_buffer_has_its_first_names_too() {
+    let buffer = "custom_reward_function.overlong_buffer";
+    let flags = format!(
+        "data.max_response_length=16384 {buffer}.enable=True {buffer}.len=1024 {buffer}.penalty_factor=1.0 \
+         custom_reward_function.train.path=verl/utils/reward_score/codev.py"
+    );
+    let conversion = converted(Framework::Verl, &flags);
+    let [rule] = conversion.job.spec.roles.reward.rules.as_slice() else {
+        panic!("{:?}", conversion.job.spec.roles.reward.rules)
+    };
+    let length = rule.length.as_ref().unwrap();
+    assert_eq!((rule.weight, length.max, length.slope), (1.0, 15360, 1024));
+    assert!(!conversion.notes.iter().any(|note| note.subject.starts_with(buffer)));
+    assert!(said(
+        &conversion,
+        "custom_reward_function.train.path",
+        "serve it over HTTP"
+    ));
+}

@@ -70,8 +70,8 @@ fn of_a_name_what_is_known_will_do() {
 #[test]
 fn another_program_is_no_setting_and_those_that_are_read_are_named() {
     for script in [
-        "python3 -m recipe.spin.main_spin data.train_batch_size=64",
-        "CUDA_VISIBLE_DEVICES=0 python3 -m recipe.spin.main_spin data.train_batch_size=64",
+        "python3 -m recipe.reward_queue.main data.train_batch_size=64",
+        "CUDA_VISIBLE_DEVICES=0 python3 -m recipe.reward_queue.main data.train_batch_size=64",
     ] {
         let error = convert(Framework::Verl, script, &nothing).unwrap_err().to_string();
         assert!(error.starts_with("no verl command"), "{error}");
@@ -136,4 +136,210 @@ fn dapos_program_is_one_of_verls() {
             |note: &Note| note.subject == "algorithm.filter_groups.metric" && note.message.starts_with("is acc");
         assert!(notes.iter().any(by_score), "{notes:?}");
     }
+}
+
+#[test]
+fn what_is_not_read_need_not_be_known() {
+    let script = "W=$(pwd)\npython -m openrlhf.cli.train_ppo_ray --pretrain a/b --remote_rm_url http://x/y \
+                  --prompt_data /d.jsonl --save_path $W/out";
+    converted(Framework::Openrlhf, script);
+    let error = convert(
+        Framework::Openrlhf,
+        &script.replace("--save_path", "--ckpt_path"),
+        &nothing,
+    )
+    .unwrap_err();
+    assert!(error.to_string().starts_with("$W in `--ckpt_path /out`"), "{error}");
+}
+
+#[test]
+fn all_that_is_not_known_is_named_at_once_and_can_be_given_from_outside() {
+    let script = "W=$(pwd)\nOUT=$W/out\npython -m openrlhf.cli.train_ppo_ray --pretrain a/b --remote_rm_url http://x/y \
+                  --prompt_data $W/d.jsonl --ckpt_path $OUT --seed $(date)";
+    let error = convert(Framework::Openrlhf, script, &nothing).unwrap_err().to_string();
+    let lines: Vec<&str> = error.lines().collect();
+    assert_eq!(lines.len(), 3, "{error}");
+    let command = "$(...) in `--seed` is not known here: run it yourself and write its result";
+    for (line, start) in lines
+        .iter()
+        .zip(["$W in `--prompt_data", "$W in `--ckpt_path", command])
+    {
+        assert!(line.starts_with(start), "{line}");
+    }
+    let given = |name: &str| (name == "W").then(|| "/home/me".to_owned());
+    let spec = convert(Framework::Openrlhf, &script.replace("$(date)", "1"), &given)
+        .unwrap()
+        .job
+        .spec;
+    assert_eq!(spec.checkpoint.path.as_deref(), Some("/home/me/out"));
+}
+
+/// As verl's examples of August 2026 begin and end (examples/ppo_trainer/run_qwen3_8b_fsdp.sh).
+const BY_UV: &str = r#"
+DEVICE=${DEVICE:-$(python3 -c 'import torch_npu' 2>/dev/null && echo npu || echo gpu)}
+INFER_BACKEND=${INFER_BACKEND:-vllm}
+DATA=(
+    data.train_files="['/data/gsm8k/train.parquet', '/data/math/train.parquet']"
+    data.train_batch_size=${TRAIN_BATCH_SIZE:-512}
+)
+LAUNCH=(python3)
+RAY=(ray_kwargs.ray_init.runtime_env.py_executable=null)
+if [ "${VERL_USE_UV:-1}" != 0 ] && [ "${DEVICE:-gpu}" = gpu ] && { [ "$INFER_BACKEND" = vllm ] || [ "$INFER_BACKEND" = sglang ]; }; then
+    UV_EXTRAS=(--extra "${INFER_BACKEND}" --extra fsdp)
+    LAUNCH=(uv run --frozen --all-packages "${UV_EXTRAS[@]}" python3)
+    RAY=(ray_kwargs.ray_init.runtime_env.py_executable="uv -v run --frozen ${UV_EXTRAS[*]}")
+fi
+"${LAUNCH[@]}" -m verl.trainer.main_ppo \
+    "${DATA[@]}" \
+    "${RAY[@]}" \
+    "${@:2}"
+"#;
+
+#[test]
+fn a_launcher_that_only_the_machine_decides_is_not_asked_for() {
+    for script in [
+        BY_UV.to_owned(),
+        BY_UV.replace("-m verl.trainer.main_ppo", "-m verl.trainer.main_ppo_sync"),
+    ] {
+        let spec = converted(Framework::Verl, &script).job.spec;
+        assert_eq!(spec.batch.rollout_batch_size, 512);
+        assert_eq!(spec.prompts.source.path.as_deref(), Some("/data/gsm8k/train.parquet"));
+    }
+    let direct = "uv run --frozen python -m verl.trainer.main_ppo data.train_batch_size=512";
+    assert_eq!(
+        converted(Framework::Verl, direct).job.spec.batch.rollout_batch_size,
+        512
+    );
+}
+
+#[test]
+fn the_main_ppo_of_another_package_takes_the_settings_of_verls_own() {
+    for command in [
+        "-m verl.experimental.transfer_queue.main_ppo --config-name='transfer_queue_ppo_trainer'",
+        "-m recipe.partial_rollout.main_ppo +async_training.partial_rollout=True",
+        "-m recipe.dynamo.main_dynamo actor_rollout_ref.rollout.name=dynamo",
+        "main_ppo_split.py",
+        "-m recipe.dapo.main_dapo --config-path /w/recipe/qat/config --config-name dapo_qat",
+    ] {
+        let script = format!("mkdir -p ./logs/main_ppo\npython3 {command} data.train_batch_size=256");
+        let conversion = converted(Framework::Verl, &script);
+        assert_eq!(conversion.job.spec.batch.rollout_batch_size, 256, "{command}");
+    }
+    let partial = "python3 -m recipe.partial_rollout.main_ppo +async_training.partial_rollout=True";
+    let conversion = converted(Framework::Verl, partial);
+    let said = |note: &Note| note.subject == "async_training.partial_rollout";
+    assert!(conversion.notes.iter().any(said), "{:?}", conversion.notes);
+}
+
+#[test]
+fn a_program_that_trains_otherwise_is_refused_by_its_name_with_what_to_use_instead() {
+    let in_a_text = "read -r -d '' training_commands <<EOF\nopenrlhf.cli.train_sft \\\n   --data.max_len 2048\nEOF\n\
+                     if [[ ${1} != \"slurm\" ]]; then\n    deepspeed --module $training_commands\nfi";
+    for (framework, script, program, instead) in [
+        (
+            Framework::Verl,
+            "torchrun --standalone --nproc_per_node=8 -m verl.trainer.fsdp_sft_trainer data.train_files=/d.parquet optim.lr=1e-4",
+            "verl.trainer.fsdp_sft_trainer",
+            "ppo-worker sft",
+        ),
+        (
+            Framework::Verl,
+            "python -m verl.experimental.fully_async_policy.fully_async_main data.train_batch_size=0 data.gen_batch_size=1",
+            "verl.experimental.fully_async_policy.fully_async_main",
+            "overlap: oneStep",
+        ),
+        (
+            Framework::Verl,
+            "python3 -m verl.trainer.main_generation data.path=/d.parquet\npython3 -m verl.trainer.main_eval data.path=/d.parquet",
+            "verl.trainer.main_generation",
+            "ppo-worker rollout",
+        ),
+        (
+            Framework::Verl,
+            "python3 -m recipe.spin.main_spin data.train_batch_size=64",
+            "recipe.spin.main_spin",
+            "algorithm.adv_estimator",
+        ),
+        (
+            Framework::Verl,
+            "python3 -m recipe.gvpo.gvpo_main_ppo data.train_batch_size=64",
+            "recipe.gvpo.gvpo_main_ppo",
+            "its own",
+        ),
+        (
+            Framework::Openrlhf,
+            in_a_text,
+            "openrlhf.cli.train_sft",
+            "ppo-worker sft",
+        ),
+        (
+            Framework::Openrlhf,
+            "deepspeed --module openrlhf.cli.train_rm --pretrain a/b",
+            "openrlhf.cli.train_rm",
+            "ppo-worker rm",
+        ),
+        (
+            Framework::Openrlhf,
+            "deepspeed --module openrlhf.cli.train_dpo --pretrain a/b",
+            "openrlhf.cli.train_dpo",
+            "not train by PPO",
+        ),
+        (
+            Framework::Trl,
+            "trl sft --model_name_or_path a/b --dataset_name c/d",
+            "trl sft",
+            "ppo-worker sft",
+        ),
+        (
+            Framework::Trl,
+            "python examples/scripts/reward_modeling.py --lr 1",
+            "examples/scripts/reward_modeling.py",
+            "ppo-worker rm",
+        ),
+        (
+            Framework::Trl,
+            "accelerate launch examples/scripts/async_grpo.py",
+            "examples/scripts/async_grpo.py",
+            "overlap: oneStep",
+        ),
+    ] {
+        let error = convert(framework, script, &nothing).unwrap_err();
+        let ConvertError::OtherProgram { program: named, .. } = &error else {
+            panic!("{script}: {error}");
+        };
+        assert_eq!(named, program, "{script}");
+        assert!(error.to_string().contains(instead), "{script}: {error}");
+    }
+}
+
+#[test]
+fn a_script_that_also_trains_otherwise_is_converted_by_its_ppo() {
+    let script = "torchrun -m verl.trainer.fsdp_sft_trainer data.train_batch_size=8\n\
+                  python3 -m verl.trainer.main_ppo data.train_batch_size=256\n\
+                  python3 -m verl.model_merger merge --backend fsdp";
+    assert_eq!(
+        converted(Framework::Verl, script).job.spec.batch.rollout_batch_size,
+        256
+    );
+}
+
+#[test]
+fn of_commands_in_branches_the_one_that_is_run_is_converted() {
+    let prompts = |mode: &str| {
+        let main = "python3 -m verl.trainer.main_ppo data.train_batch_size";
+        let script = format!("MODE={mode}\nif [ \"$MODE\" = fsdp ]; then\n {main}=256\nelse\n {main}=512\nfi");
+        convert(Framework::Verl, &script, &nothing).map(|conversion| conversion.job.spec.batch.rollout_batch_size)
+    };
+    assert_eq!([prompts("fsdp"), prompts("megatron")], [Ok(256), Ok(512)]);
+    assert_eq!(prompts("$(detect)"), Err(ConvertError::Several("verl")));
+    // What the script's own arguments would choose is there for whoever gives them.
+    let by_argument = "case \"$1\" in\n train) python3 -m verl.trainer.main_ppo data.train_batch_size=256 ;;\nesac";
+    assert_eq!(
+        converted(Framework::Verl, by_argument)
+            .job
+            .spec
+            .batch
+            .rollout_batch_size,
+        256
+    );
 }

@@ -56,10 +56,9 @@ pub const COMMON: &[Row] = &[
     nowhere(&["adafactor", "optim_args", "optim_target_modules"], "the optimizer is AdamW").off(&["false"]),
     nowhere(&["neftune_noise_alpha"], "no noise is added to embeddings").off(&["0", "0.0"]),
     field(&["dataset_name"], &["prompts.source"], Data),
-    nowhere(
-        &["dataset_config", "dataset_train_split", "dataset_streaming", "streaming", "test_split_size"],
-        "prompts.source is one file: write this part of the data set into it",
-    ),
+    nowhere(&["dataset_config"], "prompts.source is one file: write this part of the data set into it"),
+    nowhere(&["dataset_train_split"], "prompts.source is one file: write this split of the data set into it"),
+    nowhere(&["dataset_streaming", "streaming", "test_split_size"], "prompts.source is one file: write what is trained on into it"),
     nowhere(&["datasets"], "a mixture is one file here: write it out"),
     nowhere(
         &["dataset_test_split", "eval_strategy", "eval_steps", "per_device_eval_batch_size", "per_gpu_eval_batch_size",
@@ -115,6 +114,18 @@ pub const COMMON: &[Row] = &[
     nowhere(&["config"], "the file is not read: give what is in it as flags"),
     nowhere(&["chat_template_path"], "put it into the model's folder"),
     computed(&["num_processes"], &["roles.actor.gpusPerNode"], "of `trl`, which hands it to accelerate"),
+    computed(&["num_machines"], &["roles.actor.nodes"], "of `trl`, which hands it to accelerate"),
+    computed(
+        &["accelerate_config", "config_file"],
+        &["roles.actor.gpusPerNode"],
+        "the file is not read: give its number of processes as num_processes",
+    ),
+    nowhere(&["mixed_precision"], "model.dtype is what weights are, and what is computed in").off(&["bf16"]),
+    needless(
+        &["machine_rank", "main_process_ip", "main_process_port", "gpu_ids", "rdzv_backend", "same_network", "multi_gpu",
+          "use_deepspeed", "zero_stage", "zero3_init_flag", "deepspeed_*", "dynamo_*"],
+        "is accelerate's matter",
+    ),
 ];
 
 /// Flags of `PPOTrainer`.
@@ -216,7 +227,10 @@ pub const ONLINE: &[Row] = &[
         &["chat_template_kwargs"],
         "write its variables into prompts.chatTemplateVariables, with prompts.chatTemplate: true",
     ).off(&["{}"]),
-    nowhere(&["num_generations_eval"], "one response to each held-out prompt is measured").off(&["1"]),
+    nowhere(
+        &["num_generations_eval"],
+        "give held-out prompts in evaluation.source, and this number in evaluation.nSamplesPerPrompt",
+    ).off(&["1"]),
     needless(&["pad_to_multiple_of"], "sequences are always packed"),
     needless(&["router_aux_loss_coef"], "has nothing to act on: models are dense"),
     computed(&["use_vllm"], &["roles.rollout.engine"], "vllm"),

@@ -6,13 +6,51 @@ use crate::convert::draft::{Draft, WrongValue};
 use crate::convert::dynamic;
 use crate::convert::row::is_off;
 
-/// An estimator that is not here leaves none; grpo without the deviation is drGrpo.
+/// verl's estimators that are not here (verl/trainer/ppo/core_algos.py): the nearest, and in what theirs differs.
+const OTHERS: &[(&str, &str, &str)] = &[
+    ("remax", "rloo", "its baseline is the score of a greedy response"),
+    ("gpg", "drGrpo", "its advantages are larger the more scores are 0"),
+    (
+        "opo",
+        "drGrpo",
+        "its baseline weighs scores by their responses' lengths",
+    ),
+    ("grpo_passk", "grpo", "it learns from the best sample of a prompt alone"),
+    (
+        "gdpo",
+        "grpo",
+        "it divides each reward by its own deviation, then adds them up and whitens",
+    ),
+    ("optimal_token_baseline", "rloo", TOKEN_BASELINE),
+    ("tir_optimal_token_baseline", "rloo", TOKEN_BASELINE),
+];
+
+const TOKEN_BASELINE: &str = "its baseline is one of each token, weighed by the variance so far";
+
+/// What learns from single samples, without a critic as all of those do.
+const OF_SINGLES: &str = "reinforcePlusPlus";
+
+/// One that is not here is replaced by the nearest, which is said; grpo without the deviation is drGrpo.
 pub(super) fn estimator(draft: &mut Draft) -> Result<(), WrongValue> {
     let (name, field) = ("algorithm.adv_estimator", "algorithm.advantage.estimator");
-    if draft.is_given(name) && !draft.has(field) {
-        let why = "none is set in its place, which means gae, with a critic: give algorithm.advantage.estimator (rloo and \
-                   reinforcePlusPlusBaseline learn from a baseline without a critic)";
-        draft.leave(name, why);
+    if let Some(other) = draft.other_word(name) {
+        let other = other.to_lowercase();
+        let source = draft.source(name);
+        draft.unsay(&source);
+        if let Some((_, group, differs)) = OTHERS.iter().find(|(theirs, ..)| *theirs == other) {
+            let samples = draft.count("actor_rollout_ref.rollout.n")?.unwrap_or(1);
+            let nearest = if samples > 1 { *group } else { OF_SINGLES };
+            let why =
+                format!("is {other}, which is not here: {differs}. {nearest} is nearest and takes its place ({field})");
+            draft.set(field, nearest, &format!("nearest to {source}"));
+            draft.leave(name, &why);
+        } else {
+            let why = format!(
+                "{other} is not here, nor known to be near to one that is: gae learns from a critic, rloo, grpo, drGrpo and \
+                 reinforcePlusPlusBaseline from the samples of a prompt, reinforcePlusPlus from single ones"
+            );
+            draft.placeholder(field, field, "gae", &why);
+        }
     }
     let by_deviation = "algorithm.norm_adv_by_std_in_grpo";
     let is_grpo = draft.get(field).is_some_and(|estimator| estimator == "grpo");

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::conditions::{ADMITTED, EVICTED, QUOTA_RESERVED, holds, words};
 use super::lookups::{Lookups, Priority};
-use super::{topology, workload};
+use super::{refusal, topology, workload};
 use crate::gang::{Admission, Place};
 use crate::job::Job;
 use crate::world::Children;
@@ -31,16 +31,19 @@ pub fn admission(job: &Job, children: &Children, lookups: &Lookups) -> Admission
         return waiting("Pending", "the job is being queued");
     };
     let (evicted, reserved) = (holds(workload, EVICTED), holds(workload, QUOTA_RESERVED));
+    if !evicted && holds(workload, ADMITTED) {
+        return Admission::Admitted(places(workload, lookups));
+    }
+    if let Some((reason, message)) = refusal::of(workload) {
+        return waiting(reason, &message);
+    }
     if evicted && reserved {
         let (reason, message) = words(workload, EVICTED);
         return Admission::Waiting { reason, message };
     }
-    if evicted || !holds(workload, ADMITTED) {
-        let (reason, message) = words(workload, if reserved { ADMITTED } else { QUOTA_RESERVED });
-        let or = |text: String, fallback: &str| if text.is_empty() { fallback.into() } else { text };
-        return waiting(&or(reason, "Pending"), &or(message, "waits for Kueue to answer"));
-    }
-    Admission::Admitted(places(workload, lookups))
+    let (reason, message) = words(workload, if reserved { ADMITTED } else { QUOTA_RESERVED });
+    let or = |text: String, fallback: &str| if text.is_empty() { fallback.into() } else { text };
+    waiting(&or(reason, "Pending"), &or(message, "waits for Kueue to answer"))
 }
 
 /// The job's Workload, while Kueue has said nothing of it.

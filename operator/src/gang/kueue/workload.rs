@@ -28,6 +28,11 @@ pub fn observed<'a>(job: &Job, children: &'a Children) -> Option<&'a DynamicObje
     children.objects.get(&key).map(AsRef::as_ref)
 }
 
+/// Whether somebody else made it inactive: a person, or Kueue, which then admits it no more.
+pub fn is_deactivated(observed: &DynamicObject) -> bool {
+    observed.data["spec"]["active"] == false && !observed.annotations().contains_key(SUSPENDED)
+}
+
 /// Whether it is missing or says what the job said once. While it holds quota it cannot change: Kueue refuses that.
 pub fn is_due(job: &Job, observed: Option<&DynamicObject>) -> bool {
     observed.is_none_or(|observed| {

@@ -11,8 +11,6 @@ use crate::plugin::{age, pods};
 
 /// Seconds in which images are pulled, volumes mounted and models loaded without a word.
 const START: i64 = 300;
-/// Seconds after its grace period in which a pod is really gone.
-const FAREWELL: i64 = 30;
 
 /// What is wrong with the pods on nodes.
 pub fn findings(evidence: &Evidence, now: Timestamp) -> Vec<Finding> {
@@ -41,50 +39,6 @@ pub fn ended(evidence: &Evidence) -> Vec<Finding> {
         })
     });
     each.collect()
-}
-
-/// Pods that should be gone: their successors need the names, a suspended job's GPUs are not free.
-pub fn terminating(evidence: &Evidence, now: Timestamp) -> Vec<Finding> {
-    let going = evidence
-        .pods
-        .iter()
-        .filter_map(|pod| Some((pod, pod.metadata.deletion_timestamp.as_ref()?.0)));
-    going
-        .filter_map(|(pod, deadline)| late(pod, deadline, now).map(|finding| finding.of_pod(&pod.name_any())))
-        .collect()
-}
-
-/// `deletionTimestamp` is when the grace period ends, not when it began.
-fn late(pod: &Pod, deadline: Timestamp, now: Timestamp) -> Option<Finding> {
-    let late = age::seconds_since(deadline, now);
-    if late <= FAREWELL {
-        return None;
-    }
-    let late = age::human(late);
-    let held = pod
-        .metadata
-        .finalizers
-        .iter()
-        .flatten()
-        .cloned()
-        .collect::<Vec<_>>()
-        .join(", ");
-    if !held.is_empty() {
-        return Some(Finding::blocking(
-            Cause::Terminating,
-            format!("The pod should have been gone {late} ago; the finalizer {held} holds it."),
-            "the controller that set the finalizer must take it away: is it running?",
-        ));
-    }
-    let node = pods::node(pod).unwrap_or("none");
-    Some(Finding::blocking(
-        Cause::Terminating,
-        format!("The pod should have been gone {late} ago, but its node {node} does not confirm that it stopped."),
-        format!(
-            "`kubectl get node {node}`: when the machine is off for good, delete the Node, or taint it with \
-             node.kubernetes.io/out-of-service; the pod's GPUs and its name are held until then"
-        ),
-    ))
 }
 
 fn of_pod(evidence: &Evidence, pod: &Pod, now: Timestamp) -> Vec<Finding> {

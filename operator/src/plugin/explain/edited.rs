@@ -21,7 +21,7 @@ pub fn of_roles(finding: Finding, evidence: &Evidence) -> Finding {
         return finding;
     }
     let mut fix = match roles.as_slice() {
-        [role] => finding.fix.replace(TEMPLATE, place(*role)),
+        [role] => of_role(&finding.fix, *role),
         _ => finding.fix.clone(),
     };
     if WAITING.contains(&finding.cause) {
@@ -31,6 +31,11 @@ pub fn of_roles(finding: Finding, evidence: &Evidence) -> Finding {
         fix.push_str(&commands.join(" and "));
     }
     Finding { fix, ..finding }
+}
+
+/// Advice told of one role.
+pub fn of_role(fix: &str, role: Role) -> String {
+    fix.replace(TEMPLATE, place(role))
 }
 
 fn roles(finding: &Finding, evidence: &Evidence) -> Vec<Role> {

@@ -19,7 +19,7 @@ pub struct Evidence {
     pub job: PpoJob,
     /// Its pods, terminating ones included.
     pub pods: Vec<Pod>,
-    /// Events of the job and of its pods.
+    /// Events of the job, of its pods, and of Workloads of `gang`.
     pub events: Vec<Event>,
     /// The PodGroups and Workloads that belong to it.
     pub gang: Vec<DynamicObject>,

@@ -35,7 +35,7 @@ pub enum Cause {
     SchedulerAbsent,
     /// The job waits for quota.
     Queued,
-    /// An old pod does not go away, and its successor needs its name.
+    /// An old pod is not gone yet, and its successor needs its name.
     Terminating,
     /// Pods cannot be created.
     PodsMissing,
@@ -103,17 +103,18 @@ impl Finding {
         self.pods.push(pod.into());
         self
     }
+
+    /// Whether both say the same, of whatever pods.
+    pub fn says_as(&self, other: &Self) -> bool {
+        (self.cause, self.blocks, &self.what, &self.fix) == (other.cause, other.blocks, &other.what, &other.fix)
+    }
 }
 
 /// Orders findings by cause, blocking ones first, and makes one of those that say the same of several pods.
 pub fn group(findings: Vec<Finding>) -> Vec<Finding> {
     let mut grouped: Vec<Finding> = Vec::new();
     for finding in findings {
-        let same = |other: &&mut Finding| {
-            (other.cause, other.blocks, &other.what, &other.fix)
-                == (finding.cause, finding.blocks, &finding.what, &finding.fix)
-        };
-        match grouped.iter_mut().find(same) {
+        match grouped.iter_mut().find(|other| other.says_as(&finding)) {
             Some(other) => other.pods.extend(finding.pods),
             None => grouped.push(finding),
         }

@@ -1,5 +1,6 @@
 //! Why a job does not run, in plain words: a pure function of what the API server knows.
 
+mod autoscaler;
 mod containers;
 mod controller;
 mod edited;
@@ -10,12 +11,15 @@ mod finding;
 mod gang;
 mod health;
 mod image;
+mod limit_range;
 mod progress;
 mod queue;
 mod remedy;
 mod scheduling;
 mod silence;
 mod suspension;
+mod taints;
+mod terminating;
 mod termination;
 #[cfg(test)]
 mod tests;
@@ -63,11 +67,11 @@ fn causes(evidence: &Evidence, now: Timestamp) -> Vec<Finding> {
     let mut findings = controller::findings(evidence, now);
     if evidence.job.spec.run_policy.suspend {
         findings.extend(suspension::findings(evidence, now));
-        findings.extend(containers::terminating(evidence, now));
+        findings.extend(terminating::findings(evidence, now));
         return findings;
     }
     findings.extend(placement(evidence, now));
-    findings.extend(containers::terminating(evidence, now));
+    findings.extend(terminating::findings(evidence, now));
     findings.extend(containers::findings(evidence, now));
     findings.extend(progress::findings(evidence, now));
     findings.extend(eviction::finding(evidence, now));

@@ -6,7 +6,7 @@
 
 use ppo_crds::spec::Gang;
 
-use super::Evidence;
+use super::{Evidence, limit_range, taints};
 use crate::plugin::pods;
 
 /// A rule: when the words hold this, this helps.
@@ -14,7 +14,7 @@ type Rule = (&'static str, &'static str);
 
 /// For a pod without a node, or a gang without its nodes.
 pub fn of_scheduling(words: &str, evidence: &Evidence) -> String {
-    const RULES: [Rule; 12] = [
+    const RULES: [Rule; 8] = [
         (
             "enough sibling pods",
             "the gang waits for its other pods to be created; if that lasts, see the operator's log",
@@ -44,23 +44,20 @@ pub fn of_scheduling(words: &str, evidence: &Evidence) -> String {
             "free memory, or ask for less in resources of spec.roles.<role>.template",
         ),
         ("Too many pods", "the nodes are full of pods: add nodes"),
-        (
-            "untolerated taint",
-            "give the pods the toleration in spec.roles.<role>.template, or remove the taint",
-        ),
+    ];
+    // Where no taint is left that a pod could tolerate.
+    const BEYOND_TAINTS: [Rule; 3] = [
         (
             "node affinity/selector",
             "no node has the labels that spec.roles.<role>.template asks for: `kubectl get nodes --show-labels`",
         ),
-        (
-            "were unschedulable",
-            "nodes are cordoned: `kubectl uncordon NODE` when they are well again",
-        ),
+        ("were unschedulable", taints::CORDONED),
         (
             "no nodes available to schedule pods",
             "the cluster has no nodes: add some",
         ),
     ];
+    let taints = taints::of(words);
     // An extended resource, `Insufficient nvidia.com/gpu`, comes first: it is what such jobs lack, and other words follow.
     if let Some(resource) = insufficient(words).filter(|resource| resource.contains('/')) {
         let asked = evidence
@@ -74,17 +71,17 @@ pub fn of_scheduling(words: &str, evidence: &Evidence) -> String {
             Gang::None => "",
             _ => ", all of them at once",
         };
-        return format!(
+        return taints.beside(format!(
             "free or add nodes with {resource}{each}{gang}; or ask for fewer: spec.roles.rollout.replicas, or in a new job gpusPerNode and \
              gpusPerReplica of spec.roles (`kubectl ppo plan {}` adds them up)",
             evidence.name()
-        );
+        ));
     }
-    first(
-        &RULES,
-        words,
-        "make room, or change what the pods ask for: `kubectl ppo plan <job>` shows it",
-    )
+    let fix = known(&RULES, words).map(|fix| taints.beside(fix));
+    fix.or_else(|| taints.advice())
+        .or_else(|| known(&BEYOND_TAINTS, words))
+        .or_else(|| taints.at_last())
+        .unwrap_or_else(|| "make room, or change what the pods ask for: `kubectl ppo plan <job>` shows it".into())
 }
 
 /// For a job of Volcano's of which its scheduler says nothing: it passes jobs over whose queue it does not have.
@@ -109,7 +106,7 @@ pub const OF_PODS_QUEUED_TWICE: &str = "take `pod` out of integrations.framework
 
 /// For a pod that the API server refuses.
 pub fn of_creation(words: &str) -> String {
-    const RULES: [Rule; 12] = [
+    const RULES: [Rule; 9] = [
         // Volcano's webhook, of a PodGroup (pkg/webhooks/admission/podgroups).
         ("unable to find queue", OF_QUEUE),
         ("to queue with state", OF_QUEUE),
@@ -123,14 +120,6 @@ pub fn of_creation(words: &str) -> String {
             "belongs to",
             "delete the object that has the name, or give the job another name",
         ),
-        // LimitRanger's (plugin/pkg/admission/limitranger).
-        (
-            "usage per PersistentVolumeClaim",
-            "make the job again with a size in spec.checkpoint.volumeClaim.storage that the namespace's LimitRange allows, or have that \
-             changed: `kubectl describe limitrange`",
-        ),
-        (" usage per ", OF_LIMITS),
-        ("limit to request ratio per", OF_LIMITS),
         (
             "PodSecurity",
             "the namespace's pod security level forbids what spec.roles.<role>.template asks for",
@@ -144,7 +133,9 @@ pub fn of_creation(words: &str) -> String {
             "create the PriorityClass, or correct spec.scheduling.priorityClassName",
         ),
     ];
-    of_quota(words).unwrap_or_else(|| first(&RULES, words, "correct what the API server objects to"))
+    of_quota(words)
+        .or_else(|| limit_range::advice(words))
+        .unwrap_or_else(|| first(&RULES, words, "correct what the API server objects to"))
 }
 
 /// Of a ResourceQuota that is used up, or that wants a pod to say what it asks for (plugin/pkg/admission/resourcequota).
@@ -161,8 +152,6 @@ fn of_quota(words: &str) -> Option<String> {
         ))
     })
 }
-
-const OF_LIMITS: &str = "ask for what the namespace's LimitRange allows, in resources of spec.roles.<role>.template: `kubectl describe limitrange`";
 
 const OF_POLICY: &str = "change what the cluster's policy objects to in spec.roles.<role>.template, or have whoever runs the cluster change the policy; \
                          the job goes on by itself";
@@ -294,8 +283,13 @@ const BUDGET: &str =
     "put the failure itself right; spec.failurePolicy.maxRestarts allows more restarts where failures are expected";
 
 fn first(rules: &[Rule], words: &str, otherwise: &str) -> String {
+    known(rules, words).unwrap_or_else(|| otherwise.to_string())
+}
+
+/// The remedy of the first rule that fits.
+pub fn known(rules: &[Rule], words: &str) -> Option<String> {
     let found = rules.iter().find(|(key, _)| words.contains(key));
-    found.map_or(otherwise, |(_, fix)| fix).to_string()
+    found.map(|(_, fix)| (*fix).to_string())
 }
 
 /// The resource in `5 Insufficient nvidia.com/gpu`; extended ones before cpu and memory.

@@ -3,10 +3,11 @@
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
+use ppo_crds::spec::Role;
 use ppo_crds::status::Phase;
 
 use super::evidence::{one_line, time};
-use super::{Cause, Evidence, Finding, remedy};
+use super::{Cause, Evidence, Finding, autoscaler, edited, remedy};
 use crate::gang::ATTENTION_SECONDS;
 use crate::plugin::{age, pods};
 use crate::status::QUOTA_FOR_FEWER;
@@ -24,12 +25,14 @@ const QUEUE_OF_KUEUE: &str = "kueue.x-k8s.io/queue-name";
 /// Pods that are missing, and pods without a node.
 pub fn findings(evidence: &Evidence, now: Timestamp) -> Vec<Finding> {
     let mut findings: Vec<Finding> = missing(evidence, now).into_iter().collect();
-    for pod in evidence
+    let waiting = evidence
         .living()
-        .filter(|pod| pods::node(pod).is_none() && pods::phase(pod) != "Failed")
-    {
-        findings.extend(unscheduled(evidence, pod, now).map(|finding| finding.of_pod(&pod.name_any())));
-    }
+        .filter(|pod| pods::node(pod).is_none() && pods::phase(pod) != "Failed");
+    let told = waiting.filter_map(|pod| {
+        let finding = unscheduled(evidence, pod, now)?;
+        Some((finding.of_pod(&pod.name_any()), autoscaler::word(evidence, pod)))
+    });
+    findings.extend(autoscaler::tell(told, now));
     findings
 }
 
@@ -54,10 +57,11 @@ fn missing(evidence: &Evidence, now: Timestamp) -> Option<Finding> {
         return None;
     }
     if let Some(words) = refused(evidence, now).filter(|words| !is_of_budget(words)) {
+        let fix = remedy::of_creation(words);
         return Some(Finding::blocking(
             Cause::PodsMissing,
             format!("{} cannot be created: {}.", short.join(", "), one_line(words)),
-            remedy::of_creation(words),
+            role_of(words, evidence).map_or(fix.clone(), |role| edited::of_role(&fix, role)),
         ));
     }
     let since = status
@@ -75,6 +79,14 @@ fn missing(evidence: &Evidence, now: Timestamp) -> Option<Finding> {
             "look at the operator's log, which says what it tried: `kubectl logs -A -l app.kubernetes.io/name=ppo-operator`",
         )
     })
+}
+
+/// The role of the pod that is refused, by its name in the words.
+fn role_of(words: &str, evidence: &Evidence) -> Option<Role> {
+    let job = evidence.name();
+    Role::ALL
+        .into_iter()
+        .find(|role| words.contains(&format!("{job}-{}-", role.name())))
 }
 
 /// What the API server refuses of what the job needs, while it does.

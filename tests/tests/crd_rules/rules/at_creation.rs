@@ -29,11 +29,6 @@ pub(super) fn at_creation() -> Vec<Case> {
         ),
         of(
             "spec",
-            "batch.dynamicSampling cannot be given",
-            json!({"algorithm": {"advantage": {"estimator": "rloo"}}, "batch": {"dynamicSampling": {}, "nSamplesPerPrompt": 2}, "overlap": "oneStep"}),
-        ),
-        of(
-            "spec",
             "model.critic is for",
             json!({"model": {"critic": {"path": "/c"}}, "algorithm": {"advantage": {"estimator": "rloo"}}, "batch": {"nSamplesPerPrompt": 2}}),
         ),
@@ -66,6 +61,11 @@ pub(super) fn at_creation() -> Vec<Case> {
             "spec.model",
             "reference is not used with adapter",
             json!({"model": {"reference": {"path": "/r"}, "adapter": {}}}),
+        ),
+        of(
+            "spec.evaluation",
+            "greedy samples of a prompt are all equal",
+            json!({"evaluation": {"source": {"path": "/e.jsonl"}, "nSamplesPerPrompt": 2}}),
         ),
         of(
             "spec.model.adapter.targets",

@@ -55,6 +55,15 @@ pub struct Inputs {
     /// What the chat template took for now, in seconds since 1970. None: it read the clock, since an earlier version made the checkpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moment: Option<i64>,
+    /// Ids that end a response, ascending. None: an earlier version made the checkpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends: Option<Vec<u32>>,
+    /// What the policy below its adapter computes with its weights. None: as of those weights, or an earlier version made the checkpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy_conventions: Option<String>,
+    /// What the critic computes with its own. None: as of the policy's, or they are the policy's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub critic_conventions: Option<String>,
     /// The weights below the policy's adapter. None: all weights are trained, and in the checkpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,

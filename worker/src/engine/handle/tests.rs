@@ -338,6 +338,15 @@ fn a_frozen_engine_queues_and_goes_on_where_it_was() {
 }
 
 #[test]
+fn requests_that_come_at_once_are_all_counted() {
+    let engine = engine();
+    engine.pause(Pause::Keep).wait(LONG).unwrap();
+    let submit = |_| engine.submit(request(5, 0..2, 10)).unwrap();
+    let _tickets: Vec<_> = (0..100).map(submit).collect();
+    until("all that wait", || engine.stats().waiting == 200);
+}
+
+#[test]
 fn a_draining_engine_finishes_what_it_has_and_refuses_more() {
     let engine = slow_engine(EngineConfig::default());
     let wanted = request(5, 0..2, 50);

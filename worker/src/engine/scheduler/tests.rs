@@ -76,10 +76,12 @@ impl World {
         let tokens: usize = pass.batch.chunks.iter().map(|chunk| chunk.tokens.len()).sum();
         assert!(tokens <= scheduler.limits.max_batch_tokens);
         assert!(scheduler.running_sequences() <= scheduler.limits.max_sequences);
-        if let (Some((youngest, _)), Some((head, _))) =
-            (scheduler.running.last_key_value(), scheduler.waiting.first_key_value())
-        {
-            assert!(youngest < head, "a waiting sequence was overtaken");
+        assert!(
+            scheduler.running.is_sorted_by_key(Lane::id),
+            "an older lane is behind a younger one"
+        );
+        if let (Some(youngest), Some((head, _))) = (scheduler.running.last(), scheduler.waiting.first_key_value()) {
+            assert!(youngest.id() < *head, "a waiting sequence was overtaken");
         }
         for chunk in &pass.batch.chunks {
             for &written in &chunk.blocks[chunk.start / scheduler.blocks.size()..] {
@@ -97,7 +99,7 @@ impl World {
         let mut holders = vec![0; scheduler.blocks.total()];
         scheduler
             .running
-            .values()
+            .iter()
             .flat_map(|lane| &lane.blocks)
             .for_each(|&block| holders[block as usize] += 1);
         assert_eq!(scheduler.blocks.holders(), holders);

@@ -1,3 +1,5 @@
+use std::path::Path;
+
 use ppo_crds::spec::{ExactMatch, NumericMatch, RegexRule};
 use proptest::prelude::*;
 
@@ -105,11 +107,29 @@ fn numbers_are_read_as_people_write_them() {
         ("1 / 4", 0.25),
         ("€1,000", 1000.0),
         ("007", 7.0),
+        (r"\frac{3}{4}", 0.75),
+        (r"\boxed{\dfrac{-3}{4}}.", -0.75),
+        (r"-\tfrac34", -0.75),
+        (r"\frac{1,000} 4", 250.0),
+        (r"2\frac{1}{2}", 2.5),
+        (r"-1 \frac{1}{2}", -1.5),
+        (r"1\frac{1}{49}", 50.0 / 49.0),
+        ("Step 3\n\\frac{1}{2}", 0.5),
+        (r"1{,}234", 1234.0),
+        (r"10,\!000", 10_000.0),
+        (r"12\,345", 12_345.0),
+        (r"\$1{,}234.50", 1234.5),
+        (r"-\$5", -5.0),
+        (r"50\%", 50.0),
+        (r"72\text{ cm}", 72.0),
+        // Parts that are no numbers make no fraction.
+        (r"\frac{x}{4}", 4.0),
+        (r"\frac{34}{x}", 34.0),
     ];
     for (text, value) in cases {
         assert_eq!(last_number(text), Some(value), "{text}");
     }
-    for text in ["", "none", "1/0", "1e999", "-", "$", "½", "٣"] {
+    for text in ["", "none", "1/0", r"\frac{1}{0}", "1e999", "-", "$", "½", "٣"] {
         assert_eq!(last_number(text), None, "{text}");
     }
 }
@@ -122,6 +142,8 @@ fn numeric_match_takes_the_last_number_within_the_tolerance() {
     assert_eq!(score(&numeric(0.01), "0.333", "1/3"), 1.0);
     assert_eq!(score(&numeric(0.0), "0.333", "1/3"), 0.0);
     assert_eq!(score(&numeric(0.0), "I do not know", "42"), 0.0);
+    assert_eq!(score(&numeric(0.0), r"\boxed{\frac{3}{4}}", r"\dfrac{3}{4}"), 1.0);
+    assert_eq!(score(&numeric(0.0), r"\boxed{\frac{1}{4}}", r"\frac{3}{4}"), 0.0);
 }
 
 #[test]
@@ -138,6 +160,45 @@ fn extract_reads_the_first_group_of_the_last_match() {
         score(&extracting(r"(a)|\d+", exact(false)), "a 2", "2"),
         1.0,
         "a group that takes no part is none"
+    );
+}
+
+/// As docs/model-and-reward.md has it.
+const BOXED: &str = r"\\boxed\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}";
+
+#[test]
+fn the_pattern_of_the_page_reads_the_last_box_with_the_braces_inside_it() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/model-and-reward.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains(&format!("extract: '{BOXED}'")));
+    for (response, label, wanted) in [
+        (r"So it is \boxed{\frac{3}{4}}.", r"\frac{3}{4}", 1.0),
+        (r"$\boxed{\frac{\sqrt{3}}{2}}$ {done}", r"\frac{\sqrt{3}}{2}", 1.0),
+        (r"\boxed{1}, no: \boxed{ 2 }", "2", 1.0),
+        (r"\boxed{\frac{3}{4}", r"\frac{3}{4}", 0.0),
+        (r"\frac{3}{4}", r"\frac{3}{4}", 0.0),
+    ] {
+        assert_eq!(
+            score(&extracting(BOXED, exact(false)), response, label),
+            wanted,
+            "{response}"
+        );
+    }
+    let number = extracting(BOXED, numeric(0.0));
+    assert_eq!(score(&number, r"\boxed{\dfrac{3}{4}}, in 2 steps", "0.75"), 1.0);
+}
+
+#[test]
+fn the_rules_of_the_page_read_the_labels_of_gsm8k_and_dapo() {
+    let gsm8k = "She sold 48/2 = <<48/2=24>>24 clips, 72 in all.\n#### 1,072";
+    let ends_so = extracting("#### (.*)", numeric(0.0));
+    assert_eq!(score(&numeric(0.0), "The answer is 1072.", gsm8k), 1.0);
+    assert_eq!(score(&ends_so, "48 + 1024\n#### 1072", gsm8k), 1.0);
+    assert_eq!(score(&ends_so, "The answer is 1072.", gsm8k), 0.0);
+    let dapo = extracting("(?i)answer:(.*)", numeric(0.0));
+    assert_eq!(
+        score(&dapo, "Answer: 33? No.\n\n**Answer:** $34$\nin 2 steps", "34"),
+        1.0
     );
 }
 
@@ -196,7 +257,7 @@ fn a_missing_or_useless_label_is_an_error_that_names_the_sample() {
     );
     assert_eq!(
         error(numeric(0.0), Some("six")),
-        "sample 7: label \"six\" holds no number for numericMatch"
+        "sample 7: label \"six\" holds no number for numericMatch: leave its row out, or use exactMatch"
     );
 }
 

@@ -84,7 +84,7 @@ impl Deal {
             bail!(
                 "{what} within {} s; {}",
                 limit.as_secs(),
-                engines.failures(&self.options.members)
+                engines.words(&self.options.members)
             )
         };
         if ready < floor && short_since.elapsed() > self.options.floor_deadline {

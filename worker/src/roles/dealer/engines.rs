@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 
 use super::crew::Crew;
+use super::duty::Duty;
 use super::shift::{Shift, work_off};
 use crate::roles::endpoint::Endpoint;
 use crate::roles::work::Work;
@@ -34,11 +35,14 @@ struct Engine {
     failures: u32,
     /// What the log was last told of why it is absent.
     told: Option<String>,
-    /// None while it is at work.
+    /// None while it rests.
+    at_work: Option<Arc<Duty>>,
+    /// The last one, which may be over.
     rest: Option<Rest>,
 }
 
 struct Rest {
+    since: Instant,
     until: Instant,
     /// Why.
     error: String,
@@ -52,10 +56,26 @@ impl Engine {
 
     fn fail(&mut self, error: &CallError) {
         let doubled = 1 << self.failures.saturating_sub(1).min(8);
+        let since = Instant::now();
+        self.at_work = None;
         self.rest = Some(Rest {
-            until: Instant::now() + FIRST_REST.saturating_mul(doubled).min(LONGEST_REST),
+            since,
+            until: since + FIRST_REST.saturating_mul(doubled).min(LONGEST_REST),
             error: error.to_string(),
         });
+    }
+
+    /// What it does, and how it failed last. That error has its name.
+    fn words(&self, name: &str) -> String {
+        let failed = self
+            .rest
+            .as_ref()
+            .map(|rest| format!("{}, {} s ago", rest.error, rest.since.elapsed().as_secs()));
+        match (&self.at_work, failed) {
+            (None, failed) => failed.unwrap_or_else(|| name.to_owned()),
+            (Some(duty), None) => format!("{name} {duty}"),
+            (Some(duty), Some(failed)) => format!("{name} {duty} (before: {failed})"),
+        }
     }
 }
 
@@ -72,7 +92,9 @@ impl Engines {
     pub(super) fn may_start(&self, name: &str) -> bool {
         match self.known.get(name) {
             None => true,
-            Some(engine) => engine.rest.as_ref().is_some_and(|rest| Instant::now() >= rest.until),
+            Some(Engine { at_work, rest, .. }) => {
+                at_work.is_none() && rest.as_ref().is_some_and(|rest| Instant::now() >= rest.until)
+            }
         }
     }
 
@@ -83,11 +105,12 @@ impl Engines {
 
     pub(super) fn start(&mut self, endpoint: Endpoint, published: (Publication, u64), work: Arc<Work>) {
         let name = endpoint.name().to_owned();
-        self.known.entry(name.clone()).or_default().rest = None;
+        let duty = Arc::new(Duty::default());
+        self.known.entry(name.clone()).or_default().at_work = Some(duty.clone());
         self.crew.send_modify(|crew| crew.at_work += 1);
         let (crew, floor) = (self.crew.clone(), self.floor);
         self.tasks
-            .spawn(async move { (name, work_off(&endpoint, published, &work, &crew, floor).await) });
+            .spawn(async move { (name, work_off(&endpoint, published, &work, &duty, &crew, floor).await) });
     }
 
     pub(super) fn ended(&mut self, ended: Result<(String, Shift), JoinError>) {
@@ -117,7 +140,7 @@ impl Engines {
     }
 
     pub(super) fn waited_for(&self, members: &Members) -> String {
-        let at_work = self.known.iter().filter(|(_, engine)| engine.rest.is_none());
+        let at_work = self.known.iter().filter(|(_, engine)| engine.at_work.is_some());
         let mut names: Vec<&str> = at_work.map(|(name, _)| name.as_str()).collect();
         names.sort_unstable();
         match names.is_empty() {
@@ -126,14 +149,18 @@ impl Engines {
         }
     }
 
-    pub(super) fn failures(&self, members: &Members) -> String {
-        let rests = self.known.values().filter_map(|engine| engine.rest.as_ref());
-        let mut failures: Vec<&str> = rests.map(|rest| rest.error.as_str()).collect();
-        failures.sort_unstable();
-        match failures.is_empty() {
-            true => format!("waited for {}", self.waited_for(members)),
-            false => failures.join("; "),
+    /// What each engine does or did last, and how many of `members` are not there.
+    pub(super) fn words(&self, members: &Members) -> String {
+        let mut known: Vec<_> = self.known.iter().collect();
+        known.sort_unstable_by_key(|(name, _)| *name);
+        let mut words: Vec<String> = known.iter().map(|(name, engine)| engine.words(name)).collect();
+        let missing = self.crew.borrow().expected.saturating_sub(words.len());
+        if words.is_empty() {
+            words.push(format!("waited for {}", members.words()));
+        } else if missing > 0 {
+            words.push(format!("{missing} more of {} had no address", members.words()));
         }
+        words.join("; ")
     }
 }
 
@@ -161,10 +188,14 @@ mod tests {
             }
         }
 
-        fn fails(&mut self, shift: impl FnOnce(CallError) -> Shift) {
+        fn starts(&mut self) {
             let endpoint = Endpoint::new(self.member.clone(), Caller::new("token".into()).unwrap());
             let work = Arc::new(Work::new(Vec::new(), Instant::now(), Arc::default()));
             self.engines.start(endpoint, (Publication::default(), 1), work);
+        }
+
+        fn fails(&mut self, shift: impl FnOnce(CallError) -> Shift) {
+            self.starts();
             assert!(!self.engines.may_start(&self.member.name), "it is at work");
             let error = CallError::new(Role::Rollout, &self.member, "/x", "gone".into(), true);
             self.engines.ended(Ok((self.member.name.clone(), shift(error))));
@@ -196,9 +227,30 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn every_engine_is_named_with_what_it_does_or_how_it_failed() {
+        let mut bench = Bench::new();
+        let pods = Members::of("math", Role::Rollout, 3, "math-rollout.ml.svc:8000").unwrap();
+        assert_eq!(bench.engines.words(&pods), "waited for pods math-rollout-*");
+        bench.engines.expect(3);
+        bench.fails(Shift::Failed);
+        let failed = "rollout math-rollout-0 (http://127.0.0.1:1/x): gone, 0 s ago";
+        let all = |known: &str, missing: u32| format!("{known}; {missing} more of pods math-rollout-* had no address");
+        assert_eq!(bench.engines.words(&pods), all(failed, 2));
+        bench.member.name = "math-rollout-1".into();
+        bench.starts();
+        let at_work = "math-rollout-1 was asked 0 s ago which weights it has";
+        assert_eq!(bench.engines.words(&pods), all(&format!("{failed}; {at_work}"), 1));
+        bench.member.name = "math-rollout-0".into();
+        bench.starts();
+        let again = format!("math-rollout-0 was asked 0 s ago which weights it has (before: {failed})");
+        assert_eq!(bench.engines.words(&pods), all(&format!("{again}; {at_work}"), 1));
+    }
+
     #[test]
     fn an_engine_is_asked_again_once_it_has_rested() {
         let rest = Rest {
+            since: Instant::now(),
             until: Instant::now(),
             error: String::new(),
         };

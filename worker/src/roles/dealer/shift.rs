@@ -7,6 +7,7 @@ use futures::stream::FuturesUnordered;
 use tokio::sync::watch;
 
 use super::crew::{Crew, Ready};
+use super::duty::{Doing, Duty};
 use crate::engine::Completion;
 use crate::roles::endpoint::Endpoint;
 use crate::roles::work::Work;
@@ -33,6 +34,7 @@ pub(super) async fn work_off(
     endpoint: &Endpoint,
     (publication, version): (Publication, u64),
     work: &Work,
+    duty: &Duty,
     crew: &watch::Sender<Crew>,
     floor: usize,
 ) -> Shift {
@@ -42,13 +44,14 @@ pub(super) async fn work_off(
     };
     let done = async {
         if held != publication.policy(version) {
+            duty.is(Doing::TakesWeights);
             let deadline = publication.deadline();
             tokio::select! {
                 updated = endpoint.update_weights(&publication, version, deadline) => updated?,
                 gone = endpoint.gone() => return Err(gone),
             }
         }
-        take_requests(endpoint, version, work, crew, floor).await
+        take_requests(endpoint, version, work, duty, crew, floor).await
     };
     match done.await {
         Ok(()) => Shift::Done,
@@ -60,9 +63,11 @@ async fn take_requests(
     endpoint: &Endpoint,
     version: u64,
     work: &Work,
+    duty: &Duty,
     crew: &watch::Sender<Crew>,
     floor: usize,
 ) -> Result<(), CallError> {
+    duty.is(Doing::WaitsForOthers);
     let _ready = Ready::count(crew);
     let mut crew = crew.subscribe();
     let mut changed = work.watch();
@@ -74,8 +79,10 @@ async fn take_requests(
     let mut calls = FuturesUnordered::new();
     let mut held = Held {
         work,
+        duty,
         numbers: Vec::new(),
     };
+    held.tell();
     // Why it gets no more; what it has it may still answer.
     let mut failed = None;
     let mut gone = std::pin::pin!(endpoint.gone());
@@ -87,6 +94,7 @@ async fn take_requests(
             && let Some(number) = work.take()
         {
             held.numbers.push(number);
+            held.tell();
             calls.push(ask(endpoint, work, number, version));
         }
         if calls.is_empty() {
@@ -101,7 +109,7 @@ async fn take_requests(
             Some((number, answer)) = calls.next() => {
                 match answer {
                     Ok(completions) => {
-                        held.numbers.retain(|held| *held != number);
+                        held.let_go(number);
                         work.answer(number, completions);
                     }
                     Err(error) if error.may_pass => {
@@ -126,6 +134,8 @@ async fn take_requests(
 /// Requests that an engine has; what it does not answer goes back, however its work ends.
 struct Held<'a> {
     work: &'a Work,
+    /// Told how many they are.
+    duty: &'a Duty,
     numbers: Vec<usize>,
 }
 
@@ -135,8 +145,17 @@ impl Held<'_> {
         self.numbers.len() < MOST_REQUESTS && self.numbers.iter().map(samples).sum::<usize>() < MOST_SAMPLES
     }
 
-    fn put_back(&mut self, number: usize) {
+    fn tell(&self) {
+        self.duty.is(Doing::Holds(self.numbers.len()));
+    }
+
+    fn let_go(&mut self, number: usize) {
         self.numbers.retain(|held| *held != number);
+        self.tell();
+    }
+
+    fn put_back(&mut self, number: usize) {
+        self.let_go(number);
         self.work.put_back(number);
     }
 }

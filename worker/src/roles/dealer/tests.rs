@@ -1,3 +1,5 @@
+use axum::routing::{get, post};
+use axum::{Json, Router};
 use futures::StreamExt;
 use tch::Tensor;
 use tokio::runtime::Runtime;
@@ -5,6 +7,8 @@ use tokio::runtime::Runtime;
 use super::*;
 use crate::engine::hash_runner::request;
 use crate::model::Weights;
+use crate::roles::Member;
+use crate::rollout::weights::LoadedWeights;
 
 struct Bench {
     runtime: Runtime,
@@ -17,14 +21,34 @@ struct Bench {
 impl Bench {
     /// A dealer of version 3 without engines.
     fn new(copies: bool) -> Self {
-        let runtime = Runtime::new().unwrap();
-        let publication = Publication::default();
+        let (runtime, publication) = (Runtime::new().unwrap(), Publication::default());
+        Self::of((Vec::new(), Duration::from_millis(1)), copies, runtime, publication)
+    }
+
+    /// The same with one engine, which has the weights and answers no request.
+    fn with_a_silent_engine() -> Self {
+        let (runtime, publication) = (Runtime::new().unwrap(), Publication::default());
+        let loaded = LoadedWeights::of(publication.policy(3));
+        let router = Router::new()
+            .route("/weight_info", get(move || async move { Json(loaded) }))
+            .route("/v1/completions", post(std::future::pending::<()>));
+        let engine = runtime.block_on(Member::serving("job-rollout-0", router));
+        Self::of((vec![engine], Duration::from_secs(60)), false, runtime, publication)
+    }
+
+    /// Of engines that have so long to be ready.
+    fn of(
+        (engines, floor_deadline): (Vec<Member>, Duration),
+        copies: bool,
+        runtime: Runtime,
+        publication: Publication,
+    ) -> Self {
         let mut trained = Weights::default();
         trained.0.insert("w".into(), Tensor::from_slice(&[1.0f32, 2.0]));
         let options = DealerOptions {
-            members: Members::Fixed(Vec::new()),
+            members: Members::Fixed(engines),
             floor: 1,
-            floor_deadline: Duration::from_millis(1),
+            floor_deadline,
             caller: Caller::new("token".into()).unwrap(),
             publication: publication.clone(),
             transfers: None,
@@ -93,4 +117,16 @@ fn samples_that_are_asked_for_ahead_fail_when_they_are_collected_and_say_why() {
     assert!(collect(Vec::new()).unwrap().completions.is_empty());
     let words = collect(vec![request(1, 0..1, 1)]).unwrap_err().to_string();
     assert!(words.contains("roles.rollout.minReplicas is 1"), "{words}");
+}
+
+#[test]
+fn a_step_whose_time_is_over_names_the_engine_that_had_its_requests() {
+    let bench = Bench::with_a_silent_engine();
+    let pending = bench.dealer.start(vec![request(1, 0..1, 1)], Duration::from_secs(1));
+    let collected = pending.collect(&bench.dealer.stop, Duration::ZERO, &Live::new("test", 1));
+    let words = collected.unwrap_err().to_string();
+    assert!(
+        words.starts_with("1 requests were not answered within 1 s; ") && words.contains("job-rollout-0"),
+        "{words}"
+    );
 }

@@ -231,10 +231,13 @@ fn a_resumed_run_has_one_line_per_step_in_every_file() {
     let evaluation = |step| EvaluationReport {
         step,
         prompts: 4,
+        n_samples_per_prompt: 1,
         score: 0.5,
         pass_rate: 0.5,
+        pass_at_n: None,
         response_length: 3.0,
         seconds: 0.1,
+        sets: BTreeMap::new(),
     };
     let play = |recorder: &mut Recorder, steps: std::ops::RangeInclusive<u64>| {
         for step in steps {
@@ -268,6 +271,114 @@ fn a_resumed_run_has_one_line_per_step_in_every_file() {
         events.iter().map(|event| event.kind.as_str()).collect::<Vec<_>>(),
         ["stopped", "resumed"]
     );
+}
+
+#[test]
+fn an_evaluation_is_written_with_pass_at_n_where_a_prompt_has_several_samples_and_else_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut recorder = open(folder.path(), Profile::Default, 0);
+    let one = EvaluationReport {
+        step: 0,
+        prompts: 4,
+        n_samples_per_prompt: 1,
+        score: 0.5,
+        pass_rate: 0.25,
+        pass_at_n: None,
+        response_length: 3.0,
+        seconds: 0.5,
+        sets: BTreeMap::new(),
+    };
+    let eight = EvaluationReport {
+        step: 1,
+        n_samples_per_prompt: 8,
+        pass_at_n: Some(0.75),
+        ..one.clone()
+    };
+    let shown = |recorder: &Recorder| {
+        let text = recorder.watched().exposition.text().unwrap();
+        let line = text
+            .lines()
+            .find(|line| line.starts_with("ppo_evaluation_pass_at_n_ratio "));
+        line.map(str::to_owned)
+    };
+    recorder.evaluation(&one).unwrap();
+    assert_eq!(shown(&recorder), None);
+    recorder.evaluation(&eight).unwrap();
+    assert_eq!(shown(&recorder).unwrap(), "ppo_evaluation_pass_at_n_ratio 0.75");
+    let file = recorder.dir().evaluation();
+    let text = std::fs::read_to_string(&file).unwrap();
+    let before = "{\"step\":0,\"prompts\":4,\"score\":0.5,\"pass_rate\":0.25,\"response_length\":3.0,\"seconds\":0.5}";
+    assert_eq!(text.lines().next().unwrap(), before);
+    assert_eq!(read_lines::<EvaluationReport>(&file).unwrap().records, [one, eight]);
+    let scalars = read_scalars(&recorder.dir().tensorboard());
+    let of_n = scalars.iter().filter(|(_, tag, _)| tag == "ppo/evaluation_pass_at_n");
+    assert_eq!(of_n.map(|(step, ..)| *step).collect::<Vec<_>>(), [1]);
+}
+
+/// Of 8 samples a prompt, with a set for each name.
+fn evaluation_of(sets: &[&str]) -> EvaluationReport {
+    let of_set = SetReport {
+        prompts: 2,
+        score: 0.5,
+        pass_rate: 0.25,
+        pass_at_n: Some(0.75),
+        response_length: 3.0,
+    };
+    EvaluationReport {
+        step: 1,
+        prompts: 4,
+        n_samples_per_prompt: 8,
+        score: 0.5,
+        pass_rate: 0.25,
+        pass_at_n: Some(0.75),
+        response_length: 3.0,
+        seconds: 0.5,
+        sets: sets.iter().map(|name| ((*name).to_owned(), of_set.clone())).collect(),
+    }
+}
+
+#[test]
+fn the_figures_of_each_test_set_are_written_by_its_name_and_without_sets_there_is_no_word_of_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut recorder = open(folder.path(), Profile::Default, 0);
+    let reports = [evaluation_of(&[]), evaluation_of(&["AIME24", "GSM8K"])];
+    for report in &reports {
+        recorder.evaluation(report).unwrap();
+    }
+    let file = recorder.dir().evaluation();
+    let text = std::fs::read_to_string(&file).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(!lines[0].contains("sets"), "{text}");
+    let of_set = r#""AIME24":{"prompts":2,"score":0.5,"pass_rate":0.25,"pass_at_n":0.75,"response_length":3.0}"#;
+    assert!(lines[1].contains(&format!("\"sets\":{{{of_set},\"GSM8K\":")), "{text}");
+    assert_eq!(read_lines::<EvaluationReport>(&file).unwrap().records, reports);
+}
+
+#[test]
+fn a_test_set_has_tags_of_its_own_and_the_one_that_the_profiles_framework_gives_its_mean_score() {
+    let cases = [
+        (Profile::Default, None),
+        (Profile::Verl, Some("val-core/AIME24/reward/mean@8")),
+        (Profile::Openrlhf, Some("eval/eval_AIME24_pass1")),
+        (Profile::Trl, None),
+    ];
+    for (profile, theirs) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        let mut recorder = open(folder.path(), profile, 0);
+        recorder.evaluation(&evaluation_of(&["AIME24"])).unwrap();
+        let scalars = read_scalars(&recorder.dir().tensorboard());
+        let of_set = scalars.iter().filter(|(_, tag, _)| tag.contains("AIME24"));
+        let of_set: BTreeMap<&str, f32> = of_set.map(|(_, tag, value)| (tag.as_str(), *value)).collect();
+        let ours = [
+            ("ppo/evaluation_score/AIME24", 0.5),
+            ("ppo/evaluation_pass_rate/AIME24", 0.25),
+            ("ppo/evaluation_pass_at_n/AIME24", 0.75),
+            ("ppo/evaluation_response_length/AIME24", 3.0),
+        ];
+        let wanted: BTreeMap<&str, f32> = ours.into_iter().chain(theirs.map(|tag| (tag, 0.5))).collect();
+        assert_eq!(of_set, wanted, "{profile:?}");
+        assert!(scalars.iter().any(|(_, tag, _)| tag == "ppo/evaluation_score"));
+    }
 }
 
 #[test]

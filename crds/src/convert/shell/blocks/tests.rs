@@ -1,4 +1,4 @@
-use crate::convert::shell::commands;
+use crate::convert::shell::{all_commands, commands};
 
 /// What `run` is given in a script; what is not known has the variable that is wanted in angle brackets.
 fn run(script: &str) -> Vec<String> {
@@ -104,4 +104,22 @@ fn blocks_that_were_not_copied_whole_change_nothing() {
     for script in ["fi\nN=1", "if [ a ]\nN=1", "done\n}\nesac\nN=1", "then N=1"] {
         assert_eq!(run(&format!("{script}\nrun $N")), ["1"], "{script}");
     }
+}
+
+#[test]
+fn a_setting_whose_value_has_blanks_is_one_word_in_every_branch() {
+    let script = "A=(a.b=null)\nif nvidia-smi; then A=(a.b=\"x -v y\"); fi\nrun \"${A[@]}\"";
+    assert_eq!(run(script), ["a.b=x -v y<$A>", "a.b=null<$A>"]);
+    let text = "A=\"a.b=1\"\nif nvidia-smi; then A+=\" c.d=2\"; fi\nrun $A";
+    assert_eq!(run(text), ["a.b=1", "c.d=2<$A>"]);
+}
+
+#[test]
+fn a_command_of_a_branch_that_is_not_taken_is_none() {
+    assert_eq!(run("N=1\nif [ $N = 2 ]; then run a; else run b; fi"), ["b"]);
+    assert_eq!(run("N=1\n[ $N = 2 ] && run a\nrun b"), ["b"]);
+    assert_eq!(run("if false; then if nvidia-smi; then run a; fi; fi\nrun b"), ["b"]);
+    assert_eq!(run("case x in\n y) run a ;;\n *) run b ;;\nesac"), ["b"]);
+    let all = all_commands("if false; then run a; fi", &|_| None).unwrap();
+    assert!(all.iter().any(|words| words[0].text == "run"), "{all:?}");
 }

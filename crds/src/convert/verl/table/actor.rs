@@ -1,0 +1,154 @@
+//! verl's settings of the models, and of the actor's update.
+
+use crate::convert::row::Read::{Count, Model, Number, Numbers, One, Truth};
+use crate::convert::row::{Row, computed, field, needless, nowhere};
+
+/// Every one of them.
+#[rustfmt::skip]
+pub const ROWS: &[Row] = &[
+    // models
+    field(&["actor_rollout_ref.model.path"], &["model.policy"], Model),
+    field(
+        &["actor_rollout_ref.model.enable_gradient_checkpointing"],
+        &["model.activationCheckpointing"],
+        Truth,
+    ).or("True"),
+    computed(&["actor_rollout_ref.model.lora_rank"], &["model.adapter.rank"], "0 trains all weights"),
+    computed(&["actor_rollout_ref.model.lora_alpha"], &["model.adapter.alpha"], "with a rank").or("16"),
+    computed(
+        &["actor_rollout_ref.model.target_modules"],
+        &["model.adapter.targets"],
+        "with a rank; `all-linear` is the default here too",
+    ),
+    nowhere(&["actor_rollout_ref.model.exclude_modules"], "name those that are left in model.adapter.targets"),
+    computed(
+        &["actor_rollout_ref.model.lora.rank"],
+        &["model.adapter.rank"],
+        "Megatron's; 0 trains all weights. Its fused projections share A, here each has its own",
+    ),
+    computed(&["actor_rollout_ref.model.lora.alpha"], &["model.adapter.alpha"], "with a rank").or("32"),
+    computed(
+        &["actor_rollout_ref.model.lora.target_modules"],
+        &["model.adapter.targets"],
+        "with a rank; Megatron's names, as linear_qkv for q_proj, k_proj and v_proj",
+    ),
+    nowhere(
+        &["actor_rollout_ref.model.lora.type", "actor_rollout_ref.model.lora.dropout",
+          "actor_rollout_ref.model.lora.exclude_modules"],
+        "adapters are those of plain LoRA, without dropout, on model.adapter.targets",
+    ).off(&["lora", "canonical_lora", "0", "0.0", "[]"]),
+    nowhere(
+        &["actor_rollout_ref.model.lora_adapter_path", "actor_rollout_ref.model.lora.adapter_path"],
+        "an adapter starts anew: merge that one into the model's folder (PEFT's merge_and_unload)",
+    ),
+    nowhere(
+        &["critic.model.lora_rank", "critic.model.lora_alpha", "critic.model.target_modules", "critic.model.lora.*"],
+        "actor and critic share model.adapter; the actor's is taken",
+    ).off(&["0"]),
+    nowhere(
+        &["actor_rollout_ref.model.custom_chat_template", "actor_rollout_ref.model.tokenizer_path",
+          "actor_rollout_ref.model.override_config.*", "actor_rollout_ref.model.hf_config_path"],
+        "put it into the model's folder (tokenizer_config.json, config.json)",
+    ),
+    needless(&["actor_rollout_ref.model.*"], "is PyTorch's matter"),
+    needless(&["actor_rollout_ref.hybrid_engine", "actor_rollout_ref.nccl_timeout"], "each role has its own pods"),
+    computed(&["critic.model.path"], &["model.critic"], "only with gae"),
+    // the actor's update
+    computed(
+        &["actor_rollout_ref.actor.ppo_mini_batch_size"],
+        &["batch.trainBatchSize"],
+        "counts prompts in verl, samples here: x rollout.n",
+    ).or("256"),
+    field(&["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"], &["batch.microTrainBatchSize"], Count),
+    computed(
+        &["actor_rollout_ref.actor.ppo_micro_batch_size"],
+        &["batch.microTrainBatchSize"],
+        "over all GPUs in verl, for each of them here",
+    ),
+    field(&["actor_rollout_ref.actor.ppo_epochs"], &["batch.ppoEpochs"], Count),
+    nowhere(
+        &["actor_rollout_ref.actor.clip_ratio"],
+        "verl clips by clip_ratio_low and clip_ratio_high, which are 0.2 where they are not given: give those",
+    ),
+    field(&["actor_rollout_ref.actor.clip_ratio_low"], &["algorithm.clip.policyLow"], Number),
+    field(&["actor_rollout_ref.actor.clip_ratio_high"], &["algorithm.clip.policyHigh"], Number),
+    field(&["actor_rollout_ref.actor.clip_ratio_c"], &["algorithm.clip.dual"], Number),
+    field(
+        &["actor_rollout_ref.actor.loss_agg_mode"],
+        &["algorithm.aggregation"],
+        One(&[("token-mean", "tokenMean"), ("seq-mean-token-mean", "sequenceMeanTokenMean"),
+              ("seq-mean-token-sum", "sequenceMeanTokenSum"),
+              ("seq-mean-token-sum-norm", "sequenceMeanTokenSumNorm")]),
+    ),
+    // What it was before loss_agg_mode, when DAPO's recipe was new.
+    field(
+        &["actor_rollout_ref.actor.use_token_level_loss"],
+        &["algorithm.aggregation"],
+        One(&[("true", "tokenMean"), ("false", "sequenceMeanTokenMean")]),
+    ),
+    nowhere(
+        &["actor_rollout_ref.actor.loss_scale_factor"],
+        "sequenceMeanTokenSumNorm divides by generation.maxNewTokens",
+    ),
+    field(&["actor_rollout_ref.actor.entropy_coeff"], &["algorithm.entropyCoef"], Number),
+    field(&["actor_rollout_ref.actor.policy_loss.loss_mode"], &[], One(&[("vanilla", "")])),
+    needless(
+        &["actor_rollout_ref.actor.policy_loss.*", "actor_rollout_ref.actor.tau_pos",
+          "actor_rollout_ref.actor.tau_neg"],
+        "counts only in another loss mode",
+    ),
+    field(
+        &["actor_rollout_ref.actor.grad_clip", "actor_rollout_ref.actor.optim.clip_grad"],
+        &["optimizer.maxGradNorm"],
+        Number,
+    ),
+    field(&["actor_rollout_ref.actor.optim.lr"], &["optimizer.actorLearningRate"], Number),
+    field(&["actor_rollout_ref.actor.optim.betas"], &["optimizer.beta1", "optimizer.beta2"], Numbers).or("0.9 0.999"),
+    field(&["actor_rollout_ref.actor.optim.weight_decay"], &["optimizer.weightDecay"], Number).or("0.01"),
+    computed(
+        &["actor_rollout_ref.actor.optim.lr_warmup_steps"],
+        &["optimizer.warmupUpdates"],
+        "counts steps in verl, updates here: x updates per step",
+    ),
+    nowhere(
+        &["actor_rollout_ref.actor.optim.lr_warmup_steps_ratio"],
+        "optimizer.warmupUpdates counts updates: set it to this share of steps x updates per step, which ppo-worker \
+         plan prints",
+    ).off(&["0", "0.0"]),
+    field(
+        &["actor_rollout_ref.actor.optim.lr_scheduler_type", "actor_rollout_ref.actor.optim.warmup_style",
+          "actor_rollout_ref.actor.optim.lr_decay_style"],
+        &["optimizer.schedule"],
+        One(&[("constant", "constant"), ("cosine", "cosine"), ("linear", "linear")]),
+    ),
+    field(&["actor_rollout_ref.actor.optim.min_lr_ratio"], &["optimizer.minLearningRateRatio"], Number).or("0.0"),
+    nowhere(
+        &["actor_rollout_ref.actor.optim.min_lr"],
+        "optimizer.minLearningRateRatio is its share of the learning rate: give min_lr / lr",
+    ).off(&["0", "0.0"]),
+    needless(&["actor_rollout_ref.actor.optim.total_training_steps"], "the schedule ends with the run"),
+    field(&["actor_rollout_ref.actor.optim.optimizer"], &[], One(&[("adamw", "")])),
+    needless(&["actor_rollout_ref.actor.optim.*"], "the optimizer is AdamW, with a schedule of one period"),
+    needless(
+        &["actor_rollout_ref.actor.use_dynamic_bsz", "actor_rollout_ref.actor.ppo_max_token_len_per_gpu",
+          "actor_rollout_ref.ref.log_prob_use_dynamic_bsz", "actor_rollout_ref.ref.log_prob_max_token_len_per_gpu",
+          "actor_rollout_ref.rollout.log_prob_use_dynamic_bsz",
+          "actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu"],
+        "micro-batches are counted in samples; their size changes memory and speed only",
+    ),
+    needless(
+        &["actor_rollout_ref.actor.shuffle", "actor_rollout_ref.actor.data_loader_seed"],
+        "samples are shuffled in each epoch, by the run's seed",
+    ),
+    nowhere(
+        &["actor_rollout_ref.actor.ulysses_sequence_parallel_size",
+          "actor_rollout_ref.ref.ulysses_sequence_parallel_size", "critic.ulysses_sequence_parallel_size",
+          "actor_rollout_ref.actor.fsdp_config.ulysses_sequence_parallel_size",
+          "actor_rollout_ref.ref.fsdp_config.ulysses_sequence_parallel_size",
+          "actor_rollout_ref.actor.megatron.tensor_model_parallel_size",
+          "actor_rollout_ref.actor.megatron.pipeline_model_parallel_size",
+          "actor_rollout_ref.actor.megatron.context_parallel_size"],
+        "every GPU of the actor is a data-parallel rank, so accumulation = trainBatchSize / (microTrainBatchSize x \
+         all GPUs)",
+    ).off(&["1"]),
+];

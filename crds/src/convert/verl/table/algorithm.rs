@@ -1,0 +1,103 @@
+//! verl's settings of the KL, of advantages and of the critic.
+
+use crate::convert::row::Read::{Number, One};
+use crate::convert::row::{Row, computed, field, needless, nowhere};
+
+/// Every one of them.
+#[rustfmt::skip]
+pub const ROWS: &[Row] = &[
+    // KL: either term
+    computed(&["actor_rollout_ref.actor.use_kl_loss"], &["algorithm.kl.placement"], "loss").or("False"),
+    computed(&["actor_rollout_ref.actor.kl_loss_coef"], &["algorithm.kl.coef"], "with use_kl_loss; 0 is no KL there").or("0.001"),
+    computed(
+        &["actor_rollout_ref.actor.kl_loss_type"],
+        &["algorithm.kl.estimator"],
+        "with use_kl_loss",
+    ).or("low_var_kl"),
+    computed(
+        &["algorithm.use_kl_in_reward"],
+        &["algorithm.kl.placement"],
+        "reward; without this and use_kl_loss there is no KL and no reference",
+    ).or("False"),
+    computed(
+        &["algorithm.kl_penalty"],
+        &["algorithm.kl.estimator"],
+        "with use_kl_in_reward: kl, mse, low_var_kl, abs",
+    ).or("kl"),
+    computed(&["algorithm.kl_ctrl.kl_coef"], &["algorithm.kl.coef"], "with use_kl_in_reward; 0 is no KL there").or("0.001"),
+    computed(&["algorithm.kl_ctrl.type"], &["algorithm.kl.controller"], "with use_kl_in_reward").or("fixed"),
+    computed(
+        &["algorithm.kl_ctrl.target_kl"],
+        &["algorithm.kl.controller.adaptive.target"],
+        "with type adaptive",
+    ).or("0.1"),
+    computed(
+        &["algorithm.kl_ctrl.horizon"],
+        &["algorithm.kl.controller.adaptive.horizon"],
+        "with type adaptive",
+    ).or("10000"),
+    // advantages
+    field(
+        &["algorithm.adv_estimator"],
+        &["algorithm.advantage.estimator"],
+        One(&[("gae", "gae"), ("grpo", "grpo"), ("grpo_vectorized", "grpo"), ("rloo", "rloo"),
+              ("rloo_vectorized", "rloo"), ("reinforce_plus_plus", "reinforcePlusPlus"),
+              ("reinforce_plus_plus_baseline", "reinforcePlusPlusBaseline")]),
+    ),
+    computed(
+        &["algorithm.norm_adv_by_std_in_grpo"],
+        &["algorithm.advantage.estimator"],
+        "False makes grpo drGrpo",
+    ).or("True"),
+    field(&["algorithm.gamma"], &["algorithm.advantage.gamma"], Number),
+    field(&["algorithm.lam"], &["algorithm.advantage.lambda"], Number),
+    computed(
+        &["algorithm.rollout_correction.rollout_is"],
+        &["algorithm.truncatedImportanceSampling"],
+        "token only",
+    ).or("null"),
+    computed(
+        &["algorithm.rollout_correction.rollout_is_threshold"],
+        &["algorithm.truncatedImportanceSampling"],
+        "with rollout_is; the upper bound of `low_high`",
+    ).or("2.0"),
+    nowhere(
+        &["algorithm.rollout_correction.*", "algorithm.use_pf_ppo"],
+        "samples are neither rejected nor weighted; algorithm.truncatedImportanceSampling is the one correction",
+    ).off(&["false"]),
+    needless(&["algorithm.pf_ppo.*"], "counts only with use_pf_ppo"),
+    computed(
+        &["algorithm.filter_groups.enable"],
+        &["batch.dynamicSampling"],
+        "with an estimator that compares a group",
+    ).or("False"),
+    computed(
+        &["algorithm.filter_groups.metric"],
+        &["batch.dynamicSampling"],
+        "groups are always compared by score, with all that is added up to it",
+    ),
+    computed(
+        &["algorithm.filter_groups.max_num_gen_batches"],
+        &["batch.dynamicSampling.maxDraws"],
+        "x data.gen_batch_size / data.train_batch_size, at least 2; 0, no bound, is 10. verl ends the run there, here the step takes \
+         groups of equal scores",
+    ),
+    needless(&["algorithm.filter_groups.*"], "a step draws again when the scores of its last draw are there"),
+    nowhere(&["algorithm.gdpo_reward_keys"], "rewards are added up before advantages are made of them"),
+    nowhere(&["distillation.enabled"], "there is no teacher: the policy learns from rewards alone").off(&["false"]),
+    needless(&["distillation.*"], "counts only with distillation.enabled"),
+    // critic
+    field(&["critic.optim.lr"], &["optimizer.criticLearningRate"], Number).or("1e-5"),
+    field(&["critic.cliprange_value"], &["algorithm.clip.value"], Number),
+    computed(
+        &["trainer.critic_warmup"],
+        &["optimizer.criticWarmupSteps"],
+        "N freezes N - 1 steps: verl counts them from 1 and trains the policy in step N",
+    ),
+    nowhere(
+        &["critic.ppo_epochs", "critic.ppo_mini_batch_size", "critic.grad_clip", "critic.loss_agg_mode",
+          "critic.optim.*"],
+        "actor and critic share these settings; the actor's are taken",
+    ),
+    needless(&["critic.*"], "the critic shares the actor's micro-batches and GPUs"),
+];

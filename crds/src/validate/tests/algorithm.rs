@@ -1,0 +1,88 @@
+//! Settings of the algorithm that contradict each other.
+
+use super::*;
+
+#[test]
+fn group_estimators_need_a_group_and_the_others_do_not() {
+    for (estimator, needs) in [
+        ("gae", false),
+        ("rloo", true),
+        ("grpo", true),
+        ("drGrpo", true),
+        ("reinforcePlusPlus", false),
+        ("reinforcePlusPlusBaseline", true),
+    ] {
+        let found = texts(&format!("algorithm: {{advantage: {{estimator: {estimator}}}}}"), RULE);
+        assert_eq!(found.len(), usize::from(needs), "{estimator}: {found:?}");
+        let group = format!("algorithm: {{advantage: {{estimator: {estimator}}}}}\n  batch: {{nSamplesPerPrompt: 2}}");
+        assert!(texts(&group, RULE).is_empty(), "{estimator}");
+    }
+}
+
+#[test]
+fn settings_that_contradict_each_other_are_refused() {
+    let refused = [
+        ("episodes: 1\n  steps: 2", "spec.steps: excludes spec.episodes"),
+        (
+            "algorithm: {kl: {coef: 0, stopAbove: 3}}",
+            "spec.algorithm.kl.stopAbove: the KL coefficient is 0",
+        ),
+        (
+            "algorithm: {kl: {controller: {}}}",
+            "spec.algorithm.kl.controller: give exactly one of fixed, adaptive",
+        ),
+        (
+            "algorithm: {profile: verl, kl: {controller: {adaptive: {target: 6, horizon: 1000}}}}",
+            "cannot rise from 0",
+        ),
+        (
+            "algorithm: {kl: {controller: {adaptive: {target: 6, horizon: 12.8}}}}\n  batch: {rolloutBatchSize: 32, nSamplesPerPrompt: 2}",
+            "spec.algorithm.kl.controller.adaptive.horizon: one step of 64 samples could take the coefficient to 0 or below; it must be above 12.8",
+        ),
+        (
+            "algorithm: {clip: {dual: 0.5}}",
+            "spec.algorithm.clip.dual: must be above 1",
+        ),
+        (
+            "algorithm: {score: {clip: {min: 1, max: 1}}}",
+            "spec.algorithm.score.clip: min must be below max",
+        ),
+        (
+            "generation: {minNewTokens: 9, maxNewTokens: 8}",
+            "spec.generation.minNewTokens: 9 is more than maxNewTokens, 8; use 8",
+        ),
+        (
+            "generation: {temperature: 0}",
+            "spec.generation.temperature: 0.0 is out of range; it must be above 0 and at most 100",
+        ),
+        (
+            "generation: {temperature: .nan}",
+            "spec.generation.temperature: is not a finite number",
+        ),
+        (
+            "algorithm: {valueCoef: .inf}",
+            "spec.algorithm.valueCoef: is not a finite number",
+        ),
+        (
+            "batch: {ppoEpochs: 0}",
+            "spec.batch.ppoEpochs: 0 is out of range; it must be 1 to 1000",
+        ),
+        ("generation: {stop: ['']}", "spec.generation.stop[0]: is empty"),
+    ];
+    for (blocks, expected) in refused {
+        let text = one(blocks, RULE);
+        assert!(text.contains(expected), "{blocks}: {text}");
+    }
+}
+
+#[test]
+fn a_critic_or_reference_that_nothing_uses_is_refused() {
+    let mut job = job(
+        "algorithm: {advantage: {estimator: reinforcePlusPlus}, kl: {coef: 0}}",
+        RULE,
+    );
+    job.spec.model.critic = Some(job.spec.model.policy.clone());
+    job.spec.model.reference = Some(job.spec.model.policy.clone());
+    let fields: Vec<String> = problems(&job).into_iter().map(|problem| problem.field).collect();
+    assert_eq!(fields, ["spec.model.critic", "spec.model.reference"]);
+}

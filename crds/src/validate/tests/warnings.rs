@@ -1,0 +1,174 @@
+//! What is allowed but most likely not meant.
+
+use super::*;
+use crate::resolve;
+
+#[test]
+fn a_queue_of_kueue_that_is_not_named_is_warned_of() {
+    let fields = |scheduling: &str| -> Vec<String> {
+        let job = job(&format!("scheduling: {{{scheduling}}}"), RULE);
+        warnings(&job).into_iter().map(|warning| warning.field).collect()
+    };
+    assert_eq!(fields("gang: kueue"), ["spec.scheduling.queue"]);
+    assert!(fields("gang: kueue, queue: training").is_empty());
+    assert!(fields("gang: volcano").is_empty());
+}
+
+#[test]
+fn samples_that_are_a_step_old_are_corrected_for_unless_that_is_switched_off() {
+    let resolved = |blocks: &str| {
+        let job = job(blocks, RULE);
+        let cap = resolve(&job, &laptop())
+            .unwrap()
+            .algorithm
+            .truncated_importance_sampling;
+        (cap, warnings(&job).len())
+    };
+    let off = "algorithm: {truncatedImportanceSampling: 0}";
+    assert_eq!(resolved(""), (None, 0));
+    assert_eq!(resolved(off), (None, 0));
+    assert_eq!(resolved("overlap: oneStep"), (Some(2.0), 0));
+    let given = "algorithm: {truncatedImportanceSampling: 3}";
+    assert_eq!(resolved(&format!("overlap: oneStep\n  {given}")), (Some(3.0), 0));
+    assert_eq!(resolved(&format!("overlap: oneStep\n  {off}")), (None, 1));
+}
+
+#[test]
+fn truncated_sampling_and_k1_in_the_loss_are_warned_of_but_allowed() {
+    let job = job(
+        "generation: {topP: 0.9, topK: 5, minP: 0.1, minNewTokens: 2}\n  algorithm: {kl: {placement: loss, estimator: k1}}",
+        RULE,
+    );
+    assert!(problems(&job).is_empty());
+    let fields: Vec<String> = warnings(&job).into_iter().map(|warning| warning.field).collect();
+    assert_eq!(
+        fields,
+        [
+            "spec.generation.topP",
+            "spec.generation.topK",
+            "spec.generation.minP",
+            "spec.generation.minNewTokens",
+            "spec.algorithm.kl.estimator"
+        ]
+    );
+}
+
+#[test]
+fn a_penalty_that_a_negative_scale_turns_into_a_gain_is_warned_of() {
+    let fields = |score: &str| -> Vec<String> {
+        let job = job(&format!("algorithm: {{score: {{{score}}}}}"), RULE);
+        assert!(problems(&job).is_empty());
+        warnings(&job).into_iter().map(|warning| warning.field).collect()
+    };
+    assert_eq!(
+        fields("missingEosPenalty: 1, scale: -1"),
+        ["spec.algorithm.score.missingEosPenalty"]
+    );
+    for score in ["missingEosPenalty: 1", "missingEosPenalty: 0, scale: -1", "scale: -1"] {
+        assert!(fields(score).is_empty(), "{score}");
+    }
+}
+
+#[test]
+fn a_run_that_ends_with_the_critics_warm_up_is_warned_of() {
+    let fields = |steps: u64| -> Vec<String> {
+        let job = job(&format!("steps: {steps}\n  optimizer: {{criticWarmupSteps: 5}}"), RULE);
+        warnings(&job).into_iter().map(|warning| warning.field).collect()
+    };
+    assert_eq!(fields(5), ["spec.optimizer.criticWarmupSteps"]);
+    assert!(fields(6).is_empty());
+}
+
+#[test]
+fn a_warm_up_as_long_as_the_run_is_warned_of() {
+    // 4 updates a step.
+    let fields = |warmup: u64| -> Vec<String> {
+        let job = job(&format!("steps: 5\n  optimizer: {{warmupUpdates: {warmup}}}"), RULE);
+        warnings(&job).into_iter().map(|warning| warning.field).collect()
+    };
+    assert_eq!(fields(20), ["spec.optimizer.warmupUpdates"]);
+    assert!(fields(19).is_empty());
+}
+
+#[test]
+fn a_setting_that_does_nothing_here_is_warned_of_where_it_was_given() {
+    let fields = |algorithm: &str| -> Vec<String> {
+        let job = job(
+            &format!("batch: {{nSamplesPerPrompt: 4}}\n  algorithm: {{{algorithm}}}"),
+            RULE,
+        );
+        warnings(&job).into_iter().map(|warning| warning.field).collect()
+    };
+    let whitens = |estimator: &str| {
+        fields(&format!(
+            "advantage: {{estimator: {estimator}}}, score: {{whitenRewards: true}}"
+        ))
+    };
+    for estimator in ["rloo", "grpo", "drGrpo", "reinforcePlusPlusBaseline"] {
+        assert_eq!(
+            whitens(estimator),
+            ["spec.algorithm.score.whitenRewards"],
+            "{estimator}"
+        );
+    }
+    assert!(whitens("gae").is_empty() && whitens("reinforcePlusPlus").is_empty());
+    // Its default whitens.
+    assert!(fields("profile: alpacafarm, advantage: {estimator: rloo}").is_empty());
+
+    let aggregates = |profile: &str| {
+        fields(&format!(
+            "profile: {profile}, advantage: {{estimator: rloo}}, aggregation: sequenceMeanTokenMean"
+        ))
+    };
+    assert_eq!(aggregates("trl"), ["spec.algorithm.aggregation"]);
+    assert!(aggregates("default").is_empty());
+
+    let discounts = |profile: &str, estimator: &str, kl: &str| {
+        fields(&format!(
+            "profile: {profile}, advantage: {{estimator: {estimator}, gamma: 0.9}}, kl: {{{kl}}}"
+        ))
+        .is_empty()
+    };
+    for (profile, estimator, kl) in [
+        ("openrlhf", "rloo", ""),
+        ("verl", "reinforcePlusPlusBaseline", ""),
+        ("trl", "rloo", ""),
+        ("default", "grpo", ""),
+        ("default", "drGrpo", "placement: reward, coef: 0"),
+    ] {
+        assert!(!discounts(profile, estimator, kl), "{profile} {estimator} {kl}");
+    }
+    for (profile, estimator, kl) in [
+        ("openrlhf", "gae", ""),
+        ("verl", "reinforcePlusPlus", ""),
+        ("trl", "reinforcePlusPlusBaseline", ""),
+        ("default", "rloo", ""),
+        ("default", "grpo", "placement: reward"),
+    ] {
+        assert!(discounts(profile, estimator, kl), "{profile} {estimator} {kl}");
+    }
+    assert!(fields("profile: verl, advantage: {estimator: rloo, gamma: 1}").is_empty());
+
+    for kl in ["placement: loss", "estimator: k3", "clamp: 5"] {
+        assert_eq!(fields(&format!("profile: verl, kl: {{{kl}}}")), ["spec.algorithm.kl"]);
+        for with_penalty in ["profile: openrlhf, kl: {", "profile: verl, kl: {coef: 0.001, "] {
+            let found = fields(&format!("{with_penalty}{kl}}}"));
+            assert!(found.is_empty(), "{with_penalty}{kl}: {found:?}");
+        }
+        // Who writes 0 knows it.
+        assert!(fields(&format!("profile: verl, kl: {{coef: 0, {kl}}}")).is_empty());
+    }
+}
+
+#[test]
+fn gpus_that_nothing_would_compute_on_are_warned_of() {
+    let fields = |roles: &str| -> Vec<String> {
+        let job = job("", &format!("{roles}, {RULE}"));
+        warnings(&job).into_iter().map(|warning| warning.field).collect()
+    };
+    assert_eq!(
+        fields("rollout: {gpusPerReplica: 2}, reference: {gpusPerNode: 4}"),
+        ["spec.roles.rollout.gpusPerReplica"]
+    );
+    assert!(fields("actor: {gpusPerNode: 8}, rollout: {engine: vllm, gpusPerReplica: 2}").is_empty());
+}

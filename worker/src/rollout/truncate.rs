@@ -1,0 +1,89 @@
+//! Prompts that are shortened to a number of tokens (`truncate_prompt_tokens`), as vLLM does it (`TokenizeParams` in
+//! `vllm/renderers/params.py`).
+
+use serde::Deserialize;
+
+use super::protocol::GenerateRequest;
+use crate::serving::error::ApiError;
+
+/// Where a prompt is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Side {
+    /// The last tokens stay, as vLLM has it where nothing is said.
+    Left,
+    /// The first ones stay.
+    Right,
+}
+
+/// The prompts of a request with no more tokens than it wants. `context` is the longest sequence, prompt and response.
+///
+/// # Errors
+/// 400 when it wants none, or more than the context holds.
+pub fn shortened(
+    asked: &GenerateRequest,
+    context: usize,
+    mut prompts: Vec<Vec<u32>>,
+) -> Result<Vec<Vec<u32>>, ApiError> {
+    let Some(wanted) = asked.truncate_prompt_tokens else {
+        return Ok(prompts);
+    };
+    let most = match wanted {
+        // The last token is for the response.
+        -1 => Some(context.saturating_sub(1)),
+        wanted => usize::try_from(wanted).ok().filter(|most| (1..=context).contains(most)),
+    };
+    let most = most.ok_or_else(|| {
+        let words = format!("{wanted} is neither -1, for as many as fit, nor between 1 and {context}");
+        ApiError::field("truncate_prompt_tokens", words)
+    })?;
+    for prompt in &mut prompts {
+        let surplus = prompt.len().saturating_sub(most);
+        match asked.truncation_side {
+            Some(Side::Right) => prompt.truncate(most),
+            Some(Side::Left) | None => drop(prompt.drain(..surplus)),
+        }
+    }
+    Ok(prompts)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn shorten(fields: Value) -> Result<Vec<Vec<u32>>, Option<String>> {
+        let asked: GenerateRequest = serde_json::from_value(fields).unwrap();
+        let shortened = shortened(&asked, 4, vec![vec![1, 2, 3, 4, 5], vec![6]]);
+        shortened.map_err(|error| error.param.map(|param| param.into_owned()))
+    }
+
+    #[test]
+    fn a_prompt_keeps_its_last_tokens_or_its_first_as_the_request_wants() {
+        for (fields, first) in [
+            (json!({}), vec![1, 2, 3, 4, 5]),
+            (json!({"truncate_prompt_tokens": 2}), vec![4, 5]),
+            (
+                json!({"truncate_prompt_tokens": 2, "truncation_side": "left"}),
+                vec![4, 5],
+            ),
+            (
+                json!({"truncate_prompt_tokens": 2, "truncation_side": "right"}),
+                vec![1, 2],
+            ),
+            (json!({"truncate_prompt_tokens": -1}), vec![3, 4, 5]),
+            (json!({"truncation_side": "right"}), vec![1, 2, 3, 4, 5]),
+        ] {
+            assert_eq!(shorten(fields.clone()), Ok(vec![first, vec![6]]), "{fields}");
+        }
+    }
+
+    #[test]
+    fn no_tokens_or_more_than_the_context_holds_are_refused_by_name() {
+        for wanted in [0, -2, 5, i64::MAX] {
+            let refused = shorten(json!({"truncate_prompt_tokens": wanted}));
+            assert_eq!(refused, Err(Some("truncate_prompt_tokens".to_owned())), "{wanted}");
+        }
+    }
+}
