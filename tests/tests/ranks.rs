@@ -9,6 +9,8 @@
 mod pods;
 mod worker;
 
+use std::path::Path;
+
 use pods::{Pods, STEPS, succeed};
 use ppo_crds::report::exit_code;
 use serde_json::{Value, json};
@@ -170,31 +172,49 @@ fn ranks_that_train_an_adapter_and_compute_activations_again_go_on_to_the_same_b
 
 #[test]
 fn a_rank_whose_model_is_another_one_ends_the_run_by_its_name() {
-    for patch in [json!({}), json!({"model": {"adapter": {"rank": 4}}})] {
-        let pods = Pods::new(patch);
-        let (ours, other) = (pods.bench.path("sft"), pods.bench.path("other"));
-        std::fs::create_dir(&other).unwrap();
-        for entry in std::fs::read_dir(&ours).unwrap() {
-            let path = entry.unwrap().path();
-            let mut file = std::fs::read(&path).unwrap();
-            if path.extension().is_some_and(|extension| extension == "safetensors") {
-                file = with_another_weight(&file);
-            }
-            std::fs::write(other.join(path.file_name().unwrap()), file).unwrap();
+    let other_weight = |path: &Path, file: Vec<u8>| match path.extension() {
+        Some(extension) if extension == "safetensors" => with_another_weight(&file),
+        _ => file,
+    };
+    check_that_another_model_is_refused(json!({}), other_weight, "other weights");
+    let adapter = json!({"model": {"adapter": {"rank": 4}}});
+    check_that_another_model_is_refused(adapter, other_weight, "other weights");
+}
+
+#[test]
+fn so_does_one_that_would_compute_something_else_with_the_same_weights() {
+    let other_epsilon = |path: &Path, file: Vec<u8>| {
+        if !path.ends_with("config.json") {
+            return file;
         }
-        configure(&pods, "other.json", |config| {
-            config["model"]["policy"] = json!({"path": other})
-        });
-        let of = |rank| if rank == 1 { "other.json" } else { "run-config.json" };
-        for process in pods.ranks_of(2, 1, of) {
-            let refused = finish(process);
-            let words = text(&refused.stderr);
-            assert_eq!(refused.status.code(), Some(exit_code::BAD_CONFIGURATION), "{words}");
-            assert!(
-                words.contains("rank 1 (test-actor-1) has other weights of model.policy than rank 0"),
-                "{words}"
-            );
-        }
+        let mut config: Value = serde_json::from_slice(&file).unwrap();
+        config["rms_norm_eps"] = json!(0.5);
+        config.to_string().into_bytes()
+    };
+    check_that_another_model_is_refused(json!({}), other_epsilon, "another config.json");
+}
+
+fn check_that_another_model_is_refused(patch: Value, changed: impl Fn(&Path, Vec<u8>) -> Vec<u8>, what: &str) {
+    let pods = Pods::new(patch);
+    let (ours, other) = (pods.bench.path("sft"), pods.bench.path("other"));
+    std::fs::create_dir(&other).unwrap();
+    for entry in std::fs::read_dir(&ours).unwrap() {
+        let path = entry.unwrap().path();
+        let file = changed(&path, std::fs::read(&path).unwrap());
+        std::fs::write(other.join(path.file_name().unwrap()), file).unwrap();
+    }
+    configure(&pods, "other.json", |config| {
+        config["model"]["policy"] = json!({"path": other})
+    });
+    let of = |rank| if rank == 1 { "other.json" } else { "run-config.json" };
+    for process in pods.ranks_of(2, 1, of) {
+        let refused = finish(process);
+        let words = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(exit_code::BAD_CONFIGURATION), "{words}");
+        assert!(
+            words.contains(&format!("rank 1 (test-actor-1) has {what} of model.policy than rank 0")),
+            "{words}"
+        );
     }
 }
 

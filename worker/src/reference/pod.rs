@@ -15,6 +15,7 @@ use crate::device::{self, DeviceArgs};
 use crate::manifest::Invalid;
 use crate::model::kind;
 use crate::place::Place;
+use crate::roles::ANSWERS_WITHIN;
 use crate::serving::{self, Limits};
 
 /// Tokens of one request at the most: a forward pass of more would not fit anyway.
@@ -41,7 +42,10 @@ pub fn main(args: &ReferenceArgs) -> Result<()> {
     let place = Place::read(Role::Reference)?;
     place.announce("reference");
     args.device.settle("the reference")?;
-    let limits = Limits::default();
+    let limits = Limits {
+        request_timeout: ANSWERS_WITHIN,
+        ..Limits::default()
+    };
     let service = Service::new(&place.job, &place.peers.token, &limits)?;
     let routers = (router::api(&service), router::observed(&service));
     let loading = serving::load(move || {

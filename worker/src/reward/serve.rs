@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use clap::Args;
@@ -20,7 +19,7 @@ use crate::device::DeviceArgs;
 use crate::hub::resolve_location;
 use crate::manifest::{Invalid, Manifest};
 use crate::place::Place;
-use crate::roles::Reward;
+use crate::roles::{ANSWERS_WITHIN, Reward};
 use crate::serving;
 use crate::serving::Limits;
 use crate::serving::access::AccessArgs;
@@ -123,7 +122,7 @@ fn limits() -> Limits {
     Limits {
         samples: MOST_SAMPLES,
         body_bytes: 64 << 20,
-        request_timeout: Duration::from_secs(600),
+        request_timeout: ANSWERS_WITHIN,
         ..Limits::default()
     }
 }

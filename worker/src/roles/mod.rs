@@ -25,7 +25,7 @@ pub use dealer::{Dealer, DealerOptions};
 pub use endpoint::Endpoint;
 pub use members::{Member, Members};
 pub use pending::{Generated, Pending};
-pub use pool::{Answer, Pool};
+pub use pool::{ANSWERS_WITHIN, Answer, Pool};
 pub use publication::Publication;
 pub use reference::{Reference, ReferencePods};
 pub use reward::Reward;

@@ -149,8 +149,8 @@ async fn drain(service: &Service, limits: &Limits, api: &mut tokio::task::JoinHa
     } else {
         limits.shutdown_grace
     };
-    // What a pause had frozen could never finish.
-    if let (true, Ok(model)) = (service.is_paused(), service.model()) {
+    // What a pause had frozen could never finish; without grace it is not to.
+    if let (true, false, Ok(model)) = (service.is_paused(), grace.is_zero(), service.model()) {
         model.engine.resume();
     }
     let mut ended = Ended::Finished;

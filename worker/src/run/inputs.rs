@@ -17,15 +17,15 @@ use crate::ranks::Ranks;
 use crate::rollout::weights::digest::{Hash, Hasher, digest};
 use crate::tokenizer::Tokenizer;
 
-/// Digests of the weights that a rank holds.
+/// Digests of the weights that a rank holds, and what it computes with them.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 pub struct Held {
     /// Below the policy's adapter; None: there is none.
     base: Option<String>,
     /// Below the critic's, where they are not the policy's own.
     critic_base: Option<String>,
-    /// What is computed with the weights below the policy's adapter.
-    conventions: Option<String>,
+    /// What is computed with the policy's weights.
+    conventions: String,
     /// The same of the critic's.
     critic_conventions: Option<String>,
     /// What is trained of the policy; None where nobody compares it.
@@ -42,18 +42,16 @@ impl Held {
     pub fn of(config: &RunConfig, actor: &Actor, critic: Option<&Critic>, ranks: &Ranks) -> Result<Self> {
         let hash = |weights: &Weights| Ok::<_, anyhow::Error>(digest(weights)?.to_string());
         let base = actor.frozen.as_ref().map(|frozen| hash(&frozen.base)).transpose()?;
-        let conventions = actor.frozen.as_ref().map(|_| actor.decoder.config().conventions());
         // Of one place they are held once.
         let apart = critic
             .filter(|critic| critic.adapter.is_some() && config.model.critic.as_ref() != Some(&config.model.policy));
         let below = |critic: &Critic| hash(&Weights(critic.model.decoder.parameters().into_iter().collect()));
         let critic_base = apart.map(below).transpose()?;
-        let critic_conventions = apart.map(|critic| critic.model.decoder.config().conventions());
         let mut held = Self {
             base,
             critic_base,
-            conventions,
-            critic_conventions,
+            conventions: actor.decoder.config().conventions(),
+            critic_conventions: critic.map(|critic| critic.model.decoder.config().conventions()),
             ..Self::default()
         };
         if !ranks.is_alone() {
@@ -70,15 +68,19 @@ impl Held {
     /// [`Invalid`], naming the rank and the model.
     pub fn refuse_others(&self, others: &[Self], ranks: &Ranks) -> Result<()> {
         for (rank, other) in (1..).zip(others) {
-            let policy = (&other.base, &other.policy) != (&self.base, &self.policy);
-            let critic = (&other.critic_base, &other.critic) != (&self.critic_base, &self.critic);
-            let model = match (policy, critic) {
-                (false, false) => continue,
-                (true, _) => "model.policy",
-                (false, true) => "model.critic",
+            let (what, model) = if (&other.base, &other.policy) != (&self.base, &self.policy) {
+                ("other weights", "model.policy")
+            } else if (&other.critic_base, &other.critic) != (&self.critic_base, &self.critic) {
+                ("other weights", "model.critic")
+            } else if other.conventions != self.conventions {
+                ("another config.json", "model.policy")
+            } else if other.critic_conventions != self.critic_conventions {
+                ("another config.json", "model.critic")
+            } else {
+                continue;
             };
             return Err(Invalid::new(format!(
-                "{} has other weights of {model} than rank 0: give {model}.hub.revision a commit, or its path the same files on every node",
+                "{} has {what} of {model} than rank 0: give {model}.hub.revision a commit, or its path the same files on every node",
                 ranks.name(rank)
             ))
             .into());
@@ -91,8 +93,9 @@ impl Held {
         Inputs {
             policy: self.base.clone(),
             critic: self.critic_base.clone(),
-            policy_conventions: self.conventions.clone(),
-            critic_conventions: self.critic_conventions.clone(),
+            // Where all weights are trained the checkpoint has a config.json of its own.
+            policy_conventions: self.base.as_ref().map(|_| self.conventions.clone()),
+            critic_conventions: self.critic_base.as_ref().and(self.critic_conventions.clone()),
             ..prompts.clone()
         }
     }
