@@ -103,8 +103,10 @@ pub async fn play(namespace: &Namespace<'_>, faults: &Faults) -> Result<()> {
 
     faults.remember(&namespace.client).await?;
     change(&api, json!({"runPolicy": {"suspend": true}})).await?;
+    // Its status too: a new operator that reads of a ready actor, and finds none, begins another attempt.
     wait(namespace, "its suspension", |seen| {
-        seen.is(Phase::Suspended) && seen.pods.is_empty()
+        let none_ready = seen.status.roles.iter().all(|role| role.ready == 0);
+        seen.is(Phase::Suspended) && seen.pods.is_empty() && none_ready
     })
     .await?;
 
