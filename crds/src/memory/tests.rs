@@ -1,7 +1,7 @@
 use super::*;
 use crate::manifest::tests::job;
 use crate::spec::{AdapterSpec, ModelSource};
-use crate::{Environment, resolve};
+use crate::{Environment, PpoJob, resolve};
 
 /// Llama 3.1 8B's config.json.
 pub(crate) const LLAMA_8B: ModelShape = ModelShape {
@@ -60,17 +60,17 @@ const QWEN_3: ModelShape = ModelShape {
 };
 
 fn estimated(blocks: &str, roles: &str, shape: ModelShape) -> Vec<RoleMemory> {
-    let job = job(blocks, roles);
-    let config = resolve(&job, &Environment::cluster()).unwrap();
-    estimate(
-        &config,
-        &Geometry::of(&job).unwrap(),
-        &Shapes {
-            policy: shape,
-            critic: None,
-            reward: None,
-        },
-    )
+    estimated_of(&job(blocks, roles), shape)
+}
+
+fn estimated_of(job: &PpoJob, shape: ModelShape) -> Vec<RoleMemory> {
+    let config = resolve(job, &Environment::cluster()).unwrap();
+    let shapes = Shapes {
+        policy: shape,
+        critic: None,
+        reward: None,
+    };
+    estimate(&config, &Geometry::of(job).unwrap(), &shapes)
 }
 
 fn bytes_of(memory: &[RoleMemory], role: Role, name: &str) -> u64 {
@@ -184,14 +184,7 @@ fn float32_doubles_the_weights_and_needs_no_master_copy() {
     assert_eq!(bytes_of(&memory, Role::Reference, "weights"), 2 * 494_032_768);
     let text = "apiVersion: ppojob.dev/v1alpha1\nkind: PpoJob\nmetadata: {name: a}\nspec:\n  model: {policy: {path: /p}, dtype: \
                 float32}\n  prompts: {source: {path: /d.jsonl}}\n  roles: {reward: {rules: [{json: {}}]}}";
-    let job = crate::parse_manifest(text, "a").unwrap();
-    let config = resolve(&job, &Environment::cluster()).unwrap();
-    let shapes = Shapes {
-        policy: QWEN_HALF_B,
-        critic: None,
-        reward: None,
-    };
-    let memory = estimate(&config, &Geometry::of(&job).unwrap(), &shapes);
+    let memory = estimated_of(&crate::parse_manifest(text, "a").unwrap(), QWEN_HALF_B);
     assert_eq!(bytes_of(&memory, Role::Reference, "weights"), 4 * 494_032_768);
     assert_eq!(bytes_of(&memory, Role::Actor, "policy weights beyond bfloat16"), 0);
 }
@@ -203,13 +196,7 @@ fn an_adapter_leaves_one_copy_of_the_weights_and_optimizer_state_of_its_own_size
         &format!("actor: {{gpusPerNode: 8}}, {RULE}"),
     );
     job.spec.model.adapter = Some(AdapterSpec::default());
-    let config = resolve(&job, &Environment::cluster()).unwrap();
-    let shapes = Shapes {
-        policy: LLAMA_8B,
-        critic: None,
-        reward: None,
-    };
-    let memory = estimate(&config, &Geometry::of(&job).unwrap(), &shapes);
+    let memory = estimated_of(&job, LLAMA_8B);
     assert!(memory.iter().all(|memory| memory.role != Role::Reference));
     let actor = |name: &str| bytes_of(&memory, Role::Actor, name);
     // What PEFT's print_trainable_parameters says of rank 16 on all projections of Llama 3.1 8B.
@@ -231,8 +218,7 @@ fn an_adapter_leaves_one_copy_of_the_weights_and_optimizer_state_of_its_own_size
         path: Some("/critic".into()),
         ..ModelSource::default()
     });
-    let config = resolve(&job, &Environment::cluster()).unwrap();
-    let memory = estimate(&config, &Geometry::of(&job).unwrap(), &shapes);
+    let memory = estimated_of(&job, LLAMA_8B);
     assert_eq!(
         bytes_of(&memory, Role::Actor, "critic weights"),
         2 * LLAMA_8B.trunk_parameters()
@@ -279,15 +265,9 @@ fn norms_of_queries_and_keys_keep_what_they_were_given() {
 fn long_backward(shape: ModelShape, gpus: u32) -> [u64; 2] {
     let blocks = "generation: {maxNewTokens: 31744}\n  batch: {rolloutBatchSize: 8, nSamplesPerPrompt: 1, trainBatchSize: 8, \
                   microTrainBatchSize: 1, microRolloutBatchSize: 1}";
-    let job = job(blocks, &format!("actor: {{gpusPerNode: {gpus}}}, {RULE}"));
-    let mut config = resolve(&job, &Environment::cluster()).unwrap();
-    config.model.activation_checkpointing = true;
-    let shapes = Shapes {
-        policy: shape,
-        critic: None,
-        reward: None,
-    };
-    let memory = estimate(&config, &Geometry::of(&job).unwrap(), &shapes);
+    let mut job = job(blocks, &format!("actor: {{gpusPerNode: {gpus}}}, {RULE}"));
+    job.spec.model.activation_checkpointing = true;
+    let memory = estimated_of(&job, shape);
     ["backward pass of a layer", "logits and their gradient"].map(|name| bytes_of(&memory, Role::Actor, name))
 }
 
@@ -325,14 +305,7 @@ fn what_is_published_beside_an_update_is_a_copy_of_what_is_trained() {
     let published = |adapter: Option<AdapterSpec>| {
         let mut job = job("overlap: oneStep", RULE);
         job.spec.model.adapter = adapter;
-        let config = resolve(&job, &Environment::cluster()).unwrap();
-        let shapes = Shapes {
-            policy: LLAMA_8B,
-            critic: None,
-            reward: None,
-        };
-        let memory = estimate(&config, &Geometry::of(&job).unwrap(), &shapes);
-        bytes_of(&memory, Role::Actor, "published weights")
+        bytes_of(&estimated_of(&job, LLAMA_8B), Role::Actor, "published weights")
     };
     assert_eq!(published(None), 2 * 8_030_261_248);
     assert_eq!(published(Some(AdapterSpec::default())), 4 * 41_943_040);

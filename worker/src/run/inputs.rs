@@ -159,7 +159,6 @@ pub fn refuse_other_prompts(saved: Option<&Inputs>, now: &Inputs, config: &RunCo
     let Some(saved) = saved.filter(|saved| saved.prompts != now.prompts) else {
         return Ok(());
     };
-    let is_other = |saved: &Option<String>, now: &Option<String>| saved.is_some() && saved != now;
     let other = match (
         is_other(&saved.tokenizer, &now.tokenizer),
         is_other(&saved.template, &now.template),
@@ -210,7 +209,6 @@ pub fn refuse_other_base(saved: Option<&Inputs>, now: &Inputs, config: &RunConfi
     let place = |location: Option<&Location>| location.map_or_else(|| "none".to_owned(), words);
     let policy = ("model.policy", place(Some(&config.model.policy)));
     let critic = ("model.critic", place(config.model.critic.as_ref()));
-    let is_other = |saved: &Option<String>, now: &Option<String>| saved.is_some() && saved != now;
     let (what, (model, place)) = if saved.policy != now.policy {
         ("the weights of", policy)
     } else if saved.critic != now.critic {
@@ -251,6 +249,11 @@ pub fn refuse_other_model(
         .into()),
         _ => Ok(()),
     }
+}
+
+/// Of what a checkpoint says: an earlier version may have noted nothing.
+fn is_other(saved: &Option<String>, now: &Option<String>) -> bool {
+    saved.is_some() && saved != now
 }
 
 fn words(place: &Location) -> String {

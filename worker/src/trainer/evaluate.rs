@@ -31,37 +31,26 @@ fn seeds(run_seed: u64, prompt: usize, n: usize) -> Vec<u64> {
     (0..n as u64).map(seed).collect()
 }
 
-/// What the scores of an evaluation come to.
-#[derive(Debug, PartialEq)]
-struct Figures {
-    /// Mean over all samples.
-    score: f64,
-    /// pass@1.
-    pass_rate: f64,
-    /// pass@n, where that is another number.
-    pass_at_n: Option<f64>,
-}
-
-impl Figures {
-    /// Of `n` samples of each prompt, one prompt's after the other's. Where c of its n samples pass, a prompt's pass@k is
-    /// 1 - C(n - c, k) / C(n, k) (Chen et al. 2021, "Evaluating Large Language Models Trained on Code", arXiv 2107.03374, equation 1): c / n
-    /// for k = 1; for k = n 1 if any passes, else 0.
-    fn of(scores: &[f32], n: usize, pass_score: f64) -> Self {
-        let passes = |score: f32| f64::from(score) >= pass_score;
-        let count = scores.len() as f64;
-        let passed = scores.iter().filter(|score| passes(**score)).count();
-        let solved = |group: &&[f32]| group.iter().any(|score| passes(*score));
-        let any = scores.chunks(n).filter(solved).count();
-        Self {
-            score: scores.iter().map(|score| f64::from(*score)).sum::<f64>() / count,
-            pass_rate: passed as f64 / count,
-            pass_at_n: (n > 1).then(|| any as f64 / (scores.len() / n) as f64),
-        }
+/// What an evaluation, or one test set of it, comes to, of `n` samples of each prompt, one prompt's after the other's. Where c of its n
+/// samples pass, a prompt's pass@k is 1 - C(n - c, k) / C(n, k) (Chen et al. 2021, "Evaluating Large Language Models Trained on Code", arXiv
+/// 2107.03374, equation 1): c / n for k = 1; for k = n 1 if any passes, else 0.
+fn figures(scores: &[f32], lengths: &[usize], n: usize, pass_score: f64) -> SetReport {
+    let passes = |score: f32| f64::from(score) >= pass_score;
+    let count = scores.len() as f64;
+    let passed = scores.iter().filter(|score| passes(**score)).count();
+    let solved = |group: &&[f32]| group.iter().any(|score| passes(*score));
+    let any = scores.chunks(n).filter(solved).count();
+    let prompts = scores.len() / n;
+    SetReport {
+        prompts: prompts as u64,
+        score: scores.iter().map(|score| f64::from(*score)).sum::<f64>() / count,
+        pass_rate: passed as f64 / count,
+        pass_at_n: (n > 1).then(|| any as f64 / prompts as f64),
+        response_length: lengths.iter().sum::<usize>() as f64 / count,
     }
 }
 
-/// The figures of each test set, by its name; none where prompts name none. Scores and lengths are of `n` samples of each prompt, one
-/// prompt's after the other's.
+/// The figures of each test set, by its name; none where prompts name none.
 fn by_set(
     prompts: &[Prompt],
     scores: &[f32],
@@ -69,27 +58,18 @@ fn by_set(
     n: usize,
     pass_score: f64,
 ) -> BTreeMap<String, SetReport> {
-    let mut sets: BTreeMap<&str, (Vec<f32>, usize)> = BTreeMap::new();
+    let mut sets: BTreeMap<&str, (Vec<f32>, Vec<usize>)> = BTreeMap::new();
     let groups = scores.chunks(n).zip(lengths.chunks(n));
     for (prompt, (scores, lengths)) in prompts.iter().zip(groups) {
         if let Some(name) = prompt.set.as_deref() {
-            let (of_set, tokens) = sets.entry(name).or_default();
+            let (of_set, lengths_of_set) = sets.entry(name).or_default();
             of_set.extend_from_slice(scores);
-            *tokens += lengths.iter().sum::<usize>();
+            lengths_of_set.extend_from_slice(lengths);
         }
     }
-    let sets = sets.into_iter().map(|(name, (scores, tokens))| {
-        let figures = Figures::of(&scores, n, pass_score);
-        let report = SetReport {
-            prompts: (scores.len() / n) as u64,
-            score: figures.score,
-            pass_rate: figures.pass_rate,
-            pass_at_n: figures.pass_at_n,
-            response_length: tokens as f64 / scores.len() as f64,
-        };
-        (name.to_owned(), report)
-    });
-    sets.collect()
+    let sets = sets.into_iter();
+    sets.map(|(name, (scores, lengths))| (name.to_owned(), figures(&scores, &lengths, n, pass_score)))
+        .collect()
 }
 
 impl Trainer {
@@ -128,16 +108,15 @@ impl Trainer {
             .collect::<Result<Vec<_>>>()?;
         let scores = self.scores(&samples)?.scores;
         let lengths: Vec<usize> = samples.iter().map(|sample| sample.response_ids.len()).collect();
-        let tokens: usize = lengths.iter().sum();
-        let figures = Figures::of(&scores, n, settings.pass_score);
+        let figures = figures(&scores, &lengths, n, settings.pass_score);
         let report = EvaluationReport {
             step: self.steps_done,
-            prompts: prompts.len() as u64,
+            prompts: figures.prompts,
             n_samples_per_prompt: n as u64,
             score: figures.score,
             pass_rate: figures.pass_rate,
             pass_at_n: figures.pass_at_n,
-            response_length: tokens as f64 / samples.len() as f64,
+            response_length: figures.response_length,
             seconds: began.elapsed().as_secs_f64(),
             sets: by_set(prompts, &scores, &lengths, n, settings.pass_score),
         };
@@ -173,28 +152,32 @@ mod tests {
     #[test]
     fn pass_at_1_is_the_mean_over_samples_and_pass_at_n_the_share_of_prompts_of_which_any_passes() {
         let scores = [1.0, 0.0, 0.0, 0.5, 0.0, 0.0, 1.0, 1.0];
-        let figures = Figures {
+        let wanted = SetReport {
+            prompts: 4,
             score: 3.5 / 8.0,
             pass_rate: 3.0 / 8.0,
             pass_at_n: Some(2.0 / 4.0),
+            response_length: 2.0,
         };
-        assert_eq!(Figures::of(&scores, 2, 1.0), figures);
-        let lower = Figures {
+        assert_eq!(figures(&scores, &[2; 8], 2, 1.0), wanted);
+        let lower = SetReport {
             pass_rate: 4.0 / 8.0,
             pass_at_n: Some(3.0 / 4.0),
-            ..figures
+            ..wanted
         };
-        assert_eq!(Figures::of(&scores, 2, 0.5), lower);
+        assert_eq!(figures(&scores, &[2; 8], 2, 0.5), lower);
     }
 
     #[test]
     fn one_sample_of_each_prompt_has_no_pass_at_n() {
-        let figures = Figures {
+        let wanted = SetReport {
+            prompts: 4,
             score: 0.5,
             pass_rate: 1.0 / 4.0,
             pass_at_n: None,
+            response_length: 2.0,
         };
-        assert_eq!(Figures::of(&[0.5, 0.5, 0.0, 1.0], 1, 1.0), figures);
+        assert_eq!(figures(&[0.5, 0.5, 0.0, 1.0], &[2; 4], 1, 1.0), wanted);
     }
 
     #[test]
