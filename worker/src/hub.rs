@@ -41,6 +41,14 @@ pub fn resolve_location(location: &Location) -> Result<PathBuf> {
     }
 }
 
+/// The folder of a model that is on this machine's disk already; nothing is fetched.
+pub fn found_here(location: &Location) -> Option<PathBuf> {
+    match location {
+        Location::Path(path) => path.join("config.json").exists().then(|| path.clone()),
+        Location::Hub { id, revision } => cached(&Hub::from_env().ok()?.folder(id, revision).ok()?, revision),
+    }
+}
+
 /// What is wrong with a file that is no file of a model, where a clone without Git LFS has left a pointer in its place.
 pub fn only_a_pointer(bytes: &[u8]) -> Option<&'static str> {
     let is_pointer = bytes.starts_with(b"version https://git-lfs.github.com/spec/");
@@ -143,19 +151,7 @@ impl Hub {
     /// # Errors
     /// An id or revision that is not one, or a model that is not here and cannot be had.
     pub fn model(&self, id: &str, revision: &str) -> Result<PathBuf> {
-        let plain = |text: &str| {
-            text.split('/').all(|part| {
-                let known = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
-                !part.is_empty() && !part.starts_with('.') && part.chars().all(known)
-            })
-        };
-        if !plain(id) || id.split('/').count() > 2 {
-            bail!("hub model id {id:?}: want owner/name");
-        }
-        if !plain(revision) {
-            bail!("hub revision {revision:?}: want a branch, a tag or a commit");
-        }
-        let folder = self.cache.join(format!("models--{}", id.replace('/', "--")));
+        let folder = self.folder(id, revision)?;
         if let Some(snapshot) = cached(&folder, revision) {
             return Ok(snapshot);
         }
@@ -179,6 +175,23 @@ impl Hub {
             download.join().map_err(|_| anyhow!("the download thread panicked"))?
         })
         .with_context(|| format!("downloading {id}@{revision} from {}", self.endpoint))
+    }
+
+    /// Where the cache has a model, whatever of it is there.
+    fn folder(&self, id: &str, revision: &str) -> Result<PathBuf> {
+        let plain = |text: &str| {
+            text.split('/').all(|part| {
+                let known = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+                !part.is_empty() && !part.starts_with('.') && part.chars().all(known)
+            })
+        };
+        if !plain(id) || id.split('/').count() > 2 {
+            bail!("hub model id {id:?}: want owner/name");
+        }
+        if !plain(revision) {
+            bail!("hub revision {revision:?}: want a branch, a tag or a commit");
+        }
+        Ok(self.cache.join(format!("models--{}", id.replace('/', "--"))))
     }
 
     async fn download(&self, folder: &Path, id: &str, revision: &str) -> Result<PathBuf> {

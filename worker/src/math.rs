@@ -47,7 +47,7 @@ What a block may leave out because another has it: advantage takes rewards, mask
 
 More settings: shape {klClamp, scoreScale, missingEosPenalty, finished: [bool], lengths: [slots, tool tokens included]}; advantage {whitenRewards, scoreClip, nSamplesPerPrompt, klInReward}; policyLoss {estimator, rolloutLogprobs, truncatedImportanceSampling, maxResponseLength}; valueLoss {aggregation, maxResponseLength, valueMask}; kl {clamp}; whiten {keepMean}. scoreClip is c for [-c, c], or [least, greatest], or {min, max}. false switches it off, and false or 0 dualClip, valueLoss.clip, klClamp, kl.clamp and truncatedImportanceSampling.
 
-- shape.kl is 0 outside the mask, and rewards hold the score at the profile's place. scores given to advantage are before the score clip.
+- shape.kl is 0 outside the mask, and rewards hold the score at the profile's place; under alpacafarm nothing is masked there, either: give equal log-probs at padding. scores given to advantage are before the score clip.
 - gradient is the derivative of the loss with respect to logprobs (policyLoss) or values (valueLoss), and of the sum of kl with respect to logprobs (kl).
 - approxKl is the mean of oldLogprobs - logprobs; under trl and alpacafarm half the mean square of it over batch x time.
 - coefs has one entry for each observation: the coefficient after it, which is the one the next step uses. Without target the coefficient is fixed.

@@ -1,13 +1,14 @@
 //! `ppo-worker plan`: what a PpoJob would take. Reads the models' config.json where it can; changes nothing.
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result};
 use clap::Args;
 use ppo_crds::memory::{ModelShape, Shapes};
 use ppo_crds::run_config::{Location, RunConfig};
 use ppo_crds::{Environment, Plan, render_plan, resolve};
 
 use crate::cli::ManifestArgs;
-use crate::manifest::Manifest;
+use crate::hub::found_here;
+use crate::manifest::{Invalid, Manifest};
 use crate::model::ModelConfig;
 use crate::output::print;
 use crate::telemetry::OutputMode;
@@ -27,6 +28,7 @@ pub fn main(args: PlanArgs, output: OutputMode) -> Result<()> {
     let manifest = Manifest::read(&args.manifest.file)?;
     let environment = Environment::meant_by(&manifest.job, &manifest.folder);
     let config = resolve(&manifest.job, &environment).map_err(|errors| manifest.invalid(&errors))?;
+    check_context(&config.model.policy, config.generation.max_new_tokens)?;
     let shapes = shapes(&config);
     let plan = Plan::of(&manifest.job, &environment, shapes.as_ref()).map_err(|errors| manifest.invalid(&errors))?;
     match output {
@@ -56,15 +58,41 @@ fn shapes(config: &RunConfig) -> Option<Shapes> {
 /// # Errors
 /// When the model's config.json is not on this machine, or is of no model that runs.
 fn shape(location: &Location) -> Result<ModelShape> {
-    match location {
-        Location::Path(folder) if folder.join("config.json").exists() => Ok(ModelConfig::read(folder)?.shape()),
-        Location::Path(_) | Location::Hub { .. } => bail!("its config.json is not on this machine"),
+    let folder = found_here(location).context("its config.json is not on this machine")?;
+    Ok(ModelConfig::read(&folder)?.shape())
+}
+
+/// What a run finds out only after it has read its prompts.
+///
+/// # Errors
+/// When the policy is on this machine, and beside the shortest prompt its context has no room for the longest response.
+fn check_context(policy: &Location, most: u32) -> Result<(), Invalid> {
+    let policy = found_here(policy).and_then(|folder| ModelConfig::read(&folder).ok());
+    match policy.map(|policy| policy.max_positions).filter(|context| most as usize >= *context) {
+        Some(context) => Err(Invalid::new(format!(
+            "generation.maxNewTokens is {most}, and a response shares the model's context of {context} tokens with its prompt: lower it"
+        ))),
+        None => Ok(()),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn responses_that_the_models_context_cannot_hold_are_refused_before_prompts_are_read() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/llama");
+        let context = ModelConfig::read(folder.as_ref()).unwrap().max_positions as u32;
+        let policy = Location::Path(folder.into());
+        check_context(&policy, context - 1).unwrap();
+        let words = check_context(&policy, context).unwrap_err().to_string();
+        assert!(
+            words.starts_with(&format!("generation.maxNewTokens is {context}, ")),
+            "{words}"
+        );
+        check_context(&Location::Path("/elsewhere".into()), context).unwrap();
+    }
 
     #[test]
     fn a_model_that_cannot_run_is_told_apart_from_one_that_is_elsewhere() {

@@ -45,6 +45,8 @@ pub struct Checkpoints {
     folder: PathBuf,
     keep: usize,
     keep_best: bool,
+    /// `algorithm.kl.stopAbove`: no run goes on from a policy beyond it.
+    most_kl: Option<f64>,
     /// A step whose checkpoint is to be judged before the next one is made: until then it may be the best.
     awaited: Option<u64>,
     fence: Option<Fence>,
@@ -65,10 +67,16 @@ impl Checkpoints {
             folder,
             keep: keep.max(1),
             keep_best,
+            most_kl: None,
             awaited: None,
             fence: None,
             writer: "1".to_owned(),
         })
+    }
+
+    /// A policy is good while its KL is at most this. The newest one that was found so stays, and those beyond it are passed over.
+    pub fn good_up_to(self, most_kl: Option<f64>) -> Self {
+        Self { most_kl, ..self }
     }
 
     /// Takes the folder for one attempt of the run: an older one can write nothing from now on.
@@ -145,14 +153,26 @@ impl Checkpoints {
     /// # Errors
     /// When it is not there, or cannot be written.
     pub fn judge(&self, step: u64, quality: f64) -> anyhow::Result<()> {
+        self.amend(step, |state| state.quality = Some(quality))
+    }
+
+    /// Says afterwards how far the policy of the checkpoint of `step` is from the reference. What was kept only until this was known goes.
+    ///
+    /// # Errors
+    /// As [`judge`](Self::judge).
+    pub fn measured(&self, step: u64, kl: f64) -> anyhow::Result<()> {
+        self.amend(step, |state| state.kl = Some(kl))
+    }
+
+    fn amend(&self, step: u64, learn: impl FnOnce(&mut State)) -> anyhow::Result<()> {
         self.check_fence()?;
         let folder = self.folder.join(folder_name(step));
-        match manifest::judge(&folder, quality) {
+        match manifest::amend(&folder, learn) {
             // Whoever goes on from here passes over it, and so does who looks for the best.
             Err(error) if manifest::is_damage(&error) && self.has(step) => {
                 tracing::warn!("checkpoint {} is not usable: {error:#}", folder.display());
             }
-            judged => judged.with_context(|| format!("checkpoint {}", folder.display()))?,
+            amended => amended.with_context(|| format!("checkpoint {}", folder.display()))?,
         }
         self.prune(self.list()?.into_keys().last().unwrap_or(step), None)
     }
@@ -162,11 +182,12 @@ impl Checkpoints {
         self.folder.join(folder_name(step)).exists()
     }
 
-    /// The newest checkpoint whose files are intact; None when there is no checkpoint at all. `note` is told of damaged ones: they are
-    /// moved aside where an older one is intact, so that they count for nothing any more, neither as kept nor as the best.
+    /// The newest checkpoint that is [good](Self::good_up_to) and whose files are intact; None when there is no checkpoint at all. `note` is
+    /// told of others: damaged ones are moved aside where an older one is intact, so that they count for nothing any more, neither as kept
+    /// nor as the best.
     ///
     /// # Errors
-    /// When there are checkpoints but none is intact; they stay where they are. When one cannot be read, or is of another
+    /// When there are checkpoints but none is good and intact; they stay where they are. When one cannot be read, or is of another
     /// [format](OtherFormat): it may be whole. When a damaged one cannot be moved.
     pub fn latest(&self, note: impl FnMut(&str)) -> anyhow::Result<Option<Verified>> {
         self.latest_by(|_| Ok(Files::default()), note)
@@ -184,6 +205,11 @@ impl Checkpoints {
     ) -> anyhow::Result<Option<Verified>> {
         let (mut problems, mut damaged) = (Vec::new(), Vec::new());
         for (step, folder) in self.list()?.into_iter().rev() {
+            if let Some(problem) = self.beyond(&folder) {
+                note(&problem);
+                problems.push(problem);
+                continue;
+            }
             let found = hash(&folder)?;
             match manifest::verify(&folder, &found).and_then(|state| named(state, step)) {
                 Ok(state) => {
@@ -223,6 +249,18 @@ impl Checkpoints {
             Some((folder, state))
         });
         Ok(said.next())
+    }
+
+    /// What is wrong with the policy of a checkpoint, where that is known.
+    fn beyond(&self, folder: &Path) -> Option<String> {
+        let (kl, most) = (manifest::read(folder).ok()?.state.kl?, self.most_kl?);
+        (kl > most).then(|| {
+            format!(
+                "checkpoint {} is passed over: its policy's mean sequence KL to the reference is {kl:.3}, above algorithm.kl.stopAbove = {most}; \
+                 raise that to go on from there",
+                folder.display()
+            )
+        })
     }
 
     /// Takes a damaged checkpoint out of the count, and says where it is now.
@@ -322,6 +360,7 @@ impl Checkpoints {
             stay = best(&all);
             stay.extend(awaited);
         }
+        stay.extend(self.most_kl.and_then(|most| newest_good(&all, most)));
         let old = all.len().saturating_sub(self.keep);
         for (step, folder) in all.into_iter().take(old) {
             if !stay.contains(&step) {
@@ -330,6 +369,15 @@ impl Checkpoints {
         }
         self.sweep()
     }
+}
+
+/// The newest step whose policy was measured and found good.
+fn newest_good(all: &BTreeMap<u64, PathBuf>, most_kl: f64) -> Option<u64> {
+    let is_good = |folder: &PathBuf| {
+        let measured = manifest::read(folder).ok().and_then(|manifest| manifest.state.kl);
+        measured.is_some_and(|kl| kl <= most_kl)
+    };
+    all.iter().rev().find(|(_, folder)| is_good(folder)).map(|(step, _)| *step)
 }
 
 /// The step with the highest quality, of equals the newest; and those whose quality cannot be read at the moment: any may be higher. Only

@@ -221,6 +221,15 @@ pub(super) fn integer(value: &Value, path: &str, _: Kind) -> Result<i64> {
     }
 }
 
+/// What tells one thing from another: a whole number, or text as verl's `uid`.
+pub(super) fn label(value: &Value, path: &str, kind: Kind) -> Result<String> {
+    match value {
+        Value::String(text) => Ok(format!("{text:?}")),
+        Value::Number(_) => Ok(integer(value, path, kind)?.to_string()),
+        other => bail!("{path}: expected a whole number or text, found {}", found(other)),
+    }
+}
+
 pub(super) fn boolean(value: &Value, path: &str, kind: Kind) -> Result<bool> {
     Ok(bit(value, path, kind)? != 0.0)
 }

@@ -1,5 +1,7 @@
 //! The blocks from scores to advantages: shape, advantage, whiten.
 
+use std::collections::HashMap;
+
 use anyhow::{Context, Result, bail, ensure};
 use ppo_crds::defaults;
 use ppo_crds::run_config::Algorithm;
@@ -143,7 +145,8 @@ impl Question {
                 mask::keep(rewards, &rewarded).sum_dim_intlist(-1, false, self.kind)
             }
         };
-        let groups = block.column("groups", batch, block::integer)?;
+        let groups = block.column("groups", batch, block::label)?;
+        let groups = groups.map(|labels| numbered(&labels));
         let input = AdvantageInput {
             rewards,
             values: values.as_ref(),
@@ -220,4 +223,14 @@ fn slots(lengths: Vec<i64>) -> Result<Vec<usize>> {
             .with_context(|| format!("shape.lengths holds {length}"))
     };
     lengths.into_iter().map(slots).collect()
+}
+
+/// A number for each label, the same for equal ones.
+fn numbered(labels: &[String]) -> Vec<i64> {
+    let mut known = HashMap::new();
+    let mut number = |label| {
+        let next = known.len() as i64;
+        *known.entry(label).or_insert(next)
+    };
+    labels.iter().map(&mut number).collect()
 }

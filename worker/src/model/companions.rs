@@ -7,8 +7,11 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
+/// What transformers' `generate` and vLLM read: the ids that end a response, and how to draw by default.
+pub const GENERATION_CONFIG: &str = "generation_config.json";
+
 const NAMES: [&str; 9] = [
-    "generation_config.json",
+    GENERATION_CONFIG,
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
@@ -42,6 +45,11 @@ impl Companions {
             }
         }
         Ok(Self(files))
+    }
+
+    /// Whether there is one of that name.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
     }
 
     /// By name.

@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 use tch::Tensor;
 
 use super::adapter::merged::{MergedWeights, Unmerged};
-use super::companions::Companions;
-use super::config::{ModelConfig, dtype_name};
+use super::companions::{Companions, GENERATION_CONFIG};
+use super::config::{Head, ModelConfig, dtype_name};
 use super::replace::{replace_folder, sync};
 use super::safetensors::{INDEX, shard_name};
 use super::shard_file;
@@ -69,7 +69,21 @@ fn write_folder(
         fs::write(&path, bytes).with_context(|| format!("writing {}", path.display()))?;
         sync(&path)?;
     }
+    if config.head == Head::LanguageModel && !companions.has(GENERATION_CONFIG) {
+        write_json(&folder.join(GENERATION_CONFIG), &generation_config(config))?;
+    }
     write_weights(folder, weights, shard_bytes)
+}
+
+/// Where the source had none: what transformers makes of a configuration, and marks as made (`GenerationConfig.from_model_config` in
+/// `generation/configuration_utils.py`).
+fn generation_config(config: &ModelConfig) -> Value {
+    let mut made = Map::from_iter([("_from_model_config".to_owned(), Value::Bool(true))]);
+    for name in ["bos_token_id", "eos_token_id", "pad_token_id"] {
+        let id = config.raw.get(name).filter(|id| !id.is_null());
+        made.extend(id.map(|id| (name.to_owned(), id.clone())));
+    }
+    Value::Object(made)
 }
 
 /// The configuration as read, with the precision of these weights.

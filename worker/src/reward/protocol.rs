@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use super::lists::{chats, labels, list, list_or_null};
@@ -107,10 +107,15 @@ pub struct ScoreResponse {
     /// One number per query on the scale people read; `rewards` where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scores: Option<Vec<Option<f64>>>,
-    /// Further numbers for the logs.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    /// Further numbers for the logs. Servers that declare it as optional send null for none.
+    #[serde(default, deserialize_with = "or_none", skip_serializing_if = "BTreeMap::is_empty")]
     pub extra_logs: BTreeMap<String, Value>,
     /// Our addition: digest of the reward model, which a job's own trainer compares.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_digest: Option<String>,
+}
+
+/// Null is as none.
+fn or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, Value>, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use tokio::runtime::Handle;
 
 use super::{Dealer, Pending};
-use crate::engine::{Engine, EngineError, Request, Stats};
+use crate::engine::{Engine, EngineError, Request};
 use crate::model::MergedWeights;
 
 /// What the engine of this process is said to have done.
@@ -82,11 +82,5 @@ impl Rollout {
             Self::Here(_) => 0,
             Self::There(dealer) => dealer.take_drawn_again(),
         }
-    }
-
-    /// The engine's numbers, where it is in this process: pods show their own.
-    pub fn stats(&self) -> Option<Stats> {
-        let Self::Here(engine) = self else { return None };
-        Some(engine.stats())
     }
 }

@@ -197,6 +197,7 @@ mod tests {
             actor_updates: 5,
             critic_updates: 5,
             quality: None,
+            kl: None,
             run_config: saved.clone(),
             inputs: inputs.cloned(),
         }

@@ -44,6 +44,7 @@ impl Folder {
         dir.create()?;
         let saved_in = config.checkpoint.path.clone().unwrap_or_else(|| dir.checkpoints());
         let checkpoints = Checkpoints::open(saved_in.clone(), config.checkpoint.keep, config.checkpoint.keep_best)?;
+        let checkpoints = checkpoints.good_up_to(config.algorithm.kl.stop_above);
         // A pod that is cut off would keep its successor out of a file system that both mount: there the attempt decides.
         let locks = owner.is_none().then(|| lock(&dir, &saved_in)).transpose()?;
         let mut folder = Self {
@@ -195,6 +196,7 @@ mod tests {
             actor_updates: 1,
             critic_updates: 1,
             quality: None,
+            kl: None,
             run_config,
             inputs: None,
         }

@@ -7,7 +7,7 @@ use ppo_crds::spec::Overlap;
 
 use super::comparison::Before;
 use super::opening::Run;
-use crate::telemetry::Stage;
+use crate::telemetry::{Metric, Stage, StepReport};
 use crate::trainer::Step;
 
 impl Run {
@@ -94,6 +94,16 @@ impl Run {
         match step.batch.scored.drawn.oldest_version() {
             Some((drawer, score)) if self.checkpoints.has(drawer) => self.checkpoints.judge(drawer, score),
             _ => Ok(()),
+        }
+    }
+
+    /// The KL of a step is that of the weights that it began with. Where it is bounded, their checkpoint is told whether they are good.
+    pub(super) fn measure_checkpoint(&self, step: &StepReport) -> Result<()> {
+        let bounded = self.roles.trainer.config.algorithm.kl.stop_above.is_some();
+        let before = self.roles.trainer.steps_done.saturating_sub(1);
+        match step.get(Metric::Kl).filter(|_| bounded && self.checkpoints.has(before)) {
+            Some(kl) => self.checkpoints.measured(before, kl),
+            None => Ok(()),
         }
     }
 

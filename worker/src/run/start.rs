@@ -99,6 +99,7 @@ mod tests {
             actor_updates: 3,
             critic_updates: 3,
             quality: None,
+            kl: None,
             run_config: serde_json::to_value(&config).unwrap(),
             inputs: None,
         };

@@ -14,6 +14,7 @@ use crate::actor::fence::Superseded;
 use crate::disk;
 use crate::native::device::{Memory, memory};
 use crate::outcome::{self, Ended};
+use crate::roles::Rollout;
 use crate::stop::Interrupted;
 use crate::telemetry::{Live, OutputMode, Server, Stage, StepReport, table};
 use crate::trainer::{Step, describe};
@@ -73,6 +74,7 @@ impl Run {
     }
 
     fn train(&mut self) -> Result<()> {
+        self.show_engine();
         self.evaluate_before()?;
         self.finish_interrupted_evaluation()?;
         while self.roles.trainer.steps_done < self.roles.trainer.total_steps {
@@ -82,6 +84,16 @@ impl Run {
             self.tell_of_memory(first)?;
         }
         Ok(())
+    }
+
+    /// An engine of this process is looked at whenever somebody asks: between two steps it is idle.
+    fn show_engine(&self) {
+        let trainer = &self.roles.trainer;
+        if let Rollout::Here(engine) = &trainer.rollout {
+            let engine = engine.clone();
+            let exposition = &self.recorder.watched().exposition;
+            exposition.watch_engine(&trainer.config.name, move || engine.stats());
+        }
     }
 
     /// What a step took of a GPU's memory: the first one for everybody, who may want greater micro-batches.
@@ -118,6 +130,7 @@ impl Run {
         let done = trainer.steps_done;
         let last = done == trainer.total_steps;
         self.score_checkpoint_that_drew(step)?;
+        self.measure_checkpoint(&step.report)?;
         if let Some(diverged) = step.diverged.take() {
             self.recorder.step(&step.report)?;
             return Err(diverged.into());
@@ -143,10 +156,7 @@ impl Run {
             let took = self.save()?;
             self.tell_of_grace(&step.report, took);
         }
-        let trainer = &self.roles.trainer;
-        let exposition = &self.recorder.watched().exposition;
-        let stats = trainer.rollout.stats();
-        stats.map_or(Ok(()), |stats| exposition.engine(&trainer.config.name, &stats))
+        Ok(())
     }
 
     /// Commits a checkpoint of the present step, unless it is there already; how long that took.
@@ -164,6 +174,7 @@ impl Run {
             actor_updates: trainer.actor.learner.updates(),
             critic_updates: trainer.critic.as_ref().map_or(0, |critic| critic.learner.updates()),
             quality: self.quality(),
+            kl: None,
             run_config: serde_json::to_value(&trainer.config)?,
             inputs: Some(self.roles.inputs()),
         };

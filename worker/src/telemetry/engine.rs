@@ -93,9 +93,33 @@ fn raise(counter: &Counter, total: u64) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
     use crate::engine::Counters;
     use crate::telemetry::Exposition;
+
+    #[test]
+    fn an_engine_that_is_watched_is_shown_as_it_is_when_somebody_asks() {
+        let exposition = Exposition::new("run").unwrap();
+        let running = Arc::new(AtomicUsize::new(3));
+        let stats = {
+            let running = running.clone();
+            move || Stats {
+                running: running.load(Ordering::Relaxed),
+                ..Stats::default()
+            }
+        };
+        exposition.watch_engine("policy", stats);
+        let shows = |running: usize| {
+            let line = format!("vllm:num_requests_running{{engine=\"0\",model_name=\"policy\"}} {running}");
+            exposition.text().unwrap().contains(&line)
+        };
+        assert!(shows(3));
+        running.store(5, Ordering::Relaxed);
+        assert!(shows(5));
+    }
 
     #[test]
     fn the_engine_speaks_under_vllms_names_and_may_start_again() {

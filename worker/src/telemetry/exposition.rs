@@ -30,8 +30,12 @@ pub struct Exposition {
     test_sets: SetFamilies,
     run: Mutex<HashMap<&'static str, Gauge>>,
     engine: Mutex<Option<EngineFamilies>>,
+    watched: Mutex<Option<(String, StatsOf)>>,
     ready: AtomicBool,
 }
+
+/// What an engine does now.
+type StatsOf = Box<dyn Fn() -> Stats + Send>;
 
 enum Instrument {
     Gauge(Gauge),
@@ -77,6 +81,7 @@ impl Exposition {
             registry,
             metrics: Mutex::default(),
             engine: Mutex::default(),
+            watched: Mutex::default(),
             ready: AtomicBool::new(false),
         })
     }
@@ -144,6 +149,11 @@ impl Exposition {
         Ok(())
     }
 
+    /// From now on the [text](Self::text) has the state of this engine at that moment.
+    pub fn watch_engine(&self, model_name: &str, stats: impl Fn() -> Stats + Send + 'static) {
+        *self.watched.lock() = Some((model_name.to_owned(), Box::new(stats)));
+    }
+
     /// Times of a server's requests.
     ///
     /// # Errors
@@ -165,8 +175,11 @@ impl Exposition {
     /// Prometheus' text format.
     ///
     /// # Errors
-    /// When a metric cannot be encoded.
+    /// When a metric cannot be encoded, or an engine's be registered.
     pub fn text(&self) -> Result<String> {
+        if let Some((model_name, stats)) = &*self.watched.lock() {
+            self.engine(model_name, &stats())?;
+        }
         let mut text = Vec::new();
         TextEncoder::new()
             .encode(&self.registry.gather(), &mut text)

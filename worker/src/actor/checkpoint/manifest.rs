@@ -33,6 +33,9 @@ pub struct State {
     /// What "best" is judged by: the held-out score of these weights, where there are held-out prompts and this step was
     /// evaluated; where there are none, the mean score of the samples that these weights drew for a later step, from when it is known.
     pub quality: Option<f64>,
+    /// Mean sequence KL of these weights to the reference, where `algorithm.kl.stopAbove` bounds it, from when the next step has measured it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kl: Option<f64>,
     /// The run's configuration, to refuse a resume under another one.
     pub run_config: serde_json::Value,
     /// What the run reads beside it. None: an earlier version made the checkpoint.
@@ -117,12 +120,14 @@ pub(super) fn commit(folder: &Path, state: &State, known: Files) -> anyhow::Resu
     manifest.write(folder)
 }
 
-/// Gives a checkpoint another quality.
-pub(super) fn judge(folder: &Path, quality: f64) -> anyhow::Result<()> {
+/// Writes down what became known of a checkpoint's weights after it was made.
+pub(super) fn amend(folder: &Path, learn: impl FnOnce(&mut State)) -> anyhow::Result<()> {
     let mut manifest = read(folder)?;
-    match manifest.state.quality.replace(quality) {
-        Some(known) if known == quality => Ok(()),
-        _ => manifest.write(folder),
+    let before = manifest.state.clone();
+    learn(&mut manifest.state);
+    match manifest.state == before {
+        true => Ok(()),
+        false => manifest.write(folder),
     }
 }
 

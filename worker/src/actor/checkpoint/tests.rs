@@ -11,6 +11,7 @@ fn state(step: u64, quality: Option<f64>) -> State {
         actor_updates: step,
         critic_updates: 0,
         quality,
+        kl: None,
         run_config: serde_json::Value::Null,
         inputs: None,
     }
@@ -115,6 +116,39 @@ fn a_checkpoint_that_is_evaluated_later_may_become_the_best() {
     checkpoints.save(state(3, Some(0.1)), write).unwrap();
     assert_eq!(steps(&checkpoints), [2, 3]);
     assert!(checkpoints.judge(4, 0.7).is_err(), "there is none");
+}
+
+#[test]
+fn the_newest_policy_within_the_limit_stays_and_those_beyond_it_are_passed_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = |most_kl: f64| {
+        let checkpoints = Checkpoints::open(folder.path().into(), 1, false).unwrap();
+        checkpoints.good_up_to(Some(most_kl))
+    };
+    let checkpoints = open(0.5);
+    for (step, kl) in [(1, 0.1), (2, 0.4), (3, 0.6)] {
+        checkpoints.save(state(step, None), write).unwrap();
+        checkpoints.measured(step, kl).unwrap();
+    }
+    assert_eq!(steps(&checkpoints), [2, 3]);
+    let mut told = Vec::new();
+    let mut goes_on_from = |most_kl: f64| {
+        let latest = open(most_kl).latest(|note| told.push(note.to_owned()));
+        latest.map(|found| found.unwrap().state.step)
+    };
+    assert_eq!(goes_on_from(0.5).unwrap(), 2);
+    assert_eq!(goes_on_from(0.7).unwrap(), 3);
+    let none = goes_on_from(0.3).unwrap_err().to_string();
+    assert!(none.contains("no usable checkpoint is left"), "{none}");
+    assert_eq!(told.len(), 3);
+    assert!(
+        told[0].contains("step-00000003 is passed over") && told[0].contains("is 0.600, above algorithm.kl.stopAbove = 0.5"),
+        "{told:?}"
+    );
+    // What is not measured yet is no reason to let the last good one go.
+    checkpoints.save(state(4, None), write).unwrap();
+    assert_eq!(steps(&checkpoints), [2, 4]);
+    assert_eq!(open(0.5).latest(|_| ()).unwrap().unwrap().state.step, 4);
 }
 
 #[test]
