@@ -20,6 +20,11 @@ use super::thread::{Command, Worker};
 use super::ticket::{Answer, Ticket, block_on};
 use crate::outcome::without_frames;
 
+/// The usual [`pass_deadline`](EngineConfig::pass_deadline). The longest pass that we know of is a full one of a model of billions of
+/// parameters on a few cores of a CPU, and takes minutes; on a GPU one that captures a graph takes seconds. It is half of what a run may
+/// stand still (runPolicy.progressDeadlineSeconds), so that others have time to draw what the engine held.
+pub const PASS_DEADLINE: Duration = Duration::from_secs(900);
+
 /// How the engine batches. The cache's geometry is the runner's.
 #[derive(Clone)]
 pub struct EngineConfig {
@@ -48,8 +53,7 @@ impl Default for EngineConfig {
             policy_version: 0,
             detokenize: None,
             start_deadline: Duration::from_secs(600),
-            // Half of what a run may stand still (runPolicy.progressDeadlineSeconds), so that others have time to draw what it held.
-            pass_deadline: Duration::from_secs(900),
+            pass_deadline: PASS_DEADLINE,
         }
     }
 }

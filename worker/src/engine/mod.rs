@@ -33,7 +33,7 @@ pub mod ticket;
 pub mod torch_runner;
 
 pub use decoder_shape::DecoderShape;
-pub use handle::{Engine, EngineConfig, EngineError, Pause};
+pub use handle::{Engine, EngineConfig, EngineError, PASS_DEADLINE, Pause};
 pub use policy::{PolicyEngine, start as start_engine};
 pub use refusal::Refusal;
 pub use request::{

@@ -13,6 +13,8 @@ use crate::http_client::{innermost, said};
 
 /// To connect.
 const CONNECT: Duration = Duration::from_secs(5);
+/// Between two looks at whether a pod that computes is still there.
+const PROBE_EVERY: Duration = Duration::from_secs(10);
 /// An idle connection is given up before the other side closes it.
 const IDLE: Duration = Duration::from_secs(15);
 /// Longest answer that is read.
@@ -23,6 +25,8 @@ const LONGEST_ANSWER: usize = 256 << 20;
 pub struct Caller {
     client: Client,
     token: String,
+    /// See [`PROBE_EVERY`].
+    pub(super) probe_every: Duration,
 }
 
 impl Caller {
@@ -37,7 +41,11 @@ impl Caller {
             .pool_idle_timeout(IDLE)
             .no_proxy()
             .build()?;
-        Ok(Self { client, token })
+        Ok(Self {
+            client,
+            token,
+            probe_every: PROBE_EVERY,
+        })
     }
 
     /// A request with the token.

@@ -11,13 +11,16 @@ use serde::{Deserialize, Serialize};
 use super::{CallError, Caller, Member, Publication};
 use crate::engine::sampler::is_greedy;
 use crate::engine::{Completion, FinishReason, Request};
-use crate::http_client::innermost;
+use crate::http_client::{innermost, refusal};
 use crate::rollout::weights::LoadedWeights;
 use crate::rollout::weights::attempt::PolicyVersion;
 use crate::vllm::transfer::{Init, Transfer, WorldSize};
 
 /// For an answer that needs no computing.
 const SHORT: Duration = Duration::from_secs(10);
+
+/// What says whether an engine is well.
+const PROBE: &str = "/health";
 
 /// One engine.
 #[derive(Clone, Debug)]
@@ -213,24 +216,30 @@ impl Endpoint {
         received.await.map(drop)
     }
 
-    /// Returns once the engine no longer answers its probe: a node that is lost closes no connection.
+    /// Returns once the engine no longer answers its probe, as a node that is lost closes no connection, or says that it is not well.
     pub async fn gone(&self) -> CallError {
-        const PATH: &str = "/health";
-        const EVERY: Duration = Duration::from_secs(10);
         const MISSES: u32 = 3;
         let mut misses = 0;
         loop {
-            tokio::time::sleep(EVERY).await;
-            let call = self.caller.request(Method::GET, &self.member, PATH).timeout(SHORT);
-            match call.send().await.and_then(reqwest::Response::error_for_status) {
-                Ok(_) => misses = 0,
-                Err(error) => {
+            tokio::time::sleep(self.caller.probe_every).await;
+            match self.probe().await {
+                Ok(()) => misses = 0,
+                Err(why) => {
                     misses += 1;
                     if misses == MISSES {
-                        return self.failed(PATH, format!("no answer {MISSES} times: {}", innermost(&error)), true);
+                        return self.failed(PROBE, format!("its probe failed {MISSES} times: {why}"), true);
                     }
                 }
             }
+        }
+    }
+
+    async fn probe(&self) -> Result<(), String> {
+        let call = self.caller.request(Method::GET, &self.member, PROBE).timeout(SHORT);
+        let answer = call.send().await.map_err(|error| innermost(&error))?;
+        match answer.status() {
+            status if status.is_success() => Ok(()),
+            status => Err(format!("{status}: {}", refusal(answer).await)),
         }
     }
 
@@ -305,4 +314,25 @@ fn completion(choice: Choice, greedy: bool) -> Result<Completion, String> {
         top_logprobs: Vec::new(),
         prompt_logprobs: None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::Router;
+    use axum::routing::get;
+
+    use super::*;
+    use crate::serving::error::ApiError;
+
+    #[tokio::test]
+    async fn an_engine_that_says_that_it_is_not_well_is_gone_in_its_own_words() {
+        let unwell = || async { ApiError::unavailable("the rollout engine failed: a pass has not ended for 900 s") };
+        let member = Member::serving("math-rollout-0", Router::new().route(PROBE, get(unwell))).await;
+        let mut caller = Caller::new("token".into()).unwrap();
+        caller.probe_every = Duration::from_millis(1);
+        let gone = tokio::time::timeout(SHORT, Endpoint::new(member, caller).gone()).await;
+        let words = gone.unwrap().to_string();
+        let said = "its probe failed 3 times: 503 Service Unavailable: the rollout engine failed: a pass has not";
+        assert!(words.contains(said), "{words}");
+    }
 }

@@ -13,7 +13,7 @@ use super::model::Model;
 use super::router;
 use super::service::Service;
 use super::settings::Settings;
-use crate::engine::Pause;
+use crate::engine::{Engine, Pause};
 use crate::hub::check_path;
 use crate::native::threads::blocking;
 use crate::serving::limits::Limits;
@@ -125,20 +125,22 @@ async fn work(service: &Service, settings: &Settings) -> Result<()> {
     );
     let engine = model.engine.clone();
     service.ready(model);
-    let alive = async {
-        loop {
-            if let Some(failure) = engine.failure() {
-                bail!(failure);
-            }
-            tokio::time::sleep(HEARTBEAT).await;
-        }
-    };
     match &settings.actor {
-        None => alive.await,
+        None => alive(&engine).await,
         Some(actor) => tokio::select! {
-            failed = alive => failed,
+            failed = alive(&engine) => failed,
             () = follow(service, actor) => Ok(()),
         },
+    }
+}
+
+/// Returns when the engine is over, or ends no pass: another process has to be made.
+async fn alive(engine: &Engine) -> Result<()> {
+    loop {
+        if let Some(failure) = engine.failure() {
+            bail!(failure);
+        }
+        tokio::time::sleep(HEARTBEAT).await;
     }
 }
 
@@ -172,4 +174,77 @@ async fn drain(service: &Service, limits: &Limits, api: &mut tokio::task::JoinHa
         }
     }
     ended
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use axum::extract::State;
+    use ppo_crds::run_config::Location;
+    use tch::Kind;
+
+    use super::*;
+    use crate::engine::EngineConfig;
+    use crate::engine::hash_runner::{HashRunner, request};
+    use crate::model::ModelConfig;
+    use crate::rollout::info::{health, healthz, readyz};
+    use crate::rollout::settings::ModelSettings;
+    use crate::tokenizer::Tokenizer;
+
+    /// A pass takes longer than it may.
+    fn slow_engine() -> Engine {
+        let make = || {
+            let mut runner = HashRunner::new(100, 16, 1000);
+            runner.pace = Duration::from_secs(3);
+            Ok(runner)
+        };
+        let config = EngineConfig {
+            pass_deadline: Duration::from_millis(50),
+            ..EngineConfig::default()
+        };
+        Engine::start(make, config).unwrap()
+    }
+
+    fn server_of(engine: Engine) -> Service {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/quickstart/model");
+        let settings = Settings {
+            address: "127.0.0.1:0".parse().unwrap(),
+            metrics_address: None,
+            token: None,
+            open_metrics: false,
+            model: ModelSettings::alone(Location::Path(folder.clone()), "m".to_owned()),
+            limits: Limits::default(),
+            actor: None,
+            vllm: None,
+        };
+        let service = Service::new(&settings).unwrap();
+        service.ready(Model {
+            name: "m".to_owned(),
+            config: ModelConfig::read(&folder).unwrap(),
+            kind: Kind::Float,
+            tokenizer: Arc::new(Tokenizer::load(&folder).unwrap()),
+            longest_token: 1,
+            eos_ids: Vec::new(),
+            folder,
+            engine,
+        });
+        service
+    }
+
+    #[tokio::test]
+    async fn an_engine_that_ends_no_pass_fails_the_probes_and_ends_the_server_and_one_without_work_does_not() {
+        let engine = slow_engine();
+        let service = server_of(engine.clone());
+        let early = tokio::time::timeout(2 * HEARTBEAT, alive(&engine)).await;
+        assert!(early.is_err() && healthz(State(service.clone())).await.is_ok());
+        let _ticket = engine.submit(request(5, 0..1, 5)).unwrap();
+        let ended = tokio::time::timeout(Duration::from_secs(20), alive(&engine)).await;
+        let why = ended.unwrap().unwrap_err().to_string();
+        assert!(why.contains("a pass has not ended for 0.05 s"), "{why}");
+        assert_eq!(healthz(State(service.clone())).await.unwrap_err().message, why);
+        assert_eq!(readyz(State(service.clone())).await.unwrap_err().message, why);
+        assert_eq!(health(State(service)).await.status(), 503);
+    }
 }

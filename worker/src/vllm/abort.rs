@@ -30,6 +30,8 @@ struct UnderWay {
     name: Option<String>,
     /// vLLM's names of its parts, where it has a name.
     parts: Vec<String>,
+    /// Whether vLLM may have it: until then it waits for new weights.
+    is_at_vllm: bool,
     aborted: watch::Sender<Aborted>,
 }
 
@@ -56,6 +58,7 @@ impl Names {
         let request = UnderWay {
             name: name.map(str::to_owned),
             parts,
+            is_at_vllm: false,
             aborted: sender,
         };
         self.all.lock().insert(number, request);
@@ -64,6 +67,11 @@ impl Names {
             all: self.all.clone(),
             aborted,
         }
+    }
+
+    /// Requests that vLLM has.
+    pub fn at_vllm(&self) -> usize {
+        self.all.lock().values().filter(|request| request.is_at_vllm).count()
     }
 
     /// Aborts what waits of the requests of these names, or of all where there is none. What vLLM has of them, by its own names; one that is
@@ -110,6 +118,13 @@ impl UnderWay {
 }
 
 impl Noted {
+    /// It waits no longer: vLLM is asked.
+    pub fn goes_to_vllm(&self) {
+        if let Some(request) = self.all.lock().get_mut(&self.number) {
+            request.is_at_vllm = true;
+        }
+    }
+
     /// Waits until the request is aborted, or this part of it.
     pub async fn aborted(&self, part: Option<usize>) {
         let is_meant = |aborted: &Aborted| aborted.whole || part.is_some_and(|part| aborted.parts.contains(&part));

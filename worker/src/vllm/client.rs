@@ -24,6 +24,14 @@ const RESETS: u32 = 50;
 /// See [`RESETS`].
 const RESET_PAUSE: Duration = Duration::from_millis(100);
 
+/// Its metrics that move with every pass (`PrometheusStatLogger.record` in `vllm/v1/metrics/loggers.py`), and with nothing else: tokens that
+/// were drawn, prompts that were read to their end, and the cache, which fills with each piece of a prompt.
+const MOVING: [&str; 3] = [
+    "vllm:prompt_tokens_total",
+    "vllm:generation_tokens_total",
+    "vllm:kv_cache_usage_perc",
+];
+
 /// A vLLM server on this machine.
 #[derive(Clone, Debug)]
 pub struct Vllm {
@@ -62,6 +70,35 @@ impl Vllm {
     /// 503 with the cause.
     pub async fn health(&self) -> Result<(), ApiError> {
         self.send(self.request(Method::GET, "/health"), SHORT).await.map(drop)
+    }
+
+    /// Its `/metrics`.
+    ///
+    /// # Errors
+    /// When it does not answer within `deadline`; what it says.
+    pub async fn metrics(&self, deadline: Duration) -> Result<String, ApiError> {
+        let answer = self.send(self.request(Method::GET, "/metrics"), deadline).await?;
+        answer.text().await.map_err(|error| self.lost(&error))
+    }
+
+    /// How far it has computed, in words that change with every pass. None where it does not tell, as with `--disable-log-stats`.
+    ///
+    /// # Errors
+    /// As [`metrics`](Self::metrics).
+    pub async fn progress(&self) -> Result<Option<String>, ApiError> {
+        let text = self.metrics(SHORT).await?;
+        let moves = |line: &&str| MOVING.iter().any(|name| line.starts_with(name));
+        let moving: Vec<&str> = text.lines().filter(moves).collect();
+        Ok((!moving.is_empty()).then(|| moving.join("\n")))
+    }
+
+    /// Whether it computes nothing as it was told to. Its engine says so, not its server.
+    ///
+    /// # Errors
+    /// 503 when it does not answer.
+    pub async fn is_paused(&self) -> Result<bool, ApiError> {
+        let answer = self.json(self.request(Method::GET, "/is_paused"), SHORT).await?;
+        Ok(answer["is_paused"] == true)
     }
 
     /// The version of its weights: 0 for those it started with, which it calls `default`.
@@ -163,7 +200,7 @@ impl Vllm {
         // No request is in flight, so that a client's pause that began before ends by itself.
         let alone = tokio::time::timeout(deadline, self.pausing.write()).await;
         let _alone = alone.map_err(|_| ApiError::late(deadline))?;
-        let was_paused = self.json(self.request(Method::GET, "/is_paused"), SHORT).await?["is_paused"] == true;
+        let was_paused = self.is_paused().await?;
         self.post("/pause?mode=wait", json!({}), deadline).await?;
         change.await?;
         let found = self.version().await?;

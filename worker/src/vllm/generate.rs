@@ -44,6 +44,7 @@ pub async fn generate(State(service): State<Service>, uri: Uri, request: Request
         }
         held = service.hold() => held?,
     };
+    noted.goes_to_vllm();
     let holds: Holds = (held, noted, room);
     if asked.streams {
         return stream(&service, path, &asked, holds).await;

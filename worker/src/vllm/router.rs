@@ -72,9 +72,7 @@ async fn readyz(State(service): State<Service>) -> Result<&'static str, ApiError
 /// vLLM's own.
 async fn metrics(State(service): State<Service>) -> Result<Response, ApiError> {
     service.model()?;
-    let call = service.vllm.request(Method::GET, "/metrics");
-    let answer = service.vllm.send(call, service.limits.body_timeout).await?;
-    let text = answer.text().await.map_err(ApiError::internal)?;
+    let text = service.vllm.metrics(service.limits.body_timeout).await?;
     Ok(([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response())
 }
 
@@ -138,13 +136,11 @@ mod tests {
 
     use axum::body::Body;
     use serde_json::json;
-    use tokio::net::TcpListener;
     use tokio::sync::watch;
 
     use super::*;
-    use crate::rollout::settings::VllmSettings;
     use crate::serving::Limits;
-    use crate::vllm::stand_in::{Asked, door, model, settings};
+    use crate::vllm::stand_in::{Asked, door, door_of};
 
     #[tokio::test]
     async fn a_client_that_pauses_vllm_while_it_reloads_finds_it_paused_afterwards() {
@@ -160,15 +156,7 @@ mod tests {
                 Json(json!({"is_paused": false, "success": true, "weight_version": "7"}))
             }
         };
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let vllm = VllmSettings {
-            address: listener.local_addr().unwrap().to_string(),
-            folder: "unused".into(),
-            start_deadline: Duration::from_secs(60),
-        };
-        tokio::spawn(axum::serve(listener, Router::new().fallback(answer)).into_future());
-        let service = Service::new(&settings(Limits::default()), vllm).unwrap();
-        service.ready(model(), 6).await;
+        let service = door_of(Router::new().fallback(answer), Limits::default(), "unused".into()).await;
         let vllm = service.vllm.clone();
         let reloading = async move { vllm.reload(Path::new("unused"), 7, Duration::from_secs(20)).await };
         let reloading = tokio::spawn(reloading);

@@ -7,10 +7,12 @@ use axum::http::StatusCode;
 
 use super::router;
 use super::service::Service;
+use super::stall::Watch;
 use super::weights::remove_others;
 use crate::hub::{check_path, resolve_location};
 use crate::manifest::Invalid;
 use crate::model::ModelConfig;
+use crate::roles::Actor;
 use crate::rollout::follow::follow;
 use crate::rollout::settings::{Settings, VllmSettings};
 use crate::serving;
@@ -56,15 +58,22 @@ async fn work(service: Service, settings: Settings, deadline: Duration) -> Resul
     }
     service.ready(model, version).await;
     tracing::info!("vLLM at {} is up with version {version}", service.vllm.address());
+    stand(&service, settings.actor.as_ref(), Watch::default()).await
+}
+
+/// Follows the actor; returns when another vLLM is needed. The door's end is that of the pod, and so of a vLLM that is stuck; that a probe
+/// failed would lead to the same five minutes later, without a word of why.
+async fn stand(service: &Service, actor: Option<&Actor>, watch: Watch) -> Result<()> {
     let following = async {
-        match &settings.actor {
-            Some(actor) => follow(&service, actor).await,
+        match actor {
+            Some(actor) => follow(service, actor).await,
             None => std::future::pending().await,
         }
     };
     tokio::select! {
-        ended = alive(&service) => ended,
+        ended = alive(service) => ended,
         () = following => Ok(()),
+        words = watch.stuck(service) => bail!("{words} The pod has to be made anew"),
         words = service.ended() => bail!("{words}: the pod has to be made anew"),
     }
 }
@@ -121,7 +130,7 @@ mod tests {
 
     use super::*;
     use crate::serving::Limits;
-    use crate::vllm::stand_in::{door, settings};
+    use crate::vllm::stand_in::{QUICK, ask, counters, door, settings, silent};
 
     fn at(location: Location) -> Settings {
         let mut settings = settings(Limits::default());
@@ -174,6 +183,19 @@ mod tests {
     async fn a_vllm_that_does_not_start_in_time_ends_the_door() {
         let error = work(door_before().await, of_hub(), Duration::ZERO).await.unwrap_err();
         assert!(error.to_string().contains("waited 0 s for vLLM to start"), "{error:#}");
+    }
+
+    #[tokio::test]
+    async fn a_vllm_that_is_well_by_its_own_word_and_computes_nothing_ends_the_door() {
+        let service = silent(|_| counters(7, 9, 0.5), false).await;
+        let _asking = ask(&service).await;
+        let ended = tokio::time::timeout(Duration::from_secs(20), stand(&service, None, QUICK)).await;
+        let words = ended.unwrap().unwrap_err().to_string();
+        assert!(words.contains("has computed nothing for"), "{words}");
+        assert!(
+            words.ends_with("does its GPU hang? The pod has to be made anew"),
+            "{words}"
+        );
     }
 
     #[tokio::test]

@@ -2,17 +2,24 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::header::CONTENT_TYPE;
 use axum::http::{StatusCode, Uri};
+use axum::routing::{get, post};
 use axum::{Json, Router};
 use parking_lot::Mutex;
 use ppo_crds::run_config::Location;
 use serde_json::json;
 use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
 
+use super::generate::generate;
 use super::service::Service;
+use super::stall::Watch;
 use crate::model::ModelConfig;
 use crate::rollout::settings::{ModelSettings, Settings, VllmSettings};
 use crate::serving::limits::Limits;
@@ -68,10 +75,14 @@ pub async fn door_within(limits: Limits, fails: Option<&'static str>, folder: Pa
         let said = json!({"is_paused": false, "success": true, "weight_version": "7", "choices": choices});
         (StatusCode::OK, Json(said))
     };
+    (door_of(Router::new().fallback(answer), limits, folder).await, asked)
+}
+
+/// The door of a server that answers as `router` does, and has version 6.
+pub async fn door_of(router: Router, limits: Limits, folder: PathBuf) -> Service {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let serving = axum::serve(listener, Router::new().fallback(answer));
-    tokio::spawn(serving.into_future());
+    tokio::spawn(axum::serve(listener, router).into_future());
     let vllm = VllmSettings {
         address,
         folder,
@@ -79,5 +90,55 @@ pub async fn door_within(limits: Limits, fails: Option<&'static str>, folder: Pa
     };
     let service = Service::new(&settings(limits), vllm).unwrap();
     service.ready(model(), 6).await;
-    (service, asked)
+    service
+}
+
+/// Looks at a [`silent`] vLLM as at a real one, only faster.
+pub const QUICK: Watch = Watch {
+    every: Duration::from_millis(5),
+    limit: Duration::from_millis(50),
+};
+
+/// vLLM's metrics as far as they tell how far it has computed. Those of its server move by themselves.
+pub fn counters(prompts: usize, tokens: usize, cache: f64) -> String {
+    static SECONDS: AtomicUsize = AtomicUsize::new(0);
+    let labels = r#"{engine="0",model_name="policy"}"#;
+    format!(
+        "vllm:prompt_tokens_total{labels} {prompts}.0\nvllm:generation_tokens_total{labels} {tokens}.0\n\
+         vllm:kv_cache_usage_perc{labels} {cache}\nprocess_cpu_seconds_total {}\n",
+        SECONDS.fetch_add(1, Ordering::Relaxed)
+    )
+}
+
+/// The door of a vLLM that is well by its own word, takes requests and never answers. Its metrics are what `metrics` makes of the number of
+/// times that it was asked for them.
+pub async fn silent(metrics: fn(usize) -> String, is_paused: bool) -> Service {
+    let looks = Arc::new(AtomicUsize::new(0));
+    let metrics = move || std::future::ready(metrics(looks.fetch_add(1, Ordering::Relaxed)));
+    let pauses = move || std::future::ready(Json(json!({"is_paused": is_paused})));
+    let router = Router::new()
+        .route("/health", get(|| async {}))
+        .route("/v1/completions", post(std::future::pending::<()>))
+        .route("/is_paused", get(pauses))
+        .route("/metrics", get(metrics));
+    door_of(router, Limits::default(), "unused".into()).await
+}
+
+/// A client whose request is at vLLM, and that waits for its answer.
+pub async fn ask(service: &Service) -> JoinHandle<()> {
+    let (it, path) = (service.clone(), Uri::from_static("/v1/completions"));
+    let request = Request::post(path.clone()).header(CONTENT_TYPE, "application/json");
+    let request = request.body(Body::from(json!({"prompt": [1]}).to_string())).unwrap();
+    let asking = tokio::spawn(async move { drop(generate(State(it), path, request).await) });
+    until_at_vllm(service, 1).await;
+    asking
+}
+
+/// Waits until vLLM has so many requests.
+pub async fn until_at_vllm(service: &Service, requests: usize) {
+    let ends = Instant::now() + Duration::from_secs(20);
+    while service.names.at_vllm() != requests {
+        assert!(Instant::now() < ends, "vLLM has {}", service.names.at_vllm());
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
 }

@@ -1,8 +1,11 @@
+use axum::http::StatusCode;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use futures::StreamExt;
+use serde_json::{Value, json};
 use tch::Tensor;
 use tokio::runtime::Runtime;
+use tokio::sync::watch;
 
 use super::*;
 use crate::engine::hash_runner::request;
@@ -25,15 +28,16 @@ impl Bench {
         Self::of((Vec::new(), Duration::from_millis(1)), copies, runtime, publication)
     }
 
-    /// The same with one engine, which has the weights and answers no request.
-    fn with_a_silent_engine() -> Self {
+    /// The same with engines that have the weights, and answer requests and their probe each in its way.
+    fn with(engines: Vec<Router>) -> Self {
         let (runtime, publication) = (Runtime::new().unwrap(), Publication::default());
-        let loaded = LoadedWeights::of(publication.policy(3));
-        let router = Router::new()
-            .route("/weight_info", get(move || async move { Json(loaded) }))
-            .route("/v1/completions", post(std::future::pending::<()>));
-        let engine = runtime.block_on(Member::serving("job-rollout-0", router));
-        Self::of((vec![engine], Duration::from_secs(60)), false, runtime, publication)
+        let mut members = Vec::new();
+        for (index, router) in engines.into_iter().enumerate() {
+            let loaded = LoadedWeights::of(publication.policy(3));
+            let router = router.route("/weight_info", get(move || async move { Json(loaded) }));
+            members.push(runtime.block_on(Member::serving(&format!("job-rollout-{index}"), router)));
+        }
+        Self::of((members, Duration::from_secs(60)), false, runtime, publication)
     }
 
     /// Of engines that have so long to be ready.
@@ -45,11 +49,13 @@ impl Bench {
     ) -> Self {
         let mut trained = Weights::default();
         trained.0.insert("w".into(), Tensor::from_slice(&[1.0f32, 2.0]));
+        let mut caller = Caller::new("token".into()).unwrap();
+        caller.probe_every = Duration::from_millis(10);
         let options = DealerOptions {
             members: Members::Fixed(engines),
             floor: 1,
             floor_deadline,
-            caller: Caller::new("token".into()).unwrap(),
+            caller,
             publication: publication.clone(),
             transfers: None,
             copies,
@@ -121,7 +127,10 @@ fn samples_that_are_asked_for_ahead_fail_when_they_are_collected_and_say_why() {
 
 #[test]
 fn a_step_whose_time_is_over_names_the_engine_that_had_its_requests() {
-    let bench = Bench::with_a_silent_engine();
+    let silent = Router::new()
+        .route("/health", get(|| async {}))
+        .route("/v1/completions", post(std::future::pending::<()>));
+    let bench = Bench::with(vec![silent]);
     let pending = bench.dealer.start(vec![request(1, 0..1, 1)], Duration::from_secs(1));
     let collected = pending.collect(&bench.dealer.stop, Duration::ZERO, &Live::new("test", 1));
     let words = collected.unwrap_err().to_string();
@@ -129,4 +138,44 @@ fn a_step_whose_time_is_over_names_the_engine_that_had_its_requests() {
         words.starts_with("1 requests were not answered within 1 s; ") && words.contains("job-rollout-0"),
         "{words}"
     );
+}
+
+/// A token for each seed, of version 3.
+fn answer(question: &Value) -> Json<Value> {
+    let choice = |index: usize| {
+        json!({"index": index, "finish_reason": "length", "token_ids": [1], "logprobs": {"token_logprobs": [-0.5]},
+               "weight_versions": [{"version": "3", "start": 0, "end": 1}]})
+    };
+    let seeds = question["seeds"].as_array().unwrap().len();
+    Json(json!({"choices": (0..seeds).map(choice).collect::<Vec<_>>()}))
+}
+
+#[test]
+fn what_an_engine_holds_that_says_it_is_stuck_is_drawn_by_another() {
+    let (ask, asked) = watch::channel(false);
+    let hold = move || {
+        ask.send_replace(true);
+        std::future::pending::<()>()
+    };
+    let stuck = Router::new()
+        .route("/health", get(|| async { StatusCode::SERVICE_UNAVAILABLE }))
+        .route("/v1/completions", post(hold));
+    // It answers once the other one has its share.
+    let draw = move |Json(question): Json<Value>| {
+        let mut asked = asked.clone();
+        async move {
+            asked.wait_for(|asked| *asked).await.unwrap();
+            answer(&question)
+        }
+    };
+    let well = Router::new()
+        .route("/health", get(|| async {}))
+        .route("/v1/completions", post(draw));
+    let bench = Bench::with(vec![stuck, well]);
+    let requests = (1..5).map(|length| request(length, 0..2, 1)).collect();
+    let pending = bench.dealer.start(requests, Duration::from_secs(60));
+    let collected = pending.collect(&bench.dealer.stop, Duration::ZERO, &Live::new("test", 1));
+    let completions = collected.unwrap().completions;
+    assert!(completions.len() == 4 && completions.iter().all(|samples| samples.len() == 2));
+    assert!(bench.dealer.take_drawn_again() > 0);
 }
