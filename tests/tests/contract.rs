@@ -92,23 +92,26 @@ fn the_illegal_manifest_gets_all_its_errors_at_once() {
 }
 
 #[test]
-fn the_cluster_example_is_written_out_as_its_comments_say() {
-    let (job, environment) = read("math-rloo-8gpu.yaml");
-    let geometry = Geometry::of(&job).unwrap();
-    assert_eq!((geometry.gpus, geometry.pods), (24, 4));
-    let text = render_plan(&Plan::of(&job, &environment, None).unwrap());
-    for words in [
-        "samples per step 128 = 32 prompts x 4 samples",
-        "prompts per engine 16 = 32 / 2 engines",
-        "samples per engine 64 = 128 / 2 engines",
-        "updates per epoch 4 = 128 / 32",
-        "accumulation 4 = 32 / (1 x 8 ranks)",
-        "math-rloo-rollout-0 to math-rloo-rollout-1",
-        "math-rloo-actor-0",
-        "math-rloo-reference-0",
-        "none needed",
-    ] {
-        assert!(text.contains(words), "{words} is not in\n{text}");
+fn the_examples_for_24_gpus_are_written_out_as_their_comments_say() {
+    for name in ["rloo", "math-rloo-8gpu"] {
+        let (job, environment) = read(&format!("{name}.yaml"));
+        let geometry = Geometry::of(&job).unwrap();
+        assert_eq!((geometry.gpus, geometry.pods), (24, 4), "{name}");
+        let text = render_plan(&Plan::of(&job, &environment, None).unwrap());
+        let job = name.trim_end_matches("-8gpu");
+        for words in [
+            "samples per step 128 = 32 prompts x 4 samples",
+            "prompts per engine 16 = 32 / 2 engines",
+            "samples per engine 64 = 128 / 2 engines",
+            "updates per epoch 4 = 128 / 32",
+            "accumulation 4 = 32 / (1 x 8 ranks)",
+            &format!("{job}-rollout-0 to {job}-rollout-1"),
+            &format!("{job}-actor-0"),
+            &format!("{job}-reference-0"),
+            "none needed",
+        ] {
+            assert!(text.contains(words), "{words} is not in\n{text}");
+        }
     }
 }
 

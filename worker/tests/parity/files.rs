@@ -95,6 +95,24 @@ fn a_saved_model_is_the_same_model_in_one_file_or_in_shards() {
 }
 
 #[test]
+fn a_model_without_a_generation_config_is_saved_with_one_of_its_own() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (source, target) = (scratch.path().join("source"), scratch.path().join("target"));
+    fs::create_dir(&source).unwrap();
+    let (decoder, weights) = load("llama", Kind::Float);
+    let ends = json!({"bos_token_id": 1, "eos_token_id": [2, 3], "pad_token_id": null});
+    let mut config = decoder.config().clone();
+    config.raw.extend(ends.as_object().unwrap().clone());
+    save(&target, &source, &config, &weights, 1 << 30).unwrap();
+    let saved = fs::read_to_string(target.join("generation_config.json")).unwrap();
+    let saved: Value = serde_json::from_str(&saved).unwrap();
+    assert_eq!(
+        saved,
+        json!({"_from_model_config": true, "bos_token_id": 1, "eos_token_id": [2, 3]})
+    );
+}
+
+#[test]
 fn missing_and_unexpected_tensors_are_one_error() {
     let scratch = tempfile::tempdir().unwrap();
     let (decoder, mut weights) = load("qwen2", Kind::Float);

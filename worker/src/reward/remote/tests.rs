@@ -419,6 +419,15 @@ async fn an_answer_without_end_is_cut_off() {
 }
 
 #[tokio::test]
+async fn what_a_server_declares_as_optional_may_be_null() {
+    let (url, _) = server(|_, query| async move {
+        axum::Json(json!({"rewards": vec![1.0; query.len()], "scores": null, "extra_logs": null})).into_response()
+    })
+    .await;
+    assert_eq!(score(options(&[&url]), 3).await.unwrap().scores, [1.0; 3]);
+}
+
+#[tokio::test]
 async fn extra_logs_are_kept_for_every_sample() {
     let (url, _) = server(|call, query| async move {
         let (rewards, scores) = (vec![-1.0; query.len()], vec![0.5; query.len()]);
