@@ -40,6 +40,16 @@ fn the_answer_has_the_blocks_of_the_question_and_no_others() {
 }
 
 #[test]
+fn groups_may_be_told_apart_by_text() {
+    let estimate = |groups: Value| {
+        let block = json!({"estimator": "rloo", "rewards": [[1], [2], [4], [8]], "mask": [[1], [1], [1], [1]], "groups": groups});
+        answer(json!({"advantage": block}))["advantage"].clone()
+    };
+    assert_eq!(estimate(json!(["b", "a", "b", "a"])), estimate(json!([0, 1, 0, 1])));
+    assert_ne!(estimate(json!(["b", "a", "b", "a"])), estimate(json!(["a", "a", "b", "b"])));
+}
+
+#[test]
 fn names_are_taken_in_the_spellings_of_the_frameworks() {
     let estimate = |name: &str| {
         let block = json!({"estimator": name, "rewards": [[1], [2]], "mask": [[1], [1]], "groups": [1, 1]});

@@ -99,11 +99,20 @@ fn a_model_without_a_generation_config_is_saved_with_one_of_its_own() {
     let scratch = tempfile::tempdir().unwrap();
     let (source, target) = (scratch.path().join("source"), scratch.path().join("target"));
     fs::create_dir(&source).unwrap();
-    let (decoder, weights) = load("llama", Kind::Float);
+    let (_, weights) = load("llama", Kind::Float);
+    let config = fs::read_to_string(fixture("llama").join("config.json")).unwrap();
+    let mut config: Value = serde_json::from_str(&config).unwrap();
     let ends = json!({"bos_token_id": 1, "eos_token_id": [2, 3], "pad_token_id": null});
-    let mut config = decoder.config().clone();
-    config.raw.extend(ends.as_object().unwrap().clone());
-    save(&target, &source, &config, &weights, 1 << 30).unwrap();
+    config.as_object_mut().unwrap().extend(ends.as_object().unwrap().clone());
+    fs::write(source.join("config.json"), config.to_string()).unwrap();
+    save(
+        &target,
+        &source,
+        &ModelConfig::read(&source).unwrap(),
+        &weights,
+        1 << 30,
+    )
+    .unwrap();
     let saved = fs::read_to_string(target.join("generation_config.json")).unwrap();
     let saved: Value = serde_json::from_str(&saved).unwrap();
     assert_eq!(
