@@ -24,3 +24,15 @@ pub(crate) fn path(steps: &[Step]) -> String {
     }
     path
 }
+
+/// The way that a path in words is of.
+pub(crate) fn steps(path: &str) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for part in path.split('.') {
+        let (name, items) = part.split_once('[').unwrap_or((part, ""));
+        steps.push(Step::Field(name.into()));
+        let items = items.split(['[', ']']).filter_map(|item| item.parse().ok());
+        steps.extend(items.map(Step::Item));
+    }
+    steps
+}

@@ -3,6 +3,7 @@
 mod empty;
 mod hint;
 mod line;
+mod mend;
 mod nearest;
 mod shape;
 
@@ -16,6 +17,7 @@ use serde::Deserialize;
 use serde_yaml::Value;
 
 use self::line::line;
+use self::mend::Mended;
 use self::nearest::did_you_mean;
 use self::shape::{Misfit, Shape, shown};
 use crate::PpoJob;
@@ -51,7 +53,7 @@ pub enum ManifestError {
         /// How many.
         count: usize,
     },
-    /// Fields that are unknown, missing or of the wrong type: all that there are.
+    /// Fields that are unknown, missing or of the wrong type: all that there are, and then the rules that are broken all the same.
     #[error("{origin}{}", in_words(fields))]
     Fields {
         /// File or other source of the text.
@@ -61,7 +63,7 @@ pub enum ManifestError {
     },
 }
 
-/// A field that is unknown, missing or of the wrong type.
+/// A field that is unknown, missing or of the wrong type, or that breaks a rule beside such fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
     /// Line of the field or of the block around it, from 1.
@@ -93,7 +95,8 @@ fn api_version() -> String {
 /// Reads the one `PpoJob` among the YAML documents of `text`. `origin` names the text in errors: the file's path, say.
 ///
 /// # Errors
-/// When the text is not YAML, holds no or several PpoJobs, or fields are unknown, missing or of the wrong type: all of those at once.
+/// When the text is not YAML, holds no or several PpoJobs, or fields are unknown, missing or of the wrong type: all of those at once, with every
+/// rule that the rest breaks wherever it runs.
 pub fn parse_manifest(text: &str, origin: &str) -> Result<PpoJob, ManifestError> {
     let documents = serde_yaml::Deserializer::from_str(text)
         .map(Value::deserialize)
@@ -119,19 +122,29 @@ pub fn parse_manifest(text: &str, origin: &str) -> Result<PpoJob, ManifestError>
     let mut document = documents.into_iter().nth(index).unwrap_or_default();
     let empty = empty::choices(&document);
     remove_nulls(&mut document);
-    let fields_error = |misfits: Vec<Misfit>| ManifestError::Fields {
-        origin: origin.into(),
-        fields: misfits
-            .into_iter()
-            .map(|misfit| described(misfit, text, index))
-            .collect(),
+    let mut found = misfits(&document);
+    found.extend(empty);
+    let found = match found.is_empty() {
+        false => found,
+        true => match read(&document) {
+            Ok(job) => return Ok(job),
+            Err(misfit) => vec![misfit],
+        },
     };
-    let mut misfits = misfits(&document);
-    misfits.extend(empty);
-    if !misfits.is_empty() {
-        return Err(fields_error(misfits));
-    }
-    serde_path_to_error::deserialize(document).map_err(|error| fields_error(vec![unreadable(&error)]))
+    let mended = Mended::of(document, found);
+    let described = |misfit: Misfit| FieldError {
+        line: line(text, index, &mended.as_written(&misfit.path)),
+        field: field::path(&misfit.path),
+        message: misfit.message,
+    };
+    Err(ManifestError::Fields {
+        origin: origin.into(),
+        fields: mended.wrong().into_iter().map(described).collect(),
+    })
+}
+
+fn read(document: &Value) -> Result<PpoJob, Misfit> {
+    serde_path_to_error::deserialize(document).map_err(|error| unreadable(&error))
 }
 
 /// Words for a tab that a line is indented by, where the parser stopped there: an editor shows it as blanks.
@@ -203,7 +216,7 @@ fn check_kubernetes<T: serde::de::DeserializeOwned + serde::Serialize + JsonSche
             }
         }
         Err(error) => {
-            let Misfit { path, message } = unreadable(&error);
+            let Misfit { path, message, .. } = unreadable(&error);
             let message = match at(given, &path) {
                 Some(value @ (Value::Number(_) | Value::Bool(_))) if message.ends_with("expected a string") => {
                     format!("{} is given where a text is needed: put it in quotes", shown(value))
@@ -229,18 +242,7 @@ fn unreadable(error: &serde_path_to_error::Error<serde_yaml::Error>) -> Misfit {
         Segment::Seq { index } => Some(Step::Item(*index)),
         Segment::Enum { .. } | Segment::Unknown => None,
     });
-    Misfit {
-        path: path.collect(),
-        message: error.inner().to_string(),
-    }
-}
-
-fn described(misfit: Misfit, text: &str, index: usize) -> FieldError {
-    FieldError {
-        line: line(text, index, &misfit.path),
-        field: field::path(&misfit.path),
-        message: misfit.message,
-    }
+    Misfit::new(path.collect(), error.inner().to_string())
 }
 
 /// Whether a document is a PpoJob; else what it is, in words.

@@ -51,8 +51,5 @@ fn empty(block: &Value, choices: &Choices, mut path: Vec<Step>) -> Option<Misfit
     }
     let (name, filled) = choices.iter().find(|(name, _)| block.get(*name).is_some())?;
     path.push(Step::Field((*name).into()));
-    Some(Misfit {
-        path,
-        message: format!("is empty; write `{name}: {filled}`"),
-    })
+    Some(Misfit::new(path, format!("is empty; write `{name}: {filled}`")))
 }

@@ -12,25 +12,28 @@ const LONG: usize = 5;
 /// Places that are named at most.
 const MOST: usize = 3;
 
-/// The nearest of the names that are known, in words; nothing where none is near.
-pub(super) fn did_you_mean(name: &str, known: &[&str]) -> String {
+/// The nearest of the names that are known.
+pub(super) fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let name = name.to_lowercase();
     let nearest = known
         .iter()
-        .map(|candidate| (levenshtein(&name, &candidate.to_lowercase()), candidate))
+        .map(|candidate| (levenshtein(&name, &candidate.to_lowercase()), *candidate))
         .min();
-    match nearest {
-        Some((0 | 1, candidate)) => asked(candidate),
-        Some((2, candidate)) if name.len() >= LONG || letters(&name) == letters(&candidate.to_lowercase()) => {
-            asked(candidate)
-        }
-        _ => String::new(),
+    match nearest? {
+        (0 | 1, candidate) => Some(candidate),
+        (2, candidate) if name.len() >= LONG || letters(&name) == letters(&candidate.to_lowercase()) => Some(candidate),
+        _ => None,
     }
 }
 
-/// Where else in the spec there is such a field that may hold `value`, in words: a field of this name, else one whose name ends so, else
+/// The nearest of the names that are known, in words; nothing where none is near.
+pub(super) fn did_you_mean(name: &str, known: &[&str]) -> String {
+    nearest(name, known).map(asked).unwrap_or_default()
+}
+
+/// Where else in the spec there is such a field that may hold `value`: a field of this name, else one whose name ends so, else
 /// one whose block's name and its own make it up. The places nearest to `block` come first.
-pub(super) fn elsewhere(name: &str, value: &Value, block: &str) -> String {
+pub(super) fn elsewhere(name: &str, value: &Value, block: &str) -> Vec<String> {
     let wanted = name.replace(['_', '-'], "").to_lowercase();
     let mut places = Vec::new();
     collect(crate::spec_schema(), "spec", value, &mut places);
@@ -38,14 +41,17 @@ pub(super) fn elsewhere(name: &str, value: &Value, block: &str) -> String {
         .into_iter()
         .filter_map(|place| Some((matched(&wanted, &place)?, place)))
         .collect();
-    let Some(best) = ranked.iter().map(|(kind, _)| *kind).min() else {
-        return String::new();
-    };
-    ranked.retain(|(kind, _)| *kind == best);
+    let best = ranked.iter().map(|(kind, _)| *kind).min();
+    ranked.retain(|(kind, _)| Some(*kind) == best);
     let mut places: Vec<String> = ranked.into_iter().map(|(_, place)| place).collect();
     places.sort_by_key(|place| (Reverse(shared(place, block)), place.matches('.').count()));
     places.truncate(MOST);
-    match places.as_slice() {
+    places
+}
+
+/// Asks whether one of these was meant; nothing where there are none.
+pub(super) fn one_of(places: &[String]) -> String {
+    match places {
         [] => String::new(),
         [only] => asked(only),
         [first @ .., last] => asked(&format!("{} or {last}", first.join(", "))),

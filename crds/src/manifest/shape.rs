@@ -5,14 +5,27 @@ use serde_json::Value as Schema;
 use serde_yaml::{Mapping, Value};
 
 use super::hint;
-use super::nearest::{did_you_mean, elsewhere};
+use super::nearest::{did_you_mean, elsewhere, nearest, one_of};
 use crate::field::{self, Step};
 use crate::validate::out_of_range;
 
 /// A field that cannot be read, and why.
+#[derive(Clone)]
 pub(super) struct Misfit {
     pub path: Vec<Step>,
     pub message: String,
+    /// Where what is given under a name that is not known here most likely belongs, the likeliest first; None: the name is known.
+    pub meant: Option<Vec<String>>,
+}
+
+impl Misfit {
+    pub fn new(path: Vec<Step>, message: String) -> Self {
+        Self {
+            path,
+            message,
+            meant: None,
+        }
+    }
 }
 
 /// Walks a manifest.
@@ -102,17 +115,26 @@ impl Shape {
 
     /// Refuses a field that is not one of `known`.
     pub fn unknown(&mut self, name: &str, value: &Value, known: &[&str]) {
-        let mut nearest = did_you_mean(name, known);
-        if nearest.is_empty() {
-            nearest = elsewhere(name, value, &field::path(&self.path));
-        }
+        let block = field::path(&self.path);
+        let (meant, asked) = match nearest(name, known) {
+            Some(near) => (vec![join(&block, near)], did_you_mean(name, known)),
+            None => {
+                let places = elsewhere(name, value, &block);
+                let asked = one_of(&places);
+                (places, asked)
+            }
+        };
         let known = if known.is_empty() {
             "none".into()
         } else {
             known.join(", ")
         };
-        self.inside(Step::Field(name.into()), |shape| {
-            shape.refuse(format!("unknown field; known here: {known}{nearest}"));
+        let mut path = self.path.clone();
+        path.push(Step::Field(name.into()));
+        self.misfits.push(Misfit {
+            path,
+            message: format!("unknown field; known here: {known}{asked}"),
+            meant: Some(meant),
         });
     }
 
@@ -130,10 +152,14 @@ impl Shape {
     }
 
     pub fn refuse(&mut self, message: String) {
-        self.misfits.push(Misfit {
-            path: self.path.clone(),
-            message,
-        });
+        self.misfits.push(Misfit::new(self.path.clone(), message));
+    }
+}
+
+fn join(block: &str, name: &str) -> String {
+    match block {
+        "" => name.into(),
+        _ => format!("{block}.{name}"),
     }
 }
 

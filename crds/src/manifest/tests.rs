@@ -1,5 +1,7 @@
 //! What a manifest that cannot be read is told.
 
+mod rules;
+
 use super::*;
 
 /// A small job with further blocks of the spec and the given `roles`, for the tests of this crate.
@@ -17,11 +19,11 @@ fn error(spec: &str) -> String {
 }
 
 const MODEL: &str = "  model: {policy: {path: p}}\n";
-const REST: &str = "  prompts: {source: {path: d}}\n  roles: {reward: {rules: [{json: {}}]}}\n";
+const REST: &str = "  prompts: {source: {path: d.jsonl}}\n  roles: {reward: {rules: [{json: {}}]}}\n";
 
 #[test]
 fn an_unknown_field_is_named_with_its_path_its_line_and_what_is_known() {
-    let message = error(&format!("{MODEL}{REST}  batch:\n    trainBatchsize: 3\n"));
+    let message = error(&format!("{MODEL}{REST}  batch:\n    trainBatchsize: 32\n"));
     assert_eq!(
         message,
         "job.yaml:9: spec.batch.trainBatchsize: unknown field; known here: dynamicSampling, microRolloutBatchSize, microTrainBatchSize, \
@@ -46,7 +48,7 @@ fn a_missing_field_is_named_with_its_path() {
 
 #[test]
 fn every_field_that_cannot_be_read_is_named_at_once() {
-    let blocks = "  batch:\n    trainBatchsize: 3\n    ppoEpochs: -1\n  algorithm:\n    advantage: {estimator: gea}\n  seeed: 1\n";
+    let blocks = "  batch:\n    trainBatchsize: 32\n    ppoEpochs: -1\n  algorithm:\n    advantage: {estimator: gea}\n  seeed: 1\n";
     let message = error(&format!("{MODEL}{REST}{blocks}"));
     let lines: Vec<&str> = message.lines().collect();
     assert_eq!(lines.len(), 5, "{message}");
@@ -65,7 +67,7 @@ fn every_field_that_cannot_be_read_is_named_at_once() {
 fn a_field_of_a_pod_template_that_kubernetes_does_not_have_is_named() {
     let template = "{metadata: {labels: {a.b/c: d}}, spec: {nodeSelctor: {a: b}, tolerations: [], containers: [{name: worker, imagee: x}]}}";
     let roles = format!("  roles: {{actor: {{template: {template}}}, reward: {{rules: [{{json: {{}}}}]}}}}\n");
-    let message = error(&format!("{MODEL}  prompts: {{source: {{path: d}}}}\n{roles}"));
+    let message = error(&format!("{MODEL}  prompts: {{source: {{path: d.jsonl}}}}\n{roles}"));
     assert!(message.contains(": 2 errors"), "{message}");
     for field in ["spec.nodeSelctor", "spec.containers[0].imagee"] {
         let named = format!("line 7: spec.roles.actor.template.{field}: unknown field");
@@ -80,7 +82,7 @@ fn a_field_of_a_pod_template_that_kubernetes_does_not_have_is_named() {
 fn a_number_in_a_pod_template_where_a_text_belongs_is_told_to_be_quoted() {
     let template = "{spec: {containers: [{name: worker, env: [{name: A, value: 8}]}]}}";
     let roles = format!("  roles: {{actor: {{template: {template}}}, reward: {{rules: [{{json: {{}}}}]}}}}\n");
-    let message = error(&format!("{MODEL}  prompts: {{source: {{path: d}}}}\n{roles}"));
+    let message = error(&format!("{MODEL}  prompts: {{source: {{path: d.jsonl}}}}\n{roles}"));
     assert!(
         message.ends_with("env[0].value: 8 is given where a text is needed: put it in quotes"),
         "{message}"
@@ -130,8 +132,8 @@ fn a_short_word_is_not_guessed_at_from_two_letters_and_ppo_is_gae() {
 #[test]
 fn a_missing_reward_says_what_there_is() {
     for spec in [
-        format!("{MODEL}  prompts: {{source: {{path: d}}}}\n"),
-        format!("{MODEL}  prompts: {{source: {{path: d}}}}\n  roles: {{actor: {{nodes: 1}}}}\n"),
+        format!("{MODEL}  prompts: {{source: {{path: d.jsonl}}}}\n"),
+        format!("{MODEL}  prompts: {{source: {{path: d.jsonl}}}}\n  roles: {{actor: {{nodes: 1}}}}\n"),
     ] {
         let message = error(&spec);
         assert!(
@@ -155,7 +157,9 @@ fn a_name_in_place_of_a_model_s_block_is_written_as_one() {
 #[test]
 fn a_choice_without_a_value_is_told_how_it_is_written() {
     let rules = |rule: &str| {
-        format!("{MODEL}  prompts: {{source: {{path: d}}}}\n  roles:\n    reward:\n      rules:\n      - {rule}\n")
+        format!(
+            "{MODEL}  prompts: {{source: {{path: d.jsonl}}}}\n  roles:\n    reward:\n      rules:\n      - {rule}\n"
+        )
     };
     let message = error(&rules("exactMatch:"));
     assert!(
@@ -206,7 +210,7 @@ fn a_list_is_no_block() {
         error(&format!("{MODEL}{REST}  batch: []\n")),
         "job.yaml:8: spec.batch: a list is given where a block of fields is needed"
     );
-    let rules = "  prompts: {source: {path: d}}\n  roles: {reward: {rules: [[]]}}\n";
+    let rules = "  prompts: {source: {path: d.jsonl}}\n  roles: {reward: {rules: [[]]}}\n";
     assert!(error(&format!("{MODEL}{rules}")).contains("spec.roles.reward.rules[0]: a list is given"));
 }
 

@@ -1,12 +1,13 @@
 //! Rules of the PPO maths and of generation that a single field's limits cannot say.
 
-use super::Problem;
+use super::doubtful::Doubtful;
+use super::{Problem, batch, those_given, written};
 use crate::PpoJobSpec;
 use crate::defaults::has_kl;
 use crate::spec::Profile;
 
 /// Adds contradictions between settings.
-pub fn check(spec: &PpoJobSpec, problems: &mut Vec<Problem>) {
+pub fn check(spec: &PpoJobSpec, doubtful: &Doubtful, problems: &mut Vec<Problem>) {
     let mut refuse = |wrong: bool, field: &str, message: &str| {
         if wrong {
             problems.push(Problem::new(field, message));
@@ -15,22 +16,24 @@ pub fn check(spec: &PpoJobSpec, problems: &mut Vec<Problem>) {
     let algorithm = &spec.algorithm;
     let has_kl = has_kl(algorithm);
 
-    refuse(
-        spec.episodes.is_some() && spec.steps.is_some(),
-        "spec.steps",
-        "excludes spec.episodes; remove one of the two",
-    );
+    if let (Some(steps), Some(episodes)) = (spec.steps, spec.episodes) {
+        let message = format!("{steps} excludes spec.episodes, {episodes}; remove one of the two");
+        refuse(true, "spec.steps", &message);
+    }
+    let estimator = written(algorithm.advantage.estimator);
     let dynamic = spec.batch.dynamic_sampling.is_some();
     refuse(
         dynamic && !algorithm.advantage.estimator.needs_group(),
         "spec.batch.dynamicSampling",
-        "is for algorithm.advantage.estimator rloo, grpo, drGrpo and reinforcePlusPlusBaseline: the others learn from groups of equal scores, \
-         too; remove it",
+        &format!(
+            "is for algorithm.advantage.estimator rloo, grpo, drGrpo and reinforcePlusPlusBaseline: {estimator} learns from groups of equal \
+             scores, too; remove it"
+        ),
     );
     refuse(
         spec.model.critic.is_some() && !algorithm.advantage.estimator.has_critic(),
         "spec.model.critic",
-        "only algorithm.advantage.estimator: gae has a critic; remove it",
+        &format!("only algorithm.advantage.estimator: gae has a critic, and {estimator} is given; remove it"),
     );
     refuse(
         spec.model.reference.is_some() && !has_kl,
@@ -44,10 +47,14 @@ pub fn check(spec: &PpoJobSpec, problems: &mut Vec<Problem>) {
     );
     if let Some(controller) = &algorithm.kl.controller {
         let field = "spec.algorithm.kl.controller";
+        let given = [
+            ("fixed", controller.fixed.is_some()),
+            ("adaptive", controller.adaptive.is_some()),
+        ];
         refuse(
             controller.fixed.is_some() == controller.adaptive.is_some(),
             field,
-            "give exactly one of fixed, adaptive",
+            &format!("give exactly one of fixed, adaptive; {}", those_given(&given)),
         );
         refuse(
             controller.adaptive.is_some() && !has_kl,
@@ -55,32 +62,32 @@ pub fn check(spec: &PpoJobSpec, problems: &mut Vec<Problem>) {
             "an adaptive coefficient cannot rise from 0; give algorithm.kl.coef above 0",
         );
         // A KL far below the target takes 0.2 x samples / horizon off; AlpacaFarm's controller does not look at samples.
-        let samples = f64::from(spec.batch.rollout_batch_size) * f64::from(spec.batch.n_samples_per_prompt);
+        let samples = batch::samples(spec, doubtful);
         let adaptive = controller.adaptive.as_ref();
-        refuse(
-            adaptive.is_some_and(|adaptive| adaptive.horizon <= 0.2 * samples)
-                && algorithm.profile != Profile::Alpacafarm,
-            "spec.algorithm.kl.controller.adaptive.horizon",
-            &format!(
-                "one step of {samples} samples could take the coefficient to 0 or below; it must be above {}",
-                0.2 * samples
-            ),
-        );
+        if let Some((samples, adaptive)) = samples
+            .zip(adaptive)
+            .filter(|_| algorithm.profile != Profile::Alpacafarm)
+        {
+            let least = 0.2 * samples as f64;
+            let message = format!(
+                "with {} one step of {samples} samples could take the coefficient to 0 or below; it must be above {least}",
+                adaptive.horizon
+            );
+            refuse(
+                adaptive.horizon <= least,
+                "spec.algorithm.kl.controller.adaptive.horizon",
+                &message,
+            );
+        }
     }
-    refuse(
-        algorithm.clip.dual.is_some_and(|c| c != 0.0 && c <= 1.0),
-        "spec.algorithm.clip.dual",
-        "must be above 1 (3 is usual), or 0 for off",
-    );
-    refuse(
-        algorithm
-            .score
-            .clip
-            .as_ref()
-            .is_some_and(|range| range.min >= range.max),
-        "spec.algorithm.score.clip",
-        "min must be below max",
-    );
+    if let Some(dual) = algorithm.clip.dual.filter(|&dual| dual != 0.0 && dual <= 1.0) {
+        let message = format!("is {dual}; it must be above 1 (3 is usual), or 0 for off");
+        refuse(true, "spec.algorithm.clip.dual", &message);
+    }
+    if let Some(range) = algorithm.score.clip.as_ref().filter(|range| range.min >= range.max) {
+        let message = format!("min is {} and max is {}; min must be below max", range.min, range.max);
+        refuse(true, "spec.algorithm.score.clip", &message);
+    }
 
     let generation = &spec.generation;
     if generation.min_new_tokens > generation.max_new_tokens {

@@ -1,226 +1,159 @@
-//! Batch arithmetic: every division must be exact. Where one is not, names the number to change and the nearest ones that fit.
+//! Batch arithmetic: every division must be exact. Where one is not, names the number to change and the nearest ones with which every
+//! division is exact that it takes part in, or the numbers that do not go together.
 
+mod sizes;
+
+use self::sizes::{
+    ENGINES, GROUP, MICRO_ROLLOUT, MICRO_TRAIN, MIN_ENGINES, MOST_PROMPTS, PROMPTS, Sizes, TRAIN, nearest,
+};
 use super::Problem;
-use crate::geometry::{divisors, gcd, lcm};
+use super::doubtful::Doubtful;
+
+use crate::geometry::{divisors, gcd};
 use crate::{PpoJob, PpoJobSpec};
 
-const PROMPTS: &str = "spec.batch.rolloutBatchSize";
-const GROUP: &str = "spec.batch.nSamplesPerPrompt";
-const TRAIN: &str = "spec.batch.trainBatchSize";
-const MICRO_TRAIN: &str = "spec.batch.microTrainBatchSize";
-const MICRO_ROLLOUT: &str = "spec.batch.microRolloutBatchSize";
-const ENGINES: &str = "spec.roles.rollout.replicas";
-const MIN_ENGINES: &str = "spec.roles.rollout.minReplicas";
-
-/// Greatest `rolloutBatchSize`: the schema's.
-const MOST_PROMPTS: u64 = 1_048_576;
-
-/// Whether the arithmetic reads this field.
-pub fn reads(field: &str) -> bool {
-    field.starts_with("spec.batch.")
-        || [ENGINES, MIN_ENGINES].contains(&field)
-        || (field.starts_with("spec.roles.") && field.contains("PerNode"))
-        || (field.starts_with("spec.roles.") && field.ends_with(".nodes"))
-}
-
-/// The numbers of a job that must divide each other, all within the schema's limits.
-struct Sizes {
-    prompts: u64,
-    group: u64,
-    /// Prompts x group.
-    samples: u64,
-    engines: u64,
-    min_engines: u64,
-    actor_ranks: u64,
-    train: Option<u64>,
-    micro_train: Option<u64>,
-    micro_rollout: Option<u64>,
-}
-
-impl Sizes {
-    fn of(spec: &PpoJobSpec) -> Self {
-        let batch = &spec.batch;
-        let (prompts, group) = (
-            u64::from(batch.rollout_batch_size),
-            u64::from(batch.n_samples_per_prompt),
-        );
-        Self {
-            prompts,
-            group,
-            samples: prompts * group,
-            engines: u64::from(spec.roles.rollout.replicas),
-            min_engines: u64::from(spec.roles.rollout.min_replicas),
-            actor_ranks: spec.roles.actor.ranks(),
-            train: batch.train_batch_size.map(u64::from),
-            micro_train: batch.micro_train_batch_size.map(u64::from),
-            micro_rollout: batch.micro_rollout_batch_size.map(u64::from),
-        }
-    }
-
-    /// `trainBatchSize`, when it is given and fits the step and the actor's ranks.
-    fn fitting_train(&self) -> Option<u64> {
-        self.train
-            .filter(|train| self.samples.is_multiple_of(*train) && train.is_multiple_of(self.actor_ranks))
-    }
-
-    /// Samples that one actor rank passes through at once, over all ranks.
-    fn pass(&self) -> Option<u64> {
-        self.micro_train.map(|micro| micro * self.actor_ranks)
-    }
-
-    /// Nearest `rolloutBatchSize`s with which every other number fits as far as it can.
-    fn fitting_prompts(&self) -> Vec<u64> {
-        let train = self.train.filter(|train| train.is_multiple_of(self.actor_ranks));
-        let scored = self.actor_ranks.checked_mul(self.micro_rollout.unwrap_or(1));
-        let learned = train.or_else(|| self.pass()).unwrap_or(1);
-        let unit = scored.and_then(|scored| lcm(scored, learned));
-        let unit = unit.and_then(|unit| lcm(unit / gcd(unit, self.group), self.engines));
-        unit.map(|unit| multiples(unit, self.prompts)).unwrap_or_default()
-    }
-}
-
-/// Adds the divisions that are not exact.
-pub fn check(job: &PpoJob, problems: &mut Vec<Problem>) {
-    let sizes = Sizes::of(&job.spec);
-    problems.extend(check_group(job));
+/// Adds the divisions that are not exact. Those that read a doubtful number are left out.
+pub fn check(job: &PpoJob, doubtful: &Doubtful, problems: &mut Vec<Problem>) {
+    let sizes = Sizes::of(&job.spec, doubtful);
+    problems.extend(check_group(job, &sizes));
     problems.extend(check_min_engines(&sizes));
     problems.extend(check_engines(&sizes));
     problems.extend(check_ranks(&sizes));
-    // With ranks that cannot share the step no other size fits either.
-    if sizes.samples.is_multiple_of(sizes.actor_ranks) {
-        problems.extend(check_train(&sizes));
-        problems.extend(check_micro_train(&sizes));
-        problems.extend(check_micro_rollout(&sizes));
-    }
+    problems.extend(check_train(&sizes));
+    problems.extend(check_micro_train(&sizes));
+    problems.extend(check_micro_rollout(&sizes));
 }
 
-fn check_group(job: &PpoJob) -> Option<Problem> {
-    let (estimator, group) = (
-        job.spec.algorithm.advantage.estimator,
-        job.spec.batch.n_samples_per_prompt,
-    );
+/// The samples of a step, where both of their numbers say something.
+pub fn samples(spec: &PpoJobSpec, doubtful: &Doubtful) -> Option<u64> {
+    Sizes::of(spec, doubtful).samples
+}
+
+fn check_group(job: &PpoJob, sizes: &Sizes) -> Option<Problem> {
+    let (estimator, group) = (job.spec.algorithm.advantage.estimator, sizes.group?);
     if !estimator.needs_group() || group > 1 {
         return None;
     }
-    let name = serde_json::to_value(estimator).unwrap_or_default();
     let message = format!(
         "{group} sample per prompt leaves algorithm.advantage.estimator {} nothing to compare; it needs more than 1",
-        name.as_str().unwrap_or_default()
+        super::written(estimator)
     );
     Some(Problem::new(GROUP, message).or(GROUP, [4, 8]))
 }
 
 fn check_min_engines(sizes: &Sizes) -> Option<Problem> {
-    let Sizes {
-        engines, min_engines, ..
-    } = *sizes;
+    let (engines, min_engines) = (sizes.engines?, sizes.min_engines?);
     let message = format!("{min_engines} is more than the {engines} replicas there are");
     (min_engines > engines).then(|| Problem::new(MIN_ENGINES, message).or(MIN_ENGINES, [engines]))
 }
 
 fn check_engines(sizes: &Sizes) -> Option<Problem> {
-    let Sizes {
-        prompts,
-        engines,
-        min_engines,
-        ..
-    } = *sizes;
+    let (prompts, engines) = (sizes.prompts?, sizes.engines?);
     if prompts.is_multiple_of(engines) {
         return None;
     }
     let message = format!("{prompts} prompts cannot be shared equally by {engines} engines");
     let fewer_or_more = divisors(prompts)
         .into_iter()
-        .filter(|&count| count >= min_engines && count <= 1024)
+        .filter(|&count| count >= sizes.min_engines.unwrap_or(1) && count <= 1024)
         .collect();
-    Some(
-        Problem::new(PROMPTS, message)
-            .or(PROMPTS, sizes.fitting_prompts())
-            .or(ENGINES, nearest(fewer_or_more, engines)),
-    )
+    Some(other_prompts(sizes, message).or(ENGINES, nearest(fewer_or_more, engines)))
 }
 
 fn check_ranks(sizes: &Sizes) -> Option<Problem> {
-    let Sizes {
-        samples,
-        prompts,
-        group,
-        actor_ranks,
-        ..
-    } = *sizes;
-    if samples.is_multiple_of(actor_ranks) {
+    let (samples, ranks) = (sizes.samples?, sizes.ranks?);
+    if samples.is_multiple_of(ranks) {
         return None;
     }
-    let message = format!(
-        "the {samples} samples of a step ({prompts} prompts x {group}) cannot be shared equally by {actor_ranks} actor ranks"
-    );
-    Some(Problem::new(PROMPTS, message).or(PROMPTS, sizes.fitting_prompts()))
+    let message = format!("the {} cannot be shared equally by {ranks} actor ranks", step(sizes)?);
+    Some(other_prompts(sizes, message))
+}
+
+/// A problem that another `rolloutBatchSize` puts right.
+fn other_prompts(sizes: &Sizes, message: String) -> Problem {
+    let fitting = sizes.fitting_prompts();
+    let message = match fitting.is_empty() {
+        true => format!(
+            "{message}; no number up to {MOST_PROMPTS} goes with {}",
+            sizes.beside_prompts()
+        ),
+        false => message,
+    };
+    Problem::new(PROMPTS, message).or(PROMPTS, fitting)
+}
+
+fn step(sizes: &Sizes) -> Option<String> {
+    let (samples, prompts, group) = (sizes.samples?, sizes.prompts?, sizes.group?);
+    Some(format!("{samples} samples of a step ({prompts} prompts x {group})"))
 }
 
 fn check_train(sizes: &Sizes) -> Option<Problem> {
-    let Sizes {
-        samples,
-        prompts,
-        group,
-        actor_ranks,
-        ..
-    } = *sizes;
     let train = sizes.train?;
-    let wrong = if !samples.is_multiple_of(train) {
-        format!("{train} does not divide the {samples} samples of a step ({prompts} prompts x {group})")
-    } else if !train.is_multiple_of(actor_ranks) {
-        format!("{train} samples cannot be shared equally by {actor_ranks} actor ranks")
-    } else {
-        return None;
+    let step = step(sizes).filter(|_| sizes.samples.is_some_and(|samples| !samples.is_multiple_of(train)));
+    let ranks = sizes.ranks.filter(|ranks| !train.is_multiple_of(*ranks));
+    let message = match (step, ranks) {
+        (None, None) => return None,
+        (Some(step), None) => format!("{train} does not divide the {step}"),
+        (None, Some(ranks)) => format!("{train} samples cannot be shared equally by {ranks} actor ranks"),
+        (Some(step), Some(ranks)) => {
+            format!("{train} does not divide the {step}, and cannot be shared equally by {ranks} actor ranks")
+        }
     };
-    let unit = sizes
-        .pass()
-        .filter(|pass| samples.is_multiple_of(*pass))
-        .unwrap_or(actor_ranks);
-    let fitting = divisors(samples / unit)
-        .into_iter()
-        .map(|updates| updates * unit)
-        .collect();
-    Some(Problem::new(TRAIN, wrong).or(TRAIN, nearest(fitting, train)))
+    let ranks = sizes.ranks.unwrap_or(1);
+    let fitting = sizes.fitting_train(sizes.pass().unwrap_or(ranks));
+    if !fitting.is_empty() {
+        return Some(Problem::new(TRAIN, message).or(TRAIN, fitting));
+    }
+    let without_micro = sizes.fitting_train(ranks);
+    let why = match sizes.micro_train {
+        Some(micro) if !without_micro.is_empty() => format!(
+            "no size that fits the step is a multiple of microTrainBatchSize {micro} x {ranks} ranks; with another microTrainBatchSize use {}",
+            either(&without_micro)
+        ),
+        _ => format!("no size that fits the step is a multiple of {ranks} actor ranks"),
+    };
+    Some(Problem::new(TRAIN, format!("{message}, and {why}")))
+}
+
+fn either(sizes: &[u64]) -> String {
+    let sizes: Vec<String> = sizes.iter().map(u64::to_string).collect();
+    sizes.join(" or ")
 }
 
 fn check_micro_train(sizes: &Sizes) -> Option<Problem> {
-    let (micro, pass) = (sizes.micro_train?, sizes.pass()?);
-    // A `trainBatchSize` that does not fit is told first: with another one this number may be right.
-    let update = match sizes.train {
-        Some(_) => sizes.fitting_train()?,
-        None => sizes.samples,
+    let (micro, ranks, pass) = (sizes.micro_train?, sizes.ranks?, sizes.pass()?);
+    let shared = sizes.samples.filter(|samples| samples.is_multiple_of(ranks));
+    let update = match sizes.has_default_train {
+        // Ranks that cannot share the step are told, and a step with which this number goes, too.
+        true => shared?,
+        false => sizes.train?,
     };
     if update.is_multiple_of(pass) {
         return None;
     }
-    let ranks = sizes.actor_ranks;
     let message = format!("accumulation = {update} / ({micro} x {ranks} ranks) is not whole");
-    Some(Problem::new(MICRO_TRAIN, message).or(MICRO_TRAIN, nearest(divisors(update / ranks), micro)))
+    if !update.is_multiple_of(ranks) {
+        let message =
+            format!("{message}, whatever this number is: {ranks} ranks cannot share {update} samples equally");
+        return Some(Problem::new(MICRO_TRAIN, message));
+    }
+    // A `trainBatchSize` that does not fit has to change: what is used instead of this number goes with what is used instead of that, too.
+    let others = match check_train(sizes) {
+        Some(told) if told.fixes.is_empty() => sizes.fitting_train(ranks),
+        Some(told) => told.fixes.iter().map(|fix| fix.value).collect(),
+        None => Vec::new(),
+    };
+    let common = shared.into_iter().chain(others).fold(update, gcd);
+    Some(Problem::new(MICRO_TRAIN, message).or(MICRO_TRAIN, nearest(divisors(common / ranks), micro)))
 }
 
 fn check_micro_rollout(sizes: &Sizes) -> Option<Problem> {
-    let micro = sizes.micro_rollout?;
-    let share = sizes.samples / sizes.actor_ranks;
-    if share.is_multiple_of(micro) {
+    let (micro, samples, ranks) = (sizes.micro_rollout?, sizes.samples?, sizes.ranks?);
+    // Ranks that cannot share the step are told, and a step with which this number goes, too.
+    if !samples.is_multiple_of(ranks) || (samples / ranks).is_multiple_of(micro) {
         return None;
     }
+    let share = samples / ranks;
     let message = format!("{micro} does not divide the {share} samples that a rank of the actor computes in a step");
     Some(Problem::new(MICRO_ROLLOUT, message).or(MICRO_ROLLOUT, nearest(divisors(share), micro)))
-}
-
-/// The nearest multiples of `unit` below and above `wanted`, within what `rolloutBatchSize` may be.
-fn multiples(unit: u64, wanted: u64) -> Vec<u64> {
-    let below = wanted / unit * unit;
-    let both = [Some(below), below.checked_add(unit)].into_iter().flatten();
-    both.filter(|&prompts| prompts > 0 && prompts <= MOST_PROMPTS).collect()
-}
-
-/// The nearest of rising `sizes` below and above `wanted`, the nearer one first.
-fn nearest(sizes: Vec<u64>, wanted: u64) -> Vec<u64> {
-    let below = sizes.iter().copied().rfind(|&size| size < wanted);
-    let above = sizes.iter().copied().find(|&size| size > wanted);
-    let mut both: Vec<u64> = [below, above].into_iter().flatten().collect();
-    both.sort_by_key(|size| size.abs_diff(wanted));
-    both
 }

@@ -56,20 +56,27 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.field, self.message)?;
+        write!(f, "{}: {}", self.field, self.in_words())
+    }
+}
+
+impl Problem {
+    /// What is wrong and what would fit, without the field.
+    pub(crate) fn in_words(&self) -> String {
+        let mut words = self.message.clone();
         for (index, fix) in self.fixes.iter().enumerate() {
             let starts = index == 0 || self.fixes[index - 1].field != fix.field;
-            match (index, starts) {
-                (0, _) => f.write_str("; use ")?,
-                (_, true) => f.write_str(", or ")?,
-                (_, false) => f.write_str(" or ")?,
-            }
+            words += match (index, starts) {
+                (0, _) => "; use ",
+                (_, true) => ", or ",
+                (_, false) => " or ",
+            };
             if starts && fix.field != self.field {
-                write!(f, "{}: ", fix.field)?;
+                words += &format!("{}: ", fix.field);
             }
-            write!(f, "{}", fix.value)?;
+            words += &fix.value.to_string();
         }
-        Ok(())
+        words
     }
 }
 

@@ -2,7 +2,9 @@
 
 mod adapter;
 mod algorithm;
+mod apart;
 mod batch;
+mod doubtful;
 mod error;
 mod evaluation;
 mod host_memory;
@@ -15,6 +17,8 @@ mod sources;
 mod templates;
 mod warnings;
 
+pub(crate) use apart::problems_apart_from;
+pub(crate) use doubtful::is_within;
 pub(crate) use limits::out_of_range;
 
 pub use error::{Fix, Problem, ValidationErrors};
@@ -23,6 +27,9 @@ pub use kept::warning as lost_with_pods;
 pub use optimizer::{endless_warmup, optimizer_problems};
 pub use warnings::{Warning, warnings};
 
+use serde::Serialize;
+
+use self::doubtful::Doubtful;
 use crate::PpoJob;
 use crate::resolve::Environment;
 
@@ -32,25 +39,48 @@ use crate::resolve::Environment;
 /// # Errors
 /// All problems at once, in the manifest's order as far as there is one.
 pub fn validate(job: &PpoJob, environment: &Environment) -> Result<(), ValidationErrors> {
-    let mut problems = Vec::new();
-    roles::check_name(job, &mut problems);
-    limits::check(&job.spec, &mut problems);
-    // A number outside its limits says nothing about the arithmetic.
-    let numbers_in_range = problems.iter().all(|problem| !batch::reads(&problem.field));
-    sources::check(&job.spec, environment, &mut problems);
-    prompts::check(&job.spec, &mut problems);
-    evaluation::check(&job.spec, &mut problems);
-    adapter::check(&job.spec, &mut problems);
-    algorithm::check(&job.spec, &mut problems);
-    if numbers_in_range {
-        batch::check(job, &mut problems);
-    }
-    roles::check(&job.spec, &mut problems);
-    templates::check(&job.spec.roles, &mut problems);
+    let problems = problems(job, environment, &[]);
     if problems.is_empty() {
         Ok(())
     } else {
         Err(ValidationErrors { problems })
+    }
+}
+
+/// Everything that is wrong with a job of which the fields `unread` say nothing.
+fn problems(job: &PpoJob, environment: &Environment, unread: &[String]) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    roles::check_name(job, &mut problems);
+    limits::check(&job.spec, &mut problems);
+    let doubtful = Doubtful::of(&problems, unread);
+    sources::check(&job.spec, environment, &mut problems);
+    prompts::check(&job.spec, &mut problems);
+    evaluation::check(&job.spec, &mut problems);
+    adapter::check(&job.spec, &mut problems);
+    algorithm::check(&job.spec, &doubtful, &mut problems);
+    batch::check(job, &doubtful, &mut problems);
+    roles::check(&job.spec, &mut problems);
+    templates::check(&job.spec.roles, &mut problems);
+    problems
+}
+
+/// A word of a field as a manifest has it.
+fn written(word: impl Serialize) -> String {
+    let word = serde_json::to_value(word).unwrap_or_default();
+    word.as_str().unwrap_or_default().to_owned()
+}
+
+/// Which of several names are given, in words.
+fn those_given(names: &[(&str, bool)]) -> String {
+    let given: Vec<&str> = names
+        .iter()
+        .filter(|(_, given)| *given)
+        .map(|(name, _)| *name)
+        .collect();
+    match given.as_slice() {
+        [] => "none is given".into(),
+        [only] => format!("{only} is given"),
+        [first @ .., last] => format!("{} and {last} are given", first.join(", ")),
     }
 }
 

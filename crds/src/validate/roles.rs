@@ -2,7 +2,7 @@
 
 use regex::Regex;
 
-use super::Problem;
+use super::{Problem, those_given};
 use crate::spec::{Engine, RewardRule, RewardSpec};
 use crate::{PpoJob, PpoJobSpec};
 
@@ -82,17 +82,16 @@ fn check_presence(reward: &RewardSpec, problems: &mut Vec<Problem>) {
 
 fn check_rule(rule: &RewardRule, field: &str, has_label: bool, problems: &mut Vec<Problem>) {
     let kinds = [
-        rule.exact_match.is_some(),
-        rule.numeric_match.is_some(),
-        rule.regex.is_some(),
-        rule.length.is_some(),
-        rule.json.is_some(),
+        ("exactMatch", rule.exact_match.is_some()),
+        ("numericMatch", rule.numeric_match.is_some()),
+        ("regex", rule.regex.is_some()),
+        ("length", rule.length.is_some()),
+        ("json", rule.json.is_some()),
     ];
-    if kinds.into_iter().filter(|&given| given).count() != 1 {
-        problems.push(Problem::new(
-            field,
-            "give exactly one of exactMatch, numericMatch, regex, length, json",
-        ));
+    if kinds.iter().filter(|(_, given)| *given).count() != 1 {
+        let names = kinds.map(|(name, _)| name).join(", ");
+        let message = format!("give exactly one of {names}; {}", those_given(&kinds));
+        problems.push(Problem::new(field, message));
     }
     if (rule.exact_match.is_some() || rule.numeric_match.is_some()) && !has_label {
         problems.push(Problem::new(
@@ -105,7 +104,9 @@ fn check_rule(rule: &RewardRule, field: &str, has_label: bool, problems: &mut Ve
         ("regex.pattern", rule.regex.as_ref().map(|regex| &regex.pattern)),
     ];
     for (name, pattern) in patterns {
-        if let Some(Err(error)) = pattern.map(|pattern| Regex::new(pattern)) {
+        if let Some(Err((pattern, error))) =
+            pattern.map(|pattern| Regex::new(pattern).map_err(|error| (pattern, error)))
+        {
             // The last line of the crate's drawing is the reason in words.
             let reason = error
                 .to_string()
@@ -116,7 +117,7 @@ fn check_rule(rule: &RewardRule, field: &str, has_label: bool, problems: &mut Ve
                 .to_string();
             problems.push(Problem::new(
                 format!("{field}.{name}"),
-                format!("not a regular expression: {reason}"),
+                format!("not a regular expression: {reason}, in {pattern:?}"),
             ));
         }
     }

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::Problem;
 use super::kept::{can_be_written, read_only_volume};
+use super::{Problem, those_given};
 use crate::PpoJobSpec;
 use crate::pod::RUNS_FOLDER;
 use crate::resolve::Environment;
@@ -26,12 +26,13 @@ pub fn check(spec: &PpoJobSpec, environment: &Environment, problems: &mut Vec<Pr
 
     let checkpoint = &spec.checkpoint;
     let places = [
-        checkpoint.path.is_some(),
-        checkpoint.pvc.is_some(),
-        checkpoint.volume_claim.is_some(),
+        ("path", checkpoint.path.is_some()),
+        ("pvc", checkpoint.pvc.is_some()),
+        ("volumeClaim", checkpoint.volume_claim.is_some()),
     ];
-    if places.into_iter().filter(|given| *given).count() > 1 {
-        checker.refuse("spec.checkpoint", "give at most one of path, pvc, volumeClaim");
+    if places.iter().filter(|(_, given)| *given).count() > 1 {
+        let message = format!("give at most one of path, pvc, volumeClaim; {}", those_given(&places));
+        checker.refuse("spec.checkpoint", &message);
     }
     checker.path("spec.checkpoint.path", checkpoint.path.as_deref());
     checker.writable(spec);
@@ -53,19 +54,18 @@ struct Checker<'a> {
 impl Checker<'_> {
     fn model(&mut self, field: &str, source: Option<&ModelSource>) {
         let Some(source) = source else { return };
-        let given = [source.path.is_some(), source.pvc.is_some(), source.hub.is_some()];
-        self.exactly_one(
-            field,
-            given.into_iter().filter(|&given| given).count(),
-            "path, pvc, hub",
-        );
+        let places = [
+            ("path", source.path.is_some()),
+            ("pvc", source.pvc.is_some()),
+            ("hub", source.hub.is_some()),
+        ];
+        self.exactly_one(field, &places);
         self.path(&format!("{field}.path"), source.path.as_deref());
         self.volume(field, source.pvc.as_ref());
     }
 
     fn data(&mut self, field: &str, source: &DataSource) {
-        let given = [source.path.is_some(), source.pvc.is_some()];
-        self.exactly_one(field, given.into_iter().filter(|&given| given).count(), "path, pvc");
+        self.exactly_one(field, &[("path", source.path.is_some()), ("pvc", source.pvc.is_some())]);
         self.path(&format!("{field}.path"), source.path.as_deref());
         self.volume(field, source.pvc.as_ref());
         self.format(&format!("{field}.path"), source.path.as_deref());
@@ -86,11 +86,19 @@ impl Checker<'_> {
         }
     }
 
-    fn exactly_one(&mut self, field: &str, given: usize, of: &str) {
-        match given {
+    fn exactly_one(&mut self, field: &str, places: &[(&str, bool)]) {
+        let of: Vec<&str> = places.iter().map(|(name, _)| *name).collect();
+        let of = of.join(", ");
+        match places.iter().filter(|(_, given)| *given).count() {
             0 => self.refuse(field, &format!("names no place: give exactly one of {of}")),
             1 => {}
-            _ => self.refuse(field, &format!("names {given} places: give exactly one of {of}")),
+            given => {
+                let which = those_given(places);
+                self.refuse(
+                    field,
+                    &format!("names {given} places: give exactly one of {of}; {which}"),
+                );
+            }
         }
     }
 

@@ -5,8 +5,8 @@ use std::fmt;
 use serde::Serialize;
 
 use super::endless_warmup;
-use crate::defaults::has_kl;
-use crate::spec::{AlgorithmSpec, Engine, Estimator, Gang, KlEstimator, KlPlacement, Overlap, Profile};
+use crate::defaults::{has_kl, has_reference};
+use crate::spec::{AlgorithmSpec, Engine, Estimator, Gang, KlEstimator, KlPlacement, Overlap, PodPlacement, Profile};
 use crate::{Geometry, PpoJob, fill};
 
 /// Something allowed but most likely not meant.
@@ -105,6 +105,17 @@ pub fn warnings(job: &PpoJob) -> Vec<Warning> {
         "does nothing here: this estimator does not discount under this profile; remove it",
     );
     let roles = &spec.roles;
+    let no_reference = match spec.model.adapter {
+        _ if !has_kl(algorithm) => {
+            "the KL coefficient is 0, so no reference runs; remove it, or give algorithm.kl.coef"
+        }
+        _ => "with an adapter the reference is the policy without it, in the actor's pods; remove it, or model.adapter",
+    };
+    warn(
+        !has_reference(&spec) && roles.reference != PodPlacement::default(),
+        "spec.roles.reference",
+        &format!("does nothing here: {no_reference}"),
+    );
     warn(
         roles.rollout.engine == Engine::Builtin && roles.rollout.gpus_per_replica > 1,
         "spec.roles.rollout.gpusPerReplica",

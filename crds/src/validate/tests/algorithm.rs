@@ -22,14 +22,21 @@ fn group_estimators_need_a_group_and_the_others_do_not() {
 #[test]
 fn settings_that_contradict_each_other_are_refused() {
     let refused = [
-        ("episodes: 1\n  steps: 2", "spec.steps: excludes spec.episodes"),
+        (
+            "episodes: 1\n  steps: 2",
+            "spec.steps: 2 excludes spec.episodes, 1; remove one of the two",
+        ),
         (
             "algorithm: {kl: {coef: 0, stopAbove: 3}}",
             "spec.algorithm.kl.stopAbove: the KL coefficient is 0",
         ),
         (
             "algorithm: {kl: {controller: {}}}",
-            "spec.algorithm.kl.controller: give exactly one of fixed, adaptive",
+            "spec.algorithm.kl.controller: give exactly one of fixed, adaptive; none is given",
+        ),
+        (
+            "algorithm: {kl: {controller: {fixed: {}, adaptive: {target: 6, horizon: 1000}}}}",
+            "spec.algorithm.kl.controller: give exactly one of fixed, adaptive; fixed and adaptive are given",
         ),
         (
             "algorithm: {profile: verl, kl: {controller: {adaptive: {target: 6, horizon: 1000}}}}",
@@ -37,15 +44,15 @@ fn settings_that_contradict_each_other_are_refused() {
         ),
         (
             "algorithm: {kl: {controller: {adaptive: {target: 6, horizon: 12.8}}}}\n  batch: {rolloutBatchSize: 32, nSamplesPerPrompt: 2}",
-            "spec.algorithm.kl.controller.adaptive.horizon: one step of 64 samples could take the coefficient to 0 or below; it must be above 12.8",
+            "spec.algorithm.kl.controller.adaptive.horizon: with 12.8 one step of 64 samples could take the coefficient to 0 or below; it must be above 12.8",
         ),
         (
             "algorithm: {clip: {dual: 0.5}}",
-            "spec.algorithm.clip.dual: must be above 1",
+            "spec.algorithm.clip.dual: is 0.5; it must be above 1",
         ),
         (
             "algorithm: {score: {clip: {min: 1, max: 1}}}",
-            "spec.algorithm.score.clip: min must be below max",
+            "spec.algorithm.score.clip: min is 1 and max is 1; min must be below max",
         ),
         (
             "generation: {minNewTokens: 9, maxNewTokens: 8}",

@@ -38,14 +38,96 @@ fn an_accumulation_that_is_not_whole_is_written_out() {
 }
 
 #[test]
-fn a_micro_batch_is_not_held_against_a_batch_that_has_to_change() {
-    let text = one(
+fn each_broken_division_is_told_with_values_that_go_with_the_others() {
+    let found = texts(
         "batch: {rolloutBatchSize: 96, trainBatchSize: 36, microTrainBatchSize: 5}",
         RULE,
     );
+    assert_eq!(
+        found,
+        [
+            "spec.batch.trainBatchSize: 36 does not divide the 96 samples of a step (96 prompts x 1), and no size that fits the step is a multiple of \
+             microTrainBatchSize 5 x 1 ranks; with another microTrainBatchSize use 32 or 48",
+            "spec.batch.microTrainBatchSize: accumulation = 36 / (5 x 1 ranks) is not whole; use 4",
+        ]
+    );
+    let found = texts(
+        "batch: {rolloutBatchSize: 128, trainBatchSize: 48, microTrainBatchSize: 32}",
+        RULE,
+    );
     assert!(
-        text.starts_with("spec.batch.trainBatchSize: 36 does not divide"),
-        "{text}"
+        found[0].ends_with("; use 32 or 64") && found[1].ends_with("; use 16"),
+        "{found:#?}"
+    );
+}
+
+#[test]
+fn ranks_that_cannot_share_a_step_hide_no_other_division() {
+    let found = texts(
+        "batch: {rolloutBatchSize: 96, trainBatchSize: 36, microTrainBatchSize: 5}",
+        &format!("actor: {{gpusPerNode: 5}}, {RULE}"),
+    );
+    assert_eq!(
+        found,
+        [
+            "spec.batch.rolloutBatchSize: the 96 samples of a step (96 prompts x 1) cannot be shared equally by 5 actor ranks; use 180",
+            "spec.batch.trainBatchSize: 36 does not divide the 96 samples of a step (96 prompts x 1), and cannot be shared equally by 5 actor \
+             ranks, and no size that fits the step is a multiple of 5 actor ranks",
+            "spec.batch.microTrainBatchSize: accumulation = 36 / (5 x 5 ranks) is not whole, whatever this number is: 5 ranks cannot share 36 \
+             samples equally",
+        ]
+    );
+}
+
+#[test]
+fn numbers_with_which_no_batch_goes_are_named() {
+    let found = texts(
+        "batch: {rolloutBatchSize: 32, trainBatchSize: 1048583}",
+        &format!("rollout: {{replicas: 3}}, {RULE}"),
+    );
+    assert!(
+        found[0].contains("; no number up to 1048576 goes with nSamplesPerPrompt 1, trainBatchSize 1048583, 1 actor ranks, 3 engines; use \
+                           spec.roles.rollout.replicas: 2 or 4"),
+        "{found:#?}"
+    );
+}
+
+#[test]
+fn a_number_out_of_range_hides_only_the_divisions_it_takes_part_in() {
+    let fields = |batch: &str, roles: &str| -> Vec<String> {
+        let job = job(&format!("batch: {{{batch}}}"), &format!("{roles}{RULE}"));
+        problems(&job).into_iter().map(|problem| problem.field).collect()
+    };
+    let train = "rolloutBatchSize: 10, trainBatchSize: 3";
+    for other in ["ppoEpochs: 0", "microTrainBatchSize: 0", "microRolloutBatchSize: 0"] {
+        let (name, _) = other.split_once(':').unwrap();
+        assert_eq!(
+            fields(&format!("{train}, {other}"), ""),
+            [format!("spec.batch.{name}"), "spec.batch.trainBatchSize".into()]
+        );
+    }
+    assert_eq!(
+        fields(train, "rollout: {replicas: 0}, "),
+        ["spec.roles.rollout.replicas", "spec.batch.trainBatchSize"]
+    );
+    assert_eq!(
+        fields(
+            train,
+            "reference: {nodes: 0}, actor: {gpusPerNode: 65}, rollout: {minReplicas: 0}, "
+        ),
+        [
+            "spec.roles.actor.gpusPerNode",
+            "spec.roles.reference.nodes",
+            "spec.roles.rollout.minReplicas",
+            "spec.batch.trainBatchSize"
+        ]
+    );
+    assert_eq!(
+        fields(
+            "rolloutBatchSize: 10, nSamplesPerPrompt: 0, trainBatchSize: 3",
+            "rollout: {replicas: 3}, "
+        ),
+        ["spec.batch.nSamplesPerPrompt", "spec.batch.rolloutBatchSize"]
     );
 }
 

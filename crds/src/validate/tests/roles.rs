@@ -10,9 +10,10 @@ fn a_reward_must_exist_weigh_something_and_make_sense() {
             "reward: {rules: [{json: {}, weight: 0}]}",
             "spec.roles.reward: every source has weight 0",
         ),
+        ("reward: {rules: [{}]}", "; none is given"),
         (
-            "reward: {rules: [{}]}",
-            "spec.roles.reward.rules[0]: give exactly one of",
+            "reward: {rules: [{json: {}, length: {max: 4}}]}",
+            "; length and json are given",
         ),
         (
             "reward: {rules: [{json: {}, weight: .inf}]}",
@@ -20,7 +21,7 @@ fn a_reward_must_exist_weigh_something_and_make_sense() {
         ),
         (
             "reward: {rules: [{regex: {pattern: '('}}]}",
-            "spec.roles.reward.rules[0].regex.pattern: not a regular expression: unclosed group",
+            "spec.roles.reward.rules[0].regex.pattern: not a regular expression: unclosed group, in \"(\"",
         ),
         (
             "reward: {rules: [{length: {min: 5, max: 4}}]}",

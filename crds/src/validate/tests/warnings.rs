@@ -172,3 +172,32 @@ fn gpus_that_nothing_would_compute_on_are_warned_of() {
     );
     assert!(fields("actor: {gpusPerNode: 8}, rollout: {engine: vllm, gpusPerReplica: 2}").is_empty());
 }
+
+#[test]
+fn pods_of_a_reference_that_does_not_run_are_warned_of() {
+    let said = |blocks: &str, reference: &str| -> Vec<String> {
+        let job = job(blocks, &format!("reference: {{{reference}}}, {RULE}"));
+        let warnings = warnings(&job)
+            .into_iter()
+            .filter(|warning| warning.field == "spec.roles.reference");
+        warnings.map(|warning| warning.message).collect()
+    };
+    let no_kl = "algorithm: {kl: {coef: 0}}";
+    for reference in ["gpusPerNode: 8", "nodes: 2"] {
+        let said = said(no_kl, reference);
+        assert!(
+            said.len() == 1 && said[0].contains("the KL coefficient is 0, so no reference runs"),
+            "{said:?}"
+        );
+    }
+    assert!(said("algorithm: {profile: verl}", "nodes: 2")[0].contains("the KL coefficient is 0"));
+    assert_eq!(said("", "gpusPerNode: 8"), [""; 0]);
+    assert_eq!(said(no_kl, ""), [""; 0]);
+    let mut adapted = job("", &format!("reference: {{nodes: 2}}, {RULE}"));
+    adapted.spec.model.adapter = Some(crate::spec::AdapterSpec::default());
+    assert!(
+        warnings(&adapted)[0]
+            .message
+            .contains("with an adapter the reference is the policy without it")
+    );
+}
