@@ -24,9 +24,9 @@ const FLOAT32: u64 = 4;
 /// Of logits at once: what a GPU keeps of them for the backward pass, and the slices that are computed with.
 const MOST_LOGITS: u64 = 2 << 30;
 
-/// Sequences times longest sequence of one forward pass of a reward model, whose batches are counted in tokens. A longer sequence comes
-/// alone.
-pub const REWARD_TOKENS: usize = 16_384;
+/// Sequences times longest sequence of one forward pass of a reference or a reward model, whose batches are counted in tokens. A longer
+/// sequence comes alone.
+pub const PASS_TOKENS: usize = 16_384;
 
 /// Activations of the critic that wait for its update while the actor's is made.
 const MOST_KEPT: u64 = 128 << 20;
@@ -259,13 +259,20 @@ fn learning(model: &Learning, config: &RunConfig, ranks: u64) -> Vec<Part> {
     parts
 }
 
-/// The reference's, on one rank.
+/// The reference's, on one rank. A piece of samples is split where it has more tokens than a pass.
 fn reference(config: &RunConfig, shape: &ModelShape) -> Vec<Part> {
+    let number = bytes(config.model.dtype);
+    let most = product(&[pass_tokens(config), shape.layer_values_per_token(), number]);
     vec![
-        part("weights", product(&[shape.parameters(), bytes(config.model.dtype)])),
-        part("activations of one pass", scored_activations(config, shape)),
+        part("weights", product(&[shape.parameters(), number])),
+        part("activations of one pass", scored_activations(config, shape).min(most)),
         part("logits", scored_logits(config, shape).min(MOST_LOGITS)),
     ]
+}
+
+/// Tokens of a pass whose batches are counted in tokens, at most.
+fn pass_tokens(config: &RunConfig) -> u64 {
+    PASS_TOKENS.max(config.longest_sequence()) as u64
 }
 
 /// The reward model's, on one rank.
@@ -273,7 +280,7 @@ fn reward(config: &RunConfig, shape: &ModelShape) -> Vec<Part> {
     let number = bytes(config.model.dtype);
     let longest = config.longest_sequence() as u64;
     let all = product(&[config.batch.samples_per_step() as u64, longest]);
-    let tokens = (REWARD_TOKENS as u64).max(longest).min(all);
+    let tokens = pass_tokens(config).min(all);
     vec![
         part("weights", product(&[shape.trunk_parameters(), number])),
         part(

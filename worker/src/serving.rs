@@ -4,6 +4,7 @@ pub mod access;
 pub mod auth;
 pub mod body;
 pub mod error;
+pub mod fallback;
 pub mod limits;
 pub mod listen;
 

@@ -422,6 +422,23 @@ fn a_reward_model_takes_a_budget_of_tokens_at_once_whatever_the_pieces_of_the_ot
 }
 
 #[test]
+fn a_reference_takes_pieces_up_to_a_budget_of_tokens_at_once() {
+    let activations = |rollout: u32| {
+        let batch = format!(
+            "batch: {{rolloutBatchSize: 64, nSamplesPerPrompt: 1, trainBatchSize: 64, microRolloutBatchSize: {rollout}}}"
+        );
+        bytes_of(
+            &estimated(&batch, RULE, LLAMA_8B),
+            Role::Reference,
+            "activations of one pass",
+        )
+    };
+    // Sequences of 2048 tokens.
+    assert_eq!(activations(8), 2 * activations(4));
+    assert_eq!(activations(32), activations(8));
+}
+
+#[test]
 fn an_engine_on_a_cpu_holds_the_weights_that_arrive_beside_those_that_it_draws_with() {
     let weights = |rollout: &str| {
         let memory = estimated("", &format!("rollout: {{{rollout}}}, {RULE}"), QWEN_HALF_B);

@@ -82,6 +82,21 @@ fn every_alert_says_how_bad_it_is_what_is_wrong_and_what_to_do() {
 }
 
 #[test]
+fn only_alerts_that_there_are_can_be_turned_off() {
+    let schema = fs::read_to_string(repository().join("charts/ppo-operator/values.schema.json")).unwrap();
+    let schema: Value = serde_json::from_str(&schema).unwrap();
+    let known = schema.pointer("/properties/monitoring/properties/rules/properties/disabled/items/enum");
+    let known: Vec<&str> = known
+        .unwrap()
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(Value::as_str)
+        .collect();
+    assert_eq!(known, names(&alerts()).iter().map(String::as_str).collect::<Vec<_>>());
+}
+
+#[test]
 fn the_chart_gives_prometheus_every_alert_but_those_turned_off() {
     let flags = [
         "--set",

@@ -51,6 +51,10 @@ fn a_value_that_could_not_work_is_refused() {
         ("gpuResource=gpu", "/gpuResource"),
         ("service.port=70000", "/service/port"),
         ("monitoring.podMonitor.interval=soon", "/monitoring/podMonitor/interval"),
+        (
+            "monitoring.rules.disabled={PpoJobFaild}",
+            "/monitoring/rules/disabled/0",
+        ),
         ("extraArgs={run}", "/extraArgs/0"),
         (
             "worker.podTemplate.spec.containers[0].name=logs",

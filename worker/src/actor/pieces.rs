@@ -9,7 +9,7 @@ use tch::{Device, Kind, Tensor};
 
 use super::kept::{Kept, Pass};
 use super::mini_batches::{MiniBatches, Shares};
-use super::rows::Rows;
+use super::rows::{Rows, passes};
 use crate::data::Prompt;
 use crate::engine::FinishReason;
 use crate::model::Decoder;
@@ -20,8 +20,8 @@ use crate::ranks::order::Order;
 use crate::stages::Sample;
 use crate::telemetry::Live;
 
-/// The samples of a step in pieces of `microRolloutBatchSize`, each a forward pass without gradients. Where the pass of the first update
-/// is kept, its samples are a piece of their own for the models that learn.
+/// The samples of a step in pieces of `microRolloutBatchSize`, each a forward pass without gradients, or several where a reference computes it.
+/// Where the pass of the first update is kept, its samples are a piece of their own for the models that learn.
 #[derive(Debug)]
 pub struct Pieces<'a> {
     /// The samples.
@@ -76,7 +76,12 @@ impl<'a> Pieces<'a> {
     /// When libtorch fails, or a rank is lost.
     pub fn logprobs(&self, decoder: &Decoder, ranks: &Ranks, temperature: f64) -> Result<Tensor> {
         let pass = |rows: &Rows, _| rows.logprobs(decoder, temperature, None);
-        Ok(self.compute_keeping(ranks, decoder.device(), false, pass)?.0)
+        let split = |piece: &[usize]| -> Vec<Vec<usize>> {
+            let samples: Vec<&Sample> = piece.iter().map(|&sample| &self.samples[sample]).collect();
+            let of_pass = |places: Vec<usize>| places.into_iter().map(|place| piece[place]).collect();
+            passes(&samples).into_iter().map(of_pass).collect()
+        };
+        Ok(self.compute_in(ranks, decoder.device(), None, split, pass)?.0)
     }
 
     /// The first of what `forward` gives for each piece on `device`, [samples, columns] in this machine's memory. With `keep` also the pass
@@ -92,6 +97,18 @@ impl<'a> Pieces<'a> {
         forward: impl Fn(&Rows, bool) -> Result<Pass>,
     ) -> Result<(Tensor, Option<Kept>)> {
         let first = self.first.as_ref().filter(|_| keep);
+        self.compute_in(ranks, device, first, |piece| vec![piece.to_vec()], forward)
+    }
+
+    /// As [`compute_keeping`](Self::compute_keeping), each piece in the passes that `split` makes of it.
+    fn compute_in(
+        &self,
+        ranks: &Ranks,
+        device: Device,
+        first: Option<&Shares>,
+        split: impl Fn(&[usize]) -> Vec<Vec<usize>>,
+        forward: impl Fn(&Rows, bool) -> Result<Pass>,
+    ) -> Result<(Tensor, Option<Kept>)> {
         let shape = [self.samples.len() as i64, self.columns as i64];
         // On the device of the model, until all of it is there.
         let mut whole = Tensor::f_zeros(shape, (Kind::Float, device))?;
@@ -114,8 +131,8 @@ impl<'a> Pieces<'a> {
             })
         });
         let kept = kept.transpose()?;
-        for piece in self.rest(first, ranks).chunks(self.size) {
-            drop(compute(piece, false)?);
+        for pass in self.rest(first, ranks).chunks(self.size).flat_map(split) {
+            drop(compute(&pass, false)?);
         }
         // Every row is one rank's and zero at the others.
         ranks.sum(&whole)?;

@@ -4,6 +4,7 @@ use anyhow::Result;
 use tch::{Kind, Tensor};
 
 use crate::model::batch::together;
+use crate::model::budget::{PASS_TOKENS, batches_in_order};
 use crate::model::{Decoder, Entropy, TokenBatch, ValueModel, likeliest, token_logprobs};
 use crate::stages::Sample;
 
@@ -19,6 +20,12 @@ pub struct Rows {
     targets: Tensor,
     batch: i64,
     time: i64,
+}
+
+/// Samples of each forward pass of a model that does not learn, by their places: a reference gives the same bits in this process and in
+/// another because both split here.
+pub fn passes(samples: &[&Sample]) -> Vec<Vec<usize>> {
+    batches_in_order(samples.iter().map(|sample| sample.length()), PASS_TOKENS)
 }
 
 /// Rows of the packed batch and where they go in the flattened [batch, time], both [rows] int64.

@@ -13,6 +13,7 @@ use super::runner::Runner;
 use super::torch_runner::kernel::Kernel;
 use super::torch_runner::{Placement, TorchRunner};
 use super::{DecoderShape, Engine, EngineConfig};
+use crate::manifest::Invalid;
 use crate::model::rope::frequency_tensor;
 use crate::model::{MergedWeights, ModelConfig};
 use crate::native::cuda;
@@ -67,7 +68,13 @@ pub fn start(
     };
     if policy.device == Device::Cpu && !shape.output_bias {
         let size = size(policy, BLOCK_SIZE, shape.native_block_bytes());
-        return Ok(Engine::start(move || native(&shape, size, &weights), config)?);
+        // Here and not on the engine's thread, whose errors are words: whoever asked for too much has another exit status.
+        let mut runner = native(&shape, size)?;
+        let load = move || -> Result<NativeRunner> {
+            runner.load(&weights)?;
+            Ok(runner)
+        };
+        return Ok(Engine::start(load, config)?);
     }
     if policy.device == Device::Cpu {
         tracing::warn!(
@@ -101,13 +108,23 @@ pub fn start(
     Ok(Engine::start(make, config)?)
 }
 
-fn native(shape: &DecoderShape, size: CacheSize, weights: &MergedWeights) -> Result<NativeRunner> {
+/// A runner without weights.
+fn native(shape: &DecoderShape, size: CacheSize) -> Result<NativeRunner> {
     let blocks = size.blocks()?;
     let threads = usize::try_from(tch::get_num_threads()).unwrap_or(1).max(1);
-    let mut runner = NativeRunner::new(shape, blocks, threads)
-        .with_context(|| format!("cannot make a key/value cache of {blocks} blocks of {BLOCK_SIZE} tokens"))?;
-    runner.load(weights)?;
-    Ok(runner)
+    let made = NativeRunner::new(shape, blocks, threads);
+    made.map_err(|error| match size.mebibytes {
+        Some(mebibytes) => {
+            let words = format!(
+                "cannot make a key/value cache of {mebibytes} MiB, as roles.rollout.kvCacheMebibytes or --kv-cache-mebibytes says: \
+                 {error:#}: ask for less"
+            );
+            Invalid::new(words).into()
+        }
+        None => error.context(format!(
+            "cannot make a key/value cache of {blocks} blocks of {BLOCK_SIZE} tokens"
+        )),
+    })
 }
 
 fn size(policy: &PolicyEngine, block_size: usize, block_bytes: usize) -> CacheSize {

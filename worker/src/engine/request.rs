@@ -119,9 +119,11 @@ pub enum News {
         top: Vec<TokenLogprob>,
         /// Policy version that produced it.
         version: u64,
+        /// Why the sample is done with it. None: another token follows.
+        ended: Option<FinishReason>,
     },
-    /// The sample is done.
-    Finished(FinishReason),
+    /// The sample was withdrawn: it is done with the tokens it has.
+    Withdrawn,
 }
 
 /// How long a sample waited for a token, until the engine had drawn it.

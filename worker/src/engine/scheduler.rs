@@ -214,7 +214,7 @@ impl Scheduler {
         let id = lane.id();
         self.counters.generation_tokens += 1;
         let ended = lane.sequence.push(drawn, top.clone(), version, &self.rules);
-        outcome.advances.push(Advance { id, drawn, top });
+        outcome.advances.push(Advance { id, drawn, top, ended });
         let Some(reason) = ended else {
             self.running.push(lane);
             return;

@@ -252,6 +252,8 @@ impl<R: Runner> Worker<R> {
 
     fn abort(&mut self, number: u64) {
         let finished = self.scheduler.abort(number);
+        self.publish();
+        self.tell_withdrawn(&finished);
         self.deliver(finished);
     }
 
@@ -306,6 +308,8 @@ impl<R: Runner> Worker<R> {
         self.stats.passes += 1;
         self.stats.forward_seconds += began.elapsed().as_secs_f64();
         let Outcome { advances, finished } = self.scheduler.complete(output, self.stats.policy_version);
+        // Before anything is told, so that whoever has an answer finds it counted.
+        self.publish();
         self.tell(advances);
         self.deliver(finished);
         Ok(())
@@ -333,7 +337,7 @@ impl<R: Runner> Worker<R> {
     /// Tells those who listen of their tokens, and how long each was waited for. A listener that is gone is noticed by its ticket.
     fn tell(&mut self, advances: Vec<Advance>) {
         let timed = self.shared.timed.get().map(|told| (told, Instant::now()));
-        for Advance { id, drawn, top } in advances {
+        for Advance { id, drawn, top, ended } in advances {
             let Some(pending) = self.pending.get_mut(&id.request) else {
                 continue;
             };
@@ -355,25 +359,32 @@ impl<R: Runner> Worker<R> {
                     drawn,
                     top: top.unwrap_or_default(),
                     version: self.stats.policy_version,
+                    ended,
                 },
             });
         }
     }
 
+    /// Tells those who listen that no token follows: the last one was told without its end.
+    fn tell_withdrawn(&self, samples: &[Finished]) {
+        for Finished { id, .. } in samples {
+            let pending = self.pending.get(&id.request);
+            let Some(events) = pending.and_then(|pending| pending.events.as_ref()) else {
+                continue;
+            };
+            let _ = events.send(Event {
+                request: id.request,
+                sample: id.sample,
+                news: News::Withdrawn,
+            });
+        }
+    }
+
     fn deliver(&mut self, finished: Vec<Finished>) {
-        // Before the tickets, so that whoever has an answer finds it counted.
-        self.publish();
         for Finished { id, completion } in finished {
             let Some(pending) = self.pending.get_mut(&id.request) else {
                 continue;
             };
-            if let Some(events) = &pending.events {
-                let _ = events.send(Event {
-                    request: id.request,
-                    sample: id.sample,
-                    news: News::Finished(completion.finish_reason),
-                });
-            }
             pending.samples[id.sample] = Some(completion);
             pending.missing -= 1;
             if pending.missing > 0 {

@@ -7,6 +7,7 @@
 pub mod adapter;
 pub mod attention;
 pub mod batch;
+pub mod budget;
 pub mod companions;
 pub mod config;
 pub mod critic_folder;

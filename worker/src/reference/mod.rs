@@ -1,7 +1,7 @@
 //! `ppo-worker reference`: the frozen reference model as a server of log-probabilities.
 //!
-//! A request is one forward pass: its sequences are computed together, as the trainer would compute them in its own process,
-//! and so with the same bits.
+//! The sequences of a request are computed together, as the trainer would compute them in its own process, and so with the same bits: in
+//! one forward pass, or in several where they have more tokens than one may have.
 
 mod load;
 pub mod pod;

@@ -18,7 +18,7 @@ use crate::place::Place;
 use crate::roles::ANSWERS_WITHIN;
 use crate::serving::{self, Limits};
 
-/// Tokens of one request at the most: a forward pass of more would not fit anyway.
+/// Tokens of one request at the most: more than any piece of a step has. They are computed a pass at a time.
 const REQUEST_TOKENS: usize = 4 << 20;
 
 /// Arguments of `ppo-worker reference`; the operator's environment says the rest.

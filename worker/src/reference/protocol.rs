@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Where it is asked.
 pub const PATH: &str = "/v1/logprobs";
 
-/// Sequences to compute in one forward pass.
+/// Sequences to compute together.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogprobsRequest {

@@ -14,6 +14,7 @@ use crate::serving;
 use crate::serving::auth::{Door, authorize};
 use crate::serving::body::{self, Bodies};
 use crate::serving::error::ApiError;
+use crate::serving::fallback::in_words;
 use crate::serving::limits::Limits;
 use crate::telemetry::Exposition;
 
@@ -36,7 +37,7 @@ impl Service {
     /// When a metric's name is not one Prometheus takes.
     pub fn new(name: &str, token: &str, limits: &Limits) -> anyhow::Result<Self> {
         Ok(Self(Arc::new(Shared {
-            door: Door::new(Some(token), true),
+            door: Door::new(Some(token), false),
             bodies: Bodies::new(limits.clone()),
             timeout: limits.request_timeout,
             exposition: Arc::new(Exposition::new(name)?),
@@ -59,15 +60,19 @@ impl Service {
 
 /// The role's own port.
 pub fn api(service: &Service) -> Router {
-    Router::new()
+    let routes = Router::new()
         .route(PATH, post(logprobs))
         .with_state(service.clone())
-        .merge(observed(service))
-        .layer(middleware::from_fn_with_state(service.0.door.clone(), authorize))
+        .merge(probes(service));
+    in_words(routes).layer(middleware::from_fn_with_state(service.0.door.clone(), authorize))
 }
 
 /// What kubelet and Prometheus ask, on a port of its own without a token.
 pub fn observed(service: &Service) -> Router {
+    in_words(probes(service))
+}
+
+fn probes(service: &Service) -> Router {
     let shown = service.clone();
     serving::probes(service.0.exposition.clone(), move || shown.scorer().map(drop))
 }
@@ -89,4 +94,50 @@ async fn logprobs(State(service): State<Service>, request: Request) -> Result<Js
             ApiError::internal(error)
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// Serves on this machine; the URL without a path.
+    async fn listen(router: Router) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(axum::serve(listener, router).into_future());
+        url
+    }
+
+    async fn get(url: &str, token: Option<&str>) -> reqwest::Response {
+        let request = crate::http_client::builder().build().unwrap().get(url);
+        let request = token
+            .into_iter()
+            .fold(request, |request, token| request.bearer_auth(token));
+        request.send().await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn its_own_port_shows_metrics_to_those_with_the_token_and_the_port_for_scrapers_to_all() {
+        let service = Service::new("test", "secret", &Limits::default()).unwrap();
+        let (own, scraped) = (listen(api(&service)).await, listen(observed(&service)).await);
+        let metrics = async |url: &str, token| get(&format!("{url}/metrics"), token).await.status().as_u16();
+        assert_eq!(metrics(&own, None).await, 401);
+        assert_eq!(metrics(&own, Some("secret")).await, 200);
+        assert_eq!(metrics(&scraped, None).await, 200);
+    }
+
+    #[tokio::test]
+    async fn a_path_or_method_that_it_has_not_is_told_in_words() {
+        let service = Service::new("test", "secret", &Limits::default()).unwrap();
+        let url = listen(api(&service)).await;
+        for (path, status) in [("/v1/logprob", 404), (PATH, 405)] {
+            let answer = get(&format!("{url}{path}"), Some("secret")).await;
+            assert_eq!(answer.status().as_u16(), status);
+            let said: Value = answer.json().await.unwrap();
+            assert!(said["error"]["message"].as_str().unwrap().contains(path), "{said}");
+        }
+    }
 }

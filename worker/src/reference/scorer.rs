@@ -9,7 +9,7 @@ use tch::{Kind, Tensor};
 use tokio::sync::oneshot;
 
 use super::protocol::{LogprobsRequest, LogprobsResponse, Sequence};
-use crate::actor::rows::Rows;
+use crate::actor::rows::{Rows, passes};
 use crate::data::Prompt;
 use crate::device;
 use crate::engine::FinishReason;
@@ -170,9 +170,21 @@ fn answer_all(decoder: &Decoder, asked: &Receiver<Question>) {
 fn compute(decoder: &Decoder, request: LogprobsRequest) -> Result<Vec<Vec<f32>>> {
     let temperature = request.temperature;
     let samples: Vec<Sample> = request.sequences.into_iter().map(sample).collect();
+    let all: Vec<&Sample> = samples.iter().collect();
+    let mut logprobs = vec![Vec::new(); all.len()];
+    for pass in passes(&all) {
+        let chosen: Vec<&Sample> = pass.iter().map(|&place| all[place]).collect();
+        for (place, row) in pass.into_iter().zip(forward(decoder, &chosen, temperature)?) {
+            logprobs[place] = row;
+        }
+    }
+    Ok(logprobs)
+}
+
+fn forward(decoder: &Decoder, samples: &[&Sample], temperature: f64) -> Result<Vec<Vec<f32>>> {
     let lengths: Vec<usize> = samples.iter().map(|sample| sample.response.len()).collect();
     let columns = lengths.iter().copied().max().unwrap_or(0);
-    let rows = Rows::new(&samples.iter().collect::<Vec<_>>(), columns, false)?;
+    let rows = Rows::new(samples, columns, false)?;
     let (logprobs, _) = rows.logprobs(decoder, temperature, None)?;
     let flat = Vec::<f32>::try_from(&Tensor::f_view(&logprobs.f_to_kind(Kind::Float)?, [-1])?)?;
     ensure!(
@@ -204,10 +216,18 @@ mod tests {
     use std::path::Path;
 
     use futures::future::join_all;
+    use ppo_crds::manifest::parse_manifest;
+    use ppo_crds::run_config::RunConfig;
+    use ppo_crds::{Environment, resolve};
     use tch::Device;
 
     use super::*;
+    use crate::actor::pieces::Pieces;
+    use crate::actor::rows::padded_rows;
+    use crate::model::budget::PASS_TOKENS;
     use crate::model::{ModelConfig, Weights};
+    use crate::ranks::Ranks;
+    use crate::telemetry::Live;
 
     fn scorer(copies: usize) -> Scorer {
         scorer_of("llama", copies)
@@ -219,19 +239,21 @@ mod tests {
 
     /// Copies whose weights `change` has changed.
     fn scorer_with(model: &str, copies: usize, change: impl Fn(&Weights)) -> Scorer {
+        let copies: Vec<Decoder> = (0..copies).map(|_| decoder_of(model, &change)).collect();
+        let bounds = Bounds {
+            vocabulary: u32::try_from(copies[0].config().vocab).unwrap(),
+            longest: 64,
+            tokens: 1 << 16,
+        };
+        Scorer::start(copies, bounds).unwrap()
+    }
+
+    fn decoder_of(model: &str, change: impl Fn(&Weights)) -> Decoder {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(model);
         let config = ModelConfig::read(&folder).unwrap();
-        let copy = |_| {
-            let weights = Weights::load(&folder, &config, (Kind::Float, Device::Cpu)).unwrap();
-            change(&weights);
-            Decoder::new(&config, &weights).unwrap()
-        };
-        let bounds = Bounds {
-            vocabulary: u32::try_from(config.vocab).unwrap(),
-            longest: 64,
-            tokens: 256,
-        };
-        Scorer::start((0..copies).map(copy).collect(), bounds).unwrap()
+        let weights = Weights::load(&folder, &config, (Kind::Float, Device::Cpu)).unwrap();
+        change(&weights);
+        Decoder::new(&config, &weights).unwrap()
     }
 
     fn request(number: u32) -> LogprobsRequest {
@@ -256,6 +278,64 @@ mod tests {
         assert_eq!(one[0].iter().map(Vec::len).collect::<Vec<_>>(), [1, 2, 3]);
         assert!(one[0] != one[1] && one[0] == one[6]);
         assert_eq!(ask(scorer(3)).await, one);
+    }
+
+    /// Samples of more tokens than a pass may have.
+    fn many() -> Vec<Sample> {
+        let lengths = (0..400).map(|number| (1 + number % 7, 40 + number % 11));
+        let sequences = lengths.map(|(prompt, response)| Sequence {
+            prompt: (1..=prompt).collect(),
+            response: (2..2 + response).collect(),
+        });
+        sequences.map(sample).collect()
+    }
+
+    fn config(samples: usize) -> RunConfig {
+        let manifest = format!(
+            "{{apiVersion: ppojob.dev/v1alpha1, kind: PpoJob, metadata: {{name: test}}, spec: {{\
+             model: {{policy: {{path: llama}}, dtype: float32}}, prompts: {{source: {{path: prompts.jsonl}}}}, \
+             generation: {{maxNewTokens: 50}}, batch: {{rolloutBatchSize: {samples}, nSamplesPerPrompt: 1, trainBatchSize: {samples}, \
+             microRolloutBatchSize: {samples}}}, roles: {{reward: {{rules: [{{json: {{}}}}]}}}}}}}}"
+        );
+        let job = parse_manifest(&manifest, "test").unwrap();
+        let here = Environment::Laptop {
+            manifest_folder: Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures"),
+        };
+        resolve(&job, &here).unwrap()
+    }
+
+    #[tokio::test]
+    async fn more_tokens_than_a_pass_may_have_are_split_here_as_in_the_trainers_process() {
+        let samples = many();
+        let passes = passes(&samples.iter().collect::<Vec<_>>());
+        assert!(passes.len() > 1);
+        for pass in &passes {
+            let longest = pass.iter().map(|&place| samples[place].length()).max().unwrap();
+            assert!(pass.len() * longest <= PASS_TOKENS);
+            assert!(pass.is_sorted());
+        }
+        let ask = async |places: &[usize]| {
+            let sequence = |&place: &usize| Sequence {
+                prompt: samples[place].prompt.ids.to_vec(),
+                response: samples[place].response.clone(),
+            };
+            let request = LogprobsRequest {
+                sequences: places.iter().map(sequence).collect(),
+                temperature: 0.7,
+            };
+            scorer(1).ask(request).await.unwrap().logprobs
+        };
+        let whole = ask(&(0..samples.len()).collect::<Vec<_>>()).await;
+        for pass in &passes {
+            let of_pass: Vec<Vec<f32>> = pass.iter().map(|&place| whole[place].clone()).collect();
+            assert_eq!(ask(pass).await, of_pass, "each pass is computed alone");
+        }
+
+        let (config, live) = (config(samples.len()), Arc::new(Live::new("test", 1)));
+        let pieces = Pieces::of(&config, 0, &samples, 50, 1, &live);
+        let decoder = decoder_of("llama", |_| ());
+        let here = pieces.logprobs(&decoder, &Ranks::alone(), 0.7).unwrap();
+        assert_eq!(here, padded_rows(&whole, 50), "to the bit");
     }
 
     #[tokio::test]

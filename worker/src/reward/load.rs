@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use ppo_crds::run_config::Location;
 use ppo_crds::spec::DType;
 
-use super::model::{BATCH_TOKENS, ModelReward, SequenceScorer};
+use super::model::{ModelReward, SequenceScorer};
 use crate::device;
 use crate::hub::resolve_location;
 use crate::model::{RewardModel, kind};
@@ -24,7 +24,7 @@ pub fn load(location: &Location, dtype: DType, policy: &Location) -> Result<Mode
     let digest = digest_of_model(first.config(), first.parameters())?;
     let context = first.config().max_positions;
     let copies = copies.into_iter().map(|copy| Box::new(copy) as Box<dyn SequenceScorer>);
-    let loaded = ModelReward::new(copies.collect(), Arc::new(Tokenizer::load(&folder)?), BATCH_TOKENS)?;
+    let loaded = ModelReward::new(copies.collect(), Arc::new(Tokenizer::load(&folder)?), PASS_TOKENS)?;
     let policy = match policy {
         Location::Hub { id, .. } => id.clone(),
         Location::Path(folder) => folder.display().to_string(),

@@ -21,7 +21,7 @@ mod split;
 pub(crate) use answer::check;
 pub use load::load;
 pub use mix::{RewardSource, Scores};
-pub use model::{BATCH_TOKENS, ModelReward, SequenceScorer, batches};
+pub use model::{ModelReward, SequenceScorer};
 pub use protocol::{PolicyView, ScoreRequest, ScoreResponse};
 pub use remote::{RemoteOptions, RemoteReward};
 pub use router::Service;

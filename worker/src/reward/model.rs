@@ -9,12 +9,10 @@ use futures::{StreamExt, TryStreamExt, stream};
 
 use super::reading::Reader;
 use super::sample::ScoredSample;
+use crate::model::budget::batches;
 use crate::native::threads::blocking;
 use crate::telemetry::Live;
 use crate::tokenizer::Tokenizer;
-
-/// Sequences times longest sequence of one forward of a run's reward model, which `plan` counts with.
-pub const BATCH_TOKENS: usize = ppo_crds::memory::REWARD_TOKENS;
 
 /// A model that gives one number to each token sequence.
 pub trait SequenceScorer: Send {
@@ -211,21 +209,6 @@ impl Drop for Borrowed {
             let _ = self.give_back.send(copy);
         }
     }
-}
-
-/// Indices of the sequences of each forward, by their lengths: longest first, so that little is padding.
-pub fn batches(lengths: impl Iterator<Item = usize>, batch_tokens: usize) -> Vec<Vec<usize>> {
-    let lengths: Vec<usize> = lengths.collect();
-    let mut order: Vec<usize> = (0..lengths.len()).collect();
-    order.sort_by_key(|&at| std::cmp::Reverse(lengths[at]));
-    let mut batches: Vec<Vec<usize>> = Vec::new();
-    for at in order {
-        match batches.last_mut() {
-            Some(batch) if (batch.len() + 1) * lengths[batch[0]] <= batch_tokens => batch.push(at),
-            _ => batches.push(vec![at]),
-        }
-    }
-    batches
 }
 
 #[cfg(test)]

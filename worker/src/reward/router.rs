@@ -16,6 +16,7 @@ use crate::serving;
 use crate::serving::auth::{Door, authorize};
 use crate::serving::body::{self, Bodies};
 use crate::serving::error::ApiError;
+use crate::serving::fallback::in_words;
 use crate::serving::limits::Limits;
 use crate::telemetry::Exposition;
 use crate::tokenizer::Tokenizer;
@@ -75,16 +76,20 @@ impl Service {
 
 /// The role's own port: POST `/` and `/get_reward` score.
 pub fn api(service: &Service) -> Router {
-    Router::new()
+    let routes = Router::new()
         .route("/", post(score))
         .route("/get_reward", post(score))
         .with_state(service.clone())
-        .merge(observed(service))
-        .layer(middleware::from_fn_with_state(service.0.door.clone(), authorize))
+        .merge(probes(service));
+    in_words(routes).layer(middleware::from_fn_with_state(service.0.door.clone(), authorize))
 }
 
 /// What kubelet and Prometheus ask, on a port of its own without a token.
 pub fn observed(service: &Service) -> Router {
+    in_words(probes(service))
+}
+
+fn probes(service: &Service) -> Router {
     let shown = service.clone();
     serving::probes(service.0.exposition.clone(), move || shown.get().map(drop))
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::Args;
 use ppo_crds::RunConfig;
 use ppo_crds::listen::everywhere;
@@ -44,18 +44,21 @@ pub struct RewardArgs {
     metrics_addr: Option<SocketAddr>,
     #[command(flatten)]
     access: AccessArgs,
+    /// /metrics needs no token.
+    #[arg(long)]
+    open_metrics: bool,
     #[command(flatten)]
     device: DeviceArgs,
 }
 
 impl RewardArgs {
-    /// Where a manifest is served, and the token that callers must send.
-    fn door(&self) -> Result<(SocketAddr, Option<String>)> {
+    /// Where a manifest is served, and whom it lets in.
+    fn door(&self) -> Result<(SocketAddr, Door)> {
         let listen = self.listen.unwrap_or(OWN);
         let token = self.access.token()?;
         let lets = "have samples scored";
         self.access.check(listen.ip(), token.as_deref(), lets)?;
-        Ok((listen, token))
+        Ok((listen, Door::new(token.as_deref(), self.open_metrics).at(listen.ip())))
     }
 }
 
@@ -74,14 +77,15 @@ pub fn main(args: RewardArgs) -> Result<()> {
 /// The reward of a manifest, model and rules.
 fn own(args: &RewardArgs, file: &Path) -> Result<()> {
     let config = Manifest::read(file)?.resolve()?;
-    ensure!(
-        config.reward.model.is_some() || !config.reward.rules.is_empty(),
-        "spec.roles.reward of {} has neither a model nor rules: there is nothing to serve",
-        file.display()
-    );
-    let (listen, token) = args.door()?;
+    if config.reward.model.is_none() && config.reward.rules.is_empty() {
+        let words = format!(
+            "spec.roles.reward of {} has neither a model nor rules: there is nothing to serve",
+            file.display()
+        );
+        return Err(Invalid::new(words).into());
+    }
+    let (listen, door) = args.door()?;
     let limits = limits();
-    let door = Door::new(token.as_deref(), true).at(listen.ip());
     let service = Service::new(&config.name, door, &limits)?;
     let routers = (router::api(&service), router::observed(&service));
     let loading = serving::load(move || {
@@ -100,7 +104,8 @@ fn pod(args: &RewardArgs) -> Result<()> {
         return Err(Invalid::new(words.into()).into());
     };
     let limits = limits();
-    let service = Service::new(&place.job, Door::new(Some(&place.peers.token), true), &limits)?;
+    let door = Door::new(Some(&place.peers.token), args.open_metrics);
+    let service = Service::new(&place.job, door, &limits)?;
     let routers = (router::api(&service), router::observed(&service));
     let at = |port| SocketAddr::new(everywhere(), port);
     let listen = args.listen.unwrap_or_else(|| at(port::HTTP));
@@ -155,8 +160,10 @@ fn sources(config: &RunConfig) -> Result<(RewardSource, Option<Arc<Tokenizer>>)>
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use ppo_crds::report::exit_code;
 
     use super::*;
+    use crate::outcome;
 
     #[derive(Parser)]
     struct Line {
@@ -164,19 +171,22 @@ mod tests {
         args: RewardArgs,
     }
 
-    fn door(words: &[&str]) -> Result<(SocketAddr, Option<String>)> {
-        Line::try_parse_from([&["reward"], words].concat())?.args.door()
+    fn args(words: &[&str]) -> RewardArgs {
+        Line::try_parse_from([&["reward"], words].concat()).unwrap().args
+    }
+
+    fn door(words: &[&str]) -> Result<(SocketAddr, Door)> {
+        args(words).door()
     }
 
     #[test]
     fn without_a_token_only_this_machine_may_call() {
-        assert_eq!(door(&[]).unwrap(), (OWN, None));
+        assert_eq!(door(&[]).unwrap(), (OWN, Door::new(None, false).at(OWN.ip())));
         let open = ["--listen", "0.0.0.0:5000"];
-        let refused = door(&open).unwrap_err().to_string();
-        assert!(
-            refused.contains("lets anybody have samples scored: give --api-key-file or PPO_TOKEN"),
-            "{refused}"
-        );
+        let refused = door(&open).unwrap_err();
+        let words = "lets anybody have samples scored: give --api-key-file or PPO_TOKEN";
+        assert!(refused.to_string().contains(words), "{refused}");
+        assert_eq!(outcome::code(&refused), exit_code::BAD_CONFIGURATION);
         for given in [
             &["--allow-anonymous"][..],
             &["--api-key", "secret"],
@@ -184,5 +194,25 @@ mod tests {
         ] {
             door(&[&open[..], given].concat()).unwrap();
         }
+    }
+
+    #[test]
+    fn metrics_ask_for_the_token_too_unless_they_are_opened() {
+        let key = ["--api-key", "secret"];
+        assert_eq!(door(&key).unwrap().1, Door::new(Some("secret"), false));
+        let opened = door(&[&key[..], &["--open-metrics"]].concat()).unwrap();
+        assert_eq!(opened.1, Door::new(Some("secret"), true));
+    }
+
+    #[test]
+    fn a_manifest_with_nothing_to_serve_is_the_fault_of_whoever_wrote_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("job.yaml");
+        let text = "{apiVersion: ppojob.dev/v1alpha1, kind: PpoJob, metadata: {name: j}, spec: {model: {policy: {path: p}}, \
+                    prompts: {source: {path: d.jsonl}}, roles: {reward: {remote: {urls: ['http://127.0.0.1:1/']}}}}}";
+        std::fs::write(&file, text).unwrap();
+        let refused = own(&args(&[]), &file).unwrap_err();
+        assert!(refused.to_string().contains("there is nothing to serve"), "{refused}");
+        assert_eq!(outcome::code(&refused), exit_code::BAD_CONFIGURATION);
     }
 }

@@ -69,7 +69,7 @@ pub struct ReferencePods {
 }
 
 impl ReferencePods {
-    /// Each piece is one request, so that it is one forward pass there as it is here.
+    /// Each piece is one request, so that its forward passes are there what they are here.
     fn logprobs(&self, pieces: &Pieces, temperature: f64) -> Result<Tensor> {
         let parts: Vec<&[Sample]> = pieces.samples.chunks(pieces.size).collect();
         let request = |part: &&[Sample]| LogprobsRequest {

@@ -3,7 +3,8 @@
 use anyhow::Result;
 
 use super::{Answer, Pool};
-use crate::reward::{BATCH_TOKENS, ModelReward, ScoreRequest, ScoreResponse, ScoredSample, batches, check};
+use crate::model::budget::{PASS_TOKENS, batches};
+use crate::reward::{ModelReward, ScoreRequest, ScoreResponse, ScoredSample, check};
 
 /// Where reward pods are asked.
 const PATH: &str = "/get_reward";
@@ -36,7 +37,7 @@ impl Reward {
     /// # Errors
     /// When the model fails, or the pods do not answer in time.
     pub async fn scores(&self, samples: &[ScoredSample]) -> Result<Vec<f32>> {
-        let parts = batches(samples.iter().map(ScoredSample::tokens), BATCH_TOKENS);
+        let parts = batches(samples.iter().map(ScoredSample::tokens), PASS_TOKENS);
         let chosen: Vec<Vec<ScoredSample>> = parts
             .iter()
             .map(|part| part.iter().map(|&at| samples[at].clone()).collect())

@@ -45,7 +45,7 @@ pub struct RolloutArgs {
     /// Number format of weights and cache. Default: as the model was saved.
     #[arg(long, value_enum)]
     dtype: Option<Precision>,
-    /// Longest sequence, prompt and response, in tokens. Default: the model's own.
+    /// Longest sequence, prompt and response, in tokens; at least 2. Default: the model's own.
     #[arg(long, value_name = "TOKENS")]
     max_model_len: Option<usize>,
     /// Sequences that run at once. Default 256.
@@ -230,6 +230,7 @@ fn location(model: PathBuf) -> Location {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use ppo_crds::report::exit_code;
 
     use super::*;
 
@@ -253,8 +254,9 @@ mod tests {
         let many = settings(&["--model", "some/model", "--max-logprobs", "100"]).unwrap();
         assert_eq!(many.limits.logprobs, 100);
         let open = ["--model", "/m", "--host", "0.0.0.0"];
-        let error = settings(&open).unwrap_err().to_string();
-        assert!(error.contains("--api-key-file"), "{error}");
+        let error = settings(&open).unwrap_err();
+        assert!(error.to_string().contains("--api-key-file"), "{error}");
+        assert_eq!(crate::outcome::code(&error), exit_code::BAD_CONFIGURATION);
         assert!(settings(&[&open[..], &["--allow-anonymous"]].concat()).is_ok());
         assert!(settings(&[&open[..], &["--api-key", "secret"]].concat()).is_ok());
     }
@@ -309,5 +311,6 @@ mod tests {
         std::fs::write(&file, "\n").unwrap();
         let error = settings(&["--model", "/m", "--api-key-file", file.to_str().unwrap()]).unwrap_err();
         assert!(error.to_string().contains("is empty"));
+        assert_eq!(crate::outcome::code(&error), exit_code::BAD_CONFIGURATION);
     }
 }

@@ -11,6 +11,7 @@ use super::settings::{KV_CACHE_MEBIBYTES, ModelSettings};
 use crate::device;
 use crate::engine::{Engine, PolicyEngine, start_engine};
 use crate::hub::resolve_location;
+use crate::manifest::Invalid;
 use crate::model::{Head, ModelConfig, Weights, kind};
 use crate::tokenizer::Tokenizer;
 
@@ -50,10 +51,10 @@ impl Model {
         let tokenizer = Arc::new(Tokenizer::load(&folder)?);
         let kind = precision(settings.dtype, &config);
         let longest = settings.max_length.unwrap_or(config.max_positions);
-        ensure!(
-            longest >= 2,
-            "the longest sequence is {longest} tokens: a prompt and a response need 2"
-        );
+        if longest < 2 {
+            let words = format!("the longest sequence is {longest} tokens: a prompt and a response need 2");
+            return Err(Invalid::new(words).into());
+        }
         if longest > config.max_positions {
             tracing::warn!(
                 "the longest sequence asked for is {longest} tokens, {} was made for {}: serving those",
@@ -109,5 +110,36 @@ fn precision(wanted: Option<DType>, config: &ModelConfig) -> Kind {
         (Some(dtype), _) => kind(dtype),
         (None, Some(Kind::BFloat16)) => Kind::BFloat16,
         (None, _) => Kind::Float,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ppo_crds::report::exit_code;
+    use ppo_crds::run_config::Location;
+
+    use super::*;
+    use crate::outcome;
+
+    fn refusal(settings: &ModelSettings) -> String {
+        let error = Model::load(settings).err().unwrap();
+        let words = format!("{error:#}");
+        assert_eq!(outcome::code(&error), exit_code::BAD_CONFIGURATION, "{words}");
+        words
+    }
+
+    #[test]
+    fn a_length_or_a_cache_that_cannot_be_is_the_fault_of_whoever_asked_for_it() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/quickstart/model");
+        let asked = || ModelSettings::alone(Location::Path(folder.into()), "model".into());
+        let short = refusal(&ModelSettings {
+            max_length: Some(1),
+            ..asked()
+        });
+        assert!(short.contains("the longest sequence is 1 tokens"), "{short}");
+        let mut large = asked();
+        large.rollout.kv_cache_mebibytes = Some(999_999_999);
+        let large = refusal(&large);
+        assert!(large.contains("--kv-cache-mebibytes"), "{large}");
     }
 }

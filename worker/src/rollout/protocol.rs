@@ -42,24 +42,30 @@ pub struct GenerateRequest {
     /// Chat: go on with the last message.
     pub continue_final_message: Option<bool>,
     /// Tokens that a prompt is shortened to; -1 is as many as fit.
+    #[serde(deserialize_with = "values::whole")]
     pub truncate_prompt_tokens: Option<i64>,
     /// Where it is cut then.
     pub truncation_side: Option<Side>,
     /// Put the model's own tokens around a text. Default true, for chat false: the template writes them.
     pub add_special_tokens: Option<bool>,
     /// Samples of each prompt.
+    #[serde(deserialize_with = "values::whole")]
     pub n: Option<usize>,
     /// Tokens of a response. Default 16; for chat what the context holds.
+    #[serde(deserialize_with = "values::whole")]
     pub max_tokens: Option<usize>,
     /// The newer name of `max_tokens`.
+    #[serde(deserialize_with = "values::whole")]
     pub max_completion_tokens: Option<usize>,
     /// Tokens before which nothing ends a response.
+    #[serde(deserialize_with = "values::whole")]
     pub min_tokens: Option<usize>,
     /// 0 is greedy.
     pub temperature: Option<f32>,
     /// Smallest set of tokens that reaches this probability.
     pub top_p: Option<f32>,
     /// So many likeliest tokens; 0 and -1 keep all.
+    #[serde(deserialize_with = "values::whole")]
     pub top_k: Option<i64>,
     /// Tokens this likely relative to the likeliest.
     pub min_p: Option<f32>,
@@ -79,10 +85,13 @@ pub struct GenerateRequest {
     /// Leave special tokens out of the text. Default true.
     pub skip_special_tokens: Option<bool>,
     /// Completions: how many likeliest tokens to list. Chat: whether to give log-probabilities.
+    #[serde(deserialize_with = "values::whole")]
     pub logprobs: Option<Logprobs>,
     /// Chat: how many likeliest tokens to list.
+    #[serde(deserialize_with = "values::whole")]
     pub top_logprobs: Option<usize>,
     /// Log-probabilities of the prompt's tokens, with so many of the likeliest ones.
+    #[serde(deserialize_with = "values::whole")]
     pub prompt_logprobs: Option<i64>,
     /// Answer as server-sent events.
     pub stream: Option<bool>,
@@ -109,6 +118,7 @@ pub struct GenerateRequest {
     /// Text after the completion.
     pub suffix: Given,
     /// Draw more than are returned.
+    #[serde(deserialize_with = "values::whole")]
     pub best_of: Option<usize>,
     /// Against tokens that occurred.
     pub presence_penalty: Option<f64>,
@@ -155,6 +165,7 @@ pub struct GenerateRequest {
     /// End a response that repeats itself.
     pub repetition_detection: Given,
     /// Tokens of thinking; -1 is any number.
+    #[serde(deserialize_with = "values::whole")]
     pub thinking_token_budget: Option<i64>,
     /// Tokens whose log-probabilities are listed at each place.
     pub logprob_token_ids: Given,
@@ -189,7 +200,7 @@ impl Seed {
 }
 
 fn seed_or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Seed>, D::Error> {
-    let number = Option::<serde_json::Number>::deserialize(deserializer)?;
+    let number: Option<serde_json::Number> = values::whole(deserializer)?;
     let number = number.filter(|number| number.as_i64() != Some(-1));
     number.as_ref().map(Seed::of).transpose()
 }
@@ -326,6 +337,40 @@ mod tests {
                 r#"{"logprobs": -1}"#,
                 "logprobs: invalid type: integer `-1`, expected true, false or a number",
             ),
+        ] {
+            let error = read(json).unwrap_err();
+            assert!(error.contains(words), "{json}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_number_without_a_fraction_is_whole_however_it_is_written() {
+        let read_so = read(
+            r#"{"n": 1.0, "max_tokens": 2.0, "top_k": -1.0, "seed": 7.0, "logprobs": 3.0, "prompt_logprobs": 0.0, "min_tokens": 1e0}"#,
+        );
+        let fields = read_so.unwrap();
+        assert_eq!(
+            (fields.n, fields.max_tokens, fields.min_tokens),
+            (Some(1), Some(2), Some(1))
+        );
+        assert_eq!((fields.top_k, fields.prompt_logprobs), (Some(-1), Some(0)));
+        assert_eq!(
+            (fields.seed, fields.logprobs),
+            (Some(Seed(7)), Some(Logprobs::Count(3)))
+        );
+        let large = read(r#"{"seed": 18446744073709551615, "n": null}"#).unwrap();
+        assert_eq!((large.seed, large.n), (Some(Seed(u64::MAX)), None));
+        for (json, words) in [
+            (r#"{"n": 1.5}"#, "n: invalid type: floating point `1.5`, expected usize"),
+            (r#"{"n": -1.0}"#, "n: invalid value: integer `-1`, expected usize"),
+            (r#"{"n": "1"}"#, r#"n: invalid type: string "1", expected usize"#),
+            (
+                r#"{"top_k": 1e300}"#,
+                "top_k: invalid type: floating point",
+            ),
+            (r#"{"n": true}"#, "n: invalid type: boolean `true`, expected usize"),
+            (r#"{"n": [1]}"#, "n: invalid type: sequence, expected usize"),
+            (r#"{"seed": 0.5}"#, "0.5 is no seed"),
         ] {
             let error = read(json).unwrap_err();
             assert!(error.contains(words), "{json}: {error}");

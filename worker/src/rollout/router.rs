@@ -1,13 +1,12 @@
 //! The paths of a rollout server, and the function that answers each.
 
-use axum::http::{Method, StatusCode, Uri};
 use axum::routing::{get, post};
 use axum::{Router, middleware};
 
 use super::service::Service;
 use super::{chat, completions, control, info, metrics, weights};
 use crate::serving::auth;
-use crate::serving::error::ApiError;
+use crate::serving::fallback::{nothing_here, wrong_method};
 
 /// The API. Every path asks for the token but those that [`auth`] names.
 pub fn api(service: Service) -> Router {
@@ -44,20 +43,4 @@ fn probes() -> Router<Service> {
         .route("/healthz", get(info::healthz))
         .route("/readyz", get(info::readyz))
         .route("/metrics", get(metrics::metrics))
-}
-
-/// There is no such path.
-pub async fn nothing_here(uri: Uri) -> ApiError {
-    ApiError::new(StatusCode::NOT_FOUND, format!("there is nothing at {}", uri.path()))
-}
-
-/// There is such a path for another method.
-pub async fn wrong_method(method: Method, uri: Uri) -> ApiError {
-    ApiError::new(
-        StatusCode::METHOD_NOT_ALLOWED,
-        format!(
-            "{method} is not for {}: reading is GET, asking for something is POST",
-            uri.path()
-        ),
-    )
 }

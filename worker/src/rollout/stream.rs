@@ -15,7 +15,7 @@ use super::generate::{Running, submit};
 use super::job::{Dialect, Job};
 use super::response::{self, Answer, ShownChoice, Usage};
 use super::service::Service;
-use crate::engine::{Event, News};
+use crate::engine::{Event, FinishReason, News};
 use crate::serving::error::ApiError;
 
 /// Events read at once.
@@ -155,14 +155,21 @@ impl Pieces {
         let choice = self.choices.get_mut(index).ok_or_else(lost)?;
         let model = self.service.model()?;
         let shown = &self.job.shown;
-        match event.news {
-            News::Token { drawn, top, version } => {
+        let ended = match event.news {
+            News::Token {
+                drawn,
+                top,
+                version,
+                ended,
+            } => {
                 choice.push(model, request, shown, drawn, &top, version)?;
+                ended
             }
-            News::Finished(reason) => {
-                choice.finish(model, request, shown, reason)?;
-                self.unfinished -= 1;
-            }
+            News::Withdrawn => Some(FinishReason::Abort),
+        };
+        if let Some(reason) = ended {
+            choice.finish(model, request, shown, reason)?;
+            self.unfinished -= 1;
         }
         Ok(index)
     }

@@ -1,10 +1,13 @@
-//! Fields that hold any JSON, such as messages, with a limit on their size: a parsed value can take a hundred bytes where its text
-//! takes two.
+//! How fields are read: those that hold any JSON, such as messages, with a limit on their size, since a parsed value can take a hundred
+//! bytes where its text takes two; and whole numbers, however they are written.
 
 use std::cell::Cell;
 use std::fmt;
+use std::marker::PhantomData;
 
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::Deserialize;
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{DeserializeSeed, Deserializer, Error, IntoDeserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
 use super::protocol::wrong;
@@ -31,6 +34,64 @@ pub fn messages<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec
         None => Ok(None),
         Some(Value::Array(messages)) => Ok(Some(messages)),
         Some(other) => Err(wrong("messages", &other, "a list of messages")),
+    }
+}
+
+/// A field that is read from a whole number; None for null. 2.0 is one too, as for vLLM (pydantic's lax mode): clients in languages
+/// with one kind of number write that. A text is none.
+///
+/// # Errors
+/// Those of `T`, for what was sent.
+pub fn whole<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    deserializer.deserialize_any(Whole(PhantomData))
+}
+
+/// Gives `T` what was sent, but an integer for a float without a fraction.
+struct Whole<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for Whole<T> {
+    type Value = Option<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("a whole number")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Option<T>, E> {
+        Ok(None)
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Option<T>, E> {
+        T::deserialize(number.into_deserializer()).map(Some)
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Option<T>, E> {
+        T::deserialize(number.into_deserializer()).map(Some)
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Option<T>, E> {
+        // Beyond these a float says no more which integer it is.
+        const EXACT: f64 = (1u64 << f64::MANTISSA_DIGITS) as f64;
+        match number {
+            _ if number.fract() != 0.0 || number.abs() > EXACT => T::deserialize(number.into_deserializer()).map(Some),
+            0.0.. => self.visit_u64(number as u64),
+            _ => self.visit_i64(number as i64),
+        }
+    }
+
+    fn visit_bool<E: Error>(self, flag: bool) -> Result<Option<T>, E> {
+        T::deserialize(flag.into_deserializer()).map(Some)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Option<T>, E> {
+        T::deserialize(text.into_deserializer()).map(Some)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Option<T>, A::Error> {
+        T::deserialize(SeqAccessDeserializer::new(list)).map(Some)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<Option<T>, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(fields)).map(Some)
     }
 }
 

@@ -3,9 +3,11 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::Args;
 use ppo_crds::pod::env;
+
+use crate::manifest::Invalid;
 
 /// Flags about who may call a server.
 #[derive(Clone, Debug, Args)]
@@ -45,23 +47,24 @@ impl AccessArgs {
     /// # Errors
     /// When it listens for other machines without a token.
     pub fn check(&self, host: IpAddr, token: Option<&str>, lets: &str) -> Result<()> {
-        ensure!(
-            token.is_some() || host.is_loopback() || self.allow_anonymous,
+        if token.is_some() || host.is_loopback() || self.allow_anonymous {
+            return Ok(());
+        }
+        let words = format!(
             "listening on {host} without a token lets anybody {lets}: give --api-key-file or {}, listen on 127.0.0.1, or say \
              --allow-anonymous",
             env::TOKEN
         );
-        Ok(())
+        Err(Invalid::new(words).into())
     }
 }
 
 fn read_token(file: &Path) -> Result<String> {
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read the token in {}", file.display()))?;
     let token = text.trim();
-    ensure!(
-        !token.is_empty(),
-        "{} is empty: it should hold the token",
-        file.display()
-    );
+    if token.is_empty() {
+        let words = format!("{} is empty: it should hold the token", file.display());
+        return Err(Invalid::new(words).into());
+    }
     Ok(token.to_owned())
 }

@@ -15,7 +15,7 @@ use super::error::ApiError;
 
 /// The bearer token that callers must send; None lets everybody in. Only its digest is kept, so that comparing takes the
 /// same time for every guess, whatever its length.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Door {
     token: Option<[u8; 32]>,
     open_metrics: bool,

@@ -10,6 +10,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use crate::rollout::job::check_request_id;
 use crate::rollout::prompt::Prompt;
 use crate::rollout::settings::POLICY;
+use crate::rollout::values;
 use crate::serving::error::ApiError;
 use crate::serving::limits::Limits;
 
@@ -76,8 +77,8 @@ impl Asked {
         flag("detokenize");
         let is_chat = path.ends_with("/chat/completions");
         let bare = flag("return_bare_logprobs") && !is_chat;
-        let response = match read(&fields, "max_completion_tokens")? {
-            None => read(&fields, "max_tokens")?,
+        let response = match whole(&fields, "max_completion_tokens")? {
+            None => whole(&fields, "max_tokens")?,
             tokens => tokens,
         };
         let mut asked = Self {
@@ -89,7 +90,7 @@ impl Asked {
             seeds: read(&fields, "seeds")?,
             prompts: if is_chat { None } else { read(&fields, "prompt")? },
             is_chat,
-            n: read(&fields, "n")?.unwrap_or(1).max(1),
+            n: whole(&fields, "n")?.unwrap_or(1).max(1),
             response,
             fields,
         };
@@ -238,6 +239,13 @@ pub fn read<'a, T: Deserialize<'a>>(fields: &'a Fields, name: &'static str) -> R
     serde_json::from_str(value.get()).map_err(|error| ApiError::field(name, error))
 }
 
+/// The field `name`, a number without a fraction; None where it is absent or null.
+fn whole(fields: &Fields, name: &'static str) -> Result<Option<usize>, ApiError> {
+    let Some(value) = fields.get(name) else { return Ok(None) };
+    let number = values::whole(&mut serde_json::Deserializer::from_str(value.get()));
+    number.map_err(|error| ApiError::field(name, error))
+}
+
 fn written(value: &(impl Serialize + ?Sized)) -> Result<Box<RawValue>, ApiError> {
     to_raw_value(value).map_err(ApiError::internal)
 }
@@ -293,6 +301,14 @@ mod tests {
             let question = asked.question(index).unwrap();
             assert!(question.bytes() >= serde_json::to_string(&question).unwrap().len());
         }
+    }
+
+    #[test]
+    fn numbers_are_as_whole_as_for_vllm() {
+        let asked = asked(json!({"prompt": [1], "n": 3.0, "max_tokens": 4.0}));
+        assert_eq!((asked.n, asked.response), (3, Some(4)));
+        let error = asked_at(COMPLETIONS, json!({"prompt": [1], "n": 1.5})).unwrap_err();
+        assert_eq!(error.param.as_deref(), Some("n"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The paths of the door, and what answers each. A path that is not listed here cannot be reached, whatever vLLM has there.
 
-use axum::extract::{Query, Request, State};
-use axum::http::{HeaderMap, Uri, header};
+use axum::extract::{Path, Query, Request, State};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router, middleware};
@@ -13,11 +13,11 @@ use super::generate::generate;
 use super::service::Service;
 use super::{abort, transfer};
 use crate::rollout::follow::Follower;
-use crate::rollout::router::{nothing_here, wrong_method};
 use crate::rollout::weights::{LoadedWeights, UploadQuery, is_stream};
 use crate::serving::auth::authorize;
 use crate::serving::body;
 use crate::serving::error::ApiError;
+use crate::serving::fallback::{nothing_here, wrong_method};
 
 /// The API, for those who have the token.
 pub fn api(service: Service) -> Router {
@@ -25,6 +25,7 @@ pub fn api(service: Service) -> Router {
         .route("/v1/completions", post(generate))
         .route("/v1/chat/completions", post(generate))
         .route("/v1/models", get(forward))
+        .route("/v1/models/{*name}", get(model))
         .route("/tokenize", post(forward_body))
         .route("/detokenize", post(forward_body))
         .route("/version", get(forward))
@@ -53,16 +54,15 @@ fn probes() -> Router<Service> {
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/health", get(health))
+        .route("/ping", get(health).post(health))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
 }
 
-/// vLLM's own health, once it is up.
+/// vLLM's own health once it is up, and 503 before: a vLLM without a door does not even listen then.
 async fn health(State(service): State<Service>) -> Result<(), ApiError> {
-    match service.model() {
-        Ok(_) => service.vllm.health().await,
-        Err(_) => Ok(()),
-    }
+    service.model()?;
+    service.vllm.health().await
 }
 
 async fn readyz(State(service): State<Service>) -> Result<&'static str, ApiError> {
@@ -102,6 +102,17 @@ async fn update(
     Ok(Json(LoadedWeights::of(policy)))
 }
 
+/// The model of that name in vLLM's list, as OpenAI's clients ask for it: vLLM has no such path.
+async fn model(State(service): State<Service>, Path(name): Path<String>) -> Result<Json<Value>, ApiError> {
+    let Json(mut models) = forward(State(service), Uri::from_static("/v1/models")).await?;
+    let listed = models["data"].as_array_mut().map(std::mem::take).unwrap_or_default();
+    let card = listed.into_iter().find(|card| card["id"] == name.as_str());
+    card.map(Json).ok_or_else(|| {
+        let words = format!("there is no model {name:?} here: /v1/models lists those that are served");
+        ApiError::new(StatusCode::NOT_FOUND, words)
+    })
+}
+
 async fn forward(State(service): State<Service>, uri: Uri) -> Result<Json<Value>, ApiError> {
     service.model()?;
     let call = service.vllm.request(Method::GET, uri.path());
@@ -131,16 +142,17 @@ async fn pass_on(service: &Service, uri: &Uri, body: &RawValue) -> Result<Json<V
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
     use std::time::Duration;
 
     use axum::body::Body;
     use serde_json::json;
+    use tokio::net::TcpListener;
     use tokio::sync::watch;
 
     use super::*;
+    use crate::rollout::settings::VllmSettings;
     use crate::serving::Limits;
-    use crate::vllm::stand_in::{Asked, door, door_of};
+    use crate::vllm::stand_in::{Asked, door, door_of, settings};
 
     #[tokio::test]
     async fn a_client_that_pauses_vllm_while_it_reloads_finds_it_paused_afterwards() {
@@ -158,7 +170,7 @@ mod tests {
         };
         let service = door_of(Router::new().fallback(answer), Limits::default(), "unused".into()).await;
         let vllm = service.vllm.clone();
-        let reloading = async move { vllm.reload(Path::new("unused"), 7, Duration::from_secs(20)).await };
+        let reloading = async move { vllm.reload("unused".as_ref(), 7, Duration::from_secs(20)).await };
         let reloading = tokio::spawn(reloading);
         while asked.lock().last().is_none_or(|path| path != "/collective_rpc") {
             assert!(!reloading.is_finished());
@@ -174,6 +186,38 @@ mod tests {
         drop(pausing.await.unwrap());
         let asked = asked.lock();
         assert_eq!(asked[asked.len() - 2..], ["/resume", "/pause?mode=keep"]);
+    }
+
+    #[tokio::test]
+    async fn a_model_is_found_by_its_name_in_vllms_list() {
+        let list = json!({"object": "list", "data": [{"id": "policy", "max_model_len": 64}, {"id": "some/lora"}]});
+        let router = Router::new().route("/v1/models", get(async move || Json(list)));
+        let service = door_of(router, Limits::default(), "unused".into()).await;
+        let named = async |name: &str| model(State(service.clone()), Path(name.to_owned())).await;
+        assert_eq!(named("policy").await.unwrap().0["max_model_len"], 64);
+        assert_eq!(named("some/lora").await.unwrap().0["id"], "some/lora");
+        assert_eq!(named("other").await.unwrap_err().status, StatusCode::NOT_FOUND);
+    }
+
+    #[tokio::test]
+    async fn it_is_not_healthy_before_vllm_is_up() {
+        let (up, asked) = door(None, "unused".into()).await;
+        assert!(health(State(up)).await.is_ok());
+        assert_eq!(*asked.lock(), ["/health"]);
+        let vllm = VllmSettings {
+            address: "127.0.0.1:1".into(),
+            folder: "unused".into(),
+            start_deadline: Duration::from_secs(60),
+        };
+        let loading = Service::new(&settings(Limits::default()), vllm).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(axum::serve(listener, api(loading)).into_future());
+        let client = crate::http_client::builder().build().unwrap();
+        for path in ["/health", "/ping"] {
+            let answer = client.get(format!("{url}{path}")).send().await.unwrap();
+            assert_eq!(answer.status().as_u16(), 503, "{path}");
+        }
     }
 
     #[tokio::test]

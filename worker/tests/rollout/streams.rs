@@ -39,6 +39,10 @@ async fn a_stream_says_what_the_whole_answer_says() {
                 choice["logprobs"]["token_logprobs"],
                 json!(logprobs.collect::<Vec<_>>())
             );
+            assert!(
+                of_choice.iter().all(|piece| !ids(piece).is_empty()),
+                "the end comes with the last token"
+            );
             let (last, before) = of_choice.split_last().unwrap();
             assert!(before.iter().all(|piece| piece["finish_reason"].is_null()));
             for field in ["finish_reason", "stop_reason", "weight_versions"] {

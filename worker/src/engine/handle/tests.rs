@@ -99,7 +99,8 @@ fn a_request_without_seeds_has_no_completions() {
 fn an_aborted_request_returns_its_tokens_so_far() {
     let engine = slow_engine(EngineConfig::default());
     let wanted = request(5, 0..2, 50_000);
-    let ticket = engine.submit(wanted.clone()).unwrap();
+    let (events, mut heard) = tokio::sync::mpsc::unbounded_channel();
+    let ticket = engine.submit_streaming(wanted.clone(), events).unwrap();
     until("some tokens", || engine.stats().counters.generation_tokens > 10);
     engine.abort(vec![ticket.number()]);
     for completion in ticket.wait(LONG).unwrap() {
@@ -107,6 +108,9 @@ fn an_aborted_request_returns_its_tokens_so_far() {
         assert!(!completion.tokens.is_empty() && completion.tokens.len() < 50_000);
         assert_eq!(completion.versions.len(), completion.tokens.len());
     }
+    let news = std::iter::from_fn(|| heard.try_recv().ok().map(|event| event.news));
+    let news: Vec<News> = news.collect();
+    assert!(news.ends_with(&[News::Withdrawn, News::Withdrawn]), "whoever listens is told");
     until("free blocks", || engine.stats().kv_cache_usage == 0.0);
 }
 
@@ -451,14 +455,20 @@ fn a_streamed_request_tells_every_token_in_order_and_then_the_same_completions()
         assert_eq!(event.request, number);
         let sample = &mut told[event.sample];
         match event.news {
-            News::Token { drawn, top, version } => {
+            News::Token {
+                drawn,
+                top,
+                version,
+                ended,
+            } => {
                 assert!(sample.3.is_none(), "a token after the end");
+                sample.3 = ended;
                 sample.0.push(drawn.token);
                 sample.1.push(drawn.logprob);
                 sample.2.push(top);
                 assert_eq!(version, 0);
             }
-            News::Finished(reason) => sample.3 = Some(reason),
+            News::Withdrawn => panic!("the last token says that it is the last"),
         }
     }
     for (completion, told) in completions.into_iter().zip(told) {

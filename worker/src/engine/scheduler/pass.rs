@@ -1,7 +1,7 @@
 //! One pass of the model: what it is given, how much fits into it, what it led to.
 
 use crate::engine::lane::Lane;
-use crate::engine::request::{Completion, TokenLogprob};
+use crate::engine::request::{Completion, FinishReason, TokenLogprob};
 use crate::engine::runner::{Drawn, ForwardBatch};
 use crate::engine::sequence::SequenceId;
 
@@ -53,6 +53,8 @@ pub struct Advance {
     pub drawn: Drawn,
     /// The likeliest tokens there, when the request asked for them.
     pub top: Option<Vec<TokenLogprob>>,
+    /// Why the sequence is done with it. None: another token follows.
+    pub ended: Option<FinishReason>,
 }
 
 /// What a pass led to.

@@ -54,7 +54,7 @@ impl World {
         assert!(scored <= MAX_SCORES);
         let output = self.runner.forward(&pass.batch).unwrap();
         let outcome = self.scheduler.complete(output, 0);
-        for Advance { id, drawn, top } in outcome.advances {
+        for Advance { id, drawn, top, .. } in outcome.advances {
             self.told.entry(id).or_default().push((drawn, top));
         }
         self.done

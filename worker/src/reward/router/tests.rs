@@ -118,6 +118,18 @@ async fn a_server_of_this_machine_scores_for_no_web_page_that_calls_it_by_a_name
 }
 
 #[tokio::test]
+async fn a_path_or_method_that_it_has_not_is_told_in_words() {
+    let url = listen(service(None, &Limits::default(), exact())).await;
+    let client = crate::http_client::builder().build().unwrap();
+    for (path, status) in [("/get_rewards", 404), ("/get_reward", 405)] {
+        let answer = client.get(format!("{url}{path}")).send().await.unwrap();
+        assert_eq!(answer.status().as_u16(), status);
+        let said: Value = answer.json().await.unwrap();
+        assert!(said["error"]["message"].as_str().unwrap().contains(path), "{said}");
+    }
+}
+
+#[tokio::test]
 async fn the_old_form_with_queries_alone_is_scored_as_a_whole() {
     let rules = json!([{"regex": {"pattern": "^a.*4$"}}]);
     let url = listen(service(None, &Limits::default(), rules)).await;
