@@ -84,6 +84,7 @@ fn check_rule(rule: &RewardRule, field: &str, has_label: bool, problems: &mut Ve
     let kinds = [
         rule.exact_match.is_some(),
         rule.numeric_match.is_some(),
+        rule.math_match.is_some(),
         rule.regex.is_some(),
         rule.length.is_some(),
         rule.json.is_some(),
@@ -91,10 +92,11 @@ fn check_rule(rule: &RewardRule, field: &str, has_label: bool, problems: &mut Ve
     if kinds.into_iter().filter(|&given| given).count() != 1 {
         problems.push(Problem::new(
             field,
-            "give exactly one of exactMatch, numericMatch, regex, length, json",
+            "give exactly one of exactMatch, numericMatch, mathMatch, regex, length, json",
         ));
     }
-    if (rule.exact_match.is_some() || rule.numeric_match.is_some()) && !has_label {
+    let compares = rule.exact_match.is_some() || rule.numeric_match.is_some() || rule.math_match.is_some();
+    if compares && !has_label {
         problems.push(Problem::new(
             field,
             "compares with the label: give spec.prompts.labelField",
