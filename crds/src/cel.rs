@@ -127,8 +127,8 @@ const RULES: &[Rule] = &[
         " * (has(self.batch.microRolloutBatchSize) ? self.batch.microRolloutBatchSize : 1)) == 0"),
         "batch.rolloutBatchSize x batch.nSamplesPerPrompt must be a multiple of the actor's ranks (nodes x gpusPerNode) x \
          batch.microRolloutBatchSize"),
-    rule("spec", "has(self.prompts.labelField) || !self.roles.reward.rules.exists(r, has(r.exactMatch) || has(r.numericMatch))",
-        "exactMatch and numericMatch compare with a label: give prompts.labelField"),
+    rule("spec", "has(self.prompts.labelField) || !self.roles.reward.rules.exists(r, has(r.exactMatch) || has(r.numericMatch) || \
+        has(r.mathMatch))", "exactMatch, numericMatch and mathMatch compare with a label: give prompts.labelField"),
 
     rule("spec.model.policy", MODEL_SOURCE, "give exactly one of path, pvc, hub"),
     rule("spec.model.critic", MODEL_SOURCE, "give exactly one of path, pvc, hub"),
@@ -180,8 +180,8 @@ const RULES: &[Rule] = &[
         self.rules.exists(r, (has(r.weight) ? r.weight : 1.0) != 0.0)",
         "every source has weight 0, so every score would be 0"),
     rule("spec.roles.reward.rules[]", "(has(self.exactMatch) ? 1 : 0) + (has(self.numericMatch) ? 1 : 0) + \
-        (has(self.regex) ? 1 : 0) + (has(self.length) ? 1 : 0) + (has(self.json) ? 1 : 0) == 1",
-        "give exactly one of exactMatch, numericMatch, regex, length, json"),
+        (has(self.mathMatch) ? 1 : 0) + (has(self.regex) ? 1 : 0) + (has(self.length) ? 1 : 0) + (has(self.json) ? 1 : 0) == 1",
+        "give exactly one of exactMatch, numericMatch, mathMatch, regex, length, json"),
     rule("spec.roles.reward.rules[].length", "(has(self.min) ? self.min : 0) <= self.max", "min must be at most max"),
     rule("spec.roles.reward.remote.urls", "self.all(url, url.startsWith('http://') || url.startsWith('https://'))",
         "each URL must start with http:// or https://"),

@@ -9,6 +9,7 @@ mod arithmetic;
 mod dialect;
 mod draft;
 mod dynamic;
+mod final_answer;
 mod held_out;
 mod openrlhf;
 mod other_loss;
@@ -207,12 +208,13 @@ fn complete(draft: &mut Draft) {
         draft.placeholder("prompts.source", "prompts.source.path", "/data/prompts.jsonl", why);
     }
     // A rule made of flags is of the length alone.
-    let reward = ["model", "remote"]
+    let is_scored = ["model", "remote"]
         .iter()
         .any(|source| draft.has(&format!("roles.reward.{source}")));
-    if !reward {
+    if !is_scored && !final_answer::is_compared(draft) {
         let urls = json!(["http://reward:5000/get_reward"]);
-        let why = "the flags name no reward model and no server: serve your reward function (docs/model-and-reward.md), or use rules";
+        let why = "the flags name no reward model and no server: serve your reward function (docs/model-and-reward.md), or use rules, \
+                   of which mathMatch compares final answers of mathematics";
         draft.placeholder("roles.reward", "roles.reward.remote.urls", urls, why);
     }
     if draft.has("model.critic") && !draft.has_critic() {

@@ -216,7 +216,7 @@ fn verls_batches_count_prompts_and_become_samples() {
     assert_eq!(spec.batch.micro_rollout_batch_size, Some(20));
     let said = |subject: &str| notes.iter().any(|note| note.subject.contains(subject));
     assert!(
-        said("batch.microRolloutBatchSize") && said("gpu_memory_utilization") && said("spec.roles.reward"),
+        said("batch.microRolloutBatchSize") && said("gpu_memory_utilization") && said("data_source"),
         "{notes:?}"
     );
 }

@@ -2,6 +2,7 @@
 //! `TrainingArguments`, `ModelConfig` and `ScriptArguments`. Sizes count samples of one process there.
 
 pub mod programs;
+mod rewards;
 pub mod table;
 
 use serde_json::json;
@@ -248,6 +249,7 @@ fn online(draft: &mut Draft) -> Result<(), WrongValue> {
             );
         }
     }
+    rewards::functions(draft)?;
     special_tokens(draft)?;
     if !draft.is_given("max_prompt_length") {
         let why = "max_prompt_length is 512 up to 0.27, and there is no bound since 0.28: give prompts.maxLength as your data needs";

@@ -1,6 +1,7 @@
 //! verl: the overrides of `verl.trainer.main_ppo`, with the defaults of `verl/trainer/config/ppo_trainer.yaml`.
 
 mod advantage;
+mod data_sets;
 mod kl;
 mod pods;
 pub mod programs;
@@ -173,6 +174,7 @@ fn reward(draft: &mut Draft) -> Result<(), WrongValue> {
     }
     // verl's function rewards read the answer here (verl/utils/dataset, the rows of its data sets).
     draft.set("prompts.labelField", "reward_model.ground_truth", "verl's rows");
+    data_sets::compare(draft);
     Ok(())
 }
 

@@ -13,6 +13,7 @@ const RULES_AT: [&str; 4] = ["spec", "roles", "reward", "rules"];
 const RULES: &Choices = &[
     ("exactMatch", "{}"),
     ("numericMatch", "{}"),
+    ("mathMatch", "{}"),
     ("regex", "{pattern: ...}"),
     ("length", "{max: ...}"),
     ("json", "{}"),

@@ -37,8 +37,8 @@ pub struct RewardModelSpec {
     pub weight: f64,
 }
 
-/// One check of the response's text. Exactly one of `exactMatch`, `numericMatch`, `regex`, `length`, `json`. Each scores
-/// between 0 and 1.
+/// One check of the response's text. Exactly one of `exactMatch`, `numericMatch`, `mathMatch`, `regex`, `length`, `json`. Each
+/// scores between 0 and 1.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RewardRule {
@@ -57,6 +57,16 @@ pub struct RewardRule {
     /// 1 when the last number in the text is the last number in the label, else 0. Needs `prompts.labelField`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numeric_match: Option<NumericMatch>,
+    /// 1 when the final answer in the text equals the label's as mathematics, else 0. Needs `prompts.labelField`. Without `extract` a
+    /// response's answer is what stands in its last `\boxed{}` or `\fbox{}`; where it has none, the sentence behind its last `answer:`,
+    /// `answer is` or `####`, at most to the end of the line. A response with neither scores 0, and so does one whose last box is not
+    /// closed. What `extract` finds, and the label, is the content of its last box, else what stands behind its last `####`, else all of it. An
+    /// answer has at most 1000 bytes. Numbers, roots, functions and expressions with variables are compared by value, tuples and
+    /// intervals by their elements and brackets, sets and lists in any order, words in any case; anything else as it is written, but for
+    /// spaces, sizes and fonts. Units are not read, `50\%` is 50 and 0.5, and `x = 5` is 5. Where the label is a number, the answer must be one
+    /// that is worked out: `3+4` is not 7.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub math_match: Option<MathMatch>,
     /// 1 when the pattern is found in the text, else 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub regex: Option<RegexRule>,
@@ -88,6 +98,12 @@ pub struct NumericMatch {
     #[schemars(range(min = 0.0, max = 1e12))]
     pub tolerance: f64,
 }
+
+/// 1 when the final answer in the text equals the label's as mathematics, else 0: `mathMatch: {}`. What verl, OpenRLHF and TRL have for
+/// MATH, DAPO-Math and AIME.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MathMatch {}
 
 /// 1 when the pattern is found in the text, else 0.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]

@@ -84,6 +84,7 @@ fn check_rule(rule: &RewardRule, field: &str, has_label: bool, problems: &mut Ve
     let kinds = [
         ("exactMatch", rule.exact_match.is_some()),
         ("numericMatch", rule.numeric_match.is_some()),
+        ("mathMatch", rule.math_match.is_some()),
         ("regex", rule.regex.is_some()),
         ("length", rule.length.is_some()),
         ("json", rule.json.is_some()),
@@ -93,7 +94,8 @@ fn check_rule(rule: &RewardRule, field: &str, has_label: bool, problems: &mut Ve
         let message = format!("give exactly one of {names}; {}", those_given(&kinds));
         problems.push(Problem::new(field, message));
     }
-    if (rule.exact_match.is_some() || rule.numeric_match.is_some()) && !has_label {
+    let compares = rule.exact_match.is_some() || rule.numeric_match.is_some() || rule.math_match.is_some();
+    if compares && !has_label {
         problems.push(Problem::new(
             field,
             "compares with the label: give spec.prompts.labelField",

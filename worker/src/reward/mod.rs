@@ -3,6 +3,7 @@
 mod answer;
 mod lists;
 mod load;
+mod math;
 mod mix;
 mod model;
 mod names;

@@ -7,9 +7,13 @@ use ppo_crds::spec::{JsonRule, LengthRule, RewardRule};
 use regex::Regex;
 use serde_json::Value;
 
+use super::math::Answer;
 use super::number::last_number;
 use super::sample::ScoredSample;
 use crate::data::Label;
+
+/// Characters of a label that an error shows.
+const SHOWN: usize = 80;
 
 /// One compiled rule of `roles.reward.rules`.
 #[derive(Clone, Debug)]
@@ -22,6 +26,7 @@ pub struct Rule {
 enum Check {
     ExactMatch { ignore_case: bool },
     NumericMatch { tolerance: f64 },
+    MathMatch,
     Regex(Regex),
     Length(LengthRule),
     Json(JsonRule),
@@ -32,6 +37,7 @@ enum Check {
 enum Wanted<'a> {
     Text(Cow<'a, str>),
     Number(f64),
+    Answer(Answer),
     Nothing,
 }
 
@@ -39,7 +45,7 @@ impl Rule {
     /// Compiles a rule.
     ///
     /// # Errors
-    /// A regular expression that is not one, or a rule with none or several of the five kinds.
+    /// A regular expression that is not one, or a rule with none or several of the six kinds.
     pub fn new(rule: &RewardRule) -> Result<Self> {
         let compile = |field: &str, pattern: &str| {
             Regex::new(pattern)
@@ -57,6 +63,7 @@ impl Rule {
         checks.extend(rule.numeric_match.as_ref().map(|numeric| Check::NumericMatch {
             tolerance: numeric.tolerance,
         }));
+        checks.extend(rule.math_match.as_ref().map(|_| Check::MathMatch));
         if let Some(regex) = &rule.regex {
             checks.push(Check::Regex(compile("regex.pattern", &regex.pattern)?));
         }
@@ -65,7 +72,7 @@ impl Rule {
         match <[Check; 1]>::try_from(checks) {
             Ok([check]) => Ok(Self { extract, check }),
             Err(checks) => bail!(
-                "a rule has {} of exactMatch, numericMatch, regex, length, json; want exactly one",
+                "a rule has {} of exactMatch, numericMatch, mathMatch, regex, length, json; want exactly one",
                 checks.len()
             ),
         }
@@ -87,6 +94,7 @@ impl Rule {
         match self.check {
             Check::ExactMatch { .. } => "exactMatch",
             Check::NumericMatch { .. } => "numericMatch",
+            Check::MathMatch => "mathMatch",
             Check::Regex(_) => "regex",
             Check::Length(_) => "length",
             Check::Json(_) => "json",
@@ -101,7 +109,8 @@ impl Rule {
     /// Refuses a label that the rule cannot compare with.
     ///
     /// # Errors
-    /// No label where the rule needs one, one that is no text, or one without a number for `numericMatch`.
+    /// No label where the rule needs one, one that is no text, one without a number for `numericMatch`, or without an answer for
+    /// `mathMatch`.
     pub fn check_label(&self, label: Option<&Label>) -> Result<()> {
         self.wanted(label).map(|_| ())
     }
@@ -125,7 +134,10 @@ impl Rule {
                 truth(text.to_lowercase() == wanted.to_lowercase())
             }
             (Check::ExactMatch { .. }, Wanted::Text(wanted)) => truth(wanted == text),
-            (Check::ExactMatch { .. } | Check::NumericMatch { .. }, _) => 0.0,
+            (Check::MathMatch, Wanted::Answer(wanted)) => {
+                truth(self.answer(text).is_some_and(|answer| wanted.accepts(&answer)))
+            }
+            (Check::ExactMatch { .. } | Check::NumericMatch { .. } | Check::MathMatch, _) => 0.0,
             (Check::Regex(pattern), _) => truth(pattern.is_match(text)),
             (Check::Length(length), _) => length_score(sample.response_ids.len(), length),
             (Check::Json(rule), _) => truth(is_json(text, rule)),
@@ -153,7 +165,25 @@ impl Rule {
                     format!("label {label:?} holds no number for numericMatch: leave its row out, or use exactMatch")
                 })
             }
+            Check::MathMatch => {
+                let label = needed()?;
+                let answer = Answer::of_label(&label).map_err(|wrong| {
+                    let shown: String = label.chars().take(SHOWN).collect();
+                    anyhow!(
+                        "label {shown:?} {wrong}: for mathMatch give the answer itself, or one in \\boxed{{}}, or leave its row out"
+                    )
+                });
+                answer.map(Wanted::Answer)
+            }
             _ => Ok(Wanted::Nothing),
+        }
+    }
+
+    /// The answer in what the rule reads of a response: what `extract` found is an answer as a label is, a whole response has one.
+    fn answer(&self, text: &str) -> Option<Answer> {
+        match self.extract {
+            Some(_) => Answer::of_label(text).ok(),
+            None => Answer::of_response(text),
         }
     }
 

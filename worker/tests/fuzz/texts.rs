@@ -3,10 +3,12 @@
 use std::path::Path;
 
 use ppo_crds::convert::{Framework, convert};
+use ppo_crds::spec::RewardRule;
 use ppo_crds::{Environment, Geometry, Plan, RunConfig, fill, parse_manifest, render_plan, resolve, validate};
-use ppo_worker::reward::{ScoreRequest, ScoreResponse};
+use ppo_worker::reward::{Rule, ScoreRequest, ScoreResponse, ScoredSample};
 use ppo_worker::rollout::protocol::GenerateRequest;
 use ppo_worker::rollout::refused;
+use serde_json::json;
 
 use crate::harness::survives;
 
@@ -84,5 +86,39 @@ fn requests_and_answers() {
         }
         let _ = serde_json::from_slice::<ScoreRequest>(bytes);
         let _ = serde_json::from_slice::<ScoreResponse>(bytes);
+    });
+}
+
+#[test]
+fn an_answer_of_mathematics() {
+    let rules: Vec<RewardRule> =
+        serde_json::from_value(json!([{"mathMatch": {}}, {"mathMatch": {}, "extract": "(?s)(.*)"}])).unwrap();
+    let rules = Rule::all(&rules).unwrap();
+    let label = r"x = -\frac{\sqrt[3]{2}}{1 + 2^{n}}, \left[0, \sin^2 y\right) \cup \{|z|, 50\%\}";
+    let seeds = [
+        format!(r"So it is $\boxed{{{label}}}$."),
+        r"The answer is \begin{pmatrix} 1{,}000 & \log_2 3 \\ 5\text{ cm}^2 & 10^{-3} \end{pmatrix}".to_owned(),
+        r"#### 2\frac12 \pm 3.50e2 \times x_{12} \le \pi/4 \text{ or } (1, \infty]".to_owned(),
+    ];
+    survives("math-answer", 1500, seeds.map(String::into_bytes).to_vec(), |bytes| {
+        let sample = |response: &str, label: &str| ScoredSample {
+            index: 0,
+            prompt: String::new(),
+            visible_prompt: String::new(),
+            messages: None,
+            moment: None,
+            response: response.to_owned(),
+            visible_response: response.to_owned(),
+            has_ended: true,
+            tokenizer: None,
+            prompt_ids: [].into(),
+            response_ids: Vec::new(),
+            label: Some(label.into()),
+        };
+        let text = String::from_utf8_lossy(bytes);
+        for rule in &rules {
+            rule.score(&sample(&text, label)).unwrap();
+            let _ = rule.score(&sample(label, &text));
+        }
     });
 }

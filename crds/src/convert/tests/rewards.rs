@@ -149,3 +149,66 @@ fn dapos_overlong_buffer_has_its_first_names_too() {
         "serve it over HTTP"
     ));
 }
+
+#[test]
+fn trls_accuracy_reward_is_a_rule_on_the_column_that_it_reads() {
+    let of = |flags: &str| {
+        let flags = format!("trl grpo --model_name_or_path /m --dataset_name /d.jsonl --num_generations 8 {flags}");
+        converted(Framework::Trl, &flags)
+    };
+    let conversion = of("--reward_funcs accuracy_reward think_format_reward --reward_weights 2 0.5");
+    let spec = &conversion.job.spec;
+    let [rule] = spec.roles.reward.rules.as_slice() else {
+        panic!("{:?}", spec.roles.reward.rules)
+    };
+    assert_eq!(
+        (rule.weight, &rule.extract, rule.math_match.is_some()),
+        (2.0, &None, true)
+    );
+    assert_eq!(spec.prompts.label_field.as_deref(), Some("solution"));
+    assert!(spec.roles.reward.remote.is_none());
+    assert!(
+        said(&conversion, "reward_funcs", "think_format_reward is Python"),
+        "{:?}",
+        conversion.notes
+    );
+
+    let with_model =
+        of("--reward_model_name_or_path /rm --reward_funcs reasoning_accuracy_reward --reward_weights 0.25 3");
+    let reward = &with_model.job.spec.roles.reward;
+    assert_eq!(
+        (reward.model.as_ref().unwrap().weight, reward.rules[0].weight),
+        (0.25, 3.0)
+    );
+    assert_eq!(reward.rules[0].extract.as_deref(), Some("(?s).*</think>(.*)"));
+
+    let own = of("--reward_funcs mine.rewards.score");
+    assert!(own.job.spec.roles.reward.remote.is_some() && own.job.spec.prompts.label_field.is_none());
+    let flags = "trl grpo --model_name_or_path /m --reward_funcs accuracy_reward --reward_weights much";
+    let error = convert(Framework::Trl, flags, &nothing).unwrap_err().to_string();
+    assert!(error.contains("wants numbers, has \"much\""), "{error}");
+}
+
+#[test]
+fn verls_files_of_mathematics_are_scored_by_final_answers() {
+    let of = |flags: &str| converted(Framework::Verl, &format!("actor_rollout_ref.model.path=/m {flags}"));
+    let buffer = "reward.reward_kwargs.overlong_buffer_cfg";
+    let dapo = of(&format!(
+        "data.train_files=/data/dapo-math-17k.parquet data.max_response_length=8192 +{buffer}.enable=True +{buffer}.len=4096"
+    ));
+    let [length, answer] = dapo.job.spec.roles.reward.rules.as_slice() else {
+        panic!("{:?}", dapo.job.spec.roles.reward.rules)
+    };
+    assert!(length.length.is_some() && answer.math_match.is_some());
+    assert!(dapo.job.spec.roles.reward.remote.is_none());
+    assert!(said(&dapo, "data_source", "mathMatch scores"), "{:?}", dapo.notes);
+    for others in [
+        "data.train_files=/data/code.parquet",
+        "data.train_files=\"['/data/gsm8k/train.parquet','/data/code.parquet']\"",
+        "data.train_files=/data/gsm8k/train.parquet reward.custom_reward_function.path=/f.py",
+        "data.train_files=/data/gsm8k/train.parquet reward.reward_model.enable=True reward.reward_model.model_path=/rm",
+    ] {
+        let reward = of(others).job.spec.roles.reward;
+        assert!(reward.rules.is_empty(), "{others}: {:?}", reward.rules);
+    }
+}

@@ -188,10 +188,16 @@ pub const ONLINE: &[Row] = &[
     field(&["warmup_steps"], &["optimizer.warmupUpdates"], Count),
     field(&["model_name_or_path"], &["model.policy"], Model),
     field(&["reward_model_name_or_path"], &["roles.reward.model.source"], Model),
-    nowhere(
-        &["reward_funcs", "reward_weights"],
-        "they are Python: serve them over HTTP and give the address in roles.reward.remote.urls \
-         (docs/model-and-reward.md)",
+    computed(
+        &["reward_funcs"],
+        &["roles.reward.rules"],
+        "accuracy_reward and reasoning_accuracy_reward are mathMatch, on the column `solution`; others are Python: serve them over HTTP \
+         and give the address in roles.reward.remote.urls (docs/model-and-reward.md)",
+    ),
+    computed(
+        &["reward_weights"],
+        &["roles.reward.model.weight", "roles.reward.rules"],
+        "of the reward model, then of the functions; default 1 for each",
     ),
     computed(&["steps_per_generation"], &["batch.rolloutBatchSize"], "gradient_accumulation_steps, unless given"),
     computed(

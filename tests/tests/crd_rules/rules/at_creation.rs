@@ -104,13 +104,18 @@ pub(super) fn at_creation() -> Vec<Case> {
         ),
         of(
             "spec",
-            "exactMatch and numericMatch compare",
+            "exactMatch, numericMatch and mathMatch compare",
             reward(json!({"rules": [{"exactMatch": {}}]})),
         ),
         of(
             "spec",
-            "exactMatch and numericMatch compare",
+            "exactMatch, numericMatch and mathMatch compare",
             reward(json!({"rules": [{"numericMatch": {}}]})),
+        ),
+        of(
+            "spec",
+            "exactMatch, numericMatch and mathMatch compare",
+            reward(json!({"rules": [{"mathMatch": {}}]})),
         ),
         of(
             "spec.model.policy",
@@ -218,6 +223,11 @@ pub(super) fn at_creation() -> Vec<Case> {
             "spec.roles.reward.rules[]",
             "give exactly one of exactMatch",
             reward(json!({"rules": [{"json": {}, "regex": {"pattern": "a"}}]})),
+        ),
+        of(
+            "spec.roles.reward.rules[]",
+            "give exactly one of exactMatch",
+            reward(json!({"rules": [{"json": {}, "mathMatch": {}}]})),
         ),
         of(
             "spec.roles.reward.rules[].length",

@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use ppo_crds::spec::{ExactMatch, NumericMatch, RegexRule};
+use ppo_crds::spec::{ExactMatch, MathMatch, NumericMatch, RegexRule};
 use proptest::prelude::*;
 
 use super::*;
@@ -32,6 +32,13 @@ fn exact(ignore_case: bool) -> RewardRule {
 fn numeric(tolerance: f64) -> RewardRule {
     RewardRule {
         numeric_match: Some(NumericMatch { tolerance }),
+        ..RewardRule::default()
+    }
+}
+
+fn math() -> RewardRule {
+    RewardRule {
+        math_match: Some(MathMatch {}),
         ..RewardRule::default()
     }
 }
@@ -163,43 +170,65 @@ fn extract_reads_the_first_group_of_the_last_match() {
     );
 }
 
-/// As docs/model-and-reward.md has it.
-const BOXED: &str = r"\\boxed\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}";
-
 #[test]
-fn the_pattern_of_the_page_reads_the_last_box_with_the_braces_inside_it() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/model-and-reward.md");
-    let page = std::fs::read_to_string(page).unwrap();
-    assert!(page.contains(&format!("extract: '{BOXED}'")));
+fn math_match_compares_the_answer_of_a_response_with_the_labels() {
     for (response, label, wanted) in [
-        (r"So it is \boxed{\frac{3}{4}}.", r"\frac{3}{4}", 1.0),
-        (r"$\boxed{\frac{\sqrt{3}}{2}}$ {done}", r"\frac{\sqrt{3}}{2}", 1.0),
-        (r"\boxed{1}, no: \boxed{ 2 }", "2", 1.0),
+        (r"So it is $\boxed{\dfrac{\sqrt{3}}{2}}$.", r"\frac{\sqrt3}{2}", 1.0),
+        (r"\boxed{1}, no: \boxed{ 0.5 }", r"Half: $\boxed{\frac{1}{2}}$", 1.0),
+        (
+            "The final answer is $(3, 1/2)$. I hope it is correct.",
+            r"\left(3, \frac12\right)",
+            1.0,
+        ),
+        ("48 + 1024\n#### 1072", "She sold 48 clips.\n#### 1,072", 1.0),
+        (r"\boxed{\frac{1}{4}}", r"\frac{3}{4}", 0.0),
         (r"\boxed{\frac{3}{4}", r"\frac{3}{4}", 0.0),
-        (r"\frac{3}{4}", r"\frac{3}{4}", 0.0),
+        (r"It is \frac{3}{4}", r"\frac{3}{4}", 0.0),
+        (r"\boxed{}", "0", 0.0),
+        ("", "0", 0.0),
     ] {
-        assert_eq!(
-            score(&extracting(BOXED, exact(false)), response, label),
-            wanted,
-            "{response}"
-        );
+        assert_eq!(score(&math(), response, label), wanted, "{response}");
     }
-    let number = extracting(BOXED, numeric(0.0));
-    assert_eq!(score(&number, r"\boxed{\dfrac{3}{4}}, in 2 steps", "0.75"), 1.0);
 }
 
 #[test]
-fn the_rules_of_the_page_read_the_labels_of_gsm8k_and_dapo() {
+fn math_match_reads_what_extract_found_as_it_reads_a_label() {
+    let tagged = extracting("(?s)<answer>(.*?)</answer>", math());
+    assert_eq!(score(&tagged, "<answer> 1/2 </answer>", "0.5"), 1.0);
+    assert_eq!(score(&tagged, r"<answer>It is $\boxed{\frac12}$.</answer>", "0.5"), 1.0);
+    assert_eq!(score(&tagged, r"\boxed{\frac12}", "0.5"), 0.0, "no match scores 0");
+}
+
+/// The row of a table of docs/model-and-reward.md that begins so.
+fn row_of_the_page(first: &str) -> String {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/model-and-reward.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let mut rows = page.lines().filter(|line| line.starts_with(&format!("| {first}")));
+    rows.next().unwrap().to_owned()
+}
+
+#[test]
+fn the_rules_of_the_page_read_the_labels_of_its_data_sets() {
+    assert!(row_of_the_page("GSM8K").contains("`numericMatch`"));
     let gsm8k = "She sold 48/2 = <<48/2=24>>24 clips, 72 in all.\n#### 1,072";
-    let ends_so = extracting("#### (.*)", numeric(0.0));
     assert_eq!(score(&numeric(0.0), "The answer is 1072.", gsm8k), 1.0);
+    assert!(row_of_the_page("GSM8K").contains("`extract: '#### (.*)'`"));
+    let ends_so = extracting("#### (.*)", numeric(0.0));
     assert_eq!(score(&ends_so, "48 + 1024\n#### 1072", gsm8k), 1.0);
     assert_eq!(score(&ends_so, "The answer is 1072.", gsm8k), 0.0);
-    let dapo = extracting("(?i)answer:(.*)", numeric(0.0));
-    assert_eq!(
-        score(&dapo, "Answer: 33? No.\n\n**Answer:** $34$\nin 2 steps", "34"),
-        1.0
-    );
+
+    assert!(row_of_the_page("DAPO").contains("`mathMatch` with `extract: '(?i)answer:(.*)'`"));
+    let dapo = extracting("(?i)answer:(.*)", math());
+    let response = |answer: &str| format!("Answer: 33? No, \\boxed{{33}}.\n\n**Answer:** {answer}\nin 2 steps");
+    assert_eq!(score(&dapo, &response("$34$"), "34"), 1.0);
+    assert_eq!(score(&dapo, &response(r"\boxed{34}."), "34"), 1.0);
+    assert_eq!(score(&dapo, &response("33"), "34"), 0.0);
+
+    for first in ["MATH", "AIME"] {
+        assert!(row_of_the_page(first).ends_with("| `mathMatch` |"), "{first}");
+    }
+    assert_eq!(score(&math(), r"So $x = \boxed{2\sqrt{3}}$.", r"2\sqrt{3}"), 1.0);
+    assert_eq!(score(&math(), r"\boxed{73}", "073"), 1.0);
 }
 
 #[test]
@@ -259,13 +288,27 @@ fn a_missing_or_useless_label_is_an_error_that_names_the_sample() {
         error(numeric(0.0), Some("six")),
         "sample 7: label \"six\" holds no number for numericMatch: leave its row out, or use exactMatch"
     );
+    assert_eq!(
+        error(math(), Some(r"so \boxed{}")),
+        r#"sample 7: label "so \\boxed{}" holds no answer: for mathMatch give the answer itself, or one in \boxed{}, or leave its row out"#
+    );
+    let essay = error(math(), Some(&"Let x be the number. ".repeat(100)));
+    assert!(
+        essay.contains("has 2099 bytes where an answer has at most 1000"),
+        "{essay}"
+    );
+    assert!(essay.len() < 300, "{essay}");
 }
 
 #[test]
 fn a_label_that_is_a_list_is_an_error_to_a_rule_that_compares_and_to_no_other() {
     let list = Label::of(serde_json::json!(["4"])).unwrap();
     let check = |rule: RewardRule| Rule::new(&rule).unwrap().check_label(list.as_ref());
-    for (name, rule) in [("exactMatch", exact(true)), ("numericMatch", numeric(0.0))] {
+    for (name, rule) in [
+        ("exactMatch", exact(true)),
+        ("numericMatch", numeric(0.0)),
+        ("mathMatch", math()),
+    ] {
         let refused = check(rule).unwrap_err().to_string();
         assert!(
             refused.contains(&format!(
@@ -303,7 +346,7 @@ proptest! {
     fn any_response_scores_between_0_and_1(response in "\\PC*|[-+$€£0-9.,eE/ \u{2212}]*", label in "\\PC*") {
         let label = format!("{label} 1");
         for rule in [
-            exact(true), numeric(0.5), regex("a|1"), json(&["a"]), length(2, 3, 2),
+            exact(true), numeric(0.5), math(), regex("a|1"), json(&["a"]), length(2, 3, 2),
             extracting(r"(?s)(\w*)$", numeric(0.0)), extracting("", json(&[])),
         ] {
             let score = score(&rule, &response, &label);

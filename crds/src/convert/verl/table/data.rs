@@ -24,7 +24,7 @@ pub const ROWS: &[Row] = &[
     ).off(&["error"]),
     nowhere(
         &["data.reward_fn_key"],
-        "the reward is not chosen by a column: give rules, a model or a server in roles.reward",
+        "the reward is not chosen by a column: give rules (mathMatch compares final answers), a model or a server in roles.reward",
     ),
     computed(
         &["data.apply_chat_template_kwargs*"],
