@@ -32,7 +32,7 @@ impl Rule {
 }
 
 const MODEL_SOURCE: &str = "(has(self.path) ? 1 : 0) + (has(self.pvc) ? 1 : 0) + (has(self.hub) ? 1 : 0) == 1";
-const DATA_SOURCE: &str = "has(self.path) != has(self.pvc)";
+const DATA_SOURCE: &str = "(has(self.path) ? 1 : 0) + (has(self.paths) ? 1 : 0) + (has(self.pvc) ? 1 : 0) == 1";
 const IN_VOLUME: &str = "!self.split('/').exists(part, part == '..')";
 const ABSOLUTE: &str = "self.startsWith('/')";
 const NOT_ABSOLUTE: &str = "is relative; in a pod only an absolute path has a meaning (or name a claim)";
@@ -136,10 +136,10 @@ const RULES: &[Rule] = &[
     rule("spec.roles.reward.model.source", MODEL_SOURCE, "give exactly one of path, pvc, hub"),
     rule("spec.prompts", "!has(self.chatTemplateVariables) || self.chatTemplate",
         "chatTemplateVariables are for the chat template: give chatTemplate: true"),
-    rule("spec.prompts.source", DATA_SOURCE, "give exactly one of path, pvc"),
+    rule("spec.prompts.source", DATA_SOURCE, "give exactly one of path, paths, pvc"),
     rule("spec.evaluation", "self.nSamplesPerPrompt == 1 || self.temperature > 0.0",
         "greedy samples of a prompt are all equal: nSamplesPerPrompt above 1 needs a temperature above 0"),
-    rule("spec.evaluation.source", DATA_SOURCE, "give exactly one of path, pvc"),
+    rule("spec.evaluation.source", DATA_SOURCE, "give exactly one of path, paths, pvc"),
     rule("spec.checkpoint", "(has(self.path) ? 1 : 0) + (has(self.pvc) ? 1 : 0) + (has(self.volumeClaim) ? 1 : 0) <= 1",
         "give at most one of path, pvc, volumeClaim"),
     rule("spec.checkpoint.volumeClaim.accessModes", "size(self) == 0 || self.exists(mode, mode != 'ReadOnlyMany')",
@@ -154,7 +154,9 @@ const RULES: &[Rule] = &[
     rule("spec.model.reference.path", ABSOLUTE, NOT_ABSOLUTE),
     rule("spec.roles.reward.model.source.path", ABSOLUTE, NOT_ABSOLUTE),
     rule("spec.prompts.source.path", ABSOLUTE, NOT_ABSOLUTE),
+    rule("spec.prompts.source.paths[]", ABSOLUTE, NOT_ABSOLUTE),
     rule("spec.evaluation.source.path", ABSOLUTE, NOT_ABSOLUTE),
+    rule("spec.evaluation.source.paths[]", ABSOLUTE, NOT_ABSOLUTE),
     rule("spec.checkpoint.path", ABSOLUTE, NOT_ABSOLUTE),
     rule("spec.model.policy.pvc.path", IN_VOLUME, "must not contain '..'"),
     rule("spec.model.critic.pvc.path", IN_VOLUME, "must not contain '..'"),

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use crate::run_config::{
-    Algorithm, Batch, Checkpoint, Clip, Evaluation, Kl, KlController, Location, Model, Prompts, Reward, RewardModel,
-    Rollout, RunConfig, RunLength, Score,
+    Algorithm, Batch, Checkpoint, Clip, DataPaths, Evaluation, Kl, KlController, Location, Model, Prompts, Reward,
+    RewardModel, Rollout, RunConfig, RunLength, Score,
 };
 use crate::spec::{AlgorithmSpec, BatchSpec, DataSource, ModelSource, PpoJob, PpoJobSpec, PvcPath, RewardSpec};
 use crate::validate::{ValidationErrors, validate};
@@ -104,8 +104,11 @@ impl Environment {
         }
     }
 
-    fn data(&self, source: &DataSource) -> PathBuf {
-        self.file(source.path.as_deref(), source.pvc.as_ref())
+    fn data(&self, source: &DataSource) -> DataPaths {
+        match &source.paths {
+            Some(paths) => paths.iter().map(|path| self.path(path)).collect::<Vec<_>>().into(),
+            None => self.file(source.path.as_deref(), source.pvc.as_ref()).into(),
+        }
     }
 }
 

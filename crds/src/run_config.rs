@@ -1,6 +1,8 @@
 //! What runs: a [`PpoJob`](crate::PpoJob) with every default filled in and every rule checked. The pods receive it as JSON,
 //! `ppo-worker run -f job.yaml` builds it in place; nothing downstream reads the raw spec.
 
+mod data_paths;
+
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -10,6 +12,8 @@ use crate::spec::{
     AdapterSpec, Aggregation, DType, Engine, Estimator, GenerationSpec, KlEstimator, KlPlacement, OptimizerSpec,
     Overlap, Profile, RemoteRewardSpec, RewardRule, TelemetrySpec,
 };
+
+pub use data_paths::DataPaths;
 
 /// A validated run. Paths are those of the machine or pod that runs it.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
@@ -84,11 +88,11 @@ pub enum RunLength {
     Steps(u64),
 }
 
-/// Where a model or data file lies: on a disk the process sees, or on the hub.
+/// Where a model lies: on a disk the process sees, or on the hub.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub enum Location {
-    /// Folder or file on a disk.
+    /// Folder on a disk.
     Path(PathBuf),
     /// A model of the Hugging Face hub.
     Hub {
@@ -122,8 +126,8 @@ pub struct Model {
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Prompts {
-    /// The file.
-    pub path: PathBuf,
+    /// Where they lie.
+    pub path: DataPaths,
     /// Column or key of the prompt.
     pub prompt_field: String,
     /// Column or key of the label. None: no label.
@@ -143,8 +147,8 @@ pub struct Prompts {
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Evaluation {
-    /// The file.
-    pub path: PathBuf,
+    /// Where they lie.
+    pub path: DataPaths,
     /// Steps between two of them.
     pub every_steps: u64,
     /// Only the first so many prompts. None: all.

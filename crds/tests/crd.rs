@@ -73,7 +73,7 @@ fn every_field_of_the_spec_that_may_be_left_out_names_its_default() {
             // Blocks say it field by field; of alternatives exactly one is given.
             let block = field["type"] == "object"
                 || field["type"] == "array" && field.get("items").is_some_and(|items| items["type"] == "object");
-            let alternative = ["path", "pvc", "hub", "fixed", "adaptive"].contains(&name.as_str());
+            let alternative = ["path", "paths", "pvc", "hub", "fixed", "adaptive"].contains(&name.as_str());
             assert!(
                 required.contains(&name.as_str()) || block || alternative || text.contains("default"),
                 "{path}.{name}: {text}"

@@ -379,6 +379,36 @@ fn a_checkpoint_is_not_continued_with_other_prompts_under_the_same_name() {
 }
 
 #[test]
+fn a_checkpoint_is_not_continued_with_another_file_in_the_folder_of_its_prompts() {
+    let bench = Bench::new();
+    let manifest = |steps: u64| {
+        let source = json!({"path": "shards"});
+        bench.manifest("job.yaml", json!({"steps": steps, "prompts": {"source": source}}));
+    };
+    let shard = |name: &str| bench.path("shards").join(name);
+    std::fs::create_dir(bench.path("shards")).unwrap();
+    let whole = std::fs::read_to_string(bench.path("prompts.jsonl")).unwrap();
+    let (first, second) = whole.split_at(whole.match_indices('\n').nth(9).unwrap().0 + 1);
+    std::fs::write(shard("0.jsonl"), first).unwrap();
+    std::fs::write(shard("1.jsonl"), second).unwrap();
+    manifest(1);
+    bench.run("job.yaml", "run");
+    manifest(2);
+    std::fs::write(shard("2.jsonl"), "{\"prompt\": \"1+1=\", \"answer\": \"2\"}").unwrap();
+    let words = refused(&bench);
+    assert!(
+        words.contains("shards are not those that the run began with") && words.contains("restore what lay there"),
+        "{words}"
+    );
+    // Their order counts, too.
+    std::fs::rename(shard("2.jsonl"), bench.path("2.jsonl")).unwrap();
+    std::fs::rename(shard("0.jsonl"), shard("2.jsonl")).unwrap();
+    assert!(refused(&bench).contains("shards are not those"));
+    std::fs::rename(shard("2.jsonl"), shard("0.jsonl")).unwrap();
+    bench.run("job.yaml", "run");
+}
+
+#[test]
 fn an_adapter_is_not_continued_above_other_weights_another_configuration_or_with_other_end_tokens() {
     let bench = Bench::new();
     let manifest = |steps: u64| bench.manifest("job.yaml", json!({"steps": steps, "model": {"adapter": {"rank": 4}}}));

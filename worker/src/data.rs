@@ -1,22 +1,24 @@
 //! Prompts from files: parsing, filtering, deterministic order.
 
 mod fields;
+mod folder;
 mod label;
 mod order;
 mod parquet;
+mod place;
 mod rows;
 mod sets;
 
-use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
-use ppo_crds::run_config::{Evaluation, Prompts};
+use ppo_crds::run_config::{DataPaths, Evaluation, Prompts};
 use serde_json::Value;
 
 pub(crate) use fields::describe;
 pub use label::Label;
 pub use order::{PromptOrder, total_steps};
+pub use place::{At, Place};
 use rows::read_fields;
 pub use rows::{Row, read_rows};
 use sets::Sets;
@@ -38,11 +40,11 @@ pub struct Prompt {
     pub messages: Option<Arc<[Value]>>,
     /// The test set that it is of; None without `evaluation.setField`.
     pub set: Option<Arc<str>>,
-    /// Where it comes from, for an error: `line 7` or `row 7` of the file.
-    pub place: String,
+    /// Where it comes from, for an error.
+    pub place: Place,
 }
 
-/// The prompts of one file, in the file's order.
+/// The prompts of one source, in the order of its files and of their rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PromptSet {
     /// At least one; `prompts[i].index == i`.
@@ -71,7 +73,7 @@ impl PromptSet {
     }
 
     fn read(
-        path: &Path,
+        path: &DataPaths,
         wanted: &Prompts,
         limit: Option<usize>,
         set_field: Option<&str>,
@@ -87,7 +89,7 @@ impl PromptSet {
         let fields = fields.into_iter().flatten().map(String::as_str);
         let fields: Vec<&str> = fields.chain(set_field).collect();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let mut rows = read_fields(path, &fields)?.into_iter();
+        let mut rows = read_fields(path.as_slice(), &fields)?.into_iter();
         let is_full = |set: &Self| limit.is_some_and(|limit| set.prompts.len() >= limit);
         while !is_full(&set) && !rows.as_slice().is_empty() {
             let block: Vec<Row> = rows.by_ref().take(BLOCK).collect();
@@ -96,7 +98,7 @@ impl PromptSet {
                 if is_full(&set) {
                     break;
                 }
-                let place = || format!("{}: {}", path.display(), row.place);
+                let place = || row.place.to_string();
                 let given = given.with_context(place)?;
                 began_twice += usize::from(given.began_twice);
                 if given.ids.len() > wanted.max_length {
@@ -121,30 +123,27 @@ impl PromptSet {
         }
         if began_twice > 0 {
             tracing::info!(
-                file = %path.display(),
+                files = %path,
                 began_twice,
                 "{began_twice} prompts begin with the tokenizer's BOS: no second one is put before them"
             );
         }
         set.check(path, wanted.max_length)?;
-        sets.check().with_context(|| path.display().to_string())?;
+        sets.check().with_context(|| path.to_string())?;
         Ok(set)
     }
 
-    fn check(&self, path: &Path, max_length: usize) -> Result<()> {
+    fn check(&self, path: &DataPaths, max_length: usize) -> Result<()> {
         let (kept, dropped) = (self.prompts.len(), self.dropped);
         if kept == 0 && dropped > 0 {
-            bail!(
-                "{}: all {dropped} prompts are longer than maxLength = {max_length} tokens; raise it",
-                path.display()
-            );
+            bail!("{path}: all {dropped} prompts are longer than maxLength = {max_length} tokens; raise it");
         }
         if kept == 0 {
-            bail!("{}: no prompts in it; want one row for each prompt", path.display());
+            bail!("{path}: no prompts in it; want one row for each prompt");
         }
         if dropped > 0 {
             tracing::warn!(
-                file = %path.display(),
+                files = %path,
                 dropped,
                 kept,
                 "{dropped} of {} prompts dropped: longer than maxLength = {max_length} tokens",

@@ -47,7 +47,7 @@ pub enum Read {
     Text,
     /// A folder, or a model of the hub.
     Model,
-    /// A data file.
+    /// Data files.
     Data,
     /// Always this, whatever the value, unless it is off.
     Is(&'static str),

@@ -1,7 +1,12 @@
 //! Where a model or a data file lies, from its name among the flags.
 
+use std::path::Path;
+
+use serde_json::Value;
+
 use super::draft::{Draft, WrongValue};
 use super::row::{self, is_off};
+use crate::spec::DataFormat;
 
 /// Sets a model's place: a folder, or a model of the hub by the form of its name.
 ///
@@ -34,33 +39,69 @@ pub fn set_model(draft: &mut Draft, field: &str, values: &[String], source: &str
     Ok(())
 }
 
-/// Sets a data file; a data set of the hub cannot be read here.
+/// Sets data files and folders of them, in the order of the flag; a data set of the hub cannot be read here.
 pub fn set_data(draft: &mut Draft, field: &str, values: &[String], source: &str) {
-    let files: Vec<String> = values.iter().flat_map(|value| row::list(value)).collect();
-    let Some(first) = files.first() else {
-        return;
+    let names: Vec<String> = values.iter().flat_map(|value| row::list(value)).collect();
+    let places: Vec<Place> = names.iter().map(|name| Place::of(name)).collect();
+    let paths: Vec<&str> = places.iter().map(|place| place.path.as_str()).collect();
+    let (field, value) = match paths.as_slice() {
+        [] => return,
+        [one] => (format!("{field}.path"), Value::from(*one)),
+        several => (format!("{field}.paths"), Value::from(several)),
     };
-    if files.len() > 1 {
-        let message = format!("{} files: only {first} is taken; join them into one", files.len());
-        draft.leave(source, &message);
+    draft.set(&field, value, source);
+    for place in &places {
+        match &place.note {
+            Some(Note::Replace(how)) => draft.missing(&field, how),
+            Some(Note::Look(what)) => draft.leave(source, what),
+            None => {}
+        }
     }
-    let file = first.rsplit('@').next().unwrap_or(first);
-    let known = ENDS.iter().any(|end| file.ends_with(end));
-    let (place, how) = match file.strip_prefix('~').filter(|_| known) {
-        Some(below) => (format!("/data/{}", last(below)), Some(at_home(file))),
-        None if known => (file.to_owned(), None),
-        None if is_path(file) => (
-            "/data/data.jsonl".to_owned(),
-            Some(format!(
-                "{file} is no .jsonl, .json or .parquet file with an absolute or relative path"
-            )),
-        ),
-        None => (file_of(file), Some(download(file, None, "train"))),
-    };
-    draft.set(&format!("{field}.path"), place, source);
-    if let Some(how) = how {
-        draft.missing(&format!("{field}.path"), &how);
+}
+
+/// Where a name among the flags says that rows lie.
+struct Place {
+    path: String,
+    note: Option<Note>,
+}
+
+/// What to know of a place.
+enum Note {
+    /// It must be replaced, in words.
+    Replace(String),
+    /// It may be another thing than is read here.
+    Look(String),
+}
+
+impl Place {
+    fn of(name: &str) -> Self {
+        let name = name.rsplit('@').next().unwrap_or(name);
+        let is_file = is_file(name);
+        let (path, note) = match name.strip_prefix('~').filter(|_| is_file) {
+            Some(below) => (format!("/data/{}", last(below)), Some(Note::Replace(at_home(name)))),
+            None if is_file => (name.to_owned(), None),
+            None if is_path(name) && !name.starts_with('~') && DataFormat::is_folder(name) => {
+                (name.to_owned(), Some(Note::Look(folder(name))))
+            }
+            None if is_path(name) => {
+                let how = format!("{name} is no .jsonl, .json or .parquet file with an absolute or relative path");
+                ("/data/data.jsonl".to_owned(), Some(Note::Replace(how)))
+            }
+            None => (file_of(name), Some(Note::Replace(download(name, None, "train")))),
+        };
+        Self { path, note }
     }
+}
+
+fn is_file(name: &str) -> bool {
+    DataFormat::of(Path::new(name)).is_some()
+}
+
+fn folder(name: &str) -> String {
+    format!(
+        "{name} is read as the .jsonl, .json or .parquet files that lie directly in it; a data set that `save_to_disk` wrote becomes one by \
+         `datasets.load_from_disk({name:?}).to_parquet(...)`"
+    )
 }
 
 /// The data set of the hub that values name, where they name one alone.
@@ -68,8 +109,7 @@ pub fn data_set(values: &[String]) -> Option<&str> {
     let [name] = values else {
         return None;
     };
-    let is_file = ENDS.iter().any(|end| name.ends_with(end));
-    (!is_file && !is_path(name) && !name.contains(',')).then_some(name.as_str())
+    (!is_file(name) && !is_path(name) && !name.contains(',')).then_some(name.as_str())
 }
 
 /// How a data set of the hub becomes the file that [`set_data`] names.
@@ -80,8 +120,6 @@ pub fn download(name: &str, config: Option<&str>, split: &str) -> String {
         "data sets are files here: `datasets.load_dataset({name:?}, {config}split={split:?}).to_json({place:?})` writes one"
     )
 }
-
-const ENDS: [&str; 3] = [".jsonl", ".json", ".parquet"];
 
 fn file_of(data_set: &str) -> String {
     format!("/data/{}.jsonl", last(data_set))

@@ -8,11 +8,11 @@ use serde_json::{Map, Value};
 
 use super::PvcPath;
 
-/// The training prompts: a JSON Lines, JSON or Parquet file.
+/// The training prompts: rows of JSON Lines, JSON or Parquet files.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PromptsSpec {
-    /// The file. Exactly one of `path`, `pvc`. OpenRLHF `data.prompt_dataset`, verl `data.train_files`, TRL `dataset_name`.
+    /// The files. Exactly one of `path`, `paths`, `pvc`. OpenRLHF `data.prompt_dataset`, verl `data.train_files`, TRL `dataset_name`.
     pub source: DataSource,
     /// Column or key of the prompt: a string, or a list of chat messages. A string that goes through no template gets the special tokens of
     /// its tokenizer (BOS for Llama) around it; one that begins with BOS already, rendered before, keeps one. Default `prompt`. OpenRLHF
@@ -87,18 +87,30 @@ impl DataFormat {
             _ => None,
         }
     }
+
+    /// Whether a path can only be a folder's: it has no extension, or ends with a slash.
+    pub fn is_folder(path: &str) -> bool {
+        path.ends_with('/') || Path::new(path).extension().is_none()
+    }
 }
 
-/// Where a data file lies. Exactly one of `path`, `pvc`. The extension tells the format: .jsonl (or .ndjson), .json, .parquet.
+/// Where rows lie: a data file, a folder of them, or several of either. Exactly one of `path`, `paths`, `pvc`. A file's extension tells its
+/// format: .jsonl (or .ndjson), .json, .parquet. A folder is read whole, file after file in the byte order of their names, and they have one
+/// format; folders in it, hidden files and other extensions are left out. A folder that has files of training and of held-out rows, by `train`
+/// and `test`, `validation` or `eval` in their names, is refused.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DataSource {
-    /// File on a disk. On one machine a relative path starts at the manifest's folder; on a cluster the path must be
-    /// absolute and lie in the image or in a volume that the role's `template` mounts.
+    /// File or folder on a disk. On one machine a relative path starts at the manifest's folder; on a cluster the path must be absolute and lie
+    /// in the image or in a volume that the role's `template` mounts. The name of a folder that has a dot in it ends with a slash.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 4096))]
     pub path: Option<String>,
-    /// File in a PersistentVolumeClaim of the job's namespace. Clusters only.
+    /// Several files and folders, each as in `path`, read one after another; one that is named twice counts twice. 1 to 64.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 64), inner(length(min = 1, max = 4096)))]
+    pub paths: Option<Vec<String>>,
+    /// File or folder in a PersistentVolumeClaim of the job's namespace. Clusters only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pvc: Option<PvcPath>,
 }
@@ -107,7 +119,7 @@ pub struct DataSource {
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EvaluationSpec {
-    /// The file. Exactly one of `path`, `pvc`. OpenRLHF `eval.dataset`, verl `data.val_files`.
+    /// The files. Exactly one of `path`, `paths`, `pvc`. OpenRLHF `eval.dataset`, verl `data.val_files`.
     pub source: DataSource,
     /// Evaluate before the first step, then every so many steps, and after the last. 1 to 1000000000. Default 10. OpenRLHF
     /// `eval.steps`, verl `trainer.test_freq`, TRL `eval_steps`.

@@ -65,23 +65,33 @@ impl Checker<'_> {
     }
 
     fn data(&mut self, field: &str, source: &DataSource) {
-        self.exactly_one(field, &[("path", source.path.is_some()), ("pvc", source.pvc.is_some())]);
-        self.path(&format!("{field}.path"), source.path.as_deref());
+        let given = [
+            ("path", source.path.is_some()),
+            ("paths", source.paths.is_some()),
+            ("pvc", source.pvc.is_some()),
+        ];
+        self.exactly_one(field, &given);
+        let one = source.path.iter().map(|path| (format!("{field}.path"), path));
+        let several = source.paths.iter().flatten().enumerate();
+        let several = several.map(|(index, path)| (format!("{field}.paths[{index}]"), path));
+        for (field, path) in one.chain(several) {
+            self.path(&field, Some(path));
+            self.format(&field, path);
+        }
         self.volume(field, source.pvc.as_ref());
-        self.format(&format!("{field}.path"), source.path.as_deref());
-        if matches!(self.environment, Environment::Cluster { .. }) {
-            let inside = source.pvc.as_ref().map(|pvc| pvc.path.as_str());
-            self.format(&format!("{field}.pvc.path"), inside);
+        if let (Environment::Cluster { .. }, Some(pvc)) = (self.environment, &source.pvc) {
+            self.format(&format!("{field}.pvc.path"), &pvc.path);
         }
     }
 
-    fn format(&mut self, field: &str, path: Option<&str>) {
-        let Some(path) = path else { return };
-        if DataFormat::of(Path::new(path)).is_none() {
+    fn format(&mut self, field: &str, path: &str) {
+        if DataFormat::of(Path::new(path)).is_none() && !DataFormat::is_folder(path) {
             let wanted = DataFormat::EXTENSIONS;
             self.refuse(
                 field,
-                &format!("{path:?} is no data file: its extension must be {wanted}"),
+                &format!(
+                    "{path:?} is no data file: its extension must be {wanted}; the name of a folder that has a dot in it ends with a slash"
+                ),
             );
         }
     }

@@ -50,6 +50,12 @@ pub fn host(path: &str) -> Value {
     if path == "spec.evaluation.nSamplesPerPrompt" {
         merge(&mut manifest["spec"], json!({"evaluation": {"temperature": 1}}));
     }
+    // A source is one place.
+    for block in ["prompts", "evaluation"] {
+        if path == format!("spec.{block}.source.paths") {
+            merge(&mut manifest["spec"], json!({block: {"source": {"path": null}}}));
+        }
+    }
     if path == "spec.prompts.chatTemplateVariables" {
         merge(&mut manifest["spec"], json!({"prompts": {"chatTemplate": true}}));
     }
@@ -64,6 +70,7 @@ fn dynamic_sampling() -> Value {
 /// What a block that is not always there consists of, at the least.
 fn needed_by(block: &str) -> Option<Value> {
     let claim = || json!({"path": null, "pvc": {"claimName": "claim"}});
+    let several = || json!({"path": null, "paths": ["/data/a.jsonl"]});
     let hub = || json!({"path": null, "hub": {"id": "owner/model"}});
     let rule = |rule: Value| json!({"prompts": {"labelField": "answer"}, "roles": {"reward": {"rules": [rule]}}});
     Some(match block {
@@ -77,8 +84,10 @@ fn needed_by(block: &str) -> Option<Value> {
         "spec.model.reference.hub" => json!({"model": {"reference": hub()}}),
         "spec.model.adapter" => json!({"model": {"adapter": {}}}),
         "spec.prompts.source.pvc" => json!({"prompts": {"source": claim()}}),
+        "spec.prompts.source.paths" => json!({"prompts": {"source": several()}}),
         "spec.evaluation" => json!({"evaluation": {"source": {"path": "/data/held-out.jsonl"}}}),
         "spec.evaluation.source.pvc" => json!({"evaluation": {"source": claim()}}),
+        "spec.evaluation.source.paths" => json!({"evaluation": {"source": several()}}),
         "spec.batch.dynamicSampling" => dynamic_sampling(),
         "spec.algorithm.kl.controller" => json!({"algorithm": {"kl": {"controller": {"fixed": {}}}}}),
         "spec.algorithm.kl.controller.adaptive" => {

@@ -106,18 +106,12 @@ fn heeded_with(path: &str) -> Option<Value> {
     if path == "spec.roles.actor.nodes" {
         return Some(json!({"checkpoint": {"pvc": "claim"}}));
     }
-    // Data in a claim is a file there.
-    for block in ["prompts", "evaluation"] {
-        if path == format!("spec.{block}.source.pvc.claimName") {
-            return Some(json!({block: {"source": {"pvc": {"path": "data.jsonl"}}}}));
-        }
-    }
     let model = || json!({"roles": {"reward": {"model": {"source": {"path": "/models/reward"}}}}});
     path.starts_with("spec.roles.reward.placement").then(model)
 }
 
-/// More values, where those of the schema alone make no good manifest: on a cluster a path is absolute, of data with an
-/// extension, of checkpoints where a pod can write.
+/// More values, where those of the schema alone make no good manifest: on a cluster a path is absolute, of checkpoints where
+/// a pod can write.
 fn also(path: &str) -> Vec<Value> {
     match path.ends_with(".path") {
         true => vec![json!("/tmp/a.jsonl"), json!("/tmp/b.jsonl")],

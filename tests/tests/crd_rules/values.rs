@@ -76,7 +76,7 @@ fn text(path: &str, node: &Value, length: usize) -> String {
     let start = match path.rsplit('.').next() {
         Some("urls[]") => "http://",
         // Inside a volume it starts at its root; elsewhere it is absolute, on a cluster.
-        Some("path") if !path.ends_with("pvc.path") => "/",
+        Some("path" | "paths[]") if !path.ends_with("pvc.path") => "/",
         _ => "",
     };
     let filler = if node.get("pattern").is_some() { "1" } else { "a" };

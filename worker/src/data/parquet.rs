@@ -12,49 +12,74 @@ use parquet::schema::types::Type;
 use serde_json::{Number, Value};
 
 use super::Row;
+use super::place::{At, name};
 use crate::contained::contained;
 use crate::hub::only_a_pointer;
 
-/// What the rows of a file may be: a file of a few kilobytes can stand for any number of them, each of any length.
-struct Room {
-    rows: usize,
-    bytes: usize,
+/// What the rows of all files may still be: a file of a few kilobytes can stand for any number of them, each of any length.
+pub(super) struct Room {
+    rows: Budget,
+    bytes: Budget,
 }
 
-/// Sixteen million prompts are more than a run ever comes to, and 8 GiB of text more than a pod of its actor would hold twice.
-const ROOM: Room = Room {
-    rows: 1 << 24,
-    bytes: 8 << 30,
-};
+/// So much of which so much is used.
+struct Budget {
+    most: usize,
+    used: usize,
+}
+
+impl Default for Room {
+    /// Sixteen million prompts are more than a run ever comes to, and 8 GiB of text more than a pod of its actor would hold twice.
+    fn default() -> Self {
+        Self::of(1 << 24, 8 << 30)
+    }
+}
+
+impl Room {
+    fn of(rows: usize, bytes: usize) -> Self {
+        let budget = |most| Budget { most, used: 0 };
+        Self {
+            rows: budget(rows),
+            bytes: budget(bytes),
+        }
+    }
+
+    /// Uses some of it up for a row.
+    fn take(&mut self, row: &Value) -> Result<()> {
+        for (budget, taken, what) in [
+            (&mut self.rows, 1, "rows"),
+            (&mut self.bytes, size(row), "bytes of values"),
+        ] {
+            budget.used += taken;
+            let most = budget.most;
+            ensure!(
+                budget.used <= most,
+                "up to here there are more than {most} {what}: cut them to those that are needed"
+            );
+        }
+        Ok(())
+    }
+}
 
 /// All rows of a Parquet file, of the columns in which `fields` lie alone.
-pub(super) fn read(path: &Path, fields: Option<&[&str]>) -> Result<Vec<Row>> {
+pub(super) fn read(path: &Path, fields: Option<&[&str]>, room: &mut Room) -> Result<Vec<Row>> {
     // The crate panics at a page without its dictionary, and at dates outside its calendar.
-    contained(|| read_all(path, fields, ROOM))
+    contained(|| read_all(path, fields, room))
 }
 
-fn read_all(path: &Path, fields: Option<&[&str]>, room: Room) -> Result<Vec<Row>> {
+fn read_all(path: &Path, fields: Option<&[&str]>, room: &mut Room) -> Result<Vec<Row>> {
     let file = File::open(path).context("cannot open the file")?;
     let reader = SerializedFileReader::new(file).with_context(|| no_parquet(path))?;
     let schema = reader.metadata().file_metadata().schema();
     let columns = fields.map(|fields| columns(schema, fields)).transpose()?.flatten();
-    let (mut rows, mut bytes) = (Vec::new(), 0);
+    let (mut rows, name) = (Vec::new(), name(path));
     for (index, row) in reader.get_row_iter(columns).context("cannot read rows")?.enumerate() {
-        let place = format!("row {}", index + 1);
-        let most = room.rows;
-        ensure!(
-            index < most,
-            "it has more than {most} rows: cut it to those that are needed"
-        );
-        let row = row.with_context(|| place.clone())?;
+        let at = At::row(index);
+        let row = row.with_context(|| at.to_string())?;
         let fields = row.get_column_iter().map(|(name, field)| (name.clone(), value(field)));
         let value = Value::Object(fields.collect());
-        bytes += size(&value);
-        let most = room.bytes;
-        ensure!(
-            bytes <= most,
-            "{place}: up to here it has more than {most} bytes of values: cut it to those that are needed"
-        );
+        room.take(&value).with_context(|| at.to_string())?;
+        let place = at.in_file(&name);
         rows.push(Row { place, value });
     }
     Ok(rows)
@@ -140,29 +165,37 @@ mod tests {
 
     use super::*;
 
-    fn rows(fields: Option<&[&str]>, room: Room) -> Result<Vec<Row>> {
+    fn rows(fields: Option<&[&str]>, room: &mut Room) -> Result<Vec<Row>> {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/prompts/snappy.parquet");
         read_all(&file, fields, room)
     }
 
     #[test]
-    fn a_file_that_unfolds_to_more_than_memory_holds_is_given_up_with_the_limit() {
-        assert_eq!(rows(None, ROOM).unwrap().len(), 3);
-        let refused = rows(None, Room { rows: 2, ..ROOM }).unwrap_err().to_string();
-        assert!(refused.contains("more than 2 rows"), "{refused}");
-        let refused = rows(None, Room { bytes: 500, ..ROOM }).unwrap_err().to_string();
+    fn files_that_unfold_to_more_than_memory_holds_are_given_up_with_the_limit() {
+        let mut room = Room::of(5, 1 << 20);
+        assert_eq!(rows(None, &mut room).unwrap().len(), 3);
+        let refused = format!("{:#}", rows(None, &mut room).unwrap_err());
+        assert!(
+            refused.starts_with("row 3: up to here there are more than 5 rows"),
+            "{refused}"
+        );
+        let refused = format!("{:#}", rows(None, &mut Room::of(5, 500)).unwrap_err());
         assert!(refused.contains("more than 500 bytes"), "{refused}");
     }
 
     #[test]
     fn columns_that_nobody_asks_for_are_not_read_unless_one_is_missing() {
         let names = |fields: &[&str]| -> Vec<String> {
-            let rows = rows(Some(fields), ROOM).unwrap();
+            let rows = rows(Some(fields), &mut Room::default()).unwrap();
             rows[0].value.as_object().unwrap().keys().cloned().collect()
         };
         assert_eq!(names(&["answer", "reward_model.ground_truth", "answer"]).len(), 2);
         assert_eq!(names(&["question"]), ["question"]);
-        let all = rows(None, ROOM).unwrap()[0].value.as_object().unwrap().len();
+        let all = rows(None, &mut Room::default()).unwrap()[0]
+            .value
+            .as_object()
+            .unwrap()
+            .len();
         assert_eq!(names(&["question", "nosuch"]).len(), all);
     }
 

@@ -1,55 +1,76 @@
-//! Rows of a data file: JSONL, a JSON array, or Parquet, by the file's extension.
+//! Rows of data files: JSONL, a JSON array, or Parquet, by the file's extension.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use ppo_crds::spec::DataFormat;
 use serde_json::Value;
 
+use super::folder::data_files;
+use super::parquet::{self, Room};
+use super::place::{At, Place, name};
 use crate::hub::only_a_pointer;
 
 /// One row and where it is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// `line 7` or `row 7`, counted from 1: what an error says.
-    pub place: String,
+    /// What an error says.
+    pub place: Place,
     /// The row's fields.
     pub value: Value,
 }
 
-/// All rows of a file.
+/// All rows of a file, or of the files of a folder.
 ///
 /// # Errors
-/// A file that cannot be read, an unknown extension, or text that is not JSON: with the line.
+/// A file that cannot be read, an unknown extension, or text that is not JSON: with the line. A folder without data files, or with such as are
+/// not meant to be read as one.
 pub fn read_rows(path: &Path) -> Result<Vec<Row>> {
-    read(path, None).with_context(|| path.display().to_string())
+    read(&[path.to_owned()], None)
 }
 
-/// As [`read_rows`], for who looks at these fields alone: a file of columns may leave the others out.
+/// All rows of files and folders, one after another, for who looks at these fields alone: a file of columns may leave the others out.
 ///
 /// # Errors
 /// As [`read_rows`].
-pub(super) fn read_fields(path: &Path, fields: &[&str]) -> Result<Vec<Row>> {
-    read(path, Some(fields)).with_context(|| path.display().to_string())
+pub(super) fn read_fields(paths: &[PathBuf], fields: &[&str]) -> Result<Vec<Row>> {
+    read(paths, Some(fields))
 }
 
-fn read(path: &Path, fields: Option<&[&str]>) -> Result<Vec<Row>> {
-    if path.is_dir() {
-        bail!("is a folder, want a {} file", DataFormat::EXTENSIONS);
+fn read(paths: &[PathBuf], fields: Option<&[&str]>) -> Result<Vec<Row>> {
+    let (mut rows, mut room) = (Vec::new(), Room::default());
+    for path in paths {
+        let words = || path.display().to_string();
+        let files = match path.is_dir() {
+            true => data_files(path).with_context(words)?,
+            false => vec![path.clone()],
+        };
+        for file in files {
+            let of_file = read_file(&file, fields, &mut room).with_context(|| file.display().to_string())?;
+            rows.extend(of_file);
+        }
     }
+    Ok(rows)
+}
+
+fn read_file(path: &Path, fields: Option<&[&str]>, room: &mut Room) -> Result<Vec<Row>> {
     match DataFormat::of(path) {
-        Some(DataFormat::Parquet) => super::parquet::read(path, fields),
-        Some(DataFormat::JsonLines) => json_lines(&text(path)?),
+        Some(DataFormat::Parquet) => parquet::read(path, fields, room),
+        Some(DataFormat::JsonLines) => json_lines(&text(path)?, &name(path)),
         Some(DataFormat::Json) => {
             let text = text(path)?;
             // Several hubs name a file of JSON lines .json.
             if text.trim_start().starts_with('[') {
-                json_array(&text)
+                json_array(&text, &name(path))
             } else {
-                json_lines(&text).context("it does not begin with [, so that it is read as an object on each line")
+                json_lines(&text, &name(path))
+                    .context("it does not begin with [, so that it is read as an object on each line")
             }
         }
         None => {
+            // Without an extension it was to be a folder.
+            std::fs::metadata(path).context("cannot read the file or folder")?;
             let extension = path.extension().and_then(|extension| extension.to_str());
             bail!(
                 "extension {:?} is not known, want {}",
@@ -85,35 +106,35 @@ fn other_than_text(bytes: &[u8]) -> Option<&'static str> {
 }
 
 /// One object a line; blank lines are skipped. Only a line feed ends a line: U+2028 may stand inside a JSON string.
-fn json_lines(text: &str) -> Result<Vec<Row>> {
+fn json_lines(text: &str, file: &Arc<str>) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (index, line) in text.split('\n').enumerate() {
         let line = line.trim();
         if line.is_empty() {
             continue;
         }
-        let place = format!("line {}", index + 1);
+        let at = At::line(index);
         let value = serde_json::from_str(line).map_err(|cause| {
             // The parser saw one line only, so its own "line 1" would mislead.
             let cause = cause.to_string();
             let cause = cause
                 .rsplit_once(" at line 1 column ")
                 .map_or(cause.clone(), |(what, column)| format!("{what} (column {column})"));
-            anyhow::anyhow!("{place}: not JSON: {cause}; want one object on each line")
+            anyhow::anyhow!("{at}: not JSON: {cause}; want one object on each line")
         })?;
+        let place = at.in_file(file);
         rows.push(Row { place, value });
     }
     Ok(rows)
 }
 
-fn json_array(text: &str) -> Result<Vec<Row>> {
+fn json_array(text: &str, file: &Arc<str>) -> Result<Vec<Row>> {
     let items: Vec<Value> = serde_json::from_str(text).context("not a JSON array of objects")?;
-    let place = |index| format!("row {}", index + 1);
     Ok(items
         .into_iter()
         .enumerate()
         .map(|(index, value)| Row {
-            place: place(index),
+            place: At::row(index).in_file(file),
             value,
         })
         .collect())

@@ -96,7 +96,7 @@ mod tests {
 
     fn settings(set_field: Option<&str>) -> Evaluation {
         Evaluation {
-            path: "e.jsonl".into(),
+            path: std::path::PathBuf::from("e.jsonl").into(),
             every_steps: 2,
             max_prompts: None,
             temperature: 0.0,

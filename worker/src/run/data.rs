@@ -57,8 +57,8 @@ impl Data {
             held_out,
         };
         let rules = Rule::all(&config.reward.rules)?;
-        for (path, set) in data.sets(config) {
-            check_labels(&rules, path, set).context(BadData)?;
+        for set in data.sets() {
+            check_labels(&rules, set).context(BadData)?;
         }
         Ok(data)
     }
@@ -70,8 +70,8 @@ impl Data {
     pub fn check(&self, config: &RunConfig, policy: &ModelConfig, max_new_tokens: usize) -> Result<()> {
         check_length(self.longest_prompt(), max_new_tokens, policy.max_positions)?;
         check_stop_ids(&config.generation.stop_token_ids, policy.vocab)?;
-        for (path, set) in self.sets(config) {
-            check_prompt_ids(path, set, policy.vocab).context(BadData)?;
+        for set in self.sets() {
+            check_prompt_ids(set, policy.vocab).context(BadData)?;
         }
         let generation = &config.generation;
         if generation.stop.is_empty()
@@ -85,16 +85,13 @@ impl Data {
 
     /// Tokens of the longest prompt.
     pub fn longest_prompt(&self) -> usize {
-        let held_out = self.held_out.iter().flat_map(|set| &set.prompts);
-        let all = self.prompts.prompts.iter().chain(held_out);
+        let all = self.sets().flat_map(|set| &set.prompts);
         all.map(|prompt| prompt.ids.len()).max().unwrap_or(0)
     }
 
-    /// All prompts, with the files that they are from.
-    fn sets<'a>(&'a self, config: &'a RunConfig) -> impl Iterator<Item = (&'a Path, &'a PromptSet)> {
-        let held_out = config.evaluation.as_ref().zip(self.held_out.as_ref());
-        let held_out = held_out.map(|(wanted, set)| (wanted.path.as_path(), set));
-        std::iter::once((config.prompts.path.as_path(), &self.prompts)).chain(held_out)
+    /// All prompts.
+    fn sets(&self) -> impl Iterator<Item = &PromptSet> {
+        std::iter::once(&self.prompts).chain(&self.held_out)
     }
 }
 
@@ -126,24 +123,23 @@ fn check_stop_ids(ids: &[u32], vocabulary: i64) -> Result<(), Invalid> {
 }
 
 /// A rule that compares with a label cannot work without one: said before the models load, not at the first step or evaluation.
-fn check_labels(rules: &[Rule], path: &Path, set: &PromptSet) -> Result<()> {
+fn check_labels(rules: &[Rule], set: &PromptSet) -> Result<()> {
     for prompt in &set.prompts {
         rules
             .iter()
             .try_for_each(|rule| rule.check_label(prompt.label.as_ref()))
-            .with_context(|| format!("{}: {}", path.display(), prompt.place))?;
+            .with_context(|| prompt.place.to_string())?;
     }
     Ok(())
 }
 
 /// One that the model has no row for would end the engine, whichever step it came in.
-fn check_prompt_ids(path: &Path, set: &PromptSet, vocabulary: i64) -> Result<()> {
+fn check_prompt_ids(set: &PromptSet, vocabulary: i64) -> Result<()> {
     for prompt in &set.prompts {
         if let Some(id) = prompt.ids.iter().find(|id| i64::from(**id) >= vocabulary) {
             bail!(
-                "{}: {}: the prompt has token {id}, and the model's vocabulary {vocabulary} tokens, from 0: the tokenizer in \
+                "{}: the prompt has token {id}, and the model's vocabulary {vocabulary} tokens, from 0: the tokenizer in \
                  its folder is of another model",
-                path.display(),
                 prompt.place
             );
         }
@@ -157,7 +153,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::data::{Label, Prompt};
+    use crate::data::{At, Label, Prompt};
 
     #[test]
     fn a_response_that_does_not_fit_the_models_context_is_refused_with_what_fits() {
@@ -182,7 +178,7 @@ mod tests {
         let prompt = Prompt {
             ids: ids.into(),
             label: label.map(Label::from),
-            place: "line 7".into(),
+            place: At::line(6).in_file(&"held-out.jsonl".into()),
             ..Prompt::default()
         };
         PromptSet {
@@ -193,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_prompt_with_a_token_outside_the_vocabulary_is_refused_by_its_place() {
-        let check = |ids: &[u32]| check_prompt_ids(Path::new("held-out.jsonl"), &set(None, ids), 32);
+        let check = |ids: &[u32]| check_prompt_ids(&set(None, ids), 32);
         check(&[0, 31]).unwrap();
         let refused = check(&[3, 32]).unwrap_err().to_string();
         assert!(
@@ -206,7 +202,7 @@ mod tests {
     fn a_label_that_a_rule_cannot_compare_with_is_refused_by_its_place() {
         let rules: Vec<RewardRule> = serde_json::from_value(json!([{"numericMatch": {}}])).unwrap();
         let rules = Rule::all(&rules).unwrap();
-        let check = |label| check_labels(&rules, Path::new("held-out.jsonl"), &set(label, &[0]));
+        let check = |label| check_labels(&rules, &set(label, &[0]));
         check(Some("5")).unwrap();
         for label in [None, Some("five")] {
             let refused = format!("{:#}", check(label).unwrap_err());

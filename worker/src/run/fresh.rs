@@ -52,9 +52,15 @@ fn read_by(config: &RunConfig) -> Vec<(&'static str, &Path)> {
         ("model.reference", model.reference.as_ref()),
         ("roles.reward.model", reward.map(|model| &model.source)),
     ];
-    let mut read = vec![("prompts.source", config.prompts.path.as_path())];
-    let evaluation = config.evaluation.as_ref();
-    read.extend(evaluation.map(|it| ("evaluation.source", it.path.as_path())));
+    let data = [
+        ("prompts.source", Some(&config.prompts.path)),
+        ("evaluation.source", config.evaluation.as_ref().map(|it| &it.path)),
+    ];
+    let mut read = Vec::new();
+    for (field, paths) in data {
+        let paths = paths.into_iter().flat_map(|paths| paths.as_slice());
+        read.extend(paths.map(|path| (field, path.as_path())));
+    }
     for (field, location) in models {
         if let Some(Location::Path(path)) = location {
             read.push((field, path.as_path()));

@@ -168,13 +168,13 @@ pub fn refuse_other_prompts(saved: Option<&Inputs>, now: &Inputs, config: &RunCo
         (false, true) => Some("chat template"),
         (true, true) => Some("tokenizer with its chat template"),
     };
-    let (file, afresh) = (config.prompts.path.display(), afresh.words());
+    let (files, afresh) = (&config.prompts.path, afresh.words());
     let words = match other {
         None => format!(
-            "the prompts in {file} are not those that the run began with (ids, labels or their order): restore the file, or {afresh}"
+            "the prompts in {files} are not those that the run began with (ids, labels or their order): restore what lay there, or {afresh}"
         ),
         Some(what) => format!(
-            "the {what} of model.policy ({}) is not the one that the run began with, and makes other ids of the prompts in {file}: restore \
+            "the {what} of model.policy ({}) is not the one that the run began with, and makes other ids of the prompts in {files}: restore \
              its files, or give model.policy.hub.revision the commit that the run began with; or {afresh}",
             words(&config.model.policy)
         ),

@@ -96,7 +96,7 @@ impl StartModel {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SftData {
-    /// JSONL, JSON or Parquet.
+    /// JSONL, JSON or Parquet: a file, or a folder of them.
     pub path: PathBuf,
     /// Default `prompt`.
     #[serde(default = "prompt_field")]
@@ -116,7 +116,7 @@ pub struct SftData {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PreferenceData {
-    /// JSONL, JSON or Parquet.
+    /// JSONL, JSON or Parquet: a file, or a folder of them.
     pub path: PathBuf,
     /// Default `prompt`.
     #[serde(default = "prompt_field")]
@@ -135,18 +135,18 @@ pub struct PreferenceData {
     pub max_length: usize,
 }
 
-/// Rows of a file as examples.
+/// Rows as examples.
 pub trait Data: DeserializeOwned {
     /// What a row becomes.
     type Example;
 
-    /// The training file.
+    /// Where the training rows lie.
     fn path(&self) -> &Path;
 
     /// The same, to be resolved.
     fn path_mut(&mut self) -> &mut PathBuf;
 
-    /// The examples of a file, for a model of this configuration.
+    /// The examples that lie there, for a model of this configuration.
     ///
     /// # Errors
     /// A row that does not fit, with file, line and field.
@@ -189,7 +189,7 @@ impl Data for PreferenceData {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Evaluation {
-    /// JSONL, JSON or Parquet.
+    /// JSONL, JSON or Parquet: a file, or a folder of them.
     pub path: PathBuf,
     /// Default 100.
     #[serde(default = "every_steps")]

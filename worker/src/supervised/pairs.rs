@@ -1,4 +1,4 @@
-//! Rows of a data file as samples whose response is the target.
+//! Rows of data files as samples whose response is the target.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -22,7 +22,7 @@ use crate::tokenizer::Tokenizer;
 pub fn read(path: &Path, data: &SftData, tokenizer: &Tokenizer, model: &ModelConfig) -> anyhow::Result<Vec<Sample>> {
     // A response is to a pair what a label is to a prompt.
     let wanted = Prompts {
-        path: path.to_owned(),
+        path: path.to_owned().into(),
         prompt_field: data.prompt_field.clone(),
         label_field: Some(data.response_field.clone()),
         chat_template: data.chat_template,
@@ -35,7 +35,7 @@ pub fn read(path: &Path, data: &SftData, tokenizer: &Tokenizer, model: &ModelCon
     let pairs = PromptSet::load(&wanted, tokenizer)?.prompts.into_iter();
     let samples = pairs
         .map(|prompt| {
-            let field = || format!("{}: {}: field {:?}", path.display(), prompt.place, data.response_field);
+            let field = || format!("{}: field {:?}", prompt.place, data.response_field);
             let text = prompt
                 .label
                 .as_ref()
@@ -50,9 +50,8 @@ pub fn read(path: &Path, data: &SftData, tokenizer: &Tokenizer, model: &ModelCon
             let mut tokens = prompt.ids.iter().chain(&response);
             if let Some(id) = tokens.find(|id| i64::from(**id) >= vocabulary) {
                 bail!(
-                    "{}: {}: it has token {id}, and the model's vocabulary {vocabulary} tokens, from 0: the tokenizer \
+                    "{}: it has token {id}, and the model's vocabulary {vocabulary} tokens, from 0: the tokenizer \
                      in its folder is of another model",
-                    path.display(),
                     prompt.place
                 );
             }
@@ -66,7 +65,7 @@ pub fn read(path: &Path, data: &SftData, tokenizer: &Tokenizer, model: &ModelCon
             })
         })
         .collect::<anyhow::Result<Vec<Sample>>>()?;
-    refuse_too_long(path, &samples, model.max_positions)?;
+    refuse_too_long(&samples, model.max_positions)?;
     Ok(samples)
 }
 
@@ -93,15 +92,14 @@ fn answer<'a>(response: &'a Label, prompt: Option<&[Value]>) -> Result<Cow<'a, s
     }
 }
 
-fn refuse_too_long(path: &Path, samples: &[Sample], most: usize) -> anyhow::Result<()> {
+fn refuse_too_long(samples: &[Sample], most: usize) -> anyhow::Result<()> {
     let mut too_long = samples.iter().filter(|sample| sample.length() > most);
     let Some(first) = too_long.next() else {
         return Ok(());
     };
     bail!(
-        "{}: {}: prompt and response have {} tokens, the model's context (max_position_embeddings) {most}; {} of {} rows are \
+        "{}: prompt and response have {} tokens, the model's context (max_position_embeddings) {most}; {} of {} rows are \
          longer than that: shorten them or leave them out",
-        path.display(),
         first.prompt.place,
         first.length(),
         1 + too_long.count(),
@@ -210,6 +208,27 @@ mod tests {
         let words = "pairs.jsonl: line 2: prompt and response have 4 tokens, the model's context (max_position_embeddings) 3; \
                      2 of 4 rows are longer";
         assert!(refused.contains(words), "{refused}");
+    }
+
+    #[test]
+    fn the_pairs_of_a_folder_are_those_of_its_files_and_a_bad_one_is_named_with_its_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+        let tokenizer = Tokenizer::load(&fixtures.join("tokenizer/chatml")).unwrap();
+        let model = ModelConfig::read(&fixtures.join("llama")).unwrap();
+        let data: SftData = serde_json::from_value(json!({"path": folder.path()})).unwrap();
+        let pairs_with = |name: &str, response: &str| {
+            let line = json!({"prompt": "a", "response": response}).to_string();
+            std::fs::write(folder.path().join(name), line).unwrap();
+            read(folder.path(), &data, &tokenizer, &model)
+        };
+        pairs_with("a.jsonl", "x").unwrap();
+        assert_eq!(pairs_with("b.jsonl", "a").unwrap().len(), 2);
+        let refused = pairs_with("c.jsonl", "").unwrap_err().to_string();
+        assert!(
+            refused.contains("c.jsonl: line 1: field \"response\" is empty"),
+            "{refused}"
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Rows of a data file as pairs of a better and a worse response to one prompt.
+//! Rows of data files as pairs of a better and a worse response to one prompt.
 
 use std::path::Path;
 
@@ -35,18 +35,13 @@ pub fn read(path: &Path, data: &PreferenceData, tokenizer: &Tokenizer, model: &M
         pairs::read(path, &data, tokenizer, model)
     };
     let (chosen, rejected) = (read(&data.chosen_field)?, read(&data.rejected_field)?);
-    chosen
-        .into_iter()
-        .zip(rejected)
-        .map(|pair| preference(path, pair))
-        .collect()
+    chosen.into_iter().zip(rejected).map(preference).collect()
 }
 
-fn preference(path: &Path, (chosen, rejected): (Sample, Sample)) -> Result<Preference> {
+fn preference((chosen, rejected): (Sample, Sample)) -> Result<Preference> {
     ensure!(
         chosen.response != rejected.response,
-        "{}: {}: the better and the worse response are the same",
-        path.display(),
+        "{}: the better and the worse response are the same",
         chosen.prompt.place
     );
     Ok(Preference {

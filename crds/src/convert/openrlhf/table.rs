@@ -41,8 +41,8 @@ pub const ROWS: &[Row] = &[
     nowhere(&["ds.lora.dropout", "lora_dropout"], NO_DROPOUT).off(&["0", "0.0"]),
     // prompts
     field(&["data.prompt_dataset", "prompt_data"], &["prompts.source"], Data),
-    nowhere(&["data.prompt_probs", "prompt_data_probs"], "mix the data sets into one file by these shares"),
-    nowhere(&["data.prompt_split", "prompt_split"], "prompts.source is one file: write this split into it"),
+    nowhere(&["data.prompt_probs", "prompt_data_probs"], "files are read one after another: mix the data sets into one file by these shares"),
+    nowhere(&["data.prompt_split", "prompt_split"], "data sets are files here: write this split into one"),
     field(&["data.input_key", "input_key"], &["prompts.promptField"], Text).or("input"),
     field(&["data.label_key", "label_key"], &["prompts.labelField"], Text),
     computed(
@@ -318,7 +318,7 @@ pub const ROWS: &[Row] = &[
         &["evaluation.nSamplesPerPrompt"],
         "only with an evaluation data set; 1 at temperature 0",
     ).or("4"),
-    nowhere(&["eval.split", "eval_split"], "evaluation.source is one file: write this split into it"),
+    nowhere(&["eval.split", "eval_split"], "data sets are files here: write this split into one"),
     needless(&["logger.logging_steps", "logging_steps"], "every step is logged"),
     needless(
         &["logger.tensorboard_dir", "use_tensorboard"],

@@ -82,6 +82,32 @@ fn prompts_below_a_home_folder_are_to_be_written_in_full() {
 }
 
 #[test]
+fn files_that_a_framework_reads_one_after_another_are_read_so_here() {
+    let held_out = "data.val_files=\"['/gsm8k/test.parquet', '/math/test.parquet']\" trainer.test_freq=5";
+    let verl = converted(Framework::Verl, held_out);
+    let source = verl.job.spec.evaluation.unwrap().source;
+    assert_eq!(source.paths.unwrap(), ["/gsm8k/test.parquet", "/math/test.parquet"]);
+    assert_eq!(source.path, None);
+    let openrlhf = converted(
+        Framework::Openrlhf,
+        "--pretrain a/b --prompt_data /a.jsonl,owner/set --prompt_data_probs 0.5,0.5",
+    );
+    let paths = openrlhf.job.spec.prompts.source.paths.unwrap();
+    assert_eq!(paths, ["/a.jsonl", "/data/set.jsonl"]);
+    let about = |subject: &str| openrlhf.notes.iter().filter(|note| note.subject == subject).count();
+    assert_eq!((about("spec.prompts.source.paths"), about("prompt_data_probs")), (1, 1));
+}
+
+#[test]
+fn a_folder_is_read_whole_and_what_save_to_disk_wrote_is_told_how_to_become_one() {
+    let conversion = converted(Framework::Openrlhf, "--pretrain a/b --prompt_data ./data/set");
+    let path = conversion.job.spec.prompts.source.path;
+    assert_eq!(path.as_deref(), Some("./data/set"));
+    let said = |note: &Note| note.kind == NoteKind::NotTranslated && note.message.contains("load_from_disk");
+    assert!(conversion.notes.iter().any(said), "{:?}", conversion.notes);
+}
+
+#[test]
 fn a_data_set_that_trl_downloads_is_told_with_its_part_and_its_columns() {
     let conversion = converted(
         Framework::Trl,

@@ -203,7 +203,8 @@ fn a_launcher_that_only_the_machine_decides_is_not_asked_for() {
     ] {
         let spec = converted(Framework::Verl, &script).job.spec;
         assert_eq!(spec.batch.rollout_batch_size, 512);
-        assert_eq!(spec.prompts.source.path.as_deref(), Some("/data/gsm8k/train.parquet"));
+        let files = ["/data/gsm8k/train.parquet", "/data/math/train.parquet"];
+        assert_eq!(spec.prompts.source.paths.unwrap(), files);
     }
     let direct = "uv run --frozen python -m verl.trainer.main_ppo data.train_batch_size=512";
     assert_eq!(

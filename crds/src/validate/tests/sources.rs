@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::*;
+use crate::resolve;
 
 #[test]
 fn sources_must_be_one_place_that_can_be_reached() {
@@ -44,11 +45,16 @@ fn variables_of_the_chat_template_need_a_template_and_are_none_of_its_renderers_
 }
 
 #[test]
-fn a_data_file_has_an_extension_that_tells_its_format() {
-    let mut job = job("evaluation: {source: {path: /data/test}}", RULE);
+fn a_data_file_has_an_extension_that_tells_its_format_and_a_folder_has_none_or_a_slash() {
+    let mut job = job("evaluation: {source: {paths: [/a.jsonl, b, /c.txt]}}", RULE);
     job.spec.prompts.source.path = Some("/data/train.csv".into());
-    let fields: Vec<String> = problems(&job).into_iter().map(|problem| problem.field).collect();
-    assert_eq!(fields, ["spec.prompts.source.path", "spec.evaluation.source.path"]);
+    let problems_of = |job: &PpoJob| problems(job).into_iter().map(|problem| problem.field);
+    let held_out = "spec.evaluation.source.paths";
+    assert!(problems_of(&job).eq([
+        "spec.prompts.source.path".to_owned(),
+        format!("{held_out}[1]"),
+        format!("{held_out}[2]")
+    ]));
     job.spec.evaluation = None;
     job.spec.prompts.source.path = None;
     let mut inside = |path: &str| {
@@ -58,10 +64,42 @@ fn a_data_file_has_an_extension_that_tells_its_format() {
         });
         problems(&job)
     };
-    assert_eq!(inside("train")[0].field, "spec.prompts.source.pvc.path");
-    for known in ["a.jsonl", "a.NDJSON", "a.b.json", "x/a.parquet"] {
+    let refused = inside("data.v2").remove(0);
+    assert_eq!(refused.field, "spec.prompts.source.pvc.path");
+    assert!(refused.message.contains("ends with a slash"), "{}", refused.message);
+    for known in [
+        "a.jsonl",
+        "a.NDJSON",
+        "a.b.json",
+        "x/a.parquet",
+        "",
+        "train",
+        "v2.0/train",
+        "data.v2/",
+    ] {
         assert!(inside(known).is_empty(), "{known}");
     }
+}
+
+#[test]
+fn several_paths_are_a_place_of_their_own_and_there_is_one_at_the_least() {
+    let mut job = job("", RULE);
+    let source = &mut job.spec.prompts.source;
+    source.paths = Some(vec!["/a.jsonl".into(), "/b".into()]);
+    let refused = problems(&job).remove(0);
+    assert_eq!(refused.field, "spec.prompts.source");
+    assert!(
+        refused
+            .message
+            .contains("names 2 places: give exactly one of path, paths, pvc")
+    );
+    job.spec.prompts.source.path = None;
+    assert!(problems(&job).is_empty());
+    job.spec.prompts.source.paths = Some(vec!["a.jsonl".into(), "/b".into()]);
+    let config = resolve(&job, &laptop()).unwrap();
+    assert_eq!(config.prompts.path.to_string(), "/home/me/a.jsonl, /b");
+    job.spec.prompts.source.paths = Some(Vec::new());
+    assert_eq!(problems(&job)[0].field, "spec.prompts.source.paths");
 }
 
 #[test]

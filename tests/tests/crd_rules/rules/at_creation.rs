@@ -250,9 +250,20 @@ pub(super) fn at_creation() -> Vec<Case> {
     ] {
         let climbing = json!({"path": null, "pvc": {"claimName": "claim", "path": "a/../../b"}});
         for (field, message, value) in [
-            ("", "give exactly one of path, pvc", json!({"path": null})),
+            ("", "give exactly one of path", json!({"path": null})),
             (".path", "is relative", json!({"path": "a.jsonl"})),
             (".pvc.path", "'..'", climbing),
+        ] {
+            let mut change = json!({});
+            set(&mut change, source, value);
+            cases.push(case(&format!("{source}{field}"), message, json!({}), change));
+        }
+    }
+    for source in ["spec.prompts.source", "spec.evaluation.source"] {
+        let two = json!({"path": "/a.jsonl", "paths": ["/b.jsonl"]});
+        for (field, message, value) in [
+            ("", "give exactly one of path, paths, pvc", two),
+            (".paths[]", "is relative", json!({"path": null, "paths": ["a.jsonl"]})),
         ] {
             let mut change = json!({});
             set(&mut change, source, value);

@@ -23,7 +23,7 @@ fn config(profile: Profile) -> RunConfig {
             activation_checkpointing: false,
         },
         prompts: Prompts {
-            path,
+            path: path.into(),
             prompt_field: "prompt".into(),
             label_field: None,
             chat_template: false,
