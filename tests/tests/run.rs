@@ -249,15 +249,24 @@ fn a_diverging_run_stops_with_a_reason_and_keeps_its_checkpoint() {
     let peak = |steps: usize| kls[..steps].iter().copied().fold(f64::MIN, f64::max);
     let beyond = (2..kls.len()).find(|at| kls[*at] > peak(*at)).expect("the KL grows");
     let limit = (peak(beyond) + kls[beyond]) / 2.0;
-    bench.manifest("job.yaml", json!({"steps": 6, "algorithm": {"kl": {"stopAbove": limit}}}));
+    bench.manifest(
+        "job.yaml",
+        json!({"steps": 6, "algorithm": {"kl": {"stopAbove": limit}}}),
+    );
     let stopped = bench.worker(["run", "-f", "job.yaml", "--run-dir", "later"]);
     assert_eq!(stopped.status.code(), Some(3), "{}", text(&stopped.stderr));
     let calmer = json!({"actorLearningRate": 1e-12});
-    bench.manifest("job.yaml", json!({"steps": 6, "optimizer": calmer, "algorithm": {"kl": {"stopAbove": limit}}}));
+    bench.manifest(
+        "job.yaml",
+        json!({"steps": 6, "optimizer": calmer, "algorithm": {"kl": {"stopAbove": limit}}}),
+    );
     bench.worker(["run", "-f", "job.yaml", "--run-dir", "later"]);
     let events = std::fs::read_to_string(bench.path("later/events.jsonl")).unwrap();
     let resumed = format!("going on after step {} from", beyond - 1);
-    assert!(events.contains(&resumed), "{resumed} is not in {events} of {kls:?} and {limit}");
+    assert!(
+        events.contains(&resumed),
+        "{resumed} is not in {events} of {kls:?} and {limit}"
+    );
 
     // A critic with a NaN among its weights, the last four bytes of its file.
     let broken = bench.path("broken");

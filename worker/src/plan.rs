@@ -68,7 +68,10 @@ fn shape(location: &Location) -> Result<ModelShape> {
 /// When the policy is on this machine, and beside the shortest prompt its context has no room for the longest response.
 fn check_context(policy: &Location, most: u32) -> Result<(), Invalid> {
     let policy = found_here(policy).and_then(|folder| ModelConfig::read(&folder).ok());
-    match policy.map(|policy| policy.max_positions).filter(|context| most as usize >= *context) {
+    match policy
+        .map(|policy| policy.max_positions)
+        .filter(|context| most as usize >= *context)
+    {
         Some(context) => Err(Invalid::new(format!(
             "generation.maxNewTokens is {most}, and a response shares the model's context of {context} tokens with its prompt: lower it"
         ))),

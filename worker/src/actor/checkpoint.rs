@@ -377,7 +377,10 @@ fn newest_good(all: &BTreeMap<u64, PathBuf>, most_kl: f64) -> Option<u64> {
         let measured = manifest::read(folder).ok().and_then(|manifest| manifest.state.kl);
         measured.is_some_and(|kl| kl <= most_kl)
     };
-    all.iter().rev().find(|(_, folder)| is_good(folder)).map(|(step, _)| *step)
+    all.iter()
+        .rev()
+        .find(|(_, folder)| is_good(folder))
+        .map(|(step, _)| *step)
 }
 
 /// The step with the highest quality, of equals the newest; and those whose quality cannot be read at the moment: any may be higher. Only

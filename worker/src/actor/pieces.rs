@@ -78,7 +78,7 @@ impl<'a> Pieces<'a> {
         let pass = |rows: &Rows, _| rows.logprobs(decoder, temperature, None);
         let split = |piece: &[usize]| -> Vec<Vec<usize>> {
             let samples: Vec<&Sample> = piece.iter().map(|&sample| &self.samples[sample]).collect();
-            let of_pass = |places: Vec<usize>| places.into_iter().map(|place| piece[place]).collect();
+            let of_pass = |places: Vec<usize>| -> Vec<usize> { places.into_iter().map(|place| piece[place]).collect() };
             passes(&samples).into_iter().map(of_pass).collect()
         };
         Ok(self.compute_in(ranks, decoder.device(), None, split, pass)?.0)

@@ -9,6 +9,7 @@ use ppo_crds::spec::DType;
 use super::model::{ModelReward, SequenceScorer};
 use crate::device;
 use crate::hub::resolve_location;
+use crate::model::budget::PASS_TOKENS;
 use crate::model::{RewardModel, kind};
 use crate::rollout::weights::digest::digest_of_model;
 use crate::tokenizer::Tokenizer;

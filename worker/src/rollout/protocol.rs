@@ -364,10 +364,7 @@ mod tests {
             (r#"{"n": 1.5}"#, "n: invalid type: floating point `1.5`, expected usize"),
             (r#"{"n": -1.0}"#, "n: invalid value: integer `-1`, expected usize"),
             (r#"{"n": "1"}"#, r#"n: invalid type: string "1", expected usize"#),
-            (
-                r#"{"top_k": 1e300}"#,
-                "top_k: invalid type: floating point",
-            ),
+            (r#"{"top_k": 1e300}"#, "top_k: invalid type: floating point"),
             (r#"{"n": true}"#, "n: invalid type: boolean `true`, expected usize"),
             (r#"{"n": [1]}"#, "n: invalid type: sequence, expected usize"),
             (r#"{"seed": 0.5}"#, "0.5 is no seed"),

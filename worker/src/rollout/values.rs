@@ -179,7 +179,6 @@ impl<'de> Visitor<'de> for Counted<'_> {
 
 #[cfg(test)]
 mod tests {
-    use serde::Deserialize;
     use serde_json::json;
 
     use super::*;

@@ -105,7 +105,8 @@ async fn update(
 /// The model of that name in vLLM's list, as OpenAI's clients ask for it: vLLM has no such path.
 async fn model(State(service): State<Service>, Path(name): Path<String>) -> Result<Json<Value>, ApiError> {
     let Json(mut models) = forward(State(service), Uri::from_static("/v1/models")).await?;
-    let listed = models["data"].as_array_mut().map(std::mem::take).unwrap_or_default();
+    let listed = models.get_mut("data").and_then(Value::as_array_mut);
+    let listed = listed.map(std::mem::take).unwrap_or_default();
     let card = listed.into_iter().find(|card| card["id"] == name.as_str());
     card.map(Json).ok_or_else(|| {
         let words = format!("there is no model {name:?} here: /v1/models lists those that are served");
@@ -191,7 +192,7 @@ mod tests {
     #[tokio::test]
     async fn a_model_is_found_by_its_name_in_vllms_list() {
         let list = json!({"object": "list", "data": [{"id": "policy", "max_model_len": 64}, {"id": "some/lora"}]});
-        let router = Router::new().route("/v1/models", get(async move || Json(list)));
+        let router = Router::new().route("/v1/models", get(move || async move { Json(list) }));
         let service = door_of(router, Limits::default(), "unused".into()).await;
         let named = async |name: &str| model(State(service.clone()), Path(name.to_owned())).await;
         assert_eq!(named("policy").await.unwrap().0["max_model_len"], 64);

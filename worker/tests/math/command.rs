@@ -46,7 +46,10 @@ fn groups_may_be_told_apart_by_text() {
         answer(json!({"advantage": block}))["advantage"].clone()
     };
     assert_eq!(estimate(json!(["b", "a", "b", "a"])), estimate(json!([0, 1, 0, 1])));
-    assert_ne!(estimate(json!(["b", "a", "b", "a"])), estimate(json!(["a", "a", "b", "b"])));
+    assert_ne!(
+        estimate(json!(["b", "a", "b", "a"])),
+        estimate(json!(["a", "a", "b", "b"]))
+    );
 }
 
 #[test]

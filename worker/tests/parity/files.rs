@@ -103,7 +103,10 @@ fn a_model_without_a_generation_config_is_saved_with_one_of_its_own() {
     let config = fs::read_to_string(fixture("llama").join("config.json")).unwrap();
     let mut config: Value = serde_json::from_str(&config).unwrap();
     let ends = json!({"bos_token_id": 1, "eos_token_id": [2, 3], "pad_token_id": null});
-    config.as_object_mut().unwrap().extend(ends.as_object().unwrap().clone());
+    config
+        .as_object_mut()
+        .unwrap()
+        .extend(ends.as_object().unwrap().clone());
     fs::write(source.join("config.json"), config.to_string()).unwrap();
     save(
         &target,

@@ -142,7 +142,8 @@ fn the_newest_policy_within_the_limit_stays_and_those_beyond_it_are_passed_over(
     assert!(none.contains("no usable checkpoint is left"), "{none}");
     assert_eq!(told.len(), 3);
     assert!(
-        told[0].contains("step-00000003 is passed over") && told[0].contains("is 0.600, above algorithm.kl.stopAbove = 0.5"),
+        told[0].contains("step-00000003 is passed over")
+            && told[0].contains("is 0.600, above algorithm.kl.stopAbove = 0.5"),
         "{told:?}"
     );
     // What is not measured yet is no reason to let the last good one go.

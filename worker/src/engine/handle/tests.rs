@@ -110,7 +110,10 @@ fn an_aborted_request_returns_its_tokens_so_far() {
     }
     let news = std::iter::from_fn(|| heard.try_recv().ok().map(|event| event.news));
     let news: Vec<News> = news.collect();
-    assert!(news.ends_with(&[News::Withdrawn, News::Withdrawn]), "whoever listens is told");
+    assert!(
+        news.ends_with(&[News::Withdrawn, News::Withdrawn]),
+        "whoever listens is told"
+    );
     until("free blocks", || engine.stats().kv_cache_usage == 0.0);
 }
 
