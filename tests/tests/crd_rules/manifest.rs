@@ -50,6 +50,11 @@ pub fn host(path: &str) -> Value {
     if path == "spec.evaluation.nSamplesPerPrompt" {
         merge(&mut manifest["spec"], json!({"evaluation": {"temperature": 1}}));
     }
+    // A rule is of one kind, and this one has no settings.
+    if path == "spec.roles.reward.rules[].mathMatch" {
+        let rule = json!({"prompts": {"labelField": "answer"}, "roles": {"reward": {"rules": [{"mathMatch": {}}]}}});
+        merge(&mut manifest["spec"], rule);
+    }
     // A source is one place.
     for block in ["prompts", "evaluation"] {
         if path == format!("spec.{block}.source.paths") {

@@ -238,6 +238,7 @@ fn the_manifest_of_a_checkpoint() {
         actor_updates: 28,
         critic_updates: 28,
         quality: Some(0.5),
+        kl: None,
         run_config: json!({"name": "x", "seed": 42}),
         inputs: Some(Inputs::default()),
     };

@@ -18,7 +18,7 @@ fn sources_must_be_one_place_that_can_be_reached() {
     });
     let errors = validate(&job, &laptop()).unwrap_err().to_string();
     assert!(
-        errors.contains("names 2 places: give exactly one of path, pvc; path and pvc are given")
+        errors.contains("names 2 places: give exactly one of path, paths, pvc; path and pvc are given")
             && errors.contains("give path instead")
             && errors.contains("leaves the volume"),
         "{errors}"

@@ -227,7 +227,7 @@ pub(super) fn at_creation() -> Vec<Case> {
         of(
             "spec.roles.reward.rules[]",
             "give exactly one of exactMatch",
-            reward(json!({"rules": [{"json": {}, "mathMatch": {}}]})),
+            json!({"prompts": {"labelField": "answer"}, "roles": {"reward": {"rules": [{"json": {}, "mathMatch": {}}]}}}),
         ),
         of(
             "spec.roles.reward.rules[].length",
