@@ -225,8 +225,12 @@ fn slots(lengths: Vec<i64>) -> Result<Vec<usize>> {
     lengths.into_iter().map(slots).collect()
 }
 
-/// A number for each label, the same for equal ones.
+/// A number for each label, the same for equal ones: its own, where all are numbers.
 fn numbered(labels: &[String]) -> Vec<i64> {
+    let own: Option<Vec<i64>> = labels.iter().map(|label| label.parse().ok()).collect();
+    if let Some(own) = own {
+        return own;
+    }
     let mut known = HashMap::new();
     let mut number = |label| {
         let next = known.len() as i64;

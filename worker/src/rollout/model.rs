@@ -115,11 +115,13 @@ fn precision(wanted: Option<DType>, config: &ModelConfig) -> Kind {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use ppo_crds::report::exit_code;
     use ppo_crds::run_config::Location;
 
     use super::*;
-    use crate::outcome;
+    use crate::{model, outcome};
 
     fn refusal(settings: &ModelSettings) -> String {
         let error = Model::load(settings).err().unwrap();
@@ -130,8 +132,13 @@ mod tests {
 
     #[test]
     fn a_length_or_a_cache_that_cannot_be_is_the_fault_of_whoever_asked_for_it() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/quickstart/model");
-        let asked = || ModelSettings::alone(Location::Path(folder.into()), "model".into());
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/quickstart/model");
+        let config = ModelConfig::read(&source).unwrap();
+        let weights = Weights::random(&config, Kind::Float, 1).unwrap();
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = scratch.path().join("model");
+        model::save(&folder, &source, &config, weights, model::save::SHARD_BYTES).unwrap();
+        let asked = || ModelSettings::alone(Location::Path(folder.clone()), "model".into());
         let short = refusal(&ModelSettings {
             max_length: Some(1),
             ..asked()
