@@ -5,6 +5,7 @@
 //! (seed, step), so the step's number is all a checkpoint needs to know of it.
 
 mod manifest;
+mod stay;
 mod sums;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +14,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
-use ppo_crds::run_config::Evaluation;
 use serde::{Deserialize, Serialize};
 
 pub use self::manifest::{Inputs, OtherFormat, State, hash_share};
@@ -357,10 +357,10 @@ impl Checkpoints {
         all.retain(|step, _| *step <= newest);
         let mut stay = BTreeSet::new();
         if self.keep_best {
-            stay = best(&all);
+            stay = stay::best(&all);
             stay.extend(awaited);
         }
-        stay.extend(self.most_kl.and_then(|most| newest_good(&all, most)));
+        stay.extend(self.most_kl.and_then(|most| stay::newest_good(&all, most)));
         let old = all.len().saturating_sub(self.keep);
         for (step, folder) in all.into_iter().take(old) {
             if !stay.contains(&step) {
@@ -369,49 +369,6 @@ impl Checkpoints {
         }
         self.sweep()
     }
-}
-
-/// The newest step whose policy was measured and found good.
-fn newest_good(all: &BTreeMap<u64, PathBuf>, most_kl: f64) -> Option<u64> {
-    let is_good = |folder: &PathBuf| {
-        let measured = manifest::read(folder).ok().and_then(|manifest| manifest.state.kl);
-        measured.is_some_and(|kl| kl <= most_kl)
-    };
-    all.iter()
-        .rev()
-        .find(|(_, folder)| is_good(folder))
-        .map(|(step, _)| *step)
-}
-
-/// The step with the highest quality, of equals the newest; and those whose quality cannot be read at the moment: any may be higher. Only
-/// what was judged as the newest of the judged ones counts: a score on other held-out prompts says nothing beside its.
-fn best(all: &BTreeMap<u64, PathBuf>) -> BTreeSet<u64> {
-    let mut stay = BTreeSet::new();
-    let mut best: Option<(f64, u64)> = None;
-    let mut judged_by = None;
-    for (&step, folder) in all.iter().rev() {
-        match manifest::read(folder) {
-            Ok(manifest) => {
-                let Some(quality) = manifest.state.quality.filter(|quality| quality.is_finite()) else {
-                    continue;
-                };
-                let by = Evaluation::deserialize(&manifest.state.run_config["evaluation"]).ok();
-                let comparable = match (&by, judged_by.get_or_insert_with(|| by.clone())) {
-                    (Some(one), Some(other)) => one.asks_the_same(other),
-                    (one, other) => one.is_none() && other.is_none(),
-                };
-                if comparable && best.is_none_or(|(known, _)| quality > known) {
-                    best = Some((quality, step));
-                }
-            }
-            Err(error) if manifest::is_damage(&error) => {}
-            Err(_) => {
-                stay.insert(step);
-            }
-        }
-    }
-    stay.extend(best.map(|(_, step)| step));
-    stay
 }
 
 fn folder_name(step: u64) -> String {
