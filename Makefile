@@ -8,7 +8,7 @@ PYTHON ?= python3
 RELEASE := $(abspath $(or $(CARGO_TARGET_DIR),target))/release
 WORKER := $(RELEASE)/ppo-worker
 
-.PHONY: help demo demo-cluster test sweep lint deny bench bench-distributed bench-http bench-operator parity crds cluster images tools go libtorch cuda-shim release clean bench-gpu
+.PHONY: help demo demo-cluster test test-gpu sweep lint deny bench bench-distributed bench-http bench-operator parity crds cluster images tools go libtorch cuda-shim release clean bench-gpu
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -51,6 +51,14 @@ endif
 
 test: go libtorch cluster lint deny cuda-shim ## everything that must hold; with PPO_TEST_SKIP=never what cannot run here fails
 	cargo test --workspace --lib --tests --locked # makes the binaries that the tests run, too; examples are compiled by clippy
+
+# The CUDA part of libtorch is that of PYTHON's torch; libppo_cuda.so lies in RELEASE.
+test-gpu: cuda-shim ## the worker's tests for GPUs on this machine's GPU; PYTHON has torch 2.11.0+cu130
+	torch=$$($(PYTHON) -c 'import os, torch; print(os.path.dirname(torch.__file__))'); \
+	export LD_LIBRARY_PATH="$$torch/lib:$${LD_LIBRARY_PATH:-}"; \
+	LD_LIBRARY_PATH="$$LD_LIBRARY_PATH:$(RELEASE)" cargo test -p ppo-worker --lib --locked -- --ignored; \
+	cargo build -p ppo-worker --bin ppo-worker --locked; \
+	PPO_TEST_GPU=$(RELEASE) cargo test -p ppo-tests --test gpu --locked
 
 sweep: cluster ## the operator killed around every write of a job's life, and under random faults; part of `make test`
 	cargo test -p ppo-tests --locked --test sweep
@@ -104,8 +112,8 @@ bench-operator: go ## many jobs beside the Job controller, JobSet, KubeRay and t
 	cargo build --release --locked -p ppo-operator --bin ppo-operator
 	cargo run --release --locked -p ppo-tests --example operator_scale -- $(SCALE)
 
-bench-gpu: cuda-shim ## the rollout engine on a GPU beside transformers; PYTHON has torch 2.11.0+cu130 and transformers
-	cargo build --release --locked -p ppo-worker --bin ppo-bench
+bench-gpu: cuda-shim ## decoding and PPO steps on a GPU beside transformers and TRL; PYTHON has torch 2.11.0+cu130, transformers 4.57 and trl 0.24
+	cargo build --release --locked -p ppo-worker --bins
 	$(PYTHON) worker/bench/gpu.py --binaries $(RELEASE)
 
 parity: libtorch ## models and adapters we save, loaded by transformers and PEFT (fetches them and torch: 5 GB)

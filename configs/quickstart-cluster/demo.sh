@@ -46,8 +46,17 @@ ready = any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"
 sys.exit(not (pod["metadata"]["uid"] != sys.argv[1] and ready))' "$2"; }
 uid() { kubectl get pod "$1" -o 'jsonpath={.metadata.uid}'; }
 
+records=/volumes/quickstart-checkpoints/$job/metrics.jsonl
+is_recorded() { kubectl exec quickstart-files -- grep -q step $records; }
+# Seconds since $1 until the samples of the first step were drawn, whose record has just been found.
+sampled() { kubectl exec quickstart-files -- cat $records | "$python" -c '
+import json, sys
+step = json.loads(sys.stdin.readline())
+since = step["step_seconds"] - step["stages"]["generate"]
+print(f"{float(sys.argv[2]) - float(sys.argv[1]) - since:.1f} s")' "$1" "$(now)"; }
+
 # Only what the engine had begun goes to another one.
-drawn_again() { kubectl exec quickstart-files -- cat "/volumes/quickstart-checkpoints/$job/metrics.jsonl" | "$python" -c '
+drawn_again() { kubectl exec quickstart-files -- cat $records | "$python" -c '
 import json, sys
 steps = [json.loads(line) for line in sys.stdin if line.endswith("\n")]
 again, samples = sum(step["samples_drawn_again"] for step in steps), steps[-1]["samples"]
@@ -85,6 +94,8 @@ applied=$(now)
 run kubectl apply -f configs/quickstart-cluster.yaml
 until_ 300 "all pods to run" in_phase Running
 echo "every pod ready $(since "$applied") after kubectl apply"
+until_ 300 "the first step's record" is_recorded
+echo "its first samples drawn $(sampled "$applied") after kubectl apply"
 until_ 300 "the first step" at_step 1
 echo "first step done $(since "$applied") after kubectl apply"
 run kubectl get pods -l ppojob.dev/job=$job

@@ -58,14 +58,12 @@ impl SimulatedGpus {
     /// # Errors
     /// When the folder's name cannot be in a list of folders.
     pub fn environment(&self) -> Result<Vec<(&'static str, OsString)>> {
-        let before = std::env::var_os(LOADER).unwrap_or_default();
         let ours = [
             Some(self.folder.clone()),
             self.graphs.then(|| self.folder.join("graphs")),
         ];
-        let folders = ours.into_iter().flatten().chain(std::env::split_paths(&before));
         Ok(vec![
-            (LOADER, std::env::join_paths(folders)?),
+            before_the_loaders(ours.into_iter().flatten())?,
             ("SIMULATED_GPUS", self.count.to_string().into()),
             ("SIMULATED_GPU_MIB", self.mebibytes.to_string().into()),
         ])
@@ -77,6 +75,13 @@ impl SimulatedGpus {
         command.arg(name);
         command
     }
+}
+
+/// The loader's variable with `folders` before those that it has here.
+pub(crate) fn before_the_loaders(folders: impl Iterator<Item = PathBuf>) -> Result<(&'static str, OsString)> {
+    let before = std::env::var_os(LOADER).unwrap_or_default();
+    let all = folders.chain(std::env::split_paths(&before));
+    Ok((LOADER, std::env::join_paths(all)?))
 }
 
 fn build() -> Result<PathBuf> {

@@ -1,5 +1,5 @@
-//! The worker on GPUs, simulated where there are none (`tests/simulated_gpu`): the code that runs there, its tensors where they belong,
-//! its streams in order, its graphs replayed, its ranks over NCCL's functions. How fast it is, and the numbers of NVIDIA's kernels, only a GPU can tell.
+//! The worker on GPUs, simulated ones (`tests/simulated_gpu`): the code that runs there, its tensors where they belong, its streams in
+//! order, its graphs replayed, its ranks over NCCL's functions. `make test-gpu` runs the same on this machine's GPU, with NVIDIA's kernels.
 
 #![allow(
     clippy::unwrap_used,
@@ -12,12 +12,20 @@ mod worker;
 
 use pods::{Pods, STEPS, succeed};
 use ppo_crds::pod::env;
-use ppo_tests::{SimulatedGpus, free_port};
+use ppo_tests::{Gpus, SimulatedGpus, free_port};
 use serde_json::{Value, json};
 use worker::{Bench, Running, check_same_files, finish, number, output, text, wait_for};
 
-fn gpus(count: usize) -> SimulatedGpus {
-    SimulatedGpus::new(count).unwrap()
+fn gpus(count: usize) -> Gpus {
+    Gpus::new(count).unwrap()
+}
+
+/// Whether a test has to be left out, with the reason in its output: it shows what only a simulated GPU has.
+fn is_real(reason: &str) -> bool {
+    if Gpus::are_real() {
+        eprintln!("left out on this machine's GPU: {reason}");
+    }
+    Gpus::are_real()
 }
 
 fn on_gpu() -> Bench {
@@ -70,8 +78,11 @@ fn check_that_a_gpu_changes_rounding_alone(patch: &Value) {
 
 #[test]
 fn what_is_wrong_in_the_use_of_a_gpu_is_found() {
+    if is_real("a real one finds nothing") {
+        return;
+    }
     let told = |name: &str| {
-        let done = output(gpus(1).faults(name).stdout(std::process::Stdio::piped()));
+        let done = output(SimulatedGpus::new(1).unwrap().faults(name).stdout(std::process::Stdio::piped()));
         (done.status.code(), text(&done.stdout))
     };
     for (fault, words) in [
@@ -201,6 +212,9 @@ fn ranks_on_gpus_make_the_update_of_one_and_a_killed_one_changes_no_bit() {
 
 #[test]
 fn pods_with_gpus_of_their_own_train_to_the_bits_of_one_process_and_a_reference_uses_all_of_its() {
+    if is_real("two are needed, and bits are those of a simulated one's CPU") {
+        return;
+    }
     let mut pods = Pods::of(Bench::on(gpus(2)), json!({}));
     pods.engine();
     pods.engine();
@@ -233,7 +247,11 @@ fn a_supervised_model_learns_on_a_gpu_what_it_learns_on_the_cpu() {
 
 #[test]
 fn a_gpu_whose_memory_runs_out_ends_the_run_with_what_would_help() {
-    let bench = Bench::on(gpus(1).of_mebibytes(8));
+    if is_real("its memory is not small") {
+        return;
+    }
+    let small = SimulatedGpus::new(1).unwrap().of_mebibytes(8);
+    let bench = Bench::on(Gpus::Simulated(small));
     let all = json!({"rolloutBatchSize": 80, "trainBatchSize": 320, "microTrainBatchSize": 320});
     bench.manifest(
         "job.yaml",

@@ -48,7 +48,7 @@ class Job:
         self.work = options.out / f"distributed-{size}-{dtype}"
         shutil.rmtree(self.work, ignore_errors=True)
         self.work.mkdir(parents=True)
-        prompts = steps.write_prompts(options.models_dir, size)
+        prompts = steps.write_prompts(options.models_dir / size, steps.STEPS[size])
         manifest = steps.manifest(options.models_dir / size, dtype, prompts, STEPS[size])
         (self.work / "job.yaml").write_text(json.dumps(manifest, indent=1))
 

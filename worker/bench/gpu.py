@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Measure the rollout engine on a GPU beside transformers and the memory bandwidth that bounds both, on this machine.
+"""Measure the rollout engine and PPO steps on a GPU beside transformers, TRL and the memory bandwidth that bounds decoding, on this machine.
 
-    python3 worker/bench/gpu.py            # needs target/release/{ppo-bench,libppo_cuda.so}: `cargo build --release -p ppo-worker
-                                           # --bin ppo-bench` and `make cuda-shim`, here or on a machine with the same C library
+    python3 worker/bench/gpu.py            # needs target/release/{ppo-bench,ppo-worker,libppo_cuda.so}: `cargo build --release -p
+                                           # ppo-worker --bins` and `make cuda-shim`, here or on a machine with an older C library
 
-Run it with a Python that has torch 2.11.0+cu130 and transformers: ppo-bench finds libtorch in that torch's `lib` folder (LD_LIBRARY_PATH is
-set so, before the path that the binary was built with), and no Rust is needed. Random models in bfloat16, batches of equal prompts,
-temperature 1 over the whole vocabulary, nothing ends a response early. The bound is what a decode step must read (all weights, and
-keys and values of the middle of a response) over the bandwidth of a copy measured here.
+Run it with a Python that has torch 2.11.0+cu130, transformers 4.57 and, for steps, TRL 0.24: our programs find libtorch in that torch's
+`lib` folder (LD_LIBRARY_PATH is set so, before the path that they were built with), and no Rust is needed. Random models in bfloat16.
+Decoding: batches of equal prompts, temperature 1 over the whole vocabulary, nothing ends a response early; the bound is what a decode step
+must read (all weights, and keys and values of the middle of a response) over the bandwidth of a copy measured here. Steps: those of
+steps.py with more samples.
 """
 import argparse
 import json
@@ -18,10 +19,17 @@ import statistics
 import subprocess
 import sys
 
+import report
+import steps
+from process import Process, bench_line
+
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-PROMPT, NEW = 128, 256
+PROMPT, NEW = 128, 128
 SIZES, BATCHES = ("135M", "1.5B"), (1, 32, 256)
+# A run of the peer takes seconds at each batch: one is counted after one to warm up.
+PEER_RUNS = 1
+STEPS, WORK = 5, steps.Work(batch=32, new_tokens=128)
 
 
 def gpu_or_end():
@@ -54,19 +62,22 @@ def copy_bandwidth(torch):
 
 
 def model(size, folder, torch):
-    """Folder of the random policy and the bytes that its decode step reads: (weights, keys and values of one token)."""
+    """Makes random policy and reward model in a folder, once; bytes that a decode step reads: (weights, keys and values of one token)."""
     import models
 
     shape = models.SHAPES[size]
-    if not (folder / "config.json").is_file():
-        print(f"gpu: making the random {size} model in {folder} ...", file=sys.stderr)
+    for role, make in (("policy", models.policy), ("reward", models.reward)):
+        place = folder / f"{role}-bfloat16"
+        if (place / "config.json").is_file():
+            continue
+        print(f"gpu: making the random {role} of {size} in {place} ...", file=sys.stderr)
         tokenizer = models.byte_tokenizer()
         with torch.device("cuda"):
-            policy = models.policy(size, tokenizer)
-        models.save(policy.cpu(), tokenizer, folder, torch.bfloat16)
-        del policy
+            made = make(size, tokenizer).to(torch.bfloat16)
+        models.save(made.cpu(), tokenizer, place, torch.bfloat16)
+        del made
         torch.cuda.empty_cache()
-    weights = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    weights = sum(path.stat().st_size for path in (folder / "policy-bfloat16").glob("*.safetensors"))
     head = shape["hidden_size"] // shape["num_attention_heads"]
     return weights, 2 * 2 * shape["num_hidden_layers"] * shape["num_key_value_heads"] * head
 
@@ -77,28 +88,30 @@ def write_prompts(path, vocabulary):
     path.write_text("".join(" ".join(map(str, prompt)) + "\n" for prompt in prompts))
 
 
-def ours(folder, prompts, torch, options):
+def environment(torch, options):
+    """Of our programs."""
     libraries = pathlib.Path(torch.__file__).parent / "lib"
-    environment = {"LD_LIBRARY_PATH": f"{libraries}:{options.binaries}:{os.environ.get('LD_LIBRARY_PATH', '')}", "RUST_LOG": "info"}
+    return {"LD_LIBRARY_PATH": f"{libraries}:{options.binaries}:{os.environ.get('LD_LIBRARY_PATH', '')}", "RUST_LOG": "info"}
+
+
+def ours(folder, prompts, torch, options):
     command = [options.binaries / "ppo-bench", "rollout", "--model", folder, "--dtype", "bfloat16", "--prompts", prompts, "--new-tokens", NEW,
                "--device", "cuda"]
-    return command, environment
+    return command, environment(torch, options), options.runs
 
 
 def theirs(folder, prompts, _torch, _options):
-    return [sys.executable, HERE / "transformers_rollout.py", folder, "bfloat16", prompts, 4, "cuda", NEW], {}
+    return [sys.executable, HERE / "transformers_rollout.py", folder, "bfloat16", prompts, 4, "cuda", NEW], {}, PEER_RUNS
 
 
-def measure(name, command, environment, options, size):
+def measure(name, command, environment, count, options, size):
     """Tokens per second by batch: the median of some runs after one to warm up."""
-    from process import Process
-
     process = Process(name, command, options.out / f"gpu-{name}-{size}.log", environment)
     rates = {}
     try:
         process.expect(600)
         for batch in BATCHES:
-            runs = [process.ask(str(batch), 300) for _ in range(options.runs + 1)]
+            runs = [process.ask(str(batch), 300) for _ in range(count + 1)]
             if any(run["tokens"] != batch * NEW for run in runs):
                 raise RuntimeError(f"{name} drew another number of tokens than {batch * NEW}: figures would not compare")
             rates[batch] = statistics.median(run["tokens"] / run["seconds"] for run in runs[1:])
@@ -106,6 +119,38 @@ def measure(name, command, environment, options, size):
     finally:
         process.kill()
     return rates
+
+
+def step(trainer, size, folder, torch, options):
+    """A line of steps.py: seconds of each step, and ours by stage."""
+    place, prompts = steps.new_folder(options.out / f"gpu-steps-{trainer}-{size}"), steps.write_prompts(folder, STEPS, WORK)
+    if trainer == "trl":
+        command = [sys.executable, HERE / "trl_steps.py", folder, "bfloat16", prompts, STEPS, 4, place, "cuda", WORK.batch, WORK.new_tokens]
+        process = Process(trainer, command, place / "log", steps.ENVIRONMENT, bench_line)
+    else:
+        job = steps.write_manifest(place, steps.manifest(folder, "bfloat16", prompts, STEPS, WORK))
+        command = [options.binaries / "ppo-worker", "run", "-f", job, "--run-dir", place / "run", "--json", "--device", "cuda"]
+        process = Process(trainer, command, place / "log", environment(torch, options), steps.step_line)
+    line = {"model": size, "dtype": "bfloat16", "trainer": trainer, "seconds": [], "peak_mib": 0.0}
+    try:
+        steps.one_round(process, line)
+    finally:
+        process.kill()
+    line["median_s"] = statistics.median(line["seconds"])
+    return line
+
+
+def step_tables(lines):
+    """Seconds of a step of both, and where ours go."""
+    out = [row(["model", "TRL 0.24 s/step", "ours s/step", "faster"]), "|" + "---|" * 4]
+    for size in dict.fromkeys(line["model"] for line in lines):
+        own, peer = (next((line["median_s"] for line in lines if line["model"] == size and line["trainer"] == name), None) for name in ("ours", "trl"))
+        out.append(row([size, f"{peer:.2f}" if peer else "", f"{own:.2f}" if own else "", f"{peer / own:.2f}x" if own and peer else ""]))
+    return out + ["", report.stage_table(lines)]
+
+
+def words(text):
+    return [word for word in text.split(",") if word]
 
 
 def row(cells):
@@ -116,19 +161,20 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", default=",".join(SIZES), help="models to measure (default all)")
     parser.add_argument("--engines", default="ours,transformers", help="engines to measure (default both)")
+    parser.add_argument("--trainers", default="ours,trl", help="trainers to measure steps of (default both; empty: none)")
     parser.add_argument("--runs", type=int, default=3, help="runs of each figure, after one to warm up (default 3)")
     parser.add_argument("--binaries", type=pathlib.Path, default=ROOT / "target/release")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "runs/bench")
     options = parser.parse_args()
     torch = gpu_or_end()
     options.out.mkdir(parents=True, exist_ok=True)
-    if not (options.binaries / "ppo-bench").exists():
-        sys.exit(f"gpu: there is no ppo-bench in {options.binaries}: `cargo build --release -p ppo-worker --bin ppo-bench` makes it")
-    sys.path.insert(0, str(HERE))
+    for program in ("ppo-bench", "ppo-worker"):
+        if not (options.binaries / program).exists():
+            sys.exit(f"gpu: there is no {program} in {options.binaries}: `cargo build --release -p ppo-worker --bins` makes it")
     bandwidth = copy_bandwidth(torch)
     device = torch.cuda.get_device_name()
     commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip() or None
-    figures = {"device": device, "copy_bytes_per_s": bandwidth, "commit": commit, "prompt": PROMPT, "new_tokens": NEW, "rates": []}
+    figures = {"device": device, "copy_bytes_per_s": bandwidth, "commit": commit, "prompt": PROMPT, "new_tokens": NEW, "rates": [], "steps": []}
     lines = [f"{device}, a copy moves {bandwidth / 1e12:.2f} TB/s, bfloat16, prompts of {PROMPT} tokens, {NEW} new ones; tokens per second", "",
              row(["model", "batch", "ours", "transformers", "ours / transformers", "bound by bandwidth", "ours / bound"]), "|" + "---|" * 7]
     engines = {"ours": ours, "transformers": theirs}
@@ -139,13 +185,19 @@ def main():
 
         prompts = folder / "prompts.txt"
         write_prompts(prompts, models.SHAPES[size]["vocab_size"])
-        rates = {name: measure(name, *engines[name](folder, prompts, torch, options), options, size) for name in options.engines.split(",")}
+        policy = folder / "policy-bfloat16"
+        rates = {name: measure(name, *engines[name](policy, prompts, torch, options), options, size) for name in words(options.engines)}
         for batch in BATCHES:
             bound = batch * bandwidth / (weights + batch * per_token * (PROMPT + NEW / 2))
             own, peer = (rates.get(name, {}).get(batch) for name in ("ours", "transformers"))
             figures["rates"].append({"model": size, "batch": batch, "ours": own, "transformers": peer, "bound": bound})
             lines.append(row([size, batch, f"{own:,.0f}" if own else "", f"{peer:,.0f}" if peer else "", f"{own / peer:.2f}" if own and peer else "",
                               f"{bound:,.0f}", f"{own / bound:.0%}" if own else ""]))
+        # A long run: what is known already is seen whatever becomes of the rest.
+        print("\n".join(lines), file=sys.stderr, flush=True)
+        figures["steps"] += [step(trainer, size, folder, torch, options) for trainer in words(options.trainers)]
+    if figures["steps"]:
+        lines += ["", f"A PPO step of {WORK.batch} samples of {WORK.new_tokens} new tokens, 3 epochs:", "", *step_tables(figures["steps"])]
     (options.out / "gpu.json").write_text(json.dumps(figures, indent=2) + "\n")
     print("\n".join(lines))
 

@@ -1,7 +1,7 @@
 """Make the models of the bench: random Llamas in Hugging Face layout with a byte-level tokenizer, for the policy and the reward.
 
 usage: models.py OUT_DIR SIZE   (a Python with torch, transformers and gguf; see environments.py)
-Writes OUT_DIR/{policy,reward}-{float32,bfloat16}/ and OUT_DIR/policy-{float32,bfloat16}.gguf. gpu.py asks for policies alone.
+Writes OUT_DIR/{policy,reward}-{float32,bfloat16}/ and OUT_DIR/policy-{float32,bfloat16}.gguf. gpu.py makes its own of them.
 """
 import pathlib
 import sys
@@ -9,7 +9,7 @@ import sys
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import (LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification, PreTrainedTokenizerFast, Qwen2Config,
-                          Qwen2ForCausalLM)
+                          Qwen2ForCausalLM, Qwen2ForSequenceClassification)
 
 SHAPES = {
     "3M": dict(num_hidden_layers=4, hidden_size=256, intermediate_size=688, num_attention_heads=4, num_key_value_heads=2, vocab_size=512),
@@ -86,6 +86,12 @@ def policy(size, tokenizer):
     return model(config(**common(size, tokenizer), tie_word_embeddings=True))
 
 
+def reward(size, tokenizer):
+    """A random reward model of the policy's shape."""
+    config, model = (Qwen2Config, Qwen2ForSequenceClassification) if size in QWEN2 else (LlamaConfig, LlamaForSequenceClassification)
+    return model(config(**common(size, tokenizer), num_labels=1))
+
+
 def common(size, tokenizer):
     ids = dict(pad_token_id=tokenizer.pad_token_id, eos_token_id=tokenizer.eos_token_id, bos_token_id=tokenizer.bos_token_id)
     return dict(**SHAPES[size], **ids, max_position_embeddings=2048, rms_norm_eps=1e-5)
@@ -99,11 +105,10 @@ def save(model, tokenizer, folder, dtype):
 def main():
     out, size = pathlib.Path(sys.argv[1]), sys.argv[2]
     tokenizer = byte_tokenizer()
-    actor = policy(size, tokenizer)
-    reward = LlamaForSequenceClassification(LlamaConfig(**common(size, tokenizer), num_labels=1))
+    actor, judge = policy(size, tokenizer), reward(size, tokenizer)
     for dtype in (torch.float32, torch.bfloat16):
         name = str(dtype).removeprefix("torch.")
-        for role, model in (("policy", actor), ("reward", reward)):
+        for role, model in (("policy", actor), ("reward", judge)):
             save(model, tokenizer, out / f"{role}-{name}", dtype)
         write_gguf(actor, out / f"policy-{name}.gguf", dtype)
 

@@ -4,25 +4,34 @@ import pathlib
 import shutil
 import statistics
 import time
+from dataclasses import dataclass
 
 import environments
 from process import Overdue, Process, bench_line
 from workload import NEW_TOKENS, text_prompts
 
 HERE = pathlib.Path(__file__).parent
-BATCH, EPOCHS = 8, 3
+EPOCHS = 3
 START_DEADLINE, STEP_DEADLINE, END_DEADLINE = 300, 600, 300
+ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}
 # The first step of a process warms up and is not counted.
 STEPS = {"3M": 11, "135M": 4}
 
 
-def write_prompts(models, size):
-    path = models / size / "prompts.jsonl"
-    path.write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in text_prompts(BATCH * STEPS[size])))
+@dataclass(frozen=True)
+class Work:
+    """Of a step: samples, and new tokens of each."""
+    batch: int = 8
+    new_tokens: int = NEW_TOKENS
+
+
+def write_prompts(folder, steps, work=Work()):
+    path = folder / "prompts.jsonl"
+    path.write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in text_prompts(work.batch * steps)))
     return path
 
 
-def manifest(folder, dtype, prompts, steps):
+def manifest(folder, dtype, prompts, steps, work=Work()):
     """The PpoJob that does what trl_steps.py does."""
     policy, reward = str(folder / f"policy-{dtype}"), str(folder / f"reward-{dtype}")
     return {
@@ -32,10 +41,10 @@ def manifest(folder, dtype, prompts, steps):
         "spec": {
             "model": {"policy": {"path": policy}, "dtype": dtype},
             "prompts": {"source": {"path": str(prompts)}, "promptField": "prompt", "chatTemplate": False, "maxLength": 64},
-            "generation": {"maxNewTokens": NEW_TOKENS, "minNewTokens": NEW_TOKENS, "temperature": 1.0},
+            "generation": {"maxNewTokens": work.new_tokens, "minNewTokens": work.new_tokens, "temperature": 1.0},
             "algorithm": {"profile": "trl"},
-            "batch": {"rolloutBatchSize": BATCH, "nSamplesPerPrompt": 1, "trainBatchSize": BATCH, "microTrainBatchSize": BATCH,
-                      "microRolloutBatchSize": BATCH, "ppoEpochs": EPOCHS},
+            "batch": {"rolloutBatchSize": work.batch, "nSamplesPerPrompt": 1, "trainBatchSize": work.batch, "microTrainBatchSize": work.batch,
+                      "microRolloutBatchSize": work.batch, "ppoEpochs": EPOCHS},
             "optimizer": {"actorLearningRate": 1e-6, "criticLearningRate": 1e-6},
             "steps": steps,
             "roles": {"reward": {"model": {"source": {"path": reward}}}},
@@ -55,24 +64,32 @@ def step_line(line):
 
 def start(trainer, size, dtype, prompts, options):
     folder, steps, threads = options.models_dir / size, STEPS[size], str(options.threads)
-    work = options.out / f"steps-{trainer}-{size}-{dtype}"
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True)
-    environment = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}
+    place = new_folder(options.out / f"steps-{trainer}-{size}-{dtype}")
+    environment = {**ENVIRONMENT, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
     if trainer == "trl":
-        command = [environments.torch(), HERE / "trl_steps.py", folder, dtype, prompts, steps, threads, work]
-        return Process("trl", command, work / "log", environment, bench_line)
-    job = work / "job.yaml"
+        command = [environments.torch(), HERE / "trl_steps.py", folder, dtype, prompts, steps, threads, place]
+        return Process("trl", command, place / "log", environment, bench_line)
+    job = write_manifest(place, manifest(folder, dtype, prompts, steps))
+    command = [options.binaries / "ppo-worker", "--threads", threads, "run", "-f", job, "--run-dir", place / "run", "--json"]
+    return Process("ours", command, place / "log", environment, step_line)
+
+
+def new_folder(path):
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(parents=True)
+    return path
+
+
+def write_manifest(folder, manifest):
     # JSON is YAML.
-    job.write_text(json.dumps(manifest(folder, dtype, prompts, steps), indent=1))
-    command = [options.binaries / "ppo-worker", "--threads", threads, "run", "-f", job, "--run-dir", work / "run", "--json"]
-    return Process("ours", command, work / "log", environment, step_line)
+    (folder / "job.yaml").write_text(json.dumps(manifest, indent=1))
+    return folder / "job.yaml"
 
 
 def measure(size, dtype, options):
     """One line per trainer: seconds of each step as seen from here, our stages, peak memory. Of a peer whose step is not done within
     STEP_DEADLINE that is all that is said, as `over_s`: TRL in bfloat16 on processors that cannot multiply it."""
-    prompts = write_prompts(options.models_dir, size)
+    prompts = write_prompts(options.models_dir / size, STEPS[size])
     lines = {trainer: {"model": size, "dtype": dtype, "trainer": trainer, "seconds": [], "peak_mib": 0.0} for trainer in ("trl", "ours")}
     for _ in range(options.rounds):
         for trainer, line in lines.items():

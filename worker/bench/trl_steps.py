@@ -1,4 +1,5 @@
-"""TRL's PPOTrainer as a peer: seconds of each PPO step. usage: trl_steps.py MODELS_DIR DTYPE PROMPTS.jsonl STEPS THREADS OUT_DIR
+"""TRL's PPOTrainer as a peer: seconds of each PPO step.
+usage: trl_steps.py MODELS_DIR DTYPE PROMPTS.jsonl STEPS THREADS OUT_DIR [DEVICE BATCH NEW_TOKENS]
 
 Policy, reference, reward and value model; batch 8, 3 epochs of one update; 64 new tokens and no stop token, so that every response has
 the same length. Weights lie in DTYPE, the faster of TRL's two ways to bfloat16 (the other keeps float32 weights under autocast).
@@ -14,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 from trl import PPOConfig, PPOTrainer
 from workload import NEW_TOKENS, say
 
-BATCH, EPOCHS = 8, 3
+EPOCHS = 3
 
 
 class Clock(TrainerCallback):
@@ -28,7 +29,8 @@ class Clock(TrainerCallback):
 
 
 def main():
-    models, dtype, prompts, steps, threads, out = sys.argv[1:]
+    models, dtype, prompts, steps, threads, out, *rest = sys.argv[1:]
+    device, batch, new_tokens = (rest[0], *map(int, rest[1:])) if rest else ("cpu", 8, NEW_TOKENS)
     torch.set_num_threads(int(threads))
     policy_dir, reward_dir = os.path.join(models, f"policy-{dtype}"), os.path.join(models, f"reward-{dtype}")
     tokenizer = AutoTokenizer.from_pretrained(policy_dir, padding_side="left")
@@ -37,14 +39,14 @@ def main():
     scalar = lambda: AutoModelForSequenceClassification.from_pretrained(reward_dir, dtype=kind, num_labels=1)
     with open(prompts, encoding="utf-8") as lines:
         rows = [tokenizer(json.loads(line)["prompt"])["input_ids"] for line in lines]
-    config = PPOConfig(output_dir=out, per_device_train_batch_size=BATCH, gradient_accumulation_steps=1, num_mini_batches=1,
-                       num_ppo_epochs=EPOCHS, total_episodes=BATCH * int(steps), response_length=NEW_TOKENS, stop_token=None,
-                       missing_eos_penalty=None, temperature=1.0, local_rollout_forward_batch_size=BATCH, learning_rate=1e-6,
+    config = PPOConfig(output_dir=out, per_device_train_batch_size=batch, gradient_accumulation_steps=1, num_mini_batches=1,
+                       num_ppo_epochs=EPOCHS, total_episodes=batch * int(steps), response_length=new_tokens, stop_token=None,
+                       missing_eos_penalty=None, temperature=1.0, local_rollout_forward_batch_size=batch, learning_rate=1e-6,
                        num_sample_generations=0, save_strategy="no", logging_strategy="no", report_to=[], disable_tqdm=True,
-                       use_cpu=True, bf16=False, gradient_checkpointing=False, seed=0)
+                       use_cpu=device == "cpu", bf16=False, gradient_checkpointing=False, seed=0)
     trainer = PPOTrainer(args=config, processing_class=tokenizer, model=causal(), ref_model=causal(), reward_model=scalar(),
                          value_model=scalar(), train_dataset=Dataset.from_dict({"input_ids": rows}),
-                         eval_dataset=Dataset.from_dict({"input_ids": rows[:BATCH]}), callbacks=[Clock()])
+                         eval_dataset=Dataset.from_dict({"input_ids": rows[:batch]}), callbacks=[Clock()])
     say(ready=True)
     trainer.train()
 

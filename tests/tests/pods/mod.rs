@@ -163,7 +163,9 @@ impl Pods {
                 .env(env::CONFIG, self.bench.path(config(rank)))
                 .env(env::INDEX, rank.to_string())
                 .env(env::WORLD_SIZE, count.to_string())
-                .env(env::RENDEZVOUS, &meeting);
+                .env(env::RENDEZVOUS, &meeting)
+                // NCCL takes no two ranks of one machine on one GPU: where there is but one, each rank is a machine to it.
+                .env("NCCL_HOSTID", format!("test-{rank}"));
             Running::start(&mut command)
         };
         (0..count).map(rank).collect()

@@ -9,7 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use ppo_tests::SimulatedGpus;
+use ppo_crds::pod::env;
+use ppo_tests::Gpus;
 use serde_json::{Value, json};
 
 pub use self::process::{DEADLINE, Running, finish, finish_within, output, signal, wait_for, wait_within};
@@ -38,8 +39,8 @@ pub fn number(line: &Value, name: &str) -> f64 {
 /// A scratch folder with a supervised model and prompts.
 pub struct Bench {
     pub folder: tempfile::TempDir,
-    /// What the worker computes on; None: what this machine has.
-    pub gpus: Option<SimulatedGpus>,
+    /// What the worker computes on; None: the CPU, or what `PPO_TEST_DEVICE` names.
+    pub gpus: Option<Gpus>,
 }
 
 impl Bench {
@@ -49,7 +50,7 @@ impl Bench {
     }
 
     /// The same on a machine with these GPUs.
-    pub fn on(gpus: SimulatedGpus) -> Self {
+    pub fn on(gpus: Gpus) -> Self {
         Self::of(16, true, Some(gpus))
     }
 
@@ -58,7 +59,7 @@ impl Bench {
         Self::of(32, false, None)
     }
 
-    fn of(size: u32, tied: bool, gpus: Option<SimulatedGpus>) -> Self {
+    fn of(size: u32, tied: bool, gpus: Option<Gpus>) -> Self {
         let bench = Self {
             folder: tempfile::tempdir().unwrap(),
             gpus,
@@ -174,9 +175,11 @@ impl Bench {
             .args(args)
             .args(["--threads", "1"])
             .env_remove("PPO_LOG");
-        if let Some(gpus) = &self.gpus {
-            command.envs(gpus.environment().unwrap());
-        }
+        match &self.gpus {
+            Some(gpus) => command.envs(gpus.environment().unwrap()),
+            // What tests promise of bits holds on CPUs: one on a machine with a GPU does not turn to that.
+            None => command.env(env::DEVICE, std::env::var_os("PPO_TEST_DEVICE").unwrap_or("cpu".into())),
+        };
         command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
