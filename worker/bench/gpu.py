@@ -133,7 +133,7 @@ def step(trainer, size, folder, torch, options):
         process = Process(trainer, command, place / "log", environment(torch, options), steps.step_line)
     line = {"model": size, "dtype": "bfloat16", "trainer": trainer, "seconds": [], "peak_mib": 0.0}
     try:
-        steps.one_round(process, line)
+        steps.one_round(process, line, STEPS)
     finally:
         process.kill()
     line["median_s"] = statistics.median(line["seconds"])
