@@ -82,7 +82,12 @@ fn what_is_wrong_in_the_use_of_a_gpu_is_found() {
         return;
     }
     let told = |name: &str| {
-        let done = output(SimulatedGpus::new(1).unwrap().faults(name).stdout(std::process::Stdio::piped()));
+        let done = output(
+            SimulatedGpus::new(1)
+                .unwrap()
+                .faults(name)
+                .stdout(std::process::Stdio::piped()),
+        );
         (done.status.code(), text(&done.stdout))
     };
     for (fault, words) in [

@@ -66,6 +66,28 @@ fn a_reward_model_learns_which_response_is_better_and_scores_a_run() {
 }
 
 #[test]
+fn a_supervised_run_ends_once_enough_held_out_rows_are_right() {
+    let bench = Bench::new();
+    std::fs::write(
+        bench.path("more.yaml"),
+        "{model: {path: sft}, data: {path: prompts.jsonl, responseField: answer}, steps: 2000, batchSize: 30, learningRate: 3e-3, \
+         evaluation: {path: prompts.jsonl, everySteps: 2, stopAt: 0.2}, output: more}",
+    )
+    .unwrap();
+    let done = bench.worker(["sft", "-f", "more.yaml", "--json"]);
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let last: Value = serde_json::from_str(text(&done.stdout).lines().last().unwrap()).unwrap();
+    let (step, right) = (number(&last, "step"), number(&last, "heldOutExact"));
+    assert!(right >= 0.2 && step < 2000.0, "{last}");
+    assert!(
+        text(&done.stderr).contains(&format!("{step} steps in")),
+        "{}",
+        text(&done.stderr)
+    );
+    assert!(bench.path("more/model.safetensors").exists());
+}
+
+#[test]
 fn preferences_that_prefer_nothing_are_refused_by_place() {
     let bench = Bench::new();
     std::fs::write(

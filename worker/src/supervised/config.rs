@@ -194,6 +194,10 @@ pub struct Evaluation {
     /// Default 100.
     #[serde(default = "every_steps")]
     pub every_steps: u64,
+    /// End, before `steps`, once this share of them is right: with sft responses that greedy decoding gives exactly, with rm pairs in the
+    /// right order. Above 0, at most 1. Default: none.
+    #[serde(default)]
+    pub stop_at: Option<f64>,
 }
 
 impl<D: Data> Training<D> {
@@ -228,7 +232,18 @@ impl<D: Data> Training<D> {
         if let Some(why) = endless_warmup(self.warmup_steps, self.steps) {
             bail!("warmupSteps {why}");
         }
+        if let Some(share) = self.stop_at() {
+            ensure!(
+                share > 0.0 && share <= 1.0,
+                "evaluation.stopAt is {share}: want a share of the held-out examples, above 0 and at most 1"
+            );
+        }
         Ok(())
+    }
+
+    /// The share of held-out examples at which training ends.
+    pub fn stop_at(&self) -> Option<f64> {
+        self.evaluation.as_ref()?.stop_at
     }
 
     /// Examples per forward and backward pass.
@@ -374,6 +389,10 @@ mod tests {
             (
                 "{model: {path: m}, data: {path: d}, steps: 20, output: o, warmupSteps: 20}",
                 "warmupSteps is 20, and the run has 20 updates: the learning rate rises to the end; it must be below 20",
+            ),
+            (
+                "{model: {path: m}, data: {path: d}, evaluation: {path: d, stopAt: 30}, steps: 1, output: o}",
+                "evaluation.stopAt is 30: want a share",
             ),
         ] {
             let error = format!("{:#}", read(text).unwrap_err());

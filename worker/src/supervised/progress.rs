@@ -43,11 +43,11 @@ impl Progress {
         }
     }
 
-    /// A step is done; `held_out` is the last evaluation.
+    /// A step is done, the last one where the run `ends`; `held_out` is the last evaluation.
     ///
     /// # Errors
     /// When standard output is closed.
-    pub fn step(&mut self, step: u64, loss: f64, held_out: Option<HeldOut>) -> Result<()> {
+    pub fn step(&mut self, step: u64, loss: f64, held_out: Option<HeldOut>, ends: bool) -> Result<()> {
         let held_out_words = held_out.map_or(String::new(), |held_out| {
             format!(
                 "  held-out loss {:.3} {} {:.0} %",
@@ -62,7 +62,7 @@ impl Progress {
             return Ok(());
         }
         // Ten lines a run where nobody watches a bar.
-        let due = step == self.steps || step.is_multiple_of((self.steps / 10).max(1));
+        let due = ends || step.is_multiple_of((self.steps / 10).max(1));
         match self.output {
             OutputMode::Auto if due => line(&format!("step={step}/{} loss={loss:.4}{held_out_words}", self.steps)),
             OutputMode::Json if due => line(

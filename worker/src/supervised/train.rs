@@ -92,7 +92,7 @@ pub fn train<S: Student>(config: &Training<S::Data>, output: OutputMode) -> Resu
     };
     let mut progress = Progress::open(output, config.steps, S::MEASURE);
     let began = Instant::now();
-    let mut last = None;
+    let (mut last, mut made) = (None, 0);
     for step in 1..=config.steps {
         let chosen = order.batch(step - 1);
         let batch: Vec<_> = chosen.into_iter().map(|index| &data[index]).collect();
@@ -101,7 +101,12 @@ pub fn train<S: Student>(config: &Training<S::Data>, output: OutputMode) -> Resu
         if !held_out.is_empty() && (step == config.steps || (every > 0 && step.is_multiple_of(every))) {
             last = Some(student.evaluate(&held_out)?);
         }
-        progress.step(step, loss, last)?;
+        made = step;
+        let ends = step == config.steps || is_enough(last, config.stop_at());
+        progress.step(step, loss, last, ends)?;
+        if ends {
+            break;
+        }
     }
     let (model, weights) = (student.config(&tokenizer), student.learner().parameters.weights());
     model::save(&config.output, folder, &model, &weights, model::save::SHARD_BYTES)?;
@@ -114,10 +119,14 @@ pub fn train<S: Student>(config: &Training<S::Data>, output: OutputMode) -> Resu
         )
     });
     progress.finish(&format!(
-        "{} steps in {:.0} s{}, model in {}",
-        config.steps,
+        "{made} steps in {:.0} s{}, model in {}",
         began.elapsed().as_secs_f64(),
         held_out.unwrap_or_default(),
         config.output.display()
     ))
+}
+
+/// Whether as many held-out examples are right as training is to end at.
+fn is_enough(last: Option<HeldOut>, wanted: Option<f64>) -> bool {
+    matches!((last, wanted), (Some(last), Some(wanted)) if last.right >= wanted)
 }
