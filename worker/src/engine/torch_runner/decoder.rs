@@ -66,7 +66,7 @@ impl Decoder {
     pub fn logits_into(&self, stream: &mut Stream, logits: &Tensor) -> Result<()> {
         if self.has_wide_product() {
             let head = self.weights.head.f_tr()?;
-            self.final_norm(stream)?.f_mm_dtype_out(logits, &head, Kind::Float)?;
+            let _ = self.final_norm(stream)?.f_mm_dtype_out(logits, &head, Kind::Float)?;
             return Ok(());
         }
         Ok(logits.shallow_clone().f_copy_(&self.logits(stream)?)?)

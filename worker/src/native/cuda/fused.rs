@@ -79,7 +79,7 @@ pub struct Heads<'a> {
 }
 
 fn handle(tensor: &Tensor) -> Handle {
-    tensor.as_ptr().cast_const().cast()
+    tensor.as_ptr().cast()
 }
 
 fn handle_or_null(tensor: Option<&Tensor>) -> Handle {

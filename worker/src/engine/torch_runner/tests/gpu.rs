@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::engine::conformance::{check_any_batch_is_the_same, runs};
+use crate::engine::runner::Draw;
 
 #[derive(Debug)]
 struct OnGpu<const FUSED: bool>;
@@ -35,7 +36,6 @@ impl<const FUSED: bool> Make for OnGpu<FUSED> {
 /// Sizes that flash attention and our kernels take; three heads share a key head.
 fn sizes() -> DecoderShape {
     DecoderShape {
-        layers: 3,
         hidden: 72,
         heads: 6,
         kv_heads: 2,
@@ -71,7 +71,9 @@ fn shapes() -> Vec<DecoderShape> {
         },
         wide(128, 2, 2),
         wide(256, 4, 1),
+        // Of one layer: the weights are as large as a narrow model's, and each layer would make much of the rounding before it.
         DecoderShape {
+            layers: 1,
             hidden: 1288,
             intermediate: 2056,
             ..wide(64, 5, 1)
