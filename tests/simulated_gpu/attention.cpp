@@ -161,6 +161,12 @@ Tensor wide_product(const Tensor& left, const Tensor& right, at::ScalarType type
   return at::mm(left.to(type), right.to(type));
 }
 
+Tensor& wide_product_out(const Tensor& left, const Tensor& right, at::ScalarType type, Tensor& out) {
+  check_wide(left, right, type);
+  TORCH_CHECK(out.scalar_type() == type, "products in ", type, " into ", out.scalar_type());
+  return at::mm_out(out, left.to(type), right.to(type));
+}
+
 Tensor& wide_sum_out(const Tensor& self, const Tensor& left, const Tensor& right, at::ScalarType type, const at::Scalar& beta,
                      const at::Scalar& alpha, Tensor& out) {
   check_wide(left, right, type);
@@ -178,5 +184,6 @@ TORCH_LIBRARY_IMPL(aten, CPU, m) {
   m.impl("_efficient_attention_forward", simulated::efficient_forward);
   m.impl("_efficient_attention_backward", simulated::efficient_backward);
   m.impl("mm.dtype", simulated::wide_product);
+  m.impl("mm.dtype_out", simulated::wide_product_out);
   m.impl("addmm.dtype_out", simulated::wide_sum_out);
 }

@@ -14,7 +14,10 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 # What libtorch is given, by source file; the others stand for themselves.
-TORCH_CUDA = ["attention", "device", "graphs", "memory", "operators", "order", "streams"]
+TORCH_CUDA = ["attention", "device", "graphs", "kernels", "memory", "operators", "order", "streams", "threads"]
+# Compiled or included as they are.
+WORKERS = HERE.parents[1] / "worker/native"
+OF_WORKER = [WORKERS / "guarded.h", *sorted((WORKERS / "cuda").glob("*.c*")), *sorted((WORKERS / "cuda").glob("kernels*/*")), WORKERS / "cuda/kernels.h"]
 
 
 def run(*command):
@@ -25,7 +28,8 @@ def run(*command):
 
 def build(folder, libtorch):
     compiler, link = os.environ.get("CXX", "c++"), [f"-L{folder}", f"-L{libtorch / 'lib'}", "-ltorch_cpu", "-lc10"]
-    include = ["-isystem", libtorch / "include", "-isystem", libtorch / "include/torch/csrc/api/include"]
+    # Of two headers of one name, ours comes first.
+    include = ["-I", HERE, "-isystem", libtorch / "include", "-isystem", libtorch / "include/torch/csrc/api/include"]
 
     def compile_one(name):
         run(compiler, "-std=c++17", "-O1", "-fPIC", "-Wall", "-Wextra", *include, "-c", HERE / f"{name}.cpp", "-o", folder / f"{name}.o")
@@ -50,8 +54,8 @@ def main():
     if not (libtorch / "include/ATen").is_dir():
         sys.exit(f"simulated-gpu: {libtorch} is no libtorch with its headers: run `make libtorch` first")
     version = hashlib.sha256(str(libtorch).encode())
-    for source in sorted([*HERE.iterdir(), HERE.parents[1] / "worker/native/guarded.h"]):
-        if source.suffix in (".cpp", ".h", ".c", ".py"):
+    for source in [*sorted(HERE.iterdir()), *OF_WORKER]:
+        if source.suffix in (".cpp", ".h", ".c", ".py", ".cu", ".cuh"):
             version.update(source.name.encode() + b"\0" + source.read_bytes())
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache", "ppo")
     home = cache / f"simulated-gpu-{version.hexdigest()[:12]}"

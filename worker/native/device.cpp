@@ -91,6 +91,14 @@ char* ppo_to_device(const at::Tensor* tensor, int64_t number, at::Tensor** outpu
   });
 }
 
+// Between a device and memory of the host that is pinned: goes by itself. Other memory of the host is waited for.
+char* ppo_copy(at::Tensor* target, const at::Tensor* source) {
+  return guarded([&] {
+    at::NoGradGuard no_grad;
+    target->copy_(*source, /*non_blocking=*/true);
+  });
+}
+
 // Fills `target` (contiguous) with numbers of the kind of `like` that lie at `bytes`, `piece` of them at a time: to a GPU through
 // pieces of pinned memory, of which libtorch has as many as copies are under way.
 char* ppo_fill(at::Tensor* target, const uint8_t* bytes, const at::Tensor* like, int64_t piece) {

@@ -113,6 +113,7 @@ impl Bench {
             model: &model,
             device: tch::Device::Cpu,
             shares_device: false,
+            operators: false,
             kind: Kind::Float,
             rollout: &config.rollout,
             sequences: 8,

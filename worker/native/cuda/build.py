@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Build libppo_cuda.so: CUDA graphs, streams and memory for the worker, loaded at run time where there is a GPU.
+"""Build libppo_cuda.so: the engine's own kernels, CUDA graphs, streams and memory for the worker, loaded at run time where there is a GPU.
 
 usage: build.py OUT_FILE   (LIBTORCH names a libtorch with its headers; without it `.libtorch` of the checkout)
 
-Needs a C++ compiler and neither nvcc nor the 5 GB of torch's CUDA wheels: headers of CUDA come from two small NVIDIA wheels of the
-version that torch 2.11.0 was built with, and the libraries that are linked are empty ones of the right names. The real ones are in
-the process when this one is loaded, or are found by the loader under those names.
+Needs a C++ compiler, and neither a GPU nor an installed CUDA nor the 5 GB of torch's CUDA wheels: nvcc and CUDA's headers come from a few
+of NVIDIA's wheels, of the version that torch 2.11.0 was built with, and the libraries that are linked are empty ones of the right names.
+The real ones are in the process when this one is loaded, or are found by the loader under those names.
 """
 import os
 import pathlib
@@ -15,7 +15,12 @@ import tempfile
 import zipfile
 
 # torch 2.11.0 on PyPI is built with CUDA 13.0; nvidia-cuda-runtime is the version that its metadata names.
-WHEELS = ["nvidia-cuda-runtime==13.0.96", "nvidia-cuda-crt==13.0.88"]
+WHEELS = ["nvidia-cuda-runtime==13.0.96", "nvidia-cuda-crt==13.0.88", "nvidia-cuda-nvcc==13.0.88", "nvidia-nvvm==13.0.88"]
+PROGRAMS = ["bin/*", "bin/crt/*", "nvvm/bin/*"]
+# Machine code for A100, for H100, and for Blackwell in servers and in workstations; a code runs on later GPUs of its generation, too. Others
+# translate the intermediate one when they load it.
+CODES = ["-gencode=arch=compute_80,code=sm_80", "-gencode=arch=compute_90,code=[sm_90,compute_90]", "-gencode=arch=compute_100,code=sm_100",
+         "-gencode=arch=compute_120,code=sm_120"]
 STAND_INS = ["libtorch_cuda.so", "libc10_cuda.so", "libcudart.so.13"]
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -29,27 +34,29 @@ def run(command, problem):
         fail(f"{problem}; its own words are above")
 
 
-def headers(cache):
-    """Folder with CUDA's headers, fetched once per machine."""
-    home = cache / "cuda-headers-13.0.96"
+def toolkit(cache):
+    """Folder with nvcc and CUDA's headers, fetched once per machine."""
+    home = cache / "cuda-13.0.96"
     if home.is_dir():
         return home
     cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache, prefix="cuda-headers-") as folder:
-        print(f"cuda-shim: fetching CUDA's headers from PyPI ({', '.join(WHEELS)}; 2.4 MB, once per machine) ...", file=sys.stderr)
+    with tempfile.TemporaryDirectory(dir=cache, prefix="cuda-") as folder:
+        print(f"cuda-shim: fetching nvcc and CUDA's headers from PyPI ({', '.join(WHEELS)}; 100 MB, once per machine) ...", file=sys.stderr)
         run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", folder, "--python-version", "3.12",
-             "--platform", "manylinux2014_x86_64", "--platform", "manylinux_2_17_x86_64", *WHEELS],
+             *(f"--platform=manylinux{version}_x86_64" for version in ("2010", "2014", "_2_12", "_2_17")), *WHEELS],
             f"pip could not download {' '.join(WHEELS)}")
-        include = pathlib.Path(folder, "include")
+        unpacked = pathlib.Path(folder, "unpacked")
         for wheel in pathlib.Path(folder).glob("*.whl"):
             with zipfile.ZipFile(wheel) as archive:
                 for name in archive.namelist():
-                    _, inside, rest = name.partition("/include/")
+                    _, inside, rest = name.partition("nvidia/cu13/")
                     if inside and not name.endswith("/"):
-                        out = include / rest
+                        out = unpacked / rest
                         out.parent.mkdir(parents=True, exist_ok=True)
                         out.write_bytes(archive.read(name))
-        os.rename(include, home)  # complete or absent
+        for program in (path for pattern in PROGRAMS for path in unpacked.glob(pattern) if path.is_file()):
+            program.chmod(0o755)
+        os.rename(unpacked, home)  # complete or absent
     return home
 
 
@@ -66,15 +73,18 @@ def main():
     if not (libtorch / "include/ATen/cuda/CUDAGraph.h").is_file():
         fail(f"{libtorch} has no include/ATen/cuda/CUDAGraph.h: run `make libtorch` first")
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache", "ppo")
-    cuda, compiler = headers(cache), os.environ.get("CXX", "c++")
+    cuda, compiler = toolkit(cache), os.environ.get("CXX", "c++")
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         for soname in STAND_INS:
             stand_in(folder, soname, compiler)
-        built = folder / "libppo_cuda.so"
+        kernels, built = folder / "kernels.o", folder / "libppo_cuda.so"
+        run([cuda / "bin/nvcc", "-std=c++17", "-O3", *CODES, "-ccbin", compiler, "-Xcompiler", "-fPIC", "-c", HERE / "kernels.cu", "-o", kernels],
+            "nvcc could not compile the kernels")
         # The empty libraries define nothing: their symbols stay open until the real ones are loaded.
-        run([compiler, "-shared", "-fPIC", "-O2", "-std=c++17", "-o", built, HERE / "shim.cpp", "-isystem", libtorch / "include", "-isystem", cuda,
+        run([compiler, "-shared", "-fPIC", "-O2", "-std=c++17", "-o", built, HERE / "shim.cpp", HERE / "fused.cpp", kernels, "-I", HERE, "-isystem", libtorch / "include",
+             "-isystem", cuda / "include",
              f"-L{libtorch / 'lib'}", "-Wl,--no-as-needed", *(folder / soname for soname in STAND_INS), "-l:libtorch_cpu.so", "-l:libc10.so",
              "-Wl,--allow-shlib-undefined", "-Wl,-soname,libppo_cuda.so"], "the shim did not compile")
         os.replace(built, out) if built.stat().st_dev == out.parent.stat().st_dev else out.write_bytes(built.read_bytes())

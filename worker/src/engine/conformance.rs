@@ -64,6 +64,15 @@ pub fn tiny(kind: Kind) -> DecoderShape {
     }
 }
 
+/// A small model with all that Qwen adds.
+pub fn qwen(kind: Kind) -> DecoderShape {
+    DecoderShape {
+        qkv_bias: true,
+        qk_norm: true,
+        ..tiny(kind)
+    }
+}
+
 pub fn load<R: Runner>(runner: &mut R, weights: &Weights) -> Result<()> {
     runner.load(&weights.into())
 }
@@ -299,15 +308,11 @@ pub struct Run {
 
 /// Runs the sequences through random batches: random chunk lengths, order, blocks and threads. Logits and draws after every
 /// position that ended a chunk must be those of the position computed on its own.
-pub fn check_any_batch_is_the_same<R: Subject>(kind: Kind, run: &Run) -> Result<(), TestCaseError> {
-    let shape = DecoderShape {
-        qkv_bias: true,
-        qk_norm: true,
-        ..tiny(kind)
-    };
-    let expected: Vec<_> = run.sequences.iter().map(|ids| one_by_one::<R>(&shape, ids)).collect();
+pub fn check_any_batch_is_the_same<R: Subject>(shape: &DecoderShape, run: &Run) -> Result<(), TestCaseError> {
+    let kind = shape.kind;
+    let expected: Vec<_> = run.sequences.iter().map(|ids| one_by_one::<R>(shape, ids)).collect();
     let n = run.sequences.len();
-    let mut runner: R = loaded(&shape, n * 10, run.threads);
+    let mut runner: R = loaded(shape, n * 10, run.threads);
     let mut choices = run.choices.iter().cycle().map(|c| *c as usize);
     let mut choose = |limit: usize| choices.next().unwrap_or(0) % limit;
     // Blocks are dealt in a scattered order; a stride coprime to the count visits each once.
@@ -589,11 +594,11 @@ pub fn given_tokens_are_scored_the_same_in_any_chunking_and_tops_hold_the_drawn_
     assert!((logits.double_value(&[i64::from(ids[39])]) - f64::from(whole[38].logprob)).abs() < 1e-5);
 }
 
-/// The tests of this module for a runner.
+/// The tests of this module for a runner; each with the attributes before its name.
 macro_rules! conforms {
-    ($subject:ty) => {
+    ($(#[$attribute:meta])* $subject:ty) => {
         $crate::engine::conformance::conforms!(
-            $subject:
+            @all ($(#[$attribute])*) $subject:
             a_llama_agrees_with_the_reference
             a_model_with_vector_sized_dimensions_agrees_with_the_reference
             a_qwen2_with_bias_agrees_with_the_reference
@@ -620,27 +625,35 @@ macro_rules! conforms {
             })]
 
             #[test]
+            $(#[$attribute])*
             fn float32_rows_are_the_same_in_any_batch_chunking_order_placement_and_thread_count(
                 run in $crate::engine::conformance::runs(),
             ) {
-                $crate::engine::conformance::check_any_batch_is_the_same::<$subject>(tch::Kind::Float, &run)?;
+                $crate::engine::conformance::check_any_batch_is_the_same::<$subject>(
+                    &$crate::engine::conformance::qwen(tch::Kind::Float), &run,
+                )?;
             }
 
             #[test]
+            $(#[$attribute])*
             fn bfloat16_rows_are_the_same_in_any_batch_chunking_order_placement_and_thread_count(
                 run in $crate::engine::conformance::runs(),
             ) {
-                $crate::engine::conformance::check_any_batch_is_the_same::<$subject>(tch::Kind::BFloat16, &run)?;
+                $crate::engine::conformance::check_any_batch_is_the_same::<$subject>(
+                    &$crate::engine::conformance::qwen(tch::Kind::BFloat16), &run,
+                )?;
             }
         }
     };
-    ($subject:ty: $($name:ident)*) => {
-        $(
-            #[test]
-            fn $name() {
-                $crate::engine::conformance::$name::<$subject>();
-            }
-        )*
+    (@all $attributes:tt $subject:ty: $($name:ident)*) => {
+        $($crate::engine::conformance::conforms!(@one $attributes $subject, $name);)*
+    };
+    (@one ($(#[$attribute:meta])*) $subject:ty, $name:ident) => {
+        #[test]
+        $(#[$attribute])*
+        fn $name() {
+            $crate::engine::conformance::$name::<$subject>();
+        }
     };
 }
 pub(crate) use conforms;

@@ -31,6 +31,8 @@ pub struct PolicyEngine<'a> {
     pub device: Device,
     /// Whether training, or another model, takes memory of the same device later on.
     pub shares_device: bool,
+    /// Libtorch's operators alone compute on a GPU, and not our kernels: to compare with.
+    pub operators: bool,
     /// Limits of the engine.
     pub rollout: &'a Rollout,
     /// Sequences that will be asked for at once.
@@ -82,7 +84,7 @@ pub fn start(
              compute: it runs on libtorch's operators, which are slower"
         );
     }
-    let (device, shares_device) = (policy.device, policy.shares_device);
+    let (device, shares_device, operators) = (policy.device, policy.shares_device, policy.operators);
     let kernel = Kernel::of(&shape, device);
     let size = size(policy, kernel.block_size(), kernel.block_bytes(&shape));
     let max_sequences = policy.rollout.max_sequences;
@@ -95,6 +97,7 @@ pub fn start(
             kernel,
             num_blocks,
             max_sequences,
+            operators,
         };
         let mut runner = TorchRunner::new(&shape, placement)?;
         tracing::info!(
@@ -204,6 +207,7 @@ mod tests {
             kind: Kind::Float,
             device: Device::Cpu,
             shares_device: true,
+            operators: false,
             rollout: &rollout,
             sequences: 2,
             longest: 40,

@@ -1,9 +1,9 @@
 //! The runner on libtorch's operators, for any device in float32 or bfloat16.
 //!
 //! A pass is one forward over all new rows, packed; attention reads the paged cache by [`kernel::Kernel`]. Where a GPU computes, a
-//! pass of single tokens runs over static tensors ([`decode`]), as a CUDA graph where `libppo_cuda.so` is found. Tokens are
-//! drawn where the logits are ([`draws`]): a pass answers with two numbers a draw, and waits for the device once, besides once for
-//! each row whose log-probabilities a request asked to see.
+//! pass of single tokens runs over static tensors ([`decode`]), as a CUDA graph where `libppo_cuda.so` is found, which has kernels of
+//! our own for bfloat16 besides ([`steps`]). Tokens are drawn where the logits are ([`draws`]): a pass answers with two numbers a draw,
+//! and waits for the device once, besides once for each row whose log-probabilities a request asked to see.
 //!
 //! A row's numbers may depend on how many rows are computed beside it, since the libraries' products choose their kernels by
 //! size: what [`NativeRunner`](super::native_runner::NativeRunner) promises to the bit holds here within rounding.
@@ -18,6 +18,7 @@ mod gathered;
 mod groups;
 pub mod kernel;
 mod rotary;
+mod steps;
 mod truncation;
 mod weights;
 
@@ -25,10 +26,12 @@ use anyhow::{Result, ensure};
 use tch::{Device, Tensor};
 
 use self::cache::Cache;
-use self::decode::Decode;
+use self::decode::{Answer, Decode};
 use self::decoder::Decoder;
 use self::groups::Inputs;
 use self::kernel::Kernel;
+use self::steps::operators::Operators;
+use self::steps::{Steps, fused};
 use self::weights::Weights;
 use super::decoder_shape::DecoderShape;
 use super::flat::flatten;
@@ -51,6 +54,8 @@ pub struct Placement {
     pub num_blocks: usize,
     /// Sequences that run at once: passes of at most so many single tokens run over static tensors on a GPU.
     pub max_sequences: usize,
+    /// Libtorch's operators alone, though our kernels would take the shape.
+    pub operators: bool,
 }
 
 /// Runs a decoder on libtorch's operators. It cannot compute before [`Runner::load`] has succeeded once, and must stay on the
@@ -62,6 +67,8 @@ pub struct TorchRunner {
     decoder: Decoder,
     /// Of passes that draw one token for each sequence. None: they run as any other.
     decode: Option<Decode>,
+    /// Has our own kernels, where they compute.
+    fused: Option<&'static Shim>,
     /// Of the last forward, `[rows, vocab]` float32, on the device: for tests alone, as they are large.
     #[cfg(test)]
     logits: Option<Tensor>,
@@ -74,7 +81,7 @@ impl TorchRunner {
     /// # Errors
     /// When the shape cannot be run or the device's memory does not suffice.
     pub fn new(shape: &DecoderShape, placement: Placement) -> Result<Self> {
-        let graphs = match shim_of(placement.device) {
+        let shim = match shim_of(placement.device) {
             None => None,
             Some((device, Ok(shim))) => {
                 shim.own_stream(device)?;
@@ -82,19 +89,25 @@ impl TorchRunner {
             }
             Some((_, Err(error))) => {
                 tracing::warn!(
-                    "decoding without CUDA graphs, which makes small batches several times slower: {error:#}"
+                    "decoding without CUDA graphs and kernels of our own, which makes small batches several times slower: {error:#}"
                 );
                 None
             }
         };
+        let fused = shim.filter(|_| !placement.operators && placement.kernel.flash.is_some() && fused::fits(shape));
         let decode = match placement.device {
-            Device::Cuda(_) => Some(Decode::new(shape, &placement, graphs)?),
+            Device::Cuda(_) => Some(Decode::new(shape, &placement, shim, fused)?),
             _ => None,
         };
-        Self::with(shape, placement, decode)
+        Self::with(shape, placement, decode, fused)
     }
 
-    fn with(shape: &DecoderShape, placement: Placement, decode: Option<Decode>) -> Result<Self> {
+    fn with(
+        shape: &DecoderShape,
+        placement: Placement,
+        decode: Option<Decode>,
+        fused: Option<&'static Shim>,
+    ) -> Result<Self> {
         shape.check()?;
         ensure!(placement.num_blocks > 0, "the key/value cache needs at least one block");
         let _no_grad = tch::no_grad_guard();
@@ -105,8 +118,13 @@ impl TorchRunner {
                 shape,
                 Weights::empty(shape, placement.device)?,
                 Cache::new(shape, &placement)?,
+                match fused {
+                    Some(shim) => shim as &dyn Steps,
+                    None => &Operators,
+                },
             )?,
             decode,
+            fused,
             #[cfg(test)]
             logits: None,
             loaded: false,
@@ -127,20 +145,24 @@ impl TorchRunner {
         self.logits.as_ref().map_or(Ok(vec![]), to_floats)
     }
 
-    /// What the layers make of the pass, in the order of its rows of logits.
-    fn hidden(&mut self, flat: &Batch) -> Result<Tensor> {
+    /// The pass up to its logits, whose rows are those of the batch that somebody reads. None: nobody reads any.
+    fn answer(&mut self, flat: &Batch) -> Result<Option<Answer>> {
         if let Some(decode) = self.decode.as_mut().filter(|decode| decode.takes(flat)) {
-            return decode.run(flat, &self.decoder);
+            return Ok(Some(decode.run(flat, &self.decoder)?));
         }
         let inputs = Inputs::new(flat, &self.shape, self.placement.kernel, self.placement.device)?;
-        let hidden = self.decoder.trunk(&inputs)?;
-        let is_every_row = flat.logit_rows.iter().copied().eq(0..flat.tokens.len() as i32);
-        if is_every_row || flat.logit_rows.is_empty() {
-            return Ok(hidden);
+        let mut stream = self.decoder.trunk(&inputs)?;
+        if flat.logit_rows.is_empty() {
+            return Ok(None);
         }
-        let rows: Vec<i64> = flat.logit_rows.iter().map(|row| i64::from(*row)).collect();
-        let rows = send(&Tensor::f_from_slice(&rows)?, self.placement.device)?;
-        Ok(hidden.f_index_select(0, &rows)?)
+        if !flat.logit_rows.iter().copied().eq(0..flat.tokens.len() as i32) {
+            let rows: Vec<i64> = flat.logit_rows.iter().map(|row| i64::from(*row)).collect();
+            stream = stream.chosen(&send(&Tensor::f_from_slice(&rows)?, self.placement.device)?)?;
+        }
+        Ok(Some(Answer {
+            logits: self.decoder.logits(&mut stream)?,
+            drawn: None,
+        }))
     }
 }
 
@@ -178,12 +200,14 @@ impl Runner for TorchRunner {
         let _no_grad = tch::no_grad_guard();
         let flat = flatten(batch, self.shape.vocab, self.block_size())?;
         flat.check(&self.shape, self.num_blocks(), self.block_size())?;
-        let hidden = self.hidden(&flat)?;
-        if flat.logit_rows.is_empty() {
+        let Some(Answer { logits, drawn }) = self.answer(&flat)? else {
             return Ok(Output::default());
-        }
-        let logits = self.decoder.logits(&hidden)?;
-        let drawn = checked_draws(batch, draws::draw(&logits, &flat.draws, &flat.suppressed)?)?;
+        };
+        let drawn = match drawn {
+            Some(drawn) => drawn,
+            None => draws::draw(&logits, &flat.draws, &flat.suppressed, self.fused)?,
+        };
+        let drawn = checked_draws(batch, drawn)?;
         #[cfg(test)]
         {
             self.logits = Some(logits.shallow_clone());

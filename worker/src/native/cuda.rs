@@ -1,5 +1,7 @@
-//! CUDA graphs, streams and memory: the library `libppo_cuda.so` (`native/cuda`), loaded at run time where there is a GPU. It
-//! calls libtorch_cuda, which the worker is not linked to, so that the same binary runs on machines without.
+//! CUDA graphs, streams and memory, and the engine's own kernels: the library `libppo_cuda.so` (`native/cuda`), loaded at run time
+//! where there is a GPU. It calls libtorch_cuda, which the worker is not linked to, so that the same binary runs on machines without.
+
+pub mod fused;
 
 use std::ffi::{CStr, c_char, c_void};
 use std::path::PathBuf;
@@ -11,7 +13,7 @@ use libloading::Library;
 /// The library's file.
 pub const LIBRARY: &str = "libppo_cuda.so";
 /// Of the signatures below; `ppo_cuda_abi` of the library must answer the same.
-const ABI: i32 = 2;
+const ABI: i32 = 3;
 
 type Message = *mut c_char;
 type RawGraph = *mut c_void;
@@ -28,6 +30,7 @@ pub struct Shim {
     graph_end: unsafe extern "C" fn(RawGraph) -> Message,
     graph_replay: unsafe extern "C" fn(RawGraph) -> Message,
     graph_free: unsafe extern "C" fn(RawGraph),
+    fused: fused::Functions,
     /// The functions are its own.
     _library: Library,
 }
@@ -81,6 +84,7 @@ fn load() -> Result<Shim> {
             graph_end: *library.get(b"ppo_cuda_graph_end\0")?,
             graph_replay: *library.get(b"ppo_cuda_graph_replay\0")?,
             graph_free: *library.get(b"ppo_cuda_graph_free\0")?,
+            fused: fused::Functions::of(&library)?,
             _library: library,
         })
     }
@@ -199,8 +203,10 @@ mod tests {
     #[test]
     fn what_is_looked_up_is_what_the_library_defines_in_the_same_version() {
         let library = include_str!("../../native/cuda/shim.cpp");
-        let here = include_str!("cuda.rs");
-        assert_eq!(names(library), names(here));
+        assert_eq!(names(library), names(include_str!("cuda.rs")));
+        let kernels = names(include_str!("../../native/cuda/fused.cpp"));
+        let freed = concat!("ppo_", "cuda_free_error");
+        assert_eq!(kernels, &names(include_str!("cuda/fused.rs")) | &[freed].into());
         assert!(library.contains(&format!("_abi() {{ return {ABI}; }}")));
     }
 

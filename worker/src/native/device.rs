@@ -17,6 +17,7 @@ unsafe extern "C" {
     fn ppo_device_synchronize(number: i64, shared: bool) -> *mut c_char;
     fn ppo_device_memory(number: i64, now: *mut i64, most: *mut i64, held: *mut i64) -> *mut c_char;
     fn ppo_to_device(tensor: *const c_void, number: i64, output: *mut *mut c_void) -> *mut c_char;
+    fn ppo_copy(target: *const c_void, source: *const c_void) -> *mut c_char;
     fn ppo_fill(target: *const c_void, bytes: *const u8, like: *const c_void, piece: i64) -> *mut c_char;
     fn ppo_lane_open(number: i64, lane: *mut *mut c_void, stream: *mut *mut c_void) -> *mut c_char;
     fn ppo_lane_close(lane: *mut c_void);
@@ -138,6 +139,62 @@ pub fn send(tensor: &Tensor, device: Device) -> Result<Tensor> {
     match device {
         Device::Cuda(number) => one(|output| unsafe { ppo_to_device(handle(tensor), number as i64, output) }),
         _ => Ok(tensor.f_to_device(device)?),
+    }
+}
+
+/// Memory of the host through which small numbers go to a device and come from it, again and again.
+#[derive(Debug)]
+pub struct Staging {
+    device: Device,
+    /// Int64; pinned where the device is a GPU.
+    host: Tensor,
+    /// Whether the device may still read it.
+    is_read: bool,
+}
+
+impl Staging {
+    /// # Errors
+    /// When memory runs out.
+    pub fn new(count: usize, device: Device) -> Result<Self> {
+        let host = Tensor::f_zeros([i64::try_from(count)?], (Kind::Int64, Device::Cpu))?;
+        Ok(Self {
+            host: match device {
+                Device::Cuda(_) => host.f_pin_memory(device)?,
+                _ => host,
+            },
+            device,
+            is_read: false,
+        })
+    }
+
+    /// How many numbers it has room for.
+    pub fn count(&self) -> usize {
+        self.host.numel()
+    }
+
+    /// Puts `numbers` into `target`, which is contiguous, int64 and as long; does not wait until they are there.
+    ///
+    /// # Errors
+    /// When it has no room for as many, or the device fails.
+    pub fn send(&mut self, numbers: &[i64], target: &Tensor) -> Result<()> {
+        if std::mem::replace(&mut self.is_read, true) {
+            synchronize(self.device)?;
+        }
+        let part = self.host.f_narrow(0, 0, i64::try_from(numbers.len())?)?;
+        part.shallow_clone().f_copy_(&Tensor::f_from_slice(numbers)?)?;
+        // SAFETY: both live through the call, and the pinned memory as long as this.
+        checked(unsafe { ppo_copy(handle(target), handle(&part)) }).context("numbers for the device")
+    }
+
+    /// The numbers of `source`, one dimension of int64, once the device has done all that this thread gave it to do.
+    ///
+    /// # Errors
+    /// When it has no room for as many, or what failed on the device.
+    pub fn fetch(&mut self, source: &Tensor) -> Result<Vec<i64>> {
+        let mut part = self.host.f_narrow(0, 0, source.size1()?)?;
+        part.f_copy_(source)?;
+        self.is_read = false;
+        Ok(Vec::try_from(&part)?)
     }
 }
 
@@ -281,6 +338,18 @@ mod tests {
         }
         checked(unsafe { ppo_device_prepare() }).unwrap();
         assert!(!unsafe { ppo_device_is_deterministic() });
+    }
+
+    #[test]
+    fn numbers_are_staged_on_their_way_to_a_device_and_back() {
+        let mut staging = Staging::new(4, Device::Cpu).unwrap();
+        let target = Tensor::zeros([3], (Kind::Int64, Device::Cpu));
+        for numbers in [[1, 2, 3], [-1, i64::MAX, i64::MIN]] {
+            staging.send(&numbers, &target).unwrap();
+            assert_eq!(staging.fetch(&target).unwrap(), numbers);
+        }
+        assert_eq!(staging.count(), 4);
+        assert!(staging.send(&[0; 5], &target).is_err());
     }
 
     #[test]

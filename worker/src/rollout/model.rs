@@ -69,6 +69,7 @@ impl Model {
             kind,
             device: device::here()?,
             shares_device: false,
+            operators: false,
             rollout: &settings.rollout,
             sequences: settings.sequences.unwrap_or(settings.rollout.max_sequences),
             longest: config.max_positions,

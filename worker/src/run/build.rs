@@ -91,6 +91,7 @@ pub fn roles(config: RunConfig, policy_folder: PathBuf, start: Start, around: Ar
         kind: target.kind,
         device: target.device,
         shares_device: true,
+        operators: false,
         rollout: &config.rollout,
         sequences: config.batch.samples_per_step(),
         longest,

@@ -24,13 +24,16 @@ pub struct RolloutArgs {
     /// Runs that the median is taken of, after one to warm up.
     #[arg(long, default_value_t = 5, requires = "batch")]
     runs: usize,
+    /// On a GPU: libtorch's operators alone, and none of our kernels.
+    #[arg(long)]
+    operators: bool,
 }
 
 pub fn rollout(args: &RolloutArgs) -> Result<()> {
     let began = Instant::now();
     let requests = args.workload.requests()?;
     let bench = Bench {
-        engine: start(&args.workload, &requests)?,
+        engine: start(&args.workload, &requests, args.operators)?,
         requests,
     };
     match args.batch {
@@ -39,7 +42,7 @@ pub fn rollout(args: &RolloutArgs) -> Result<()> {
     }
 }
 
-fn start(workload: &Workload, requests: &[Request]) -> Result<Engine> {
+fn start(workload: &Workload, requests: &[Request], operators: bool) -> Result<Engine> {
     let model = ModelConfig::read(&workload.model)?;
     let kind = kind(workload.dtype.into());
     let weights = Weights::map(&workload.model, &model, kind)?;
@@ -58,6 +61,7 @@ fn start(workload: &Workload, requests: &[Request]) -> Result<Engine> {
         kind,
         device: workload.device.settle("the engine")?.device,
         shares_device: false,
+        operators,
         rollout: &rollout,
         sequences: requests.len(),
         longest,

@@ -9,16 +9,17 @@
 //! from splitting the keys itself (which it does for one row of several heads, by a rule that depends on the batch).
 
 use anyhow::Result;
-use tch::{Kind, Tensor};
+use tch::Tensor;
 
-use super::groups::chosen;
 use super::kernel::{Flash, Heads};
+use super::steps::operators::arranged;
+use super::steps::{Layout, Parts, Steps};
 use crate::native::flash::Packed;
 
 /// One row a sequence, each over as many blocks; those past its position hold no keys for it.
 #[derive(Debug)]
 pub(super) struct Blockwise {
-    /// Rows of the batch; None: all of them in order.
+    /// Rows of the batch; None: all of them in order, whose queries come as [`layout`](Self::layout) says.
     rows: Option<Tensor>,
     /// Query rows of each (row, block), `[rows * blocks + 1]`, int32.
     cu_q: Tensor,
@@ -26,8 +27,6 @@ pub(super) struct Blockwise {
     cu_k: Tensor,
     /// Keys of each (row, block), `[rows * blocks]`, int32.
     used: Tensor,
-    /// Which of them have none, `[rows, blocks, 1, 1]`.
-    absent: Tensor,
     count: i64,
     blocks: i64,
     block_size: i64,
@@ -35,94 +34,116 @@ pub(super) struct Blockwise {
     flash: Flash,
 }
 
+/// What [`Blockwise`] has to know of rows at `positions` in sequences of the blocks in `table` (of each row as many), as the host
+/// tells it the device.
+pub(super) fn numbers(positions: &[i64], table: &[i64], heads: Heads, block_size: i64) -> Vec<i32> {
+    let blocks = table.len() / positions.len().max(1);
+    let count = table.len() as i64;
+    // A batch was checked: places in the cache are below 2^31.
+    let first_queries = (0..=count).map(|i| i * heads.group());
+    let first_keys = table.iter().map(|block| block * block_size).chain([0]);
+    // Position p sees p + 1 keys.
+    let used = positions.iter().flat_map(|position| {
+        (0..blocks as i64).map(move |block| (position + 1 - block * block_size).clamp(0, block_size))
+    });
+    first_queries
+        .chain(first_keys)
+        .chain(used)
+        .map(|number| number as i32)
+        .collect()
+}
+
+/// How many [`numbers`] there are of so many rows over as many blocks each.
+pub(super) fn count(rows: usize, blocks: usize) -> usize {
+    3 * rows * blocks + 2
+}
+
 impl Blockwise {
-    /// `table` `[rows, blocks]`; `positions` `[rows, 1]` of the rows in their sequences. Only operators that can be captured.
+    /// `numbers` of [`numbers`], of `count` rows.
     pub fn new(
         rows: Option<Tensor>,
-        table: &Tensor,
-        positions: &Tensor,
+        numbers: &Tensor,
+        count: i64,
         heads: Heads,
         block_size: i64,
         flash: Flash,
     ) -> Result<Self> {
-        let (count, blocks) = table.size2()?;
-        let integers = (Kind::Int64, table.device());
-        let firsts = Tensor::f_arange_start_step(0, blocks * block_size, block_size, integers)?;
-        // Position p sees p + 1 keys.
-        let used = positions.f_add_scalar(1)?.f_sub(&firsts)?.f_clamp(0, block_size)?;
-        let starts = table.f_reshape([-1])?.f_mul_scalar(block_size)?;
-        let starts = Tensor::f_cat(&[starts, Tensor::f_zeros([1], integers)?], 0)?;
-        let step = heads.group();
-        let cu_q = Tensor::f_arange_start_step(0, (count * blocks + 1) * step, step, integers)?;
+        let all = (numbers.size1()? - 2) / 3;
         Ok(Self {
             rows,
-            cu_q: cu_q.f_to_kind(Kind::Int)?,
-            cu_k: starts.f_to_kind(Kind::Int)?,
-            absent: used.f_eq(0)?.f_view([count, blocks, 1, 1])?,
-            used: used.f_to_kind(Kind::Int)?.f_reshape([-1])?,
+            cu_q: numbers.f_narrow(0, 0, all + 1)?,
+            cu_k: numbers.f_narrow(0, all + 1, all + 1)?,
+            used: numbers.f_narrow(0, 2 * all + 2, all)?,
             count,
-            blocks,
+            blocks: all / count.max(1),
             block_size,
             heads,
             flash,
         })
     }
 
-    /// `queries` `[rows of the batch, heads, head_dim]` over a layer's cache, to `[rows, heads, head_dim]`.
-    pub fn attend(&self, queries: &Tensor, keys: &Tensor, values: &Tensor) -> Result<Tensor> {
-        let chosen = chosen(queries, self.rows.as_ref())?;
+    /// How queries are taken.
+    pub fn layout(&self) -> Layout {
+        match &self.rows {
+            Some(_) => Layout::Rows,
+            None => Layout::Blocks(self.blocks),
+        }
+    }
+
+    /// Queries of the batch over a layer's cache, to `[rows, heads, head_dim]`.
+    pub fn attend(&self, queries: &Tensor, keys: &Tensor, values: &Tensor, steps: &dyn Steps) -> Result<Tensor> {
+        let chosen = match &self.rows {
+            Some(rows) => arranged(
+                &queries.f_index_select(0, rows)?,
+                self.heads,
+                Layout::Blocks(self.blocks),
+            )?,
+            None => queries.shallow_clone(),
+        };
         // As many rows a call as the kernel takes (row, block)s.
         let at_once = (self.flash.most_sequences / self.blocks).max(1);
+        if self.count <= at_once {
+            return self.attend_rows(&chosen, 0, self.count, keys, values, steps);
+        }
         let firsts = (0..self.count).step_by(usize::try_from(at_once)?);
         let answers = firsts.map(|first| {
-            let count = at_once.min(self.count - first);
-            self.attend_rows(&chosen.f_narrow(0, first, count)?, first, keys, values)
+            let (n, of_row) = (at_once.min(self.count - first), self.blocks * self.heads.group());
+            let queries = chosen.f_narrow(0, first * of_row, n * of_row)?;
+            self.attend_rows(&queries, first, n, keys, values, steps)
         });
         Ok(Tensor::f_cat(&answers.collect::<Result<Vec<_>>>()?, 0)?)
     }
 
-    /// The same of the rows from `first` on, `[n, heads, head_dim]`.
-    fn attend_rows(&self, queries: &Tensor, first: i64, keys: &Tensor, values: &Tensor) -> Result<Tensor> {
-        let Heads { keys: kv, dim, .. } = self.heads;
-        let (n, blocks, group) = (queries.size3()?.0, self.blocks, self.heads.group());
-        let rows = queries
-            .f_reshape([n, 1, kv, group, dim])?
-            .f_transpose(2, 3)?
-            .f_expand([n, blocks, group, kv, dim], false)?
-            .f_reshape([n * blocks * group, kv, dim])?;
-        let (parts, lse) = (self.flash.varlen)(&Packed {
-            queries: &rows,
+    /// The same of `n` rows from `first` on.
+    fn attend_rows(
+        &self,
+        queries: &Tensor,
+        first: i64,
+        n: i64,
+        keys: &Tensor,
+        values: &Tensor,
+        steps: &dyn Steps,
+    ) -> Result<Tensor> {
+        let blocks = self.blocks;
+        let used = self.used.f_narrow(0, first * blocks, n * blocks)?;
+        let (answers, lse) = (self.flash.varlen)(&Packed {
+            queries,
             keys,
             values,
             // Each (row, block) has as many queries: the first of them are at the same places whichever they are.
             cu_q: &self.cu_q.f_narrow(0, 0, n * blocks + 1)?,
             cu_k: &self.cu_k.f_narrow(0, first * blocks, n * blocks + 1)?,
-            used_k: Some(&self.used.f_narrow(0, first * blocks, n * blocks)?),
-            max_q: group,
+            used_k: Some(&used),
+            max_q: self.heads.group(),
             max_k: self.block_size,
             causal: false,
         })?;
-        let parts = parts.f_view([n, blocks, group, kv, dim])?;
-        let mixed = if blocks == 1 {
-            parts.f_squeeze_dim(1)?
-        } else {
-            self.merge(&parts, &lse, &self.absent.f_narrow(0, first, n)?)?
-                .f_to_kind(queries.kind())?
-        };
-        Ok(mixed.f_transpose(1, 2)?.f_reshape([n, kv * group, dim])?)
-    }
-
-    /// The blocks' answers (`[rows, blocks, group, kv_heads, head_dim]`) as one, float32. `lse` is `[kv_heads, rows * blocks * group]`,
-    /// `absent` `[rows, blocks, 1, 1]`.
-    fn merge(&self, parts: &Tensor, lse: &Tensor, absent: &Tensor) -> Result<Tensor> {
-        let (n, blocks, group) = (parts.size()[0], self.blocks, self.heads.group());
-        // A block without keys answers +infinity (FlashAttention 2) or -infinity: neither counts.
-        let weights = lse
-            .f_view([self.heads.keys, n, blocks, group])?
-            .f_permute([1, 2, 3, 0])?
-            .f_masked_fill(absent, f64::NEG_INFINITY)?
-            .f_softmax(1, Kind::Float)?;
-        let weighted = parts.f_mul(&weights.f_unsqueeze(-1)?)?;
-        Ok(weighted.f_sum_dim_intlist([1i64].as_slice(), false, Kind::Float)?)
+        steps.merge(&Parts {
+            answers: &answers,
+            lse: &lse,
+            used: &used,
+            blocks,
+            heads: self.heads,
+        })
     }
 }

@@ -55,15 +55,6 @@ impl Cache {
         Ok((keys, values))
     }
 
-    /// Writes `keys` and `values` (`[rows, kv_heads, head_dim]`) of rows to their positions (`[rows]`).
-    pub fn write(&self, layer: usize, slots: &Tensor, keys: &Tensor, values: &Tensor) -> Result<()> {
-        let (all_keys, all_values) = self.layer(layer)?;
-        for (all, new) in [(all_keys, keys), (all_values, values)] {
-            let _ = all.shallow_clone().f_index_put_(&[Some(slots)], new, false)?;
-        }
-        Ok(())
-    }
-
     pub fn copy_block(&self, from: u32, to: u32) -> Result<()> {
         let block = |number: u32| {
             ensure!(

@@ -3,6 +3,7 @@
 use anyhow::Result;
 use tch::{Kind, Tensor};
 
+use super::groups::chosen;
 use super::kernel::Varlen;
 use crate::native::device::send;
 use crate::native::flash::Packed;
@@ -11,8 +12,8 @@ use crate::native::flash::Packed;
 /// of this pass too: a fraction of what the products of a prompt cost, and one path for prompts and what follows.
 #[derive(Debug)]
 pub(super) struct Chunked {
-    /// Rows of the batch, `[rows]`.
-    rows: Tensor,
+    /// Rows of the batch, `[rows]`; None: all of them in order.
+    rows: Option<Tensor>,
     /// Where their sequences' keys lie in the cache, `[key rows]`.
     slots: Tensor,
     /// First row of each sequence, and the number of all; int32.
@@ -26,8 +27,8 @@ pub(super) struct Chunked {
 
 impl Chunked {
     /// `lengths` are (rows, keys) of each sequence.
-    pub fn new(rows: Tensor, slots: Tensor, lengths: &[(i64, i64)], varlen: Varlen) -> Result<Self> {
-        let device = rows.device();
+    pub fn new(rows: Option<Tensor>, slots: Tensor, lengths: &[(i64, i64)], varlen: Varlen) -> Result<Self> {
+        let device = slots.device();
         let ends = |of: fn(&(i64, i64)) -> i64| -> Result<Tensor> {
             let mut ends = vec![0i32];
             let mut end = 0;
@@ -51,7 +52,7 @@ impl Chunked {
     /// `queries` `[rows of the batch, heads, head_dim]` over a layer's cache, to `[rows, heads, head_dim]`.
     pub fn attend(&self, queries: &Tensor, keys: &Tensor, values: &Tensor) -> Result<Tensor> {
         let (mixed, _) = (self.varlen)(&Packed {
-            queries: &queries.f_index_select(0, &self.rows)?,
+            queries: &chosen(queries, self.rows.as_ref())?,
             keys: &keys.f_index_select(0, &self.slots)?,
             values: &values.f_index_select(0, &self.slots)?,
             cu_q: &self.cu_q,

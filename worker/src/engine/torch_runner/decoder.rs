@@ -1,12 +1,13 @@
 //! The decoder: embedding, layers, final norm and output head over the rows of a pass.
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use tch::{Kind, Tensor};
 
 use super::cache::Cache;
 use super::groups::Inputs;
 use super::kernel::Heads;
 use super::rotary::Rotary;
+use super::steps::{Projected, Steps, Stream};
 use super::weights::{Layer, Weights};
 use crate::engine::decoder_shape::DecoderShape;
 
@@ -15,90 +16,88 @@ use crate::engine::decoder_shape::DecoderShape;
 pub(super) struct Decoder {
     pub weights: Weights,
     pub cache: Cache,
+    steps: &'static dyn Steps,
     heads: Heads,
-    hidden: i64,
     eps: f64,
     /// Radians per position, `[head_dim / 2]`, float32.
     frequencies: Tensor,
 }
 
 impl Decoder {
-    pub fn new(shape: &DecoderShape, weights: Weights, cache: Cache) -> Result<Self> {
+    pub fn new(shape: &DecoderShape, weights: Weights, cache: Cache, steps: &'static dyn Steps) -> Result<Self> {
         let device = weights.embedding.device();
         Ok(Self {
             weights,
             cache,
+            steps,
             heads: Heads::of(shape),
-            hidden: shape.hidden as i64,
             eps: f64::from(shape.rms_eps),
             frequencies: Tensor::f_from_slice(&shape.inv_freq)?.f_to_device(device)?,
         })
     }
 
-    /// Writes keys and values of the pass's rows, and gives what the last layer makes of them, `[rows, hidden]`.
-    pub fn trunk(&self, inputs: &Inputs) -> Result<Tensor> {
-        let rotary = Rotary::at(&inputs.positions, &self.frequencies)?;
-        let mut rows = self.weights.embedding.f_index_select(0, &inputs.ids)?;
+    /// Writes keys and values of the pass's rows, and gives what the layers make of them.
+    pub fn trunk(&self, inputs: &Inputs) -> Result<Stream> {
+        let rotary = Rotary::at(&inputs.positions, &self.frequencies);
+        let mut stream = Stream {
+            rows: self.weights.embedding.f_index_select(0, &inputs.ids)?,
+            delta: None,
+        };
         for (i, layer) in self.weights.layers.iter().enumerate() {
-            let normed = self.norm(&rows, &layer.attention_norm)?;
-            let mixed = self.attend(i, layer, &normed, &rotary, inputs)?;
-            let middle = rows.f_add(&mixed)?;
-            rows = middle.f_add(&feed(layer, &self.norm(&middle, &layer.mlp_norm)?)?)?;
+            let normed = self.steps.norm(&mut stream, &layer.attention_norm, self.eps)?;
+            stream.delta = Some(self.attend(i, layer, &normed, &rotary, inputs)?);
+            let normed = self.steps.norm(&mut stream, &layer.mlp_norm, self.eps)?;
+            let both = normed.f_linear(&layer.gate_up, None::<&Tensor>)?;
+            stream.delta = Some(self.steps.gate(&both)?.f_linear(&layer.down, None::<&Tensor>)?);
         }
-        Ok(rows)
+        Ok(stream)
     }
 
     /// Logits of rows of [`trunk`](Self::trunk), `[rows, vocab]`, float32.
-    pub fn logits(&self, rows: &Tensor) -> Result<Tensor> {
-        let normed = self.norm(rows, &self.weights.final_norm)?;
-        let head = &self.weights.head;
-        if head.kind() != Kind::Float && head.device().is_cuda() {
-            // Sums are float32 until they are stored: bfloat16 would move a logit of 20 by up to 0.06. Only CUDA has the operator.
+    pub fn logits(&self, stream: &mut Stream) -> Result<Tensor> {
+        let (normed, head) = (self.final_norm(stream)?, &self.weights.head);
+        if self.has_wide_product() {
             return Ok(normed.f_mm_dtype(&head.f_tr()?, Kind::Float)?);
         }
         Ok(normed.f_linear(head, None::<&Tensor>)?.f_to_kind(Kind::Float)?)
     }
 
+    /// The same into `logits`.
+    pub fn logits_into(&self, stream: &mut Stream, logits: &Tensor) -> Result<()> {
+        if self.has_wide_product() {
+            let head = self.weights.head.f_tr()?;
+            let _ = self.final_norm(stream)?.f_mm_dtype_out(logits, &head, Kind::Float)?;
+            return Ok(());
+        }
+        Ok(logits.shallow_clone().f_copy_(&self.logits(stream)?)?)
+    }
+
+    fn final_norm(&self, stream: &mut Stream) -> Result<Tensor> {
+        self.steps.norm(stream, &self.weights.final_norm, self.eps)
+    }
+
+    /// Whether the head's sums are float32 until they are stored: bfloat16 would move a logit of 20 by up to 0.06. Only CUDA has
+    /// the operator.
+    fn has_wide_product(&self) -> bool {
+        let head = &self.weights.head;
+        head.kind() != Kind::Float && head.device().is_cuda()
+    }
+
     fn attend(&self, i: usize, layer: &Layer, rows: &Tensor, rotary: &Rotary, inputs: &Inputs) -> Result<Tensor> {
-        let Heads { queries, keys, dim } = self.heads;
-        let projected = rows
-            .f_linear(&layer.qkv, layer.qkv_bias.as_ref())?
-            .f_view([-1, queries + 2 * keys, dim])?;
-        let turned = rotary.turn(&self.normed_heads(layer, &projected)?)?;
-        let new_keys = turned.f_narrow(1, queries, keys)?;
-        let new_values = projected.f_narrow(1, queries + keys, keys)?;
-        self.cache.write(i, &inputs.slots, &new_keys, &new_values)?;
-        let (all_keys, all_values) = self.cache.layer(i)?;
-        let mixed = inputs.attend(&turned.f_narrow(1, 0, queries)?, all_keys, all_values)?;
+        let Heads { queries, dim, .. } = self.heads;
+        let (keys, values) = self.cache.layer(i)?;
+        let queries_of_rows = self.steps.heads(&Projected {
+            rows: &rows.f_linear(&layer.qkv, layer.qkv_bias.as_ref())?,
+            norms: layer.qk_norm.as_ref(),
+            eps: self.eps,
+            rotary,
+            slots: &inputs.slots,
+            cache: (keys, values),
+            heads: self.heads,
+            layout: inputs.layout(),
+        })?;
+        let mixed = inputs.attend(&queries_of_rows, keys, values, self.steps)?;
         let mixed = mixed.f_reshape([-1, queries * dim])?;
         Ok(mixed.f_linear(&layer.output, layer.output_bias.as_ref())?)
     }
-
-    /// Query and key heads before they are turned, `[rows, heads + kv_heads, head_dim]`.
-    fn normed_heads(&self, layer: &Layer, projected: &Tensor) -> Result<Tensor> {
-        let Heads { queries, keys, dim } = self.heads;
-        let Some([query_norm, key_norm]) = &layer.qk_norm else {
-            return Ok(projected.f_narrow(1, 0, queries + keys)?);
-        };
-        let normed = |first: i64, count: i64, weight: &Tensor| {
-            let heads = projected.f_narrow(1, first, count)?.f_contiguous()?;
-            heads.f_rms_norm([dim], Some(weight), self.eps)
-        };
-        let parts = [normed(0, queries, query_norm)?, normed(queries, keys, key_norm)?];
-        Ok(Tensor::f_cat(&parts, 1)?)
-    }
-
-    fn norm(&self, rows: &Tensor, weight: &Tensor) -> Result<Tensor> {
-        Ok(rows.f_rms_norm([self.hidden], Some(weight), self.eps)?)
-    }
-}
-
-fn feed(layer: &Layer, rows: &Tensor) -> Result<Tensor> {
-    let both = rows.f_linear(&layer.gate_up, None::<&Tensor>)?;
-    let halves = both.f_chunk(2, -1).context("splitting gate and up")?;
-    let [gate, up] = halves.as_slice() else {
-        bail!("gate and up are of odd width")
-    };
-    let gated = gate.f_silu()?.f_mul(up)?;
-    Ok(gated.f_linear(&layer.down, None::<&Tensor>)?)
 }

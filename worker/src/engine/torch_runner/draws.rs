@@ -4,12 +4,16 @@
 //! As there, weights are summed in pieces and the pieces in float64: first the piece is found, then the token in it. Nothing
 //! but the answers comes to the host, two numbers a draw, in one copy; what goes to the device goes by itself, so that all of it is
 //! asked for while the forward pass is computed still.
+//!
+//! Where our own kernels compute, draws from the whole vocabulary are theirs (`native/cuda/kernels/draw.cuh`); what truncates, or may not
+//! draw some token, is always drawn by the operators here.
 
 use anyhow::{Context, Result};
 use tch::{Device, Kind, Tensor};
 
 use super::truncation::{Limits, truncated};
 use crate::native::batch::{Draw, Drawn};
+use crate::native::cuda::Shim;
 use crate::native::device::send;
 
 /// Most tokens of a piece.
@@ -18,8 +22,16 @@ const PIECE: i64 = 512;
 const AT_ONCE: i64 = 1 << 24;
 
 /// The draws from rows of `logits` (`[rows, vocab]`, float32), in order; -1 where a row holds no distribution. `suppressed` are
-/// the lists that the draws point into.
-pub(super) fn draw(logits: &Tensor, draws: &[Draw], suppressed: &[i32]) -> Result<Vec<Drawn>> {
+/// the lists that the draws point into; `fused` has our kernels, where they compute.
+pub(super) fn draw(logits: &Tensor, draws: &[Draw], suppressed: &[i32], fused: Option<&Shim>) -> Result<Vec<Drawn>> {
+    if let Some(shim) = fused.filter(|_| !draws.is_empty() && are_plain(draws)) {
+        let asked: Vec<i64> = draws.iter().flat_map(words).collect();
+        let asked = send(&Tensor::f_from_slice(&asked)?.f_view([-1, WORDS])?, logits.device())?;
+        let answers = Tensor::f_empty([draws.len() as i64], (Kind::Int64, logits.device()))?;
+        shim.draw(logits, &asked, &answers)?;
+        let answers = Vec::<i64>::try_from(&answers.f_to_device(Device::Cpu)?)?;
+        return Ok(answers.into_iter().map(answer).collect());
+    }
     let (_, vocab) = logits.size2()?;
     let at_once = usize::try_from(AT_ONCE / vocab.max(1))?.max(1);
     let mut drawn = Vec::with_capacity(draws.len());
@@ -39,6 +51,32 @@ pub(super) fn draw(logits: &Tensor, draws: &[Draw], suppressed: &[i32]) -> Resul
         logprob: *logprob as f32,
     }));
     Ok(drawn)
+}
+
+/// Whether all are from the whole vocabulary.
+pub(super) fn are_plain(draws: &[Draw]) -> bool {
+    draws.iter().all(|draw| draw.suppressed == 0 && !is_truncated(draw))
+}
+
+/// Numbers of int64 that a draw is for the kernels.
+pub(super) const WORDS: i64 = 2;
+
+/// A draw as the kernels read it (`Draw` of `native/cuda/kernels.h`): the uniform number, then one over the temperature, which is 0 for a
+/// greedy one, and the row.
+pub(super) fn words(draw: &Draw) -> [i64; WORDS as usize] {
+    let inverse = if is_greedy(draw) { 0.0 } else { inverse(draw) };
+    [
+        draw.uniform.to_bits() as i64,
+        i64::from(draw.logit_row) << 32 | i64::from(inverse.to_bits()),
+    ]
+}
+
+/// What the kernels answer (`Drawn` there): the token, then its log-probability.
+pub(super) fn answer(word: i64) -> Drawn {
+    Drawn {
+        token: word as i32,
+        logprob: f32::from_bits((word >> 32) as u32),
+    }
 }
 
 /// Logits with what is asked of each, a row a draw.

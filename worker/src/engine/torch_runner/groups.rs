@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use tch::{Device, Tensor};
 
-use super::blockwise::Blockwise;
+use super::blockwise::{self, Blockwise};
 use super::chunked::Chunked;
 use super::gathered::Gathered;
 use super::kernel::{Heads, Kernel};
+use super::steps::{Layout, Steps};
 use crate::engine::decoder_shape::DecoderShape;
 use crate::native::batch::{Batch, Chunk};
 use crate::native::device::send;
@@ -48,16 +49,24 @@ impl Inputs {
             .chunks
             .iter()
             .flat_map(|chunk| position_range(chunk).map(move |position| slot(flat, chunk, position, block_size)));
+        let heads = Heads::of(shape);
         let mut places = Places::default();
         let mut groups = Vec::new();
-        for members in classes(flat, kernel) {
+        let classes = classes(flat, kernel);
+        let is_one = classes.len() == 1;
+        let mut is_in_order = false;
+        for members in classes {
             let members: Vec<&Chunk> = members.iter().filter_map(|i| flat.chunks.get(*i)).collect();
             let width = members.iter().map(|chunk| i64::from(chunk.rows)).max().unwrap_or(1);
-            let heads = Heads::of(shape);
+            // Where a group is the whole pass as it is, nothing is gathered for it.
+            let mut rows_of_group = |rows: Vec<i64>| {
+                is_in_order = is_one && rows.iter().copied().eq(0..flat.tokens.len() as i64);
+                let rows = places.take(rows);
+                (!is_in_order).then(|| send(rows)).transpose()
+            };
             groups.push(match kernel.flash {
                 Some(flash) if width > 1 => {
-                    let rows = members.iter().flat_map(|chunk| row_range(chunk)).collect();
-                    let rows = places.take(rows);
+                    let rows = rows_of_group(members.iter().flat_map(|chunk| row_range(chunk)).collect())?;
                     let keys = members
                         .iter()
                         .flat_map(|chunk| (0..end(chunk)).map(move |position| slot(flat, chunk, position, block_size)));
@@ -65,12 +74,7 @@ impl Inputs {
                         .iter()
                         .map(|chunk| (i64::from(chunk.rows), end(chunk)))
                         .collect();
-                    Group::Chunked(Chunked::new(
-                        send(rows)?,
-                        send(keys.collect())?,
-                        &lengths,
-                        flash.varlen,
-                    )?)
+                    Group::Chunked(Chunked::new(rows, send(keys.collect())?, &lengths, flash.varlen)?)
                 }
                 flash => {
                     // Shorter chunks repeat their last row; nobody reads its answer.
@@ -78,19 +82,21 @@ impl Inputs {
                         let last = i64::from(chunk.rows) - 1;
                         (0..width).map(move |row| from + row.min(last)).collect::<Vec<_>>()
                     };
-                    let rows: Vec<i64> = members
-                        .iter()
-                        .flat_map(|it| padded(it, i64::from(it.first_row)))
-                        .collect();
+                    let rows = members.iter().flat_map(|it| padded(it, i64::from(it.first_row)));
+                    let rows = rows_of_group(rows.collect())?;
                     let at: Vec<i64> = members.iter().flat_map(|it| padded(it, i64::from(it.start))).collect();
-                    let rows = send(places.take(rows))?;
-                    let table = send(table(flat, &members, block_size))?.f_view([members.len() as i64, -1])?;
-                    let at = send(at)?.f_view([-1, width])?;
+                    let table = table(flat, &members, block_size);
+                    let count = members.len() as i64;
                     match flash {
                         Some(flash) => {
-                            Group::Blockwise(Blockwise::new(Some(rows), &table, &at, heads, block_size, flash)?)
+                            let numbers = blockwise::numbers(&at, &table, heads, block_size);
+                            let numbers = super::send(&Tensor::f_from_slice(&numbers)?, device)?;
+                            Group::Blockwise(Blockwise::new(rows, &numbers, count, heads, block_size, flash)?)
                         }
-                        None => Group::Gathered(Gathered::new(Some(rows), &table, &at, heads, block_size)?),
+                        None => {
+                            let (table, at) = (send(table)?.f_view([count, -1])?, send(at)?.f_view([-1, width])?);
+                            Group::Gathered(Gathered::new(rows, &table, &at, heads, block_size)?)
+                        }
                     }
                 }
             });
@@ -100,44 +106,43 @@ impl Inputs {
             positions: send(positions.collect())?,
             slots: send(slots.collect())?,
             groups,
-            order: Some(send(places.order(flat.tokens.len()))?),
+            order: match is_in_order {
+                true => None,
+                false => Some(send(places.order(flat.tokens.len()))?),
+            },
         })
     }
 
-    /// One row a sequence over tensors that are on the device already: `ids`, `positions` and `slots` `[rows]`, `table`
-    /// `[rows, blocks]`. Blocks past a row's position are not read.
-    pub fn single(
-        [ids, positions, slots]: [Tensor; 3],
-        table: &Tensor,
-        shape: &DecoderShape,
-        kernel: Kernel,
-    ) -> Result<Self> {
-        let (heads, block_size) = (Heads::of(shape), kernel.block_size() as i64);
-        let at = positions.f_unsqueeze(1)?;
-        let group = match kernel.flash {
-            Some(flash) => Group::Blockwise(Blockwise::new(None, table, &at, heads, block_size, flash)?),
-            None => Group::Gathered(Gathered::new(None, table, &at, heads, block_size)?),
-        };
-        Ok(Self {
+    /// One row a sequence over tensors that are on the device already: `ids`, `positions` and `slots` `[rows]`, and the group of all.
+    pub fn single([ids, positions, slots]: [Tensor; 3], group: Group) -> Self {
+        Self {
             ids,
             positions,
             slots,
             groups: vec![group],
             order: None,
-        })
+        }
     }
 
-    /// Attention of all rows: `queries` `[rows, heads, head_dim]` over a layer's cache, to the same shape.
-    pub fn attend(&self, queries: &Tensor, keys: &Tensor, values: &Tensor) -> Result<Tensor> {
-        let mut answers = Vec::with_capacity(self.groups.len());
-        for group in &self.groups {
-            answers.push(match group {
-                Group::Gathered(group) => group.attend(queries, keys, values)?,
-                Group::Blockwise(group) => group.attend(queries, keys, values)?,
-                Group::Chunked(group) => group.attend(queries, keys, values)?,
-            });
+    /// How [`attend`](Self::attend) takes queries.
+    pub fn layout(&self) -> Layout {
+        match self.groups.as_slice() {
+            [Group::Blockwise(only)] => only.layout(),
+            _ => Layout::Rows,
         }
-        let all = Tensor::f_cat(&answers, 0)?;
+    }
+
+    /// Attention of all rows over a layer's cache, to `[rows, heads, head_dim]`.
+    pub fn attend(&self, queries: &Tensor, keys: &Tensor, values: &Tensor, steps: &dyn Steps) -> Result<Tensor> {
+        let answer = |group: &Group| match group {
+            Group::Gathered(group) => group.attend(queries, keys, values),
+            Group::Blockwise(group) => group.attend(queries, keys, values, steps),
+            Group::Chunked(group) => group.attend(queries, keys, values),
+        };
+        let all = match self.groups.as_slice() {
+            [only] => answer(only)?,
+            several => Tensor::f_cat(&several.iter().map(answer).collect::<Result<Vec<_>>>()?, 0)?,
+        };
         match &self.order {
             Some(order) => Ok(all.f_index_select(0, order)?),
             None => Ok(all),

@@ -1,3 +1,4 @@
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,15 +12,26 @@ use crate::engine::conformance::{
 use crate::engine::native_runner::NativeRunner;
 use crate::engine::{Completion, Details, Engine, EngineConfig, Request, SamplingParams};
 
+mod gpu;
 mod varlen;
 
-/// A runner on the CPU: with blocks gathered or read by what computes the same as flash attention; single tokens in passes like any
+/// A runner of some make.
+#[derive(Debug)]
+struct Made<M>(TorchRunner, PhantomData<M>);
+
+trait Make: std::fmt::Debug {
+    fn runner(shape: &DecoderShape, num_blocks: usize) -> Result<TorchRunner>;
+}
+
+/// On the CPU: with blocks gathered or read by what computes the same as flash attention; single tokens in passes like any
 /// other or over static tensors, as a GPU's are.
 #[derive(Debug)]
-struct Torch<const FLASH: bool, const STATIC: bool>(TorchRunner);
+struct OnCpu<const FLASH: bool, const STATIC: bool>;
 
-impl<const FLASH: bool, const STATIC: bool> Torch<FLASH, STATIC> {
-    fn of(shape: &DecoderShape, num_blocks: usize) -> Result<Self> {
+type Torch<const FLASH: bool, const STATIC: bool> = Made<OnCpu<FLASH, STATIC>>;
+
+impl<const FLASH: bool, const STATIC: bool> Make for OnCpu<FLASH, STATIC> {
+    fn runner(shape: &DecoderShape, num_blocks: usize) -> Result<TorchRunner> {
         let kernel = match FLASH {
             // Blocks as small as the others, so that the tests' sequences have many, and passes more than a call takes.
             true => Kernel {
@@ -36,13 +48,20 @@ impl<const FLASH: bool, const STATIC: bool> Torch<FLASH, STATIC> {
             kernel,
             num_blocks,
             max_sequences: 7,
+            operators: true,
         };
-        let decode = STATIC.then(|| Decode::new(shape, &placement, None)).transpose()?;
-        Ok(Self(TorchRunner::with(shape, placement, decode)?))
+        let decode = STATIC.then(|| Decode::new(shape, &placement, None, None)).transpose()?;
+        TorchRunner::with(shape, placement, decode, None)
     }
 }
 
-impl<const FLASH: bool, const STATIC: bool> Runner for Torch<FLASH, STATIC> {
+impl<M: Make> Made<M> {
+    fn of(shape: &DecoderShape, num_blocks: usize) -> Result<Self> {
+        Ok(Self(M::runner(shape, num_blocks)?, PhantomData))
+    }
+}
+
+impl<M: Make> Runner for Made<M> {
     fn num_blocks(&self) -> usize {
         self.0.num_blocks()
     }
@@ -68,7 +87,7 @@ impl<const FLASH: bool, const STATIC: bool> Runner for Torch<FLASH, STATIC> {
     }
 }
 
-impl<const FLASH: bool, const STATIC: bool> Subject for Torch<FLASH, STATIC> {
+impl<M: Make> Subject for Made<M> {
     const ROUNDING: (f32, f32) = (1e-5, 0.05);
     /// Products' sums are in another order; in bfloat16 the residual stream and the logits are rounded too.
     const ERROR: (f32, f32) = (1e-4, 0.05);

@@ -1,0 +1,227 @@
+//! The runner on this process' GPU, in each way that it computes there; everywhere, on a simulated one (`tests/simulated_gpu`).
+
+use std::path::Path;
+use std::process::Command;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::engine::conformance::{check_any_batch_is_the_same, runs};
+use crate::engine::runner::Draw;
+
+#[derive(Debug)]
+struct OnGpu<const FUSED: bool>;
+
+type Gpu<const FUSED: bool> = Made<OnGpu<FUSED>>;
+
+impl<const FUSED: bool> Make for OnGpu<FUSED> {
+    fn runner(shape: &DecoderShape, num_blocks: usize) -> Result<TorchRunner> {
+        let device = crate::device::here()?;
+        ensure!(device.is_cuda(), "no GPU is here");
+        let placement = Placement {
+            device,
+            // Small, so that the tests' sequences have many.
+            kernel: Kernel {
+                block_size: 16,
+                ..Kernel::of(shape, device)
+            },
+            num_blocks,
+            max_sequences: 7,
+            operators: !FUSED,
+        };
+        TorchRunner::new(shape, placement)
+    }
+}
+
+/// Sizes that flash attention and our kernels take; three heads share a key head.
+fn sizes() -> DecoderShape {
+    DecoderShape {
+        hidden: 72,
+        heads: 6,
+        kv_heads: 2,
+        head_dim: 24,
+        intermediate: 104,
+        inv_freq: (0..12).map(|i| 10000f32.powf(-(i as f32) / 12.0)).collect(),
+        ..tiny(Kind::BFloat16)
+    }
+}
+
+fn shapes() -> Vec<DecoderShape> {
+    let wide = |head_dim: usize, heads: usize, kv_heads: usize| DecoderShape {
+        head_dim,
+        heads,
+        kv_heads,
+        inv_freq: (0..head_dim / 2)
+            .map(|i| 10000f32.powf(-2.0 * i as f32 / head_dim as f32))
+            .collect(),
+        ..sizes()
+    };
+    vec![
+        sizes(),
+        DecoderShape {
+            qkv_bias: true,
+            output_bias: true,
+            ..sizes()
+        },
+        DecoderShape {
+            qk_norm: true,
+            tied: false,
+            vocab: 1032,
+            ..sizes()
+        },
+        wide(128, 2, 2),
+        wide(256, 4, 1),
+        // Of one layer: the weights are as large as a narrow model's, and each layer would make much of the rounding before it.
+        DecoderShape {
+            layers: 1,
+            hidden: 1288,
+            intermediate: 2056,
+            ..wide(64, 5, 1)
+        },
+    ]
+}
+
+fn agrees_with_the_reference<M: Make>() {
+    for shape in shapes() {
+        check_against_reference::<Made<M>>(&shape);
+    }
+}
+
+/// Passes of every number of sequences, in graphs.
+fn draws_in_graphs<const FUSED: bool>() -> Vec<(Vec<f32>, Output)> {
+    let shape = DecoderShape {
+        qk_norm: true,
+        qkv_bias: true,
+        ..sizes()
+    };
+    let mut runner: Gpu<FUSED> = loaded(&shape, 40, 1);
+    assert_eq!(runner.0.fused.is_some(), FUSED);
+    let blocks = |sequence: usize| (0..5).map(|i| (sequence * 5 + i) as u32).collect::<Vec<u32>>();
+    let lengths = [1, 15, 16, 17, 40, 63, 64];
+    let prompts = (0..7).map(|i| chunk(&tokens(i as u64, lengths[i]), 0, &blocks(i), vec![]));
+    let prompts = ForwardBatch {
+        chunks: prompts.collect(),
+    };
+    runner.forward(&prompts).unwrap();
+    let params_of = |i: usize| SamplingParams {
+        temperature: [1.0, 0.0, 0.7][i % 3],
+        ..params()
+    };
+    let passes = [7, 1, 3, 4, 5, 2, 6, 7].map(|count| {
+        let chunks = (0..count).map(|i| {
+            let draw = Draw {
+                params: Arc::new(params_of(i)),
+                ..draw(i as u64, count)
+            };
+            chunk(&[i as u32], lengths[i], &blocks(i), vec![draw])
+        });
+        let batch = ForwardBatch {
+            chunks: chunks.collect(),
+        };
+        let output = runner.forward(&batch).unwrap();
+        (runner.rows(), output)
+    });
+    assert!(runner.0.decode.as_ref().unwrap().has_graphs());
+    passes.into()
+}
+
+#[test]
+#[ignore = "needs a GPU: make test-gpu"]
+fn our_kernels_give_what_the_operators_do() {
+    let (ours, theirs) = (draws_in_graphs::<true>(), draws_in_graphs::<false>());
+    for ((ours, drawn), (theirs, wanted)) in ours.iter().zip(&theirs) {
+        let scale = theirs.iter().fold(0f32, |most, logit| most.max(logit.abs()));
+        let error = ours.iter().zip(theirs).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(error < 0.02 * scale, "{error} of {scale}");
+        let same = drawn
+            .drawn
+            .iter()
+            .zip(&wanted.drawn)
+            .filter(|(a, b)| a.token == b.token);
+        assert!(
+            same.clone().count() * 10 >= 9 * wanted.drawn.len() - 9,
+            "{drawn:?} {wanted:?}"
+        );
+        assert!(
+            same.into_iter()
+                .all(|(a, b)| (a.logprob - b.logprob).abs() < 0.02 * scale)
+        );
+    }
+}
+
+#[test]
+#[ignore = "needs a GPU: make test-gpu"]
+fn what_is_drawn_in_a_graph_is_what_its_logits_say() {
+    for (logits, output) in draws_in_graphs::<true>() {
+        for (row, drawn) in output.drawn.iter().enumerate() {
+            let logits = Tensor::from_slice(&logits)
+                .view([output.drawn.len() as i64, -1])
+                .get(row as i64);
+            match row % 3 {
+                1 => assert_eq!(i64::from(drawn.token), logits.argmax(-1, false).int64_value(&[])),
+                of_three => {
+                    let tempered = (logits / [1.0, 0.0, 0.7][of_three]).log_softmax(-1, Kind::Double);
+                    let logprob = tempered.double_value(&[i64::from(drawn.token)]);
+                    assert!((f64::from(drawn.logprob) - logprob).abs() < 1e-4);
+                }
+            }
+        }
+    }
+}
+
+mod float32 {
+    crate::engine::conformance::conforms!(#[ignore = "needs a GPU: make test-gpu"] super::Gpu<true>);
+}
+
+macro_rules! in_bfloat16 {
+    ($make:ty) => {
+        use super::*;
+
+        #[test]
+        #[ignore = "needs a GPU: make test-gpu"]
+        fn all_shapes_agree_with_the_reference() {
+            agrees_with_the_reference::<$make>();
+        }
+
+        proptest! {
+            #![proptest_config(ProptestConfig { cases: 3, ..ProptestConfig::default() })]
+
+            #[test]
+            #[ignore = "needs a GPU: make test-gpu"]
+            fn rows_are_the_same_in_any_batch_chunking_order_and_placement(run in runs()) {
+                let shape = DecoderShape { qkv_bias: true, qk_norm: true, ..sizes() };
+                check_any_batch_is_the_same::<Made<$make>>(&shape, &run)?;
+            }
+        }
+    };
+}
+
+mod bfloat16_by_operators {
+    in_bfloat16!(OnGpu<false>);
+}
+
+mod bfloat16_by_our_kernels {
+    in_bfloat16!(OnGpu<true>);
+}
+
+/// All tests of this crate that need a GPU, in a process of their own, as it finds its GPU when it starts.
+#[test]
+fn on_a_simulated_gpu_these_hold() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/simulated_gpu/build.py");
+    let built = Command::new(script).output().unwrap();
+    let words = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(built.status.success(), "{}", words(&built.stderr));
+    let folder = words(&built.stdout);
+    let folder = Path::new(folder.trim());
+    let done = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--test-threads=1"])
+        .env(
+            "LD_LIBRARY_PATH",
+            std::env::join_paths([folder, &folder.join("graphs")]).unwrap(),
+        )
+        .output()
+        .unwrap();
+    let said = words(&done.stdout);
+    assert!(done.status.success(), "{said}\n{}", words(&done.stderr));
+    assert!(said.contains("our_kernels_give_what_the_operators_do ... ok"), "{said}");
+}
