@@ -4,7 +4,12 @@ use std::path::{Path, PathBuf};
 
 fn main() {
     println!("cargo:rerun-if-env-changed=LIBTORCH");
-    println!("cargo:rerun-if-changed=native");
+    // Not `native/cuda`, which is a library of its own.
+    for path in std::fs::read_dir("native").into_iter().flatten().flatten() {
+        if !path.path().ends_with("cuda") {
+            println!("cargo:rerun-if-changed={}", path.path().display());
+        }
+    }
     let libtorch = PathBuf::from(std::env::var("LIBTORCH").unwrap_or_default());
     let Ok(libtorch) = libtorch.canonicalize() else {
         println!(
