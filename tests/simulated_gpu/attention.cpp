@@ -54,8 +54,8 @@ Tensor products(const Tensor& q, const Tensor& k, bool causal) {
 // Output as the queries, sums' logarithms [heads, rows] in float32; infinite where there are no keys, as FlashAttention has it.
 std::tuple<Tensor, Tensor> forward(const Tensor& queries, const Tensor& keys, const Tensor& values, const Sequences& sequences, bool causal) {
   const int64_t group = queries.size(1) / keys.size(1);
-  // Rows of no sequence are left as they are.
-  Tensor output = at::full_like(queries, std::numeric_limits<float>::quiet_NaN(), at::MemoryFormat::Contiguous);
+  // Rows of no sequence are left as they are. The output has the queries' strides, as FlashAttention's has.
+  Tensor output = at::full_like(queries, std::numeric_limits<float>::quiet_NaN());
   Tensor lse = at::full({queries.size(1), queries.size(0)}, std::numeric_limits<float>::quiet_NaN(), at::kFloat);
   for (int64_t i = 0; i < sequences.count; i++) {
     const int64_t rows = sequences.rows(i), length = sequences.length(i), start = sequences.queries[i];

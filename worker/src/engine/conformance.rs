@@ -192,6 +192,16 @@ pub fn check_against_reference<R: Subject>(shape: &DecoderShape) {
     assert!(error < tolerance * scale, "{error} of {scale}");
 }
 
+/// How far token-by-token logits are from the reference, over all rows: root of the mean square, relative to the reference's own. A
+/// token whose attention hangs by a rounding may be far off alone.
+pub fn distance_from_reference<R: Subject>(shape: &DecoderShape) -> f64 {
+    let ids = tokens(3, 37);
+    let expected = reference::logits(shape, &random_weights(shape), &ids).flatten(0, -1);
+    let (rows, _) = one_by_one::<R>(shape, &ids);
+    let norm = |tensor: &Tensor| tensor.to_kind(Kind::Double).norm().double_value(&[]);
+    norm(&(Tensor::from_slice(&rows.concat()) - &expected)) / norm(&expected)
+}
+
 pub fn a_llama_agrees_with_the_reference<R: Subject>() {
     check_against_reference::<R>(&tiny(Kind::Float));
 }

@@ -143,9 +143,14 @@ impl Scheduler {
             if self.running_sequences() + count > self.limits.max_sequences {
                 return;
             }
-            // Room for the shared tokens, and for each sibling to begin a block of its own: a lane admitted without the second
-            // would be preempted in the next pass. One that has the cache to itself is let in all the same.
-            let head_room = if self.running.is_empty() { 0 } else { count };
+            // Room for the shared tokens, and for the blocks that the next pass writes: a lane admitted without them would be preempted
+            // then. All siblings begin a block where the last one is full, else all but one copy it. One lane that has the cache to itself
+            // is let in all the same.
+            let is_full = length.is_multiple_of(self.blocks.size());
+            let head_room = match self.running.is_empty() {
+                true => 0,
+                false => count - usize::from(!is_full),
+            };
             if self.blocks.needed(length) + head_room > self.blocks.free() {
                 return;
             }

@@ -188,6 +188,26 @@ fn enough_blocks(requests: &[Request], block_size: usize, spare: usize) -> usize
     (longest.max().unwrap_or(1) - 1).div_ceil(block_size).max(1) + spare
 }
 
+#[test]
+fn as_many_run_at_once_as_the_cache_has_blocks_for() {
+    let limits = Limits {
+        max_batch_tokens: 100,
+        max_sequences: 8,
+    };
+    let mut world = World::new(5, 16, limits);
+    for number in 0..5 {
+        world.scheduler.submit(number, &request(8, 0..1, 6)).unwrap();
+    }
+    assert_eq!(world.pass(), [8; 5]);
+    // Of three siblings that share a block two copy it.
+    let mut world = World::new(4, 16, limits);
+    world.scheduler.submit(0, &request(8, 0..1, 6)).unwrap();
+    world.scheduler.submit(1, &request(8, 0..3, 6)).unwrap();
+    assert_eq!((world.pass(), world.pass()), (vec![8; 2], vec![1; 4]));
+    world.run();
+    assert_eq!(world.scheduler.counters().preemptions, 0);
+}
+
 proptest! {
     #[test]
     fn a_sample_is_the_same_alone_and_in_any_batch(

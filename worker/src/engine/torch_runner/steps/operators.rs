@@ -85,6 +85,8 @@ pub(in super::super) fn arranged(queries: &Tensor, heads: Heads, layout: Layout)
             .f_reshape([-1, 1, kv, group, dim])?
             .f_transpose(2, 3)?
             .f_expand([-1, blocks, group, kv, dim], false)?
-            .f_reshape([-1, kv, dim])?,
+            .f_reshape([-1, kv, dim])?
+            // Of one row over one block that is still a view, and flash attention would answer in its order.
+            .f_contiguous()?,
     })
 }
