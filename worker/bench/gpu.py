@@ -21,7 +21,7 @@ import sys
 
 import report
 import steps
-from process import Process, bench_line
+from process import BenchError, Process, bench_line
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -113,7 +113,7 @@ def measure(name, command, environment, count, options, size):
         for batch in BATCHES:
             runs = [process.ask(str(batch), 300) for _ in range(count + 1)]
             if any(run["tokens"] != batch * NEW for run in runs):
-                raise RuntimeError(f"{name} drew another number of tokens than {batch * NEW}: figures would not compare")
+                raise BenchError(f"{name} drew another number of tokens than {batch * NEW}: figures would not compare")
             rates[batch] = statistics.median(run["tokens"] / run["seconds"] for run in runs[1:])
         process.finish(60)
     finally:
@@ -172,34 +172,65 @@ def main():
         if not (options.binaries / program).exists():
             sys.exit(f"gpu: there is no {program} in {options.binaries}: `cargo build --release -p ppo-worker --bins` makes it")
     bandwidth = copy_bandwidth(torch)
-    device = torch.cuda.get_device_name()
     commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip() or None
-    figures = {"device": device, "copy_bytes_per_s": bandwidth, "commit": commit, "prompt": PROMPT, "new_tokens": NEW, "rates": [], "steps": []}
-    lines = [f"{device}, a copy moves {bandwidth / 1e12:.2f} TB/s, bfloat16, prompts of {PROMPT} tokens, {NEW} new ones; tokens per second", "",
-             row(["model", "batch", "ours", "transformers", "ours / transformers", "bound by bandwidth", "ours / bound"]), "|" + "---|" * 7]
-    engines = {"ours": ours, "transformers": theirs}
-    for size in options.sizes.split(","):
-        folder = options.out / "gpu-models" / size
-        weights, per_token = model(size, folder, torch)
-        import models
+    figures = {"device": torch.cuda.get_device_name(), "copy_bytes_per_s": bandwidth, "commit": commit, "prompt": PROMPT, "new_tokens": NEW,
+               "rates": [], "steps": []}
+    sizes = words(options.sizes)
+    reads = {size: model(size, options.out / "gpu-models" / size, torch) for size in sizes}
+    for size in sizes:
+        figures["rates"] += decode_rates(size, reads[size], bandwidth, torch, options)
+        tell(figures, options)
+    # Ours first: a long run, of which what is known is written whatever becomes of the rest.
+    for trainer in words(options.trainers):
+        for size in sizes:
+            figures["steps"] += filter(None, [unless_it_breaks(step, trainer, size, options.out / "gpu-models" / size, torch, options)])
+            tell(figures, options)
+    print(markdown(figures))
 
-        prompts = folder / "prompts.txt"
-        write_prompts(prompts, models.SHAPES[size]["vocab_size"])
-        policy = folder / "policy-bfloat16"
-        rates = {name: measure(name, *engines[name](policy, prompts, torch, options), options, size) for name in words(options.engines)}
-        for batch in BATCHES:
-            bound = batch * bandwidth / (weights + batch * per_token * (PROMPT + NEW / 2))
-            own, peer = (rates.get(name, {}).get(batch) for name in ("ours", "transformers"))
-            figures["rates"].append({"model": size, "batch": batch, "ours": own, "transformers": peer, "bound": bound})
-            lines.append(row([size, batch, f"{own:,.0f}" if own else "", f"{peer:,.0f}" if peer else "", f"{own / peer:.2f}" if own and peer else "",
-                              f"{bound:,.0f}", f"{own / bound:.0%}" if own else ""]))
-        # A long run: what is known already is seen whatever becomes of the rest.
-        print("\n".join(lines), file=sys.stderr, flush=True)
-        figures["steps"] += [step(trainer, size, folder, torch, options) for trainer in words(options.trainers)]
+
+def decode_rates(size, reads, bandwidth, torch, options):
+    """Of each batch: tokens per second of the engines, and what the bandwidth of the memory allows."""
+    import models
+
+    folder = options.out / "gpu-models" / size
+    prompts = folder / "prompts.txt"
+    write_prompts(prompts, models.SHAPES[size]["vocab_size"])
+    engines = {"ours": ours, "transformers": theirs}
+    rates = {name: unless_it_breaks(measure, name, *engines[name](folder / "policy-bfloat16", prompts, torch, options), options, size) or {}
+             for name in words(options.engines)}
+    weights, per_token = reads
+    bound = lambda batch: batch * bandwidth / (weights + batch * per_token * (PROMPT + NEW / 2))
+    return [{"model": size, "batch": batch, "ours": rates.get("ours", {}).get(batch), "transformers": rates.get("transformers", {}).get(batch),
+             "bound": bound(batch)} for batch in BATCHES]
+
+
+def unless_it_breaks(function, name, *arguments):
+    """What it gives; of a peer that breaks off nothing, which is said."""
+    try:
+        return function(name, *arguments)
+    except BenchError as error:
+        if name == "ours":
+            raise
+        print(f"gpu: {error}", file=sys.stderr)
+        return None
+
+
+def markdown(figures):
+    lines = [f"{figures['device']}, a copy moves {figures['copy_bytes_per_s'] / 1e12:.2f} TB/s, bfloat16, prompts of {PROMPT} tokens, {NEW} new ones; "
+             "tokens per second", "",
+             row(["model", "batch", "ours", "transformers", "ours / transformers", "bound by bandwidth", "ours / bound"]), "|" + "---|" * 7]
+    for line in figures["rates"]:
+        own, peer, bound = line["ours"], line["transformers"], line["bound"]
+        lines.append(row([line["model"], line["batch"], f"{own:,.0f}" if own else "", f"{peer:,.0f}" if peer else "",
+                          f"{own / peer:.2f}" if own and peer else "", f"{bound:,.0f}", f"{own / bound:.0%}" if own else ""]))
     if figures["steps"]:
         lines += ["", f"A PPO step of {WORK.batch} samples of {WORK.new_tokens} new tokens, 3 epochs:", "", *step_tables(figures["steps"])]
+    return "\n".join(lines)
+
+
+def tell(figures, options):
     (options.out / "gpu.json").write_text(json.dumps(figures, indent=2) + "\n")
-    print("\n".join(lines))
+    print(markdown(figures), file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
