@@ -91,6 +91,11 @@ char* ppo_to_device(const at::Tensor* tensor, int64_t number, at::Tensor** outpu
   });
 }
 
+// Int64 of the host, for a GPU in memory that the kernel does not move.
+char* ppo_staging(int64_t count, bool pinned, at::Tensor** output) {
+  return guarded([&] { *output = new at::Tensor(at::zeros({count}, at::TensorOptions(at::kLong).pinned_memory(pinned))); });
+}
+
 // Between a device and memory of the host that is pinned: goes by itself. Other memory of the host is waited for.
 char* ppo_copy(at::Tensor* target, const at::Tensor* source) {
   return guarded([&] {

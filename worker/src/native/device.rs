@@ -17,6 +17,7 @@ unsafe extern "C" {
     fn ppo_device_synchronize(number: i64, shared: bool) -> *mut c_char;
     fn ppo_device_memory(number: i64, now: *mut i64, most: *mut i64, held: *mut i64) -> *mut c_char;
     fn ppo_to_device(tensor: *const c_void, number: i64, output: *mut *mut c_void) -> *mut c_char;
+    fn ppo_staging(count: i64, pinned: bool, output: *mut *mut c_void) -> *mut c_char;
     fn ppo_copy(target: *const c_void, source: *const c_void) -> *mut c_char;
     fn ppo_fill(target: *const c_void, bytes: *const u8, like: *const c_void, piece: i64) -> *mut c_char;
     fn ppo_lane_open(number: i64, lane: *mut *mut c_void, stream: *mut *mut c_void) -> *mut c_char;
@@ -156,12 +157,10 @@ impl Staging {
     /// # Errors
     /// When memory runs out.
     pub fn new(count: usize, device: Device) -> Result<Self> {
-        let host = Tensor::f_zeros([i64::try_from(count)?], (Kind::Int64, Device::Cpu))?;
+        let count = i64::try_from(count)?;
+        let pinned = matches!(device, Device::Cuda(_));
         Ok(Self {
-            host: match device {
-                Device::Cuda(_) => host.f_pin_memory(device)?,
-                _ => host,
-            },
+            host: one(|output| unsafe { ppo_staging(count, pinned, output) })?,
             device,
             is_read: false,
         })
