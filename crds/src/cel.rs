@@ -108,6 +108,8 @@ const RULES: &[Rule] = &[
          take the coefficient to 0 or below"),
     rule("spec.model", "!(has(self.adapter) && has(self.reference))",
         "reference is not used with adapter: the reference is the policy without it; remove one of the two"),
+    rule("spec", "!has(self.model.adapter) || !has(self.roles.reference.dtype) || self.roles.reference.dtype == self.model.dtype",
+        "roles.reference.dtype is model.dtype with model.adapter: the reference is the policy without it, in the actor's own weights"),
     rule("spec.model.adapter.targets", "self.all(target, self.exists_one(other, other == target))",
         "name each projection once"),
     // Only at creation: a running job hands prompts out to however many engines there are, so scaling is free.
@@ -217,6 +219,8 @@ const RULES: &[Rule] = &[
         "nodes and gpusPerNode are fixed at creation: make a new PpoJob"),
     rule("spec.roles.reference", "self.nodes == oldSelf.nodes && self.gpusPerNode == oldSelf.gpusPerNode",
         "nodes and gpusPerNode are fixed at creation: make a new PpoJob"),
+    rule("spec.roles.reference", "has(self.dtype) == has(oldSelf.dtype) && (!has(self.dtype) || self.dtype == oldSelf.dtype)",
+        "dtype is fixed at creation: make a new PpoJob"),
     rule("spec.roles.reward.placement", "self.nodes == oldSelf.nodes && self.gpusPerNode == oldSelf.gpusPerNode",
         "nodes and gpusPerNode are fixed at creation: make a new PpoJob"),
     rule("spec.roles.reward.rules", UNCHANGED, "fixed at creation: make a new PpoJob"),
@@ -226,7 +230,8 @@ const RULES: &[Rule] = &[
         "remote is fixed at creation: make a new PpoJob"),
     rule("spec.roles.rollout", "self.engine == oldSelf.engine && self.gpusPerReplica == oldSelf.gpusPerReplica && \
         self.blockSize == oldSelf.blockSize && self.maxBatchTokens == oldSelf.maxBatchTokens && \
-        self.maxSequences == oldSelf.maxSequences && has(self.kvCacheMebibytes) == has(oldSelf.kvCacheMebibytes) && \
+        self.maxSequences == oldSelf.maxSequences && has(self.dtype) == has(oldSelf.dtype) && \
+        (!has(self.dtype) || self.dtype == oldSelf.dtype) && has(self.kvCacheMebibytes) == has(oldSelf.kvCacheMebibytes) && \
         (!has(self.kvCacheMebibytes) || self.kvCacheMebibytes == oldSelf.kvCacheMebibytes)",
         "only replicas, minReplicas and template may change after creation"),
 ];

@@ -37,8 +37,23 @@ pub fn fill(job: &PpoJob) -> PpoJob {
     if has_reference(spec) && spec.model.reference.is_none() {
         spec.model.reference = Some(spec.model.policy.clone());
     }
+    fill_dtypes(spec);
     fill_batch(&mut spec.batch, spec.roles.actor.ranks());
     job
+}
+
+/// Every role computes in the actor's number format that names none of its own.
+fn fill_dtypes(spec: &mut PpoJobSpec) {
+    let dtype = spec.model.dtype;
+    let has_reference = has_reference(spec);
+    let roles = &mut spec.roles;
+    roles.rollout.dtype.get_or_insert(dtype);
+    if has_reference {
+        roles.reference.dtype.get_or_insert(dtype);
+    }
+    if let Some(model) = &mut roles.reward.model {
+        model.dtype.get_or_insert(dtype);
+    }
 }
 
 /// Whether the run has the reference role: a KL, and no adapter whose base is the reference.

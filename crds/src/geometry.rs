@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::defaults::has_reference;
 use crate::fill;
-use crate::spec::{PodPlacement, PpoJob, PpoJobSpec, Role, RolesSpec};
+use crate::spec::{PpoJob, PpoJobSpec, Role, RolesSpec};
 
 /// What a job's numbers come to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -59,9 +59,17 @@ impl RoleGeometry {
                 pods: u64::from(rollout.replicas),
                 gpus_per_pod: u64::from(rollout.gpus_per_replica),
             },
-            placed(Role::Actor, actor, true),
-            placed(Role::Reference, reference, has_reference(spec)),
-            placed(Role::Reward, &reward.placement, reward.model.is_some()),
+            placed(Role::Actor, (actor.nodes, actor.gpus_per_node), true),
+            placed(
+                Role::Reference,
+                (reference.nodes, reference.gpus_per_node),
+                has_reference(spec),
+            ),
+            placed(
+                Role::Reward,
+                (reward.placement.nodes, reward.placement.gpus_per_node),
+                reward.model.is_some(),
+            ),
         ]
     }
 
@@ -115,12 +123,12 @@ impl Geometry {
     }
 }
 
-fn placed(role: Role, placement: &PodPlacement, exists: bool) -> RoleGeometry {
-    let pods = if exists { u64::from(placement.nodes) } else { 0 };
+fn placed(role: Role, (nodes, gpus_per_node): (u32, u32), exists: bool) -> RoleGeometry {
+    let pods = if exists { u64::from(nodes) } else { 0 };
     RoleGeometry {
         role,
         pods,
-        gpus_per_pod: u64::from(placement.gpus_per_node),
+        gpus_per_pod: u64::from(gpus_per_node),
     }
 }
 
@@ -161,6 +169,7 @@ pub(crate) fn divisors(number: u64) -> Vec<u64> {
 mod tests {
     use super::*;
     use crate::manifest::tests::job;
+    use crate::spec::PodPlacement;
 
     #[test]
     fn divisors_come_once_each_and_in_order() {

@@ -1,6 +1,6 @@
 //! Memory of one rank of each role, estimated from the model's shape. No file is read here: the worker reads config.json.
 //!
-//! The estimate follows what is kept, not what an allocator reserves: weights in the model's number format; gradients and Adam's
+//! The estimate follows what is kept, not what an allocator reserves: weights in the role's number format; gradients and Adam's
 //! two moments in float32, and what a bfloat16 model's weights lack to float32, shared over the actor's ranks as in ZeRO-2 (Rajbhandari
 //! et al. 2020, arXiv 1910.02054, section 5); activations per token after Korthikanti et al. 2022 (arXiv 2205.05198,
 //! section 4) with attention that keeps no score matrix, and what the backward pass of one layer works with; keys and values per token
@@ -101,7 +101,7 @@ fn rollout(config: &RunConfig, geometry: &Geometry, shape: &ModelShape, gpus: u6
         Engine::Vllm => gpus.max(1),
         Engine::Builtin => 1,
     };
-    let number = bytes(config.model.dtype);
+    let number = bytes(config.dtype(Role::Rollout));
     let weights = product(&[shape.parameters(), number]).div_ceil(gpus);
     let block = config.rollout.block_size as u64;
     let sequences = (config.rollout.max_sequences as u64).min(geometry.samples_per_step);
@@ -125,6 +125,14 @@ fn rollout(config: &RunConfig, geometry: &Geometry, shape: &ModelShape, gpus: u6
     if on_cpu && config.rollout.engine == Engine::Builtin {
         // Gathered beside those that it draws with; a GPU's gather in the pod's own memory.
         parts.push(part("policy weights that arrive", weights));
+        if number != bytes(config.model.dtype) {
+            // One after the other, as it came and as it is packed.
+            let both = number.saturating_add(bytes(config.model.dtype));
+            parts.push(part(
+                "weight that is converted",
+                product(&[shape.largest_weight(), both]),
+            ));
+        }
     }
     parts.extend([
         part(cache_name, cache.div_ceil(gpus)),
@@ -261,11 +269,15 @@ fn learning(model: &Learning, config: &RunConfig, ranks: u64) -> Vec<Part> {
 
 /// The reference's, on one rank. A piece of samples is split where it has more tokens than a pass.
 fn reference(config: &RunConfig, shape: &ModelShape) -> Vec<Part> {
-    let number = bytes(config.model.dtype);
+    let dtype = config.dtype(Role::Reference);
+    let number = bytes(dtype);
     let most = product(&[pass_tokens(config), shape.layer_values_per_token(), number]);
     vec![
         part("weights", product(&[shape.parameters(), number])),
-        part("activations of one pass", scored_activations(config, shape).min(most)),
+        part(
+            "activations of one pass",
+            scored_activations(config, shape, dtype).min(most),
+        ),
         part("logits", scored_logits(config, shape).min(MOST_LOGITS)),
     ]
 }
@@ -277,7 +289,7 @@ fn pass_tokens(config: &RunConfig) -> u64 {
 
 /// The reward model's, on one rank.
 fn reward(config: &RunConfig, shape: &ModelShape) -> Vec<Part> {
-    let number = bytes(config.model.dtype);
+    let number = bytes(config.dtype(Role::Reward));
     let longest = config.longest_sequence() as u64;
     let all = product(&[config.batch.samples_per_step() as u64, longest]);
     let tokens = pass_tokens(config).min(all);
@@ -291,12 +303,12 @@ fn reward(config: &RunConfig, shape: &ModelShape) -> Vec<Part> {
 }
 
 /// Bytes of a pass without gradients over a piece of the longest samples, which keeps one layer's activations at a time.
-fn scored_activations(config: &RunConfig, shape: &ModelShape) -> u64 {
+fn scored_activations(config: &RunConfig, shape: &ModelShape, dtype: DType) -> u64 {
     product(&[
         config.batch.micro_rollout_batch_size as u64,
         config.longest_sequence() as u64,
         shape.layer_values_per_token(),
-        bytes(config.model.dtype),
+        bytes(dtype),
     ])
 }
 

@@ -6,7 +6,7 @@ use crate::run_config::{
     Algorithm, Batch, Checkpoint, Clip, DataPaths, Evaluation, Kl, KlController, Location, Model, Prompts, Reward,
     RewardModel, Rollout, RunConfig, RunLength, Score,
 };
-use crate::spec::{AlgorithmSpec, BatchSpec, DataSource, ModelSource, PpoJob, PpoJobSpec, PvcPath, RewardSpec};
+use crate::spec::{AlgorithmSpec, BatchSpec, DType, DataSource, ModelSource, PpoJob, PpoJobSpec, PvcPath};
 use crate::validate::{ValidationErrors, validate};
 use crate::{defaults::has_kl, fill};
 
@@ -135,7 +135,7 @@ pub fn resolve(job: &PpoJob, environment: &Environment) -> Result<RunConfig, Val
         optimizer: spec.optimizer.clone(),
         overlap: spec.overlap,
         rollout: rollout(spec),
-        reward: reward(&spec.roles.reward, environment),
+        reward: reward(spec, environment),
         checkpoint: checkpoint(&name, spec, environment),
         telemetry: spec.telemetry.clone(),
         name,
@@ -150,8 +150,17 @@ fn model(spec: &PpoJobSpec, environment: &Environment) -> Model {
         reference: model.reference.as_ref().map(|source| environment.model(source)),
         adapter: model.adapter.clone(),
         dtype: model.dtype,
+        reference_dtype: model
+            .reference
+            .as_ref()
+            .and_then(|_| own_dtype(spec, spec.roles.reference.dtype)),
         activation_checkpointing: model.activation_checkpointing,
     }
+}
+
+/// A role's number format where it is another than the actor's: a manifest that names the default runs as one that names none.
+fn own_dtype(spec: &PpoJobSpec, role: Option<DType>) -> Option<DType> {
+    role.filter(|dtype| *dtype != spec.model.dtype)
 }
 
 fn prompts(spec: &PpoJobSpec, environment: &Environment) -> Prompts {
@@ -252,18 +261,21 @@ fn rollout(spec: &PpoJobSpec) -> Rollout {
         max_batch_tokens: rollout.max_batch_tokens as usize,
         max_sequences: rollout.max_sequences as usize,
         kv_cache_mebibytes: rollout.kv_cache_mebibytes,
+        dtype: own_dtype(spec, rollout.dtype),
     }
 }
 
-fn reward(spec: &RewardSpec, environment: &Environment) -> Reward {
-    let model = spec.model.as_ref();
+fn reward(spec: &PpoJobSpec, environment: &Environment) -> Reward {
+    let reward = &spec.roles.reward;
+    let model = reward.model.as_ref();
     Reward {
         model: model.map(|model| RewardModel {
             source: environment.model(&model.source),
             weight: model.weight,
+            dtype: own_dtype(spec, model.dtype),
         }),
-        rules: spec.rules.clone(),
-        remote: spec.remote.clone(),
+        rules: reward.rules.clone(),
+        remote: reward.remote.clone(),
     }
 }
 

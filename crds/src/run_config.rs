@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::spec::{
     AdapterSpec, Aggregation, DType, Engine, Estimator, GenerationSpec, KlEstimator, KlPlacement, OptimizerSpec,
-    Overlap, Profile, RemoteRewardSpec, RewardRule, TelemetrySpec,
+    Overlap, Profile, RemoteRewardSpec, RewardRule, Role, TelemetrySpec,
 };
 
 pub use data_paths::DataPaths;
@@ -56,6 +56,17 @@ impl RunConfig {
     /// Whether the reference is the policy without its adapter, which is wherever the policy is.
     pub fn reference_is_base(&self) -> bool {
         self.model.adapter.is_some() && self.algorithm.kl.coef != 0.0
+    }
+
+    /// Number format of what a role computes.
+    pub fn dtype(&self, role: Role) -> DType {
+        let own = match role {
+            Role::Actor => None,
+            Role::Rollout => self.rollout.dtype,
+            Role::Reference => self.model.reference_dtype,
+            Role::Reward => self.reward.model.as_ref().and_then(|model| model.dtype),
+        };
+        own.unwrap_or(self.model.dtype)
     }
 
     /// Tokens of the longest sequence that the manifest allows, prompt and response.
@@ -116,8 +127,11 @@ pub struct Model {
     /// Train this adapter and nothing else. None: all weights. Absent without one, so that checkpoints of earlier versions go on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adapter: Option<AdapterSpec>,
-    /// Number format of weights and activations.
+    /// Number format of weights and activations, of the actor and of every role without one of its own.
     pub dtype: DType,
+    /// The reference's. None: [`dtype`](Self::dtype), and absent then, so that checkpoints of earlier versions go on, and their images read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reference_dtype: Option<DType>,
     /// Compute activations again in the backward pass.
     pub activation_checkpointing: bool,
 }
@@ -336,6 +350,9 @@ pub struct Rollout {
     pub max_sequences: usize,
     /// Memory of the cache in MiB. None: as much as `max_sequences` need.
     pub kv_cache_mebibytes: Option<u64>,
+    /// Number format of what an engine computes. None, and absent: [the actor's](Model::dtype).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<DType>,
 }
 
 /// Sources of the score; their weighted sum is the score.
@@ -358,6 +375,9 @@ pub struct RewardModel {
     pub source: Location,
     /// Factor on its score.
     pub weight: f64,
+    /// Number format of what it computes. None, and absent: [the actor's](Model::dtype).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<DType>,
 }
 
 /// When and where state is saved.

@@ -266,6 +266,40 @@ fn a_checkpoint_of_another_configuration_is_not_continued() {
 }
 
 #[test]
+fn a_run_goes_on_with_engines_of_another_number_format_and_says_so_and_not_with_a_reference_or_reward_model_of_one() {
+    let bench = Bench::new();
+    bench.reward_model("rm");
+    let manifest = |steps: u64, roles: Value| {
+        let model = json!({"reward": {"model": {"source": {"path": "rm"}}}});
+        bench.manifests(
+            "job.yaml",
+            &[json!({"steps": steps, "roles": model}), json!({"roles": roles})],
+        );
+    };
+    let bfloat16 = || json!({"dtype": "bfloat16"});
+    manifest(1, json!({}));
+    bench.run("job.yaml", "run");
+    for (role, of, named) in [
+        ("reference", bfloat16(), "\nmodel: was "),
+        ("reward", json!({"model": bfloat16()}), "\nreward: was "),
+    ] {
+        manifest(2, json!({role: of}));
+        let words = refused(&bench);
+        assert!(words.contains(named) && words.contains("bfloat16"), "{words}");
+    }
+    manifest(2, json!({"rollout": bfloat16()}));
+    bench.run("job.yaml", "run");
+    let events = std::fs::read_to_string(bench.path("run/events.jsonl")).unwrap();
+    assert!(
+        events.contains("roles.rollout.dtype was float32, is bfloat16"),
+        "{events}"
+    );
+    // What they would have anyway.
+    manifest(3, json!({"rollout": bfloat16(), "reference": {"dtype": "float32"}}));
+    bench.run("job.yaml", "run");
+}
+
+#[test]
 fn records_of_steps_are_not_cut_off_where_their_checkpoints_are_in_another_place() {
     let bench = Bench::new();
     let saves_in = |path: &str| bench.manifest("job.yaml", json!({"steps": 1, "checkpoint": {"path": path}}));

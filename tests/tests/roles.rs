@@ -43,6 +43,38 @@ fn an_adapter_is_merged_for_engines_in_processes_of_their_own_and_needs_no_refer
 }
 
 #[test]
+fn roles_in_number_formats_of_their_own_train_to_the_bits_of_one_process_and_differ_from_the_actor_by_rounding() {
+    for (actor, others) in [("float32", "bfloat16"), ("bfloat16", "float32")] {
+        let reward = json!({"model": {"source": {"path": "rm"}, "dtype": others}, "rules": [{"exactMatch": {}}]});
+        let roles = json!({"rollout": {"dtype": others}, "reference": {"dtype": others}, "reward": reward});
+        let mut pods = Pods::new(json!({"model": {"dtype": actor}, "roles": roles}));
+        pods.engine();
+        pods.engine();
+        pods.reference();
+        pods.reward();
+        let done = finish(pods.actor(1));
+        assert!(done.status.success(), "{}", text(&done.stderr));
+        pods.check_bits();
+        let first = &pods.bench.metrics("pods/checkpoints")[0];
+        let difference = first["logprob_difference_max"].as_f64().unwrap();
+        assert!(difference > 1e-4 && difference < 0.3, "{actor}: {first}");
+        assert!(first["kl"].as_f64().unwrap() != 0.0, "{actor}: {first}");
+    }
+}
+
+#[test]
+fn an_adapter_is_merged_before_an_engine_of_another_number_format_converts_it() {
+    let mut pods = Pods::new(json!({
+        "model": {"adapter": {"rank": 4}}, "optimizer": {"actorLearningRate": 1e-2}, "roles": {"rollout": {"dtype": "bfloat16"}},
+    }));
+    pods.engine();
+    pods.engine();
+    let done = finish(pods.actor(1));
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    pods.check_bits();
+}
+
+#[test]
 fn samples_that_engines_draw_a_step_ahead_are_those_of_one_process() {
     for engines in [1, 2] {
         let mut pods = Pods::new(json!({"overlap": "oneStep"}));

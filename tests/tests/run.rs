@@ -66,6 +66,57 @@ fn a_reward_model_learns_which_response_is_better_and_scores_a_run() {
 }
 
 #[test]
+fn number_formats_that_are_the_actors_change_no_bit_and_others_change_what_the_role_says_by_rounding() {
+    let bench = Bench::new();
+    bench.reward_model("rm");
+    let first = |run_dir: &str, rollout: &str, reference: &str, reward: &str| {
+        let of = |dtype: &str| match dtype {
+            "" => Value::Null,
+            dtype => json!(dtype),
+        };
+        let model = json!({"source": {"path": "rm"}, "dtype": of(reward)});
+        let roles = json!({
+            "rollout": {"dtype": of(rollout)}, "reference": {"dtype": of(reference)}, "reward": {"rules": [], "model": model},
+        });
+        bench.manifest("job.yaml", json!({"steps": 2, "roles": roles}));
+        bench.run("job.yaml", run_dir);
+        bench.metrics(run_dir).remove(0)
+    };
+    let names = ["logprob_difference_max", "kl", "score"];
+    let of = |line: &Value| names.map(|name| number(line, name));
+    let plain = of(&first("plain", "", "", ""));
+    assert!(plain[0] < 1e-4 && plain[1].abs() < 1e-4, "{plain:?}");
+    let named = of(&first("named", "float32", "float32", "float32"));
+    assert_eq!(named, plain);
+    check_same_files(&bench.last_state("named", 2), &bench.last_state("plain", 2));
+
+    let reference = of(&first("reference", "", "bfloat16", ""));
+    let rounded = (reference[1] - plain[1]).abs();
+    assert!(rounded > 1e-5 && rounded < 0.1, "{reference:?} beside {plain:?}");
+    assert_eq!((reference[0], reference[2]), (plain[0], plain[2]));
+    let reward = of(&first("reward", "", "", "bfloat16"));
+    let rounded = (reward[2] - plain[2]).abs();
+    assert!(rounded > 0.0 && rounded < 0.1, "{reward:?} beside {plain:?}");
+    assert_eq!((reward[0], reward[1]), (plain[0], plain[1]));
+    let engine = of(&first("engine", "bfloat16", "", ""));
+    assert!(engine[0] > 1e-4 && engine[0] < 0.3, "{engine:?} beside {plain:?}");
+}
+
+#[test]
+fn an_adapter_whose_reference_would_have_another_number_format_is_refused_with_the_fields_name() {
+    let bench = Bench::new();
+    let roles = json!({"reference": {"dtype": "bfloat16"}});
+    bench.manifest("job.yaml", json!({"model": {"adapter": {"rank": 4}}, "roles": roles}));
+    let refused = bench.worker(["run", "-f", "job.yaml", "--run-dir", "run", "--quiet"]);
+    let words = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(exit_code::BAD_CONFIGURATION), "{words}");
+    assert!(
+        words.contains("spec.roles.reference.dtype: is bfloat16; with an adapter"),
+        "{words}"
+    );
+}
+
+#[test]
 fn a_supervised_run_ends_once_enough_held_out_rows_are_right() {
     let bench = Bench::new();
     std::fs::write(

@@ -20,7 +20,8 @@ const FORWARD: &str = "Less memory takes a smaller batch.microRolloutBatchSize, 
 const ENGINE: &str = "Leave the rollout engine less for its key/value cache (roles.rollout.kvCacheMebibytes; of a server of its own \
     --kv-cache-mebibytes), or give it a GPU of its own";
 /// Of models as such.
-const MODEL: &str = "Less memory takes a smaller model, model.dtype: bfloat16, or model.adapter";
+const MODEL: &str =
+    "Less memory takes a smaller model, bfloat16 (model.dtype, or the role's own dtype), or model.adapter";
 
 /// What would help, where `words` say that memory ran out.
 pub fn advice(words: &str) -> Option<String> {

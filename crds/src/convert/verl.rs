@@ -4,6 +4,7 @@ mod advantage;
 mod data_sets;
 mod kl;
 mod pods;
+mod precision;
 pub mod programs;
 pub mod table;
 
@@ -71,6 +72,7 @@ pub fn finish(draft: &mut Draft) -> Result<(), WrongValue> {
     adapter(draft, &ADAPTER)?;
     adapter(draft, &MEGATRON_ADAPTER)?;
     kl::reference(draft)?;
+    precision::formats(draft);
     let of_critic = draft.given_below("critic.model.lora");
     let mut ranks = of_critic.iter().filter(|given| given.name.ends_with("rank"));
     if ranks.all(|given| is_off(&given.values)) {

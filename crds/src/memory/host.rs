@@ -4,10 +4,10 @@
 
 use serde::Serialize;
 
-use super::{Part, Shapes, bytes, part, product, total};
+use super::{ModelShape, Part, Shapes, bytes, part, product, total};
 use crate::geometry::{Geometry, RoleGeometry};
 use crate::run_config::RunConfig;
-use crate::spec::{Engine, Role};
+use crate::spec::{DType, Engine, Role};
 
 /// Of a process that has loaded libtorch's CUDA part: what libraries, CUDA's context and NCCL take, 2 to 3 GiB.
 const PROCESS: u64 = 3 << 30;
@@ -40,8 +40,8 @@ pub(super) fn of(config: &RunConfig, geometry: &Geometry, shapes: &Shapes, pods:
     let parts = match pods.role {
         Role::Rollout => rollout(config, shapes, gpus),
         Role::Actor => actor(config, geometry, shapes, gpus),
-        Role::Reference => reader(shapes.policy.largest_weight(), config, gpus),
-        Role::Reward => reader(shapes.reward.unwrap_or(shapes.policy).largest_weight(), config, gpus),
+        Role::Reference => reader(&shapes.policy, config.dtype(pods.role), gpus),
+        Role::Reward => reader(&shapes.reward.unwrap_or(shapes.policy), config.dtype(pods.role), gpus),
     };
     Some(HostMemory {
         total: total(&parts),
@@ -55,12 +55,20 @@ fn rollout(config: &RunConfig, shapes: &Shapes, gpus: u64) -> Vec<Part> {
     if config.rollout.engine == Engine::Vllm {
         return vec![part("vLLM's processes, at least", product(&[gpus, PROCESS]))];
     }
-    let weights = product(&[shapes.policy.parameters(), bytes(config.model.dtype)]);
-    vec![
+    let (sent, own) = (config.model.dtype, config.dtype(Role::Rollout));
+    let weights = product(&[shapes.policy.parameters(), bytes(own)]);
+    let mut parts = vec![
         part("process with CUDA", PROCESS),
         part("pinned memory", PINNED),
         part("policy weights that arrive", weights),
-    ]
+    ];
+    if sent != own {
+        parts.push(part(
+            "weight that is converted",
+            product(&[shapes.policy.largest_weight(), bytes(sent)]),
+        ));
+    }
+    parts
 }
 
 /// A process for each GPU.
@@ -91,13 +99,13 @@ fn actor(config: &RunConfig, geometry: &Geometry, shapes: &Shapes, gpus: u64) ->
 }
 
 /// One process has a copy of its model on each GPU, and hashes one of them weight by weight.
-fn reader(largest_weight: u64, config: &RunConfig, gpus: u64) -> Vec<Part> {
+fn reader(shape: &ModelShape, dtype: DType, gpus: u64) -> Vec<Part> {
     vec![
         part("process with CUDA", PROCESS),
         part("pinned memory", product(&[gpus, PINNED])),
         part(
             "weight that is hashed",
-            product(&[largest_weight, bytes(config.model.dtype)]),
+            product(&[shape.largest_weight(), bytes(dtype)]),
         ),
     ]
 }

@@ -55,11 +55,15 @@ fn scoring(config: &RunConfig, geometry: &Geometry, policy: &ModelShape, critic:
         return Vec::new();
     }
     let kept_by_policy = if keeps { activations(config, policy) } else { 0 };
-    let of_policy = kept_by_policy.saturating_add(scored_activations(config, policy));
+    let of_policy = kept_by_policy.saturating_add(scored_activations(config, policy, config.model.dtype));
     let then = critic.map_or(0, |critic| {
         let waits = keeps_critic_pass(config, critic, ranks);
         let kept_by_critic = if waits { activations(config, critic) } else { 0 };
-        sum(&[kept_by_policy, kept_by_critic, scored_activations(config, critic)])
+        sum(&[
+            kept_by_policy,
+            kept_by_critic,
+            scored_activations(config, critic, config.model.dtype),
+        ])
     });
     vec![
         part("activations while scoring", of_policy.max(then)),

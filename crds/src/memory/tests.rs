@@ -1,6 +1,6 @@
 use super::*;
 use crate::manifest::tests::job;
-use crate::spec::{AdapterSpec, ModelSource};
+use crate::spec::{AdapterSpec, DType, ModelSource};
 use crate::{Environment, PpoJob, resolve};
 
 /// Llama 3.1 8B's config.json.
@@ -187,6 +187,68 @@ fn float32_doubles_the_weights_and_needs_no_master_copy() {
     let memory = estimated_of(&crate::parse_manifest(text, "a").unwrap(), QWEN_HALF_B);
     assert_eq!(bytes_of(&memory, Role::Reference, "weights"), 4 * 494_032_768);
     assert_eq!(bytes_of(&memory, Role::Actor, "policy weights beyond bfloat16"), 0);
+}
+
+#[test]
+fn every_role_holds_its_weights_in_its_own_number_format() {
+    let kl = "algorithm: {kl: {coef: 0.1}}";
+    let cpus = "actor: {gpusPerNode: 0}, reference: {gpusPerNode: 0";
+    let of = |roles: &str, dtype: DType| {
+        let mut job = job(kl, &format!("{cpus}{roles}"));
+        job.spec.model.dtype = dtype;
+        estimated_of(&job, QWEN_HALF_B)
+    };
+    let reward = "reward: {model: {source: {path: /rm}}, placement: {gpusPerNode: 0}}";
+    let model = |dtype: &str| reward.replace("/rm}", &format!("/rm}}, dtype: {dtype}"));
+    let plain = of(&format!("}}, rollout: {{gpusPerReplica: 0}}, {reward}"), DType::Float32);
+    let mixed = format!(
+        ", dtype: bfloat16}}, rollout: {{gpusPerReplica: 0, dtype: bfloat16}}, {}",
+        model("bfloat16")
+    );
+    let mixed = of(&mixed, DType::Float32);
+    let half = |role: Role, name: &str| {
+        let (whole, half) = (bytes_of(&plain, role, name), bytes_of(&mixed, role, name));
+        assert!(whole > 0 && whole == 2 * half, "{role:?}, {name}: {whole} and {half}");
+    };
+    for name in [
+        "policy weights",
+        "policy weights that arrive",
+        "key/value cache",
+        "activations of one batch",
+    ] {
+        half(Role::Rollout, name);
+    }
+    for role in [Role::Reference, Role::Reward] {
+        half(role, "weights");
+        half(role, "activations of one pass");
+    }
+    let actor = |memory: &[RoleMemory]| memory.iter().find(|memory| memory.role == Role::Actor).unwrap().clone();
+    assert_eq!(actor(&mixed), actor(&plain));
+    // The largest weight as it comes and as it is packed.
+    assert_eq!(bytes_of(&plain, Role::Rollout, "weight that is converted"), 0);
+    assert_eq!(
+        bytes_of(&mixed, Role::Rollout, "weight that is converted"),
+        (4 + 2) * 896 * 151_936
+    );
+}
+
+#[test]
+fn a_gpus_engine_gathers_weights_in_its_own_format_and_a_reader_hashes_its_own() {
+    let reward = "reward: {model: {source: {path: /rm}, dtype: float32}}";
+    let roles = format!("rollout: {{dtype: float32}}, reference: {{dtype: float32}}, {reward}");
+    let memory = estimated("algorithm: {kl: {coef: 0.1}}", &roles, QWEN_HALF_B);
+    let host = |role: Role, name: &str| {
+        let role = memory.iter().find(|memory| memory.role == role).unwrap();
+        let parts = &role.host.as_ref().unwrap().parts;
+        parts.iter().find(|part| part.name == name).map(|part| part.bytes)
+    };
+    let largest = 896 * 151_936;
+    assert_eq!(host(Role::Rollout, "policy weights that arrive"), Some(4 * 494_032_768));
+    assert_eq!(host(Role::Rollout, "weight that is converted"), Some(2 * largest));
+    for role in [Role::Reference, Role::Reward] {
+        assert_eq!(host(role, "weight that is hashed"), Some(4 * largest), "{role:?}");
+    }
+    assert_eq!(host(Role::Actor, "weights sent to engines"), Some(2 * largest));
 }
 
 #[test]

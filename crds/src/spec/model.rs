@@ -28,9 +28,10 @@ pub struct ModelSpec {
     /// Train a low-rank adapter (LoRA) and keep the weights as they are. Default: none, all weights are trained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adapter: Option<AdapterSpec>,
-    /// Number format of weights and activations: `bfloat16` or `float32`. Master weights, optimizer state, softmax,
+    /// Number format of weights and activations: `bfloat16` or `float32`. It is that of policy and critic, and of every role that names none
+    /// of its own (`roles.rollout.dtype`, `roles.reference.dtype`, `roles.reward.model.dtype`). Master weights, optimizer state, softmax,
     /// log-probs and losses are float32 either way. Default bfloat16. OpenRLHF `ds.param_dtype`, verl
-    /// `actor_rollout_ref.rollout.dtype`, TRL `bf16`.
+    /// `actor_rollout_ref.actor.fsdp_config.dtype`, TRL `bf16`.
     #[serde(default)]
     pub dtype: DType,
     /// Keep only each layer's input in the forward pass and compute the rest again in the backward pass: about a third more
@@ -103,4 +104,14 @@ pub enum DType {
     /// 2 bytes a number.
     #[default]
     Bfloat16,
+}
+
+impl DType {
+    /// Its name in a manifest, which is PyTorch's too.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Float32 => "float32",
+            Self::Bfloat16 => "bfloat16",
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{ModelSource, PodPlacement};
+use super::{DType, ModelSource, PodPlacement};
 
 /// Where scores come from. At least one of `model`, `rules`, `remote`; a sample's score is their weighted sum.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, JsonSchema)]
@@ -31,6 +31,12 @@ pub struct RewardSpec {
 pub struct RewardModelSpec {
     /// The weights: a `...ForSequenceClassification` with one label in Hugging Face layout, or what OpenRLHF saves as `RewardModel`. Exactly one of `path`, `pvc`, `hub`.
     pub source: ModelSource,
+    /// Number format of its weights and activations: `bfloat16` or `float32`. Its score is float32 either way: a model that was trained in
+    /// float32 scores somewhat otherwise in bfloat16, at half the memory. A run goes on only with the one that it began with. Default:
+    /// `model.dtype`. verl `reward.reward_model.rollout.dtype`; OpenRLHF has one for all models, `ds.param_dtype`, and TRL no setting of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "DType")]
+    pub dtype: Option<DType>,
     /// Factor on its score in the sum. -1000000 to 1000000. Default 1.
     #[serde(default = "one")]
     #[schemars(range(min = -1e6, max = 1e6))]

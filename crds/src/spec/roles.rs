@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{PodTemplate, RewardSpec, Role, pod_template};
+use super::{DType, PodTemplate, RewardSpec, Role, pod_template};
 
 /// The four roles. On one machine (`ppo-worker run`) all of them share the process, and pods and GPUs only size the batches.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
@@ -14,7 +14,7 @@ pub struct RolesSpec {
     pub actor: PodPlacement,
     /// The pods of the frozen reference; none exist when `algorithm.kl.coef` is 0. OpenRLHF `ref.*`.
     #[serde(default)]
-    pub reference: PodPlacement,
+    pub reference: ReferenceSpec,
     /// The engines that generate. OpenRLHF `vllm.num_engines`, verl `actor_rollout_ref.rollout`.
     #[serde(default)]
     pub rollout: RolloutSpec,
@@ -49,13 +49,13 @@ impl RolesSpec {
 pub struct PodPlacement {
     /// Pods. One that asks for all GPUs of a node has it for itself; smaller ones may share a node, unless the template keeps them apart, by
     /// `topologySpreadConstraints` or `podAntiAffinity` over the labels `ppojob.dev/job` and `ppojob.dev/role`. 1 to 1024. Default 1.
-    /// OpenRLHF `actor.num_nodes`, `ref.num_nodes` and `reward.num_nodes`, verl `trainer.nnodes` (the actor's).
+    /// OpenRLHF `actor.num_nodes` and `reward.num_nodes`, verl `trainer.nnodes` (the actor's).
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 1024))]
     pub nodes: u32,
-    /// GPUs of each pod, one rank each: a share of the actor's samples, or a copy of the reference's or the reward's model. 0 runs the
-    /// role on the CPU with one rank per pod. 0 to 64. Default 1. OpenRLHF `actor.num_gpus_per_node`, `ref.num_gpus_per_node` and
-    /// `reward.num_gpus_per_node`, verl `trainer.n_gpus_per_node` (the actor's).
+    /// GPUs of each pod, one rank each: a share of the actor's samples, or a copy of the reward's model. 0 runs the role on the CPU with one
+    /// rank per pod. 0 to 64. Default 1. OpenRLHF `actor.num_gpus_per_node` and `reward.num_gpus_per_node`, verl
+    /// `trainer.n_gpus_per_node` (the actor's).
     #[serde(default = "one")]
     #[schemars(range(min = 0, max = 64))]
     pub gpus_per_node: u32,
@@ -84,6 +84,47 @@ impl Default for PodPlacement {
     }
 }
 
+/// The frozen reference.
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ReferenceSpec {
+    /// Pods. One that asks for all GPUs of a node has it for itself; smaller ones may share a node, unless the template keeps them apart, by
+    /// `topologySpreadConstraints` or `podAntiAffinity` over the labels `ppojob.dev/job` and `ppojob.dev/role`. 1 to 1024. Default 1.
+    /// OpenRLHF `ref.num_nodes`.
+    #[serde(default = "one")]
+    #[schemars(range(min = 1, max = 1024))]
+    pub nodes: u32,
+    /// GPUs of each pod, with a copy of the reference on each. 0 runs it on the CPU. 0 to 64. Default 1. OpenRLHF `ref.num_gpus_per_node`.
+    #[serde(default = "one")]
+    #[schemars(range(min = 0, max = 64))]
+    pub gpus_per_node: u32,
+    /// Number format of the reference's weights and activations: `bfloat16` or `float32`. Its log-probs are float32 either way, and
+    /// bfloat16 takes half the memory. Where it is another one than `model.dtype`, reference and policy differ by rounding before anything
+    /// is learnt, and the KL does not start at 0. A run goes on only with the one that it began with. With `model.adapter` the reference is the
+    /// actor's own weights, so another one than `model.dtype` is refused. Default: `model.dtype`. verl
+    /// `actor_rollout_ref.ref.fsdp_config.dtype`; OpenRLHF has one for all models, `ds.param_dtype`, and TRL no setting of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "DType")]
+    pub dtype: Option<DType>,
+    /// Pod template that the role's pods start from: image, resources, volumes, node selection, as in a Deployment. The
+    /// operator adds the container `worker`, its command, environment and probes; a probe that names nobody to ask keeps the operator's
+    /// and has times of its own. Default: the operator's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "pod_template::schema")]
+    pub template: Option<PodTemplate>,
+}
+
+impl Default for ReferenceSpec {
+    fn default() -> Self {
+        Self {
+            nodes: 1,
+            gpus_per_node: 1,
+            dtype: None,
+            template: None,
+        }
+    }
+}
+
 /// The engines that generate.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -101,6 +142,15 @@ pub struct RolloutSpec {
     #[serde(default = "one")]
     #[schemars(range(min = 0, max = 64))]
     pub gpus_per_replica: u32,
+    /// Number format of an engine's weights, activations and cache: `bfloat16` or `float32`. The actor publishes its weights in
+    /// `model.dtype`, and an engine of another format converts them as they arrive, so it draws from a policy that is rounded otherwise than
+    /// the actor's. The actor learns by log-probs of its own; how far those of the engine are from them are the metrics `logprob_difference`
+    /// and `logprob_difference_max`, and `algorithm.truncatedImportanceSampling` weighs samples for it. A run on one machine may go on from a
+    /// checkpoint with another one, as with another `engine`, and says so; in a cluster it is fixed with the job. Default: `model.dtype`.
+    /// verl `actor_rollout_ref.rollout.dtype`, vLLM `dtype`; OpenRLHF has one for all models, `ds.param_dtype`, and TRL no setting of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "DType")]
+    pub dtype: Option<DType>,
     /// Engines that must be ready for the run to go on when others fail. 1 to `replicas`. A change counts for the actor from its next
     /// start (`kubectl ppo restart-role`). Default 1.
     #[serde(default = "one")]
@@ -140,6 +190,7 @@ impl Default for RolloutSpec {
             engine: Engine::Builtin,
             replicas: 1,
             gpus_per_replica: 1,
+            dtype: None,
             min_replicas: 1,
             block_size: default_block(),
             max_batch_tokens: default_tokens(),

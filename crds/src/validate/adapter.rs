@@ -12,6 +12,16 @@ pub fn check(spec: &PpoJobSpec, problems: &mut Vec<Problem>) {
             "with an adapter the reference is the policy without it; remove it or model.adapter",
         ));
     }
+    let dtype = spec.model.dtype;
+    if let Some(other) = spec.roles.reference.dtype.filter(|other| *other != dtype) {
+        let message = format!(
+            "is {}; with an adapter the reference is the policy without it, in the actor's own weights, which are {} (spec.model.dtype); \
+             remove it or model.adapter",
+            other.name(),
+            dtype.name()
+        );
+        problems.push(Problem::new("spec.roles.reference.dtype", message));
+    }
     for (index, target) in adapter.targets.iter().enumerate() {
         if adapter.targets[..index].contains(target) {
             let field = format!("spec.model.adapter.targets[{index}]");

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::endless_warmup;
 use crate::defaults::{has_kl, has_reference};
-use crate::spec::{AlgorithmSpec, Engine, Estimator, Gang, KlEstimator, KlPlacement, Overlap, PodPlacement, Profile};
+use crate::spec::{AlgorithmSpec, Engine, Estimator, Gang, KlEstimator, KlPlacement, Overlap, Profile, ReferenceSpec};
 use crate::{Geometry, PpoJob, fill};
 
 /// Something allowed but most likely not meant.
@@ -112,7 +112,7 @@ pub fn warnings(job: &PpoJob) -> Vec<Warning> {
         _ => "with an adapter the reference is the policy without it, in the actor's pods; remove it, or model.adapter",
     };
     warn(
-        !has_reference(&spec) && roles.reference != PodPlacement::default(),
+        !has_reference(&spec) && roles.reference != ReferenceSpec::default(),
         "spec.roles.reference",
         &format!("does nothing here: {no_reference}"),
     );

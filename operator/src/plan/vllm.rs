@@ -4,7 +4,6 @@ use k8s_openapi::api::core::v1::PodSpec;
 use ppo_crds::Environment;
 use ppo_crds::pod::{VLLM_CONTAINER, WORKER_CONTAINER, env as variable, port};
 use ppo_crds::run_config::Location;
-use ppo_crds::spec::DType;
 
 use super::images::Images;
 use super::template::{SCRATCH, container, default_env, env, set_env};
@@ -53,7 +52,8 @@ fn flags(job: &Job) -> Vec<String> {
         "--host=127.0.0.1".into(),
         format!("--port={}", port::VLLM),
         format!("--tensor-parallel-size={}", rollout.gpus_per_replica.max(1)),
-        format!("--dtype={}", dtype(job.spec.model.dtype)),
+        // Published weights come in the actor's own format, and vLLM's loaders convert them.
+        format!("--dtype={}", rollout.dtype.unwrap_or(job.spec.model.dtype).name()),
         format!("--max-model-len={length}"),
         format!("--block-size={}", rollout.block_size),
         format!("--max-num-batched-tokens={}", rollout.max_batch_tokens),
@@ -74,9 +74,28 @@ fn flags(job: &Job) -> Vec<String> {
     flags
 }
 
-fn dtype(dtype: DType) -> &'static str {
-    match dtype {
-        DType::Float32 => "float32",
-        DType::Bfloat16 => "bfloat16",
+#[cfg(test)]
+mod tests {
+    use ppo_crds::parse_manifest;
+
+    use super::*;
+
+    #[test]
+    fn vllm_draws_in_the_number_format_of_the_engines_and_without_one_in_the_actors() {
+        let dtype = |model: &str, rollout: &str| {
+            let text = format!(
+                "{{apiVersion: ppojob.dev/v1alpha1, kind: PpoJob, metadata: {{name: j}}, spec: {{model: {{policy: {{path: /p}}{model}}}, \
+                 prompts: {{source: {{path: /d.jsonl}}}}, roles: {{rollout: {{engine: vllm{rollout}}}, reward: {{rules: [{{json: {{}}}}]}}}}}}}}"
+            );
+            let job = Job::of(&parse_manifest(&text, "job.yaml").unwrap());
+            let flags = flags(&job);
+            let given: Vec<&String> = flags.iter().filter(|flag| flag.starts_with("--dtype=")).collect();
+            assert_eq!(given.len(), 1, "{flags:?}");
+            given[0].clone()
+        };
+        assert_eq!(dtype("", ""), "--dtype=bfloat16");
+        assert_eq!(dtype(", dtype: float32", ""), "--dtype=float32");
+        assert_eq!(dtype(", dtype: float32", ", dtype: bfloat16"), "--dtype=bfloat16");
+        assert_eq!(dtype("", ", dtype: float32"), "--dtype=float32");
     }
 }

@@ -201,6 +201,7 @@ mod tests {
             max_batch_tokens: 64,
             max_sequences: 4,
             kv_cache_mebibytes: None,
+            dtype: None,
         };
         let policy = PolicyEngine {
             model: &model,

@@ -64,7 +64,7 @@ fn load(config: &RunConfig) -> Result<Scorer> {
             "this run has no reference pod: algorithm.kl.coef is 0, or the actor holds the base of model.adapter";
         return Err(Invalid::new(words.into()).into());
     };
-    let kind = kind(config.model.dtype);
+    let kind = kind(config.dtype(Role::Reference));
     let copies = device::on_each(|device| super::load(location, (kind, device).into()))?;
     let first = copies.first().context("there is nothing to compute on")?;
     if copies.len() > 1 {

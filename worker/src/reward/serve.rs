@@ -134,7 +134,7 @@ fn limits() -> Limits {
 
 fn loaded(reward: &RewardConfig, config: &RunConfig) -> Result<Option<Reward>> {
     let model = reward.model.as_ref();
-    let load = |model: &RewardModel| super::load(&model.source, config.model.dtype, &config.model.policy);
+    let load = |model: &RewardModel| super::load(&model.source, config.dtype(Role::Reward), &config.model.policy);
     Ok(model.map(load).transpose()?.map(Reward::Here))
 }
 

@@ -42,7 +42,7 @@ pub struct RolloutArgs {
     /// Name that clients call the model by. Default: the model as given; with --config "policy".
     #[arg(long, value_name = "NAME")]
     served_model_name: Option<String>,
-    /// Number format of weights and cache. Default: as the model was saved.
+    /// Number format of weights and cache. Default: as the model was saved; with --config the job's.
     #[arg(long, value_enum)]
     dtype: Option<Precision>,
     /// Longest sequence, prompt and response, in tokens; at least 2. Default: the model's own.
@@ -288,6 +288,11 @@ mod tests {
         );
         assert_eq!(read.model.dtype, Some(DType::Float32));
         assert_eq!(read.model.rollout, config.rollout);
+        let mut own = config.clone();
+        own.rollout.dtype = Some(DType::Bfloat16);
+        std::fs::write(&file, serde_json::to_string(&own).unwrap()).unwrap();
+        let read = settings(&[&pod[..], &["--api-key", "t"]].concat()).unwrap();
+        assert_eq!(read.model.dtype, Some(DType::Bfloat16));
         assert!(
             read.model.start_deadline >= Duration::from_secs(1800),
             "as long as the job has to be ready"

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ppo_crds::RunConfig;
 use ppo_crds::run_config::{Location, Rollout};
-use ppo_crds::spec::{DType, Engine};
+use ppo_crds::spec::{DType, Engine, Role};
 
 use crate::pace;
 use crate::roles::Actor;
@@ -83,7 +83,7 @@ impl ModelSettings {
         Self {
             location: config.model.policy.clone(),
             served_name: POLICY.to_owned(),
-            dtype: Some(config.model.dtype),
+            dtype: Some(config.dtype(Role::Rollout)),
             max_length: Some(length),
             sequences: Some(config.batch.samples_per_step()),
             rollout: config.rollout.clone(),
@@ -108,6 +108,7 @@ impl ModelSettings {
                 max_batch_tokens: MAX_BATCH_TOKENS,
                 max_sequences: MAX_SEQUENCES,
                 kv_cache_mebibytes: None,
+                dtype: None,
             },
             alone: true,
             start_deadline: pace::LEAST,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use ppo_crds::RunConfig;
 use ppo_crds::run_config::RunLength;
+use ppo_crds::spec::Role;
 
 use super::data::Data;
 use super::learners::described;
@@ -85,7 +86,7 @@ pub fn roles(config: RunConfig, policy_folder: PathBuf, start: Start, around: Ar
         around: &around,
         start,
     };
-    let target = target(config.model.dtype)?;
+    let target = target(config.dtype(Role::Rollout))?;
     let engine = PolicyEngine {
         model: &policy,
         kind: target.kind,
@@ -100,7 +101,7 @@ pub fn roles(config: RunConfig, policy_folder: PathBuf, start: Start, around: Ar
         start_deadline: around.peers.map_or(pace::LEAST, |peers| peers.ready_deadline),
     };
     let rollout = reach.rollout(&engine, actor.weights(), &data.tokenizer)?;
-    let reference = reach.reference(target, &actor, longest.min(policy.max_positions))?;
+    let reference = reach.reference(&actor, longest.min(policy.max_positions))?;
     let mut reward = RewardSource::new(&config.reward, reach.reward(longest.min(policy.max_positions))?)?;
     reward.report_to(&around.live);
     let order = PromptOrder {

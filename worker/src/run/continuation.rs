@@ -3,6 +3,7 @@
 use anyhow::Result;
 use ppo_crds::RunConfig;
 use ppo_crds::run_config::Location;
+use ppo_crds::spec::Role;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -12,7 +13,8 @@ use crate::actor::{planned_updates, schedule};
 use crate::data::total_steps;
 use crate::manifest::Invalid;
 
-/// What may change and leaves every result as it is, or is told beside it.
+/// What may change and leaves every result as it is, or is told beside it. Engines may round otherwise than before (`rollout.engine`, `rollout.dtype`):
+/// the actor learns by log-probabilities of its own.
 const MAY_CHANGE: [&str; 6] = ["name", "length", "checkpoint", "telemetry", "evaluation", "rollout"];
 
 /// What may change where the run diverged: without it, the same numbers would end the same way.
@@ -70,7 +72,18 @@ impl Continuation<'_> {
             let (was, is) = (before.pointer(&pointer)?, after.pointer(&pointer)?);
             (was != is).then(|| format!("{field} was {was}, is {is}"))
         });
-        cures.chain(self.new_length(prompts)).collect()
+        cures
+            .chain(self.new_precision())
+            .chain(self.new_length(prompts))
+            .collect()
+    }
+
+    /// What engines of another number format come to.
+    fn new_precision(&self) -> Option<String> {
+        let before = RunConfig::deserialize(&self.state.run_config).ok()?;
+        let (was, is) = (before.dtype(Role::Rollout), self.now.dtype(Role::Rollout));
+        let words = "from here on samples are drawn with other rounding";
+        (was != is).then(|| format!("roles.rollout.dtype was {}, is {}: {words}", was.name(), is.name()))
     }
 
     /// What another length comes to: the learning rate's schedule spans the whole run, and jumps to where it would be.
@@ -168,8 +181,8 @@ mod tests {
     use std::path::Path;
 
     use ppo_crds::manifest::parse_manifest;
-    use ppo_crds::run_config::RunLength;
-    use ppo_crds::spec::{Estimator, Overlap, Profile, Schedule};
+    use ppo_crds::run_config::{RewardModel, RunLength};
+    use ppo_crds::spec::{DType, Estimator, Overlap, Profile, Schedule};
     use ppo_crds::{Environment, resolve};
     use serde_json::json;
 
@@ -242,6 +255,46 @@ mod tests {
         let words = refused.to_string();
         assert!(
             words.contains("batch: was") && words.contains("move /volumes/c away"),
+            "{words}"
+        );
+    }
+
+    #[test]
+    fn engines_may_take_another_number_format_which_is_told_and_a_reference_or_a_reward_model_may_not() {
+        let mut began = config();
+        began.reward.model = Some(RewardModel {
+            source: Location::Path("rm".into()),
+            weight: 1.0,
+            dtype: None,
+        });
+        let saved = serde_json::to_value(&began).unwrap();
+        let state = state(&saved, None);
+        let told = |now: &RunConfig| {
+            let (state, diverged) = (&state, false);
+            let goes_on = Continuation { state, now, diverged };
+            goes_on.check(Afresh::Here).map(|()| goes_on.changes(10))
+        };
+        assert!(told(&began).unwrap().is_empty());
+        let mut engines = began.clone();
+        engines.rollout.dtype = Some(DType::Float32);
+        assert_eq!(
+            told(&engines).unwrap(),
+            ["roles.rollout.dtype was bfloat16, is float32: from here on samples are drawn with other rounding"]
+        );
+        let mut reference = began.clone();
+        reference.model.reference_dtype = Some(DType::Float32);
+        let words = told(&reference).unwrap_err().to_string();
+        assert!(
+            words.contains("model: was") && words.contains(r#""referenceDtype":"float32""#),
+            "{words}"
+        );
+        let mut reward = began.clone();
+        if let Some(model) = &mut reward.reward.model {
+            model.dtype = Some(DType::Float32);
+        }
+        let words = told(&reward).unwrap_err().to_string();
+        assert!(
+            words.contains("reward: was") && words.contains(r#""dtype":"float32""#),
             "{words}"
         );
     }

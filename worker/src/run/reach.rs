@@ -11,7 +11,7 @@ use super::inputs::refuse_other_model;
 use super::start::{Around, Start};
 use crate::actor::Actor;
 use crate::engine::{PolicyEngine, start_engine};
-use crate::model::{MergedWeights, Target};
+use crate::model::{MergedWeights, target};
 use crate::roles::{
     Caller, Dealer, DealerOptions, Members, Pool, Reference, ReferencePods, Reward, Rollout, SameModel, Transfers,
 };
@@ -64,7 +64,7 @@ impl Reach<'_> {
     ///
     /// # Errors
     /// When the model cannot be loaded, or an address is none; [`Invalid`](crate::manifest::Invalid) where the run began with another one.
-    pub fn reference(&self, target: Target, actor: &Actor, longest: usize) -> Result<Option<Reference>> {
+    pub fn reference(&self, actor: &Actor, longest: usize) -> Result<Option<Reference>> {
         if actor.frozen.is_some() && self.config.reference_is_base() {
             return Ok(Some(Reference::Below));
         }
@@ -79,7 +79,7 @@ impl Reach<'_> {
                 runtime: self.around.runtime.clone(),
             })),
             None => {
-                let decoder = reference::load(location, target)?;
+                let decoder = reference::load(location, target(self.config.dtype(Role::Reference))?)?;
                 let digest = digest_of_model(decoder.config(), decoder.parameters())?;
                 refuse_other_model(saved, Some(&digest), (REFERENCE, location), self.start.afresh)?;
                 let context = decoder.config().max_positions;
@@ -110,8 +110,8 @@ impl Reach<'_> {
         Ok(Some(match pool {
             Some(pool) => Reward::There(Box::new(pool)),
             None => {
-                let models = &self.config.model;
-                let loaded = reward::load(&model.source, models.dtype, &models.policy)?;
+                let dtype = self.config.dtype(Role::Reward);
+                let loaded = reward::load(&model.source, dtype, &self.config.model.policy)?;
                 loaded.warn_beyond(longest);
                 let afresh = self.start.afresh;
                 refuse_other_model(saved, loaded.digest(), (REWARD_MODEL, &model.source), afresh)?;

@@ -1,6 +1,7 @@
 //! Weights that go from the actor's GPU to vLLM's by NCCL (`vllm/distributed/weight_transfer/nccl_engine.py` of 0.32 and 0.33): no file and no
 //! copy in the machine's memory. The actor is rank 0 of a communicator with vLLM's workers; the door tells vLLM when to
-//! [join](join) it and when to [receive](receive), while the actor does its part ([`crate::roles::Transfers`]).
+//! [join](join) it and when to [receive](receive), while the actor does its part ([`crate::roles::Transfers`]). They come in the actor's
+//! number format: vLLM receives each tensor in the one that it is told, and its loader copies that into parameters of its own.
 
 use std::time::{Duration, Instant};
 

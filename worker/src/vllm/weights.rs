@@ -1,4 +1,5 @@
-//! New weights for vLLM: a stream becomes a file of safetensors that vLLM reads. Memory holds one piece of it.
+//! New weights for vLLM: a stream becomes a file of safetensors that vLLM reads. Memory holds one piece of it. The file is in the actor's
+//! number format; vLLM's loader copies it into parameters of its own (`default_weight_loader` in `model_executor/model_loader/weight_utils.py`).
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;

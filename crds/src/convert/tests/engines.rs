@@ -54,7 +54,11 @@ fn what_changes_verls_responses_is_told_of() {
     let conversion = verl(&format!(
         "{rollout}.quantization=fp8 {rollout}.over_sample_rate=0.1 {rollout}.repetition_penalty=1.1"
     ));
-    assert!(says(&conversion, &format!("{rollout}.quantization"), "model.dtype"));
+    assert!(says(
+        &conversion,
+        &format!("{rollout}.quantization"),
+        "roles.rollout.dtype"
+    ));
     assert!(says(&conversion, &format!("{rollout}.over_sample_rate"), "waited for"));
     assert!(says(
         &conversion,
@@ -82,6 +86,64 @@ fn verls_reference_of_its_own_is_one_here() {
     assert!(without.job.spec.model.reference.is_none() && says(&without, path, "without a KL"));
     let adapted = verl(&format!("{given} {kl} actor_rollout_ref.model.lora_rank=8"));
     assert!(adapted.job.spec.model.reference.is_none() && says(&adapted, path, "with an adapter"));
+}
+
+#[test]
+fn each_of_verls_roles_keeps_its_number_format() {
+    use crate::spec::DType::{Bfloat16, Float32};
+    let of = |flags: &str| {
+        let spec = verl(flags).job.spec;
+        let roles = spec.roles;
+        let reward = roles.reward.model.and_then(|model| model.dtype);
+        (spec.model.dtype, roles.rollout.dtype, roles.reference.dtype, reward)
+    };
+    let (actor, reference) = (
+        "actor_rollout_ref.actor.fsdp_config",
+        "actor_rollout_ref.ref.fsdp_config",
+    );
+    let (kl, engines) = (
+        "actor_rollout_ref.actor.use_kl_loss=True",
+        "actor_rollout_ref.rollout.dtype",
+    );
+    let reward = "reward.reward_model.enable=True reward.reward_model.model_path=/rm";
+    assert_eq!(of(kl), (Bfloat16, None, None, None));
+    assert_eq!(of(&format!("{engines}=float32")), (Bfloat16, Some(Float32), None, None));
+    assert_eq!(
+        of(&format!(
+            "{kl} {reference}.dtype=float32 {reward} reward.reward_model.rollout.dtype=float32"
+        )),
+        (Bfloat16, None, Some(Float32), Some(Float32))
+    );
+    // The others' default is not the actor's.
+    let (given, default) = (Some(Float32), Some(Bfloat16));
+    assert_eq!(of(&format!("{actor}.dtype=float32")), (Float32, default, None, None));
+    assert_eq!(
+        of(&format!("{kl} +{actor}.mixed_precision.param_dtype=fp32 {reward}")),
+        (Float32, default, default, default)
+    );
+    assert_eq!(
+        of(&format!(
+            "{kl} {actor}.dtype=float32 {engines}=float32 {reference}.dtype=fp32"
+        )),
+        (Float32, given, given, None)
+    );
+    // An adapter's reference is the actor, and without a KL there is none.
+    let lora = "actor_rollout_ref.model.lora_rank=8";
+    for flags in [
+        format!("{reference}.dtype=float32"),
+        format!("{kl} {lora} {reference}.dtype=float32"),
+    ] {
+        assert_eq!(of(&flags), (Bfloat16, None, None, None), "{flags}");
+    }
+    // What verl keeps the weights in behind it, which is float32 here.
+    for kept in ["fp32", "bfloat16"] {
+        let conversion = verl(&format!("{actor}.model_dtype={kept}"));
+        assert_eq!(conversion.job.spec.model.dtype, Bfloat16);
+        let told = |note: &Note| note.subject.contains("model_dtype") && note.message.contains("master weights");
+        assert!(conversion.notes.iter().any(told), "{:?}", conversion.notes);
+    }
+    let half = verl(&format!("{actor}.dtype=float16"));
+    assert!(says(&half, &format!("{actor}.dtype=float16"), "is float16; here are"));
 }
 
 #[test]

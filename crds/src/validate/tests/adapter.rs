@@ -1,7 +1,7 @@
 //! Rules of adapters.
 
 use super::*;
-use crate::spec::{AdapterSpec, Projection, Role};
+use crate::spec::{AdapterSpec, DType, Projection, Role};
 use crate::{Geometry, resolve};
 
 fn adapted(adapter: AdapterSpec) -> PpoJob {
@@ -93,4 +93,25 @@ fn the_reference_of_an_adapter_is_its_base_and_takes_no_pod() {
 fn a_run_without_an_adapter_is_written_as_it_was_before_there_were_any() {
     let config = serde_json::to_value(resolve(&job("", RULE), &laptop()).unwrap()).unwrap();
     assert!(config["model"].get("adapter").is_none(), "{config}");
+}
+
+#[test]
+fn the_reference_of_an_adapter_has_the_actors_number_format_and_engines_may_have_another() {
+    let of = |reference: Option<DType>| {
+        let mut job = adapted(AdapterSpec::default());
+        job.spec.model.dtype = DType::Float32;
+        job.spec.roles.rollout.dtype = Some(DType::Bfloat16);
+        job.spec.roles.reference.dtype = reference;
+        job
+    };
+    assert!(problems(&of(None)).is_empty());
+    assert!(problems(&of(Some(DType::Float32))).is_empty());
+    let problems = problems(&of(Some(DType::Bfloat16)));
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    let words = problems[0].to_string();
+    assert!(
+        words.starts_with("spec.roles.reference.dtype: is bfloat16; with an adapter")
+            && words.contains("which are float32 (spec.model.dtype)"),
+        "{words}"
+    );
 }

@@ -29,7 +29,8 @@ prop_compose! {
         (batch.train_batch_size, batch.micro_train_batch_size, batch.micro_rollout_batch_size) = (train, micro_train, micro_rollout);
         let roles = &mut job.spec.roles;
         let placed = |(nodes, gpus_per_node): (u32, u32)| PodPlacement { nodes, gpus_per_node, template: None };
-        (roles.actor, roles.reference) = (placed(actor), placed(reference));
+        roles.actor = placed(actor);
+        (roles.reference.nodes, roles.reference.gpus_per_node) = reference;
         (roles.rollout.replicas, roles.rollout.min_replicas) = (replicas, min_replicas);
         job.spec.algorithm.profile = profile;
         job.spec.algorithm.advantage.estimator = estimator;

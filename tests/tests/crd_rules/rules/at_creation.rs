@@ -63,6 +63,11 @@ pub(super) fn at_creation() -> Vec<Case> {
             json!({"model": {"reference": {"path": "/r"}, "adapter": {}}}),
         ),
         of(
+            "spec",
+            "roles.reference.dtype is model.dtype with model.adapter",
+            json!({"model": {"adapter": {}}, "roles": {"reference": {"dtype": "float32"}}}),
+        ),
+        of(
             "spec.evaluation",
             "greedy samples of a prompt are all equal",
             json!({"evaluation": {"source": {"path": "/e.jsonl"}, "nSamplesPerPrompt": 2}}),

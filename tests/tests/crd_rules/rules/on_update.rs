@@ -115,8 +115,24 @@ pub(super) fn on_update() -> Vec<Case> {
             reward(json!({"placement": {field: 2}})),
         ));
     }
+    let formats = |role: &str, dtype: Value| json!({"roles": {role: {"dtype": dtype}}});
+    for (valid, change) in [
+        (none(), json!("float32")),
+        (formats("reference", json!("float32")), json!("bfloat16")),
+        (formats("reference", json!("float32")), Value::Null),
+    ] {
+        let change = formats("reference", change);
+        cases.push(of("spec.roles.reference", "dtype is fixed", valid, change));
+    }
+    cases.push(of(
+        "spec.roles.rollout",
+        "only replicas, minReplicas and template",
+        formats("rollout", json!("float32")),
+        formats("rollout", json!("bfloat16")),
+    ));
     for (field, value) in [
         ("engine", json!("vllm")),
+        ("dtype", json!("float32")),
         ("gpusPerReplica", json!(2)),
         ("maxBatchTokens", json!(2)),
         ("maxSequences", json!(2)),

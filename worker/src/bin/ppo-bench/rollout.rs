@@ -55,6 +55,7 @@ fn start(workload: &Workload, requests: &[Request], operators: bool) -> Result<E
         max_batch_tokens: 2048,
         max_sequences: requests.len().max(1),
         kv_cache_mebibytes: None,
+        dtype: None,
     };
     let policy = PolicyEngine {
         model: &model,

@@ -115,6 +115,36 @@ fn weights_that_gather_from_pieces_of_any_length_compute_what_loaded_ones_do() {
     }
 }
 
+/// As the actor's of another number format are, in its own process and over the network.
+#[test]
+fn weights_in_another_number_format_compute_the_same_whether_they_come_as_tensors_or_as_pieces() {
+    let batch = ForwardBatch {
+        chunks: vec![chunk(&tokens(1, 20), 0, &[0, 1], vec![draw(1, 0)])],
+    };
+    for (sent, own) in [(Kind::Float, Kind::BFloat16), (Kind::BFloat16, Kind::Float)] {
+        let of = |kind: Kind| DecoderShape {
+            qkv_bias: true,
+            qk_norm: true,
+            ..tiny(kind)
+        };
+        let (shape, weights) = (of(own), random_weights(&of(sent)));
+        let mut runner: NativeRunner = loaded(&shape, 4, 2);
+        let rows = |runner: &mut NativeRunner| {
+            runner.forward(&batch).unwrap();
+            runner.rows()
+        };
+        load(&mut runner, &weights).unwrap();
+        let as_tensors = rows(&mut runner);
+        load(&mut runner, &random_weights(&shape)).unwrap();
+        let staging = Staging::new(runner.stage().unwrap(), own);
+        let NewWeights::Packed(packed) = gathered(staging, &shape, &weights, sent, 1000) else {
+            panic!("this runner packs");
+        };
+        runner.swap(packed).unwrap();
+        assert_eq!(rows(&mut runner), as_tensors, "{sent:?} in {own:?}");
+    }
+}
+
 #[test]
 fn gathering_refuses_what_the_model_does_not_have_and_more_bytes_than_a_tensor_has() {
     let shape = tiny(Kind::Float);

@@ -155,6 +155,28 @@ fn new_weights_lie_where_the_old_did() {
 }
 
 #[test]
+fn weights_in_another_number_format_compute_what_they_do_once_they_are_converted() {
+    let batch = ForwardBatch {
+        chunks: vec![chunk(&tokens(1, 20), 0, &[0, 1], vec![draw(7, 0)])],
+    };
+    for (sent, own) in [(Kind::Float, Kind::BFloat16), (Kind::BFloat16, Kind::Float)] {
+        let mut runner: Torch<false, false> = loaded(&tiny(own), 4, 1);
+        let mut rows = |weights: &crate::model::Weights| {
+            runner.load(&weights.into()).unwrap();
+            runner.forward(&batch).unwrap();
+            runner.rows()
+        };
+        let weights = random_weights(&tiny(sent));
+        let found = rows(&weights);
+        let mut converted = weights;
+        for tensor in converted.0.values_mut() {
+            *tensor = tensor.to_kind(own);
+        }
+        assert_eq!(found, rows(&converted), "{sent:?} in {own:?}");
+    }
+}
+
+#[test]
 fn the_bytes_of_the_weights_are_those_of_the_matrices() {
     for tied in [false, true] {
         let shape = DecoderShape {

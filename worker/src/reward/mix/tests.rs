@@ -62,6 +62,7 @@ async fn the_score_is_the_weighted_sum_and_each_source_is_logged() {
     reward.model = Some(RewardModel {
         source: Location::Path("unused".into()),
         weight: 0.1,
+        dtype: None,
     });
     let source = RewardSource::new(&reward, Some(model())).unwrap();
     let scores = source.score(&samples(2)).await.unwrap();
@@ -86,6 +87,7 @@ async fn a_score_that_is_not_finite_names_source_and_sample() {
     reward.model = Some(RewardModel {
         source: Location::Path("unused".into()),
         weight: 1.0,
+        dtype: None,
     });
     let source = RewardSource::new(&reward, Some(model())).unwrap();
     let error = source.score(&samples(5)).await.unwrap_err().to_string();
@@ -101,6 +103,7 @@ async fn a_forward_of_the_model_in_this_process_counts_as_progress() {
     reward.model = Some(RewardModel {
         source: Location::Path("unused".into()),
         weight: 1.0,
+        dtype: None,
     });
     let mut source = RewardSource::new(&reward, Some(model())).unwrap();
     let live = Arc::new(Live::new("test", 1));

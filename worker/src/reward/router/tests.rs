@@ -394,6 +394,7 @@ async fn an_answer_says_which_model_scored_and_a_model_alone_needs_no_prompt() {
         model: Some(RewardModel {
             source: Location::Path("unused".into()),
             weight: 1.0,
+            dtype: None,
         }),
         rules: Vec::new(),
         remote: None,

@@ -20,6 +20,7 @@ fn config(profile: Profile) -> RunConfig {
             reference: None,
             adapter: None,
             dtype: DType::default(),
+            reference_dtype: None,
             activation_checkpointing: false,
         },
         prompts: Prompts {
@@ -83,6 +84,7 @@ fn config(profile: Profile) -> RunConfig {
             max_batch_tokens: 1024,
             max_sequences: 8,
             kv_cache_mebibytes: None,
+            dtype: None,
         },
         reward: Reward {
             model: None,

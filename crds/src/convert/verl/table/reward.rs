@@ -1,6 +1,8 @@
 //! verl's settings of rewards: below `reward` since 0.8, below `reward_model` before.
 
-use crate::convert::row::{Row, computed, needless, nowhere};
+use super::rollout::FORMATS;
+use crate::convert::row::Read::One;
+use crate::convert::row::{Row, computed, field, needless, nowhere};
 
 /// Every one of them.
 #[rustfmt::skip]
@@ -26,6 +28,11 @@ pub const ROWS: &[Row] = &[
         &["roles.reward.placement.gpusPerNode"],
         "with enable_resource_pool",
     ).or("8"),
+    field(
+        &["reward.reward_model.rollout.dtype", "reward_model.rollout.dtype"],
+        &["roles.reward.model.dtype"],
+        One(FORMATS),
+    ).note("with reward.reward_model.enable"),
     // As in verl/experimental/reward_loop/reward_manager/dapo.py, and in its recipe before.
     computed(
         &["reward.reward_kwargs.overlong_buffer_cfg.enable",

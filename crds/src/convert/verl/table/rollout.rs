@@ -3,6 +3,14 @@
 use crate::convert::row::Read::{Count, Number, One};
 use crate::convert::row::{Row, computed, field, needless, nowhere};
 
+/// Of numbers, by all names that verl reads (`PrecisionType` in verl/utils/torch_dtypes.py).
+pub(super) const FORMATS: &[(&str, &str)] = &[
+    ("bfloat16", "bfloat16"),
+    ("bf16", "bfloat16"),
+    ("float32", "float32"),
+    ("fp32", "float32"),
+];
+
 /// Every one of them.
 #[rustfmt::skip]
 pub const ROWS: &[Row] = &[
@@ -30,7 +38,7 @@ pub const ROWS: &[Row] = &[
     ).or("1"),
     nowhere(
         &["actor_rollout_ref.rollout.quantization"],
-        "engines draw with the weights that the actor learns, in model.dtype",
+        "engines draw with the weights that the actor learns, in bfloat16 or float32 (roles.rollout.dtype)",
     ),
     nowhere(
         &["actor_rollout_ref.rollout.over_sample_rate"],
@@ -59,10 +67,23 @@ pub const ROWS: &[Row] = &[
         &["actor_rollout_ref.rollout.gpu_memory_utilization"],
         "roles.rollout.kvCacheMebibytes says the cache's size in MiB, over all GPUs of an engine; without it vLLM takes nine tenths of each GPU",
     ),
+    field(&["actor_rollout_ref.rollout.dtype"], &["roles.rollout.dtype"], One(FORMATS)),
+    // What FSDP and Megatron compute in; the weights behind it are a setting of their own.
     field(
-        &["actor_rollout_ref.rollout.dtype"],
+        &["actor_rollout_ref.actor.fsdp_config.dtype", "actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype",
+          "actor_rollout_ref.actor.megatron.dtype"],
         &["model.dtype"],
-        One(&[("bfloat16", "bfloat16"), ("float32", "float32")]),
+        One(FORMATS),
+    ),
+    field(
+        &["actor_rollout_ref.ref.fsdp_config.dtype", "actor_rollout_ref.ref.fsdp_config.mixed_precision.param_dtype",
+          "actor_rollout_ref.ref.megatron.dtype"],
+        &["roles.reference.dtype"],
+        One(FORMATS),
+    ).note("with a KL, and no adapter"),
+    needless(
+        &["actor_rollout_ref.actor.fsdp_config.model_dtype", "actor_rollout_ref.ref.fsdp_config.model_dtype"],
+        "master weights are always float32, and a reference has none: fsdp_config.dtype is what is computed in",
     ),
     field(
         &["actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu",
