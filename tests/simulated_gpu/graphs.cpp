@@ -38,7 +38,7 @@ using simulated::Graph;
 
 extern "C" {
 
-int32_t ppo_cuda_abi() { return 3; }
+int32_t ppo_cuda_abi() { return 4; }
 
 void ppo_cuda_free_error(char* message) { free(message); }
 

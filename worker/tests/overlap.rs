@@ -10,7 +10,7 @@ use ppo_crds::manifest::parse_manifest;
 use ppo_crds::{Environment, RunConfig, resolve};
 use ppo_worker::data::{PromptOrder, PromptSet};
 use ppo_worker::engine::{Completion, Details, Request, SamplingParams, sample_seed};
-use ppo_worker::engine::{PolicyEngine, start_engine};
+use ppo_worker::engine::{Kernels, PolicyEngine, start_engine};
 use ppo_worker::model::save::SHARD_BYTES;
 use ppo_worker::model::{ModelConfig, Weights, save};
 use ppo_worker::run::{Options, Run};
@@ -113,7 +113,7 @@ impl Bench {
             model: &model,
             device: tch::Device::Cpu,
             shares_device: false,
-            operators: false,
+            kernels: Kernels::default(),
             kind: Kind::Float,
             rollout: &config.rollout,
             sequences: 8,

@@ -39,6 +39,19 @@ void check_heads(int64_t heads, int64_t kv_heads, int64_t dim) {
               " dimensions");
 }
 
+struct Product {
+  int64_t n, inputs, outputs;
+};
+
+Product check_product(const Tensor& x, const Tensor& matrix) {
+  const int64_t n = rows_of(x, "rows", INT32_MAX / 2), inputs = x.size(1);
+  TORCH_CHECK(n > 0 && n <= kFew, n, " rows: 1 to ", kFew, " are multiplied");
+  TORCH_CHECK(matrix.dim() == 2 && matrix.size(1) == inputs && matrix.size(0) <= INT32_MAX, "a matrix of ", matrix.sizes(), " for rows of ", inputs);
+  check(x, "rows", n * inputs);
+  check(matrix, "matrix", matrix.numel());
+  return {n, inputs, matrix.size(0)};
+}
+
 Tensor or_nothing(const Tensor* tensor) { return tensor == nullptr ? Tensor() : *tensor; }
 
 template <typename T>
@@ -151,6 +164,52 @@ char* ppo_cuda_gate(Tensor* both_of, Tensor** output) {
     *output = new Tensor(out);
   });
 }
+
+// x [n, inputs], a few rows, by matrix [outputs, inputs], plus bias where it is given.
+char* ppo_cuda_product(Tensor* rows_of_x, Tensor* matrix_of, Tensor* bias_or_null, Tensor** output) {
+  return guarded([&] {
+    const Tensor x = *rows_of_x, matrix = *matrix_of, bias = or_nothing(bias_or_null);
+    const auto [n, inputs, outputs] = check_product(x, matrix);
+    if (bias.defined()) check(bias, "bias", outputs);
+    const Tensor y = at::empty({n, outputs}, x.options());
+    submit("multiply", {x, matrix, bias}, {y}, {y}, [=, n = n, inputs = inputs, outputs = outputs](cudaStream_t stream) {
+      launch_product(address<bfloat16>(x), address<bfloat16>(matrix), address_or_null<bfloat16>(bias), n, static_cast<int>(inputs),
+                     static_cast<int>(outputs), address<bfloat16>(y), stream);
+    });
+    *output = new Tensor(y);
+  });
+}
+
+// As ppo_cuda_product, to logits [n, outputs] in float32.
+char* ppo_cuda_logits(Tensor* rows_of_x, Tensor* matrix_of, Tensor* logits_of) {
+  return guarded([&] {
+    const Tensor x = *rows_of_x, matrix = *matrix_of, logits = *logits_of;
+    const auto [n, inputs, outputs] = check_product(x, matrix);
+    check(logits, "logits", at::kFloat, n * outputs);
+    submit("multiply", {x, matrix}, {logits}, {}, [=, n = n, inputs = inputs, outputs = outputs](cudaStream_t stream) {
+      launch_product(address<bfloat16>(x), address<bfloat16>(matrix), nullptr, n, static_cast<int>(inputs), static_cast<int>(outputs),
+                     address<float>(logits), stream);
+    });
+  });
+}
+
+// What ppo_cuda_gate makes of x [n, inputs], a few rows, by matrix [2 width, inputs].
+char* ppo_cuda_gated_product(Tensor* rows_of_x, Tensor* matrix_of, Tensor** output) {
+  return guarded([&] {
+    const Tensor x = *rows_of_x, matrix = *matrix_of;
+    const auto [n, inputs, outputs] = check_product(x, matrix);
+    TORCH_CHECK(outputs % 2 == 0, "gate and up of ", outputs);
+    const Tensor y = at::empty({n, outputs / 2}, x.options());
+    submit("multiply_gated", {x, matrix}, {y}, {y}, [=, n = n, inputs = inputs, outputs = outputs](cudaStream_t stream) {
+      launch_gated_product(address<bfloat16>(x), address<bfloat16>(matrix), n, static_cast<int>(inputs), static_cast<int>(outputs / 2),
+                           address<bfloat16>(y), stream);
+    });
+    *output = new Tensor(y);
+  });
+}
+
+// Whether kernels that follow each other overlap, in this process, from now on.
+void ppo_cuda_overlap(bool overlap) { set_overlap(overlap); }
 
 // draws [count, 2] of int64 are `Draw`s over rows of logits [rows, vocab]; `drawn` [count] of int64 gets `Drawn`s. Rows that a draw names are
 // not looked at here: they are on the device.

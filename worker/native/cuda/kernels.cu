@@ -7,17 +7,44 @@
 #include "kernels/heads.cuh"
 #include "kernels/merge.cuh"
 #include "kernels/norm.cuh"
+#include "kernels/product.cuh"
+
+#include <atomic>
+#include <type_traits>
 
 namespace ppo::cuda {
 
 namespace {
 
+std::atomic<bool> overlap{false};
+
 #ifdef __CUDACC__
 template <typename... Parameters, typename... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, int threads, cudaStream_t stream, Arguments... arguments) {
-  kernel<<<grid, threads, 0, stream>>>(arguments...);
+  cudaLaunchAttribute serialization{};
+  serialization.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  serialization.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = dim3(threads);
+  config.stream = stream;
+  config.attrs = &serialization;
+  config.numAttrs = overlap ? 1 : 0;
+  cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);  // an error is looked for by the caller
 }
 #endif
+
+// Calls `body` with the number of rows as a constant.
+template <typename Body>
+void with_rows(int64_t n, Body body) {
+  switch (n) {
+    case 1: return body(std::integral_constant<int, 1>());
+    case 2: return body(std::integral_constant<int, 2>());
+    case 3: return body(std::integral_constant<int, 3>());
+    default: return body(std::integral_constant<int, 4>());
+  }
+}
+static_assert(kFew == 4);
 
 unsigned blocks_for(int64_t work, int64_t of_block) { return static_cast<unsigned>((work + of_block - 1) / of_block); }
 
@@ -28,6 +55,8 @@ int threads_for(int64_t work, int most) {
 }
 
 }  // namespace
+
+void set_overlap(bool wanted) { overlap = wanted; }
 
 int pieces_of(int vocab) { return (vocab + kPiece - 1) / kPiece; }
 
@@ -51,6 +80,30 @@ void launch_merge(const bfloat16* parts, const float* lse, const int32_t* used, 
 void launch_gate(const bfloat16* both, int64_t n, int width, bfloat16* out, cudaStream_t stream) {
   const int threads = threads_for(width / 8, kGateThreads);
   launch(gate_up, dim3(static_cast<unsigned>(n), blocks_for(width / 8, threads)), threads, stream, both, width, out);
+}
+
+template <typename Out>
+static void launch_product_into(const bfloat16* x, const bfloat16* matrix, const bfloat16* bias, int64_t n, int inputs, int outputs, Out* y,
+                                cudaStream_t stream) {
+  with_rows(n, [&](auto rows) {
+    launch(multiply<decltype(rows)::value, Out>, dim3(blocks_for(outputs, kOutputsAtOnce)), kOutputsAtOnce * kWarp, stream, x, matrix, bias, inputs,
+           outputs, y);
+  });
+}
+
+void launch_product(const bfloat16* x, const bfloat16* matrix, const bfloat16* bias, int64_t n, int inputs, int outputs, bfloat16* y,
+                    cudaStream_t stream) {
+  launch_product_into(x, matrix, bias, n, inputs, outputs, y, stream);
+}
+
+void launch_product(const bfloat16* x, const bfloat16* matrix, const bfloat16* bias, int64_t n, int inputs, int outputs, float* y, cudaStream_t stream) {
+  launch_product_into(x, matrix, bias, n, inputs, outputs, y, stream);
+}
+
+void launch_gated_product(const bfloat16* x, const bfloat16* matrix, int64_t n, int inputs, int width, bfloat16* y, cudaStream_t stream) {
+  with_rows(n, [&](auto rows) {
+    launch(multiply_gated<decltype(rows)::value>, dim3(blocks_for(width, kOutputsAtOnce)), kOutputsAtOnce * kWarp, stream, x, matrix, inputs, width, y);
+  });
 }
 
 void launch_draw(const float* logits, const Draw* draws, int64_t count, int vocab, Piece* pieces, Drawn* out, cudaStream_t stream) {

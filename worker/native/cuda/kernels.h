@@ -47,6 +47,12 @@ struct HeadsOf {
   float eps;
 };
 
+// Most rows that are multiplied here: with more of them cuBLAS is no slower.
+constexpr int64_t kFew = 4;
+
+// Whether kernels overlap that are launched from now on, of the whole process. GPUs before compute capability 9.0 cannot.
+void set_overlap(bool overlap);
+
 // Widest rows of `add_norm`.
 constexpr int64_t kWidest = 32768;
 
@@ -55,6 +61,11 @@ void launch_heads(const HeadsOf& it, int64_t n, cudaStream_t stream);
 void launch_merge(const bfloat16* parts, const float* lse, const int32_t* used, int64_t n, int blocks, int group, int kv_heads, int dim, bfloat16* out,
                   cudaStream_t stream);
 void launch_gate(const bfloat16* both, int64_t n, int width, bfloat16* out, cudaStream_t stream);
+// x [n, inputs] matrix^T [outputs, inputs] + bias, of a few rows, into bfloat16 or float32.
+void launch_product(const bfloat16* x, const bfloat16* matrix, const bfloat16* bias, int64_t n, int inputs, int outputs, bfloat16* y, cudaStream_t stream);
+void launch_product(const bfloat16* x, const bfloat16* matrix, const bfloat16* bias, int64_t n, int inputs, int outputs, float* y, cudaStream_t stream);
+// The product with gate and up [2 width, inputs], and what `gate_up` makes of it.
+void launch_gated_product(const bfloat16* x, const bfloat16* matrix, int64_t n, int inputs, int width, bfloat16* y, cudaStream_t stream);
 // `pieces` is [count, pieces_of(vocab)], for the kernels' own use.
 void launch_draw(const float* logits, const Draw* draws, int64_t count, int vocab, Piece* pieces, Drawn* out, cudaStream_t stream);
 

@@ -43,3 +43,4 @@ pub use scheduler::Counters;
 pub use seed::sample_seed;
 pub use stats::Stats;
 pub use ticket::{Answer, Ticket};
+pub use torch_runner::Kernels;

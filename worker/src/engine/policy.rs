@@ -11,7 +11,7 @@ use super::cache_size::{CacheSize, mebibytes, room};
 use super::native_runner::{BLOCK_SIZE, NativeRunner};
 use super::runner::Runner;
 use super::torch_runner::kernel::Kernel;
-use super::torch_runner::{Placement, TorchRunner};
+use super::torch_runner::{Kernels, Placement, TorchRunner};
 use super::{DecoderShape, Engine, EngineConfig};
 use crate::manifest::Invalid;
 use crate::model::rope::frequency_tensor;
@@ -31,8 +31,8 @@ pub struct PolicyEngine<'a> {
     pub device: Device,
     /// Whether training, or another model, takes memory of the same device later on.
     pub shares_device: bool,
-    /// Libtorch's operators alone compute on a GPU, and not our kernels: to compare with.
-    pub operators: bool,
+    /// Which of our own kernels compute on a GPU.
+    pub kernels: Kernels,
     /// Limits of the engine.
     pub rollout: &'a Rollout,
     /// Sequences that will be asked for at once.
@@ -84,7 +84,7 @@ pub fn start(
              compute: it runs on libtorch's operators, which are slower"
         );
     }
-    let (device, shares_device, operators) = (policy.device, policy.shares_device, policy.operators);
+    let (device, shares_device, kernels) = (policy.device, policy.shares_device, policy.kernels);
     let kernel = Kernel::of(&shape, device);
     let size = size(policy, kernel.block_size(), kernel.block_bytes(&shape));
     let max_sequences = policy.rollout.max_sequences;
@@ -97,7 +97,7 @@ pub fn start(
             kernel,
             num_blocks,
             max_sequences,
-            operators,
+            kernels,
         };
         let mut runner = TorchRunner::new(&shape, placement)?;
         tracing::info!(
@@ -208,7 +208,7 @@ mod tests {
             kind: Kind::Float,
             device: Device::Cpu,
             shares_device: true,
-            operators: false,
+            kernels: Kernels::default(),
             rollout: &rollout,
             sequences: 2,
             longest: 40,

@@ -30,8 +30,9 @@ use self::decode::{Answer, Decode};
 use self::decoder::Decoder;
 use self::groups::Inputs;
 use self::kernel::Kernel;
+use self::steps::Steps;
+use self::steps::fused::{self, Fused};
 use self::steps::operators::Operators;
-use self::steps::{Steps, fused};
 use self::weights::Weights;
 use super::decoder_shape::DecoderShape;
 use super::flat::flatten;
@@ -54,8 +55,22 @@ pub struct Placement {
     pub num_blocks: usize,
     /// Sequences that run at once: passes of at most so many single tokens run over static tensors on a GPU.
     pub max_sequences: usize,
-    /// Libtorch's operators alone, though our kernels would take the shape.
-    pub operators: bool,
+    /// Which of our own kernels compute where they take the shape.
+    pub kernels: Kernels,
+}
+
+/// Which of our own kernels compute, on a GPU in bfloat16: all, but to compare with less.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+pub enum Kernels {
+    /// None: libtorch's operators.
+    Operators,
+    /// What lies between products and attention, and draws.
+    Steps,
+    /// Products of a few rows besides.
+    #[default]
+    Products,
+    /// The same, and each begins while the one before it still computes.
+    Overlapped,
 }
 
 /// Runs a decoder on libtorch's operators. It cannot compute before [`Runner::load`] has succeeded once, and must stay on the
@@ -94,7 +109,11 @@ impl TorchRunner {
                 None
             }
         };
-        let fused = shim.filter(|_| !placement.operators && placement.kernel.flash.is_some() && fused::fits(shape));
+        let fits = placement.kernel.flash.is_some() && fused::fits(shape);
+        let fused = shim.filter(|_| fits && placement.kernels > Kernels::Operators);
+        if let Some(shim) = fused {
+            shim.set_overlap(placement.kernels == Kernels::Overlapped);
+        }
         let decode = match placement.device {
             Device::Cuda(_) => Some(Decode::new(shape, &placement, shim, fused)?),
             _ => None,
@@ -119,8 +138,11 @@ impl TorchRunner {
                 Weights::empty(shape, placement.device)?,
                 Cache::new(shape, &placement)?,
                 match fused {
-                    Some(shim) => shim as &dyn Steps,
-                    None => &Operators,
+                    Some(shim) => Box::new(Fused {
+                        shim,
+                        products: placement.kernels >= Kernels::Products,
+                    }) as Box<dyn Steps>,
+                    None => Box::new(Operators),
                 },
             )?,
             decode,

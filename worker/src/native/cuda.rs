@@ -13,7 +13,7 @@ use libloading::Library;
 /// The library's file.
 pub const LIBRARY: &str = "libppo_cuda.so";
 /// Of the signatures below; `ppo_cuda_abi` of the library must answer the same.
-const ABI: i32 = 3;
+const ABI: i32 = 4;
 
 type Message = *mut c_char;
 type RawGraph = *mut c_void;

@@ -9,7 +9,7 @@ use tch::Kind;
 
 use super::settings::{KV_CACHE_MEBIBYTES, ModelSettings};
 use crate::device;
-use crate::engine::{Engine, PolicyEngine, start_engine};
+use crate::engine::{Engine, Kernels, PolicyEngine, start_engine};
 use crate::hub::resolve_location;
 use crate::manifest::Invalid;
 use crate::model::{Head, ModelConfig, Weights, kind};
@@ -69,7 +69,7 @@ impl Model {
             kind,
             device: device::here()?,
             shares_device: false,
-            operators: false,
+            kernels: Kernels::default(),
             rollout: &settings.rollout,
             sequences: settings.sequences.unwrap_or(settings.rollout.max_sequences),
             longest: config.max_positions,

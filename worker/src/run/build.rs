@@ -16,7 +16,7 @@ use super::start::{Around, Start};
 use super::trained::Trained;
 use crate::actor::checkpoint::Inputs;
 use crate::data::{PromptOrder, PromptSet, total_steps};
-use crate::engine::{PolicyEngine, SamplingParams};
+use crate::engine::{Kernels, PolicyEngine, SamplingParams};
 use crate::model::{Companions, target};
 use crate::native::allocator;
 use crate::pace;
@@ -92,7 +92,7 @@ pub fn roles(config: RunConfig, policy_folder: PathBuf, start: Start, around: Ar
         kind: target.kind,
         device: target.device,
         shares_device: true,
-        operators: false,
+        kernels: Kernels::default(),
         rollout: &config.rollout,
         sequences: config.batch.samples_per_step(),
         longest,

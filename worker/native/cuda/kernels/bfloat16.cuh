@@ -32,6 +32,7 @@ __device__ inline uint32_t narrow(float2 x) {
 // What a number is once it has been stored.
 __device__ inline float2 stored(float2 x) { return wide(narrow(x)); }
 
+__device__ inline float load1(const bfloat16* at) { return __uint_as_float(static_cast<uint32_t>(at->bits) << 16); }
 __device__ inline float2 load2(const bfloat16* at) { return wide(*reinterpret_cast<const uint32_t*>(at)); }
 __device__ inline void store2(bfloat16* at, float2 x) { *reinterpret_cast<uint32_t*>(at) = narrow(x); }
 
@@ -40,10 +41,9 @@ struct Eight {
   float2 pairs[4];
 };
 
-__device__ inline Eight load8(const bfloat16* at) {
-  const uint4 words = *reinterpret_cast<const uint4*>(at);
-  return {{wide(words.x), wide(words.y), wide(words.z), wide(words.w)}};
-}
+__device__ inline Eight wide(const uint4& words) { return {{wide(words.x), wide(words.y), wide(words.z), wide(words.w)}}; }
+__device__ inline uint4 words8(const bfloat16* at) { return *reinterpret_cast<const uint4*>(at); }
+__device__ inline Eight load8(const bfloat16* at) { return wide(words8(at)); }
 
 __device__ inline void store8(bfloat16* at, const Eight& x) {
   *reinterpret_cast<uint4*>(at) = {narrow(x.pairs[0]), narrow(x.pairs[1]), narrow(x.pairs[2]), narrow(x.pairs[3])};

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use ppo_crds::run_config::Rollout;
 use ppo_worker::engine::{Engine, Request};
-use ppo_worker::engine::{PolicyEngine, start_engine};
+use ppo_worker::engine::{Kernels, PolicyEngine, start_engine};
 use ppo_worker::model::kind;
 use ppo_worker::model::{ModelConfig, Weights};
 use serde_json::json;
@@ -24,16 +24,16 @@ pub struct RolloutArgs {
     /// Runs that the median is taken of, after one to warm up.
     #[arg(long, default_value_t = 5, requires = "batch")]
     runs: usize,
-    /// On a GPU: libtorch's operators alone, and none of our kernels.
-    #[arg(long)]
-    operators: bool,
+    /// Which of our own kernels compute, on a GPU in bfloat16.
+    #[arg(long, value_enum, default_value_t)]
+    kernels: Kernels,
 }
 
 pub fn rollout(args: &RolloutArgs) -> Result<()> {
     let began = Instant::now();
     let requests = args.workload.requests()?;
     let bench = Bench {
-        engine: start(&args.workload, &requests, args.operators)?,
+        engine: start(&args.workload, &requests, args.kernels)?,
         requests,
     };
     match args.batch {
@@ -42,7 +42,7 @@ pub fn rollout(args: &RolloutArgs) -> Result<()> {
     }
 }
 
-fn start(workload: &Workload, requests: &[Request], operators: bool) -> Result<Engine> {
+fn start(workload: &Workload, requests: &[Request], kernels: Kernels) -> Result<Engine> {
     let model = ModelConfig::read(&workload.model)?;
     let kind = kind(workload.dtype.into());
     let weights = Weights::map(&workload.model, &model, kind)?;
@@ -62,7 +62,7 @@ fn start(workload: &Workload, requests: &[Request], operators: bool) -> Result<E
         kind,
         device: workload.device.settle("the engine")?.device,
         shares_device: false,
-        operators,
+        kernels,
         rollout: &rollout,
         sequences: requests.len(),
         longest,

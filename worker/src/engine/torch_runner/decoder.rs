@@ -16,7 +16,7 @@ use crate::engine::decoder_shape::DecoderShape;
 pub(super) struct Decoder {
     pub weights: Weights,
     pub cache: Cache,
-    steps: &'static dyn Steps,
+    steps: Box<dyn Steps>,
     heads: Heads,
     eps: f64,
     /// Radians per position, `[head_dim / 2]`, float32.
@@ -24,7 +24,7 @@ pub(super) struct Decoder {
 }
 
 impl Decoder {
-    pub fn new(shape: &DecoderShape, weights: Weights, cache: Cache, steps: &'static dyn Steps) -> Result<Self> {
+    pub fn new(shape: &DecoderShape, weights: Weights, cache: Cache, steps: Box<dyn Steps>) -> Result<Self> {
         let device = weights.embedding.device();
         Ok(Self {
             weights,
@@ -47,47 +47,32 @@ impl Decoder {
             let normed = self.steps.norm(&mut stream, &layer.attention_norm, self.eps)?;
             stream.delta = Some(self.attend(i, layer, &normed, &rotary, inputs)?);
             let normed = self.steps.norm(&mut stream, &layer.mlp_norm, self.eps)?;
-            let both = normed.f_linear(&layer.gate_up, None::<&Tensor>)?;
-            stream.delta = Some(self.steps.gate(&both)?.f_linear(&layer.down, None::<&Tensor>)?);
+            let gated = self.steps.gated(&normed, &layer.gate_up)?;
+            stream.delta = Some(self.steps.product(&gated, &layer.down, None)?);
         }
         Ok(stream)
     }
 
     /// Logits of rows of [`trunk`](Self::trunk), `[rows, vocab]`, float32.
     pub fn logits(&self, stream: &mut Stream) -> Result<Tensor> {
-        let (normed, head) = (self.final_norm(stream)?, &self.weights.head);
-        if self.has_wide_product() {
-            return Ok(normed.f_mm_dtype(&head.f_tr()?, Kind::Float)?);
-        }
-        Ok(normed.f_linear(head, None::<&Tensor>)?.f_to_kind(Kind::Float)?)
+        let head = &self.weights.head;
+        let size = [stream.rows.size2()?.0, head.size2()?.0];
+        let logits = Tensor::f_empty(size, (Kind::Float, head.device()))?;
+        self.logits_into(stream, &logits)?;
+        Ok(logits)
     }
 
     /// The same into `logits`.
     pub fn logits_into(&self, stream: &mut Stream, logits: &Tensor) -> Result<()> {
-        if self.has_wide_product() {
-            let head = self.weights.head.f_tr()?;
-            let _ = self.final_norm(stream)?.f_mm_dtype_out(logits, &head, Kind::Float)?;
-            return Ok(());
-        }
-        Ok(logits.shallow_clone().f_copy_(&self.logits(stream)?)?)
-    }
-
-    fn final_norm(&self, stream: &mut Stream) -> Result<Tensor> {
-        self.steps.norm(stream, &self.weights.final_norm, self.eps)
-    }
-
-    /// Whether the head's sums are float32 until they are stored: bfloat16 would move a logit of 20 by up to 0.06. Only CUDA has
-    /// the operator.
-    fn has_wide_product(&self) -> bool {
-        let head = &self.weights.head;
-        head.kind() != Kind::Float && head.device().is_cuda()
+        let normed = self.steps.norm(stream, &self.weights.final_norm, self.eps)?;
+        self.steps.logits(&normed, &self.weights.head, logits)
     }
 
     fn attend(&self, i: usize, layer: &Layer, rows: &Tensor, rotary: &Rotary, inputs: &Inputs) -> Result<Tensor> {
         let Heads { queries, dim, .. } = self.heads;
         let (keys, values) = self.cache.layer(i)?;
         let queries_of_rows = self.steps.heads(&Projected {
-            rows: &rows.f_linear(&layer.qkv, layer.qkv_bias.as_ref())?,
+            rows: &self.steps.product(rows, &layer.qkv, layer.qkv_bias.as_ref())?,
             norms: layer.qk_norm.as_ref(),
             eps: self.eps,
             rotary,
@@ -96,8 +81,8 @@ impl Decoder {
             heads: self.heads,
             layout: inputs.layout(),
         })?;
-        let mixed = inputs.attend(&queries_of_rows, keys, values, self.steps)?;
+        let mixed = inputs.attend(&queries_of_rows, keys, values, self.steps.as_ref())?;
         let mixed = mixed.f_reshape([-1, queries * dim])?;
-        Ok(mixed.f_linear(&layer.output, layer.output_bias.as_ref())?)
+        self.steps.product(&mixed, &layer.output, layer.output_bias.as_ref())
     }
 }

@@ -1,6 +1,6 @@
-//! What a layer computes beside its products and its attention: by libtorch's operators, on any device in any precision
-//! ([`operators`]), or by kernels of our own, each of which does what takes several of those ([`fused`]). Which of them is chosen
-//! once, when the runner is made.
+//! What a layer computes beside its attention: by libtorch's operators, on any device in any precision ([`operators`]), or by
+//! kernels of our own, each of which does what takes several of those ([`fused`]). Which of them is chosen once, when the runner
+//! is made.
 
 pub(super) mod fused;
 pub(super) mod operators;
@@ -72,7 +72,7 @@ pub(super) struct Parts<'a> {
     pub heads: Heads,
 }
 
-pub(super) trait Steps: Debug + Sync {
+pub(super) trait Steps: Debug {
     /// Adds what is not yet added to the stream, and gives its RMS norm.
     fn norm(&self, stream: &mut Stream, weight: &Tensor, eps: f64) -> Result<Tensor>;
 
@@ -82,6 +82,12 @@ pub(super) trait Steps: Debug + Sync {
     /// The blocks' answers as one, `[rows, heads, head_dim]`: weighted by the softmax of their log-sum-exps.
     fn merge(&self, parts: &Parts) -> Result<Tensor>;
 
-    /// The first half of each row through silu, times the second.
-    fn gate(&self, both: &Tensor) -> Result<Tensor>;
+    /// Rows (`[rows, inputs]`) by a matrix (`[outputs, inputs]`).
+    fn product(&self, rows: &Tensor, matrix: &Tensor, bias: Option<&Tensor>) -> Result<Tensor>;
+
+    /// The same by gate and up in one matrix: gate through silu, times up.
+    fn gated(&self, rows: &Tensor, gate_up: &Tensor) -> Result<Tensor>;
+
+    /// The same by the output head, into `logits` (`[rows, vocab]`, float32).
+    fn logits(&self, rows: &Tensor, head: &Tensor, logits: &Tensor) -> Result<()>;
 }

@@ -48,7 +48,7 @@ impl<const FLASH: bool, const STATIC: bool> Make for OnCpu<FLASH, STATIC> {
             kernel,
             num_blocks,
             max_sequences: 7,
-            operators: true,
+            kernels: Kernels::Operators,
         };
         let decode = STATIC.then(|| Decode::new(shape, &placement, None, None)).transpose()?;
         TorchRunner::with(shape, placement, decode, None)

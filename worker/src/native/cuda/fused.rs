@@ -13,6 +13,9 @@ use super::{Message, Shim};
 type Handle = *const c_void;
 type Output = *mut *mut c_void;
 
+/// Most rows of a product.
+pub const FEW: i64 = 4;
+
 /// The library's functions.
 #[derive(Debug)]
 pub(super) struct Functions {
@@ -33,6 +36,10 @@ pub(super) struct Functions {
     ) -> Message,
     merge: unsafe extern "C" fn(Handle, Handle, Handle, i64, i64, Output) -> Message,
     gate: unsafe extern "C" fn(Handle, Output) -> Message,
+    product: unsafe extern "C" fn(Handle, Handle, Handle, Output) -> Message,
+    gated_product: unsafe extern "C" fn(Handle, Handle, Output) -> Message,
+    logits: unsafe extern "C" fn(Handle, Handle, Handle) -> Message,
+    overlap: unsafe extern "C" fn(bool),
     draw: unsafe extern "C" fn(Handle, Handle, Handle) -> Message,
 }
 
@@ -47,6 +54,10 @@ impl Functions {
                 heads: *library.get(b"ppo_cuda_heads\0")?,
                 merge: *library.get(b"ppo_cuda_merge\0")?,
                 gate: *library.get(b"ppo_cuda_gate\0")?,
+                product: *library.get(b"ppo_cuda_product\0")?,
+                gated_product: *library.get(b"ppo_cuda_gated_product\0")?,
+                logits: *library.get(b"ppo_cuda_logits\0")?,
+                overlap: *library.get(b"ppo_cuda_overlap\0")?,
                 draw: *library.get(b"ppo_cuda_draw\0")?,
             })
         }
@@ -154,6 +165,40 @@ impl Shim {
     pub fn gate(&self, both: &Tensor) -> Result<Tensor> {
         let made = self.made(|output| unsafe { (self.fused.gate)(handle(both), output) });
         made.context("the gate failed")
+    }
+
+    /// A few `rows` (`[rows, inputs]`) by a matrix (`[outputs, inputs]`), and a bias.
+    ///
+    /// # Errors
+    /// When the tensors are not as said, there are more than [`FEW`] rows, or CUDA fails.
+    pub fn product(&self, rows: &Tensor, matrix: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+        let made = self
+            .made(|output| unsafe { (self.fused.product)(handle(rows), handle(matrix), handle_or_null(bias), output) });
+        made.context("a product failed")
+    }
+
+    /// [`product`](Self::product) and [`gate`](Self::gate) in one.
+    ///
+    /// # Errors
+    /// As those.
+    pub fn gated_product(&self, rows: &Tensor, matrix: &Tensor) -> Result<Tensor> {
+        let made = self.made(|output| unsafe { (self.fused.gated_product)(handle(rows), handle(matrix), output) });
+        made.context("a product failed")
+    }
+
+    /// [`product`](Self::product) into `logits`, float32.
+    ///
+    /// # Errors
+    /// As that.
+    pub fn logits(&self, rows: &Tensor, matrix: &Tensor, logits: &Tensor) -> Result<()> {
+        let made = self.checked(unsafe { (self.fused.logits)(handle(rows), handle(matrix), handle(logits)) });
+        made.context("the output head failed")
+    }
+
+    /// Whether kernels that are launched or captured from now on begin while the one before still computes, where the GPU can do that.
+    pub fn set_overlap(&self, overlap: bool) {
+        // SAFETY: it sets a flag.
+        unsafe { (self.fused.overlap)(overlap) };
     }
 
     /// Draws from rows of `logits` (`[rows, vocab]`, float32) into `drawn` (`[draws]`, int64). Both of `draws` (`[draws, 2]`, int64) and `drawn`
