@@ -1,4 +1,5 @@
-//! `engine: vllm`: a real vLLM, on the CPU, behind our door generates for a run, and the run outlives it.
+//! `engine: vllm`: a real vLLM, on the CPU, behind our door generates for a run, and the run outlives it. And vLLM's own load generator
+//! against our server.
 
 #![allow(
     clippy::unwrap_used,
@@ -254,4 +255,91 @@ fn finish_door(vllm: &mut Vllm) -> String {
     let mut words = String::new();
     vllm.door.stderr.take().unwrap().read_to_string(&mut words).unwrap();
     words
+}
+
+/// What `vllm bench serve` runs, twice in one process, which takes most of the time to import it. Its command line is that of the package
+/// named vllm, and looks for its version: the CPU engine's has another name.
+const LOAD: &str = "
+import argparse, sys
+from vllm.benchmarks.serve import add_cli_args, main
+for most, result in (('8', 'few.json'), ('64', 'many.json')):
+    parser = argparse.ArgumentParser()
+    add_cli_args(parser)
+    main(parser.parse_args(sys.argv[1:] + ['--max-concurrency', most, '--result-filename', result]))
+";
+
+#[test]
+fn vllms_own_load_generator_is_served_within_the_queue_and_refused_beyond_it() {
+    let Some(python) = vllm_python() else { return };
+    let bench = Bench::new();
+    let port = free_port().unwrap().to_string();
+    let mut server = bench.command([
+        "rollout",
+        "--model",
+        "sft",
+        "--served-model-name",
+        "policy",
+        "--api-key",
+        TOKEN,
+    ]);
+    server.args(["--port", &port, "--max-queued-samples", "8", "--open-metrics"]);
+    let mut server = Running::start(&mut server);
+    server.said("serving sft");
+    let (prompts, new_tokens) = (64, 12);
+    let mut load = Command::new(python);
+    load.current_dir(bench.folder.path())
+        .args([
+            "-c",
+            LOAD,
+            "--backend",
+            "openai",
+            "--base-url",
+            &format!("http://127.0.0.1:{port}"),
+        ])
+        .args([
+            "--model",
+            "policy",
+            "--tokenizer",
+            "sft",
+            "--dataset-name",
+            "random",
+            "--random-input-len",
+            "16",
+        ])
+        .args([
+            "--num-prompts",
+            &prompts.to_string(),
+            "--random-output-len",
+            &new_tokens.to_string(),
+        ])
+        .args(["--ignore-eos", "--save-result", "--disable-tqdm"])
+        .env("OPENAI_API_KEY", TOKEN)
+        .env("VLLM_NO_USAGE_STATS", "1")
+        .env("HF_HUB_OFFLINE", "1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let done = finish_within(START, Running::start(&mut load));
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let result = |name: &str| -> Value { serde_json::from_slice(&std::fs::read(bench.path(name)).unwrap()).unwrap() };
+    let few = result("few.json");
+    assert_eq!(
+        (&few["completed"], &few["failed"]),
+        (&json!(prompts), &json!(0)),
+        "{few}"
+    );
+    assert_eq!(few["total_output_tokens"], json!(prompts * new_tokens));
+    // It does not ask again: what the queue has no room for has failed for it, and the rest is whole.
+    let many = result("many.json");
+    let (completed, failed) = (many["completed"].as_u64().unwrap(), many["failed"].as_u64().unwrap());
+    assert!(completed >= 8 && failed > 0 && completed + failed == prompts, "{many}");
+    assert_eq!(many["total_output_tokens"], json!(completed * new_tokens));
+    // Nothing of them is left inside.
+    let (code, metrics) = ask(port.parse().unwrap(), "GET", "/metrics", false, &json!({}));
+    assert_eq!(code, 200);
+    for gauge in ["vllm:num_requests_running", "vllm:num_requests_waiting"] {
+        let mut values = metrics.lines().filter(|line| line.starts_with(&format!("{gauge}{{")));
+        let value = values.next().and_then(|line| line.rsplit_once(' '));
+        assert_eq!(value.map(|(_, value)| value), Some("0"), "{gauge} in {metrics}");
+    }
 }

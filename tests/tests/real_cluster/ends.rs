@@ -1,4 +1,4 @@
-//! Jobs that cannot run say why, in the kubelet's own words.
+//! Jobs that cannot run say why, in the kubelet's own words or the worker's.
 
 use ppo_crds::status::Phase;
 use serde_json::{Value, json};
@@ -53,4 +53,40 @@ async fn an_engine_without_memory_is_restarted_until_the_budget_is_spent_and_the
         "{}",
         why.stdout
     );
+}
+
+/// A job that fails at its first try, for a reason that its actor tells: the words of its status, which `why` repeats.
+async fn fails_at_once(job: &Job, reason: &str) -> String {
+    job.apply().await;
+    let failed = job.phase(Phase::Failed).await;
+    assert_eq!(failed.restarts, 0, "another try would end the same way: {failed:?}");
+    let why = job.ppo(&["why", NAME]).await;
+    assert_eq!(why.code, Some(2), "{why:?}");
+    for words in [reason, "test-actor-0"] {
+        assert!(why.stdout.contains(words), "{words} is not in {}", why.stdout);
+    }
+    serde_json::to_string(&failed).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_that_is_no_prompt_fails_the_job_at_once_and_is_named_by_file_and_line() {
+    let Some(world) = world().await else { return };
+    let _node = world.keep_node().await;
+    let job = Job::prepare(world, "row", json!({})).await;
+    let prompts = job.volume("data").join("prompts.jsonl");
+    let mut rows = std::fs::read_to_string(&prompts).unwrap();
+    rows.push_str("\n{\"answer\": \"7\"}\n");
+    std::fs::write(&prompts, rows).unwrap();
+    let said = fails_at_once(&job, "DataError").await;
+    assert!(said.contains("prompts.jsonl") && said.contains("91"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_diverges_fails_the_job_at_once_and_its_kl_is_named() {
+    let Some(world) = world().await else { return };
+    let _node = world.keep_node().await;
+    let kl = json!({"coef": 0.05, "stopAbove": 1e-6});
+    let job = Job::prepare(world, "diverges", json!({"steps": 60, "algorithm": {"kl": kl}})).await;
+    let said = fails_at_once(&job, "Diverged").await;
+    assert!(said.contains("stopAbove"), "{said}");
 }

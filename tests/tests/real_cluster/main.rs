@@ -17,6 +17,7 @@ mod monitoring;
 mod node;
 mod operator;
 mod prometheus;
+mod restarts;
 mod scales;
 mod suspends;
 mod trains;
