@@ -208,9 +208,6 @@ char* ppo_cuda_gated_product(Tensor* rows_of_x, Tensor* matrix_of, Tensor** outp
   });
 }
 
-// Whether kernels that follow each other overlap, in this process, from now on.
-void ppo_cuda_overlap(bool overlap) { set_overlap(overlap); }
-
 // draws [count, 2] of int64 are `Draw`s over rows of logits [rows, vocab]; `drawn` [count] of int64 gets `Drawn`s. Rows that a draw names are
 // not looked at here: they are on the device.
 char* ppo_cuda_draw(Tensor* logits_of, Tensor* draws_of, Tensor* drawn_of) {

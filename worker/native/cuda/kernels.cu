@@ -9,42 +9,28 @@
 #include "kernels/norm.cuh"
 #include "kernels/product.cuh"
 
-#include <atomic>
 #include <type_traits>
 
 namespace ppo::cuda {
 
 namespace {
 
-std::atomic<bool> overlap{false};
-
 #ifdef __CUDACC__
 template <typename... Parameters, typename... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, int threads, cudaStream_t stream, Arguments... arguments) {
-  cudaLaunchAttribute serialization{};
-  serialization.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  serialization.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = grid;
-  config.blockDim = dim3(threads);
-  config.stream = stream;
-  config.attrs = &serialization;
-  config.numAttrs = overlap ? 1 : 0;
-  cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);  // an error is looked for by the caller
+  kernel<<<grid, threads, 0, stream>>>(arguments...);
 }
 #endif
 
 // Calls `body` with the number of rows as a constant.
 template <typename Body>
 void with_rows(int64_t n, Body body) {
-  switch (n) {
-    case 1: return body(std::integral_constant<int, 1>());
-    case 2: return body(std::integral_constant<int, 2>());
-    case 3: return body(std::integral_constant<int, 3>());
-    default: return body(std::integral_constant<int, 4>());
-  }
+  return n == 1 ? body(std::integral_constant<int, 1>()) : body(std::integral_constant<int, 2>());
 }
-static_assert(kFew == 4);
+static_assert(kFew == 2);
+
+// Rows of a matrix from so many numbers on are shared by a block's warps: one alone would read them in turns.
+constexpr int kLong = 4096;
 
 unsigned blocks_for(int64_t work, int64_t of_block) { return static_cast<unsigned>((work + of_block - 1) / of_block); }
 
@@ -55,8 +41,6 @@ int threads_for(int64_t work, int most) {
 }
 
 }  // namespace
-
-void set_overlap(bool wanted) { overlap = wanted; }
 
 int pieces_of(int vocab) { return (vocab + kPiece - 1) / kPiece; }
 
@@ -86,8 +70,12 @@ template <typename Out>
 static void launch_product_into(const bfloat16* x, const bfloat16* matrix, const bfloat16* bias, int64_t n, int inputs, int outputs, Out* y,
                                 cudaStream_t stream) {
   with_rows(n, [&](auto rows) {
-    launch(multiply<decltype(rows)::value, Out>, dim3(blocks_for(outputs, kOutputsAtOnce)), kOutputsAtOnce * kWarp, stream, x, matrix, bias, inputs,
-           outputs, y);
+    constexpr int kRows = decltype(rows)::value, kThreads = kWarpsOfProduct * kWarp;
+    if (inputs < kLong) {
+      launch(multiply<1, kRows, Out>, dim3(blocks_for(outputs, kWarpsOfProduct)), kThreads, stream, x, matrix, bias, inputs, outputs, y);
+    } else {
+      launch(multiply<kWarpsOfProduct, kRows, Out>, dim3(static_cast<unsigned>(outputs)), kThreads, stream, x, matrix, bias, inputs, outputs, y);
+    }
   });
 }
 
@@ -102,7 +90,7 @@ void launch_product(const bfloat16* x, const bfloat16* matrix, const bfloat16* b
 
 void launch_gated_product(const bfloat16* x, const bfloat16* matrix, int64_t n, int inputs, int width, bfloat16* y, cudaStream_t stream) {
   with_rows(n, [&](auto rows) {
-    launch(multiply_gated<decltype(rows)::value>, dim3(blocks_for(width, kOutputsAtOnce)), kOutputsAtOnce * kWarp, stream, x, matrix, inputs, width, y);
+    launch(multiply_gated<decltype(rows)::value>, dim3(blocks_for(width, kWarpsOfProduct)), kWarpsOfProduct * kWarp, stream, x, matrix, inputs, width, y);
   });
 }
 

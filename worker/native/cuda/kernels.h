@@ -48,10 +48,7 @@ struct HeadsOf {
 };
 
 // Most rows that are multiplied here: with more of them cuBLAS is no slower.
-constexpr int64_t kFew = 4;
-
-// Whether kernels overlap that are launched from now on, of the whole process. GPUs before compute capability 9.0 cannot.
-void set_overlap(bool overlap);
+constexpr int64_t kFew = 2;
 
 // Widest rows of `add_norm`.
 constexpr int64_t kWidest = 32768;

@@ -69,8 +69,6 @@ pub enum Kernels {
     /// Products of a few rows besides.
     #[default]
     Products,
-    /// The same, and each begins while the one before it still computes.
-    Overlapped,
 }
 
 /// Runs a decoder on libtorch's operators. It cannot compute before [`Runner::load`] has succeeded once, and must stay on the
@@ -111,9 +109,6 @@ impl TorchRunner {
         };
         let fits = placement.kernel.flash.is_some() && fused::fits(shape);
         let fused = shim.filter(|_| fits && placement.kernels > Kernels::Operators);
-        if let Some(shim) = fused {
-            shim.set_overlap(placement.kernels == Kernels::Overlapped);
-        }
         let decode = match placement.device {
             Device::Cuda(_) => Some(Decode::new(shape, &placement, shim, fused)?),
             _ => None,

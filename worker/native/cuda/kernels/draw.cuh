@@ -4,7 +4,6 @@
 #pragma once
 
 #include "../kernels.h"
-#include "chain.cuh"
 #include "together.cuh"
 
 namespace ppo::cuda {
@@ -36,7 +35,6 @@ __device__ inline float inverse_of(const Draw& draw) { return draw.inverse > 0 ?
 // Of each draw's row and each piece of it: the likeliest token, and the sum of exp((logit - the piece's largest) / temperature).
 __global__ void __launch_bounds__(kPiecesAtOnce* kWarp)
     sum_pieces(const float* logits, const Draw* draws, int64_t count, int vocab, int pieces, Piece* out) {
-  begin();
   const int64_t which = static_cast<int64_t>(blockIdx.x) * kPiecesAtOnce + warp();
   if (which >= count * pieces) return;  // a whole warp
   const Draw draw = draws[which / pieces];
@@ -119,7 +117,6 @@ __device__ Found find(int count, double before, Weight weight, Target target, do
 // A block a draw.
 __global__ void __launch_bounds__(kChoosers)
     choose_tokens(const float* logits, const Draw* draws, const Piece* all_pieces, int vocab, int pieces, Drawn* out) {
-  begin();
   const Draw draw = draws[blockIdx.x];
   const Piece* own = all_pieces + static_cast<int64_t>(blockIdx.x) * pieces;
   const float* row = logits + static_cast<int64_t>(draw.row) * vocab;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "bfloat16.cuh"
-#include "chain.cuh"
 
 namespace ppo::cuda {
 
@@ -16,7 +15,6 @@ __device__ inline float2 gated(float2 gate, float2 up) {
 
 // both [n, 2 width]: gate and up. out [n, width].
 __global__ void __launch_bounds__(kGateThreads) gate_up(const bfloat16* both, int width, bfloat16* out) {
-  begin();
   const int64_t row = blockIdx.x;
   const int at = (blockIdx.y * blockDim.x + threadIdx.x) * 8;
   if (at >= width) return;

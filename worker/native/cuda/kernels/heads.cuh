@@ -4,7 +4,6 @@
 
 #include "../kernels.h"
 #include "bfloat16.cuh"
-#include "chain.cuh"
 #include "together.cuh"
 
 namespace ppo::cuda {
@@ -23,7 +22,6 @@ __device__ inline void turn(float2& low, float2& high, float position, const flo
 }
 
 __global__ void __launch_bounds__(kHeadsAtOnce* kWarp) place_heads(const HeadsOf it) {
-  begin();
   const int64_t row = blockIdx.x;
   const int head = blockIdx.y * kHeadsAtOnce + warp(), half = it.dim / 2;
   if (head >= it.heads + 2 * it.kv_heads) return;  // a whole warp

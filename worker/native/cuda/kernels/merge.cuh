@@ -2,7 +2,6 @@
 #pragma once
 
 #include "bfloat16.cuh"
-#include "chain.cuh"
 #include "together.cuh"
 
 namespace ppo::cuda {
@@ -15,7 +14,6 @@ constexpr int kMergedPairs = 4;
 // counts for nothing, whatever it answered. out [n, kv_heads, group, dim].
 __global__ void __launch_bounds__(kMergedAtOnce* kWarp)
     merge_blocks(const bfloat16* parts, const float* lse, const int32_t* used, int64_t n, int blocks, int group, int kv_heads, int dim, bfloat16* out) {
-  begin();
   const int heads = group * kv_heads;
   const int64_t which = static_cast<int64_t>(blockIdx.x) * kMergedAtOnce + warp();
   if (which >= n * heads) return;  // a whole warp

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "bfloat16.cuh"
-#include "chain.cuh"
 #include "together.cuh"
 
 namespace ppo::cuda {
@@ -13,7 +12,6 @@ constexpr int kHeld = 4;
 // rows [n, width] += delta [n, width] where it is given; out [n, width] = rows / sqrt(mean of their squares + eps) * weight [width]. A sum
 // is rounded before its norm is taken, as if it had been stored and read.
 __global__ void __launch_bounds__(1024) add_norm(bfloat16* rows, const bfloat16* delta, const bfloat16* weight, float eps, int width, bfloat16* out) {
-  begin();
   const int64_t row = static_cast<int64_t>(blockIdx.x) * width;
   Eight held[kHeld];
   float squares = 0;

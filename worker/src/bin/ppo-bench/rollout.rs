@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use ppo_crds::run_config::Rollout;
+use ppo_crds::spec::RolloutSpec;
 use ppo_worker::engine::{Engine, Request};
 use ppo_worker::engine::{Kernels, PolicyEngine, start_engine};
 use ppo_worker::model::kind;
@@ -52,7 +53,7 @@ fn start(workload: &Workload, requests: &[Request], kernels: Kernels) -> Result<
         replicas: 1,
         min_replicas: 1,
         block_size: 16,
-        max_batch_tokens: 2048,
+        max_batch_tokens: usize::try_from(RolloutSpec::default().max_batch_tokens)?,
         max_sequences: requests.len().max(1),
         kv_cache_mebibytes: None,
         dtype: None,

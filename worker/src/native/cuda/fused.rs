@@ -14,7 +14,7 @@ type Handle = *const c_void;
 type Output = *mut *mut c_void;
 
 /// Most rows of a product.
-pub const FEW: i64 = 4;
+pub const FEW: i64 = 2;
 
 /// The library's functions.
 #[derive(Debug)]
@@ -39,7 +39,6 @@ pub(super) struct Functions {
     product: unsafe extern "C" fn(Handle, Handle, Handle, Output) -> Message,
     gated_product: unsafe extern "C" fn(Handle, Handle, Output) -> Message,
     logits: unsafe extern "C" fn(Handle, Handle, Handle) -> Message,
-    overlap: unsafe extern "C" fn(bool),
     draw: unsafe extern "C" fn(Handle, Handle, Handle) -> Message,
 }
 
@@ -57,7 +56,6 @@ impl Functions {
                 product: *library.get(b"ppo_cuda_product\0")?,
                 gated_product: *library.get(b"ppo_cuda_gated_product\0")?,
                 logits: *library.get(b"ppo_cuda_logits\0")?,
-                overlap: *library.get(b"ppo_cuda_overlap\0")?,
                 draw: *library.get(b"ppo_cuda_draw\0")?,
             })
         }
@@ -193,12 +191,6 @@ impl Shim {
     pub fn logits(&self, rows: &Tensor, matrix: &Tensor, logits: &Tensor) -> Result<()> {
         let made = self.checked(unsafe { (self.fused.logits)(handle(rows), handle(matrix), handle(logits)) });
         made.context("the output head failed")
-    }
-
-    /// Whether kernels that are launched or captured from now on begin while the one before still computes, where the GPU can do that.
-    pub fn set_overlap(&self, overlap: bool) {
-        // SAFETY: it sets a flag.
-        unsafe { (self.fused.overlap)(overlap) };
     }
 
     /// Draws from rows of `logits` (`[rows, vocab]`, float32) into `drawn` (`[draws]`, int64). Both of `draws` (`[draws, 2]`, int64) and `drawn`
