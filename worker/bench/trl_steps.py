@@ -32,6 +32,8 @@ def main():
     models, dtype, prompts, steps, threads, out, *rest = sys.argv[1:]
     device, batch, new_tokens = (rest[0], *map(int, rest[1:])) if rest else ("cpu", 8, NEW_TOKENS)
     torch.set_num_threads(int(threads))
+    # With cuDNN's attention TRL's padded prompts end generation in an assertion: probabilities are no numbers (torch 2.11, an H200).
+    torch.backends.cuda.enable_cudnn_sdp(False)
     policy_dir, reward_dir = os.path.join(models, f"policy-{dtype}"), os.path.join(models, f"reward-{dtype}")
     tokenizer = AutoTokenizer.from_pretrained(policy_dir, padding_side="left")
     kind = getattr(torch, dtype)

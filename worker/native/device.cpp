@@ -9,7 +9,6 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 using ppo::training::guarded;
 
@@ -39,6 +38,9 @@ char* ppo_device_prepare() {
     // Long sums of 16-bit products are added up in float32.
     context.setAllowBF16ReductionCuBLAS(false);
     context.setAllowFP16ReductionCuBLAS(false);
+    // What makes cuBLAS give the same bits on every run, a workspace of fixed size (https://docs.nvidia.com/cuda/cublas/#results-reproducibility),
+    // libtorch gives it unasked. CUBLAS_WORKSPACE_CONFIG would have libtorch 2.11 parse that text at every product: 35 us each, 100 with a bias.
+    //
     // Deterministic operators are asked for where sums depend on it alone (Deterministically in training_stock.cpp): everywhere, an
     // engine's write to its cache would be a sort (index_put_ in aten/src/ATen/native/TensorAdvancedIndexing.cpp). Where they are, new
     // tensors would be filled with NaN.
@@ -48,10 +50,6 @@ char* ppo_device_prepare() {
 
 // For tests: whether libtorch is asked for deterministic operators now.
 bool ppo_device_is_deterministic() { return at::globalContext().deterministicAlgorithms(); }
-
-// cuBLAS gives the same bits on every run with a workspace of fixed size; libtorch reads this when it first multiplies.
-// https://docs.nvidia.com/cuda/cublas/#results-reproducibility
-void ppo_device_fix_workspace() { setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0); }
 
 // What this thread allocates without saying where is on that GPU.
 char* ppo_device_use(int64_t number) {

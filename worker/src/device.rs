@@ -14,7 +14,7 @@ use ppo_crds::spec::Role;
 use tch::Device;
 
 use crate::manifest::Invalid;
-use crate::native::device::{fix_workspace, prepare, use_by_default};
+use crate::native::device::{prepare, use_by_default};
 use crate::native::driver::{Driver, Gpu, Unusable};
 use crate::native::library::load_torch_cuda;
 
@@ -294,7 +294,6 @@ fn look() -> Result<Vec<Gpu>, Missing> {
         let Gpu { name, capability, .. } = old.clone();
         return Err(Missing::OldGpu { name, capability });
     }
-    fix_workspace();
     load_torch_cuda().map_err(Missing::Torch)?;
     if tch::Cuda::device_count() == 0 {
         return Err(Missing::OldDriver(driver.cuda_version()?));

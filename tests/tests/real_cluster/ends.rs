@@ -61,7 +61,7 @@ async fn fails_at_once(job: &Job, reason: &str) -> String {
     let failed = job.phase(Phase::Failed).await;
     assert_eq!(failed.restarts, 0, "another try would end the same way: {failed:?}");
     let why = job.ppo(&["why", NAME]).await;
-    assert_eq!(why.code, Some(2), "{why:?}");
+    assert_eq!(why.code, Some(3), "{why:?}");
     for words in [reason, "test-actor-0"] {
         assert!(why.stdout.contains(words), "{words} is not in {}", why.stdout);
     }

@@ -12,7 +12,6 @@ use super::training::{handle, one};
 
 unsafe extern "C" {
     fn ppo_device_prepare() -> *mut c_char;
-    fn ppo_device_fix_workspace();
     fn ppo_device_use(number: i64) -> *mut c_char;
     fn ppo_device_synchronize(number: i64, shared: bool) -> *mut c_char;
     fn ppo_device_memory(number: i64, now: *mut i64, most: *mut i64, held: *mut i64) -> *mut c_char;
@@ -32,13 +31,6 @@ unsafe extern "C" {
 
 /// Bytes that pass through pinned memory at once on their way to a GPU.
 const PIECE_BYTES: usize = 32 << 20;
-
-/// Lets cuBLAS give the same bits on every run, where the environment does not say otherwise. To be called while the process has one
-/// thread, before libtorch's CUDA part is loaded.
-pub fn fix_workspace() {
-    // SAFETY: setenv while no other thread reads the environment.
-    unsafe { ppo_device_fix_workspace() };
-}
 
 /// Chooses how this process computes on GPUs (float32 as float32), and GPU `number` as where this thread's new tensors go by default.
 ///

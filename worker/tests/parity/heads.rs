@@ -11,23 +11,28 @@ use crate::models::{distance, expected, fixture};
 use crate::sequences;
 
 #[test]
-fn reward_scores_are_those_of_transformers_even_if_the_last_token_is_the_padding_token() {
-    let all = sequences("reward", false);
-    assert_eq!(all[0].last(), Some(&2), "the first sequence ends in the padding token");
-    let known = expected("reward", "scores");
-    let model = RewardModel::load(&fixture("reward"), Kind::Float).unwrap();
-    let scores = model.scores(&all).unwrap();
-    assert!(distance(&Tensor::from_slice(&scores), &known["scores.f32"].view([-1])) < 1e-5);
-    for (sequence, score) in all.iter().zip(&scores) {
-        assert!((model.scores(&[sequence]).unwrap()[0] - score).abs() < 1e-5);
+fn reward_scores_of_every_family_are_those_of_transformers_even_if_the_last_token_is_the_padding_token() {
+    for name in ["reward", "reward-qwen2", "reward-qwen3"] {
+        let all = sequences(name, false);
+        assert_eq!(all[0].last(), Some(&2), "the first sequence ends in the padding token");
+        let known = expected(name, "scores");
+        let load = |kind: Kind| RewardModel::load(&fixture(name), kind).unwrap();
+        let model = load(Kind::Float);
+        let scores = model.scores(&all).unwrap();
+        let error = distance(&Tensor::from_slice(&scores), &known["scores.f32"].view([-1]));
+        assert!(error < 1e-5, "{name}: {error}");
+        for (sequence, score) in all.iter().zip(&scores) {
+            assert!((model.scores(&[sequence]).unwrap()[0] - score).abs() < 1e-5, "{name}");
+        }
+        let rounded = load(Kind::BFloat16).scores(&all).unwrap();
+        let spread = distance(&known["scores.bf16"], &known["scores.f32"]);
+        let error = distance(&Tensor::from_slice(&rounded), &known["scores.f32"].view([-1]));
+        assert!(
+            error < 1.5 * spread + 0.02,
+            "{name}: {error}, where transformers rounds by {spread}"
+        );
+        assert!(model.scores::<Vec<u32>>(&[]).unwrap().is_empty());
     }
-    let rounded = RewardModel::load(&fixture("reward"), Kind::BFloat16)
-        .unwrap()
-        .scores(&all)
-        .unwrap();
-    let spread = distance(&known["scores.bf16"], &known["scores.f32"]);
-    assert!(distance(&Tensor::from_slice(&rounded), &known["scores.f32"].view([-1])) < 1.5 * spread + 0.02);
-    assert!(model.scores::<Vec<u32>>(&[]).unwrap().is_empty());
 }
 
 #[test]
