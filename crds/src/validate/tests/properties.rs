@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::spec::{Estimator, PodPlacement, Profile};
+use crate::spec::{Estimator, Profile};
 use crate::{Geometry, fill, resolve};
 
 prop_compose! {
@@ -28,8 +28,7 @@ prop_compose! {
         (batch.rollout_batch_size, batch.n_samples_per_prompt, batch.ppo_epochs) = (prompts, group, epochs);
         (batch.train_batch_size, batch.micro_train_batch_size, batch.micro_rollout_batch_size) = (train, micro_train, micro_rollout);
         let roles = &mut job.spec.roles;
-        let placed = |(nodes, gpus_per_node): (u32, u32)| PodPlacement { nodes, gpus_per_node, template: None };
-        roles.actor = placed(actor);
+        (roles.actor.nodes, roles.actor.gpus_per_node) = actor;
         (roles.reference.nodes, roles.reference.gpus_per_node) = reference;
         (roles.rollout.replicas, roles.rollout.min_replicas) = (replicas, min_replicas);
         job.spec.algorithm.profile = profile;
