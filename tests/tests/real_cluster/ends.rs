@@ -56,7 +56,7 @@ async fn an_engine_without_memory_is_restarted_until_the_budget_is_spent_and_the
 }
 
 /// A job that fails at its first try, for a reason that its actor tells: the words of its status, which `why` repeats.
-async fn fails_at_once(job: &Job, reason: &str) -> String {
+async fn fails_at_once(job: &Job<'_>, reason: &str) -> String {
     job.apply().await;
     let failed = job.phase(Phase::Failed).await;
     assert_eq!(failed.restarts, 0, "another try would end the same way: {failed:?}");

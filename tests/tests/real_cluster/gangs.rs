@@ -14,13 +14,12 @@ use crate::world::{World, next_world, world};
 
 /// The jobs of a scheduler that places pods, from its absence to the end of both.
 async fn one_after_the_other(
-    world: Option<&'static World>,
+    world: &World,
     scheduler: GangScheduler,
     gang: &str,
     template: serde_json::Value,
     named: &str,
 ) {
-    let Some(world) = world else { return };
     let _node = world.keep_node().await;
     let rivals = Rivals::prepare(world, gang, json!({"scheduling": {"gang": gang}}), template).await;
     rivals.install(scheduler).await;
@@ -39,25 +38,20 @@ async fn one_after_the_other(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn volcano_that_does_not_run_is_named_and_then_trains_two_jobs_one_after_the_other() {
+    let Some(world) = world().await else { return };
     let named = "the scheduler volcano has said nothing of 3 pods, test-actor-0 among them";
-    one_after_the_other(world().await, GangScheduler::Volcano, "volcano", json!({}), named).await;
+    one_after_the_other(world, GangScheduler::Volcano, "volcano", json!({}), named).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn coscheduling_that_does_not_run_is_named_and_then_trains_two_jobs_one_after_the_other() {
+    let Some(world) = world().await else { return };
     let named = "the scheduler coscheduling has said nothing of 3 pods, test-actor-0 among them";
-    one_after_the_other(
-        world().await,
-        GangScheduler::Coscheduling,
-        "coscheduling",
-        json!({}),
-        named,
-    )
-    .await;
+    one_after_the_other(world, GangScheduler::Coscheduling, "coscheduling", json!({}), named).await;
 }
 
 /// In that cluster, by a scheduler beside its own.
-async fn the_native_gang_one_after_the_other(world: Option<&'static World>) {
+async fn the_native_gang_one_after_the_other(world: &World) {
     let named = "the scheduler gang-scheduler has said nothing of 3 pods, test-actor-0 among them";
     let template = json!({"schedulerName": GangScheduler::NATIVE});
     one_after_the_other(world, GangScheduler::Native, "workload", template, named).await;
@@ -65,10 +59,12 @@ async fn the_native_gang_one_after_the_other(world: Option<&'static World>) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kubernetes_own_gang_trains_two_jobs_one_after_the_other_once_its_scheduler_runs() {
-    the_native_gang_one_after_the_other(world().await).await;
+    let Some(world) = world().await else { return };
+    the_native_gang_one_after_the_other(world).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_gang_of_the_next_kubernetes_trains_two_jobs_one_after_the_other_once_its_scheduler_runs() {
-    the_native_gang_one_after_the_other(next_world().await).await;
+    let Some(world) = next_world().await else { return };
+    the_native_gang_one_after_the_other(&world).await;
 }

@@ -24,16 +24,16 @@ pub const PATIENCE: Duration = Duration::from_secs(180);
 pub const NAME: &str = "test";
 
 /// A job.
-pub struct Job {
-    pub world: &'static World,
-    pub namespace: Namespace<'static>,
+pub struct Job<'a> {
+    pub world: &'a World,
+    pub namespace: Namespace<'a>,
     pub jobs: Api<PpoJob>,
     pub bench: Bench,
 }
 
-impl Job {
+impl<'a> Job<'a> {
     /// A namespace with claims, a model and prompts on them, and a manifest with `patch` merged into its spec. Nothing runs.
-    pub async fn prepare(world: &'static World, prefix: &str, patch: Value) -> Self {
+    pub async fn prepare(world: &'a World, prefix: &str, patch: Value) -> Self {
         let namespace = world.cluster.control_plane().namespace(prefix).await.unwrap();
         let with_models = || {
             let bench = Bench::new();

@@ -115,7 +115,7 @@ async fn an_engine_that_hangs_is_ended_by_its_probe_and_made_anew_and_no_bit_dif
     let _node = world.keep_node().await;
     // Whom the probe asks is left to the operator.
     let soon =
-        json!({"periodSeconds": 1, "timeoutSeconds": 5, "failureThreshold": 3, "terminationGracePeriodSeconds": 1});
+        json!({"periodSeconds": 1, "timeoutSeconds": 5, "failureThreshold": 5, "terminationGracePeriodSeconds": 1});
     let one = json!([{"name": "PPO_THREADS", "value": "1"}]);
     let worker = json!({"name": "worker", "env": one, "livenessProbe": soon});
     let template = json!({"spec": {"containers": [worker]}});

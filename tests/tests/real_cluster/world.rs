@@ -21,25 +21,21 @@ pub struct World {
 /// The cluster, started by the first test that asks; None, said in one line, where this machine cannot run it.
 pub async fn world() -> Option<&'static World> {
     static WORLD: OnceCell<Option<World>> = OnceCell::const_new();
-    started(&WORLD, Options::native_gang()).await
+    WORLD.get_or_init(|| started(Options::native_gang())).await.as_ref()
 }
 
-/// Another one beside it, whose control plane is that of the next Kubernetes; its node's kubelet is of the same as the other's.
-pub async fn next_world() -> Option<&'static World> {
-    static WORLD: OnceCell<Option<World>> = OnceCell::const_new();
-    started(&WORLD, Options::next_native_gang()).await
+/// Another one beside it, whose control plane is that of the next Kubernetes; its node's kubelet is of the same as the other's. It ends
+/// when it is dropped.
+pub async fn next_world() -> Option<World> {
+    started(Options::next_native_gang()).await
 }
 
-async fn started(world: &'static OnceCell<Option<World>>, options: Options) -> Option<&'static World> {
-    let started = world.get_or_try_init(|| async {
-        if let Some(lack) = lacking().await? {
-            skipped("tests of real pods", &lack);
-            return Ok(None);
-        }
-        World::start(options).await.map(Some)
-    });
-    let started: Result<_> = started.await;
-    started.unwrap().as_ref()
+async fn started(options: Options) -> Option<World> {
+    if let Some(lack) = lacking().await.unwrap() {
+        skipped("tests of real pods", &lack);
+        return None;
+    }
+    Some(World::start(options).await.unwrap())
 }
 
 impl World {

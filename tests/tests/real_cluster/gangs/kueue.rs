@@ -12,7 +12,7 @@ use crate::world::world;
 /// The cluster's queue, and the flavor of its nodes.
 const QUEUE: &str = "real";
 
-fn api(job: &Job, kind: &str) -> Api<DynamicObject> {
+fn api(job: &Job<'_>, kind: &str) -> Api<DynamicObject> {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("kueue.x-k8s.io", "v1beta2", kind));
     match kind {
         "LocalQueue" | "Workload" => Api::namespaced_with(job.namespace.client.clone(), &job.namespace.name, &resource),
@@ -20,7 +20,7 @@ fn api(job: &Job, kind: &str) -> Api<DynamicObject> {
     }
 }
 
-async fn make(job: &Job, kind: &str, name: &str, spec: Value) {
+async fn make(job: &Job<'_>, kind: &str, name: &str, spec: Value) {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("kueue.x-k8s.io", "v1beta2", kind));
     let object = DynamicObject::new(name, &resource).data(json!({"spec": spec}));
     let api = api(job, kind);
@@ -31,14 +31,14 @@ async fn make(job: &Job, kind: &str, name: &str, spec: Value) {
     .unwrap();
 }
 
-async fn stop_queue(job: &Job, policy: &str) {
+async fn stop_queue(job: &Job<'_>, policy: &str) {
     let patch = Patch::Merge(json!({"spec": {"stopPolicy": policy}}));
     let queues = api(job, "ClusterQueue");
     queues.patch(QUEUE, &PatchParams::default(), &patch).await.unwrap();
 }
 
 /// Waits until no Workload of the job holds quota.
-async fn gives_quota_back(job: &Job) {
+async fn gives_quota_back(job: &Job<'_>) {
     job.wait("the quota to be given back", async || {
         let workloads = api(job, "Workload").list(&ListParams::default()).await?;
         let workload = workloads.items.first();

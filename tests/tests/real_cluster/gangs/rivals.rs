@@ -23,15 +23,15 @@ pub const STEPS: u64 = 60;
 const CAPACITY: usize = GANG + 1;
 
 /// Two jobs that the node has room for one of.
-pub struct Rivals {
-    world: &'static World,
-    jobs: [Job; 2],
+pub struct Rivals<'a> {
+    world: &'a World,
+    jobs: [Job<'a>; 2],
     holders: Holders,
 }
 
-impl Rivals {
+impl<'a> Rivals<'a> {
     /// The node gets the resource `test.ppojob.dev/<name>`, of which every pod wants one.
-    pub async fn prepare(world: &'static World, name: &str, patch: Value, template: Value) -> Self {
+    pub async fn prepare(world: &'a World, name: &str, patch: Value, template: Value) -> Self {
         let client = world.cluster.control_plane().client().await.unwrap();
         let resource = resource(name);
         let amount = json!({&resource: CAPACITY.to_string()});
@@ -51,7 +51,7 @@ impl Rivals {
     }
 
     /// Both.
-    pub fn jobs(&self) -> impl Iterator<Item = &Job> {
+    pub fn jobs(&self) -> impl Iterator<Item = &Job<'a>> {
         self.jobs.iter()
     }
 
@@ -70,7 +70,7 @@ impl Rivals {
     }
 
     /// The job that is placed first, and the other one.
-    pub async fn first(&self) -> (&Job, &Job) {
+    pub async fn first(&self) -> (&Job<'a>, &Job<'a>) {
         let [one, other] = &self.jobs;
         let waits = [None, Some(Phase::Pending), Some(Phase::Queued), Some(Phase::Scheduling)];
         one.wait("one of two to be placed", async || {
@@ -97,7 +97,7 @@ pub fn resource(name: &str) -> String {
 }
 
 /// A job whose pods want one of the resource each, and what `template` says.
-pub async fn job(world: &'static World, prefix: &str, resource: &str, patch: &Value, template: &Value) -> Job {
+pub async fn job<'a>(world: &'a World, prefix: &str, resource: &str, patch: &Value, template: &Value) -> Job<'a> {
     let one = json!({resource: "1"});
     let container = json!({
         "name": "worker", "env": [{"name": "PPO_THREADS", "value": "1"}],
@@ -115,7 +115,7 @@ pub async fn job(world: &'static World, prefix: &str, resource: &str, patch: &Va
 }
 
 /// Waits until the job says that its scheduler is silent, in these words, and `kubectl ppo why` with it.
-pub async fn says_that_nobody_looks(job: &Job, words: &str) {
+pub async fn says_that_nobody_looks(job: &Job<'_>, words: &str) {
     gang(job, "SchedulerSilent", words).await;
     let why = job.ppo(&["why", NAME]).await;
     println!("{}", why.stdout);
@@ -126,11 +126,11 @@ pub async fn says_that_nobody_looks(job: &Job, words: &str) {
 }
 
 /// Waits until the job says that no pod of it has a node, in the scheduler's words.
-pub async fn waits_for_nodes(job: &Job) {
+pub async fn waits_for_nodes(job: &Job<'_>) {
     gang(job, "WaitsForNodes", &format!("0 of {GANG} pods have nodes")).await;
 }
 
-async fn gang(job: &Job, reason: &str, words: &str) {
+async fn gang(job: &Job<'_>, reason: &str, words: &str) {
     job.reaches(&format!("{reason}, {words:?}"), |status: &PpoJobStatus| {
         let mut conditions = status.conditions.iter();
         let gang = conditions.find(|condition| condition.type_ == "GangScheduled");

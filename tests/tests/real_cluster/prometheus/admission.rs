@@ -72,7 +72,7 @@ fn admits(policy: &NetworkPolicy, client: &Client, pod: &Pod, port: u16) -> bool
 }
 
 /// Every target lies behind a policy that lets Prometheus in, and not whoever runs in another namespace.
-pub async fn check(job: &Job, targets: &[Target]) {
+pub async fn check(job: &Job<'_>, targets: &[Target]) {
     let api = &job.namespace.client;
     let namespaces: Api<Namespace> = Api::all(api.clone());
     let chosen = ListParams::default().labels("app.kubernetes.io/name=prometheus");

@@ -35,7 +35,7 @@ fn promised() -> Vec<(String, bool)> {
 }
 
 /// Every metric of the lists has a series, but those of [`ABSENT`].
-pub async fn check(prometheus: &Prometheus<'_>, job: &Job) {
+pub async fn check(prometheus: &Prometheus<'_>, job: &Job<'_>) {
     let promised = promised();
     let absent = job
         .wait("every metric to be scraped", async || {

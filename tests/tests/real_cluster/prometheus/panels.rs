@@ -38,7 +38,7 @@ struct Query {
 }
 
 /// The dashboards, as Grafana's sidecar finds them.
-pub async fn dashboards(job: &Job) -> Vec<(String, Value)> {
+pub async fn dashboards(job: &Job<'_>) -> Vec<(String, Value)> {
     let maps: Api<ConfigMap> = Api::all(job.namespace.client.clone());
     let labelled = ListParams::default().labels("grafana_dashboard=1");
     let maps = maps.list(&labelled).await.unwrap().items;
@@ -51,7 +51,7 @@ pub async fn dashboards(job: &Job) -> Vec<(String, Value)> {
 }
 
 /// With the job chosen, and else what the dashboard opens with.
-fn as_grafana(expression: &str, dashboard: &Value, job: &Job) -> String {
+fn as_grafana(expression: &str, dashboard: &Value, job: &Job<'_>) -> String {
     let range = format!("{RANGE}s");
     let mut values = vec![
         ("namespace", job.namespace.name.as_str()),
@@ -66,7 +66,7 @@ fn as_grafana(expression: &str, dashboard: &Value, job: &Job) -> String {
     filled(expression, &values)
 }
 
-fn queries(dashboards: &[(String, Value)], job: &Job) -> Vec<Query> {
+fn queries(dashboards: &[(String, Value)], job: &Job<'_>) -> Vec<Query> {
     let mut queries = Vec::new();
     for (file, dashboard) in dashboards {
         for panel in panels(dashboard) {
@@ -100,7 +100,12 @@ async fn shows(prometheus: &Prometheus<'_>, query: &Query) -> Result<bool> {
 }
 
 /// Waits until every query shows something but those that `silent` lists; which are those.
-async fn wait_for_all(prometheus: &Prometheus<'_>, job: &Job, mut queries: Vec<Query>, silent: &[&str]) -> Vec<Query> {
+async fn wait_for_all(
+    prometheus: &Prometheus<'_>,
+    job: &Job<'_>,
+    mut queries: Vec<Query>,
+    silent: &[&str],
+) -> Vec<Query> {
     // What does not parse fails here, at once.
     for query in &queries {
         names(prometheus, &query.expression).await;
@@ -128,7 +133,7 @@ async fn wait_for_all(prometheus: &Prometheus<'_>, job: &Job, mut queries: Vec<Q
 }
 
 /// Every panel of every dashboard, and the variables that it offers to choose from.
-pub async fn check(prometheus: &Prometheus<'_>, job: &Job, dashboards: &[(String, Value)]) {
+pub async fn check(prometheus: &Prometheus<'_>, job: &Job<'_>, dashboards: &[(String, Value)]) {
     for (file, dashboard) in dashboards {
         for (variable, selector, label) in asked_variables(dashboard) {
             let path = format!("api/v1/label/{label}/values");
@@ -159,7 +164,7 @@ pub async fn check(prometheus: &Prometheus<'_>, job: &Job, dashboards: &[(String
 }
 
 /// The marks over curves, once a pod was restarted.
-pub async fn check_annotations(prometheus: &Prometheus<'_>, job: &Job, dashboards: &[(String, Value)]) {
+pub async fn check_annotations(prometheus: &Prometheus<'_>, job: &Job<'_>, dashboards: &[(String, Value)]) {
     let mut queries = Vec::new();
     for (file, dashboard) in dashboards {
         queries.extend(list(dashboard, "/annotations/list").iter().map(|annotation| Query {

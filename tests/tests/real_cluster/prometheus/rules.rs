@@ -39,7 +39,7 @@ async fn loaded(prometheus: &Prometheus<'_>) -> Result<Vec<Value>> {
 }
 
 /// Exactly our alerts are there, each evaluates, and all series that it asks for are scraped.
-pub async fn check(prometheus: &Prometheus<'_>, job: &Job) {
+pub async fn check(prometheus: &Prometheus<'_>, job: &Job<'_>) {
     let alerts = alerts();
     let wanted: BTreeSet<&str> = alerts.iter().map(|(_, alert)| text(alert, "alert")).collect();
     job.wait("every alert to be evaluated", async || {
@@ -65,7 +65,7 @@ pub async fn check(prometheus: &Prometheus<'_>, job: &Job) {
 }
 
 /// Waits until an alert fires for the job.
-pub async fn fires(prometheus: &Prometheus<'_>, job: &Job, name: &str) {
+pub async fn fires(prometheus: &Prometheus<'_>, job: &Job<'_>, name: &str) {
     job.wait(&format!("alert {name}"), async || {
         let rules = loaded(prometheus).await?;
         let rule = rules

@@ -72,7 +72,7 @@ pub fn documented() -> Value {
 
 /// Exactly the pods of the job, each under its labels, and both replicas of the operator are up: by the chart's monitors and by
 /// the page for those who have none.
-pub async fn check(prometheus: &Prometheus<'_>, job: &Job) -> Vec<Target> {
+pub async fn check(prometheus: &Prometheus<'_>, job: &Job<'_>) -> Vec<Target> {
     let namespace = job.namespace.name.as_str();
     let pods = [
         ("actor", "0"),
