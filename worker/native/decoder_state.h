@@ -8,14 +8,23 @@ namespace decoder {
 
 typedef uint16_t bf16; // bit pattern
 
-// A weight [n, k] packed into panels of `panel_columns` outputs. A panel is [steps][panel_columns] of 32-bit units: one
-// float, or two consecutive k in bfloat16. So a product walks memory strictly forward, and a step is the same few loads
-// in both types. Outputs beyond n and the odd k are zero.
+// Units of 32 bits in a line of the processor's cache.
+constexpr int kLine = 16;
+
+// A weight [n, k] packed into panels of two groups of `lanes` outputs. A step of a group is `lanes` units of 32 bits: one float, or two
+// consecutive k in bfloat16. As many steps of a group as fill a line lie together, and lines of both groups alternate: a product walks
+// memory strictly forward, a step is the same few loads in both types, and whoever packs one group writes whole lines. Outputs beyond n
+// and the odd k are zero; what fills the last line is never read.
 struct Matrix {
     uint32_t * panels = nullptr;
     int k = 0;
     int steps = 0; // k, or ceil(k / 2) in bfloat16
     int count = 0; // panels
+    // Units of a panel.
+    size_t panel(int lanes) const {
+        const int together = kLine / lanes;
+        return size_t(steps + together - 1) / together * (2 * kLine);
+    }
 };
 
 // Consecutive rows of one part of a matrix, as they lie in a model's tensor. Outputs fill groups of as many as a vector has lanes, two

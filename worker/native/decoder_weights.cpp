@@ -71,7 +71,7 @@ size_t DecoderWeights::shape_matrix(Matrix & w, int n, int k, int outputs_per_pa
     w.k = k;
     w.steps = shape_.bfloat16 ? (k + 1) / 2 : k;
     w.count = (n + outputs_per_panel - 1) / outputs_per_panel;
-    return times(w.steps, 2 * kernels().lanes * sizeof(uint32_t));
+    return times(w.panel(kernels().lanes), sizeof(uint32_t));
 }
 
 float * DecoderWeights::new_vector(int length) {

@@ -3,6 +3,7 @@
 pub mod access;
 pub mod auth;
 pub mod body;
+mod eager;
 pub mod error;
 pub mod fallback;
 pub mod limits;

@@ -12,6 +12,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_io_timeout::TimeoutStream;
 
+use super::eager::Eager;
 use super::limits::Limits;
 
 /// Wait after an accept that failed, as when there are no file descriptors left.
@@ -68,11 +69,11 @@ async fn connection(stream: TcpStream, router: Router, limits: Limits, mut stop:
         .header_read_timeout(limits.header_timeout)
         .max_buf_size(limits.header_bytes.max(8192))
         .serve_connection(TokioIo::new(Box::pin(stream)), TowerToHyperService::new(router));
-    let mut served = std::pin::pin!(served);
+    let mut served = Eager::new(served);
     let ended = tokio::select! {
-        ended = served.as_mut() => ended,
+        ended = &mut served => ended,
         () = asked_to(&mut stop) => {
-            served.as_mut().graceful_shutdown();
+            served.inner().graceful_shutdown();
             served.await
         }
     };
