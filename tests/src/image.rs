@@ -22,6 +22,9 @@ pub struct Image {
 }
 
 impl Image {
+    /// Programs of [`busybox`](Self::busybox).
+    pub const APPLETS: [&str; 7] = ["sh", "sleep", "cat", "tar", "sha256sum", "ls", "rm"];
+
     /// An image that holds `file` at `place`.
     pub fn of(name: &str, file: &Path, place: &str) -> Self {
         Self {
@@ -58,7 +61,7 @@ impl Image {
     pub fn busybox(program: &Path) -> Self {
         let name = "docker.io/library/busybox:latest";
         let mut image = Self::of(name, program, "/bin/busybox");
-        for applet in ["sh", "sleep", "cat", "tar", "sha256sum", "ls", "rm"] {
+        for applet in Self::APPLETS {
             image.words.push(format!("{}=/bin/{applet}", program.display()));
         }
         image.with(&["--cmd", "sh"])

@@ -9,6 +9,7 @@
 
 mod commands;
 mod convert;
+mod demo_cluster;
 mod errors;
 mod fields;
 mod gitops;
