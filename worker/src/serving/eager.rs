@@ -13,11 +13,9 @@ use tokio::task::coop;
 /// Polls of one turn, at the most: other tasks of the thread wait meanwhile.
 const MOST: usize = 32;
 
-/// Nobody polls it: whoever wakes it wakes its task.
-const IDLE: u8 = 0;
-/// It is being polled, and nothing woke it since.
+/// It is being polled: a wake is left to whoever polls.
 const POLLED: u8 = 1;
-/// It was woken while it was being polled.
+/// It was woken since its last poll began.
 const WOKEN: u8 = 2;
 
 /// A future that is polled again where it was woken during a poll.
@@ -29,6 +27,7 @@ pub struct Eager<F> {
 
 #[derive(Default)]
 struct Wakes {
+    /// Of the bits above. It only changes by exchanges, so that a poll sees what was done before any wake that it makes up for.
     state: AtomicU8,
     task: AtomicWaker,
 }
@@ -55,10 +54,7 @@ impl Wake for Wakes {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let noted = self
-            .state
-            .compare_exchange(POLLED, WOKEN, Ordering::AcqRel, Ordering::Acquire);
-        if noted == Err(IDLE) {
+        if self.state.fetch_or(WOKEN, Ordering::AcqRel) & POLLED == 0 {
             self.task.wake();
         }
     }
@@ -72,19 +68,16 @@ impl<F: Future> Future for Eager<F> {
         let state = &this.wakes.state;
         this.wakes.task.register(context.waker());
         for _ in 0..MOST {
-            state.store(POLLED, Ordering::Release);
+            state.swap(POLLED, Ordering::AcqRel);
             let polled = this.inner.as_mut().poll(&mut Context::from_waker(&this.waker));
-            let is_asleep = state
-                .compare_exchange(POLLED, IDLE, Ordering::AcqRel, Ordering::Acquire)
-                .is_ok();
-            if polled.is_ready() || is_asleep {
+            let was_woken = state.swap(0, Ordering::AcqRel) & WOKEN != 0;
+            if polled.is_ready() || !was_woken {
                 return polled;
             }
             if !coop::has_budget_remaining() {
                 break;
             }
         }
-        state.store(IDLE, Ordering::Release);
         context.waker().wake_by_ref();
         Poll::Pending
     }
@@ -126,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_never_stops_to_wake_itself_lets_others_run() {
+    fn one_that_never_stops_waking_itself_lets_others_run() {
         let mut polls = 0;
         let mut future = Eager::new(poll_fn(|context| {
             context.waker().wake_by_ref();
