@@ -92,13 +92,16 @@ fn head_gradient(config: &RunConfig, geometry: &Geometry, policy: &ModelShape) -
     product(&[policy.vocab, policy.hidden, number])
 }
 
-/// What the backward pass of one layer works with over a micro-batch of the longest samples, beside what the forward pass kept.
+/// What the backward pass of one layer works with over a micro-batch, beside what the forward pass kept: of the longest samples, or of as many
+/// tokens in more of them (`Room` in `actor/packing.rs` of the worker).
 fn backward_of_layer(config: &RunConfig, geometry: &Geometry, shape: &ModelShape) -> u64 {
-    let sequences = config.batch.micro_train_batch_size as u64;
-    let tokens = product(&[sequences, config.longest_sequence() as u64]);
+    let fewest = config.batch.micro_train_batch_size as u64;
+    let most = (config.batch.train_batch_size as u64 / geometry.actor_ranks.max(1)).max(fewest);
+    let tokens = product(&[fewest, config.longest_sequence() as u64]);
+    let attention = |sequences| shape.attention_backward_bytes(tokens, sequences, config.model.dtype);
     let mlp = shape.mlp_backward_bytes(tokens, config.model.dtype);
     match trains_on_gpu(geometry) {
-        true => mlp.max(shape.attention_backward_bytes(tokens, sequences, config.model.dtype)),
+        true => mlp.max(attention(fewest)).max(attention(most)),
         // The worker's own kernel has a block of queries at a time.
         false => mlp,
     }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// How many prompts and samples make a step, and the pieces they are computed in. With `R = rolloutBatchSize`,
 /// `n = nSamplesPerPrompt`: samples per step = R x n; updates per epoch = samples / trainBatchSize; accumulation =
-/// trainBatchSize / (microTrainBatchSize x actor ranks). Each must be whole; `ppo-worker plan` writes them out.
+/// trainBatchSize / (microTrainBatchSize x actor ranks), at the most. Each must be whole; `ppo-worker plan` writes them out.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct BatchSpec {
@@ -20,7 +20,8 @@ pub struct BatchSpec {
     #[serde(default = "default_n")]
     #[schemars(range(min = 1, max = 1024))]
     pub n_samples_per_prompt: u32,
-    /// Samples per forward pass of one rank where nothing is learned: reference, old log-probs and values. Must divide
+    /// Samples per forward pass of one rank where nothing is learned: reference, old log-probs and values. The last two take more
+    /// of them where they are shorter than they may be, as with `microTrainBatchSize`. Must divide
     /// the share of a step that a rank of the actor has. Changes memory and speed, not results. Default: the greatest such
     /// divisor up to 8. A reward model takes as many samples at once as come to 16384 tokens, whatever this says. OpenRLHF
     /// `rollout.micro_batch_size`, verl `log_prob_micro_batch_size_per_gpu`, TRL `local_rollout_forward_batch_size`.
@@ -34,9 +35,12 @@ pub struct BatchSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_073_741_824))]
     pub train_batch_size: Option<u32>,
-    /// Samples per forward and backward pass of one actor rank; gradients accumulate until `trainBatchSize` is reached. Changes
-    /// memory and speed, not results, but for gae under trl (see `algorithm.aggregation`). Default: the greatest divisor of the rank's share up to 8. OpenRLHF
-    /// `train.micro_batch_size`, verl `ppo_micro_batch_size_per_gpu`, TRL `per_device_train_batch_size`.
+    /// Samples per forward and backward pass of one actor rank; gradients accumulate until `trainBatchSize` is reached. It stands for memory, that
+    /// of so many samples of `prompts.maxLength` and `generation.maxNewTokens`: of shorter ones a pass takes more, up to as many tokens, and as
+    /// many of responses (what verl's `use_dynamic_bsz` and OpenRLHF's `train.dynamic_batch_enable` do by a number of tokens). Changes
+    /// memory and speed, not results, but for gae under trl (see `algorithm.aggregation`), where it is just this number. Default: the greatest
+    /// divisor of the rank's share up to 8. OpenRLHF `train.micro_batch_size`, verl `ppo_micro_batch_size_per_gpu`, TRL
+    /// `per_device_train_batch_size`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_073_741_824))]
     pub micro_train_batch_size: Option<u32>,

@@ -12,6 +12,7 @@ pub mod lesson;
 pub mod master;
 pub mod mini_batches;
 pub mod optimizer_state;
+pub mod packing;
 pub mod parameters;
 pub mod pieces;
 pub mod pod;

@@ -9,6 +9,7 @@ use tch::{Device, Kind, Tensor};
 
 use super::kept::{Kept, Pass};
 use super::mini_batches::{MiniBatches, Shares};
+use super::packing::Room;
 use super::rows::{Rows, passes};
 use crate::data::Prompt;
 use crate::engine::FinishReason;
@@ -20,14 +21,17 @@ use crate::ranks::order::Order;
 use crate::stages::Sample;
 use crate::telemetry::Live;
 
-/// The samples of a step in pieces of `microRolloutBatchSize`, each a forward pass without gradients, or several where a reference computes it.
-/// Where the pass of the first update is kept, its samples are a piece of their own for the models that learn.
+/// The samples of a step in pieces, for forward passes without gradients. For the models that learn a piece is a pass of as many samples as have
+/// the memory of `microRolloutBatchSize`; where the pass of the first update is kept, its samples are a piece of their own. A reference gets
+/// pieces of just that many samples, wherever it is, and may compute one in several passes.
 #[derive(Debug)]
 pub struct Pieces<'a> {
     /// The samples.
     pub samples: &'a [Sample],
-    /// Samples of a piece.
+    /// Samples of a reference's piece.
     pub size: usize,
+    /// For a piece of the models that learn.
+    room: Room,
     /// Columns of the step's tensors.
     pub columns: usize,
     /// Whether the critic also values the state after the last token.
@@ -57,9 +61,11 @@ impl<'a> Pieces<'a> {
             samples,
             ranks,
         };
+        let size = config.batch.micro_rollout_batch_size.max(1);
         Self {
             samples,
-            size: config.batch.micro_rollout_batch_size.max(1),
+            size,
+            room: Room::of(config, size),
             columns,
             slot_after: slot_after(config),
             policy_learns: config.policy_learns(step),
@@ -76,11 +82,11 @@ impl<'a> Pieces<'a> {
     /// When libtorch fails, or a rank is lost.
     pub fn logprobs(&self, decoder: &Decoder, ranks: &Ranks, temperature: f64) -> Result<Tensor> {
         let pass = |rows: &Rows, _| rows.logprobs(decoder, temperature, None);
-        let split = |piece: &[usize]| -> Vec<Vec<usize>> {
-            let samples: Vec<&Sample> = piece.iter().map(|&sample| &self.samples[sample]).collect();
-            let of_pass = |places: Vec<usize>| -> Vec<usize> { places.into_iter().map(|place| piece[place]).collect() };
-            passes(&samples).into_iter().map(of_pass).collect()
+        let of_piece = |piece: &[usize]| -> Vec<Vec<usize>> {
+            let of_pass = |places: Vec<usize>| places.into_iter().map(|place| piece[place]).collect();
+            passes(&self.chosen(piece)).into_iter().map(of_pass).collect()
         };
+        let split = |share: &[usize]| share.chunks(self.size).flat_map(of_piece).collect();
         Ok(self.compute_in(ranks, decoder.device(), None, split, pass)?.0)
     }
 
@@ -97,10 +103,18 @@ impl<'a> Pieces<'a> {
         forward: impl Fn(&Rows, bool) -> Result<Pass>,
     ) -> Result<(Tensor, Option<Kept>)> {
         let first = self.first.as_ref().filter(|_| keep);
-        self.compute_in(ranks, device, first, |piece| vec![piece.to_vec()], forward)
+        let split = |share: &[usize]| -> Vec<Vec<usize>> {
+            let passes = self.room.pack(&self.chosen(share)).into_iter();
+            passes.map(|pass| share[pass].to_vec()).collect()
+        };
+        self.compute_in(ranks, device, first, split, forward)
     }
 
-    /// As [`compute_keeping`](Self::compute_keeping), each piece in the passes that `split` makes of it.
+    fn chosen(&self, places: &[usize]) -> Vec<&'a Sample> {
+        places.iter().map(|&place| &self.samples[place]).collect()
+    }
+
+    /// As [`compute_keeping`](Self::compute_keeping), what is not kept in the passes that `split` makes of it.
     fn compute_in(
         &self,
         ranks: &Ranks,
@@ -114,9 +128,8 @@ impl<'a> Pieces<'a> {
         let mut whole = Tensor::f_zeros(shape, (Kind::Float, device))?;
         let mut compute = |piece: &[usize], learns: bool| -> Result<Pass> {
             let _no_grad = (!learns).then(tch::no_grad_guard);
-            let samples: Vec<&Sample> = piece.iter().map(|&sample| &self.samples[sample]).collect();
             let rows: Vec<i64> = piece.iter().map(|&sample| sample as i64).collect();
-            let pass = forward(&Rows::new(&samples, self.columns, self.slot_after)?, learns)?;
+            let pass = forward(&Rows::new(&self.chosen(piece), self.columns, self.slot_after)?, learns)?;
             let rows = send(&Tensor::from_slice(&rows), device)?;
             let _ = whole.f_index_copy_(0, &rows, &pass.0.f_detach()?.f_to_kind(Kind::Float)?)?;
             self.live.goes_on();
@@ -131,7 +144,7 @@ impl<'a> Pieces<'a> {
             })
         });
         let kept = kept.transpose()?;
-        for pass in self.rest(first, ranks).chunks(self.size).flat_map(split) {
+        for pass in split(&self.rest(first, ranks)) {
             drop(compute(&pass, false)?);
         }
         // Every row is one rank's and zero at the others.

@@ -19,6 +19,7 @@ use super::kept::{Kept, Pass};
 use super::learner::{Bad, Updated};
 use super::lesson::Lesson;
 use super::mini_batches::{MiniBatches, Shares};
+use super::packing::micro_batches;
 use super::pieces::slot_after;
 use super::rows::Rows;
 use super::{Actor, Critic, entropy_of};
@@ -249,12 +250,13 @@ impl Update<'_> {
 
     /// The micro-batches of each rank.
     fn micros(&self, shares: &Shares) -> Vec<Vec<Micro<'_>>> {
-        let size = self.config.batch.micro_train_batch_size;
-        let of_rank = |share: &Vec<usize>| share.chunks(size).map(|rows| self.micro(rows)).collect();
-        shares.iter().map(of_rank).collect()
+        let of_ranks = micro_batches(self.config, self.lesson.samples, shares).into_iter();
+        of_ranks
+            .map(|of_rank| of_rank.into_iter().map(|chosen| self.micro(chosen)).collect())
+            .collect()
     }
 
-    fn micro(&self, chosen: &[usize]) -> Micro<'_> {
+    fn micro(&self, chosen: Vec<usize>) -> Micro<'_> {
         let lesson = self.lesson;
         let samples: Vec<&Sample> = chosen.iter().map(|&index| &lesson.samples[index]).collect();
         let longest = samples.iter().map(|sample| sample.response.len()).max().unwrap_or(0);
@@ -268,7 +270,7 @@ impl Update<'_> {
         };
         let rows: Vec<i64> = chosen.iter().map(|&index| index as i64).collect();
         Micro {
-            chosen: chosen.to_vec(),
+            chosen,
             samples,
             rows: Tensor::from_slice(&rows),
             columns,

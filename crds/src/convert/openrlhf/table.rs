@@ -86,7 +86,7 @@ pub const ROWS: &[Row] = &[
     needless(
         &["train.dynamic_batch_enable", "use_dynamic_batch", "rollout.max_tokens_per_gpu",
           "rollout_max_tokens_per_gpu", "train.max_tokens_per_gpu", "train_max_tokens_per_gpu"],
-        "micro-batches are counted in samples; their size changes memory and speed only",
+        "micro-batches are packed by tokens as it is: up to `batch.microTrainBatchSize` times the greatest length",
     ),
     needless(
         &["rollout.vllm_generate_batch_size", "vllm_generate_batch_size"],

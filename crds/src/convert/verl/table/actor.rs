@@ -134,7 +134,7 @@ pub const ROWS: &[Row] = &[
           "actor_rollout_ref.ref.log_prob_use_dynamic_bsz", "actor_rollout_ref.ref.log_prob_max_token_len_per_gpu",
           "actor_rollout_ref.rollout.log_prob_use_dynamic_bsz",
           "actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu"],
-        "micro-batches are counted in samples; their size changes memory and speed only",
+        "micro-batches are packed by tokens as it is: up to `batch.microTrainBatchSize` times the greatest length",
     ),
     needless(
         &["actor_rollout_ref.actor.shuffle", "actor_rollout_ref.actor.data_loader_seed"],
