@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(pack(&[(3, 2), (3, 2), (3, 2), (3, 2)]), [0..2, 2..4], "of half of it");
         assert_eq!(pack(&[(1, 4), (1, 4)]), [0..1, 1..2], "logits go by responses alone");
         assert_eq!(pack(&[(1, 1); 5]), [0..3, 3..5], "and as even as can be");
-        assert_eq!(pack(&[]), []);
+        assert!(pack(&[]).is_empty());
     }
 
     /// Micro-batches of two samples of 6 tokens of prompt and 4 of response.
