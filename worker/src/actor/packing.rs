@@ -2,8 +2,6 @@
 //! Most are shorter, so more of them fit, and weights and gradients are gone over less often. (verl's `use_dynamic_bsz` packs by tokens,
 //! verl/utils/seqlen_balancing.py; there the number of tokens is for the user to find.)
 
-use std::ops::Range;
-
 use ppo_crds::RunConfig;
 
 use super::mini_batches::Shares;
@@ -25,14 +23,14 @@ impl Room {
         }
     }
 
-    /// `samples` in their order in as few passes as there is room for.
-    pub fn pack(self, samples: &[&Sample]) -> Vec<Range<usize>> {
-        self.spread(samples, self.fill(samples, 0).len())
+    /// The samples of `share`, places among `samples`, in their order in as few passes as there is room for: the places of each pass.
+    pub fn pack(self, samples: &[Sample], share: &[usize]) -> Vec<Vec<usize>> {
+        self.spread(samples, share, self.fill(samples, share, 0).len())
     }
 
     /// In `count` passes, which are at least as many as there have to be and no more than samples: the longest of them as short as can be.
-    fn spread(self, samples: &[&Sample], count: usize) -> Vec<Range<usize>> {
-        let needs_more = |tokens: usize| Self { tokens, ..self }.fill(samples, 0).len() > count;
+    fn spread(self, samples: &[Sample], share: &[usize], count: usize) -> Vec<Vec<usize>> {
+        let needs_more = |tokens: usize| Self { tokens, ..self }.fill(samples, share, 0).len() > count;
         // The fewest tokens a pass with which so many passes are enough: `low` are too few, `high` are not.
         let (mut low, mut high) = (0, self.tokens);
         while low + 1 < high {
@@ -43,26 +41,27 @@ impl Room {
                 high = middle
             }
         }
-        Self { tokens: high, ..self }.fill(samples, count)
+        Self { tokens: high, ..self }.fill(samples, share, count)
     }
 
     /// Each pass takes samples while there is room, but leaves one for each of those that come after it where there have to be `least`. One
     /// that is longer than the room comes alone.
-    fn fill(self, samples: &[&Sample], least: usize) -> Vec<Range<usize>> {
+    fn fill(self, samples: &[Sample], share: &[usize], least: usize) -> Vec<Vec<usize>> {
         let mut passes = Vec::new();
         let mut start = 0;
-        while start < samples.len() {
-            let most = samples.len().saturating_sub(least.saturating_sub(passes.len() + 1));
+        while start < share.len() {
+            let most = share.len().saturating_sub(least.saturating_sub(passes.len() + 1));
             let (mut tokens, mut responses, mut end) = (0, 0, start);
             while end < most.max(start + 1) {
-                tokens += samples[end].length();
-                responses += samples[end].response.len();
+                let sample = &samples[share[end]];
+                tokens += sample.length();
+                responses += sample.response.len();
                 if end > start && (tokens > self.tokens || responses > self.responses) {
                     break;
                 }
                 end += 1;
             }
-            passes.push(start..end);
+            passes.push(share[start..end].to_vec());
             start = end;
         }
         passes
@@ -78,13 +77,9 @@ pub fn micro_batches(config: &RunConfig, samples: &[Sample], shares: &Shares) ->
         return shares.iter().map(of_rank).collect();
     }
     let room = Room::of(config, size);
-    let chosen = |share: &Vec<usize>| -> Vec<&Sample> { share.iter().map(|&place| &samples[place]).collect() };
-    let fewest = |share| room.fill(&chosen(share), 0).len();
+    let fewest = |share: &Vec<usize>| room.fill(samples, share, 0).len();
     let count = shares.iter().map(fewest).max().unwrap_or(0);
-    let of_rank = |share: &Vec<usize>| -> Vec<Vec<usize>> {
-        let passes = room.spread(&chosen(share), count).into_iter();
-        passes.map(|pass| share[pass].to_vec()).collect()
-    };
+    let of_rank = |share: &Vec<usize>| room.spread(samples, share, count);
     shares.iter().map(of_rank).collect()
 }
 
@@ -127,12 +122,12 @@ mod tests {
     fn a_pass_takes_more_samples_than_its_size_where_they_are_shorter_than_they_may_be() {
         let pack = |lengths: &[(usize, usize)]| {
             let samples: Vec<Sample> = lengths.iter().copied().map(sample).collect();
-            room(1).pack(&samples.iter().collect::<Vec<_>>())
+            room(1).pack(&samples, &(0..samples.len()).collect::<Vec<_>>())
         };
-        assert_eq!(pack(&[(6, 4), (6, 4)]), [0..1, 1..2], "of the greatest length");
-        assert_eq!(pack(&[(3, 2), (3, 2), (3, 2), (3, 2)]), [0..2, 2..4], "of half of it");
-        assert_eq!(pack(&[(1, 4), (1, 4)]), [0..1, 1..2], "logits go by responses alone");
-        assert_eq!(pack(&[(1, 1); 5]), [0..3, 3..5], "and as even as can be");
+        assert_eq!(pack(&[(6, 4); 2]), [[0], [1]], "of the greatest length");
+        assert_eq!(pack(&[(3, 2); 4]), [[0, 1], [2, 3]], "of half of it");
+        assert_eq!(pack(&[(1, 4); 2]), [[0], [1]], "logits go by responses alone");
+        assert_eq!(pack(&[(1, 1); 5]), [vec![0, 1, 2], vec![3, 4]], "and as even as can be");
         assert!(pack(&[]).is_empty());
     }
 
@@ -178,19 +173,19 @@ mod tests {
             lengths in prop::collection::vec((1usize..7, 1usize..5), 1..60), size in 1usize..9, more in 0usize..70,
         ) {
             let samples: Vec<Sample> = lengths.into_iter().map(sample).collect();
-            let samples: Vec<&Sample> = samples.iter().collect();
-            let packed = room(size).pack(&samples);
-            prop_assert!(packed.len() <= samples.len().div_ceil(size));
+            // In another order than theirs, and not all of them.
+            let share: Vec<usize> = (0..samples.len()).rev().step_by(2).collect();
+            let packed = room(size).pack(&samples, &share);
+            prop_assert!(packed.len() <= share.len().div_ceil(size));
             // Another rank may need more passes.
-            let count = (packed.len() + more).min(samples.len());
-            let spread = room(size).spread(&samples, count);
+            let count = (packed.len() + more).min(share.len());
+            let spread = room(size).spread(&samples, &share, count);
             prop_assert_eq!(spread.len(), count);
             for passes in [packed, spread] {
-                prop_assert_eq!(passes.iter().cloned().flatten().collect::<Vec<_>>(), (0..samples.len()).collect::<Vec<_>>());
+                prop_assert_eq!(&passes.concat(), &share);
                 for pass in passes {
-                    let of_pass = &samples[pass];
-                    prop_assert!(of_pass.iter().map(|sample| sample.length()).sum::<usize>() <= size * 10);
-                    prop_assert!(of_pass.iter().map(|sample| sample.response.len()).sum::<usize>() <= size * 4);
+                    prop_assert!(pass.iter().map(|&place| samples[place].length()).sum::<usize>() <= size * 10);
+                    prop_assert!(pass.iter().map(|&place| samples[place].response.len()).sum::<usize>() <= size * 4);
                 }
             }
         }

@@ -103,10 +103,7 @@ impl<'a> Pieces<'a> {
         forward: impl Fn(&Rows, bool) -> Result<Pass>,
     ) -> Result<(Tensor, Option<Kept>)> {
         let first = self.first.as_ref().filter(|_| keep);
-        let split = |share: &[usize]| -> Vec<Vec<usize>> {
-            let passes = self.room.pack(&self.chosen(share)).into_iter();
-            passes.map(|pass| share[pass].to_vec()).collect()
-        };
+        let split = |share: &[usize]| self.room.pack(self.samples, share);
         self.compute_in(ranks, device, first, split, forward)
     }
 
