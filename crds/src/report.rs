@@ -70,7 +70,7 @@ pub mod exit_code {
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Outcome {
-    /// One word: Completed, Interrupted, Diverged, RewardFailed, DataError, InternalError.
+    /// One word: Completed, Interrupted, Diverged, RewardFailed, DataError, RankLost, InternalError.
     pub reason: Reason,
     /// The same as a sentence that says what to do.
     pub message: String,
@@ -92,6 +92,8 @@ pub enum Reason {
     RewardFailed,
     /// A prompt or label could not be read.
     DataError,
+    /// Another rank is lost, with its pod or its node, or by what that one says itself.
+    RankLost,
     /// Anything else.
     InternalError,
     /// One that a newer worker has.

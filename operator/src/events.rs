@@ -21,9 +21,9 @@ const LONGEST: usize = 1024;
 /// Writes what changed between the job's status and the one `after` it, with what was decided. An event that cannot be written is logged, and
 /// nothing waits for it: the status says the same.
 pub async fn publish(job: &Subject, after: &PpoJobStatus, notes: &[String], context: &Context) {
-    let recorder = context.recorders.fresh();
     for event in events(&job.status, after, notes) {
-        write(&job.object, &event, &recorder, context).await;
+        // A recorder would take a second decision of this look for the first one again.
+        write(&job.object, &event, &context.recorders.fresh(), context).await;
     }
 }
 

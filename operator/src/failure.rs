@@ -27,8 +27,17 @@ pub struct Failure {
     pub conditions: Vec<String>,
     /// Whether the cluster took it away (preemption, a lost node, a deletion) or never ran it, or it stopped because it was asked to.
     pub disrupted: bool,
+    /// When the container ended.
+    pub ended_at: Option<Timestamp>,
     /// Before this time it is not replaced though it does not count: see [`SHORTEST_LIFE`].
     pub not_before: Option<Timestamp>,
+}
+
+impl Failure {
+    /// Whether it is an actor's rank that ended because another was lost.
+    pub fn is_of_lost_rank(&self) -> bool {
+        self.reason == format!("{:?}", Reason::RankLost)
+    }
 }
 
 /// A pod that replaced another and fails within this time is followed by the next one no sooner: what does not count has no end, such as
@@ -90,6 +99,7 @@ pub fn failure_of(pod: &PodView) -> Option<Failure> {
         message,
         conditions: pod.conditions.clone(),
         disrupted: deleted || asked || taken || rejected(pod),
+        ended_at: pod.ended_at,
         not_before: pod
             .created
             .filter(|_| pod.attempt > 1 && !deleted)

@@ -2,17 +2,18 @@
 
 mod deadlines;
 pub mod ending;
+mod lost_rank;
 
 use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use ppo_crds::pod::token_name;
 use ppo_crds::report::Reason;
-use ppo_crds::spec::{FailureAction, Role};
+use ppo_crds::spec::{FailureAction, FailurePolicySpec, Role};
 use ppo_crds::status::PpoJobStatus;
 
 use crate::condition::Truth;
-use crate::failure::{Failure, failure_of, judge};
+use crate::failure::{Failure, Verdict, failure_of, judge};
 use crate::gang::Admission;
 use crate::job::Job;
 use crate::ledger::Ledger;
@@ -212,37 +213,44 @@ fn token_lost(job: &Job, seen: &Snapshot, ledger: &Ledger) -> Option<String> {
     has_pods.then(|| format!("Secret {secret}, with the token that its pods ask of each other, is gone"))
 }
 
-/// Judges every failed pod, the worst first: a restarted role takes its other failures with it.
+/// Judges every failed pod, the worst first: a restarted role takes its other failures with it. What failed of a role together restarts
+/// together and uses up its budgets once, as when the storage that its engines load from is away for a moment. Where the cluster took one
+/// actor rank away, the others failed of that.
 fn restart_what_failed(job: &Job, seen: &Snapshot, decision: &mut Decision, now: Timestamp) {
     let mut failures: Vec<Failure> = current_pods(job, seen, &decision.ledger)
         .filter_map(failure_of)
         .collect();
     failures.extend(vanished(job, seen, &decision.ledger));
     failures.extend(hung(job, seen, &decision.ledger));
+    let awaited = lost_rank::explain(&mut failures, job, seen, &decision.ledger);
+    if let Some(until) = awaited.filter(|until| *until > now) {
+        decision.wake_at(until);
+        let ranks = failures.extract_if(.., |failure| failure.role == Role::Actor);
+        decision.held.extend(ranks.map(|failure| failure.pod));
+    }
     let policy = &job.spec.failure_policy;
     let mut judged: Vec<_> = failures
         .into_iter()
         .map(|failure| (judge(&failure, policy), failure))
         .collect();
-    judged.sort_by_key(|(verdict, _)| severity(verdict.action));
+    judged.sort_by_key(|(verdict, _)| (severity(verdict.action), verdict.counted));
+    let before = decision.ledger.clone();
     let mut restarted: Vec<Role> = Vec::new();
+    let mut counted: Vec<(Role, Verdict)> = Vec::new();
     for (verdict, failure) in judged {
-        let role = failure.role;
-        if restarted.contains(&role) {
+        if restarted.contains(&failure.role) {
             continue;
         }
-        if verdict.action == FailureAction::FailJob {
-            let message = format!("{} failed and the job with it: {}", failure.pod, failure.message);
-            decision.intent = Intent::Fail(Truth::yes(&failure.reason, message));
-            return;
-        }
-        if let Some(budget) = decision.ledger.exhausted(role, &verdict, policy) {
-            let message = format!("{} failed: {}; {budget}", failure.pod, failure.message);
-            decision.intent = Intent::Fail(Truth::yes("RestartsExhausted", message));
+        let incident = (failure.role, verdict);
+        let (role, verdict) = &incident;
+        let is_counted = counted.contains(&incident);
+        let end = ends_job(&failure, verdict, &decision.ledger, policy).filter(|_| !is_counted);
+        if let Some(end) = end {
+            decision.intent = Intent::Fail(end);
             return;
         }
         let earliest = match verdict.counted {
-            true => decision.ledger.restart_not_before(role),
+            true => before.restart_not_before(*role),
             false => failure.not_before,
         };
         if let Some(time) = earliest.filter(|time| *time > now) {
@@ -251,13 +259,40 @@ fn restart_what_failed(job: &Job, seen: &Snapshot, decision: &mut Decision, now:
             continue;
         }
         let what = act(verdict.action, &failure, decision, &mut restarted, now);
-        decision.ledger.count(role, &verdict, policy);
-        let uncounted = if verdict.counted { "" } else { ", not counted" };
-        decision.notes.push(format!(
-            "{what}{uncounted}: {} failed ({}): {}",
-            failure.pod, failure.reason, failure.message
+        let how = match (verdict.counted, is_counted) {
+            (false, _) => ", not counted",
+            (true, true) => ", counted with the one before",
+            (true, false) => "",
+        };
+        let Failure {
+            pod, reason, message, ..
+        } = &failure;
+        decision
+            .notes
+            .push(format!("{what}{how}: {pod} failed ({reason}): {message}"));
+        if !is_counted {
+            decision.ledger.count(*role, verdict, policy);
+            counted.push(incident);
+        }
+    }
+}
+
+/// Whether this failure is the job's.
+fn ends_job(failure: &Failure, verdict: &Verdict, ledger: &Ledger, policy: &FailurePolicySpec) -> Option<Truth> {
+    let Failure {
+        pod, reason, message, ..
+    } = failure;
+    if verdict.action == FailureAction::FailJob {
+        return Some(Truth::yes(
+            reason,
+            format!("{pod} failed and the job with it: {message}"),
         ));
     }
+    let budget = ledger.exhausted(failure.role, verdict, policy)?;
+    Some(Truth::yes(
+        "RestartsExhausted",
+        format!("{pod} failed: {message}; {budget}"),
+    ))
 }
 
 fn act(
@@ -340,6 +375,7 @@ fn removed(index: u32, pod: &str, conditions: &[String]) -> Failure {
         message: "the pod was removed before its end was seen, with its node or by force".into(),
         conditions: conditions.to_vec(),
         disrupted: true,
+        ended_at: None,
         not_before: None,
     }
 }
@@ -373,6 +409,7 @@ fn hung(job: &Job, seen: &Snapshot, ledger: &Ledger) -> Option<Failure> {
         ),
         conditions: Vec::new(),
         disrupted: false,
+        ended_at: None,
         not_before: None,
     })
 }

@@ -36,7 +36,7 @@ pub struct Snapshot {
     pub refused: Option<String>,
     /// Whether the Secret with the token is gone, though pods were made with it.
     pub token_lost: bool,
-    /// Nodes that are gone or not ready, of pods that hang terminating.
+    /// Nodes that are gone or not ready, of pods that hang terminating and of an actor's that others of its ranks may have lost.
     pub lost_nodes: BTreeSet<String>,
     /// The annotation that asks for a restart.
     pub restart_request: Option<String>,

@@ -43,6 +43,11 @@ pub struct RewardFailed;
 #[error("the data cannot be used")]
 pub struct BadData;
 
+/// Another rank is lost, or the ranks no longer reach each other: what broke is not this process.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct RankLost(pub String);
+
 /// The run ended at rank 0, which told the others.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("rank 0 ended the run: {}", outcome.message)]
@@ -119,6 +124,8 @@ fn reason(error: &anyhow::Error) -> Reason {
         Reason::RewardFailed
     } else if error.is::<BadData>() {
         Reason::DataError
+    } else if error.is::<RankLost>() {
+        Reason::RankLost
     } else {
         Reason::InternalError
     }
@@ -174,6 +181,9 @@ mod tests {
 
         let error = Err::<(), _>(anyhow!("503")).context(RewardFailed).context("step 1");
         assert_eq!(reason(&error.unwrap_err()), Reason::RewardFailed);
+        let error = anyhow!("connection reset").context(RankLost("rank 1 is lost".into()));
+        assert_eq!((code(&error), reason(&error)), (1, Reason::RankLost));
+        assert_eq!(words(&error), "rank 1 is lost: connection reset");
         let invalid = anyhow::Error::from(Invalid::new("x".into())).context("y");
         assert_eq!(code(&invalid), exit_code::BAD_CONFIGURATION);
         assert_eq!(code(&anyhow!("else")), 1);

@@ -60,6 +60,8 @@ pub struct Judged {
     pub samples: Vec<Sample>,
     /// Score of each sample, [N].
     pub scores: Vec<f32>,
+    /// What dynamic sampling compares of each, [N]: see [`Scores`](crate::reward::Scores).
+    pub compared: Vec<f32>,
     /// Extra numbers the reward sources gave, by name, each [N].
     pub extra: BTreeMap<String, Vec<f32>>,
 }

@@ -52,6 +52,7 @@ pub struct BatchSpec {
     /// Learn from groups only whose samples differ in score: the others teach a group estimator nothing. A step draws `rolloutBatchSize`
     /// prompts after the other until as many of their groups differ, and leaves the rest out. For rloo, grpo, drGrpo and
     /// reinforcePlusPlusBaseline. With `overlap: oneStep` the first draw of a step is made ahead, and further ones with the newest weights.
+    /// Of a remote reward that gives `rewards` and `scores` it compares the `scores`, as OpenRLHF does.
     /// Default: none, every group is learnt from. DAPO (arXiv 2503.14476, section 3.2), OpenRLHF `algo.dynamic_filtering_enable`, verl's DAPO
     /// recipe `algorithm.filter_groups`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

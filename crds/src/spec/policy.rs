@@ -20,8 +20,8 @@ pub struct RunPolicySpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 2_147_483_647i64))]
     pub active_deadline_seconds: Option<u64>,
-    /// Seconds until all roles are ready, from creation, resumption, or the loss of a pod that the run needs; then the job fails with the
-    /// scheduler's own words. Pods wait as long for what they load and for each other, or half an hour where that is longer.
+    /// Seconds until all roles are ready, from the moment at which the job may have its pods (it is made or resumed, and no queue holds it) or
+    /// from the loss of one that the run needs, whose `terminationGracePeriodSeconds` are part of them; then the job fails with the scheduler's own words. Pods wait as long for what they load and for each other, or half an hour where that is longer.
     /// 1 to 2147483647. Default 1800. The field of the same name in KubeRay's RayJob.
     #[schemars(range(min = 1, max = 2_147_483_647i64))]
     pub pre_running_deadline_seconds: u64,
@@ -105,7 +105,7 @@ pub enum Gang {
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct FailurePolicySpec {
-    /// Restarts, of pods, roles or the job, before the job fails. Not counted are those that the cluster causes (a drain, a preemption, a
+    /// Restarts, of pods, roles or the job, before the job fails. Pods of a role that failed together restart together and count once. Not counted are those that the cluster causes (a drain, a preemption, a
     /// lost node) and no rule decides, those that a person asks for, and those of a rule with `Ignore`. 0 to 10000. Default 3. JobSet `failurePolicy.maxRestarts`.
     #[schemars(range(min = 0, max = 10_000))]
     pub max_restarts: u32,

@@ -1,8 +1,7 @@
 //! Rules of the job's name, of the reward and of the rollout engine.
 
-use regex::Regex;
-
 use super::{Problem, those_given};
+use crate::pattern::compile;
 use crate::spec::{Engine, RewardRule, RewardSpec};
 use crate::{PpoJob, PpoJobSpec};
 
@@ -106,21 +105,8 @@ fn check_rule(rule: &RewardRule, field: &str, has_label: bool, problems: &mut Ve
         ("regex.pattern", rule.regex.as_ref().map(|regex| &regex.pattern)),
     ];
     for (name, pattern) in patterns {
-        if let Some(Err((pattern, error))) =
-            pattern.map(|pattern| Regex::new(pattern).map_err(|error| (pattern, error)))
-        {
-            // The last line of the crate's drawing is the reason in words.
-            let reason = error
-                .to_string()
-                .lines()
-                .last()
-                .unwrap_or_default()
-                .trim_start_matches("error: ")
-                .to_string();
-            problems.push(Problem::new(
-                format!("{field}.{name}"),
-                format!("not a regular expression: {reason}, in {pattern:?}"),
-            ));
+        if let Some(Err(refused)) = pattern.map(|pattern| compile(pattern)) {
+            problems.push(Problem::new(format!("{field}.{name}"), refused));
         }
     }
     if let Some(length) = rule.length.as_ref().filter(|length| length.min > length.max) {

@@ -312,7 +312,6 @@ fn engines_that_were_scaled_away_and_are_wanted_again_before_they_are_gone_have_
         index: 1,
         ..(*seen.children.pods["a-rollout-0"]).clone()
     };
-    let insert = |seen: &mut Snapshot, pod: PodView| seen.children.pods.insert(pod.name.clone(), Arc::new(pod));
     insert(&mut seen, engine.clone());
     let fewer = decide(&with_engines(1), &seen, &status(true, 60), at(5000));
     assert_eq!(fewer.ledger.attempt_of(Role::Rollout, 1), 2);
@@ -397,4 +396,138 @@ fn an_actor_that_ended_well_for_a_reason_that_only_a_newer_worker_knows_has_comp
         panic!("{intent:?}");
     };
     assert_eq!(why.message, "nothing is left to learn");
+}
+
+/// A job whose role has so many pods, and a world in which they all run.
+fn with_pods(role: Role, count: u32) -> (Job, Snapshot) {
+    let (mut job, mut seen) = (job(), heard(3.0, 5));
+    let roles = job.roles.iter_mut().filter(|pods| pods.role == role);
+    roles.for_each(|pods| pods.pods = count);
+    let first = (*seen.children.pods[&format!("a-{}-0", role.name())]).clone();
+    for index in 1..count {
+        let name = format!("a-{}-{index}", role.name());
+        insert(
+            &mut seen,
+            PodView {
+                name,
+                index,
+                ..first.clone()
+            },
+        );
+    }
+    (job, seen)
+}
+
+fn insert(seen: &mut Snapshot, pod: PodView) {
+    seen.children.pods.insert(pod.name.clone(), Arc::new(pod));
+}
+
+/// This pod has ended after 4990 seconds as the worker says it.
+fn fail(seen: &mut Snapshot, name: &str, outcome: Value) {
+    let failed = PodView {
+        life: Life::Failed,
+        reason: "Error".into(),
+        exit_code: Some(1),
+        ended_at: Some(at(4990)),
+        of_worker: true,
+        outcome: serde_json::from_value(outcome).unwrap(),
+        ..(*seen.children.pods[name]).clone()
+    };
+    insert(seen, failed);
+}
+
+#[test]
+fn engines_that_fail_together_restart_together_and_count_once() {
+    let (job, mut seen) = with_pods(Role::Rollout, 8);
+    (0..8).for_each(|index| fail(&mut seen, &format!("a-rollout-{index}"), Value::Null));
+    let first = decide(&job, &seen, &status(true, 60), at(5000));
+    assert_eq!(
+        (&first.intent, first.ledger.status.restarts, first.notes.len()),
+        (&Intent::Run, 1, 8)
+    );
+    let attempt_of = |index: u32| first.ledger.attempt_of(Role::Rollout, index);
+    assert!((0..8).all(|index| attempt_of(index) > 1), "each is made anew");
+    assert!(
+        first.notes[7].contains("counted with the one before: a-rollout-7 failed"),
+        "{:?}",
+        first.notes
+    );
+
+    // Of the next ones none comes before its time, and then all do.
+    let mut again = seen.clone();
+    for index in 0..8 {
+        let failed = (*seen.children.pods[&format!("a-rollout-{index}")]).clone();
+        let attempt = attempt_of(index);
+        insert(&mut again, PodView { attempt, ..failed });
+    }
+    let soon = decide(&job, &again, &first.ledger.status, at(5005));
+    assert_eq!(
+        (soon.ledger.status.restarts, soon.held.len(), soon.wake),
+        (1, 8, Some(at(5010)))
+    );
+    let later = decide(&job, &again, &first.ledger.status, at(5010));
+    assert_eq!((later.ledger.status.restarts, later.notes.len()), (2, 8));
+}
+
+#[test]
+fn a_rank_that_lost_another_waits_for_what_befell_it_and_a_lost_node_does_not_count() {
+    let (job, mut seen) = with_pods(Role::Actor, 2);
+    let lost = json!({"reason": "RankLost", "message": "rank 1 (a-actor-1) is lost"});
+    fail(&mut seen, "a-actor-0", lost);
+    let decide_at = |seen: &Snapshot, seconds: i64| decide(&job, seen, &status(true, 60), at(seconds));
+    let early = decide_at(&seen, 5000);
+    assert_eq!((early.notes.len(), early.wake), (0, Some(at(5050))));
+    assert!(early.held.contains("a-actor-0"));
+
+    // Its node is found lost.
+    let mut on_two = (*seen.children.pods["a-actor-1"]).clone();
+    on_two.node = Some("two".into());
+    let mut node_lost = seen.clone();
+    insert(&mut node_lost, on_two);
+    node_lost.lost_nodes.insert("two".into());
+    let decision = decide_at(&node_lost, 5000);
+    assert_eq!(
+        (
+            decision.ledger.attempt_of(Role::Actor, 0),
+            decision.ledger.status.restarts
+        ),
+        (2, 0)
+    );
+    assert!(
+        decision.notes[0].ends_with("the node of a-actor-1 is lost"),
+        "{:?}",
+        decision.notes
+    );
+
+    // Or it failed itself: that counts, in its words.
+    let mut crashed = seen.clone();
+    fail(
+        &mut crashed,
+        "a-actor-1",
+        json!({"reason": "InternalError", "message": "out of memory"}),
+    );
+    let decision = decide_at(&crashed, 5000);
+    assert_eq!((decision.notes.len(), decision.ledger.status.restarts), (1, 1));
+    assert!(
+        decision.notes[0].contains("a-actor-1 failed (InternalError)"),
+        "{:?}",
+        decision.notes
+    );
+
+    // Or it was deleted, though another failed of it.
+    let mut deleted = seen.clone();
+    let deleting_since = Some(at(5600));
+    let second = (*deleted.children.pods["a-actor-1"]).clone();
+    insert(
+        &mut deleted,
+        PodView {
+            deleting_since,
+            ..second
+        },
+    );
+    assert_eq!(decide_at(&deleted, 5000).ledger.status.restarts, 0);
+
+    // Or nothing comes to be known, as when the two do not reach each other.
+    let decision = decide_at(&seen, 5050);
+    assert_eq!((decision.notes.len(), decision.ledger.status.restarts), (1, 1));
 }

@@ -10,6 +10,7 @@ use kube::core::DeserializeGuard;
 use kube::{Api, Resource, ResourceExt};
 use ppo_crds::PpoJob;
 use ppo_crds::pod::{annotation, pod_name};
+use ppo_crds::report::Reason;
 use ppo_crds::spec::Role;
 use ppo_crds::status::PpoJobStatus;
 
@@ -22,7 +23,7 @@ use crate::gang::{self, Gang};
 use crate::job::Job;
 use crate::plan::hangs_at;
 use crate::snapshot::Snapshot;
-use crate::world::{Children, JobKey, Kind};
+use crate::world::{Children, JobKey, Kind, Life, PodView};
 
 /// The value of `runPolicy.managedBy` that means this operator.
 const OPERATOR: &str = "ppojob.dev/operator";
@@ -153,14 +154,22 @@ async fn look_for_gangs(job: &Subject, context: &Context) -> Result<(), Error> {
     Ok(())
 }
 
-/// Of the nodes whose pods hang terminating, those that are gone or do not answer. Asked for only then.
+/// Of the nodes whose pods hang terminating, or may be what ranks of the actor have lost, those that are gone or do not answer. Asked for
+/// only then.
 async fn lost_nodes(children: &Children, context: &Context) -> Result<BTreeSet<String>, Error> {
     let now = context.now();
-    let hanging = children
-        .pods
-        .values()
-        .filter(|pod| hangs_at(pod).is_some_and(|due| due <= now));
-    let nodes: BTreeSet<&String> = hanging.filter_map(|pod| pod.node.as_ref()).collect();
+    let lost_a_rank = |pod: &Arc<PodView>| {
+        pod.outcome
+            .as_ref()
+            .is_some_and(|outcome| outcome.reason == Reason::RankLost)
+    };
+    let is_lost = children.pods.values().any(lost_a_rank);
+    let doubted = |pod: &&Arc<PodView>| {
+        let hangs = hangs_at(pod).is_some_and(|due| due <= now);
+        hangs || is_lost && pod.role == Role::Actor && pod.life != Life::Failed
+    };
+    let doubted = children.pods.values().filter(doubted);
+    let nodes: BTreeSet<&String> = doubted.filter_map(|pod| pod.node.as_ref()).collect();
     let api: Api<Node> = Api::all(context.client.clone());
     let mut lost = BTreeSet::new();
     for name in nodes {

@@ -49,6 +49,8 @@ pub struct PodView {
     pub message: String,
     /// Exit code of the container that ended it.
     pub exit_code: Option<i32>,
+    /// When that was.
+    pub ended_at: Option<Timestamp>,
     /// Whether that is `ppo-worker`'s: what an exit code means is agreed on with it alone.
     pub of_worker: bool,
     /// What `ppo-worker` said of its end.
@@ -114,6 +116,7 @@ impl PodView {
             reason,
             message,
             exit_code: ended.as_ref().map(|ending| ending.exit_code),
+            ended_at: ended.as_ref().and_then(|ending| ending.at),
             of_worker,
             outcome: ended
                 .filter(|ending| ending.of_worker)
@@ -135,6 +138,7 @@ fn job_of(pod: &SeenPod) -> Option<String> {
 struct Ending {
     of_worker: bool,
     exit_code: i32,
+    at: Option<Timestamp>,
     reason: String,
     message: String,
 }
@@ -152,6 +156,7 @@ fn ending(status: &PodStatus) -> Option<Ending> {
     Some(Ending {
         of_worker: worker.is_some(),
         exit_code: state.exit_code,
+        at: state.finished_at.as_ref().map(|time| time.0),
         reason: state.reason.clone().unwrap_or_default(),
         message: state.message.clone().unwrap_or_default(),
     })

@@ -153,7 +153,8 @@ impl Checkpoints {
     /// # Errors
     /// When it is not there, or cannot be written.
     pub fn judge(&self, step: u64, quality: f64) -> anyhow::Result<()> {
-        self.amend(step, |state| state.quality = Some(quality))
+        let awaited = self.awaited.filter(|awaited| *awaited != step);
+        self.amend(step, awaited, |state| state.quality = Some(quality))
     }
 
     /// Says afterwards how far the policy of the checkpoint of `step` is from the reference. What was kept only until this was known goes.
@@ -161,10 +162,10 @@ impl Checkpoints {
     /// # Errors
     /// As [`judge`](Self::judge).
     pub fn measured(&self, step: u64, kl: f64) -> anyhow::Result<()> {
-        self.amend(step, |state| state.kl = Some(kl))
+        self.amend(step, self.awaited, |state| state.kl = Some(kl))
     }
 
-    fn amend(&self, step: u64, learn: impl FnOnce(&mut State)) -> anyhow::Result<()> {
+    fn amend(&self, step: u64, awaited: Option<u64>, learn: impl FnOnce(&mut State)) -> anyhow::Result<()> {
         self.check_fence()?;
         let folder = self.folder.join(folder_name(step));
         match manifest::amend(&folder, learn) {
@@ -174,7 +175,7 @@ impl Checkpoints {
             }
             amended => amended.with_context(|| format!("checkpoint {}", folder.display()))?,
         }
-        self.prune(self.list()?.into_keys().last().unwrap_or(step), None)
+        self.prune(self.list()?.into_keys().last().unwrap_or(step), awaited)
     }
 
     /// Whether there is a checkpoint of `step`.
@@ -357,7 +358,7 @@ impl Checkpoints {
         all.retain(|step, _| *step <= newest);
         let mut stay = BTreeSet::new();
         if self.keep_best {
-            stay = stay::best(&all);
+            stay = stay::best(&all, self.most_kl);
             stay.extend(awaited);
         }
         stay.extend(self.most_kl.and_then(|most| stay::newest_good(&all, most)));

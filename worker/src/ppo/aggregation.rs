@@ -119,6 +119,6 @@ fn length_eps(profile: Profile) -> f64 {
 }
 
 /// An update without a token has the loss 0, not NaN.
-fn at_least_one(count: f64) -> f64 {
+pub(super) fn at_least_one(count: f64) -> f64 {
     count.max(1.0)
 }

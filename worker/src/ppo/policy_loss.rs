@@ -6,7 +6,7 @@ use ppo_crds::run_config::Algorithm;
 use ppo_crds::spec::{Estimator, Profile};
 use tch::{Kind, Tensor};
 
-use super::aggregation::{Denominator, aggregate, counts_padding};
+use super::aggregation::{Denominator, aggregate, at_least_one, counts_padding};
 use super::grid::wide_kind;
 use super::{Error, kl, mask};
 
@@ -278,7 +278,8 @@ fn weighted(loss: &Tensor, weight: Option<&Tensor>) -> Tensor {
     weight.map_or_else(|| loss.shallow_clone(), |weight| loss * weight)
 }
 
-/// One ratio per sequence; rows without a token are left out. Under `trl` micro-batches are averaged.
+/// One ratio per sequence; rows without a token are left out. The mean is over the update's sequences, as TRL's mean over micro-batches of one
+/// size: ours hold as many sequences as fit.
 fn sequence_loss(
     algorithm: &Algorithm,
     difference: &Tensor,
@@ -295,13 +296,12 @@ fn sequence_loss(
     let surrogate = Surrogate::of(algorithm, &difference.exp(), &advantages);
     let loss = mask::keep(&weighted(&surrogate.loss, weight), &rows);
     let count = number(&rows).clamp_min(1.0);
-    let mean = loss.sum(kind) / count.to_kind(kind);
     let kl = KlSum {
         sum: number(&(difference.square() * 0.5)),
         count,
     };
     PolicyLoss {
-        loss: mean / whole.micro_batches.max(1.0),
+        loss: loss.sum(kind) / at_least_one(whole.sequences),
         sums: surrogate.sums(&rows, &kl),
     }
 }

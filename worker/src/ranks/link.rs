@@ -13,7 +13,7 @@ use super::pulse::{JOINING, Pulse, Watch, diagnose, say_lost};
 use crate::manifest::Invalid;
 use crate::native::collective::Group;
 use crate::native::store::Store;
-use crate::outcome;
+use crate::outcome::{self, RankLost};
 use crate::stop::StopFlag;
 
 /// How often a wait looks whether the one it waits for still lives.
@@ -106,7 +106,8 @@ impl Link {
         );
         let group = group.map_err(|error| {
             let lost = find_lost(&store, &meeting, JOINING);
-            error.context(format!("the ranks met, but cannot reach each other: {lost}"))
+            let words = format!("the ranks met, but cannot reach each other: {lost}");
+            error.context(RankLost(words))
         })?;
         tracing::info!("{} of {count} has met the others", meeting.name(rank));
         Ok(Self {
@@ -139,7 +140,7 @@ impl Link {
         let number = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let mut lead = Watch::new(0);
         loop {
-            let lost = |lead: &Watch| lead.lost(&self.meeting);
+            let lost = |lead: &Watch| RankLost(lead.lost(&self.meeting));
             let order = self.store.wait(&order_key(number), LOOK);
             if let Some(order) = order.with_context(|| lost(&lead))? {
                 let wrong = || format!("{} says what this release does not know", self.meeting.name(0));
@@ -147,7 +148,9 @@ impl Link {
             }
             let silent = lead.silent_for(&self.store);
             let silent = silent.with_context(|| lost(&lead))?;
-            ensure!(silent < self.meeting.timing.silence, lost(&lead));
+            if silent >= self.meeting.timing.silence {
+                return Err(lost(&lead).into());
+            }
         }
     }
 
@@ -179,7 +182,9 @@ impl Link {
                     break reply;
                 }
                 let silent = watch.silent_for(&self.store)?;
-                ensure!(silent < self.meeting.timing.silence, watch.lost(&self.meeting));
+                if silent >= self.meeting.timing.silence {
+                    return Err(RankLost(watch.lost(&self.meeting)).into());
+                }
                 ensure!(
                     Instant::now() < ends,
                     "{name} is not done with {} within {} s",
@@ -219,7 +224,7 @@ impl Link {
     pub fn explain(&self, what: &str, error: anyhow::Error) -> anyhow::Error {
         let stage = self.pulse.stage();
         let lost = find_lost(&self.store, &self.meeting, &stage);
-        error.context(format!("{stage}: {what} over the ranks failed: {lost}"))
+        error.context(RankLost(format!("{stage}: {what} over the ranks failed: {lost}")))
     }
 }
 

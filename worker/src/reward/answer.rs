@@ -1,7 +1,5 @@
 //! The answer of a remote reward, checked: one finite number for each sample.
 
-use std::collections::BTreeMap;
-
 use serde_json::Value;
 
 use super::mix::Scores;
@@ -10,7 +8,8 @@ use super::protocol::ScoreResponse;
 use super::sample::ScoredSample;
 use crate::data::describe;
 
-/// The scores in an answer: `rewards`, else `scores`; a `scores` beside `rewards` and `extra_logs` are further logs.
+/// The scores in an answer: `rewards`, else `scores`; a `scores` beside `rewards` is what dynamic sampling compares, and with `extra_logs` a
+/// further log.
 pub(super) fn read_answer(body: &[u8], samples: &[ScoredSample]) -> Result<Scores, String> {
     let answer: ScoreResponse = serde_json::from_slice(body).map_err(|cause| {
         let infinite = [b"NaN".as_slice(), b"Infinity"]
@@ -33,16 +32,16 @@ pub(crate) fn check(answer: &ScoreResponse, samples: &[ScoredSample]) -> Result<
         (None, Some(scores)) => ("scores", scores),
         (None, None) => return Err("the answer has neither \"rewards\" nor \"scores\"".to_owned()),
     };
-    let scores = finite(name, scores, samples)?;
-    let mut extra = BTreeMap::new();
+    let mut read = Scores::of(finite(name, scores, samples)?);
     if let (Some(_), Some(further)) = (&answer.rewards, &answer.scores) {
-        extra.insert(SCORES.to_owned(), finite(SCORES, further, samples)?);
+        read.compared = finite(SCORES, further, samples)?;
+        read.extra.insert(SCORES.to_owned(), read.compared.clone());
     }
     // One more than a run can have, so that it is told of.
     for (name, value) in answer.extra_logs.iter().take(MOST_NAMES + 1) {
-        extra.insert(name.clone(), extra_log(name, value, samples)?);
+        read.extra.insert(name.clone(), extra_log(name, value, samples)?);
     }
-    Ok(Scores { scores, extra })
+    Ok(read)
 }
 
 fn finite(name: &str, values: &[Option<f64>], samples: &[ScoredSample]) -> Result<Vec<f32>, String> {

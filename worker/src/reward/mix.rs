@@ -18,8 +18,22 @@ use crate::telemetry::Live;
 pub struct Scores {
     /// One finite number per sample.
     pub scores: Vec<f32>,
+    /// What dynamic sampling compares, one per sample: the scores, but of a remote that gives `rewards` and `scores` the latter, as OpenRLHF's
+    /// dynamic filtering does.
+    pub compared: Vec<f32>,
     /// Further numbers for the logs, one per sample under each name; NaN where a source gave none.
     pub extra: BTreeMap<String, Vec<f32>>,
+}
+
+impl Scores {
+    /// These, and nothing else.
+    pub fn of(scores: Vec<f32>) -> Self {
+        Self {
+            compared: scores.clone(),
+            scores,
+            extra: BTreeMap::new(),
+        }
+    }
 }
 
 /// Everything that `roles.reward` names.
@@ -143,18 +157,18 @@ impl RewardSource {
         }
         let all = self.sources.iter().map(|source| source.score(samples));
         let answers = futures::future::try_join_all(all).await?;
-        let mut sums = vec![0.0_f64; samples.len()];
+        let (mut sums, mut compared) = (vec![0.0_f64; samples.len()], vec![0.0_f64; samples.len()]);
         let mut mixed = Scores::default();
         for (source, answer) in self.sources.iter().zip(answers) {
-            for (sum, score) in sums.iter_mut().zip(&answer.scores) {
-                *sum += source.weight * f64::from(*score);
-            }
+            add(&mut sums, source.weight, &answer.scores);
+            add(&mut compared, source.weight, &answer.compared);
             for (name, values) in answer.extra {
                 mixed.extra.insert(format!("reward/{}/{name}", source.name), values);
             }
             mixed.extra.insert(format!("reward/{}", source.name), answer.scores);
         }
         mixed.scores = sums.into_iter().map(|sum| sum as f32).collect();
+        mixed.compared = compared.into_iter().map(|sum| sum as f32).collect();
         check_finite("the weighted sum of all sources", &mixed.scores, samples)?;
         Ok(mixed)
     }
@@ -171,20 +185,17 @@ impl Weighted {
     async fn score(&self, samples: &[ScoredSample]) -> Result<Scores> {
         let scores = match &self.source {
             Source::Remote(remote) => remote.score(samples).await?,
-            Source::Model(model) => Scores {
-                scores: model.scores(samples).await?,
-                extra: BTreeMap::new(),
-            },
-            Source::Rule(rule) => {
-                let scores = samples.iter().map(|sample| rule.score(sample)).collect::<Result<_>>()?;
-                Scores {
-                    scores,
-                    extra: BTreeMap::new(),
-                }
-            }
+            Source::Model(model) => Scores::of(model.scores(samples).await?),
+            Source::Rule(rule) => Scores::of(samples.iter().map(|sample| rule.score(sample)).collect::<Result<_>>()?),
         };
         check_finite(&self.name, &scores.scores, samples)?;
         Ok(scores)
+    }
+}
+
+fn add(sums: &mut [f64], weight: f64, scores: &[f32]) {
+    for (sum, score) in sums.iter_mut().zip(scores) {
+        *sum += weight * f64::from(*score);
     }
 }
 

@@ -255,6 +255,7 @@ fn join(answers: Vec<Scores>) -> Scores {
     for answer in answers {
         let (before, count) = (joined.scores.len(), answer.scores.len());
         joined.scores.extend(answer.scores);
+        joined.compared.extend(answer.compared);
         for (name, values) in answer.extra {
             let column = joined.extra.entry(name).or_default();
             column.resize(before, f32::NAN);

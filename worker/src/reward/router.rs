@@ -125,11 +125,12 @@ async fn score(State(service): State<Service>, request: Request) -> Result<Json<
 }
 
 fn answer(scored: Scores, digest: Option<&str>) -> ScoreResponse {
-    let rewards: Vec<Option<f64>> = scored.scores.iter().map(|score| Some(f64::from(*score))).collect();
+    let numbers = |scores: &[f32]| scores.iter().map(|score| Some(f64::from(*score))).collect();
+    let (rewards, scores) = (numbers(&scored.scores), numbers(&scored.compared));
     let extra = scored.extra.into_iter().map(|(name, values)| (name, json!(values)));
     ScoreResponse {
-        rewards: Some(rewards.clone()),
-        scores: Some(rewards),
+        rewards: Some(rewards),
+        scores: Some(scores),
         extra_logs: extra.collect(),
         model_digest: digest.map(str::to_owned),
     }

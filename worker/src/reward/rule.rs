@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use anyhow::{Context, Result, anyhow, bail};
+use ppo_crds::pattern;
 use ppo_crds::spec::{JsonRule, LengthRule, RewardRule};
 use regex::Regex;
 use serde_json::Value;
@@ -47,10 +48,8 @@ impl Rule {
     /// # Errors
     /// A regular expression that is not one, or a rule with none or several of the six kinds.
     pub fn new(rule: &RewardRule) -> Result<Self> {
-        let compile = |field: &str, pattern: &str| {
-            Regex::new(pattern)
-                .with_context(|| format!("{field}: {pattern:?} is not a regular expression of Rust's regex"))
-        };
+        let compile =
+            |field: &str, pattern: &str| pattern::compile(pattern).map_err(|refused| anyhow!("{field}: {refused}"));
         let extract = rule
             .extract
             .as_deref()

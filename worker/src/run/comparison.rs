@@ -7,6 +7,7 @@ use ppo_crds::run_config::Evaluation;
 use serde::{Deserialize, Serialize};
 
 use super::build::Roles;
+use crate::actor::checkpoint::Inputs;
 use crate::data::Label;
 use crate::telemetry::run_dir::write_json;
 use crate::telemetry::{BeforeAfter, BeforeAfterRow, EvaluationReport, PassAtN, RunDir, SetBeforeAfter, SetReport};
@@ -20,28 +21,37 @@ const COMPARED: usize = 12;
 pub struct Before {
     /// What was asked, and how: a run that resumes may ask otherwise, and then there is nothing to compare.
     settings: Evaluation,
+    /// [`Inputs::held_out`]: the files may hold other prompts by now. None: an earlier version wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    held_out: Option<String>,
     evaluated: Evaluated,
 }
 
 impl Before {
     /// What [`write`](Self::write) wrote. None where it is not there, or other prompts were asked: then there is no comparison at
     /// the end, and nothing else is missing. Without its test sets where other ones are counted now.
-    pub fn read(folder: &RunDir, settings: &Evaluation) -> Option<Evaluated> {
+    pub fn read(folder: &RunDir, settings: &Evaluation, inputs: &Inputs) -> Option<Evaluated> {
         let text = std::fs::read(folder.before()).ok()?;
         let mut before: Self = serde_json::from_slice(&text).ok()?;
         if before.settings.set_field != settings.set_field {
             before.evaluated.report.sets.clear();
         }
-        before.settings.asks_the_same(settings).then_some(before.evaluated)
+        let asked = Inputs {
+            held_out: before.held_out,
+            ..Inputs::default()
+        };
+        let same = before.settings.asks_the_same(settings) && !asked.asks_others(inputs);
+        same.then_some(before.evaluated)
     }
 
     /// Keeps them.
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn write(folder: &RunDir, settings: &Evaluation, evaluated: &Evaluated) -> Result<()> {
+    pub fn write(folder: &RunDir, settings: &Evaluation, inputs: &Inputs, evaluated: &Evaluated) -> Result<()> {
         let before = Self {
             settings: settings.clone(),
+            held_out: inputs.held_out.clone(),
             evaluated: evaluated.clone(),
         };
         write_json(&folder.before(), &before)
@@ -134,12 +144,21 @@ mod tests {
             report: report(0.5, &["AIME24"]),
             answers: Vec::new(),
         };
-        Before::write(&folder, &by_source, &evaluated).unwrap();
-        let read = |settings: &Evaluation| Before::read(&folder, settings).map(|before| before.report);
+        let inputs = |held_out: Option<&str>| Inputs {
+            held_out: held_out.map(str::to_owned),
+            ..Inputs::default()
+        };
+        Before::write(&folder, &by_source, &inputs(Some("1")), &evaluated).unwrap();
+        let read_with = |settings: &Evaluation, inputs: Inputs| {
+            Before::read(&folder, settings, &inputs).map(|before| before.report)
+        };
+        let read = |settings: &Evaluation| read_with(settings, inputs(Some("1")));
         assert_eq!(read(&by_source).unwrap(), evaluated.report);
         for other in [None, Some("level")] {
             assert_eq!(read(&settings(other)).unwrap(), report(0.5, &[]), "{other:?}");
         }
+        // The file holds other prompts by now.
+        assert_eq!(read_with(&by_source, inputs(Some("2"))), None);
         let fewer = Evaluation {
             max_prompts: Some(1),
             ..by_source

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use ppo_crds::RunConfig;
 
-use super::inputs::{inputs_of, moment_of_run, refuse_other_ends, refuse_other_prompts};
+use super::inputs::{digest_of_prompts, inputs_of, moment_of_run, refuse_other_ends, refuse_other_prompts};
 use super::start::Start;
 use crate::actor::checkpoint::Inputs;
 use crate::data::PromptSet;
@@ -41,7 +41,7 @@ impl Data {
         let tokenizer = Arc::new(Tokenizer::load_at(folder, moment)?);
         let companions = Companions::read(folder)?;
         let prompts = PromptSet::load(&config.prompts, &tokenizer).context(BadData)?;
-        let inputs = inputs_of(&prompts, &tokenizer, config.prompts.chat_template);
+        let mut inputs = inputs_of(&prompts, &tokenizer, config.prompts.chat_template);
         refuse_other_prompts(start.inputs(), &inputs, config, start.afresh)?;
         refuse_other_ends(start.inputs(), &inputs, config, start.afresh)?;
         let held_out = config.evaluation.as_ref();
@@ -49,6 +49,7 @@ impl Data {
             .map(|wanted| PromptSet::load_evaluation(wanted, &config.prompts, &tokenizer))
             .transpose()
             .context(BadData)?;
+        inputs.held_out = held_out.as_ref().map(digest_of_prompts);
         let data = Self {
             tokenizer,
             companions,

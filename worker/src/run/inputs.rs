@@ -133,7 +133,7 @@ pub fn inputs_of(prompts: &PromptSet, tokenizer: &Tokenizer, templated: bool) ->
 }
 
 /// Of ids and labels, in their order.
-fn digest_of_prompts(set: &PromptSet) -> String {
+pub fn digest_of_prompts(set: &PromptSet) -> String {
     let mut hash = Hasher::default();
     let mut enter = |bytes: &[u8]| {
         hash.update(&(bytes.len() as u64).to_le_bytes());

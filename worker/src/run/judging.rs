@@ -22,8 +22,9 @@ impl Run {
         let Some(settings) = self.roles.trainer.config.evaluation.clone() else {
             return Ok(());
         };
+        let inputs = self.roles.inputs.clone();
         if self.roles.trainer.steps_done > 0 {
-            self.before = Before::read(&self.folder, &settings);
+            self.before = Before::read(&self.folder, &settings, &inputs);
             return Ok(());
         }
         let mut stages = Vec::new();
@@ -32,7 +33,7 @@ impl Run {
         self.roles.trainer.stages.append(&mut stages);
         self.before = self.latest.clone();
         match &self.before {
-            Some(before) => Before::write(&self.folder, &settings, before),
+            Some(before) => Before::write(&self.folder, &settings, &inputs, before),
             None => Ok(()),
         }
     }

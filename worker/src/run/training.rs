@@ -129,8 +129,9 @@ impl Run {
         let trainer = &self.roles.trainer;
         let done = trainer.steps_done;
         let last = done == trainer.total_steps;
-        self.score_checkpoint_that_drew(step)?;
+        // First whether its policy is good: one beyond the limit is not kept for its score.
         self.measure_checkpoint(&step.report)?;
+        self.score_checkpoint_that_drew(step)?;
         if let Some(diverged) = step.diverged.take() {
             self.recorder.step(&step.report)?;
             return Err(diverged.into());

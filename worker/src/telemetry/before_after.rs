@@ -90,6 +90,11 @@ impl BeforeAfter {
 
     /// Whether an answer passed.
     pub fn passed(&self, answer: &Answer) -> bool {
-        answer.score >= self.pass_score
+        passes(answer.score, self.pass_score)
     }
+}
+
+/// Whether a score is at least what an answer must score. A score is a float32: 0.9 as one is below the 0.9 of a manifest.
+pub fn passes(score: f64, pass_score: f64) -> bool {
+    score as f32 >= pass_score as f32
 }

@@ -22,7 +22,7 @@ mod tensorboard;
 mod test_sets;
 mod time_left;
 
-pub use before_after::{Answer, BeforeAfter, BeforeAfterRow, PassAtN, SetBeforeAfter};
+pub use before_after::{Answer, BeforeAfter, BeforeAfterRow, PassAtN, SetBeforeAfter, passes};
 pub use exposition::Exposition;
 pub use http::Server;
 pub(crate) use jsonl::{each as each_line, read as read_lines};

@@ -11,7 +11,7 @@ use super::Trainer;
 use crate::data::{Prompt, PromptSet};
 use crate::engine::{Details, Request, SamplingParams, sample_seed};
 use crate::reward::ScoredSample;
-use crate::telemetry::{Answer, EvaluationReport, SetReport};
+use crate::telemetry::{Answer, EvaluationReport, SetReport, passes};
 
 /// Domain of evaluation seeds, so that they never meet those of a training step.
 const EVALUATION: u64 = u64::MAX;
@@ -35,7 +35,7 @@ fn seeds(run_seed: u64, prompt: usize, n: usize) -> Vec<u64> {
 /// samples pass, a prompt's pass@k is 1 - C(n - c, k) / C(n, k) (Chen et al. 2021, "Evaluating Large Language Models Trained on Code", arXiv
 /// 2107.03374, equation 1): c / n for k = 1; for k = n 1 if any passes, else 0.
 fn figures(scores: &[f32], lengths: &[usize], n: usize, pass_score: f64) -> SetReport {
-    let passes = |score: f32| f64::from(score) >= pass_score;
+    let passes = |score: f32| passes(f64::from(score), pass_score);
     let count = scores.len() as f64;
     let passed = scores.iter().filter(|score| passes(**score)).count();
     let solved = |group: &&[f32]| group.iter().any(|score| passes(*score));
@@ -166,6 +166,14 @@ mod tests {
             ..wanted
         };
         assert_eq!(figures(&scores, &[2; 8], 2, 0.5), lower);
+    }
+
+    #[test]
+    fn a_score_that_is_just_what_an_answer_must_score_passes_whatever_float32_makes_of_it() {
+        for wanted in [0.1, 0.7, 0.8, 0.9, 0.95, 1.0, 3.3] {
+            let rate = |score: f32| figures(&[score], &[1], 1, wanted).pass_rate;
+            assert_eq!((rate(wanted as f32), rate(wanted as f32 - 1e-3)), (1.0, 0.0), "{wanted}");
+        }
     }
 
     #[test]

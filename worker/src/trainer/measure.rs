@@ -84,8 +84,9 @@ fn drawn(report: &mut StepReport, drawn: &Drawn, sizes: &Sizes) -> Result<()> {
     let scores = [&chosen.scores[..], &left_out.scores].concat();
     let n = sizes.n_samples_per_prompt;
     if n > 1 {
-        let groups = scores.len() / n;
-        let equal = groups - different(&scores, n);
+        let compared = [&chosen.compared[..], &left_out.compared].concat();
+        let groups = compared.len() / n;
+        let equal = groups - different(&compared, n);
         report.set(Metric::GroupsEqual, equal as f64 / groups.max(1) as f64);
     }
     if sizes.max_draws.is_some() {

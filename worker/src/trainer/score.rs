@@ -29,13 +29,13 @@ impl Trainer {
             self.config.batch.n_samples_per_prompt,
         );
         let mut draws = 1;
-        while different(&all.scores, n) < wanted && draws < most {
+        while different(&all.compared, n) < wanted && draws < most {
             let more = self.timed(Stage::Generate, |it| it.draw_on(it.draws + draws))?;
             all.append(self.timed(Stage::Score, |it| it.rewards(more))?);
             draws += 1;
         }
         self.rest();
-        let found = different(&all.scores, n);
+        let found = different(&all.compared, n);
         if found < wanted {
             tracing::warn!(
                 "step {}: only {found} of the {wanted} groups that it learns from differ in score after {draws} draws (batch.dynamicSampling): \
@@ -43,7 +43,7 @@ impl Trainer {
                 self.steps_done + 1
             );
         }
-        let groups = chosen(&all.scores, n, wanted);
+        let groups = chosen(&all.compared, n, wanted);
         let (chosen, left_out) = all.split(&groups, n);
         Ok(Drawn {
             chosen,
@@ -59,8 +59,17 @@ impl Trainer {
             ScoredSample::new(&self.tokenizer, index, prompt, ids, sample.finish_reason)
         };
         let described = samples.iter().enumerate().map(describe).collect::<Result<Vec<_>>>()?;
-        let Scores { scores, extra } = self.scores(&described)?;
-        Ok(Judged { samples, scores, extra })
+        let Scores {
+            scores,
+            compared,
+            extra,
+        } = self.scores(&described)?;
+        Ok(Judged {
+            samples,
+            scores,
+            compared,
+            extra,
+        })
     }
 
     /// What the reward says of `samples`; it is not waited for by one who was asked to stop.
@@ -96,6 +105,7 @@ impl Judged {
         let (before, after) = (self.scores.len(), more.scores.len());
         self.samples.append(&mut more.samples);
         self.scores.append(&mut more.scores);
+        self.compared.append(&mut more.compared);
         for name in more.extra.keys() {
             let missing = || vec![f32::NAN; before];
             self.extra.entry(name.clone()).or_insert_with(missing);
@@ -111,6 +121,7 @@ impl Judged {
         let mut parts = (Self::default(), Self::default());
         (parts.0.samples, parts.1.samples) = split(self.samples, groups, n);
         (parts.0.scores, parts.1.scores) = split(self.scores, groups, n);
+        (parts.0.compared, parts.1.compared) = split(self.compared, groups, n);
         for (name, values) in self.extra {
             let (of_these, of_others) = split(values, groups, n);
             parts.0.extra.insert(name.clone(), of_these);
@@ -149,12 +160,14 @@ mod tests {
         let judged = |scores: [f32; 4], name: &str| Judged {
             samples: Vec::new(),
             scores: scores.into(),
+            compared: scores.into(),
             extra: [(name.to_owned(), scores.to_vec())].into(),
         };
         let mut all = judged([1., 2., 3., 3.], "a");
         all.append(judged([4., 4., 5., 6.], "b"));
         assert_eq!(all.scores, [1., 2., 3., 3., 4., 4., 5., 6.]);
         let (these, others) = all.split(&[0, 3], 2);
+        assert_eq!((&these.compared, &others.compared), (&these.scores, &others.scores));
         assert_eq!(
             (these.scores, others.scores),
             (vec![1., 2., 5., 6.], vec![3., 3., 4., 4.])

@@ -13,11 +13,11 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 16, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_split_into_micro_batches_does_not_matter(seed in any::<u64>(), cut in 1_i64..7, profile in 0..5_usize, way in 0..6_usize) {
-        let (profile, aggregation) = (PROFILES[profile], AGGREGATIONS[way]);
+    fn the_split_into_micro_batches_does_not_matter(seed in any::<u64>(), cut in 1_i64..7, profile in 0..5_usize, way in 0..6_usize, estimator in 0..6_usize) {
+        let (profile, aggregation, estimator) = (PROFILES[profile], AGGREGATIONS[way], ESTIMATORS[estimator]);
         // The token mean of TRL's PPO is one of micro-batches, which is tested below; that of its GRPO is not.
-        let means_of_means = profile == Profile::Trl && aggregation == Aggregation::TokenMean;
-        let estimator = if means_of_means { Estimator::Grpo } else { Estimator::Gae };
+        let of_one_size = profile == Profile::Trl && aggregation == Aggregation::TokenMean && estimator == Estimator::Gae;
+        let estimator = if of_one_size { Estimator::Rloo } else { estimator };
         let step = Step::random(seed, 8);
         let algorithm = everything(profile, estimator, aggregation);
         let given = step.advantages(&algorithm);

@@ -58,6 +58,7 @@ fn of_outcome(reason: Reason) -> Option<&'static str> {
             "nothing: it saved a checkpoint, and goes on from there where spec.checkpoint names a claim"
         }
         Reason::Completed => "nothing",
+        Reason::RankLost => "see how the pod of the rank that the message names ended, and whether its node is there",
         Reason::InternalError | Reason::Other => return None,
     })
 }

@@ -49,6 +49,9 @@ pub struct State {
 pub struct Inputs {
     /// Ids and labels of the prompts, in their order.
     pub prompts: String,
+    /// The same of the held-out prompts. None: there are none, or an earlier version made the checkpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_out: Option<String>,
     /// The tokenizer that made those ids. None: an earlier version made the checkpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokenizer: Option<String>,
@@ -79,6 +82,13 @@ pub struct Inputs {
     /// The reward model. None: as of the reference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reward: Option<String>,
+}
+
+impl Inputs {
+    /// Whether the held-out prompts of two are other ones, where both are known.
+    pub fn asks_others(&self, other: &Self) -> bool {
+        matches!((&self.held_out, &other.held_out), (Some(own), Some(other)) if own != other)
+    }
 }
 
 /// A checkpoint of a version that writes another format: whole, but not for this one.

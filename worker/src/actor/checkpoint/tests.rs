@@ -153,6 +153,36 @@ fn the_newest_policy_within_the_limit_stays_and_those_beyond_it_are_passed_over(
 }
 
 #[test]
+fn a_policy_beyond_the_limit_is_not_the_best_and_pushes_out_none_that_is_within_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = Checkpoints::open(folder.path().into(), 1, true).unwrap();
+    let checkpoints = checkpoints.good_up_to(Some(0.5));
+    for (step, quality, kl) in [(1, 0.8, 0.1), (2, 0.3, 0.2), (3, 0.9, 0.6)] {
+        // How far a policy is from the reference is known a step later.
+        checkpoints.save(state(step, Some(quality)), write).unwrap();
+        assert!(steps(&checkpoints).contains(&1), "step {step}");
+        checkpoints.measured(step, kl).unwrap();
+    }
+    assert_eq!(steps(&checkpoints), [1, 2, 3]);
+    checkpoints.save(state(4, Some(0.4)), write).unwrap();
+    assert_eq!(steps(&checkpoints), [1, 2, 4]);
+}
+
+#[test]
+fn one_whose_samples_are_still_drawn_stays_when_another_is_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut checkpoints = Checkpoints::open(folder.path().into(), 1, true).unwrap();
+    checkpoints.save(state(1, None), write).unwrap();
+    checkpoints.awaits(Some(1));
+    checkpoints.save(state(2, None), write).unwrap();
+    checkpoints.measured(2, 0.1).unwrap();
+    assert_eq!(steps(&checkpoints), [1, 2]);
+    checkpoints.judge(1, 0.1).unwrap();
+    checkpoints.judge(2, 0.2).unwrap();
+    assert_eq!(steps(&checkpoints), [2]);
+}
+
+#[test]
 fn a_damaged_checkpoint_is_not_judged_and_ends_no_run() {
     let folder = tempfile::tempdir().unwrap();
     let checkpoints = Checkpoints::open(folder.path().into(), 1, true).unwrap();
@@ -181,18 +211,24 @@ fn a_checkpoint_under_the_name_of_another_step_is_passed_over_with_the_name_that
 fn the_best_is_the_best_of_those_that_were_asked_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let checkpoints = Checkpoints::open(folder.path().into(), 1, true).unwrap();
-    let save = |step, quality, every_steps: u64, prompts: u64| {
+    let save_of = |held_out: &str, step, quality, every_steps: u64, prompts: u64| {
         let evaluation = serde_json::json!({
             "path": "/held-out.jsonl", "everySteps": every_steps, "maxPrompts": prompts, "temperature": 0.0, "passScore": 1.0,
         });
         let run_config = serde_json::json!({"evaluation": evaluation});
+        let inputs = Some(Inputs {
+            held_out: Some(held_out.to_owned()),
+            ..Inputs::default()
+        });
         let state = State {
             run_config,
+            inputs,
             ..state(step, quality)
         };
         checkpoints.save(state, write).unwrap();
         steps(&checkpoints)
     };
+    let save = |step, quality, every_steps, prompts| save_of("1", step, quality, every_steps, prompts);
     save(1, Some(0.9), 1, 10);
     // How often they are asked is no other question.
     assert_eq!(save(2, Some(0.5), 2, 10), [1, 2]);
@@ -200,9 +236,12 @@ fn the_best_is_the_best_of_those_that_were_asked_the_same() {
     assert_eq!(save(3, None, 2, 20), [1, 3]);
     assert_eq!(save(4, Some(0.3), 2, 20), [4]);
     assert_eq!(save(5, Some(0.2), 2, 20), [4, 5]);
+    // The same file, with other prompts in it.
+    assert_eq!(save_of("2", 6, Some(0.15), 2, 20), [6]);
+    assert_eq!(save_of("2", 7, Some(0.1), 2, 20), [6, 7]);
     // Without held-out prompts the samples of a step say how good a checkpoint is.
-    checkpoints.save(state(6, Some(0.1)), write).unwrap();
-    assert_eq!(steps(&checkpoints), [6]);
+    checkpoints.save(state(8, Some(0.1)), write).unwrap();
+    assert_eq!(steps(&checkpoints), [8]);
 }
 
 #[test]

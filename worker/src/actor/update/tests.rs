@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ppo_crds::manifest::parse_manifest;
 use ppo_crds::run_config::RunConfig;
-use ppo_crds::spec::Aggregation;
+use ppo_crds::spec::{Aggregation, Estimator};
 use ppo_crds::{Environment, resolve};
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
@@ -24,13 +24,15 @@ use crate::stages::Sample;
 
 const SAMPLES: usize = 16;
 const COLUMNS: usize = 9;
+/// The longest prompt of [`Known`].
+const PROMPT: usize = 2 + COLUMNS / 2;
 
 /// A run on the tiny Llama of the fixtures. The optimizer's epsilon is so large that an update is as smooth as its gradient, and its
 /// rate so that rounding shows.
 fn config(train: usize, micro: usize, dtype: &str) -> RunConfig {
     let manifest = format!(
         "{{apiVersion: ppojob.dev/v1alpha1, kind: PpoJob, metadata: {{name: test}}, spec: {{\
-         model: {{policy: {{path: llama}}, dtype: {dtype}}}, prompts: {{source: {{path: prompts.jsonl}}}}, \
+         model: {{policy: {{path: llama}}, dtype: {dtype}}}, prompts: {{source: {{path: prompts.jsonl}}, maxLength: {PROMPT}}}, \
          generation: {{maxNewTokens: {COLUMNS}}}, algorithm: {{kl: {{coef: 0.05, placement: loss}}, entropyCoef: 0.01}}, \
          batch: {{rolloutBatchSize: {SAMPLES}, nSamplesPerPrompt: 1, trainBatchSize: {train}, microTrainBatchSize: {micro}, \
          microRolloutBatchSize: 4, ppoEpochs: 2}}, \
@@ -240,6 +242,19 @@ fn a_mean_over_padding_has_the_same_padding_in_any_micro_batch_and_on_any_number
     let alone = learn(1, &padded(8), false).remove(0);
     for (count, micro) in [(1, 1), (2, 2)] {
         same(count, &padded(micro), &alone);
+    }
+}
+
+#[test]
+fn trls_mean_over_sequences_is_the_same_in_any_micro_batch_and_on_any_number_of_ranks() {
+    let rloo = |micro: usize| {
+        let mut config = config(8, micro, "float32");
+        (config.algorithm.profile, config.algorithm.estimator) = (Profile::Trl, Estimator::Rloo);
+        config
+    };
+    let alone = learn(1, &rloo(8), false).remove(0);
+    for (count, micro) in [(1, 1), (1, 3), (2, 2)] {
+        same(count, &rloo(micro), &alone);
     }
 }
 

@@ -205,7 +205,7 @@ impl Parser {
                 factors = vec![Expr::quotient(product_of(factors)?, under)];
                 is_divided = true;
             } else if self.takes_symbol('%') {
-                factors = vec![Expr::Percent(Box::new(product_of(factors)?))];
+                factors = percent_of(factors)?;
             } else if let Some(mixed) = self.mixed(factors.last()?) {
                 factors.pop();
                 factors.push(mixed?);
@@ -309,6 +309,17 @@ fn negated(expr: Expr, is_negative: bool) -> Expr {
     } else {
         expr
     }
+}
+
+/// `5%`, `2x%`. A second one is of its own factor, so that they do not nest; `5%%` is nothing.
+fn percent_of(mut factors: Vec<Expr>) -> Option<Vec<Expr>> {
+    let is_percent = |factor: &Expr| matches!(factor, Expr::Percent(_));
+    if !factors.iter().any(is_percent) {
+        return Some(vec![Expr::Percent(Box::new(product_of(factors)?))]);
+    }
+    let last = factors.pop().filter(|last| !is_percent(last))?;
+    factors.push(Expr::Percent(Box::new(last)));
+    Some(factors)
 }
 
 fn product_of(mut factors: Vec<Expr>) -> Option<Expr> {

@@ -67,6 +67,7 @@ async fn the_score_is_the_weighted_sum_and_each_source_is_logged() {
     let source = RewardSource::new(&reward, Some(model())).unwrap();
     let scores = source.score(&samples(2)).await.unwrap();
     assert_eq!(scores.scores, [0.0, 0.6]);
+    assert_eq!(scores.compared, scores.scores);
     let names: Vec<&str> = scores.extra.keys().map(String::as_str).collect();
     assert_eq!(
         names,

@@ -456,6 +456,7 @@ async fn extra_logs_are_kept_for_every_sample() {
     let scores = score(RemoteOptions { urls: vec![url], ..one }, 3).await.unwrap();
     assert_eq!(scores.scores, [-1.0; 3], "rewards are what is optimised");
     assert_eq!(scores.extra["scores"], [0.5; 3]);
+    assert_eq!(scores.compared, [0.5; 3], "scores are what groups are left out by");
     assert_eq!(scores.extra["a"][..2], [3.0, 3.0]);
     assert_eq!(scores.extra["short"], [1.0; 3], "true is 1, as in a list");
     assert!(scores.extra["a"][2].is_nan() && scores.extra["b"][0].is_nan() && scores.extra["b"][2] == 3.0);

@@ -337,7 +337,7 @@ fn a_rule_has_exactly_one_kind_and_legal_patterns() {
         })
         .contains("has 2 of exactMatch")
     );
-    assert!(error(regex("(")).starts_with("regex.pattern: \"(\" is not a regular expression"));
+    assert!(error(regex("(")).starts_with("regex.pattern: not a regular expression: unclosed group"));
     assert!(error(extracting("[", exact(false))).starts_with("extract: \"[\" is not"));
 }
 
