@@ -31,7 +31,7 @@ pub async fn status(job: &Subject, plan: &Plan, context: &Context) -> Result<Opt
         return Ok(None);
     }
     let key = &job.checked.key;
-    let minor = settled(&plan.status) == settled(&job.status);
+    let minor = urgent(&plan.status) == urgent(&job.status);
     let starts = job.status.phase.is_none_or(is_starting);
     if minor && let Some(wait) = context.minor.wait(key, starts, Instant::now()) {
         return Ok(Some(wait));
@@ -110,7 +110,7 @@ fn is_starting(phase: Phase) -> bool {
 
 /// The part of the status that cannot wait: what was decided, and what people and programs wait for. How a job starts, words
 /// and progress can: a job that is up within two seconds is written once.
-fn settled(status: &PpoJobStatus) -> Value {
+fn urgent(status: &PpoJobStatus) -> Value {
     let roles = status
         .roles
         .iter()
@@ -146,10 +146,10 @@ mod tests {
             phase: Some(Phase::Pending),
             ..PpoJobStatus::default()
         };
-        let new = settled(&PpoJobStatus::default());
-        assert_ne!(settled(&starts(Gang::Volcano)), new);
+        let new = urgent(&PpoJobStatus::default());
+        assert_ne!(urgent(&starts(Gang::Volcano)), new);
         // Without one there is nothing to mix, and the first write can wait.
-        assert_eq!(settled(&starts(Gang::None)), new);
+        assert_eq!(urgent(&starts(Gang::None)), new);
     }
 
     #[test]

@@ -1,4 +1,16 @@
 //! The learning role: parameters, optimizer, update, checkpoints.
+//!
+//! Who cuts a step's samples, from the whole to one forward pass:
+//!
+//! | the samples of | are chosen by | so that |
+//! |---|---|---|
+//! | an update (mini-batch) | [`mini_batches::MiniBatches`] | every epoch goes over all of them in an order of its own |
+//! | a rank's share of it | [`crate::ranks::deal`] | ranks have as many samples, and about as many tokens |
+//! | a micro-batch of that | [`packing::micro_batches`] | a pass fits into its memory, and all ranks make as many |
+//! | a piece of a rank's share without an update | [`pieces::Pieces`] | old log-probabilities, values and a reference's fit too |
+//! | the pass that the first update reuses | [`mini_batches::MiniBatches::first_kept`] | its forward pass is made once |
+//!
+//! [`rows::Rows`] is the end of each: the samples of one pass, packed for the model.
 
 pub mod adamw;
 pub mod checkpoint;
