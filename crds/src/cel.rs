@@ -89,6 +89,7 @@ const RULES: &[Rule] = &[
          named <job>-<role>-<index>"),
 
     rule("spec", "!(has(self.episodes) && has(self.steps))", "give episodes or steps, not both"),
+    rule("spec.optimizer", "!has(self.warmupRatio) || self.warmupUpdates == 0", "give warmupRatio or warmupUpdates, not both"),
     rule("spec", concat!("!(", needs_group!(), ") || self.batch.nSamplesPerPrompt > 1"),
         "algorithm.advantage.estimator compares the samples of a prompt: batch.nSamplesPerPrompt must be above 1"),
     rule("spec", concat!("!has(self.batch.dynamicSampling) || ", needs_group!()),

@@ -41,9 +41,14 @@ pub struct OptimizerSpec {
     pub schedule: Schedule,
     /// Optimizer updates N over which the learning rate rises linearly: update k of them has k / N of the greatest rate. 0 to
     /// 1000000000. Default 0. verl `optim.lr_warmup_steps` and TRL PPO's `warmup_steps` count steps, each of all its updates; TRL
-    /// RLOO and GRPO count updates, and OpenRLHF's `actor.lr_warmup_ratio` is a fraction of them.
+    /// RLOO and GRPO count updates.
     #[schemars(range(min = 0, max = 1_000_000_000))]
     pub warmup_updates: u64,
+    /// In place of `warmupUpdates`: N as a share of all updates of the model, rounded up. 0 to below 1. Default: none. OpenRLHF
+    /// `actor.lr_warmup_ratio` (0.03 there), verl `optim.lr_warmup_steps_ratio`, TRL `warmup_ratio`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0, max = 0.999999))]
+    pub warmup_ratio: Option<f64>,
     /// Last learning rate of a linear or cosine schedule, as a fraction of the greatest. 0 to 1. Default 0.1. OpenRLHF
     /// `actor.min_lr_ratio`, verl `optim.min_lr_ratio`.
     #[schemars(range(min = 0.0, max = 1.0))]
@@ -66,8 +71,21 @@ impl Default for OptimizerSpec {
             max_grad_norm: 1.0,
             schedule: Schedule::Constant,
             warmup_updates: 0,
+            warmup_ratio: None,
             min_learning_rate_ratio: 0.1,
             critic_warmup_steps: 0,
+        }
+    }
+}
+
+impl OptimizerSpec {
+    /// Updates of the warm-up, of `total`. A share is rounded up, as in OpenRLHF (`train_ppo_ray.py`) and transformers
+    /// (`TrainingArguments.get_warmup_steps`); verl rounds down.
+    pub fn warmup_of(&self, total: u64) -> u64 {
+        match self.warmup_ratio {
+            // Of 30 updates a tenth is 3, and 3.0000000000000004 as a product.
+            Some(ratio) => (ratio * total as f64 - 1e-9).ceil().max(0.0) as u64,
+            None => self.warmup_updates,
         }
     }
 }
@@ -83,4 +101,24 @@ pub enum Schedule {
     Linear,
     /// Half a cosine down to the last learning rate.
     Cosine,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_warm_up_is_a_number_of_updates_or_a_share_of_them_rounded_up() {
+        let of = |warmup_updates: u64, warmup_ratio: Option<f64>, total: u64| {
+            let optimizer = OptimizerSpec {
+                warmup_updates,
+                warmup_ratio,
+                ..OptimizerSpec::default()
+            };
+            optimizer.warmup_of(total)
+        };
+        assert_eq!([of(7, None, 100), of(7, None, 5)], [7, 7]);
+        let shares = [(0.1, 30), (0.03, 100), (0.03, 10), (0.0, 10), (0.5, 0)];
+        assert_eq!(shares.map(|(share, total)| of(0, Some(share), total)), [3, 3, 1, 0, 0]);
+    }
 }

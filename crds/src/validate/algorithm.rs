@@ -20,6 +20,11 @@ pub fn check(spec: &PpoJobSpec, doubtful: &Doubtful, problems: &mut Vec<Problem>
         let message = format!("{steps} excludes spec.episodes, {episodes}; remove one of the two");
         refuse(true, "spec.steps", &message);
     }
+    let warmup = spec.optimizer.warmup_updates;
+    if let (Some(ratio), true) = (spec.optimizer.warmup_ratio, warmup > 0) {
+        let message = format!("{ratio} excludes spec.optimizer.warmupUpdates, {warmup}; remove one of the two");
+        refuse(true, "spec.optimizer.warmupRatio", &message);
+    }
     let estimator = written(algorithm.advantage.estimator);
     let dynamic = spec.batch.dynamic_sampling.is_some();
     refuse(

@@ -2,15 +2,16 @@
 
 use ppo_crds::spec::{OptimizerSpec, Schedule};
 
-/// Factor on the learning rate at `update` (from 0) of `total`: a linear rise over `warmupUpdates` to 1 at the last of them, then
+/// Factor on the learning rate at `update` (from 0) of `total`: a linear rise over the warm-up to 1 at its last update, then
 /// the schedule from 1 down to `minLearningRateRatio` at the last update. transformers and verl start the rise at 0, one update
 /// later, which makes their first update none, and end the decay one after the last.
 pub fn factor(spec: &OptimizerSpec, update: u64, total: u64) -> f64 {
-    if update < spec.warmup_updates {
-        return (update + 1) as f64 / spec.warmup_updates as f64;
+    let warmup = spec.warmup_of(total);
+    if update < warmup {
+        return (update + 1) as f64 / warmup as f64;
     }
-    let span = total.saturating_sub(spec.warmup_updates + 1).max(1) as f64;
-    let progress = ((update - spec.warmup_updates) as f64 / span).min(1.0);
+    let span = total.saturating_sub(warmup + 1).max(1) as f64;
+    let progress = ((update - warmup) as f64 / span).min(1.0);
     let floor = spec.min_learning_rate_ratio;
     match spec.schedule {
         Schedule::Constant => 1.0,
@@ -37,6 +38,11 @@ mod tests {
         let spec = spec(Schedule::Constant, 4);
         let rates: Vec<f64> = (0..6).map(|update| factor(&spec, update, 6)).collect();
         assert_eq!(rates, [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]);
+        let share = OptimizerSpec {
+            warmup_ratio: Some(0.5),
+            ..OptimizerSpec::default()
+        };
+        assert_eq!([0, 3, 4].map(|update| factor(&share, update, 8)), [0.25, 1.0, 1.0]);
     }
 
     #[test]

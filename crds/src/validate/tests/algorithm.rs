@@ -27,6 +27,10 @@ fn settings_that_contradict_each_other_are_refused() {
             "spec.steps: 2 excludes spec.episodes, 1; remove one of the two",
         ),
         (
+            "optimizer: {warmupRatio: 0.1, warmupUpdates: 3}",
+            "spec.optimizer.warmupRatio: 0.1 excludes spec.optimizer.warmupUpdates, 3; remove one of the two",
+        ),
+        (
             "algorithm: {kl: {coef: 0, stopAbove: 3}}",
             "spec.algorithm.kl.stopAbove: the KL coefficient is 0",
         ),

@@ -23,6 +23,11 @@ pub(super) fn at_creation() -> Vec<Case> {
         ),
         of("spec", "give episodes or steps", json!({"episodes": 1, "steps": 1})),
         of(
+            "spec.optimizer",
+            "give warmupRatio or warmupUpdates",
+            json!({"optimizer": {"warmupRatio": 0.1, "warmupUpdates": 1}}),
+        ),
+        of(
             "spec",
             "batch.dynamicSampling is for",
             json!({"batch": {"dynamicSampling": {}, "nSamplesPerPrompt": 2}}),
