@@ -77,7 +77,7 @@ pub fn check_path(location: &Location) -> Result<()> {
         return Ok(());
     }
     let words = format!(
-        "{} does not exist: give as path a folder in Hugging Face layout, or a model of the hub as hub.id",
+        "{} does not exist: give a folder in Hugging Face layout, or a model of the hub as owner/name (in a manifest as hub.id)",
         path.display()
     );
     Err(Invalid::new(words).into())

@@ -203,8 +203,8 @@ impl Tokenizer {
     ) -> Result<String> {
         let template = self.template.as_ref().with_context(|| {
             format!(
-                "{} has no chat template (neither chat_template.jinja nor chat_template in tokenizer_config.json); use \
-                 plain text prompts with chatTemplate: false, or add the template of the model's family",
+                "{} has no chat template (neither chat_template.jinja nor chat_template in tokenizer_config.json); give \
+                 plain text (a job chatTemplate: false, a server /v1/completions), or add the template of the model's family",
                 self.folder.display()
             )
         })?;

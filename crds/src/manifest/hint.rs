@@ -24,6 +24,43 @@ pub(super) fn place(text: &str, schema: &Schema) -> String {
     }
 }
 
+/// For a field of a pod, a container or a Deployment in the block of a role: where that has it, from the block on. KubeRay's groups and
+/// Kubeflow's replicas have some of them just there.
+pub(super) fn of_pods(name: &str, block: &str) -> Option<String> {
+    const OF_CONTAINER: [&str; 7] = [
+        "image",
+        "imagePullPolicy",
+        "resources",
+        "env",
+        "envFrom",
+        "volumeMounts",
+        "securityContext",
+    ];
+    const OF_POD: [&str; 9] = [
+        "nodeSelector",
+        "tolerations",
+        "affinity",
+        "serviceAccountName",
+        "imagePullSecrets",
+        "volumes",
+        "initContainers",
+        "runtimeClassName",
+        "terminationGracePeriodSeconds",
+    ];
+    let role = block.strip_prefix("spec.roles.")?;
+    let template = match role {
+        "actor" | "reference" | "rollout" => "template",
+        "reward" => "placement.template",
+        _ => return None,
+    };
+    match name {
+        "replicas" | "pods" | "workers" if matches!(role, "actor" | "reference") => Some("nodes".into()),
+        _ if OF_CONTAINER.contains(&name) => Some(format!("{template}.spec.containers[].{name}")),
+        _ if OF_POD.contains(&name) => Some(format!("{template}.spec.{name}")),
+        _ => None,
+    }
+}
+
 /// For a word that is none of a field's.
 pub(super) fn word(word: &str, known: &[&str]) -> &'static str {
     match word.to_lowercase().as_str() {

@@ -31,6 +31,13 @@ pub(super) fn did_you_mean(name: &str, known: &[&str]) -> String {
     nearest(name, known).map(asked).unwrap_or_default()
 }
 
+/// The names that are known of which this is the beginning: of a clip's `policyLow` and `policyHigh` some write `policy`.
+pub(super) fn beginning_with<'a>(name: &str, known: &[&'a str]) -> Vec<&'a str> {
+    let name = name.to_lowercase();
+    let begins = |candidate: &&&str| name.len() >= 4 && candidate.to_lowercase().starts_with(&name);
+    known.iter().filter(begins).copied().take(MOST).collect()
+}
+
 /// Where else in the spec there is such a field that may hold `value`: a field of this name, else one whose name ends so, else
 /// one whose block's name and its own make it up. The places nearest to `block` come first.
 pub(super) fn elsewhere(name: &str, value: &Value, block: &str) -> Vec<String> {

@@ -5,7 +5,7 @@ use serde_json::Value as Schema;
 use serde_yaml::{Mapping, Value};
 
 use super::hint;
-use super::nearest::{did_you_mean, elsewhere, nearest, one_of};
+use super::nearest::{beginning_with, did_you_mean, elsewhere, nearest, one_of};
 use crate::field::{self, Step};
 use crate::validate::out_of_range;
 
@@ -118,11 +118,7 @@ impl Shape {
         let block = field::path(&self.path);
         let (meant, asked) = match nearest(name, known) {
             Some(near) => (vec![join(&block, near)], did_you_mean(name, known)),
-            None => {
-                let places = elsewhere(name, value, &block);
-                let asked = one_of(&places);
-                (places, asked)
-            }
+            None => self.guessed(name, value, known),
         };
         let known = if known.is_empty() {
             "none".into()
@@ -136,6 +132,24 @@ impl Shape {
             message: format!("unknown field; known here: {known}{asked}"),
             meant: Some(meant),
         });
+    }
+
+    /// What may be meant by a name that is near none: the fields that are read in its stead, and the question.
+    fn guessed(&self, name: &str, value: &Value, known: &[&str]) -> (Vec<String>, String) {
+        let block = field::path(&self.path);
+        if let Some(place) = hint::of_pods(name, &block) {
+            return (Vec::new(), one_of(&[join(&block, &place)]));
+        }
+        let beside: Vec<String> = beginning_with(name, known)
+            .iter()
+            .map(|name| join(&block, name))
+            .collect();
+        let places = match beside.is_empty() {
+            true => elsewhere(name, value, &block),
+            false => beside,
+        };
+        let asked = one_of(&places);
+        (places, asked)
     }
 
     /// Looks at what is one step further in.

@@ -111,6 +111,37 @@ fn a_field_in_the_wrong_block_is_answered_with_where_it_belongs() {
     let many = asked("  path: runs\n");
     assert_eq!(many.matches("spec.").count(), 3, "{many}");
     assert!(!error(&format!("{MODEL}{REST}  nosuch: 1\n")).contains("did you mean"));
+    let clip = asked("  algorithm: {clip: {policy: 0.2}}\n");
+    assert_eq!(clip, "spec.algorithm.clip.policyHigh or spec.algorithm.clip.policyLow");
+}
+
+#[test]
+fn a_field_of_pods_in_the_block_of_a_role_is_answered_with_its_place_in_the_template() {
+    for (role, field, place) in [
+        ("actor", "image: x", "spec.roles.actor.template.spec.containers[].image"),
+        (
+            "actor",
+            "nodeSelector: {a: b}",
+            "spec.roles.actor.template.spec.nodeSelector",
+        ),
+        ("actor", "replicas: 2", "spec.roles.actor.nodes"),
+        ("actor", "gpus: 2", "spec.roles.actor.gpusPerNode"),
+        ("rollout", "gpus: 2", "spec.roles.rollout.gpusPerReplica"),
+        (
+            "reward",
+            "tolerations: []",
+            "spec.roles.reward.placement.template.spec.tolerations",
+        ),
+    ] {
+        let roles = match role {
+            "reward" => format!("{{reward: {{rules: [{{json: {{}}}}], {field}}}}}"),
+            _ => format!("{{{role}: {{{field}}}, reward: {{rules: [{{json: {{}}}}]}}}}"),
+        };
+        let message = error(&format!(
+            "{MODEL}  prompts: {{source: {{path: d.jsonl}}}}\n  roles: {roles}\n"
+        ));
+        assert!(message.contains(&format!("(did you mean {place}?)")), "{message}");
+    }
 }
 
 #[test]

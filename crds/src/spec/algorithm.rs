@@ -139,7 +139,7 @@ impl Estimator {
 pub struct KlSpec {
     /// Weight of the KL (its first value, with an adaptive controller). 0: no penalty, and no reference role. 0 to 1000.
     /// Default 0.01; verl 0 (0.001 is usual there), trl 0.05, alpacafarm 0.2. OpenRLHF `algo.kl.init_coef`, verl
-    /// `algorithm.kl_ctrl.kl_coef` or `actor_rollout_ref.actor.kl_loss_coef`, TRL `kl_coef`.
+    /// `algorithm.kl_ctrl.kl_coef` or `actor_rollout_ref.actor.kl_loss_coef`, TRL `beta`, in PPO `kl_coef`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0, max = 1000.0))]
     pub coef: Option<f64>,
@@ -236,12 +236,12 @@ pub struct AdaptiveKl {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClipSpec {
     /// The policy ratio is clipped at 1 - this. 0 to 1. Default 0.2. OpenRLHF `actor.eps_clip` or `eps_clip_low_high`, verl
-    /// `actor_rollout_ref.actor.clip_ratio_low`, TRL `cliprange`.
+    /// `actor_rollout_ref.actor.clip_ratio_low`, TRL `epsilon`, in PPO `cliprange`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0, max = 1.0))]
     pub policy_low: Option<f64>,
     /// The policy ratio is clipped at 1 + this; greater than `policyLow` is "clip higher". 0 to 1000. Default 0.2. OpenRLHF
-    /// `actor.eps_clip` or `eps_clip_low_high`, verl `actor_rollout_ref.actor.clip_ratio_high`, TRL `cliprange`.
+    /// `actor.eps_clip` or `eps_clip_low_high`, verl `actor_rollout_ref.actor.clip_ratio_high`, TRL `epsilon_high`, in PPO `cliprange`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0, max = 1000.0))]
     pub policy_high: Option<f64>,

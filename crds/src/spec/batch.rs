@@ -16,7 +16,7 @@ pub struct BatchSpec {
     pub rollout_batch_size: u32,
     /// Samples of each prompt: the size of a group. rloo, grpo, drGrpo and reinforcePlusPlusBaseline compare the samples of a
     /// group and need more than 1. 1 to 1024. Default 1. OpenRLHF `rollout.n_samples_per_prompt`, verl
-    /// `actor_rollout_ref.rollout.n`, TRL RLOO `rloo_k`.
+    /// `actor_rollout_ref.rollout.n`, TRL `num_generations`, in older RLOO `rloo_k`.
     #[serde(default = "default_n")]
     #[schemars(range(min = 1, max = 1024))]
     pub n_samples_per_prompt: u32,

@@ -42,8 +42,8 @@ pub struct PromptsSpec {
     #[serde(default = "default_max_length")]
     #[schemars(range(min = 1, max = 1_048_576))]
     pub max_length: u32,
-    /// Shuffle the prompts anew in each episode, by the run's seed. Default true. verl `data.shuffle`; OpenRLHF and TRL
-    /// always shuffle.
+    /// Shuffle the prompts anew in each episode, by the run's seed. Default true. verl `data.shuffle`, TRL GRPO
+    /// and RLOO `shuffle_dataset`; OpenRLHF and TRL's PPO always shuffle.
     #[serde(default = "yes")]
     pub shuffle: bool,
 }
@@ -158,7 +158,7 @@ pub struct EvaluationSpec {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct GenerationSpec {
     /// Longest response in tokens. 1 to 1048576. Default 1024. OpenRLHF `rollout.max_new_tokens`, verl
-    /// `data.max_response_length`, TRL `response_length`.
+    /// `data.max_response_length`, TRL `max_completion_length`, in PPO and older RLOO `response_length`.
     #[serde(default = "default_max_new")]
     #[schemars(range(min = 1, max = 1_048_576))]
     pub max_new_tokens: u32,
@@ -175,7 +175,7 @@ pub struct GenerationSpec {
     pub temperature: f64,
     /// Sample from the smallest set of tokens whose probability reaches this. Above 0, at most 1; 1 keeps all tokens. Below 1
     /// the policy ratio is biased, and `plan` warns. Default 1. OpenRLHF `rollout.top_p`, verl
-    /// `actor_rollout_ref.rollout.top_p`; TRL fixes it at 1.
+    /// `actor_rollout_ref.rollout.top_p`, TRL `top_p` (its PPO fixes it at 1).
     #[serde(default = "one")]
     #[schemars(range(min = 0.0, max = 1.0), extend("exclusiveMinimum" = true))]
     pub top_p: f64,

@@ -60,8 +60,8 @@ pub struct PodPlacement {
     #[schemars(range(min = 0, max = 64))]
     pub gpus_per_node: u32,
     /// Pod template that the role's pods start from: image, resources, volumes, node selection, as in a Deployment. The
-    /// operator adds the container `worker`, its command, environment and probes; a probe that names nobody to ask keeps the operator's
-    /// and has times of its own. Default: the operator's.
+    /// operator adds the container `worker`, its command, environment and probes; of a probe that gives times
+    /// alone the operator's question is kept. Default: the operator's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "pod_template::schema")]
     pub template: Option<PodTemplate>,
@@ -107,8 +107,8 @@ pub struct ReferenceSpec {
     #[schemars(with = "DType")]
     pub dtype: Option<DType>,
     /// Pod template that the role's pods start from: image, resources, volumes, node selection, as in a Deployment. The
-    /// operator adds the container `worker`, its command, environment and probes; a probe that names nobody to ask keeps the operator's
-    /// and has times of its own. Default: the operator's.
+    /// operator adds the container `worker`, its command, environment and probes; of a probe that gives times
+    /// alone the operator's question is kept. Default: the operator's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "pod_template::schema")]
     pub template: Option<PodTemplate>,
@@ -177,8 +177,8 @@ pub struct RolloutSpec {
     #[schemars(range(min = 1, max = 16_777_216))]
     pub kv_cache_mebibytes: Option<u64>,
     /// Pod template that the engines' pods start from: image, resources, volumes, node selection, as in a Deployment. The
-    /// operator adds the container `worker`, its command, environment and probes; a probe that names nobody to ask keeps the operator's
-    /// and has times of its own. Default: the operator's.
+    /// operator adds the container `worker`, its command, environment and probes; of a probe that gives times
+    /// alone the operator's question is kept. Default: the operator's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "pod_template::schema")]
     pub template: Option<PodTemplate>,

@@ -4,8 +4,9 @@ use k8s_openapi::api::core::v1::{Container, PodTemplateSpec};
 
 use super::Problem;
 use crate::kubernetes;
+use crate::pod::{VLLM_CONTAINER, WORKER_CONTAINER};
 use crate::quantity::exceeds;
-use crate::spec::RolesSpec;
+use crate::spec::{Engine, RolesSpec};
 
 /// Adds fields that no pod would have, and quantities with which there would be no pod.
 pub fn check(roles: &RolesSpec, problems: &mut Vec<Problem>) {
@@ -15,9 +16,25 @@ pub fn check(roles: &RolesSpec, problems: &mut Vec<Problem>) {
         let wrong = unknown
             .map(|field| (field, kubernetes::UNKNOWN.to_owned()))
             .chain(template.wrong_quantities())
-            .chain(requests_above_limits(template));
+            .chain(requests_above_limits(template))
+            .chain(without_image(template, roles.rollout.engine));
         problems.extend(wrong.map(|(field, message)| Problem::new(format!("{path}.{field}"), message)));
     }
+}
+
+/// Containers that nobody gives an image: the operator does so for its own, which others are taken for whose name is misspelt.
+fn without_image(template: &PodTemplateSpec, engine: Engine) -> Vec<(String, String)> {
+    let own = |name: &str| name == WORKER_CONTAINER || (name == VLLM_CONTAINER && engine == Engine::Vllm);
+    let containers = template.spec.iter().flat_map(|spec| &spec.containers).enumerate();
+    let missing = containers.filter(|(_, container)| container.image.is_none() && !own(&container.name));
+    let refuse = |(index, container): (usize, &Container)| {
+        let message = format!(
+            "is missing, and {} is no container of the operator's, which have one: give it, or is {WORKER_CONTAINER} meant?",
+            container.name
+        );
+        (format!("spec.containers[{index}].image"), message)
+    };
+    missing.map(refuse).collect()
 }
 
 /// Requests that are more than their limits, each with its path from the template on.

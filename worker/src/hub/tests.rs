@@ -368,7 +368,7 @@ fn a_path_is_itself_or_an_error() {
     assert!(error.is::<Invalid>(), "another try would not find it either");
     let error = error.to_string();
     assert!(
-        error.starts_with("/nowhere/model does not exist: give as path a folder"),
+        error.starts_with("/nowhere/model does not exist: give a folder"),
         "{error}"
     );
     let file = folder.path().join("file");

@@ -35,6 +35,23 @@ impl Axis {
         }
     }
 
+    /// The same for shares: where all are from 0 to 1, so is the axis.
+    pub fn of_shares(values: impl Iterator<Item = f64> + Clone) -> Axis {
+        let whole = 0.0..=1.0;
+        let axis = Axis::of_values(values.clone());
+        if !values
+            .filter(|value| value.is_finite())
+            .all(|share| whole.contains(&share))
+        {
+            return axis;
+        }
+        Axis {
+            from: axis.from.max(0.0),
+            to: axis.to.min(1.0),
+            ticks: axis.ticks.into_iter().filter(|tick| whole.contains(tick)).collect(),
+        }
+    }
+
     /// An axis for step numbers: whole ticks inside, ends where the steps end.
     pub fn of_steps(steps: impl Iterator<Item = f64>) -> Axis {
         let (from, to) = range(steps).unwrap_or((0.0, 1.0));
@@ -102,6 +119,23 @@ mod tests {
                 prop_assert!((0.0..=1.0).contains(&axis.share(*tick)));
             }
         }
+    }
+
+    #[test]
+    fn an_axis_of_shares_ends_at_none_and_at_all() {
+        for (values, ends) in [
+            ([1.0, 1.0], (0.5, 1.0)),
+            ([0.0, 0.0], (0.0, 1.0)),
+            ([0.2, 0.97], (0.0, 1.0)),
+        ] {
+            let axis = Axis::of_shares(values.into_iter());
+            assert_eq!((axis.from, axis.to), ends, "{values:?}");
+            assert!(
+                axis.ticks.len() >= 2 && axis.ticks.iter().all(|tick| (0.0..=1.0).contains(tick)),
+                "{axis:?}"
+            );
+        }
+        assert!(Axis::of_shares([0.5, 1.2].into_iter()).to > 1.0);
     }
 
     #[test]

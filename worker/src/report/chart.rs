@@ -139,7 +139,12 @@ impl Chart {
 
     fn axes(&self, lines: &[Vec<Point>]) -> (Axis, Axis) {
         let points = || lines.iter().flatten();
-        let up = Axis::of_values(points().map(|point| point.value));
+        let values = points().map(|point| point.value);
+        let up = if self.shares {
+            Axis::of_shares(values)
+        } else {
+            Axis::of_values(values)
+        };
         let steps = points().map(|point| point.step).chain(self.steps.iter().copied());
         (Axis::of_steps(steps), up)
     }

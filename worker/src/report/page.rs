@@ -188,7 +188,11 @@ fn tiles(run: &Run) -> String {
         String::new()
     };
     if let Some((before, after)) = ends(run, Metric::Score).or_else(|| ends(run, Metric::Reward)) {
-        tiles.push(tile("score", &short(after), &format!("from {}", short(before))));
+        tiles.push(tile(
+            "score",
+            &short(after),
+            &format!("from {}: means of a tenth of the run", short(before)),
+        ));
     }
     match (&run.before_after, run.evaluations.first(), run.evaluations.last()) {
         (Some(comparison), _, _) if comparison.prompts > 0 => tiles.push(tile(

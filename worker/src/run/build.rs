@@ -64,11 +64,14 @@ pub fn roles(config: RunConfig, policy_folder: PathBuf, start: Start, around: Ar
         // A run that goes on has the models that it began with.
         refuse_other_tokens(&config, (&described, &data.tokenizer), around.peers.is_none())?;
     }
-    let total_steps = total_steps(
-        config.length,
-        data.prompts.prompts.len(),
-        config.batch.rollout_batch_size,
-    );
+    let (prompts, batch) = (data.prompts.prompts.len(), config.batch.rollout_batch_size);
+    let total_steps = total_steps(config.length, prompts, batch);
+    if prompts < batch {
+        tracing::warn!(
+            "{prompts} prompts are fewer than the {batch} of a step (spec.batch.rolloutBatchSize), so a step has some of them several times; \
+             add prompts, or lower it"
+        );
+    }
     // Of `steps` the manifest's own warnings say it; what episodes come to is known only here.
     if matches!(config.length, RunLength::Episodes(_)) && total_steps <= config.optimizer.critic_warmup_steps {
         tracing::warn!(

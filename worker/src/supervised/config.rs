@@ -2,14 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{bail, ensure};
-use ppo_crds::spec::{DType, OptimizerSpec, Schedule};
+use anyhow::{Context, bail, ensure};
+use ppo_crds::run_config::Location;
+use ppo_crds::spec::{DType, HubModel, OptimizerSpec, Schedule};
 use ppo_crds::validate::{Problem, endless_warmup, optimizer_problems};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::pairs;
 use super::preferences::{self, Preference};
+use crate::hub::resolve_location;
 use crate::manifest::{Given, Invalid};
 use crate::model::ModelConfig;
 use crate::stages::Sample;
@@ -61,13 +63,16 @@ pub struct Training<D> {
     pub output: PathBuf,
 }
 
-/// Exactly one of `path`, `config`.
+/// Exactly one of `path`, `hub`, `config`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct StartModel {
     /// Folder of a model to go on from.
     #[serde(default)]
     pub path: Option<PathBuf>,
+    /// The same on the hub.
+    #[serde(default)]
+    pub hub: Option<HubModel>,
     /// Folder with config.json and tokenizer files: random initial weights.
     #[serde(default)]
     pub config: Option<PathBuf>,
@@ -77,18 +82,31 @@ pub struct StartModel {
 }
 
 impl StartModel {
-    /// The folder with config.json and tokenizer, and whether it holds weights to start from.
+    /// Where config.json and tokenizer are, and whether there are weights to start from.
     ///
     /// # Errors
-    /// When not exactly one of the two is given.
-    pub fn folder(&self) -> anyhow::Result<(&Path, bool)> {
-        match (&self.path, &self.config) {
-            (Some(path), None) => Ok((path, true)),
-            (None, Some(config)) => Ok((config, false)),
-            _ => {
-                bail!("model: give exactly one of `path` (weights to go on from) and `config` (random initial weights)")
+    /// When not exactly one of the three is given.
+    fn start(&self) -> anyhow::Result<(Location, bool)> {
+        match (&self.path, &self.hub, &self.config) {
+            (Some(path), None, None) => Ok((Location::Path(path.clone()), true)),
+            (None, Some(HubModel { id, revision }), None) => {
+                let (id, revision) = (id.clone(), revision.clone());
+                Ok((Location::Hub { id, revision }, true))
             }
+            (None, None, Some(config)) => Ok((Location::Path(config.clone()), false)),
+            _ => bail!(
+                "model: give exactly one of `path` and `hub` (weights to go on from) and `config` (random initial weights)"
+            ),
         }
+    }
+
+    /// The folder with config.json and tokenizer, downloaded where it is on the hub, and whether it holds weights to start from.
+    ///
+    /// # Errors
+    /// When it does not exist, or is neither in the hub's cache nor can be downloaded.
+    pub fn folder(&self) -> anyhow::Result<(PathBuf, bool)> {
+        let (location, has_weights) = self.start()?;
+        Ok((resolve_location(&location).context("model")?, has_weights))
     }
 }
 
@@ -222,7 +240,7 @@ impl<D: Data> Training<D> {
     }
 
     fn check(&self) -> anyhow::Result<()> {
-        self.model.folder()?;
+        self.model.start()?;
         ensure!(self.steps > 0, "steps must be at least 1");
         ensure!(self.batch_size > 0, "batchSize must be at least 1");
         ensure!(self.micro_batch_size != Some(0), "microBatchSize must be at least 1");
@@ -330,6 +348,18 @@ mod tests {
         assert!(config.output.is_absolute() && config.output.ends_with("out"));
         assert_eq!(config.data.path, Path::new("/d.jsonl"));
         assert_eq!((config.batch_size, config.learning_rate), (32, 1e-5));
+    }
+
+    #[test]
+    fn a_model_of_the_hub_is_its_newest_where_no_revision_is_given() {
+        let config = read("{model: {hub: {id: owner/name}}, data: {path: d}, steps: 3, output: o}").unwrap();
+        let (id, revision) = ("owner/name".to_owned(), "main".to_owned());
+        assert_eq!(config.model.start().unwrap(), (Location::Hub { id, revision }, true));
+        let both = read("{model: {hub: {id: a/b}, config: c}, data: {path: d}, steps: 3, output: o}").unwrap_err();
+        assert!(
+            format!("{both:#}").contains("exactly one of `path` and `hub`"),
+            "{both:#}"
+        );
     }
 
     #[test]

@@ -74,13 +74,13 @@ pub struct Measure {
 /// When a file cannot be read or written, or the loss is not finite.
 pub fn train<S: Student>(config: &Training<S::Data>, output: OutputMode) -> Result<()> {
     let (folder, has_weights) = config.model.folder()?;
-    let tokenizer = Tokenizer::load(folder)?;
-    let start = ModelConfig::read(folder)?;
+    let tokenizer = Tokenizer::load(&folder)?;
+    let start = ModelConfig::read(&folder)?;
     let read = |path: &Path| config.data.read(path, &tokenizer, &start).context(BadData);
     let data = read(config.data.path())?;
     let held_out = config.evaluation.as_ref().map(|held_out| read(&held_out.path));
     let held_out = held_out.transpose()?.unwrap_or_default();
-    let mut student = S::new(config, folder, has_weights)?;
+    let mut student = S::new(config, &folder, has_weights)?;
     let bytes = student.learner().parameters.weights();
     let bytes = bytes.0.values().map(|weight| byte_length(weight) as u64).sum();
     model::replace::probe(&config.output, bytes).context("output")?;

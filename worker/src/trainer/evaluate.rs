@@ -172,7 +172,11 @@ mod tests {
     fn a_score_that_is_just_what_an_answer_must_score_passes_whatever_float32_makes_of_it() {
         for wanted in [0.1, 0.7, 0.8, 0.9, 0.95, 1.0, 3.3] {
             let rate = |score: f32| figures(&[score], &[1], 1, wanted).pass_rate;
-            assert_eq!((rate(wanted as f32), rate(wanted as f32 - 1e-3)), (1.0, 0.0), "{wanted}");
+            assert_eq!(
+                (rate(wanted as f32), rate(wanted as f32 - 1e-3)),
+                (1.0, 0.0),
+                "{wanted}"
+            );
         }
     }
 

@@ -83,3 +83,23 @@ fn a_quantity_of_a_pod_template_that_kubernetes_does_not_read_is_named() {
         assert_eq!(inside("reference", &spec).len(), 1, "{no_quantity}");
     }
 }
+
+#[test]
+fn a_container_without_an_image_that_is_none_of_the_operators_is_taken_for_a_misspelt_one() {
+    let found = |role: &str, engine: &str, name: &str| {
+        let template = format!("template: {{spec: {{containers: [{{name: {name}}}]}}}}");
+        texts("", &format!("{role}: {{{engine}{template}}}, {RULE}"))
+    };
+    let refused = found("actor", "", "wroker");
+    assert_eq!(
+        refused,
+        [
+            "spec.roles.actor.template.spec.containers[0].image: is missing, and wroker is no container of the operator's, which have one: \
+          give it, or is worker meant?"
+        ]
+    );
+    assert!(found("actor", "", "worker").is_empty());
+    assert!(found("rollout", "engine: vllm, ", "vllm").is_empty());
+    assert_eq!(found("rollout", "", "vllm").len(), 1);
+    assert!(found("actor", "", "logs, image: 'vector:1'").is_empty());
+}
