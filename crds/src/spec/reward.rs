@@ -121,6 +121,13 @@ pub struct RegexRule {
     pub pattern: String,
 }
 
+impl RewardRule {
+    /// Whether its score depends on the row's label.
+    pub fn compares(&self) -> bool {
+        self.exact_match.is_some() || self.numeric_match.is_some() || self.math_match.is_some()
+    }
+}
+
 /// 1 inside [min, max] tokens, falling linearly to 0 over `slope` tokens outside.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

@@ -55,7 +55,7 @@ mod tests {
 
     fn limited(container: &str, limit: &str) -> String {
         format!(
-            "template: {{spec: {{containers: [{{name: other, image: o}}, {{name: {container}, resources: {{limits: {{memory: {limit}}}}}}}]}}}}"
+            "template: {{spec: {{containers: [{{name: other, image: o}}, {{name: {container}, image: c, resources: {{limits: {{memory: {limit}}}}}}}]}}}}"
         )
     }
 

@@ -11,6 +11,7 @@ mod host_memory;
 mod kept;
 mod limits;
 mod optimizer;
+mod pass_score;
 mod prompts;
 mod roles;
 mod sources;

@@ -93,8 +93,7 @@ fn check_rule(rule: &RewardRule, field: &str, has_label: bool, problems: &mut Ve
         let message = format!("give exactly one of {names}; {}", those_given(&kinds));
         problems.push(Problem::new(field, message));
     }
-    let compares = rule.exact_match.is_some() || rule.numeric_match.is_some() || rule.math_match.is_some();
-    if compares && !has_label {
+    if rule.compares() && !has_label {
         problems.push(Problem::new(
             field,
             "compares with the label: give spec.prompts.labelField",

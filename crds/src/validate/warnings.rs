@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::endless_warmup;
+use super::{endless_warmup, pass_score};
 use crate::defaults::{has_kl, has_reference};
 use crate::spec::{AlgorithmSpec, Engine, Estimator, Gang, KlEstimator, KlPlacement, Overlap, Profile, ReferenceSpec};
 use crate::{Geometry, PpoJob, fill};
@@ -130,6 +130,12 @@ pub fn warnings(job: &PpoJob) -> Vec<Warning> {
         spec.optimizer.actor_learning_rate == 0.0,
         "spec.optimizer.actorLearningRate",
         "is 0, so the policy never changes",
+    );
+    let pass_score = pass_score::doubtful(&spec);
+    warn(
+        pass_score.is_some(),
+        "spec.evaluation.passScore",
+        pass_score.as_deref().unwrap_or_default(),
     );
     // How many updates the episodes make the data alone says.
     let updates = spec

@@ -201,3 +201,31 @@ fn pods_of_a_reference_that_does_not_run_are_warned_of() {
             .contains("with an adapter the reference is the policy without it")
     );
 }
+
+#[test]
+fn a_pass_score_that_no_answer_reaches_or_a_wrong_one_does_is_warned_of() {
+    let found = |pass_score: f64, rules: &str| -> Vec<String> {
+        let evaluation = format!("evaluation: {{source: {{path: e.jsonl}}, passScore: {pass_score}}}");
+        let job = job(&evaluation, &format!("reward: {{rules: [{rules}]}}"));
+        warnings(&job).iter().map(ToString::to_string).collect()
+    };
+    let never = found(1.0, "{exactMatch: {}, weight: 0.5}");
+    assert!(
+        never[0].starts_with("spec.evaluation.passScore: is 1, and the rules"),
+        "{never:?}"
+    );
+    let wrong = found(1.0, "{exactMatch: {}}, {length: {max: 9}}");
+    assert!(wrong[0].contains("a wrong answer may pass"), "{wrong:?}");
+    for (pass_score, rules) in [
+        (0.5, "{exactMatch: {}, weight: 0.5}"),
+        (2.0, "{exactMatch: {}}, {length: {max: 9}}"),
+        (
+            1.0,
+            "{exactMatch: {}}, {length: {min: 9, max: 9, slope: 3}, weight: -1}",
+        ),
+        (1.0, "{json: {}}"),
+        (1.0, "{exactMatch: {}, weight: 0.7}, {json: {}, weight: 0.3}"),
+    ] {
+        assert_eq!(found(pass_score, rules), [""; 0], "{pass_score} {rules}");
+    }
+}
