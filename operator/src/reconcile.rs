@@ -134,7 +134,7 @@ mod tests {
     #[tokio::test]
     async fn of_a_job_that_is_made_again_under_its_name_nothing_of_the_one_before_is_remembered() {
         let context = context();
-        let first = context.jobs.checked(&job("1"));
+        let first = context.jobs.checked(&job("1")).await;
         let seen = Snapshot::plain(Children::default(), Gang::None, Timestamp::UNIX_EPOCH);
         let running = serde_json::from_value::<PpoJobStatus>(json!({"phase": "Running"})).unwrap();
         context.metrics.observe(&first, &running, &seen);

@@ -64,7 +64,7 @@ pub async fn job(object: &DeserializeGuard<PpoJob>, context: &Context) -> Option
         return None;
     }
     Some(Subject {
-        checked: context.jobs.checked(object),
+        checked: context.jobs.checked(object).await,
         status: object.status.clone().unwrap_or_default(),
         object: object.clone(),
     })
