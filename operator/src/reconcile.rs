@@ -12,6 +12,7 @@ mod late;
 mod read;
 mod record;
 mod refusals;
+mod taken;
 mod write;
 
 use std::sync::Arc;
@@ -41,6 +42,10 @@ pub async fn reconcile(object: Arc<DeserializeGuard<PpoJob>>, context: Arc<Conte
     let plan = plan(&job.checked, &seen, &job.status, &context.settings, now);
     // The status first: it holds the decisions, and what follows must not happen without them.
     let held_back = record::status(&job, &plan, &context).await?;
+    if plan.status.active_since.is_none() {
+        // While it wants no pods, whoever made what it uses may take that away again.
+        context.expected.forget_found(&job.checked.key);
+    }
     context.metrics.observe(&job.checked, &plan.status, &seen);
     let refused = apply::all(&job, &plan.status, plan.waves, &context).await.err();
     if let Some(error) = refused {
