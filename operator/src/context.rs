@@ -18,7 +18,7 @@ use crate::events::Recorders;
 use crate::expected::Expected;
 use crate::gang::{Flavors, Unapproved};
 use crate::metrics::Metrics;
-use crate::reconcile::Refusals;
+use crate::reconcile::{Refusals, Unreadable};
 use crate::reports::Reports;
 use crate::served::Served;
 use crate::settings::PodSettings;
@@ -61,6 +61,8 @@ pub struct Context {
     pub unapproved: Mutex<HashMap<JobKey, Unapproved>>,
     /// What the API server last refused of what a job needs, and why: until it is done.
     pub refused: Refusals,
+    /// Jobs that cannot be decoded, as they were told of.
+    pub unreadable: Unreadable,
     /// Whether the installed CRD is this operator's.
     pub contract: watch::Receiver<Contract>,
     /// Counts.
@@ -98,6 +100,7 @@ impl Context {
         self.minor.forget(key);
         self.unapproved.lock().remove(key);
         self.refused.forget(key);
+        self.unreadable.forget(key);
         self.recorders.forget(key);
         self.metrics.forget(key);
     }

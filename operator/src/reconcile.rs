@@ -4,6 +4,7 @@ pub use attempt::attempt;
 pub use error::Error;
 pub use read::Subject;
 pub use refusals::Refusals;
+pub use unreadable::Unreadable;
 
 mod apply;
 mod attempt;
@@ -13,6 +14,7 @@ mod read;
 mod record;
 mod refusals;
 mod taken;
+mod unreadable;
 mod write;
 
 use std::sync::Arc;

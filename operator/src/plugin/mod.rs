@@ -22,6 +22,7 @@ mod situation;
 mod status;
 mod suspend;
 mod table;
+mod unreadable;
 mod why;
 
 use std::process::ExitCode;

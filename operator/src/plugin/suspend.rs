@@ -7,13 +7,13 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use ppo_crds::PpoJob;
 use ppo_crds::status::Phase;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::cli::SuspendArgs;
 use super::connection::Connection;
 use super::explain::explain;
-use super::{job, printer, situation};
+use super::{job, printer, situation, unreadable};
 use crate::condition::{self, kind};
 use crate::status::SUSPENDED;
 
@@ -25,11 +25,13 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Sets `spec.runPolicy.suspend`, and waits for its effect when asked to.
 pub async fn main(connection: &Connection, args: &SuspendArgs, suspend: bool) -> Result<()> {
     let (name, done) = (&args.name, if suspend { "suspended" } else { "resumed" });
-    let job = job::read(connection, name).await?;
-    if let Some(phase) = phase(&job).filter(|phase| phase.is_finished()) {
+    // Of one that cannot be decoded the field can be set all the same.
+    let job = job::object(connection, name).await?;
+    if let Some(phase) = job::phase(&job).filter(|phase| phase.is_finished()) {
         bail!("{name} has ended ({phase:?}) and cannot be {done}");
     }
-    if job.spec.run_policy.suspend == suspend {
+    let before = job.data.pointer("/spec/runPolicy/suspend").and_then(Value::as_bool);
+    if before.unwrap_or_default() == suspend {
         printer::print(&format!("ppojob {name} was {done} before\n"))?;
     } else {
         let patch = json!({"spec": {"runPolicy": {"suspend": suspend}}});
@@ -41,10 +43,14 @@ pub async fn main(connection: &Connection, args: &SuspendArgs, suspend: bool) ->
         patched.map_err(|error| job::request(connection, "patch").refused(error))?;
         printer::print(&format!("ppojob {name} {done}\n"))?;
     }
-    match args.wait {
-        true => wait(connection, name, suspend, Duration::from_secs(args.timeout)).await,
-        false => Ok(()),
+    if args.wait {
+        return wait(connection, name, suspend, Duration::from_secs(args.timeout)).await;
     }
+    if let Err(misfit) = unreadable::decode(&job) {
+        let words = unreadable::explained(connection, name, &misfit).await.to_string();
+        anstream::eprintln!("warning: {}", printer::visible(&words));
+    }
+    Ok(())
 }
 
 async fn wait(connection: &Connection, name: &str, suspend: bool, limit: Duration) -> Result<()> {
@@ -103,10 +109,6 @@ fn outcome(job: &PpoJob, suspend: bool) -> Outcome {
         (Some(phase), false) => Outcome::Waits(format!("is {phase:?}: {ready} pods ready")),
         (None, false) => Outcome::Waits("waits for the operator".into()),
     }
-}
-
-fn phase(job: &PpoJob) -> Option<Phase> {
-    job.status.as_ref().and_then(|status| status.phase)
 }
 
 /// The first thing that holds the job up, for who waited in vain.
