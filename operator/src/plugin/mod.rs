@@ -5,6 +5,7 @@
 //! only) something holds the job up.
 
 mod age;
+mod checkpoints;
 mod cli;
 mod connection;
 pub mod explain;
