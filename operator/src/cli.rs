@@ -228,7 +228,10 @@ fn start(options: Options) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("cannot start")?;
-    runtime.block_on(async { run(connect().await?, options, stop_signal()?).await })
+    let ended = runtime.block_on(async { run(connect().await?, options, stop_signal()?).await });
+    // The check of a manifest may still be under way: nobody waits for it.
+    runtime.shutdown_background();
+    ended
 }
 
 /// The cluster that this process runs in, or that the kubeconfig names.

@@ -1,5 +1,9 @@
 //! What every reconcile shares.
 
+pub use jobs::Jobs;
+
+mod jobs;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -7,16 +11,14 @@ use std::time::{Duration, Instant};
 use k8s_openapi::jiff::Timestamp;
 use kube::{Client, ResourceExt};
 use parking_lot::Mutex;
-use ppo_crds::PpoJob;
 use tokio::sync::{Semaphore, broadcast, watch};
 
 use crate::contract::Contract;
 use crate::events::Recorders;
 use crate::expected::Expected;
 use crate::gang::{Flavors, Unapproved};
-use crate::job::Job;
 use crate::metrics::Metrics;
-use crate::reconcile::Refusals;
+use crate::reconcile::{Refusals, Unreadable};
 use crate::reports::Reports;
 use crate::served::Served;
 use crate::settings::PodSettings;
@@ -59,6 +61,8 @@ pub struct Context {
     pub unapproved: Mutex<HashMap<JobKey, Unapproved>>,
     /// What the API server last refused of what a job needs, and why: until it is done.
     pub refused: Refusals,
+    /// Jobs that cannot be decoded, as they were told of.
+    pub unreadable: Unreadable,
     /// Whether the installed CRD is this operator's.
     pub contract: watch::Receiver<Contract>,
     /// Counts.
@@ -96,6 +100,7 @@ impl Context {
         self.minor.forget(key);
         self.unapproved.lock().remove(key);
         self.refused.forget(key);
+        self.unreadable.forget(key);
         self.recorders.forget(key);
         self.metrics.forget(key);
     }
@@ -113,36 +118,6 @@ impl Context {
         let silences = self.reports.silences(&self.world.actors(None), self.now());
         self.metrics.progress(silences);
         self.metrics.text()
-    }
-}
-
-/// Jobs as checked at their last generation: the check takes longer than all the rest of a reconcile.
-#[derive(Default)]
-pub struct Jobs(Mutex<HashMap<JobKey, Arc<Job>>>);
-
-impl Jobs {
-    /// The job, checked now if it is new or has changed.
-    pub fn checked(&self, object: &PpoJob) -> Arc<Job> {
-        let key = JobKey::of(object);
-        let known = self.0.lock().get(&key).cloned();
-        let same = |job: &Arc<Job>| {
-            Some(job.generation) == object.metadata.generation && Some(&job.uid) == object.uid().as_ref()
-        };
-        if let Some(job) = known.filter(same) {
-            return job;
-        }
-        let job = Arc::new(Job::of(object));
-        self.0.lock().insert(key, job.clone());
-        job
-    }
-
-    /// Uid of the job that last had this name.
-    pub fn uid(&self, key: &JobKey) -> Option<String> {
-        self.0.lock().get(key).map(|job| job.uid.clone())
-    }
-
-    fn forget(&self, key: &JobKey) {
-        self.0.lock().remove(key);
     }
 }
 

@@ -24,7 +24,7 @@ impl Expected {
         self.insert(key, kind, name, Some(Instant::now()));
     }
 
-    /// Notes that an object of somebody else is there, and need not be made while the job lives.
+    /// Notes that an object of somebody else is there, and need not be made while the job wants its pods.
     pub fn found(&self, key: &JobKey, kind: Kind, name: &str) {
         self.insert(key, kind, name, None);
     }
@@ -38,9 +38,18 @@ impl Expected {
 
     /// Notes that a watch has shown it, or its end.
     pub fn seen(&self, key: &JobKey, kind: Kind, name: &str) {
+        self.retain(key, |known, _| *known != (kind, name.to_string()));
+    }
+
+    /// Has objects of somebody else asked for anew: no watch tells of their end.
+    pub fn forget_found(&self, key: &JobKey) {
+        self.retain(key, |_, made| made.is_some());
+    }
+
+    fn retain(&self, key: &JobKey, keep: impl Fn(&(Kind, String), &Option<Instant>) -> bool) {
         let mut jobs = self.0.lock();
         let Some(names) = jobs.get_mut(key) else { return };
-        names.remove(&(kind, name.to_string()));
+        names.retain(|name, made| keep(name, made));
         if names.is_empty() {
             jobs.remove(key);
         }
@@ -89,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_somebody_elses_is_not_waited_for() {
+    fn what_is_somebody_elses_is_not_waited_for_and_is_there_until_it_is_forgotten() {
         let key = JobKey {
             namespace: "n".into(),
             name: "j".into(),
@@ -102,5 +111,9 @@ mod tests {
                 .contains_key(&(Kind::PersistentVolumeClaim, "claim".into()))
         );
         assert!(expected.patience(&key).is_none());
+        expected.made(&key, Kind::Pod, "j-actor-0");
+        expected.forget_found(&key);
+        let left: Vec<(Kind, String)> = expected.of(&key).into_keys().collect();
+        assert_eq!(left, [(Kind::Pod, "j-actor-0".into())]);
     }
 }

@@ -4,6 +4,7 @@ pub use attempt::attempt;
 pub use error::Error;
 pub use read::Subject;
 pub use refusals::Refusals;
+pub use unreadable::Unreadable;
 
 mod apply;
 mod attempt;
@@ -12,6 +13,8 @@ mod late;
 mod read;
 mod record;
 mod refusals;
+mod taken;
+mod unreadable;
 mod write;
 
 use std::sync::Arc;
@@ -41,6 +44,10 @@ pub async fn reconcile(object: Arc<DeserializeGuard<PpoJob>>, context: Arc<Conte
     let plan = plan(&job.checked, &seen, &job.status, &context.settings, now);
     // The status first: it holds the decisions, and what follows must not happen without them.
     let held_back = record::status(&job, &plan, &context).await?;
+    if plan.status.active_since.is_none() {
+        // While it wants no pods, whoever made what it uses may take that away again.
+        context.expected.forget_found(&job.checked.key);
+    }
     context.metrics.observe(&job.checked, &plan.status, &seen);
     let refused = apply::all(&job, &plan.status, plan.waves, &context).await.err();
     if let Some(error) = refused {
@@ -134,7 +141,7 @@ mod tests {
     #[tokio::test]
     async fn of_a_job_that_is_made_again_under_its_name_nothing_of_the_one_before_is_remembered() {
         let context = context();
-        let first = context.jobs.checked(&job("1"));
+        let first = context.jobs.checked(&job("1")).await;
         let seen = Snapshot::plain(Children::default(), Gang::None, Timestamp::UNIX_EPOCH);
         let running = serde_json::from_value::<PpoJobStatus>(json!({"phase": "Running"})).unwrap();
         context.metrics.observe(&first, &running, &seen);

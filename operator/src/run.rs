@@ -202,6 +202,7 @@ pub(crate) fn context(
         flavors: Default::default(),
         unapproved: Default::default(),
         refused: Default::default(),
+        unreadable: Default::default(),
         new_kinds: broadcast::channel(NEW_KINDS).0,
         contract,
         metrics,

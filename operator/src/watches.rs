@@ -1,12 +1,13 @@
 //! One watch per kind and namespace: our own labels only, pruned on arrival, restarted with backoff for ever.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt, TryStreamExt};
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Api, ApiResource, DynamicObject};
 use kube::core::PartialObjectMeta;
 use kube::runtime::WatchStreamExt;
@@ -54,17 +55,12 @@ pub async fn watch_kind(
         }
         // The content of Secrets is none of the operator's business.
         Kind::Secret => {
-            let stream = watcher(
-                scoped::<PartialObjectMeta<Secret>>(&client, namespace.as_deref()),
-                config,
-            );
-            let objects = stream.map_ok(|event| {
-                map(event, |meta| {
-                    let mut object = DynamicObject::new("", &ApiResource::erase::<Secret>(&()));
-                    object.metadata = meta.metadata;
-                    entry(&object, |object| Some(pruned(object)))
-                })
-            });
+            let objects = without_content::<Secret>(&client, namespace.as_deref(), config);
+            follow(kind, namespace, objects, sink, synced).await;
+        }
+        // Nor is what it wrote into a ConfigMap, which may be as large as any and never changes.
+        Kind::ConfigMap => {
+            let objects = without_content::<ConfigMap>(&client, namespace.as_deref(), config);
             follow(kind, namespace, objects, sink, synced).await;
         }
         _ => {
@@ -78,6 +74,25 @@ pub async fn watch_kind(
             follow(kind, namespace, objects, sink, synced).await;
         }
     }
+}
+
+/// Watches objects of which the API server sends the metadata alone.
+fn without_content<K>(
+    client: &Client,
+    namespace: Option<&str>,
+    config: watcher::Config,
+) -> impl Stream<Item = watcher::Result<Event<Entry>>> + use<K>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + Send + 'static,
+{
+    let stream = watcher(scoped::<PartialObjectMeta<K>>(client, namespace), config);
+    stream.map_ok(|event| {
+        map(event, |meta| {
+            let mut object = DynamicObject::new("", &ApiResource::erase::<K>(&()));
+            object.metadata = meta.metadata;
+            entry(&object, |object| Some(pruned(object)))
+        })
+    })
 }
 
 /// An object, as it is remembered.
@@ -242,9 +257,14 @@ fn scoped_dynamic(client: &Client, namespace: Option<&str>, resource: &ApiResour
 
 #[cfg(test)]
 mod tests {
+    use axum::Router;
+    use axum::http::header::ACCEPT;
+    use axum::http::{HeaderMap, StatusCode};
     use futures::stream;
+    use kube::Config;
     use kube::core::Status;
     use serde_json::{Value, json};
+    use tokio::net::TcpListener;
 
     use super::*;
 
@@ -278,6 +298,44 @@ mod tests {
             told.push(key.name);
         }
         (having, told)
+    }
+
+    /// What the first request of the watch of `kind` accepts as its answer.
+    async fn accepted(kind: Kind) -> String {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let (asked, mut requests) = mpsc::unbounded_channel();
+        let answer = move |headers: HeaderMap| {
+            let accepted = headers
+                .get(ACCEPT)
+                .map(|accepted| accepted.to_str().unwrap().to_owned());
+            // The receiver is gone once the first has come.
+            let _ = asked.send(accepted.unwrap_or_default());
+            std::future::ready(StatusCode::SERVICE_UNAVAILABLE)
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let server = axum::serve(listener, Router::new().fallback(answer));
+        let client = Client::try_from(Config::new(url.parse().unwrap())).unwrap();
+        let sink = Sink {
+            world: Arc::default(),
+            expected: Arc::default(),
+            changed: mpsc::unbounded_channel().0,
+            metrics: Arc::new(Metrics::new().unwrap()),
+        };
+        tokio::select! {
+            accepted = requests.recv() => accepted.unwrap(),
+            () = watch_kind(client, kind, None, sink, watch::channel(false).0) => panic!("the watch ended"),
+            _ = server.into_future() => panic!("the server ended"),
+        }
+    }
+
+    #[tokio::test]
+    async fn of_secrets_and_config_maps_the_metadata_alone_is_asked_for() {
+        for (kind, without_content) in [(Kind::Secret, true), (Kind::ConfigMap, true), (Kind::Service, false)] {
+            let accepted = accepted(kind).await;
+            let of_metadata = accepted.contains("as=PartialObjectMetadata");
+            assert_eq!(of_metadata, without_content, "{}: {accepted}", kind.name());
+        }
     }
 
     #[tokio::test(start_paused = true)]

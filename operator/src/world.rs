@@ -57,7 +57,7 @@ impl std::fmt::Display for JobKey {
 pub struct Children {
     /// Its pods, by name.
     pub pods: BTreeMap<String, Arc<PodView>>,
-    /// All else, by kind and name; Secrets without their content.
+    /// All else, by kind and name; Secrets and ConfigMaps without their content.
     pub objects: BTreeMap<(Kind, String), Arc<DynamicObject>>,
 }
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use ppo_crds::PpoJob;
 use ppo_tests::{ControlPlane, Finished, Namespace, PATIENCE, wait_for};
 use serde_json::{Value, from_value, json};
@@ -171,6 +171,35 @@ async fn suspend_and_resume_set_the_field_and_why_says_who_did_it() {
     );
     ppo(&namespace, &["resume", "math"]).await.success().unwrap();
     assert!(!suspended().await);
+}
+
+#[tokio::test]
+async fn a_job_whose_template_cannot_be_read_is_suspended_and_resumed_and_its_field_is_named() {
+    let cluster = ControlPlane::shared().await.unwrap();
+    let namespace = cluster.namespace("plugin").await.unwrap();
+    create_job(&namespace, "math", seen("Running")).await;
+    let client = namespace.client.clone();
+    let jobs: Api<DynamicObject> = Api::namespaced_with(client, &namespace.name, &ApiResource::erase::<PpoJob>(&()));
+    let container = json!({"name": "worker", "env": [{"name": "A", "value": 8}]});
+    let template = json!({"spec": {"roles": {"actor": {"template": {"spec": {"containers": [container]}}}}}});
+    let patch = Patch::Merge(template);
+    jobs.patch("math", &PatchParams::default(), &patch).await.unwrap();
+    let words = "spec.roles.actor.template: spec.containers[0].env[0].value: invalid type: integer `8`";
+    for command in ["why", "status", "plan"] {
+        let answer = ppo(&namespace, &[command, "math"]).await;
+        assert!(answer.code == Some(1) && answer.stderr.contains(words), "{answer:?}");
+        // The CRD is this plugin's.
+        assert!(
+            !answer.stderr.contains("plugin of the operator's version"),
+            "{answer:?}"
+        );
+    }
+    for (command, suspended) in [("suspend", true), ("resume", false)] {
+        let answer = ppo(&namespace, &[command, "math"]).await;
+        assert!(answer.code == Some(0) && answer.stderr.contains(words), "{answer:?}");
+        let job = jobs.get("math").await.unwrap();
+        assert_eq!(job.data["spec"]["runPolicy"]["suspend"], suspended);
+    }
 }
 
 #[tokio::test]

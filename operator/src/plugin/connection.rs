@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
+use kube::api::{ApiResource, DynamicObject};
 use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Api, Client, Config};
 use ppo_crds::PpoJob;
@@ -51,9 +52,10 @@ impl Connection {
         Ok(Self { client, namespace, url })
     }
 
-    /// The jobs of the namespace.
-    pub fn jobs(&self) -> Api<PpoJob> {
-        Api::namespaced(self.client.clone(), &self.namespace)
+    /// The jobs of the namespace as they are: one that cannot be decoded can still be changed.
+    pub fn jobs(&self) -> Api<DynamicObject> {
+        let resource = ApiResource::erase::<PpoJob>(&());
+        Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
     }
 }
 

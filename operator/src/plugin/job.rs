@@ -1,11 +1,14 @@
 //! Reads jobs, and finds the one that a mistyped name meant.
 
-use anyhow::{Result, bail};
-use kube::api::ListParams;
+use anyhow::{Result, anyhow};
+use kube::api::{DynamicObject, ListParams};
 use ppo_crds::PpoJob;
+use ppo_crds::status::Phase;
+use serde_json::from_value;
 
 use super::connection::Connection;
 use super::refusal::{Request, is_not_found};
+use super::unreadable;
 
 /// How a request about jobs of this connection's namespace is named in errors.
 pub fn request<'a>(connection: &'a Connection, verb: &'static str) -> Request<'a> {
@@ -19,18 +22,35 @@ pub fn request<'a>(connection: &'a Connection, verb: &'static str) -> Request<'a
 
 /// The job of this name; else an error with the names nearest to it.
 pub async fn read(connection: &Connection, name: &str) -> Result<PpoJob> {
-    match connection.jobs().get(name).await {
+    let object = object(connection, name).await?;
+    match unreadable::decode(&object) {
         Ok(job) => Ok(job),
-        Err(error) if is_not_found(&error) => not_found(connection, name).await,
+        Err(misfit) => Err(unreadable::explained(connection, name, &misfit).await),
+    }
+}
+
+/// The same as it is, though it may be one that cannot be decoded.
+pub async fn object(connection: &Connection, name: &str) -> Result<DynamicObject> {
+    match connection.jobs().get(name).await {
+        Ok(object) => Ok(object),
+        Err(error) if is_not_found(&error) => Err(not_found(connection, name).await),
         Err(error) => Err(request(connection, "get").refused(error)),
     }
 }
 
-async fn not_found(connection: &Connection, name: &str) -> Result<PpoJob> {
-    let list = connection.jobs().list_metadata(&ListParams::default()).await;
-    let list = list.map_err(|error| request(connection, "list").refused(error))?;
-    let names: Vec<String> = list.items.into_iter().filter_map(|item| item.metadata.name).collect();
-    bail!("{}", absent(name, &connection.namespace, &names))
+/// Where the operator saw such a job in its life.
+pub fn phase(object: &DynamicObject) -> Option<Phase> {
+    from_value(object.data.pointer("/status/phase")?.clone()).ok()
+}
+
+async fn not_found(connection: &Connection, name: &str) -> anyhow::Error {
+    match connection.jobs().list_metadata(&ListParams::default()).await {
+        Ok(list) => {
+            let names: Vec<String> = list.items.into_iter().filter_map(|item| item.metadata.name).collect();
+            anyhow!("{}", absent(name, &connection.namespace, &names))
+        }
+        Err(error) => request(connection, "list").refused(error),
+    }
 }
 
 /// Says that there is no such job, and which were meant.

@@ -16,10 +16,9 @@ use super::table::Table;
 /// Prints all jobs of a namespace, or of all.
 pub async fn main(connection: &Connection, args: &ListArgs) -> Result<()> {
     // Read as they are: one job that this version cannot decode must not hide the others.
-    let resource = ApiResource::erase::<PpoJob>(&());
     let api: Api<DynamicObject> = match args.all_namespaces {
-        true => Api::all_with(connection.client.clone(), &resource),
-        false => Api::namespaced_with(connection.client.clone(), &connection.namespace, &resource),
+        true => Api::all_with(connection.client.clone(), &ApiResource::erase::<PpoJob>(&())),
+        false => connection.jobs(),
     };
     let request = Request {
         verb: "list",

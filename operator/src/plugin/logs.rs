@@ -44,10 +44,10 @@ pub async fn main(connection: &Connection, args: &LogsArgs) -> Result<()> {
 }
 
 async fn print_all(connection: &Connection, args: &LogsArgs) -> Result<()> {
-    let job = job::read(connection, &args.name).await?;
+    let job = job::object(connection, &args.name).await?;
     let chosen = chosen(connection, args).await?;
     if chosen.is_empty() {
-        let phase = job.status.and_then(|status| status.phase).unwrap_or_default();
+        let phase = job::phase(&job).unwrap_or_default();
         bail!(
             "{} has no such pods ({phase:?}); `kubectl ppo why {}` says why",
             args.name,

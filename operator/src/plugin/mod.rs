@@ -5,6 +5,7 @@
 //! only) something holds the job up.
 
 mod age;
+mod checkpoints;
 mod cli;
 mod connection;
 pub mod explain;
@@ -22,6 +23,7 @@ mod situation;
 mod status;
 mod suspend;
 mod table;
+mod unreadable;
 mod why;
 
 use std::process::ExitCode;

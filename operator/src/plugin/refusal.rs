@@ -42,9 +42,10 @@ impl Request<'_> {
             Error::Auth(error) => anyhow!("cannot log in at {url}: {error}"),
             Error::Service(error) => anyhow!("no cluster answers at {url}: {}", chain(error.as_ref())),
             Error::HyperError(error) => anyhow!("no cluster answers at {url}: {}", chain(&error)),
+            // Jobs are decoded by `unreadable.rs`, so it is no field of theirs.
             Error::SerdeError(error) => anyhow!(
-                "{url} answered with {resource} that this version cannot read: {error}; install the plugin of the operator's \
-                 version"
+                "{url} answered with {resource} that cannot be read: {error}; is there a proxy before the API server, or is the cluster \
+                 newer than this plugin?"
             ),
             other => anyhow!(other).context(format!("cannot {verb} {resource} {place} at {url}")),
         }
@@ -101,6 +102,22 @@ mod tests {
     #[test]
     fn a_cluster_without_the_crd_is_told_from_a_job_that_does_not_exist() {
         assert!(words(404, "the server could not find the requested resource").contains("install the operator"));
+    }
+
+    #[test]
+    fn an_answer_that_is_no_json_is_not_taken_for_a_plugin_of_another_version() {
+        let error = serde_json::from_str::<Status>("<html>").unwrap_err();
+        let request = Request {
+            verb: "list",
+            resource: "pods",
+            namespace: "research",
+            url: "https://10.0.0.1:6443",
+        };
+        let words = request.refused(Error::SerdeError(error)).to_string();
+        assert!(
+            words.contains("pods that cannot be read") && words.contains("proxy"),
+            "{words}"
+        );
     }
 
     #[test]

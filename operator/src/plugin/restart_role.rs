@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::cli::RestartRoleArgs;
 use super::connection::Connection;
-use super::{job, printer};
+use super::{checkpoints, job, printer};
 
 /// Sets the annotation that the operator acts on once.
 pub async fn main(connection: &Connection, args: &RestartRoleArgs) -> Result<()> {
@@ -31,16 +31,16 @@ pub async fn main(connection: &Connection, args: &RestartRoleArgs) -> Result<()>
         .patch(&args.name, &parameters, &Patch::Merge(patch))
         .await;
     patched.map_err(|error| job::request(connection, "patch").refused(error))?;
-    let is_kept = job.spec.outlives_pods();
     let from = job
         .status
-        .and_then(|status| status.progress)
+        .as_ref()
+        .and_then(|status| status.progress.as_ref())
         .and_then(|progress| progress.last_checkpoint);
     let note = match (args.role, from) {
-        (Role::Actor, Some(_)) if !is_kept => {
-            "; its checkpoints go with its pod (spec.checkpoint names no claim): it starts at step 0".into()
-        }
-        (Role::Actor, Some(step)) => format!("; it goes on from the checkpoint of step {step}"),
+        (Role::Actor, Some(step)) => match checkpoints::lost_with_pod(&job) {
+            Some(lost) => format!("; {lost}"),
+            None => format!("; it goes on from the checkpoint of step {step}"),
+        },
         (Role::Actor, None) => "; it has no checkpoint and starts at step 0".into(),
         _ => String::new(),
     };

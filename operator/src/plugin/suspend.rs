@@ -7,13 +7,13 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use ppo_crds::PpoJob;
 use ppo_crds::status::Phase;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::cli::SuspendArgs;
 use super::connection::Connection;
 use super::explain::explain;
-use super::{job, printer, situation};
+use super::{checkpoints, job, printer, situation, unreadable};
 use crate::condition::{self, kind};
 use crate::status::SUSPENDED;
 
@@ -25,11 +25,14 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Sets `spec.runPolicy.suspend`, and waits for its effect when asked to.
 pub async fn main(connection: &Connection, args: &SuspendArgs, suspend: bool) -> Result<()> {
     let (name, done) = (&args.name, if suspend { "suspended" } else { "resumed" });
-    let job = job::read(connection, name).await?;
-    if let Some(phase) = phase(&job).filter(|phase| phase.is_finished()) {
+    // Of one that cannot be decoded the field can be set all the same.
+    let job = job::object(connection, name).await?;
+    if let Some(phase) = job::phase(&job).filter(|phase| phase.is_finished()) {
         bail!("{name} has ended ({phase:?}) and cannot be {done}");
     }
-    if job.spec.run_policy.suspend == suspend {
+    let decoded = unreadable::decode(&job);
+    let before = job.data.pointer("/spec/runPolicy/suspend").and_then(Value::as_bool);
+    if before.unwrap_or_default() == suspend {
         printer::print(&format!("ppojob {name} was {done} before\n"))?;
     } else {
         let patch = json!({"spec": {"runPolicy": {"suspend": suspend}}});
@@ -39,12 +42,24 @@ pub async fn main(connection: &Connection, args: &SuspendArgs, suspend: bool) ->
         };
         let patched = connection.jobs().patch(name, &parameters, &Patch::Merge(patch)).await;
         patched.map_err(|error| job::request(connection, "patch").refused(error))?;
-        printer::print(&format!("ppojob {name} {done}\n"))?;
+        let lost = decoded.as_ref().ok().filter(|_| suspend).and_then(lost);
+        let note = lost.map(|lost| format!("; {lost}")).unwrap_or_default();
+        printer::print(&format!("ppojob {name} {done}{note}\n"))?;
     }
-    match args.wait {
-        true => wait(connection, name, suspend, Duration::from_secs(args.timeout)).await,
-        false => Ok(()),
+    if args.wait {
+        return wait(connection, name, suspend, Duration::from_secs(args.timeout)).await;
     }
+    if let Err(misfit) = decoded {
+        let words = unreadable::explained(connection, name, &misfit).await.to_string();
+        anstream::eprintln!("warning: {}", printer::visible(&words));
+    }
+    Ok(())
+}
+
+/// What a suspension costs the job, where it has made steps: the checkpoint that its actor saves goes with the pod.
+fn lost(job: &PpoJob) -> Option<&'static str> {
+    job.status.as_ref()?.progress.as_ref()?;
+    checkpoints::lost_with_pod(job)
 }
 
 async fn wait(connection: &Connection, name: &str, suspend: bool, limit: Duration) -> Result<()> {
@@ -105,10 +120,6 @@ fn outcome(job: &PpoJob, suspend: bool) -> Outcome {
     }
 }
 
-fn phase(job: &PpoJob) -> Option<Phase> {
-    job.status.as_ref().and_then(|status| status.phase)
-}
-
 /// The first thing that holds the job up, for who waited in vain.
 async fn cause(connection: &Connection, name: &str) -> String {
     let Ok(evidence) = situation::read(connection, name).await else {
@@ -133,6 +144,23 @@ mod tests {
             "status": status,
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn a_job_whose_checkpoints_go_with_its_pod_is_not_suspended_without_a_word() {
+        let mut running = job(false, 1, json!({"phase": "Running", "progress": {"step": 3}}));
+        let said = lost(&running).unwrap();
+        assert!(
+            said.contains("spec.checkpoint names no claim") && said.contains("step 0"),
+            "{said}"
+        );
+        running.spec.checkpoint.volume_claim = serde_json::from_value(json!({"storage": "1Gi"})).unwrap();
+        assert_eq!(lost(&running), None);
+        assert_eq!(
+            lost(&job(false, 1, json!({"phase": "Pending"}))),
+            None,
+            "it has made none"
+        );
     }
 
     #[test]

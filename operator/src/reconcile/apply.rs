@@ -1,21 +1,20 @@
 //! Carries a plan's actions out.
 
 use futures::{StreamExt, stream};
-use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::{Api, Resource, ResourceExt};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, ResourceExt};
 use ppo_crds::PpoJob;
-use ppo_crds::pod::{TOKEN_KEY, label};
+use ppo_crds::pod::TOKEN_KEY;
 use ppo_crds::status::{PpoJobStatus, RoleStatus};
 use rand::Rng;
 use serde_json::json;
 
-use super::Error;
-use super::read::{Subject, controller};
+use super::read::Subject;
 use super::write::Writer;
+use super::{Error, taken};
 use crate::context::{Context, FIELD_MANAGER};
-use crate::events;
 use crate::gang::Unapproved;
-use crate::plan::{Action, Target, undersized};
+use crate::plan::{Action, Target};
 use crate::world::Kind;
 
 /// Writes of one job under way at once.
@@ -152,7 +151,6 @@ async fn one(job: &Subject, action: Action, context: &Context) -> Result<(), Err
     }
 }
 
-/// A name that exists already is ours from an earlier try (the cache has not seen it yet), or somebody else's.
 async fn create(job: &Subject, kind: Kind, object: &DynamicObject, context: &Context) -> Result<(), Error> {
     let name = object.name_any();
     let params = PostParams {
@@ -165,60 +163,9 @@ async fn create(job: &Subject, kind: Kind, object: &DynamicObject, context: &Con
             context.expected.made(&job.checked.key, kind, &name);
             Ok(())
         }
-        Err(kube::Error::Api(status)) if status.is_already_exists() => {
-            // By a list: no secret may be read.
-            let named = ListParams::default().fields(&format!("metadata.name={name}"));
-            let existing = api(job, kind, context).list_metadata(&named).await;
-            let existing = existing.map_err(Error::request(format!("reading {} {name}", kind.name()), None))?;
-            let Some(existing) = existing.items.first() else {
-                return Ok(());
-            };
-            let owner = controller(existing);
-            let is_ours = owner.is_some_and(|owner| owner.uid == job.checked.uid);
-            let is_claim = kind == Kind::PersistentVolumeClaim;
-            if is_claim && !is_watched(existing) {
-                return use_claim(job, &name, context).await;
-            }
-            if is_ours || is_claim {
-                // Its news are late: until they come it is not asked for at every look.
-                context.expected.made(&job.checked.key, kind, &name);
-                return Ok(());
-            }
-            match owner {
-                // An earlier job of this name is deleted, and what was its own goes after it.
-                Some(owner) if owner.kind == PpoJob::kind(&()) && owner.name == job.checked.key.name => {
-                    Err(Error::Stale)
-                }
-                owner => Err(Error::NameTaken {
-                    kind,
-                    name,
-                    owner: owner.map_or("nobody".into(), |owner| format!("{} {}", owner.kind, owner.name)),
-                }),
-            }
-        }
+        Err(kube::Error::Api(status)) if status.is_already_exists() => taken::settle(job, kind, object, context).await,
         Err(error) => Err(writing("creating", kind, &name)(error)),
     }
-}
-
-/// Uses a claim that somebody else has made as it is, and tells of it, and of its size where that is less than what is asked for.
-async fn use_claim(job: &Subject, name: &str, context: &Context) -> Result<(), Error> {
-    let kind = Kind::PersistentVolumeClaim;
-    // By a list: the right to get claims is not among the operator's.
-    let named = ListParams::default().fields(&format!("metadata.name={name}"));
-    let claims = api(job, kind, context).list(&named).await;
-    let claims = claims.map_err(Error::request(format!("reading {} {name}", kind.name()), None))?;
-    let wrong = claims.items.iter().find_map(|claim| undersized(&job.checked, claim));
-    context.expected.found(&job.checked.key, kind, name);
-    events::claim_found(&job.object, name, wrong.as_deref(), context).await;
-    Ok(())
-}
-
-/// Whether the operator's watches show it.
-fn is_watched(object: &impl ResourceExt) -> bool {
-    object
-        .labels()
-        .get(label::MANAGED_BY)
-        .is_some_and(|by| by == label::MANAGED_BY_VALUE)
 }
 
 async fn apply(job: &Subject, kind: Kind, object: &DynamicObject, context: &Context) -> Result<(), Error> {
@@ -267,7 +214,7 @@ fn writer<'a>(job: &Subject, kind: Kind, context: &'a Context) -> Writer<'a> {
     Writer::of(&context.client, kind, &job.checked.key.namespace)
 }
 
-fn api(job: &Subject, kind: Kind, context: &Context) -> Api<DynamicObject> {
+pub(super) fn api(job: &Subject, kind: Kind, context: &Context) -> Api<DynamicObject> {
     Api::namespaced_with(context.client.clone(), &job.checked.key.namespace, &kind.resource())
 }
 

@@ -29,6 +29,19 @@ pub enum Error {
         /// Whose it is.
         owner: String,
     },
+    /// An object of the job that no watch shows any more, for somebody took its labels away: it lives on, and its name is taken.
+    #[error(
+        "{} {name} is the job's own and has lost labels by which the operator knows it ({}); {}",
+        kind.name(), lost.join(", "), while_unlabelled(*kind, name, lost)
+    )]
+    Unlabelled {
+        /// Kind of the object.
+        kind: Kind,
+        /// Its name.
+        name: String,
+        /// The labels, each with its value.
+        lost: Vec<String>,
+    },
     /// The job changed since it was read; nothing was deleted on the old word.
     #[error("the job changed since it was read")]
     Stale,
@@ -112,7 +125,7 @@ impl Error {
     pub fn is_of_budget(&self) -> bool {
         match self {
             Self::Request { kind, .. } => *kind == Some(Kind::PodDisruptionBudget),
-            Self::NameTaken { kind, .. } => *kind == Kind::PodDisruptionBudget,
+            Self::NameTaken { kind, .. } | Self::Unlabelled { kind, .. } => *kind == Kind::PodDisruptionBudget,
             Self::Stale | Self::Late { .. } => false,
         }
     }
@@ -127,7 +140,7 @@ impl Error {
         let refused = |status: &Status| {
             status.is_forbidden() || status.is_invalid() || status.code == BAD_REQUEST || is_denied(status)
         };
-        let taken = matches!(self, Self::NameTaken { .. });
+        let taken = matches!(self, Self::NameTaken { .. } | Self::Unlabelled { .. });
         taken || self.is_of_unserved_gang() || self.refusal().is_some_and(refused)
     }
 
@@ -168,7 +181,7 @@ impl Error {
                 kube::Error::Api(_) => "refused",
                 _ => "connection",
             },
-            Self::NameTaken { .. } => "name-taken",
+            Self::NameTaken { .. } | Self::Unlabelled { .. } => "name-taken",
             Self::Stale => "stale",
             Self::Late { .. } => "connection",
         }
@@ -184,6 +197,21 @@ fn while_taken(kind: Kind) -> &'static str {
         }
         _ => "the job waits until it is gone",
     }
+}
+
+/// What a job does while an object of its own has lost its labels, and what mends that.
+fn while_unlabelled(kind: Kind, name: &str, lost: &[String]) -> String {
+    let resource = kind.resource();
+    let full = match resource.group.as_str() {
+        "" => resource.plural,
+        group => format!("{}.{group}", resource.plural),
+    };
+    let waits = match kind {
+        Kind::PodDisruptionBudget => "the job does not wait for that",
+        _ => "the job waits until they are back or it is gone",
+    };
+    let labels = lost.join(" ");
+    format!("{waits}: `kubectl label {full} {name} --overwrite {labels}`, or delete it")
 }
 
 /// Whether the operator itself lacks a right, in the authorizer's words (apiserver, endpoints/handlers/responsewriters/errors.go). A
@@ -322,6 +350,29 @@ mod tests {
         assert!(deleted.is_of_budget());
         let words = "deleting PodDisruptionBudget a-actor: no; no pod waits for it, but drains and alerts go by that budget until it is gone";
         assert_eq!(deleted.refused().as_deref(), Some(words));
+    }
+
+    #[test]
+    fn an_object_of_the_job_that_has_lost_labels_is_told_of_with_the_command_that_puts_them_back() {
+        let lost = |kind| Error::Unlabelled {
+            kind,
+            name: "a-actor-0".into(),
+            lost: vec!["ppojob.dev/job=a".into(), "ppojob.dev/index=0".into()],
+        };
+        let words = "Pod a-actor-0 is the job's own and has lost labels by which the operator knows it (ppojob.dev/job=a, \
+                     ppojob.dev/index=0); the job waits until they are back or it is gone: `kubectl label pods a-actor-0 --overwrite \
+                     ppojob.dev/job=a ppojob.dev/index=0`, or delete it";
+        assert_eq!(lost(Kind::Pod).refused().as_deref(), Some(words));
+        let workload = lost(Kind::KueueWorkload).to_string();
+        assert!(
+            workload.contains("kubectl label workloads.kueue.x-k8s.io"),
+            "{workload}"
+        );
+        let budget = lost(Kind::PodDisruptionBudget);
+        assert!(
+            budget.is_of_budget() && budget.to_string().contains("the job does not wait"),
+            "{budget}"
+        );
     }
 
     #[test]

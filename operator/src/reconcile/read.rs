@@ -14,11 +14,10 @@ use ppo_crds::report::Reason;
 use ppo_crds::spec::Role;
 use ppo_crds::status::PpoJobStatus;
 
-use super::Error;
 use super::late::{expect_late_actors, expect_late_token};
+use super::{Error, unreadable};
 use crate::context::Context;
 use crate::contract::Contract;
-use crate::events;
 use crate::gang::{self, Gang};
 use crate::job::Job;
 use crate::plan::hangs_at;
@@ -47,14 +46,11 @@ pub async fn job(object: &DeserializeGuard<PpoJob>, context: &Context) -> Option
     let object = match &object.0 {
         Ok(object) => object,
         Err(invalid) => {
-            let name = invalid.metadata.name.as_deref().unwrap_or_default();
-            tracing::error!(job = name, error = %invalid.error, "a PpoJob cannot be read: is a field of a pod template of another type?");
-            // What they last said is no longer known to be so.
-            context.metrics.forget(&JobKey::of(object));
-            events::unreadable(object, &invalid.error, context).await;
+            unreadable::tell(object, invalid, context).await;
             return None;
         }
     };
+    context.unreadable.forget(&JobKey::of(object));
     let elsewhere = object
         .spec
         .run_policy
@@ -65,7 +61,7 @@ pub async fn job(object: &DeserializeGuard<PpoJob>, context: &Context) -> Option
         return None;
     }
     Some(Subject {
-        checked: context.jobs.checked(object),
+        checked: context.jobs.checked(object).await,
         status: object.status.clone().unwrap_or_default(),
         object: object.clone(),
     })

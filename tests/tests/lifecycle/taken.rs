@@ -7,7 +7,7 @@ use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, Val
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod, Secret};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Resource, ResourceExt};
 use ppo_crds::status::Phase;
 use ppo_tests::PodFailure;
@@ -40,6 +40,31 @@ async fn a_pod_of_somebody_else_is_never_touched_and_the_job_waits_for_its_name(
     assert_eq!(stage.uid("actor-0").await, foreign.metadata.uid.unwrap());
     pods.delete("taken-actor-0", &DeleteParams::default()).await.unwrap();
     stage.phase(Phase::Running).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_that_has_lost_its_labels_is_told_of_and_the_job_goes_on_when_they_are_back() {
+    let stage = Stage::running("unlabelled", json!({})).await;
+    let uid = stage.uid("reference-0").await;
+    label(&stage, "reference-0", Value::Null).await;
+    let words = "Pod unlabelled-reference-0 is the job's own and has lost labels by which the operator knows it \
+                 (ppojob.dev/job=unlabelled)";
+    stage.tells(words).await;
+    stage.waits_saying(words).await;
+    label(&stage, "reference-0", json!("unlabelled")).await;
+    stage
+        .status("all pods ready", |status| status.ready.as_deref() == Some("4/4"))
+        .await;
+    assert_eq!(stage.uid("reference-0").await, uid);
+}
+
+/// Sets the label that names a pod's job; null takes it away.
+async fn label(stage: &Stage<'_>, short: &str, job: Value) {
+    let patch = Patch::Merge(json!({"metadata": {"labels": {"ppojob.dev/job": job}}}));
+    let pods = stage.namespace.pods();
+    pods.patch(&stage.pod_name(short), &PatchParams::default(), &patch)
+        .await
+        .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -206,4 +231,26 @@ async fn a_claim_of_somebody_else_is_used_and_asked_for_once_and_told_of_where_i
     let now = claims.get("claimed-checkpoints").await.unwrap().metadata;
     let then = foreign.metadata;
     assert_eq!((now.uid, now.labels), (then.uid, then.labels));
+    // Taken away while the job is suspended it is the job's to make.
+    stage.patch(json!({"spec": {"runPolicy": {"suspend": true}}})).await;
+    stage.phase(Phase::Suspended).await;
+    stage.has_pods(&[]).await;
+    claims
+        .delete("claimed-checkpoints", &DeleteParams::default())
+        .await
+        .unwrap();
+    stage
+        .wait("the claim to be gone", async || {
+            anyhow::ensure!(claims.get_opt("claimed-checkpoints").await?.is_none(), "it is there");
+            Ok(())
+        })
+        .await;
+    stage.patch(json!({"spec": {"runPolicy": {"suspend": false}}})).await;
+    stage
+        .wait("a claim of the operator's", async || {
+            let claim = claims.get("claimed-checkpoints").await?;
+            anyhow::ensure!(claim.labels().contains_key("ppojob.dev/job"), "{:?}", claim.labels());
+            Ok(())
+        })
+        .await;
 }

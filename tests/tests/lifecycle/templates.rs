@@ -1,5 +1,10 @@
 //! The user's pod templates: what is kept of them, and what becomes of one that makes no pod.
 
+use std::time::Duration;
+
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use ppo_crds::PpoJob;
 use ppo_crds::status::Phase;
 use serde_json::{Value, json};
 
@@ -106,4 +111,33 @@ async fn a_job_that_has_run_waits_for_a_wrong_template_to_be_put_right() {
     stage.waits_saying("Sometimes").await;
     stage.patch(resumed("Always")).await;
     stage.phase(Phase::Running).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_running_job_whose_template_cannot_be_read_is_told_of_once_and_goes_on_when_it_is_put_right() {
+    let stage = Stage::running("unreadable", json!({})).await;
+    let (client, resource) = (stage.namespace.client.clone(), ApiResource::erase::<PpoJob>(&()));
+    let jobs: Api<DynamicObject> = Api::namespaced_with(client, &stage.namespace.name, &resource);
+    let with = async |value: Value| {
+        let patch = Patch::Merge(reference(json!({"env": [{"name": "A", "value": value}]})));
+        jobs.patch(stage.name, &PatchParams::default(), &patch).await.unwrap();
+    };
+    with(json!(8)).await;
+    stage
+        .tells("spec.containers[0].env[0].value: invalid type: integer `8`")
+        .await;
+    let operator = stage.operator.as_ref().unwrap();
+    let events = async || {
+        let metrics = operator.metrics().await.unwrap();
+        let written = "ppo_operator_writes_total{kind=\"Event\",verb=\"create\"} ";
+        metrics
+            .lines()
+            .find_map(|line| Some(line.strip_prefix(written)?.to_owned()))
+    };
+    let told = events().await;
+    // Its actor is asked for a report five times in that.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(events().await, told);
+    with(json!("8")).await;
+    stage.looked_at().await;
 }

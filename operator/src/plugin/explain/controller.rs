@@ -102,6 +102,10 @@ fn unseen(evidence: &Evidence, now: Timestamp) -> Option<String> {
         .and_then(|status| status.observed_generation);
     let created = metadata.creation_timestamp.as_ref().map(|time| time.0);
     if observed.is_none() {
+        // Only an operator makes them. Where many jobs begin at once, the first status of one may come long after its pods, or its gang's object.
+        if evidence.has_own_objects() {
+            return None;
+        }
         let age = age::seconds_since(created?, now);
         return (age > ATTENTION).then(|| {
             format!(

@@ -83,6 +83,14 @@ impl Evidence {
             .map(|words| one_line(&words))
     }
 
+    /// Whether the job owns pods or a gang's object: those of an earlier job of its name, or with its label alone, are not its own.
+    pub fn has_own_objects(&self) -> bool {
+        let uid = self.job.metadata.uid.as_ref();
+        let of_gang = self.gang.iter().flat_map(DynamicObject::owner_references);
+        let mut owners = self.pods.iter().flat_map(Pod::owner_references).chain(of_gang);
+        owners.any(|owner| owner.controller == Some(true) && Some(&owner.uid) == uid)
+    }
+
     /// Pods that are not being deleted.
     pub fn living(&self) -> impl Iterator<Item = &Pod> {
         self.pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none())

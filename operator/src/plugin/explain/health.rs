@@ -15,6 +15,9 @@ pub fn healthy(evidence: &Evidence, now: Timestamp) -> String {
             .unwrap_or_else(|| "some time".into())
     };
     match status.phase {
+        None if evidence.has_own_objects() => {
+            "Nothing: the operator has begun with it, and writes its status soon.".into()
+        }
         None => "Nothing: the job was created just now, and the operator looks at it next.".into(),
         Some(Phase::Succeeded) => {
             let summary = status.progress.map(|progress| progress.summary).unwrap_or_default();

@@ -106,7 +106,7 @@ pub const OF_PODS_QUEUED_TWICE: &str = "take `pod` out of integrations.framework
 
 /// For a pod that the API server refuses.
 pub fn of_creation(words: &str) -> String {
-    const RULES: [Rule; 9] = [
+    const RULES: [Rule; 10] = [
         // Volcano's webhook, of a PodGroup (pkg/webhooks/admission/podgroups).
         ("unable to find queue", OF_QUEUE),
         ("to queue with state", OF_QUEUE),
@@ -119,6 +119,10 @@ pub fn of_creation(words: &str) -> String {
         (
             "belongs to",
             "delete the object that has the name, or give the job another name",
+        ),
+        (
+            "has lost labels",
+            "put the labels back by that command, or delete the object: the job goes on by itself",
         ),
         (
             "PodSecurity",

@@ -87,7 +87,7 @@ pub async fn main(connection: &Connection, args: &LogsArgs) -> Result<()> {
 }
 
 async fn follow(connection: &Connection, args: &LogsArgs, mut writer: Writer) -> Result<()> {
-    job::read(connection, &args.name).await?;
+    job::object(connection, &args.name).await?;
     let (sender, mut messages) = mpsc::channel(1024);
     let mut followed = Followed {
         readings: HashMap::new(),
@@ -146,7 +146,7 @@ async fn find(connection: &Connection, args: &LogsArgs) -> Result<Option<Found>>
     let job = connection.jobs().get_opt(&args.name).await;
     let job = job.map_err(|error| job::request(connection, "get").refused(error))?;
     let Some(job) = job else { return Ok(None) };
-    let phase = job.status.and_then(|status| status.phase).unwrap_or_default();
+    let phase = job::phase(&job).unwrap_or_default();
     Ok(Some((phase, situation::read_pods(connection, &args.name).await?)))
 }
 

@@ -47,6 +47,28 @@ fn a_job_that_no_operator_looks_at_says_what_became_of_the_operator() {
 }
 
 #[test]
+fn a_job_with_objects_of_its_own_has_an_operator_though_its_first_status_is_late() {
+    let mut unseen = job("Pending");
+    unseen["status"] = Value::Null;
+    unseen["metadata"]["uid"] = json!("1");
+    let causes = |owner: &str| {
+        let mut evidence = evidence(unseen.clone());
+        evidence.pods = pods(&on_node(), &ready());
+        let owner = json!([{"apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "name": "rloo", "uid": owner, "controller": true}]);
+        evidence.pods[0].metadata.owner_references = Some(serde_json::from_value(owner).unwrap());
+        let findings = explain(&evidence, now());
+        (
+            findings.iter().any(|finding| finding.cause == Cause::OperatorAbsent),
+            healthy(&evidence, now()),
+        )
+    };
+    let (is_absent, healthy) = causes("1");
+    assert!(!is_absent && healthy.contains("has begun with it"), "{healthy}");
+    // Those of an earlier job of the name prove nothing.
+    assert!(causes("0").0);
+}
+
+#[test]
 fn an_old_lease_holds_no_job_up_whose_every_change_was_seen() {
     let mut evidence = evidence(job("Running"));
     evidence.lease = serde_json::from_value(

@@ -118,6 +118,11 @@ fn pods_that_a_policy_or_a_webhook_holds_up_are_told_with_its_words_and_what_hel
             "Pod rloo-actor-0 belongs to nobody; the job waits until it is gone",
             "another name",
         ),
+        (
+            "Pod rloo-actor-0 is the job's own and has lost labels by which the operator knows it (ppojob.dev/job=rloo); the job waits until \
+             they are back or it is gone: `kubectl label pods rloo-actor-0 --overwrite ppojob.dev/job=rloo`, or delete it",
+            "put the labels back by that command",
+        ),
     ];
     for (words, help) in cases {
         says(
