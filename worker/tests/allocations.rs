@@ -37,10 +37,10 @@ fn pass(scheduler: &mut Scheduler) -> u64 {
     let draws: usize = pass.unwrap().batch.chunks.iter().map(|chunk| chunk.draws.len()).sum();
     let output = Output {
         drawn: vec![
-            Drawn {
+            Some(Drawn {
                 token: 5,
                 logprob: -1.0
-            };
+            });
             draws
         ],
         ..Output::default()

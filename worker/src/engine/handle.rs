@@ -82,6 +82,15 @@ pub enum EngineError {
     /// The model could not be loaded, or the runner failed; the engine is over.
     #[error("the rollout engine failed: {0}")]
     Failed(Arc<str>),
+    /// No token could be drawn for a sample; the engine goes on with other requests.
+    #[error(
+        "the rollout engine failed: the forward pass failed: no token can be drawn for sequence {sample} of the request: its \
+         logits are NaN or infinite (check the weights), or every token is a stop token suppressed by min_new_tokens"
+    )]
+    NoToken {
+        /// Which of the request's.
+        sample: usize,
+    },
     /// The engine was shut down.
     #[error("the rollout engine was shut down")]
     Stopped,

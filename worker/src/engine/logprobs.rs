@@ -18,7 +18,7 @@ const WHOLE: f64 = 1.0 - 1e-5;
 /// When a row of logits cannot be had.
 pub(super) fn detailed(
     batch: &ForwardBatch,
-    mut drawn: Vec<Drawn>,
+    mut drawn: Vec<Option<Drawn>>,
     mut logits: impl FnMut(usize) -> Result<Vec<f32>>,
 ) -> Result<Output> {
     let (mut tops, mut scores) = (Vec::new(), Vec::new());
@@ -36,11 +36,15 @@ pub(super) fn detailed(
         let read = if asked { logits(row)? } else { vec![] };
         row += 1;
         for (draw, drawn) in chunk.draws.iter().zip(own.by_ref()) {
-            if let Some(count) = draw.top {
-                let (top, logprob) = beside(&read, draw, *drawn, count);
-                drawn.logprob = logprob;
-                tops.push(top);
-            }
+            let Some(count) = draw.top else { continue };
+            tops.push(match drawn {
+                Some(drawn) => {
+                    let (top, logprob) = beside(&read, draw, *drawn, count);
+                    drawn.logprob = logprob;
+                    top
+                }
+                None => Vec::new(),
+            });
         }
     }
     Ok(Output { drawn, tops, scores })

@@ -55,9 +55,9 @@ pub struct Drawn {
 /// What one forward gave.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Output {
-    /// Drawn tokens, in order of chunks, then of draws.
-    pub drawn: Vec<Drawn>,
-    /// The likeliest tokens of each draw that asked for them, in the same order.
+    /// Drawn tokens, in order of chunks, then of draws. None: the logits are no distribution, or every token is suppressed.
+    pub drawn: Vec<Option<Drawn>>,
+    /// The likeliest tokens of each draw that asked for them, in the same order; none where no token was drawn.
     pub tops: Vec<Vec<TokenLogprob>>,
     /// Scores of the targets, in order of chunks, then of targets.
     pub scores: Vec<TokenScore>,

@@ -10,7 +10,7 @@
 
 use anyhow::{Context, Result};
 
-use super::runner::{Draw, Drawn, ForwardBatch};
+use super::runner::{Draw, Drawn};
 use crate::native::batch as native;
 
 /// Temperatures below this are greedy: dividing logits by less leaves no distribution in float32.
@@ -86,26 +86,13 @@ pub(super) fn native_draw(
     })
 }
 
-/// What a runner drew for `batch`, every draw having given a token.
-///
-/// # Errors
-/// When one did not, naming the sequence and the causes.
-pub(super) fn checked_draws(batch: &ForwardBatch, drawn: Vec<native::Drawn>) -> Result<Vec<Drawn>> {
-    let chunks = batch.chunks.iter().enumerate();
-    let chunks = chunks.flat_map(|(i, chunk)| std::iter::repeat_n(i, chunk.draws.len()));
-    let checked = drawn.into_iter().zip(chunks).map(|(drawn, chunk)| {
-        let token = u32::try_from(drawn.token).ok().with_context(|| {
-            format!(
-                "no token can be drawn for sequence {chunk} of the batch: its logits are NaN or infinite (check \
-                 the weights), or every token is a stop token suppressed by min_new_tokens"
-            )
-        })?;
-        Ok(Drawn {
-            token,
-            logprob: drawn.logprob,
-        })
+/// What a runner drew; None for a draw that gave no token, which native code and kernels say by a negative one.
+pub(super) fn given(drawn: Vec<native::Drawn>) -> Vec<Option<Drawn>> {
+    let given = drawn.into_iter().map(|native::Drawn { token, logprob }| {
+        let token = u32::try_from(token).ok()?;
+        Some(Drawn { token, logprob })
     });
-    checked.collect()
+    given.collect()
 }
 
 #[cfg(test)]

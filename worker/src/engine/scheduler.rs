@@ -201,7 +201,10 @@ impl Scheduler {
             let siblings = lane.fork(&mut self.blocks);
             for (lane, drawn) in once(lane).chain(siblings).zip(drawn.by_ref()) {
                 let top = if lane.sequence.wants_top() { tops.next() } else { None };
-                self.advance(lane, drawn, top, version, &mut outcome);
+                match drawn {
+                    Some(drawn) => self.advance(lane, drawn, top, version, &mut outcome),
+                    None => self.fail(lane, &mut outcome),
+                }
             }
         }
         outcome
@@ -230,6 +233,13 @@ impl Scheduler {
             id,
             completion: lane.sequence.finish(reason),
         });
+    }
+
+    /// The lane's only sequence cannot go on. Others can: what they are drawn from is computed from their own tokens alone.
+    fn fail(&mut self, lane: Lane, outcome: &mut Outcome) {
+        self.counters.finished_error += 1;
+        outcome.failed.push(lane.id());
+        self.blocks.release_all(lane.blocks);
     }
 
     /// Withdraws every sample of a request that is not done; the tokens so far are returned.

@@ -412,6 +412,40 @@ fn more_siblings_than_may_run_at_once_take_turns() {
 }
 
 #[test]
+fn a_sequence_without_a_distribution_ends_alone_and_frees_its_blocks() {
+    let mut world = World::new(64, 4, WIDE);
+    let well = Request {
+        details: Details {
+            top_logprobs: Some(2),
+            ..Details::default()
+        },
+        ..request(6, 0..3, 5)
+    };
+    let failing = SequenceId { request: 0, sample: 1 };
+    world.scheduler.submit(0, &well).unwrap();
+    let pass = world.scheduler.schedule();
+    let mut output = world.runner.forward(&pass.batch).unwrap();
+    (output.drawn[1], output.tops[1]) = (None, Vec::new());
+    let outcome = world.scheduler.complete(output, 0);
+    assert_eq!(outcome.failed, [failing]);
+    assert_eq!(outcome.advances.len(), 2);
+    for Advance { id, drawn, top, .. } in outcome.advances {
+        world.told.entry(id).or_default().push((drawn, top));
+    }
+    world.check_blocks();
+    world.run();
+    assert_eq!(world.scheduler.counters.finished_error, 1);
+    assert_eq!(world.scheduler.blocks.used(), 0);
+    assert!(!world.done.contains_key(&failing));
+    for sample in [0, 2] {
+        let done = &world.done[&SequenceId { request: 0, sample }];
+        let (tokens, ..) = alone(&well, sample, MAX_POSITIONS);
+        let tops = hash_runner::response_tops(&well.prompt, &tokens, 2);
+        assert_eq!((&done.tokens, &done.top_logprobs), (&tokens, &tops));
+    }
+}
+
+#[test]
 fn a_request_that_can_never_run_is_refused_with_the_reason() {
     let mut world = World::new(4, 4, WIDE);
     let refusal = |world: &mut World, request: &Request| world.scheduler.submit(0, request).unwrap_err().to_string();
