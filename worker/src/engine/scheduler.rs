@@ -1,6 +1,6 @@
 //! What runs in the next pass: a state machine over sequences and block numbers, without tensors, clocks or threads.
 //!
-//! Lanes wait first in, first out. Each pass takes the running lanes from the oldest to the youngest, then admits waiting ones,
+//! Lanes wait first in, first out; of one whose siblings are more than the free places a part goes first. Each pass takes the running lanes from the oldest to the youngest, then admits waiting ones,
 //! as far as the token budget, the sequence limit and the cache reach. When blocks run out the youngest running lane loses its
 //! own and waits again, at its old place; it is recomputed later and goes on with the same tokens. So the oldest lane always
 //! advances, and every sequence ends after a bounded number of passes.
@@ -89,10 +89,8 @@ impl Scheduler {
             .iter()
             .enumerate()
             .map(|(sample, &seed)| sequence(sample, seed));
-        // More siblings than may run at once share a prompt only within each handful.
-        while let Some(oldest) = siblings.next() {
-            let others = siblings.by_ref().take(self.limits.max_sequences - 1);
-            self.waiting.insert(oldest.id, Lane::new(oldest, others.collect()));
+        if let Some(oldest) = siblings.next() {
+            self.waiting.insert(oldest.id, Lane::new(oldest, siblings.collect()));
         }
         Ok(())
     }
@@ -135,12 +133,13 @@ impl Scheduler {
             let Some((_, lane)) = self.waiting.first_key_value() else {
                 return;
             };
-            let (count, length) = (lane.count(), lane.length());
+            let length = lane.length();
             let tokens = budget.share(lane, length);
             if tokens == 0 {
                 return;
             }
-            if self.running_sequences() + count > self.limits.max_sequences {
+            let count = self.admissible(lane.count());
+            if count == 0 {
                 return;
             }
             // Room for the shared tokens, and for the blocks that the next pass writes: a lane admitted without them would be preempted
@@ -157,9 +156,24 @@ impl Scheduler {
             let Some((_, mut lane)) = self.waiting.pop_first() else {
                 return;
             };
+            // Its ids ascend: the rest is younger than what runs, and older than what waits.
+            if let Some(rest) = lane.split_off(count) {
+                self.waiting.insert(rest.id(), rest);
+            }
             lane.reserve(&mut self.blocks, length, &mut pass.copies);
             self.scheduled.push(put(&lane, tokens, &self.blocks, pass, budget));
             self.running.push(lane);
+        }
+    }
+
+    /// How many of the `count` siblings at the head of the queue may run now. Each part of a lane computes the prompt anew, so one is split
+    /// only where a quarter of the places is free: a single one that comes free each time would have it computed for every sibling.
+    fn admissible(&self, count: usize) -> usize {
+        let most = self.limits.max_sequences;
+        let free = most.saturating_sub(self.running_sequences());
+        match count > free && free * 4 < most {
+            true => 0,
+            false => count.min(free),
         }
     }
 
