@@ -21,7 +21,7 @@ pub struct Limits {
     pub body_timeout: Duration,
     /// Bytes of a body, streamed weights apart.
     pub body_bytes: usize,
-    /// Bytes of all bodies that are being read and parsed.
+    /// Bytes of all long bodies that are being read and parsed; short ones come to 64 KiB a connection, and one long one more may be read.
     pub all_body_bytes: usize,
     /// A client that takes no byte of its answer for this long is cut.
     pub write_timeout: Duration,
