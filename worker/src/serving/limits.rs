@@ -8,6 +8,9 @@ use crate::pace;
 /// Stop strings that a request may have at all: further ones are not even read.
 pub const MOST_STOPS: usize = 256;
 
+/// Prompts that a request may have at all, as vLLM's `VLLM_MAX_COMPLETION_PROMPTS`: further ones are not even read.
+pub const MOST_PROMPTS: usize = 1024;
+
 /// Bounds on connections, requests and waits.
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -29,7 +32,7 @@ pub struct Limits {
     pub samples: usize,
     /// Tokens of one request, prompts and longest responses of all its samples.
     pub request_tokens: usize,
-    /// Prompts of one request, as vLLM's `VLLM_MAX_COMPLETION_PROMPTS`.
+    /// Prompts of one request; at most [`MOST_PROMPTS`].
     pub prompts: usize,
     /// Likeliest tokens that may be listed, as vLLM's `--max-logprobs`.
     pub logprobs: usize,
@@ -99,7 +102,7 @@ impl Default for Limits {
             write_timeout: Duration::from_secs(60),
             samples: 16_384,
             request_tokens: 64 << 20,
-            prompts: 1024,
+            prompts: MOST_PROMPTS,
             logprobs: 20,
             listed: 8 << 20,
             stops: MOST_STOPS,
