@@ -58,6 +58,7 @@ fn a_pass_of_single_tokens_allocates_three_lists_a_sequence_and_four_for_all() {
         };
         let rules = StopRules {
             max_positions: 100,
+            ends: [7].into(),
             detokenize: None,
         };
         let mut scheduler = Scheduler::new(limits, rules, Blocks::new(1000, 16));

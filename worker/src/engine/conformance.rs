@@ -39,6 +39,7 @@ pub fn draw(seed: u64, index: usize) -> Draw {
         params: Arc::new(params()),
         seed,
         index,
+        ends: Arc::default(),
         top: None,
     }
 }
@@ -278,6 +279,7 @@ pub fn the_logprob_is_of_the_tempered_logits_and_greedy_takes_the_largest<R: Sub
         }),
         seed: 9,
         index: 0,
+        ends: Arc::default(),
         top: None,
     };
     let greedy = Draw {
@@ -287,6 +289,7 @@ pub fn the_logprob_is_of_the_tempered_logits_and_greedy_takes_the_largest<R: Sub
         }),
         seed: 9,
         index: 0,
+        ends: Arc::default(),
         top: None,
     };
     let ids = tokens(1, 20);
@@ -501,6 +504,7 @@ pub fn nan_weights_give_no_token<R: Subject>() {
             }),
             seed: 0,
             index: 0,
+            ends: Arc::default(),
             top: None,
         };
         let output = runner.forward(&ForwardBatch {
@@ -561,6 +565,7 @@ pub fn a_batch_that_points_outside_is_refused<R: Subject>() {
         }),
         seed: 0,
         index: 0,
+        ends: Arc::default(),
         top: None,
     };
     refused(chunk(&[1], 0, &[0], vec![hot]), "temperature");

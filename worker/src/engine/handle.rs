@@ -36,6 +36,8 @@ pub struct EngineConfig {
     pub max_requests: usize,
     /// Version of the weights that the runner starts with.
     pub policy_version: u64,
+    /// The model's own end tokens: none is drawn before a response's minimum.
+    pub ends: Arc<[u32]>,
     /// Reads stop strings; without it requests with stop strings are refused.
     pub detokenize: Option<Detokenize>,
     /// Longest time to load the model.
@@ -51,6 +53,7 @@ impl Default for EngineConfig {
             max_sequences: 256,
             max_requests: 65_536,
             policy_version: 0,
+            ends: Arc::default(),
             detokenize: None,
             start_deadline: Duration::from_secs(600),
             pass_deadline: PASS_DEADLINE,

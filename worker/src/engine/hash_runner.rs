@@ -190,6 +190,7 @@ pub fn alone(request: &Request, sample: usize, max_positions: usize) -> (Vec<u32
             params: params.clone(),
             seed: request.seeds[sample],
             index: logprobs.len(),
+            ends: std::sync::Arc::default(),
             top: None,
         };
         let drawn = next(&sequence, 0, &wanted);

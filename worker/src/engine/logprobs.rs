@@ -79,8 +79,8 @@ pub fn beside(logits: &[f32], draw: &Draw, drawn: Drawn, count: usize) -> (Vec<T
         let top = top.into_iter().map(|entry| entry.under(1.0, normalizer)).collect();
         return (top, (own - normalizer) as f32);
     }
-    let suppressed = draw.index < params.min_new_tokens;
-    let may_be_drawn = |token: u32| !(suppressed && params.stop_token_ids.contains(&token));
+    let suppressed: Vec<u32> = draw.suppressed().collect();
+    let may_be_drawn = |token: u32| !suppressed.contains(&token);
     let temperature = f64::from(params.temperature);
     // What the sampler normalised by, whatever it had truncated before.
     let normalizer = own / temperature - f64::from(drawn.logprob);
@@ -163,6 +163,7 @@ mod tests {
             params: Arc::new(params),
             seed: 3,
             index: 0,
+            ends: Arc::default(),
             top: Some(100),
         }
     }
@@ -191,7 +192,7 @@ mod tests {
             let params = SamplingParams {
                 temperature, top_p, top_k, min_p, min_new_tokens, stop_token_ids: vec![1, 3], ..plain()
             };
-            let wanted = Draw { seed, ..draw(params) };
+            let wanted = Draw { seed, ends: [2].into(), ..draw(params) };
             let token = drawn(&logits, &wanted);
             let (top, own) = beside(&logits, &wanted, token, logits.len());
             let mass: f64 = top.iter().map(|entry| f64::from(entry.logprob).exp()).sum();
@@ -200,7 +201,7 @@ mod tests {
             prop_assert!((listed.logprob - own).abs() < 1e-5);
             prop_assert!(top.windows(2).all(|pair| pair[0].logprob >= pair[1].logprob));
             prop_assert!(top_k == 0 || top.len() <= top_k);
-            prop_assert!(min_new_tokens == 0 || top.iter().all(|entry| entry.token != 1 && entry.token != 3));
+            prop_assert!(min_new_tokens == 0 || top.iter().all(|entry| ![1, 2, 3].contains(&entry.token)));
         }
     }
 

@@ -37,10 +37,21 @@ pub struct Draw {
     pub params: Arc<SamplingParams>,
     /// Names the sample's random stream.
     pub seed: u64,
+    /// The model's own end tokens.
+    pub ends: Arc<[u32]>,
     /// Index of the drawn token in its response: the counter of the sample's random stream.
     pub index: usize,
     /// Likeliest tokens to list beside the drawn one; None lists none.
     pub top: Option<usize>,
+}
+
+impl Draw {
+    /// Tokens that may not be drawn yet. Some may be named twice.
+    pub fn suppressed(&self) -> impl Iterator<Item = u32> + '_ {
+        let is_early = self.index < self.params.min_new_tokens;
+        let ids = self.params.stop_token_ids.iter().chain(&*self.ends);
+        ids.copied().filter(move |_| is_early)
+    }
 }
 
 /// A drawn token.

@@ -4,7 +4,7 @@
 //! function of the sample's seed and the token's index in its response alone ([`uniform`]), so a sample does not depend on
 //! what else is in the batch, on preemption, or on how many draws came before.
 //!
-//! Order of operations, as in vLLM: stop tokens suppressed before `min_new_tokens`, temperature, `min_p`, `top_k`, `top_p`
+//! Order of operations, as in vLLM: stop tokens and the model's ends suppressed before `min_new_tokens`, temperature, `min_p`, `top_k`, `top_p`
 //! of the mass that is left. Among equal logits the lower id counts as likelier. The log-probability is of the
 //! distribution drawn from; temperatures below 1e-5 are greedy, with log-probability 0.
 
@@ -61,15 +61,8 @@ pub(super) fn native_draw(
 ) -> Result<native::Draw> {
     let params = &draw.params;
     let first = suppressed.len();
-    if draw.index < params.min_new_tokens {
-        suppressed.extend(
-            params
-                .stop_token_ids
-                .iter()
-                .filter(|id| (**id as usize) < vocab)
-                .map(|id| *id as i32),
-        );
-    }
+    let drawable = draw.suppressed().filter(|id| (*id as usize) < vocab);
+    suppressed.extend(drawable.map(|id| id as i32));
     Ok(native::Draw {
         uniform: uniform(draw.seed, draw.index as u64),
         temperature: if is_greedy(params.temperature) {

@@ -118,7 +118,8 @@ impl Scheduler {
             if tokens == 0 {
                 place += 1;
             } else if lane.reserve(&mut self.blocks, tokens, &mut pass.copies) {
-                self.scheduled.push(put(lane, tokens, &self.blocks, pass, budget));
+                self.scheduled
+                    .push(put(lane, tokens, &self.rules, &self.blocks, pass, budget));
                 place += 1;
             } else if let Some(youngest) = self.running.pop() {
                 // It may be the lane itself. Alone that always fits: submit() saw to it.
@@ -161,7 +162,8 @@ impl Scheduler {
                 self.waiting.insert(rest.id(), rest);
             }
             lane.reserve(&mut self.blocks, length, &mut pass.copies);
-            self.scheduled.push(put(&lane, tokens, &self.blocks, pass, budget));
+            self.scheduled
+                .push(put(&lane, tokens, &self.rules, &self.blocks, pass, budget));
             self.running.push(lane);
         }
     }
@@ -312,11 +314,18 @@ impl Scheduler {
 }
 
 /// Puts the lane's next `tokens` tokens into the pass.
-fn put(lane: &Lane, tokens: usize, blocks: &Blocks, pass: &mut Pass, budget: &mut Budget) -> Scheduled {
+fn put(
+    lane: &Lane,
+    tokens: usize,
+    rules: &StopRules,
+    blocks: &Blocks,
+    pass: &mut Pass,
+    budget: &mut Budget,
+) -> Scheduled {
     let start = lane.computed;
     let is_complete = tokens == lane.pending();
     let draws: Vec<_> = if is_complete {
-        lane.sequences().map(Sequence::draw).collect()
+        lane.sequences().map(|sequence| sequence.draw(rules)).collect()
     } else {
         vec![]
     };

@@ -100,6 +100,7 @@ impl<R: Runner> Worker<R> {
         };
         let rules = StopRules {
             max_positions: runner.max_positions(),
+            ends: config.ends,
             detokenize: config.detokenize,
         };
         let blocks = Blocks::new(runner.num_blocks(), runner.block_size());

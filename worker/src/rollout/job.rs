@@ -1,5 +1,6 @@
 //! A request with everything checked: token ids, parameters and seeds, as the engine takes them, and what the answer shows.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::echo::Echo;
@@ -303,7 +304,9 @@ fn sampling(
         top_k => usize::try_from(top_k).map_err(|_| ApiError::field("top_k", format!("{top_k} is negative")))?,
     };
     let stop_token_ids = stop_tokens(model, limits, asked)?;
-    let drawable = stop_token_ids.iter().filter(|id| u64::from(**id) < model.vocabulary());
+    // Ends of the model are kept away before the minimum though they end nothing.
+    let kept_away: BTreeSet<u32> = stop_token_ids.iter().chain(&model.eos_ids).copied().collect();
+    let drawable = kept_away.iter().filter(|id| u64::from(**id) < model.vocabulary());
     if min_new_tokens > 0 && drawable.count() as u64 >= model.vocabulary() {
         return Err(ApiError::field(
             "min_tokens",

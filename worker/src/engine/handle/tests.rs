@@ -295,6 +295,7 @@ fn every_token_tells_the_version_that_drew_it() {
                 params: wanted.params.clone(),
                 seed,
                 index,
+                ends: Arc::default(),
                 top: None,
             };
             assert_eq!(next(&sequence, version - 4, &draw).token, token, "token {index}");

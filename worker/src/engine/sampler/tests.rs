@@ -31,6 +31,7 @@ fn sample(logits: &[f32], params: &SamplingParams, seed: u64, index: usize) -> n
         params: Arc::new(params.clone()),
         seed,
         index,
+        ends: Arc::default(),
         top: None,
     };
     let draw = native_draw(&draw, 0, logits.len(), &mut suppressed).unwrap();
@@ -243,6 +244,28 @@ fn stop_tokens_are_drawn_only_once_the_minimum_is_reached() {
         ..params
     };
     assert_eq!(sample(&values, &greedy, 0, 3).token, 0);
+}
+
+#[test]
+fn the_models_ends_are_kept_away_before_the_minimum_though_they_end_nothing() {
+    let ends = |index: usize| {
+        let draw = Draw {
+            params: Arc::new(SamplingParams {
+                min_new_tokens: 4,
+                stop_token_ids: vec![1],
+                ..params()
+            }),
+            ends: [2, 50].into(),
+            seed: 0,
+            index,
+            top: None,
+        };
+        let mut suppressed = Vec::new();
+        native_draw(&draw, 0, 10, &mut suppressed).unwrap();
+        suppressed
+    };
+    assert_eq!(ends(3), [1, 2]);
+    assert!(ends(4).is_empty());
 }
 
 #[test]

@@ -26,6 +26,7 @@ impl World {
     fn new(blocks: usize, block_size: usize, limits: Limits) -> Self {
         let rules = StopRules {
             max_positions: MAX_POSITIONS,
+            ends: [7].into(),
             detokenize: None,
         };
         Self {
