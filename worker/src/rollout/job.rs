@@ -68,6 +68,8 @@ pub struct Job {
     pub requests: Vec<Request>,
     /// Samples of each prompt.
     pub n: usize,
+    /// Texts of the prompts, where they are shown as they were sent.
+    pub texts: Vec<String>,
     /// What the answer shows.
     pub shown: Shown,
     /// Log-probabilities that the answer may list.
@@ -124,6 +126,7 @@ impl Job {
             dialect,
             requests: requests.collect(),
             n,
+            texts: Vec::new(),
             shown,
             listed,
         })

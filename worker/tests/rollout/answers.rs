@@ -264,6 +264,21 @@ async fn an_echo_shows_the_prompt_and_its_log_probabilities_before_the_response_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_echo_has_the_special_tokens_of_its_prompt_whatever_the_response_leaves_out() {
+    let server = Server::start().await;
+    let text = "<|im_start|>user\nWhat is  12<|im_end|>";
+    let ids = server.ok("/tokenize", json!({"prompt": text})).await["tokens"].clone();
+    for prompt in [json!(text), ids] {
+        let request = json!({"prompt": prompt, "max_tokens": 1, "echo": true, "logprobs": 0, "ignore_eos": true});
+        let choice = server.ok("/v1/completions", request).await["choices"][0].clone();
+        assert!(choice["text"].as_str().unwrap().starts_with(text), "{choice}");
+        let offsets: Vec<u64> = serde_json::from_value(choice["logprobs"]["text_offset"].clone()).unwrap();
+        assert_eq!(offsets[..2], [0, "<|im_start|>".len() as u64], "{choice}");
+        assert_eq!(offsets.last(), Some(&(text.len() as u64)), "{choice}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_conversation_goes_through_the_chat_template() {
     let server = Server::start().await;
     let messages = json!([{"role": "user", "content": "What is 12 plus 30?"}]);
