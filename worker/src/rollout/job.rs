@@ -403,10 +403,12 @@ fn shown(
         }
     };
     if let Some(count) = logprobs.filter(|count| *count > limits.logprobs) {
-        return Err(ApiError::field(
-            "logprobs",
-            format!("{count} likeliest tokens, at most {}", limits.logprobs),
-        ));
+        let field = match dialect {
+            Dialect::Completions => "logprobs",
+            Dialect::Chat => "top_logprobs",
+        };
+        let words = format!("{count} likeliest tokens, at most {}", limits.logprobs);
+        return Err(ApiError::field(field, words));
     }
     if dialect == Dialect::Chat && logprobs.is_none() && asked.top_logprobs.is_some_and(|count| count > 0) {
         return Err(ApiError::field("top_logprobs", "needs logprobs: true"));
@@ -417,6 +419,9 @@ fn shown(
             "return_bare_logprobs",
             "needs logprobs: 0 of /v1/completions, and shows no likeliest tokens",
         ));
+    }
+    if asked.stream_options.is_some() && asked.stream != Some(true) {
+        return Err(ApiError::field("stream_options", "needs stream: true"));
     }
     let options = asked.stream_options.unwrap_or_default();
     Ok(Shown {

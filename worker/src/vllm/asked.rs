@@ -353,7 +353,10 @@ mod tests {
             let error = refused(path, json!({"prompt": [1], "messages": [], "model": "gpt-4"})).unwrap();
             assert_eq!((error.status.as_u16(), error.param.as_deref()), (404, Some("model")));
             for model in [json!(POLICY), json!(""), json!(null)] {
-                assert_eq!(refused(path, json!({"prompt": [1], "messages": [], "model": model})), None);
+                assert_eq!(
+                    refused(path, json!({"prompt": [1], "messages": [], "model": model})),
+                    None
+                );
             }
         }
     }

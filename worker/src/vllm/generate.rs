@@ -286,7 +286,9 @@ mod tests {
         let service = door_of(router, Limits::default(), "unused".into()).await;
         for ids in [false, true] {
             let body = json!({"messages": [], "return_weight_versions": true, "return_token_ids": ids});
-            let answer = generate(State(service.clone()), Uri::from_static(chat), post(&body)).await.unwrap();
+            let answer = generate(State(service.clone()), Uri::from_static(chat), post(&body))
+                .await
+                .unwrap();
             let answer = axum::body::to_bytes(answer.into_body(), usize::MAX).await.unwrap();
             let answer: Value = serde_json::from_slice(&answer).unwrap();
             assert_eq!(answer.get("prompt_token_ids").is_some(), ids);
