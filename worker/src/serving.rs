@@ -8,6 +8,8 @@ pub mod error;
 pub mod fallback;
 pub mod limits;
 pub mod listen;
+pub mod query;
+pub mod room;
 
 use std::net::SocketAddr;
 use std::pin::Pin;

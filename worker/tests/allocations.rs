@@ -37,10 +37,10 @@ fn pass(scheduler: &mut Scheduler) -> u64 {
     let draws: usize = pass.unwrap().batch.chunks.iter().map(|chunk| chunk.draws.len()).sum();
     let output = Output {
         drawn: vec![
-            Drawn {
+            Some(Drawn {
                 token: 5,
                 logprob: -1.0
-            };
+            });
             draws
         ],
         ..Output::default()
@@ -58,6 +58,7 @@ fn a_pass_of_single_tokens_allocates_three_lists_a_sequence_and_four_for_all() {
         };
         let rules = StopRules {
             max_positions: 100,
+            ends: [7].into(),
             detokenize: None,
         };
         let mut scheduler = Scheduler::new(limits, rules, Blocks::new(1000, 16));

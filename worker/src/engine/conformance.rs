@@ -39,6 +39,7 @@ pub fn draw(seed: u64, index: usize) -> Draw {
         params: Arc::new(params()),
         seed,
         index,
+        ends: Arc::default(),
         top: None,
     }
 }
@@ -150,7 +151,7 @@ fn one_by_one<R: Subject>(shape: &DecoderShape, tokens: &[u32]) -> (Vec<Vec<f32>
         let batch = ForwardBatch {
             chunks: vec![chunk(&[*token], i, &blocks, vec![draw(5, i)])],
         };
-        drawn.extend(runner.forward(&batch).unwrap().drawn);
+        drawn.extend(runner.forward(&batch).unwrap().drawn.into_iter().flatten());
         logits.push(runner.rows());
     }
     (logits, drawn)
@@ -175,7 +176,8 @@ fn same_rows<R: Subject>(a: &[f32], b: &[f32], kind: Kind) -> bool {
 }
 
 /// The same of draws in float32.
-fn same_draws<R: Subject>(a: Drawn, b: Drawn) -> bool {
+fn same_draws<R: Subject>(a: Option<Drawn>, b: Option<Drawn>) -> bool {
+    let (Some(a), Some(b)) = (a, b) else { return a == b };
     a.token == b.token && (a.logprob - b.logprob).abs() <= 100.0 * R::ROUNDING.0
 }
 
@@ -277,6 +279,7 @@ pub fn the_logprob_is_of_the_tempered_logits_and_greedy_takes_the_largest<R: Sub
         }),
         seed: 9,
         index: 0,
+        ends: Arc::default(),
         top: None,
     };
     let greedy = Draw {
@@ -286,6 +289,7 @@ pub fn the_logprob_is_of_the_tempered_logits_and_greedy_takes_the_largest<R: Sub
         }),
         seed: 9,
         index: 0,
+        ends: Arc::default(),
         top: None,
     };
     let ids = tokens(1, 20);
@@ -295,6 +299,7 @@ pub fn the_logprob_is_of_the_tempered_logits_and_greedy_takes_the_largest<R: Sub
         })
         .unwrap()
         .drawn;
+    let drawn: Vec<Drawn> = drawn.into_iter().flatten().collect();
     let logits = Tensor::from_slice(&runner.rows());
     let expected = (&logits / 0.7)
         .log_softmax(-1, Kind::Float)
@@ -365,7 +370,7 @@ pub fn check_any_batch_is_the_same<R: Subject>(shape: &DecoderShape, run: &Run) 
             );
             // A token whose probability ends at the drawn number may give way to the next by rounding.
             if of_kind(R::ROUNDING, kind) == 0.0 {
-                prop_assert_eq!(drawn[row], all_drawn[done[*s] - 1]);
+                prop_assert_eq!(drawn[row], Some(all_drawn[done[*s] - 1]));
             }
         }
         // A preempted sequence is computed again from its first token.
@@ -430,7 +435,8 @@ pub fn siblings_of_a_prompt_draw_from_the_same_logits<R: Subject>() {
         .unwrap()
         .drawn;
     assert_eq!(runner.rows().len(), 101);
-    assert!(drawn.iter().any(|other| other.token != drawn[0].token));
+    let token = |drawn: &Option<Drawn>| drawn.unwrap().token;
+    assert!(drawn.iter().any(|other| token(other) != token(&drawn[0])));
     let again = ForwardBatch {
         chunks: vec![chunk(&ids, 0, &[4, 3], vec![draw(63, 0)])],
     };
@@ -482,7 +488,7 @@ pub fn a_tensor_that_is_missing_or_misshapen_is_named<R: Subject>() {
     assert!(runner.forward(&batch).is_ok());
 }
 
-pub fn nan_weights_are_an_error_not_a_token<R: Subject>() {
+pub fn nan_weights_give_no_token<R: Subject>() {
     let shape = tiny(Kind::Float);
     let mut weights = random_weights(&shape);
     let name = "model.layers.0.mlp.down_proj.weight".to_string();
@@ -498,14 +504,43 @@ pub fn nan_weights_are_an_error_not_a_token<R: Subject>() {
             }),
             seed: 0,
             index: 0,
+            ends: Arc::default(),
             top: None,
         };
-        let error = runner
-            .forward(&ForwardBatch {
-                chunks: vec![chunk(&[1], 0, &[0], vec![draw])],
-            })
-            .unwrap_err();
-        assert!(error.to_string().contains("NaN"), "{error}");
+        let output = runner.forward(&ForwardBatch {
+            chunks: vec![chunk(&[1], 0, &[0], vec![draw])],
+        });
+        assert_eq!(output.unwrap().drawn, [None]);
+    }
+}
+
+pub fn a_sequence_without_a_distribution_spoils_none_beside_it_and_none_that_gets_its_blocks<R: Subject>() {
+    let shape = DecoderShape {
+        tied: false,
+        ..tiny(Kind::Float)
+    };
+    let weights = random_weights(&shape);
+    let embedding = &weights.0["model.embed_tokens.weight"];
+    let row = embedding.get(7).fill_(f64::INFINITY);
+    assert!(!bool::try_from(row.isfinite().all()).unwrap());
+    let mut runner = R::make(&shape, 4, 1).unwrap();
+    load(&mut runner, &weights).unwrap();
+    let block = runner.block_size();
+    let well = |block: u32| chunk(&[1, 2, 3], 0, &[block], vec![draw(5, 0)]);
+    let mut drawn = |chunks: Vec<Chunk>| runner.forward(&ForwardBatch { chunks }).unwrap().drawn;
+    let alone = drawn(vec![well(0)])[0];
+    assert!(alone.is_some());
+    let both = drawn(vec![chunk(&vec![7; 2 * block], 0, &[1, 2], vec![draw(5, 0)]), well(3)]);
+    assert_eq!(both[0], None);
+    assert!(same_draws::<R>(both[1], alone), "{both:?} {alone:?}");
+    let next = drawn(vec![chunk(&[7], 2 * block, &[1, 2, 0], vec![draw(5, 1)]), well(3)]);
+    assert!(
+        next[0].is_none() && same_draws::<R>(next[1], alone),
+        "{next:?} {alone:?}"
+    );
+    for block in [1, 2] {
+        let later = drawn(vec![well(block)])[0];
+        assert!(same_draws::<R>(later, alone), "{later:?} {alone:?}");
     }
 }
 
@@ -530,6 +565,7 @@ pub fn a_batch_that_points_outside_is_refused<R: Subject>() {
         }),
         seed: 0,
         index: 0,
+        ends: Arc::default(),
         top: None,
     };
     refused(chunk(&[1], 0, &[0], vec![hot]), "temperature");
@@ -582,8 +618,9 @@ pub fn given_tokens_are_scored_the_same_in_any_chunking_and_tops_hold_the_drawn_
             let output = runner.forward(&ForwardBatch { chunks: vec![chunk] }).unwrap();
             scores.extend(output.scores);
             if is_last {
-                let listed = output.tops[0].iter().find(|entry| entry.token == output.drawn[0].token);
-                assert!(listed.is_none_or(|listed| (listed.logprob - output.drawn[0].logprob).abs() < 1e-5));
+                let drawn = output.drawn[0].unwrap();
+                let listed = output.tops[0].iter().find(|entry| entry.token == drawn.token);
+                assert!(listed.is_none_or(|listed| (listed.logprob - drawn.logprob).abs() < 1e-5));
                 assert_eq!(output.tops[0].len(), 3);
             }
         }
@@ -622,7 +659,8 @@ macro_rules! conforms {
             siblings_of_a_prompt_draw_from_the_same_logits
             new_weights_replace_the_old
             a_tensor_that_is_missing_or_misshapen_is_named
-            nan_weights_are_an_error_not_a_token
+            nan_weights_give_no_token
+            a_sequence_without_a_distribution_spoils_none_beside_it_and_none_that_gets_its_blocks
             a_batch_that_points_outside_is_refused
             a_shape_the_kernels_cannot_run_is_refused
             given_tokens_are_scored_the_same_in_any_chunking_and_tops_hold_the_drawn_token

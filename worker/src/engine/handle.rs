@@ -36,6 +36,8 @@ pub struct EngineConfig {
     pub max_requests: usize,
     /// Version of the weights that the runner starts with.
     pub policy_version: u64,
+    /// The model's own end tokens: none is drawn before a response's minimum.
+    pub ends: Arc<[u32]>,
     /// Reads stop strings; without it requests with stop strings are refused.
     pub detokenize: Option<Detokenize>,
     /// Longest time to load the model.
@@ -51,6 +53,7 @@ impl Default for EngineConfig {
             max_sequences: 256,
             max_requests: 65_536,
             policy_version: 0,
+            ends: Arc::default(),
             detokenize: None,
             start_deadline: Duration::from_secs(600),
             pass_deadline: PASS_DEADLINE,
@@ -82,6 +85,15 @@ pub enum EngineError {
     /// The model could not be loaded, or the runner failed; the engine is over.
     #[error("the rollout engine failed: {0}")]
     Failed(Arc<str>),
+    /// No token could be drawn for a sample; the engine goes on with other requests.
+    #[error(
+        "the rollout engine failed: the forward pass failed: no token can be drawn for sequence {sample} of the request: its \
+         logits are NaN or infinite (check the weights), or every token is a stop token suppressed by min_new_tokens"
+    )]
+    NoToken {
+        /// Which of the request's.
+        sample: usize,
+    },
     /// The engine was shut down.
     #[error("the rollout engine was shut down")]
     Stopped,

@@ -15,6 +15,8 @@ pub enum Fault {
     None,
     ErrorInPass(usize),
     LosesTokenInPass(usize),
+    /// There is no distribution after this token.
+    NoneAfter(u32),
     Copy,
     Load,
 }
@@ -123,7 +125,8 @@ impl Runner for HashRunner {
             }
             for wanted in &chunk.draws {
                 let end = chunk.start + chunk.tokens.len();
-                output.drawn.push(draw(slots(end), wanted));
+                let has_none = chunk.tokens.iter().any(|token| self.fault == Fault::NoneAfter(*token));
+                output.drawn.push((!has_none).then(|| draw(slots(end), wanted)));
                 output.tops.extend(wanted.top.map(|count| top(slots(end), count)));
             }
         }
@@ -187,6 +190,7 @@ pub fn alone(request: &Request, sample: usize, max_positions: usize) -> (Vec<u32
             params: params.clone(),
             seed: request.seeds[sample],
             index: logprobs.len(),
+            ends: std::sync::Arc::default(),
             top: None,
         };
         let drawn = next(&sequence, 0, &wanted);

@@ -94,6 +94,14 @@ impl Lane {
         }
     }
 
+    /// Keeps its `count` oldest sequences; the others are a lane of their own, if there are any. Only of one with nothing in the cache.
+    pub fn split_off(&mut self, count: usize) -> Option<Self> {
+        let kept = count.saturating_sub(1).min(self.siblings.len());
+        let mut rest = self.siblings.split_off(kept).into_iter();
+        let oldest = rest.next()?;
+        Some(Self::new(oldest, rest.collect()))
+    }
+
     /// Lets its siblings go: each gets a lane of its own over the same blocks.
     pub fn fork(&mut self, blocks: &mut Blocks) -> Vec<Self> {
         let siblings = std::mem::take(&mut self.siblings).into_iter();

@@ -18,7 +18,7 @@ const WHOLE: f64 = 1.0 - 1e-5;
 /// When a row of logits cannot be had.
 pub(super) fn detailed(
     batch: &ForwardBatch,
-    mut drawn: Vec<Drawn>,
+    mut drawn: Vec<Option<Drawn>>,
     mut logits: impl FnMut(usize) -> Result<Vec<f32>>,
 ) -> Result<Output> {
     let (mut tops, mut scores) = (Vec::new(), Vec::new());
@@ -36,11 +36,15 @@ pub(super) fn detailed(
         let read = if asked { logits(row)? } else { vec![] };
         row += 1;
         for (draw, drawn) in chunk.draws.iter().zip(own.by_ref()) {
-            if let Some(count) = draw.top {
-                let (top, logprob) = beside(&read, draw, *drawn, count);
-                drawn.logprob = logprob;
-                tops.push(top);
-            }
+            let Some(count) = draw.top else { continue };
+            tops.push(match drawn {
+                Some(drawn) => {
+                    let (top, logprob) = beside(&read, draw, *drawn, count);
+                    drawn.logprob = logprob;
+                    top
+                }
+                None => Vec::new(),
+            });
         }
     }
     Ok(Output { drawn, tops, scores })
@@ -75,8 +79,8 @@ pub fn beside(logits: &[f32], draw: &Draw, drawn: Drawn, count: usize) -> (Vec<T
         let top = top.into_iter().map(|entry| entry.under(1.0, normalizer)).collect();
         return (top, (own - normalizer) as f32);
     }
-    let suppressed = draw.index < params.min_new_tokens;
-    let may_be_drawn = |token: u32| !(suppressed && params.stop_token_ids.contains(&token));
+    let suppressed: Vec<u32> = draw.suppressed().collect();
+    let may_be_drawn = |token: u32| !suppressed.contains(&token);
     let temperature = f64::from(params.temperature);
     // What the sampler normalised by, whatever it had truncated before.
     let normalizer = own / temperature - f64::from(drawn.logprob);
@@ -159,6 +163,7 @@ mod tests {
             params: Arc::new(params),
             seed: 3,
             index: 0,
+            ends: Arc::default(),
             top: Some(100),
         }
     }
@@ -187,7 +192,7 @@ mod tests {
             let params = SamplingParams {
                 temperature, top_p, top_k, min_p, min_new_tokens, stop_token_ids: vec![1, 3], ..plain()
             };
-            let wanted = Draw { seed, ..draw(params) };
+            let wanted = Draw { seed, ends: [2].into(), ..draw(params) };
             let token = drawn(&logits, &wanted);
             let (top, own) = beside(&logits, &wanted, token, logits.len());
             let mass: f64 = top.iter().map(|entry| f64::from(entry.logprob).exp()).sum();
@@ -196,7 +201,7 @@ mod tests {
             prop_assert!((listed.logprob - own).abs() < 1e-5);
             prop_assert!(top.windows(2).all(|pair| pair[0].logprob >= pair[1].logprob));
             prop_assert!(top_k == 0 || top.len() <= top_k);
-            prop_assert!(min_new_tokens == 0 || top.iter().all(|entry| entry.token != 1 && entry.token != 3));
+            prop_assert!(min_new_tokens == 0 || top.iter().all(|entry| ![1, 2, 3].contains(&entry.token)));
         }
     }
 

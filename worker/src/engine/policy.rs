@@ -63,6 +63,9 @@ pub fn start(
         max_sequences: policy.rollout.max_sequences,
         policy_version: policy.policy_version,
         start_deadline: policy.start_deadline.max(pace::deadline(weights.bytes())),
+        ends: tokenizer
+            .as_ref()
+            .map_or_else(Arc::default, |tokenizer| tokenizer.eos_ids().into()),
         detokenize: tokenizer.map(|tokenizer| -> super::stop::Detokenize {
             Arc::new(move |ids, skip_special| tokenizer.decode(ids, skip_special).unwrap_or_default())
         }),

@@ -16,7 +16,7 @@ pub struct SamplingParams {
     pub min_p: f32,
     /// A response ends at this many tokens.
     pub max_new_tokens: usize,
-    /// Before this many tokens no stop token is drawn or ends the response; up to this many none completes a stop string that does.
+    /// Before this many tokens no stop token is drawn or ends the response, nor is an end token of the model drawn that would not end it; up to this many none completes a stop string that does.
     pub min_new_tokens: usize,
     /// Tokens that end a response (the model's EOS ids included); the token itself is part of the response.
     pub stop_token_ids: Vec<u32>,

@@ -37,10 +37,21 @@ pub struct Draw {
     pub params: Arc<SamplingParams>,
     /// Names the sample's random stream.
     pub seed: u64,
+    /// The model's own end tokens.
+    pub ends: Arc<[u32]>,
     /// Index of the drawn token in its response: the counter of the sample's random stream.
     pub index: usize,
     /// Likeliest tokens to list beside the drawn one; None lists none.
     pub top: Option<usize>,
+}
+
+impl Draw {
+    /// Tokens that may not be drawn yet. Some may be named twice.
+    pub fn suppressed(&self) -> impl Iterator<Item = u32> + '_ {
+        let is_early = self.index < self.params.min_new_tokens;
+        let ids = self.params.stop_token_ids.iter().chain(&*self.ends);
+        ids.copied().filter(move |_| is_early)
+    }
 }
 
 /// A drawn token.
@@ -55,9 +66,9 @@ pub struct Drawn {
 /// What one forward gave.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Output {
-    /// Drawn tokens, in order of chunks, then of draws.
-    pub drawn: Vec<Drawn>,
-    /// The likeliest tokens of each draw that asked for them, in the same order.
+    /// Drawn tokens, in order of chunks, then of draws. None: the logits are no distribution, or every token is suppressed.
+    pub drawn: Vec<Option<Drawn>>,
+    /// The likeliest tokens of each draw that asked for them, in the same order; none where no token was drawn.
     pub tops: Vec<Vec<TokenLogprob>>,
     /// Scores of the targets, in order of chunks, then of targets.
     pub scores: Vec<TokenScore>,

@@ -4,13 +4,13 @@
 //! function of the sample's seed and the token's index in its response alone ([`uniform`]), so a sample does not depend on
 //! what else is in the batch, on preemption, or on how many draws came before.
 //!
-//! Order of operations, as in vLLM: stop tokens suppressed before `min_new_tokens`, temperature, `min_p`, `top_k`, `top_p`
+//! Order of operations, as in vLLM: stop tokens and the model's ends suppressed before `min_new_tokens`, temperature, `min_p`, `top_k`, `top_p`
 //! of the mass that is left. Among equal logits the lower id counts as likelier. The log-probability is of the
 //! distribution drawn from; temperatures below 1e-5 are greedy, with log-probability 0.
 
 use anyhow::{Context, Result};
 
-use super::runner::{Draw, Drawn, ForwardBatch};
+use super::runner::{Draw, Drawn};
 use crate::native::batch as native;
 
 /// Temperatures below this are greedy: dividing logits by less leaves no distribution in float32.
@@ -61,15 +61,8 @@ pub(super) fn native_draw(
 ) -> Result<native::Draw> {
     let params = &draw.params;
     let first = suppressed.len();
-    if draw.index < params.min_new_tokens {
-        suppressed.extend(
-            params
-                .stop_token_ids
-                .iter()
-                .filter(|id| (**id as usize) < vocab)
-                .map(|id| *id as i32),
-        );
-    }
+    let drawable = draw.suppressed().filter(|id| (*id as usize) < vocab);
+    suppressed.extend(drawable.map(|id| id as i32));
     Ok(native::Draw {
         uniform: uniform(draw.seed, draw.index as u64),
         temperature: if is_greedy(params.temperature) {
@@ -86,26 +79,13 @@ pub(super) fn native_draw(
     })
 }
 
-/// What a runner drew for `batch`, every draw having given a token.
-///
-/// # Errors
-/// When one did not, naming the sequence and the causes.
-pub(super) fn checked_draws(batch: &ForwardBatch, drawn: Vec<native::Drawn>) -> Result<Vec<Drawn>> {
-    let chunks = batch.chunks.iter().enumerate();
-    let chunks = chunks.flat_map(|(i, chunk)| std::iter::repeat_n(i, chunk.draws.len()));
-    let checked = drawn.into_iter().zip(chunks).map(|(drawn, chunk)| {
-        let token = u32::try_from(drawn.token).ok().with_context(|| {
-            format!(
-                "no token can be drawn for sequence {chunk} of the batch: its logits are NaN or infinite (check \
-                 the weights), or every token is a stop token suppressed by min_new_tokens"
-            )
-        })?;
-        Ok(Drawn {
-            token,
-            logprob: drawn.logprob,
-        })
+/// What a runner drew; None for a draw that gave no token, which native code and kernels say by a negative one.
+pub(super) fn given(drawn: Vec<native::Drawn>) -> Vec<Option<Drawn>> {
+    let given = drawn.into_iter().map(|native::Drawn { token, logprob }| {
+        let token = u32::try_from(token).ok()?;
+        Some(Drawn { token, logprob })
     });
-    checked.collect()
+    given.collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What runs in the next pass: a state machine over sequences and block numbers, without tensors, clocks or threads.
 //!
-//! Lanes wait first in, first out. Each pass takes the running lanes from the oldest to the youngest, then admits waiting ones,
+//! Lanes wait first in, first out; of one whose siblings are more than the free places a part goes first. Each pass takes the running lanes from the oldest to the youngest, then admits waiting ones,
 //! as far as the token budget, the sequence limit and the cache reach. When blocks run out the youngest running lane loses its
 //! own and waits again, at its old place; it is recomputed later and goes on with the same tokens. So the oldest lane always
 //! advances, and every sequence ends after a bounded number of passes.
@@ -89,10 +89,8 @@ impl Scheduler {
             .iter()
             .enumerate()
             .map(|(sample, &seed)| sequence(sample, seed));
-        // More siblings than may run at once share a prompt only within each handful.
-        while let Some(oldest) = siblings.next() {
-            let others = siblings.by_ref().take(self.limits.max_sequences - 1);
-            self.waiting.insert(oldest.id, Lane::new(oldest, others.collect()));
+        if let Some(oldest) = siblings.next() {
+            self.waiting.insert(oldest.id, Lane::new(oldest, siblings.collect()));
         }
         Ok(())
     }
@@ -120,7 +118,8 @@ impl Scheduler {
             if tokens == 0 {
                 place += 1;
             } else if lane.reserve(&mut self.blocks, tokens, &mut pass.copies) {
-                self.scheduled.push(put(lane, tokens, &self.blocks, pass, budget));
+                self.scheduled
+                    .push(put(lane, tokens, &self.rules, &self.blocks, pass, budget));
                 place += 1;
             } else if let Some(youngest) = self.running.pop() {
                 // It may be the lane itself. Alone that always fits: submit() saw to it.
@@ -135,12 +134,13 @@ impl Scheduler {
             let Some((_, lane)) = self.waiting.first_key_value() else {
                 return;
             };
-            let (count, length) = (lane.count(), lane.length());
+            let length = lane.length();
             let tokens = budget.share(lane, length);
             if tokens == 0 {
                 return;
             }
-            if self.running_sequences() + count > self.limits.max_sequences {
+            let count = self.admissible(lane.count());
+            if count == 0 {
                 return;
             }
             // Room for the shared tokens, and for the blocks that the next pass writes: a lane admitted without them would be preempted
@@ -157,9 +157,25 @@ impl Scheduler {
             let Some((_, mut lane)) = self.waiting.pop_first() else {
                 return;
             };
+            // Its ids ascend: the rest is younger than what runs, and older than what waits.
+            if let Some(rest) = lane.split_off(count) {
+                self.waiting.insert(rest.id(), rest);
+            }
             lane.reserve(&mut self.blocks, length, &mut pass.copies);
-            self.scheduled.push(put(&lane, tokens, &self.blocks, pass, budget));
+            self.scheduled
+                .push(put(&lane, tokens, &self.rules, &self.blocks, pass, budget));
             self.running.push(lane);
+        }
+    }
+
+    /// How many of the `count` siblings at the head of the queue may run now. Each part of a lane computes the prompt anew, so one is split
+    /// only where a quarter of the places is free: a single one that comes free each time would have it computed for every sibling.
+    fn admissible(&self, count: usize) -> usize {
+        let most = self.limits.max_sequences;
+        let free = most.saturating_sub(self.running_sequences());
+        match count > free && free * 4 < most {
+            true => 0,
+            false => count.min(free),
         }
     }
 
@@ -201,7 +217,10 @@ impl Scheduler {
             let siblings = lane.fork(&mut self.blocks);
             for (lane, drawn) in once(lane).chain(siblings).zip(drawn.by_ref()) {
                 let top = if lane.sequence.wants_top() { tops.next() } else { None };
-                self.advance(lane, drawn, top, version, &mut outcome);
+                match drawn {
+                    Some(drawn) => self.advance(lane, drawn, top, version, &mut outcome),
+                    None => self.fail(lane, &mut outcome),
+                }
             }
         }
         outcome
@@ -230,6 +249,13 @@ impl Scheduler {
             id,
             completion: lane.sequence.finish(reason),
         });
+    }
+
+    /// The lane's only sequence cannot go on. Others can: what they are drawn from is computed from their own tokens alone.
+    fn fail(&mut self, lane: Lane, outcome: &mut Outcome) {
+        self.counters.finished_error += 1;
+        outcome.failed.push(lane.id());
+        self.blocks.release_all(lane.blocks);
     }
 
     /// Withdraws every sample of a request that is not done; the tokens so far are returned.
@@ -288,11 +314,18 @@ impl Scheduler {
 }
 
 /// Puts the lane's next `tokens` tokens into the pass.
-fn put(lane: &Lane, tokens: usize, blocks: &Blocks, pass: &mut Pass, budget: &mut Budget) -> Scheduled {
+fn put(
+    lane: &Lane,
+    tokens: usize,
+    rules: &StopRules,
+    blocks: &Blocks,
+    pass: &mut Pass,
+    budget: &mut Budget,
+) -> Scheduled {
     let start = lane.computed;
     let is_complete = tokens == lane.pending();
     let draws: Vec<_> = if is_complete {
-        lane.sequences().map(Sequence::draw).collect()
+        lane.sequences().map(|sequence| sequence.draw(rules)).collect()
     } else {
         vec![]
     };

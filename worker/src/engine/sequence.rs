@@ -73,9 +73,10 @@ impl Sequence {
     }
 
     /// The next token to draw. Its random stream goes on at the token's index, whatever was recomputed in between.
-    pub fn draw(&self) -> Draw {
+    pub fn draw(&self, rules: &StopRules) -> Draw {
         Draw {
             params: self.params.clone(),
+            ends: rules.ends.clone(),
             seed: self.seed,
             index: self.response.tokens.len(),
             top: self.details.top_logprobs,
@@ -128,6 +129,9 @@ impl Sequence {
 pub struct StopRules {
     /// Longest sequence the model can hold.
     pub max_positions: usize,
+    /// The model's own end tokens. They end a response only where its parameters name them, and are kept away before the minimum either way,
+    /// as in vLLM (`update_from_generation_config` in `sampling_params.py`).
+    pub ends: Arc<[u32]>,
     /// Reads stop strings; without it requests with stop strings are refused.
     pub detokenize: Option<super::stop::Detokenize>,
 }

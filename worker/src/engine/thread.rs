@@ -14,7 +14,7 @@ use super::handle::{EngineConfig, EngineError, Pause, Shared};
 use super::request::{Completion, Event, News, Request, TokenLogprob, Waited};
 use super::runner::{Output, Runner};
 use super::scheduler::{Advance, Finished, Limits, Outcome, Pass, Scheduler};
-use super::sequence::StopRules;
+use super::sequence::{SequenceId, StopRules};
 use super::staging::NewWeights;
 use super::stats::Stats;
 use crate::native::packed::PackedWeights;
@@ -100,6 +100,7 @@ impl<R: Runner> Worker<R> {
         };
         let rules = StopRules {
             max_positions: runner.max_positions(),
+            ends: config.ends,
             detokenize: config.detokenize,
         };
         let blocks = Blocks::new(runner.num_blocks(), runner.block_size());
@@ -307,11 +308,17 @@ impl<R: Runner> Worker<R> {
         };
         self.stats.passes += 1;
         self.stats.forward_seconds += began.elapsed().as_secs_f64();
-        let Outcome { advances, finished } = self.scheduler.complete(output, self.stats.policy_version);
+        let outcome = self.scheduler.complete(output, self.stats.policy_version);
+        let Outcome {
+            advances,
+            finished,
+            failed,
+        } = outcome;
         // Before anything is told, so that whoever has an answer finds it counted.
         self.publish();
         self.tell(advances);
         self.deliver(finished);
+        self.fail(failed);
         Ok(())
     }
 
@@ -393,6 +400,20 @@ impl<R: Runner> Worker<R> {
             if let Some(pending) = self.pending.remove(&id.request) {
                 let _ = pending.reply.send(Ok(pending.samples.into_iter().flatten().collect()));
             }
+        }
+    }
+
+    /// Ends the requests of samples that no token could be drawn for. Their other samples nobody would hear of.
+    fn fail(&mut self, failed: Vec<SequenceId>) {
+        for SequenceId { request, sample } in failed {
+            let Some(pending) = self.pending.remove(&request) else {
+                continue;
+            };
+            self.scheduler.abort(request);
+            self.publish();
+            let error = EngineError::NoToken { sample };
+            tracing::warn!("{error}");
+            let _ = pending.reply.send(Err(error));
         }
     }
 

@@ -1,7 +1,7 @@
 //! Where the actor's pod hands out its weights. An engine that starts, comes late or was not reached fetches them from there.
 
 use axum::body::Body;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
@@ -13,6 +13,7 @@ use super::publication::Publication;
 use crate::rollout::weights::LoadedWeights;
 use crate::serving::auth::{Door, authorize};
 use crate::serving::error::ApiError;
+use crate::serving::query::Query;
 
 /// Which version is published.
 pub const INFO: &str = "/weight_info";

@@ -12,10 +12,10 @@ use crate::model::MergedWeights;
 /// What the engine of this process is said to have done.
 const FAILED: &str = "the rollout engine failed";
 
-/// An engine that is over says so itself.
+/// An engine that failed says so itself.
 fn named(error: EngineError) -> anyhow::Error {
     match error {
-        EngineError::Failed(_) => error.into(),
+        EngineError::Failed(_) | EngineError::NoToken { .. } => error.into(),
         other => anyhow::Error::new(other).context(FAILED),
     }
 }

@@ -19,7 +19,7 @@ pub async fn chat(State(service): State<Service>, request: Request) -> Result<Re
     let model = service.admit()?;
     let headers = request.headers().clone();
     let (mut asked, room): (GenerateRequest, _) = body::held(&service.bodies, request).await?;
-    generate::check_name(model, asked.model.as_deref())?;
+    generate::check_name(&model.name, asked.model.as_deref())?;
     let Some(messages) = asked.messages.take() else {
         return Err(ApiError::field("messages", "is missing"));
     };
@@ -28,5 +28,5 @@ pub async fn chat(State(service): State<Service>, request: Request) -> Result<Re
     let way = Way::of(&mut asked)?;
     let prompt = conversation::encode(&service, model, messages, way).await?;
     drop(room);
-    generate::answer(&service, &headers, asked, Dialect::Chat, vec![prompt]).await
+    generate::answer(&service, &headers, asked, Dialect::Chat, vec![prompt], Vec::new()).await
 }

@@ -3,11 +3,12 @@
 use axum::extract::{Request, State};
 use axum::response::Response;
 
-use super::generate;
 use super::job::Dialect;
 use super::prompt::Prompt;
 use super::protocol::GenerateRequest;
 use super::service::Service;
+use super::truncate::Cut;
+use super::{echo, generate};
 use crate::serving::body;
 use crate::serving::error::ApiError;
 
@@ -19,13 +20,15 @@ pub async fn completions(State(service): State<Service>, request: Request) -> Re
     let model = service.admit()?;
     let headers = request.headers().clone();
     let (mut asked, room): (GenerateRequest, _) = body::held(&service.bodies, request).await?;
-    generate::check_name(model, asked.model.as_deref())?;
+    generate::check_name(&model.name, asked.model.as_deref())?;
     let Some(prompt) = asked.prompt.take() else {
         return Err(ApiError::field("prompt", "is missing"));
     };
     service.limits.check_prompts(prompt.count())?;
     let special = asked.add_special_tokens != Some(false);
-    let encode = |texts| service.encoding.encode(model, texts, special, "prompt");
+    let cut = Cut::of(&asked);
+    let texts = echo::texts(&asked, &prompt);
+    let encode = |texts| service.encoding.encode(model, texts, special, cut, "prompt");
     let prompts = match prompt {
         Prompt::Ids(ids) => vec![ids],
         Prompt::IdLists(lists) => lists,
@@ -33,5 +36,5 @@ pub async fn completions(State(service): State<Service>, request: Request) -> Re
         Prompt::Texts(texts) => encode(texts).await?,
     };
     drop(room);
-    generate::answer(&service, &headers, asked, Dialect::Completions, prompts).await
+    generate::answer(&service, &headers, asked, Dialect::Completions, prompts, texts).await
 }

@@ -1,7 +1,7 @@
 //! Pause, resume and abort, as vLLM has them (`vllm/entrypoints/rl/online/api_router.py`).
 
 use axum::Json;
-use axum::extract::{Query, Request, State};
+use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -10,6 +10,7 @@ use super::service::Service;
 use crate::engine::Pause;
 use crate::serving::body;
 use crate::serving::error::ApiError;
+use crate::serving::query::Query;
 
 /// Query of `/pause`. `clear_cache` is accepted and has no effect: no cache outlives a request here.
 #[derive(Debug, Deserialize)]

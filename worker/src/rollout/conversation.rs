@@ -7,6 +7,7 @@ use super::message::{all_plain, is_developers, of_system};
 use super::model::Model;
 use super::protocol::GenerateRequest;
 use super::service::Service;
+use super::truncate::Cut;
 use crate::data::describe;
 use crate::serving::error::ApiError;
 use crate::tokenizer::Tokenizer;
@@ -24,6 +25,8 @@ pub struct Way {
     goes_on: bool,
     /// The model's own tokens go around it.
     special: bool,
+    /// What of a text that is too long is cut.
+    cut: Cut,
     /// For the template.
     variables: Map<String, Value>,
 }
@@ -43,6 +46,7 @@ impl Way {
             begin_answer: !goes_on && asked.add_generation_prompt != Some(false),
             goes_on,
             special: asked.add_special_tokens == Some(true),
+            cut: Cut::of(asked),
             variables: variables(asked)?,
         })
     }
@@ -105,6 +109,7 @@ pub async fn encode(service: &Service, model: &Model, messages: Vec<Value>, way:
     let Way {
         begin_answer,
         special,
+        cut,
         variables,
         ..
     } = way;
@@ -120,7 +125,7 @@ pub async fn encode(service: &Service, model: &Model, messages: Vec<Value>, way:
             ApiError::field("continue_final_message", words)
         })?,
     };
-    let encoding = service.encoding.encode(model, vec![text], special, "messages");
+    let encoding = service.encoding.encode(model, vec![text], special, cut, "messages");
     Ok(encoding.await?.into_iter().next().unwrap_or_default())
 }
 

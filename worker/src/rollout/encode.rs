@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 use super::model::Model;
+use super::truncate::Cut;
 use crate::serving::error::ApiError;
 
 /// Bytes of the texts that are split at once. Each takes up to 170 bytes meanwhile: every piece is a string with its offsets.
@@ -21,22 +22,25 @@ impl Default for Encoding {
 }
 
 impl Encoding {
-    /// Token ids of the texts of field `param`, made aside: a long text must not hold up other requests.
+    /// Token ids of the texts of field `param`, made aside: a long text must not hold up other requests. One that is longer than all that the
+    /// model's context can stand for is `cut` before.
     ///
     /// # Errors
-    /// 400 when a text has more bytes than tokens of the model's context can stand for (as vLLM's renderers do, `_text_len_check` in
-    /// `renderers/params.py`), or the tokenizer cannot split it.
+    /// 400 when a text that may not be cut has more bytes than tokens of the model's context can stand for (as vLLM's renderers do,
+    /// `_text_len_check` in `renderers/params.py`), or the tokenizer cannot split it.
     pub async fn encode(
         &self,
         model: &Model,
-        texts: Vec<String>,
+        mut texts: Vec<String>,
         special: bool,
+        cut: Cut,
         param: &'static str,
     ) -> Result<Vec<Vec<u32>>, ApiError> {
         let tokens = model.config.max_positions;
         let most = tokens.saturating_mul(model.longest_token);
+        let fit = texts.iter_mut().all(|text| cut.shortens(text, most));
         let longest = texts.iter().map(String::len).max().unwrap_or(0);
-        if longest > most {
+        if !fit {
             return Err(ApiError::field(
                 param,
                 format!(

@@ -39,7 +39,8 @@ impl Running {
     }
 }
 
-/// Checks the request against the model, generates, and answers as the request wants.
+/// Checks the request against the model, generates, and answers as the request wants. `texts` are those of the prompts where they are shown as
+/// they were sent.
 ///
 /// # Errors
 /// What is wrong with the request, or why it cannot be served.
@@ -49,11 +50,14 @@ pub async fn answer(
     asked: GenerateRequest,
     dialect: Dialect,
     prompts: Vec<Vec<u32>>,
+    texts: Vec<String>,
 ) -> Result<Response, ApiError> {
     let model = service.admit()?;
     let prompts = shortened(&asked, model.config.max_positions, prompts)?;
-    let name = name(headers, &asked);
-    let job = Job::new(model, &service.limits, &asked, dialect, prompts, name)?;
+    let name = name(headers, asked.request_id.clone());
+    let name = name.unwrap_or_else(|| format!("{:032x}", rand::random::<u128>()));
+    let mut job = Job::new(model, &service.limits, &asked, dialect, prompts, name)?;
+    job.texts = texts;
     drop(asked);
     if job.shown.stream {
         return stream::answer(service.clone(), job);
@@ -83,27 +87,23 @@ pub async fn answer(
 ///
 /// # Errors
 /// 404, as vLLM answers.
-pub fn check_name(model: &Model, asked: Option<&str>) -> Result<(), ApiError> {
+pub fn check_name(served: &str, asked: Option<&str>) -> Result<(), ApiError> {
     match asked {
-        Some(name) if !name.is_empty() && name != model.name => Err(ApiError {
+        Some(name) if !name.is_empty() && name != served => Err(ApiError {
             param: Some("model".into()),
             ..ApiError::new(
                 StatusCode::NOT_FOUND,
-                format!("the model {name:?} is not served here, {:?} is", model.name),
+                format!("the model {name:?} is not served here, {served:?} is"),
             )
         }),
         _ => Ok(()),
     }
 }
 
-/// The request's name: in its body, in the header `X-Request-Id`, or one of our own.
-fn name(headers: &HeaderMap, asked: &GenerateRequest) -> String {
+/// The name that the client gave its request: in its body, or in the header `X-Request-Id`.
+pub fn name(headers: &HeaderMap, in_body: Option<String>) -> Option<String> {
     let header = || headers.get("x-request-id")?.to_str().ok().map(str::to_owned);
-    asked
-        .request_id
-        .clone()
-        .or_else(header)
-        .unwrap_or_else(|| format!("{:032x}", rand::random::<u128>()))
+    in_body.or_else(header)
 }
 
 /// Hands the job's prompts to the engine.
@@ -168,7 +168,8 @@ fn whole(model: &Model, job: &Job, completions: Vec<Vec<Completion>>) -> Result<
     let (mut tokens, mut index) = (0, 0);
     let echo = job.shown.echo;
     let most = if echo == Echo::Alone { 0 } else { usize::MAX };
-    for (request, completions) in job.requests.iter().zip(completions) {
+    for (at, (request, completions)) in job.requests.iter().zip(completions).enumerate() {
+        let text = job.texts.get(at).map(String::as_str);
         let (mut of_prompt, mut echoed) = (None, None);
         for completion in completions {
             let mut choice = Choice::new(model, request, &job.shown)?;
@@ -186,7 +187,7 @@ fn whole(model: &Model, job: &Job, completions: Vec<Vec<Completion>>) -> Result<
             if echo != Echo::Nothing {
                 if echoed.is_none() {
                     let scores = scores.as_deref().unwrap_or_default();
-                    echoed = Some(echo::prompt(model, request, &job.shown, scores)?);
+                    echoed = Some(echo::prompt(model, request, &job.shown, text, scores)?);
                 }
                 delta = echoed.clone().unwrap_or_default().then(delta);
             }
@@ -219,6 +220,7 @@ mod tests {
             dialect: Dialect::Completions,
             requests: vec![request(5, 0..2, 1000)],
             n: 2,
+            texts: Vec::new(),
             shown: Shown {
                 stream: false,
                 usage: false,

@@ -10,6 +10,7 @@ use super::conversation::{self, Way};
 use super::prompt::Prompt;
 use super::protocol::GenerateRequest;
 use super::service::Service;
+use super::truncate::Cut;
 use super::{generate, refused};
 use crate::serving::body;
 use crate::serving::error::ApiError;
@@ -62,7 +63,7 @@ pub async fn models(State(service): State<Service>) -> Result<Json<Value>, ApiEr
 /// # Errors
 /// 404 for another name, 503 while it loads.
 pub async fn model(State(service): State<Service>, Path(name): Path<String>) -> Result<Json<Value>, ApiError> {
-    generate::check_name(service.model()?, Some(&name))?;
+    generate::check_name(&service.model()?.name, Some(&name))?;
     card(&service).map(Json)
 }
 
@@ -86,15 +87,19 @@ fn card(service: &Service) -> Result<Value, ApiError> {
 pub async fn tokenize(State(service): State<Service>, request: Request) -> Result<Json<Value>, ApiError> {
     let (mut asked, _room): (GenerateRequest, _) = body::held(&service.bodies, request).await?;
     let model = service.model()?;
-    generate::check_name(model, asked.model.as_deref())?;
+    generate::check_name(&model.name, asked.model.as_deref())?;
     refused::check_conversation(&asked)?;
     let tokens = match (asked.prompt.take(), asked.messages.take()) {
         (Some(Prompt::Text(prompt)), None) => {
             let special = asked.add_special_tokens != Some(false);
-            let encoded = service.encoding.encode(model, vec![prompt], special, "prompt").await?;
-            encoded.into_iter().next().unwrap_or_default()
+            let encoding = service
+                .encoding
+                .encode(model, vec![prompt], special, Cut::default(), "prompt");
+            encoding.await?.into_iter().next().unwrap_or_default()
         }
         (None, Some(messages)) => {
+            // All tokens are wanted.
+            asked.truncate_prompt_tokens = None;
             let way = Way::of(&mut asked)?;
             conversation::encode(&service, model, messages, way).await?
         }
@@ -128,7 +133,7 @@ struct DetokenizeRequest {
 pub async fn detokenize(State(service): State<Service>, request: Request) -> Result<Json<Value>, ApiError> {
     let (asked, _room): (DetokenizeRequest, _) = body::held(&service.bodies, request).await?;
     let model = service.model()?;
-    generate::check_name(model, asked.model.as_deref())?;
+    generate::check_name(&model.name, asked.model.as_deref())?;
     service.limits.check_tokens(asked.tokens.len())?;
     let tokenizer = model.tokenizer.clone();
     let text = tokio::task::spawn_blocking(move || tokenizer.decode(&asked.tokens, false))

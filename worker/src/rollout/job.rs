@@ -1,5 +1,6 @@
 //! A request with everything checked: token ids, parameters and seeds, as the engine takes them, and what the answer shows.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::echo::Echo;
@@ -67,6 +68,8 @@ pub struct Job {
     pub requests: Vec<Request>,
     /// Samples of each prompt.
     pub n: usize,
+    /// Texts of the prompts, where they are shown as they were sent.
+    pub texts: Vec<String>,
     /// What the answer shows.
     pub shown: Shown,
     /// Log-probabilities that the answer may list.
@@ -123,6 +126,7 @@ impl Job {
             dialect,
             requests: requests.collect(),
             n,
+            texts: Vec::new(),
             shown,
             listed,
         })
@@ -303,7 +307,9 @@ fn sampling(
         top_k => usize::try_from(top_k).map_err(|_| ApiError::field("top_k", format!("{top_k} is negative")))?,
     };
     let stop_token_ids = stop_tokens(model, limits, asked)?;
-    let drawable = stop_token_ids.iter().filter(|id| u64::from(**id) < model.vocabulary());
+    // Ends of the model are kept away before the minimum though they end nothing.
+    let kept_away: BTreeSet<u32> = stop_token_ids.iter().chain(&model.eos_ids).copied().collect();
+    let drawable = kept_away.iter().filter(|id| u64::from(**id) < model.vocabulary());
     if min_new_tokens > 0 && drawable.count() as u64 >= model.vocabulary() {
         return Err(ApiError::field(
             "min_tokens",
@@ -397,10 +403,12 @@ fn shown(
         }
     };
     if let Some(count) = logprobs.filter(|count| *count > limits.logprobs) {
-        return Err(ApiError::field(
-            "logprobs",
-            format!("{count} likeliest tokens, at most {}", limits.logprobs),
-        ));
+        let field = match dialect {
+            Dialect::Completions => "logprobs",
+            Dialect::Chat => "top_logprobs",
+        };
+        let words = format!("{count} likeliest tokens, at most {}", limits.logprobs);
+        return Err(ApiError::field(field, words));
     }
     if dialect == Dialect::Chat && logprobs.is_none() && asked.top_logprobs.is_some_and(|count| count > 0) {
         return Err(ApiError::field("top_logprobs", "needs logprobs: true"));
@@ -411,6 +419,9 @@ fn shown(
             "return_bare_logprobs",
             "needs logprobs: 0 of /v1/completions, and shows no likeliest tokens",
         ));
+    }
+    if asked.stream_options.is_some() && asked.stream != Some(true) {
+        return Err(ApiError::field("stream_options", "needs stream: true"));
     }
     let options = asked.stream_options.unwrap_or_default();
     Ok(Shown {

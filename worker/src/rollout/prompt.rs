@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
 
+use crate::serving::limits::MOST_PROMPTS;
+
 /// Prompts as they were sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Prompt {
@@ -57,9 +59,9 @@ impl<'de> Deserialize<'de> for Prompt {
                     return Err(de::Error::custom("the prompt is empty"));
                 };
                 match first {
-                    Element::Text(first) => rest(first, list).map(Prompt::Texts),
-                    Element::Id(first) => rest(first, list).map(Prompt::Ids),
-                    Element::Ids(first) => rest(first, list).map(Prompt::IdLists),
+                    Element::Text(first) => rest(first, list, MOST_PROMPTS).map(Prompt::Texts),
+                    Element::Id(first) => rest(first, list, usize::MAX).map(Prompt::Ids),
+                    Element::Ids(first) => rest(first, list, MOST_PROMPTS).map(Prompt::IdLists),
                 }
             }
         }
@@ -67,9 +69,13 @@ impl<'de> Deserialize<'de> for Prompt {
     }
 }
 
-fn rest<'de, T: Deserialize<'de>, A: SeqAccess<'de>>(first: T, mut list: A) -> Result<Vec<T>, A::Error> {
+/// The list, which has `most` elements at most: a short text of many lists takes many times its memory.
+fn rest<'de, T: Deserialize<'de>, A: SeqAccess<'de>>(first: T, mut list: A, most: usize) -> Result<Vec<T>, A::Error> {
     let mut all = vec![first];
     while let Some(next) = list.next_element()? {
+        if all.len() == most {
+            return Err(de::Error::custom(format!("more than {most} prompts in one request")));
+        }
         all.push(next);
     }
     Ok(all)
@@ -98,7 +104,7 @@ impl<'de> Deserialize<'de> for Element {
                 let Some(first) = list.next_element()? else {
                     return Ok(Element::Ids(Vec::new()));
                 };
-                rest(first, list).map(Element::Ids)
+                rest(first, list, usize::MAX).map(Element::Ids)
             }
         }
         deserializer.deserialize_any(One)
@@ -139,6 +145,24 @@ mod tests {
             let error = parsed(json).unwrap_err();
             assert!(error.contains(word), "{json}: {error}");
         }
+    }
+
+    #[test]
+    fn no_more_prompts_are_kept_than_a_request_may_have_and_as_many_ids_as_there_are() {
+        let list = |element: &str, count: usize| format!("[{}]", vec![element; count].join(","));
+        for element in ["[1]", r#""a""#] {
+            assert_eq!(parsed(&list(element, 1024)).unwrap().count(), 1024);
+            let error = parsed(&list(element, 1025)).unwrap_err();
+            assert!(error.starts_with("more than 1024 prompts in one request"), "{error}");
+        }
+        // What comes after is not even read.
+        let broken = list("[1]", 1025) + "]]";
+        assert!(parsed(&broken).unwrap_err().starts_with("more than 1024"));
+        assert_eq!(parsed(&list("1", 5000)), Ok(Prompt::Ids(vec![1; 5000])));
+        assert_eq!(
+            parsed(&format!("[{}]", list("1", 5000))),
+            Ok(Prompt::IdLists(vec![vec![1; 5000]]))
+        );
     }
 
     proptest! {

@@ -78,7 +78,7 @@ pub struct GenerateRequest {
     pub stop: Option<Stop>,
     /// Tokens that end a response, beside the model's own.
     pub stop_token_ids: Option<Vec<u32>>,
-    /// The model's own end tokens end nothing.
+    /// The model's own end tokens end nothing. Before `min_tokens` none of them is drawn all the same.
     pub ignore_eos: Option<bool>,
     /// Show what ended the response.
     pub include_stop_str_in_output: Option<bool>,

@@ -16,6 +16,30 @@ pub enum Side {
     Right,
 }
 
+/// Where the texts of a request are cut that are longer than any number of tokens that the context holds. None: they are refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cut(Option<Side>);
+
+impl Cut {
+    /// As the request wants it: what it shortens anyway may be cut before it is split.
+    pub fn of(asked: &GenerateRequest) -> Self {
+        let side = asked.truncation_side.unwrap_or(Side::Left);
+        Self(asked.truncate_prompt_tokens.map(|_| side))
+    }
+
+    /// Whether the text has at most `most` bytes, or could be cut to them.
+    pub fn shortens(self, text: &mut String, most: usize) -> bool {
+        let surplus = text.len().saturating_sub(most);
+        match self.0 {
+            _ if surplus == 0 => {}
+            None => return false,
+            Some(Side::Left) => drop(text.drain(..text.ceil_char_boundary(surplus))),
+            Some(Side::Right) => text.truncate(text.floor_char_boundary(most)),
+        }
+        true
+    }
+}
+
 /// The prompts of a request with no more tokens than it wants. `context` is the longest sequence, prompt and response.
 ///
 /// # Errors
@@ -77,6 +101,21 @@ mod tests {
         ] {
             assert_eq!(shorten(fields.clone()), Ok(vec![first, vec![6]]), "{fields}");
         }
+    }
+
+    #[test]
+    fn a_text_is_cut_between_characters_where_the_request_shortens_it_anyway() {
+        let cut = |fields: Value| {
+            let mut text = "äb京d".to_owned();
+            let cut = Cut::of(&serde_json::from_value(fields).unwrap());
+            assert!(cut.shortens(&mut text, 7) && text == "äb京d");
+            cut.shortens(&mut text, 5).then_some(text)
+        };
+        assert_eq!(cut(json!({})), None);
+        assert_eq!(cut(json!({"truncation_side": "left"})), None);
+        assert_eq!(cut(json!({"truncate_prompt_tokens": 2})).as_deref(), Some("b京d"));
+        let right = json!({"truncate_prompt_tokens": -1, "truncation_side": "right"});
+        assert_eq!(cut(right).as_deref(), Some("äb"));
     }
 
     #[test]

@@ -1,26 +1,29 @@
 //! Bodies of requests: read within limits of size, time and memory, then parsed.
 
+use std::time::{Duration, Instant};
+
 use axum::extract::Request;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use axum::http::{HeaderMap, StatusCode};
+use futures::StreamExt;
 use serde::de::DeserializeOwned;
-use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::error::ApiError;
 use super::limits::Limits;
+use super::room::{Room, Rooms, SHORT};
+use crate::native::threads::blocking;
 
 /// Bounds of bodies, and the memory that all of them share.
 pub struct Bodies {
     limits: Limits,
-    /// KiB for bodies that are being read.
-    memory: Semaphore,
+    rooms: Rooms,
 }
 
 impl Bodies {
     /// Bodies within `limits`.
     pub fn new(limits: Limits) -> Self {
-        let memory = Semaphore::new((limits.all_body_bytes >> 10).clamp(1, Semaphore::MAX_PERMITS));
-        Self { limits, memory }
+        let rooms = Rooms::new(&limits);
+        Self { limits, rooms }
     }
 }
 
@@ -29,7 +32,10 @@ impl Bodies {
 /// # Errors
 /// 400 with the place that is wrong, 408 when it comes too slowly, 413 when it is too long, 415 when it is no JSON, 503 when too many others are
 /// being read.
-pub async fn json<T: DeserializeOwned>(bodies: &Bodies, request: Request) -> Result<T, ApiError> {
+pub async fn json<T>(bodies: &Bodies, request: Request) -> Result<T, ApiError>
+where
+    T: DeserializeOwned + Send + 'static,
+{
     held(bodies, request).await.map(|(parsed, _room)| parsed)
 }
 
@@ -37,37 +43,66 @@ pub async fn json<T: DeserializeOwned>(bodies: &Bodies, request: Request) -> Res
 ///
 /// # Errors
 /// As [`json`].
-pub async fn held<T: DeserializeOwned>(
-    bodies: &Bodies,
-    request: Request,
-) -> Result<(T, SemaphorePermit<'_>), ApiError> {
+pub async fn held<T>(bodies: &Bodies, request: Request) -> Result<(T, Room), ApiError>
+where
+    T: DeserializeOwned + Send + 'static,
+{
     check_kind(request.headers())?;
-    let limits = &bodies.limits;
-    let announced = content_length(request.headers());
-    let most = limits.body_bytes;
-    if announced.is_some_and(|length| length > most) {
-        return Err(too_long(most));
+    let (bytes, room) = read(bodies, request).await?;
+    if bytes.len() <= SHORT {
+        let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
+        return Ok((parse(text)?, room));
     }
+    // Aside: it takes long enough to hold up other requests. It goes on when the client has gone, and has its room with it.
+    let parsing = move || Ok((parse(&bytes)?, room));
+    blocking(parsing).await.map_err(ApiError::internal)?
+}
+
+/// The bytes of the body, which take their room as they arrive.
+async fn read(bodies: &Bodies, request: Request) -> Result<(Vec<u8>, Room), ApiError> {
+    let Bodies { limits, rooms } = bodies;
+    let announced = content_length(request.headers());
+    if announced.is_some_and(|length| length > limits.body_bytes) {
+        return Err(too_long(limits.body_bytes));
+    }
+    let full = || ApiError::unavailable("too many long requests are being read: try again");
     let late = || {
+        let seconds = limits.body_timeout.as_secs_f64();
         ApiError::new(
             StatusCode::REQUEST_TIMEOUT,
-            format!("the body did not arrive within {} s", limits.body_timeout.as_secs_f64()),
+            format!("the body did not arrive within {seconds} s"),
         )
     };
-    // A body of unknown length may become as long as the limit.
-    let kibibytes = announced.unwrap_or(most).div_ceil(1 << 10).max(1);
-    let kibibytes = u32::try_from(kibibytes).unwrap_or(u32::MAX);
-    let room = bodies.memory.acquire_many(kibibytes);
-    let room = tokio::time::timeout(limits.body_timeout, room)
-        .await
-        .map_err(|_| ApiError::unavailable("too many long requests are being read: try again"))?
-        .map_err(ApiError::internal)?;
-    let bytes = tokio::time::timeout(limits.body_timeout, axum::body::to_bytes(request.into_body(), most))
-        .await
-        .map_err(|_| late())?
-        .map_err(|error| unreadable(&error, most))?;
-    let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
-    Ok((parse(text)?, room))
+    // The client is not to blame for the time that its body waits for others.
+    let (mut for_room, mut for_bytes) = (Patience(limits.body_timeout), Patience(limits.body_timeout));
+    let entered = for_room.wait(rooms.enter(announced)).await.ok_or_else(full)?;
+    let mut room = entered.map_err(ApiError::internal)?;
+    let mut bytes = Vec::new();
+    let mut pieces = request.into_body().into_data_stream();
+    while let Some(piece) = for_bytes.wait(pieces.next()).await.ok_or_else(late)? {
+        let piece = piece.map_err(|error| ApiError::bad(format!("the body broke off: {error}")))?;
+        let length = bytes.len() + piece.len();
+        if length > limits.body_bytes {
+            return Err(too_long(limits.body_bytes));
+        }
+        let grown = for_room.wait(room.grow(rooms, length)).await.ok_or_else(full)?;
+        grown.map_err(ApiError::internal)?;
+        bytes.extend_from_slice(&piece);
+    }
+    Ok((bytes, room))
+}
+
+/// What is left of the time that several waits may take together.
+struct Patience(Duration);
+
+impl Patience {
+    /// None: it is over.
+    async fn wait<T>(&mut self, awaited: impl Future<Output = T>) -> Option<T> {
+        let began = Instant::now();
+        let came = tokio::time::timeout(self.0, awaited).await;
+        self.0 = self.0.saturating_sub(began.elapsed());
+        came.ok()
+    }
 }
 
 /// Parses a body as JSON.
@@ -120,17 +155,6 @@ pub fn content_length(headers: &HeaderMap) -> Option<usize> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-fn unreadable(error: &axum::Error, most: usize) -> ApiError {
-    let mut source: Option<&dyn std::error::Error> = Some(error);
-    while let Some(cause) = source {
-        if cause.to_string().contains("length limit") {
-            return too_long(most);
-        }
-        source = cause.source();
-    }
-    ApiError::bad(format!("the body broke off: {error}"))
-}
-
 fn too_long(most: usize) -> ApiError {
     ApiError::new(
         StatusCode::PAYLOAD_TOO_LARGE,
@@ -141,6 +165,12 @@ fn too_long(most: usize) -> ApiError {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::thread::ThreadId;
+
+    use axum::body::{Body, Bytes};
+    use futures::stream;
+    use serde::Deserialize;
+    use serde_json::Value;
 
     use super::*;
 
@@ -171,5 +201,97 @@ mod tests {
         let said = |field: &str| misfit(field.to_owned(), field, "labels[1] is none").message;
         assert_eq!(said("labels"), "labels[1] is none");
         assert_eq!(said("label"), "label: labels[1] is none");
+    }
+
+    /// A request whose body arrives in `pieces`, the last of which may never come.
+    fn request(announced: Option<usize>, pieces: &[&[u8]], ends: bool) -> Request {
+        let pieces: Vec<Result<Bytes, axum::Error>> = pieces.iter().map(|piece| Ok(piece.to_vec().into())).collect();
+        let pieces = stream::iter(pieces);
+        let body = match ends {
+            true => Body::from_stream(pieces),
+            false => Body::from_stream(pieces.chain(stream::pending())),
+        };
+        let request = Request::post("/").header(CONTENT_TYPE, "application/json");
+        let request = match announced {
+            Some(length) => request.header(CONTENT_LENGTH, length),
+            None => request.header(TRANSFER_ENCODING, "chunked"),
+        };
+        request.body(body).unwrap()
+    }
+
+    /// A JSON text of so many bytes.
+    fn text(bytes: usize) -> Vec<u8> {
+        format!("\"{}\"", "a".repeat(bytes - 2)).into_bytes()
+    }
+
+    #[tokio::test]
+    async fn uploads_that_announce_much_and_send_nothing_hold_up_no_other_body() {
+        let bodies = Bodies::new(Limits::default());
+        let most = Limits::default().body_bytes;
+        let idle: Vec<_> = (0..40)
+            .map(|_| Box::pin(json::<Value>(&bodies, request(Some(most), &[b"{"], false))))
+            .collect();
+        let mut idle = futures::future::join_all(idle);
+        for length in [10, 1 << 20] {
+            let text = text(length);
+            for announced in [Some(length), None] {
+                let asked = json::<Value>(&bodies, request(announced, &[&text], true));
+                tokio::select! {
+                    read = asked => assert_eq!(read.unwrap().as_str().unwrap().len(), length - 2),
+                    _ = &mut idle => panic!("they are idle"),
+                }
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn bodies_that_are_more_than_the_memory_together_are_all_read() {
+        let limits = Limits {
+            all_body_bytes: 1 << 20,
+            ..Limits::default()
+        };
+        let bodies = Bodies::new(limits);
+        let whole = text(400 << 10);
+        let pieces: Vec<&[u8]> = whole.chunks(10_000).collect();
+        let asked = (0..8).map(|_| json::<Value>(&bodies, request(None, &pieces, true)));
+        let read = tokio::time::timeout(Duration::from_secs(20), futures::future::join_all(asked)).await;
+        assert!(read.unwrap().iter().all(Result::is_ok));
+    }
+
+    #[tokio::test]
+    async fn a_long_body_that_finds_no_room_in_time_is_told_so_and_one_that_comes_too_slowly_too() {
+        let limits = Limits {
+            all_body_bytes: 128 << 10,
+            body_timeout: Duration::from_millis(50),
+            ..Limits::default()
+        };
+        let bodies = Bodies::new(limits);
+        let long = text(120 << 10);
+        let read = async || held::<Value>(&bodies, request(None, &[&long], true)).await;
+        let _kept = [read().await.unwrap(), read().await.unwrap()];
+        let error = read().await.unwrap_err();
+        assert_eq!(error.status, StatusCode::SERVICE_UNAVAILABLE, "{error}");
+        let slow = json::<Value>(&bodies, request(Some(100), &[b"{"], false)).await;
+        assert_eq!(slow.unwrap_err().status, StatusCode::REQUEST_TIMEOUT);
+    }
+
+    /// On which thread it was parsed.
+    struct Parsed(ThreadId);
+
+    impl<'de> Deserialize<'de> for Parsed {
+        fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            String::deserialize(deserializer)?;
+            Ok(Self(std::thread::current().id()))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_long_body_is_parsed_aside_and_a_short_one_at_once() {
+        let bodies = Bodies::new(Limits::default());
+        for (length, aside) in [(SHORT, false), (SHORT + 1, true)] {
+            let text = text(length);
+            let parsed: Parsed = json(&bodies, request(Some(length), &[&text], true)).await.unwrap();
+            assert_eq!(parsed.0 != std::thread::current().id(), aside, "{length} bytes");
+        }
     }
 }

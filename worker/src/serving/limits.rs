@@ -8,6 +8,9 @@ use crate::pace;
 /// Stop strings that a request may have at all: further ones are not even read.
 pub const MOST_STOPS: usize = 256;
 
+/// Prompts that a request may have at all, as vLLM's `VLLM_MAX_COMPLETION_PROMPTS`: further ones are not even read.
+pub const MOST_PROMPTS: usize = 1024;
+
 /// Bounds on connections, requests and waits.
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -21,7 +24,7 @@ pub struct Limits {
     pub body_timeout: Duration,
     /// Bytes of a body, streamed weights apart.
     pub body_bytes: usize,
-    /// Bytes of all bodies that are being read and parsed.
+    /// Bytes of all long bodies that are being read and parsed; short ones come to 64 KiB a connection, and one long one more may be read.
     pub all_body_bytes: usize,
     /// A client that takes no byte of its answer for this long is cut.
     pub write_timeout: Duration,
@@ -29,7 +32,7 @@ pub struct Limits {
     pub samples: usize,
     /// Tokens of one request, prompts and longest responses of all its samples.
     pub request_tokens: usize,
-    /// Prompts of one request, as vLLM's `VLLM_MAX_COMPLETION_PROMPTS`.
+    /// Prompts of one request; at most [`MOST_PROMPTS`].
     pub prompts: usize,
     /// Likeliest tokens that may be listed, as vLLM's `--max-logprobs`.
     pub logprobs: usize,
@@ -99,7 +102,7 @@ impl Default for Limits {
             write_timeout: Duration::from_secs(60),
             samples: 16_384,
             request_tokens: 64 << 20,
-            prompts: 1024,
+            prompts: MOST_PROMPTS,
             logprobs: 20,
             listed: 8 << 20,
             stops: MOST_STOPS,

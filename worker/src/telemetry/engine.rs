@@ -72,6 +72,7 @@ impl EngineFamilies {
             ("stop", counters.finished_stop),
             ("length", counters.finished_length),
             ("abort", counters.finished_abort),
+            ("error", counters.finished_error),
         ];
         for (reason, total) in reasons {
             raise(

@@ -3,10 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use axum::http::HeaderMap;
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 
+use crate::rollout::generate::{check_name, name};
 use crate::rollout::job::check_request_id;
 use crate::rollout::prompt::Prompt;
 use crate::rollout::settings::POLICY;
@@ -31,6 +33,8 @@ pub struct Asked {
     pub fields: Fields,
     /// The name that its client gave it.
     pub name: Option<String>,
+    /// The model that it is for; None: the one that is served.
+    model: Option<String>,
     /// A choice tells its version (completions of vLLM 0.32 and 0.33 do not).
     pub versions: bool,
     /// Token ids are part of the answer.
@@ -83,6 +87,7 @@ impl Asked {
         };
         let mut asked = Self {
             name: read(&fields, "request_id")?,
+            model: read(&fields, "model")?,
             versions,
             token_ids,
             bare,
@@ -106,11 +111,24 @@ impl Asked {
         Ok(asked)
     }
 
+    /// Takes the name that the request has in its headers, where its body has none. vLLM hears of it in the body: headers do not go there.
+    ///
+    /// # Errors
+    /// When it cannot be written as JSON.
+    pub fn named_by(&mut self, headers: &HeaderMap) -> Result<(), ApiError> {
+        self.name = name(headers, self.name.take());
+        if let Some(name) = self.name.as_ref().filter(|_| self.seeds.is_none()) {
+            self.fields.insert("request_id".into(), written(name)?);
+        }
+        Ok(())
+    }
+
     /// Refuses what is asked in contradiction, or too much of, before anything waits for it. `longest` is the longest sequence in tokens.
     ///
     /// # Errors
-    /// 400 naming the field.
+    /// 400 naming the field; 404 for another model.
     pub fn check(&self, limits: &Limits, longest: usize) -> Result<(), ApiError> {
+        check_name(POLICY, self.model.as_deref())?;
         if self.streams && self.seeds.is_some() {
             let words = "a stream has none here: ask without stream, or with seed";
             return Err(ApiError::field("seeds", words));
@@ -309,6 +327,38 @@ mod tests {
         assert_eq!((asked.n, asked.response), (3, Some(4)));
         let error = asked_at(COMPLETIONS, json!({"prompt": [1], "n": 1.5})).unwrap_err();
         assert_eq!(error.param.as_deref(), Some("n"));
+    }
+
+    #[test]
+    fn the_name_in_the_headers_is_the_requests_where_its_body_has_none() {
+        let mut headers = HeaderMap::new();
+        headers.insert("x-request-id", "of-header".parse().unwrap());
+        let named = |fields: Value| {
+            let mut asked = asked(fields);
+            asked.named_by(&headers).unwrap();
+            asked
+        };
+        let one = named(json!({"prompt": [1]}));
+        assert_eq!(one.name.as_deref(), Some("of-header"));
+        assert_eq!(json!(one.fields)["request_id"], "of-header");
+        let own = named(json!({"prompt": [1], "request_id": "of-body"}));
+        assert_eq!(json!(own.fields)["request_id"], "of-body");
+        let split = named(json!({"prompt": [1], "seeds": [5]}));
+        assert_eq!(questions(&split)[0]["request_id"], "of-header-0");
+    }
+
+    #[test]
+    fn another_model_is_not_found_and_the_served_one_may_be_left_out() {
+        for path in [COMPLETIONS, CHAT] {
+            let error = refused(path, json!({"prompt": [1], "messages": [], "model": "gpt-4"})).unwrap();
+            assert_eq!((error.status.as_u16(), error.param.as_deref()), (404, Some("model")));
+            for model in [json!(POLICY), json!(""), json!(null)] {
+                assert_eq!(
+                    refused(path, json!({"prompt": [1], "messages": [], "model": model})),
+                    None
+                );
+            }
+        }
     }
 
     #[test]

@@ -30,7 +30,9 @@ type Holds = (Held, Noted, OwnedSemaphorePermit);
 pub async fn generate(State(service): State<Service>, uri: Uri, request: Request) -> Result<Response, ApiError> {
     let longest = service.model()?.max_positions;
     let path = uri.path();
-    let asked = Asked::new(body::json(&service.bodies, request).await?, path)?;
+    let headers = request.headers().clone();
+    let mut asked = Asked::new(body::json(&service.bodies, request).await?, path)?;
+    asked.named_by(&headers)?;
     asked.check(&service.limits, longest)?;
     let room = service.in_flight.enter(asked.samples())?;
     let name = asked.name.as_deref();
@@ -64,6 +66,10 @@ pub async fn generate(State(service): State<Service>, uri: Uri, request: Request
             choice.remove("token_ids");
             choice.remove("prompt_token_ids");
         }
+    }
+    // In a conversation they stand beside the choices.
+    if let Some(answer) = answer.as_object_mut().filter(|_| !asked.token_ids) {
+        answer.remove("prompt_token_ids");
     }
     drop(holds);
     Ok(Json(answer).into_response())
@@ -189,9 +195,10 @@ mod tests {
     use axum::http::StatusCode;
 
     use super::super::abort::abort_requests;
-    use super::super::stand_in::door;
+    use super::super::stand_in::{door, door_of};
     use super::*;
     use crate::rollout::weights::attempt::PolicyVersion;
+    use crate::serving::limits::Limits;
 
     const COMPLETIONS: &str = "/v1/completions";
 
@@ -256,6 +263,37 @@ mod tests {
                 let answer: Value = serde_json::from_slice(&answer).unwrap();
                 assert_eq!(&answer["choices"][0]["logprobs"], wanted);
             }
+        }
+    }
+
+    #[tokio::test]
+    async fn an_abort_by_the_name_in_the_headers_is_of_that_request() {
+        let folder = tempfile::tempdir().unwrap();
+        let (service, asked) = door(None, folder.path().into()).await;
+        let _others = service.room.enter(usize::MAX).await.unwrap();
+        let mut request = post(&json!({"prompt": [1], "seeds": [7]}));
+        request.headers_mut().insert("x-request-id", "r".parse().unwrap());
+        let asking = generate(State(service.clone()), Uri::from_static(COMPLETIONS), request);
+        aborted(&service, &["r"], asking).await.unwrap();
+        assert!(asked.lock().iter().all(|asked| asked.starts_with("/abort_requests")));
+    }
+
+    #[tokio::test]
+    async fn a_conversation_that_wants_its_versions_gets_no_ids_that_nobody_asked_for() {
+        let said = || async { Json(json!({"prompt_token_ids": [1, 2], "choices": [{"token_ids": [3]}]})) };
+        let chat = "/v1/chat/completions";
+        let router = axum::Router::new().route(chat, axum::routing::post(said));
+        let service = door_of(router, Limits::default(), "unused".into()).await;
+        for ids in [false, true] {
+            let body = json!({"messages": [], "return_weight_versions": true, "return_token_ids": ids});
+            let answer = generate(State(service.clone()), Uri::from_static(chat), post(&body))
+                .await
+                .unwrap();
+            let answer = axum::body::to_bytes(answer.into_body(), usize::MAX).await.unwrap();
+            let answer: Value = serde_json::from_slice(&answer).unwrap();
+            assert_eq!(answer.get("prompt_token_ids").is_some(), ids);
+            assert_eq!(answer["choices"][0].get("token_ids").is_some(), ids);
+            assert_eq!(answer["choices"][0]["weight_versions"][0]["end"], 1);
         }
     }
 

@@ -1,6 +1,6 @@
 //! The paths of the door, and what answers each. A path that is not listed here cannot be reached, whatever vLLM has there.
 
-use axum::extract::{Path, Query, Request, State};
+use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -18,6 +18,7 @@ use crate::serving::auth::authorize;
 use crate::serving::body;
 use crate::serving::error::ApiError;
 use crate::serving::fallback::{nothing_here, wrong_method};
+use crate::serving::query::Query;
 
 /// The API, for those who have the token.
 pub fn api(service: Service) -> Router {

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use axum::Json;
-use axum::extract::{Query, Request, State};
+use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -18,6 +18,7 @@ use crate::rollout::weights::attempt::PolicyVersion;
 use crate::rollout::weights::incoming::most_bytes;
 use crate::serving::body;
 use crate::serving::error::ApiError;
+use crate::serving::query::Query;
 
 /// What a worker needs to join: `NCCLWeightTransferInitInfo`.
 #[derive(Clone, Debug, Serialize, Deserialize)]

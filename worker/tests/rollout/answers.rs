@@ -171,6 +171,24 @@ async fn the_tokenizers_own_end_is_no_reason_that_is_told_and_the_models_other_e
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_models_ends_are_not_drawn_before_the_minimum_even_where_they_end_nothing() {
+    let server = Server::start().await;
+    let request = json!({"prompt": [5, 6, 7], "n": 16, "seed": 1, "temperature": 100, "max_tokens": 400, "min_tokens": 200,
+                         "ignore_eos": true, "return_token_ids": true});
+    let answer = server.ok("/v1/completions", request).await;
+    let is_end = |id: &u64| [0, 2].contains(id);
+    let (mut early, mut late) = (0, 0);
+    for choice in answer["choices"].as_array().unwrap() {
+        let ids = ids(choice);
+        assert_eq!(ids.len(), 400);
+        early += ids[..200].iter().filter(|id| is_end(id)).count();
+        late += ids[200..].iter().filter(|id| is_end(id)).count();
+    }
+    assert_eq!(early, 0);
+    assert!(late > 0, "hot enough that each is drawn");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn greedy_takes_the_likeliest_token_and_its_log_probability_is_the_models_own() {
     let server = Server::start().await;
     let request = json!({"model": NAME, "prompt": [[9, 8, 7], [3]], "temperature": 0, "max_tokens": 12, "logprobs": 3,
@@ -243,6 +261,21 @@ async fn an_echo_shows_the_prompt_and_its_log_probabilities_before_the_response_
     }
     let chat = json!({"messages": [{"role": "user", "content": "hi"}], "echo": true});
     assert!(server.error("/v1/chat/completions", chat, 400).await.contains("echo"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_echo_has_the_special_tokens_of_its_prompt_whatever_the_response_leaves_out() {
+    let server = Server::start().await;
+    let text = "<|im_start|>user\nWhat is  12<|im_end|>";
+    let ids = server.ok("/tokenize", json!({"prompt": text})).await["tokens"].clone();
+    for prompt in [json!(text), ids] {
+        let request = json!({"prompt": prompt, "max_tokens": 1, "echo": true, "logprobs": 0, "ignore_eos": true});
+        let choice = server.ok("/v1/completions", request).await["choices"][0].clone();
+        assert!(choice["text"].as_str().unwrap().starts_with(text), "{choice}");
+        let offsets: Vec<u64> = serde_json::from_value(choice["logprobs"]["text_offset"].clone()).unwrap();
+        assert_eq!(offsets[..2], [0, "<|im_start|>".len() as u64], "{choice}");
+        assert_eq!(offsets.last(), Some(&(text.len() as u64)), "{choice}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -83,6 +83,22 @@ async fn a_prompt_is_shortened_where_a_request_wants_that() {
         answer["usage"],
         json!({"prompt_tokens": CONTEXT - 1, "completion_tokens": 1, "total_tokens": CONTEXT})
     );
+    // One that is longer than any number of tokens that the context holds.
+    let long = "12 + 30 = ".repeat(50_000);
+    for request in [
+        ("/v1/completions", json!({"prompt": long, "max_tokens": 1})),
+        (
+            "/v1/chat/completions",
+            json!({"messages": [{"role": "user", "content": long}], "max_tokens": 1}),
+        ),
+    ] {
+        let (path, request) = request;
+        let shortened = with_fields(
+            request,
+            json!({"truncate_prompt_tokens": 20, "truncation_side": "left"}),
+        );
+        assert_eq!(server.ok(path, shortened).await["usage"]["prompt_tokens"], 20);
+    }
     for wrong in [json!({"truncate_prompt_tokens": 0}), json!({"truncation_side": "up"})] {
         let request = with_fields(json!({"prompt": [1]}), wrong);
         assert!(server.error("/v1/completions", request, 400).await.starts_with("trunc"));

@@ -30,6 +30,10 @@ async fn what_cannot_be_served_is_refused_with_the_field_and_harms_no_other() {
         (json!({"logprobs": 21}), "at most 20"),
         (json!({"prompt_logprobs": -1}), "prompt_logprobs"),
         (json!({"prompt_logprobs": 1, "stream": true}), "not with stream"),
+        (
+            json!({"stream_options": {"include_usage": true}}),
+            "stream_options: needs stream",
+        ),
         (json!({"stop": ""}), "stop"),
         (json!({"stop": 1}), "expected a text"),
         (json!({"guided_regex": "a+"}), "guided_regex"),
@@ -50,6 +54,11 @@ async fn what_cannot_be_served_is_refused_with_the_field_and_harms_no_other() {
     let (status, other) = server.ask("/v1/completions", with(json!({"model": "gpt-9"}))).await;
     assert_eq!((status, &other["error"]["param"]), (404, &json!("model")));
     assert!(other["error"]["message"].as_str().unwrap().contains("gpt-9"));
+    let chat = json!({"messages": [{"role": "user", "content": "hi"}], "logprobs": true, "top_logprobs": 21});
+    let message = server.error("/v1/chat/completions", chat, 400).await;
+    assert!(message.starts_with("top_logprobs: 21"), "{message}");
+    let message = server.error("/pause?mode=keep&mode=keep", json!({}), 400).await;
+    assert!(message.contains("mode"), "{message}");
     let not_json = server
         .client
         .post(format!("{}/v1/completions", server.url))

@@ -202,6 +202,35 @@ fn a_failing_runner_fails_every_ticket_with_the_cause() {
 }
 
 #[test]
+fn a_request_without_a_distribution_fails_alone_and_the_engine_goes_on() {
+    let engine = start(Fault::NoneAfter(500), Duration::ZERO, EngineConfig::default());
+    let spoiled = Request {
+        prompt: vec![1, 500, 2].into(),
+        ..request(3, 0..2, 50)
+    };
+    let (events, mut heard) = tokio::sync::mpsc::unbounded_channel();
+    engine.pause(Pause::Keep).wait(LONG).unwrap();
+    let well = engine.submit(request(5, 0..2, 50)).unwrap();
+    let failed = engine.submit_streaming(spoiled, events).unwrap();
+    engine.resume();
+    let error = failed.wait(LONG).unwrap_err();
+    assert_eq!(error, EngineError::NoToken { sample: 0 });
+    let words = "the rollout engine failed: the forward pass failed: no token can be drawn for sequence 0 of the request: its \
+                 logits are NaN";
+    assert!(error.to_string().starts_with(words), "{error}");
+    assert_eq!(
+        heard.blocking_recv(),
+        None,
+        "whoever listens is told by the end of the channel"
+    );
+    assert_alone(&well.wait(LONG).unwrap(), &request(5, 0..2, 50));
+    assert_eq!(engine.failure(), None);
+    let stats = engine.stats();
+    assert_eq!((stats.running, stats.waiting, stats.kv_cache_usage), (0, 0, 0.0));
+    assert_eq!((stats.counters.finished_error, stats.counters.finished_length), (2, 2));
+}
+
+#[test]
 fn an_engine_whose_pass_does_not_end_in_time_has_failed_and_one_without_work_has_not() {
     let config = EngineConfig {
         pass_deadline: Duration::from_millis(200),
@@ -266,6 +295,7 @@ fn every_token_tells_the_version_that_drew_it() {
                 params: wanted.params.clone(),
                 seed,
                 index,
+                ends: Arc::default(),
                 top: None,
             };
             assert_eq!(next(&sequence, version - 4, &draw).token, token, "token {index}");

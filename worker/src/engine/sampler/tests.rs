@@ -5,7 +5,6 @@ use proptest::prelude::*;
 use super::super::hash_runner;
 use super::super::request::SamplingParams;
 use super::*;
-use crate::engine::conformance::{chunk, draw};
 use crate::native::engine;
 
 fn params() -> SamplingParams {
@@ -32,6 +31,7 @@ fn sample(logits: &[f32], params: &SamplingParams, seed: u64, index: usize) -> n
         params: Arc::new(params.clone()),
         seed,
         index,
+        ends: Arc::default(),
         top: None,
     };
     let draw = native_draw(&draw, 0, logits.len(), &mut suppressed).unwrap();
@@ -247,6 +247,28 @@ fn stop_tokens_are_drawn_only_once_the_minimum_is_reached() {
 }
 
 #[test]
+fn the_models_ends_are_kept_away_before_the_minimum_though_they_end_nothing() {
+    let ends = |index: usize| {
+        let draw = Draw {
+            params: Arc::new(SamplingParams {
+                min_new_tokens: 4,
+                stop_token_ids: vec![1],
+                ..params()
+            }),
+            ends: [2, 50].into(),
+            seed: 0,
+            index,
+            top: None,
+        };
+        let mut suppressed = Vec::new();
+        native_draw(&draw, 0, 10, &mut suppressed).unwrap();
+        suppressed
+    };
+    assert_eq!(ends(3), [1, 2]);
+    assert!(ends(4).is_empty());
+}
+
+#[test]
 fn logits_without_a_distribution_give_no_token() {
     for bad in [f32::NAN, f32::INFINITY] {
         for place in [0, 17, 40] {
@@ -285,19 +307,11 @@ fn logits_without_a_distribution_give_no_token() {
 }
 
 #[test]
-fn a_draw_that_gives_no_token_is_told_with_its_sequence() {
-    let batch = ForwardBatch {
-        chunks: vec![
-            chunk(&[1], 0, &[0], vec![draw(1, 0), draw(2, 0)]),
-            chunk(&[1], 0, &[1], vec![]),
-            chunk(&[1], 0, &[2], vec![draw(3, 0)]),
-        ],
-    };
-    let token = |token: i32| native::Drawn { token, logprob: -1.0 };
-    let drawn = checked_draws(&batch, vec![token(4), token(5), token(6)]).unwrap();
-    assert_eq!(drawn.iter().map(|drawn| drawn.token).collect::<Vec<_>>(), [4, 5, 6]);
-    let error = checked_draws(&batch, vec![token(4), token(5), token(-1)]).unwrap_err();
-    assert!(error.to_string().contains("for sequence 2 of the batch"), "{error}");
+fn a_draw_that_gives_no_token_is_told_at_its_place_beside_those_that_do() {
+    let native = |token: i32| native::Drawn { token, logprob: -1.0 };
+    let token = |token: u32| Some(Drawn { token, logprob: -1.0 });
+    let given = given(vec![native(4), native(-1), native(0)]);
+    assert_eq!(given, [token(4), None, token(0)]);
 }
 
 #[test]

@@ -17,6 +17,8 @@ pub struct Counters {
     pub finished_length: u64,
     /// Samples that were withdrawn.
     pub finished_abort: u64,
+    /// Samples that no token could be drawn for.
+    pub finished_error: u64,
 }
 
 impl Counters {

@@ -64,4 +64,6 @@ pub struct Outcome {
     pub advances: Vec<Advance>,
     /// Samples that are done.
     pub finished: Vec<Finished>,
+    /// Samples that no token could be drawn for. They are gone.
+    pub failed: Vec<SequenceId>,
 }

@@ -26,6 +26,7 @@ impl World {
     fn new(blocks: usize, block_size: usize, limits: Limits) -> Self {
         let rules = StopRules {
             max_positions: MAX_POSITIONS,
+            ends: [7].into(),
             detokenize: None,
         };
         Self {
@@ -150,7 +151,7 @@ fn requests() -> impl Strategy<Value = Vec<Request>> {
     let token = 0u32..hash_runner::VOCABULARY as u32;
     let one = (
         prop::collection::vec(token.clone(), 1..24),
-        prop::collection::vec(any::<u64>(), 1..6),
+        prop::collection::vec(any::<u64>(), 1..10),
         (1usize..24, 0usize..6, prop::collection::vec(token, 0..4)),
         (prop::option::of(0usize..3), prop::option::of(0usize..3)),
     );
@@ -408,6 +409,105 @@ fn more_siblings_than_may_run_at_once_take_turns() {
         world.scheduler.counters.prompt_tokens,
         3 * 5,
         "three handfuls, one prompt each"
+    );
+}
+
+#[test]
+fn a_sequence_without_a_distribution_ends_alone_and_frees_its_blocks() {
+    let mut world = World::new(64, 4, WIDE);
+    let well = Request {
+        details: Details {
+            top_logprobs: Some(2),
+            ..Details::default()
+        },
+        ..request(6, 0..3, 5)
+    };
+    let failing = SequenceId { request: 0, sample: 1 };
+    world.scheduler.submit(0, &well).unwrap();
+    let pass = world.scheduler.schedule();
+    let mut output = world.runner.forward(&pass.batch).unwrap();
+    (output.drawn[1], output.tops[1]) = (None, Vec::new());
+    let outcome = world.scheduler.complete(output, 0);
+    assert_eq!(outcome.failed, [failing]);
+    assert_eq!(outcome.advances.len(), 2);
+    for Advance { id, drawn, top, .. } in outcome.advances {
+        world.told.entry(id).or_default().push((drawn, top));
+    }
+    world.check_blocks();
+    world.run();
+    assert_eq!(world.scheduler.counters.finished_error, 1);
+    assert_eq!(world.scheduler.blocks.used(), 0);
+    assert!(!world.done.contains_key(&failing));
+    for sample in [0, 2] {
+        let done = &world.done[&SequenceId { request: 0, sample }];
+        let (tokens, ..) = alone(&well, sample, MAX_POSITIONS);
+        let tops = hash_runner::response_tops(&well.prompt, &tokens, 2);
+        assert_eq!((&done.tokens, &done.top_logprobs), (&tokens, &tops));
+    }
+}
+
+/// A world with so many places of which `taken` are taken by sequences of 30 tokens, and a pass later.
+fn world_with_taken(max_sequences: usize, taken: u64) -> World {
+    let limits = Limits {
+        max_batch_tokens: 100,
+        max_sequences,
+    };
+    let mut world = World::new(200, 4, limits);
+    for number in 0..taken {
+        world.scheduler.submit(number, &request(3, 0..1, 30)).unwrap();
+    }
+    world.pass();
+    world
+}
+
+#[test]
+fn as_many_siblings_as_there_are_places_run_beside_one_that_runs_already_and_nobody_waits_for_it() {
+    let mut world = world_with_taken(4, 1);
+    let (many, after) = (request(5, 0..4, 6), request(4, 9..10, 2));
+    world.scheduler.submit(1, &many).unwrap();
+    world.scheduler.submit(2, &after).unwrap();
+    world.pass();
+    assert_eq!(
+        (world.scheduler.running_sequences(), world.scheduler.waiting_sequences()),
+        (4, 2)
+    );
+    let long = SequenceId { request: 0, sample: 0 };
+    while !world.done.contains_key(&SequenceId { request: 2, sample: 0 }) {
+        assert!(
+            !world.done.contains_key(&long),
+            "it waited for the one that ran already"
+        );
+        world.pass();
+    }
+    world.run();
+    world.assert_done(1, &many);
+    world.assert_done(2, &after);
+    assert_eq!(
+        world.scheduler.counters.prompt_tokens,
+        3 + 2 * 5 + 4,
+        "two parts, one prompt each"
+    );
+}
+
+#[test]
+fn siblings_are_not_parted_for_less_than_a_quarter_of_the_places() {
+    for (taken, running) in [(7, 7), (6, 8)] {
+        let mut world = world_with_taken(8, taken);
+        world.scheduler.submit(taken, &request(5, 0..3, 6)).unwrap();
+        world.pass();
+        assert_eq!(world.scheduler.running_sequences(), running, "{taken} taken");
+    }
+}
+
+#[test]
+fn a_request_of_which_a_part_runs_is_withdrawn_whole() {
+    let mut world = world_with_taken(4, 1);
+    world.scheduler.submit(1, &request(5, 0..9, 6)).unwrap();
+    world.pass();
+    assert_eq!(world.scheduler.abort(1).len(), 9);
+    assert_eq!(
+        (world.scheduler.running_sequences(), world.scheduler.waiting_sequences()),
+        (1, 0)
     );
 }
 

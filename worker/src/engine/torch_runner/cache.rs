@@ -26,7 +26,7 @@ impl Cache {
             "a key/value cache of {num_blocks} blocks of {block_size} tokens exceeds 2^31 tokens"
         );
         let (layers, heads, dim) = (shape.layers as i64, shape.kv_heads as i64, shape.head_dim as i64);
-        // Zeros, and not what the memory held: gathered blocks are multiplied before they are masked, and 0 times NaN is NaN.
+        // Zeros, and not what the memory held: a kernel may multiply what it masks, and 0 times NaN is NaN.
         let all =
             Tensor::f_zeros([layers, 2, positions, heads, dim], (shape.kind, placement.device)).with_context(|| {
                 format!(

@@ -15,6 +15,8 @@ pub(super) struct Gathered {
     table: Tensor,
     /// Which keys a row sees, `[chunks, 1, group * length, blocks * block size]`.
     mask: Tensor,
+    /// Which keys no row of a chunk sees, `[chunks, blocks * block size, 1, 1]`: they are another sequence's, or what one left.
+    unseen: Tensor,
     chunks: i64,
     length: i64,
     blocks: i64,
@@ -34,6 +36,7 @@ impl Gathered {
         let ((chunks, blocks), (_, length)) = (table.size2()?, positions.size2()?);
         let keys = Tensor::f_arange(blocks * block_size, (Kind::Int64, table.device()))?;
         let seen = keys.f_view([1, 1, -1])?.f_le_tensor(&positions.f_unsqueeze(-1)?)?;
+        let unseen = seen.f_any_dim(1, false)?.f_logical_not()?.f_view([chunks, -1, 1, 1])?;
         let of_group = [chunks, heads.group(), length, blocks * block_size];
         Ok(Self {
             rows,
@@ -44,6 +47,7 @@ impl Gathered {
                 heads.group() * length,
                 blocks * block_size,
             ])?,
+            unseen,
             chunks,
             length,
             blocks,
@@ -62,10 +66,12 @@ impl Gathered {
             .f_reshape([n, length, kv, group, dim])?
             .f_permute([0, 2, 3, 1, 4])?
             .f_reshape([n, kv, group * length, dim])?;
+        // What is masked is multiplied before: what a sequence without a distribution left there is NaN, and 0 times NaN is NaN.
         let pages = |all: &Tensor| {
             all.f_view([-1, self.block_size, kv, dim])?
                 .f_index_select(0, &self.table)?
                 .f_view([n, self.blocks * self.block_size, kv, dim])?
+                .f_masked_fill_(&self.unseen, 0)?
                 .f_transpose(1, 2)
         };
         let (keys, values) = (pages(keys)?, pages(values)?);

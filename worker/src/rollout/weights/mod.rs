@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use axum::Json;
 use axum::body::Bytes;
-use axum::extract::{Query, Request, State};
+use axum::extract::{Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use futures::Stream;
@@ -29,6 +29,7 @@ use super::service::Service;
 use crate::engine::staging::NewWeights;
 use crate::serving::body;
 use crate::serving::error::ApiError;
+use crate::serving::query::Query;
 
 /// What the engine has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
