@@ -164,12 +164,12 @@ pub const ROWS: &[Row] = &[
     computed(
         &["reward.overlong_buffer_len", "overlong_buffer_len"],
         &["roles.reward.rules"],
-        "a length rule: 1 for a short response where OpenRLHF has 0, falling as steeply",
+        "a length rule: 0 for a response that is short enough, falling to minus the factor at the longest",
     ),
     computed(
         &["reward.overlong_penalty_factor", "overlong_penalty_factor"],
         &["roles.reward.rules"],
-        "the weight of that rule",
+        "the weight of that rule, below 0",
     ).or("1"),
     nowhere(
         &["reward.stop_properly_penalty_coef", "stop_properly_penalty_coef"],

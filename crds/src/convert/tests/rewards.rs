@@ -73,7 +73,10 @@ fn verls_overlong_buffer_has_its_names_of_0_8_too() {
         panic!("{:?}", conversion.job.spec.roles.reward.rules)
     };
     let length = rule.length.as_ref().unwrap();
-    assert_eq!((rule.weight, length.max, length.slope), (0.5, 4096, 4096));
+    assert_eq!(
+        (rule.weight, length.min, length.max, length.slope),
+        (-0.5, 8192, 8192, 4096)
+    );
 }
 
 #[test]
@@ -96,10 +99,39 @@ fn openrlhfs_overlong_buffer_ends_at_the_longest_sequence_where_responses_have_n
         let flags = format!("--pretrain a/b --reward.overlong_buffer_len 4096 {flags}");
         let spec = converted(Framework::Openrlhf, &flags).job.spec;
         let length = spec.roles.reward.rules[0].length.as_ref().unwrap();
-        (length.max, length.slope)
+        (length.min, length.max, length.slope)
     };
-    assert_eq!(of("--data.max_len 9216"), (5120, 4096));
-    assert_eq!(of("--data.max_len 9216 --rollout.max_new_tokens 8192"), (4096, 4096));
+    assert_eq!(of("--data.max_len 9216"), (9216, 9216, 4096));
+    assert_eq!(
+        of("--data.max_len 9216 --rollout.max_new_tokens 8192"),
+        (8192, 8192, 4096)
+    );
+}
+
+/// What the length rule of a job scores (`worker/src/reward/rule.rs`), by its weight.
+fn scored(spec: &crate::PpoJobSpec, tokens: u32) -> f64 {
+    let of = |rule: &crate::spec::RewardRule| {
+        let length = rule.length.as_ref()?;
+        let outside = length.min.saturating_sub(tokens).max(tokens.saturating_sub(length.max));
+        let score = (1.0 - f64::from(outside) / f64::from(length.slope)).max(0.0);
+        Some(rule.weight * score)
+    };
+    spec.roles.reward.rules.iter().filter_map(of).sum()
+}
+
+#[test]
+fn an_overlong_buffer_scores_what_the_frameworks_score() {
+    let buffer = "reward_model.overlong_buffer";
+    let verl =
+        format!("data.max_response_length=1000 {buffer}.enable=True {buffer}.len=400 {buffer}.penalty_factor=0.5");
+    let openrlhf = "--pretrain a/b --max_new_tokens 1000 --overlong_buffer_len 400 --overlong_penalty_factor 0.5";
+    for (framework, flags) in [(Framework::Verl, verl.as_str()), (Framework::Openrlhf, openrlhf)] {
+        let spec = converted(framework, flags).job.spec;
+        // -(tokens - (longest - buffer)) / buffer x factor, at most 0 (dapo.py in verl, length_penalty.py in OpenRLHF).
+        for (tokens, score) in [(1, 0.0), (600, 0.0), (700, -0.125), (900, -0.375), (1000, -0.5)] {
+            assert_eq!(scored(&spec, tokens), score, "{framework:?}, {tokens}");
+        }
+    }
 }
 
 #[test]
@@ -123,7 +155,8 @@ fn verls_overlong_buffer_is_a_length_rule_beside_the_reward_that_is_missing() {
     let rules = &conversion.job.spec.roles.reward.rules;
     assert_eq!(rules.len(), 1);
     let length = rules[0].length.as_ref().unwrap();
-    assert_eq!((rules[0].weight, length.max, length.slope), (0.5, 4096, 4096));
+    let scores = (rules[0].weight, length.min, length.max, length.slope);
+    assert_eq!(scores, (-0.5, 8192, 8192, 4096));
     assert!(conversion.notes.iter().any(|note| note.subject == "spec.roles.reward"));
     let off = converted(Framework::Verl, &flags.replace("enable=True", "enable=False"));
     assert!(off.job.spec.roles.reward.rules.is_empty());
@@ -141,7 +174,10 @@ fn dapos_overlong_buffer_has_its_first_names_too() {
         panic!("{:?}", conversion.job.spec.roles.reward.rules)
     };
     let length = rule.length.as_ref().unwrap();
-    assert_eq!((rule.weight, length.max, length.slope), (1.0, 15360, 1024));
+    assert_eq!(
+        (rule.weight, length.min, length.max, length.slope),
+        (-1.0, 16384, 16384, 1024)
+    );
     assert!(!conversion.notes.iter().any(|note| note.subject.starts_with(buffer)));
     assert!(said(
         &conversion,
