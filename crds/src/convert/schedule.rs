@@ -15,7 +15,7 @@ pub fn set(draft: &mut Draft, name: &str, least: Option<f64>) {
         ("cosine", _) => ("cosine", Some(0.0)),
         ("cosine_with_min_lr", Some(least)) => ("cosine", Some(least)),
         (other, _) => {
-            let message = format!("is {other}; optimizer.schedule is constant, linear or cosine");
+            let message = format!("{other} is not available: optimizer.schedule is constant, linear or cosine");
             draft.leave(name, &message);
             return;
         }

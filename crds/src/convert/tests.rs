@@ -239,7 +239,12 @@ fn a_word_that_is_not_to_be_had_here_does_not_change_the_estimator() {
         conversion.job.spec.algorithm.advantage.estimator,
         crate::spec::Estimator::Grpo
     );
-    assert!(conversion.notes.iter().any(|note| note.message.starts_with("is batch")));
+    assert!(
+        conversion
+            .notes
+            .iter()
+            .any(|note| note.message.starts_with("batch is not available"))
+    );
 }
 
 #[test]

@@ -36,8 +36,7 @@ impl Term {
 pub(super) fn kl(draft: &mut Draft) -> Result<(), WrongValue> {
     let term = match (IN_LOSS.acts(draft)?, IN_REWARD.acts(draft)?) {
         (false, false) => {
-            let source = "neither use_kl_loss nor use_kl_in_reward, with a coefficient above 0";
-            draft.set("algorithm.kl.coef", 0.0, source);
+            draft.set("algorithm.kl.coef", 0.0, "no KL is switched on");
             return Ok(());
         }
         (true, true) => {
