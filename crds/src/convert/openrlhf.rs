@@ -107,7 +107,7 @@ fn dynamic_filtering(draft: &mut Draft) -> Result<(), WrongValue> {
 }
 
 fn critic(draft: &mut Draft) -> Result<(), WrongValue> {
-    // `run_actor = global_steps > freezing_steps` in ppo_trainer.py, the first step being 0.
+    // `run_actor = global_steps > freezing_steps` in ppo_trainer.py, the first step being 0 since 0.9.1 and 1 before.
     let freezing = "critic.freezing_steps";
     if let Some(last) = draft.count(freezing)? {
         draft.set(
@@ -116,6 +116,15 @@ fn critic(draft: &mut Draft) -> Result<(), WrongValue> {
             &draft.source(freezing),
         );
     }
+        let old = "freezing_actor_steps";
+        if draft.has_name(|name| name == old) {
+            let why = format!(
+                "{last} freezes {} steps since OpenRLHF 0.9.1, which is taken, and {last} up to 0.9.0; with such a version give \
+                 optimizer.criticWarmupSteps: {last}",
+                last.saturating_add(1)
+            );
+            draft.leave(old, &why);
+        }
     // OpenRLHF starts the critic from the reward model where none is named (train_ppo_ray.py, after parsing).
     if draft.has_critic() && !draft.has("model.critic") {
         draft.critic_from_reward("OpenRLHF's default: the reward model");

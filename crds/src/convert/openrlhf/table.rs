@@ -219,7 +219,7 @@ pub const ROWS: &[Row] = &[
     computed(
         &["critic.freezing_steps", "freezing_actor_steps"],
         &["optimizer.criticWarmupSteps"],
-        "N freezes N + 1 steps: OpenRLHF counts them from 0",
+        "N freezes N + 1 steps since 0.9.1, which counts them from 0, and N up to 0.9.0",
     ),
     field(&["train.seed", "seed"], &["seed"], Count),
     needless(

@@ -50,6 +50,20 @@ fn the_policy_rests_for_as_many_steps_as_it_does_elsewhere() {
         )
     };
     assert_eq!([openrlhf("5"), openrlhf("0"), openrlhf("-1")], [6, 1, 0]);
+    let told = |flags: &str| {
+        let notes = converted(Framework::Openrlhf, &format!("--pretrain a/b {flags}")).notes;
+        let said = |note: &&Note| note.subject == "freezing_actor_steps";
+        notes.iter().find(said).map(|note| note.message.clone())
+    };
+    let older = told("--freezing_actor_steps 5").unwrap();
+    assert!(
+        older.starts_with("5 freezes 6 steps since OpenRLHF 0.9.1, which is taken, and 5 up to 0.9.0"),
+        "{older}"
+    );
+    assert_eq!(
+        [told("--critic.freezing_steps 5"), told("--freezing_actor_steps -1")],
+        [None, None]
+    );
     let verl = |steps: &str| {
         let flags = format!("actor_rollout_ref.model.path=/m trainer.critic_warmup={steps}");
         rests(Framework::Verl, &flags)
