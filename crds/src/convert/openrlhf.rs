@@ -45,6 +45,7 @@ pub fn finish(draft: &mut Draft) -> Result<(), WrongValue> {
     older_defaults(draft);
     let least = draft.number("actor.min_lr_ratio")?.unwrap_or(0.1);
     schedule::set(draft, "actor.lr_scheduler", Some(least));
+    schedule::warm_up(draft, "actor.lr_warmup_ratio")?;
     critic(draft)?;
     if draft.text("ckpt.best_metric_key").is_some_and(|key| key == "none") {
         draft.set("checkpoint.keepBest", false, &draft.source("ckpt.best_metric_key"));
@@ -115,7 +116,6 @@ fn critic(draft: &mut Draft) -> Result<(), WrongValue> {
             last.saturating_add(1),
             &draft.source(freezing),
         );
-    }
         let old = "freezing_actor_steps";
         if draft.has_name(|name| name == old) {
             let why = format!(
@@ -125,6 +125,7 @@ fn critic(draft: &mut Draft) -> Result<(), WrongValue> {
             );
             draft.leave(old, &why);
         }
+    }
     // OpenRLHF starts the critic from the reward model where none is named (train_ppo_ray.py, after parsing).
     if draft.has_critic() && !draft.has("model.critic") {
         draft.critic_from_reward("OpenRLHF's default: the reward model");

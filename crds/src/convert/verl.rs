@@ -15,6 +15,7 @@ use super::held_out;
 use super::other_loss;
 use super::overlong;
 use super::row::{is_null, is_off, plain};
+use super::schedule;
 use super::shell::Word;
 use super::source::set_model;
 
@@ -153,6 +154,10 @@ fn warm_ups(draft: &mut Draft) -> Result<(), WrongValue> {
             steps.saturating_mul(updates),
             &format!("{} x {updates} updates per step", draft.source(name)),
         );
+    }
+    // As in verl, where steps are not below 0 the share does not count (workers/config/optimizer.py).
+    if draft.count(name)?.is_none() {
+        schedule::warm_up(draft, "actor_rollout_ref.actor.optim.lr_warmup_steps_ratio")?;
     }
     let name = "trainer.critic_warmup";
     if let Some(first) = draft.count(name)?.filter(|first| *first > 0) {

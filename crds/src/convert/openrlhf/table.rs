@@ -204,11 +204,7 @@ pub const ROWS: &[Row] = &[
         "",
     ).or("cosine_with_min_lr"),
     computed(&["actor.min_lr_ratio"], &["optimizer.minLearningRateRatio"], "").or("0.1"),
-    nowhere(
-        &["actor.lr_warmup_ratio", "lr_warmup_ratio"],
-        "optimizer.warmupUpdates counts updates: set it to this share (OpenRLHF's default is 0.03) of steps x updates \
-         per step, which ppo-worker plan prints",
-    ).or("0.03").off(&["0", "0.0"]),
+    computed(&["actor.lr_warmup_ratio", "lr_warmup_ratio"], &["optimizer.warmupRatio"], "").or("0.03"),
     nowhere(
         &["critic.adam.betas", "critic.adam.eps", "critic.adam.weight_decay", "critic.max_norm",
           "critic.lr_scheduler", "critic.lr_warmup_ratio", "critic.min_lr_ratio"],
