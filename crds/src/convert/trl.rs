@@ -13,6 +13,7 @@ use super::ConvertError;
 use super::adapter::{AdapterFlags, adapter, whole_critic};
 use super::dialect::{Dialect, Syntax};
 use super::draft::{Draft, WrongValue, updates_per_step};
+use super::known;
 use super::other_loss;
 use super::row::{NO_DROPOUT, Row};
 use super::schedule;
@@ -54,6 +55,7 @@ pub(super) fn dialect(launcher: &[Word], flags: &[Word]) -> Result<Dialect, Conv
         syntax: Syntax::Dashes,
         negates: true,
         rows: rows.concat(),
+        known: known::TRL,
         finish,
     };
     match program.or_else(by_flag) {

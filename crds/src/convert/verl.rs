@@ -12,6 +12,7 @@ use super::adapter::{AdapterFlags, adapter, whole_critic};
 use super::dialect::{Dialect, Syntax};
 use super::draft::{Draft, WrongValue, updates_per_step};
 use super::held_out;
+use super::known;
 use super::other_loss;
 use super::overlong;
 use super::row::{is_null, is_off, plain};
@@ -32,6 +33,7 @@ pub(super) fn dialect(launcher: &[Word]) -> Dialect {
         syntax: Syntax::Hydra,
         negates: false,
         rows: table::rows(),
+        known: known::VERL,
         finish: if ahead { finish_one_step_off } else { finish },
     }
 }
