@@ -11,6 +11,7 @@ pub mod table;
 use super::adapter::{AdapterFlags, adapter, whole_critic};
 use super::dialect::{Dialect, Syntax};
 use super::draft::{Draft, WrongValue, updates_per_step};
+use super::final_answer;
 use super::held_out;
 use super::known;
 use super::other_loss;
@@ -204,6 +205,7 @@ fn evaluation(draft: &mut Draft) -> Result<(), WrongValue> {
         return Ok(());
     };
     draft.set("evaluation.everySteps", every, &draft.source("trainer.test_freq"));
+    final_answer::pass_score(draft);
     if let Some(most) = draft.count("data.val_max_samples")?.filter(|most| *most > 0) {
         draft.set("evaluation.maxPrompts", most, &draft.source("data.val_max_samples"));
     }

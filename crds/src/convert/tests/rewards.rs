@@ -237,6 +237,23 @@ fn verls_files_of_mathematics_are_scored_by_final_answers() {
     };
     assert!(length.length.is_some() && answer.math_match.is_some());
     assert!(dapo.job.spec.roles.reward.remote.is_none());
+    // As verl's 1 and -1, beside a penalty of full weight.
+    assert_eq!(
+        (answer.weight, answer.extract.as_deref()),
+        (2.0, Some("(?i)answer:(.*)"))
+    );
+    assert!(
+        said(&dapo, "data_source", "differ as verl's 1 and -1 do"),
+        "{:?}",
+        dapo.notes
+    );
+    let math = of("data.train_files=/data/math/train.parquet")
+        .job
+        .spec
+        .roles
+        .reward
+        .rules;
+    assert_eq!((math[0].weight, &math[0].extract), (1.0, &None));
     assert!(said(&dapo, "data_source", "mathMatch scores"), "{:?}", dapo.notes);
     for others in [
         "data.train_files=/data/code.parquet",
@@ -247,4 +264,26 @@ fn verls_files_of_mathematics_are_scored_by_final_answers() {
         let reward = of(others).job.spec.roles.reward;
         assert!(reward.rules.is_empty(), "{others}: {:?}", reward.rules);
     }
+}
+
+#[test]
+fn a_right_answer_of_any_length_passes_an_evaluation_and_a_wrong_one_does_not() {
+    let buffer = "reward_model.overlong_buffer";
+    let of = |file: &str, factor: &str| {
+        let flags = format!(
+            "actor_rollout_ref.model.path=/m data.train_files=/data/{file}.parquet data.val_files=/data/aime-2024.parquet trainer.test_freq=5 \
+             data.max_response_length=8192 {buffer}.enable=True {buffer}.len=4096 {buffer}.penalty_factor={factor}"
+        );
+        converted(Framework::Verl, &flags)
+            .job
+            .spec
+            .evaluation
+            .unwrap()
+            .pass_score
+    };
+    // Right answers of DAPO score 2 - 1 to 2, wrong ones -1 to 0.
+    assert_eq!([of("dapo-math-17k", "1.0"), of("dapo-math-17k", "1.5")], [1.0, 0.5]);
+    assert_eq!([of("math", "0.9"), of("math", "1.0")], [0.1, 0.01]);
+    let plain = "actor_rollout_ref.model.path=/m data.train_files=/data/math.parquet data.val_files=/data/math.parquet trainer.test_freq=5";
+    assert!(!converted(Framework::Verl, plain).manifest.contains("passScore"));
 }
