@@ -11,6 +11,7 @@ mod draft;
 mod dynamic;
 mod final_answer;
 mod held_out;
+mod known;
 mod openrlhf;
 mod other_loss;
 mod other_program;

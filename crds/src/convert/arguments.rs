@@ -2,6 +2,7 @@
 
 use super::dialect::{Dialect, Framework, Syntax};
 use super::draft::Argument;
+use super::known;
 use super::row::{Row, To};
 use super::shell::Word;
 use super::{ConvertError, NotKnown, UnknownFlag};
@@ -63,8 +64,8 @@ pub fn read(words: &[Word], launcher: Vec<String>, dialect: &Dialect) -> Result<
             true => positive(argument, rows),
             false => argument,
         };
-        match rows.iter().position(|row| row.is(&argument.name)) {
-            Some(index) => {
+        match known::row(&argument, dialect) {
+            Ok(index) => {
                 // What is not read need not be known, and of a name what is known will do.
                 let is_read = match rows[index].to {
                     To::Fields(..) => true,
@@ -77,8 +78,8 @@ pub fn read(words: &[Word], launcher: Vec<String>, dialect: &Dialect) -> Result<
                 }
                 given[index].push(argument);
             }
-            None => unknown.push(UnknownFlag {
-                nearest: nearest(&argument.name, rows),
+            Err(nearest) => unknown.push(UnknownFlag {
+                nearest,
                 flag: argument.name,
             }),
         }
@@ -170,15 +171,4 @@ fn split(words: &[Word], syntax: Syntax) -> Result<Vec<Argument>, ConvertError> 
 /// Whether a flag of hydra's own waits for its value: `--config-path DIR`.
 fn is_bare(last: &Argument) -> bool {
     last.values.is_empty() && last.shown.starts_with("--")
-}
-
-/// The known name with the fewest letters to change; where that is more than about a third of them, none is meant.
-fn nearest(flag: &str, rows: &[Row]) -> Option<String> {
-    let names = rows
-        .iter()
-        .flat_map(|row| row.names)
-        .map(|name| name.trim_end_matches('*'));
-    let changes = |name: &str| strsim::levenshtein(&flag.to_lowercase(), &name.to_lowercase());
-    let nearest = names.min_by_key(|name| changes(name))?;
-    (changes(nearest) <= flag.chars().count().div_ceil(3)).then(|| nearest.into())
 }

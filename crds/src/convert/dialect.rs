@@ -3,7 +3,7 @@
 use super::draft::{Draft, WrongValue};
 use super::row::Row;
 use super::shell::Word;
-use super::{ConvertError, openrlhf, trl, verl};
+use super::{ConvertError, known, openrlhf, trl, verl};
 
 /// A framework whose flags are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +85,7 @@ impl Framework {
                 syntax: Syntax::Dashes,
                 negates: false,
                 rows: openrlhf::table::ROWS.to_vec(),
+                known: known::OPENRLHF,
                 finish: openrlhf::finish,
             },
             Self::Verl => verl::dialect(launcher),
@@ -113,6 +114,8 @@ pub struct Dialect {
     pub negates: bool,
     /// All of them.
     pub rows: Vec<Row>,
+    /// Lists of all names that it has, for those rows that take many.
+    pub known: &'static [&'static str],
     /// Sets the fields that follow from several settings.
     pub finish: fn(&mut Draft) -> Result<(), WrongValue>,
 }

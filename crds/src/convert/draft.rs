@@ -118,12 +118,10 @@ impl Draft {
                 }
                 match read {
                     // A word that is not known here is a setting that is not translated.
-                    Read::One(_) => match read.values(&values, fields.len()) {
-                        Ok(read) => self.assign(fields, read, &source),
-                        Err(message) => self.leave(
-                            &source,
-                            &format!("{message}; what {} does else is kept", self.framework),
-                        ),
+                    Read::One(words) => match (read.values(&values, fields.len()), values.as_slice()) {
+                        (Ok(read), _) => self.assign(fields, read, &source),
+                        (Err(_), [value]) => self.leave(&source, &row::not_available(value, words, fields)),
+                        (Err(message), _) => self.leave(&source, &message),
                     },
                     Read::Model => set_model(self, fields[0], &values, &source)?,
                     Read::Data => set_data(self, fields[0], &values, &source),

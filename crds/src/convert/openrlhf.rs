@@ -45,6 +45,7 @@ pub fn finish(draft: &mut Draft) -> Result<(), WrongValue> {
     older_defaults(draft);
     let least = draft.number("actor.min_lr_ratio")?.unwrap_or(0.1);
     schedule::set(draft, "actor.lr_scheduler", Some(least));
+    schedule::warm_up(draft, "actor.lr_warmup_ratio")?;
     critic(draft)?;
     if draft.text("ckpt.best_metric_key").is_some_and(|key| key == "none") {
         draft.set("checkpoint.keepBest", false, &draft.source("ckpt.best_metric_key"));
@@ -107,7 +108,7 @@ fn dynamic_filtering(draft: &mut Draft) -> Result<(), WrongValue> {
 }
 
 fn critic(draft: &mut Draft) -> Result<(), WrongValue> {
-    // `run_actor = global_steps > freezing_steps` in ppo_trainer.py, the first step being 0.
+    // `run_actor = global_steps > freezing_steps` in ppo_trainer.py, the first step being 0 since 0.9.1 and 1 before.
     let freezing = "critic.freezing_steps";
     if let Some(last) = draft.count(freezing)? {
         draft.set(
@@ -115,6 +116,15 @@ fn critic(draft: &mut Draft) -> Result<(), WrongValue> {
             last.saturating_add(1),
             &draft.source(freezing),
         );
+        let old = "freezing_actor_steps";
+        if draft.has_name(|name| name == old) {
+            let why = format!(
+                "{last} freezes {} steps since OpenRLHF 0.9.1, which is taken, and {last} up to 0.9.0; with such a version give \
+                 optimizer.criticWarmupSteps: {last}",
+                last.saturating_add(1)
+            );
+            draft.leave(old, &why);
+        }
     }
     // OpenRLHF starts the critic from the reward model where none is named (train_ppo_ray.py, after parsing).
     if draft.has_critic() && !draft.has("model.critic") {

@@ -168,12 +168,30 @@ impl Read {
             Self::One(words) => {
                 let value = one()?.to_lowercase();
                 let Some((_, ours)) = words.iter().find(|(theirs, _)| *theirs == value) else {
-                    let known: Vec<_> = words.iter().map(|(theirs, _)| *theirs).collect();
-                    return Err(format!("is {value}; here are {}", known.join(", ")));
+                    return Err(format!("{value} is none of these: {}", theirs(words)));
                 };
                 same((!ours.is_empty()).then(|| Value::from(*ours)))
             }
         })
+    }
+}
+
+fn theirs(words: &[(&str, &str)]) -> String {
+    let known: Vec<_> = words.iter().map(|(theirs, _)| *theirs).collect();
+    known.join(", ")
+}
+
+/// What becomes of a word that is not here. Where all that are mean the same, because that is how it always is here, the job has the first.
+pub fn not_available(value: &str, words: &[(&str, &str)], fields: &[&str]) -> String {
+    match words {
+        [(first, ours), others @ ..] if others.iter().all(|(_, other)| other == ours) => {
+            format!("{value} is not available; the job uses {first}")
+        }
+        _ => {
+            let known = theirs(words);
+            let fields = fields.join(" and ");
+            format!("{value} is not available (these are: {known}); see that {fields} is what you want")
+        }
     }
 }
 

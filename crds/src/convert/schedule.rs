@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::draft::Draft;
+use super::draft::{Draft, WrongValue};
 
 /// Sets it from the setting `name`. `cosine` and `linear` end at 0, `cosine_with_min_lr` at the ratio `least`; without one it is not
 /// translated.
@@ -15,7 +15,7 @@ pub fn set(draft: &mut Draft, name: &str, least: Option<f64>) {
         ("cosine", _) => ("cosine", Some(0.0)),
         ("cosine_with_min_lr", Some(least)) => ("cosine", Some(least)),
         (other, _) => {
-            let message = format!("is {other}; optimizer.schedule is constant, linear or cosine");
+            let message = format!("{other} is not available: optimizer.schedule is constant, linear or cosine");
             draft.leave(name, &message);
             return;
         }
@@ -24,4 +24,15 @@ pub fn set(draft: &mut Draft, name: &str, least: Option<f64>) {
     if let Some(ratio) = ratio {
         draft.set("optimizer.minLearningRateRatio", json!(ratio), &source);
     }
+}
+
+/// Takes the warm-up's share of all updates from the setting `name`; 0 is none.
+///
+/// # Errors
+/// A value that is no number.
+pub fn warm_up(draft: &mut Draft, name: &str) -> Result<(), WrongValue> {
+    if let Some(share) = draft.number(name)?.filter(|share| *share != 0.0) {
+        draft.set("optimizer.warmupRatio", share, &draft.source(name));
+    }
+    Ok(())
 }

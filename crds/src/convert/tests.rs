@@ -5,6 +5,7 @@ mod adapters;
 mod dynamic;
 mod engines;
 mod held_out;
+mod known_names;
 mod losses;
 mod prompts;
 mod rewards;
@@ -239,7 +240,12 @@ fn a_word_that_is_not_to_be_had_here_does_not_change_the_estimator() {
         conversion.job.spec.algorithm.advantage.estimator,
         crate::spec::Estimator::Grpo
     );
-    assert!(conversion.notes.iter().any(|note| note.message.starts_with("is batch")));
+    assert!(
+        conversion
+            .notes
+            .iter()
+            .any(|note| note.message.starts_with("batch is not available"))
+    );
 }
 
 #[test]
@@ -302,18 +308,51 @@ fn what_cannot_run_is_refused_with_the_flag_it_is_from() {
     );
 }
 
+/// A name that a row's name stands for: of a pattern one that no row has by itself.
+fn taken(name: &str, lists: &[&'static str]) -> String {
+    let Some(start) = name.strip_suffix('*').filter(|start| !start.ends_with('@')) else {
+        return name.replace('*', "some");
+    };
+    let is_own = |known: &str| {
+        let verl = verl::table::rows();
+        let rows = [
+            openrlhf::table::ROWS,
+            verl.as_slice(),
+            trl::table::COMMON,
+            trl::table::GRPO,
+        ]
+        .concat();
+        let first = rows.iter().find(|row| row.is(known));
+        first.is_none_or(|row| !row.names.contains(&name))
+    };
+    let mut listed = known::names(lists).filter(|known| known.starts_with(start) && !is_own(known));
+    let known = listed.next().unwrap_or(start).replace('*', "some");
+    if known.ends_with('.') {
+        format!("{known}some")
+    } else {
+        known
+    }
+}
+
 #[test]
 fn every_flag_that_no_field_says_leaves_a_word_also_beside_others_of_its_row() {
-    for (framework, rows, start) in [
+    for (framework, rows, known, start) in [
         (
             Framework::Openrlhf,
             openrlhf::table::ROWS.to_vec(),
+            known::OPENRLHF,
             "python3 -m openrlhf.cli.train_ppo_ray",
         ),
-        (Framework::Verl, verl::table::rows(), "python3 -m verl.trainer.main_ppo"),
+        (
+            Framework::Verl,
+            verl::table::rows(),
+            known::VERL,
+            "python3 -m verl.trainer.main_ppo",
+        ),
         (
             Framework::Trl,
             [trl::table::COMMON, trl::table::GRPO].concat(),
+            known::TRL,
             "grpo.py",
         ),
     ] {
@@ -321,7 +360,7 @@ fn every_flag_that_no_field_says_leaves_a_word_also_beside_others_of_its_row() {
             .iter()
             .filter(|row| matches!(row.to, row::To::Nowhere | row::To::Needless))
         {
-            let names: Vec<String> = row.names.iter().take(2).map(|name| name.replace('*', "some")).collect();
+            let names: Vec<String> = row.names.iter().take(2).map(|name| taken(name, known)).collect();
             let last = if row.off.contains(&"0") { "7" } else { "0" };
             let flag = |name: &String, value: &str| match framework {
                 Framework::Verl => format!("{name}={value}"),

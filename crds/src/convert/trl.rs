@@ -13,6 +13,7 @@ use super::ConvertError;
 use super::adapter::{AdapterFlags, adapter, whole_critic};
 use super::dialect::{Dialect, Syntax};
 use super::draft::{Draft, WrongValue, updates_per_step};
+use super::known;
 use super::other_loss;
 use super::row::{NO_DROPOUT, Row};
 use super::schedule;
@@ -54,6 +55,7 @@ pub(super) fn dialect(launcher: &[Word], flags: &[Word]) -> Result<Dialect, Conv
         syntax: Syntax::Dashes,
         negates: true,
         rows: rows.concat(),
+        known: known::TRL,
         finish,
     };
     match program.or_else(by_flag) {
@@ -87,12 +89,9 @@ fn finish_ppo(draft: &mut Draft) -> Result<(), WrongValue> {
             &format!("{} / {batch} samples", draft.source("total_episodes")),
         );
     }
-    if let Some(steps) = draft.count("warmup_steps")? {
-        // `lr_scheduler.step()` once a batch, after its epochs (ppo_trainer.py).
-        let updates = updates_per_step(draft);
-        let source = format!("{} x {updates} updates per step", draft.source("warmup_steps"));
-        draft.set("optimizer.warmupUpdates", steps.saturating_mul(updates), &source);
-    }
+    // `lr_scheduler.step()` once a batch, after its epochs (ppo_trainer.py).
+    let updates = updates_per_step(draft);
+    warm_up(draft, updates)?;
     draft.set("optimizer.maxGradNorm", 0.0, "PPOTrainer does not clip gradients");
     if draft.is_given("max_grad_norm") {
         draft.leave(
@@ -226,6 +225,7 @@ fn online(draft: &mut Draft) -> Result<(), WrongValue> {
         per_device,
         &draft.source("per_device_train_batch_size"),
     );
+    warm_up(draft, 1)?;
     let iterations = draft.count("num_iterations")?.unwrap_or(1).max(1);
     let updates_per_step = (samples / update).max(1).saturating_mul(iterations);
     if let Some(updates) = draft.count("max_steps")?.filter(|updates| *updates > 0) {
@@ -256,6 +256,25 @@ fn online(draft: &mut Draft) -> Result<(), WrongValue> {
         draft.leave("TRL's default", why);
     }
     common(draft, updates_per_step)
+}
+
+/// Steps of the warm-up, each of so many updates; without any the share of `warmup_ratio` (`get_warmup_steps` in transformers'
+/// training_args.py).
+fn warm_up(draft: &mut Draft, updates: u64) -> Result<(), WrongValue> {
+    let name = "warmup_steps";
+    match draft.number(name)?.filter(|steps| *steps > 0.0) {
+        None => schedule::warm_up(draft, "warmup_ratio")?,
+        Some(share) if share < 1.0 => schedule::warm_up(draft, name)?,
+        Some(_) => {
+            let steps = draft.count(name)?.unwrap_or(0);
+            let source = match updates {
+                1 => draft.source(name),
+                _ => format!("{} x {updates} updates per step", draft.source(name)),
+            };
+            draft.set("optimizer.warmupUpdates", steps.saturating_mul(updates), &source);
+        }
+    }
+    Ok(())
 }
 
 /// `add_special_tokens=False` in grpo_trainer.py up to 0.25 and rloo_trainer.py up to 0.26, but for what vLLM makes of a text.

@@ -11,10 +11,13 @@ pub mod table;
 use super::adapter::{AdapterFlags, adapter, whole_critic};
 use super::dialect::{Dialect, Syntax};
 use super::draft::{Draft, WrongValue, updates_per_step};
+use super::final_answer;
 use super::held_out;
+use super::known;
 use super::other_loss;
 use super::overlong;
 use super::row::{is_null, is_off, plain};
+use super::schedule;
 use super::shell::Word;
 use super::source::set_model;
 
@@ -31,6 +34,7 @@ pub(super) fn dialect(launcher: &[Word]) -> Dialect {
         syntax: Syntax::Hydra,
         negates: false,
         rows: table::rows(),
+        known: known::VERL,
         finish: if ahead { finish_one_step_off } else { finish },
     }
 }
@@ -154,6 +158,10 @@ fn warm_ups(draft: &mut Draft) -> Result<(), WrongValue> {
             &format!("{} x {updates} updates per step", draft.source(name)),
         );
     }
+    // As in verl, where steps are not below 0 the share does not count (workers/config/optimizer.py).
+    if draft.count(name)?.is_none() {
+        schedule::warm_up(draft, "actor_rollout_ref.actor.optim.lr_warmup_steps_ratio")?;
+    }
     let name = "trainer.critic_warmup";
     if let Some(first) = draft.count(name)?.filter(|first| *first > 0) {
         draft.set("optimizer.criticWarmupSteps", first - 1, &draft.source(name));
@@ -197,6 +205,7 @@ fn evaluation(draft: &mut Draft) -> Result<(), WrongValue> {
         return Ok(());
     };
     draft.set("evaluation.everySteps", every, &draft.source("trainer.test_freq"));
+    final_answer::pass_score(draft);
     if let Some(most) = draft.count("data.val_max_samples")?.filter(|most| *most > 0) {
         draft.set("evaluation.maxPrompts", most, &draft.source("data.val_max_samples"));
     }

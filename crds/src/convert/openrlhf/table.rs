@@ -164,12 +164,12 @@ pub const ROWS: &[Row] = &[
     computed(
         &["reward.overlong_buffer_len", "overlong_buffer_len"],
         &["roles.reward.rules"],
-        "a length rule: 1 for a short response where OpenRLHF has 0, falling as steeply",
+        "a length rule: 0 for a response that is short enough, falling to minus the factor at the longest",
     ),
     computed(
         &["reward.overlong_penalty_factor", "overlong_penalty_factor"],
         &["roles.reward.rules"],
-        "the weight of that rule",
+        "the weight of that rule, below 0",
     ).or("1"),
     nowhere(
         &["reward.stop_properly_penalty_coef", "stop_properly_penalty_coef"],
@@ -204,11 +204,7 @@ pub const ROWS: &[Row] = &[
         "",
     ).or("cosine_with_min_lr"),
     computed(&["actor.min_lr_ratio"], &["optimizer.minLearningRateRatio"], "").or("0.1"),
-    nowhere(
-        &["actor.lr_warmup_ratio", "lr_warmup_ratio"],
-        "optimizer.warmupUpdates counts updates: set it to this share (OpenRLHF's default is 0.03) of steps x updates \
-         per step, which ppo-worker plan prints",
-    ).or("0.03").off(&["0", "0.0"]),
+    computed(&["actor.lr_warmup_ratio", "lr_warmup_ratio"], &["optimizer.warmupRatio"], "").or("0.03"),
     nowhere(
         &["critic.adam.betas", "critic.adam.eps", "critic.adam.weight_decay", "critic.max_norm",
           "critic.lr_scheduler", "critic.lr_warmup_ratio", "critic.min_lr_ratio"],
@@ -219,7 +215,7 @@ pub const ROWS: &[Row] = &[
     computed(
         &["critic.freezing_steps", "freezing_actor_steps"],
         &["optimizer.criticWarmupSteps"],
-        "N freezes N + 1 steps: OpenRLHF counts them from 0",
+        "N freezes N + 1 steps since 0.9.1, which counts them from 0, and N up to 0.9.0",
     ),
     field(&["train.seed", "seed"], &["seed"], Count),
     needless(

@@ -63,7 +63,7 @@ fn what_changes_verls_responses_is_told_of() {
     assert!(says(
         &conversion,
         &format!("{rollout}.repetition_penalty=1.1"),
-        "is 1.1"
+        "1.1 is not available; the job uses 1.0"
     ));
     let off = verl(&format!(
         "{rollout}.over_sample_rate=0 {rollout}.repetition_penalty=1.0 {rollout}.quantization=null"
@@ -143,7 +143,11 @@ fn each_of_verls_roles_keeps_its_number_format() {
         assert!(conversion.notes.iter().any(told), "{:?}", conversion.notes);
     }
     let half = verl(&format!("{actor}.dtype=float16"));
-    assert!(says(&half, &format!("{actor}.dtype=float16"), "is float16; here are"));
+    assert!(says(
+        &half,
+        &format!("{actor}.dtype=float16"),
+        "float16 is not available (these are: bfloat16, "
+    ));
 }
 
 #[test]

@@ -26,6 +26,49 @@ fn a_kl_of_verls_with_the_coefficient_0_leaves_room_for_the_other() {
 }
 
 #[test]
+fn a_plus_behind_verls_estimate_of_the_kl_is_k2_in_the_loss_and_nothing_in_the_reward() {
+    use crate::spec::KlEstimator::{Abs, K1, K2, K3};
+    let of = |flags: String| {
+        let conversion = verl(&flags);
+        let said = |note: &Note| note.message.contains("only the KL in the logs differs");
+        let kl = &conversion.job.spec.algorithm.kl;
+        (kl.estimator, conversion.notes.iter().any(said))
+    };
+    let actor = "actor_rollout_ref.actor";
+    let loss = |word: &str| of(format!("{actor}.use_kl_loss=True {actor}.kl_loss_type={word}"));
+    for word in ["k1+", "kl+", "abs+", "low_var_kl+", "k3+"] {
+        assert_eq!(loss(word), (Some(K2), true), "{word}");
+    }
+    assert_eq!(loss("mse+"), (Some(K2), false));
+    assert_eq!([loss("k3"), loss("abs")], [(Some(K3), false), (Some(Abs), false)]);
+    let reward = |word: &str| of(format!("algorithm.use_kl_in_reward=True algorithm.kl_penalty={word}"));
+    assert_eq!([reward("k3+"), reward("kl+")], [(Some(K3), false), (Some(K1), false)]);
+}
+
+#[test]
+fn what_a_job_has_in_place_of_a_word_that_is_not_here_is_said_in_plain_words() {
+    let said = |framework, flags: &str, message: &str| {
+        let notes = converted(framework, flags).notes;
+        assert!(notes.iter().any(|note| note.message == message), "{notes:?}");
+    };
+    let mode = "actor_rollout_ref.model.path=/m actor_rollout_ref.actor.policy_loss.loss_mode=gspo";
+    said(Framework::Verl, mode, "gspo is not available; the job uses vanilla");
+    let ppo = "ppo.py --sft_model_path /m --reward_model_path /rm --dataset_name /d.jsonl --stop_token period";
+    said(Framework::Trl, ppo, "period is not available; the job uses eos");
+    let grpo = "trl grpo --model_name_or_path /m --dataset_name /d.jsonl --repetition_penalty 1.05";
+    said(Framework::Trl, grpo, "1.05 is not available; the job uses 1.0");
+    let aggregation = "actor_rollout_ref.model.path=/m actor_rollout_ref.actor.loss_agg_mode=seq-mean";
+    let message = "seq-mean is not available (these are: token-mean, seq-mean-token-mean, seq-mean-token-sum, seq-mean-token-sum-norm); \
+                   see that algorithm.aggregation is what you want";
+    said(Framework::Verl, aggregation, message);
+    let manifest = converted(Framework::Verl, "actor_rollout_ref.model.path=/m").manifest;
+    assert!(
+        manifest.contains("coef: 0.0") && manifest.contains("# no KL is switched on"),
+        "{manifest}"
+    );
+}
+
+#[test]
 fn the_bounds_of_a_loss_that_is_not_here_are_left_out() {
     let of = |framework, command: &str| {
         let conversion = converted(framework, command);

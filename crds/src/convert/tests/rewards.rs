@@ -73,7 +73,10 @@ fn verls_overlong_buffer_has_its_names_of_0_8_too() {
         panic!("{:?}", conversion.job.spec.roles.reward.rules)
     };
     let length = rule.length.as_ref().unwrap();
-    assert_eq!((rule.weight, length.max, length.slope), (0.5, 4096, 4096));
+    assert_eq!(
+        (rule.weight, length.min, length.max, length.slope),
+        (-0.5, 8192, 8192, 4096)
+    );
 }
 
 #[test]
@@ -96,10 +99,39 @@ fn openrlhfs_overlong_buffer_ends_at_the_longest_sequence_where_responses_have_n
         let flags = format!("--pretrain a/b --reward.overlong_buffer_len 4096 {flags}");
         let spec = converted(Framework::Openrlhf, &flags).job.spec;
         let length = spec.roles.reward.rules[0].length.as_ref().unwrap();
-        (length.max, length.slope)
+        (length.min, length.max, length.slope)
     };
-    assert_eq!(of("--data.max_len 9216"), (5120, 4096));
-    assert_eq!(of("--data.max_len 9216 --rollout.max_new_tokens 8192"), (4096, 4096));
+    assert_eq!(of("--data.max_len 9216"), (9216, 9216, 4096));
+    assert_eq!(
+        of("--data.max_len 9216 --rollout.max_new_tokens 8192"),
+        (8192, 8192, 4096)
+    );
+}
+
+/// What the length rule of a job scores (`worker/src/reward/rule.rs`), by its weight.
+fn scored(spec: &crate::PpoJobSpec, tokens: u32) -> f64 {
+    let of = |rule: &crate::spec::RewardRule| {
+        let length = rule.length.as_ref()?;
+        let outside = length.min.saturating_sub(tokens).max(tokens.saturating_sub(length.max));
+        let score = (1.0 - f64::from(outside) / f64::from(length.slope)).max(0.0);
+        Some(rule.weight * score)
+    };
+    spec.roles.reward.rules.iter().filter_map(of).sum()
+}
+
+#[test]
+fn an_overlong_buffer_scores_what_the_frameworks_score() {
+    let buffer = "reward_model.overlong_buffer";
+    let verl =
+        format!("data.max_response_length=1000 {buffer}.enable=True {buffer}.len=400 {buffer}.penalty_factor=0.5");
+    let openrlhf = "--pretrain a/b --max_new_tokens 1000 --overlong_buffer_len 400 --overlong_penalty_factor 0.5";
+    for (framework, flags) in [(Framework::Verl, verl.as_str()), (Framework::Openrlhf, openrlhf)] {
+        let spec = converted(framework, flags).job.spec;
+        // -(tokens - (longest - buffer)) / buffer x factor, at most 0 (dapo.py in verl, length_penalty.py in OpenRLHF).
+        for (tokens, score) in [(1, 0.0), (600, 0.0), (700, -0.125), (900, -0.375), (1000, -0.5)] {
+            assert_eq!(scored(&spec, tokens), score, "{framework:?}, {tokens}");
+        }
+    }
 }
 
 #[test]
@@ -123,7 +155,8 @@ fn verls_overlong_buffer_is_a_length_rule_beside_the_reward_that_is_missing() {
     let rules = &conversion.job.spec.roles.reward.rules;
     assert_eq!(rules.len(), 1);
     let length = rules[0].length.as_ref().unwrap();
-    assert_eq!((rules[0].weight, length.max, length.slope), (0.5, 4096, 4096));
+    let scores = (rules[0].weight, length.min, length.max, length.slope);
+    assert_eq!(scores, (-0.5, 8192, 8192, 4096));
     assert!(conversion.notes.iter().any(|note| note.subject == "spec.roles.reward"));
     let off = converted(Framework::Verl, &flags.replace("enable=True", "enable=False"));
     assert!(off.job.spec.roles.reward.rules.is_empty());
@@ -141,7 +174,10 @@ fn dapos_overlong_buffer_has_its_first_names_too() {
         panic!("{:?}", conversion.job.spec.roles.reward.rules)
     };
     let length = rule.length.as_ref().unwrap();
-    assert_eq!((rule.weight, length.max, length.slope), (1.0, 15360, 1024));
+    assert_eq!(
+        (rule.weight, length.min, length.max, length.slope),
+        (-1.0, 16384, 16384, 1024)
+    );
     assert!(!conversion.notes.iter().any(|note| note.subject.starts_with(buffer)));
     assert!(said(
         &conversion,
@@ -201,6 +237,23 @@ fn verls_files_of_mathematics_are_scored_by_final_answers() {
     };
     assert!(length.length.is_some() && answer.math_match.is_some());
     assert!(dapo.job.spec.roles.reward.remote.is_none());
+    // As verl's 1 and -1, beside a penalty of full weight.
+    assert_eq!(
+        (answer.weight, answer.extract.as_deref()),
+        (2.0, Some("(?i)answer:(.*)"))
+    );
+    assert!(
+        said(&dapo, "data_source", "differ as verl's 1 and -1 do"),
+        "{:?}",
+        dapo.notes
+    );
+    let math = of("data.train_files=/data/math/train.parquet")
+        .job
+        .spec
+        .roles
+        .reward
+        .rules;
+    assert_eq!((math[0].weight, &math[0].extract), (1.0, &None));
     assert!(said(&dapo, "data_source", "mathMatch scores"), "{:?}", dapo.notes);
     for others in [
         "data.train_files=/data/code.parquet",
@@ -211,4 +264,26 @@ fn verls_files_of_mathematics_are_scored_by_final_answers() {
         let reward = of(others).job.spec.roles.reward;
         assert!(reward.rules.is_empty(), "{others}: {:?}", reward.rules);
     }
+}
+
+#[test]
+fn a_right_answer_of_any_length_passes_an_evaluation_and_a_wrong_one_does_not() {
+    let buffer = "reward_model.overlong_buffer";
+    let of = |file: &str, factor: &str| {
+        let flags = format!(
+            "actor_rollout_ref.model.path=/m data.train_files=/data/{file}.parquet data.val_files=/data/aime-2024.parquet trainer.test_freq=5 \
+             data.max_response_length=8192 {buffer}.enable=True {buffer}.len=4096 {buffer}.penalty_factor={factor}"
+        );
+        converted(Framework::Verl, &flags)
+            .job
+            .spec
+            .evaluation
+            .unwrap()
+            .pass_score
+    };
+    // Right answers of DAPO score 2 - 1 to 2, wrong ones -1 to 0.
+    assert_eq!([of("dapo-math-17k", "1.0"), of("dapo-math-17k", "1.5")], [1.0, 0.5]);
+    assert_eq!([of("math", "0.9"), of("math", "1.0")], [0.1, 0.01]);
+    let plain = "actor_rollout_ref.model.path=/m data.train_files=/data/math.parquet data.val_files=/data/math.parquet trainer.test_freq=5";
+    assert!(!converted(Framework::Verl, plain).manifest.contains("passScore"));
 }

@@ -50,9 +50,85 @@ fn the_policy_rests_for_as_many_steps_as_it_does_elsewhere() {
         )
     };
     assert_eq!([openrlhf("5"), openrlhf("0"), openrlhf("-1")], [6, 1, 0]);
+    let told = |flags: &str| {
+        let notes = converted(Framework::Openrlhf, &format!("--pretrain a/b {flags}")).notes;
+        let said = |note: &&Note| note.subject == "freezing_actor_steps";
+        notes.iter().find(said).map(|note| note.message.clone())
+    };
+    let older = told("--freezing_actor_steps 5").unwrap();
+    assert!(
+        older.starts_with("5 freezes 6 steps since OpenRLHF 0.9.1, which is taken, and 5 up to 0.9.0"),
+        "{older}"
+    );
+    assert_eq!(
+        [told("--critic.freezing_steps 5"), told("--freezing_actor_steps -1")],
+        [None, None]
+    );
     let verl = |steps: &str| {
         let flags = format!("actor_rollout_ref.model.path=/m trainer.critic_warmup={steps}");
         rests(Framework::Verl, &flags)
     };
     assert_eq!([verl("5"), verl("1"), verl("0")], [4, 0, 0]);
+}
+
+#[test]
+fn a_warm_up_that_is_a_share_of_all_updates_stays_one() {
+    let of = |framework, flags: &str| {
+        let optimizer = converted(framework, flags).job.spec.optimizer;
+        (optimizer.warmup_updates, optimizer.warmup_ratio)
+    };
+    let openrlhf = |flags: &str| of(Framework::Openrlhf, &format!("--pretrain a/b {flags}"));
+    assert_eq!(openrlhf(""), (0, Some(0.03)));
+    assert_eq!(openrlhf("--lr_warmup_ratio 0.1"), (0, Some(0.1)));
+    assert_eq!(openrlhf("--actor.lr_warmup_ratio 0"), (0, None));
+    let optim = "actor_rollout_ref.actor.optim";
+    let verl = |flags: &str| of(Framework::Verl, &format!("actor_rollout_ref.model.path=/m {flags}"));
+    assert_eq!(verl(""), (0, None));
+    assert_eq!(verl(&format!("{optim}.lr_warmup_steps_ratio=0.")), (0, None));
+    let share = format!("{optim}.lr_warmup_steps_ratio=0.05");
+    assert_eq!(verl(&share), (0, Some(0.05)));
+    assert_eq!(verl(&format!("{share} {optim}.lr_warmup_steps=-1")), (0, Some(0.05)));
+    assert_eq!(verl(&format!("{share} {optim}.lr_warmup_steps=10")), (40, None));
+    let data = "--dataset_name /d.jsonl";
+    let ppo = |flags: &str| {
+        of(
+            Framework::Trl,
+            &format!("ppo.py --sft_model_path /m --reward_model_path /rm {data} {flags}"),
+        )
+    };
+    let grpo = |flags: &str| {
+        of(
+            Framework::Trl,
+            &format!("trl grpo --model_name_or_path /m {data} {flags}"),
+        )
+    };
+    assert_eq!(
+        [ppo("--warmup_ratio 0.1"), grpo("--warmup_ratio 0.1")],
+        [(0, Some(0.1)); 2]
+    );
+    assert_eq!(
+        [ppo("--warmup_steps 0.1"), grpo("--warmup_steps 0.1")],
+        [(0, Some(0.1)); 2]
+    );
+    assert_eq!([ppo(""), grpo("--warmup_ratio 0.0")], [(0, None); 2]);
+    assert_eq!(grpo("--warmup_ratio 0.1 --warmup_steps 7"), (7, None));
+}
+
+#[test]
+fn verls_ways_to_begin_that_are_not_here_are_not_passed_over() {
+    let said = |flag: &str| {
+        let notes = converted(Framework::Verl, &format!("actor_rollout_ref.model.path=/m {flag}")).notes;
+        let (name, _) = flag.split_once('=').unwrap();
+        let about = notes.into_iter().find(|note| note.subject == name);
+        about.map(|note| {
+            assert_eq!(note.kind, NoteKind::NotTranslated, "{flag}");
+            note.message
+        })
+    };
+    assert!(said("trainer.resume_mode=disable").unwrap().contains("--fresh"));
+    assert!(said("trainer.val_before_train=False").unwrap().contains("always made"));
+    assert_eq!(
+        [said("trainer.resume_mode=auto"), said("trainer.val_before_train=True")],
+        [None, None]
+    );
 }

@@ -4,9 +4,9 @@
 use super::*;
 use crate::convert::row::Row;
 
-const VERL: &str = include_str!("upstream/verl-0.9.0.txt");
-const OPENRLHF: &str = include_str!("upstream/openrlhf-0.11.0.txt");
-const TRL: &str = include_str!("upstream/trl-0.24.0.txt");
+const VERL: &str = include_str!("../known/verl-0.9.0.txt");
+const OPENRLHF: &str = include_str!("../known/openrlhf-0.11.0.txt");
+const TRL: &str = include_str!("../known/trl-0.24.0.txt");
 
 fn lines(list: &'static str) -> impl Iterator<Item = &'static str> {
     list.lines().filter(|line| !line.starts_with('#'))

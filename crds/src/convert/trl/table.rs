@@ -78,11 +78,7 @@ pub const COMMON: &[Row] = &[
     field(&["weight_decay"], &["optimizer.weightDecay"], Number),
     computed(&["lr_scheduler_type"], &["optimizer.schedule", "optimizer.minLearningRateRatio"], "").or("linear"),
     nowhere(&["lr_scheduler_kwargs"], "give optimizer.minLearningRateRatio"),
-    nowhere(
-        &["warmup_ratio"],
-        "optimizer.warmupUpdates counts updates: set it to this share of steps x updates per step, which ppo-worker \
-         plan prints",
-    ).off(&["0", "0.0"]),
+    computed(&["warmup_ratio"], &["optimizer.warmupRatio"], "counts without warmup_steps"),
     computed(&["num_train_epochs"], &["episodes"], "a part of an epoch becomes a whole one").or("3"),
     field(&["seed"], &["seed"], Count),
     needless(&["data_seed", "full_determinism"], "a run always gives the same bits on the same machine"),
@@ -153,8 +149,8 @@ pub const PPO: &[Row] = &[
     ),
     computed(
         &["warmup_steps"],
-        &["optimizer.warmupUpdates"],
-        "counts steps in TRL's PPO, updates here: x updates per step",
+        &["optimizer.warmupUpdates", "optimizer.warmupRatio"],
+        "counts steps in TRL's PPO, updates here: x updates per step; below 1 it is a share, as in transformers 5",
     ),
     field(&["num_ppo_epochs"], &["batch.ppoEpochs"], Count).or("4"),
     computed(&["total_episodes"], &["steps"], "counts samples in TRL").or(""),
@@ -185,7 +181,11 @@ pub const PPO: &[Row] = &[
 pub const ONLINE: &[Row] = &[
     field(&["learning_rate"], &["optimizer.actorLearningRate"], Number),
     field(&["max_grad_norm"], &["optimizer.maxGradNorm"], Number),
-    field(&["warmup_steps"], &["optimizer.warmupUpdates"], Count),
+    computed(
+        &["warmup_steps"],
+        &["optimizer.warmupUpdates", "optimizer.warmupRatio"],
+        "below 1 it is a share, as in transformers 5",
+    ),
     field(&["model_name_or_path"], &["model.policy"], Model),
     field(&["reward_model_name_or_path"], &["roles.reward.model.source"], Model),
     computed(

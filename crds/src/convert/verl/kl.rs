@@ -36,8 +36,7 @@ impl Term {
 pub(super) fn kl(draft: &mut Draft) -> Result<(), WrongValue> {
     let term = match (IN_LOSS.acts(draft)?, IN_REWARD.acts(draft)?) {
         (false, false) => {
-            let source = "neither use_kl_loss nor use_kl_in_reward, with a coefficient above 0";
-            draft.set("algorithm.kl.coef", 0.0, source);
+            draft.set("algorithm.kl.coef", 0.0, "no KL is switched on");
             return Ok(());
         }
         (true, true) => {
@@ -52,7 +51,7 @@ pub(super) fn kl(draft: &mut Draft) -> Result<(), WrongValue> {
     };
     draft.set("algorithm.kl.placement", term.placement, &draft.source(term.switch));
     draft.set_number("algorithm.kl.coef", term.coef)?;
-    estimator(draft, term.estimator);
+    estimator(draft, &term);
     if term.placement == "reward" && draft.text("algorithm.kl_ctrl.type").as_deref() == Some("adaptive") {
         let adaptive = "algorithm.kl.controller.adaptive";
         draft.set_number(&format!("{adaptive}.target"), "algorithm.kl_ctrl.target_kl")?;
@@ -61,17 +60,31 @@ pub(super) fn kl(draft: &mut Draft) -> Result<(), WrongValue> {
     Ok(())
 }
 
-fn estimator(draft: &mut Draft, name: &str) {
-    let estimator = draft.text(name).unwrap_or_default();
-    match estimator.trim_end_matches('+') {
-        "kl" | "k1" => draft.set("algorithm.kl.estimator", "k1", &draft.source(name)),
-        "mse" | "k2" => draft.set("algorithm.kl.estimator", "k2", &draft.source(name)),
-        "low_var_kl" | "k3" => draft.set("algorithm.kl.estimator", "k3", &draft.source(name)),
-        "abs" => draft.set("algorithm.kl.estimator", "abs", &draft.source(name)),
-        other => draft.leave(name, &format!("is {other}; here are kl, abs, mse and low_var_kl")),
-    }
-    if estimator.ends_with('+') {
-        draft.leave(name, "the gradient is that of the estimate itself, not k2's");
+/// With a `+` the value is the estimate and the gradient is k2's: `backward - backward.detach() + forward.detach()` in `kl_penalty` of
+/// verl/trainer/ppo/core_algos.py. A loss has a gradient and nothing else to act by; a reward has none.
+fn estimator(draft: &mut Draft, term: &Term) {
+    let name = term.estimator;
+    let given = draft.text(name).unwrap_or_default();
+    let word = given.trim_end_matches('+');
+    let ours = match word {
+        "kl" | "k1" => "k1",
+        "mse" | "k2" => "k2",
+        "low_var_kl" | "k3" => "k3",
+        "abs" => "abs",
+        other => {
+            let why = format!(
+                "{other} is not available: kl, abs, mse and low_var_kl are; see that algorithm.kl.estimator is what you want"
+            );
+            draft.leave(name, &why);
+            return;
+        }
+    };
+    let straight = term.placement == "loss" && given.ends_with('+');
+    let source = draft.source(name);
+    draft.set("algorithm.kl.estimator", if straight { "k2" } else { ours }, &source);
+    if straight && ours != "k2" {
+        let why = format!("the gradient is k2's there as here; only the KL in the logs differs: {word} there, k2 here");
+        draft.leave(name, &why);
     }
 }
 

@@ -110,11 +110,11 @@ pub const ROWS: &[Row] = &[
         &["optimizer.warmupUpdates"],
         "counts steps in verl, updates here: x updates per step",
     ),
-    nowhere(
+    computed(
         &["actor_rollout_ref.actor.optim.lr_warmup_steps_ratio"],
-        "optimizer.warmupUpdates counts updates: set it to this share of steps x updates per step, which ppo-worker \
-         plan prints",
-    ).off(&["0", "0.0"]),
+        &["optimizer.warmupRatio"],
+        "counts without lr_warmup_steps; verl rounds down to whole steps, here it is rounded up to updates",
+    ),
     field(
         &["actor_rollout_ref.actor.optim.lr_scheduler_type", "actor_rollout_ref.actor.optim.warmup_style",
           "actor_rollout_ref.actor.optim.lr_decay_style"],

@@ -12,7 +12,7 @@ pub const ROWS: &[Row] = &[
     computed(
         &["actor_rollout_ref.actor.kl_loss_type"],
         &["algorithm.kl.estimator"],
-        "with use_kl_loss",
+        "with use_kl_loss; with a `+`, as k3+, it is k2, whose gradient verl takes",
     ).or("low_var_kl"),
     computed(
         &["algorithm.use_kl_in_reward"],

@@ -39,7 +39,7 @@ pub const ROWS: &[Row] = &[
           "reward_model.reward_kwargs.overlong_buffer_cfg.enable", "reward_model.overlong_buffer.enable",
           "custom_reward_function.overlong_buffer.enable"],
         &["roles.reward.rules"],
-        "a length rule: 1 for a short response where verl has 0, falling as steeply",
+        "a length rule: 0 for a response that is short enough, falling to minus the factor at the longest",
     ).or("False"),
     computed(
         &["reward.reward_kwargs.overlong_buffer_cfg.len", "reward_model.reward_kwargs.overlong_buffer_cfg.len",
@@ -52,7 +52,7 @@ pub const ROWS: &[Row] = &[
           "reward_model.reward_kwargs.overlong_buffer_cfg.penalty_factor",
           "reward_model.overlong_buffer.penalty_factor", "custom_reward_function.overlong_buffer.penalty_factor"],
         &["roles.reward.rules"],
-        "the weight of that rule",
+        "the weight of that rule, below 0",
     ).or("1.0"),
     needless(
         &["reward.reward_kwargs.overlong_buffer_cfg.log", "reward.reward_kwargs.max_resp_len",

@@ -28,10 +28,15 @@ pub const ROWS: &[Row] = &[
         "metrics go to TensorBoard, Prometheus and metrics.jsonl (docs/monitoring.md), under verl's names in \
          TensorBoard",
     ),
-    needless(
-        &["trainer.*"],
-        "is Ray's matter, or always so: a run evaluates first, goes on from its last checkpoint and writes samples",
-    ),
+    nowhere(
+        &["trainer.resume_mode", "trainer.resume_from_path"],
+        "a run goes on from the last checkpoint in its own folder, as with auto; `ppo-worker run --fresh` begins anew, as disable does",
+    ).off(&["auto"]),
+    nowhere(
+        &["trainer.val_before_train"],
+        "with evaluation.source the evaluation before the first step is always made",
+    ).off(&["true"]),
+    needless(&["trainer.*"], "is Ray's matter, or always so: a run writes samples"),
     needless(
         &["ray_kwargs.*", "ray_init.*", "global_profiler.*", "transfer_queue.*", "hydra.*"],
         "is Ray's, hydra's or a profiler's matter",
