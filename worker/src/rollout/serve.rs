@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use ppo_crds::pod::env;
+use tch::Kind;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -117,11 +118,11 @@ async fn work(service: &Service, settings: &Settings) -> Result<()> {
         .await
         .map_err(|error| anyhow!("loading the model: {error}"))??;
     tracing::info!(
-        "serving {} as {:?}, sequences of up to {} tokens in {:?}",
+        "serving {} as {:?}, sequences of up to {} tokens in {}",
         model.folder.display(),
         model.name,
         model.config.max_positions,
-        model.kind
+        if model.kind == Kind::BFloat16 { "bfloat16" } else { "float32" }
     );
     let engine = model.engine.clone();
     service.ready(model);

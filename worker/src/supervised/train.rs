@@ -109,7 +109,7 @@ pub fn train<S: Student>(config: &Training<S::Data>, output: OutputMode) -> Resu
         }
     }
     let (model, weights) = (student.config(&tokenizer), student.learner().parameters.weights());
-    model::save(&config.output, folder, &model, &weights, model::save::SHARD_BYTES)?;
+    model::save(&config.output, &folder, &model, &weights, model::save::SHARD_BYTES)?;
     let held_out = last.map(|last| {
         format!(
             ", held-out loss {:.3}, {} {:.0} %",
