@@ -52,6 +52,9 @@ is the latter x `rollout.n`. verl's roles share GPUs, ours have their own, so th
 
 const TRL: &str = "## TRL
 
+A Python script is not read: give the arguments of its `GRPOConfig(...)`, `RLOOConfig(...)` or `PPOConfig(...)` as flags of the same names. The
+YAML file of `--config FILE` is, its path taken from the folder in which you convert.
+
 `PPOConfig`, `RLOOConfig` and `GRPOConfig`, with the flags of 0.24 to 1.9 and the defaults of 0.24; the script's name (`ppo.py`, `rloo.py`, `grpo.py`, or `trl grpo`) tells which, and
 the launcher's `--num_processes` or `--nproc_per_node` how many GPUs. With d = `per_device_train_batch_size`, a =
 `gradient_accumulation_steps`, p = processes:

@@ -2,6 +2,7 @@ use super::*;
 use crate::{parse_manifest, spec_schema};
 
 mod adapters;
+mod config_files;
 mod dynamic;
 mod engines;
 mod held_out;
