@@ -6,6 +6,7 @@
 mod adapter;
 mod arguments;
 mod arithmetic;
+mod config_file;
 mod dialect;
 mod draft;
 mod dynamic;
@@ -28,6 +29,7 @@ mod verl;
 
 use serde_json::{Map, Value, json};
 
+pub use config_file::Reader;
 pub use dialect::Framework;
 pub use draft::{Note, NoteKind, WrongValue};
 pub use page::migration_page;
@@ -93,6 +95,28 @@ pub enum ConvertError {
         "TRL's PPO, RLOO and GRPO trainers share flags: put the script's name (ppo.py, rloo.py, grpo.py) in front of them"
     )]
     WhichTrainer,
+    /// The file of flags that TRL's command line names.
+    #[error(
+        "--config {path} cannot be read: {why}; its path is taken from the folder in which convert is run: run it there, or give what is in \
+         the file as flags"
+    )]
+    ConfigFile {
+        /// As it was given.
+        path: String,
+        /// What the system, or its reader, says.
+        why: String,
+    },
+    /// A script in Python that makes a configuration by itself.
+    #[error(
+        "`{config}(...)` is Python, which is not read: give its arguments as flags of the same names behind `{command}`, the model as \
+         --model_name_or_path (sft_model_path of PPO) and the data set as --dataset_name"
+    )]
+    InPython {
+        /// The class.
+        config: &'static str,
+        /// What takes its arguments.
+        command: &'static str,
+    },
     /// A value that its flag cannot have.
     #[error(transparent)]
     Value(#[from] WrongValue),
@@ -146,14 +170,31 @@ fn unknown(framework: &str, flags: &[UnknownFlag]) -> String {
 /// The manifest of a command line or script. `environment` gives the variables that the script does not set.
 ///
 /// # Errors
-/// When the text holds no command of the framework, a flag is unknown, or what it asks for cannot run.
+/// When the text holds no command of the framework, a flag is unknown, or what it asks for cannot run; when it names a file of flags.
 pub fn convert(
     framework: Framework,
     script: &str,
     environment: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Conversion, ConvertError> {
+    convert_with_files(framework, script, environment, &|_| Err("no file is read here".into()))
+}
+
+/// As [`convert`]; `read` gives the files of flags that the command line names.
+///
+/// # Errors
+/// As [`convert`], and when such a file cannot be read.
+pub fn convert_with_files(
+    framework: Framework,
+    script: &str,
+    environment: &dyn Fn(&str) -> Option<String>,
+    read: Reader<'_>,
+) -> Result<Conversion, ConvertError> {
+    if let Some((config, command)) = config_file::in_python(script, framework) {
+        return Err(ConvertError::InPython { config, command });
+    }
     let commands = commands(framework, script, environment)?;
     let (launcher, flags) = arguments::of_framework(commands, framework)?;
+    let flags = config_file::with_file(flags, framework, read)?;
     let dialect = framework.dialect(&launcher, &flags)?;
     let launcher = launcher.into_iter().map(|word: Word| word.text).collect();
     let arguments = arguments::read(&flags, launcher, &dialect)?;

@@ -1,12 +1,12 @@
 //! `ppo-worker convert`: a command line of OpenRLHF, verl or TRL as a PpoJob manifest. The work is done by
-//! [`ppo_crds::convert`]; here are standard input, environment and output.
+//! [`ppo_crds::convert`]; here are standard input, files, environment and output.
 
 use std::io::Read;
 
 use anyhow::{Context, Result};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use ppo_crds::convert::{Framework, NoteKind, convert, quote};
+use ppo_crds::convert::{Framework, NoteKind, convert_with_files, quote};
 
 use crate::manifest::Invalid;
 use crate::output::{print, tell};
@@ -41,7 +41,9 @@ fn frameworks() -> impl TypedValueParser<Value = Framework> {
 pub fn main(args: &ConvertArgs, output: OutputMode) -> Result<()> {
     let script = script(&args.command)?;
     let environment = |name: &str| std::env::var(name).ok();
-    let conversion = convert(args.from, &script, &environment).map_err(|error| Invalid::new(error.to_string()))?;
+    let read = |path: &str| std::fs::read_to_string(path).map_err(|error| error.to_string());
+    let conversion = convert_with_files(args.from, &script, &environment, &read);
+    let conversion = conversion.map_err(|error| Invalid::new(error.to_string()))?;
     if matches!(output, OutputMode::Json) {
         let json = serde_json::json!({"manifest": conversion.job, "notes": conversion.notes});
         return print(&format!("{}\n", serde_json::to_string_pretty(&json)?));

@@ -124,14 +124,14 @@ fn split(words: &[Word], syntax: Syntax) -> Result<Vec<Argument>, ConvertError> 
         match (text.strip_prefix("--"), text.split_once('=')) {
             (_, Some((name, value))) if overriding => arguments.push(Argument {
                 name: name.trim_start_matches('+').into(),
-                shown: text.into(),
+                shown: word.written().into(),
                 values: vec![value.trim_matches(['\'', '"']).into()],
                 unknown: word.unknown.clone(),
             }),
             // `~key` takes a setting out.
             (None, None) if overriding && text.starts_with('~') => arguments.push(Argument {
                 name: text.trim_start_matches('~').into(),
-                shown: text.into(),
+                shown: word.written().into(),
                 values: vec!["null".into()],
                 unknown: word.unknown.clone(),
             }),
@@ -145,14 +145,14 @@ fn split(words: &[Word], syntax: Syntax) -> Result<Vec<Argument>, ConvertError> 
                     } else {
                         name.into()
                     },
-                    shown: text.into(),
+                    shown: word.written().into(),
                     values: value.map(str::to_owned).into_iter().collect(),
                     unknown: word.unknown.clone(),
                 });
             }
             _ => match arguments.last_mut().filter(|last| !overriding || is_bare(last)) {
                 Some(last) => {
-                    last.shown = format!("{} {text}", last.shown);
+                    last.shown = format!("{} {}", last.shown, word.written());
                     last.values.push(text.into());
                     last.unknown = last.unknown.take().or_else(|| word.unknown.clone());
                 }

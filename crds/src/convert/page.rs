@@ -18,8 +18,8 @@ ppo-worker convert --from trl 'accelerate launch --num_processes 8 ppo.py --sft_
 ppo-worker plan -f job.yaml
 ```
 
-A whole script will do: quotes, continued lines, comments, variables and arrays that it sets or appends to, a command in quotes for
-`bash -c` or ssh. Variables that it does not set are taken from your environment; of arguments of its own (`\"$@\"`) there are none.
+A whole script will do: quotes, continued lines, comments, variables and arrays that it sets or appends to, texts that `read ... <<EOF` or
+`$(cat <<EOF ...)` puts into a variable, a command in quotes for `bash -c` or ssh. Variables that it does not set are taken from your environment; of arguments of its own (`\"$@\"`) there are none.
 Branches are followed where texts and numbers decide (`if [ \"$MODE\" = fast ]`, `case`, `&&`); where something would have to be run, what
 they leave different counts as not known. What is not known, such as `$(nproc)`, is asked for where it is read: write it out, or export the
 variable that is named.
@@ -51,6 +51,9 @@ is the latter x `rollout.n`. verl's roles share GPUs, ours have their own, so th
 ";
 
 const TRL: &str = "## TRL
+
+A Python script is not read: give the arguments of its `GRPOConfig(...)`, `RLOOConfig(...)` or `PPOConfig(...)` as flags of the same names. The
+YAML file of `--config FILE` is, its path taken from the folder in which you convert.
 
 `PPOConfig`, `RLOOConfig` and `GRPOConfig`, with the flags of 0.24 to 1.9 and the defaults of 0.24; the script's name (`ppo.py`, `rloo.py`, `grpo.py`, or `trl grpo`) tells which, and
 the launcher's `--num_processes` or `--nproc_per_node` how many GPUs. With d = `per_device_train_batch_size`, a =

@@ -7,7 +7,9 @@
 mod blocks;
 mod command;
 mod condition;
+mod document;
 mod expansion;
+mod word;
 
 use std::collections::HashMap;
 use std::iter::Peekable;
@@ -15,18 +17,11 @@ use std::str::Chars;
 
 use blocks::Block;
 use command::{End, List, is_name};
+use document::Document;
+pub use word::Word;
 
 /// Value of a variable that the script does not set.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
-
-/// One word after quoting and expansion.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Word {
-    /// Its text; what could not be expanded is left out.
-    pub text: String,
-    /// What could not be expanded, as it was written.
-    pub unknown: Option<String>,
-}
 
 /// A quote, parenthesis or brace is never closed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -72,8 +67,10 @@ struct Lexer<'a> {
     word: Option<Word>,
     /// The next word is the file of a redirection.
     into_file: bool,
-    /// The words that end the texts which begin on the next line (`<<EOF`).
-    documents: Vec<String>,
+    /// The texts that begin on the next line (`<<EOF`).
+    documents: Vec<Document>,
+    /// The words of the text that was written into the present word.
+    written: Option<Vec<Word>>,
     /// A list without words stood in the present double quotes.
     no_words: bool,
     /// Defaults of variables inside defaults of variables.
@@ -94,6 +91,7 @@ impl<'a> Lexer<'a> {
             word: None,
             into_file: false,
             documents: Vec::new(),
+            written: None,
             no_words: false,
             depth: 0,
         }
@@ -107,7 +105,7 @@ impl<'a> Lexer<'a> {
             match c {
                 '\n' => {
                     self.end_command(End::Line);
-                    self.skip_documents();
+                    self.read_documents()?;
                 }
                 ';' => {
                     let two = self.rest.next_if(|&c| c == ';' || c == '&').is_some();
@@ -150,14 +148,11 @@ impl<'a> Lexer<'a> {
     }
 
     fn push(&mut self, c: char) {
-        self.word.get_or_insert_default().text.push(c);
+        self.word.get_or_insert_default().push(c.encode_utf8(&mut [0; 4]));
     }
 
     fn not_known(&mut self, what: &str) {
-        self.word
-            .get_or_insert_default()
-            .unknown
-            .get_or_insert_with(|| what.into());
+        self.word.get_or_insert_default().push_unknown(what);
     }
 
     fn end_word(&mut self) {
@@ -181,7 +176,7 @@ impl<'a> Lexer<'a> {
 
     fn single(&mut self) -> Result<(), Unclosed> {
         let text = self.until('\'', "'...'")?;
-        self.word.get_or_insert_default().text.push_str(&text);
+        self.word.get_or_insert_default().push(&text);
         Ok(())
     }
 
@@ -263,27 +258,9 @@ impl<'a> Lexer<'a> {
             signs.push(c);
         }
         if signs == "<<" {
-            self.rest.next_if_eq(&'-');
-            while self.rest.next_if(|&c| c == ' ' || c == '\t').is_some() {}
-            let mut end = String::new();
-            while let Some(c) = self.rest.next_if(|&c| !c.is_whitespace() && !";|&<>".contains(c)) {
-                end.push(c);
-            }
-            self.documents.push(end.replace(['\'', '"', '\\'], ""));
+            self.begin_document();
         } else {
             self.into_file = true;
-        }
-    }
-
-    /// The texts behind `<<EOF` are no commands.
-    fn skip_documents(&mut self) {
-        for end in std::mem::take(&mut self.documents) {
-            while self.rest.peek().is_some() {
-                let line: String = self.rest.by_ref().take_while(|&c| c != '\n').collect();
-                if line.trim() == end {
-                    break;
-                }
-            }
         }
     }
 

@@ -2,6 +2,7 @@ use super::*;
 use crate::{parse_manifest, spec_schema};
 
 mod adapters;
+mod config_files;
 mod dynamic;
 mod engines;
 mod held_out;
@@ -300,7 +301,7 @@ fn what_cannot_run_is_refused_with_the_flag_it_is_from() {
         "{openrlhf}"
     );
     assert!(message(Framework::Openrlhf, "--gamma much").contains("--gamma much: wants a number, has \"much\""));
-    assert!(message(Framework::Openrlhf, "--pretrain $MODEL/x").starts_with("$MODEL in `--pretrain /x`"));
+    assert!(message(Framework::Openrlhf, "--pretrain $MODEL/x").starts_with("$MODEL in `--pretrain $MODEL/x`"));
     assert!(message(Framework::Openrlhf, "ls -l").contains("no OpenRLHF command"));
     assert!(message(Framework::Trl, "train.py --learning_rate 1").contains("put the script's name"));
     assert!(

@@ -235,7 +235,7 @@ impl Lexer<'_> {
     fn joined(&self, ends: &[Variables], why: Option<&str>) -> Variables {
         let names: BTreeSet<&String> = ends.iter().flat_map(Variables::keys).collect();
         let value = |name: &str, end: &Variables| {
-            let outside = || (self.environment)(name).map(|text| vec![Word { text, unknown: None }]);
+            let outside = || (self.environment)(name).map(|text| vec![Word::new(text, None)]);
             end.get(name).cloned().or_else(outside).unwrap_or_default()
         };
         let join = |name: &String| {
@@ -278,12 +278,12 @@ pub(super) fn undecided(name: &str, values: &[Vec<Word>], why: Option<&str>) -> 
     let are_flags = rests
         .iter()
         .all(|rest| rest.first().is_none_or(|word| is_flag(&word.text)));
-    let not_known = |word: &Word| Word {
-        text: word.text.clone(),
-        unknown: word
-            .unknown
-            .clone()
-            .or_else(|| Some(why.map_or_else(|| format!("${name}"), str::to_owned))),
+    let not_known = |word: &Word| match word.unknown {
+        Some(_) => word.clone(),
+        None => Word::new(
+            word.text.clone(),
+            Some(why.map_or_else(|| format!("${name}"), str::to_owned)),
+        ),
     };
     if are_flags {
         for (index, rest) in rests.iter().enumerate() {
@@ -299,10 +299,11 @@ pub(super) fn undecided(name: &str, values: &[Vec<Word>], why: Option<&str>) -> 
 
 /// The words that a text falls apart into where it is not quoted.
 pub(super) fn words(whole: &Word) -> Vec<Word> {
-    let word = |text: &str| Word {
-        text: text.into(),
-        unknown: whole.unknown.clone(),
-    };
+    let word = |text: &str| Word::new(text, whole.unknown.clone());
+    // One word of its own is as it was written.
+    if !whole.text.is_empty() && !whole.text.contains(char::is_whitespace) {
+        return vec![whole.clone()];
+    }
     let words: Vec<Word> = whole.text.split_whitespace().map(word).collect();
     match words.is_empty() && whole.unknown.is_some() {
         true => vec![whole.clone()],

@@ -80,6 +80,7 @@ impl Lexer<'_> {
         if end != End::Line || !self.list.is_open() {
             self.list.by = end;
         }
+        self.written = None;
         match end {
             End::Branch => self.end_case(),
             End::Close => self.begin_case(),
@@ -114,11 +115,12 @@ impl Lexer<'_> {
             false => Vec::new(),
         };
         match words.len() {
-            0 => words.push(value),
-            1 => {
-                words[0].text.push_str(&value.text);
-                words[0].unknown = words[0].unknown.take().or(value.unknown);
-            }
+            // A text whose words are known one by one.
+            0 => match self.written.take().filter(|_| value.unknown.is_some()) {
+                Some(written) => words = written,
+                None => words.push(value),
+            },
+            1 => words[0].append(value),
             _ => words.extend(blocks::words(&value)),
         }
         self.set(&name, words);
@@ -167,15 +169,12 @@ fn assignments(words: &[Word]) -> Option<Vec<Assignment>> {
 }
 
 fn assignment(word: &Word) -> Option<Assignment> {
-    let (name, text) = word.text.split_once('=')?;
+    let (name, value) = word.split_once('=')?;
     let (name, appends) = name.strip_suffix('+').map_or((name, false), |name| (name, true));
     is_name(name).then(|| Assignment {
         name: name.into(),
         appends,
-        value: Word {
-            text: text.into(),
-            unknown: word.unknown.clone(),
-        },
+        value,
     })
 }
 

@@ -115,14 +115,8 @@ mod tests {
         let words: Vec<Word> = command
             .split(' ')
             .map(|text| match text.strip_prefix('?') {
-                Some(name) => Word {
-                    text: String::new(),
-                    unknown: Some(format!("${name}")),
-                },
-                None => Word {
-                    text: text.replace('_', ""),
-                    unknown: None,
-                },
+                Some(name) => Word::new("", Some(format!("${name}"))),
+                None => Word::new(text.replace('_', ""), None),
             })
             .collect();
         of_command(&words, &|name| name == "SET")

@@ -23,7 +23,10 @@ impl Lexer<'_> {
                 let inside = self.enclosed('(', ')', "$(...)")?;
                 match inside.strip_prefix('(').and_then(|inside| inside.strip_suffix(')')) {
                     Some(sum) => self.arithmetic(sum),
-                    None => self.not_known("$(...)"),
+                    None => match self.written_by_cat(&inside)? {
+                        Some(words) => self.put_text(words),
+                        None => self.not_known("$(...)"),
+                    },
                 }
             }
             // A script's own arguments: there are none.
@@ -144,6 +147,13 @@ impl Lexer<'_> {
         }
     }
 
+    /// What a command wrote, in the word that is being read.
+    fn put_text(&mut self, words: Vec<Word>) {
+        let whole = one(words.iter().cloned());
+        self.word.get_or_insert_default().append(whole);
+        self.written = Some(words);
+    }
+
     /// A variable's value in the word that is being read.
     fn put(&mut self, variable: &str, values: Option<Vec<Word>>, quoted: bool) {
         let Some(values) = values else {
@@ -161,6 +171,11 @@ impl Lexer<'_> {
             }
             if quoted {
                 self.word.get_or_insert_default();
+            }
+            let is_variable = |what: &String| variable_of(what).is_some();
+            if whole && value.unknown.as_ref().is_some_and(is_variable) {
+                self.word.get_or_insert_default().append(value.clone());
+                continue;
             }
             if let Some(unknown) = &value.unknown {
                 match variable_of(unknown).is_some() {
@@ -194,14 +209,13 @@ fn is_own_arguments(inside: &str) -> bool {
 fn one(words: impl IntoIterator<Item = Word>) -> Word {
     words.into_iter().fold(Word::default(), |mut whole, word| {
         if !whole.text.is_empty() {
-            whole.text.push(' ');
+            whole.push(" ");
         }
-        whole.text.push_str(&word.text);
-        whole.unknown = whole.unknown.or(word.unknown);
+        whole.append(word);
         whole
     })
 }
 
 fn text(text: String) -> Word {
-    Word { text, unknown: None }
+    Word::new(text, None)
 }

@@ -141,3 +141,21 @@ fn an_array_with_a_star_is_one_word_in_quotes() {
     let script = "A=(--x 1)\nE=()\nrun \"a=${A[*]}\" \"${A[*]}\" ${A[*]} \"${E[*]}\"";
     assert_eq!(words(script), [["run", "a=--x 1", "--x 1", "--x", "1", ""]]);
 }
+
+#[test]
+fn a_text_of_a_script_is_a_variables_value() {
+    let read = "read -r -d '' A <<EOF\n --x '$HOME' \\\n --y \\$1\nEOF\nrun $A \"$A\"";
+    assert_eq!(
+        words(read)[1],
+        ["run", "--x", "'/root'", "--y", "$1", "--x '/root'  --y $1"]
+    );
+    assert_eq!(
+        words("read A <<'EOF'\n$HOME a\nb\nEOF\nrun $A")[1],
+        ["run", "$HOME", "a"]
+    );
+    assert_eq!(
+        words("A=$(cat <<-'EOF'\n\t(a) b\n\tEOF\n)\nrun $A"),
+        [["run", "(a)", "b"]]
+    );
+    assert_eq!(words("read A B <<EOF\nx y\nEOF\nrun z")[1], ["run", "z"]);
+}

@@ -149,7 +149,7 @@ fn what_is_not_read_need_not_be_known() {
         &nothing,
     )
     .unwrap_err();
-    assert!(error.to_string().starts_with("$W in `--ckpt_path /out`"), "{error}");
+    assert!(error.to_string().starts_with("$W in `--ckpt_path $W/out`"), "{error}");
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn all_that_is_not_known_is_named_at_once_and_can_be_given_from_outside() {
     let error = convert(Framework::Openrlhf, script, &nothing).unwrap_err().to_string();
     let lines: Vec<&str> = error.lines().collect();
     assert_eq!(lines.len(), 3, "{error}");
-    let command = "$(...) in `--seed` is not known here: run it yourself and write its result";
+    let command = "$(...) in `--seed $(...)` is not known here: run it yourself and write its result";
     for (line, start) in lines
         .iter()
         .zip(["$W in `--prompt_data", "$W in `--ckpt_path", command])
@@ -343,4 +343,64 @@ fn of_commands_in_branches_the_one_that_is_run_is_converted() {
             .rollout_batch_size,
         256
     );
+}
+
+/// As OpenRLHF's train_ppo_llama.sh begins and ends.
+const BY_READ: &str = r#"
+set -x
+DATA=/data/p.jsonl
+read -r -d '' training_commands <<EOF
+openrlhf.cli.train_ppo_ray \
+   --pretrain a/b \
+   --remote_rm_url http://x/y --prompt_data $DATA \
+   --ckpt_path $W/ckpt --rollout_batch_size 64 --train_batch_size 32
+EOF
+
+if [[ ${1} != "slurm" ]]; then
+    deepspeed --module $training_commands
+fi
+"#;
+
+#[test]
+fn a_command_that_a_script_reads_from_a_text_of_its_own_is_read() {
+    let given = |name: &str| (name == "W").then(|| "/w".to_owned());
+    let by_cat = BY_READ
+        .replace("read -r -d '' training_commands <<EOF", "training_commands=$(cat <<EOF")
+        .replace("\nEOF\n", "\nEOF\n)\n");
+    let in_quotes = by_cat.replace("=$(cat", "=\"$(cat").replace("EOF\n)", "EOF\n)\"");
+    for script in [BY_READ, &BY_READ.replace("<<EOF", "<<-EOF"), &by_cat, &in_quotes] {
+        let spec = convert(Framework::Openrlhf, script, &given).unwrap_or_else(|error| panic!("{error}: {script}"));
+        let spec = spec.job.spec;
+        assert_eq!(spec.batch.rollout_batch_size, 64, "{script}");
+        assert_eq!(spec.prompts.source.path.as_deref(), Some("/data/p.jsonl"));
+        assert_eq!(spec.checkpoint.path.as_deref(), Some("/w/ckpt"));
+        let error = convert(Framework::Openrlhf, script, &nothing).unwrap_err().to_string();
+        assert!(
+            error.starts_with("$W in `--ckpt_path $W/ckpt` is not known here"),
+            "{error}"
+        );
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+    // Nothing is expanded then, a continued line neither.
+    let literal = BY_READ.replace("<<EOF", "<<'EOF'").replace(" \\\n", "\n");
+    let literal = literal.replace("$DATA", "/data/q.jsonl").replace("$W", "/w");
+    let spec = converted(Framework::Openrlhf, &literal).job.spec;
+    assert_eq!(spec.prompts.source.path.as_deref(), Some("/data/q.jsonl"));
+}
+
+#[test]
+fn what_is_not_known_is_quoted_where_it_stands() {
+    let script = "WORK_DIR=$(cd x && pwd)\nOUT=/a/${WORK_DIR}/exp\npython -m openrlhf.cli.train_ppo_ray --pretrain a/b --ckpt_path";
+    for (value, shown) in [
+        ("${WORK_DIR}/exp/ckpt", "$WORK_DIR/exp/ckpt"),
+        ("\"$OUT/c\"", "/a/$WORK_DIR/exp/c"),
+    ] {
+        let error = convert(Framework::Openrlhf, &format!("{script} {value}"), &nothing)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains(&format!("in `--ckpt_path {shown}` is not known")),
+            "{error}"
+        );
+    }
 }

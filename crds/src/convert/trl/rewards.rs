@@ -4,8 +4,10 @@ use crate::convert::draft::{Draft, WrongValue};
 use crate::convert::final_answer;
 
 /// What each of TRL's own functions reads of a response.
-const COMPARING: [(&str, Option<&str>); 2] = [
+const COMPARING: [(&str, Option<&str>); 3] = [
     ("accuracy_reward", None),
+    // open-r1's.
+    ("accuracy", None),
     ("reasoning_accuracy_reward", Some("(?s).*</think>(.*)")),
 ];
 

@@ -107,7 +107,7 @@ pub const COMMON: &[Row] = &[
          TensorBoard",
     ),
     computed(&["run_name", "exp_name"], &["metadata.name"], ""),
-    nowhere(&["config"], "the file is not read: give what is in it as flags"),
+    computed(&["config"], &[], "a YAML file: its keys are read as flags, of which those of the command line win"),
     nowhere(&["chat_template_path"], "put it into the model's folder"),
     computed(&["num_processes"], &["roles.actor.gpusPerNode"], "of `trl`, which hands it to accelerate"),
     computed(&["num_machines"], &["roles.actor.nodes"], "of `trl`, which hands it to accelerate"),
@@ -191,7 +191,7 @@ pub const ONLINE: &[Row] = &[
     computed(
         &["reward_funcs"],
         &["roles.reward.rules"],
-        "accuracy_reward and reasoning_accuracy_reward are mathMatch, on the column `solution`; others are Python: serve them over HTTP \
+        "accuracy_reward, reasoning_accuracy_reward and open-r1's accuracy are mathMatch, on the column `solution`; others are Python: serve them over HTTP \
          and give the address in roles.reward.remote.urls (docs/model-and-reward.md)",
     ),
     computed(
@@ -213,6 +213,15 @@ pub const ONLINE: &[Row] = &[
         Count,
     ).or("512").note("a longer prompt is dropped, and counted; TRL keeps its last tokens"),
     field(&["max_completion_length"], &["generation.maxNewTokens"], Count).or("256"),
+    // open-r1's own, in its recipes.
+    field(&["dataset_prompt_column"], &["prompts.promptField"], Text),
+    nowhere(&["system_prompt"], "write it into the rows as the first message, or into the model's chat template"),
+    nowhere(&["chat_template"], "put it into the model's folder"),
+    nowhere(&["benchmarks", "callbacks"], "give held-out prompts in evaluation.source and evaluation.everySteps"),
+    needless(
+        &["wandb_entity", "wandb_project", "wandb_run_group"],
+        "metrics go to TensorBoard, Prometheus and metrics.jsonl (docs/monitoring.md)",
+    ),
     field(&["shuffle_dataset"], &["prompts.shuffle"], Truth),
     field(&["temperature"], &["generation.temperature"], Number),
     field(&["top_p"], &["generation.topP"], Number),

@@ -1,0 +1,130 @@
+//! The texts behind `<<EOF`. One that `read` takes, or that `$(cat <<EOF ...)` writes, is a variable's value; the others are no commands.
+
+use super::command::is_name;
+use super::{Lexer, Unclosed, Word, blocks};
+
+/// A text that begins on the next line.
+pub(super) struct Document {
+    /// The line that ends it.
+    end: String,
+    /// Nothing in it is expanded: its end was quoted.
+    is_literal: bool,
+    /// The variable that it is for, and whether only its first line is.
+    variable: Option<(String, bool)>,
+}
+
+impl Lexer<'_> {
+    /// The word behind `<<` or `<<-`, which ends the text.
+    pub(super) fn begin_document(&mut self) {
+        self.rest.next_if_eq(&'-');
+        while self.rest.next_if(|&c| c == ' ' || c == '\t').is_some() {}
+        let mut end = String::new();
+        while let Some(c) = self.rest.next_if(|&c| !c.is_whitespace() && !";|&<>".contains(c)) {
+            end.push(c);
+        }
+        let plain = end.replace(['\'', '"', '\\'], "");
+        self.documents.push(Document {
+            is_literal: plain != end,
+            end: plain,
+            variable: read_into(&self.command),
+        });
+    }
+
+    /// The texts that begin behind this line.
+    pub(super) fn read_documents(&mut self) -> Result<(), Unclosed> {
+        for document in std::mem::take(&mut self.documents) {
+            let mut text = String::new();
+            while self.rest.peek().is_some() {
+                let line: String = self.rest.by_ref().take_while(|&c| c != '\n').collect();
+                if line.trim() == document.end {
+                    break;
+                }
+                text.push_str(&line);
+                text.push('\n');
+            }
+            if let Some((name, is_line)) = &document.variable {
+                let text = if *is_line {
+                    text.lines().next().unwrap_or_default()
+                } else {
+                    text.trim()
+                };
+                let words = self.text(text, document.is_literal)?;
+                self.set(name, words);
+            }
+        }
+        Ok(())
+    }
+
+    /// What `cat <<EOF` and no more writes, inside of `$(...)`.
+    pub(super) fn written_by_cat(&mut self, inside: &str) -> Result<Option<Vec<Word>>, Unclosed> {
+        let begins = inside.trim_start().strip_prefix("cat").map(str::trim_start);
+        let Some((first, lines)) = begins.and_then(|rest| rest.strip_prefix("<<")?.split_once('\n')) else {
+            return Ok(None);
+        };
+        let end = first.trim_start_matches('-').trim();
+        let plain = end.replace(['\'', '"', '\\'], "");
+        if plain.is_empty() || plain.contains(|c: char| c.is_whitespace() || ";|&<>".contains(c)) {
+            return Ok(None);
+        }
+        let text: Vec<&str> = lines.lines().take_while(|line| line.trim() != plain).collect();
+        self.text(text.join("\n").trim_end(), plain != end).map(Some)
+    }
+
+    /// A text as a variable's value: one word, or its words where something in them is not known, so that each tells of its own.
+    fn text(&self, text: &str, is_literal: bool) -> Result<Vec<Word>, Unclosed> {
+        if is_literal {
+            return Ok(vec![Word::new(text, None)]);
+        }
+        let whole = self.expanded(text, false)?;
+        if whole.iter().all(|word| word.unknown.is_none()) {
+            return Ok(whole);
+        }
+        Ok(self.expanded(text, true)?.iter().flat_map(blocks::words).collect())
+    }
+
+    /// A text with its variables in it, in which quotes are letters.
+    fn expanded(&self, text: &str, falls_apart: bool) -> Result<Vec<Word>, Unclosed> {
+        let mut lexer = Lexer {
+            rest: text.chars().peekable(),
+            variables: self.variables.clone(),
+            depth: self.depth + 1,
+            ..Lexer::new("", self.environment)
+        };
+        while let Some(c) = lexer.rest.next() {
+            match c {
+                '\\' => match lexer.rest.next_if(|&c| "\n\\$`".contains(c)) {
+                    Some('\n') => {}
+                    Some(c) => lexer.push(c),
+                    None => lexer.push('\\'),
+                },
+                '$' => lexer.dollar(true)?,
+                '`' => lexer.backticks()?,
+                c if falls_apart && c.is_whitespace() => lexer.end_word(),
+                c => lexer.push(c),
+            }
+        }
+        lexer.end_word();
+        Ok(lexer.command)
+    }
+}
+
+/// The one variable that a `read` sets, and whether it ends at the line: with `-d ''` it reads on.
+fn read_into(command: &[Word]) -> Option<(String, bool)> {
+    let at = command.iter().position(|word| !blocks::is_in_front(word))?;
+    let (first, rest) = command[at..].split_first()?;
+    let mut words = rest.iter().map(|word| word.text.as_str());
+    let (mut names, mut is_line) = (Vec::new(), true);
+    while let Some(word) = words.next() {
+        match word.strip_prefix('-') {
+            Some(options) if options.ends_with('d') => {
+                is_line = !words.next()?.is_empty();
+            }
+            Some(_) => {}
+            None => names.push(word),
+        }
+    }
+    match names.as_slice() {
+        [name] if first.text == "read" && is_name(name) => Some(((*name).to_owned(), is_line)),
+        _ => None,
+    }
+}

@@ -1,0 +1,63 @@
+//! One word of a command, with what of it only a running shell could know.
+
+/// One word after quoting and expansion.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Word {
+    /// Its text; what could not be expanded is left out.
+    pub text: String,
+    /// What could not be expanded, as it was written.
+    pub unknown: Option<String>,
+    /// The text with what could not be expanded in its place, where that is known.
+    shown: Option<String>,
+}
+
+impl Word {
+    /// A word of this text, and what of it is not known.
+    pub fn new(text: impl Into<String>, unknown: Option<String>) -> Self {
+        Self {
+            text: text.into(),
+            unknown,
+            shown: None,
+        }
+    }
+
+    /// The word as a person would write it.
+    pub fn written(&self) -> &str {
+        self.shown.as_deref().unwrap_or(&self.text)
+    }
+
+    /// Adds to its text.
+    pub fn push(&mut self, text: &str) {
+        self.text.push_str(text);
+        if let Some(shown) = &mut self.shown {
+            shown.push_str(text);
+        }
+    }
+
+    /// Adds what is not known; the first counts.
+    pub fn push_unknown(&mut self, what: &str) {
+        self.shown.get_or_insert_with(|| self.text.clone()).push_str(what);
+        self.unknown.get_or_insert_with(|| what.into());
+    }
+
+    /// Adds another word, with nothing between them.
+    pub fn append(&mut self, other: Self) {
+        if self.shown.is_some() || other.shown.is_some() {
+            self.shown = Some(format!("{}{}", self.written(), other.written()));
+        }
+        self.text.push_str(&other.text);
+        self.unknown = self.unknown.take().or(other.unknown);
+    }
+
+    /// What stands behind the first `sign`, and what before it.
+    pub fn split_once(&self, sign: char) -> Option<(&str, Self)> {
+        let (before, text) = self.text.split_once(sign)?;
+        let behind = |shown: &String| shown.split_once(sign).map(|(_, behind)| behind.to_owned());
+        let word = Self {
+            text: text.into(),
+            unknown: self.unknown.clone(),
+            shown: self.shown.as_ref().and_then(behind),
+        };
+        Some((before, word))
+    }
+}
