@@ -117,12 +117,15 @@ async fn work(service: &Service, settings: &Settings) -> Result<()> {
     let model = blocking(move || Model::load(&model))
         .await
         .map_err(|error| anyhow!("loading the model: {error}"))??;
+    let precision = match model.kind {
+        Kind::BFloat16 => "bfloat16",
+        _ => "float32",
+    };
     tracing::info!(
-        "serving {} as {:?}, sequences of up to {} tokens in {}",
+        "serving {} as {:?}, sequences of up to {} tokens in {precision}",
         model.folder.display(),
         model.name,
-        model.config.max_positions,
-        if model.kind == Kind::BFloat16 { "bfloat16" } else { "float32" }
+        model.config.max_positions
     );
     let engine = model.engine.clone();
     service.ready(model);
@@ -184,7 +187,6 @@ mod tests {
 
     use axum::extract::State;
     use ppo_crds::run_config::Location;
-    use tch::Kind;
 
     use super::*;
     use crate::engine::EngineConfig;
