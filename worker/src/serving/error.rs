@@ -131,7 +131,9 @@ impl From<EngineError> for ApiError {
             EngineError::Paused | EngineError::Asleep | EngineError::Stopped => StatusCode::SERVICE_UNAVAILABLE,
             EngineError::Overtaken => StatusCode::CONFLICT,
             EngineError::Deadline { .. } => StatusCode::GATEWAY_TIMEOUT,
-            EngineError::Failed(_) | EngineError::NoToken { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+            // Asked again it would be answered the same.
+            EngineError::NoToken { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+            EngineError::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
         Self::new(status, error.to_string())
     }
