@@ -84,7 +84,7 @@ fn what_a_framework_has_is_taken_by_every_name_that_it_ever_had() {
             assert!(known::row(&argument, &verl::dialect(&[])).is_ok(), "{name}");
         }
     }
-    let flags = "actor_rollout_ref.model.path=/m ray_kwargs.ray_init.runtime_env.py_executable=x hydra.run.dir=/x \
+    let flags = "actor_rollout_ref.model.path=/m ray_kwargs.ray_init.runtime_env.py_executable=x hydra.run.dir=/x actor_rollout_ref.profiler.ranks=[0] \
                  +actor_rollout_ref.rollout.engine_kwargs.vllm.disable_log=True +trainer.of_my_own=1 \
                  actor_rollout_ref.actor.fsdp_config.wrap_policy.min_num_params=0 reward_model.strategy=fsdp \
                  actor_rollout_ref.actor.megatron.override_transformer_config.x=1 critic.model.fsdp_config.grad_offload=True";

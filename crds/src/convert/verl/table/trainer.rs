@@ -38,7 +38,7 @@ pub const ROWS: &[Row] = &[
     ).off(&["true"]),
     needless(&["trainer.*"], "is Ray's matter, or always so: a run writes samples"),
     needless(
-        &["ray_kwargs.*", "ray_init.*", "global_profiler.*", "transfer_queue.*", "hydra.*"],
+        &["ray_kwargs.*", "ray_init.*", "actor_rollout_ref.profiler.*", "global_profiler.*", "transfer_queue.*", "hydra.*"],
         "is Ray's, hydra's or a profiler's matter",
     ),
     needless(&["skip.*"], "responses are generated anew in every step"),
