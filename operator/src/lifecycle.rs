@@ -215,7 +215,7 @@ fn token_lost(job: &Job, seen: &Snapshot, ledger: &Ledger) -> Option<String> {
 
 /// Judges every failed pod, the worst first: a restarted role takes its other failures with it. What failed of a role together restarts
 /// together and uses up its budgets once, as when the storage that its engines load from is away for a moment. Where the cluster took one
-/// actor rank away, the others failed of that.
+/// actor rank away, or one failed by itself, the others failed of that.
 fn restart_what_failed(job: &Job, seen: &Snapshot, decision: &mut Decision, now: Timestamp) {
     let mut failures: Vec<Failure> = current_pods(job, seen, &decision.ledger)
         .filter_map(failure_of)
@@ -233,7 +233,10 @@ fn restart_what_failed(job: &Job, seen: &Snapshot, decision: &mut Decision, now:
         .into_iter()
         .map(|failure| (judge(&failure, policy), failure))
         .collect();
-    judged.sort_by_key(|(verdict, _)| (severity(verdict.action), verdict.counted));
+    let order = |(verdict, failure): &(Verdict, Failure)| {
+        (severity(verdict.action), verdict.counted, failure.is_of_lost_rank())
+    };
+    judged.sort_by_key(order);
     let before = decision.ledger.clone();
     let mut restarted: Vec<Role> = Vec::new();
     let mut counted: Vec<(Role, Verdict)> = Vec::new();
