@@ -178,6 +178,7 @@ fn one_whose_samples_are_still_drawn_stays_when_another_is_measured() {
     checkpoints.measured(2, 0.1).unwrap();
     assert_eq!(steps(&checkpoints), [1, 2]);
     checkpoints.judge(1, 0.1).unwrap();
+    checkpoints.awaits(None);
     checkpoints.judge(2, 0.2).unwrap();
     assert_eq!(steps(&checkpoints), [2]);
 }

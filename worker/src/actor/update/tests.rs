@@ -253,7 +253,7 @@ fn trls_mean_over_sequences_is_the_same_in_any_micro_batch_and_on_any_number_of_
         config
     };
     let alone = learn(1, &rloo(8), false).remove(0);
-    for (count, micro) in [(1, 1), (1, 3), (2, 2)] {
+    for (count, micro) in [(1, 1), (1, 2), (2, 2)] {
         same(count, &rloo(micro), &alone);
     }
 }

@@ -338,7 +338,9 @@ fn a_rule_has_exactly_one_kind_and_legal_patterns() {
         .contains("has 2 of exactMatch")
     );
     assert!(error(regex("(")).starts_with("regex.pattern: not a regular expression: unclosed group"));
-    assert!(error(extracting("[", exact(false))).starts_with("extract: \"[\" is not"));
+    assert!(
+        error(extracting("[", exact(false))).starts_with("extract: not a regular expression: unclosed character class")
+    );
 }
 
 proptest! {
