@@ -198,11 +198,14 @@ impl Bench {
         assert!(done.status.success(), "{manifest}: {}", text(&done.stderr));
     }
 
-    /// A line of metrics.jsonl per step; there is one at least.
+    /// A line of metrics.jsonl per step; there is one at least. Of a line that a run is just writing the system may show a
+    /// part (a write over two pages is seen page by page), so a line without its end is none yet.
     pub fn metrics(&self, run_dir: &str) -> Vec<Value> {
         let lines = fs::read_to_string(self.path(run_dir).join("metrics.jsonl")).unwrap();
-        assert!(!lines.is_empty(), "{run_dir} has not a step in metrics.jsonl");
-        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        let whole = lines.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+        let steps: Vec<_> = whole.map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert!(!steps.is_empty(), "{run_dir} has not a step in metrics.jsonl");
+        steps
     }
 
     /// Every file that a run of so many steps ends with: its model's and its last checkpoint's.
