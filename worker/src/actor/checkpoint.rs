@@ -5,10 +5,10 @@
 //! (seed, step), so the step's number is all a checkpoint needs to know of it.
 
 mod manifest;
-mod stay;
+mod retention;
 mod sums;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,6 +17,7 @@ use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
 
 pub use self::manifest::{Inputs, OtherFormat, State, hash_share};
+use self::retention::Retention;
 pub use self::sums::{Files, files_below};
 use super::durable::sync_folder;
 use super::fence::{Fence, Owner, Watch};
@@ -43,10 +44,8 @@ pub struct Verified {
 #[derive(Debug)]
 pub struct Checkpoints {
     folder: PathBuf,
-    keep: usize,
-    keep_best: bool,
-    /// `algorithm.kl.stopAbove`: no run goes on from a policy beyond it.
-    most_kl: Option<f64>,
+    /// No run goes on from a policy beyond its `most_kl`.
+    retention: Retention,
     /// A step whose checkpoint is to be judged before the next one is made: until then it may be the best.
     awaited: Option<u64>,
     fence: Option<Fence>,
@@ -65,9 +64,11 @@ impl Checkpoints {
             .with_context(|| format!("cannot make the checkpoint folder {}", folder.display()))?;
         Ok(Self {
             folder,
-            keep: keep.max(1),
-            keep_best,
-            most_kl: None,
+            retention: Retention {
+                newest: keep.max(1),
+                best: keep_best,
+                most_kl: None,
+            },
             awaited: None,
             fence: None,
             writer: "1".to_owned(),
@@ -75,8 +76,9 @@ impl Checkpoints {
     }
 
     /// A policy is good while its KL is at most this. The newest one that was found so stays, and those beyond it are passed over.
-    pub fn good_up_to(self, most_kl: Option<f64>) -> Self {
-        Self { most_kl, ..self }
+    pub fn good_up_to(mut self, most_kl: Option<f64>) -> Self {
+        self.retention.most_kl = most_kl;
+        self
     }
 
     /// Takes the folder for one attempt of the run: an older one can write nothing from now on.
@@ -254,7 +256,7 @@ impl Checkpoints {
 
     /// What is wrong with the policy of a checkpoint, where that is known.
     fn beyond(&self, folder: &Path) -> Option<String> {
-        let (kl, most) = (manifest::read(folder).ok()?.state.kl?, self.most_kl?);
+        let (kl, most) = (manifest::read(folder).ok()?.state.kl?, self.retention.most_kl?);
         (kl > most).then(|| {
             format!(
                 "checkpoint {} is passed over: its policy's mean sequence KL to the reference is {kl:.3}, above algorithm.kl.stopAbove = {most}; \
@@ -356,14 +358,9 @@ impl Checkpoints {
     fn prune(&self, newest: u64, awaited: Option<u64>) -> anyhow::Result<()> {
         let mut all = self.list()?;
         all.retain(|step, _| *step <= newest);
-        let mut stay = BTreeSet::new();
-        if self.keep_best {
-            stay = stay::best(&all, self.most_kl);
-            stay.extend(awaited);
-        }
-        stay.extend(self.most_kl.and_then(|most| stay::newest_good(&all, most)));
-        let old = all.len().saturating_sub(self.keep);
-        for (step, folder) in all.into_iter().take(old) {
+        let mut stay = self.retention.steps(&all);
+        stay.extend(awaited.filter(|_| self.retention.best));
+        for (step, folder) in all {
             if !stay.contains(&step) {
                 self.discard(step, &folder)?;
             }
