@@ -13,7 +13,7 @@ use super::model::Model;
 use super::settings::Settings;
 use super::updates::Updates;
 use super::weights::LoadedWeights;
-use super::weights::attempt::NewestAttempt;
+use super::weights::attempt::{NewestAttempt, PolicyVersion};
 use crate::serving::auth::Door;
 use crate::serving::body::Bodies;
 use crate::serving::error::ApiError;
@@ -41,8 +41,8 @@ pub struct Shared {
     pub metrics: Metrics,
     /// Whether new weights are on their way.
     pub updates: Updates,
-    /// The weights that the engine has.
-    weights: SyncMutex<LoadedWeights>,
+    /// The weights that the engine was given last. None: none yet, or others take their place at this moment.
+    given: SyncMutex<Option<LoadedWeights>>,
     /// Of the actor, which gives them.
     pub newest_attempt: NewestAttempt,
     started: u64,
@@ -77,7 +77,7 @@ impl Service {
             listing: Listing::new(limits.listed),
             metrics: Metrics::new(&settings.model.served_name)?,
             updates: Updates::default(),
-            weights: SyncMutex::default(),
+            given: SyncMutex::default(),
             newest_attempt: NewestAttempt::default(),
             limits,
             started: super::response::now(),
@@ -139,15 +139,19 @@ impl Service {
         self.model()
     }
 
-    /// The weights that the engine has.
-    pub fn weights(&self) -> LoadedWeights {
-        let weights = self.0.weights.lock();
-        weights.clone()
+    /// The weights that the engine, which says that it has `version`, has.
+    pub fn weights(&self, version: u64) -> LoadedWeights {
+        let given = self.0.given.lock();
+        // It may have others since.
+        let given = given.as_ref().filter(|given| given.is_version(version));
+        given
+            .cloned()
+            .unwrap_or_else(|| LoadedWeights::of(PolicyVersion { attempt: None, version }))
     }
 
-    /// Notes which weights the engine has.
-    pub fn set_weights(&self, weights: LoadedWeights) {
-        *self.0.weights.lock() = weights;
+    /// Notes which weights the engine was given; None while it swaps.
+    pub fn note_given(&self, weights: Option<LoadedWeights>) {
+        *self.0.given.lock() = weights;
     }
 
     /// Notes a pause, of which `closed` ones refuse new requests, or its end, and tells the engine by `tell`. Both hear of several in the

@@ -134,7 +134,7 @@ mod tests {
             if !answers {
                 std::future::pending::<()>().await;
             }
-            Json(LoadedWeights::default())
+            Json(LoadedWeights::of(Publication::default().policy(3)))
         };
         Member::serving(name, Router::new().route("/update_weights", post(take))).await
     }

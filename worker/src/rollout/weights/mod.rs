@@ -32,7 +32,7 @@ use crate::serving::error::ApiError;
 use crate::serving::query::Query;
 
 /// What the engine has.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadedWeights {
     /// The policy version.
     pub weight_version: String,
@@ -66,13 +66,9 @@ impl LoadedWeights {
         })
     }
 
-    /// What an engine has that says it has `version`: these, unless others came to it since.
-    fn at(self, version: u64) -> Self {
-        let found = PolicyVersion { attempt: None, version };
-        match self.policy() {
-            Ok(policy) if policy.version == version => self,
-            _ => Self::of(found),
-        }
+    /// Whether they are of that policy version.
+    pub fn is_version(&self, version: u64) -> bool {
+        self.policy().is_ok_and(|policy| policy.version == version)
     }
 }
 
@@ -184,13 +180,13 @@ async fn replace(
     let read = tokio::time::timeout(limit, read).await;
     let (weights, digest) = read.map_err(|_| ApiError::late(limit))??;
     // A sender that goes now does not cut the swap short, and nobody notes it then.
-    service.set_weights(LoadedWeights::default());
+    service.note_given(None);
     swap(service, policy.version, weights).await?;
     let loaded = LoadedWeights {
         digest: Some(digest.to_string()),
         ..LoadedWeights::of(policy)
     };
-    service.set_weights(loaded.clone());
+    service.note_given(Some(loaded.clone()));
     Ok(loaded)
 }
 
@@ -203,7 +199,7 @@ fn limit(service: &Service) -> Result<Duration, ApiError> {
 impl Follower for Service {
     fn policy(&self) -> impl Future<Output = Option<PolicyVersion>> + Send {
         let model = self.model().ok().filter(|_| !self.updates.is_running());
-        let held = model.map(|model| self.weights().at(model.engine.stats().policy_version));
+        let held = model.map(|model| self.weights(model.engine.stats().policy_version));
         std::future::ready(held.and_then(|held| held.policy().ok()))
     }
 
@@ -251,7 +247,5 @@ async fn swap(service: &Service, version: u64, weights: NewWeights) -> Result<()
 pub async fn info(State(service): State<Service>) -> Result<Json<LoadedWeights>, ApiError> {
     // Others that are on their way are waited for.
     service.updates.none().await;
-    Ok(Json(
-        service.weights().at(service.model()?.engine.stats().policy_version),
-    ))
+    Ok(Json(service.weights(service.model()?.engine.stats().policy_version)))
 }
