@@ -118,7 +118,10 @@ impl Learner {
     /// # Errors
     /// When libtorch fails, or a rank is lost.
     pub fn backward<const N: usize>(&mut self, loss: &Tensor, numbers: &[Tensor]) -> anyhow::Result<(f64, [f64; N])> {
-        loss.f_backward().context("backward failed")?;
+        loss.f_backward().map_err(|error| {
+            let failure = self.parameters.take_failure().unwrap_or_else(|| error.into());
+            failure.context("backward failed")
+        })?;
         self.parameters.finish_backward()?;
         let all = std::iter::once(loss).chain(numbers);
         let all = all.map(|tensor| Ok(tensor.f_detach()?.f_to_kind(Kind::Double)?.f_reshape([-1])?));

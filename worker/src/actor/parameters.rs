@@ -171,6 +171,14 @@ impl Parameters {
         }
     }
 
+    /// What failed while gradients left backward, such as that a rank was lost.
+    pub fn take_failure(&self) -> Option<anyhow::Error> {
+        match &self.grads {
+            Gradients::Whole(_) => None,
+            Gradients::Shared(reducer) => reducer.take_failure(),
+        }
+    }
+
     /// A loss was not finite: the next update is not made, on any rank.
     pub fn mark_not_finite(&mut self) {
         self.not_finite = true;

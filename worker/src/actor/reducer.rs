@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Error, Result, anyhow, ensure};
 use parking_lot::Mutex;
 use tch::{Device, Kind, Tensor};
 
@@ -46,6 +46,8 @@ struct State {
     own: Shard,
     /// [shard] float32: the sums of this rank's elements over micro-batches and ranks.
     sums: Tensor,
+    /// What ended backward.
+    failure: Option<Error>,
 }
 
 #[derive(Debug)]
@@ -75,6 +77,7 @@ impl Reducer {
             summing: VecDeque::new(),
             own,
             sums,
+            failure: None,
         };
         let state = Arc::new(Mutex::new(state));
         for (parameter, leaf) in leaves.iter().enumerate() {
@@ -89,6 +92,11 @@ impl Reducer {
     /// When a rank is lost, naming it.
     pub fn finish(&self) -> Result<()> {
         self.state.lock().finish()
+    }
+
+    /// What failed in backward, once: libtorch hands on its words alone, and not that a rank was lost.
+    pub fn take_failure(&self) -> Option<Error> {
+        self.state.lock().failure.take()
     }
 
     /// [shard] float32: gradients of this rank's elements, summed over micro-batches and ranks.
@@ -110,6 +118,17 @@ impl Reducer {
 
 impl TakeGradient for State {
     fn take(&mut self, parameter: usize, gradient: &Tensor) -> Result<()> {
+        self.gather(parameter, gradient).map_err(|error| {
+            let words = anyhow!("{error:#}");
+            self.failure = Some(error);
+            words
+        })
+    }
+}
+
+impl State {
+    /// Puts a gradient into its buckets, and begins to sum those that are full.
+    fn gather(&mut self, parameter: usize, gradient: &Tensor) -> Result<()> {
         let _guard = tch::no_grad_guard();
         let place = self.places.get(parameter).context("a gradient of no parameter")?;
         let range = place.range.clone();
@@ -142,9 +161,7 @@ impl TakeGradient for State {
         }
         Ok(())
     }
-}
 
-impl State {
     fn finish(&mut self) -> Result<()> {
         let _guard = tch::no_grad_guard();
         while self.next < self.buckets.len() {
@@ -235,6 +252,8 @@ fn depth(name: &str) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::outcome::RankLost;
+    use crate::ranks::tests::together;
 
     fn places(lengths: &[(&str, i64)]) -> Vec<Place> {
         let mut start = 0;
@@ -277,6 +296,25 @@ mod tests {
         ]);
         let starts: Vec<i64> = plan(&places, 1, 4).iter().map(|bucket| bucket.range.start).collect();
         assert_eq!(starts, [12, 4, 8, 0]);
+    }
+
+    #[test]
+    fn a_rank_that_is_lost_while_backward_runs_is_named_as_lost() {
+        let errors = together(2, |ranks| {
+            if ranks.rank() == 1 {
+                return None;
+            }
+            let leaf = Tensor::ones([8], (Kind::Float, Device::Cpu)).set_requires_grad(true);
+            // Four buckets: the third is begun in backward, when the first has to be summed.
+            let reducer = Reducer::new(&ranks, &[&leaf], places(&[("w", 8)]), 2, Device::Cpu).unwrap();
+            leaf.sum(Kind::Float).f_backward().unwrap_err();
+            reducer.take_failure()
+        });
+        let error = errors[0].as_ref().unwrap();
+        assert!(
+            error.is::<RankLost>() && format!("{error:#}").contains("demo-actor-1"),
+            "{error:#}"
+        );
     }
 
     #[test]

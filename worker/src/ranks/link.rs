@@ -93,7 +93,8 @@ impl Link {
         let Meeting {
             rank, count, attempt, ..
         } = meeting;
-        let signs = Store::connect(host, port, ANSWER, meeting.timing.silence)?;
+        let signs = Store::connect(host, port, ANSWER, meeting.timing.silence);
+        let signs = signs.with_context(|| first_lost(&meeting, JOINING))?;
         let pulse = Pulse::start(signs, rank, meeting.timing.beat)?;
         let name = format!("attempt-{attempt}");
         let group = Group::join(
@@ -163,8 +164,10 @@ impl Link {
             words: format!("{error:#}"),
             code: outcome::code(error),
         });
-        self.store
-            .set(&self.reply_key(self.meeting.rank), &serde_json::to_vec(&done)?)
+        let told = self
+            .store
+            .set(&self.reply_key(self.meeting.rank), &serde_json::to_vec(&done)?);
+        told.with_context(|| first_lost(&self.meeting, &self.pulse.stage()))
     }
 
     /// Waits until all have carried out the last order: what came of it at each, from rank 1.
@@ -226,6 +229,11 @@ impl Link {
         let lost = find_lost(&self.store, &self.meeting, &stage);
         error.context(RankLost(format!("{stage}: {what} over the ranks failed: {lost}")))
     }
+}
+
+/// That rank 0 does not answer, while this one was in `stage`.
+fn first_lost(meeting: &Meeting, stage: &str) -> RankLost {
+    RankLost(format!("{stage}: {} is lost, where the ranks meet", meeting.name(0)))
 }
 
 /// Who is lost, in words.

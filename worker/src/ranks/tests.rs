@@ -9,6 +9,7 @@ use ppo_crds::report::Reason;
 use super::*;
 use crate::manifest::Invalid;
 use crate::native::store::Store;
+use crate::outcome::RankLost;
 use crate::stop::Interrupted;
 
 /// Short enough for a test, long enough for a busy machine.
@@ -267,4 +268,27 @@ fn what_came_of_an_order_is_told_by_rank_and_what_nobody_can_run_stays_that() {
         assert!(error.is::<Invalid>());
         assert_eq!(error.to_string(), "rank 1 (demo-actor-1): loading: no such model");
     });
+}
+
+#[test]
+fn a_follower_whose_reply_reaches_nobody_says_that_rank_0_is_lost() {
+    let errors = together(2, |ranks| {
+        if ranks.leads() {
+            ranks.order(&Order::Values).unwrap();
+            ranks.replies::<()>(TIMING.join).unwrap();
+            return None;
+        }
+        ranks.next_order().unwrap();
+        ranks.enter("saving step 4".into());
+        (0..1000).find_map(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            ranks.reply(Ok(())).err()
+        })
+    });
+    let error = errors[1].as_ref().unwrap();
+    assert!(error.is::<RankLost>(), "{error:#}");
+    assert!(
+        format!("{error:#}").starts_with("saving step 4: rank 0 (demo-actor-0) is lost"),
+        "{error:#}"
+    );
 }
