@@ -6,6 +6,7 @@ use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use socket2::{SockRef, TcpKeepalive};
 use std::sync::Arc;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
@@ -15,6 +16,11 @@ use tokio_io_timeout::TimeoutStream;
 use super::eager::Eager;
 use super::limits::Limits;
 
+/// A client whose node is lost closes no connection: after so long in silence it is asked for a sign of life, and again, and is gone when it
+/// gives [none](PROBES). What it asked for is then given up. As reqwest does at the other end.
+const PROBE: Duration = Duration::from_secs(15);
+/// See [`PROBE`].
+const PROBES: u32 = 3;
 /// Wait after an accept that failed, as when there are no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -62,6 +68,9 @@ async fn connection(stream: TcpStream, router: Router, limits: Limits, mut stop:
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!("cannot set TCP_NODELAY: {error}");
     }
+    if let Err(error) = probe(&stream) {
+        tracing::debug!("cannot have a silent client probed: {error}");
+    }
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(limits.write_timeout));
     let served = http1::Builder::new()
@@ -80,5 +89,34 @@ async fn connection(stream: TcpStream, router: Router, limits: Limits, mut stop:
     if let Err(error) = ended {
         // A client that breaks the rules or goes is its own affair.
         tracing::debug!("a connection ended: {error}");
+    }
+}
+
+fn probe(stream: &TcpStream) -> std::io::Result<()> {
+    let probing = TcpKeepalive::new()
+        .with_time(PROBE)
+        .with_interval(PROBE)
+        .with_retries(PROBES);
+    SockRef::from(stream).set_tcp_keepalive(&probing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_client_that_falls_silent_is_probed_and_given_up_within_a_minute() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        probe(&stream).unwrap();
+        let socket = SockRef::from(&stream);
+        assert!(socket.keepalive().unwrap());
+        let (first, then) = (
+            socket.tcp_keepalive_time().unwrap(),
+            socket.tcp_keepalive_interval().unwrap(),
+        );
+        let given_up = first + then * socket.tcp_keepalive_retries().unwrap();
+        assert!(given_up <= Duration::from_secs(60), "{given_up:?}");
     }
 }
