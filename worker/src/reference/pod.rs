@@ -20,6 +20,10 @@ use crate::serving::{self, Limits};
 
 /// Tokens of one request at the most: more than any piece of a step has. They are computed a pass at a time.
 const REQUEST_TOKENS: usize = 4 << 20;
+/// Bytes of a token in JSON at the most: the digits of 32 bits, and a comma.
+const TOKEN_BYTES: usize = 11;
+/// What the pieces of a step are shorter with.
+pub const SHORTER: &str = "lower batch.microRolloutBatchSize";
 
 /// Arguments of `ppo-worker reference`; the operator's environment says the rest.
 #[derive(Debug, Args)]
@@ -42,10 +46,7 @@ pub fn main(args: &ReferenceArgs) -> Result<()> {
     let place = Place::read(Role::Reference)?;
     place.announce("reference");
     args.device.settle("the reference")?;
-    let limits = Limits {
-        request_timeout: ANSWERS_WITHIN,
-        ..Limits::default()
-    };
+    let limits = limits();
     let service = Service::new(&place.job, &place.peers.token, &limits)?;
     let routers = (router::api(&service), router::observed(&service));
     let loading = serving::load(move || {
@@ -56,6 +57,16 @@ pub fn main(args: &ReferenceArgs) -> Result<()> {
     let listen = args.listen.unwrap_or_else(|| at(port::HTTP));
     let observe = args.metrics_addr.unwrap_or_else(|| at(port::METRICS));
     serving::run(listen, Some(observe), limits, routers, loading)
+}
+
+/// What one request may ask for.
+fn limits() -> Limits {
+    Limits {
+        request_timeout: ANSWERS_WITHIN,
+        body_bytes: REQUEST_TOKENS * TOKEN_BYTES,
+        shorter_body: SHORTER,
+        ..Limits::default()
+    }
 }
 
 fn load(config: &RunConfig) -> Result<Scorer> {
@@ -78,4 +89,30 @@ fn load(config: &RunConfig) -> Result<Scorer> {
         tokens: REQUEST_TOKENS,
     };
     Scorer::start(copies, bounds)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use axum::extract::Request;
+    use axum::http::StatusCode;
+    use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+    use serde_json::Value;
+
+    use super::*;
+    use crate::serving::body::{self, Bodies};
+
+    #[tokio::test]
+    async fn a_piece_that_is_too_long_is_refused_by_the_field_that_makes_it_shorter() {
+        let announced = |bytes: usize| {
+            let request = Request::builder().header(CONTENT_TYPE, "application/json");
+            request.header(CONTENT_LENGTH, bytes).body(Body::empty()).unwrap()
+        };
+        let bodies = Bodies::new(limits());
+        let longest = REQUEST_TOKENS * "4294967295,".len();
+        body::json::<Value>(&bodies, announced(longest)).await.unwrap();
+        let error = body::json::<Value>(&bodies, announced(longest + 1)).await.unwrap_err();
+        assert_eq!(error.status, StatusCode::PAYLOAD_TOO_LARGE);
+        assert!(error.message.contains("batch.microRolloutBatchSize"), "{error}");
+    }
 }

@@ -8,6 +8,7 @@ use axum::http::StatusCode;
 use axum::routing::post;
 use axum::{Json, Router, middleware};
 
+use super::pod::SHORTER;
 use super::protocol::{LogprobsRequest, LogprobsResponse, PATH};
 use super::scorer::{Scorer, ScorerError};
 use crate::serving;
@@ -83,7 +84,10 @@ async fn logprobs(State(service): State<Service>, request: Request) -> Result<Js
     let limit = service.0.timeout;
     let answer = tokio::time::timeout(limit, scorer.ask(asked)).await;
     let late = |_| {
-        let words = format!("not computed within {} s", limit.as_secs());
+        let words = format!(
+            "not computed within {} s, others before it included: {SHORTER}, or give the reference more cores or GPUs",
+            limit.as_secs()
+        );
         ApiError::new(StatusCode::GATEWAY_TIMEOUT, words)
     };
     answer.map_err(late)?.map(Json).map_err(|error| match error {

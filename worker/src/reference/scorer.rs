@@ -8,6 +8,7 @@ use crossbeam_channel::{Receiver, Sender};
 use tch::{Kind, Tensor};
 use tokio::sync::oneshot;
 
+use super::pod::SHORTER;
 use super::protocol::{LogprobsRequest, LogprobsResponse, Sequence};
 use crate::actor::rows::{Rows, passes};
 use crate::data::Prompt;
@@ -136,7 +137,7 @@ impl Bounds {
         }
         match tokens > self.tokens {
             true => Err(format!(
-                "{tokens} tokens in one request, at most {}: ask for fewer",
+                "{tokens} tokens in one request, at most {}: {SHORTER}",
                 self.tokens
             )),
             false => Ok(()),

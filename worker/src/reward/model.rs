@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use crossbeam_channel::{Receiver, Sender};
 use futures::{StreamExt, TryStreamExt, stream};
 
@@ -138,7 +138,15 @@ impl ModelReward {
     ) -> Result<(Vec<usize>, Vec<f32>)> {
         let input: Vec<Vec<u32>> = batch.iter().map(|&at| sequences[at].clone()).collect();
         let copies = self.copies.clone();
-        let output = blocking(move || copies.borrow()?.scores(&input))
+        let asker = Arc::new(());
+        let asked = Arc::downgrade(&asker);
+        let forward = move || {
+            let mut copy = copies.borrow()?;
+            // Who asked may have gone while others had the copies.
+            ensure!(asked.strong_count() > 0, "nobody waits for the scores any more");
+            copy.scores(&input)
+        };
+        let output = blocking(forward)
             .await
             .context("the reward model's thread died")?
             .with_context(|| {
@@ -148,6 +156,7 @@ impl ModelReward {
                     samples[batch[0]].index
                 )
             })?;
+        drop(asker);
         if output.len() != batch.len() {
             bail!(
                 "the reward model gave {} scores for {} sequences",

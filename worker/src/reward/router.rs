@@ -110,7 +110,8 @@ async fn score(State(service): State<Service>, request: Request) -> Result<Json<
     let limit = limits.request_timeout;
     let late = |_| {
         let words = format!(
-            "the samples were not scored within {} s: ask for fewer at once",
+            "the samples were not scored within {} s, others before them included: ask for fewer at once, or give this server more cores or \
+             GPUs",
             limit.as_secs_f64()
         );
         ApiError::new(StatusCode::GATEWAY_TIMEOUT, words)

@@ -127,6 +127,7 @@ fn limits() -> Limits {
     Limits {
         samples: MOST_SAMPLES,
         body_bytes: 64 << 20,
+        shorter_body: "send fewer samples at once",
         request_timeout: ANSWERS_WITHIN,
         ..Limits::default()
     }

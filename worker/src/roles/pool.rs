@@ -19,8 +19,9 @@ use crate::telemetry::Live;
 
 /// For a question from when it has failed: pods may have to start.
 const DEADLINE: Duration = Duration::from_secs(1800);
-/// For one answer of a pod, which computes no longer and says then what would help.
-pub const ANSWERS_WITHIN: Duration = Duration::from_secs(600);
+/// For one answer of a pod, which takes no longer and says then what would help. The pod has other questions before it
+/// ([`AHEAD`]): this is for all of them. One whose node is lost is noticed sooner, since the connection probes it.
+pub const ANSWERS_WITHIN: Duration = Duration::from_secs(1800);
 /// For one answer, with what its way takes.
 const ONE_ANSWER: Duration = ANSWERS_WITHIN.saturating_add(Duration::from_secs(30));
 /// The first wait between two tries lies between 0 and this; it doubles up to [`LONGEST_PAUSE`].

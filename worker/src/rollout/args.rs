@@ -150,6 +150,7 @@ impl RolloutArgs {
                 samples: self.max_queued_samples,
                 logprobs: self.max_logprobs,
                 body_bytes: self.max_body_bytes,
+                shorter_body: "send fewer prompts at once, or raise --max-body-bytes",
                 all_body_bytes: Limits::default().all_body_bytes.max(self.max_body_bytes),
                 connections: self.max_connections.max(1),
                 request_timeout,

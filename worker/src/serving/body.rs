@@ -63,7 +63,7 @@ async fn read(bodies: &Bodies, request: Request) -> Result<(Vec<u8>, Room), ApiE
     let Bodies { limits, rooms } = bodies;
     let announced = content_length(request.headers());
     if announced.is_some_and(|length| length > limits.body_bytes) {
-        return Err(too_long(limits.body_bytes));
+        return Err(too_long(limits));
     }
     let full = || ApiError::unavailable("too many long requests are being read: try again");
     let late = || {
@@ -83,7 +83,7 @@ async fn read(bodies: &Bodies, request: Request) -> Result<(Vec<u8>, Room), ApiE
         let piece = piece.map_err(|error| ApiError::bad(format!("the body broke off: {error}")))?;
         let length = bytes.len() + piece.len();
         if length > limits.body_bytes {
-            return Err(too_long(limits.body_bytes));
+            return Err(too_long(limits));
         }
         let grown = for_room.wait(room.grow(rooms, length)).await.ok_or_else(full)?;
         grown.map_err(ApiError::internal)?;
@@ -155,10 +155,11 @@ pub fn content_length(headers: &HeaderMap) -> Option<usize> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-fn too_long(most: usize) -> ApiError {
+fn too_long(limits: &Limits) -> ApiError {
+    let (most, shorter) = (limits.body_bytes, limits.shorter_body);
     ApiError::new(
         StatusCode::PAYLOAD_TOO_LARGE,
-        format!("the body is longer than {most} bytes: send fewer prompts at once, or raise --max-body-bytes"),
+        format!("the body is longer than {most} bytes: {shorter}"),
     )
 }
 

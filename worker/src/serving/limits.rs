@@ -24,6 +24,8 @@ pub struct Limits {
     pub body_timeout: Duration,
     /// Bytes of a body, streamed weights apart.
     pub body_bytes: usize,
+    /// What makes a body shorter, in words for who sent one that is too long.
+    pub shorter_body: &'static str,
     /// Bytes of all long bodies that are being read and parsed; short ones come to 64 KiB a connection, and one long one more may be read.
     pub all_body_bytes: usize,
     /// A client that takes no byte of its answer for this long is cut.
@@ -98,6 +100,7 @@ impl Default for Limits {
             header_bytes: 64 << 10,
             body_timeout: Duration::from_secs(60),
             body_bytes: 16 << 20,
+            shorter_body: "send less at once",
             all_body_bytes: 256 << 20,
             write_timeout: Duration::from_secs(60),
             samples: 16_384,

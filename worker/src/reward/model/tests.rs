@@ -189,6 +189,48 @@ async fn a_model_that_fails_is_an_error_that_names_the_samples() {
     assert_eq!(error(false).await, "the reward model gave 0 scores for 1 sequences");
 }
 
+/// A copy that works when it is told to, and counts how often it has begun.
+struct Told {
+    go: mpsc::Receiver<()>,
+    begun: Arc<AtomicUsize>,
+}
+
+impl SequenceScorer for Told {
+    fn scores(&mut self, sequences: &[Vec<u32>]) -> Result<Vec<f32>> {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        self.go.recv_timeout(Duration::from_secs(60))?;
+        Ok(vec![1.0; sequences.len()])
+    }
+}
+
+#[tokio::test]
+async fn what_nobody_waits_for_any_more_when_its_turn_comes_is_not_computed() {
+    let (tell, go) = mpsc::channel();
+    let begun = Arc::new(AtomicUsize::new(0));
+    let copy = Told {
+        go,
+        begun: begun.clone(),
+    };
+    let model = ModelReward::new(vec![Box::new(copy)], tokenizer("chatml"), 100).unwrap();
+    let sample = [sample("42")];
+    let mut first = Box::pin(model.score(&sample));
+    while begun.load(Ordering::SeqCst) == 0 {
+        assert!(
+            tokio::time::timeout(Duration::from_millis(10), &mut first)
+                .await
+                .is_err()
+        );
+    }
+    // It waits for the copy, and goes.
+    let second = tokio::time::timeout(Duration::from_millis(50), model.score(&sample)).await;
+    assert!(second.is_err());
+    tell.send(()).unwrap();
+    assert_eq!(first.await.unwrap(), [1.0]);
+    tell.send(()).unwrap();
+    assert_eq!(model.score(&sample).await.unwrap(), [1.0]);
+    assert_eq!(begun.load(Ordering::SeqCst), 2);
+}
+
 /// A copy that ends its work when two have begun theirs, and panics over a sequence that is too long.
 struct Together(Arc<AtomicUsize>);
 
