@@ -53,6 +53,19 @@ app.kubernetes.io/part-of: ppo-operator
 {{- end }}
 {{- end }}
 
+{{/* What podSecurityContext says, without the ids where the cluster chooses them. */}}
+{{- define "ppo-operator.podSecurityContext" -}}
+{{- $context := .Values.podSecurityContext }}
+{{- if .Values.idsFromCluster }}{{ $context = omit $context "runAsUser" "runAsGroup" "fsGroup" }}{{ end }}
+{{- toYaml $context }}
+{{- end }}
+
+{{/* For the flag --pod-user. */}}
+{{- define "ppo-operator.podUser" -}}
+{{- $user := .Values.worker.user }}
+{{- if or (kindIs "invalid" $user) (eq (toString $user) "") }}none{{ else }}{{ int64 $user }}{{ end }}
+{{- end }}
+
 {{- define "ppo-operator.workerImage" -}}
 {{- $tag := .Chart.AppVersion }}
 {{- if eq .Values.worker.image.variant "cuda" }}{{ $tag = printf "%s-cuda" $tag }}{{ end }}

@@ -9,7 +9,7 @@ use crate::schemas;
 use crate::tools::{Said, run};
 
 /// kube-score's findings that we choose to live with, everywhere or with some values.
-const ACCEPTED: [(&str, &str, &str); 5] = [
+const ACCEPTED: [(&str, &str, &str); 6] = [
     (
         "",
         "container-image-pull-policy",
@@ -19,6 +19,11 @@ const ACCEPTED: [(&str, &str, &str); 5] = [
         "",
         "deployment-has-host-podantiaffinity",
         "topology spread constraints do it",
+    ),
+    (
+        "everything",
+        "container-security-context-user-group-id",
+        "the cluster chooses users and groups there",
     ),
     ("namespaces", "pod-networkpolicy", "turned off there"),
     ("namespaces", "deployment-replicas", "one there"),
