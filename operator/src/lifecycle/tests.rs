@@ -8,7 +8,7 @@ use super::*;
 use crate::condition::{self, kind};
 use crate::gang::Gang;
 use crate::snapshot::Heard;
-use crate::world::{Children, SeenPod};
+use crate::world::{Children, Kind, SeenPod};
 
 /// When the job was made.
 const MADE: i64 = 1_800_000_000;

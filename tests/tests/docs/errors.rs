@@ -75,6 +75,8 @@ fn every_reason_that_the_operator_gives_is_on_the_page() {
             "lifecycle",
             "lifecycle/deadlines",
             "lifecycle/ending",
+            "lifecycle/failures",
+            "lifecycle/restarts",
             "status",
             "status/conditions",
             "failure",
