@@ -25,17 +25,18 @@ impl Namespace<'_> {
     pub async fn service_account_kubeconfig(&self, name: &str) -> Result<PathBuf> {
         let accounts: Api<ServiceAccount> = self.api();
         let request = TokenRequest {
-            spec: TokenRequestSpec {
+            spec: Some(TokenRequestSpec {
                 expiration_seconds: Some(SECONDS),
                 ..TokenRequestSpec::default()
-            },
+            }),
             ..TokenRequest::default()
         };
         let answer = accounts
             .create_token_request(name, &PostParams::default(), &request)
             .await;
         let answer = answer.with_context(|| format!("no token for service account {}/{name}", self.name))?;
-        let token = answer.status.context("the API server answered without a token")?.token;
+        let token = answer.status.and_then(|status| status.token);
+        let token = token.context("the API server answered without a token")?;
         let path = self.scratch.path().join(format!("{name}.kubeconfig"));
         write(&path, &self.kubeconfig_with(&token)?)?;
         Ok(path)

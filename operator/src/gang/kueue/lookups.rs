@@ -125,7 +125,7 @@ async fn priority(name: &str, client: &Client) -> kube::Result<Priority> {
 
 fn of(class: PriorityClass) -> Priority {
     let reference = json!({"group": "scheduling.k8s.io", "kind": "PriorityClass", "name": class.name_any()});
-    Priority::Of(class.value, Some(reference))
+    Priority::Of(class.value.unwrap_or_default(), Some(reference))
 }
 
 fn api(kind: &str, client: &Client) -> Api<DynamicObject> {
