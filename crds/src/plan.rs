@@ -11,7 +11,9 @@ use crate::memory::{Part, RoleMemory, Shapes, estimate};
 use crate::resolve::{Environment, resolve};
 use crate::run_config::{Batch, RunConfig};
 use crate::spec::{Overlap, Role};
-use crate::validate::{ValidationErrors, Warning, lost_with_pods, short_of_memory, warnings};
+use crate::validate::{
+    ValidationErrors, Warning, engine_without_gpu, lost_with_pods, short_of_disk, short_of_memory, warnings,
+};
 use crate::{PpoJob, fill};
 
 /// What a manifest would do.
@@ -47,14 +49,16 @@ impl Plan {
             // `resolve` refuses every job without a geometry.
             return Err(ValidationErrors { problems: Vec::new() });
         };
-        let lost = match environment {
-            Environment::Cluster { .. } => lost_with_pods(&job.spec),
-            Environment::Laptop { .. } => None,
+        let of_pods = match environment {
+            Environment::Cluster { .. } => vec![lost_with_pods(&job.spec), engine_without_gpu(&job.spec.roles)],
+            Environment::Laptop { .. } => Vec::new(),
         };
         let memory = shapes
             .map(|shapes| estimate(&config, &geometry, shapes))
             .unwrap_or_default();
         let short = short_of_memory(&job.spec.roles, &memory);
+        let disk = shapes.map(|shapes| Disk::of(&config, shapes));
+        let full = disk.and_then(|disk| short_of_disk(&job.spec.checkpoint, disk));
         Ok(Self {
             pod_names: geometry
                 .roles
@@ -63,8 +67,13 @@ impl Plan {
                 .collect(),
             equations: equations(&config, &geometry),
             memory,
-            disk: shapes.map(|shapes| Disk::of(&config, shapes)),
-            warnings: warnings(job).into_iter().chain(lost).chain(short).collect(),
+            disk,
+            warnings: warnings(job)
+                .into_iter()
+                .chain(of_pods.into_iter().flatten())
+                .chain(short)
+                .chain(full)
+                .collect(),
             manifest: fill(job),
             name: config.name,
             geometry,
@@ -129,7 +138,7 @@ pub fn render_plan(plan: &Plan) -> String {
     for equation in &plan.equations {
         line(&mut text, &format!("  {equation}"));
     }
-    render_memory(&plan.memory, &mut text);
+    render_memory(plan, &mut text);
     render_host(&plan.memory, &mut text);
     if let Some(disk) = &plan.disk {
         render_disk(disk, &mut text);
@@ -177,12 +186,20 @@ fn render_pods(plan: &Plan, text: &mut String) {
     );
 }
 
-fn render_memory(memory: &[RoleMemory], text: &mut String) {
+fn render_memory(plan: &Plan, text: &mut String) {
     text.push_str("\nMemory per GPU (or process), estimated\n");
-    if memory.is_empty() {
-        text.push_str("  not known: the model's config.json cannot be read from here\n");
+    if plan.memory.is_empty() {
+        text.push_str("  not known: the model's config.json cannot be read from here");
+        if let Some(claim) = &plan.manifest.spec.model.policy.pvc {
+            let _ = write!(
+                text,
+                "; ppo-worker plan --volumes DIR reads DIR/{} as that claim",
+                claim.claim_name
+            );
+        }
+        text.push('\n');
     }
-    for role in memory {
+    for role in &plan.memory {
         render_role(role.role, role.total, &role.parts, text);
     }
 }
@@ -284,6 +301,22 @@ mod tests {
         assert_eq!(lines[0].split_whitespace().collect::<Vec<_>>(), ["all", "16.0", "GiB"]);
         assert!(lines[1].starts_with("5 checkpoints of 3.0 GiB ") && lines[1].ends_with(" 15.0 GiB"));
         assert!(lines[2].starts_with("trained model ") && lines[2].ends_with(" 1.0 GiB"));
+    }
+
+    #[test]
+    fn a_model_in_a_claim_that_is_not_here_is_told_how_to_be_read() {
+        let told = |source: &str| {
+            let mut job = job("", "reward: {rules: [{json: {}}]}");
+            job.spec.model.policy = serde_yaml::from_str(source).unwrap();
+            let text = render_plan(&Plan::of(&job, &Environment::cluster(), None).unwrap());
+            text.lines().find(|line| line.contains("not known")).unwrap().to_owned()
+        };
+        let words = "  not known: the model's config.json cannot be read from here";
+        assert_eq!(told("{path: /models/p}"), words);
+        assert_eq!(
+            told("{pvc: {claimName: models, path: p}}"),
+            format!("{words}; ppo-worker plan --volumes DIR reads DIR/models as that claim")
+        );
     }
 
     #[test]

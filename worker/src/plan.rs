@@ -1,5 +1,7 @@
 //! `ppo-worker plan`: what a PpoJob would take. Reads the models' config.json where it can; changes nothing.
 
+use std::path::PathBuf;
+
 use anyhow::{Context, Result};
 use clap::Args;
 use ppo_crds::memory::{ModelShape, Shapes};
@@ -18,6 +20,9 @@ use crate::telemetry::OutputMode;
 pub struct PlanArgs {
     #[command(flatten)]
     manifest: ManifestArgs,
+    /// Where the claims of a manifest for a cluster lie: claim `c` is the folder DIR/c. Paths are absolute then, as in a pod.
+    #[arg(long, value_name = "DIR")]
+    volumes: Option<PathBuf>,
 }
 
 /// Prints pods, GPUs, batch arithmetic, memory per role and the manifest with every default; as JSON with `--json`.
@@ -26,7 +31,7 @@ pub struct PlanArgs {
 /// [`Invalid`](crate::manifest::Invalid) with everything that is wrong with the manifest.
 pub fn main(args: PlanArgs, output: OutputMode) -> Result<()> {
     let manifest = Manifest::read(&args.manifest.file)?;
-    let environment = Environment::meant_by(&manifest.job, &manifest.folder);
+    let environment = environment(&manifest, args.volumes);
     let config = resolve(&manifest.job, &environment).map_err(|errors| manifest.invalid(&errors))?;
     check_context(&config.model.policy, config.generation.max_new_tokens)?;
     let shapes = shapes(&config);
@@ -34,6 +39,14 @@ pub fn main(args: PlanArgs, output: OutputMode) -> Result<()> {
     match output {
         OutputMode::Json => print(&format!("{}\n", serde_json::to_string_pretty(&plan)?)),
         OutputMode::Auto | OutputMode::Quiet => print(&render_plan(&plan)),
+    }
+}
+
+/// Where the manifest runs: with the folders of `volumes` for its claims as in a pod, else where it is meant to.
+fn environment(manifest: &Manifest, volumes: Option<PathBuf>) -> Environment {
+    match volumes {
+        Some(volumes) => Environment::Cluster { volumes },
+        None => Environment::meant_by(&manifest.job, &manifest.folder),
     }
 }
 
@@ -95,6 +108,27 @@ mod tests {
             "{words}"
         );
         check_context(&Location::Path("/elsewhere".into()), context).unwrap();
+    }
+
+    #[test]
+    fn a_claim_whose_folder_is_given_is_read_for_the_estimates() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("job.yaml");
+        let text = "apiVersion: ppojob.dev/v1alpha1\nkind: PpoJob\nmetadata: {name: math}\nspec:\n  \
+                    model: {policy: {pvc: {claimName: models, path: p}}}\n  prompts: {source: {pvc: {claimName: data, path: d.jsonl}}}\n  \
+                    roles: {reward: {rules: [{json: {}}]}}\n";
+        std::fs::write(&file, text).unwrap();
+        let model = folder.path().join("models/p");
+        std::fs::create_dir_all(&model).unwrap();
+        let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/llama/config.json");
+        std::fs::copy(fixture, model.join("config.json")).unwrap();
+        let manifest = Manifest::read(&file).unwrap();
+        let known = |volumes: Option<PathBuf>| {
+            let environment = environment(&manifest, volumes);
+            shapes(&resolve(&manifest.job, &environment).unwrap()).is_some()
+        };
+        assert!(known(Some(folder.path().into())));
+        assert!(!known(None));
     }
 
     #[test]

@@ -4,7 +4,9 @@ mod adapter;
 mod algorithm;
 mod apart;
 mod batch;
+mod disk;
 mod doubtful;
+mod engine;
 mod error;
 mod evaluation;
 mod host_memory;
@@ -22,6 +24,8 @@ pub(crate) use apart::problems_apart_from;
 pub(crate) use doubtful::is_within;
 pub(crate) use limits::out_of_range;
 
+pub use disk::warning as short_of_disk;
+pub use engine::warning as engine_without_gpu;
 pub use error::{Fix, Problem, ValidationErrors};
 pub use host_memory::warnings as short_of_memory;
 pub use kept::warning as lost_with_pods;

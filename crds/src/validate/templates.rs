@@ -22,11 +22,19 @@ pub fn check(roles: &RolesSpec, problems: &mut Vec<Problem>) {
     }
 }
 
-/// Containers that nobody gives an image: the operator does so for its own, which others are taken for whose name is misspelt.
+/// Containers that nobody gives an image: the operator does so for its own, which others are taken for whose name is misspelt. Of those that
+/// run before them none is its own.
 fn without_image(template: &PodTemplateSpec, engine: Engine) -> Vec<(String, String)> {
+    let Some(spec) = &template.spec else { return Vec::new() };
     let own = |name: &str| name == WORKER_CONTAINER || (name == VLLM_CONTAINER && engine == Engine::Vllm);
-    let containers = template.spec.iter().flat_map(|spec| &spec.containers).enumerate();
-    let missing = containers.filter(|(_, container)| container.image.is_none() && !own(&container.name));
+    let before = spec.init_containers.iter().flatten().enumerate();
+    let before = before.filter(|(_, container)| container.image.is_none());
+    let refuse_before = |(index, _): (usize, &Container)| {
+        let message = "is missing, and the operator gives none to an initContainer: give it";
+        (format!("spec.initContainers[{index}].image"), message.to_owned())
+    };
+    let missing = spec.containers.iter().enumerate();
+    let missing = missing.filter(|(_, container)| container.image.is_none() && !own(&container.name));
     let refuse = |(index, container): (usize, &Container)| {
         let message = format!(
             "is missing, and {} is no container of the operator's, which have one: give it, or is {WORKER_CONTAINER} meant?",
@@ -34,7 +42,7 @@ fn without_image(template: &PodTemplateSpec, engine: Engine) -> Vec<(String, Str
         );
         (format!("spec.containers[{index}].image"), message)
     };
-    missing.map(refuse).collect()
+    before.map(refuse_before).chain(missing.map(refuse)).collect()
 }
 
 /// Requests that are more than their limits, each with its path from the template on.

@@ -6,7 +6,8 @@ use super::*;
 fn a_container_does_not_ask_for_more_than_it_may_use() {
     let of = |list: &str, request: &str, limit: &str| {
         let resources = format!("resources: {{requests: {{memory: {request}}}, limits: {{memory: {limit}}}}}");
-        let template = format!("rollout: {{template: {{spec: {{{list}: [{{name: worker, {resources}}}]}}}}}}");
+        let template =
+            format!("rollout: {{template: {{spec: {{{list}: [{{name: worker, image: w, {resources}}}]}}}}}}");
         texts("", &format!("{template}, {RULE}"))
     };
     assert_eq!(
@@ -50,6 +51,15 @@ fn a_field_of_a_pod_template_that_no_pod_would_have_is_named_when_the_job_comes_
 }
 
 #[test]
+fn a_pod_template_may_have_the_fields_of_the_kubernetes_that_jobs_are_tested_on() {
+    let from_file = "valueFrom: {fileKeyRef: {key: A, path: a.env, volumeName: v}}";
+    let rules = "restartPolicyRules: [{action: Restart, exitCodes: {operator: In, values: [75]}}]";
+    let containers = format!("containers: [{{name: worker, {rules}, env: [{{name: A, {from_file}}}]}}]");
+    let template = format!("actor: {{template: {{spec: {{schedulingGroup: {{podGroupName: g}}, {containers}}}}}}}");
+    assert_eq!(texts("", &format!("{template}, {RULE}")), [""; 0]);
+}
+
+#[test]
 fn a_quantity_of_a_pod_template_that_kubernetes_does_not_read_is_named() {
     let inside = |name: &str, spec: &str| {
         let template = format!("{name}: {{template: {{spec: {{{spec}}}}}}}");
@@ -72,8 +82,9 @@ fn a_quantity_of_a_pod_template_that_kubernetes_does_not_read_is_named() {
     for quantity in [
         "8", "0.5", "1.5", "500m", "16G", "16Gi", "1k", "1e9", "'1E'", "'.5Gi'", "'+1'",
     ] {
-        let spec =
-            format!("initContainers: [{{name: fetch, resources: {{requests: {{nvidia.com/gpu: {quantity}}}}}}}]");
+        let spec = format!(
+            "initContainers: [{{name: fetch, image: f, resources: {{requests: {{nvidia.com/gpu: {quantity}}}}}}}]"
+        );
         // A template without containers is read: the operator adds them.
         let found = inside("rollout", &spec);
         assert!(found.is_empty(), "{quantity}: {found:?}");
@@ -102,4 +113,16 @@ fn a_container_without_an_image_that_is_none_of_the_operators_is_taken_for_a_mis
     assert!(found("rollout", "engine: vllm, ", "vllm").is_empty());
     assert_eq!(found("rollout", "", "vllm").len(), 1);
     assert!(found("actor", "", "logs, image: 'vector:1'").is_empty());
+}
+
+#[test]
+fn an_init_container_without_an_image_is_named_whatever_it_is_called() {
+    let found = |container: &str| {
+        let template = format!("actor: {{template: {{spec: {{initContainers: [{container}]}}}}}}");
+        texts("", &format!("{template}, {RULE}"))
+    };
+    let words = "spec.roles.actor.template.spec.initContainers[0].image: is missing, and the operator gives none to an initContainer: give it";
+    assert_eq!(found("{name: fetch}"), [words]);
+    assert_eq!(found("{name: worker}"), [words]);
+    assert!(found("{name: fetch, image: 'rclone:1'}").is_empty());
 }
