@@ -6,7 +6,7 @@ use crate::run_config::{
     Algorithm, Batch, Checkpoint, Clip, DataPaths, Evaluation, Kl, KlController, Location, Model, Prompts, Reward,
     RewardModel, Rollout, RunConfig, RunLength, Score,
 };
-use crate::spec::{AlgorithmSpec, BatchSpec, DType, DataSource, ModelSource, PpoJob, PpoJobSpec, PvcPath};
+use crate::spec::{AlgorithmSpec, BatchSpec, DType, DataSource, ModelSource, PpoJob, PpoJobSpec, PvcPath, Role};
 use crate::validate::{ValidationErrors, validate};
 use crate::{defaults::has_kl, fill};
 
@@ -38,31 +38,28 @@ impl Environment {
 
     /// Where a manifest is meant to run, for `plan`: a cluster when it names a claim, else the machine it lies on.
     pub fn meant_by(job: &PpoJob, manifest_folder: &Path) -> Self {
-        let spec = &job.spec;
-        let models = [
-            Some(&spec.model.policy),
-            spec.model.critic.as_ref(),
-            spec.model.reference.as_ref(),
-        ];
-        let reward = spec.roles.reward.model.as_ref().map(|model| &model.source);
-        let data = [
-            Some(&spec.prompts.source),
-            spec.evaluation.as_ref().map(|evaluation| &evaluation.source),
-        ];
-        let claims = spec.checkpoint.claim("").is_some()
-            || models
-                .into_iter()
-                .chain([reward])
-                .flatten()
-                .any(|source| source.pvc.is_some())
-            || data.into_iter().flatten().any(|source| source.pvc.is_some());
-        if claims {
+        if names_a_claim(&job.spec) {
             Self::cluster()
         } else {
             Self::Laptop {
                 manifest_folder: manifest_folder.into(),
             }
         }
+    }
+
+    /// The machine of a manifest that no cluster takes, and that is for none: it has a relative path, and neither a claim nor a pod template.
+    pub fn of_one_machine(job: &PpoJob, manifest_folder: &Path) -> Option<Self> {
+        let spec = &job.spec;
+        let data = data(spec).flat_map(|source| source.path.iter().chain(source.paths.iter().flatten()));
+        let mut paths = models(spec)
+            .filter_map(|source| source.path.as_ref())
+            .chain(data)
+            .chain(&spec.checkpoint.path);
+        let relative = paths.any(|path| !path.starts_with('/'));
+        let of_pods = Role::ALL.into_iter().any(|role| spec.roles.template(role).is_some());
+        (relative && !of_pods && !names_a_claim(spec)).then(|| Self::Laptop {
+            manifest_folder: manifest_folder.into(),
+        })
     }
 
     fn path(&self, path: &str) -> PathBuf {
@@ -110,6 +107,30 @@ impl Environment {
             None => self.file(source.path.as_deref(), source.pvc.as_ref()).into(),
         }
     }
+}
+
+fn models(spec: &PpoJobSpec) -> impl Iterator<Item = &ModelSource> {
+    let reward = spec.roles.reward.model.as_ref().map(|model| &model.source);
+    let model = &spec.model;
+    [
+        Some(&model.policy),
+        model.critic.as_ref(),
+        model.reference.as_ref(),
+        reward,
+    ]
+    .into_iter()
+    .flatten()
+}
+
+fn data(spec: &PpoJobSpec) -> impl Iterator<Item = &DataSource> {
+    let held_out = spec.evaluation.as_ref().map(|evaluation| &evaluation.source);
+    [Some(&spec.prompts.source), held_out].into_iter().flatten()
+}
+
+fn names_a_claim(spec: &PpoJobSpec) -> bool {
+    spec.checkpoint.claim("").is_some()
+        || models(spec).any(|source| source.pvc.is_some())
+        || data(spec).any(|source| source.pvc.is_some())
 }
 
 /// What runs.

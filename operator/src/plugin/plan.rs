@@ -20,32 +20,43 @@ pub struct Unusable(String);
 
 /// Prints the plan. A file is planned without a cluster.
 pub async fn main(connection: &ConnectionArgs, args: &PlanArgs) -> Result<()> {
-    let (job, environment, origin) = match (&args.file, &args.name) {
+    let plan = match (&args.file, &args.name) {
         (Some(file), _) => {
             let (text, origin) = read(file)?;
             let job = parse_manifest(&text, &origin).map_err(|error| Unusable(error.to_string()))?;
-            let environment = Environment::meant_by(&job, file.parent().unwrap_or(Path::new("")));
-            (job, environment, origin)
+            let (plan, refused) = of_file(&job, file.parent().unwrap_or(Path::new("")), &origin)?;
+            if let Some(errors) = refused {
+                let errors = printer::visible(&errors.to_string());
+                eprintln!("{origin} is a manifest for one machine, no cluster takes it: {errors}");
+            }
+            plan
         }
         (None, None) => return Err(Unusable("give NAME, or -f FILE".into()).into()),
         (None, Some(name)) => {
-            let job = job::read(&Connection::open(connection).await?, name).await?;
-            (as_it_runs(job), Environment::cluster(), format!("PpoJob {name}"))
-        }
-    };
-    let plan = match Plan::of(&job, &Environment::cluster(), None) {
-        Ok(plan) => plan,
-        // Planned as one for a laptop, by its relative paths.
-        Err(errors) => {
-            let plan = Plan::of(&job, &environment, None).map_err(|errors| invalid(&origin, &errors))?;
-            let errors = printer::visible(&errors.to_string());
-            eprintln!("{origin} is a manifest for one machine, no cluster takes it: {errors}");
-            plan
+            let job = as_it_runs(job::read(&Connection::open(connection).await?, name).await?);
+            let plan = Plan::of(&job, &Environment::cluster(), None);
+            plan.map_err(|errors| invalid(&format!("PpoJob {name}"), &errors))?
         }
     };
     match args.output {
         Some(Output::Json) => printer::print_json(&plan),
         _ => printer::print(&render_plan(&plan)),
+    }
+}
+
+/// The plan of a manifest, and why no cluster takes it where it is one for a single machine. Any other is held to what the operator would
+/// say of it.
+fn of_file(job: &PpoJob, folder: &Path, origin: &str) -> Result<(Plan, Option<ValidationErrors>), Unusable> {
+    let errors = match Plan::of(job, &Environment::cluster(), None) {
+        Ok(plan) => return Ok((plan, None)),
+        Err(errors) => errors,
+    };
+    match Environment::of_one_machine(job, folder) {
+        Some(machine) => match Plan::of(job, &machine, None) {
+            Ok(plan) => Ok((plan, Some(errors))),
+            Err(errors) => Err(invalid(origin, &errors)),
+        },
+        None => Err(invalid(origin, &errors)),
     }
 }
 
@@ -98,5 +109,53 @@ fn as_written(job: PpoJob) -> PpoJob {
         },
         spec: job.spec,
         status: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn planned(spec: &str) -> Result<Option<String>, String> {
+        let text =
+            format!("{{apiVersion: ppojob.dev/v1alpha1, kind: PpoJob, metadata: {{name: j}}, spec: {{{spec}}}}}");
+        let job = parse_manifest(&text, "job.yaml").unwrap();
+        let planned = of_file(&job, Path::new(""), "job.yaml").map_err(|error| error.to_string());
+        planned.map(|(_, refused)| refused.map(|errors| errors.to_string()))
+    }
+
+    const REWARD: &str = "reward: {rules: [{json: {}}]}";
+
+    #[test]
+    fn the_least_manifest_is_planned_for_one_machine_with_what_a_cluster_says_of_it() {
+        let text = include_str!("../../../configs/minimal.yaml");
+        let job = parse_manifest(text, "minimal.yaml").unwrap();
+        let (_, refused) = of_file(&job, Path::new("configs"), "minimal.yaml").unwrap();
+        let words = refused.unwrap().to_string();
+        assert!(
+            words.contains("spec.model.policy.path: ") && words.contains("is relative"),
+            "{words}"
+        );
+    }
+
+    #[test]
+    fn a_manifest_that_the_operator_would_refuse_is_refused_though_one_machine_would_run_it() {
+        let absolute = "model: {policy: {path: /models/p}}, prompts: {source: {path: /data/p.jsonl}}";
+        assert_eq!(planned(&format!("{absolute}, roles: {{{REWARD}}}")), Ok(None));
+        // No volume is mounted there.
+        let checkpoint = planned(&format!(
+            "{absolute}, checkpoint: {{path: /nowhere}}, roles: {{{REWARD}}}"
+        ))
+        .unwrap_err();
+        assert!(
+            checkpoint.starts_with("job.yaml cannot run: ") && checkpoint.contains("spec.checkpoint.path: "),
+            "{checkpoint}"
+        );
+        // Who gives a template means pods, and a relative path is the mistake.
+        let relative = "model: {policy: {path: p}}, prompts: {source: {path: /data/p.jsonl}}";
+        let template = format!("roles: {{actor: {{template: {{spec: {{nodeSelector: {{pool: a}}}}}}}}, {REWARD}}}");
+        let words = planned(&format!("{relative}, {template}")).unwrap_err();
+        assert!(words.contains("is relative"), "{words}");
+        assert!(planned(&format!("{relative}, roles: {{{REWARD}}}")).unwrap().is_some());
     }
 }
