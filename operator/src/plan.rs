@@ -6,6 +6,7 @@ mod disruption_budget;
 mod drift;
 mod images;
 mod network_policy;
+mod placement;
 mod pods;
 mod retire;
 mod services;

@@ -64,7 +64,8 @@ fn gpu_node(name: &str, namespace: &str, gpus: u32) -> Result<Node> {
     Ok(serde_json::from_value(json!({
         "metadata": {
             "name": name,
-            "labels": {NODE_LABEL: namespace, "kubernetes.io/hostname": name, "kubernetes.io/os": "linux"},
+            "labels": {NODE_LABEL: namespace, "kubernetes.io/hostname": name, "kubernetes.io/os": "linux",
+                "kubernetes.io/arch": "amd64"},
             "annotations": {"kwok.x-k8s.io/node": "fake"},
         },
         "status": {"capacity": capacity, "allocatable": capacity},

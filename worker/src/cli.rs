@@ -134,3 +134,15 @@ pub fn run(cli: Cli) -> u8 {
     });
     u8::try_from(code).unwrap_or(FAILED)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machines_options_may_follow_the_role_as_a_pod_template_gives_them() {
+        let cli = Cli::try_parse_from(["ppo-worker", "actor", "--threads", "8"]).unwrap();
+        assert_eq!(cli.machine.threads, Some(8));
+        assert!(matches!(cli.command, Command::Actor(_)));
+    }
+}

@@ -61,7 +61,8 @@ pub struct PodPlacement {
     pub gpus_per_node: u32,
     /// Pod template that the role's pods start from: image, resources, volumes, node selection, as in a Deployment. The
     /// operator adds the container `worker`, its command, environment and probes; of a probe that gives times
-    /// alone the operator's question is kept. Default: the operator's.
+    /// alone the operator's question is kept, and `args` without a `command` are further flags of the role's own command, such as
+    /// `[--threads, "8"]`. Default: the operator's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "pod_template::schema")]
     pub template: Option<PodTemplate>,
@@ -108,7 +109,8 @@ pub struct ReferenceSpec {
     pub dtype: Option<DType>,
     /// Pod template that the role's pods start from: image, resources, volumes, node selection, as in a Deployment. The
     /// operator adds the container `worker`, its command, environment and probes; of a probe that gives times
-    /// alone the operator's question is kept. Default: the operator's.
+    /// alone the operator's question is kept, and `args` without a `command` are further flags of the role's own command, such as
+    /// `[--threads, "8"]`. Default: the operator's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "pod_template::schema")]
     pub template: Option<PodTemplate>,
@@ -178,7 +180,9 @@ pub struct RolloutSpec {
     pub kv_cache_mebibytes: Option<u64>,
     /// Pod template that the engines' pods start from: image, resources, volumes, node selection, as in a Deployment. The
     /// operator adds the container `worker`, its command, environment and probes; of a probe that gives times
-    /// alone the operator's question is kept. Default: the operator's.
+    /// alone the operator's question is kept, and `args` without a `command` are further flags of the role's own command, such as
+    /// `[--threads, "8"]`. With `engine: vllm` the container `vllm`, which loads the model, also has what `worker` mounts, where nothing of
+    /// its own is, and its variables `HF_*`, `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY`. Default: the operator's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "pod_template::schema")]
     pub template: Option<PodTemplate>,

@@ -19,7 +19,7 @@ use super::template::{
     SCRATCH, add_port, add_volume, ask_for_gpus, container, default_env, env, leave_lost_nodes, restrict, scratch,
     set_env,
 };
-use super::{Action, metadata, storage, untyped, vllm};
+use super::{Action, metadata, placement, storage, untyped, vllm};
 use crate::job::{Job, RolePods};
 use crate::lifecycle::{Decision, Intent};
 use crate::settings::PodSettings;
@@ -93,19 +93,22 @@ fn pod(job: &Job, role: RolePods, index: u32, decision: &Decision, settings: &Po
         }
         ask_for_gpus(container(spec, computing), &settings.gpu_resource, role.gpus);
         volumes(spec, job, role.role);
+        placement::finds_services(spec);
         restrict(spec, settings.user);
         leave_lost_nodes(spec);
     }
     pod
 }
 
-/// A role's template, with the administrator's defaults beneath it.
+/// A role's template, with the administrator's defaults beneath it, for nodes that can run it.
 pub fn role_template(job: &Job, role: Role, settings: &PodSettings) -> PodTemplateSpec {
     let containers: &[&str] = match computing(job, role) {
         VLLM_CONTAINER => &[WORKER_CONTAINER, VLLM_CONTAINER],
         _ => &[WORKER_CONTAINER],
     };
-    settings.defaults.beneath(job.template(role), containers)
+    let mut template = settings.defaults.beneath(job.template(role), containers);
+    placement::of_the_images_architecture(template.spec.get_or_insert_default());
+    template
 }
 
 /// A role's template, asking for GPUs as its pods do.
@@ -177,9 +180,13 @@ fn worker(container: &mut Container, role: Role, settings: &PodSettings, images:
     container
         .image_pull_policy
         .get_or_insert_with(|| settings.image_pull_policy.clone());
-    if container.command.is_none() && container.args.is_none() {
+    if container.command.is_none() {
         container.command = Some(vec!["ppo-worker".into()]);
-        container.args = Some(vec![role.name().into()]);
+        let args = container.args.get_or_insert_default();
+        // A template's flags are the role's, which it need not name.
+        if !args.iter().any(|given| given == role.name()) {
+            args.insert(0, role.name().into());
+        }
     }
     // Models of a hub are kept below it, and the image's own home cannot be written.
     default_env(container, env("HOME", SCRATCH));
@@ -318,5 +325,42 @@ fn volumes(spec: &mut PodSpec, job: &Job, role: Role) {
     let (claims, mounts) = storage::mounts(job, role);
     for (claim, mount) in claims.into_iter().zip(&mounts) {
         add_volume(spec, claim, mount, &containers);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Command and arguments of a reference's container of which a template says this.
+    fn started(container: Value) -> (Vec<String>, Vec<String>) {
+        let mut container: Container = serde_json::from_value(container).unwrap();
+        let settings = PodSettings::default();
+        worker(&mut container, Role::Reference, &settings, Images::chosen(&settings));
+        (
+            container.command.unwrap_or_default(),
+            container.args.unwrap_or_default(),
+        )
+    }
+
+    #[test]
+    fn flags_in_a_template_follow_the_roles_own_command() {
+        let command = ["ppo-worker".to_owned()];
+        let (program, args) = started(json!({"name": "worker"}));
+        assert_eq!(
+            (program.as_slice(), args.as_slice()),
+            (&command[..], &["reference".to_owned()][..])
+        );
+        let (program, args) = started(json!({"name": "worker", "args": ["--threads", "8"]}));
+        assert_eq!(program, command);
+        assert_eq!(args, ["reference", "--threads", "8"]);
+        // Who names the role has written the whole of it.
+        let (_, args) = started(json!({"name": "worker", "args": ["--log-format", "text", "reference"]}));
+        assert_eq!(args, ["--log-format", "text", "reference"]);
+        let (program, args) = started(json!({"name": "worker", "command": ["sh", "-c"], "args": ["sleep 1"]}));
+        assert_eq!(
+            (program, args),
+            (vec!["sh".into(), "-c".into()], vec!["sleep 1".into()])
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! A real vLLM container beside the door: on localhost, with the flags that our protocol needs.
 
-use k8s_openapi::api::core::v1::PodSpec;
+use k8s_openapi::api::core::v1::{EnvVar, PodSpec};
 use ppo_crds::Environment;
 use ppo_crds::pod::{VLLM_CONTAINER, WORKER_CONTAINER, env as variable, port};
 use ppo_crds::run_config::Location;
@@ -13,10 +13,14 @@ use crate::settings::PodSettings;
 /// The name under which vLLM serves the policy.
 const SERVED_NAME: &str = "policy";
 
+/// Variables of a proxy, in capitals or not.
+const PROXY: [&str; 3] = ["HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"];
+
 /// Adds the container `vllm` and tells the door where it is.
 pub fn add(spec: &mut PodSpec, job: &Job, settings: &PodSettings, images: Images<'_>) {
     let address = format!("127.0.0.1:{}", port::VLLM);
     set_env(container(spec, WORKER_CONTAINER), env(variable::VLLM, address));
+    share(spec);
     let vllm = container(spec, VLLM_CONTAINER);
     vllm.image.get_or_insert_with(|| images.vllm.into());
     vllm.image_pull_policy
@@ -36,6 +40,34 @@ pub fn add(spec: &mut PodSpec, job: &Job, settings: &PodSettings, images: Images
     default_env(vllm, env("HOME", SCRATCH));
     // The pod's user has no entry in the image's /etc/passwd, which Python asks where there is no name.
     default_env(vllm, env("USER", "ppo"));
+}
+
+/// Gives vLLM what the template gives the door for reading a model: of the two it is vLLM that reads one.
+fn share(spec: &mut PodSpec) {
+    let door = container(spec, WORKER_CONTAINER);
+    let mounts = door.volume_mounts.clone().unwrap_or_default();
+    let variables: Vec<EnvVar> = door
+        .env
+        .iter()
+        .flatten()
+        .filter(|known| is_shared(known))
+        .cloned()
+        .collect();
+    let vllm = container(spec, VLLM_CONTAINER);
+    let own = vllm.volume_mounts.get_or_insert_default();
+    for mount in mounts {
+        if own.iter().all(|known| known.mount_path != mount.mount_path) {
+            own.push(mount);
+        }
+    }
+    for variable in variables {
+        default_env(vllm, variable);
+    }
+}
+
+/// Whether a variable says how the hub is reached, and where its models are kept.
+fn is_shared(variable: &EnvVar) -> bool {
+    variable.name.starts_with("HF_") || PROXY.iter().any(|known| variable.name.eq_ignore_ascii_case(known))
 }
 
 /// vLLM 0.33's flags (`vllm/engine/arg_utils.py`).
@@ -77,8 +109,63 @@ fn flags(job: &Job) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use ppo_crds::parse_manifest;
+    use serde_json::{Value, from_value, json, to_value};
 
     use super::*;
+
+    /// The container `vllm` of an engine's pod with these containers in its template.
+    fn vllm(containers: Value) -> Value {
+        let text = "{apiVersion: ppojob.dev/v1alpha1, kind: PpoJob, metadata: {name: j}, spec: {model: {policy: {path: /models/p}}, \
+                    prompts: {source: {path: /d.jsonl}}, roles: {rollout: {engine: vllm}, reward: {rules: [{json: {}}]}}}}";
+        let job = Job::of(&parse_manifest(text, "job.yaml").unwrap());
+        let settings = PodSettings::default();
+        let mut spec: PodSpec = from_value(json!({"containers": containers})).unwrap();
+        add(&mut spec, &job, &settings, Images::chosen(&settings));
+        to_value(container(&mut spec, VLLM_CONTAINER)).unwrap()
+    }
+
+    #[test]
+    fn vllm_has_the_folders_and_the_way_to_the_hub_that_the_template_gives_the_door() {
+        let token =
+            json!({"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hugging-face", "key": "token"}}});
+        let proxy = json!({"name": "https_proxy", "value": "http://proxy:3128"});
+        let models = json!({"name": "models", "mountPath": "/models", "readOnly": true});
+        let worker = json!({
+            "name": "worker", "volumeMounts": [models],
+            "env": [token, proxy, {"name": "RUST_LOG", "value": "debug"}, {"name": "PPO_THREADS", "value": "1"}],
+        });
+        let made = vllm(json!([worker]));
+        assert_eq!(made["volumeMounts"], json!([models]));
+        let env = made["env"].as_array().unwrap();
+        assert!(env.contains(&token) && env.contains(&proxy), "{env:?}");
+        let strays = ["RUST_LOG", "PPO_THREADS", variable::VLLM];
+        assert!(
+            env.iter()
+                .all(|known| !strays.iter().any(|stray| known["name"] == *stray)),
+            "{env:?}"
+        );
+    }
+
+    #[test]
+    fn what_the_template_gives_vllm_itself_counts() {
+        let worker = json!({
+            "name": "worker", "env": [{"name": "HF_HOME", "value": "/a"}],
+            "volumeMounts": [{"name": "a", "mountPath": "/models"}],
+        });
+        let own = json!({
+            "name": "vllm", "env": [{"name": "HF_HOME", "value": "/b"}],
+            "volumeMounts": [{"name": "b", "mountPath": "/models"}],
+        });
+        let made = vllm(json!([worker, own]));
+        assert_eq!(made["volumeMounts"], own["volumeMounts"]);
+        let homes: Vec<&Value> = made["env"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|known| known["name"] == "HF_HOME")
+            .collect();
+        assert_eq!(homes, [&json!({"name": "HF_HOME", "value": "/b"})]);
+    }
 
     #[test]
     fn vllm_draws_in_the_number_format_of_the_engines_and_without_one_in_the_actors() {
