@@ -71,3 +71,32 @@ fn labelled(key: &str, value: &str) -> LabelSelector {
         match_expressions: None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_policy_to_copy_lets_a_jobs_pods_reach_each_other_names_and_https() {
+        let page = include_str!("../../../docs/install.md");
+        let block = page
+            .split("```")
+            .find(|block| block.contains("\nkind: NetworkPolicy\n"));
+        let text = block.unwrap().strip_prefix("yaml").unwrap();
+        let policy: NetworkPolicy = serde_yaml::from_str(text).unwrap();
+        let spec = policy.spec.unwrap();
+        assert_eq!(spec.policy_types, Some(vec!["Egress".to_owned()]));
+        let pods = labelled(label::NAME, label::NAME_VALUE);
+        assert_eq!(spec.pod_selector, Some(pods.clone()));
+        let rules = spec.egress.unwrap();
+        let siblings = rules[0].to.as_ref().unwrap();
+        assert_eq!((siblings.len(), &siblings[0].pod_selector), (1, &Some(pods)));
+        assert_eq!(rules[0].ports, None);
+        let ports = rules[1..].iter().flat_map(|rule| rule.ports.iter().flatten());
+        let ports: Vec<_> = ports.map(|port| (port.port.clone(), port.protocol.clone())).collect();
+        let port = |number, protocol: &str| (Some(IntOrString::Int(number)), Some(protocol.to_owned()));
+        assert_eq!(ports, [port(53, "UDP"), port(53, "TCP"), port(443, "TCP")]);
+        let metrics = format!("port {} of the jobs' pods", port::METRICS);
+        assert!(page.contains(&metrics), "docs/install.md does not name {metrics}");
+    }
+}
