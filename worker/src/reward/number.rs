@@ -1,12 +1,15 @@
 //! Numbers as people and models write them.
 
+use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use regex::Regex;
+use regex::{Captures, Regex};
 
-/// Digits with or without thousands separators (a comma, or what LaTeX has for one), a decimal part, an exponent.
-const MAGNITUDE: &str =
-    r"(?:(?:[0-9]{1,3}(?:(?:,|\{,\}|,\\!|\\,)[0-9]{3})+\b|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?";
+/// Digits, a decimal part, an exponent. What separates thousands has been [left out](ungrouped).
+const MAGNITUDE: &str = r"(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?";
+
+/// Digits with what may separate thousands between them: a comma, or what LaTeX has for one.
+static GROUPS: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\.?[0-9]+(?:(?:,|\{,\}|,\\!|\\,)[0-9]+)+").ok());
 
 /// Sign and currency in either order, then a fraction of LaTeX, or a magnitude and what it is divided by. None only if the pattern were
 /// invalid, which a test excludes.
@@ -26,7 +29,8 @@ static NUMBER: LazyLock<Option<Regex>> = LazyLock::new(|| {
 ///
 /// A minus right behind a digit, letter or closing bracket is a subtraction: the last number of `12-5` is 5.
 pub(super) fn last_number(text: &str) -> Option<f64> {
-    let found = NUMBER.as_ref()?.captures_iter(text).last()?;
+    let text = ungrouped(text)?;
+    let found = NUMBER.as_ref()?.captures_iter(&text).last()?;
     let negative = |name: &str| {
         found
             .name(name)
@@ -51,11 +55,29 @@ pub(super) fn last_number(text: &str) -> Option<f64> {
     value.is_finite().then_some(value)
 }
 
-/// A magnitude with its sign; what separates thousands is left out.
+/// `text` with its thousands in one piece: one to three digits, then groups of three. Whatever but a digit may stand behind the last one:
+/// `72,000km`, `5,000円`.
+fn ungrouped(text: &str) -> Option<Cow<'_, str>> {
+    let joined = |found: &Captures| {
+        let (mut rest, mut joined, mut goes_on) = (&found[0], String::new(), false);
+        while let Some(first) = rest.find(|character: char| character.is_ascii_digit()) {
+            let digits = rest[first..].bytes().take_while(u8::is_ascii_digit).count();
+            let (part, behind) = rest.split_at(first + digits);
+            if goes_on && digits == 3 {
+                joined += &part[first..];
+            } else {
+                joined += part;
+                // Decimals have no groups.
+                goes_on = digits <= 3 && !part.starts_with('.');
+            }
+            rest = behind;
+        }
+        joined
+    };
+    Some(GROUPS.as_ref()?.replace_all(text, joined))
+}
+
+/// A magnitude with its sign.
 fn parse(digits: &str) -> Option<f64> {
-    let plain = digits.chars().filter(|character| !",{}\\!".contains(*character));
-    let plain: String = plain
-        .map(|character| if character == '\u{2212}' { '-' } else { character })
-        .collect();
-    plain.parse().ok()
+    digits.replace('\u{2212}', "-").parse().ok()
 }

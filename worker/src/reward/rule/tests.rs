@@ -128,6 +128,20 @@ fn numbers_are_read_as_people_write_them() {
         (r"\$1{,}234.50", 1234.5),
         (r"-\$5", -5.0),
         (r"50\%", 50.0),
+        // Whatever stands behind the thousands.
+        ("72,000km", 72_000.0),
+        ("5,000円", 5000.0),
+        ("一共3,200元", 3200.0),
+        ("1,500m", 1500.0),
+        ("1,234_567", 567.0),
+        ("1,000_", 1000.0),
+        ("12,345.5kg", 12_345.5),
+        (r"1{,}234cm", 1234.0),
+        ("1,234,5678", 5678.0),
+        ("1234,567", 567.0),
+        ("1.234,567", 567.0),
+        ("-1,2345", 2345.0),
+        ("1,200/1,000kg", 1.2),
         (r"72\text{ cm}", 72.0),
         // Parts that are no numbers make no fraction.
         (r"\frac{x}{4}", 4.0),
@@ -138,6 +152,18 @@ fn numbers_are_read_as_people_write_them() {
     }
     for text in ["", "none", "1/0", r"\frac{1}{0}", "1e999", "-", "$", "½", "٣"] {
         assert_eq!(last_number(text), None, "{text}");
+    }
+}
+
+#[test]
+fn a_unit_right_behind_thousands_changes_no_score() {
+    for (response, label, wanted) in [
+        ("That is 72,000km", "#### 72,000", 1.0),
+        ("5,000円", "1,000円", 0.0),
+        ("一共3,200元", "200", 0.0),
+        ("he walks 1,500m", "1500", 1.0),
+    ] {
+        assert_eq!(score(&numeric(0.0), response, label), wanted, "{response:?} {label:?}");
     }
 }
 
