@@ -145,6 +145,31 @@ impl Tokenizer {
             .collect())
     }
 
+    /// Token ids of `text` where it stands behind another one: SentencePiece's tokenizers (Llama 2, Mistral) put a space before every text,
+    /// which is then left out.
+    ///
+    /// # Errors
+    /// As [`encode`](Self::encode).
+    pub fn encode_behind(&self, text: &str) -> Result<Vec<u32>> {
+        if self.puts_space()? {
+            // Characters that no word has in it: a token of their own, unless the vocabulary has one of two of them.
+            for anchor in ["\n", "\u{1}"] {
+                let before = self.encode(anchor, false)?;
+                let ids = self.encode(&format!("{anchor}{text}"), false)?;
+                if let Some(ids) = ids.strip_prefix(&before[..]) {
+                    return Ok(ids.to_vec());
+                }
+            }
+        }
+        self.encode(text, false)
+    }
+
+    /// Whether two texts that were encoded each on its own have a space between them.
+    pub(crate) fn puts_space(&self) -> Result<bool> {
+        let letter = self.encode("a", false)?;
+        Ok(self.decode(&[&letter[..], &letter].concat(), false)?.contains(' '))
+    }
+
     /// Bytes of the longest entry of the vocabulary, added tokens too: a token stands for no more, unless it is the unknown one.
     pub fn longest_token(&self) -> usize {
         self.inner.get_vocab(true).keys().map(String::len).max().unwrap_or(1)

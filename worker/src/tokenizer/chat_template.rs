@@ -12,7 +12,7 @@ use jiff::fmt::strtime::BrokenDownTime;
 use jiff::tz::TimeZone;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Serde};
-use minijinja::{Environment, Error, ErrorKind, Value};
+use minijinja::{Environment, Error, ErrorKind, Value, filters, tests};
 use regex::Regex;
 
 use super::config::{SpecialTokens, TokenizerConfig};
@@ -22,6 +22,9 @@ use crate::contained::contained;
 const NAME: &str = "chat_template";
 
 /// Instructions of a template until it is given up: about a second of work. A conversation of a thousand messages takes some hundred thousand.
+///
+/// What a template keeps in between is not bounded: minijinja lets nobody watch `~`, `+` and `*`, and a text that a loop doubles has
+/// gigabytes after a few dozen of them. A template is as much trusted as the weights beside it.
 const MOST_INSTRUCTIONS: u64 = 10_000_000;
 
 /// Bytes of the text of a conversation: several times those of the longest context that a manifest can ask for.
@@ -72,6 +75,9 @@ impl ChatTemplate {
             Err(Error::new(ErrorKind::InvalidOperation, message))
         });
         environment.add_filter("tojson", tojson);
+        environment.add_filter("length", length);
+        environment.add_filter("count", length);
+        environment.add_test("iterable", is_iterable);
         environment
             .add_template_owned(NAME, without_generation_blocks(&with_line_feeds(source))?)
             .map_err(describe)?;
@@ -220,6 +226,19 @@ fn tojson(value: &Value, options: Kwargs) -> Result<Value, Error> {
     let plain = serde_json::to_value(value)
         .map_err(|cause| Error::new(ErrorKind::InvalidOperation, "tojson: not a JSON value").with_source(cause))?;
     Ok(Value::from_safe_string(python_json::dumps(&plain, &style)))
+}
+
+/// Python's `len`, of which an undefined value has 0 (jinja2's `runtime.py`, `Undefined.__len__`) and none has none.
+fn length(value: &Value) -> Result<usize, Error> {
+    match value.is_undefined() {
+        true => Ok(0),
+        false => filters::length(value),
+    }
+}
+
+/// Whether Python's `iter` takes a value (jinja2's `tests.py`, `test_iterable`): it refuses none, over which minijinja loops no times.
+fn is_iterable(value: &Value) -> bool {
+    !value.is_none() && tests::is_iterable(value)
 }
 
 fn describe(error: Error) -> anyhow::Error {

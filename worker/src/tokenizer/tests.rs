@@ -126,6 +126,106 @@ fn a_template_that_goes_on_and_on_is_given_up() {
 }
 
 #[test]
+fn none_is_no_list_and_what_is_not_defined_has_no_length_as_in_python() {
+    let messages = [json!({"role": "user", "content": "ab", "calls": [1, 2]})];
+    for (source, wanted) in [
+        (
+            "{% if tools is iterable and tools | length > 0 %}tools{% else %}none{% endif %}",
+            "none",
+        ),
+        ("{% if tools is not iterable %}none{% endif %}", "none"),
+        ("{{ messages[0].tool_calls | length }}{{ nothing | count }}", "00"),
+        (
+            "{{ messages[0].calls | length }}{{ messages[0].content | count }}{{ messages[0] | length }}",
+            "223",
+        ),
+        (
+            "{{ messages is iterable }}{{ 'ab' is iterable }}{{ messages[0] is iterable }}",
+            "TrueTrueTrue",
+        ),
+        ("{{ nothing is iterable }}{{ 1 is iterable }}", "TrueFalse"),
+    ] {
+        let template = ChatTemplate::compile(source).unwrap();
+        let text = template.render(&messages, &SpecialTokens::default(), true, &Map::new(), None);
+        assert_eq!(text.unwrap(), wanted, "{source}");
+    }
+    let template = ChatTemplate::compile("{{ tools | length }}").unwrap();
+    let refused = template.render(&messages, &SpecialTokens::default(), true, &Map::new(), None);
+    assert!(format!("{:#}", refused.unwrap_err()).contains("length of value of type none"));
+}
+
+#[test]
+fn a_template_that_asks_whether_there_are_tools_as_llama_3_1_does_finds_none() {
+    let source = "{%- if custom_tools is defined %}{% set tools = custom_tools %}{% endif %}
+{%- if not tools is defined %}{% set tools = none %}{% endif %}
+{%- if builtin_tools is defined or tools is not none %}{{- 'Environment: ipython' }}{% endif %}
+{%- for message in messages %}
+    {%- if not (message.role == 'ipython' or message.role == 'tool' or 'tool_calls' in message) %}{{- message.content }}
+    {%- elif 'tool_calls' in message %}
+        {%- if not message.tool_calls | length == 1 %}{{- raise_exception('one call at once') }}{% endif %}
+    {%- endif %}
+{%- endfor %}";
+    let template = ChatTemplate::compile(source).unwrap();
+    let messages = [json!({"role": "user", "content": "ab"})];
+    let render = |variables: Value| {
+        let variables = variables.as_object().unwrap();
+        template.render(&messages, &SpecialTokens::default(), true, variables, None)
+    };
+    assert_eq!(render(json!({})).unwrap(), "ab");
+    assert_eq!(render(json!({"custom_tools": []})).unwrap(), "Environment: ipythonab");
+}
+
+/// Texts that begin in every way that a tokenizer may treat as its own.
+const BEHIND: [&str; 8] = ["the", " the", "  the", "\nthe", "\n\n the", "42", "é\u{1}", "the</s>"];
+
+#[test]
+fn a_text_behind_another_one_gets_no_space_that_it_has_not() {
+    let (llama2, _) = load("llama2");
+    let before = llama2.encode("What is", true).unwrap();
+    for text in BEHIND {
+        let ids = llama2.encode_behind(text).unwrap();
+        let whole = llama2.decode(&[&before[..], &ids].concat(), false).unwrap();
+        assert_eq!(
+            whole,
+            format!("{}{text}", llama2.decode(&before, false).unwrap()),
+            "{text:?}"
+        );
+    }
+    assert_ne!(
+        llama2.encode_behind("the").unwrap(),
+        llama2.encode("the", false).unwrap()
+    );
+}
+
+#[test]
+fn a_text_behind_another_one_has_the_ids_of_its_own_where_no_space_is_put_before_a_text() {
+    for family in ["chatml", "llama3", "qwen3"] {
+        let (tokenizer, expected) = load(family);
+        for text in expected.texts.iter().map(|case| case.text.as_str()).chain(BEHIND) {
+            let ids = tokenizer.encode(text, false).unwrap();
+            assert_eq!(tokenizer.encode_behind(text).unwrap(), ids, "{family}: {text:?}");
+        }
+    }
+}
+
+#[test]
+fn a_text_behind_another_one_gets_no_space_where_the_vocabulary_has_a_token_of_two_line_feeds() {
+    let copy = tempfile::tempdir().unwrap();
+    let source = std::fs::read(fixture("llama2").join("tokenizer.json")).unwrap();
+    let mut content: Value = serde_json::from_slice(&source).unwrap();
+    let id = content["model"]["vocab"].as_object().unwrap().len();
+    let mut two = content["added_tokens"][2].clone();
+    (two["content"], two["id"], two["special"]) = (json!("\n\n"), json!(id), json!(false));
+    content["added_tokens"].as_array_mut().unwrap().push(two);
+    std::fs::write(copy.path().join("tokenizer.json"), content.to_string()).unwrap();
+    let tokenizer = Tokenizer::load(copy.path()).unwrap();
+    let before = tokenizer.encode("What is", false).unwrap();
+    let ids = tokenizer.encode_behind("\nthe").unwrap();
+    let whole = tokenizer.decode(&[before, ids].concat(), false).unwrap();
+    assert_eq!(whole, "What is\nthe");
+}
+
+#[test]
 fn a_chat_without_messages_is_refused() {
     for family in FAMILIES {
         let error = load(family).0.render_chat(&[], true).unwrap_err();
