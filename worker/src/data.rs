@@ -60,7 +60,29 @@ impl PromptSet {
     /// A file that cannot be read or a row that does not fit: with file and line (or row) number, the field, what was found
     /// and what is wanted. Also when no prompt is left.
     pub fn load(prompts: &Prompts, tokenizer: &Tokenizer) -> Result<Self> {
-        Self::read(&prompts.path, prompts, None, None, tokenizer)
+        Ok(Self::load_with(prompts, [], tokenizer)?.0)
+    }
+
+    /// As [`load`](Self::load), and beside each prompt what its row has in each of `fields`, read as a label is.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn load_with<const N: usize>(
+        prompts: &Prompts,
+        fields: [&str; N],
+        tokenizer: &Tokenizer,
+    ) -> Result<(Self, Vec<[Option<Label>; N]>)> {
+        let mut beside = Vec::new();
+        let of_row = |row: &Value| {
+            let mut values = [const { None }; N];
+            for (value, field) in values.iter_mut().zip(fields) {
+                *value = fields::label(row, field)?;
+            }
+            beside.push(values);
+            Ok(())
+        };
+        let set = Self::read(&prompts.path, prompts, Kept::all(&fields, of_row), tokenizer)?;
+        Ok((set, beside))
     }
 
     /// Reads held-out prompts, by the same fields as the run's own; the first `max_prompts` of them, each with its test set.
@@ -68,15 +90,18 @@ impl PromptSet {
     /// # Errors
     /// As [`load`](Self::load), and where a row names no test set or the rows name too many.
     pub fn load_evaluation(evaluation: &Evaluation, prompts: &Prompts, tokenizer: &Tokenizer) -> Result<Self> {
-        let set_field = evaluation.set_field.as_deref();
-        Self::read(&evaluation.path, prompts, evaluation.max_prompts, set_field, tokenizer)
+        let kept = Kept {
+            limit: evaluation.max_prompts,
+            set_field: evaluation.set_field.as_deref(),
+            ..Kept::all(&[], |_| Ok(()))
+        };
+        Self::read(&evaluation.path, prompts, kept, tokenizer)
     }
 
     fn read(
         path: &DataPaths,
         wanted: &Prompts,
-        limit: Option<usize>,
-        set_field: Option<&str>,
+        mut kept: Kept<impl FnMut(&Value) -> Result<()>>,
         tokenizer: &Tokenizer,
     ) -> Result<Self> {
         let mut set = Self {
@@ -84,13 +109,16 @@ impl PromptSet {
             dropped: 0,
         };
         let mut began_twice = 0;
-        let mut sets = Sets::named_by(set_field);
+        let mut sets = Sets::named_by(kept.set_field);
         let fields = [Some(&wanted.prompt_field), wanted.label_field.as_ref()];
         let fields = fields.into_iter().flatten().map(String::as_str);
-        let fields: Vec<&str> = fields.chain(set_field).collect();
+        let fields: Vec<&str> = fields
+            .chain(kept.set_field)
+            .chain(kept.fields.iter().copied())
+            .collect();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let mut rows = read_fields(path.as_slice(), &fields)?.into_iter();
-        let is_full = |set: &Self| limit.is_some_and(|limit| set.prompts.len() >= limit);
+        let is_full = |set: &Self| kept.limit.is_some_and(|limit| set.prompts.len() >= limit);
         while !is_full(&set) && !rows.as_slice().is_empty() {
             let block: Vec<Row> = rows.by_ref().take(BLOCK).collect();
             let all = by_threads(&block, cores, |row| Given::of(row, wanted, tokenizer))?;
@@ -110,6 +138,7 @@ impl PromptSet {
                     None => None,
                 };
                 let test_set = sets.of_row(&row.value).with_context(place)?;
+                (kept.of_row)(&row.value).with_context(place)?;
                 set.prompts.push(Prompt {
                     index: set.prompts.len(),
                     text: given.text,
@@ -151,6 +180,27 @@ impl PromptSet {
             );
         }
         Ok(())
+    }
+}
+
+/// Which rows become prompts, and what else is read of them.
+struct Kept<'a, F> {
+    /// So many at the most.
+    limit: Option<usize>,
+    set_field: Option<&'a str>,
+    /// Those of which `of_row` makes something.
+    fields: &'a [&'a str],
+    of_row: F,
+}
+
+impl<'a, F: FnMut(&Value) -> Result<()>> Kept<'a, F> {
+    fn all(fields: &'a [&'a str], of_row: F) -> Self {
+        Self {
+            limit: None,
+            set_field: None,
+            fields,
+            of_row,
+        }
     }
 }
 
