@@ -58,7 +58,7 @@ impl Weights {
     ///
     /// # Errors
     /// When a file is missing, truncated or corrupt; when tensors are missing, unexpected or of another shape (one error
-    /// lists them all).
+    /// lists some of each).
     pub fn load(folder: &Path, config: &ModelConfig, target: impl Into<Target>) -> Result<Self> {
         Self::read(folder, config, Part::Whole, (target.into(), Memory::Own))
     }
@@ -230,18 +230,15 @@ fn misfit(folder: &Path) -> String {
     format!("the weights in {} do not fit its config.json", folder.display())
 }
 
-/// Fails with every missing, unexpected and misshapen tensor at once.
+/// Names of a list that an error shows: Kubernetes keeps 4096 bytes of the message of a container that ended.
+const SHOWN: usize = 5;
+
+/// Fails with the missing, unexpected and misshapen tensors at once, the first few of each.
 pub(super) fn check(found: &BTreeMap<String, Vec<i64>>, expected: &BTreeMap<String, Vec<i64>>) -> Result<()> {
-    let missing: Vec<&str> = expected
-        .keys()
-        .filter(|name| !found.contains_key(*name))
-        .map(String::as_str)
-        .collect();
-    let unexpected: Vec<&str> = found
-        .keys()
-        .filter(|name| !expected.contains_key(*name))
-        .map(String::as_str)
-        .collect();
+    let lacking = |of: &BTreeMap<String, Vec<i64>>, names: &BTreeMap<String, Vec<i64>>| -> Vec<String> {
+        names.keys().filter(|name| !of.contains_key(*name)).cloned().collect()
+    };
+    let (missing, unexpected) = (lacking(found, expected), lacking(expected, found));
     let misshapen: Vec<String> = expected
         .iter()
         .filter_map(|(name, dims)| Some((name, dims, found.get(name)?)))
@@ -251,22 +248,24 @@ pub(super) fn check(found: &BTreeMap<String, Vec<i64>>, expected: &BTreeMap<Stri
     if missing.is_empty() && unexpected.is_empty() && misshapen.is_empty() {
         return Ok(());
     }
-    let list = |names: &[&str]| {
-        if names.is_empty() {
-            "none".to_owned()
-        } else {
-            names.join(", ")
-        }
+    let list = |names: &[String]| match names.len() {
+        0 => "none".to_owned(),
+        count if count <= SHOWN => names.join(", "),
+        count => format!("{} and {} more", names[..SHOWN].join(", "), count - SHOWN),
     };
-    let shapes = if misshapen.is_empty() {
-        "none".to_owned()
-    } else {
-        misshapen.join(", ")
+    let of_trunk = |name: &String| expected.contains_key(&format!("model.{name}"));
+    let hint = match !unexpected.is_empty() && unexpected.iter().all(of_trunk) {
+        true => {
+            "; the unexpected ones are expected with \"model.\" before their names, as AutoModel leaves it out: save the model again from \
+             the class that config.json names"
+        }
+        false => "",
     };
     bail!(
-        "missing: {}; unexpected: {}; of another shape: {shapes}",
+        "missing: {}; unexpected: {}; of another shape: {}{hint}",
         list(&missing),
-        list(&unexpected)
+        list(&unexpected),
+        list(&misshapen)
     )
 }
 
@@ -275,5 +274,55 @@ fn labels(name: &str) -> &'static str {
     match name == SCORE_WEIGHT {
         true => " (a reward model or critic has exactly one label)",
         false => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Why the tensors of a model of so many layers, each under a name of `named`'s, do not fit it.
+    fn misfit_of(layers: usize, named: impl Fn(&str) -> String) -> String {
+        let layer = |layer: usize| {
+            ["q_proj", "k_proj", "v_proj", "o_proj"].map(|part| format!("model.layers.{layer}.self_attn.{part}.weight"))
+        };
+        let names = (0..layers)
+            .flat_map(layer)
+            .chain(["model.embed_tokens.weight".to_owned()]);
+        let expected: BTreeMap<String, Vec<i64>> = names.map(|name| (name, vec![8, 8])).collect();
+        let found = expected
+            .iter()
+            .map(|(name, size)| (named(name), size.clone()))
+            .collect();
+        check(&found, &expected).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_does_not_fit_is_shown_in_part_and_counted_however_many_layers_there_are() {
+        let said = misfit_of(64, |name| format!("transformer.{name}"));
+        assert!(said.len() < 2000, "{said}");
+        let missing = "missing: model.embed_tokens.weight, model.layers.0.self_attn.k_proj.weight, ";
+        assert!(said.starts_with(missing), "{said}");
+        assert_eq!(said.matches(" and 252 more").count(), 2, "{said}");
+        assert!(
+            said.contains("; unexpected: transformer.model.embed_tokens.weight, ")
+                && said.ends_with("another shape: none"),
+            "{said}"
+        );
+        let expected: BTreeMap<String, Vec<i64>> = (0..500).map(|at| (format!("a{at:03}"), vec![2])).collect();
+        let found = expected.keys().map(|name| (name.clone(), vec![3])).collect();
+        let said = check(&found, &expected).unwrap_err().to_string();
+        assert!(
+            said.ends_with("a004 is [3], not [2] and 495 more") && said.len() < 2000,
+            "{said}"
+        );
+        check(&expected, &expected).unwrap();
+    }
+
+    #[test]
+    fn a_trunk_that_was_saved_without_its_prefix_is_told() {
+        let hint = "are expected with \"model.\" before their names";
+        assert!(misfit_of(2, |name| name.trim_start_matches("model.").to_owned()).contains(hint));
+        assert!(!misfit_of(2, |name| name.replace("model.layers", "layer")).contains(hint));
     }
 }
