@@ -78,18 +78,32 @@ impl Reader {
     }
 
     /// As verl's `_switch_chat_template` (`workers/fsdp_workers.py`): the answer, without the policy's special tokens, is the last
-    /// message of the chat. One that has not ended stands behind the template's prompt for it, and nothing stands behind it.
+    /// message of the chat. One that has not ended stands behind the template's prompt for it, and nothing stands behind it. Nor does
+    /// anything behind the end token of one that has: it is the token at which reward models are trained (`ppo-worker rm`; OpenRLHF's
+    /// `datasets/reward_dataset.py` strips the line feeds, too), and that of a sequence of ids.
     fn chat(&self, messages: &[Value], sample: &ScoredSample) -> Result<Vec<u32>> {
         let answer = sample.visible_response.trim();
         let text = if sample.has_ended {
             let turn = json!({"role": "assistant", "content": answer});
             let whole: Vec<Value> = messages.iter().cloned().chain([turn]).collect();
-            self.tokenizer.render_chat_at(&whole, false, sample.moment)?
+            let text = self.tokenizer.render_chat_at(&whole, false, sample.moment)?;
+            self.up_to_end(text)
         } else {
             let begun = self.tokenizer.render_chat_at(messages, true, sample.moment)?;
             format!("{begun}{answer}")
         };
         self.tokenizer.encode(&text, false)
+    }
+
+    /// `text` without the white space behind its end token, where it has one: ChatML's templates write a line feed there.
+    fn up_to_end(&self, mut text: String) -> String {
+        let end = text.trim_end().len();
+        let names = self.tokenizer.eos_ids().iter();
+        let mut names = names.filter_map(|id| self.tokenizer.token_name(*id));
+        if names.any(|name| text[..end].ends_with(&name)) {
+            text.truncate(end);
+        }
+        text
     }
 
     /// Text without marks of a chat; the reward model's own EOS stands for the policy's.
@@ -148,5 +162,59 @@ impl Reader {
                 )
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn reader(family: &str) -> Reader {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tokenizer");
+        Reader::new(Arc::new(Tokenizer::load(&folder.join(family)).unwrap())).unwrap()
+    }
+
+    /// A response of another tokenizer's policy to the message `Hi`.
+    fn answered(response: &str, has_ended: bool) -> ScoredSample {
+        ScoredSample {
+            index: 0,
+            prompt: "Hi".into(),
+            visible_prompt: "Hi".into(),
+            messages: Some(vec![json!({"role": "user", "content": "Hi"})].into()),
+            moment: None,
+            response: response.into(),
+            visible_response: response.into(),
+            has_ended,
+            tokenizer: Some("another".into()),
+            prompt_ids: vec![1].into(),
+            response_ids: vec![2],
+            label: None,
+        }
+    }
+
+    #[test]
+    fn a_chat_that_has_ended_is_read_up_to_the_end_token_whatever_its_template_writes_behind_it() {
+        let chatml = reader("chatml");
+        let messages = [("user", "Hi"), ("assistant", "42")];
+        let messages = messages.map(|(role, content)| json!({"role": role, "content": content}));
+        let whole = chatml.tokenizer.render_chat(&messages, false).unwrap();
+        assert!(whole.ends_with("42<|im_end|>\n"), "{whole:?}");
+        let read = chatml.sequence(&answered("42", true)).unwrap();
+        assert_eq!(read, chatml.tokenizer.encode(whole.trim_end(), false).unwrap());
+        assert_eq!(read.last().copied(), chatml.tokenizer.eos_id());
+        let begun = chatml.sequence(&answered("42", false)).unwrap();
+        assert_ne!(begun.last().copied(), chatml.tokenizer.eos_id());
+    }
+
+    #[test]
+    fn white_space_that_stands_behind_no_end_token_is_read() {
+        // This template writes more behind the end token.
+        let qwen = reader("qwen3");
+        for text in ["42\n", "42<|im_end|>\n{}\n", "42<|im_start|>\n"] {
+            assert_eq!(qwen.up_to_end(text.to_owned()), text);
+        }
+        assert_eq!(qwen.up_to_end("42<|im_end|> \n\n".to_owned()), "42<|im_end|>");
     }
 }
