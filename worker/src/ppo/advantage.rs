@@ -1,16 +1,15 @@
 //! From token rewards to advantages: the one place where GAE, RLOO, GRPO, Dr. GRPO and REINFORCE++ differ.
 
+mod against_group;
 mod gae;
 mod group;
 
 use ppo_crds::run_config::Algorithm;
-use ppo_crds::spec::{Estimator, KlPlacement, Profile};
+use ppo_crds::spec::{Estimator, Profile};
 use tch::Tensor;
 
-use super::grid::{Grid, read_column};
-use super::shape::{clip, places};
+use super::grid::Grid;
 use super::{Error, mask, whiten};
-use group::{Centring, Single};
 
 /// A shaped step: all of it, because baselines and whitening are over the step.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +70,7 @@ pub fn advantages(algorithm: &Algorithm, input: &AdvantageInput) -> Result<Advan
             gae::advantages_and_returns(algorithm, &rewards, &values, &mask)
         }
         Estimator::ReinforcePlusPlus => twice(gae::reward_to_go(algorithm.profile, algorithm.gamma, &rewards, &mask)),
-        _ => twice(group_advantages(algorithm, input, &rewards, &mask)?),
+        _ => twice(against_group::advantages(algorithm, input, &rewards, &mask)?),
     };
     let whitened = algorithm.whiten.then(|| match algorithm.profile {
         Profile::Trl if algorithm.estimator == Estimator::Rloo => whiten::whitened_sequences(&raw, &mask),
@@ -120,111 +119,4 @@ fn read_values(input: &AdvantageInput, mask: &Grid<bool>) -> Result<Grid<f64>, E
         });
     };
     Grid::read_as("values", values, mask.shape())
-}
-
-fn group_advantages(
-    algorithm: &Algorithm,
-    input: &AdvantageInput,
-    rewards: &Grid<f64>,
-    mask: &Grid<bool>,
-) -> Result<Grid<f64>, Error> {
-    let estimator = algorithm.estimator;
-    let groups = input.groups.ok_or_else(|| Error::Missing {
-        name: "groups",
-        why: format!("{estimator:?} compares the samples of a prompt, so it needs the group id of each"),
-    })?;
-    Error::unless_shape("groups", &[groups.len() as i64], &[mask.batch as i64])?;
-    let centre = |scores: &[f64]| {
-        group::centred(&Centring {
-            estimator,
-            scores,
-            groups,
-            group_size: input.group_size,
-            deviation_eps: deviation_eps(algorithm.profile),
-            single: single_rule(algorithm.profile, estimator),
-        })
-    };
-    // On the row's sum of token rewards, KL included: verl's compute_rloo_outcome_advantage and its neighbours in
-    // core_algos.py; TRL's RLOO (rlhf_reward = score - coef * KL sum).
-    let on_sums =
-        algorithm.profile == Profile::Verl || (algorithm.profile == Profile::Trl && estimator == Estimator::Rloo);
-    if on_sums {
-        let sums: Vec<f64> = rewards.rows().map(|row| row.iter().sum()).collect();
-        return Ok(constant(&centre(&sums)?, mask));
-    }
-    let scores = input.scores.ok_or_else(|| Error::Missing {
-        name: "scores",
-        why: format!("{estimator:?} compares the scores of a prompt's samples"),
-    })?;
-    let scores = read_column("scores", scores, mask.batch)?;
-    let placed: Vec<f64> = scores.iter().map(|&score| clip(&algorithm.score, score)).collect();
-    let places = places(algorithm.profile, None, mask)?;
-    let replaced = |score: &[f64]| replaced(rewards, &places, &placed, score);
-    if algorithm.profile == Profile::Openrlhf {
-        let centred: Vec<f64> = centre(&scores)?
-            .into_iter()
-            .map(|score| clip(&algorithm.score, score))
-            .collect();
-        let rewards = replaced(&centred);
-        return Ok(gae::reward_to_go(algorithm.profile, 1.0, &rewards, mask));
-    }
-    let centred = centre(&placed)?;
-    if !matches!(estimator, Estimator::Grpo | Estimator::DrGrpo) {
-        let rewards = replaced(&centred);
-        return Ok(gae::reward_to_go(algorithm.profile, algorithm.gamma, &rewards, mask));
-    }
-    let mut advantages = constant(&centred, mask);
-    if algorithm.kl.placement == KlPlacement::Reward && algorithm.kl.coef != 0.0 {
-        let penalties = replaced(&vec![0.0; placed.len()]);
-        let penalties = gae::reward_to_go(algorithm.profile, algorithm.gamma, &penalties, mask);
-        advantages
-            .cells
-            .iter_mut()
-            .zip(&penalties.cells)
-            .for_each(|(advantage, penalty)| *advantage += penalty);
-    }
-    Ok(advantages)
-}
-
-/// Added to the deviation that GRPO divides by: by OpenRLHF in compute_advantages_and_returns (experience_maker.py), by TRL 0.24 in its
-/// GRPOTrainer (_generate_and_score_completions in grpo_trainer.py).
-fn deviation_eps(profile: Profile) -> f64 {
-    match profile {
-        Profile::Openrlhf => 1e-9,
-        Profile::Trl => 1e-4,
-        Profile::Default | Profile::Verl | Profile::Alpacafarm => 1e-6,
-    }
-}
-
-/// What a framework makes of a group of one sample.
-fn single_rule(profile: Profile, estimator: Estimator) -> Single {
-    match (profile, estimator) {
-        (Profile::Verl, _) => Single::Uncentred,
-        (Profile::Openrlhf, Estimator::DrGrpo | Estimator::ReinforcePlusPlusBaseline) => Single::Centred,
-        (Profile::Openrlhf, _) => Single::Refused,
-        (_, Estimator::Grpo | Estimator::DrGrpo) => Single::Kept,
-        _ => Single::Refused,
-    }
-}
-
-/// Each row's number on every token of the row.
-fn constant(numbers: &[f64], mask: &Grid<bool>) -> Grid<f64> {
-    let mut grid = mask.filled(0.0);
-    for (sample, &number) in numbers.iter().enumerate() {
-        grid.row_mut(sample).fill(number);
-    }
-    grid.keep(mask);
-    grid
-}
-
-/// The token rewards with another score where each row's is.
-fn replaced(rewards: &Grid<f64>, places: &[Option<usize>], placed: &[f64], score: &[f64]) -> Grid<f64> {
-    let mut rewards = rewards.clone();
-    for (sample, place) in places.iter().enumerate() {
-        // An adjustment, so that the token's KL stays.
-        if let Some(place) = *place {
-            rewards.row_mut(sample)[place] += score[sample] - placed[sample];
-        }
-    }
-    rewards
 }

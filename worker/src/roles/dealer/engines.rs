@@ -9,7 +9,7 @@ use tokio::task::{JoinError, JoinSet};
 
 use super::crew::Crew;
 use super::duty::Duty;
-use super::shift::{Shift, work_off};
+use super::shift::{Ended, Shift};
 use crate::roles::endpoint::Endpoint;
 use crate::roles::work::Work;
 use crate::roles::{CallError, Members, Publication};
@@ -22,7 +22,7 @@ const LONGEST_REST: Duration = Duration::from_secs(30);
 
 /// The engines of one step.
 pub(super) struct Engines {
-    pub(super) tasks: JoinSet<(String, Shift)>,
+    pub(super) tasks: JoinSet<(String, Ended)>,
     known: HashMap<String, Engine>,
     floor: usize,
     pub(super) crew: watch::Sender<Crew>,
@@ -108,28 +108,36 @@ impl Engines {
         let duty = Arc::new(Duty::default());
         self.known.entry(name.clone()).or_default().at_work = Some(duty.clone());
         self.crew.send_modify(|crew| crew.at_work += 1);
-        let (crew, floor) = (self.crew.clone(), self.floor);
-        self.tasks
-            .spawn(async move { (name, work_off(&endpoint, published, &work, &duty, &crew, floor).await) });
+        let (publication, version) = published;
+        let shift = Shift {
+            endpoint,
+            publication,
+            version,
+            work,
+            duty,
+            crew: self.crew.clone(),
+            floor: self.floor,
+        };
+        self.tasks.spawn(async move { (name, shift.work_off().await) });
     }
 
-    pub(super) fn ended(&mut self, ended: Result<(String, Shift), JoinError>) {
-        let (name, shift) = match ended {
+    pub(super) fn ended(&mut self, ended: Result<(String, Ended), JoinError>) {
+        let (name, how) = match ended {
             Ok(ended) => ended,
             Err(error) => return tracing::error!("an engine's task: {error}"),
         };
         let engine = self.known.entry(name).or_default();
-        let error = match shift {
+        let error = match how {
             // Nothing is left for anyone.
-            Shift::Done => return,
-            Shift::Absent(error) => {
+            Ended::Done => return,
+            Ended::Absent(error) => {
                 match engine.is_news(&error) {
                     true => tracing::warn!("{error}; it is asked again"),
                     false => tracing::debug!("{error}"),
                 }
                 error
             }
-            Shift::Failed(error) => {
+            Ended::Failed(error) => {
                 tracing::warn!("{error}; what it held is drawn again");
                 engine.failures += 1;
                 error
@@ -194,11 +202,11 @@ mod tests {
             self.engines.start(endpoint, (Publication::default(), 1), work);
         }
 
-        fn fails(&mut self, shift: impl FnOnce(CallError) -> Shift) {
+        fn fails(&mut self, how: impl FnOnce(CallError) -> Ended) {
             self.starts();
             assert!(!self.engines.may_start(&self.member.name), "it is at work");
             let error = CallError::new(Role::Rollout, &self.member, "/x", "gone".into(), true);
-            self.engines.ended(Ok((self.member.name.clone(), shift(error))));
+            self.engines.ended(Ok((self.member.name.clone(), how(error))));
         }
 
         /// Seconds that it is left alone for, to the nearest.
@@ -213,7 +221,7 @@ mod tests {
     async fn an_engine_that_fails_again_and_again_rests_twice_as_long_each_time_up_to_half_a_minute() {
         let mut bench = Bench::new();
         for rest in [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0] {
-            bench.fails(Shift::Failed);
+            bench.fails(Ended::Failed);
             assert_eq!(bench.rest(), rest);
         }
     }
@@ -222,7 +230,7 @@ mod tests {
     async fn an_engine_that_still_starts_is_asked_every_second() {
         let mut bench = Bench::new();
         for _ in 0..5 {
-            bench.fails(Shift::Absent);
+            bench.fails(Ended::Absent);
             assert_eq!(bench.rest(), 1.0);
         }
     }
@@ -233,7 +241,7 @@ mod tests {
         let pods = Members::of("math", Role::Rollout, 3, "math-rollout.ml.svc:8000").unwrap();
         assert_eq!(bench.engines.words(&pods), "waited for pods math-rollout-*");
         bench.engines.expect(3);
-        bench.fails(Shift::Failed);
+        bench.fails(Ended::Failed);
         let failed = "rollout math-rollout-0 (http://127.0.0.1:1/x): gone, 0 s ago";
         let all = |known: &str, missing: u32| format!("{known}; {missing} more of pods math-rollout-* had no address");
         assert_eq!(bench.engines.words(&pods), all(failed, 2));
