@@ -141,7 +141,7 @@ impl Reader<'_> {
             }
         }
         if N > 1 && responses.windows(2).all(|two| two[0] == two[1]) {
-            return Ok(Err(format!("fields {fields:?} have the same response")));
+            return Ok(Err("the better and the worse response are the same".to_owned()));
         }
         Ok(Ok(responses))
     }

@@ -83,11 +83,11 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_which_none_is_left_are_refused_with_the_place_and_fields_of_the_first() {
+    fn rows_of_which_none_is_left_are_refused_with_the_place_of_the_first() {
         let refused = format!("{:#}", preferences(&[["a", "x", "x"], ["a", "a", "a"]]).unwrap_err());
         for words in [
             "pairs.jsonl: 2 of 2 rows dropped",
-            "pairs.jsonl: line 1: fields [\"chosen\", \"rejected\"] have the same response",
+            "pairs.jsonl: line 1: the better and the worse response are the same",
         ] {
             assert!(refused.contains(words), "{refused}");
         }
