@@ -1,5 +1,7 @@
 //! The before/after table for the terminal.
 
+use std::borrow::Cow;
+
 use console::{measure_text_width, truncate_str};
 
 use super::before_after::rise;
@@ -99,10 +101,17 @@ fn fit(rows: &[Row], width: usize) -> [usize; 5] {
     widths
 }
 
+/// A cell of at most `width`. `truncate_str` adds up characters, and a sequence of them may be wider than they are, as a digit before U+FE0F.
+fn shortened(cell: &str, width: usize) -> Cow<'_, str> {
+    let mut shorter = (0..=width).rev().map(|width| truncate_str(cell, width, "…"));
+    let fits = shorter.find(|text| measure_text_width(text) <= width);
+    fits.unwrap_or_default()
+}
+
 fn line(row: &Row, widths: &[usize; 5]) -> String {
     let mut line = String::new();
     for (cell, width) in row.iter().zip(widths) {
-        let cell = truncate_str(cell, *width, "…");
+        let cell = shortened(cell, *width);
         line.push_str(&cell);
         line.push_str(&" ".repeat(width.saturating_sub(measure_text_width(&cell)) + GAP.len()));
     }
@@ -245,6 +254,17 @@ mod tests {
         assert!(text.contains("line one⏎line two"));
         assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
         assert!(!text.contains('\u{202e}'));
+    }
+
+    #[test]
+    fn a_sequence_that_is_wider_than_its_characters_fits_its_cell() {
+        let cell = "0\u{fe0f}1\u{fe0f}2\u{fe0f}3";
+        assert_eq!(measure_text_width(cell), 7);
+        for width in 0..8 {
+            assert!(measure_text_width(&shortened(cell, width)) <= width, "{width}");
+        }
+        assert_eq!(shortened(cell, 7), cell);
+        assert_eq!(shortened("abc", 2), "a…");
     }
 
     proptest! {
