@@ -52,6 +52,8 @@ fn a_reward_model_learns_which_response_is_better_and_scores_a_run() {
         (number(&last, "heldOutLoss"), number(&last, "heldOutRight"))
     };
     let (loss, right) = learn("sft", "rm", 12);
+    let config: Value = serde_json::from_slice(&std::fs::read(bench.path("rm/config.json")).unwrap()).unwrap();
+    assert_eq!(config["score_position"], "end_token");
     assert!(right >= 0.9 && loss < 0.5, "{right} {loss}");
     // A reward model goes on from its own head.
     let (later, _) = learn("rm", "rm", 10);

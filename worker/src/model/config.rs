@@ -68,6 +68,9 @@ const MAX_POSITIONS: i64 = 2048;
 /// `sliding_window` where a file leaves it out: that of MistralConfig.
 const MISTRAL_WINDOW: i64 = 4096;
 
+/// What a `config.json` of `ppo-worker rm` has: see [`ModelConfig::scores_at_end_token`]. transformers keeps keys that it does not know.
+const SCORED_AT_END_TOKEN: (&str, &str) = ("score_position", "end_token");
+
 /// A decoder's shape and conventions.
 #[derive(Clone, Debug)]
 pub struct ModelConfig {
@@ -191,6 +194,7 @@ impl ModelConfig {
             // What is saved has transformers' names, and is read by both.
             config.name_class();
             config.raw.remove("value_head_prefix");
+            return Ok(config.scoring_at_end_token());
         }
         Ok(config)
     }
@@ -214,6 +218,22 @@ impl ModelConfig {
             *named = id.into();
         }
         self
+    }
+
+    /// The same for a reward model that [scores at the end token](Self::scores_at_end_token).
+    #[must_use]
+    pub fn scoring_at_end_token(mut self) -> Self {
+        let (key, value) = SCORED_AT_END_TOKEN;
+        self.raw.insert(key.into(), value.into());
+        self
+    }
+
+    /// Whether a reward model was trained to score a response at its end token, as `ppo-worker rm` and OpenRLHF do
+    /// (`datasets/reward_dataset.py` strips line feeds); others at what their chat template writes behind that, as `apply_chat_template`
+    /// gives it.
+    pub fn scores_at_end_token(&self) -> bool {
+        let (key, value) = SCORED_AT_END_TOKEN;
+        self.raw.get(key).is_some_and(|told| told == value)
     }
 
     /// Writes into the file which class of transformers the model is, with how many labels.
@@ -497,7 +517,16 @@ mod tests {
             assert_eq!((model.family, model.head), (Family::Qwen3, Head::Score));
             assert_eq!(model.raw["architectures"], json!(["Qwen3ForSequenceClassification"]));
             assert_eq!(model.raw["id2label"], json!({"0": "LABEL_0"}));
+            assert!(model.scores_at_end_token());
         }
+    }
+
+    #[test]
+    fn a_file_says_that_a_model_scores_at_the_end_token_also_when_it_is_saved_and_read_again() {
+        let model = config(json!({"architectures": ["LlamaForSequenceClassification"]})).unwrap();
+        assert!(!model.scores_at_end_token());
+        let saved = model.scoring_at_end_token().raw;
+        assert!(ModelConfig::from_json(saved).unwrap().scores_at_end_token());
     }
 
     #[test]

@@ -23,14 +23,18 @@ pub fn load(location: &Location, dtype: DType, policy: &Location) -> Result<Mode
     let copies = device::on_each(|device| RewardModel::load(&folder, (kind(dtype), device)))?;
     let first = copies.first().context("there is nothing to compute on")?;
     let digest = digest_of_model(first.config(), first.parameters())?;
-    let context = first.config().max_positions;
+    let (context, at_end_token) = (first.config().max_positions, first.config().scores_at_end_token());
     let copies = copies.into_iter().map(|copy| Box::new(copy) as Box<dyn SequenceScorer>);
     let loaded = ModelReward::new(copies.collect(), Arc::new(Tokenizer::load(&folder)?), PASS_TOKENS)?;
     let policy = match policy {
         Location::Hub { id, .. } => id.clone(),
         Location::Path(folder) => folder.display().to_string(),
     };
-    Ok(loaded.with_digest(digest).made_for(context).of_policy(policy))
+    let loaded = loaded.with_digest(digest).made_for(context).of_policy(policy);
+    Ok(match at_end_token {
+        true => loaded.scored_at_end_token(),
+        false => loaded,
+    })
 }
 
 impl SequenceScorer for RewardModel {

@@ -77,6 +77,13 @@ impl ModelReward {
         self
     }
 
+    /// The same for a model that was trained to score at the end token, and not at what its chat template writes behind that.
+    #[must_use]
+    pub fn scored_at_end_token(mut self) -> Self {
+        self.reader.at_end_token = true;
+        self
+    }
+
     /// From now on `live` is told of every forward that is done.
     pub fn report_to(&mut self, live: Arc<Live>) {
         self.live = Some(live);

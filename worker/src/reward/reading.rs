@@ -16,6 +16,8 @@ pub(super) struct Reader {
     fingerprint: Arc<str>,
     /// What the policy is called in the log.
     pub(super) policy: String,
+    /// Nothing is read behind the end token of a chat.
+    pub(super) at_end_token: bool,
     /// One bit for each [`Reading`] that the log has.
     told: AtomicU8,
 }
@@ -42,6 +44,7 @@ impl Reader {
             fingerprint: tokenizer.fingerprint()?,
             tokenizer,
             policy: "the policy".to_owned(),
+            at_end_token: false,
             told: AtomicU8::new(0),
         })
     }
@@ -78,16 +81,17 @@ impl Reader {
     }
 
     /// As verl's `_switch_chat_template` (`workers/fsdp_workers.py`): the answer, without the policy's special tokens, is the last
-    /// message of the chat. One that has not ended stands behind the template's prompt for it, and nothing stands behind it. Nor does
-    /// anything behind the end token of one that has: it is the token at which reward models are trained (`ppo-worker rm`; OpenRLHF's
-    /// `datasets/reward_dataset.py` strips the line feeds, too), and that of a sequence of ids.
+    /// message of the chat. One that has not ended stands behind the template's prompt for it, and nothing stands behind it.
     fn chat(&self, messages: &[Value], sample: &ScoredSample) -> Result<Vec<u32>> {
         let answer = sample.visible_response.trim();
         let text = if sample.has_ended {
             let turn = json!({"role": "assistant", "content": answer});
             let whole: Vec<Value> = messages.iter().cloned().chain([turn]).collect();
             let text = self.tokenizer.render_chat_at(&whole, false, sample.moment)?;
-            self.up_to_end(text)
+            match self.at_end_token {
+                true => self.up_to_end(text),
+                false => text,
+            }
         } else {
             let begun = self.tokenizer.render_chat_at(messages, true, sample.moment)?;
             format!("{begun}{answer}")
@@ -195,12 +199,15 @@ mod tests {
     }
 
     #[test]
-    fn a_chat_that_has_ended_is_read_up_to_the_end_token_whatever_its_template_writes_behind_it() {
-        let chatml = reader("chatml");
+    fn a_chat_is_read_up_to_its_end_token_by_a_model_that_was_trained_there_and_else_as_its_template_writes_it() {
+        let mut chatml = reader("chatml");
         let messages = [("user", "Hi"), ("assistant", "42")];
         let messages = messages.map(|(role, content)| json!({"role": role, "content": content}));
         let whole = chatml.tokenizer.render_chat(&messages, false).unwrap();
         assert!(whole.ends_with("42<|im_end|>\n"), "{whole:?}");
+        let read = chatml.sequence(&answered("42", true)).unwrap();
+        assert_eq!(read, chatml.tokenizer.encode(&whole, false).unwrap());
+        chatml.at_end_token = true;
         let read = chatml.sequence(&answered("42", true)).unwrap();
         assert_eq!(read, chatml.tokenizer.encode(whole.trim_end(), false).unwrap());
         assert_eq!(read.last().copied(), chatml.tokenizer.eos_id());
