@@ -96,6 +96,10 @@ fn series(name: &str, metric: &Exported) -> Vec<Value> {
         labels.extend((*part == "_bucket").then_some("le"));
         for mut one in combinations(&labels) {
             one.insert("__name__".to_owned(), format!("{name}{part}"));
+            // Whose pods they are the chart's monitor adds.
+            if name.starts_with("vllm:") {
+                one.insert("role".to_owned(), "rollout".to_owned());
+            }
             found.push(json!({"labels": one, "rise": rise}));
         }
     }
