@@ -37,6 +37,7 @@ pub struct Tokenizer {
     eos_ids: Vec<u32>,
     folder: PathBuf,
     fingerprint: OnceLock<Arc<str>>,
+    puts_space: OnceLock<bool>,
 }
 
 impl std::fmt::Debug for Tokenizer {
@@ -102,6 +103,7 @@ impl Tokenizer {
             eos_ids,
             folder: folder.to_owned(),
             fingerprint: OnceLock::new(),
+            puts_space: OnceLock::new(),
         })
     }
 
@@ -166,8 +168,12 @@ impl Tokenizer {
 
     /// Whether two texts that were encoded each on its own have a space between them.
     pub(crate) fn puts_space(&self) -> Result<bool> {
+        if let Some(known) = self.puts_space.get() {
+            return Ok(*known);
+        }
         let letter = self.encode("a", false)?;
-        Ok(self.decode(&[&letter[..], &letter].concat(), false)?.contains(' '))
+        let two = self.decode(&[&letter[..], &letter].concat(), false)?;
+        Ok(*self.puts_space.get_or_init(|| two.contains(' ')))
     }
 
     /// Bytes of the longest entry of the vocabulary, added tokens too: a token stands for no more, unless it is the unknown one.
