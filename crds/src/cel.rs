@@ -31,12 +31,46 @@ impl Rule {
     }
 }
 
-const MODEL_SOURCE: &str = "(has(self.path) ? 1 : 0) + (has(self.pvc) ? 1 : 0) + (has(self.hub) ? 1 : 0) == 1";
-const DATA_SOURCE: &str = "(has(self.path) ? 1 : 0) + (has(self.paths) ? 1 : 0) + (has(self.pvc) ? 1 : 0) == 1";
-const IN_VOLUME: &str = "!self.split('/').exists(part, part == '..')";
-const ABSOLUTE: &str = "self.startsWith('/')";
-const NOT_ABSOLUTE: &str = "is relative; in a pod only an absolute path has a meaning (or name a claim)";
-const UNCHANGED: &str = "self == oldSelf";
+/// A block that a running job cannot change.
+const fn fixed(at: &'static str) -> Rule {
+    rule(at, "self == oldSelf", "fixed at creation: make a new PpoJob")
+}
+
+/// Where a model comes from.
+const fn model_source(at: &'static str) -> Rule {
+    rule(
+        at,
+        "(has(self.path) ? 1 : 0) + (has(self.pvc) ? 1 : 0) + (has(self.hub) ? 1 : 0) == 1",
+        "give exactly one of path, pvc, hub",
+    )
+}
+
+/// Where prompts come from.
+const fn data_source(at: &'static str) -> Rule {
+    rule(
+        at,
+        "(has(self.path) ? 1 : 0) + (has(self.paths) ? 1 : 0) + (has(self.pvc) ? 1 : 0) == 1",
+        "give exactly one of path, paths, pvc",
+    )
+}
+
+/// A path in a pod.
+const fn absolute(at: &'static str) -> Rule {
+    rule(
+        at,
+        "self.startsWith('/')",
+        "is relative; in a pod only an absolute path has a meaning (or name a claim)",
+    )
+}
+
+/// A path below the root of a volume.
+const fn in_volume(at: &'static str) -> Rule {
+    rule(
+        at,
+        "!self.split('/').exists(part, part == '..')",
+        "must not contain '..'",
+    )
+}
 
 /// Samples of a step, from the spec.
 macro_rules! samples {
@@ -133,16 +167,16 @@ const RULES: &[Rule] = &[
     rule("spec", "has(self.prompts.labelField) || !self.roles.reward.rules.exists(r, has(r.exactMatch) || has(r.numericMatch) || \
         has(r.mathMatch))", "exactMatch, numericMatch and mathMatch compare with a label: give prompts.labelField"),
 
-    rule("spec.model.policy", MODEL_SOURCE, "give exactly one of path, pvc, hub"),
-    rule("spec.model.critic", MODEL_SOURCE, "give exactly one of path, pvc, hub"),
-    rule("spec.model.reference", MODEL_SOURCE, "give exactly one of path, pvc, hub"),
-    rule("spec.roles.reward.model.source", MODEL_SOURCE, "give exactly one of path, pvc, hub"),
+    model_source("spec.model.policy"),
+    model_source("spec.model.critic"),
+    model_source("spec.model.reference"),
+    model_source("spec.roles.reward.model.source"),
     rule("spec.prompts", "!has(self.chatTemplateVariables) || self.chatTemplate",
         "chatTemplateVariables are for the chat template: give chatTemplate: true"),
-    rule("spec.prompts.source", DATA_SOURCE, "give exactly one of path, paths, pvc"),
+    data_source("spec.prompts.source"),
     rule("spec.evaluation", "self.nSamplesPerPrompt == 1 || self.temperature > 0.0",
         "greedy samples of a prompt are all equal: nSamplesPerPrompt above 1 needs a temperature above 0"),
-    rule("spec.evaluation.source", DATA_SOURCE, "give exactly one of path, paths, pvc"),
+    data_source("spec.evaluation.source"),
     rule("spec.checkpoint", "(has(self.path) ? 1 : 0) + (has(self.pvc) ? 1 : 0) + (has(self.volumeClaim) ? 1 : 0) <= 1",
         "give at most one of path, pvc, volumeClaim"),
     rule("spec.checkpoint.volumeClaim.accessModes", "size(self) == 0 || self.exists(mode, mode != 'ReadOnlyMany')",
@@ -152,21 +186,21 @@ const RULES: &[Rule] = &[
         self.checkpoint.volumeClaim.accessModes.all(mode, mode == 'ReadOnlyMany') || \
         self.checkpoint.volumeClaim.accessModes.exists(mode, mode == 'ReadWriteMany')",
         "checkpoint.volumeClaim.accessModes needs ReadWriteMany: roles.actor.nodes is above 1, and each actor pod writes there"),
-    rule("spec.model.policy.path", ABSOLUTE, NOT_ABSOLUTE),
-    rule("spec.model.critic.path", ABSOLUTE, NOT_ABSOLUTE),
-    rule("spec.model.reference.path", ABSOLUTE, NOT_ABSOLUTE),
-    rule("spec.roles.reward.model.source.path", ABSOLUTE, NOT_ABSOLUTE),
-    rule("spec.prompts.source.path", ABSOLUTE, NOT_ABSOLUTE),
-    rule("spec.prompts.source.paths[]", ABSOLUTE, NOT_ABSOLUTE),
-    rule("spec.evaluation.source.path", ABSOLUTE, NOT_ABSOLUTE),
-    rule("spec.evaluation.source.paths[]", ABSOLUTE, NOT_ABSOLUTE),
-    rule("spec.checkpoint.path", ABSOLUTE, NOT_ABSOLUTE),
-    rule("spec.model.policy.pvc.path", IN_VOLUME, "must not contain '..'"),
-    rule("spec.model.critic.pvc.path", IN_VOLUME, "must not contain '..'"),
-    rule("spec.model.reference.pvc.path", IN_VOLUME, "must not contain '..'"),
-    rule("spec.roles.reward.model.source.pvc.path", IN_VOLUME, "must not contain '..'"),
-    rule("spec.prompts.source.pvc.path", IN_VOLUME, "must not contain '..'"),
-    rule("spec.evaluation.source.pvc.path", IN_VOLUME, "must not contain '..'"),
+    absolute("spec.model.policy.path"),
+    absolute("spec.model.critic.path"),
+    absolute("spec.model.reference.path"),
+    absolute("spec.roles.reward.model.source.path"),
+    absolute("spec.prompts.source.path"),
+    absolute("spec.prompts.source.paths[]"),
+    absolute("spec.evaluation.source.path"),
+    absolute("spec.evaluation.source.paths[]"),
+    absolute("spec.checkpoint.path"),
+    in_volume("spec.model.policy.pvc.path"),
+    in_volume("spec.model.critic.pvc.path"),
+    in_volume("spec.model.reference.pvc.path"),
+    in_volume("spec.roles.reward.model.source.pvc.path"),
+    in_volume("spec.prompts.source.pvc.path"),
+    in_volume("spec.evaluation.source.pvc.path"),
 
     rule("spec.generation", "self.minNewTokens <= self.maxNewTokens", "minNewTokens must be at most maxNewTokens"),
     rule("spec.algorithm.kl.controller", "has(self.fixed) != has(self.adaptive)", "give exactly one of fixed, adaptive"),
@@ -188,7 +222,7 @@ const RULES: &[Rule] = &[
         (has(self.mathMatch) ? 1 : 0) + (has(self.regex) ? 1 : 0) + (has(self.length) ? 1 : 0) + (has(self.json) ? 1 : 0) == 1",
         "give exactly one of exactMatch, numericMatch, mathMatch, regex, length, json"),
     rule("spec.roles.reward.rules[].length", "(has(self.min) ? self.min : 0) <= self.max", "min must be at most max"),
-    rule("spec.roles.reward.remote.urls", "self.all(url, url.startsWith('http://') || url.startsWith('https://'))",
+    rule("spec.roles.reward.remote.urls", "self.all(url, url.lowerAscii().startsWith('http://') || url.lowerAscii().startsWith('https://'))",
         "each URL must start with http:// or https://"),
 
     // Its pods belong to the gang that they were made for.
@@ -198,16 +232,16 @@ const RULES: &[Rule] = &[
          change them, and resume it").naming(".spec.scheduling"),
     // What a running job cannot change. The deadlines, suspend, the clean-up, replicas, minReplicas, the priority class, the failure
     // policy and the pod templates (for pods made afterwards) may change.
-    rule("spec.model", UNCHANGED, "fixed at creation: make a new PpoJob"),
-    rule("spec.prompts", UNCHANGED, "fixed at creation: make a new PpoJob"),
-    rule("spec.generation", UNCHANGED, "fixed at creation: make a new PpoJob"),
-    rule("spec.algorithm", UNCHANGED, "fixed at creation: make a new PpoJob"),
-    rule("spec.batch", UNCHANGED, "fixed at creation: make a new PpoJob"),
-    rule("spec.optimizer", UNCHANGED, "fixed at creation: make a new PpoJob"),
-    rule("spec.seed", UNCHANGED, "fixed at creation: make a new PpoJob"),
-    rule("spec.overlap", UNCHANGED, "fixed at creation: make a new PpoJob"),
-    rule("spec.checkpoint", UNCHANGED, "fixed at creation: make a new PpoJob"),
-    rule("spec.telemetry", UNCHANGED, "fixed at creation: make a new PpoJob"),
+    fixed("spec.model"),
+    fixed("spec.prompts"),
+    fixed("spec.generation"),
+    fixed("spec.algorithm"),
+    fixed("spec.batch"),
+    fixed("spec.optimizer"),
+    fixed("spec.seed"),
+    fixed("spec.overlap"),
+    fixed("spec.checkpoint"),
+    fixed("spec.telemetry"),
     rule("spec", "has(self.evaluation) == has(oldSelf.evaluation) && (!has(self.evaluation) || self.evaluation == oldSelf.evaluation)",
         "evaluation is fixed at creation: make a new PpoJob"),
     rule("spec", "has(self.episodes) == has(oldSelf.episodes) && (!has(self.episodes) || self.episodes == oldSelf.episodes)",
@@ -224,7 +258,7 @@ const RULES: &[Rule] = &[
         "dtype is fixed at creation: make a new PpoJob"),
     rule("spec.roles.reward.placement", "self.nodes == oldSelf.nodes && self.gpusPerNode == oldSelf.gpusPerNode",
         "nodes and gpusPerNode are fixed at creation: make a new PpoJob"),
-    rule("spec.roles.reward.rules", UNCHANGED, "fixed at creation: make a new PpoJob"),
+    fixed("spec.roles.reward.rules"),
     rule("spec.roles.reward", "has(self.model) == has(oldSelf.model) && (!has(self.model) || self.model == oldSelf.model)",
         "model is fixed at creation: make a new PpoJob"),
     rule("spec.roles.reward", "has(self.remote) == has(oldSelf.remote) && (!has(self.remote) || self.remote == oldSelf.remote)",
@@ -289,6 +323,17 @@ mod tests {
         for Rule { rule, message, .. } in RULES {
             assert!(message.len() < 2048, "the API server allows 2048 characters: {message}");
             assert!(!rule.contains("  "), "white space inside: {rule}");
+        }
+    }
+
+    #[test]
+    fn the_scheme_of_an_address_may_be_in_capitals_for_the_api_server_too() {
+        let job = crate::manifest::tests::job("", "reward: {remote: {urls: ['HTTP://h/', 'HttpS://h/']}}");
+        assert!(crate::validate(&job, &crate::Environment::cluster()).is_ok());
+        let schemes = RULES.iter().filter(|rule| rule.rule.contains("://"));
+        for Rule { rule, .. } in schemes {
+            let starts = rule.matches(".startsWith(").count();
+            assert_eq!(rule.matches(".lowerAscii().startsWith(").count(), starts, "{rule}");
         }
     }
 

@@ -33,7 +33,7 @@ pub use config_file::Reader;
 pub use dialect::Framework;
 pub use draft::{Note, NoteKind, WrongValue};
 pub use page::migration_page;
-pub use shell::{Unclosed, quote};
+pub use shell::{Unreadable, quote};
 
 use crate::geometry::Geometry;
 use crate::{Environment, PpoJob, ValidationErrors, validate};
@@ -54,9 +54,9 @@ pub struct Conversion {
 /// Why a command line is no manifest.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ConvertError {
-    /// A quote is open.
+    /// A quote is open, or a variable's value too long.
     #[error(transparent)]
-    Unclosed(#[from] Unclosed),
+    Unreadable(#[from] Unreadable),
     /// No command of the framework.
     #[error("no {} command and no flags are in what was given; its commands here are {}", .0.name(), .0.programs())]
     NoCommand(Framework),

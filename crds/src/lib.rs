@@ -16,6 +16,7 @@ mod kubernetes;
 pub mod listen;
 pub mod manifest;
 pub mod memory;
+mod nesting;
 pub mod pattern;
 pub mod plan;
 pub mod pod;

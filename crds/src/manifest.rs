@@ -16,13 +16,15 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_yaml::Value;
 
+pub use self::nearest::did_you_mean;
+
 use self::line::line;
 use self::mend::Mended;
-use self::nearest::did_you_mean;
 use self::shape::{Misfit, Shape, shown};
 use crate::PpoJob;
 use crate::field::{self, Step};
 use crate::kubernetes;
+use crate::nesting;
 use crate::spec::RolesSpec;
 
 /// Why a text is not a `PpoJob` manifest.
@@ -98,13 +100,10 @@ fn api_version() -> String {
 /// When the text is not YAML, holds no or several PpoJobs, or fields are unknown, missing or of the wrong type: all of those at once, with every
 /// rule that the rest breaks wherever it runs.
 pub fn parse_manifest(text: &str, origin: &str) -> Result<PpoJob, ManifestError> {
-    let documents = serde_yaml::Deserializer::from_str(text)
-        .map(Value::deserialize)
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| ManifestError::Syntax {
-            origin: origin.into(),
-            message: format!("{error}{}", tab(text, &error).unwrap_or_default()),
-        })?;
+    let documents = documents(text).map_err(|error| ManifestError::Syntax {
+        origin: origin.into(),
+        message: format!("{error}{}", cause(text, &error).unwrap_or_default()),
+    })?;
     let kinds: Vec<_> = documents.iter().map(identify).collect();
     let jobs: Vec<usize> = (0..documents.len()).filter(|&index| kinds[index].is_ok()).collect();
     let &[index] = jobs.as_slice() else {
@@ -143,8 +142,25 @@ pub fn parse_manifest(text: &str, origin: &str) -> Result<PpoJob, ManifestError>
     })
 }
 
+fn documents(text: &str) -> Result<Vec<Value>, serde_yaml::Error> {
+    match nesting::too_deep(text) {
+        Some(error) => Err(error),
+        None => serde_yaml::Deserializer::from_str(text)
+            .map(Value::deserialize)
+            .collect(),
+    }
+}
+
 fn read(document: &Value) -> Result<PpoJob, Misfit> {
     serde_path_to_error::deserialize(document).map_err(|error| unreadable(&error))
+}
+
+/// Words for what the parser's own do not tell.
+fn cause(text: &str, error: &serde_yaml::Error) -> Option<String> {
+    match nesting::is_too_deep(error) {
+        true => Some("; no field lies as deep inside of lists and blocks: look for a bracket that is left open".into()),
+        false => tab(text, error),
+    }
 }
 
 /// Words for a tab that a line is indented by, where the parser stopped there: an editor shows it as blanks.

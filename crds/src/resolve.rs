@@ -302,9 +302,11 @@ fn reward(spec: &PpoJobSpec, environment: &Environment) -> Reward {
 
 fn checkpoint(name: &str, spec: &PpoJobSpec, environment: &Environment) -> Checkpoint {
     let checkpoint = &spec.checkpoint;
-    let claim = checkpoint.claim(name).map(|claim| environment.claim(&claim, name));
+    let claim = checkpoint.claim(name).map(|claim| environment.claim(&claim, ""));
+    let shared = claim.or_else(|| checkpoint.path.as_ref().map(|path| environment.path(path)));
     Checkpoint {
-        path: claim.or_else(|| checkpoint.path.as_ref().map(|path| environment.path(path))),
+        // Another job may be given the same one.
+        path: shared.map(|shared| shared.join(name)),
         every_steps: checkpoint.every_steps,
         keep: checkpoint.keep as usize,
         keep_best: checkpoint.keep_best,

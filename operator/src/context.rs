@@ -1,8 +1,10 @@
 //! What every reconcile shares.
 
 pub use jobs::Jobs;
+pub use listed::Listed;
 
 mod jobs;
+mod listed;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
@@ -41,6 +43,8 @@ pub struct Context {
     pub settings: PodSettings,
     /// Observed objects.
     pub world: Arc<World>,
+    /// Of which kinds all are observed.
+    pub listed: Listed,
     /// Jobs, checked.
     pub jobs: Jobs,
     /// What was made and not seen yet.

@@ -21,13 +21,16 @@ use crate::reconcile::{attempt, retry};
 use crate::watches::{Sink, wait_synced, watch_kind};
 use crate::world::{JobKey, Kind};
 
-/// For the first list of every watch.
+/// For the first list of every watch. What is later is told of.
 const SYNC_DEADLINE: Duration = Duration::from_secs(60);
 
 /// Changes that come together are looked at together.
 const DEBOUNCE: Duration = Duration::from_millis(20);
 
 type Guarded = DeserializeGuard<PpoJob>;
+
+/// A watch that begins: its kind, and what turns true at its first list.
+type Starting = (Kind, watch::Receiver<bool>);
 
 /// Where jobs are looked for, and how many are worked on at once.
 #[derive(Clone, Debug)]
@@ -40,14 +43,14 @@ pub struct Scope {
     pub concurrency: u16,
 }
 
-/// Works on the jobs of `scope` until `stop` turns true. `synced` turns true once everything is known.
+/// Works on the jobs of `scope` until `stop` turns true. `answered` turns true once everything is known, or was told of as late.
 ///
 /// # Errors
-/// When a kind cannot be listed, and there are no other namespaces.
+/// When a kind that every cluster has cannot be listed, and there are no other namespaces.
 pub async fn control(
     context: Arc<Context>,
     scope: Scope,
-    synced: watch::Sender<bool>,
+    answered: watch::Sender<bool>,
     mut stop: watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
     let (changed, changes) = mpsc::unbounded_channel();
@@ -64,18 +67,10 @@ pub async fn control(
     let news = context.new_kinds.subscribe();
     let kinds = Kind::BUILTIN.into_iter().chain(context.served.kinds());
     for kind in kinds {
-        let (done, first_list) = watch::channel(false);
-        watches.spawn(watch_kind(
-            context.client.clone(),
-            kind,
-            scope.namespace.clone(),
-            sink.clone(),
-            done,
-        ));
-        starting.push((kind, first_list));
+        starting.push(begin(kind, scope.namespace.clone(), &context, &sink, &mut watches));
     }
     tokio::select! {
-        listed = listed(&mut starting, &scope) => listed?,
+        listed = listed(starting, &scope, &answered) => listed?,
         _ = stop.wait_for(|stop| *stop) => return Ok(()),
     }
     tracing::info!(
@@ -91,19 +86,53 @@ pub async fn control(
         actors(context.clone(), scope.namespace.clone()),
         tell(changed),
     ));
-    synced.send_replace(true);
+    answered.send_replace(true);
     work(context, scope, changes, stop).await;
     Ok(())
 }
 
-/// Waits for the first list of every watch. A namespace that was deleted, and the rights in it with it, must not take the operator from
-/// the others: it is told of, and waited for.
-async fn listed(starting: &mut [(Kind, watch::Receiver<bool>)], scope: &Scope) -> anyhow::Result<()> {
+/// Begins to watch a kind. Of a gang scheduler's kind reconciles ask whether it was listed, whenever it is found.
+fn begin(kind: Kind, namespace: Option<String>, context: &Context, sink: &Sink, watches: &mut JoinSet<()>) -> Starting {
+    let (done, first_list) = watch::channel(false);
+    context.listed.begins(kind, namespace.clone(), first_list.clone());
+    watches.spawn(watch_kind(context.client.clone(), kind, namespace, sink.clone(), done));
+    (kind, first_list)
+}
+
+/// Waits for the first list of every watch.
+async fn listed(starting: Vec<Starting>, scope: &Scope, answered: &watch::Sender<bool>) -> anyhow::Result<()> {
+    let (mut gangs, mut builtin): (Vec<_>, Vec<_>) =
+        starting.into_iter().partition(|(kind, _)| Kind::GANGS.contains(kind));
+    let (listed, ()) = tokio::join!(
+        builtin_listed(&mut builtin, scope, answered),
+        gangs_listed(&mut gangs, scope)
+    );
+    listed
+}
+
+/// Waits for what every job needs. A namespace that was deleted, and the rights in it with it, must not take the operator from the others:
+/// it is told of, and waited for.
+async fn builtin_listed(
+    starting: &mut [Starting],
+    scope: &Scope,
+    answered: &watch::Sender<bool>,
+) -> anyhow::Result<()> {
     while let Err(late) = wait_synced(starting, scope.namespace.as_deref(), SYNC_DEADLINE).await {
         anyhow::ensure!(scope.is_one_of_several, late);
         tracing::error!("{late} Jobs of other namespaces do not wait for it");
+        answered.send_replace(true);
     }
     Ok(())
+}
+
+/// Waits for the kinds of gang schedulers, but not for ever: most jobs need none that is late, and those that do are left as they are until
+/// it has come.
+async fn gangs_listed(starting: &mut [Starting], scope: &Scope) {
+    if let Err(late) = wait_synced(starting, scope.namespace.as_deref(), SYNC_DEADLINE).await {
+        tracing::error!(
+            "{late} And does their conversion webhook answer? Jobs of these gang schedulers wait for it, others do not"
+        );
+    }
 }
 
 async fn work(
@@ -264,14 +293,7 @@ async fn watch_new_kinds(
     let mut watches = JoinSet::new();
     // The sender lives as long as the context, which this task holds.
     while let Ok(kind) = news.recv().await {
-        let (done, _) = watch::channel(false);
-        watches.spawn(watch_kind(
-            context.client.clone(),
-            kind,
-            namespace.clone(),
-            sink.clone(),
-            done,
-        ));
+        begin(kind, namespace.clone(), &context, &sink, &mut watches);
     }
 }
 
@@ -309,17 +331,45 @@ mod tests {
     async fn a_namespace_that_cannot_be_listed_holds_up_no_other_and_one_alone_ends_the_operator() {
         let wait = async |is_one_of_several: bool| {
             let (_never, first_list) = watch::channel(false);
+            let (answered, is_answered) = watch::channel(false);
             let scope = Scope {
                 namespace: Some("team-b".into()),
                 is_one_of_several,
                 concurrency: 1,
             };
-            let mut starting = [(Kind::Pod, first_list)];
-            tokio::time::timeout(SYNC_DEADLINE * 10, listed(&mut starting, &scope)).await
+            let starting = vec![(Kind::Pod, first_list)];
+            let ended = tokio::time::timeout(SYNC_DEADLINE * 10, listed(starting, &scope, &answered)).await;
+            let is_answered = *is_answered.borrow();
+            (ended, is_answered)
         };
-        assert!(wait(true).await.is_err(), "it waits on");
-        let ended = wait(false).await.unwrap().unwrap_err().to_string();
+        let (ended, is_answered) = wait(true).await;
+        assert!(ended.is_err(), "it waits on");
+        assert!(is_answered, "it keeps the operator from being ready");
+        let (ended, is_answered) = wait(false).await;
+        let ended = ended.unwrap().unwrap_err().to_string();
         assert!(ended.contains("in namespace team-b"), "{ended}");
+        assert!(!is_answered);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_gang_schedulers_kind_that_cannot_be_listed_is_waited_for_and_ends_nothing() {
+        let scope = Scope {
+            namespace: None,
+            is_one_of_several: false,
+            concurrency: 1,
+        };
+        let answered = watch::channel(false).0;
+        let (_done, pods) = watch::channel(true);
+        let (listing, workloads) = watch::channel(false);
+        let starting = || vec![(Kind::Pod, pods.clone()), (Kind::KueueWorkload, workloads.clone())];
+        let wait = async |deadline: Duration| {
+            let ended = tokio::time::timeout(deadline, listed(starting(), &scope, &answered)).await;
+            ended.map(Result::unwrap)
+        };
+        assert!(wait(SYNC_DEADLINE / 2).await.is_err(), "its list may only take a while");
+        assert!(wait(SYNC_DEADLINE * 2).await.is_ok());
+        listing.send_replace(true);
+        assert!(wait(SYNC_DEADLINE / 2).await.is_ok());
     }
 
     #[test]

@@ -34,7 +34,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub struct Shown {
     /// What the operator knows.
     pub context: Arc<Context>,
-    /// Whether this process waits to lead, or leads with complete caches.
+    /// Whether this process waits to lead, or leads with complete caches, but for those that were told of as late.
     pub ready: watch::Receiver<bool>,
 }
 

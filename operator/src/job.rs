@@ -18,6 +18,8 @@ pub struct Job {
     pub uid: String,
     /// `metadata.generation`.
     pub generation: i64,
+    /// Whether it was accepted before this check, which then is of a [dividing scale](at_a_dividing_scale).
+    pub accepted: bool,
     /// The spec with every default filled in.
     pub spec: PpoJobSpec,
     /// What the pods run, or all that is wrong with the manifest.
@@ -43,7 +45,7 @@ impl Job {
     /// Checks `object`. A job that was accepted before may since have been scaled to any number of engines.
     pub fn of(object: &PpoJob) -> Self {
         let filled = fill(object);
-        let accepted = object.status.as_ref().is_some_and(|status| status.attempt > 0);
+        let accepted = was_accepted(object);
         let config = match accepted {
             true => resolve(&at_a_dividing_scale(object), &Environment::cluster()),
             false => resolve(object, &Environment::cluster()),
@@ -52,6 +54,7 @@ impl Job {
             key: JobKey::of(object),
             uid: object.uid().unwrap_or_default(),
             generation: object.metadata.generation.unwrap_or_default(),
+            accepted,
             roles: RoleGeometry::all(&filled.spec)
                 .iter()
                 .filter_map(|role| pods_of(role, &filled.spec))
@@ -98,6 +101,13 @@ fn pods_of(role: &RoleGeometry, spec: &PpoJobSpec) -> Option<RolePods> {
     })
 }
 
+/// Whether a job was accepted before. The API server takes no new one (generation 1) whose engines do not divide its prompts (crds,
+/// `cel.rs`), so one whose spec has changed since did: it may be scaled before its first status is written, or while no operator runs.
+pub fn was_accepted(object: &PpoJob) -> bool {
+    let is_recorded = object.status.as_ref().is_some_and(|status| status.attempt > 0);
+    is_recorded || object.metadata.generation.is_some_and(|generation| generation > 1)
+}
+
 /// The job with the greatest number of engines, at most its own, that divides the prompts of a step: once a job runs, samples are
 /// dealt to any number of engines.
 pub fn at_a_dividing_scale(job: &PpoJob) -> PpoJob {
@@ -110,4 +120,34 @@ pub fn at_a_dividing_scale(job: &PpoJob) -> PpoJob {
     rollout.replicas = dividing.unwrap_or(rollout.replicas);
     rollout.min_replicas = rollout.min_replicas.min(rollout.replicas);
     job
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_job_that_was_scaled_before_anyone_looked_at_it_is_valid_with_engines_that_do_not_divide_its_prompts() {
+        let valid = |generation: i64| {
+            let object = json!({
+                "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob",
+                "metadata": {"name": "a", "namespace": "n", "uid": "1", "generation": generation},
+                "spec": {"model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
+                    "algorithm": {"kl": {"coef": 0.0}}, "batch": {"rolloutBatchSize": 16},
+                    "roles": {"rollout": {"replicas": 3}, "reward": {"rules": [{"json": {}}]}}},
+            });
+            let job = Job::of(&serde_json::from_value::<PpoJob>(object).unwrap());
+            assert_eq!(
+                job.role(Role::Rollout).map(|role| role.pods),
+                Some(3),
+                "it has the engines it asks for"
+            );
+            job.config.is_ok()
+        };
+        assert!(valid(2));
+        // The API server lets no such job be made.
+        assert!(!valid(1));
+    }
 }

@@ -67,9 +67,10 @@ impl Ledger {
         }
     }
 
-    /// Wants no pods for now.
-    pub fn pause(&mut self, now: Timestamp) {
-        if self.status.active_since.is_none() {
+    /// Wants no pods for now. A job that `has_pods` was active, though it may not be written since when: its first status is held back for
+    /// a moment, and its pods are not.
+    pub fn pause(&mut self, has_pods: bool, now: Timestamp) {
+        if self.status.active_since.is_none() && !has_pods {
             return;
         }
         // Never 0: that it was active once is what makes the next pods another attempt's.

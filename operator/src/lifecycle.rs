@@ -18,7 +18,7 @@ use crate::gang::Admission;
 use crate::job::Job;
 use crate::ledger::Ledger;
 use crate::snapshot::Snapshot;
-use crate::world::{Life, PodView};
+use crate::world::{Kind, Life, PodView};
 
 /// How often a gang scheduler that was asked for is looked for while it is missing.
 const LOOK_FOR_GANGS: SignedDuration = SignedDuration::from_secs(30);
@@ -89,10 +89,10 @@ pub fn decide(job: &Job, seen: &Snapshot, previous: &PpoJobStatus, now: Timestam
         return Decision::of(ledger, Intent::Complete(done));
     }
     if job.spec.run_policy.suspend {
-        ledger.pause(now);
+        ledger.pause(has_pods(job, seen), now);
         return Decision::of(ledger, Intent::Suspend);
     }
-    let mut decision = admitted(ledger, seen, now);
+    let mut decision = admitted(job, ledger, seen, now);
     if decision.intent != Intent::Run {
         return decision;
     }
@@ -112,7 +112,7 @@ pub fn decide(job: &Job, seen: &Snapshot, previous: &PpoJobStatus, now: Timestam
 }
 
 /// Whether its pods may exist, by its gang scheduler's word.
-fn admitted(mut ledger: Ledger, seen: &Snapshot, now: Timestamp) -> Decision {
+fn admitted(job: &Job, mut ledger: Ledger, seen: &Snapshot, now: Timestamp) -> Decision {
     match &seen.admission {
         // Pods that its gang scheduler placed run on without it.
         Admission::Missing(_) if ledger.status.active_since.is_some() => {}
@@ -125,12 +125,18 @@ fn admitted(mut ledger: Ledger, seen: &Snapshot, now: Timestamp) -> Decision {
             return decision;
         }
         Admission::Waiting { reason, message } => {
-            ledger.pause(now);
+            ledger.pause(has_pods(job, seen), now);
             return Decision::of(ledger, Intent::Queue(Truth::no(reason, message)));
         }
         Admission::Free | Admission::Admitted(_) => ledger.activate(seen.gang.word(), now),
     }
     Decision::of(ledger, Intent::Run)
+}
+
+/// Whether there are pods of the job, or were made a moment ago.
+fn has_pods(job: &Job, seen: &Snapshot) -> bool {
+    let is_made = seen.expected.keys().any(|(kind, _)| *kind == Kind::Pod);
+    is_made || seen.pods(job).next().is_some()
 }
 
 /// The run is over when the actor's first pod, which commits the last checkpoint, has ended well.

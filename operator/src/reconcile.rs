@@ -91,11 +91,15 @@ pub fn retry(object: Arc<DeserializeGuard<PpoJob>>, error: &Error, context: Arc<
 
 #[cfg(test)]
 mod tests {
+    use axum::Router;
+    use axum::http::{Method, StatusCode, Uri};
     use k8s_openapi::jiff::Timestamp;
     use kube::{Client, Config};
+    use ppo_crds::spec::Gang as Asked;
     use ppo_crds::status::PpoJobStatus;
     use serde_json::json;
-    use tokio::sync::watch;
+    use tokio::net::TcpListener;
+    use tokio::sync::{mpsc, watch};
 
     use super::*;
     use crate::contract::Contract;
@@ -115,8 +119,8 @@ mod tests {
         .unwrap()
     }
 
-    /// On a CRD that is not looked at yet, so that nothing is asked of the API server.
-    fn context() -> Arc<Context> {
+    /// Of an operator whose API server is at `url`.
+    fn context(url: &str, contract: Contract) -> Arc<Context> {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let options = Options {
             namespaces: Vec::new(),
@@ -128,8 +132,8 @@ mod tests {
             identity: "one".into(),
             pods: PodSettings::default(),
         };
-        let client = Client::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
-        let contract = watch::channel(Contract::Unknown).1;
+        let client = Client::try_from(Config::new(url.parse().unwrap())).unwrap();
+        let contract = watch::channel(contract).1;
         Arc::new(run::context(
             client,
             &options,
@@ -140,7 +144,8 @@ mod tests {
 
     #[tokio::test]
     async fn of_a_job_that_is_made_again_under_its_name_nothing_of_the_one_before_is_remembered() {
-        let context = context();
+        // On a CRD that is not looked at yet nothing is asked of the API server.
+        let context = context("http://127.0.0.1:1", Contract::Unknown);
         let first = context.jobs.checked(&job("1")).await;
         let seen = Snapshot::plain(Children::default(), Gang::None, Timestamp::UNIX_EPOCH);
         let running = serde_json::from_value::<PpoJobStatus>(json!({"phase": "Running"})).unwrap();
@@ -152,6 +157,59 @@ mod tests {
             let series = context.metrics.text().unwrap().contains("ppojob_phase{job=\"a\"");
             let expected = context.expected.patience(&first.key).is_some();
             assert_eq!((series, expected), (remembered, remembered), "uid {uid}");
+        }
+    }
+
+    /// The URL of an API server that has Kueue's kinds and answers nothing else, and what it is asked for.
+    async fn api_server() -> (String, mpsc::UnboundedReceiver<String>) {
+        let (asked, requests) = mpsc::unbounded_channel();
+        let answer = move |method: Method, uri: Uri| {
+            // The receiver is gone once the test ends.
+            let _ = asked.send(format!("{method} {}", uri.path()));
+            let kueue = json!({
+                "apiVersion": "v1", "kind": "APIResourceList", "groupVersion": "kueue.x-k8s.io/v1beta2",
+                "resources": [{"name": "workloads"}],
+            });
+            std::future::ready(match uri.path() {
+                "/apis/kueue.x-k8s.io/v1beta2" => (StatusCode::OK, kueue.to_string()),
+                path if path.starts_with("/apis/scheduling.") => (StatusCode::NOT_FOUND, "page not found".into()),
+                _ => (StatusCode::INTERNAL_SERVER_ERROR, "no answer".into()),
+            })
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(axum::serve(listener, Router::new().fallback(answer)).into_future());
+        (url, requests)
+    }
+
+    #[tokio::test]
+    async fn a_job_whose_gangs_kind_was_not_listed_yet_is_left_as_it_is_and_others_are_not() {
+        let (url, mut requests) = api_server().await;
+        let context = context(&url, Contract::Same);
+        context.served.refresh(&context.client).await.unwrap();
+        let (done, first_list) = watch::channel(false);
+        context.listed.begins(Kind::KueueWorkload, None, first_list);
+        let mut look = async |gang: Asked| {
+            while requests.try_recv().is_ok() {}
+            let mut object = job("1");
+            object.spec.scheduling.gang = gang;
+            object.spec.scheduling.queue = "rl".into();
+            let ended = reconcile(Arc::new(DeserializeGuard(Ok(object))), context.clone()).await;
+            // Of what it goes on with this API server answers nothing.
+            (ended.unwrap_err(), requests.try_recv().is_ok())
+        };
+        let (error, asked) = look(Asked::Kueue).await;
+        let words = error.to_string();
+        let named = "KueueWorkload (workloads.kueue.x-k8s.io) in namespace n";
+        assert!(
+            matches!(error, Error::Unlisted { .. }) && words.contains(named),
+            "{words}"
+        );
+        assert!(!asked, "it was gone on with");
+        for gang in [Asked::None, Asked::Kueue] {
+            let (error, asked) = look(gang).await;
+            assert!(matches!(error, Error::Request { .. }) && asked, "{error}");
+            done.send_replace(true);
         }
     }
 }

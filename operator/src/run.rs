@@ -141,22 +141,18 @@ async fn act(
         [] => vec![None],
         names => names.iter().cloned().map(Some).collect(),
     };
-    let (synced, mut all_synced): (Vec<_>, Vec<_>) = scopes.iter().map(|_| watch::channel(false)).unzip();
+    let (answered, mut all_answered): (Vec<_>, Vec<_>) = scopes.iter().map(|_| watch::channel(false)).unzip();
     let is_one_of_several = scopes.len() > 1;
-    let working = scopes.into_iter().zip(synced).map(|(namespace, synced)| {
+    let working = scopes.into_iter().zip(answered).map(|(namespace, answered)| {
         let scope = Scope {
             namespace,
             is_one_of_several,
             concurrency: options.concurrency,
         };
-        control(context.clone(), scope, synced, stop.clone())
+        control(context.clone(), scope, answered, stop.clone())
     });
-    let announce = async {
-        for synced in &mut all_synced {
-            // A scope that failed ends the process through `working`.
-            let _ = synced.wait_for(|done| *done).await;
-        }
-        ready.send_replace(true);
+    let announced = async {
+        announce(&mut all_answered, ready).await;
         std::future::pending::<()>().await;
     };
     let working = try_join_all(working);
@@ -166,12 +162,22 @@ async fn act(
     };
     tokio::select! {
         ended = working => ended.map(drop),
-        () = announce => Ok(()),
+        () = announced => Ok(()),
         () = drained => {
             tracing::warn!("reconciles were still under way after {} s", DRAIN_DEADLINE.as_secs());
             Ok(())
         }
     }
+}
+
+/// Tells that this process is ready once each scope has its caches, or is late and was told of: one whose namespace is gone would keep
+/// the leader from being ready for ever, and with it an upgrade that waits for that.
+async fn announce(scopes: &mut [watch::Receiver<bool>], ready: &watch::Sender<bool>) {
+    for answered in scopes {
+        // A scope that failed ends the process.
+        let _ = answered.wait_for(|done| *done).await;
+    }
+    ready.send_replace(true);
 }
 
 /// What every reconcile shares, before any.
@@ -193,6 +199,7 @@ pub(crate) fn context(
         client,
         settings: options.pods.clone(),
         world: Arc::new(World::default()),
+        listed: Default::default(),
         jobs: Default::default(),
         expected: Default::default(),
         queued: Default::default(),
@@ -208,5 +215,26 @@ pub(crate) fn context(
         metrics,
         backoff: Default::default(),
         minor: Default::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn it_is_ready_once_each_scope_has_its_caches_or_was_told_of_as_late() {
+        let (ready, is_ready) = watch::channel(false);
+        let (synced, first) = watch::channel(false);
+        let (late, second) = watch::channel(false);
+        let mut scopes = [first, second];
+        synced.send_replace(true);
+        assert!(announce(&mut scopes, &ready).now_or_never().is_none());
+        assert!(!*is_ready.borrow());
+        late.send_replace(true);
+        assert!(announce(&mut scopes, &ready).now_or_never().is_some());
+        assert!(*is_ready.borrow());
     }
 }

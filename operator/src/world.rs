@@ -16,7 +16,7 @@ use ppo_crds::spec::Role;
 use crate::reports::Actor;
 
 pub use kind::Kind;
-pub use pod::{Life, PodView};
+pub use pod::{HOSTNAME, Life, PodView};
 pub use seen::{SeenObject, SeenPod};
 
 /// Namespace and name of a PpoJob.

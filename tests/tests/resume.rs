@@ -155,6 +155,24 @@ fn so_it_does_while_the_samples_of_the_next_step_are_drawn() {
     check_that_sigterm_changes_nothing("oneStep");
 }
 
+/// As that of a run in front of `| tee`, which ends at the Ctrl-C that both get.
+#[test]
+fn a_run_whose_words_nobody_reads_any_more_goes_on_and_saves_when_it_is_asked_to_stop() {
+    let bench = Bench::new();
+    bench.manifest("job.yaml", json!({"steps": 400, "checkpoint": {"everySteps": 0}}));
+    let mut child = Running::start(&mut bench.command(["run", "-f", "job.yaml", "--run-dir", "run"]));
+    wait_for("a step", || lines(&bench, "run/metrics.jsonl") > 0);
+    drop((child.stdout.take(), child.stderr.take()));
+    let before = lines(&bench, "run/metrics.jsonl");
+    wait_for("two further steps", || lines(&bench, "run/metrics.jsonl") >= before + 2);
+    signal(&child, "-TERM");
+    let stopped = child.ended("a run that was asked to stop");
+    assert!(stopped.success(), "{stopped}");
+    assert_eq!(checkpoints(&bench, "run"), 1);
+    let events = std::fs::read_to_string(bench.path("run/events.jsonl")).unwrap();
+    assert!(events.contains("stopped") && !events.contains("failed"), "{events}");
+}
+
 fn check_that_sigterm_changes_nothing(overlap: &str) {
     let bench = Bench::new();
     let manifest = |steps: u64| {
@@ -280,8 +298,12 @@ fn a_run_goes_on_with_engines_of_another_number_format_and_says_so_and_not_with_
     manifest(1, json!({}));
     bench.run("job.yaml", "run");
     for (role, of, named) in [
-        ("reference", bfloat16(), "\nmodel: was "),
-        ("reward", json!({"model": bfloat16()}), "\nreward: was "),
+        ("reference", bfloat16(), "\nroles.reference.dtype: was "),
+        (
+            "reward",
+            json!({"model": bfloat16()}),
+            "\nroles.reward.model.dtype: was ",
+        ),
     ] {
         manifest(2, json!({role: of}));
         let words = refused(&bench);

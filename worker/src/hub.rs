@@ -17,6 +17,7 @@ use sha2::{Digest, Sha256};
 use self::lock::{ANOTHERS_DOWNLOAD, alone};
 use crate::manifest::Invalid;
 use crate::pace;
+use crate::stop::StopFlag;
 
 /// Ends the name of what is not whole. Not Python's `incomplete`: to its file of that name another process may write at this moment.
 const UNFINISHED: &str = "ppo-incomplete";
@@ -28,16 +29,31 @@ const LONGEST_UNTOLD: u64 = 1 << 30;
 const LEAST_RATE: u64 = 100_000;
 
 /// The folder of a model or data file, on this machine's disk. A model on the hub is looked up in the cache and downloaded
-/// when it is not there. Blocks; may be called with or without a runtime around it.
+/// when it is not there. Blocks; may be called with or without a runtime around it. For a process that a signal ends whatever it
+/// does; one with a [`StopFlag`] wants [`resolve_unless_stopped`].
 ///
 /// # Errors
 /// [`Invalid`] for a path that does not exist; one that cannot be looked at; a model that is neither in the cache nor can be
 /// downloaded, with what would help.
 pub fn resolve_location(location: &Location) -> Result<PathBuf> {
+    resolve_unless_stopped(location, &StopFlag::default())
+}
+
+/// As [`resolve_location`], and a download ends when somebody asks to stop: the next one goes on where it was.
+///
+/// # Errors
+/// Those of [`resolve_location`]; [`Interrupted`](crate::stop::Interrupted).
+pub fn resolve_unless_stopped(location: &Location, stop: &StopFlag) -> Result<PathBuf> {
     check_path(location)?;
     match location {
         Location::Path(path) => Ok(path.clone()),
-        Location::Hub { id, revision } => Hub::from_env()?.model(id, revision),
+        Location::Hub { id, revision } => {
+            let hub = Hub {
+                stop: stop.clone(),
+                ..Hub::from_env()?
+            };
+            hub.model(id, revision)
+        }
     }
 }
 
@@ -96,6 +112,8 @@ pub struct Hub {
     pub offline: bool,
     /// The pause after a first try that may be repeated lies between 0 and this; it doubles with every further one.
     pub first_pause: Duration,
+    /// Ends a download, and the wait for that of another process.
+    pub stop: StopFlag,
 }
 
 /// Answer of `/api/models/<id>/revision/<revision>?blobs=true`.
@@ -143,13 +161,14 @@ impl Hub {
                 .filter(|token| !token.is_empty()),
             offline: variable("HF_HUB_OFFLINE").is_some_and(|value| is_on(&value)),
             first_pause: Duration::from_secs(1),
+            stop: StopFlag::default(),
         })
     }
 
     /// Folder of a model's files.
     ///
     /// # Errors
-    /// An id or revision that is not one, or a model that is not here and cannot be had.
+    /// An id or revision that is not one, or a model that is not here and cannot be had; [`Interrupted`](crate::stop::Interrupted).
     pub fn model(&self, id: &str, revision: &str) -> Result<PathBuf> {
         let folder = self.folder(id, revision)?;
         if let Some(snapshot) = cached(&folder, revision) {
@@ -161,7 +180,7 @@ impl Hub {
                 self.cache.display()
             );
         }
-        let _alone = alone(&folder, ANOTHERS_DOWNLOAD)?;
+        let _alone = alone(&folder, ANOTHERS_DOWNLOAD, &self.stop)?;
         // Another process may have been waited for that brought it.
         if let Some(snapshot) = cached(&folder, revision) {
             return Ok(snapshot);
@@ -170,7 +189,10 @@ impl Hub {
         std::thread::scope(|scope| {
             let download = scope.spawn(|| {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-                runtime.block_on(self.download(&folder, id, revision))
+                let done = runtime.block_on(self.stop.unless_requested(self.download(&folder, id, revision)));
+                // One that is dropped waits for a look-up of the hub's address, which nothing can break off.
+                runtime.shutdown_background();
+                done
             });
             download.join().map_err(|_| anyhow!("the download thread panicked"))?
         })
@@ -219,17 +241,15 @@ impl Hub {
         if info.sha.is_empty() || !info.sha.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             bail!("{url}: {:?} is no commit", info.sha);
         }
-        let snapshot = folder.join("snapshots").join(&info.sha);
-        let blobs = folder.join("blobs");
-        for folder in [&snapshot, &blobs] {
-            std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
-        }
         let wanted: Vec<_> = info.siblings.iter().filter(|file| is_wanted(&file.rfilename)).collect();
         if !wanted.iter().any(|file| file.rfilename.ends_with(".safetensors")) {
             bail!(
                 "the model has no .safetensors file in its top folder, beside consolidated ones, which are not read; convert it first"
             );
         }
+        let blobs = folder.join("blobs");
+        std::fs::create_dir_all(&blobs).with_context(|| format!("cannot create {}", blobs.display()))?;
+        let mut arrived = Vec::new();
         for file in wanted {
             let url = format!("{endpoint}/{id}/resolve/{}/{}", info.sha, file.rfilename);
             let name = blob_name(file).with_context(|| format!("{}: no blob id", file.rfilename))?;
@@ -237,13 +257,10 @@ impl Hub {
             if !blob.exists() {
                 self.fetch(&client, &url, &blob, file).await?;
             }
-            let link = snapshot.join(&file.rfilename);
-            if !link.exists() {
-                let _ = std::fs::remove_file(&link);
-                std::os::unix::fs::symlink(Path::new("../../blobs").join(&name), &link)
-                    .with_context(|| format!("cannot create {}", link.display()))?;
-            }
+            arrived.push((file.rfilename.as_str(), name));
         }
+        let snapshot = folder.join("snapshots").join(&info.sha);
+        link(&snapshot, arrived)?;
         // Last: a branch that points at a commit promises that its files are there.
         let reference = folder.join("refs").join(revision);
         write_whole(&reference, info.sha.as_bytes())?;
@@ -256,6 +273,7 @@ impl Hub {
         let rest = async || self.fetch_rest(client, url, &part, file.size).await;
         self.insist(url, rest).await?;
         check(&part, file)
+            .await
             .inspect_err(|_| drop(std::fs::remove_file(&part)))
             .with_context(|| url.to_owned())?;
         std::fs::rename(&part, blob).with_context(|| format!("cannot create {}", blob.display()))
@@ -345,6 +363,23 @@ fn cached(folder: &Path, revision: &str) -> Option<PathBuf> {
     (weights && has("config.json") && has("tokenizer.json")).then_some(snapshot)
 }
 
+/// Makes a snapshot of files and the names of their blobs, all of which are there. `config.json` is the last one: without it a snapshot is
+/// [not taken](cached), so one that has it has the others, too. A revision that is a commit is found without a reference that would
+/// promise it.
+fn link(snapshot: &Path, mut files: Vec<(&str, String)>) -> Result<()> {
+    std::fs::create_dir_all(snapshot).with_context(|| format!("cannot create {}", snapshot.display()))?;
+    files.sort_by_key(|(name, _)| *name == "config.json");
+    for (name, blob) in files {
+        let link = snapshot.join(name);
+        if !link.exists() {
+            let _ = std::fs::remove_file(&link);
+            std::os::unix::fs::symlink(Path::new("../../blobs").join(blob), &link)
+                .with_context(|| format!("cannot create {}", link.display()))?;
+        }
+    }
+    Ok(())
+}
+
 /// Configuration, tokenizer and safetensors in the top folder; nothing of other frameworks, and no weights twice: Mistral's own programs
 /// read `consolidated*.safetensors`, beside which a model has the same ones as everybody names them.
 fn is_wanted(name: &str) -> bool {
@@ -362,7 +397,8 @@ fn blob_name(file: &RemoteFile) -> Option<String> {
     (name.len() >= 40 && name.bytes().all(|byte| byte.is_ascii_hexdigit())).then(|| name.clone())
 }
 
-fn check(part: &Path, file: &RemoteFile) -> Result<()> {
+/// Whether all of a file arrived, and as it is. A large one takes long to hash, so others have their turn meanwhile: to be asked to stop.
+async fn check(part: &Path, file: &RemoteFile) -> Result<()> {
     let mut content = std::fs::File::open(part).with_context(|| format!("cannot read {}", part.display()))?;
     let size = content.metadata()?.len();
     if let Some(wanted) = file.size.filter(|wanted| *wanted != size) {
@@ -377,6 +413,7 @@ fn check(part: &Path, file: &RemoteFile) -> Result<()> {
                 break;
             }
             hash.update(&block[..count]);
+            tokio::task::yield_now().await;
         }
         let found: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
         if found != lfs.sha256 {

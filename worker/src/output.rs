@@ -2,6 +2,7 @@
 //! as `println!` would.
 
 use std::io::{self, Write};
+use std::sync::Once;
 
 use anyhow::{Context, Result};
 
@@ -20,14 +21,14 @@ fn print_to(out: &mut dyn Write, text: &str) -> Result<()> {
     }
 }
 
-/// Writes a line to `out` of something that goes on.
-///
-/// # Errors
-/// When nobody reads it any more.
-pub fn write_line(out: &mut dyn Write, line: &str) -> Result<()> {
-    writeln!(out, "{line}")
-        .and_then(|()| out.flush())
-        .context("cannot print the progress (is the reader gone?)")
+/// Writes a line to `out` of work that goes on, which it does also where nobody reads any more or there is no room: that is told of once.
+pub fn show(out: &mut dyn Write, line: &str) {
+    static TOLD: Once = Once::new();
+    if let Err(error) = writeln!(out, "{line}").and_then(|()| out.flush()) {
+        TOLD.call_once(|| {
+            tracing::warn!("the progress cannot be printed, and what is under way goes on without: {error}")
+        });
+    }
 }
 
 /// Writes a line to standard error, where somebody reads it.
@@ -51,9 +52,10 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_has_read_enough_is_no_error_to_a_result_and_one_to_progress() {
+    fn a_reader_that_has_read_enough_is_no_error_and_a_full_disk_is_one_to_a_result_alone() {
         print_to(&mut Fails(io::ErrorKind::BrokenPipe), "result").unwrap();
         print_to(&mut Fails(io::ErrorKind::StorageFull), "result").unwrap_err();
-        write_line(&mut Fails(io::ErrorKind::BrokenPipe), "step 1").unwrap_err();
+        show(&mut Fails(io::ErrorKind::BrokenPipe), "step 1");
+        show(&mut Fails(io::ErrorKind::StorageFull), "step 2");
     }
 }

@@ -6,6 +6,7 @@ use super::ConvertError;
 use super::NotKnown;
 use super::dialect::Framework;
 use super::shell::Word;
+use crate::nesting;
 
 /// The text of a file that a command line names, or why it cannot be read.
 pub type Reader<'a> = &'a dyn Fn(&str) -> Result<String, String>;
@@ -49,6 +50,9 @@ fn in_file(file: &Word, read: Reader<'_>) -> Result<Vec<Word>, ConvertError> {
         why,
     };
     let text = read(&path).map_err(unread)?;
+    if let Some(error) = nesting::too_deep(&text) {
+        return Err(unread(error.to_string()));
+    }
     let settings: Map<String, Value> = serde_yaml::from_str(&text).map_err(|error| unread(error.to_string()))?;
     let settings = settings.iter().filter(|(name, _)| *name != ENVIRONMENT);
     Ok(settings.flat_map(|(name, value)| flag(name, value)).collect())

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::row::{self, Read, Row, To, is_null};
-use super::source::{set_data, set_model};
+use super::source::{set_data, set_folder, set_model};
 
 /// A flag as it was given.
 #[derive(Clone, Debug)]
@@ -125,6 +125,7 @@ impl Draft {
                     },
                     Read::Model => set_model(self, fields[0], &values, &source)?,
                     Read::Data => set_data(self, fields[0], &values, &source),
+                    Read::Folder => set_folder(self, fields[0], &values, &source)?,
                     _ => {
                         let read = read.values(&values, fields.len());
                         let read = read.map_err(|message| WrongValue {
@@ -199,7 +200,7 @@ impl Draft {
     /// Sets a field to a setting's whole number, where it has one.
     ///
     /// # Errors
-    /// When it is no number.
+    /// When it is no number, or a negative one.
     pub fn set_count(&mut self, field: &str, name: &str) -> Result<(), WrongValue> {
         if let Some(count) = self.count(name)? {
             self.set(field, count, &self.source(name));
@@ -332,11 +333,23 @@ impl Draft {
         is_other.then(|| values.join(" "))
     }
 
-    /// A setting's whole number. Negative and `null` ones are none.
+    /// A setting's whole number. `null` is none.
+    ///
+    /// # Errors
+    /// When it is no number, or a negative one.
+    pub fn count(&self, name: &str) -> Result<Option<u64>, WrongValue> {
+        let Some((value, flag)) = self.one(name) else {
+            return Ok(None);
+        };
+        let count = row::size(&value).map_err(|message| WrongValue { flag, message })?;
+        Ok(Some(count))
+    }
+
+    /// The whole number of a setting that a negative one switches off: such a one is none, and `null`.
     ///
     /// # Errors
     /// When it is no number.
-    pub fn count(&self, name: &str) -> Result<Option<u64>, WrongValue> {
+    pub fn count_or_off(&self, name: &str) -> Result<Option<u64>, WrongValue> {
         let Some((value, flag)) = self.one(name) else {
             return Ok(None);
         };

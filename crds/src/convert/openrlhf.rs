@@ -110,7 +110,7 @@ fn dynamic_filtering(draft: &mut Draft) -> Result<(), WrongValue> {
 fn critic(draft: &mut Draft) -> Result<(), WrongValue> {
     // `run_actor = global_steps > freezing_steps` in ppo_trainer.py, the first step being 0 since 0.9.1 and 1 before.
     let freezing = "critic.freezing_steps";
-    if let Some(last) = draft.count(freezing)? {
+    if let Some(last) = draft.count_or_off(freezing)? {
         draft.set(
             "optimizer.criticWarmupSteps",
             last.saturating_add(1),
@@ -266,7 +266,7 @@ fn evaluation(draft: &mut Draft) -> Result<(), WrongValue> {
     }
     draft.set_number("evaluation.temperature", "eval.temperature")?;
     held_out::samples(draft, "eval.n_samples_per_prompt")?;
-    match draft.count("eval.steps")?.filter(|steps| *steps > 0) {
+    match draft.count_or_off("eval.steps")?.filter(|steps| *steps > 0) {
         Some(steps) => draft.set("evaluation.everySteps", steps, &draft.source("eval.steps")),
         None => draft.leave(
             "eval_dataset",

@@ -9,7 +9,7 @@ const DEEPEST: usize = 4;
 /// The commands of a script; those that are quoted and start the framework in the place of the one they are words of.
 ///
 /// # Errors
-/// A quote that is open in what was quoted, or a variable in it that is not known: where it stands in there cannot be told.
+/// A quote that is open in what was quoted, a value that is too long, or a variable in it that is not known: where it stands in there cannot be told.
 pub fn opened(
     mut commands: Vec<Vec<Word>>,
     starts: fn(&str) -> bool,

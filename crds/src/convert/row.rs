@@ -33,8 +33,10 @@ pub enum To {
 /// How a value is read.
 #[derive(Clone, Copy, Debug)]
 pub enum Read {
-    /// A whole number; a negative one means "off" and sets nothing.
+    /// A whole number that is not negative.
     Count,
+    /// A whole number; a negative one, which means "off" there, sets nothing.
+    CountOrOff,
     /// A whole number; a negative one, which means "never", becomes 0.
     CountOrNever,
     /// A number.
@@ -49,6 +51,8 @@ pub enum Read {
     Model,
     /// Data files.
     Data,
+    /// A folder that is written into.
+    Folder,
     /// Always this, whatever the value, unless it is off.
     Is(&'static str),
     /// One of these: their word, and ours. An empty word of ours sets nothing.
@@ -149,7 +153,8 @@ impl Read {
         };
         let same = |value: Option<Value>| vec![value; fields.max(1)];
         Ok(match self {
-            Self::Count => same(u64::try_from(count(one()?)?).ok().map(Value::from)),
+            Self::Count => same(Some(size(one()?)?.into())),
+            Self::CountOrOff => same(u64::try_from(count(one()?)?).ok().map(Value::from)),
             Self::CountOrNever => same(Some(u64::try_from(count(one()?)?).unwrap_or(0).into())),
             Self::Number => same(Some(number(one()?)?)),
             Self::Numbers => {
@@ -163,7 +168,7 @@ impl Read {
                     .collect::<Result<_, _>>()?
             }
             Self::Truth => same(Some(truth(values)?.into())),
-            Self::Text | Self::Model | Self::Data => same(Some(one()?.into())),
+            Self::Text | Self::Model | Self::Data | Self::Folder => same(Some(one()?.into())),
             Self::Is(ours) => same((!is_off(values)).then(|| ours.into())),
             Self::One(words) => {
                 let value = one()?.to_lowercase();
@@ -204,6 +209,11 @@ pub fn count(text: &str) -> Result<i64, String> {
         .ok()
         .or_else(|| plain.parse::<f64>().ok().filter(whole).map(|number| number as i64))
         .ok_or_else(|| format!("wants a whole number, has {text:?}"))
+}
+
+/// A whole number that is not negative.
+pub fn size(text: &str) -> Result<u64, String> {
+    u64::try_from(count(text)?).map_err(|_| format!("wants a whole number that is not below 0, has {text:?}"))
 }
 
 fn number(text: &str) -> Result<Value, String> {

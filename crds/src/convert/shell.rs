@@ -23,20 +23,33 @@ pub use word::Word;
 /// Value of a variable that the script does not set.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// A quote, parenthesis or brace is never closed.
+/// Bytes that the values of variables may bring into a script, all together: a variable can double with each line that sets it.
+const LONGEST: usize = 1 << 20;
+
+/// Why a script has no words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the command line ends inside {0}: it was not copied whole")]
-pub struct Unclosed(&'static str);
+pub enum Unreadable {
+    /// A quote, parenthesis or brace is never closed.
+    #[error("the command line ends inside {0}: it was not copied whole")]
+    Unclosed(&'static str),
+    /// A variable's value is too long where it is put in.
+    #[error(
+        "${0} makes the script too long: the values of its variables are more than {most} bytes where they are put in; write the command out, \
+         with what it needs of that value",
+        most = LONGEST
+    )]
+    TooLong(String),
+}
 
 /// The words of every command of `script` that may be run; commands that only set variables are carried out, not returned.
-pub fn commands(script: &str, environment: Environment<'_>) -> Result<Vec<Vec<Word>>, Unclosed> {
+pub fn commands(script: &str, environment: Environment<'_>) -> Result<Vec<Vec<Word>>, Unreadable> {
     let mut lexer = Lexer::new(script, environment);
     lexer.read()?;
     Ok(lexer.commands)
 }
 
 /// As [`commands`], with those of branches that are not taken: a script without arguments does not take what they would choose.
-pub fn all_commands(script: &str, environment: Environment<'_>) -> Result<Vec<Vec<Word>>, Unclosed> {
+pub fn all_commands(script: &str, environment: Environment<'_>) -> Result<Vec<Vec<Word>>, Unreadable> {
     let mut lexer = Lexer::new(script, environment);
     lexer.keeps_all = true;
     lexer.read()?;
@@ -75,6 +88,8 @@ struct Lexer<'a> {
     no_words: bool,
     /// Defaults of variables inside defaults of variables.
     depth: usize,
+    /// Bytes that values of variables brought.
+    brought: usize,
 }
 
 impl<'a> Lexer<'a> {
@@ -94,10 +109,11 @@ impl<'a> Lexer<'a> {
             written: None,
             no_words: false,
             depth: 0,
+            brought: 0,
         }
     }
 
-    fn read(&mut self) -> Result<(), Unclosed> {
+    fn read(&mut self) -> Result<(), Unreadable> {
         while let Some(c) = self.rest.next() {
             if self.begins_part(c)? {
                 continue;
@@ -133,7 +149,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// Reads the quote, expansion or comment that `c` begins; false where it begins none.
-    fn begins_part(&mut self, c: char) -> Result<bool, Unclosed> {
+    fn begins_part(&mut self, c: char) -> Result<bool, Unreadable> {
         match c {
             '\\' => self.escape(),
             '\'' => self.single()?,
@@ -174,36 +190,36 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    fn single(&mut self) -> Result<(), Unclosed> {
+    fn single(&mut self) -> Result<(), Unreadable> {
         let text = self.until('\'', "'...'")?;
         self.word.get_or_insert_default().push(&text);
         Ok(())
     }
 
-    fn backticks(&mut self) -> Result<(), Unclosed> {
+    fn backticks(&mut self) -> Result<(), Unreadable> {
         self.until('`', "`...`")?;
         self.not_known("`...`");
         Ok(())
     }
 
-    fn until(&mut self, end: char, what: &'static str) -> Result<String, Unclosed> {
+    fn until(&mut self, end: char, what: &'static str) -> Result<String, Unreadable> {
         let mut text = String::new();
         loop {
             match self.rest.next() {
                 Some(c) if c == end => return Ok(text),
                 Some(c) => text.push(c),
-                None => return Err(Unclosed(what)),
+                None => return Err(Unreadable::Unclosed(what)),
             }
         }
     }
 
     /// `"$@"` of no words is no word; `""` is an empty one.
-    fn double(&mut self) -> Result<(), Unclosed> {
+    fn double(&mut self) -> Result<(), Unreadable> {
         let begins = self.word.is_none();
         self.word.get_or_insert_default();
         self.no_words = false;
         loop {
-            match self.rest.next().ok_or(Unclosed("\"...\""))? {
+            match self.rest.next().ok_or(Unreadable::Unclosed("\"...\""))? {
                 '"' => {
                     self.word
                         .take_if(|word| begins && self.no_words && *word == Word::default());
@@ -226,10 +242,10 @@ impl<'a> Lexer<'a> {
     }
 
     /// `$'...'`, where `\n` is a new line.
-    fn ansi(&mut self) -> Result<(), Unclosed> {
+    fn ansi(&mut self) -> Result<(), Unreadable> {
         self.word.get_or_insert_default();
         loop {
-            match self.rest.next().ok_or(Unclosed("$'...'"))? {
+            match self.rest.next().ok_or(Unreadable::Unclosed("$'...'"))? {
                 '\'' => return Ok(()),
                 '\\' => match self.rest.next() {
                     Some('n') => self.push('\n'),
@@ -270,12 +286,12 @@ impl<'a> Lexer<'a> {
     }
 
     /// `NAME=( words )`, `NAME+=( words )`.
-    fn array(&mut self) -> Result<(), Unclosed> {
+    fn array(&mut self) -> Result<(), Unreadable> {
         let name = self.word.take().map(|word| word.text).unwrap_or_default();
         let before = std::mem::take(&mut self.command);
         let before = self.keywords(before);
         loop {
-            match self.rest.next().ok_or(Unclosed("( ... )"))? {
+            match self.rest.next().ok_or(Unreadable::Unclosed("( ... )"))? {
                 ')' => break,
                 // Inside an array a line's end separates words.
                 c if c.is_whitespace() => self.end_word(),

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::draft::{Draft, WrongValue};
 use super::row::{self, is_off};
+use crate::pod::RUNS_FOLDER;
 use crate::spec::DataFormat;
 
 /// Sets a model's place: a folder, or a model of the hub by the form of its name.
@@ -35,6 +36,33 @@ pub fn set_model(draft: &mut Draft, field: &str, values: &[String], source: &str
         draft.set(&format!("{field}.path"), first, source);
     } else {
         draft.set(&format!("{field}.hub.id"), first, source);
+    }
+    Ok(())
+}
+
+/// Sets a folder that is written into.
+///
+/// # Errors
+/// When the values name several.
+pub fn set_folder(draft: &mut Draft, field: &str, values: &[String], source: &str) -> Result<(), WrongValue> {
+    let [path] = values else {
+        return Err(WrongValue {
+            flag: source.into(),
+            message: format!("wants one folder, has {}", values.len()),
+        });
+    };
+    if let Some(below) = path.strip_prefix('~') {
+        let name = Some(last(below.trim_end_matches('/'))).filter(|name| !name.is_empty());
+        let place = format!("{RUNS_FOLDER}/{}", name.unwrap_or("checkpoints"));
+        draft.set(field, place, source);
+        draft.missing(field, &at_home(path));
+        return Ok(());
+    }
+    draft.set(field, path.as_str(), source);
+    if !path.starts_with('/') {
+        let why = "is relative, which has a meaning on this machine alone; on a cluster give checkpoint.volumeClaim, checkpoint.pvc or an \
+                   absolute path";
+        draft.leave(source, why);
     }
     Ok(())
 }

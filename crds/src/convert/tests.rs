@@ -2,6 +2,7 @@ use super::*;
 use crate::{parse_manifest, spec_schema};
 
 mod adapters;
+mod checkpoints;
 mod config_files;
 mod dynamic;
 mod engines;
@@ -11,6 +12,7 @@ mod losses;
 mod prompts;
 mod rewards;
 mod scripts;
+mod sizes;
 mod steps;
 mod trl_models;
 mod upstream;

@@ -228,7 +228,8 @@ fn online(draft: &mut Draft) -> Result<(), WrongValue> {
     warm_up(draft, 1)?;
     let iterations = draft.count("num_iterations")?.unwrap_or(1).max(1);
     let updates_per_step = (samples / update).max(1).saturating_mul(iterations);
-    if let Some(updates) = draft.count("max_steps")?.filter(|updates| *updates > 0) {
+    let updates = draft.count_or_off("max_steps")?;
+    if let Some(updates) = updates.filter(|updates| *updates > 0) {
         let source = format!("{} / {updates_per_step} updates per step", draft.source("max_steps"));
         draft.set("steps", updates.div_ceil(updates_per_step), &source);
     }
@@ -310,7 +311,7 @@ fn common(draft: &mut Draft, updates_per_step: u64) -> Result<(), WrongValue> {
         draft.set("episodes", epochs.max(1), &draft.source("num_train_epochs"));
     }
     let save = draft
-        .count("save_steps")?
+        .count_or_off("save_steps")?
         .unwrap_or(0)
         .div_ceil(updates_per_step.max(1));
     let never = draft.text("save_strategy").as_deref() == Some("no");

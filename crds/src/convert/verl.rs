@@ -150,7 +150,7 @@ fn batch(draft: &mut Draft) -> Result<(), WrongValue> {
 /// policy rests while `critic_warmup > global_steps`, the first step being 1 (trainer/ppo/ray_trainer.py).
 fn warm_ups(draft: &mut Draft) -> Result<(), WrongValue> {
     let name = "actor_rollout_ref.actor.optim.lr_warmup_steps";
-    if let Some(steps) = draft.count(name)? {
+    if let Some(steps) = draft.count_or_off(name)? {
         let updates = updates_per_step(draft);
         draft.set(
             "optimizer.warmupUpdates",
@@ -159,7 +159,7 @@ fn warm_ups(draft: &mut Draft) -> Result<(), WrongValue> {
         );
     }
     // As in verl, where steps are not below 0 the share does not count (workers/config/optimizer.py).
-    if draft.count(name)?.is_none() {
+    if draft.count_or_off(name)?.is_none() {
         schedule::warm_up(draft, "actor_rollout_ref.actor.optim.lr_warmup_steps_ratio")?;
     }
     let name = "trainer.critic_warmup";
@@ -196,7 +196,7 @@ fn evaluation(draft: &mut Draft) -> Result<(), WrongValue> {
     if !draft.has("evaluation") {
         return Ok(());
     }
-    let Some(every) = draft.count("trainer.test_freq")?.filter(|every| *every > 0) else {
+    let Some(every) = draft.count_or_off("trainer.test_freq")?.filter(|every| *every > 0) else {
         draft.unset("evaluation");
         draft.leave(
             "data.val_files",
@@ -206,7 +206,8 @@ fn evaluation(draft: &mut Draft) -> Result<(), WrongValue> {
     };
     draft.set("evaluation.everySteps", every, &draft.source("trainer.test_freq"));
     final_answer::pass_score(draft);
-    if let Some(most) = draft.count("data.val_max_samples")?.filter(|most| *most > 0) {
+    let most = draft.count_or_off("data.val_max_samples")?;
+    if let Some(most) = most.filter(|most| *most > 0) {
         draft.set("evaluation.maxPrompts", most, &draft.source("data.val_max_samples"));
     }
     // Where another key chooses the reward, or a model gives it, a row may have none.

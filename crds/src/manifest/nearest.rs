@@ -27,7 +27,7 @@ pub(super) fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
 }
 
 /// The nearest of the names that are known, in words; nothing where none is near.
-pub(super) fn did_you_mean(name: &str, known: &[&str]) -> String {
+pub fn did_you_mean(name: &str, known: &[&str]) -> String {
     nearest(name, known).map(asked).unwrap_or_default()
 }
 

@@ -224,6 +224,31 @@ fn a_tab_that_indents_is_named() {
 }
 
 #[test]
+fn brackets_that_are_left_open_are_told_of_at_once_and_those_of_a_text_are_not() {
+    for open in [129, 100_000] {
+        let text = format!("a: {}", "[".repeat(open)) + &"]".repeat(open % 1000);
+        let message = parse_manifest(&text, "job.yaml").unwrap_err().to_string();
+        assert!(
+            message.starts_with("job.yaml is not valid YAML: recursion limit exceeded at line 1")
+                && message.ends_with(
+                    "; no field lies as deep inside of lists and blocks: look for a bracket that is left open"
+                ),
+            "{message}"
+        );
+    }
+    let pattern = "[[".repeat(10_000);
+    for annotation in [
+        format!("'{pattern}'"),
+        format!("\"{pattern}\""),
+        format!("1m # {pattern}"),
+    ] {
+        let metadata = format!("metadata:\n  name: math\n  annotations:\n    a: {annotation}");
+        let text = format!("apiVersion: ppojob.dev/v1alpha1\nkind: PpoJob\n{metadata}\nspec:\n{MODEL}{REST}");
+        assert!(parse_manifest(&text, "x").is_ok(), "{annotation:.20}");
+    }
+}
+
+#[test]
 fn a_wrong_type_is_named_with_its_path_and_both_types() {
     assert_eq!(
         error(&format!("{MODEL}{REST}  batch: {{rolloutBatchSize: many}}\n")),

@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct CheckpointSpec {
-    /// Folder on a disk; on one machine a relative path starts at the manifest's folder, on a cluster it is absolute and lies in a volume
-    /// that `roles.actor.template` mounts. Default: `checkpoints` below the run's folder.
+    /// Folder on a disk, in which checkpoints go into a folder of the job's name; on one machine a relative path starts at the manifest's
+    /// folder, on a cluster it is absolute and lies in a volume that `roles.actor.template` mounts. Default: `checkpoints` below the run's
+    /// folder.
     /// OpenRLHF `ckpt.path`, verl `trainer.default_local_dir`, TRL `output_dir`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 4096))]

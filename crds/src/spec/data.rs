@@ -167,11 +167,11 @@ pub struct GenerationSpec {
     #[serde(default)]
     #[schemars(range(min = 0, max = 1_048_576))]
     pub min_new_tokens: u32,
-    /// Divides the logits before sampling; the log-probs that PPO uses are divided alike. Above 0 (greedy samples teach
-    /// nothing), at most 100. Default 1. OpenRLHF `rollout.temperature`, verl
+    /// Divides the logits before sampling; the log-probs that PPO uses are divided alike. 0.01 to 100: greedy samples teach nothing, and
+    /// vLLM draws at 0.01 what is to be drawn at less. Default 1. OpenRLHF `rollout.temperature`, verl
     /// `actor_rollout_ref.rollout.temperature`, TRL `temperature`.
     #[serde(default = "one")]
-    #[schemars(range(min = 0.0, max = 100.0), extend("exclusiveMinimum" = true))]
+    #[schemars(range(min = 0.01, max = 100.0))]
     pub temperature: f64,
     /// Sample from the smallest set of tokens whose probability reaches this. Above 0, at most 1; 1 keeps all tokens. Below 1
     /// the policy ratio is biased, and `plan` warns. Default 1. OpenRLHF `rollout.top_p`, verl

@@ -114,7 +114,10 @@ impl Checker<'_> {
 
     fn path(&mut self, field: &str, path: Option<&str>) {
         let Some(path) = path else { return };
-        if matches!(self.environment, Environment::Cluster { .. }) && !path.starts_with('/') {
+        if path == "~" || path.starts_with("~/") {
+            let message = format!("{path:?} lies below a home folder; write its path in full: no shell expands ~ here");
+            self.refuse(field, &message);
+        } else if matches!(self.environment, Environment::Cluster { .. }) && !path.starts_with('/') {
             self.refuse(
                 field,
                 &format!("{path:?} is relative; in a pod only an absolute path has a meaning (or give pvc)"),

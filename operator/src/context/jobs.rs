@@ -1,4 +1,4 @@
-//! Jobs as the operator works on them, each checked once per generation.
+//! Jobs as the operator works on them, each checked once per generation, and once more if it is accepted only then.
 
 use std::collections::HashMap;
 use std::panic::resume_unwind;
@@ -10,7 +10,7 @@ use ppo_crds::PpoJob;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
-use crate::job::Job;
+use crate::job::{Job, was_accepted};
 use crate::world::JobKey;
 
 /// Checks under way at once. The time of one is up to whoever wrote the manifest: seconds, where it has many expressions for rules.
@@ -40,10 +40,7 @@ impl Jobs {
     async fn checked_by(&self, object: &PpoJob, check: impl FnOnce(&PpoJob) -> Job + Send + 'static) -> Arc<Job> {
         let key = JobKey::of(object);
         let known = self.checked.lock().get(&key).cloned();
-        let same = |job: &Arc<Job>| {
-            Some(job.generation) == object.metadata.generation && Some(&job.uid) == object.uid().as_ref()
-        };
-        if let Some(job) = known.filter(same) {
+        if let Some(job) = known.filter(|job| is_of(job, object)) {
             return job;
         }
         let job = Arc::new(self.check(object.clone(), check).await);
@@ -76,6 +73,14 @@ impl Jobs {
     pub(super) fn forget(&self, key: &JobKey) {
         self.checked.lock().remove(key);
     }
+}
+
+/// Whether checking `object` again would end as that check did. Of a job that was accepted since less is asked; where all was met before,
+/// its engines divide its prompts, and the check is the same.
+fn is_of(job: &Job, object: &PpoJob) -> bool {
+    let same = Some(job.generation) == object.metadata.generation && Some(&job.uid) == object.uid().as_ref();
+    let accepted = was_accepted(object);
+    same && (job.accepted == accepted || accepted && job.config.is_ok())
 }
 
 #[cfg(test)]
@@ -117,5 +122,32 @@ mod tests {
         let first = jobs.checked(&job(1)).await;
         assert!(Arc::ptr_eq(&first, &jobs.checked(&job(1)).await));
         assert_eq!(jobs.checked(&job(2)).await.generation, 2);
+    }
+
+    fn accepted(mut job: PpoJob) -> PpoJob {
+        job.status = serde_json::from_value(json!({"attempt": 1})).unwrap();
+        job
+    }
+
+    #[tokio::test]
+    async fn a_job_that_is_accepted_after_a_check_that_refused_it_is_checked_again() {
+        let jobs = Jobs::default();
+        let mut scaled = job(1);
+        scaled.spec.batch.rollout_batch_size = 16;
+        scaled.spec.roles.rollout.replicas = 3;
+        let refused = jobs.checked(&scaled).await;
+        assert!(refused.config.is_err());
+        let scaled = accepted(scaled);
+        let checked = jobs.checked(&scaled).await;
+        assert!(checked.config.is_ok(), "{:?}", checked.config);
+        assert!(Arc::ptr_eq(&checked, &jobs.checked(&scaled).await));
+    }
+
+    #[tokio::test]
+    async fn a_job_that_nothing_was_wrong_with_is_not_checked_again_when_it_is_accepted() {
+        let jobs = Jobs::default();
+        let first = jobs.checked(&job(1)).await;
+        assert!(first.config.is_ok(), "{:?}", first.config);
+        assert!(Arc::ptr_eq(&first, &jobs.checked(&accepted(job(1))).await));
     }
 }

@@ -10,6 +10,8 @@ mod topology;
 mod upkeep;
 mod workload;
 
+use std::collections::BTreeMap;
+
 use kube::ResourceExt;
 use kube::api::DynamicObject;
 use ppo_crds::spec::Role;
@@ -20,12 +22,16 @@ pub use lookups::{Flavors, Lookups, look_up};
 pub use upkeep::upkeep;
 pub use workload::repair;
 
-use super::Admission;
+use super::{Admission, Place, members};
 use crate::job::Job;
 use crate::snapshot::Snapshot;
+use crate::world::HOSTNAME;
 
 /// Marks a pod so that Kueue's topology accounting does not count it beside its Workload.
 const UNCONSTRAINED: &str = "kueue.x-k8s.io/podset-unconstrained-topology";
+
+/// Names a pod's Workload.
+const WORKLOAD: &str = "kueue.x-k8s.io/workload";
 
 /// Sends a pod to the nodes that its role was given.
 pub fn join(pod: &mut DynamicObject, job: &Job, role: Role, index: u32, seen: &Snapshot) {
@@ -43,7 +49,11 @@ pub fn join(pod: &mut DynamicObject, job: &Job, role: Role, index: u32, seen: &S
         return;
     };
     let Some(place) = places.get(&role) else { return };
-    let chosen = usize::try_from(index).ok().and_then(|index| place.nodes.get(index));
+    if !place.nodes.is_empty() {
+        // By it Kueue finds the pods on a node that is not ready: while they run there it chooses no other node for them.
+        pod.annotations_mut().insert(WORKLOAD.into(), members::name(job));
+    }
+    let chosen = chosen(place, job, role, index, seen);
     for (key, value) in place.node_selector.iter().chain(chosen.into_iter().flatten()) {
         pod.data["spec"]["nodeSelector"][key] = json!(value);
     }
@@ -57,6 +67,33 @@ pub fn join(pod: &mut DynamicObject, job: &Job, role: Role, index: u32, seen: &S
     }
 }
 
+/// The node for one pod, of those that Kueue chose for its role. It keeps them in order of their names, also when it puts another in the place
+/// of a lost one, so that a pod's node may stand elsewhere by then: what other pods hold is theirs, and the rest is for those without, in
+/// their order.
+fn chosen<'a>(
+    place: &'a Place,
+    job: &Job,
+    role: Role,
+    index: u32,
+    seen: &Snapshot,
+) -> Option<&'a BTreeMap<String, String>> {
+    let mut free: Vec<_> = place.nodes.iter().collect();
+    let mut without = Vec::new();
+    for (other, _) in (0..).zip(&place.nodes) {
+        let pod = seen.pod(job, role, other).filter(|pod| pod.deleting_since.is_none());
+        let held = pod.and_then(|pod| pod.pinned_to.as_ref());
+        match held.and_then(|name| free.iter().position(|node| node.get(HOSTNAME) == Some(name))) {
+            Some(at) => drop(free.remove(at)),
+            None => without.push(other),
+        }
+    }
+    let turn = without.iter().position(|other| *other == index)?;
+    free.get(turn).copied()
+}
+
 fn is_topology(annotation: &str) -> bool {
     annotation.starts_with("kueue.x-k8s.io/podset-") && annotation.ends_with("-topology")
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,7 +8,7 @@ use super::*;
 use crate::condition::{self, kind};
 use crate::gang::Gang;
 use crate::snapshot::Heard;
-use crate::world::{Children, Kind, SeenPod};
+use crate::world::{Children, SeenPod};
 
 /// When the job was made.
 const MADE: i64 = 1_800_000_000;
@@ -396,6 +396,53 @@ fn an_actor_that_ended_well_for_a_reason_that_only_a_newer_worker_knows_has_comp
         panic!("{intent:?}");
     };
     assert_eq!(why.message, "nothing is left to learn");
+}
+
+#[test]
+fn a_job_that_is_suspended_before_its_first_status_is_written_goes_on_under_another_attempt() {
+    let mut suspended = job();
+    suspended.spec.run_policy.suspend = true;
+    let running = heard(3.0, 5);
+    // Of pods that were made a moment ago no watch has told yet.
+    let mut made = empty(Vec::new());
+    made.expected.insert((Kind::Pod, "a-actor-0".into()), None);
+    for seen in [running, made] {
+        let paused = decide(&suspended, &seen, &PpoJobStatus::default(), at(5000));
+        assert_eq!(
+            (&paused.intent, paused.ledger.status.active_seconds),
+            (&Intent::Suspend, 1)
+        );
+        let again = decide(&suspended, &seen, &paused.ledger.status, at(5001));
+        assert_eq!(again.ledger.status.active_seconds, 1);
+        let resumed = decide(&job(), &seen, &again.ledger.status, at(5002));
+        assert_eq!((resumed.ledger.status.attempt, resumed.notes.len()), (2, 0));
+        assert_eq!(resumed.ledger.attempt_of(Role::Actor, 0), 2);
+    }
+}
+
+#[test]
+fn a_job_that_was_made_suspended_begins_with_its_first_attempt() {
+    let mut suspended = job();
+    suspended.spec.run_policy.suspend = true;
+    let waits = decide(&suspended, &empty(Vec::new()), &PpoJobStatus::default(), at(0));
+    assert_eq!(waits.ledger.status.active_seconds, 0);
+    let begins = decide(&job(), &empty(Vec::new()), &waits.ledger.status, at(60));
+    assert_eq!((begins.intent, begins.ledger.status.attempt), (Intent::Run, 1));
+}
+
+#[test]
+fn a_job_that_waits_for_quota_with_pods_of_which_nothing_is_written_goes_on_under_another_attempt() {
+    let waiting = Snapshot {
+        admission: Admission::Waiting {
+            reason: "Pending".into(),
+            message: "no quota".into(),
+        },
+        ..heard(3.0, 5)
+    };
+    let waits = decide(&job(), &waiting, &PpoJobStatus::default(), at(5000));
+    assert_eq!(waits.ledger.status.active_seconds, 1);
+    let admitted = decide(&job(), &heard(3.0, 5), &waits.ledger.status, at(5001));
+    assert_eq!(admitted.ledger.status.attempt, 2);
 }
 
 /// A job whose role has so many pods, and a world in which they all run.

@@ -11,7 +11,7 @@ use ppo_crds::{Environment, Plan, PpoJob, parse_manifest, render_plan};
 use super::cli::{ConnectionArgs, Output, PlanArgs};
 use super::connection::Connection;
 use super::{job, printer};
-use crate::job::at_a_dividing_scale;
+use crate::job::{at_a_dividing_scale, was_accepted};
 
 /// The manifest, or the arguments, cannot be used: trying again does not help.
 #[derive(Debug, thiserror::Error)]
@@ -79,9 +79,9 @@ fn invalid(origin: &str, errors: &ValidationErrors) -> Unusable {
 /// A job of the cluster. One that has begun may have been scaled to a number of engines that would not do at the start: it is planned
 /// with the next smaller one that would.
 fn as_it_runs(job: PpoJob) -> PpoJob {
-    let begun = job.status.as_ref().is_some_and(|status| status.attempt > 0);
+    let accepted = was_accepted(&job);
     let job = as_written(job);
-    match begun {
+    match accepted {
         true => at_a_dividing_scale(&job),
         false => job,
     }

@@ -1,7 +1,12 @@
 //! Errors of the API server, explained to the person who typed the command.
 
+use std::time::Duration;
+
 use anyhow::anyhow;
 use kube::Error;
+
+/// How long the API server may be away from a command that waits.
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What a request was for: `get ppojobs in namespace research`.
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +68,11 @@ fn chain(error: &(dyn std::error::Error + 'static)) -> String {
 /// Whether the API server said that there is no such object.
 pub fn is_not_found(error: &Error) -> bool {
     matches!(error, Error::Api(status) if status.code == 404)
+}
+
+/// Whether asking again gets the same answer: the API server does not know who asks, they may not, or there is no such thing.
+pub fn is_lasting(error: &Error) -> bool {
+    matches!(error, Error::Api(status) if matches!(status.code, 401 | 403 | 404))
 }
 
 #[cfg(test)]

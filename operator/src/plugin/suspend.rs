@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use ppo_crds::PpoJob;
@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep};
 use super::cli::SuspendArgs;
 use super::connection::Connection;
 use super::explain::explain;
+use super::refusal::{PATIENCE, is_lasting, is_not_found};
 use super::{checkpoints, job, printer, situation, unreadable};
 use crate::condition::{self, kind};
 use crate::status::SUSPENDED;
@@ -64,8 +65,17 @@ fn lost(job: &PpoJob) -> Option<&'static str> {
 
 async fn wait(connection: &Connection, name: &str, suspend: bool, limit: Duration) -> Result<()> {
     let (deadline, mut shown) = (Instant::now() + limit, String::new());
+    let mut answered = Instant::now();
     loop {
-        let job = job::read(connection, name).await?;
+        let job = match read(connection, name).await? {
+            Ok(job) => job,
+            Err(away) => {
+                ride_out(away, answered, deadline)?;
+                sleep(pause(deadline)).await;
+                continue;
+            }
+        };
+        answered = Instant::now();
         let state = match outcome(&job, suspend) {
             Outcome::Reached(state) => return printer::print(&format!("{state}\n")),
             Outcome::Impossible(why) => bail!("{name} {why}"),
@@ -82,8 +92,41 @@ async fn wait(connection: &Connection, name: &str, suspend: bool, limit: Duratio
                 cause(connection, name).await
             );
         }
-        sleep(PAUSE.min(deadline.saturating_duration_since(Instant::now()))).await;
+        sleep(pause(deadline)).await;
     }
+}
+
+fn pause(deadline: Instant) -> Duration {
+    PAUSE.min(deadline.saturating_duration_since(Instant::now()))
+}
+
+/// The job; the inner error is of an API server that is away, and may be back at the next look.
+async fn read(connection: &Connection, name: &str) -> Result<Result<PpoJob>> {
+    let object = match connection.jobs().get(name).await {
+        Ok(object) => object,
+        Err(error) if is_not_found(&error) => bail!("{name} was deleted meanwhile"),
+        Err(error) => {
+            let is_lasting = is_lasting(&error);
+            let refused = job::request(connection, "get").refused(error);
+            return if is_lasting { Err(refused) } else { Ok(Err(refused)) };
+        }
+    };
+    match unreadable::decode(&object) {
+        Ok(job) => Ok(Ok(job)),
+        Err(misfit) => Err(unreadable::explained(connection, name, &misfit).await),
+    }
+}
+
+/// Goes on though the API server is `away`, which last `answered` then, unless that has lasted or the time to wait is over.
+fn ride_out(away: anyhow::Error, answered: Instant, deadline: Instant) -> Result<()> {
+    let (now, silent) = (Instant::now(), answered.elapsed());
+    if now < deadline && silent <= PATIENCE {
+        return Ok(());
+    }
+    Err(anyhow!(
+        "gave up: {away:#} (no other answer for {} s); what was asked for stays so, and `kubectl ppo status` says what came of it",
+        silent.as_secs()
+    ))
 }
 
 enum Outcome {
@@ -134,7 +177,81 @@ async fn cause(connection: &Connection, name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use axum::http::StatusCode;
+    use axum::response::IntoResponse;
+    use axum::routing::get;
+    use axum::{Json, Router};
+    use kube::{Client, Config};
+
     use super::*;
+
+    /// A connection to a cluster whose job runs, and which answers the first request for it with this code.
+    async fn stumbling(code: StatusCode) -> Connection {
+        let requests = Arc::new(AtomicUsize::new(0));
+        let running = job(false, 1, json!({"phase": "Running", "observedGeneration": 1}));
+        let of_job = move || async move {
+            match requests.fetch_add(1, Ordering::SeqCst) {
+                0 => (code, "no").into_response(),
+                _ => Json(running).into_response(),
+            }
+        };
+        let router = Router::new().route("/apis/ppojob.dev/v1alpha1/namespaces/n/ppojobs/a", get(of_job));
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        Connection {
+            client: Client::try_from(Config::new(url.parse().unwrap())).unwrap(),
+            namespace: "n".into(),
+            url,
+        }
+    }
+
+    #[tokio::test]
+    async fn waiting_goes_on_when_the_api_server_is_away_for_a_moment_and_ends_when_it_will_say_nothing_else() {
+        let waited = async |code: StatusCode, limit: Duration| {
+            let connection = stumbling(code).await;
+            wait(&connection, "a", false, limit)
+                .await
+                .map_err(|error| error.to_string())
+        };
+        let limit = Duration::from_secs(60);
+        assert_eq!(waited(StatusCode::INTERNAL_SERVER_ERROR, limit).await, Ok(()));
+        for (code, words) in [
+            (StatusCode::UNAUTHORIZED, "does not know you"),
+            (StatusCode::FORBIDDEN, "you may not get ppojobs"),
+            (StatusCode::NOT_FOUND, "a was deleted meanwhile"),
+        ] {
+            let said = waited(code, limit).await.unwrap_err();
+            assert!(said.contains(words), "{said}");
+        }
+        // Its time is over.
+        let said = waited(StatusCode::INTERNAL_SERVER_ERROR, Duration::ZERO)
+            .await
+            .unwrap_err();
+        assert!(
+            said.starts_with("gave up: ") && said.contains("refuses to get ppojobs"),
+            "{said}"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_api_server_that_stays_away_is_not_waited_for_to_the_end() {
+        let (answered, deadline) = (Instant::now(), Instant::now() + 5 * PATIENCE);
+        tokio::time::advance(PATIENCE - Duration::from_secs(1)).await;
+        assert!(ride_out(anyhow!("no cluster answers"), answered, deadline).is_ok());
+        tokio::time::advance(Duration::from_secs(2)).await;
+        let said = ride_out(anyhow!("no cluster answers"), answered, deadline)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            said.contains("no cluster answers (no other answer for 121 s)"),
+            "{said}"
+        );
+    }
 
     fn job(suspend: bool, generation: i64, status: serde_json::Value) -> PpoJob {
         serde_json::from_value(json!({

@@ -31,9 +31,9 @@ async fn told(object: Arc<DeserializeGuard<PpoJob>>, context: Arc<Context>) -> R
         if error.is_of_unserved_gang() {
             context.served.doubt();
         }
-        // A webhook that may only be restarting is told of once that has lasted.
+        // A webhook that may only be restarting, or quota that came a moment before, is told of once that has lasted.
         let lasting = || {
-            error.unanswered_webhook()?;
+            error.passing()?;
             context.refused.words(&JobKey::of(object.as_ref()), context.now())
         };
         if let Some(words) = error.refused().or_else(lasting) {

@@ -45,6 +45,18 @@ pub enum Error {
     /// The job changed since it was read; nothing was deleted on the old word.
     #[error("the job changed since it was read")]
     Stale,
+    /// Which objects of the gang's kind there are is not known yet: one that is missed would end the job's pods, or be made anew.
+    #[error(
+        "no list of {} ({}) in namespace {namespace} has come yet, and nothing is decided for the job before: if that lasts, may the \
+         operator's service account list and watch them, and does their conversion webhook answer?",
+        kind.name(), full_name(*kind)
+    )]
+    Unlisted {
+        /// The gang's kind.
+        kind: Kind,
+        /// The job's namespace.
+        namespace: String,
+    },
     /// It had no end: a request got no answer.
     #[error("no end within {seconds} s: the API server has left a request without an answer")]
     Late {
@@ -126,7 +138,7 @@ impl Error {
         match self {
             Self::Request { kind, .. } => *kind == Some(Kind::PodDisruptionBudget),
             Self::NameTaken { kind, .. } | Self::Unlabelled { kind, .. } => *kind == Kind::PodDisruptionBudget,
-            Self::Stale | Self::Late { .. } => false,
+            Self::Unlisted { .. } | Self::Stale | Self::Late { .. } => false,
         }
     }
 
@@ -159,7 +171,23 @@ impl Error {
 
     /// What was refused and why, when a person has to do something about it.
     pub fn refused(&self) -> Option<String> {
-        self.needs_a_person().then(|| self.words())
+        let is_certain = self.needs_a_person() && !self.may_be_a_race();
+        is_certain.then(|| self.words())
+    }
+
+    /// Whether it may only be that Kueue has reserved quota for a Workload, which the watch has not shown yet: most of one that has quota
+    /// may not change, and once the watch shows it nobody asks for that any more.
+    pub fn may_be_a_race(&self) -> bool {
+        self.wanted() == Some(Kind::KueueWorkload)
+            && self
+                .refusal()
+                .is_some_and(|status| status.is_invalid() || is_denied(status))
+    }
+
+    /// What was asked and answered, where that may pass by itself: a person is told of it only once it has lasted.
+    pub fn passing(&self) -> Option<String> {
+        let raced = || self.may_be_a_race().then(|| self.words());
+        self.unanswered_webhook().or_else(raced)
     }
 
     /// What was asked and answered, when a webhook that has to approve it did not answer.
@@ -182,6 +210,7 @@ impl Error {
                 _ => "connection",
             },
             Self::NameTaken { .. } | Self::Unlabelled { .. } => "name-taken",
+            Self::Unlisted { .. } => "server",
             Self::Stale => "stale",
             Self::Late { .. } => "connection",
         }
@@ -201,17 +230,22 @@ fn while_taken(kind: Kind) -> &'static str {
 
 /// What a job does while an object of its own has lost its labels, and what mends that.
 fn while_unlabelled(kind: Kind, name: &str, lost: &[String]) -> String {
-    let resource = kind.resource();
-    let full = match resource.group.as_str() {
-        "" => resource.plural,
-        group => format!("{}.{group}", resource.plural),
-    };
+    let full = full_name(kind);
     let waits = match kind {
         Kind::PodDisruptionBudget => "the job does not wait for that",
         _ => "the job waits until they are back or it is gone",
     };
     let labels = lost.join(" ");
     format!("{waits}: `kubectl label {full} {name} --overwrite {labels}`, or delete it")
+}
+
+/// The kind as kubectl takes it.
+fn full_name(kind: Kind) -> String {
+    let resource = kind.resource();
+    match resource.group.as_str() {
+        "" => resource.plural,
+        group => format!("{}.{group}", resource.plural),
+    }
 }
 
 /// Whether the operator itself lacks a right, in the authorizer's words (apiserver, endpoints/handlers/responsewriters/errors.go). A
@@ -267,6 +301,9 @@ mod tests {
         // A queue may not change while Kueue reserves quota, which the watch has not shown yet.
         let workload = making(Kind::KueueWorkload, "Invalid", 422);
         assert!(workload.needs_a_person() && !workload.is_final());
+        assert!(workload.refused().is_none() && workload.passing().is_some());
+        let forbidden = making(Kind::KueueWorkload, "Forbidden", 403);
+        assert!(forbidden.refused().is_some() && forbidden.passing().is_none());
     }
 
     /// What a webhook and a policy of the cluster answer, and what the API server says of a webhook that does not.
@@ -410,7 +447,13 @@ mod tests {
             Error::Stale,
         ];
         assert_eq!(errors.map(|error| error.kind()), Error::KINDS);
-        assert!(Error::KINDS.contains(&Error::Late { seconds: 60 }.kind()));
+        let unlisted = Error::Unlisted {
+            kind: Kind::KueueWorkload,
+            namespace: "n".into(),
+        };
+        for error in [Error::Late { seconds: 60 }, unlisted] {
+            assert!(Error::KINDS.contains(&error.kind()), "{error}");
+        }
         // Of these the job's user is told, and nobody who runs the operator.
         for (code, reason, message) in [
             (

@@ -70,15 +70,20 @@ pub async fn job(object: &DeserializeGuard<PpoJob>, context: &Context) -> Option
 /// What is known of the job's world.
 ///
 /// # Errors
-/// When a pod, a node or the Secret cannot be looked up.
+/// When the gang's objects are not known yet, or a pod, a node or the Secret cannot be looked up.
 pub async fn snapshot(job: &Subject, context: &Context) -> Result<Snapshot, Error> {
     look_for_gangs(job, context).await?;
     let key = &job.checked.key;
+    let gang = settled(job, context);
+    // Before its objects are read: a Workload that is there and not known yet would be taken for quota that the job does not have.
+    if let Some(kind) = unlisted(gang, key, context) {
+        let namespace = key.namespace.clone();
+        return Err(Error::Unlisted { kind, namespace });
+    }
     let mut children = context.world.children(key);
     children
         .objects
         .retain(|(kind, _), object| is_of(&job.checked, *kind, object));
-    let gang = gang::settled(&job.checked.spec.scheduling, &job.status, &context.served.kinds());
     let lookups = gang
         .look_up(&job.checked, &children, &context.client, &context.flavors)
         .await;
@@ -124,17 +129,31 @@ pub(super) fn controller(object: &impl Resource) -> Option<&OwnerReference> {
     owners.find(|owner| owner.controller == Some(true))
 }
 
-/// A new job may want a gang scheduler that was installed since the operator last looked; one that misses it looks again, and so
-/// does the next one after a kind was not found.
-async fn look_for_gangs(job: &Subject, context: &Context) -> Result<(), Error> {
-    let scheduling = &job.checked.spec.scheduling;
-    let missing = || {
-        matches!(
-            gang::settled(scheduling, &job.status, &context.served.kinds()),
-            Gang::Missing(_)
-        )
+/// The job's gang scheduler, of those that the cluster has.
+fn settled(job: &Subject, context: &Context) -> Gang {
+    gang::settled(&job.checked.spec.scheduling, &job.status, &context.served.kinds())
+}
+
+/// The kind of the gang's own object, while not all of the job's namespace are known.
+fn unlisted(gang: Gang, key: &JobKey, context: &Context) -> Option<Kind> {
+    let kind = match gang {
+        Gang::None | Gang::Missing(_) => None,
+        Gang::Volcano => Some(Kind::VolcanoPodGroup),
+        Gang::Coscheduling => Some(Kind::CoschedulingPodGroup),
+        Gang::Kueue => Some(Kind::KueueWorkload),
+        Gang::Native(kind) => Some(kind),
     };
-    if job.status.phase.is_some() && !context.served.is_doubted() && !missing() {
+    kind.filter(|kind| !context.listed.has(*kind, &key.namespace))
+}
+
+/// A new job may want a gang scheduler that was installed since the operator last looked; one that misses it looks again, and so
+/// does the next one after a kind was not found, and one whose gang's kind was never listed: it may be gone.
+async fn look_for_gangs(job: &Subject, context: &Context) -> Result<(), Error> {
+    let misses_it = || {
+        let gang = settled(job, context);
+        matches!(gang, Gang::Missing(_)) || unlisted(gang, &job.checked.key, context).is_some()
+    };
+    if job.status.phase.is_some() && !context.served.is_doubted() && !misses_it() {
         return Ok(());
     }
     let new = context

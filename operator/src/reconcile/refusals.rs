@@ -15,12 +15,33 @@ pub struct Refusals(Mutex<HashMap<JobKey, Refusal>>);
 
 struct Refusal {
     words: String,
-    /// Whether it passes by itself: a webhook did not answer, and may be restarted just now.
-    passes: bool,
+    /// What may pass by itself.
+    passing: Option<Passing>,
     /// Whether it is of the disruption budget, for which no pod waits.
     of_budget: bool,
     /// From when on it is told.
     from: Timestamp,
+}
+
+/// What may pass by itself, and is told once it has lasted.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Passing {
+    /// A webhook did not answer, and may be restarted just now.
+    Webhook,
+    /// A Workload was to change, which may have got quota just now.
+    Race,
+}
+
+impl Passing {
+    /// What passes of an error, and its words.
+    fn of(error: &Error) -> Option<(String, Self)> {
+        if error.may_be_a_race() {
+            return Some((error.words(), Self::Race));
+        }
+        // Of an unanswered webhook of the gang's own object the scheduler's silence tells.
+        let unanswered = error.unanswered_webhook().filter(|_| !error.is_of_gang())?;
+        Some((unanswered, Self::Webhook))
+    }
 }
 
 impl Refusals {
@@ -36,30 +57,28 @@ impl Refusals {
         if let Some(words) = errors().filter_map(Error::refused).min() {
             let refusal = Refusal {
                 words,
-                passes: false,
+                passing: None,
                 of_budget,
                 from: now,
             };
             jobs.insert(key.clone(), refusal);
             return;
         }
-        // Of the gang's own object the scheduler's silence tells.
-        let of_others = errors().filter(|error| !error.is_of_gang());
-        let known = jobs
-            .get(key)
-            .is_some_and(|known| known.passes && known.of_budget == of_budget);
-        if let Some(words) = of_others.filter_map(Error::unanswered_webhook).min()
-            && !known
-        {
-            let patience = SignedDuration::from_secs(ATTENTION_SECONDS);
-            let refusal = Refusal {
-                words,
-                passes: true,
-                of_budget,
-                from: now.checked_add(patience).unwrap_or(now),
-            };
-            jobs.insert(key.clone(), refusal);
+        let Some((words, passing)) = errors().filter_map(Passing::of).min() else {
+            return;
+        };
+        let is_same = |known: &Refusal| known.passing == Some(passing) && known.of_budget == of_budget;
+        if jobs.get(key).is_some_and(is_same) {
+            return;
         }
+        let patience = SignedDuration::from_secs(ATTENTION_SECONDS);
+        let refusal = Refusal {
+            words,
+            passing: Some(passing),
+            of_budget,
+            from: now.checked_add(patience).unwrap_or(now),
+        };
+        jobs.insert(key.clone(), refusal);
     }
 
     /// What is to be told of a job by now.
@@ -141,6 +160,39 @@ mod tests {
         let of_gang = Refusals::default();
         of_gang.note(&key(), &[creating(Kind::KueueWorkload, "a", 500, UNANSWERED)], at(0));
         assert_eq!(of_gang.words(&key(), at(60)), None);
+    }
+
+    #[test]
+    fn a_workload_that_may_not_change_is_told_of_once_it_has_lasted_for_kueue_may_have_reserved_its_quota_just_now() {
+        let invalid = || -> Result<(), Error> {
+            let status = Status::failure("spec.podSets: field is immutable", "Invalid").with_code(422);
+            Err(Error::request("applying Workload a", Kind::KueueWorkload)(
+                kube::Error::Api(status.boxed()),
+            ))
+        };
+        let denied = || {
+            let words = r#"admission webhook "vworkload.kb.io" denied the request: spec.podSets: field is immutable"#;
+            creating(Kind::KueueWorkload, "a", 422, words)
+        };
+        for refused in [&invalid as &dyn Fn() -> Result<(), Error>, &denied] {
+            let refusals = Refusals::default();
+            for seconds in [0, 1, 29] {
+                refusals.note(&key(), &[refused()], at(seconds));
+                assert_eq!(refusals.words(&key(), at(seconds)), None);
+            }
+            let words = refusals.words(&key(), at(30)).unwrap();
+            assert!(words.contains("field is immutable"), "{words}");
+            assert_eq!(refusals.obstacle(&key(), at(30)), Some(words));
+        }
+        // What lasted of a pod is not what is refused of the Workload now.
+        let refusals = Refusals::default();
+        refusals.note(&key(), &[creating(Kind::Pod, "a-actor-0", 500, UNANSWERED)], at(0));
+        refusals.note(&key(), &[invalid()], at(31));
+        assert_eq!(refusals.words(&key(), at(31)), None);
+        // Nor is a quota of objects or a missing right a race.
+        let forbidden = creating(Kind::KueueWorkload, "a", 403, "exceeded quota: objects");
+        refusals.note(&key(), &[forbidden], at(32));
+        assert!(refusals.words(&key(), at(32)).is_some());
     }
 
     #[test]

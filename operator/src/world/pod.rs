@@ -37,6 +37,8 @@ pub struct PodView {
     pub finalizers: Vec<String>,
     /// Its node, once it has one.
     pub node: Option<String>,
+    /// The node that it may run on alone, by its label `kubernetes.io/hostname`: a queue chose it.
+    pub pinned_to: Option<String>,
     /// Its address, once it has one.
     pub ip: Option<String>,
     /// Its life.
@@ -58,6 +60,9 @@ pub struct PodView {
     /// Types of its conditions that are True, but for those that every healthy pod has.
     pub conditions: Vec<String>,
 }
+
+/// The label of one node alone.
+pub const HOSTNAME: &str = "kubernetes.io/hostname";
 
 /// Where a pod is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,6 +115,7 @@ impl PodView {
             grace_seconds: pod.metadata.deletion_grace_period_seconds,
             finalizers: pod.finalizers().to_vec(),
             node: pod.spec.node_name.clone(),
+            pinned_to: pod.spec.node_selector.get(HOSTNAME).cloned(),
             ip: status.pod_ip.clone(),
             life,
             alive: may_run(status),

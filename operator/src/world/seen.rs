@@ -32,6 +32,8 @@ pub struct SeenPod {
 pub struct SeenPodSpec {
     /// Its node, once it has one.
     pub node_name: Option<String>,
+    /// The nodes it may run on, by their labels.
+    pub node_selector: BTreeMap<String, String>,
 }
 
 /// Any other object of a job.

@@ -20,6 +20,7 @@ use crate::ranks::Ranks;
 use crate::ranks::order::Order;
 use crate::run::{self, Held};
 use crate::stages::Sample;
+use crate::stop::StopFlag;
 use crate::telemetry::{Live, Stage, Watched};
 use crate::trainer::Diverged;
 
@@ -38,13 +39,19 @@ struct Follower<'a> {
 }
 
 /// Follows rank 0 to the end of the run, which ends here as it does there. `folder` is that of the checkpoints, and `owner` the
-/// attempt that may write there.
+/// attempt that may write there. `stop` ends a download; everything else ends when rank 0 says so.
 ///
 /// # Errors
 /// How rank 0 ended; when it, or another rank, is lost; what failed here.
-pub fn follow(config: &RunConfig, ranks: &Ranks, watched: &Watched, (folder, owner): (&Path, Owner)) -> Result<Ended> {
+pub fn follow(
+    config: &RunConfig,
+    ranks: &Ranks,
+    watched: &Watched,
+    (folder, owner): (&Path, Owner),
+    stop: &StopFlag,
+) -> Result<Ended> {
     ranks.enter("fetching models".into());
-    let fetched = run::fetch(config);
+    let fetched = run::fetch(config, stop);
     let (checkpoint, total_steps) = loop {
         match ranks.next_order()? {
             Order::Verify { folder } => {

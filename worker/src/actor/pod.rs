@@ -92,7 +92,7 @@ fn lead(
     Run::open(place.config, &text, &folder, options)
 }
 
-/// Any other rank. Once they have met it is asked to stop by the first, after the checkpoint.
+/// Any other rank. Once they have met it is asked to stop by the first, after the checkpoint; it ends no more than a download by itself.
 fn follow(place: &Place, meeting: Meeting, stop: &StopFlag, address: SocketAddr) -> Result<Ended> {
     let watched = Watched::new(&place.config.name, place.attempt)?;
     // One process of a pod answers its probes.
@@ -101,7 +101,7 @@ fn follow(place: &Place, meeting: Meeting, stop: &StopFlag, address: SocketAddr)
     let claim = place.config.checkpoint.path.clone();
     let checkpoints = claim.unwrap_or_else(|| RunDir::new(folder(place)).checkpoints());
     let ranks = Ranks::join(meeting, stop)?;
-    let ended = follower::follow(&place.config, &ranks, &watched, (&checkpoints, place.owner()));
+    let ended = follower::follow(&place.config, &ranks, &watched, (&checkpoints, place.owner()), stop);
     server.map_or(Ok(()), Server::stop)?;
     ended
 }

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use crate::stop::StopFlag;
+
 /// For the process that downloads into the same cache to bring anything more: it may check a large file's hash in this time. One that
 /// stalls is given up before twice as long has passed.
 pub(super) const ANOTHERS_DOWNLOAD: Duration = Duration::from_secs(3600);
@@ -16,8 +18,8 @@ const LOOK: Duration = Duration::from_millis(200);
 /// something within `patience`.
 ///
 /// # Errors
-/// When the folder cannot be written, or whoever has it brings nothing more and does not end.
-pub(super) fn alone(folder: &Path, patience: Duration) -> Result<File> {
+/// When the folder cannot be written, or whoever has it brings nothing more and does not end; [`Interrupted`](crate::stop::Interrupted).
+pub(super) fn alone(folder: &Path, patience: Duration, stop: &StopFlag) -> Result<File> {
     std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let path = folder.join(".download.lock");
     let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
@@ -26,6 +28,7 @@ pub(super) fn alone(folder: &Path, patience: Duration) -> Result<File> {
         match file.try_lock() {
             Ok(()) => return Ok(file),
             Err(TryLockError::WouldBlock) if other.goes_on(Instant::now(), patience) => {
+                stop.check()?;
                 tracing::debug!("another process downloads into {}", folder.display());
                 std::thread::sleep(LOOK);
             }
@@ -107,8 +110,9 @@ mod tests {
     #[test]
     fn one_that_brings_nothing_is_given_up_and_the_error_names_its_lock() {
         let folder = tempfile::tempdir().unwrap();
-        let _held = alone(folder.path(), Duration::ZERO).unwrap();
-        let words = alone(folder.path(), Duration::ZERO).unwrap_err().to_string();
+        let alone = || alone(folder.path(), Duration::ZERO, &StopFlag::default());
+        let _held = alone().unwrap();
+        let words = alone().unwrap_err().to_string();
         let lock = folder.path().join(".download.lock").display().to_string();
         assert!(
             words.contains(&lock) && words.contains("nothing more") && words.contains("HF_HOME"),

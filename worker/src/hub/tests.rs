@@ -1,5 +1,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use axum::Router;
 use axum::body::Body;
@@ -11,6 +12,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use super::*;
+use crate::stop::Interrupted;
 
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 const WEIGHTS: &[u8] = &[7; 5000];
@@ -55,7 +57,7 @@ fn serve_busily(busy: fn(usize) -> bool, token: &'static str, breaks: usize, inf
             .is_some_and(|value| value == &format!("Bearer {token}"));
         match path.as_str() {
             _ if !authorized && !token.is_empty() => StatusCode::UNAUTHORIZED.into_response(),
-            "api/models/owner/name/revision/main" => axum::Json(info).into_response(),
+            path if is_revision(path) => axum::Json(info).into_response(),
             path if path.ends_with("/model.safetensors") => {
                 let mut ranges = seen.lock();
                 ranges.push(
@@ -96,6 +98,11 @@ fn serve_busily(busy: fn(usize) -> bool, token: &'static str, breaks: usize, inf
     }
 }
 
+fn is_revision(path: &str) -> bool {
+    let revision = path.strip_prefix("api/models/owner/name/revision/");
+    revision.is_some_and(|revision| ["main", COMMIT].contains(&revision))
+}
+
 /// The weights from `range` on; broken off in the middle when asked to.
 fn weights(range: Option<usize>, breaks: bool) -> Response {
     let from = range.unwrap_or(0);
@@ -134,6 +141,7 @@ fn hub(cache: &Path, url: &str) -> Hub {
         token: None,
         offline: false,
         first_pause: Duration::from_millis(1),
+        stop: StopFlag::default(),
     }
 }
 
@@ -227,6 +235,61 @@ fn a_download_that_breaks_off_goes_on_where_it_stopped() {
     let ranges = server.ranges.lock();
     assert_eq!((ranges.len(), ranges[0].as_str()), (3, ""));
     assert!(ranges[2].starts_with("bytes="), "{ranges:?}");
+}
+
+#[test]
+fn a_download_that_ended_between_two_files_is_not_taken_for_whole_where_a_commit_is_asked_for() {
+    let cache = tempfile::tempdir().unwrap();
+    let mut info = files(&sha256(WEIGHTS));
+    // As the hub has them, by name: behind all that a model cannot do without.
+    let last = json!({"rfilename": "tokenizer_config.json", "size": 2, "blobId": "e".repeat(40)});
+    info["siblings"].as_array_mut().unwrap().push(last);
+    let model = |url: &str| hub(cache.path(), url).model("owner/name", COMMIT);
+    let failing = serve_busily(|number| number > 3, "", 0, info.clone());
+    let error = format!("{:#}", model(&failing.url).unwrap_err());
+    assert!(
+        error.contains("tokenizer_config.json") && error.contains("503"),
+        "{error}"
+    );
+    let repaired = serve("", 0, info);
+    let folder = model(&repaired.url).unwrap();
+    assert!(folder.join("tokenizer_config.json").is_file());
+    assert_eq!(
+        repaired.requests.load(Ordering::SeqCst),
+        2,
+        "what had arrived is not asked for again"
+    );
+    assert_eq!(model("http://127.0.0.1:9").unwrap(), folder);
+}
+
+/// Asks to stop while `hub` brings a model.
+fn ends_when_asked_to(hub: &Hub) {
+    let began = Instant::now();
+    let error = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(100));
+            hub.stop.request();
+        });
+        hub.model("owner/name", "main").unwrap_err()
+    });
+    assert!(error.is::<Interrupted>(), "{error:#}");
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+}
+
+#[test]
+fn a_download_from_a_hub_that_never_answers_ends_when_it_is_asked_to() {
+    let cache = tempfile::tempdir().unwrap();
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", silent.local_addr().unwrap());
+    ends_when_asked_to(&hub(cache.path(), &url));
+}
+
+#[test]
+fn one_that_waits_for_the_download_of_another_ends_when_it_is_asked_to() {
+    let cache = tempfile::tempdir().unwrap();
+    let folder = cache.path().join("models--owner--name");
+    let _other = alone(&folder, ANOTHERS_DOWNLOAD, &StopFlag::default()).unwrap();
+    ends_when_asked_to(&hub(cache.path(), "http://127.0.0.1:9"));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use anyhow::{Context, Result, bail, ensure};
 use ppo_crds::defaults;
 use ppo_crds::run_config::Algorithm;
-use ppo_crds::spec::{Estimator, KlPlacement};
+use ppo_crds::spec::{Estimator, KlPlacement, Profile};
 use serde_json::Value;
 use tch::{Kind, Tensor};
 
@@ -128,18 +128,18 @@ impl Question {
         let given = block.matrix("rewards")?;
         let shaped = self.shape.as_ref().map(|shape| &shape.shaped);
         let rewards = given.as_ref().or(shaped.map(|shaped| &shaped.rewards));
-        let rewards = rewards.context("advantage.rewards is missing, and there is no shape block to take them from")?;
+        ensure!(
+            rewards.is_some() || !reads_rewards(&algorithm),
+            "advantage.rewards is missing, and there is no shape block to take them from"
+        );
         let values = block.matrix("values")?;
-        block.same_shape(&[
-            ("mask", Some(&mask)),
-            ("rewards", Some(rewards)),
-            ("values", values.as_ref()),
-        ])?;
+        block.same_shape(&[("mask", Some(&mask)), ("rewards", rewards), ("values", values.as_ref())])?;
         let batch = mask.size()[0];
         let scores = match (block.column("scores", batch, block::number)?, shaped) {
             (Some(scores), _) => self.column(&scores),
             (None, Some(shaped)) if given.is_none() => shaped.scores.shallow_clone(),
             (None, _) => {
+                let rewards = rewards.context("advantage.scores is missing, and there are no rewards to sum")?;
                 // Under trl the score lies in the slot after the response.
                 let rewarded = mask::value_mask(self.profile, &mask)?;
                 mask::keep(rewards, &rewarded).sum_dim_intlist(-1, false, self.kind)
@@ -147,8 +147,10 @@ impl Question {
         };
         let groups = block.column("groups", batch, block::label)?;
         let groups = groups.map(|labels| numbered(&labels));
+        // Nobody looks at these.
+        let none = mask.zeros_like().to_kind(self.kind);
         let input = AdvantageInput {
-            rewards,
+            rewards: rewards.unwrap_or(&none),
             values: values.as_ref(),
             mask: &mask,
             scores: Some(&scores),
@@ -216,6 +218,14 @@ fn read_score_clip(block: &Block, algorithm: &mut Algorithm) -> Result<()> {
     Ok(())
 }
 
+/// Whether an estimator looks at token rewards: of those that compare scores, verl's takes the rows' sums of them, OpenRLHF's puts the
+/// score back in its place among them, and a KL penalty in the reward is told by nothing else.
+fn reads_rewards(algorithm: &Algorithm) -> bool {
+    let of_scores = matches!(algorithm.estimator, Estimator::Grpo | Estimator::DrGrpo);
+    let of_tokens = matches!(algorithm.profile, Profile::Verl | Profile::Openrlhf);
+    !of_scores || of_tokens || algorithm.kl.coef != 0.0
+}
+
 fn slots(lengths: Vec<i64>) -> Result<Vec<usize>> {
     let slots = |length| {
         usize::try_from(length)
@@ -237,4 +247,47 @@ fn numbered(labels: &[String]) -> Vec<i64> {
         *known.entry(label).or_insert(next)
     };
     labels.iter().map(&mut number).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::math::run;
+
+    #[test]
+    fn rewards_are_asked_for_only_where_they_are_read() {
+        let ask = |profile: &str, estimator: &str, others: Value| {
+            let mut block = json!({"estimator": estimator, "groups": [0, 0, 1, 1], "mask": [[1], [1], [1], [1]]});
+            for (name, value) in others.as_object().into_iter().flatten() {
+                block[name] = value.clone();
+            }
+            run(&json!({"profile": profile, "advantage": block}).to_string()).map_err(|error| format!("{error:#}"))
+        };
+        let scores = json!([1, 2, 3, 4]);
+        for profile in ["default", "trl", "alpacafarm"] {
+            for estimator in ["grpo", "drGrpo"] {
+                let without = ask(profile, estimator, json!({"scores": scores})).unwrap();
+                let rewards = json!([[1], [2], [3], [4]]);
+                let with = ask(profile, estimator, json!({"scores": scores, "rewards": rewards})).unwrap();
+                assert_eq!(without, with, "{profile} {estimator}");
+            }
+        }
+        let missing = "advantage.rewards is missing, and there is no shape block to take them from";
+        for (profile, estimator, others) in [
+            ("verl", "grpo", json!({"scores": scores})),
+            ("openrlhf", "drGrpo", json!({"scores": scores})),
+            ("default", "rloo", json!({"scores": scores})),
+            ("default", "gae", json!({"scores": scores})),
+            ("default", "grpo", json!({"scores": scores, "klInReward": true})),
+        ] {
+            assert_eq!(
+                ask(profile, estimator, others).unwrap_err(),
+                missing,
+                "{profile} {estimator}"
+            );
+        }
+        let neither = ask("default", "grpo", json!({})).unwrap_err();
+        assert!(neither.starts_with("advantage.scores is missing"), "{neither}");
+    }
 }

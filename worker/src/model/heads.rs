@@ -117,14 +117,23 @@ impl RewardModel {
     /// # Errors
     /// When the folder holds another kind of model; as [`Weights::load`].
     pub fn load(folder: &Path, target: impl Into<Target>) -> Result<Self> {
+        let config = Self::configuration(folder)?;
+        let weights = Weights::load(folder, &config, target)?;
+        Self::new(&config, &weights)
+    }
+
+    /// What the folder of a reward model says of it.
+    ///
+    /// # Errors
+    /// When the folder holds another kind of model; as [`ModelConfig::read`].
+    pub fn configuration(folder: &Path) -> Result<ModelConfig> {
         let config = ModelConfig::read(folder)?;
         ensure!(
             config.head == Head::Score,
             "{} is not a reward model: its config.json must name an architecture ...ForSequenceClassification, or OpenRLHF's RewardModel",
             folder.display()
         );
-        let weights = Weights::load(folder, &config, target)?;
-        Self::new(&config, &weights)
+        Ok(config)
     }
 
     /// Takes shallow clones of the tensors.

@@ -16,6 +16,7 @@ pub mod heads;
 pub mod linear;
 pub mod logprobs;
 pub mod mlp;
+pub mod named;
 pub mod names;
 pub mod norm;
 pub mod replace;

@@ -4,14 +4,17 @@ use anyhow::{Context, Result};
 use ppo_crds::run_config::Location;
 
 use crate::hub::resolve_location;
-use crate::model::{Decoder, ModelConfig, Target, Weights};
+use crate::model::{Decoder, ModelConfig, Target, Weights, named};
+
+/// The field that names it.
+const FIELD: &str = "model.reference";
 
 /// The reference model.
 ///
 /// # Errors
-/// When it cannot be loaded.
+/// When it cannot be loaded; [`Invalid`](crate::manifest::Invalid) where the folder is none of a model.
 pub fn load(location: &Location, target: Target) -> Result<Decoder> {
-    let folder = resolve_location(location).context("model.reference")?;
-    let model = ModelConfig::read(&folder)?;
+    let folder = resolve_location(location).context(FIELD)?;
+    let model = named::described(FIELD, ModelConfig::read(&folder))?;
     Decoder::new(&model, &Weights::load(&folder, &model, target)?)
 }

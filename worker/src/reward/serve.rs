@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 use ppo_crds::RunConfig;
 use ppo_crds::listen::everywhere;
@@ -18,6 +18,7 @@ use super::router::{self, Service};
 use crate::device::DeviceArgs;
 use crate::hub::resolve_location;
 use crate::manifest::{Invalid, Manifest};
+use crate::model::named;
 use crate::place::Place;
 use crate::roles::{ANSWERS_WITHIN, Reward};
 use crate::serving;
@@ -146,7 +147,8 @@ fn sources(config: &RunConfig) -> Result<(RewardSource, Option<Arc<Tokenizer>>)>
         ..config.reward.clone()
     };
     let source = RewardSource::new(&reward, loaded(&reward, config)?)?;
-    let policy = resolve_location(&config.model.policy).and_then(|folder| Tokenizer::load(&folder));
+    let policy = resolve_location(&config.model.policy).context("model.policy");
+    let policy = policy.and_then(|folder| named::found("model.policy", Tokenizer::load(&folder)));
     let tokenizer = match policy {
         Ok(tokenizer) => Some(Arc::new(tokenizer)),
         Err(error) if source.needs_tokens() => return Err(error.context("a length rule counts the policy's tokens")),

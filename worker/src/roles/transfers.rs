@@ -64,51 +64,23 @@ impl Transfers {
         let Some(sending) = Sending::of(publication, version, deadline) else {
             return Ok(false);
         };
-        let (known, failures) = {
-            let mut peers = self.peers.lock();
-            let peer = peers.entry(endpoint.name().to_owned()).or_default();
-            (peer.joined.take(), peer.failures)
-        };
-        if failures >= MOST_FAILURES {
+        let mut peer = self.take(endpoint);
+        if peer.failures >= MOST_FAILURES {
             return Ok(false);
         }
         let _under_way = self.begin(endpoint.name());
-        // A communicator that broke counts, also where another one can be made: it may break each time.
-        let mut broken = 0;
-        if let Some(known) = known {
-            match sending.transfer(endpoint, &known).await {
-                Ok(()) => {
-                    self.note(endpoint, Some(known), 0);
-                    return Ok(true);
-                }
-                // It is another engine by now, under the same name.
-                Err(error) if has_not_joined(&error) => tracing::debug!("{error:#}"),
-                Err(error) => {
-                    broken = failures + 1;
-                    self.note(endpoint, None, broken);
-                    let name = endpoint.name();
-                    tracing::warn!("{name}: the communicator by which it had its weights is given up: {error:#}");
-                }
-            }
-        }
-        if broken >= MOST_FAILURES {
-            return Ok(false);
-        }
-        let workers = endpoint.world_size().await?;
-        let sent = async {
-            let joined = sending.join(endpoint, workers + 1).await?;
-            sending.transfer(endpoint, &joined).await?;
-            Ok(joined)
-        };
-        match sent.await {
-            Ok(joined) => {
-                self.note(endpoint, Some(joined), broken);
-                Ok(true)
-            }
-            Err(error) => {
-                self.note(endpoint, None, failures + 1);
-                Err(error)
-            }
+        let sent = sending.send(endpoint, &mut peer).await;
+        self.peers.lock().insert(endpoint.name().to_owned(), peer);
+        sent
+    }
+
+    /// What is known of an engine. Its communicator is left to whoever asks: one by which a transfer was given up serves no more.
+    fn take(&self, endpoint: &Endpoint) -> Peer {
+        let mut peers = self.peers.lock();
+        let peer = peers.entry(endpoint.name().to_owned()).or_default();
+        Peer {
+            joined: peer.joined.take(),
+            failures: peer.failures,
         }
     }
 
@@ -121,12 +93,6 @@ impl Transfers {
     pub(super) fn begin<'a>(&'a self, pod: &'a str) -> UnderWay<'a> {
         self.under_way.lock().insert(pod.to_owned());
         UnderWay(self, pod)
-    }
-
-    fn note(&self, endpoint: &Endpoint, joined: Option<Joined>, failures: u32) {
-        self.peers
-            .lock()
-            .insert(endpoint.name().to_owned(), Peer { joined, failures });
     }
 }
 
@@ -192,6 +158,45 @@ impl Sending {
             gpu,
             deadline,
         })
+    }
+
+    /// To an engine: by the communicator that it has joined, else by a new one. False where one broke once too often.
+    async fn send(&self, endpoint: &Endpoint, peer: &mut Peer) -> Result<bool> {
+        let failed = peer.failures + 1;
+        let mut broke = false;
+        if let Some(known) = peer.joined.take() {
+            match self.transfer(endpoint, &known).await {
+                Ok(()) => {
+                    *peer = Peer {
+                        joined: Some(known),
+                        failures: 0,
+                    };
+                    return Ok(true);
+                }
+                // It is another engine by now, under the same name.
+                Err(error) if has_not_joined(&error) => tracing::debug!("{error:#}"),
+                Err(error) => {
+                    broke = true;
+                    peer.failures = failed;
+                    let name = endpoint.name();
+                    tracing::warn!("{name}: the communicator by which it had its weights is given up: {error:#}");
+                }
+            }
+        }
+        if peer.failures >= MOST_FAILURES {
+            return Ok(false);
+        }
+        let workers = endpoint.world_size().await?;
+        let sent = async {
+            let joined = self.join(endpoint, workers + 1).await?;
+            self.transfer(endpoint, &joined).await?;
+            Ok(joined)
+        };
+        let sent: Result<Joined> = sent.await;
+        // A communicator that broke counts, also where another one can be made: it may break each time.
+        peer.failures = if broke || sent.is_err() { failed } else { 0 };
+        peer.joined = Some(sent?);
+        Ok(true)
     }
 
     /// Makes a communicator of this process, which is rank 0, and the engine's workers.

@@ -1,6 +1,6 @@
 //! The model that is served: engine, tokenizer and what their folder says.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
@@ -12,7 +12,7 @@ use crate::device;
 use crate::engine::{Engine, Kernels, PolicyEngine, start_engine};
 use crate::hub::resolve_location;
 use crate::manifest::Invalid;
-use crate::model::{Head, ModelConfig, Weights, kind};
+use crate::model::{Head, ModelConfig, Weights, kind, named};
 use crate::tokenizer::Tokenizer;
 
 /// A loaded model.
@@ -42,13 +42,8 @@ impl Model {
     /// When the folder is no language model this engine computes, or memory does not suffice.
     pub fn load(settings: &ModelSettings) -> Result<Self> {
         let folder = resolve_location(&settings.location).context("model")?;
-        let mut config = ModelConfig::read(&folder)?;
-        ensure!(
-            config.head == Head::LanguageModel,
-            "{} is no language model (…ForCausalLM): it cannot generate",
-            folder.display()
-        );
-        let tokenizer = Arc::new(Tokenizer::load(&folder)?);
+        let mut config = named::described("model", configuration(&folder))?;
+        let tokenizer = Arc::new(named::found("model", Tokenizer::load(&folder))?);
         let kind = precision(settings.dtype, &config);
         let longest = settings.max_length.unwrap_or(config.max_positions);
         if longest < 2 {
@@ -105,6 +100,16 @@ impl Model {
     }
 }
 
+fn configuration(folder: &Path) -> Result<ModelConfig> {
+    let config = ModelConfig::read(folder)?;
+    ensure!(
+        config.head == Head::LanguageModel,
+        "{} is no language model (…ForCausalLM): it cannot generate",
+        folder.display()
+    );
+    Ok(config)
+}
+
 /// float16 has no kernels here and is widened without loss.
 fn precision(wanted: Option<DType>, config: &ModelConfig) -> Kind {
     match (wanted, config.dtype) {
@@ -116,8 +121,6 @@ fn precision(wanted: Option<DType>, config: &ModelConfig) -> Kind {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use ppo_crds::report::exit_code;
     use ppo_crds::run_config::Location;
 

@@ -13,7 +13,7 @@ use crate::actor::flat::Flat;
 use crate::actor::{Actor, Critic, Frozen};
 use crate::model::adapter::peft;
 use crate::model::names::{SCORE_BIAS, SCORE_WEIGHT};
-use crate::model::{Adapter, CriticFolder, Decoder, ModelConfig, Target, ValueModel, Weights};
+use crate::model::{Adapter, CriticFolder, Decoder, ModelConfig, Target, ValueModel, Weights, named};
 
 /// The actor's adapter starts from a seed of its own beside whatever else the run draws, the critic's from another.
 const ACTOR_SEED: u64 = 0x6163_746f_722d_6c72; // "actor-lr"
@@ -75,7 +75,8 @@ impl Adapted<'_> {
         let (model, mut weights) = match shared {
             Some((model, base)) => ValueModel::upon(model.clone(), base, kind)?,
             None => {
-                let source = CriticFolder::read(&folder, self.above.keeps_score())?;
+                let source = CriticFolder::read(&folder, self.above.keeps_score());
+                let source = named::described("model.critic", source)?;
                 (source.config().clone(), source.load(self.above.target)?)
             }
         };

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Error, Result};
 use ppo_crds::RunConfig;
 use ppo_crds::run_config::RunLength;
 use ppo_crds::spec::Role;
@@ -56,13 +56,18 @@ impl Roles {
 /// # Errors
 /// When a model, the prompts or the engine cannot be had, naming what and where; [`Invalid`](crate::manifest::Invalid) where ranks have other
 /// weights than this one, or the checkpoint is of other prompts, of an adapter above other weights, or beside another reference or reward
-/// model.
+/// model; [`Interrupted`](crate::stop::Interrupted).
 pub fn roles(config: RunConfig, policy_folder: PathBuf, start: Start, around: Around) -> Result<Roles> {
     let described = described(&config, &policy_folder, start.checkpoint);
     let data = Data::read(&config, &described, start)?;
     if start.checkpoint.is_none() {
         // A run that goes on has the models that it began with.
-        refuse_other_tokens(&config, (&described, &data.tokenizer), around.peers.is_none())?;
+        refuse_other_tokens(
+            &config,
+            (&described, &data.tokenizer),
+            around.peers.is_none(),
+            &around.stop,
+        )?;
     }
     let (prompts, batch) = (data.prompts.prompts.len(), config.batch.rollout_batch_size);
     let total_steps = total_steps(config.length, prompts, batch);
@@ -79,7 +84,13 @@ pub fn roles(config: RunConfig, policy_folder: PathBuf, start: Start, around: Ar
              lower it, or make more steps"
         );
     }
-    let Trained { actor, critic, inputs } = Trained::open(&config, &policy_folder, &data, total_steps, start, &around)?;
+    let trained = Trained::open(&config, &policy_folder, &data, total_steps, start, &around);
+    // It may have failed at a rank that was asked to stop in its download: so was this one.
+    let asked = |error: Error| match around.stop.check() {
+        Ok(()) => error,
+        Err(interrupted) => error.context(interrupted),
+    };
+    let Trained { actor, critic, inputs } = trained.map_err(asked)?;
     let policy = actor.decoder.config().clone();
     let sampling = Arc::new(sampling(&config, &data.tokenizer));
     data.check(&config, &policy, sampling.max_new_tokens)?;

@@ -5,7 +5,7 @@ use ppo_crds::RunConfig;
 use ppo_crds::run_config::Location;
 use ppo_crds::spec::Role;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::guard::Afresh;
 use crate::actor::checkpoint::{Inputs, State};
@@ -43,15 +43,14 @@ impl Continuation<'_> {
     /// compared by digests: a run whose branch moved goes on with the commit that it began with.
     ///
     /// # Errors
-    /// [`Invalid`], with every block that is another one.
+    /// [`Invalid`], with every field that is another one.
     pub fn check(&self, afresh: Afresh) -> Result<()> {
         let before = self.compared(self.before());
         let after = self.compared(serde_json::to_value(self.now)?);
         let fields = after.as_object().into_iter().flatten();
         let changed: Vec<String> = fields
             .filter(|(name, _)| !MAY_CHANGE.contains(&name.as_str()))
-            .filter(|(name, value)| before.get(name) != Some(value))
-            .map(|(name, value)| format!("{name}: was {}, is {value}", before.get(name).unwrap_or(&Value::Null)))
+            .flat_map(|(name, value)| differences(name, before.get(name).unwrap_or(&Value::Null), value))
             .collect();
         if changed.is_empty() {
             return Ok(());
@@ -133,6 +132,34 @@ impl Continuation<'_> {
 /// A field's place in JSON.
 fn pointer(field: &str) -> String {
     format!("/{}", field.replace('.', "/"))
+}
+
+/// The fields at and below `field` that are others, each in words. What is given in another way, as a model by its path and no longer by
+/// its name on the hub, has no field in common, and is told whole; so is a list.
+fn differences(field: &str, was: &Value, is: &Value) -> Vec<String> {
+    if was == is {
+        return Vec::new();
+    }
+    match (was, is) {
+        (Value::Object(before), Value::Object(after)) if before.keys().any(|name| after.contains_key(name)) => {
+            let gone = before.keys().filter(|name| !after.contains_key(*name));
+            let names = after.keys().chain(gone);
+            let of = |block: &Map<String, Value>, name: &str| block.get(name).cloned().unwrap_or_default();
+            names
+                .flat_map(|name| differences(&format!("{field}.{name}"), &of(before, name), &of(after, name)))
+                .collect()
+        }
+        _ => vec![format!("{}: was {was}, is {is}", in_manifest(field))],
+    }
+}
+
+/// What the manifest calls a field of what runs, where it is in another block there.
+fn in_manifest(field: &str) -> String {
+    match field {
+        "model.referenceDtype" => "roles.reference.dtype".to_owned(),
+        _ if field == "reward" || field.starts_with("reward.") => format!("roles.{field}"),
+        _ => field.to_owned(),
+    }
 }
 
 /// Gives the models of `saved` the revisions of `now`, but for those whose weights nobody compares: those of policy and critic are in the
@@ -237,6 +264,33 @@ mod tests {
     }
 
     #[test]
+    fn what_is_another_is_named_by_its_field_and_not_by_its_block() {
+        let mut now = config();
+        now.optimizer.actor_learning_rate = 0.0002;
+        let saved = serde_json::to_value(&now).unwrap();
+        now.optimizer.actor_learning_rate = 0.00001;
+        let words = check((&saved, None), &now).unwrap_err().to_string();
+        let named: Vec<&str> = words.lines().skip(1).collect();
+        let is = json!(0.00001);
+        assert_eq!(named, [format!("optimizer.actorLearningRate: was 0.0002, is {is}")]);
+
+        let told = |was: Value, is: Value| differences("a", &was, &is);
+        assert!(told(json!({"b": [1]}), json!({"b": [1]})).is_empty());
+        assert_eq!(
+            told(json!({"b": [1, 2]}), json!({"b": [1]})),
+            ["a.b: was [1,2], is [1]"]
+        );
+        assert_eq!(
+            told(json!({"b": 1, "c": 2}), json!({"b": 1, "d": {"e": 3}})),
+            [r#"a.d: was null, is {"e":3}"#, "a.c: was 2, is null"]
+        );
+        assert_eq!(
+            told(json!({"path": "m"}), json!({"hub": {"id": "x/y"}})),
+            [r#"a: was {"path":"m"}, is {"hub":{"id":"x/y"}}"#]
+        );
+    }
+
+    #[test]
     fn what_changes_memory_and_speed_alone_may_change_and_so_may_the_name() {
         let mut now = config();
         let saved = serde_json::to_value(&now).unwrap();
@@ -254,7 +308,7 @@ mod tests {
         assert!(refused.is::<Invalid>());
         let words = refused.to_string();
         assert!(
-            words.contains("batch: was") && words.contains("move /volumes/c away"),
+            words.contains("\nbatch.microTrainBatchSize: was") && words.contains("move /volumes/c away"),
             "{words}"
         );
     }
@@ -285,7 +339,7 @@ mod tests {
         reference.model.reference_dtype = Some(DType::Float32);
         let words = told(&reference).unwrap_err().to_string();
         assert!(
-            words.contains("model: was") && words.contains(r#""referenceDtype":"float32""#),
+            words.ends_with("\nroles.reference.dtype: was null, is \"float32\""),
             "{words}"
         );
         let mut reward = began.clone();
@@ -294,7 +348,7 @@ mod tests {
         }
         let words = told(&reward).unwrap_err().to_string();
         assert!(
-            words.contains("reward: was") && words.contains(r#""dtype":"float32""#),
+            words.ends_with("\nroles.reward.model.dtype: was null, is \"float32\""),
             "{words}"
         );
     }
@@ -338,7 +392,8 @@ mod tests {
         };
         let refused = after(false, &now).unwrap_err().to_string();
         assert!(
-            refused.contains("optimizer: was") && refused.contains("algorithm: was"),
+            refused.contains("\noptimizer.actorLearningRate: was ")
+                && refused.contains("\nalgorithm.kl.stopAbove: was 1.0, is null"),
             "{refused}"
         );
         let told = after(true, &now).unwrap();

@@ -7,10 +7,12 @@ use anyhow::{Context, Result, bail};
 use ppo_crds::RunConfig;
 
 use super::inputs::{digest_of_prompts, inputs_of, moment_of_run, refuse_other_ends, refuse_other_prompts};
+use super::learners::of_policy;
 use super::start::Start;
 use crate::actor::checkpoint::Inputs;
 use crate::data::PromptSet;
 use crate::manifest::Invalid;
+use crate::model::named::found;
 use crate::model::{Companions, ModelConfig};
 use crate::outcome::BadData;
 use crate::reward::Rule;
@@ -38,7 +40,8 @@ impl Data {
     /// a file cannot be read, naming it.
     pub fn read(config: &RunConfig, folder: &Path, start: Start) -> Result<Self> {
         let moment = moment_of_run(start.inputs(), fixed_moment()?)?;
-        let tokenizer = Arc::new(Tokenizer::load_at(folder, moment)?);
+        let tokenizer = of_policy(config, start.checkpoint, found, Tokenizer::load_at(folder, moment))?;
+        let tokenizer = Arc::new(tokenizer);
         let companions = Companions::read(folder)?;
         let prompts = PromptSet::load(&config.prompts, &tokenizer).context(BadData)?;
         let mut inputs = inputs_of(&prompts, &tokenizer, config.prompts.chat_template);

@@ -16,9 +16,10 @@ use crate::actor::flat::Flat;
 use crate::actor::learner::Learner;
 use crate::actor::{Actor, Critic, planned_updates};
 use crate::device;
-use crate::hub::resolve_location;
-use crate::model::{CriticFolder, Decoder, ModelConfig, Part, Target, ValueModel, target};
+use crate::hub::{resolve_location, resolve_unless_stopped};
+use crate::model::{CriticFolder, Decoder, ModelConfig, Part, Target, ValueModel, named, target};
 use crate::ranks::Ranks;
+use crate::stop::StopFlag;
 
 /// What learns on this rank; the policy came from the folder `policy`. `checkpoint` replaces the manifest's weights.
 ///
@@ -56,10 +57,11 @@ pub fn learners(
 /// one: in turn, each machine would wait for the downloads of the others.
 ///
 /// # Errors
-/// When a model cannot be had, naming what and where.
-pub fn fetch(config: &RunConfig) -> Result<PathBuf> {
-    let policy = resolve_location(&config.model.policy).context("model.policy")?;
-    let critic = config.model.critic.as_ref().map(resolve_location);
+/// When a model cannot be had, naming what and where; [`Interrupted`](crate::stop::Interrupted).
+pub fn fetch(config: &RunConfig, stop: &StopFlag) -> Result<PathBuf> {
+    let here = |location: &Location| resolve_unless_stopped(location, stop);
+    let policy = here(&config.model.policy).context("model.policy")?;
+    let critic = config.model.critic.as_ref().map(here);
     critic.transpose().context("model.critic")?;
     Ok(policy)
 }
@@ -67,8 +69,30 @@ pub fn fetch(config: &RunConfig) -> Result<PathBuf> {
 /// Where configuration and tokenizer of the policy in `folder` are read. A checkpoint of all weights has them beside the weights, which were
 /// trained by these, whatever became of the folder since; one of an adapter has neither.
 pub fn described(config: &RunConfig, folder: &Path, checkpoint: Option<&Verified>) -> PathBuf {
-    let whole = checkpoint.filter(|_| config.model.adapter.is_none());
+    let whole = whole(config, checkpoint);
     whole.map_or_else(|| folder.to_owned(), |checkpoint| checkpoint.folder.join(POLICY))
+}
+
+/// What was read of the policy where it is [`described`], by the field of the manifest that names the place: a checkpoint is none of its
+/// fields.
+///
+/// # Errors
+/// Those of `read`, as `name` has them.
+pub fn of_policy<T>(
+    config: &RunConfig,
+    checkpoint: Option<&Verified>,
+    name: impl Fn(&str, Result<T>) -> Result<T>,
+    read: Result<T>,
+) -> Result<T> {
+    match whole(config, checkpoint) {
+        Some(_) => read,
+        None => name("model.policy", read),
+    }
+}
+
+/// The checkpoint, where it has all weights.
+fn whole<'a>(config: &RunConfig, checkpoint: Option<&'a Verified>) -> Option<&'a Verified> {
+    checkpoint.filter(|_| config.model.adapter.is_none())
 }
 
 /// What it takes to build them.
@@ -90,25 +114,32 @@ impl Learners<'_> {
     fn shapes(&self, policy: &Path) -> Result<Shapes> {
         let source = described(self.config, policy, self.checkpoint);
         let critic = |location: &Location| -> Result<ModelShape> {
-            let saved = self.checkpoint.filter(|_| self.config.model.adapter.is_none());
-            let folder = match saved {
-                Some(checkpoint) => checkpoint.folder.join(CRITIC),
-                None => resolve_location(location).context("model.critic")?,
+            let model = match whole(self.config, self.checkpoint) {
+                Some(checkpoint) => ModelConfig::read(&checkpoint.folder.join(CRITIC)),
+                None => {
+                    let folder = resolve_location(location).context("model.critic")?;
+                    named::described("model.critic", ModelConfig::read(&folder))
+                }
             };
-            Ok(ModelConfig::read(&folder)?.shape())
+            Ok(model?.shape())
         };
         let critic = self.config.model.critic.as_ref().map(critic);
         Ok(Shapes {
-            policy: ModelConfig::read(&source)?.shape(),
+            policy: self.policy_config(&source)?.shape(),
             critic: critic.transpose()?,
             reward: None,
         })
     }
 
+    fn policy_config(&self, folder: &Path) -> Result<ModelConfig> {
+        let read = ModelConfig::read(folder);
+        of_policy(self.config, self.checkpoint, named::described, read)
+    }
+
     fn actor(&self, folder: &Path) -> Result<Actor> {
         let config = self.config;
         let source = described(config, folder, self.checkpoint);
-        let model = ModelConfig::read(&source)?;
+        let model = self.policy_config(&source)?;
         if let Some(adapter) = &config.model.adapter {
             return Adapted { above: self, adapter }.actor(folder, &model);
         }
@@ -137,7 +168,10 @@ impl Learners<'_> {
             return Adapted { above: self, adapter }.critic((location, folder), shared);
         }
         let saved = self.checkpoint.map(|checkpoint| checkpoint.folder.join(CRITIC));
-        let source = CriticFolder::read(saved.as_ref().unwrap_or(&folder), self.keeps_score())?;
+        let source = match &saved {
+            Some(saved) => CriticFolder::read(saved, self.keeps_score()),
+            None => named::described("model.critic", CriticFolder::read(&folder, self.keeps_score())),
+        }?;
         let flat = Flat::zeros(&Part::Whole.shapes(source.config()), self.target, self.ranks)?;
         let weights = flat.places();
         source.fill(&weights)?;

@@ -110,8 +110,10 @@ impl Run {
     ) -> Result<Self> {
         let began = Instant::now();
         let folder = Folder::take(&config, root, options.fresh, options.owner)?;
-        let policy = fetch(&config)?;
+        let policy = fetch(&config, &options.stop)?;
         let found = folder.checkpoint(&config, ranks, &seen.watched.live)?;
+        // Before the others are told to load: one that was asked to stop in its download has nothing to load.
+        options.stop.check()?;
         let start = Start {
             checkpoint: found.as_ref(),
             afresh: folder.afresh(),

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use ppo_crds::RunConfig;
+use ppo_crds::run_config::Location;
 use ppo_crds::spec::{Engine as EngineKind, Overlap, Role};
 
 use super::inputs::refuse_other_model;
 use super::start::{Around, Start};
 use crate::actor::Actor;
 use crate::engine::{PolicyEngine, start_engine};
+use crate::hub::resolve_unless_stopped;
 use crate::model::{MergedWeights, target};
 use crate::roles::{
     Caller, Dealer, DealerOptions, Members, Pool, Reference, ReferencePods, Reward, Rollout, SameModel, Transfers,
@@ -63,7 +65,8 @@ impl Reach<'_> {
     /// about sequences of up to `longest` tokens.
     ///
     /// # Errors
-    /// When the model cannot be loaded, or an address is none; [`Invalid`](crate::manifest::Invalid) where the run began with another one.
+    /// When the model cannot be loaded, or an address is none; [`Invalid`](crate::manifest::Invalid) where the run began with another one;
+    /// [`Interrupted`](crate::stop::Interrupted).
     pub fn reference(&self, actor: &Actor, longest: usize) -> Result<Option<Reference>> {
         if actor.frozen.is_some() && self.config.reference_is_base() {
             return Ok(Some(Reference::Below));
@@ -79,6 +82,7 @@ impl Reach<'_> {
                 runtime: self.around.runtime.clone(),
             })),
             None => {
+                self.fetch(REFERENCE, location)?;
                 let decoder = reference::load(location, target(self.config.dtype(Role::Reference))?)?;
                 let digest = digest_of_model(decoder.config(), decoder.parameters())?;
                 refuse_other_model(saved, Some(&digest), (REFERENCE, location), self.start.afresh)?;
@@ -110,6 +114,7 @@ impl Reach<'_> {
         Ok(Some(match pool {
             Some(pool) => Reward::There(Box::new(pool)),
             None => {
+                self.fetch(REWARD_MODEL, &model.source)?;
                 let dtype = self.config.dtype(Role::Reward);
                 let loaded = reward::load(&model.source, dtype, &self.config.model.policy)?;
                 loaded.warn_beyond(longest);
@@ -118,6 +123,13 @@ impl Reach<'_> {
                 Reward::Here(loaded)
             }
         }))
+    }
+
+    /// Brings a model to this machine, unless the run is asked to stop meanwhile: whoever loads it does not look for that. In a role's own
+    /// pod a signal ends the process whatever it does.
+    fn fetch(&self, field: &'static str, location: &Location) -> Result<()> {
+        resolve_unless_stopped(location, &self.around.stop).context(field)?;
+        Ok(())
     }
 
     fn pool(&self, role: Role, model: SameModel) -> Result<Option<Pool>> {

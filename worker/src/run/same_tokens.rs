@@ -7,9 +7,11 @@ use anyhow::{Context, Result};
 use ppo_crds::RunConfig;
 use ppo_crds::run_config::Location;
 
-use crate::hub::resolve_location;
+use crate::hub::resolve_unless_stopped;
 use crate::manifest::Invalid;
 use crate::model::ModelConfig;
+use crate::model::named::described;
+use crate::stop::StopFlag;
 use crate::tokenizer::Tokenizer;
 
 /// Looks at critic and reference before anything is loaded: a vocabulary that lacks tokens of the policy in `folder` is refused, another
@@ -17,11 +19,12 @@ use crate::tokenizer::Tokenizer;
 /// looked at.
 ///
 /// # Errors
-/// [`Invalid`], naming the model and both folders; when a config.json cannot be read.
+/// [`Invalid`], naming the model and both folders; when a config.json cannot be read; [`Interrupted`](crate::stop::Interrupted).
 pub fn refuse_other_tokens(
     config: &RunConfig,
     (folder, tokenizer): (&Path, &Tokenizer),
     reference_is_here: bool,
+    stop: &StopFlag,
 ) -> Result<()> {
     let model = &config.model;
     let reference = model.reference.as_ref().filter(|_| reference_is_here);
@@ -31,7 +34,7 @@ pub fn refuse_other_tokens(
         let Some(location) = location.filter(is_other) else {
             continue;
         };
-        let other = resolve_location(location).context(field)?;
+        let other = resolve_unless_stopped(location, stop).context(field)?;
         let policy = Policy { folder, tokenizer };
         policy.refuse_smaller(field, &other)?;
         if let Some(words) = policy.another_tokenizer(field, &other) {
@@ -51,8 +54,8 @@ impl Policy<'_> {
     /// The embedding may have more rows than there are tokens, and of the policy's own no more are asked for than it has.
     fn refuse_smaller(&self, field: &str, other: &Path) -> Result<()> {
         let tokens = self.tokenizer.largest_id().map_or(0, |id| i64::from(id) + 1);
-        let needed = tokens.min(ModelConfig::read(self.folder)?.vocab);
-        let there = ModelConfig::read(other).context(field.to_owned())?.vocab;
+        let needed = tokens.min(described("model.policy", ModelConfig::read(self.folder))?.vocab);
+        let there = described(field, ModelConfig::read(other))?.vocab;
         if there >= needed {
             return Ok(());
         }

@@ -45,7 +45,7 @@ impl Run {
         };
         match ended {
             Ok((ended, words)) => {
-                self.recorder.finish(&words)?;
+                self.recorder.finish(&words);
                 self.server.map_or(Ok(()), Server::stop)?;
                 Ok(ended)
             }
@@ -64,8 +64,9 @@ impl Run {
                     .map(|step| format!("; the checkpoint of step {step} is kept"))
                     .unwrap_or_default();
                 let words = format!("{kind} after step {}{kept}", self.roles.trainer.steps_done);
+                self.recorder.finish(&words);
                 // What ended the run is what counts, also where a disk is full.
-                if let Err(untold) = told.and(self.recorder.finish(&words)) {
+                if let Err(untold) = told {
                     tracing::warn!("{untold:#}");
                 }
                 Err(error)

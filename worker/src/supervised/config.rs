@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::pairs;
 use super::preferences::{self, Preference};
+use super::reading;
 use crate::hub::resolve_location;
 use crate::manifest::{Given, Invalid};
 use crate::model::ModelConfig;
@@ -226,9 +227,9 @@ impl<D: Data> Training<D> {
     pub fn read(file: &Path) -> anyhow::Result<Self> {
         let Given { text, origin, folder } = Given::read(file)?;
         let invalid = |why: String| Invalid::new(format!("{origin} is not valid: {why}"));
-        let mut config: Self = serde_yaml::from_str(&text).map_err(|error| match is_ppo_job(&text) {
+        let mut config: Self = reading::read(&text).map_err(|why| match is_ppo_job(&text) {
             true => invalid("this is a PpoJob: use `ppo-worker run -f`".into()),
-            false => invalid(error.to_string()),
+            false => invalid(why),
         })?;
         config.check().map_err(|error| invalid(format!("{error:#}")))?;
         let paths = [&mut config.model.path, &mut config.model.config].into_iter().flatten();

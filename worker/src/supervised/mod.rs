@@ -6,6 +6,7 @@ mod pairs;
 mod policy;
 mod preferences;
 mod progress;
+mod reading;
 mod reward_model;
 mod train;
 

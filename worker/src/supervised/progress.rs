@@ -2,12 +2,11 @@
 
 use std::io::IsTerminal;
 
-use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use super::train::{HeldOut, Measure};
-use crate::output::{tell, write_line};
+use crate::output::{show, tell};
 use crate::telemetry::{OutputMode, screen};
 
 /// The progress of a supervised run.
@@ -44,10 +43,7 @@ impl Progress {
     }
 
     /// A step is done, the last one where the run `ends`; `held_out` is the last evaluation.
-    ///
-    /// # Errors
-    /// When standard output is closed.
-    pub fn step(&mut self, step: u64, loss: f64, held_out: Option<HeldOut>, ends: bool) -> Result<()> {
+    pub fn step(&mut self, step: u64, loss: f64, held_out: Option<HeldOut>, ends: bool) {
         let held_out_words = held_out.map_or(String::new(), |held_out| {
             format!(
                 "  held-out loss {:.3} {} {:.0} %",
@@ -59,7 +55,7 @@ impl Progress {
         if let Some(bar) = &self.bar {
             bar.set_position(step);
             bar.set_message(format!("loss {loss:.3}{held_out_words}"));
-            return Ok(());
+            return;
         }
         // Ten lines a run where nobody watches a bar.
         let due = ends || step.is_multiple_of((self.steps / 10).max(1));
@@ -73,28 +69,22 @@ impl Progress {
                 })
                 .to_string(),
             ),
-            _ => Ok(()),
+            _ => {}
         }
     }
 
     /// The last words; on standard error where standard output is for JSON.
-    ///
-    /// # Errors
-    /// When standard output is closed.
-    pub fn finish(self, summary: &str) -> Result<()> {
+    pub fn finish(self, summary: &str) {
         if let Some(bar) = &self.bar {
             bar.abandon();
         }
         match self.output {
-            OutputMode::Json => {
-                tell(summary);
-                Ok(())
-            }
+            OutputMode::Json => tell(summary),
             OutputMode::Auto | OutputMode::Quiet => line(summary),
         }
     }
 }
 
-fn line(text: &str) -> Result<()> {
-    write_line(&mut std::io::stdout(), text)
+fn line(text: &str) {
+    show(&mut std::io::stdout(), text);
 }

@@ -1,5 +1,6 @@
 //! The supervised training loop.
 
+use std::io;
 use std::path::Path;
 use std::time::Instant;
 
@@ -9,7 +10,9 @@ use super::config::{Data, Training};
 use super::progress::Progress;
 use crate::actor::learner::Learner;
 use crate::data::PromptOrder;
-use crate::model::{self, ModelConfig};
+use crate::manifest::Invalid;
+use crate::model::replace::probe;
+use crate::model::{self, ModelConfig, named};
 use crate::native::bytes::byte_length;
 use crate::outcome::BadData;
 use crate::telemetry::OutputMode;
@@ -74,8 +77,8 @@ pub struct Measure {
 /// When a file cannot be read or written, or the loss is not finite.
 pub fn train<S: Student>(config: &Training<S::Data>, output: OutputMode) -> Result<()> {
     let (folder, has_weights) = config.model.folder()?;
-    let tokenizer = Tokenizer::load(&folder)?;
-    let start = ModelConfig::read(&folder)?;
+    let tokenizer = named::found("model", Tokenizer::load(&folder))?;
+    let start = named::described("model", ModelConfig::read(&folder))?;
     let read = |path: &Path| config.data.read(path, &tokenizer, &start).context(BadData);
     let data = read(config.data.path())?;
     let held_out = config.evaluation.as_ref().map(|held_out| read(&held_out.path));
@@ -83,7 +86,7 @@ pub fn train<S: Student>(config: &Training<S::Data>, output: OutputMode) -> Resu
     let mut student = S::new(config, &folder, has_weights)?;
     let bytes = student.learner().parameters.weights();
     let bytes = bytes.0.values().map(|weight| byte_length(weight) as u64).sum();
-    model::replace::probe(&config.output, bytes).context("output")?;
+    check_output(&config.output, bytes)?;
     let order = PromptOrder {
         seed: config.seed,
         prompts: data.len(),
@@ -103,7 +106,7 @@ pub fn train<S: Student>(config: &Training<S::Data>, output: OutputMode) -> Resu
         }
         made = step;
         let ends = step == config.steps || is_enough(last, config.stop_at());
-        progress.step(step, loss, last, ends)?;
+        progress.step(step, loss, last, ends);
         if ends {
             break;
         }
@@ -123,10 +126,56 @@ pub fn train<S: Student>(config: &Training<S::Data>, output: OutputMode) -> Resu
         began.elapsed().as_secs_f64(),
         held_out.unwrap_or_default(),
         config.output.display()
-    ))
+    ));
+    Ok(())
+}
+
+/// Looks whether a model of `bytes` can be written to `output`.
+///
+/// # Errors
+/// [`Invalid`] where that is no place for a model; a disk that is full, or does not answer, may take it another time.
+fn check_output(output: &Path, bytes: u64) -> Result<()> {
+    use io::ErrorKind::{AlreadyExists, NotADirectory};
+    // Whatever disk there is has room for nothing.
+    probe(output, 0).map_err(|error| {
+        let mut failures = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
+        // What it should be in is a file.
+        match failures.all(|failure| matches!(failure.kind(), NotADirectory | AlreadyExists)) {
+            true => Invalid::new(format!("output: {error:#}")).into(),
+            false => error.context("output"),
+        }
+    })?;
+    probe(output, bytes).context("output")
 }
 
 /// Whether as many held-out examples are right as training is to end at.
 fn is_enough(last: Option<HeldOut>, wanted: Option<f64>) -> bool {
     matches!((last, wanted), (Some(last), Some(wanted)) if last.right >= wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use ppo_crds::report::exit_code;
+
+    use super::*;
+    use crate::outcome;
+
+    #[test]
+    fn an_output_that_no_model_may_replace_is_the_files_fault_and_a_full_disk_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("file"), "").unwrap();
+        let refused = |name: &str, bytes| {
+            let error = check_output(&folder.path().join(name), bytes).unwrap_err();
+            let words = format!("{error:#}");
+            assert!(words.starts_with("output: "), "{words}");
+            outcome::code(&error)
+        };
+        for name in ["file", "file/model", "file/deep/model", ".", ".."] {
+            assert_eq!(refused(name, 1), exit_code::BAD_CONFIGURATION, "{name}");
+        }
+        assert_eq!(refused("new", u64::MAX / 2), 1);
+        check_output(&folder.path().join("new"), 1).unwrap();
+    }
 }

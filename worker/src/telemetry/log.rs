@@ -30,6 +30,8 @@ pub fn init(format: LogFormat, output: OutputMode) -> Result<()> {
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(colours)
+        // It would tell of a line that cannot be written where that cannot be written either, and panic.
+        .log_internal_errors(false)
         .with_writer(BesideTheBar);
     let started = match format {
         LogFormat::Text => log.with_target(false).compact().try_init(),

@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use indicatif::{MultiProgress, ProgressBar, ProgressState, ProgressStyle};
 
 use super::{EvaluationReport, Metric, StepReport};
-use crate::output::{tell, write_line};
+use crate::output::{show, tell};
 
 /// How much a run says while it runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -57,45 +57,42 @@ impl Progress {
     /// A step is done; those to come take `eta`.
     pub fn step(&mut self, report: &StepReport, eta: Option<Duration>) -> Result<()> {
         match &mut self.view {
-            View::Quiet => Ok(()),
+            View::Quiet => {}
             View::Live(bar) => {
                 bar.set_position(report.step);
                 bar.set_message(live_text(report, eta));
-                Ok(())
             }
-            View::Plain(out) => write_line(out, &plain_line(report, eta)),
+            View::Plain(out) => show(out, &plain_line(report, eta)),
             View::Json(out) => {
                 let line = serde_json::to_string(report).context("cannot encode the step's report")?;
-                write_line(out, &line)
+                show(out, &line);
             }
         }
+        Ok(())
     }
 
-    pub fn evaluation(&mut self, report: &EvaluationReport) -> Result<()> {
+    pub fn evaluation(&mut self, report: &EvaluationReport) {
         let line = evaluation_line(report);
         match &mut self.view {
-            View::Quiet | View::Json(_) => Ok(()),
-            View::Live(bar) => {
-                bar.suspend(|| tell(&line));
-                Ok(())
-            }
-            View::Plain(out) => write_line(out, &line),
+            View::Quiet | View::Json(_) => {}
+            View::Live(bar) => bar.suspend(|| tell(&line)),
+            View::Plain(out) => show(out, &line),
         }
     }
 
-    pub fn finish(&mut self, summary: &str) -> Result<()> {
+    pub fn finish(&mut self, summary: &str) {
         let summary = summary.trim_end();
         match &mut self.view {
             View::Live(bar) => {
                 let (step, message) = (bar.position(), bar.message());
                 bar.finish_and_clear();
                 let mut out = std::io::stdout();
-                write_line(&mut out, &format!("step {step}/{} {message}", self.total_steps))?;
-                write_line(&mut out, summary)
+                show(&mut out, &format!("step {step}/{} {message}", self.total_steps));
+                show(&mut out, summary);
             }
-            View::Plain(out) => write_line(out, summary),
-            View::Quiet => write_line(&mut std::io::stdout(), summary),
-            View::Json(_) => write_line(&mut std::io::stderr(), summary),
+            View::Plain(out) => show(out, summary),
+            View::Quiet => show(&mut std::io::stdout(), summary),
+            View::Json(_) => tell(summary),
         }
     }
 }
@@ -323,7 +320,7 @@ mod tests {
         let view = View::Json(Box::new(screen.clone()));
         let mut progress = Progress { view, total_steps: 150 };
         progress.step(&report(1), None).unwrap();
-        progress.evaluation(&evaluation(1, None)).unwrap();
+        progress.evaluation(&evaluation(1, None));
         progress.step(&report(2), None).unwrap();
         let steps: Vec<StepReport> = screen
             .text()

@@ -154,7 +154,8 @@ impl Recorder {
         }
         self.watched.exposition.evaluation(report)?;
         self.watched.live.evaluated(report);
-        self.progress.evaluation(report)
+        self.progress.evaluation(report);
+        Ok(())
     }
 
     /// Whether the evaluation after a step is written already.
@@ -233,11 +234,8 @@ impl Recorder {
     }
 
     /// Ends the progress display and prints the last words of the run (also under `--quiet`; to stderr under `--json`).
-    ///
-    /// # Errors
-    /// When stdout is closed.
-    pub fn finish(mut self, summary: &str) -> Result<()> {
-        self.progress.finish(summary)
+    pub fn finish(mut self, summary: &str) {
+        self.progress.finish(summary);
     }
 }
 

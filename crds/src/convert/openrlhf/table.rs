@@ -1,6 +1,6 @@
 //! The flags of `openrlhf/cli/train_ppo_ray.py`: 0.11's names first (`--actor.adam.lr`), then those of 0.6 to 0.10.
 
-use crate::convert::row::Read::{Count, CountOrNever, Data, Is, Model, Number, Numbers, One, Text, Truth};
+use crate::convert::row::Read::{Count, CountOrNever, Data, Folder, Is, Model, Number, Numbers, One, Text, Truth};
 use crate::convert::row::{NO_DROPOUT, Row, computed, field, needless, nowhere};
 
 /// Where a reward function in Python goes.
@@ -284,7 +284,7 @@ pub const ROWS: &[Row] = &[
     ),
     nowhere(&["use_ms"], "models come from a path, a claim or the Hugging Face hub").off(&["false"]),
     // checkpoints, evaluation, logs
-    field(&["ckpt.path", "ckpt_path"], &["checkpoint.path"], Text),
+    field(&["ckpt.path", "ckpt_path"], &["checkpoint.path"], Folder),
     field(&["ckpt.save_steps", "save_steps"], &["checkpoint.everySteps"], CountOrNever).or("-1"),
     field(&["ckpt.max_num", "max_ckpt_num"], &["checkpoint.keep"], Count),
     computed(

@@ -1,7 +1,7 @@
 //! The texts behind `<<EOF`. One that `read` takes, or that `$(cat <<EOF ...)` writes, is a variable's value; the others are no commands.
 
 use super::command::is_name;
-use super::{Lexer, Unclosed, Word, blocks};
+use super::{Lexer, Unreadable, Word, blocks};
 
 /// A text that begins on the next line.
 pub(super) struct Document {
@@ -31,7 +31,7 @@ impl Lexer<'_> {
     }
 
     /// The texts that begin behind this line.
-    pub(super) fn read_documents(&mut self) -> Result<(), Unclosed> {
+    pub(super) fn read_documents(&mut self) -> Result<(), Unreadable> {
         for document in std::mem::take(&mut self.documents) {
             let mut text = String::new();
             while self.rest.peek().is_some() {
@@ -56,7 +56,7 @@ impl Lexer<'_> {
     }
 
     /// What `cat <<EOF` and no more writes, inside of `$(...)`.
-    pub(super) fn written_by_cat(&mut self, inside: &str) -> Result<Option<Vec<Word>>, Unclosed> {
+    pub(super) fn written_by_cat(&mut self, inside: &str) -> Result<Option<Vec<Word>>, Unreadable> {
         let begins = inside.trim_start().strip_prefix("cat").map(str::trim_start);
         let Some((first, lines)) = begins.and_then(|rest| rest.strip_prefix("<<")?.split_once('\n')) else {
             return Ok(None);
@@ -71,7 +71,7 @@ impl Lexer<'_> {
     }
 
     /// A text as a variable's value: one word, or its words where something in them is not known, so that each tells of its own.
-    fn text(&self, text: &str, is_literal: bool) -> Result<Vec<Word>, Unclosed> {
+    fn text(&self, text: &str, is_literal: bool) -> Result<Vec<Word>, Unreadable> {
         if is_literal {
             return Ok(vec![Word::new(text, None)]);
         }
@@ -83,11 +83,12 @@ impl Lexer<'_> {
     }
 
     /// A text with its variables in it, in which quotes are letters.
-    fn expanded(&self, text: &str, falls_apart: bool) -> Result<Vec<Word>, Unclosed> {
+    fn expanded(&self, text: &str, falls_apart: bool) -> Result<Vec<Word>, Unreadable> {
         let mut lexer = Lexer {
             rest: text.chars().peekable(),
             variables: self.variables.clone(),
             depth: self.depth + 1,
+            brought: self.brought,
             ..Lexer::new("", self.environment)
         };
         while let Some(c) = lexer.rest.next() {

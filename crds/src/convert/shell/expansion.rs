@@ -2,7 +2,7 @@
 
 use super::command::is_name;
 use super::condition::variable as variable_of;
-use super::{Lexer, Unclosed, Word};
+use super::{LONGEST, Lexer, Unreadable, Word};
 use crate::convert::arithmetic;
 
 /// Nobody's script has defaults within defaults as deep as this.
@@ -10,7 +10,7 @@ const DEEPEST: usize = 8;
 
 impl Lexer<'_> {
     /// What follows a `$`.
-    pub(super) fn dollar(&mut self, quoted: bool) -> Result<(), Unclosed> {
+    pub(super) fn dollar(&mut self, quoted: bool) -> Result<(), Unreadable> {
         let name = |c: &char| c.is_ascii_alphanumeric() || *c == '_';
         match self.rest.peek() {
             Some('{') => {
@@ -43,7 +43,7 @@ impl Lexer<'_> {
                 while let Some(c) = self.rest.next_if(name) {
                     variable.push(c);
                 }
-                self.put(&variable, self.value(&variable), quoted);
+                self.put(&variable, self.value(&variable), quoted)?;
             }
             _ => self.push('$'),
         }
@@ -52,7 +52,7 @@ impl Lexer<'_> {
 
     /// `${NAME}`, a whole array, or either with a default; of the script's own arguments, `${@:2}` say, there are none. What is done to a
     /// text is not worked out.
-    fn braced(&mut self, inside: &str, quoted: bool) -> Result<(), Unclosed> {
+    fn braced(&mut self, inside: &str, quoted: bool) -> Result<(), Unreadable> {
         let end = inside
             .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
             .unwrap_or(inside.len());
@@ -73,7 +73,7 @@ impl Lexer<'_> {
         } else if inside == "#" {
             self.push('0');
         } else if (operation.is_empty() && !colon) || operation.starts_with('?') {
-            self.put(variable, set, quoted);
+            self.put(variable, set, quoted)?;
         } else if let Some(otherwise) = operation.strip_prefix(['-', '=']) {
             if self.depth == DEEPEST {
                 self.not_known(&format!("${variable}"));
@@ -85,7 +85,7 @@ impl Lexer<'_> {
             if set.is_none() && operation.starts_with('=') && is_name(variable) {
                 self.set(variable, otherwise.clone());
             }
-            self.put(variable, set.or(Some(otherwise)), quoted);
+            self.put(variable, set.or(Some(otherwise)), quoted)?;
         } else {
             self.not_known(&format!("${{{inside}}}"));
         }
@@ -104,10 +104,10 @@ impl Lexer<'_> {
     }
 
     /// What stands before the sign that closes one that was read.
-    fn enclosed(&mut self, opens: char, closes: char, what: &'static str) -> Result<String, Unclosed> {
+    fn enclosed(&mut self, opens: char, closes: char, what: &'static str) -> Result<String, Unreadable> {
         let (mut inside, mut open) = (String::new(), 1);
         loop {
-            let c = self.rest.next().ok_or(Unclosed(what))?;
+            let c = self.rest.next().ok_or(Unreadable::Unclosed(what))?;
             if c == opens {
                 open += 1;
             } else if c == closes {
@@ -121,11 +121,12 @@ impl Lexer<'_> {
     }
 
     /// The text behind `:-`, with its own quotes and variables, as one word.
-    fn inner(&self, script: &str) -> Result<Word, Unclosed> {
+    fn inner(&self, script: &str) -> Result<Word, Unreadable> {
         let mut lexer = Lexer {
             rest: script.chars().peekable(),
             variables: self.variables.clone(),
             depth: self.depth + 1,
+            brought: self.brought,
             ..Lexer::new("", self.environment)
         };
         // A space in front keeps `a=b` from being an assignment.
@@ -155,11 +156,12 @@ impl Lexer<'_> {
     }
 
     /// A variable's value in the word that is being read.
-    fn put(&mut self, variable: &str, values: Option<Vec<Word>>, quoted: bool) {
+    fn put(&mut self, variable: &str, values: Option<Vec<Word>>, quoted: bool) -> Result<(), Unreadable> {
         let Some(values) = values else {
             self.not_known(&format!("${variable}"));
-            return;
+            return Ok(());
         };
+        self.count(variable, &values)?;
         let assigns = self.assigns();
         let whole = quoted || assigns || values.len() > 1;
         self.no_words |= values.is_empty();
@@ -192,6 +194,16 @@ impl Lexer<'_> {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Counts what a variable's value brings: every word as long as it is written, and one more, so that empty ones count too.
+    fn count(&mut self, variable: &str, values: &[Word]) -> Result<(), Unreadable> {
+        self.brought += values.iter().map(|value| value.written().len() + 1).sum::<usize>();
+        if self.brought > LONGEST {
+            return Err(Unreadable::TooLong(variable.into()));
+        }
+        Ok(())
     }
 }
 

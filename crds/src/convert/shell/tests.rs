@@ -120,6 +120,25 @@ fn a_line_that_was_not_copied_whole_is_refused() {
 }
 
 #[test]
+fn a_variable_that_doubles_line_by_line_is_refused_by_its_name() {
+    for (first, line) in [
+        ("ab", "A=$A$A\n"),
+        ("$(date)", "A=$A$A\n"),
+        ("ab", "A+=$A\n"),
+        ("ab", "A=(\"${A[@]}\" \"${A[@]}\")\n"),
+        ("ab", "A=$(cat <<EOF\n$A$A\nEOF\n)\n"),
+    ] {
+        let script = format!("A={first}\n{}run $A\n", line.repeat(60));
+        let error = commands(&script, &|_| None).unwrap_err();
+        assert_eq!(error, Unreadable::TooLong("A".into()), "{line}");
+        let words = error.to_string();
+        assert!(words.starts_with("$A makes the script too long: "), "{words}");
+    }
+    let ten = format!("A=ab\n{}run $A\n", "A=$A$A\n".repeat(10));
+    assert_eq!(words(&ten)[0][1].len(), 2048);
+}
+
+#[test]
 fn a_comment_behind_a_backslash_does_not_end_the_command() {
     assert_eq!(
         words("run --a x \\  # [\"pow\"]\n --b y"),

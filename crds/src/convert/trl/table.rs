@@ -1,6 +1,6 @@
 //! The flags of `PPOConfig`, `RLOOConfig` and `GRPOConfig`, and of the classes of transformers and TRL that they come with.
 
-use crate::convert::row::Read::{Count, Data, Model, Number, Numbers, One, Text, Truth};
+use crate::convert::row::Read::{Count, CountOrOff, Data, Folder, Model, Number, Numbers, One, Text, Truth};
 use crate::convert::row::{NO_DROPOUT, Row, computed, field, needless, nowhere};
 
 /// Flags of every trainer.
@@ -82,10 +82,10 @@ pub const COMMON: &[Row] = &[
     computed(&["num_train_epochs"], &["episodes"], "a part of an epoch becomes a whole one").or("3"),
     field(&["seed"], &["seed"], Count),
     needless(&["data_seed", "full_determinism"], "a run always gives the same bits on the same machine"),
-    field(&["output_dir"], &["checkpoint.path"], Text),
+    field(&["output_dir"], &["checkpoint.path"], Folder),
     computed(&["save_steps"], &["checkpoint.everySteps"], "steps are rollout batches here").or("500"),
     computed(&["save_strategy"], &["checkpoint.everySteps"], "`no` saves at the end only").or("steps"),
-    field(&["save_total_limit"], &["checkpoint.keep"], Count),
+    field(&["save_total_limit"], &["checkpoint.keep"], CountOrOff),
     field(&["load_best_model_at_end"], &["checkpoint.keepBest"], Truth),
     needless(
         &["resume_from_checkpoint", "overwrite_output_dir", "save_only_model", "save_safetensors",
@@ -225,7 +225,7 @@ pub const ONLINE: &[Row] = &[
     field(&["shuffle_dataset"], &["prompts.shuffle"], Truth),
     field(&["temperature"], &["generation.temperature"], Number),
     field(&["top_p"], &["generation.topP"], Number),
-    field(&["top_k"], &["generation.topK"], Count),
+    field(&["top_k"], &["generation.topK"], CountOrOff),
     field(&["min_p"], &["generation.minP"], Number),
     field(&["repetition_penalty"], &[], One(&[("1.0", ""), ("1", "")])),
     nowhere(

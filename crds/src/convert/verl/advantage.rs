@@ -71,7 +71,8 @@ pub(super) fn filter_groups(draft: &mut Draft) -> Result<(), WrongValue> {
         draft.count("data.train_batch_size")?.unwrap_or(1).max(1),
     );
     let of_a_batch = draft.count("data.gen_batch_size")?.unwrap_or(train);
-    let draws = draft.count(&batches)?.filter(|batches| *batches > 0).map(|count| {
+    let most = draft.count_or_off(&batches)?;
+    let draws = most.filter(|batches| *batches > 0).map(|count| {
         let draws = count.saturating_mul(of_a_batch).div_ceil(train);
         (
             draws,

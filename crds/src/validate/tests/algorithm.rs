@@ -64,7 +64,12 @@ fn settings_that_contradict_each_other_are_refused() {
         ),
         (
             "generation: {temperature: 0}",
-            "spec.generation.temperature: 0.0 is out of range; it must be above 0 and at most 100",
+            "spec.generation.temperature: 0.0 is out of range; it must be 0.01 to 100",
+        ),
+        // vLLM would draw at 0.01.
+        (
+            "generation: {temperature: 1.0e-9}",
+            "spec.generation.temperature: 1e-9 is out of range; it must be 0.01 to 100",
         ),
         (
             "generation: {temperature: .nan}",

@@ -26,6 +26,46 @@ fn sources_must_be_one_place_that_can_be_reached() {
 }
 
 #[test]
+fn a_path_below_a_home_folder_is_to_be_written_in_full_wherever_it_runs() {
+    let blocks = "evaluation: {source: {paths: [/a.jsonl, ~/e.jsonl]}}\n  checkpoint: {path: '~'}";
+    let mut job = job(blocks, "reward: {model: {source: {path: ~/rm}}}");
+    job.spec.model.policy.path = Some("~/p".into());
+    job.spec.model.critic = Some(job.spec.model.policy.clone());
+    job.spec.model.reference = Some(job.spec.model.policy.clone());
+    job.spec.prompts.source.path = Some("~/d.jsonl".into());
+    for environment in [laptop(), Environment::cluster()] {
+        let errors = validate(&job, &environment).unwrap_err();
+        let told = |problem: &&Problem| {
+            problem
+                .message
+                .ends_with("write its path in full: no shell expands ~ here")
+        };
+        let told: Vec<&Problem> = errors.problems.iter().filter(told).collect();
+        let fields: Vec<&str> = told.iter().map(|problem| problem.field.as_str()).collect();
+        assert_eq!(
+            fields,
+            [
+                "spec.model.policy.path",
+                "spec.model.critic.path",
+                "spec.model.reference.path",
+                "spec.prompts.source.path",
+                "spec.evaluation.source.paths[1]",
+                "spec.roles.reward.model.source.path",
+                "spec.checkpoint.path"
+            ]
+        );
+        assert!(
+            told[0].message.starts_with("\"~/p\" lies below a home folder"),
+            "{}",
+            told[0].message
+        );
+    }
+    let mut job = super::job("checkpoint: {path: ~runs}", RULE);
+    job.spec.model.policy.path = Some("a~/p".into());
+    assert!(validate(&job, &laptop()).is_ok());
+}
+
+#[test]
 fn variables_of_the_chat_template_need_a_template_and_are_none_of_its_renderers_arguments() {
     let with = |prompts: Value| {
         let mut job = serde_json::to_value(job("", RULE)).unwrap();

@@ -17,12 +17,11 @@ use super::{OPEN, Writer, is_chosen, open};
 use crate::plugin::cli::LogsArgs;
 use crate::plugin::connection::Connection;
 use crate::plugin::merge::Line;
+use crate::plugin::refusal::PATIENCE;
 use crate::plugin::{job, pods, situation};
 
 /// Pause between two looks for new pods.
 const LOOK: Duration = Duration::from_secs(2);
-/// How long the API server may be away.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What a task that reads one log sends.
 enum Message {

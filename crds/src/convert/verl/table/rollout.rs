@@ -1,6 +1,6 @@
 //! verl's settings of the engines and of the reference.
 
-use crate::convert::row::Read::{Count, Number, One};
+use crate::convert::row::Read::{Count, CountOrOff, Number, One};
 use crate::convert::row::{Row, computed, field, needless, nowhere};
 
 /// Of numbers, by all names that verl reads (`PrecisionType` in verl/utils/torch_dtypes.py).
@@ -17,7 +17,7 @@ pub const ROWS: &[Row] = &[
     computed(&["actor_rollout_ref.rollout.name"], &["roles.rollout.engine"], "vllm; another engine is replaced by it"),
     field(&["actor_rollout_ref.rollout.temperature"], &["generation.temperature"], Number),
     field(&["actor_rollout_ref.rollout.top_p"], &["generation.topP"], Number),
-    field(&["actor_rollout_ref.rollout.top_k"], &["generation.topK"], Count),
+    field(&["actor_rollout_ref.rollout.top_k"], &["generation.topK"], CountOrOff),
     field(&["actor_rollout_ref.rollout.n"], &["batch.nSamplesPerPrompt"], Count),
     // Behind data.max_response_length, which it is without this.
     field(&["actor_rollout_ref.rollout.response_length"], &["generation.maxNewTokens"], Count),

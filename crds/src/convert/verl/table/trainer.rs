@@ -1,6 +1,6 @@
 //! verl's settings of pods, checkpoints, evaluation and logs.
 
-use crate::convert::row::Read::{Count, CountOrNever, Data, Text};
+use crate::convert::row::Read::{Count, CountOrNever, CountOrOff, Data, Folder};
 use crate::convert::row::{Row, computed, field, needless, nowhere};
 
 /// Every one of them.
@@ -11,8 +11,8 @@ pub const ROWS: &[Row] = &[
     computed(&["trainer.total_epochs"], &["episodes"], "").or("30"),
     computed(&["trainer.total_training_steps"], &["steps"], "counts before total_epochs"),
     field(&["trainer.save_freq"], &["checkpoint.everySteps"], CountOrNever).or("-1"),
-    field(&["trainer.max_actor_ckpt_to_keep"], &["checkpoint.keep"], Count),
-    field(&["trainer.default_local_dir"], &["checkpoint.path"], Text),
+    field(&["trainer.max_actor_ckpt_to_keep"], &["checkpoint.keep"], CountOrOff),
+    field(&["trainer.default_local_dir"], &["checkpoint.path"], Folder),
     field(&["data.val_files"], &["evaluation.source"], Data),
     computed(&["trainer.test_freq"], &["evaluation.everySteps"], "below 1 there is no evaluation").or("-1"),
     computed(&["data.val_max_samples"], &["evaluation.maxPrompts"], "with evaluation"),
