@@ -8,7 +8,7 @@ PYTHON ?= python3
 RELEASE := $(abspath $(or $(CARGO_TARGET_DIR),target))/release
 WORKER := $(RELEASE)/ppo-worker
 
-.PHONY: help demo demo-cluster test test-gpu sweep lint deny bench bench-distributed bench-http bench-operator parity crds cluster images tools go libtorch cuda-shim release clean bench-gpu
+.PHONY: help demo demo-cluster test test-gpu sweep lint deny bench bench-distributed bench-http bench-operator parity crds cluster images tools go libtorch cuda-shim release clean bench-gpu for-cluster
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -41,12 +41,19 @@ demo: release ## make a small model, train it with PPO, show what it learnt
 	configs/quickstart/demo.sh $(WORKER)
 
 # A Kubernetes of its own needs root, and Go to build it; KUBECONFIG names another, which pulls images from IMAGES (`make images REGISTRY=...`).
-demo-cluster: $(if $(KUBECONFIG),,go) release ## real pods train, two are killed, no bit differs: a Kubernetes of its own, or that of KUBECONFIG
+demo-cluster: for-cluster $(if $(KUBECONFIG),,go) release ## real pods train, two are killed, no bit differs: a Kubernetes of its own, or that of KUBECONFIG
 	cargo build --release --locked -p ppo-operator --bins
 ifdef KUBECONFIG
 	PATH="$(RELEASE):$$PATH" configs/quickstart-cluster/demo.sh $(WORKER)
 else
 	cargo run --release --locked -p ppo-tests --example real_cluster -- configs/quickstart-cluster/demo.sh $(WORKER)
+endif
+
+for-cluster: # says what is missing before anything is built
+ifdef KUBECONFIG
+	@for tool in kubectl helm; do command -v $$tool >/dev/null || { echo "make demo-cluster: $$tool is needed and not in PATH: install it" >&2; exit 1; }; done
+else
+	@[ "$$(id -u)" = 0 ] || { echo "make demo-cluster: a Kubernetes of its own needs root; KUBECONFIG=FILE names a cluster of yours" >&2; exit 1; }
 endif
 
 test: go libtorch cluster lint deny cuda-shim ## everything that must hold; with PPO_TEST_SKIP=never what cannot run here fails
@@ -85,6 +92,7 @@ images: ## container images of operator and worker; REGISTRY=host/path in front 
 	@for engine in docker podman buildah none; do command -v $$engine >/dev/null && break; done; \
 	if [ $$engine = none ]; then echo "make images: docker, podman or buildah is needed and none is in PATH: install one of them" >&2; exit 1; fi; \
 	version=$$(sed -n 's/^version = "\(.*\)"$$/\1/p' Cargo.toml | head -1); prefix=$(if $(REGISTRY),$(REGISTRY:/=)/); \
+	export DOCKER_BUILDKIT=1; \
 	build() { echo "== $$prefix$$2"; $$engine build --file $$1 --tag $$prefix$$2 .; }; \
 	build operator/Dockerfile ppo-operator:$$version; \
 	build worker/Dockerfile ppo-worker:$$version; \

@@ -12,10 +12,14 @@ kept in ${XDG_CACHE_HOME:-~/.cache}/ppo/libtorch-<version>-cpu, so that a machin
 the checkout is a link to it; `.cargo/config.toml` points LIBTORCH there. Where LIBTORCH_SOURCE names an installed torch
 package folder (site-packages/torch), files are taken from there and nothing is downloaded.
 """
+import contextlib
+import fcntl
 import os
 import pathlib
 import platform
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -66,7 +70,12 @@ def unpack(wheel, target):
 
 
 def copy_installed(package, target):
-    site = package.parent
+    site, version = package.parent, package / "version.py"
+    if not version.is_file():
+        fail(f"LIBTORCH_SOURCE: {package} is no installed torch: it has no version.py")
+    found = re.search(r"__version__ = '([^'+]*)", version.read_text())
+    if not found or found[1] != TORCH:
+        fail(f"LIBTORCH_SOURCE: {package} is torch {found[1] if found else 'of an unknown version'}, wanted is {TORCH}")
     for root in [package / "include", package / "lib", *site.glob("nvidia/**/lib"), *site.glob("torch.libs")]:
         for path in root.rglob("*"):
             if path.is_file() and (place := wanted(str(path.relative_to(site)).replace("torch.libs", "torch/lib"))):
@@ -92,30 +101,46 @@ def main():
         fail(f"only Linux on x86-64 is supported, this is {platform.system()} on {platform.machine()}")
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache", "ppo")
     home = cache / f"libtorch-{TORCH}-cpu"
-    if not (home / "build-version").is_file():
-        cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache, prefix="libtorch-") as folder:
-            target = pathlib.Path(folder, "libtorch")
-            source = os.environ.get("LIBTORCH_SOURCE")
-            if source:
-                copy_installed(pathlib.Path(source).resolve(), target)
-            else:
-                for wheel in download(pathlib.Path(folder)):
-                    unpack(wheel, target)
-                    wheel.unlink()
-            for needed in LIBRARIES:
-                if not any((target / "lib").glob(needed + "*")):
-                    fail(f"{needed} was not found in {source or 'the downloaded wheels'}")
-            stand_in(target)
-            (target / "build-version").write_text(TORCH + "\n")
-            if home.exists():
-                shutil.rmtree(home)
-            os.rename(target, home)  # complete or absent: a broken download leaves nothing behind
-    link = pathlib.Path(__file__).resolve().parents[2] / ".libtorch"
-    if not link.is_symlink() or os.readlink(link) != str(home):
-        link.unlink(missing_ok=True)
-        link.symlink_to(home)
+    cache.mkdir(parents=True, exist_ok=True)
+    with alone(cache / f"libtorch-{TORCH}-cpu.lock"):
+        if not (home / "build-version").is_file():
+            install(home)
+        link = pathlib.Path(__file__).resolve().parents[2] / ".libtorch"
+        if not link.is_symlink() or os.readlink(link) != str(home):
+            link.unlink(missing_ok=True)
+            link.symlink_to(home)
+
+
+@contextlib.contextmanager
+def alone(lock):
+    """Other processes that come here wait until this one has done."""
+    with open(lock, "w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+
+
+def install(home):
+    for left in home.parent.glob("libtorch-*.partial"):
+        shutil.rmtree(left, ignore_errors=True)  # of one that was killed: nobody else is here
+    with tempfile.TemporaryDirectory(dir=home.parent, prefix="libtorch-", suffix=".partial") as folder:
+        target = pathlib.Path(folder, "libtorch")
+        source = os.environ.get("LIBTORCH_SOURCE")
+        if source:
+            copy_installed(pathlib.Path(source).resolve(), target)
+        else:
+            for wheel in download(pathlib.Path(folder)):
+                unpack(wheel, target)
+                wheel.unlink()
+        for needed in LIBRARIES:
+            if not any((target / "lib").glob(needed + "*")):
+                fail(f"{needed} was not found in {source or 'the downloaded wheels'}")
+        stand_in(target)
+        (target / "build-version").write_text(TORCH + "\n")
+        if home.exists():
+            shutil.rmtree(home)
+        os.rename(target, home)  # complete or absent: a broken download leaves nothing behind
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by way of what removes the partial folder
     main()

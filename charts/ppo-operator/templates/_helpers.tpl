@@ -28,7 +28,9 @@ app.kubernetes.io/name: {{ include "ppo-operator.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- if not (hasKey (default dict .Values.commonLabels) "app.kubernetes.io/part-of") }}
 app.kubernetes.io/part-of: ppo-operator
+{{- end }}
 {{- with .Values.commonLabels }}
 {{ toYaml . }}
 {{- end }}

@@ -34,9 +34,9 @@ pub fn restrict(spec: &mut PodSpec, user: Option<i64>) {
     spec.automount_service_account_token.get_or_insert(false);
     spec.enable_service_links.get_or_insert(false);
     let pod = spec.security_context.get_or_insert_with(PodSecurityContext::default);
+    pod.run_as_user = pod.run_as_user.or(user);
     let root = pod.run_as_user == Some(ROOT);
     pod.run_as_non_root.get_or_insert(!root);
-    pod.run_as_user = pod.run_as_user.or(user);
     pod.run_as_group = pod.run_as_group.or(user);
     pod.fs_group = pod.fs_group.or(user);
     // A claim of checkpoints holds many large files; to change their group at every start would take minutes.
@@ -246,6 +246,9 @@ mod tests {
             (context.run_as_user, context.fs_group, context.run_as_non_root),
             (None, None, Some(true))
         );
+        let mut of_root = PodSpec::default();
+        restrict(&mut of_root, Some(ROOT));
+        assert_eq!(of_root.security_context.unwrap().run_as_non_root, Some(false));
         let root = spec(json!({"securityContext": {"runAsUser": 0}, "containers": []}));
         assert_eq!(root["securityContext"]["runAsNonRoot"], false);
     }

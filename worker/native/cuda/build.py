@@ -9,6 +9,7 @@ The real ones are in the process when this one is loaded, or are found by the lo
 """
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -56,7 +57,11 @@ def toolkit(cache):
                         out.write_bytes(archive.read(name))
         for program in (path for pattern in PROGRAMS for path in unpacked.glob(pattern) if path.is_file()):
             program.chmod(0o755)
-        os.rename(unpacked, home)  # complete or absent
+        try:
+            os.rename(unpacked, home)  # complete or absent
+        except OSError:
+            if not home.is_dir():  # else another process was first
+                raise
     return home
 
 
@@ -91,4 +96,5 @@ def main():
     print(f"cuda-shim: {out}", file=sys.stderr)
 
 
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by way of what removes the temporary folders
 main()

@@ -11,11 +11,18 @@ use anyhow::Context;
 /// # Errors
 /// When it cannot be written, naming it.
 pub fn write_durably(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    let aside = path.with_extension("writing");
-    let written = File::create(&aside).and_then(|mut file| {
+    write_durably_by(&path.with_extension("writing"), path, bytes)
+}
+
+/// As [`write_durably`], by way of the file `aside`: who else writes `path` at the same time has another.
+///
+/// # Errors
+/// When it cannot be written, naming it.
+pub fn write_durably_by(aside: &Path, path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let written = File::create(aside).and_then(|mut file| {
         file.write_all(bytes)?;
         file.sync_all()?;
-        fs::rename(&aside, path)
+        fs::rename(aside, path)
     });
     written.with_context(|| format!("cannot write {}", path.display()))
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::durable::write_durably;
+use super::durable::write_durably_by;
 use crate::stop::StopFlag;
 
 const FILE: &str = "attempt.json";
@@ -22,6 +22,8 @@ const LOOK: Duration = Duration::from_secs(10);
 pub struct Fence {
     file: PathBuf,
     owner: Owner,
+    /// This process took it, and no rank that joined.
+    is_taker: bool,
 }
 
 /// Who may write.
@@ -51,13 +53,14 @@ impl Fence {
         let fence = Self {
             file: folder.join(FILE),
             owner,
+            is_taker: true,
         };
         match fence.holder()? {
             Some(newer) if newer.run == fence.owner.run && newer.attempt > fence.owner.attempt => {
                 Err(fence.superseded(&newer).into())
             }
             _ => {
-                write_durably(&fence.file, &serde_json::to_vec(&fence.owner)?)?;
+                fence.claim()?;
                 Ok(fence)
             }
         }
@@ -71,6 +74,7 @@ impl Fence {
         let fence = Self {
             file: folder.join(FILE),
             owner,
+            is_taker: false,
         };
         let held = fence.holder()?.is_some();
         ensure!(
@@ -89,9 +93,22 @@ impl Fence {
     /// [`Superseded`]; when the file cannot be read.
     pub fn check(&self) -> anyhow::Result<()> {
         match self.holder()? {
-            Some(holder) if holder != self.owner => Err(self.superseded(&holder).into()),
-            _ => Ok(()),
+            None => Ok(()),
+            Some(holder) if holder == self.owner => Ok(()),
+            // One that was cut off while it took the fence, and came to its end only now.
+            Some(older) if older.run == self.owner.run && older.attempt < self.owner.attempt => match self.is_taker {
+                true => self.claim(),
+                false => Ok(()),
+            },
+            Some(newer) => Err(self.superseded(&newer).into()),
         }
+    }
+
+    /// By way of a file of its own: another attempt may be at the same.
+    fn claim(&self) -> anyhow::Result<()> {
+        let Owner { run, attempt } = &self.owner;
+        let aside = self.file.with_extension(format!("{run}-{attempt}.writing"));
+        write_durably_by(&aside, &self.file, &serde_json::to_vec(&self.owner)?)
     }
 
     /// Looks every ten seconds, from a thread of its own, whether this attempt may still write, and asks the run to stop once it may not. Of
@@ -176,6 +193,19 @@ mod tests {
                 .is::<Superseded>()
         );
         second.check().unwrap();
+    }
+
+    #[test]
+    fn an_older_attempt_that_was_cut_off_while_it_took_the_fence_does_not_keep_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = Fence::take(folder.path(), owner("a", 1)).unwrap();
+        let second = Fence::take(folder.path(), owner("a", 2)).unwrap();
+        let follower = Fence::join(folder.path(), owner("a", 2)).unwrap();
+        // What it wrote before the other came is in place only now.
+        first.claim().unwrap();
+        follower.check().unwrap();
+        second.check().unwrap();
+        assert!(first.check().unwrap_err().is::<Superseded>());
     }
 
     #[test]

@@ -94,15 +94,17 @@ fn failed(children: &mut [Child]) -> Option<(usize, ExitStatus)> {
 impl Drop for Siblings {
     fn drop(&mut self) {
         // They heard of the end as every rank does. One that is still there hangs, and would outlive the pod's process.
-        for child in self.0.lock().iter_mut() {
-            let ended = (0..50).any(|_| {
-                std::thread::sleep(Duration::from_millis(100));
-                !matches!(child.try_wait(), Ok(None))
-            });
-            if !ended {
-                let _ = child.kill();
-                let _ = child.wait();
+        let mut children = self.0.lock();
+        for _ in 0..50 {
+            children.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+            if children.is_empty() {
+                return;
             }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        for child in children.iter_mut() {
+            let _ = child.kill();
+            let _ = child.wait();
         }
     }
 }

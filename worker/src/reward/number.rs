@@ -5,6 +5,9 @@ use std::sync::LazyLock;
 
 use regex::{Captures, Regex};
 
+/// What people write for one: a hyphen, the sign itself, a dash.
+const MINUS: [char; 3] = ['-', '\u{2212}', '\u{2013}'];
+
 /// Digits, a decimal part, an exponent. What separates thousands has been [left out](ungrouped).
 const MAGNITUDE: &str = r"(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?";
 
@@ -14,45 +17,63 @@ static GROUPS: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\.?[0-9]+
 /// Sign and currency in either order, then a fraction of LaTeX, or a magnitude and what it is divided by. None only if the pattern were
 /// invalid, which a test excludes.
 static NUMBER: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    let sign = "[-+\u{2212}]?";
+    let sign = "[-+\u{2212}\u{2013}]?";
     // In braces, or a digit alone: `\frac{3}{4}` and `\frac34` are the same.
     let part = |name: &str| format!(r"\s*(?:\{{\s*(?P<{name}>{sign}{MAGNITUDE})\s*\}}|(?P<{name}_digit>[0-9]))");
     let fraction = format!(r"(?:(?P<whole>[0-9]+) ?)?\\[cdt]?frac{}{}", part("over"), part("under"));
+    let mixed = r"(?P<units>[0-9]+) +(?P<above>[0-9]+)/(?P<below>[0-9]+)";
     let plain = format!(r"(?P<top>{MAGNITUDE})(?:\s?/\s?(?P<bottom>{MAGNITUDE}))?");
     Regex::new(&format!(
-        r"(?P<sign>{sign})(?:\\?[$€£])?(?P<inner>{sign})(?:{fraction}|{plain})"
+        r"(?P<sign>{sign})(?:\\?[$€£])?(?P<inner>{sign})(?:{fraction}|{mixed}|{plain})"
     ))
     .ok()
 });
 
-/// The last number in `text`: `1,234`, `$5`, `3/4`, `-2.50`, `6.02e23`, `\frac{3}{4}`, `2\frac{1}{2}`. None without a finite one.
+/// The last number in `text`: `1,234`, `$5`, `3/4`, `-2.50`, `6.02e23`, `\frac{3}{4}`, `2\frac{1}{2}`, `2 1/2`. None without a finite one.
 ///
-/// A minus right behind a digit, letter or closing bracket is a subtraction: the last number of `12-5` is 5.
+/// A minus right behind a digit, letter or closing bracket is a subtraction: the last number of `12-5` is 5. One with a space behind it is a
+/// sign where a number has to come, as in `x = - 5`: a dash that opens a line is none.
 pub(super) fn last_number(text: &str) -> Option<f64> {
     let text = ungrouped(text)?;
     let found = NUMBER.as_ref()?.captures_iter(&text).last()?;
-    let negative = |name: &str| {
-        found
-            .name(name)
-            .is_some_and(|sign| matches!(sign.as_str(), "-" | "\u{2212}"))
-    };
-    let before = text[..found.get(0)?.start()].chars().next_back();
-    let subtraction = before.is_some_and(|character| character.is_alphanumeric() || character == ')');
-    let is_negative = (negative("sign") && !subtraction) != negative("inner");
+    let is_minus = |name: &str| found.name(name).is_some_and(|sign| sign.as_str().starts_with(MINUS));
+    let before = &text[..found.get(0)?.start()];
+    let subtraction = before.ends_with(|character: char| character.is_alphanumeric() || character == ')');
+    let spaced = found["sign"].is_empty() && is_spaced_minus(before);
+    let is_negative = (is_minus("sign") && !subtraction || spaced) != is_minus("inner");
 
     let number = |name: &str| found.name(name).and_then(|digits| parse(digits.as_str()));
     let part = |in_braces: &str, digit: &str| number(in_braces).or_else(|| number(digit));
-    let value = match (number("top"), found.name("bottom")) {
-        (Some(top), Some(_)) => top / number("bottom")?,
-        (Some(top), None) => top,
-        (None, _) => {
-            let (over, under) = (part("over", "over_digit")?, part("under", "under_digit")?);
-            // Rounded once, as 4/3 is.
-            (number("whole").unwrap_or(0.0) * under + over) / under
+    // Rounded once, as 4/3 is.
+    let mixed = |whole: f64, over: f64, under: f64| (whole * under + over) / under;
+    let value = if let Some(top) = number("top") {
+        // The stop of a sentence, or of `Rs.`, is no decimal point.
+        let stops =
+            found["top"].starts_with('.') && before.ends_with(|last: char| last.is_alphanumeric() || last == '.');
+        let top = if stops { parse(&found["top"][1..])? } else { top };
+        match found.name("bottom") {
+            Some(_) => top / number("bottom")?,
+            None => top,
         }
+    } else if let Some(whole) = number("units") {
+        match (number("above")?, number("below")?) {
+            (over, under) if over < under => mixed(whole, over, under),
+            // Two numbers beside each other.
+            (over, under) => return Some(over / under).filter(|value| value.is_finite()),
+        }
+    } else {
+        let (over, under) = (part("over", "over_digit")?, part("under", "under_digit")?);
+        mixed(number("whole").unwrap_or(0.0), over, under)
     };
     let value = if is_negative { -value } else { value };
     value.is_finite().then_some(value)
+}
+
+/// Whether a number behind this text has a minus that a space parts from it.
+fn is_spaced_minus(before: &str) -> bool {
+    let spaces = [' ', '\t'];
+    let minus = before.trim_end_matches(spaces).strip_suffix(MINUS);
+    minus.is_some_and(|before| before.trim_end_matches(spaces).ends_with(['=', ':', '(', '[', '{']))
 }
 
 /// `text` with its thousands in one piece: one to three digits, then groups of three. Whatever but a digit may stand behind the last one:
@@ -79,5 +100,5 @@ fn ungrouped(text: &str) -> Option<Cow<'_, str>> {
 
 /// A magnitude with its sign.
 fn parse(digits: &str) -> Option<f64> {
-    digits.replace('\u{2212}', "-").parse().ok()
+    digits.replace(MINUS, "-").parse().ok()
 }

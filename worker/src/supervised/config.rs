@@ -8,6 +8,7 @@ use ppo_crds::spec::{DType, HubModel, OptimizerSpec, Schedule};
 use ppo_crds::validate::{Problem, endless_warmup, optimizer_problems};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 
 use super::pairs;
 use super::preferences::{self, Preference};
@@ -126,6 +127,9 @@ pub struct SftData {
     /// Render prompts through the model's chat template. Default false.
     #[serde(default)]
     pub chat_template: bool,
+    /// Variables that the template gets, as a job's `prompts.chatTemplateVariables`. Default none.
+    #[serde(default)]
+    pub chat_template_variables: Map<String, Value>,
     /// Longest prompt in tokens; longer ones are dropped. Default 1024.
     #[serde(default = "max_length")]
     pub max_length: usize,
@@ -149,6 +153,9 @@ pub struct PreferenceData {
     /// Render prompts through the model's chat template. Default false.
     #[serde(default)]
     pub chat_template: bool,
+    /// Variables that the template gets, as a job's `prompts.chatTemplateVariables`. Default none.
+    #[serde(default)]
+    pub chat_template_variables: Map<String, Value>,
     /// Longest prompt in tokens; longer ones are dropped. Default 1024.
     #[serde(default = "max_length")]
     pub max_length: usize,

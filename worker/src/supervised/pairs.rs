@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
 use ppo_crds::run_config::Prompts;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::config::SftData;
 use crate::data::{Label, Place, Prompt, PromptSet};
@@ -20,6 +20,7 @@ pub(super) struct Wanted<'a, const N: usize> {
     pub(super) prompt_field: &'a str,
     pub(super) response_fields: [&'a str; N],
     pub(super) chat_template: bool,
+    pub(super) chat_template_variables: &'a Map<String, Value>,
     pub(super) max_length: usize,
 }
 
@@ -33,6 +34,7 @@ pub fn read(path: &Path, data: &SftData, tokenizer: &Tokenizer, model: &ModelCon
         prompt_field: &data.prompt_field,
         response_fields: [&data.response_field],
         chat_template: data.chat_template,
+        chat_template_variables: &data.chat_template_variables,
         max_length: data.max_length,
     };
     let rows = answered(&wanted, tokenizer, model)?.into_iter();
@@ -63,12 +65,13 @@ pub(super) fn answered<const N: usize>(
         prompt_field: wanted.prompt_field.to_owned(),
         label_field: None,
         chat_template: wanted.chat_template,
-        chat_template_variables: Default::default(),
+        chat_template_variables: wanted.chat_template_variables.clone(),
         max_length: wanted.max_length,
         shuffle: false,
     };
     let reader = Reader {
         tokenizer,
+        variables: wanted.chat_template_variables,
         eos: tokenizer.require_eos().context("no response can be ended")?,
         vocabulary: model.vocab,
     };
@@ -122,6 +125,8 @@ type Unusable = String;
 /// Makes token ids of responses.
 struct Reader<'a> {
     tokenizer: &'a Tokenizer,
+    /// Of the chat template.
+    variables: &'a Map<String, Value>,
     eos: u32,
     vocabulary: i64,
 }
@@ -199,7 +204,10 @@ impl Reader<'_> {
     fn space_before(&self, text: &str, messages: &[Value]) -> String {
         let turn = json!({"role": "assistant", "content": text});
         let whole: Vec<Value> = messages.iter().cloned().chain([turn]).collect();
-        let render = |messages: &[Value], asks| self.tokenizer.render_chat(messages, asks).ok();
+        let render = |messages: &[Value], asks| {
+            let rendered = self.tokenizer.render_chat_with(messages, asks, self.variables);
+            rendered.ok()
+        };
         let rest = render(messages, true)
             .zip(render(&whole, false))
             .and_then(|(begun, whole)| Some(whole.strip_prefix(&begun)?.to_owned()));
@@ -392,7 +400,9 @@ mod tests {
     fn dropped(responses: [&str; 5]) -> (Option<String>, Vec<usize>) {
         let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
         let tokenizer = Tokenizer::load(&fixtures.join("tokenizer/chatml")).unwrap();
+        let variables = Map::new();
         let reader = Reader {
+            variables: &variables,
             tokenizer: &tokenizer,
             eos: 2,
             vocabulary: 400,
@@ -462,6 +472,10 @@ mod tests {
 
     /// The text of each pair under the tokenizer of `family`, without its end.
     fn texts(family: &str, rows: &[[&str; 2]], chat_template: bool) -> Vec<String> {
+        texts_with(family, rows, &json!({"chatTemplate": chat_template}))
+    }
+
+    fn texts_with(family: &str, rows: &[[&str; 2]], data: &Value) -> Vec<String> {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("pairs.jsonl");
         let lines = rows
@@ -472,7 +486,9 @@ mod tests {
         let tokenizer = Tokenizer::load(&fixtures.join("tokenizer").join(family)).unwrap();
         let mut model = ModelConfig::read(&fixtures.join("llama")).unwrap();
         (model.vocab, model.max_positions) = (1000, 1000);
-        let data: SftData = serde_json::from_value(json!({"path": &file, "chatTemplate": chat_template})).unwrap();
+        let mut data = data.clone();
+        data["path"] = json!(&file);
+        let data: SftData = serde_json::from_value(data).unwrap();
         let pairs = read(&file, &data, &tokenizer, &model).unwrap();
         let whole = pairs
             .iter()
@@ -503,5 +519,15 @@ mod tests {
         );
         let chatml = texts("chatml", &[["Hi", "the"]], true);
         assert!(chatml[0].ends_with("assistant\nthe"), "{chatml:?}");
+    }
+    #[test]
+    fn the_chat_template_gets_the_variables_of_the_data_as_that_of_a_job_gets_them() {
+        let thinks = |variables: &Value| {
+            let data = json!({"chatTemplate": true, "chatTemplateVariables": variables});
+            texts_with("qwen3", &[["Hi", "the"]], &data)
+        };
+        let (without, with) = (thinks(&json!({"enable_thinking": false})), thinks(&json!({})));
+        assert!(without[0].ends_with("<think>\n\n</think>\n\nthe"), "{without:?}");
+        assert!(with[0].ends_with("assistant\nthe"), "{with:?}");
     }
 }

@@ -29,6 +29,7 @@ pub fn read(path: &Path, data: &PreferenceData, tokenizer: &Tokenizer, model: &M
         prompt_field: &data.prompt_field,
         response_fields: [&data.chosen_field, &data.rejected_field],
         chat_template: data.chat_template,
+        chat_template_variables: &data.chat_template_variables,
         max_length: data.max_length,
     };
     let rows = answered(&wanted, tokenizer, model)?.into_iter();

@@ -7,7 +7,8 @@
 //! `ppo/returns/mean` and `ppo/val/mean` count padding, its `ppo/loss/grad_norm` is of both models after clipping, and its
 //! `objective/lr` is the next step's. Under `alpacafarm` there are also the shorter names of CS336's version of it.
 //!
-//! Three differ in some settings: verl divides its `perf/throughput` by the GPUs, TRL's `objective/scores` have the penalty for a missing
+//! Some differ in some settings: verl divides its `perf/throughput` by the GPUs; with dynamic sampling its scores and response lengths are
+//! those of the groups that it learns from, where ours are of all samples drawn; TRL's `objective/scores` have the penalty for a missing
 //! EOS in them where one is set, and of what TRL's PPOTrainer takes over padding ours leave the padding out: each padded slot moves its
 //! `val/ratio` towards 1 and takes 1 from its `objective/entropy`. The entropies during the updates of TRL and AlpacaFarm count what the
 //! policy would say at padding.

@@ -180,7 +180,9 @@ impl<'a> Lexer<'a> {
             return;
         }
         self.rest = rest;
-        let text = words.split_whitespace().collect::<Vec<_>>().join(" ");
+        // A tie is a space.
+        let words = words.split(|char: char| char.is_whitespace() || char == '~');
+        let text = words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
         let small = text.to_lowercase();
         let bare = small.trim_matches(|char: char| !char.is_alphanumeric());
         let token = match text.chars().next() {

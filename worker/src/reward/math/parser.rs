@@ -13,11 +13,14 @@ const RELATIONS: &str = "=<>≤≥≠∈";
 
 /// Units that are written as plain words. In `\text{}` any words are one, but for these.
 #[rustfmt::skip]
-const UNITS: [&str; 53] = [
-    "cm", "mm", "km", "meter", "meters", "metre", "metres", "centimeter", "centimeters", "kilometers", "inch", "inches", "ft",
-    "foot", "feet", "yard", "yards", "mile", "miles", "mph", "kph", "sq", "square", "cubic", "unit", "units", "per", "sec", "second",
-    "seconds", "min", "minute", "minutes", "hr", "hour", "hours", "day", "days", "week", "weeks", "month", "months", "year", "years",
-    "kg", "gram", "grams", "pounds", "liters", "cent", "cents", "dollar", "dollars",
+const UNITS: [&str; 79] = [
+    "cm", "mm", "km", "meter", "meters", "metre", "metres", "centimeter", "centimeters", "centimetre", "centimetres",
+    "millimeter", "millimeters", "kilometer", "kilometers", "kilometre", "kilometres", "inch", "inches", "ft", "foot", "feet",
+    "yard", "yards", "mile", "miles", "mph", "kph", "sq", "square", "cubic", "unit", "units", "per", "sec", "second", "seconds",
+    "min", "minute", "minutes", "hr", "hrs", "hour", "hours", "day", "days", "week", "weeks", "month", "months", "year",
+    "years", "kg", "kilogram", "kilograms", "gram", "grams", "pound", "pounds", "lb", "lbs", "ounce", "ounces", "oz", "ton",
+    "tons", "liter", "liters", "litre", "litres", "ml", "gallon", "gallons", "cent", "cents", "dollar", "dollars", "euro",
+    "euros",
 ];
 
 /// Words that make another answer of what stands before them.

@@ -10,6 +10,13 @@ fn accepts(label: &str, given: &str) -> bool {
 }
 
 const SAME: &[(&str, &str)] = &[
+    // A tie in a text, as NuminaMath's letters have.
+    (r"\mathrm{~B}", "B"),
+    (r"\text{~B}", r"\text{(B)}"),
+    // Units.
+    ("1", "1 liter"),
+    ("2", "2 kilograms"),
+    ("12", "12 ounces"),
     // Numbers.
     ("42", "42."),
     ("1234", "1,234"),

@@ -143,6 +143,26 @@ fn numbers_are_read_as_people_write_them() {
         ("-1,2345", 2345.0),
         ("1,200/1,000kg", 1.2),
         (r"72\text{ cm}", 72.0),
+        // The stop of a sentence.
+        ("So the answer is...42", 42.0),
+        ("It costs Rs.5", 5.0),
+        ("Answer.42", 42.0),
+        ("$.50", 0.5),
+        ("x=.5", 0.5),
+        // A number and a part.
+        ("2 1/2", 2.5),
+        ("-1 1/2", -1.5),
+        ("in 2024 10/5", 2.0),
+        ("1 1/2 2/3", 2.0 / 3.0),
+        ("1.5 1/2", 0.5),
+        // Dashes, and a space behind a sign.
+        ("x = \u{2013}5", -5.0),
+        ("10\u{2013}15", 15.0),
+        ("$x = - 5$", -5.0),
+        ("Answer: \u{2212} 7", -7.0),
+        ("12 - 5", 5.0),
+        ("Items:\n- 5 apples", 5.0),
+        (r"\boxed{- \frac{1}{2}}", -0.5),
         // Parts that are no numbers make no fraction.
         (r"\frac{x}{4}", 4.0),
         (r"\frac{34}{x}", 34.0),
