@@ -378,6 +378,18 @@ fn a_run_that_starts_anew_leaves_what_one_in_an_empty_folder_does() {
     let logs = std::fs::read_dir(bench.path("run/tensorboard")).unwrap();
     assert_eq!(logs.count(), 1);
 
+    // Nothing goes where the new run cannot begin.
+    for misnamed in [
+        json!({"model": {"policy": {"path": "modle"}}}),
+        json!({"prompts": {"source": {"path": "prompst.jsonl"}}}),
+        json!({"prompts": {"labelField": "answr"}}),
+    ] {
+        bench.manifests("job.yaml", &[json!({"steps": 1}), misnamed.clone()]);
+        let failed = bench.worker(["run", "-f", "job.yaml", "--run-dir", "run", "--fresh", "--quiet"]);
+        assert!(!failed.status.success(), "{misnamed}");
+        assert_eq!(left(&bench, "run"), left(&bench, "new"), "{misnamed}");
+    }
+
     // What it reads is not what it deletes.
     bench.manifest(
         "job.yaml",

@@ -208,6 +208,14 @@ impl DeviceArgs {
             Some(_) | None => "",
         };
         tracing::info!("{who} computes on {settled}{why}");
+        // Of a machine with a driver somebody means to use its GPUs.
+        if let Some(missing) = settled
+            .missing
+            .as_ref()
+            .filter(|missing| !matches!(missing, Missing::Driver(_)))
+        {
+            tracing::warn!("no usable GPU: {missing}");
+        }
         Ok(settled)
     }
 }
@@ -290,10 +298,6 @@ fn look() -> Result<Vec<Gpu>, Missing> {
     if gpus.is_empty() {
         return Err(Missing::Gpu);
     }
-    if let Some(old) = gpus.iter().find(|gpu| gpu.capability < CAPABILITY) {
-        let Gpu { name, capability, .. } = old.clone();
-        return Err(Missing::OldGpu { name, capability });
-    }
     load_torch_cuda().map_err(Missing::Torch)?;
     if tch::Cuda::device_count() == 0 {
         return Err(Missing::OldDriver(driver.cuda_version()?));
@@ -328,16 +332,17 @@ fn decide(
         Choice::Auto | Choice::Cuda(None) => local_rank,
         Choice::Cuda(Some(number)) => number,
     };
+    let without = |missing: Missing| {
+        let why = match (choice, promised) {
+            (Choice::Auto, None) => return Ok(cpu(Some(missing))),
+            (Choice::Auto, Some(promised)) => format!("this pod was promised {promised} GPUs"),
+            _ => format!("--device {choice}"),
+        };
+        Err(Invalid::new(format!("{why}: no usable GPU: {missing}")).into())
+    };
     let gpus = match look() {
         Ok(gpus) => gpus,
-        Err(missing) if choice == Choice::Auto && promised.is_none() => return Ok(cpu(Some(missing))),
-        Err(missing) => {
-            let why = match (choice, promised) {
-                (Choice::Auto, Some(promised)) => format!("this pod was promised {promised} GPUs"),
-                _ => format!("--device {choice}"),
-            };
-            return Err(Invalid::new(format!("{why}: no usable GPU: {missing}")).into());
-        }
+        Err(missing) => return without(missing),
     };
     let Some(gpu) = gpus.get(number) else {
         let words = format!(
@@ -347,6 +352,15 @@ fn decide(
         return Err(Invalid::new(words).into());
     };
     let all_are_mine = promised.is_some() && !has_siblings && !matches!(choice, Choice::Cuda(Some(_)));
+    let mine = if all_are_mine {
+        &gpus[..]
+    } else {
+        std::slice::from_ref(gpu)
+    };
+    if let Some(old) = mine.iter().find(|gpu| gpu.capability < CAPABILITY) {
+        let Gpu { name, capability, .. } = old.clone();
+        return without(Missing::OldGpu { name, capability });
+    }
     Ok(Settled {
         device: Device::Cuda(number),
         gpu: Some(gpu.clone()),
@@ -394,6 +408,28 @@ mod tests {
         assert_eq!(decided("auto", None, 0, Err(Missing::Gpu)), "the CPU");
     }
 
+    /// A GPU, and one that is too old.
+    fn beside_an_old_one() -> Vec<Gpu> {
+        let mut gpus = gpus(2);
+        (gpus[1].name, gpus[1].capability) = ("Tesla T4".into(), (7, 5));
+        gpus
+    }
+
+    #[test]
+    fn a_gpu_that_is_too_old_keeps_no_other_from_being_used() {
+        for choice in ["auto", "cuda", "cuda:0"] {
+            let settled = decided(choice, None, 0, Ok(beside_an_old_one()));
+            assert!(settled.starts_with("cuda:0 (NVIDIA H200"), "{choice}: {settled}");
+        }
+        let words = decided("cuda:1", None, 0, Ok(beside_an_old_one()));
+        assert!(
+            words.contains("--device cuda:1: no usable GPU: Tesla T4 has compute capability 7.5"),
+            "{words}"
+        );
+        let only_old = beside_an_old_one().split_off(1);
+        assert_eq!(decided("auto", None, 0, Ok(only_old)), "the CPU");
+    }
+
     #[test]
     fn a_person_may_say_cpu_and_a_pod_without_gpus_leaves_its_nodes_alone() {
         assert_eq!(decided("cpu", Some(1), 0, Ok(gpus(1))), "the CPU");
@@ -422,6 +458,7 @@ mod tests {
         assert!(decided("auto", Some(1), 0, Err(old)).contains("Tesla T4 has compute capability 7.5, and 8.0"));
         let words = decided("cuda:1", Some(2), 0, Ok(gpus(2)));
         assert!(words.contains("say cuda"), "{words}");
+        assert!(decided("auto", Some(1), 0, Ok(beside_an_old_one())).contains("Tesla T4"));
         let words = decided("auto", Some(4), 3, Ok(gpus(2)));
         assert!(words.contains("cuda:3, and there are 2 GPUs"), "{words}");
     }

@@ -91,8 +91,9 @@ pub fn main(args: RunArgs, output: OutputMode) -> Result<Ended> {
             "GPUs, replicas and engine under spec.roles are for a cluster: here one process computes on {settled}"
         );
     }
-    let is_expected = |missing: &Missing| matches!(missing, Missing::Driver(_)) && !asked;
-    if let Some(missing) = settled.missing.filter(|missing| gpus && !is_expected(missing)) {
+    // Of all else that keeps a GPU from use the log has told.
+    let driver = settled.missing.filter(|missing| matches!(missing, Missing::Driver(_)));
+    if let Some(missing) = driver.filter(|_| gpus && asked) {
         tracing::warn!("no usable GPU: {missing}");
     }
     let folder = args

@@ -308,9 +308,15 @@ impl Checkpoints {
     /// # Errors
     /// When a folder cannot be deleted.
     pub fn clear(&self) -> anyhow::Result<()> {
-        self.list()?.iter().try_for_each(|(_, folder)| remove(folder))?;
-        let left = [self.hidden(DAMAGED)?, self.hidden(DELETING)?].concat();
-        left.iter().try_for_each(|folder| remove(folder))
+        self.all_folders()?.iter().try_for_each(|folder| remove(folder))
+    }
+
+    /// Every checkpoint, damaged ones too, and those that are being deleted: what [`clear`](Self::clear) deletes.
+    ///
+    /// # Errors
+    /// When the folder cannot be listed.
+    pub fn all_folders(&self) -> anyhow::Result<Vec<PathBuf>> {
+        Ok([self.folders()?, self.hidden(DAMAGED)?, self.hidden(DELETING)?].concat())
     }
 
     /// Deletes what was left half written, and checkpoints that are kept no longer. Somebody may have a file there open on a network file

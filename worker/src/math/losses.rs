@@ -43,6 +43,15 @@ impl Question {
         let clip = &mut algorithm.clip;
         clip.policy_low = block.number("clipLow")?.unwrap_or(clip.policy_low);
         clip.policy_high = block.number("clipHigh")?.unwrap_or(clip.policy_high);
+        for (field, bound, most) in [
+            ("clipLow", clip.policy_low, 1.0),
+            ("clipHigh", clip.policy_high, 1000.0),
+        ] {
+            ensure!(
+                (0.0..=most).contains(&bound),
+                "policyLoss.{field}: expected how far a ratio may be from 1, 0 to {most}, found {bound}"
+            );
+        }
         clip.dual = block.bound("dualClip")?.unwrap_or(clip.dual);
         if let Some(dual) = clip.dual.filter(|&dual| dual <= 1.0) {
             bail!("policyLoss.dualClip: expected a number above 1, or 0 for off, found {dual}");

@@ -66,9 +66,7 @@ pub(super) fn aggregation(path: &str, name: &str) -> Result<Aggregation> {
 
 /// Lower case, letters and digits only, `++` and `pp` written out: Dr. GRPO, dr_grpo and drGrpo are one name.
 fn plain(name: &str) -> String {
-    let name = name
-        .to_lowercase()
-        .replace("++", "plusplus")
-        .replace("reinforcepp", "reinforceplusplus");
-    name.chars().filter(char::is_ascii_alphanumeric).collect()
+    let name = name.to_lowercase().replace("++", "plusplus");
+    let name: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
+    name.replace("reinforcepp", "reinforceplusplus")
 }

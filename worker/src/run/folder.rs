@@ -29,12 +29,15 @@ pub struct Folder {
     pub checkpoints: Checkpoints,
     /// Where those lie.
     saved_in: PathBuf,
+    /// What an earlier run left is to be deleted.
+    fresh: bool,
     /// Outside a cluster.
     pub locks: Option<Locks>,
 }
 
 impl Folder {
-    /// Takes the folder at `root` for this process: for `owner`, where it is a pod's. A `fresh` run deletes what an earlier one left.
+    /// Takes the folder at `root` for this process: for `owner`, where it is a pod's. A `fresh` run goes on from nothing that an earlier one left,
+    /// and [deletes](Self::clear_if_fresh) it.
     ///
     /// # Errors
     /// When another process runs there, the checkpoints are of another configuration, or the records of another job, or of steps whose checkpoints
@@ -51,10 +54,13 @@ impl Folder {
             dir,
             checkpoints,
             saved_in,
+            fresh,
             locks,
         };
         // Whoever may not go on here does not take the folder from a job that does.
-        if !fresh {
+        if fresh {
+            fresh::refuse(&folder.dir, &folder.checkpoints, config)?;
+        } else {
             let newest = folder.checkpoints.newest()?;
             if let Some((checkpoint, state)) = &newest {
                 folder.check(config, checkpoint, state)?;
@@ -68,10 +74,19 @@ impl Folder {
         if let Some(owner) = owner {
             folder.checkpoints = folder.checkpoints.fenced(owner)?;
         }
-        if fresh {
-            fresh::clear(&folder.dir, &folder.checkpoints, config)?;
-        }
         Ok(folder)
+    }
+
+    /// Deletes what an earlier run left, where the run is a fresh one. To be called once everything that it needs is there: whoever mistyped a
+    /// name loses nothing.
+    ///
+    /// # Errors
+    /// When the disk refuses, naming what cannot be deleted.
+    pub fn clear_if_fresh(&self) -> Result<()> {
+        match self.fresh {
+            true => fresh::clear(&self.dir, &self.checkpoints),
+            false => Ok(()),
+        }
     }
 
     /// The checkpoint that the run goes on from: the newest one that is intact, as all ranks find it. None: the run begins.
@@ -79,6 +94,9 @@ impl Folder {
     /// # Errors
     /// As [`Checkpoints::latest`]; when it is of another configuration, or a rank is lost.
     pub fn checkpoint(&self, config: &RunConfig, ranks: &Ranks, live: &Live) -> Result<Option<Verified>> {
+        if self.fresh {
+            return Ok(None);
+        }
         let hash = |folder: &Path| hash_together(folder, ranks, live);
         let found = self
             .checkpoints
@@ -207,7 +225,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let of = |name: &str, saved: &str| config(root.path(), name, json!({"path": saved}));
         let dir = RunDir::new(root.path().join("run"));
-        let take = |config: &RunConfig, fresh: bool| Folder::take(config, dir.root(), fresh, None).map(drop);
+        let take = |config: &RunConfig, fresh: bool| Folder::take(config, dir.root(), fresh, None)?.clear_if_fresh();
         let first = of("first", "saved");
         take(&first, false).unwrap();
         let run_config = serde_json::to_value(&first).unwrap();
@@ -237,7 +255,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let of = |saved: &str| config(root.path(), "moved", json!({"path": saved}));
         let dir = RunDir::new(root.path().join("run"));
-        let take = |saved: &str, fresh: bool| Folder::take(&of(saved), dir.root(), fresh, None).map(drop);
+        let take = |saved: &str, fresh: bool| Folder::take(&of(saved), dir.root(), fresh, None)?.clear_if_fresh();
         take("first", false).unwrap();
         let run_config = serde_json::to_value(of("first")).unwrap();
         std::fs::write(dir.run_config(), run_config.to_string()).unwrap();

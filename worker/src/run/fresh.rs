@@ -10,16 +10,23 @@ use crate::actor::checkpoint::Checkpoints;
 use crate::manifest::Invalid;
 use crate::telemetry::RunDir;
 
-/// Deletes the checkpoints and everything else that an earlier run left in `folder`.
+/// Deletes the checkpoints and everything else that an earlier run left in `folder`. Nothing that `config` reads may [be
+/// there](refuse).
 ///
 /// # Errors
-/// [`Invalid`], before anything is deleted, where the run reads some of it; when the disk refuses, naming what cannot be deleted.
-pub fn clear(folder: &RunDir, checkpoints: &Checkpoints, config: &RunConfig) -> Result<()> {
-    let mut left = checkpoints.folders()?;
-    left.extend(folder.results());
-    refuse_what_is_read(config, &left)?;
+/// When the disk refuses, naming what cannot be deleted.
+pub fn clear(folder: &RunDir, checkpoints: &Checkpoints) -> Result<()> {
     checkpoints.clear()?;
     folder.clear()
+}
+
+/// Refuses a run that reads what it would [delete](clear) first.
+///
+/// # Errors
+/// [`Invalid`] with the field that names it; when the folder cannot be listed.
+pub fn refuse(folder: &RunDir, checkpoints: &Checkpoints, config: &RunConfig) -> Result<()> {
+    let left = [checkpoints.all_folders()?, folder.results()].concat();
+    Ok(refuse_what_is_read(config, &left)?)
 }
 
 /// A run may start from the model that an earlier one left, but not where it would delete it first.

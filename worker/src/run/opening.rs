@@ -131,6 +131,7 @@ impl Run {
             publication: &seen.publication,
         };
         let roles = build::roles(config, policy, start, around)?;
+        folder.clear_if_fresh()?;
         let recorder = records(&roles.trainer, manifest, &folder, found.as_ref(), &seen, options.output)?;
         let watch = folder.checkpoints.watch(&roles.trainer.stop)?;
         seen.watched.exposition.set_ready(true);

@@ -46,6 +46,9 @@ fn of_pod(evidence: &Evidence, pod: &Pod, now: Timestamp) -> Vec<Finding> {
     if !failed.is_empty() {
         return failed;
     }
+    if let Some((container, since)) = initializing(pod) {
+        return begins(evidence, container, age::seconds_since(since, now));
+    }
     let waiting: Vec<Finding> = pods::containers(pod)
         .filter_map(|status| waiting(evidence, pod, status, now))
         .collect();
@@ -163,6 +166,37 @@ fn waiting(evidence: &Evidence, pod: &Pod, status: &ContainerStatus, now: Timest
     }
 }
 
+/// The init container that runs, but for those that run beside the others, and since when.
+fn initializing(pod: &Pod) -> Option<(&str, Timestamp)> {
+    let beside = |name: &str| {
+        let containers = pod.spec.iter().flat_map(|spec| spec.init_containers.iter().flatten());
+        let mut of_name = containers.filter(|container| container.name == name);
+        of_name.any(|container| container.restart_policy.is_some())
+    };
+    let statuses = pod
+        .status
+        .iter()
+        .flat_map(|status| status.init_container_statuses.iter().flatten());
+    let mut running = statuses.filter_map(|status| {
+        let running = status.state.as_ref()?.running.as_ref()?;
+        Some((status.name.as_str(), running.started_at.as_ref()?.0))
+    });
+    running.find(|(name, _)| !beside(name))
+}
+
+/// An init container of the template's runs: as long as it takes.
+fn begins(evidence: &Evidence, container: &str, age: i64) -> Vec<Finding> {
+    let note = || {
+        let what = format!("Init container {container} has run for {}.", age::human(age));
+        let logs = format!(
+            "`kubectl ppo logs {} --container {container}` shows what it is doing",
+            evidence.name()
+        );
+        Finding::note(Cause::Preparation, what, logs)
+    };
+    (age > START).then(note).into_iter().collect()
+}
+
 fn preparing(evidence: &Evidence, pod: &Pod, now: Timestamp) -> Option<Finding> {
     const FAILURES: [&str; 4] = [
         "FailedMount",
@@ -170,7 +204,10 @@ fn preparing(evidence: &Evidence, pod: &Pod, now: Timestamp) -> Option<Finding> 
         "FailedCreatePodSandBox",
         "FailedMapVolume",
     ];
-    if let Some(words) = evidence.words(&pod.name_any(), &FAILURES) {
+    // Events stay for an hour: once volumes are mounted and the sandbox is there, they are of what has passed.
+    let is_prepared = pods::condition(pod, "PodReadyToStartContainers", "True").is_some();
+    let failure = evidence.words(&pod.name_any(), &FAILURES);
+    if let Some(words) = failure.filter(|_| !is_prepared) {
         let fix = remedy::of_preparation(&words);
         return Some(Finding::blocking(
             Cause::Preparation,

@@ -57,7 +57,7 @@ pub fn findings(evidence: &Evidence, now: Timestamp) -> Vec<Finding> {
     if let Some(unseen) = unseen(evidence, now) {
         let lease = lease.unwrap_or_else(|| match evidence.lease {
             Some(_) => "An operator holds its Lease, so it may not watch this namespace (its flag --namespace)".into(),
-            None => "No Lease of an operator could be found".into(),
+            None => "No Lease of an operator could be found, or read".into(),
         });
         findings.push(Finding::blocking(
             Cause::OperatorAbsent,

@@ -115,7 +115,11 @@ pub fn group(findings: Vec<Finding>) -> Vec<Finding> {
     let mut grouped: Vec<Finding> = Vec::new();
     for finding in findings {
         match grouped.iter_mut().find(|other| other.says_as(&finding)) {
-            Some(other) => other.pods.extend(finding.pods),
+            // Two containers of one pod may say the same.
+            Some(other) => {
+                let new = finding.pods.into_iter().filter(|pod| !other.pods.contains(pod));
+                other.pods.extend(new.collect::<Vec<_>>());
+            }
             None => grouped.push(finding),
         }
     }

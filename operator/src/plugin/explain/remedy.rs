@@ -14,7 +14,7 @@ type Rule = (&'static str, &'static str);
 
 /// For a pod without a node, or a gang without its nodes.
 pub fn of_scheduling(words: &str, evidence: &Evidence) -> String {
-    const RULES: [Rule; 8] = [
+    const RULES: [Rule; 13] = [
         (
             "enough sibling pods",
             "the gang waits for its other pods to be created; if that lasts, see the operator's log",
@@ -28,12 +28,26 @@ pub fn of_scheduling(words: &str, evidence: &Evidence) -> String {
             "the claim has no volume: `kubectl get pvc`, and does its StorageClass exist?",
         ),
         (
+            "is being deleted",
+            "wait until the claim is gone and create it anew, or name another one: `kubectl get pvc`",
+        ),
+        (
             "persistentvolumeclaim",
             "create the claim, or correct its name in the manifest: `kubectl get pvc`",
         ),
+        ("volume node affinity conflict", BOUND_ELSEWHERE),
+        ("PersistentVolume's node affinity", BOUND_ELSEWHERE),
         (
-            "volume node affinity conflict",
-            "the volume is bound to a zone or node without room: use a volume that every node can mount",
+            "available persistent volumes to bind",
+            "the claim gets no volume on these nodes: `kubectl describe pvc`, and does its StorageClass make volumes where they are?",
+        ),
+        (
+            "exceed max volume count",
+            "the nodes have as many volumes as they can: add nodes",
+        ),
+        (
+            "ReadWriteOncePod",
+            "another pod holds the claim, whose access mode ReadWriteOncePod is for one pod alone: that pod has to end first",
         ),
         (
             "Insufficient cpu",
@@ -71,17 +85,44 @@ pub fn of_scheduling(words: &str, evidence: &Evidence) -> String {
             Gang::None => "",
             _ => ", all of them at once",
         };
-        return taints.beside(format!(
+        let free = format!(
             "free or add nodes with {resource}{each}{gang}; or ask for fewer: spec.roles.rollout.replicas, or in a new job gpusPerNode and \
              gpusPerReplica of spec.roles (`kubectl ppo plan {}` adds them up)",
             evidence.name()
-        ));
+        );
+        return taints.beside(of_other_nodes(words, &taints, free));
     }
-    let fix = known(&RULES, words).map(|fix| taints.beside(fix));
+    let fix = known(&RULES, words).map(|fix| match words.contains("Insufficient ") {
+        true => taints.beside(of_other_nodes(words, &taints, fix)),
+        false => taints.beside(fix),
+    });
     fix.or_else(|| taints.advice())
         .or_else(|| known(&BEYOND_TAINTS, words))
         .or_else(|| taints.at_last())
         .unwrap_or_else(|| "make room, or change what the pods ask for: `kubectl ppo plan <job>` shows it".into())
+}
+
+const BOUND_ELSEWHERE: &str =
+    "the volume is bound to a zone or node without room: use a volume that every node can mount";
+
+/// Where some nodes lack room, what keeps the pods from the others, which may have it: of a node the scheduler names its first obstacle
+/// alone, and asks for room last but for volumes.
+fn of_other_nodes(words: &str, taints: &taints::Taints<'_>, fix: String) -> String {
+    const OTHERS: [Rule; 4] = [
+        (
+            "Pod's node affinity/selector",
+            "nodes lack the labels that spec.roles.<role>.template asks for (`kubectl get nodes --show-labels`)",
+        ),
+        ("were unschedulable", taints::CORDONED),
+        ("volume node affinity conflict", BOUND_ELSEWHERE),
+        ("PersistentVolume's node affinity", BOUND_ELSEWHERE),
+    ];
+    let toleration = taints
+        .toleration()
+        .map(|toleration| format!("{toleration}: other nodes may have room"));
+    let others = OTHERS.iter().filter(|(key, _)| words.contains(key));
+    let others = toleration.into_iter().chain(others.map(|(_, fix)| (*fix).to_owned()));
+    others.fold(fix, |said, other| format!("{said}; or, {other}"))
 }
 
 /// For a job of Volcano's of which its scheduler says nothing: it passes jobs over whose queue it does not have.
@@ -165,17 +206,25 @@ const OF_QUEUE: &str = "make or open the queue (`kubectl get queues.scheduling.v
 
 /// For an image that cannot be pulled; `place` is where another one is named.
 pub fn of_image(words: &str, place: &str) -> String {
+    // Before what such answers have in common with others.
+    const REFUSED: [Rule; 4] = [
+        (
+            "no match for platform",
+            "the image has no build for the node's processor: another image, or the nodeSelector kubernetes.io/arch in spec.roles.<role>.template",
+        ),
+        ("failed to authorize", LOG_IN),
+        ("Unauthorized", LOG_IN),
+        ("403 Forbidden", LOG_IN),
+    ];
     const MISNAMED: [Rule; 4] = [
         ("not found", "correct the image's name or tag"),
         ("manifest unknown", "correct the image's tag"),
         ("invalid reference format", "correct the image's name"),
         ("couldn't parse image", "correct the image's name"),
     ];
-    const RULES: [Rule; 7] = [
-        (
-            "toomanyrequests",
-            "the registry limits pulls: log in by imagePullSecrets, or use a mirror",
-        ),
+    const RULES: [Rule; 8] = [
+        ("toomanyrequests", LIMITED),
+        ("Too Many Requests", LIMITED),
         ("unauthorized", LOG_IN),
         ("denied", LOG_IN),
         ("authentication required", LOG_IN),
@@ -189,6 +238,9 @@ pub fn of_image(words: &str, place: &str) -> String {
             "the image is not on the node and may not be pulled: load it there, or change imagePullPolicy",
         ),
     ];
+    if let Some(fix) = known(&REFUSED, words) {
+        return fix;
+    }
     if let Some((_, fix)) = MISNAMED.iter().find(|(key, _)| words.contains(key)) {
         return format!("{fix} {place}");
     }
@@ -200,11 +252,18 @@ pub fn of_image(words: &str, place: &str) -> String {
     )
 }
 
+const LIMITED: &str = "the registry limits pulls: log in by imagePullSecrets, or use a mirror";
 const LOG_IN: &str = "give the pods credentials: imagePullSecrets in spec.roles.<role>.template (a private image that does not exist reads the same)";
 
 /// For a pod that cannot be prepared: volumes, secrets, sandboxes.
 pub fn of_preparation(words: &str) -> String {
-    const RULES: [Rule; 7] = [
+    const RULES: [Rule; 9] = [
+        // The object is there, and the kubelet's copy of it is not yet.
+        ("failed to sync", "wait a little: the kubelet tries again by itself"),
+        (
+            "couldn't find key",
+            "add the key that is named, or correct it in spec.roles.<role>.template",
+        ),
         (
             "secret",
             "create the secret, or correct its name in spec.roles.<role>.template",

@@ -97,13 +97,17 @@ pub fn of(words: &str) -> Taints<'_> {
 impl Taints<'_> {
     /// What would help; None where they are of the control plane alone, or have no names.
     pub fn advice(&self) -> Option<String> {
-        let tolerable = (!self.tolerable.is_empty()).then(|| {
-            let keys = self.tolerable.join(", ");
-            format!("give the pods the toleration of {keys} in {TEMPLATE}, or remove the taint")
-        });
+        let tolerable = self.toleration();
         let states = self.states.iter().map(|says| (*says).to_owned());
         let parts: Vec<String> = tolerable.into_iter().chain(states).collect();
         (!parts.is_empty()).then(|| parts.join("; "))
+    }
+
+    /// Of those that set nodes apart.
+    pub fn toleration(&self) -> Option<String> {
+        let keys = self.tolerable.join(", ");
+        let advice = || format!("give the pods the toleration of {keys} in {TEMPLATE}, or remove the taint");
+        (!keys.is_empty()).then(advice)
     }
 
     /// Advice on something else, and how nodes are, which may be why.

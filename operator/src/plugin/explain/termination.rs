@@ -44,7 +44,9 @@ pub fn finding(job: &str, container: &str, end: &ContainerStateTerminated, last_
             "Container {container} ended with exit code {}{signal}{said}.",
             end.exit_code
         ),
-        of_exit_code(container, end.exit_code).map_or_else(|| logs(job, container), str::to_owned),
+        of_start(end)
+            .or_else(|| of_exit_code(container, end.exit_code))
+            .map_or_else(|| logs(job, container), str::to_owned),
     )
 }
 
@@ -73,6 +75,25 @@ fn logs(job: &str, container: &str) -> String {
     )
 }
 
+/// Of a container that never ran, and so has no log: containerd's words (`internal/cri/server/container_start.go`), and the kubelet's.
+fn of_start(end: &ContainerStateTerminated) -> Option<&'static str> {
+    let reason = end.reason.as_deref()?;
+    let said = end.message.as_deref().unwrap_or_default();
+    let says = |words: &[&str]| words.iter().any(|words| said.contains(words));
+    ["StartError", "ContainerCannotRun"].contains(&reason).then(|| {
+        if says(&["nvidia-container"]) {
+            "the node's NVIDIA driver or container toolkit is not well: see its GPU operator's or device plugin's pods, or use another node"
+        } else if says(&["executable file not found", "no such file or directory", "permission denied"]) {
+            LACKS_PROGRAM
+        } else {
+            "`kubectl describe pod <pod>` shows all that the node says of it"
+        }
+    })
+}
+
+const LACKS_PROGRAM: &str =
+    "the image lacks the program: correct the image or the command in spec.roles.<role>.template";
+
 /// None where the log alone says more: so does that of a program other than `ppo-worker`, for codes that are agreed on with that one.
 fn of_exit_code(container: &str, code: i32) -> Option<&'static str> {
     let of_worker = container == WORKER_CONTAINER;
@@ -84,7 +105,7 @@ fn of_exit_code(container: &str, code: i32) -> Option<&'static str> {
         exit_code::INTERRUPTED if of_worker => {
             "nothing: it saved a checkpoint, and goes on from there where spec.checkpoint names a claim"
         }
-        126 | 127 => "the image lacks the program: correct the image or the command in spec.roles.<role>.template",
+        126 | 127 => LACKS_PROGRAM,
         137 => {
             "somebody killed it without its memory limit being the reason: the node may have been out of memory, or it did not stop in its grace period"
         }

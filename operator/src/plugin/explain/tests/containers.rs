@@ -185,3 +185,118 @@ fn preemption_and_eviction_are_told_from_crashes() {
         &["Usage of EmptyDir volume \"ppo-tmp\"", "ask for it in resources"],
     );
 }
+
+#[test]
+fn an_image_that_may_not_be_pulled_or_has_no_build_for_the_node_is_not_called_misnamed() {
+    let pulled = |answer: &str| {
+        let waiting = json!({"waiting": {"reason": "ErrImagePull", "message": answer}});
+        first(&actor(container(waiting, json!({})))).fix
+    };
+    let token = "failed to resolve reference \"ghcr.io/a/worker:9\": failed to authorize: failed to fetch anonymous token: unexpected \
+                 status from GET request to https://ghcr.io/token: 403 Forbidden";
+    for (answer, helps) in [
+        (token, "imagePullSecrets"),
+        (
+            "unexpected status from HEAD request to https://a.azurecr.io/v2/worker/manifests/9: 401 Unauthorized: not found",
+            "imagePullSecrets",
+        ),
+        (
+            "no match for platform in manifest: not found",
+            "no build for the node's processor",
+        ),
+        ("unexpected status: 429 Too Many Requests", "limits pulls"),
+        ("ghcr.io/a/worker:9: not found", "correct the image's name or tag"),
+    ] {
+        let fix = pulled(answer);
+        assert!(fix.contains(helps), "{answer}: {fix}");
+    }
+}
+
+#[test]
+fn a_container_that_never_ran_has_no_log_to_be_read() {
+    let ended = |message: &str| {
+        let end = json!({"terminated": {"exitCode": 128, "reason": "StartError", "message": message}});
+        first(&actor(container(end, json!({})))).fix
+    };
+    for (message, helps) in [
+        (
+            "failed to create containerd task: exec: \"x\": executable file not found in $PATH",
+            "the image lacks the program",
+        ),
+        (
+            "nvidia-container-cli: initialization error: load library failed: libnvidia-ml.so.1: no such file or directory",
+            "NVIDIA driver",
+        ),
+        (
+            "failed to create shim task: cgroups",
+            "kubectl describe pod rloo-actor-0",
+        ),
+    ] {
+        let fix = ended(message);
+        assert!(fix.contains(helps) && !fix.contains("ppo logs"), "{message}: {fix}");
+    }
+}
+
+#[test]
+fn an_init_container_of_the_template_may_take_as_long_as_it_takes() {
+    let waits = |status: &str| {
+        let mut evidence = actor(container(json!({"waiting": {"reason": "PodInitializing"}}), json!({})));
+        let mut pod = serde_json::to_value(&evidence.pods[4]).unwrap();
+        pod["status"]["startTime"] = json!("2026-01-01T02:30:00Z");
+        pod["status"]["initContainerStatuses"] = json!([{"name": "copy-model", "image": "", "imageID": "", "ready": false,
+            "restartCount": 0, "state": {status: {"startedAt": "2026-01-01T02:40:00Z"}}}]);
+        pod["spec"]["initContainers"] = json!([{"name": "copy-model"}]);
+        evidence.pods[4] = serde_json::from_value(pod).unwrap();
+        explain(&evidence, now())
+    };
+    let found = waits("running");
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(!found[0].blocks);
+    assert!(
+        found[0].what.starts_with("Init container copy-model has run for 20m"),
+        "{}",
+        found[0].what
+    );
+    assert!(found[0].fix.contains("--container copy-model"), "{}", found[0].fix);
+    assert!(waits("waiting")[0].what.contains("has prepared the pod for 30m"));
+}
+
+#[test]
+fn what_failed_before_the_pod_was_prepared_is_not_its_trouble_any_more() {
+    let prepared = |is_prepared: &str| {
+        let mut evidence = actor(container(
+            json!({"waiting": {"reason": "ContainerCreating"}}),
+            json!({}),
+        ));
+        let mut pod = serde_json::to_value(&evidence.pods[4]).unwrap();
+        pod["status"]["conditions"] = json!([{"type": "PodReadyToStartContainers", "status": is_prepared}]);
+        evidence.pods[4] = serde_json::from_value(pod).unwrap();
+        let words =
+            "MountVolume.SetUp failed for volume \"kube-api-access-x\": failed to sync configmap cache: timed out";
+        evidence.events = vec![event("Pod", "rloo-actor-0", "FailedMount", words)];
+        explain(&evidence, now())
+    };
+    assert_eq!(prepared("True"), []);
+    let found = prepared("False");
+    assert!(found[0].fix.contains("tries again by itself"), "{}", found[0].fix);
+}
+
+#[test]
+fn two_containers_of_a_pod_that_wait_for_the_same_count_once() {
+    let mut evidence = actor(container(
+        json!({"waiting": {"reason": "ContainerCreating"}}),
+        json!({}),
+    ));
+    let mut pod = serde_json::to_value(&evidence.pods[4]).unwrap();
+    let mut other = pod["status"]["containerStatuses"][0].clone();
+    other["name"] = json!("vllm");
+    pod["status"]["containerStatuses"].as_array_mut().unwrap().push(other);
+    evidence.pods[4] = serde_json::from_value(pod).unwrap();
+    evidence.events = vec![event(
+        "Pod",
+        "rloo-actor-0",
+        "FailedMount",
+        "MountVolume.SetUp failed for volume \"x\"",
+    )];
+    assert_eq!(first(&evidence).pods, ["rloo-actor-0"]);
+}

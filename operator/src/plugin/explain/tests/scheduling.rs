@@ -119,6 +119,26 @@ fn scheduling_words_lead_to_what_helps() {
         ),
         ("0/3 nodes are available: 3 node(s) were unschedulable.", "uncordon"),
         (
+            r#"0/3 nodes are available: persistentvolumeclaim "ckpts" is being deleted."#,
+            "until the claim is gone",
+        ),
+        (
+            "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 node(s) didn't match PersistentVolume's node affinity.",
+            "bound to a zone",
+        ),
+        (
+            "0/3 nodes are available: 3 node(s) didn't find available persistent volumes to bind.",
+            "kubectl describe pvc",
+        ),
+        (
+            "0/3 nodes are available: 3 node(s) exceed max volume count.",
+            "add nodes",
+        ),
+        (
+            "0/3 nodes are available: 3 node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode.",
+            "has to end first",
+        ),
+        (
             "0/3 nodes are available: 1 Insufficient memory, 2 Insufficient nvidia.com/gpu.",
             "free or add nodes with nvidia.com/gpu",
         ),

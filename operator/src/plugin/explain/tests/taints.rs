@@ -77,3 +77,26 @@ fn taints_that_a_newer_scheduler_only_counts_are_to_be_looked_up() {
         "{fix}"
     );
 }
+
+#[test]
+fn nodes_that_pods_are_kept_from_are_told_where_the_others_have_no_room() {
+    for (kept, helps) in [
+        ("untolerated taint {sku: gpu}", "the toleration of sku"),
+        ("were unschedulable", "kubectl uncordon NODE"),
+        ("didn't match Pod's node affinity/selector", "--show-labels"),
+        ("didn't match PersistentVolume's node affinity", "bound to a zone"),
+    ] {
+        for lack in ["nvidia.com/gpu", "memory"] {
+            let kept = match kept.strip_prefix("untolerated") {
+                Some(_) => format!("had {kept}"),
+                None => kept.to_owned(),
+            };
+            let fix = help(&format!("2 node(s) {kept}, 3 Insufficient {lack}"));
+            assert!(fix.contains(helps), "{kept} {lack}: {fix}");
+        }
+    }
+    let fix = help(
+        "1 node(s) had untolerated taint {node-role.kubernetes.io/control-plane: }, 2 Insufficient nvidia.com/gpu",
+    );
+    assert!(!fix.contains("toleration"), "{fix}");
+}
