@@ -185,6 +185,7 @@ fn hash_together(folder: &Path, ranks: &Ranks, live: &Live) -> Result<Files> {
 #[cfg(test)]
 mod tests {
     use ppo_crds::manifest::parse_manifest;
+    use ppo_crds::run_config::Location;
     use ppo_crds::{Environment, resolve};
     use serde_json::json;
 
@@ -278,6 +279,18 @@ mod tests {
         take("first", false).unwrap();
         take("other", true).unwrap();
         take("other", false).unwrap();
+    }
+
+    #[test]
+    fn a_damaged_checkpoint_that_a_fresh_run_begins_with_is_not_deleted() {
+        let root = tempfile::tempdir().unwrap();
+        let model = root.path().join("run/checkpoints/.damaged-step-00000001-1/policy");
+        std::fs::create_dir_all(&model).unwrap();
+        let mut config = config(root.path(), "again", json!({}));
+        config.model.policy = Location::Path(model.clone());
+        let taken = Folder::take(&config, &root.path().join("run"), true, None);
+        assert!(taken.map(drop).unwrap_err().is::<Invalid>());
+        assert!(model.is_dir());
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub fn clear(folder: &RunDir, checkpoints: &Checkpoints) -> Result<()> {
 /// # Errors
 /// [`Invalid`] with the field that names it; when the folder cannot be listed.
 pub fn refuse(folder: &RunDir, checkpoints: &Checkpoints, config: &RunConfig) -> Result<()> {
-    let left = [checkpoints.all_folders()?, folder.results()].concat();
+    let left = [checkpoints.all_folders()?, folder.results().to_vec()].concat();
     Ok(refuse_what_is_read(config, &left)?)
 }
 
