@@ -239,17 +239,17 @@ fn a_container_that_never_ran_has_no_log_to_be_read() {
 
 #[test]
 fn an_init_container_of_the_template_may_take_as_long_as_it_takes() {
-    let waits = |status: &str| {
+    let waits = |state: Value| {
         let mut evidence = actor(container(json!({"waiting": {"reason": "PodInitializing"}}), json!({})));
         let mut pod = serde_json::to_value(&evidence.pods[4]).unwrap();
         pod["status"]["startTime"] = json!("2026-01-01T02:30:00Z");
         pod["status"]["initContainerStatuses"] = json!([{"name": "copy-model", "image": "", "imageID": "", "ready": false,
-            "restartCount": 0, "state": {status: {"startedAt": "2026-01-01T02:40:00Z"}}}]);
+            "restartCount": 0, "state": state}]);
         pod["spec"]["initContainers"] = json!([{"name": "copy-model"}]);
         evidence.pods[4] = serde_json::from_value(pod).unwrap();
         explain(&evidence, now())
     };
-    let found = waits("running");
+    let found = waits(json!({"running": {"startedAt": "2026-01-01T02:40:00Z"}}));
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(!found[0].blocks);
     assert!(
@@ -258,7 +258,12 @@ fn an_init_container_of_the_template_may_take_as_long_as_it_takes() {
         found[0].what
     );
     assert!(found[0].fix.contains("--container copy-model"), "{}", found[0].fix);
-    assert!(waits("waiting")[0].what.contains("has prepared the pod for 30m"));
+    let found = waits(json!({"terminated": {"exitCode": 0, "startedAt": "2026-01-01T02:40:00Z"}}));
+    assert!(
+        found[0].what.contains("has prepared the pod for 30m"),
+        "{}",
+        found[0].what
+    );
 }
 
 #[test]
