@@ -244,9 +244,12 @@ mod tests {
             words.contains("another job, first, which second would write over: give another --run-dir"),
             "{words}"
         );
-        let saved = Checkpoints::open(root.path().join("saved"), 3, false).unwrap();
+        let place = root.path().join("saved/first");
+        let saved = Checkpoints::open(place.clone(), 3, false).unwrap();
         saved.save(state(run_config), |_| Ok(Files::default())).unwrap();
-        take(&of("renamed", "saved"), false).unwrap();
+        let mut renamed = of("renamed", "saved");
+        renamed.checkpoint.path = Some(place);
+        take(&renamed, false).unwrap();
         take(&second, true).unwrap();
         take(&second, false).unwrap();
     }
@@ -264,7 +267,7 @@ mod tests {
         std::fs::write(dir.metrics(), records).unwrap();
         // It ended before its first checkpoint.
         take("other", false).unwrap();
-        let first = root.path().join("first");
+        let first = root.path().join("first/moved");
         let saved = Checkpoints::open(first.clone(), 3, false).unwrap();
         saved.save(state(run_config), |_| Ok(Files::default())).unwrap();
         let refused = take("other", false).unwrap_err();
