@@ -52,6 +52,20 @@ impl Connection {
         Ok(Self { client, namespace, url })
     }
 
+    /// To an API server of a test's own, namespace `n`.
+    #[cfg(test)]
+    pub async fn served(router: axum::Router) -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        Self {
+            client: Client::try_from(Config::new(url.parse().unwrap())).unwrap(),
+            namespace: "n".into(),
+            url,
+        }
+    }
+
     /// The jobs of the namespace as they are: one that cannot be decoded can still be changed.
     pub fn jobs(&self) -> Api<DynamicObject> {
         let resource = ApiResource::erase::<PpoJob>(&());

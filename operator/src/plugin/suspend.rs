@@ -184,7 +184,6 @@ mod tests {
     use axum::response::IntoResponse;
     use axum::routing::get;
     use axum::{Json, Router};
-    use kube::{Client, Config};
 
     use super::*;
 
@@ -199,15 +198,7 @@ mod tests {
             }
         };
         let router = Router::new().route("/apis/ppojob.dev/v1alpha1/namespaces/n/ppojobs/a", get(of_job));
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        tokio::spawn(async move { axum::serve(listener, router).await });
-        Connection {
-            client: Client::try_from(Config::new(url.parse().unwrap())).unwrap(),
-            namespace: "n".into(),
-            url,
-        }
+        Connection::served(router).await
     }
 
     #[tokio::test]

@@ -10,7 +10,7 @@ use crate::actor::checkpoint::Checkpoints;
 use crate::manifest::Invalid;
 use crate::telemetry::RunDir;
 
-/// Deletes the checkpoints and everything else that an earlier run left in `folder`. Nothing that `config` reads may [be
+/// Deletes the checkpoints and everything else that an earlier run left in `folder`. Nothing that the run reads may [be
 /// there](refuse).
 ///
 /// # Errors

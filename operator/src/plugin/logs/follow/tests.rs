@@ -8,7 +8,6 @@ use axum::extract::Path;
 use axum::http::StatusCode;
 use axum::routing::get;
 use axum::{Json, Router};
-use kube::{Client, Config};
 use ppo_crds::spec::Role;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -82,19 +81,7 @@ async fn cluster(phase: &str, pods: Value) -> Connection {
         .route(JOB, get(move || async move { Json(job) }))
         .route(PODS, get(move || async move { Json(pods) }))
         .route(LOG, get(log));
-    serve(router).await
-}
-
-async fn serve(router: Router) -> Connection {
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    tokio::spawn(async move { axum::serve(listener, router).await });
-    Connection {
-        client: Client::try_from(Config::new(url.parse().unwrap())).unwrap(),
-        namespace: "n".into(),
-        url,
-    }
+    Connection::served(router).await
 }
 
 fn followed() -> (Followed, mpsc::Receiver<Message>) {
@@ -155,7 +142,7 @@ async fn lines_are_printed_while_the_api_server_does_not_say_which_pods_there_ar
         .route(JOB, get(of_job))
         .route(PODS, get(move || async move { Json(pods) }))
         .route(LOG, get(of_log));
-    let (connection, args) = (serve(router).await, args());
+    let (connection, args) = (Connection::served(router).await, args());
     let (sender, mut written) = mpsc::unbounded_channel();
     let writer = Writer::onto(Written(sender), false, std::iter::empty());
     tokio::select! {
