@@ -204,6 +204,11 @@ const RULES: &[Rule] = &[
 
     rule("spec.generation", "self.minNewTokens <= self.maxNewTokens", "minNewTokens must be at most maxNewTokens"),
     rule("spec.algorithm.kl.controller", "has(self.fixed) != has(self.adaptive)", "give exactly one of fixed, adaptive"),
+    rule("spec.algorithm", "self.ratio != 'sequence' || self.profile != 'trl' || self.advantage.estimator != 'rloo'",
+        "ratio: sequence is not for rloo under trl, which has one ratio per sequence already: use token, or another profile"),
+    rule("spec.algorithm", "!self.maskTruncated || (has(self.aggregation) ? self.aggregation != 'paddedMean' && \
+        (self.profile != 'alpacafarm' || self.aggregation != 'tokenMean') : self.profile != 'alpacafarm')",
+        "maskTruncated is not for means that count padding, paddedMean and the default of alpacafarm: give another aggregation"),
     rule("spec.algorithm.clip.dual", "self == 0.0 || self > 1.0", "must be above 1, or 0 for off"),
     rule("spec.algorithm.score.clip", "self.min < self.max", "min must be below max"),
 

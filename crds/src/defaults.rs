@@ -4,7 +4,7 @@
 use crate::run_config::Algorithm;
 use crate::spec::{
     Aggregation, AlgorithmSpec, BatchSpec, Estimator, FixedKl, KlControllerSpec, KlEstimator, KlPlacement, Overlap,
-    PpoJob, PpoJobSpec, Profile, ScoreRange,
+    PpoJob, PpoJobSpec, Profile, Ratio, ScoreRange,
 };
 
 /// Samples per forward (and backward) pass that a default goes up to.
@@ -75,6 +75,7 @@ struct Conventions {
     lambda: f64,
     kl_coef: f64,
     kl_estimator: KlEstimator,
+    policy_clip: (f64, f64),
     dual_clip: f64,
     value_clip: f64,
     value_coef: f64,
@@ -89,6 +90,7 @@ impl Conventions {
             lambda: 0.95,
             kl_coef: 0.01,
             kl_estimator: KlEstimator::K1,
+            policy_clip: (0.2, 0.2),
             dual_clip: 0.0,
             value_clip: 0.2,
             value_coef: 0.5,
@@ -129,12 +131,32 @@ impl Conventions {
             },
         }
     }
+
+    /// With the ratio of whole responses. The frameworks clip it as they clip a token's unless they are told, but for verl's dual clip, which
+    /// `compute_policy_loss_gspo` does not have. Ours are the bounds of arXiv 2507.18071, section 5.1, and the mean of its equation 5.
+    fn of_sequences(self, profile: Profile) -> Self {
+        match profile {
+            Profile::Default => Self {
+                policy_clip: (3e-4, 4e-4),
+                aggregation: Aggregation::SequenceMeanTokenMean,
+                ..self
+            },
+            Profile::Verl => Self { dual_clip: 0.0, ..self },
+            Profile::Openrlhf | Profile::Trl | Profile::Alpacafarm => self,
+        }
+    }
 }
 
 /// The maths of a profile with an estimator where nothing else is said.
 pub fn algorithm(profile: Profile, estimator: Estimator) -> Algorithm {
+    algorithm_by(profile, estimator, Ratio::Token)
+}
+
+/// The same with this ratio.
+pub fn algorithm_by(profile: Profile, estimator: Estimator, ratio: Ratio) -> Algorithm {
     let mut spec = AlgorithmSpec {
         profile,
+        ratio,
         ..AlgorithmSpec::default()
     };
     spec.advantage.estimator = estimator;
@@ -153,7 +175,10 @@ pub fn kl_clamp(profile: Profile, estimator: KlEstimator) -> Option<f64> {
 
 fn fill_algorithm(algorithm: &mut AlgorithmSpec) {
     let profile = algorithm.profile;
-    let theirs = Conventions::of(profile);
+    let theirs = match algorithm.ratio {
+        Ratio::Token => Conventions::of(profile),
+        Ratio::Sequence => Conventions::of(profile).of_sequences(profile),
+    };
 
     let advantage = &mut algorithm.advantage;
     advantage.gamma.get_or_insert(1.0);
@@ -186,8 +211,9 @@ fn fill_algorithm(algorithm: &mut AlgorithmSpec) {
     });
     kl.clamp = kl.clamp.or(kl_clamp(profile, estimator));
 
-    algorithm.clip.policy_low.get_or_insert(0.2);
-    algorithm.clip.policy_high.get_or_insert(0.2);
+    let (low, high) = theirs.policy_clip;
+    algorithm.clip.policy_low.get_or_insert(low);
+    algorithm.clip.policy_high.get_or_insert(high);
     algorithm.clip.dual.get_or_insert(theirs.dual_clip);
     algorithm.clip.value.get_or_insert(theirs.value_clip);
 

@@ -4,10 +4,12 @@
 //! two moments in float32, and what a bfloat16 model's weights lack to float32, shared over the actor's ranks as in ZeRO-2 (Rajbhandari
 //! et al. 2020, arXiv 1910.02054, section 5); activations per token after Korthikanti et al. 2022 (arXiv 2205.05198,
 //! section 4) with attention that keeps no score matrix, and what the backward pass of one layer works with; keys and values per token
-//! of the cache. A pod with GPUs takes memory of its node besides ([`HostMemory`]).
+//! of the cache. A pod with GPUs takes memory of its node besides ([`HostMemory`]), and a run on one machine has it all in one process
+//! ([`ProcessMemory`]).
 
 mod host;
 mod model_shape;
+mod one_process;
 mod passes;
 
 use serde::Serialize;
@@ -15,6 +17,7 @@ use serde::Serialize;
 pub use self::host::HostMemory;
 pub use self::model_shape::ModelShape;
 use self::model_shape::product;
+pub use self::one_process::ProcessMemory;
 use crate::geometry::Geometry;
 use crate::run_config::RunConfig;
 use crate::spec::{DType, Engine, Overlap, Role};
@@ -23,6 +26,14 @@ const FLOAT32: u64 = 4;
 
 /// Of logits at once: what a GPU keeps of them for the backward pass, and the slices that are computed with.
 const MOST_LOGITS: u64 = 2 << 30;
+
+/// The same on a CPU, which keeps 128 MiB at most and computes with slices of 4 to 16 (`native/training_logprobs.cpp` of the worker).
+const MOST_LOGITS_ON_CPU: u64 = 160 << 20;
+
+/// Tokens of a block of the builtin engine's cache where flash attention reads it, which is on a GPU in bfloat16, and most dimensions of a
+/// head there (`engine/torch_runner/kernel.rs` of the worker).
+const FLASH_BLOCK: u64 = 256;
+const FLASH_HEAD: u64 = 256;
 
 /// Sequences times longest sequence of one forward pass of a reference or a reward model, whose batches are counted in tokens. A longer
 /// sequence comes alone.
@@ -80,7 +91,7 @@ pub fn estimate(config: &RunConfig, geometry: &Geometry, shapes: &Shapes) -> Vec
         let parts = match role {
             Role::Rollout => rollout(config, geometry, &shapes.policy, pods.gpus_per_pod),
             Role::Actor => actor(config, geometry, shapes),
-            Role::Reference => reference(config, &shapes.policy),
+            Role::Reference => reference(config, geometry, &shapes.policy),
             Role::Reward => reward(config, &shapes.reward.unwrap_or(shapes.policy)),
         };
         (pods.pods > 0).then(|| RoleMemory {
@@ -103,24 +114,14 @@ fn rollout(config: &RunConfig, geometry: &Geometry, shape: &ModelShape, gpus: u6
     };
     let number = bytes(config.dtype(Role::Rollout));
     let weights = product(&[shape.parameters(), number]).div_ceil(gpus);
-    let block = config.rollout.block_size as u64;
-    let sequences = (config.rollout.max_sequences as u64).min(geometry.samples_per_step);
-    let slots = (config.longest_sequence() as u64)
-        .div_ceil(block.max(1))
-        .saturating_mul(block);
-    let needed = product(&[sequences, slots, shape.cache_values_per_token(), number]);
-    let given = config.rollout.kv_cache_mebibytes;
-    let cache = given.map_or(needed, |mebibytes| mebibytes.saturating_mul(1 << 20));
     // vLLM takes what is left of its share of a GPU, unless it is told how much.
-    let cache_name = match !on_cpu && config.rollout.engine == Engine::Vllm && given.is_none() {
+    let takes_the_rest =
+        !on_cpu && config.rollout.engine == Engine::Vllm && config.rollout.kv_cache_mebibytes.is_none();
+    let cache_name = match takes_the_rest {
         true => "key/value cache, at least",
         false => "key/value cache",
     };
-    let batch = product(&[
-        config.rollout.max_batch_tokens as u64,
-        shape.layer_values_per_token(),
-        number,
-    ]);
+    let [batch, logits] = engine_passes(config, geometry, shape);
     let mut parts = vec![part("policy weights", weights)];
     if on_cpu && config.rollout.engine == Engine::Builtin {
         // Gathered beside those that it draws with; a GPU's gather in the pod's own memory.
@@ -135,11 +136,46 @@ fn rollout(config: &RunConfig, geometry: &Geometry, shape: &ModelShape, gpus: u6
         }
     }
     parts.extend([
-        part(cache_name, cache.div_ceil(gpus)),
+        part(cache_name, engine_cache(config, geometry, shape, on_cpu).div_ceil(gpus)),
         part("activations of one batch", batch.div_ceil(gpus)),
-        part("logits", product(&[sequences, shape.vocab, FLOAT32])),
+        part("logits", logits),
     ]);
     parts
+}
+
+/// Sequences that an engine draws at once.
+fn engine_sequences(config: &RunConfig, geometry: &Geometry) -> u64 {
+    (config.rollout.max_sequences as u64).min(geometry.samples_per_step)
+}
+
+/// Bytes of the cache: as the manifest says, else what all sequences take.
+fn engine_cache(config: &RunConfig, geometry: &Geometry, shape: &ModelShape, on_cpu: bool) -> u64 {
+    let needed = product(&[engine_sequences(config, geometry), cache_of_one(config, shape, on_cpu)]);
+    let given = config.rollout.kv_cache_mebibytes;
+    given.map_or(needed, |mebibytes| mebibytes.saturating_mul(1 << 20))
+}
+
+/// Bytes of activations of an engine's batch, and of its logits.
+fn engine_passes(config: &RunConfig, geometry: &Geometry, shape: &ModelShape) -> [u64; 2] {
+    let batch = product(&[
+        config.rollout.max_batch_tokens as u64,
+        shape.layer_values_per_token(),
+        bytes(config.dtype(Role::Rollout)),
+    ]);
+    let logits = product(&[engine_sequences(config, geometry), shape.vocab, FLOAT32]);
+    [batch, logits]
+}
+
+/// Bytes of the cache's blocks that a sequence of the greatest length takes, in an engine on a CPU or on GPUs.
+pub fn cache_of_one(config: &RunConfig, shape: &ModelShape, on_cpu: bool) -> u64 {
+    let dtype = config.dtype(Role::Rollout);
+    let has_flash = dtype == DType::Bfloat16 && shape.head_dim.is_multiple_of(8) && shape.head_dim <= FLASH_HEAD;
+    let block = match config.rollout.engine {
+        Engine::Builtin if !on_cpu && has_flash => FLASH_BLOCK,
+        Engine::Builtin | Engine::Vllm => (config.rollout.block_size as u64).max(1),
+    };
+    let blocks = (config.longest_sequence() as u64).div_ceil(block);
+    product(&[blocks, block, shape.cache_values_per_token(), bytes(dtype)])
 }
 
 /// Whether a rank keeps the critic's forward pass over the first update's samples from before the updates, beside the actor's, which the
@@ -268,7 +304,7 @@ fn learning(model: &Learning, config: &RunConfig, ranks: u64) -> Vec<Part> {
 }
 
 /// The reference's, on one rank. A piece of samples is split where it has more tokens than a pass.
-fn reference(config: &RunConfig, shape: &ModelShape) -> Vec<Part> {
+fn reference(config: &RunConfig, geometry: &Geometry, shape: &ModelShape) -> Vec<Part> {
     let dtype = config.dtype(Role::Reference);
     let number = bytes(dtype);
     let most = product(&[pass_tokens(config), shape.layer_values_per_token(), number]);
@@ -278,7 +314,10 @@ fn reference(config: &RunConfig, shape: &ModelShape) -> Vec<Part> {
             "activations of one pass",
             scored_activations(config, shape, dtype).min(most),
         ),
-        part("logits", scored_logits(config, shape).min(MOST_LOGITS)),
+        part(
+            "logits",
+            scored_logits(config, shape).min(most_logits(geometry, Role::Reference)),
+        ),
     ]
 }
 
@@ -320,6 +359,18 @@ fn scored_logits(config: &RunConfig, shape: &ModelShape) -> u64 {
         shape.vocab,
         FLOAT32,
     ])
+}
+
+/// Of logits of a role that does not sample, at once.
+fn most_logits(geometry: &Geometry, role: Role) -> u64 {
+    match is_on_gpu(geometry, role) {
+        true => MOST_LOGITS,
+        false => MOST_LOGITS_ON_CPU,
+    }
+}
+
+fn is_on_gpu(geometry: &Geometry, role: Role) -> bool {
+    geometry.role(role).is_some_and(|pods| pods.gpus_per_pod > 0)
 }
 
 fn total(parts: &[Part]) -> u64 {

@@ -7,12 +7,13 @@ use serde::Serialize;
 
 use crate::disk::Disk;
 use crate::geometry::Geometry;
-use crate::memory::{Part, RoleMemory, Shapes, estimate};
+use crate::memory::{Part, ProcessMemory, RoleMemory, Shapes, estimate};
 use crate::resolve::{Environment, resolve};
 use crate::run_config::{Batch, RunConfig};
-use crate::spec::{Overlap, Role};
+use crate::spec::Overlap;
 use crate::validate::{
-    ValidationErrors, Warning, engine_without_gpu, lost_with_pods, short_of_disk, short_of_memory, warnings,
+    ValidationErrors, Warning, engine_without_gpu, lost_with_pods, short_of_cache, short_of_disk, short_of_memory,
+    warnings,
 };
 use crate::{PpoJob, fill};
 
@@ -30,6 +31,9 @@ pub struct Plan {
     pub equations: Vec<String>,
     /// Memory of one rank of each role. Empty when no model shape is known.
     pub memory: Vec<RoleMemory>,
+    /// Memory of all roles in the one process of `ppo-worker run`. None when the job is for pods, or no model shape is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub process: Option<ProcessMemory>,
     /// What the run leaves on the disk of its checkpoints. None when no model shape is known.
     pub disk: Option<Disk>,
     /// What is allowed but most likely not meant.
@@ -56,6 +60,11 @@ impl Plan {
         let memory = shapes
             .map(|shapes| estimate(&config, &geometry, shapes))
             .unwrap_or_default();
+        let is_here = matches!(environment, Environment::Laptop { .. });
+        let process = shapes
+            .filter(|_| is_here)
+            .map(|shapes| ProcessMemory::of(&config, &geometry, shapes));
+        let tight = shapes.and_then(|shapes| short_of_cache(&config, &geometry, shapes));
         let short = short_of_memory(&job.spec.roles, &memory);
         let disk = shapes.map(|shapes| Disk::of(&config, shapes));
         let full = disk.and_then(|disk| short_of_disk(&job.spec.checkpoint, disk));
@@ -67,10 +76,12 @@ impl Plan {
                 .collect(),
             equations: equations(&config, &geometry),
             memory,
+            process,
             disk,
             warnings: warnings(job)
                 .into_iter()
                 .chain(of_pods.into_iter().flatten())
+                .chain(tight)
                 .chain(short)
                 .chain(full)
                 .collect(),
@@ -139,6 +150,10 @@ pub fn render_plan(plan: &Plan) -> String {
         line(&mut text, &format!("  {equation}"));
     }
     render_memory(plan, &mut text);
+    if let Some(process) = &plan.process {
+        text.push_str("\nMemory of ppo-worker run, estimated\n");
+        render_all("all roles in one process", process.total, &process.parts, &mut text);
+    }
     render_host(&plan.memory, &mut text);
     if let Some(disk) = &plan.disk {
         render_disk(disk, &mut text);
@@ -200,7 +215,7 @@ fn render_memory(plan: &Plan, text: &mut String) {
         text.push('\n');
     }
     for role in &plan.memory {
-        render_role(role.role, role.total, &role.parts, text);
+        render_all(role.role.name(), role.total, &role.parts, text);
     }
 }
 
@@ -213,12 +228,12 @@ fn render_host(memory: &[RoleMemory], text: &mut String) {
         text.push_str("\nHost memory per pod with GPUs, estimated\n");
     }
     for (role, host) in pods {
-        render_role(role, host.total, &host.parts, text);
+        render_all(role.name(), host.total, &host.parts, text);
     }
 }
 
-fn render_role(role: Role, total: u64, parts: &[Part], text: &mut String) {
-    line(text, &format!("  {:<28} {:>11}", role.name(), human(total)));
+fn render_all(name: &str, total: u64, parts: &[Part], text: &mut String) {
+    line(text, &format!("  {name:<28} {:>11}", human(total)));
     for part in parts {
         line(text, &format!("    {:<26} {:>11}", part.name, human(part.bytes)));
     }
@@ -285,6 +300,25 @@ mod tests {
         assert_eq!(lines[1], ["8", "processes", "with", "CUDA", "24.0", "GiB"]);
         assert!(lines.contains(&vec!["checkpoint", "being", "written", "264.0", "MiB"]));
         assert!(lines.len() == 6, "only the actor has GPUs: {host}");
+    }
+
+    #[test]
+    fn what_a_run_on_one_machine_takes_in_its_one_process_is_written_and_of_pods_is_not() {
+        let job = job("", "reward: {rules: [{json: {}}]}");
+        let shapes = Shapes {
+            policy: LLAMA_8B,
+            critic: None,
+            reward: None,
+        };
+        let written = |environment: &Environment| {
+            let text = render_plan(&Plan::of(&job, environment, Some(&shapes)).unwrap());
+            text.contains("\nMemory of ppo-worker run, estimated\n  all roles in one process ")
+        };
+        let here = Environment::Laptop {
+            manifest_folder: "/".into(),
+        };
+        assert!(written(&here));
+        assert!(!written(&Environment::cluster()));
     }
 
     #[test]

@@ -246,6 +246,7 @@ pub(crate) fn algorithm(spec: &AlgorithmSpec) -> Algorithm {
             dual: off_at_zero(spec.clip.dual),
             value: off_at_zero(spec.clip.value),
         },
+        ratio: spec.ratio,
         score: Score {
             clip: spec.score.clip.as_ref().map(|range| (range.min, range.max)),
             scale: spec.score.scale.unwrap_or(1.0),
@@ -255,6 +256,7 @@ pub(crate) fn algorithm(spec: &AlgorithmSpec) -> Algorithm {
         value_coef: spec.value_coef.unwrap_or_default(),
         entropy_coef: spec.entropy_coef.unwrap_or_default(),
         aggregation: spec.aggregation.unwrap_or_default(),
+        mask_truncated: spec.mask_truncated,
         truncated_importance_sampling: off_at_zero(spec.truncated_importance_sampling),
     }
 }

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::spec::{
     AdapterSpec, Aggregation, DType, Engine, Estimator, GenerationSpec, KlEstimator, KlPlacement, OptimizerSpec,
-    Overlap, Profile, RemoteRewardSpec, RewardRule, Role, TelemetrySpec,
+    Overlap, Profile, Ratio, RemoteRewardSpec, RewardRule, Role, TelemetrySpec,
 };
 
 pub use data_paths::DataPaths;
@@ -218,6 +218,9 @@ pub struct Algorithm {
     pub kl: Kl,
     /// Clipping of policy and value.
     pub clip: Clip,
+    /// Whose ratio is clipped.
+    #[serde(default)]
+    pub ratio: Ratio,
     /// Treatment of scores.
     pub score: Score,
     /// Weight of the value loss.
@@ -226,6 +229,9 @@ pub struct Algorithm {
     pub entropy_coef: f64,
     /// How token losses become one number.
     pub aggregation: Aggregation,
+    /// Leave responses that did not finish out of the losses.
+    #[serde(default)]
+    pub mask_truncated: bool,
     /// Cap on the ratio of the actor's policy to the engine's. None: off.
     pub truncated_importance_sampling: Option<f64>,
 }

@@ -25,7 +25,7 @@ pub struct Failure {
     pub message: String,
     /// Its conditions that are True, but for those that every healthy pod has.
     pub conditions: Vec<String>,
-    /// Whether the cluster took it away (preemption, a lost node, a deletion) or never ran it, or it stopped because it was asked to.
+    /// Whether the cluster took it away (preemption, a lost or rebooted node, a deletion) or never ran it, or it stopped because it was asked to.
     pub disrupted: bool,
     /// When the container ended.
     pub ended_at: Option<Timestamp>,
@@ -69,6 +69,10 @@ fn rejected(pod: &PodView) -> bool {
     pod.life == Life::Failed && pod.exit_code.is_none() && (refused || under_pressure)
 }
 
+/// Reasons of containers that their node has lost, as when it was rebooted: of containerd (`unknownExitReason` of its CRI plugin, with exit
+/// code 255), and of a kubelet that finds no such container any more (137).
+const LOST_BY_NODE: [&str; 2] = ["Unknown", "ContainerStatusUnknown"];
+
 /// How `pod`, which should be running, has failed. None: it has not.
 pub fn failure_of(pod: &PodView) -> Option<Failure> {
     let deleted = pod.deleting_since.is_some();
@@ -85,7 +89,9 @@ pub fn failure_of(pod: &PodView) -> Option<Failure> {
         _ if pod.life == Life::Failed || exited => pod.reason.clone(),
         _ => "Deleted".into(),
     };
+    let lost = pod.life == Life::Failed && LOST_BY_NODE.contains(&reason.as_str());
     let message = match pod.life {
+        _ if lost => format!("its node lost the container, as when it is rebooted ({})", pod.message),
         Life::Failed | Life::Succeeded => pod.message.clone(),
         _ => "the pod was deleted, by its node's drain or loss, by preemption or by hand".into(),
     };
@@ -98,7 +104,7 @@ pub fn failure_of(pod: &PodView) -> Option<Failure> {
         reason,
         message,
         conditions: pod.conditions.clone(),
-        disrupted: deleted || asked || taken || rejected(pod),
+        disrupted: deleted || asked || taken || lost || rejected(pod),
         ended_at: pod.ended_at,
         not_before: pod
             .created
@@ -202,6 +208,28 @@ mod tests {
         let asked = exit_code::INTERRUPTED;
         assert_eq!(judged("actor", ended("worker", asked)), (RestartRole, false));
         assert_eq!(judged("actor", ended("logs", asked)), (RestartRole, true));
+    }
+
+    #[test]
+    fn a_pod_whose_container_its_node_has_lost_is_replaced_and_not_counted() {
+        let lost = |reason: &str, exit_code: i32| {
+            let mut status = ended("worker", exit_code);
+            status["phase"] = json!("Failed");
+            status["containerStatuses"][0]["state"]["terminated"]["reason"] = json!(reason);
+            status
+        };
+        for (reason, exit_code) in [("Unknown", 255), ("ContainerStatusUnknown", 137)] {
+            assert_eq!(
+                judged("actor", lost(reason, exit_code)),
+                (RestartRole, false),
+                "{reason}"
+            );
+        }
+        assert_eq!(judged("actor", lost("Error", 255)), (RestartRole, true));
+        // The kubelet evicted it for what it used.
+        let mut evicted = lost("ContainerStatusUnknown", 137);
+        evicted["reason"] = json!("Evicted");
+        assert_eq!(judged("actor", evicted), (RestartRole, true));
     }
 
     #[test]

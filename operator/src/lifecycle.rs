@@ -141,7 +141,7 @@ fn has_pods(job: &Job, seen: &Snapshot) -> bool {
 
 /// The run is over when the actor's first pod, which commits the last checkpoint, has ended well.
 fn completed(job: &Job, ledger: &Ledger, seen: &Snapshot) -> Option<Truth> {
-    let actor = seen.pod(job, Role::Actor, 0)?;
+    let actor = seen.first_actor(job)?;
     let current = actor.attempt == ledger.attempt_of(Role::Actor, 0);
     // Of a reason that only a newer worker knows the exit code says enough.
     let interrupted = actor

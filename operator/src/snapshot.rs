@@ -102,6 +102,14 @@ impl Snapshot {
         (pod.owner.as_deref() == Some(job.uid.as_str())).then_some(pod.as_ref())
     }
 
+    /// The actor's first pod; where it is gone, as it was last seen: one that is deleted in its last step is removed with its end.
+    pub fn first_actor(&self, job: &Job) -> Option<&PodView> {
+        let name = pod_name(&job.key.name, Role::Actor, 0);
+        let own = |pod: &&PodView| pod.name == name && pod.owner.as_deref() == Some(job.uid.as_str());
+        let vanished = || self.vanished.iter().map(Arc::as_ref).find(own);
+        self.pod(job, Role::Actor, 0).or_else(vanished)
+    }
+
     /// Whether an object is there, or was made a moment ago.
     pub fn exists(&self, kind: Kind, name: &str) -> bool {
         let there = match kind {
@@ -148,12 +156,14 @@ impl Snapshot {
         }
     }
 
-    /// Ready pods of each role, at the attempt that they should have.
+    /// Ready pods of each role, at the attempt that they should have, with the actor's ranks that have done their part.
     pub fn ready(&self, job: &Job, ledger: &Ledger) -> HashMap<Role, u32> {
         let mut ready = HashMap::new();
         for pod in self.pods(job) {
             let current = pod.attempt == ledger.attempt_of(pod.role, pod.index) && pod.deleting_since.is_none();
-            if current && pod.life == Life::Ready {
+            // A rank besides the first ends when that one says that the run is over, and so before it.
+            let done = pod.role == Role::Actor && pod.index > 0 && pod.life == Life::Succeeded;
+            if current && (pod.life == Life::Ready || done) {
                 *ready.entry(pod.role).or_default() += 1;
             }
         }

@@ -73,8 +73,9 @@ pub fn status(job: &Job, decision: &Decision, seen: &Snapshot, now: Timestamp) -
 
 /// How far the actor says that training is: in its last words where it has ended, which may be steps beyond its last report.
 fn progress<'a>(job: &Job, ledger: &Ledger, seen: &'a Snapshot) -> Option<&'a Progress> {
-    let actor = seen.pod(job, Role::Actor, 0);
-    let current = actor.filter(|pod| pod.attempt == ledger.attempt_of(Role::Actor, 0));
+    let current = seen
+        .first_actor(job)
+        .filter(|pod| pod.attempt == ledger.attempt_of(Role::Actor, 0));
     let last_words = current.and_then(|pod| pod.outcome.as_ref()?.progress.as_ref());
     last_words.or_else(|| Some(&seen.report.as_ref()?.report.progress))
 }

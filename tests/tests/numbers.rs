@@ -120,6 +120,31 @@ fn the_samples_of_a_step_add_up_to_its_numbers_wherever_the_profile_places_the_s
 }
 
 #[test]
+fn nothing_is_learnt_from_responses_that_were_cut_off_where_they_are_left_out() {
+    let bench = Bench::new();
+    let of = |left_out: bool, folder: &str| {
+        let algorithm = json!({"maskTruncated": left_out, "ratio": "sequence", "advantage": {"estimator": "gae"}});
+        let short = json!({"maxNewTokens": 2});
+        bench.manifest(
+            "job.yaml",
+            json!({"steps": 1, "generation": short, "algorithm": algorithm}),
+        );
+        bench.run("job.yaml", folder);
+        bench.metrics(folder).remove(0)
+    };
+    let (all, some) = (of(false, "all"), of(true, "some"));
+    assert!(number(&all, "response_clipped") > 0.0, "{all}");
+    for name in ["response_clipped", "score", "kl", "advantage_std"] {
+        assert_near(number(&some, name), number(&all, name));
+    }
+    assert!(
+        (number(&some, "value_loss") - number(&all, "value_loss")).abs() > 1e-6,
+        "{all}\n{some}"
+    );
+    assert!(number(&some, "policy_loss").is_finite());
+}
+
+#[test]
 fn what_the_dual_clip_holds_is_counted_where_there_is_one() {
     let bench = Bench::new();
     for (run_dir, dual) in [("off", 0.0), ("on", 1.001)] {

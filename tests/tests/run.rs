@@ -56,7 +56,7 @@ fn a_reward_model_learns_which_response_is_better_and_scores_a_run() {
     assert_eq!(config["score_position"], "end_token");
     assert!(right >= 0.9 && loss < 0.5, "{right} {loss}");
     // A reward model goes on from its own head.
-    let (later, _) = learn("rm", "rm", 10);
+    let (later, _) = learn("rm", "further", 10);
     assert!(later < loss, "{later} after {loss}");
 
     bench.manifest(

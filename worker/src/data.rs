@@ -3,6 +3,7 @@
 mod fields;
 mod folder;
 mod label;
+mod messages;
 mod order;
 mod parquet;
 mod place;
@@ -249,7 +250,7 @@ impl Given {
                 chat(vec![serde_json::json!({"role": "user", "content": text})])?
             }
             fields::PromptValue::Text(text) => (tokenizer.encode(text, true)?, None),
-            fields::PromptValue::Messages(messages) => chat(messages.to_vec())?,
+            fields::PromptValue::Messages(messages) => chat(messages)?,
         };
         if ids.is_empty() {
             bail!(

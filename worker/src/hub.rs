@@ -2,6 +2,7 @@
 
 mod lock;
 mod request;
+mod token;
 
 use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use self::lock::{ANOTHERS_DOWNLOAD, alone};
+use self::token::known_token;
 use crate::manifest::Invalid;
 use crate::pace;
 use crate::stop::StopFlag;
@@ -28,7 +30,7 @@ const LONGEST_UNTOLD: u64 = 1 << 30;
 /// Bytes that arrive in a second at the least: below that a download is given up, beside its first ten minutes.
 const LEAST_RATE: u64 = 100_000;
 
-/// The folder of a model or data file, on this machine's disk. A model on the hub is looked up in the cache and downloaded
+/// The folder of a model, on this machine's disk. A model on the hub is looked up in the cache and downloaded
 /// when it is not there. Blocks; may be called with or without a runtime around it. For a process that a signal ends whatever it
 /// does; one with a [`StopFlag`] wants [`resolve_unless_stopped`].
 ///
@@ -71,10 +73,10 @@ pub fn only_a_pointer(bytes: &[u8]) -> Option<&'static str> {
     is_pointer.then_some("a pointer of Git LFS, not the file itself: `git lfs pull` in its folder brings it")
 }
 
-/// Whether there is something at a path; a model of the hub is not looked for.
+/// Whether there is a folder at a path; a model of the hub is not looked for.
 ///
 /// # Errors
-/// [`Invalid`] where there is nothing; where that cannot be told, an error that another try may not meet.
+/// [`Invalid`] where there is nothing, or a file; where that cannot be told, an error that another try may not meet.
 pub fn check_path(location: &Location) -> Result<()> {
     let Location::Path(path) = location else {
         return Ok(());
@@ -89,14 +91,40 @@ pub fn check_path(location: &Location) -> Result<()> {
             )
         })?,
     };
+    if path.is_file() {
+        let words = format!(
+            "{} is a file: give the folder of the model, with config.json, safetensors and tokenizer.json in it",
+            path.display()
+        );
+        return Err(Invalid::new(words).into());
+    }
     if is_there {
         return Ok(());
     }
     let words = format!(
-        "{} does not exist: give a folder in Hugging Face layout, or a model of the hub as owner/name (in a manifest as hub.id)",
-        path.display()
+        "{} does not exist: give a folder in Hugging Face layout, or a model of the hub as owner/name (in a manifest as hub.id){}",
+        path.display(),
+        of_the_hub(path)
     );
     Err(Invalid::new(words).into())
+}
+
+/// Words for a path that is not there and ends as a model of the hub is called, below a folder that is there.
+pub fn of_the_hub(path: &Path) -> String {
+    let name = |path: &Path| Some(path.file_name()?.to_str()?.to_owned()).filter(|name| is_plain(name));
+    let owner = path.parent().filter(|owner| !owner.exists());
+    let above = owner.and_then(Path::parent);
+    // Of a path without a folder above it that is the working folder; of what is missing below the root no hub's model was meant.
+    let is_below =
+        above.is_some_and(|above| above.as_os_str().is_empty() || (above.is_dir() && above.parent().is_some()));
+    match (owner.and_then(name), name(path)) {
+        (Some(owner), Some(name)) if is_below => {
+            format!(
+                "; where {owner}/{name} of the hub is meant, write `hub: {{id: {owner}/{name}}}` in place of `path`"
+            )
+        }
+        _ => String::new(),
+    }
 }
 
 /// Where models come from and where they are kept.
@@ -139,26 +167,25 @@ struct Lfs {
 
 impl Hub {
     /// As Python's `huggingface_hub`: `HF_HUB_CACHE`, else `HF_HOME`/hub, else `XDG_CACHE_HOME`/huggingface/hub, else
-    /// `~/.cache/huggingface/hub`; `HF_ENDPOINT`, `HF_TOKEN`, `HF_HUB_OFFLINE`.
+    /// `~/.cache/huggingface/hub`; `HF_ENDPOINT`, `HF_TOKEN` or what `hf auth login` has left, `HF_HUB_OFFLINE`.
     ///
     /// # Errors
     /// When no variable says where the cache is.
     pub fn from_env() -> Result<Self> {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let below = |name: &str, tail: &str| variable(name).map(|folder| Path::new(&folder).join(tail));
+        let home = variable("HF_HOME")
+            .map(PathBuf::from)
+            .or_else(|| below("XDG_CACHE_HOME", "huggingface"))
+            .or_else(|| below("HOME", ".cache/huggingface"));
         let cache = variable("HF_HUB_CACHE")
             .map(PathBuf::from)
-            .or_else(|| below("HF_HOME", "hub"))
-            .or_else(|| below("XDG_CACHE_HOME", "huggingface/hub"))
-            .or_else(|| below("HOME", ".cache/huggingface/hub"))
+            .or_else(|| Some(home.as_ref()?.join("hub")))
             .context("no folder for downloaded models: set HF_HOME")?;
         Ok(Self {
             cache,
             endpoint: variable("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_owned()),
-            // A file's last newline comes along where a Secret was made from one.
-            token: variable("HF_TOKEN")
-                .map(|token| token.trim().to_owned())
-                .filter(|token| !token.is_empty()),
+            token: known_token(variable, home),
             offline: variable("HF_HUB_OFFLINE").is_some_and(|value| is_on(&value)),
             first_pause: Duration::from_secs(1),
             stop: StopFlag::default(),
@@ -201,12 +228,7 @@ impl Hub {
 
     /// Where the cache has a model, whatever of it is there.
     fn folder(&self, id: &str, revision: &str) -> Result<PathBuf> {
-        let plain = |text: &str| {
-            text.split('/').all(|part| {
-                let known = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
-                !part.is_empty() && !part.starts_with('.') && part.chars().all(known)
-            })
-        };
+        let plain = |text: &str| text.split('/').all(is_plain);
         if !plain(id) || id.split('/').count() > 2 {
             bail!("hub model id {id:?}: want owner/name");
         }
@@ -222,6 +244,15 @@ impl Hub {
             .read_timeout(Duration::from_secs(60))
             .build()?;
         let endpoint = self.endpoint.trim_end_matches('/');
+        if !["http://", "https://"]
+            .iter()
+            .any(|scheme| endpoint.starts_with(scheme))
+        {
+            bail!(
+                "HF_ENDPOINT is {:?}; want an address with https:// or http://",
+                self.endpoint
+            );
+        }
         let url = format!(
             "{endpoint}/api/models/{id}/revision/{}?blobs=true",
             revision.replace('/', "%2F")
@@ -335,6 +366,12 @@ async fn arrive(
             limit.as_secs()
         )
     })
+}
+
+/// Whether a part of an id or of a revision may be one.
+fn is_plain(part: &str) -> bool {
+    let known = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+    !part.is_empty() && !part.starts_with('.') && part.chars().all(known)
 }
 
 /// What `huggingface_hub` takes for true (`is_true` in its `constants.py`).

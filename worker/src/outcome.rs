@@ -38,6 +38,11 @@ pub fn or_interrupted(ended: Result<Ended>) -> Result<Ended> {
 #[error("the reward role failed")]
 pub struct RewardFailed;
 
+/// A reward server of the user's own failed, in its words.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct ServerFailed(pub String);
+
 /// Prompts, labels or examples cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("the data cannot be used")]
@@ -91,7 +96,9 @@ pub fn outcome(ended: &Result<Ended>) -> Outcome {
 /// An error in words for people: its causes, and what would have helped where memory ran out.
 pub fn words(error: &anyhow::Error) -> String {
     let causes = without_frames(&format!("{error:#}"));
-    match out_of_memory::advice(&causes) {
+    // No field of the run changes what a server elsewhere takes, and rank 0 has said what helps.
+    let is_told = error.is::<ServerFailed>() || error.is::<Relayed>();
+    match out_of_memory::advice(&causes).filter(|_| !is_told) {
         Some(advice) => format!("{}. {advice}", causes.trim_end_matches('.')),
         None => causes,
     }
@@ -166,6 +173,24 @@ mod tests {
 
     use super::*;
     use crate::telemetry::Stage;
+
+    #[test]
+    fn what_helps_is_said_once_and_not_of_the_memory_of_a_server_elsewhere() {
+        let scoring = Stage::Score.of_step(3);
+        let here = anyhow!("CUDA out of memory")
+            .context(RewardFailed)
+            .context(scoring.clone());
+        assert!(words(&here).contains("microRolloutBatchSize"), "{}", words(&here));
+        let relayed = anyhow::Error::new(Relayed {
+            outcome: failure(&here),
+            code: 1,
+        });
+        assert_eq!(words(&relayed).matches("plan -f").count(), 1, "{}", words(&relayed));
+        let there = ServerFailed("remote reward http://r/ failed: 500: CUDA out of memory".into());
+        let there = anyhow::Error::new(there).context(RewardFailed).context(scoring);
+        assert!(words(&there).ends_with("500: CUDA out of memory"), "{}", words(&there));
+        assert_eq!(reason(&there), Reason::RewardFailed);
+    }
 
     #[test]
     fn the_reason_is_found_below_what_was_said_on_the_way_up() {

@@ -6,12 +6,15 @@ use anyhow::{Context, Result};
 use clap::Args;
 use ppo_crds::memory::{ModelShape, Shapes};
 use ppo_crds::run_config::{Location, RunConfig};
+use ppo_crds::spec::Engine;
+use ppo_crds::validate::Warning;
 use ppo_crds::{Environment, Plan, render_plan, resolve};
 
 use crate::cli::ManifestArgs;
-use crate::hub::found_here;
+use crate::hub::{found_here, of_the_hub};
 use crate::manifest::{Invalid, Manifest};
 use crate::model::ModelConfig;
+use crate::model::rope::RopeScaling;
 use crate::output::print;
 use crate::telemetry::OutputMode;
 
@@ -35,7 +38,9 @@ pub fn main(args: PlanArgs, output: OutputMode) -> Result<()> {
     let config = resolve(&manifest.job, &environment).map_err(|errors| manifest.invalid(&errors))?;
     check_context(&config.model.policy, config.generation.max_new_tokens)?;
     let shapes = shapes(&config);
-    let plan = Plan::of(&manifest.job, &environment, shapes.as_ref()).map_err(|errors| manifest.invalid(&errors))?;
+    let mut plan =
+        Plan::of(&manifest.job, &environment, shapes.as_ref()).map_err(|errors| manifest.invalid(&errors))?;
+    plan.warnings.extend(beyond_context(&config));
     match output {
         OutputMode::Json => print(&format!("{}\n", serde_json::to_string_pretty(&plan)?)),
         OutputMode::Auto | OutputMode::Quiet => print(&render_plan(&plan)),
@@ -71,7 +76,13 @@ fn shapes(config: &RunConfig) -> Option<Shapes> {
 /// # Errors
 /// When the model's config.json is not on this machine, or is of no model that runs.
 fn shape(location: &Location) -> Result<ModelShape> {
-    let folder = found_here(location).context("its config.json is not on this machine")?;
+    let folder = found_here(location).with_context(|| {
+        let meant = match location {
+            Location::Path(path) => of_the_hub(path),
+            Location::Hub { .. } => String::new(),
+        };
+        format!("its config.json is not on this machine{meant}")
+    })?;
     Ok(ModelConfig::read(&folder)?.shape())
 }
 
@@ -80,11 +91,8 @@ fn shape(location: &Location) -> Result<ModelShape> {
 /// # Errors
 /// When the policy is on this machine, and beside the shortest prompt its context has no room for the longest response.
 fn check_context(policy: &Location, most: u32) -> Result<(), Invalid> {
-    let policy = found_here(policy).and_then(|folder| ModelConfig::read(&folder).ok());
-    match policy
-        .map(|policy| policy.max_positions)
-        .filter(|context| most as usize >= *context)
-    {
+    let context = policy_here(policy).map(|policy| policy.max_positions);
+    match context.filter(|context| most as usize >= *context) {
         Some(context) => Err(Invalid::new(format!(
             "generation.maxNewTokens is {most}, and a response shares the model's context of {context} tokens with its prompt: lower it"
         ))),
@@ -92,9 +100,61 @@ fn check_context(policy: &Location, most: u32) -> Result<(), Invalid> {
     }
 }
 
+/// Longest sequences that vLLM is started for (`--max-model-len`) and does not start with. Our own engine takes any, and refuses prompts
+/// alone that leave no room.
+fn beyond_context(config: &RunConfig) -> Option<Warning> {
+    let policy = policy_here(&config.model.policy)?;
+    // vLLM stretches this context by its factor.
+    let is_stretched = matches!(policy.rope_scaling, RopeScaling::Linear { .. });
+    let (context, longest) = (policy.max_positions, config.longest_sequence());
+    let does_not_start = config.rollout.engine == Engine::Vllm && longest > context && !is_stretched;
+    does_not_start.then(|| Warning {
+        field: "spec.prompts.maxLength".into(),
+        message: format!(
+            "is {}, {longest} tokens with spec.generation.maxNewTokens, and the model's context is {context}: vLLM does not start for longer \
+             ones; lower either until they come to {context}",
+            config.prompts.max_length
+        ),
+    })
+}
+
+/// The policy's configuration, where it is on this machine.
+fn policy_here(policy: &Location) -> Option<ModelConfig> {
+    found_here(policy).and_then(|folder| ModelConfig::read(&folder).ok())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_vllm_that_would_not_start_for_sequences_beyond_the_models_context_is_warned_of() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/llama");
+        let context = ModelConfig::read(folder.as_ref()).unwrap().max_positions;
+        let warned = |engine: &str, prompt: usize| {
+            let text = format!(
+                "{{apiVersion: ppojob.dev/v1alpha1, kind: PpoJob, metadata: {{name: math}}, spec: {{model: {{policy: {{path: {folder:?}}}}}, \
+                 prompts: {{source: {{path: d.jsonl}}, maxLength: {prompt}}}, generation: {{maxNewTokens: 2}}, \
+                 roles: {{rollout: {{engine: {engine}}}, reward: {{rules: [{{json: {{}}}}]}}}}}}}}"
+            );
+            let job = ppo_crds::parse_manifest(&text, "job.yaml").unwrap();
+            let here = Environment::Laptop {
+                manifest_folder: "/".into(),
+            };
+            beyond_context(&resolve(&job, &here).unwrap()).map(|warning| warning.to_string())
+        };
+        assert_eq!(warned("vllm", context - 2), None);
+        assert_eq!(warned("builtin", context), None);
+        let words = warned("vllm", context - 1).unwrap();
+        let both = format!(
+            "{} tokens with spec.generation.maxNewTokens, and the model's context is {context}",
+            context + 1
+        );
+        assert!(
+            words.starts_with("spec.prompts.maxLength: ") && words.contains(&both),
+            "{words}"
+        );
+    }
 
     #[test]
     fn responses_that_the_models_context_cannot_hold_are_refused_before_prompts_are_read() {
@@ -129,6 +189,29 @@ mod tests {
         };
         assert!(known(Some(folder.path().into())));
         assert!(!known(None));
+    }
+
+    #[test]
+    fn a_path_that_is_the_name_of_a_model_of_the_hub_is_answered_with_how_that_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let why = |path: &str| {
+            shape(&Location::Path(folder.path().join(path)))
+                .unwrap_err()
+                .to_string()
+        };
+        let words = why("Qwen/Qwen3-0.6B");
+        assert!(
+            words.ends_with("write `hub: {id: Qwen/Qwen3-0.6B}` in place of `path`"),
+            "{words}"
+        );
+        std::fs::create_dir(folder.path().join("models")).unwrap();
+        for path in ["models/m", "no/such/folder", "./m"] {
+            assert!(!why(path).contains("hub:"), "{path}: {}", why(path));
+        }
+        let here = shape(&Location::Path("Qwen/Qwen3-0.6B".into()))
+            .unwrap_err()
+            .to_string();
+        assert!(here.contains("hub: {id: Qwen/Qwen3-0.6B}"), "{here}");
     }
 
     #[test]

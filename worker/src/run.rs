@@ -15,6 +15,7 @@ mod judging;
 mod learners;
 mod models;
 mod opening;
+mod places;
 mod reach;
 mod records;
 mod same_tokens;

@@ -14,7 +14,7 @@ pub mod room;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use axum::Router;
@@ -27,6 +27,7 @@ use tokio::sync::watch;
 pub use self::limits::Limits;
 
 use self::error::ApiError;
+use crate::native::process::end;
 use crate::native::threads::blocking;
 use crate::telemetry::Exposition;
 
@@ -68,7 +69,13 @@ pub fn run(
     })
 }
 
-/// Runs `body` as what the process is there for. It is given what ends at SIGTERM or Ctrl-C.
+/// A launcher that passes signals on sends a single Ctrl-C twice: what comes within this time is the same.
+const ONE_PRESS: Duration = Duration::from_secs(1);
+/// 128 and the number of the signal, as shells have it.
+const INTERRUPTED: u8 = 130;
+
+/// Runs `body` as what the process is there for. It is given what ends at SIGTERM or Ctrl-C. A Ctrl-C after that ends the process at once:
+/// who presses it again does not want to wait for what is in flight.
 ///
 /// # Errors
 /// Those of `body`, and when there are no threads or signals to be had.
@@ -81,6 +88,14 @@ pub fn process<T>(body: impl AsyncFnOnce(Shutdown) -> Result<T>) -> Result<T> {
         let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         let shutdown = async move {
             tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+            let asked = Instant::now();
+            tokio::spawn(async move {
+                while interrupt.recv().await.is_some() {
+                    if asked.elapsed() > ONE_PRESS {
+                        end(INTERRUPTED);
+                    }
+                }
+            });
         };
         body(Box::pin(shutdown)).await
     });

@@ -10,6 +10,7 @@ mod python_json;
 mod python_text;
 mod stream;
 
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -26,6 +27,7 @@ pub(crate) use stream::{CONTEXT, LONGEST_PENDING, LONGEST_SILENT, text_after};
 
 use crate::contained::contained;
 use crate::hub::only_a_pointer;
+use crate::model::foreign;
 
 /// A model's tokenizer. Shared between threads behind an `Arc`; every method takes `&self`.
 pub struct Tokenizer {
@@ -33,6 +35,8 @@ pub struct Tokenizer {
     config: TokenizerConfig,
     /// What is wrong with it is told to who renders a chat: plain text needs none.
     template: Option<Result<ChatTemplate, String>>,
+    /// The one for chats with tools, where that is another one.
+    tool_template: Option<Result<ChatTemplate, String>>,
     moment: Option<jiff::Timestamp>,
     eos_ids: Vec<u32>,
     folder: PathBuf,
@@ -79,9 +83,11 @@ impl Tokenizer {
             .map_err(|cause| anyhow!("{}: {cause}", file.display()))?;
 
         let config = TokenizerConfig::read(folder, |token| inner.token_to_id(token).is_some())?;
-        make_special(&mut inner, &config.special).map_err(|cause| anyhow!("{}: {cause}", file.display()))?;
-        let template = ChatTemplate::read(folder, &config);
-        let template = template.map_err(|error| format!("{error:#}")).transpose();
+        settle_added(&mut inner, &config).map_err(|cause| anyhow!("{}: {cause}", file.display()))?;
+        let words = |error: anyhow::Error| format!("{error:#}");
+        let template = ChatTemplate::read(folder, &config).map_err(words).transpose();
+        let tool_template = ChatTemplate::read_for_tools(folder, &config);
+        let tool_template = tool_template.map_err(words).transpose();
         let mut eos_ids = config::model_eos_ids(folder)?;
         if let Some(token) = &config.special.eos_token {
             let id = inner.token_to_id(token).with_context(|| {
@@ -99,6 +105,7 @@ impl Tokenizer {
             inner,
             config,
             template,
+            tool_template,
             moment,
             eos_ids,
             folder: folder.to_owned(),
@@ -232,7 +239,10 @@ impl Tokenizer {
         variables: &Map<String, Value>,
         moment: Option<jiff::Timestamp>,
     ) -> Result<String> {
-        let template = self.template.as_ref().with_context(|| {
+        // As transformers' `get_chat_template`: the default one of two may not look at tools.
+        let has_tools = variables.get("tools").is_some_and(|tools| !tools.is_null());
+        let template = self.tool_template.as_ref().filter(|_| has_tools);
+        let template = template.or(self.template.as_ref()).with_context(|| {
             format!(
                 "{} has no chat template (neither chat_template.jinja nor chat_template in tokenizer_config.json); give \
                  plain text (a job chatTemplate: false, a server /v1/completions), or add the template of the model's family",
@@ -372,27 +382,33 @@ impl Tokenizer {
     }
 }
 
-/// Makes the tokens with a role special, which tokenizer.json may not call so: those that were added as plain ones and named after that. So
-/// does transformers when it loads a folder (`tokenization_utils_fast.py`, `__init__`); a text without special tokens would end with its
-/// end token.
-fn make_special(inner: &mut tokenizers::Tokenizer, special: &SpecialTokens) -> tokenizers::Result<()> {
+/// Gives the added tokens what the configuration says of them, over what tokenizer.json says: the white space that they take, and whether
+/// they are special. Special is every token with a role, too, which may have been added as a plain one and named after that; a text without
+/// special tokens would end with its end token. So does transformers when it loads a folder (`tokenization_utils_fast.py`, `__init__`).
+fn settle_added(inner: &mut tokenizers::Tokenizer, config: &TokenizerConfig) -> tokenizers::Result<()> {
     let SpecialTokens {
         bos_token,
         eos_token,
         pad_token,
         unk_token,
-    } = special;
-    let added = inner.get_added_tokens_decoder();
-    let mut plain = Vec::new();
-    for name in [bos_token, eos_token, pad_token, unk_token].into_iter().flatten() {
-        let known = added.values().find(|token| token.content == *name);
-        let token = known.cloned().unwrap_or_else(|| AddedToken::from(name.as_str(), true));
-        if inner.token_to_id(name).is_some() && known.is_none_or(|token| !token.special) {
-            plain.push(token.special(true));
-        }
+    } = &config.special;
+    let known = inner.get_added_tokens_decoder();
+    let known: HashMap<&str, &AddedToken> = known.values().map(|token| (token.content.as_str(), token)).collect();
+    let mut wanted: BTreeMap<&str, AddedToken> = known.iter().map(|(name, token)| (*name, (*token).clone())).collect();
+    wanted.extend(config.added.iter().map(|token| (token.content.as_str(), token.clone())));
+    let roles = [bos_token, eos_token, pad_token, unk_token].into_iter().flatten();
+    for name in roles.chain(&config.other_special) {
+        let token = wanted
+            .entry(name)
+            .or_insert_with(|| AddedToken::from(name.as_str(), true));
+        token.special = true;
     }
-    if !plain.is_empty() {
-        inner.add_special_tokens(plain)?;
+    // One that the vocabulary lacks would get an id that the model may not have.
+    wanted.retain(|name, token| {
+        inner.token_to_id(name).is_some() && known.get(name).is_none_or(|known| **known != *token)
+    });
+    if !wanted.is_empty() {
+        inner.add_tokens(wanted.into_values())?;
     }
     Ok(())
 }
@@ -401,7 +417,11 @@ fn missing_tokenizer(folder: &Path, file: &Path) -> String {
     if !folder.exists() {
         return format!("model folder {} does not exist", folder.display());
     }
-    let hint = if folder.join("tokenizer.model").exists() {
+    // One that has its config.json lacks the tokenizer alone.
+    let other = foreign::told(folder).filter(|_| !folder.join("config.json").exists());
+    let hint = if let Some(other) = other {
+        other
+    } else if folder.join("tokenizer.model").exists() {
         "the folder has only tokenizer.model (SentencePiece); save it again with \
          transformers' AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
     } else {

@@ -5,6 +5,7 @@
 
 mod draw;
 mod evaluate;
+mod extremes;
 mod forward;
 mod measure;
 mod samples;
@@ -171,7 +172,10 @@ impl Trainer {
         self.live.enter(Stage::UpdateActor);
         self.rollout.withdraw();
         self.ranks.enter(self.place(Stage::UpdateActor));
-        let lesson = Lesson::of(batch);
+        let mut lesson = Lesson::of(batch);
+        if self.config.algorithm.mask_truncated {
+            lesson = lesson.without_truncated()?;
+        }
         let given = lesson.give(&self.ranks, self.kl.coef);
         given.with_context(|| self.place(Stage::UpdateActor))?;
         let update = Update {
@@ -182,7 +186,10 @@ impl Trainer {
             ranks: &self.ranks,
             live: &self.live,
         };
-        let learnt = update.run(&mut self.actor, self.critic.as_mut())?;
+        let scores = &batch.scored.drawn.chosen.scores;
+        let learnt = update
+            .run(&mut self.actor, self.critic.as_mut())
+            .map_err(|error| extremes::named(error, scores, &self.config.algorithm.score))?;
         self.stages.push((Stage::UpdateActor, learnt.actor_time));
         if self.critic.is_some() {
             self.stages.push((Stage::UpdateCritic, learnt.critic_time));

@@ -16,16 +16,16 @@
 {{- end }}
 
 {{- define "ppo-operator.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "ppo-operator.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "ppo-operator.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: operator
 {{- end }}
 
 {{/* Without the component: the chart has objects that are not the operator. */}}
 {{- define "ppo-operator.labels" -}}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
-app.kubernetes.io/name: {{ include "ppo-operator.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "ppo-operator.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if not (hasKey (default dict .Values.commonLabels) "app.kubernetes.io/part-of") }}
@@ -34,6 +34,11 @@ app.kubernetes.io/part-of: ppo-operator
 {{- with .Values.commonLabels }}
 {{ toYaml . }}
 {{- end }}
+{{- end }}
+
+{{/* The labels of an object that is given more: theirs count, and no key comes twice, which kustomize and strict parsers refuse. */}}
+{{- define "ppo-operator.labelsWith" -}}
+{{- toYaml (mergeOverwrite (include "ppo-operator.labels" .root | fromYaml) (default dict .more)) }}
 {{- end }}
 
 {{- define "ppo-operator.serviceAccountName" -}}
@@ -76,4 +81,32 @@ app.kubernetes.io/part-of: ppo-operator
 
 {{- define "ppo-operator.operatorImage" -}}
 {{- include "ppo-operator.image" (dict "image" .Values.image "tag" .Chart.AppVersion) }}
+{{- end }}
+
+{{/* Milliseconds of a duration such as 1m30s. */}}
+{{- define "ppo-operator.milliseconds" -}}
+{{- $units := dict "ms" 1 "s" 1000 "m" 60000 "h" 3600000 "d" 86400000 }}
+{{- $sum := 0 }}
+{{- range regexFindAll "[0-9]+[a-z]+" . -1 }}
+{{- $sum = add $sum (mul (regexFind "[0-9]+" .) (get $units (regexFind "[a-z]+" .))) }}
+{{- end }}
+{{- $sum }}
+{{- end }}
+
+{{/* How often a monitor asks and how long it waits. Where it waits longer, prometheus-operator leaves the whole monitor out, unseen. */}}
+{{- define "ppo-operator.scrape" -}}
+{{- $interval := .of.interval }}
+{{- $timeout := .of.scrapeTimeout }}
+{{- if and $interval $timeout }}
+{{- if gt (include "ppo-operator.milliseconds" $timeout | int64) (include "ppo-operator.milliseconds" $interval | int64) }}
+{{- $wrong := printf "%s.scrapeTimeout is %s and interval is %s: Prometheus refuses a timeout above the interval" .value $timeout $interval }}
+{{- fail (printf "%s; lower scrapeTimeout or raise interval" $wrong) }}
+{{- end }}
+{{- end }}
+{{- with $interval }}
+interval: {{ . }}
+{{- end }}
+{{- with $timeout }}
+scrapeTimeout: {{ . }}
+{{- end }}
 {{- end }}

@@ -113,7 +113,7 @@ impl Draft {
                 if is_null(&values) && !matches!(read, Read::One(_) | Read::Truth) {
                     return Ok(());
                 }
-                if !given.is_empty() && !row.note.is_empty() {
+                if !given.is_empty() && !row.note.is_empty() && !row.is_silent_of(&values) {
                     self.leave(row.names[0], row.note);
                 }
                 match read {

@@ -1,10 +1,11 @@
 //! OpenRLHF: the flags of `openrlhf/cli/train_ppo_ray.py`, under their names of 0.11 (`--actor.adam.lr`) and of 0.6 to 0.10
 //! (`--actor_learning_rate`).
 
+mod correction;
 pub mod programs;
 pub mod table;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use self::table::SERVE_IT;
 use super::adapter::{AdapterFlags, adapter};
@@ -32,6 +33,7 @@ const ADAPTER: AdapterFlags = AdapterFlags {
 
 /// What follows from several flags.
 pub fn finish(draft: &mut Draft) -> Result<(), WrongValue> {
+    estimator(draft);
     template(draft)?;
     reward(draft)?;
     lengths(draft)?;
@@ -39,7 +41,7 @@ pub fn finish(draft: &mut Draft) -> Result<(), WrongValue> {
     evaluation(draft)?;
     adapter(draft, &ADAPTER)?;
     kl(draft)?;
-    correction(draft)?;
+    correction::set(draft)?;
     dynamic_filtering(draft)?;
     other_loss::leave_bounds(draft, "actor.policy_loss_type");
     older_defaults(draft);
@@ -53,34 +55,36 @@ pub fn finish(draft: &mut Draft) -> Result<(), WrongValue> {
     Ok(())
 }
 
+/// `flash_reinforce` of 0.11.2 takes the mean of the whole rollout batch from a score, and whitens nothing (experience_maker.py).
+fn estimator(draft: &mut Draft) {
+    let name = "algo.advantage.estimator";
+    if draft.other_word(name).as_deref() == Some("flash_reinforce") {
+        let source = draft.source(name);
+        draft.unsay(&source);
+        draft.set(
+            "algorithm.advantage.estimator",
+            "reinforcePlusPlus",
+            &format!("nearest to {source}"),
+        );
+        let why = "is flash_reinforce, which is not here: reinforcePlusPlus takes its place; it takes the batch's mean away too, and divides by \
+                   its deviation";
+        draft.leave(name, why);
+    }
+}
+
 fn kl(draft: &mut Draft) -> Result<(), WrongValue> {
+    // `compute_approx_kl` in models/utils.py, of 0.11.1: only a loss has a gradient.
+    let unbiased = "algo.kl.unbiased_gradient";
+    if draft.truth(unbiased)? && draft.truth("algo.kl.use_loss")? {
+        draft.set("algorithm.kl.estimator", "k2", &draft.source(unbiased));
+        let why = "the gradient of every estimator is k2's there, weighed by the policy's ratio; here it is k2's without the weight, the same \
+                   in the first update of a step";
+        draft.leave(unbiased, why);
+    }
     if draft.number("algo.kl.target")?.is_some() {
         let adaptive = "algorithm.kl.controller.adaptive";
         draft.set_number(&format!("{adaptive}.target"), "algo.kl.target")?;
         draft.set_number(&format!("{adaptive}.horizon"), "algo.kl.horizon")?;
-    }
-    Ok(())
-}
-
-fn correction(draft: &mut Draft) -> Result<(), WrongValue> {
-    if draft.truth("algo.advantage.is_correction_enable")? {
-        let name = "algo.advantage.is_correction_threshold";
-        let (values, source) = draft.values(name).unwrap_or_default();
-        let bounds = Numbers.values(&values, 2).map_err(|message| WrongValue {
-            flag: source.clone(),
-            message,
-        })?;
-        let bounds: Vec<f64> = bounds.iter().flatten().filter_map(Value::as_f64).collect();
-        if let [low, cap] = bounds.as_slice() {
-            draft.set("algorithm.truncatedImportanceSampling", json!(cap), &source);
-            if *low > 0.0 {
-                let why = format!("the lower bound, {low}, is not here: a ratio below it counts as it is");
-                draft.leave(name, &why);
-            }
-        }
-    } else if draft.has("overlap") {
-        let source = "OpenRLHF corrects for older samples only with is_correction_enable; leave it out for 2";
-        draft.set("algorithm.truncatedImportanceSampling", json!(0.0), source);
     }
     Ok(())
 }

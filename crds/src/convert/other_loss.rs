@@ -9,7 +9,7 @@ const BOUNDS: [&str; 3] = [
 ];
 
 /// Takes the bounds of the policy's ratio out where the setting `name` chooses another loss: what is right for it is wrong for PPO's.
-/// GSPO clips the ratio of a sequence at 3e-4, CISPO a weight at 10.
+/// CISPO clips a weight at 10.
 pub fn leave_bounds(draft: &mut Draft, name: &str) {
     let Some(loss) = draft.other_word(name) else {
         return;

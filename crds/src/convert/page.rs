@@ -19,7 +19,7 @@ ppo-worker plan -f job.yaml
 ```
 
 A whole script will do: quotes, continued lines, comments, variables and arrays that it sets or appends to, texts that `read ... <<EOF` or
-`$(cat <<EOF ...)` puts into a variable, a command in quotes for `bash -c` or ssh. Variables that it does not set are taken from your environment; of arguments of its own (`\"$@\"`) there are none.
+`$(cat <<EOF ...)` puts into a variable, what `${NAME##*/}`, `${NAME//a/b}` and `${NAME:+x}` make of one, a command in quotes for `bash -c` or ssh. Variables that it does not set are taken from your environment; of arguments of its own (`\"$@\"`) there are none.
 Branches are followed where texts and numbers decide (`if [ \"$MODE\" = fast ]`, `case`, `&&`); where something would have to be run, what
 they leave different counts as not known. What is not known, such as `$(nproc)`, is asked for where it is read: write it out, or export the
 variable that is named.
@@ -36,7 +36,7 @@ variable that is named.
 const OPENRLHF: &str = "## OpenRLHF
 
 `openrlhf.cli.train_ppo_ray`, 0.6 to 0.11, under the old names and the new ones, with the defaults of 0.11; where an older
-version of the old names has another one, it is said. Sizes mean the same: `rollout_batch_size` counts
+version of the old names has another one, it is said. The estimator `flash_reinforce` is replaced by the nearest, which is said. Sizes mean the same: `rollout_batch_size` counts
 prompts, `train_batch_size` samples, micro-batches the samples of one GPU. Roles keep their GPUs.
 
 ";
@@ -55,7 +55,7 @@ const TRL: &str = "## TRL
 A Python script is not read: give the arguments of its `GRPOConfig(...)`, `RLOOConfig(...)` or `PPOConfig(...)` as flags of the same names. The
 YAML file of `--config FILE` is, its path taken from the folder in which you convert.
 
-`PPOConfig`, `RLOOConfig` and `GRPOConfig`, with the flags of 0.24 to 1.9 and the defaults of 0.24; the script's name (`ppo.py`, `rloo.py`, `grpo.py`, or `trl grpo`) tells which, and
+`PPOConfig`, `RLOOConfig` and `GRPOConfig`, with the flags of 0.24 to 1.16 and the defaults of 0.24, which is said where newer ones are others; the script's name (`ppo.py`, `rloo.py`, `grpo.py`, or `trl grpo`) tells which, and
 the launcher's `--num_processes` or `--nproc_per_node` how many GPUs. With d = `per_device_train_batch_size`, a =
 `gradient_accumulation_steps`, p = processes:
 

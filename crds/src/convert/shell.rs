@@ -9,6 +9,7 @@ mod command;
 mod condition;
 mod document;
 mod expansion;
+mod operation;
 mod word;
 
 use std::collections::HashMap;

@@ -73,6 +73,7 @@ pub fn finish(draft: &mut Draft) -> Result<(), WrongValue> {
     advantage::filter_groups(draft)?;
     advantage::correction(draft)?;
     other_loss::leave_bounds(draft, "actor_rollout_ref.actor.policy_loss.loss_mode");
+    gspo(draft);
     adapter(draft, &ADAPTER)?;
     adapter(draft, &MEGATRON_ADAPTER)?;
     kl::reference(draft)?;
@@ -90,6 +91,17 @@ pub fn finish(draft: &mut Draft) -> Result<(), WrongValue> {
         set_model(draft, "model.critic", &values, &source)?;
     }
     Ok(())
+}
+
+/// `compute_policy_loss_gspo` in core_algos.py does not read `clip_ratio_c`.
+fn gspo(draft: &mut Draft) {
+    let (dual, bound) = ("algorithm.clip.dual", "actor_rollout_ref.actor.clip_ratio_c");
+    let is_gspo = draft.get("algorithm.ratio").is_some_and(|ratio| ratio == "sequence");
+    if is_gspo && draft.has(dual) {
+        draft.unset(dual);
+        let source = draft.source(bound);
+        draft.leave(&source, "does nothing in verl with gspo, so the job has no dual clip");
+    }
 }
 
 /// `apply_chat_template_kwargs.enable_thinking=False` gives the template a variable, here too.

@@ -22,6 +22,13 @@ const RULES: &Choices = &[
 const CONTROLLER_AT: [&str; 4] = ["spec", "algorithm", "kl", "controller"];
 const CONTROLLERS: &Choices = &[("fixed", "{}"), ("adaptive", "{target: ..., horizon: ...}")];
 
+/// How a choice is written with its least fields, where `word` is the name of one.
+pub(super) fn written(word: &str) -> Option<(&'static str, &'static str)> {
+    let word = word.replace(['_', '-'], "");
+    let mut all = RULES.iter().chain(CONTROLLERS);
+    all.find(|(name, _)| name.eq_ignore_ascii_case(&word)).copied()
+}
+
 /// The names without a value in a document as it was written, where none beside them has one.
 pub(super) fn choices(document: &Value) -> Vec<Misfit> {
     let mut found = Vec::new();

@@ -61,7 +61,10 @@ impl Shape {
             },
             ("number", Value::Number(_)) | ("boolean", Value::Bool(_)) | ("", _) => {}
             ("object", Value::String(text)) => {
-                self.refuse(format!("{}{}", other(value, kind), hint::place(text, schema)));
+                self.refuse(format!("{}{}", other(value, kind), hint::block(text, schema)));
+            }
+            ("array", Value::String(text)) => {
+                self.refuse(format!("{}{}", other(value, kind), hint::list(text, schema)));
             }
             _ => self.refuse(other(value, kind)),
         }
@@ -139,6 +142,11 @@ impl Shape {
         let block = field::path(&self.path);
         if let Some(place) = hint::of_pods(name, &block) {
             return (Vec::new(), one_of(&[join(&block, &place)]));
+        }
+        if let Some(place) = hint::of_data(name, value, &block) {
+            let places = vec![join(&block, &place)];
+            let asked = one_of(&places);
+            return (places, asked);
         }
         let beside: Vec<String> = beginning_with(name, known)
             .iter()

@@ -186,6 +186,67 @@ fn a_name_in_place_of_a_model_s_block_is_written_as_one() {
 }
 
 #[test]
+fn a_text_in_place_of_a_block_is_answered_with_the_line_to_write() {
+    let prompts = "  prompts: {source: {path: d.jsonl}}\n";
+    let reward = |reward: &str| error(&format!("{MODEL}{prompts}  roles: {{reward: {reward}}}\n"));
+    let spec = |block: &str| error(&format!("{MODEL}{REST}  {block}\n"));
+    for (message, line) in [
+        (
+            error(&format!("  model: {{policy: {{hub: Qwen/Qwen3-0.6B}}}}\n{REST}")),
+            "{id: Qwen/Qwen3-0.6B}",
+        ),
+        (
+            error(&format!("  model: Qwen/Qwen3-0.6B\n{REST}")),
+            "{policy: {hub: {id: Qwen/Qwen3-0.6B}}} or {policy: {path: Qwen/Qwen3-0.6B}}",
+        ),
+        (reward("{rules: [exactMatch]}"), "{exactMatch: {}}"),
+        (reward("{rules: exact_match}"), "[{exactMatch: {}}]"),
+        (reward("{rules: [{regex: \"it's \\\\d\"}]}"), "{pattern: 'it''s \\d'}"),
+        (reward("{model: /models/rm}"), "{source: {path: /models/rm}}"),
+        (
+            reward("{remote: 'http://r:5000/get_reward'}"),
+            "{urls: ['http://r:5000/get_reward']}",
+        ),
+        (reward("{remote: {urls: 'http://r/'}}"), "['http://r/']"),
+        (spec("algorithm: {advantage: grpo}"), "{estimator: grpo}"),
+        (spec("algorithm: {kl: {controller: fixed}}"), "{fixed: {}}"),
+    ] {
+        assert!(message.contains(&format!(" is needed, such as {line}")), "{message}");
+    }
+    assert!(spec("algorithm: {advantage: nosuch}").ends_with("is needed"));
+}
+
+#[test]
+fn a_python_file_as_a_remote_reward_is_told_to_be_served() {
+    let reward = |remote: &str| {
+        let roles = format!("  roles: {{reward: {{remote: {remote}}}}}\n");
+        error(&format!("{MODEL}  prompts: {{source: {{path: d.jsonl}}}}\n{roles}"))
+    };
+    let message = reward("reward_func.py");
+    assert!(message.contains("serve it (docs/model-and-reward.md"), "{message}");
+}
+
+#[test]
+fn data_under_another_name_is_answered_with_the_source() {
+    for (prompts, place) in [
+        ("dataset: d.jsonl", "source.path"),
+        ("data: [a.jsonl, b.jsonl]", "source.paths"),
+        ("path: d.jsonl", "source.path"),
+        ("dataset: {path: d.jsonl}", "source"),
+    ] {
+        let roles = "  roles: {reward: {rules: [{json: {}}]}}\n";
+        let message = error(&format!("{MODEL}  prompts: {{{prompts}}}\n{roles}"));
+        // What is missing for it is not told of.
+        assert!(
+            message.ends_with(&format!("(did you mean spec.prompts.{place}?)")),
+            "{message}"
+        );
+    }
+    let top = error(&format!("{MODEL}{REST}  dataset: d.jsonl\n"));
+    assert!(top.ends_with("(did you mean spec.prompts.source.path?)"), "{top}");
+}
+
+#[test]
 fn a_choice_without_a_value_is_told_how_it_is_written() {
     let rules = |rule: &str| {
         format!(

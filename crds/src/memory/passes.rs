@@ -1,8 +1,8 @@
 //! What the passes of an actor's step keep and work with, at the moment when that is most.
 
 use super::model_shape::{product, sum};
-use super::{FLOAT32, MOST_LOGITS, ModelShape, Part, part, total};
-use super::{activations, bytes, keeps_critic_pass, scored_activations, scored_logits};
+use super::{FLOAT32, ModelShape, Part, part, total};
+use super::{activations, bytes, is_on_gpu, keeps_critic_pass, most_logits, scored_activations, scored_logits};
 use crate::geometry::Geometry;
 use crate::run_config::RunConfig;
 use crate::spec::Role;
@@ -32,7 +32,10 @@ fn updating(config: &RunConfig, geometry: &Geometry, policy: &ModelShape, critic
         true => part("activations of two passes", pass.saturating_add(of_critic)),
         false => part("activations of one pass", pass.max(of_critic)),
     };
-    let mut head = vec![part("logits and their gradient", actor_logits(config, policy))];
+    let mut head = vec![part(
+        "logits and their gradient",
+        actor_logits(config, geometry, policy),
+    )];
     if geometry.actor_ranks > 1 && config.model.adapter.is_none() {
         // Several ranks sum a gradient when it is whole; a rank alone adds each slice of it to its gradients.
         head.push(part("output head's gradient", head_gradient(config, geometry, policy)));
@@ -67,25 +70,25 @@ fn scoring(config: &RunConfig, geometry: &Geometry, policy: &ModelShape, critic:
     });
     vec![
         part("activations while scoring", of_policy.max(then)),
-        part("logits and their gradient", actor_logits(config, policy)),
+        part("logits and their gradient", actor_logits(config, geometry, policy)),
     ]
 }
 
 /// Logits of the response's tokens and their gradient, which go by in slices where they are many.
-fn actor_logits(config: &RunConfig, policy: &ModelShape) -> u64 {
+fn actor_logits(config: &RunConfig, geometry: &Geometry, policy: &ModelShape) -> u64 {
     let response = product(&[
         config.batch.micro_train_batch_size as u64,
         u64::from(config.generation.max_new_tokens),
     ]);
     product(&[2, response, policy.vocab, FLOAT32])
         .max(scored_logits(config, policy))
-        .min(MOST_LOGITS)
+        .min(most_logits(geometry, Role::Actor))
 }
 
 /// The gradient of the output projection: slices of logits add up in float32 on a GPU, on a CPU in the model's numbers (`TokenLogprobs` in
 /// `native/training_stock.cpp` and `native/training_logprobs.cpp` of the worker).
 fn head_gradient(config: &RunConfig, geometry: &Geometry, policy: &ModelShape) -> u64 {
-    let number = match trains_on_gpu(geometry) {
+    let number = match is_on_gpu(geometry, Role::Actor) {
         true => FLOAT32,
         false => bytes(config.model.dtype),
     };
@@ -100,13 +103,9 @@ fn backward_of_layer(config: &RunConfig, geometry: &Geometry, shape: &ModelShape
     let tokens = product(&[fewest, config.longest_sequence() as u64]);
     let attention = |sequences| shape.attention_backward_bytes(tokens, sequences, config.model.dtype);
     let mlp = shape.mlp_backward_bytes(tokens, config.model.dtype);
-    match trains_on_gpu(geometry) {
+    match is_on_gpu(geometry, Role::Actor) {
         true => mlp.max(attention(fewest)).max(attention(most)),
         // The worker's own kernel has a block of queries at a time.
         false => mlp,
     }
-}
-
-fn trains_on_gpu(geometry: &Geometry) -> bool {
-    geometry.role(Role::Actor).is_some_and(|actor| actor.gpus_per_pod > 0)
 }

@@ -342,16 +342,34 @@ fn attention_on_a_gpu_adds_up_the_gradient_of_long_sequences_once_for_each_block
     let gradients = tokens * 2 * (2 * 16 * 128 + 2 * 8 * 128 + 2 * 16 * 128);
     let gone = tokens * 2 * 2 * 3072;
     assert_eq!(long_backward(QWEN_3, 1), [sums + gradients - gone, 0]);
-    // On a CPU there are no such sums, and logits take more than a layer.
-    assert_eq!(long_backward(QWEN_3, 0), [0, MOST_LOGITS]);
+    // On a CPU there are no such sums, and few logits at once.
+    assert_eq!(long_backward(QWEN_3, 0), [4 * tokens * 3072 * 2, 0]);
     // The feed-forward layer of a large model takes more than its attention.
     assert_eq!(long_backward(QWEN_7B, 1), [4 * tokens * 18_944 * 2, 0]);
 }
 
 #[test]
+fn logits_on_a_cpu_go_by_in_small_slices_where_they_are_many() {
+    let logits = |gpus: u32, response: u32| {
+        let blocks = format!(
+            "generation: {{maxNewTokens: {response}}}\n  batch: {{rolloutBatchSize: 8, nSamplesPerPrompt: 1, trainBatchSize: 8, \
+             microTrainBatchSize: 1, microRolloutBatchSize: 1}}"
+        );
+        let roles = format!("actor: {{gpusPerNode: {gpus}}}, reference: {{gpusPerNode: {gpus}}}, {RULE}");
+        let memory = estimated(&blocks, &roles, QWEN_HALF_B);
+        let actor = bytes_of(&memory, Role::Actor, "logits and their gradient");
+        [actor, bytes_of(&memory, Role::Reference, "logits")]
+    };
+    let row = 151_936 * 4;
+    assert_eq!(logits(1, 1024), [2 * 1024 * row, 1024 * row]);
+    assert_eq!(logits(0, 1024), [MOST_LOGITS_ON_CPU; 2]);
+    assert_eq!(logits(0, 96), logits(1, 96), "few are kept on both");
+}
+
+#[test]
 fn ranks_that_share_an_update_have_the_gradient_of_the_output_projection_whole_before_they_sum_it() {
     let head = |actor: &str| {
-        let blocks = "checkpoint: {pvc: checkpoints}\n  batch: {microRolloutBatchSize: 1}";
+        let blocks = "checkpoint: {pvc: checkpoints}\n  batch: {microTrainBatchSize: 1, microRolloutBatchSize: 1}";
         let memory = estimated(blocks, &format!("actor: {{{actor}}}, {RULE}"), LLAMA_8B);
         bytes_of(&memory, Role::Actor, "output head's gradient")
     };
@@ -542,6 +560,26 @@ fn the_cache_holds_every_sample_of_full_length_unless_a_size_is_given() {
         LLAMA_8B,
     );
     assert_eq!(bytes_of(&memory, Role::Rollout, "key/value cache"), 32 << 20);
+}
+
+#[test]
+fn a_sequence_takes_whole_blocks_of_the_cache_which_flash_attention_has_larger() {
+    let tokens = |rollout: &str| {
+        let blocks = "prompts: {source: {path: /data/p.jsonl}, maxLength: 200}\n  generation: {maxNewTokens: 100}\n  \
+                      batch: {rolloutBatchSize: 4, nSamplesPerPrompt: 1}";
+        let text = format!(
+            "apiVersion: ppojob.dev/v1alpha1\nkind: PpoJob\nmetadata: {{name: a}}\nspec:\n  model: {{policy: {{path: /p}}}}\n  \
+             roles: {{rollout: {{{rollout}}}, {RULE}}}\n  {blocks}\n"
+        );
+        let memory = estimated_of(&crate::parse_manifest(&text, "a").unwrap(), LLAMA_8B);
+        bytes_of(&memory, Role::Rollout, "key/value cache") / (4 * 2 * 32 * 8 * 128 * 2)
+    };
+    // 300 tokens in blocks of 256 or 16.
+    assert_eq!(tokens("gpusPerReplica: 1"), 512);
+    assert_eq!(tokens("gpusPerReplica: 0"), 304);
+    // In float32 nothing is read by flash attention. Each number has twice the bytes.
+    assert_eq!(tokens("gpusPerReplica: 1, dtype: float32"), 2 * 304);
+    assert_eq!(tokens("gpusPerReplica: 0, engine: vllm, blockSize: 32"), 320);
 }
 
 #[test]

@@ -23,6 +23,15 @@ pub struct AlgorithmSpec {
     /// How far one step may move policy and value.
     #[serde(default)]
     pub clip: ClipSpec,
+    /// Whose ratio to the policy before the step is clipped and weighs a token: `token` (its own: PPO) or `sequence` (GSPO: its whole
+    /// response's, the exp of the mean of its tokens' log-ratios). `sequence` wants far narrower bounds (`clip`) and is meant for
+    /// advantages that are the same on every token of a response (rloo, grpo, drGrpo). Under verl a token's gradient is by its own
+    /// log-prob and its own advantage, elsewhere it is the true gradient of the response's ratio: the same where the advantages are. Under openrlhf with
+    /// `truncatedImportanceSampling` the ratio is to the engine's log-probs, and nothing else is weighted. Not for rloo under trl, which has
+    /// a ratio of its own. Default token. OpenRLHF `actor.policy_loss_type` (ppo, gspo), verl
+    /// `actor_rollout_ref.actor.policy_loss.loss_mode` (vanilla, gspo), TRL `importance_sampling_level`.
+    #[serde(default)]
+    pub ratio: Ratio,
     /// What happens to a sample's score before it becomes a reward.
     #[serde(default)]
     pub score: ScoreSpec,
@@ -39,10 +48,19 @@ pub struct AlgorithmSpec {
     /// mean of the micro-batches' means, as TRL's PPO has it; rloo under trl takes its policy loss by sequence): `tokenMean`,
     /// `sequenceMeanTokenMean` (mean over samples of each sample's token mean), `sequenceMeanTokenSum`,
     /// `sequenceMeanTokenSumNorm` (that, divided by `maxNewTokens`: Dr. GRPO), `tokenSum`, `paddedMean` (over batch x time,
-    /// padding included). Default tokenMean; alpacafarm paddedMean, which `tokenMean` means there too. verl `actor_rollout_ref.actor.loss_agg_mode`.
+    /// padding included). Under openrlhf `sequenceMeanTokenMean` is of the policy's loss alone, as its `actor.loss_agg_mode`: value loss, KL
+    /// and entropy stay token means. With `ratio: sequence` the policy's loss is sequenceMeanTokenMean under openrlhf and verl, whatever is
+    /// given. Default tokenMean, in this project's own profile sequenceMeanTokenMean with `ratio: sequence`; alpacafarm paddedMean, which `tokenMean`
+    /// means there too. OpenRLHF `actor.loss_agg_mode`, verl `actor_rollout_ref.actor.loss_agg_mode`, TRL `loss_type`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Aggregation")]
     pub aggregation: Option<Aggregation>,
+    /// Leaves responses that did not finish by an end-of-sequence token or a stop condition out of the losses of policy, value, KL and
+    /// entropy, and out of what these are divided by (DAPO's overlong filtering). Their scores still count in their groups' baselines, and
+    /// their tokens in the whitening of advantages. Not with means that count padding (`paddedMean`, the default of alpacafarm). Default
+    /// false. TRL `mask_truncated_completions`, whose dapo and grpo still divide by all tokens and responses.
+    #[serde(default)]
+    pub mask_truncated: bool,
     /// Corrects for the difference between the policy that drew a token, by the engine's log-prob, and the one that learns from
     /// it, by the actor's: multiplies each token's loss by min(exp(old log-prob - engine log-prob), this). 0 to 1000; 0
     /// switches it off. Default: off, the difference is only measured; with `overlap: oneStep` 2. OpenRLHF
@@ -231,22 +249,34 @@ pub struct AdaptiveKl {
     pub horizon: f64,
 }
 
+/// Whose ratio to the policy before the step is clipped and weighs a token.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq, Hash, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Ratio {
+    /// Its own.
+    #[default]
+    Token,
+    /// Its response's: the geometric mean of its tokens' (GSPO, Zheng et al. 2025).
+    Sequence,
+}
+
 /// How far one step may move policy and value.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClipSpec {
-    /// The policy ratio is clipped at 1 - this. 0 to 1. Default 0.2. OpenRLHF `actor.eps_clip` or `eps_clip_low_high`, verl
+    /// The policy ratio is clipped at 1 - this. 0 to 1. Default 0.2, in this project's own profile 0.0003 with `ratio: sequence`. OpenRLHF `actor.eps_clip` or `eps_clip_low_high`, verl
     /// `actor_rollout_ref.actor.clip_ratio_low`, TRL `epsilon`, in PPO `cliprange`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0, max = 1.0))]
     pub policy_low: Option<f64>,
-    /// The policy ratio is clipped at 1 + this; greater than `policyLow` is "clip higher". 0 to 1000. Default 0.2. OpenRLHF
+    /// The policy ratio is clipped at 1 + this; greater than `policyLow` is "clip higher". 0 to 1000. Default 0.2, in this project's own
+    /// profile 0.0004 with `ratio: sequence`. OpenRLHF
     /// `actor.eps_clip` or `eps_clip_low_high`, verl `actor_rollout_ref.actor.clip_ratio_high`, TRL `epsilon_high`, in PPO `cliprange`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0, max = 1000.0))]
     pub policy_high: Option<f64>,
     /// Dual clip's c: with a negative advantage A the token's loss is at most -c A. Above 1, at most 1000; 0 switches it off.
-    /// Default off; verl 3. OpenRLHF `actor.dual_clip`, verl `actor_rollout_ref.actor.clip_ratio_c`.
+    /// Default off; verl 3, but off with `ratio: sequence`. OpenRLHF `actor.dual_clip`, verl `actor_rollout_ref.actor.clip_ratio_c`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0, max = 1000.0))]
     pub dual: Option<f64>,

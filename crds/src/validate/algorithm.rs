@@ -4,7 +4,7 @@ use super::doubtful::Doubtful;
 use super::{Problem, batch, those_given, written};
 use crate::PpoJobSpec;
 use crate::defaults::has_kl;
-use crate::spec::Profile;
+use crate::spec::{Aggregation, Estimator, Profile, Ratio};
 
 /// Adds contradictions between settings.
 pub fn check(spec: &PpoJobSpec, doubtful: &Doubtful, problems: &mut Vec<Problem>) {
@@ -89,6 +89,21 @@ pub fn check(spec: &PpoJobSpec, doubtful: &Doubtful, problems: &mut Vec<Problem>
         let message = format!("is {dual}; it must be above 1 (3 is usual), or 0 for off");
         refuse(true, "spec.algorithm.clip.dual", &message);
     }
+    let is_one_action = (algorithm.profile, algorithm.advantage.estimator) == (Profile::Trl, Estimator::Rloo);
+    refuse(
+        is_one_action && algorithm.ratio == Ratio::Sequence,
+        "spec.algorithm.ratio",
+        "is sequence, and rloo under trl has one ratio per sequence already, that of the summed log-probs; use token, or another profile",
+    );
+    let counts_padding = matches!(
+        (algorithm.profile, algorithm.aggregation),
+        (_, Some(Aggregation::PaddedMean)) | (Profile::Alpacafarm, None | Some(Aggregation::TokenMean))
+    );
+    refuse(
+        algorithm.mask_truncated && counts_padding,
+        "spec.algorithm.maskTruncated",
+        "is true, and the mean is one that counts padding and masks nothing; remove it, or give algorithm.aggregation: sequenceMeanTokenMean",
+    );
     if let Some(range) = algorithm.score.clip.as_ref().filter(|range| range.min >= range.max) {
         let message = format!("min is {} and max is {}; min must be below max", range.min, range.max);
         refuse(true, "spec.algorithm.score.clip", &message);

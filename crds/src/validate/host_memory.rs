@@ -1,4 +1,4 @@
-//! Memory limits of pods with GPUs, beside what such a pod is estimated to take of its node's memory.
+//! Memory limits of pods, beside what a pod is estimated to take of its node's memory. One without GPUs has all of its role there.
 
 use super::Warning;
 use crate::memory::RoleMemory;
@@ -9,7 +9,12 @@ use crate::spec::{Engine, Role, RolesSpec};
 /// Limits in the roles' templates that are below the estimate. What an administrator's defaults add is not known here.
 pub fn warnings(roles: &RolesSpec, memory: &[RoleMemory]) -> Vec<Warning> {
     let of_role = |(role, path): (Role, &str)| {
-        let host = memory.iter().find(|memory| memory.role == role)?.host.as_ref()?;
+        let estimated = memory.iter().find(|memory| memory.role == role)?;
+        if role == Role::Rollout && estimated.host.is_none() && roles.rollout.kv_cache_mebibytes.is_none() {
+            // Of a cache whose size is left to its default only what samples fill becomes memory.
+            return None;
+        }
+        let needed = estimated.host.as_ref().map_or(estimated.total, |host| host.total);
         let spec = roles.template(role)?.spec.as_ref()?;
         let computing = match (role, roles.rollout.engine) {
             (Role::Rollout, Engine::Vllm) => VLLM_CONTAINER,
@@ -18,12 +23,12 @@ pub fn warnings(roles: &RolesSpec, memory: &[RoleMemory]) -> Vec<Warning> {
         let mut containers = spec.containers.iter().enumerate();
         let (index, container) = containers.find(|(_, container)| container.name == computing)?;
         let limit = &container.resources.as_ref()?.limits.as_ref()?.get("memory")?.0;
-        (amount(limit)? < host.total as f64).then(|| Warning {
+        (amount(limit)? < needed as f64).then(|| Warning {
             field: format!("{path}.spec.containers[{index}].resources.limits.memory"),
             message: format!(
                 "is {limit}, and a pod is estimated to take {} GiB of its node's memory; one that takes more than its limit is OOMKilled: \
                  raise it",
-                host.total.div_ceil(1 << 30)
+                needed.div_ceil(1 << 30)
             ),
         })
     };
@@ -70,8 +75,32 @@ mod tests {
                        OOMKilled: raise it";
         assert_eq!(actor(8, "24Gi"), [(field.to_owned(), message.to_owned())]);
         assert!(actor(8, "27Gi").is_empty());
-        // A pod without GPUs has no such estimate.
-        assert!(actor(0, "1Gi").is_empty());
+    }
+
+    #[test]
+    fn a_pod_without_gpus_takes_all_of_its_role_there() {
+        let actor = |limit: &str| {
+            let template = limited("worker", limit);
+            warned(&format!("actor: {{gpusPerNode: 0, {template}}}"))
+        };
+        let found = actor("100Gi");
+        let (field, message) = found.first().unwrap();
+        assert_eq!(
+            field,
+            "spec.roles.actor.template.spec.containers[1].resources.limits.memory"
+        );
+        assert!(
+            message.starts_with("is 100Gi, and a pod is estimated to take "),
+            "{message}"
+        );
+        assert!(actor("1Ti").is_empty());
+        let engine = |cache: &str| {
+            let template = limited("worker", "20Gi");
+            warned(&format!("rollout: {{gpusPerReplica: 0, {cache}{template}}}"))
+                .iter()
+                .any(|(field, _)| field.ends_with(".resources.limits.memory"))
+        };
+        assert!(engine("kvCacheMebibytes: 1024, ") && !engine(""));
     }
 
     #[test]

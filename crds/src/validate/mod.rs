@@ -4,6 +4,7 @@ mod adapter;
 mod algorithm;
 mod apart;
 mod batch;
+mod cache;
 mod disk;
 mod doubtful;
 mod engine;
@@ -23,7 +24,9 @@ mod warnings;
 pub(crate) use apart::problems_apart_from;
 pub(crate) use doubtful::is_within;
 pub(crate) use limits::out_of_range;
+pub(crate) use roles::in_python;
 
+pub use cache::warning as short_of_cache;
 pub use disk::warning as short_of_disk;
 pub use engine::warning as engine_without_gpu;
 pub use error::{Fix, Problem, ValidationErrors};

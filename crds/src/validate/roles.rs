@@ -115,7 +115,20 @@ fn check_rule(rule: &RewardRule, field: &str, has_label: bool, problems: &mut Ve
     }
 }
 
+/// What is told where a Python file stands for a remote reward, as others take it: the file, or a function in it (`reward.py:score`).
+pub fn in_python(text: &str) -> Option<&'static str> {
+    let file = text.rsplit_once(':').map_or(text, |(file, _)| file);
+    let is_python = !text.contains("://") && [text, file].iter().any(|name| name.ends_with(".py"));
+    is_python.then_some(
+        "a reward in Python is called over HTTP: serve it (docs/model-and-reward.md has a small server) and give its address in \
+         remote.urls, such as http://127.0.0.1:5000/get_reward",
+    )
+}
+
 fn wrong_url(url: &str) -> Option<String> {
+    if let Some(words) = in_python(url) {
+        return Some(format!("{url:?} is no URL: {words}"));
+    }
     match url::Url::parse(url) {
         Err(error) => Some(format!(
             "{url:?} is not a URL: {error}; give one such as http://verifier:5000/get_reward"

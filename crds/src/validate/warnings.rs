@@ -6,7 +6,10 @@ use serde::Serialize;
 
 use super::{endless_warmup, pass_score};
 use crate::defaults::{has_kl, has_reference};
-use crate::spec::{AlgorithmSpec, Engine, Estimator, Gang, KlEstimator, KlPlacement, Overlap, Profile, ReferenceSpec};
+use crate::spec::{
+    Aggregation, AlgorithmSpec, Engine, Estimator, Gang, KlEstimator, KlPlacement, Overlap, Profile, Ratio,
+    ReferenceSpec,
+};
 use crate::{Geometry, PpoJob, fill};
 
 /// Something allowed but most likely not meant.
@@ -98,6 +101,14 @@ pub fn warnings(job: &PpoJob) -> Vec<Warning> {
         "spec.algorithm.aggregation",
         "does nothing to the policy loss, which with rloo under trl is the mean over sequences, one ratio each; remove it, or use \
          another profile",
+    );
+    let settled = algorithm.ratio == Ratio::Sequence && matches!(algorithm.profile, Profile::Openrlhf | Profile::Verl);
+    let another = |way: Aggregation| way != Aggregation::SequenceMeanTokenMean;
+    warn(
+        settled && given.aggregation.is_some_and(another),
+        "spec.algorithm.aggregation",
+        "does nothing to the policy loss, which with ratio: sequence is sequenceMeanTokenMean under openrlhf and verl; use that, or another \
+         profile",
     );
     warn(
         given.advantage.gamma.is_some_and(|gamma| gamma != 1.0) && !discounts(algorithm),

@@ -1,16 +1,35 @@
 //! Pods that are ending: while one is there nothing else can have its name.
 
+use std::sync::Arc;
+
 use k8s_openapi::jiff::SignedDuration;
+use ppo_crds::pod::pod_name;
 
 use crate::job::Job;
 use crate::snapshot::Snapshot;
 use crate::world::PodView;
 
-/// Of the pods whose names the job needs again, the one that may take longest, in words.
+/// Of the pods that have names which the job needs, the one that may take longest to go, in words: one of its own, or of an earlier job of
+/// its name, whose pods outlive it by their grace.
 pub fn obstacle(job: &Job, seen: &Snapshot) -> Option<String> {
-    let awaited = |pod: &&PodView| job.role(pod.role).is_some_and(|role| pod.index < seen.count(role));
-    let last = last(seen.pods(job).filter(awaited))?;
-    Some(format!("{}, and its successor needs its name", words(last)))
+    let has_its_name = |pod: &&PodView| {
+        let wanted = job.role(pod.role).is_some_and(|role| pod.index < seen.count(role));
+        wanted && pod.name == pod_name(&job.key.name, pod.role, pod.index)
+    };
+    let of_earlier = |pod: &PodView| pod.owner.as_ref().is_some_and(|owner| *owner != job.uid);
+    let named = || seen.children.pods.values().map(Arc::as_ref).filter(has_its_name);
+    if let Some(last) = last(named()) {
+        let whose = match of_earlier(last) {
+            true => "is of an earlier job of this name, and this one's",
+            false => "and its successor",
+        };
+        return Some(format!("{}, {whose} needs its name", words(last)));
+    }
+    let left = named().find(|pod| of_earlier(pod))?;
+    let name = &left.name;
+    Some(format!(
+        "{name} is of an earlier job of this name, and Kubernetes' garbage collector has not deleted it yet"
+    ))
 }
 
 /// Of these pods the one that may take longest to end, in words; None where none is ending.
@@ -113,6 +132,24 @@ mod tests {
             "{several}"
         );
         assert_eq!(said([pod("rollout", 7, &later)]), None);
+    }
+
+    #[test]
+    fn a_job_that_is_made_again_at_once_waits_for_the_pods_of_the_one_before_and_says_so() {
+        let earlier = |more: &Value| PodView {
+            owner: Some("earlier".into()),
+            ..pod("actor", 0, more)
+        };
+        let ending = said([earlier(&json!({}))]).unwrap();
+        let end = "2026-01-01T08:01:00Z, is of an earlier job of this name, and this one's needs its name";
+        assert!(ending.ends_with(end), "{ending}");
+        let left = said([earlier(&json!({"deletionTimestamp": null}))]).unwrap();
+        assert!(left.contains("garbage collector has not deleted it yet"), "{left}");
+        let elsewhere = PodView {
+            name: "b-actor-0".into(),
+            ..earlier(&json!({}))
+        };
+        assert_eq!(said([elsewhere]), None, "its name is not needed");
     }
 
     #[test]

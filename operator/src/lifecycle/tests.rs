@@ -399,6 +399,51 @@ fn an_actor_that_ended_well_for_a_reason_that_only_a_newer_worker_knows_has_comp
 }
 
 #[test]
+fn an_actor_that_was_deleted_in_its_last_step_and_is_gone_with_its_end_has_completed_the_job() {
+    let words = r#"{"reason": "Completed", "message": "all 9 steps are made"}"#;
+    let ended = json!({"name": "worker", "image": "i", "imageID": "", "ready": false, "restartCount": 0,
+        "state": {"terminated": {"exitCode": 0, "message": words}}});
+    let done = actor(1, json!({"phase": "Succeeded", "containerStatuses": [ended]}));
+    let mut suspended = job();
+    suspended.spec.run_policy.suspend = true;
+    let seen = empty(vec![done]);
+    for (job, why) in [(job(), "runPolicy.suspend is false"), (suspended, "the job has ended")] {
+        let decision = decide(&job, &seen, &status(true, 60), at(100));
+        assert_eq!(
+            decision.intent,
+            Intent::Complete(Truth::yes("Completed", "all 9 steps are made"))
+        );
+        let over = crate::status::status(&job, &decision, &seen, at(100));
+        let suspended = condition::get(&over.conditions, kind::SUSPENDED).unwrap();
+        assert_eq!((suspended.status.as_str(), suspended.message.as_str()), ("False", why));
+    }
+    // Of an attempt that is over it says nothing.
+    let mut second = RoleStatus::started(Role::Actor);
+    second.attempt = 2;
+    let mut later = status(true, 60);
+    later.roles = vec![second];
+    assert_eq!(decide(&job(), &seen, &later, at(100)).intent, Intent::Run);
+}
+
+#[test]
+fn a_rank_that_ends_before_the_first_has_done_its_part_and_the_job_still_runs() {
+    let (mut job, mut seen) = with_pods(Role::Actor, 2);
+    job.roles.iter_mut().for_each(|role| role.floor = role.pods);
+    let done = PodView {
+        life: Life::Succeeded,
+        exit_code: Some(0),
+        ..(*seen.children.pods["a-actor-1"]).clone()
+    };
+    insert(&mut seen, done);
+    let decision = decide(&job, &seen, &status(true, 60), at(5000));
+    let runs = crate::status::status(&job, &decision, &seen, at(5000));
+    assert_eq!(
+        (runs.phase, runs.ready.as_deref()),
+        (Some(ppo_crds::status::Phase::Running), Some("3/3"))
+    );
+}
+
+#[test]
 fn a_job_that_is_suspended_before_its_first_status_is_written_goes_on_under_another_attempt() {
     let mut suspended = job();
     suspended.spec.run_policy.suspend = true;

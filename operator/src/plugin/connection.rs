@@ -48,7 +48,9 @@ impl Connection {
             .clone()
             .unwrap_or_else(|| config.default_namespace.clone());
         let url = config.cluster_url.to_string();
-        let client = Client::try_from(config).with_context(|| format!("the credentials for {url} cannot be used"))?;
+        let client = Client::try_from(config).with_context(|| {
+            format!("what this context says of {url} cannot be used (credentials, certificates or proxy)")
+        })?;
         Ok(Self { client, namespace, url })
     }
 

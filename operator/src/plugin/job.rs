@@ -1,6 +1,7 @@
 //! Reads jobs, and finds the one that a mistyped name meant.
 
 use anyhow::{Result, anyhow};
+use kube::Error;
 use kube::api::{DynamicObject, ListParams};
 use ppo_crds::PpoJob;
 use ppo_crds::status::Phase;
@@ -49,6 +50,11 @@ async fn not_found(connection: &Connection, name: &str) -> anyhow::Error {
             let names: Vec<String> = list.items.into_iter().filter_map(|item| item.metadata.name).collect();
             anyhow!("{}", absent(name, &connection.namespace, &names))
         }
+        // The name is what is wrong, and not the right to see others.
+        Err(Error::Api(status)) if status.code == 403 => anyhow!(
+            "namespace {} has no PpoJob {name}; which there are you may not list",
+            connection.namespace
+        ),
         Err(error) => request(connection, "list").refused(error),
     }
 }
@@ -80,6 +86,9 @@ fn likeness(given: &str, name: &str) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use axum::http::StatusCode;
+    use axum::routing::get;
+
     use super::*;
 
     #[test]
@@ -87,6 +96,22 @@ mod tests {
         let names = ["rloo-math", "code", "sft-big"].map(String::from);
         assert!(absent("rlo-math", "ml", &names).ends_with("did you mean rloo-math?"));
         assert!(absent("math", "ml", &names).ends_with("did you mean rloo-math?"));
+    }
+
+    #[tokio::test]
+    async fn who_may_not_list_jobs_is_told_that_there_is_none_of_the_name() {
+        let jobs = "/apis/ppojob.dev/v1alpha1/namespaces/n/ppojobs";
+        let router = axum::Router::new()
+            .route(jobs, get(|| async { (StatusCode::FORBIDDEN, "no") }))
+            .route(
+                &format!("{jobs}/{{name}}"),
+                get(|| async { (StatusCode::NOT_FOUND, "no") }),
+            );
+        let words = object(&Connection::served(router).await, "zzz")
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(words.contains("namespace n has no PpoJob zzz"), "{words}");
     }
 
     #[test]

@@ -44,21 +44,36 @@ pub fn lines(log: impl AsyncBufRead + Unpin) -> impl Stream<Item = io::Result<Li
     })
 }
 
-/// Lines of several logs by time, each with the position of its log. Keeps one line of each log in memory.
-pub fn by_time<S: Stream<Item = Line> + Unpin>(logs: Vec<S>) -> impl Stream<Item = (usize, Line)> {
+/// Lines of several logs by time, each with the position of its log. Keeps one line of each log in memory. A log that breaks off says so
+/// once, and the others go on.
+pub fn by_time<S>(logs: Vec<S>) -> impl Stream<Item = (usize, io::Result<Line>)>
+where
+    S: Stream<Item = io::Result<Line>> + Unpin,
+{
     let heads: Vec<Option<Line>> = logs.iter().map(|_| None).collect();
     let state = (logs.into_iter().map(Some).collect::<Vec<_>>(), heads);
     stream::unfold(state, |(mut logs, mut heads)| async {
-        for (log, head) in logs.iter_mut().zip(&mut heads) {
+        let mut broken = None;
+        for (index, (log, head)) in logs.iter_mut().zip(&mut heads).enumerate() {
             if head.is_some() {
                 continue;
             }
-            if let Some(open) = log {
-                *head = open.next().await;
+            let next = match log {
+                Some(open) => open.next().await,
+                None => None,
+            };
+            match next {
+                Some(Ok(line)) => *head = Some(line),
+                Some(Err(error)) => {
+                    *log = None;
+                    broken = Some((index, Err(error)));
+                    break;
+                }
+                None => *log = None,
             }
-            if head.is_none() {
-                *log = None;
-            }
+        }
+        if let Some(broken) = broken {
+            return Some((broken, (logs, heads)));
         }
         let known = heads
             .iter()
@@ -66,7 +81,7 @@ pub fn by_time<S: Stream<Item = Line> + Unpin>(logs: Vec<S>) -> impl Stream<Item
             .filter_map(|(index, head)| Some((index, head.as_ref()?.time)));
         let (index, _) = known.min_by_key(|(_, time)| *time)?;
         let line = heads[index].take()?;
-        Some(((index, line), (logs, heads)))
+        Some(((index, Ok(line)), (logs, heads)))
     })
 }
 
@@ -74,8 +89,8 @@ pub fn by_time<S: Stream<Item = Line> + Unpin>(logs: Vec<S>) -> impl Stream<Item
 mod tests {
     use super::*;
 
-    fn log(text: &'static str) -> impl Stream<Item = Line> + Unpin {
-        Box::pin(lines(text.as_bytes()).filter_map(|line| async { line.ok() }))
+    fn log(text: &'static str) -> impl Stream<Item = io::Result<Line>> + Unpin {
+        Box::pin(lines(text.as_bytes()))
     }
 
     #[tokio::test]
@@ -83,7 +98,7 @@ mod tests {
         let first = log("2026-01-01T00:00:01.500000000Z a1\n2026-01-01T00:00:03.000000000Z a2\n");
         let second = log("2026-01-01T00:00:02.000000000Z b1\n2026-01-01T01:00:02.500000000+01:00 b2");
         let merged: Vec<String> = by_time(vec![first, second])
-            .map(|(pod, line)| format!("{pod}{}", line.text))
+            .map(|(pod, line)| format!("{pod}{}", line.unwrap().text))
             .collect()
             .await;
         assert_eq!(merged, ["0a1", "1b1", "1b2", "0a2"]);
@@ -95,6 +110,27 @@ mod tests {
         let second = log("2026-01-01T00:00:01Z b1\n");
         let merged: Vec<usize> = by_time(vec![first, second]).map(|(pod, _)| pod).collect().await;
         assert_eq!(merged, [1, 0, 0]);
+    }
+
+    #[tokio::test]
+    async fn a_log_that_breaks_off_says_so_once_and_the_others_go_on() {
+        let line = |text: &str| Ok(Line::parse(text));
+        let broken = stream::iter(vec![
+            line("2026-01-01T00:00:01Z a1"),
+            Err(io::Error::other("reset")),
+            line("2026-01-01T00:00:02Z never read"),
+        ]);
+        let whole = stream::iter(vec![line("2026-01-01T00:00:02Z b1"), line("2026-01-01T00:00:03Z b2")]);
+        let merged: Vec<String> = by_time(vec![broken, whole])
+            .map(|(pod, line)| {
+                format!(
+                    "{pod} {}",
+                    line.map_or_else(|error| error.to_string(), |line| line.text)
+                )
+            })
+            .collect()
+            .await;
+        assert_eq!(merged, ["0 a1", "0 reset", "1 b1", "1 b2"]);
     }
 
     #[tokio::test]

@@ -8,6 +8,7 @@ mod age;
 mod checkpoints;
 mod cli;
 mod connection;
+mod descriptors;
 pub mod explain;
 mod gang;
 mod job;
@@ -64,6 +65,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
                 true => Connection::open_for_streaming(&connection).await?,
                 false => Connection::open(&connection).await?,
             };
+            descriptors::raise();
             logs::main(&open, &args).await?;
         }
         Command::Plan(args) => plan::main(&connection, &args).await?,

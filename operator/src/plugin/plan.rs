@@ -27,7 +27,7 @@ pub async fn main(connection: &ConnectionArgs, args: &PlanArgs) -> Result<()> {
             let (plan, refused) = of_file(&job, file.parent().unwrap_or(Path::new("")), &origin)?;
             if let Some(errors) = refused {
                 let errors = printer::visible(&errors.to_string());
-                eprintln!("{origin} is a manifest for one machine, no cluster takes it: {errors}");
+                anstream::eprintln!("{origin} is a manifest for one machine, no cluster takes it: {errors}");
             }
             plan
         }

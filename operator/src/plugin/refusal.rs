@@ -45,8 +45,8 @@ impl Request<'_> {
             ),
             Error::Api(status) => anyhow!("{url} refuses to {verb} {resource} {place}: {}", status.message),
             Error::Auth(error) => anyhow!("cannot log in at {url}: {error}"),
-            Error::Service(error) => anyhow!("no cluster answers at {url}: {}", chain(error.as_ref())),
-            Error::HyperError(error) => anyhow!("no cluster answers at {url}: {}", chain(&error)),
+            Error::Service(error) => unanswered(url, &chain(error.as_ref())),
+            Error::HyperError(error) => unanswered(url, &chain(&error)),
             // Jobs are decoded by `unreadable.rs`, so it is no field of theirs.
             Error::SerdeError(error) => anyhow!(
                 "{url} answered with {resource} that cannot be read: {error}; is there a proxy before the API server, or is the cluster \
@@ -57,8 +57,16 @@ impl Request<'_> {
     }
 }
 
+fn unanswered(url: &str, words: &str) -> anyhow::Error {
+    // EMFILE: each log of a job of many pods is a connection.
+    match words.contains("os error 24") {
+        true => anyhow!("this shell allows no more connections: raise `ulimit -n`, or choose fewer pods ({words})"),
+        false => anyhow!("no cluster answers at {url}: {words}"),
+    }
+}
+
 /// An error with its causes: hyper's own text stops at `client error (Connect)`.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     let mut words: Vec<String> = causes.map(ToString::to_string).collect();
     words.dedup();
@@ -127,6 +135,26 @@ mod tests {
         assert!(
             words.contains("pods that cannot be read") && words.contains("proxy"),
             "{words}"
+        );
+    }
+
+    #[test]
+    fn a_limit_of_this_machine_is_not_called_a_cluster_that_does_not_answer() {
+        let request = Request {
+            verb: "get",
+            resource: "pods/log",
+            namespace: "research",
+            url: "https://10.0.0.1:6443",
+        };
+        let said = |code: i32| {
+            let error = std::io::Error::from_raw_os_error(code);
+            request.refused(Error::Service(error.into())).to_string()
+        };
+        assert!(said(24).contains("`ulimit -n`"), "{}", said(24));
+        assert!(
+            said(111).contains("no cluster answers at https://10.0.0.1:6443"),
+            "{}",
+            said(111)
         );
     }
 

@@ -61,7 +61,12 @@ pub const SUSPENDED: &str = "Suspended";
 
 fn suspended(job: &Job, decision: &Decision, seen: &Snapshot) -> Truth {
     if decision.intent != Intent::Suspend {
-        return Truth::no("Active", "runPolicy.suspend is false");
+        // One may make its last step while it is being suspended.
+        let why = match job.spec.run_policy.suspend {
+            true => "the job has ended",
+            false => "runPolicy.suspend is false",
+        };
+        return Truth::no("Active", why);
     }
     match seen.pods(job).filter(|pod| pod.alive).count() {
         0 => Truth::yes(

@@ -142,6 +142,11 @@ fn dashboards_are_told_apart_and_take_namespace_and_data_source_from_their_user(
             variables.contains(&"job") || file == "operator.json",
             "{file}: {variables:?}"
         );
+        // One Prometheus may have several clusters, whose label for them has no fixed name.
+        let filters = list(&dashboard, "/templating/list")
+            .iter()
+            .find(|one| one["type"] == "adhoc");
+        assert_eq!(filters.unwrap()["datasource"]["uid"], "${datasource}", "{file}");
         for panel in panels(&dashboard) {
             assert_eq!(
                 panel["datasource"]["uid"], "${datasource}",

@@ -5,7 +5,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::rendered::{objects, only, template};
+use crate::rendered::{objects, of_kind, only, template};
 use crate::tools::{chart, run};
 
 fn refusal(flags: &[&str]) -> String {
@@ -51,6 +51,12 @@ fn a_value_that_could_not_work_is_refused() {
         ("gpuResource=gpu", "/gpuResource"),
         ("service.port=70000", "/service/port"),
         ("monitoring.podMonitor.interval=soon", "/monitoring/podMonitor/interval"),
+        // prometheus-operator takes the units from large to small alone.
+        (
+            "monitoring.podMonitor.interval=30s1m",
+            "/monitoring/podMonitor/interval",
+        ),
+        ("service.labels.app\\.kubernetes\\.io/name=x", "/service/labels"),
         (
             "monitoring.rules.disabled={PpoJobFaild}",
             "/monitoring/rules/disabled/0",
@@ -72,6 +78,69 @@ fn values_that_contradict_each_other_are_refused_with_the_remedy() {
     assert!(error.contains("set replicas to 1"), "{error}");
     let error = refusal(&["--set", "serviceAccount.create=false"]);
     assert!(error.contains("set serviceAccount.name"), "{error}");
+    let flags = "monitoring.podMonitor.enabled=true,monitoring.podMonitor.interval=5s";
+    let error = refusal(&["--set", flags]);
+    assert!(error.contains("lower scrapeTimeout or raise interval"), "{error}");
+}
+
+/// Taken away with null, or missing among the values of an older release that `--reuse-values` brings.
+#[test]
+fn a_value_that_the_chart_cannot_do_without_is_missed_by_name() {
+    for (flag, named) in [
+        ("vllm=null", "'vllm'"),
+        ("reportIntervalSeconds=null", "'reportIntervalSeconds'"),
+        ("log.format=null", "'format'"),
+        ("service.port=null", "'port'"),
+        ("networkPolicy.egress.apiServer=null", "'apiServer'"),
+    ] {
+        let error = refusal(&["--set", flag]);
+        assert!(
+            error.contains(named) && error.contains("missing propert"),
+            "{flag}: {error}"
+        );
+    }
+}
+
+#[test]
+fn what_is_taken_away_with_null_is_left_to_the_cluster() {
+    let flags = "livenessProbe=null,monitoring.serviceMonitor.enabled=true,monitoring.serviceMonitor.interval=null";
+    let rendered = objects(&template(&["--set", flags]));
+    let container = &only(&rendered, "Deployment")["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(
+        container["livenessProbe"],
+        json!({"httpGet": {"path": "/healthz", "port": "http"}})
+    );
+    let endpoint = &only(&rendered, "ServiceMonitor")["spec"]["endpoints"][0];
+    assert!(endpoint.get("interval").is_none(), "{endpoint}");
+}
+
+#[test]
+fn a_name_that_yaml_would_read_as_something_else_stays_a_name() {
+    let flags = [
+        "--set-string",
+        "watchNamespaces={1234,on}",
+        "--set-string",
+        "monitoring.scraperNamespaces={777}",
+        "--set-string",
+        "serviceAccount.name=12",
+        "--set-string",
+        "priorityClassName=1",
+    ];
+    let rendered = objects(&template(&flags));
+    let roles = of_kind(&rendered, "Role");
+    let namespaces: BTreeSet<&str> = roles
+        .iter()
+        .map(|role| role["metadata"]["namespace"].as_str().unwrap())
+        .collect();
+    assert_eq!(namespaces, BTreeSet::from(["1234", "on", "ppo-system"]));
+    let policy = only(&rendered, "NetworkPolicy");
+    let scraper = &policy["spec"]["ingress"][0]["from"][1]["namespaceSelector"]["matchLabels"];
+    assert_eq!(scraper["kubernetes.io/metadata.name"], "777");
+    let pod = &only(&rendered, "Deployment")["spec"]["template"]["spec"];
+    assert_eq!(
+        (&pod["serviceAccountName"], &pod["priorityClassName"]),
+        (&json!("12"), &json!("1"))
+    );
 }
 
 /// Paths of all values; a map that holds only what its user puts in is one value.

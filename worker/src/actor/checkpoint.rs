@@ -254,6 +254,15 @@ impl Checkpoints {
         Ok(said.next())
     }
 
+    /// The newest step up to `last` whose checkpoint is not known to be beyond what is [good](Self::good_up_to): the one that a run goes on from,
+    /// where its files are intact. None also where the folder cannot be listed.
+    pub fn newest_good(&self, last: u64) -> Option<u64> {
+        let listed = self.list().ok()?;
+        let mut newest_first = listed.range(..=last).rev();
+        let good = newest_first.find(|(_, folder)| self.beyond(folder).is_none());
+        good.map(|(step, _)| *step)
+    }
+
     /// What is wrong with the policy of a checkpoint, where that is known.
     fn beyond(&self, folder: &Path) -> Option<String> {
         let (kl, most) = (manifest::read(folder).ok()?.state.kl?, self.retention.most_kl?);

@@ -13,7 +13,7 @@ use crate::stages::{Batch, Sample};
 pub struct Lesson<'a> {
     /// The samples.
     pub samples: &'a [Sample],
-    /// 1 on response tokens.
+    /// 1 on response tokens that are learnt from.
     pub mask: Tensor,
     /// The actor's log-probabilities before the step's updates.
     pub old_logprobs: Tensor,
@@ -43,6 +43,20 @@ impl<'a> Lesson<'a> {
             reference_logprobs: scored.reference_logprobs.as_ref().map(Tensor::shallow_clone),
             values: scored.values.as_ref().map(Tensor::shallow_clone),
         }
+    }
+
+    /// The same without the responses that did not finish: they have no part in any loss, nor in what losses are divided by. Advantages
+    /// are as they were, so that their scores count in their groups' baselines, as with TRL's `mask_truncated_completions`.
+    ///
+    /// # Errors
+    /// When memory runs out.
+    pub fn without_truncated(mut self) -> Result<Self> {
+        let finished: Vec<bool> = self.samples.iter().map(Sample::finished).collect();
+        let finished = Tensor::f_from_slice(&finished)?
+            .f_to_kind(self.mask.kind())?
+            .f_unsqueeze(1)?; // [B, 1]
+        self.mask = self.mask.f_mul(&finished)?;
+        Ok(self)
     }
 
     /// The same on a device, for all updates of the step.

@@ -25,7 +25,7 @@ use super::rows::Rows;
 use super::{Actor, Critic, entropy_of};
 use crate::native::device::send;
 use crate::ppo::aggregation::{Denominator, counts_padding};
-use crate::ppo::mask::value_mask;
+use crate::ppo::mask::{booleans, value_mask};
 use crate::ppo::policy_loss::{PolicyInput, entropy_bonus, kl_loss, policy_loss};
 use crate::ppo::value_loss::{ValueInput, value_loss};
 use crate::ranks::Ranks;
@@ -215,7 +215,9 @@ impl Update<'_> {
             return Ok(());
         };
         let device = critic.model.decoder.device();
-        let trained = value_mask(algorithm.profile, &self.lesson.mask)?;
+        // A response that is left out has no slot after it that is learnt from, either.
+        let is_learnt_from = booleans(&self.lesson.mask).any_dim(-1, true); // [samples, 1]
+        let trained = value_mask(algorithm.profile, &self.lesson.mask)?.logical_and(&is_learnt_from);
         let all = shares.iter().flatten();
         let whole = self.denominator(all.map(|micro| micro.cut(&trained)));
         let trained = send(&trained, device)?;

@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::label::Label;
+use super::messages;
 
 /// Most characters of a test set's name: it stands in the name of every figure of the set.
 const LONGEST_SET: usize = 64;
@@ -13,7 +14,7 @@ const LONGEST_SET: usize = 64;
 /// What a prompt field may hold.
 pub(super) enum PromptValue<'a> {
     Text(&'a str),
-    Messages(&'a [Value]),
+    Messages(Vec<Value>),
 }
 
 /// The prompt of a row.
@@ -22,8 +23,10 @@ pub(super) fn prompt<'a>(row: &'a Value, field: &str) -> Result<PromptValue<'a>>
     match find(row, field)? {
         Value::String(text) => Ok(PromptValue::Text(text)),
         Value::Array(messages) => {
-            check_messages(messages).with_context(|| format!("field {field:?}"))?;
-            Ok(PromptValue::Messages(messages))
+            let plain = check_messages(messages).and_then(|()| messages::plain(messages));
+            Ok(PromptValue::Messages(
+                plain.with_context(|| format!("field {field:?}"))?,
+            ))
         }
         other => bail!("field {field:?} is {}, {want}", describe(other)),
     }
@@ -60,14 +63,32 @@ fn find<'a>(row: &'a Value, field: &str) -> Result<&'a Value> {
     if let Some(value) = keys.get(field) {
         return Ok(value);
     }
-    let step = |value: &'a Value, name: &str| match value {
-        Value::Array(items) => items.get(name.parse::<usize>().ok()?),
-        other => other.get(name),
+    let mut found = row;
+    for (depth, name) in field.split('.').enumerate() {
+        let below = match found {
+            Value::Array(items) => name.parse::<usize>().ok().and_then(|at| items.get(at)),
+            other => other.get(name),
+        };
+        found = below.with_context(|| missing(field, depth, found, keys))?;
+    }
+    Ok(found)
+}
+
+/// What is said of a field whose path of keys ends after `depth` of them, at `found`.
+fn missing(field: &str, depth: usize, found: &Value, row: &Map<String, Value>) -> String {
+    let names = |keys: &Map<String, Value>| {
+        let names: Vec<String> = keys.keys().map(|key| format!("{key:?}")).collect();
+        names.join(", ")
     };
-    field.split('.').try_fold(row, step).with_context(|| {
-        let there: Vec<_> = keys.keys().map(|key| format!("{key:?}")).collect();
-        format!("field {field:?} is missing; the row has {}", there.join(", "))
-    })
+    if depth == 0 {
+        return format!("field {field:?} is missing; the row has {}", names(row));
+    }
+    let begun: Vec<&str> = field.split('.').take(depth).collect();
+    let there = match found {
+        Value::Object(keys) if !keys.is_empty() => format!("has {}", names(keys)),
+        other => format!("is {}", describe(other)),
+    };
+    format!("field {field:?} is missing; {:?} {there}", begun.join("."))
 }
 
 fn check_messages(messages: &[Value]) -> Result<()> {
@@ -112,4 +133,31 @@ pub fn describe(value: &Value) -> String {
     let short: String = text.chars().take(60).collect();
     let more = if short.len() < text.len() { ".." } else { "" };
     format!("{kind} {short}{more}")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_path_that_leads_nowhere_is_told_where_it_ends_and_what_is_there() {
+        let row = json!({"prompt": "x", "reward_model": {"style": "rule", "tests": ["a"], "none": null}, "info": {}});
+        for (field, words) in [
+            ("nosuch.answer", "the row has \"prompt\", \"reward_model\", \"info\""),
+            (
+                "reward_model.ground_truth",
+                "\"reward_model\" has \"style\", \"tests\", \"none\"",
+            ),
+            ("reward_model.none.a", "\"reward_model.none\" is null"),
+            ("reward_model.tests.1", "\"reward_model.tests\" is the list [\"a\"]"),
+            ("prompt.text", "\"prompt\" is the string \"x\""),
+            ("info.answer", "\"info\" is the object {}"),
+        ] {
+            let said = find(&row, field).unwrap_err().to_string();
+            assert_eq!(said, format!("field {field:?} is missing; {words}"));
+        }
+        assert_eq!(find(&row, "reward_model.tests.0").unwrap(), "a");
+    }
 }

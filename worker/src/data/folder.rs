@@ -1,5 +1,7 @@
 //! The data files of a folder: shards, in the order of their names.
 
+mod shards;
+
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
@@ -7,12 +9,17 @@ use anyhow::{Context, Result, bail};
 use ppo_crds::spec::DataFormat;
 
 /// What Python's `datasets` writes beside rows, and says of them.
-const NO_ROWS: [&str; 3] = ["dataset_dict.json", "dataset_info.json", "dataset_infos.json"];
+const NO_ROWS: [&str; 4] = [
+    "dataset_dict.json",
+    "dataset_info.json",
+    "dataset_infos.json",
+    "state.json",
+];
 
 /// Words in the names of files to train on.
 const TRAIN: [&str; 2] = ["train", "training"];
 /// Words in the names of files to measure on.
-const HELD_OUT: [&str; 8] = [
+const HELD_OUT: [&str; 11] = [
     "test",
     "testing",
     "val",
@@ -21,6 +28,9 @@ const HELD_OUT: [&str; 8] = [
     "dev",
     "eval",
     "evaluation",
+    "heldout",
+    "held",
+    "holdout",
 ];
 
 /// The data files that lie directly in a folder, in the byte order of their names.
@@ -41,6 +51,9 @@ pub(super) fn data_files(folder: &Path) -> Result<Vec<PathBuf>> {
         files.len(),
         listed(&files)
     );
+    if let Some(words) = shards::missing(&files) {
+        tracing::warn!(folder = %folder.display(), "{words}");
+    }
     Ok(files.into_iter().map(|name| folder.join(name)).collect())
 }
 
@@ -65,8 +78,14 @@ fn check(files: &[OsString], others: &[OsString]) -> Result<()> {
         } else {
             listed(others)
         };
+        let is_arrow = |name: &OsString| Path::new(name).extension() == Some(OsStr::new("arrow"));
+        let wanted = match others.iter().any(is_arrow) {
+            // Of `save_to_disk`, or of the cache.
+            true => "; `datasets` writes rows that are read here with .to_parquet(FILE) or .to_json(FILE)",
+            false => "",
+        };
         bail!(
-            "no {} file lies directly in this folder; it has {there}",
+            "no {} file lies directly in this folder; it has {there}{wanted}",
             DataFormat::EXTENSIONS
         );
     };
@@ -174,6 +193,8 @@ mod tests {
         for (train, held_out) in [
             ("train-00000-of-00002.parquet", "test-00000-of-00001.parquet"),
             ("gsm8k_train.parquet", "gsm8k_validation.parquet"),
+            ("train.jsonl", "heldout.jsonl"),
+            ("train.jsonl", "held-out.jsonl"),
         ] {
             let words = refused(&[held_out, train]);
             assert!(
@@ -191,8 +212,16 @@ mod tests {
             refused(&[]),
             "no .jsonl, .ndjson, .json or .parquet file lies directly in this folder; it has nothing"
         );
-        let words = refused(&["a.csv", "b.arrow", "data/", "e", "f", "g"]);
-        assert!(words.ends_with("it has a.csv, b.arrow, data, e and 2 more"), "{words}");
+        let words = refused(&["a.csv", "b.txt", "data/", "e", "f", "g"]);
+        assert!(words.ends_with("it has a.csv, b.txt, data, e and 2 more"), "{words}");
+    }
+
+    #[test]
+    fn a_data_set_that_was_saved_to_disk_is_refused_with_how_to_write_its_rows() {
+        let words = refused(&["data-00000-of-00001.arrow", "dataset_info.json", "state.json"]);
+        let wanted = "it has data-00000-of-00001.arrow, dataset_info.json, state.json; `datasets` writes rows that are read here \
+                      with .to_parquet(FILE) or .to_json(FILE)";
+        assert!(words.ends_with(wanted), "{words}");
     }
 
     #[test]

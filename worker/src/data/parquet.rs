@@ -146,8 +146,22 @@ fn value(field: &Field) -> Value {
             Value::Object(fields.collect())
         }
         Field::ListInternal(list) => Value::Array(list.elements().iter().map(value).collect()),
-        // Dates, decimals and maps: the text that Parquet's own tools print.
+        Field::MapInternal(map) => {
+            let entries = map.entries().iter().map(|(key, held)| (key_text(key), value(held)));
+            Value::Object(entries.collect())
+        }
+        // The crate ends whole ones with a point: 42 of DECIMAL(38, 0), as warehouses write whole numbers, is "42.".
+        Field::Decimal(_) => Value::from(field.to_string().trim_end_matches('.')),
+        // Dates and times: the text that Parquet's own tools print.
         other => Value::from(other.to_string()),
+    }
+}
+
+/// The key of a map as that of an object, which is a text.
+fn key_text(key: &Field) -> String {
+    match value(key) {
+        Value::String(text) => text,
+        other => other.to_string(),
     }
 }
 
@@ -197,6 +211,19 @@ mod tests {
             .unwrap()
             .len();
         assert_eq!(names(&["question", "nosuch"]).len(), all);
+    }
+
+    #[test]
+    fn a_whole_decimal_has_no_point_and_a_map_is_an_object() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/prompts/warehouse.parquet");
+        let rows = read_all(&file, None, &mut Room::default()).unwrap();
+        let values: Vec<Value> = rows.into_iter().map(|row| row.value).collect();
+        let wanted = [
+            json!({"whole": "42", "small": "-7", "price": "1.50", "meta": {"answer": "42", "none": null}}),
+            json!({"whole": "-1000", "small": "0", "price": "-0.05", "meta": {}}),
+            json!({"whole": null, "small": null, "price": null, "meta": null}),
+        ];
+        assert_eq!(values, wanted);
     }
 
     #[test]

@@ -115,12 +115,13 @@ fn json_lines(text: &str, file: &Arc<str>) -> Result<Vec<Row>> {
         }
         let at = At::line(index);
         let value = serde_json::from_str(line).map_err(|cause| {
+            let wanted = remedy(line, &cause).unwrap_or("want one object on each line");
             // The parser saw one line only, so its own "line 1" would mislead.
             let cause = cause.to_string();
             let cause = cause
                 .rsplit_once(" at line 1 column ")
                 .map_or(cause.clone(), |(what, column)| format!("{what} (column {column})"));
-            anyhow::anyhow!("{at}: not JSON: {cause}; want one object on each line")
+            anyhow::anyhow!("{at}: not JSON: {cause}; {wanted}")
         })?;
         let place = at.in_file(file);
         rows.push(Row { place, value });
@@ -128,8 +129,22 @@ fn json_lines(text: &str, file: &Arc<str>) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
+/// What would mend a text that Python's `json` writes and reads, and that is no JSON.
+fn remedy(text: &str, cause: &serde_json::Error) -> Option<&'static str> {
+    let line = text.split('\n').nth(cause.line().checked_sub(1)?)?;
+    let rest = line.as_bytes().get(cause.column().checked_sub(1)?..)?;
+    if ["NaN", "Infinity"].iter().any(|word| rest.starts_with(word.as_bytes())) {
+        return Some("JSON has no NaN and no Infinity: write null");
+    }
+    let is_half = cause.to_string().contains("hex escape");
+    is_half.then_some("\\u with half of a surrogate pair is no character: leave it out")
+}
+
 fn json_array(text: &str, file: &Arc<str>) -> Result<Vec<Row>> {
-    let items: Vec<Value> = serde_json::from_str(text).context("not a JSON array of objects")?;
+    let items: Vec<Value> = serde_json::from_str(text).map_err(|cause| {
+        let wanted = remedy(text, &cause).map(|words| format!("; {words}"));
+        anyhow::anyhow!("not a JSON array of objects: {cause}{}", wanted.unwrap_or_default())
+    })?;
     Ok(items
         .into_iter()
         .enumerate()
@@ -138,4 +153,25 @@ fn json_array(text: &str, file: &Arc<str>) -> Result<Vec<Row>> {
             value,
         })
         .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_python_writes_and_json_does_not_have_is_refused_with_what_to_write() {
+        let null = "; JSON has no NaN and no Infinity: write null";
+        let half = "; \\u with half of a surrogate pair is no character: leave it out";
+        for (value, words) in [("NaN", null), ("-Infinity", null), (r#""\ud83d x""#, half)] {
+            let row = format!("{{\"score\": {value}}}");
+            let file = name(Path::new("a.json"));
+            for refused in [json_lines(&row, &file), json_array(&format!("[{{}},\n{row}]"), &file)] {
+                let said = refused.unwrap_err().to_string();
+                assert!(said.contains("not ") && said.ends_with(words), "{said}");
+            }
+        }
+        let said = json_lines("{\"score\": \"NaN\", x}", &name(Path::new("a.jsonl"))).unwrap_err();
+        assert!(said.to_string().ends_with("; want one object on each line"), "{said}");
+    }
 }

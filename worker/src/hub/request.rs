@@ -68,7 +68,14 @@ impl Hub {
         match response.status() {
             status if status.is_success() => Ok(response),
             status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
-                bail!("{status}: the model is private, gated or misspelt; set HF_TOKEN to a token that may read it")
+                let help = match self.token {
+                    Some(_) => {
+                        "the token (of HF_TOKEN, or of `hf auth login`) may not read it, or is valid no longer: accept the model's terms on \
+                         its page at the hub with the token's account, or set HF_TOKEN to another one"
+                    }
+                    None => "set HF_TOKEN to a token that may read it",
+                };
+                bail!("{status}: the model is private, gated or misspelt; {help}")
             }
             StatusCode::NOT_FOUND => bail!("404: no such model or revision; check hub.id and hub.revision"),
             status => {

@@ -373,7 +373,16 @@ fn a_private_model_needs_the_token() {
     let server = serve("secret", 0, files(&sha256(WEIGHTS)));
     let open = hub(cache.path(), &server.url);
     let error = format!("{:#}", open.model("owner/name", "main").unwrap_err());
-    assert!(error.contains("401") && error.contains("set HF_TOKEN"), "{error}");
+    assert!(error.contains("401") && error.contains("; set HF_TOKEN"), "{error}");
+    let other = Hub {
+        token: Some("other".into()),
+        ..hub(cache.path(), &server.url)
+    };
+    let error = format!("{:#}", other.model("owner/name", "main").unwrap_err());
+    assert!(
+        error.contains("may not read it") && error.contains("accept the model's terms"),
+        "{error}"
+    );
     Hub {
         token: Some("secret".into()),
         ..open
@@ -397,6 +406,11 @@ async fn errors_say_what_would_help_even_inside_a_runtime() {
     assert!(error(online(), "../name", "main").contains("want owner/name"));
     assert!(error(online(), "a/b/c", "main").contains("want owner/name"));
     assert!(error(online(), "owner/name", "../../x").contains("want a branch"));
+    let bare = error(hub(cache.path(), "hf-mirror.com"), "owner/name", "main");
+    assert!(
+        bare.contains("HF_ENDPOINT is \"hf-mirror.com\"; want an address with https://"),
+        "{bare}"
+    );
     let dead = error(hub(cache.path(), "http://127.0.0.1:9"), "owner/name", "main");
     assert!(
         dead.contains("downloading owner/name@main from http://127.0.0.1:9") && dead.contains("HF_ENDPOINT"),
@@ -438,6 +452,9 @@ fn a_path_is_itself_or_an_error() {
     std::fs::write(&file, "").unwrap();
     let error = resolve_location(&Location::Path(file.join("model"))).unwrap_err();
     assert!(error.is::<Invalid>(), "{error:#}");
+    let error = resolve_location(&Location::Path(file)).unwrap_err();
+    assert!(error.is::<Invalid>(), "{error:#}");
+    assert!(error.to_string().contains("is a file: give the folder"), "{error}");
 }
 
 #[test]

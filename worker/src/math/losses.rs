@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use ppo_crds::defaults;
 use ppo_crds::run_config::{self, Algorithm};
-use ppo_crds::spec::{Estimator, Profile};
+use ppo_crds::spec::{Estimator, Profile, Ratio};
 use serde_json::Value;
 use tch::{Kind, Tensor};
 
@@ -28,6 +28,7 @@ impl Question {
             "clipHigh",
             "dualClip",
             "aggregation",
+            "ratio",
             "estimator",
             "rolloutLogprobs",
             "truncatedImportanceSampling",
@@ -39,7 +40,15 @@ impl Question {
             Some(name) => names::estimator(&block.path("estimator"), name)?,
             None => advantage.map_or(Estimator::Gae, |advantage| advantage.estimator),
         };
-        let mut algorithm = defaults::algorithm(self.profile, estimator);
+        let ratio = match block.text("ratio")? {
+            Some(name) => names::ratio(&block.path("ratio"), name)?,
+            None => Ratio::default(),
+        };
+        ensure!(
+            ratio == Ratio::Token || (self.profile, estimator) != (Profile::Trl, Estimator::Rloo),
+            "policyLoss.ratio: rloo under trl has one ratio per sequence already, that of the summed log-probs; leave it out"
+        );
+        let mut algorithm = defaults::algorithm_by(self.profile, estimator, ratio);
         let clip = &mut algorithm.clip;
         clip.policy_low = block.number("clipLow")?.unwrap_or(clip.policy_low);
         clip.policy_high = block.number("clipHigh")?.unwrap_or(clip.policy_high);

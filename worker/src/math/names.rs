@@ -1,7 +1,7 @@
-//! Names of profiles, estimators and aggregations, in the spellings of this project and of the frameworks.
+//! Names of profiles, estimators, ratios and aggregations, in the spellings of this project and of the frameworks.
 
 use anyhow::{Result, bail};
-use ppo_crds::spec::{Aggregation, Estimator, KlEstimator, Profile};
+use ppo_crds::spec::{Aggregation, Estimator, KlEstimator, Profile, Ratio};
 use tch::Kind;
 
 pub(super) fn profile(path: &str, name: &str) -> Result<Profile> {
@@ -61,6 +61,14 @@ pub(super) fn aggregation(path: &str, name: &str) -> Result<Aggregation> {
             "{path}: unknown aggregation {name:?}; expected tokenMean, sequenceMeanTokenMean, sequenceMeanTokenSum, \
              sequenceMeanTokenSumNorm, tokenSum or paddedMean"
         ),
+    })
+}
+
+pub(super) fn ratio(path: &str, name: &str) -> Result<Ratio> {
+    Ok(match plain(name).as_str() {
+        "token" | "ppo" | "vanilla" => Ratio::Token,
+        "sequence" | "gspo" => Ratio::Sequence,
+        _ => bail!("{path}: unknown ratio {name:?}; expected token or sequence"),
     })
 }
 

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use tch::Kind;
 
 use self::keys::Keys;
+use super::foreign;
 use super::rope::RopeScaling;
 
 /// Most layers that are believed. A tensor's name is made for each before the weights are looked at, so a file that asks for
@@ -126,8 +127,9 @@ impl ModelConfig {
         let path = folder.join("config.json");
         let raw = read_object(&path)?.with_context(|| {
             format!(
-                "{} does not exist: a model folder in Hugging Face layout has a config.json",
-                path.display()
+                "{} does not exist: {}",
+                path.display(),
+                foreign::told(folder).unwrap_or("a model folder in Hugging Face layout has a config.json")
             )
         })?;
         Self::from_json(raw).with_context(|| format!("in {}", path.display()))

@@ -12,6 +12,7 @@ pub mod companions;
 pub mod config;
 pub mod critic_folder;
 pub mod decoder;
+pub mod foreign;
 pub mod heads;
 pub mod linear;
 pub mod logprobs;

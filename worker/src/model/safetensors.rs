@@ -14,6 +14,7 @@ use safetensors::{Dtype, SafeTensors};
 use serde::Deserialize;
 use tch::{Device, Kind, Tensor};
 
+use super::foreign;
 use super::target::Target;
 use crate::hub::only_a_pointer;
 use crate::native::{device, mapped};
@@ -90,8 +91,10 @@ pub fn visit(
     }
     if !single.exists() {
         bail!(
-            "{} has neither {SINGLE} nor {INDEX}: weights must be in safetensors (transformers' save_pretrained writes them)",
-            folder.display()
+            "{} has neither {SINGLE} nor {INDEX}: {}",
+            folder.display(),
+            foreign::told(folder)
+                .unwrap_or("weights must be in safetensors (transformers' save_pretrained writes them)")
         );
     }
     visit_file(&single, see_wanted)

@@ -2,11 +2,12 @@
 //! (`native/collective.cpp`).
 
 use std::ffi::{CString, c_char, c_void};
+use std::fmt::Display;
 use std::ptr::null_mut;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use parking_lot::Mutex;
 use tch::{Device, Tensor};
 
@@ -44,6 +45,44 @@ unsafe extern "C" {
     ) -> *mut c_char;
 }
 
+/// Why processes could not compute together.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{words}")]
+pub struct Failure {
+    /// What is said of it.
+    pub words: String,
+    /// Whether others were not reached, or not in time; else it is this process that failed.
+    pub of_others: bool,
+}
+
+impl Failure {
+    /// Others were not reached, or not in time.
+    pub fn of_others(words: impl Display) -> Self {
+        Self {
+            words: words.to_string(),
+            of_others: true,
+        }
+    }
+
+    /// This process failed.
+    pub fn own(words: impl Display) -> Self {
+        Self {
+            words: words.to_string(),
+            of_others: false,
+        }
+    }
+
+    /// Whether an error says that others were not reached. Any that is no failure of this kind is this process' own.
+    pub fn is_of_others(error: &anyhow::Error) -> bool {
+        error.downcast_ref::<Self>().is_some_and(|failure| failure.of_others)
+    }
+}
+
+/// What Gloo answers. A tensor that it would not take was found before: what fails is the way to the others.
+fn exchanged(answer: *mut c_char) -> Result<()> {
+    checked(answer).map_err(|error| Failure::of_others(format!("{error:#}")).into())
+}
+
 /// Processes that compute together. All call the same functions in the same order, with tensors of the same shapes.
 #[derive(Debug)]
 pub struct Group {
@@ -77,7 +116,7 @@ impl Group {
         let (name, host) = (CString::new(name)?, CString::new(host)?);
         let (rank, count) = (i32::try_from(rank)?, i32::try_from(count)?);
         // All ranks come within the deadline, or the last one to come is told so after it.
-        let mut group = store.ask(2 * deadline, move |store| {
+        let joined = store.ask(2 * deadline, move |store| {
             let mut handle = null_mut();
             checked(unsafe {
                 ppo_group_open(
@@ -91,13 +130,15 @@ impl Group {
                 )
             })?;
             Ok(Self { handle, gpus: None })
-        })?;
+        });
+        let mut group = joined.map_err(|error| Failure::of_others(format!("{error:#}")))?;
         group.gpus = gpus;
         Ok(group)
     }
 
     /// Who exchanges this tensor between GPUs; None where it is in this machine's memory.
     fn gpus(&self, tensor: &Tensor) -> Result<Option<&Arc<Nccl>>> {
+        ensure!(tensor.is_contiguous(), "a tensor with gaps cannot be exchanged");
         match tensor.device() {
             Device::Cpu => Ok(None),
             _ => self
@@ -115,7 +156,7 @@ impl Group {
     pub fn sum(&self, tensor: &Tensor) -> Result<()> {
         match self.gpus(tensor)? {
             Some(gpus) => gpus.all_reduce(tensor, false),
-            None => checked(unsafe { ppo_group_all_reduce(self.handle, handle(tensor), false) }),
+            None => exchanged(unsafe { ppo_group_all_reduce(self.handle, handle(tensor), false) }),
         }
     }
 
@@ -126,7 +167,7 @@ impl Group {
     pub fn greatest(&self, tensor: &Tensor) -> Result<()> {
         match self.gpus(tensor)? {
             Some(gpus) => gpus.all_reduce(tensor, true),
-            None => checked(unsafe { ppo_group_all_reduce(self.handle, handle(tensor), true) }),
+            None => exchanged(unsafe { ppo_group_all_reduce(self.handle, handle(tensor), true) }),
         }
     }
 
@@ -137,18 +178,20 @@ impl Group {
     pub fn broadcast(&self, tensor: &Tensor, root: usize) -> Result<()> {
         match self.gpus(tensor)? {
             Some(gpus) => gpus.broadcast(tensor, root),
-            None => checked(unsafe { ppo_group_broadcast(self.handle, handle(tensor), root as i64) }),
+            None => exchanged(unsafe { ppo_group_broadcast(self.handle, handle(tensor), root as i64) }),
         }
     }
 
-    /// The parts of all ranks one after the other, in `whole`; all parts have the same length.
+    /// The parts of all ranks one after the other, in `whole`; all parts have the same length. `part` may be this rank's place in `whole`:
+    /// Gloo gathers aside, and NCCL leaves a part where it is.
     ///
     /// # Errors
     /// When a rank is gone or late.
     pub fn gather(&self, whole: &Tensor, part: &Tensor) -> Result<()> {
+        ensure!(part.is_contiguous(), "a part with gaps cannot be exchanged");
         match self.gpus(whole)? {
             Some(gpus) => gpus.all_gather(whole, part),
-            None => checked(unsafe { ppo_group_all_gather(self.handle, handle(whole), handle(part)) }),
+            None => exchanged(unsafe { ppo_group_all_gather(self.handle, handle(whole), handle(part)) }),
         }
     }
 
@@ -162,7 +205,7 @@ impl Group {
             return Ok(Pending { work, tensor });
         }
         let mut pending = null_mut();
-        checked(unsafe { ppo_group_reduce(self.handle, handle(&tensor), root as i64, &raw mut pending) })?;
+        exchanged(unsafe { ppo_group_reduce(self.handle, handle(&tensor), root as i64, &raw mut pending) })?;
         let work = Work::InMemory(pending);
         Ok(Pending { work, tensor })
     }
@@ -198,7 +241,7 @@ impl Pending {
     /// When a rank is gone or late.
     pub fn wait(self) -> Result<Tensor> {
         match &self.work {
-            Work::InMemory(handle) => checked(unsafe { ppo_pending_wait(*handle) })?,
+            Work::InMemory(handle) => exchanged(unsafe { ppo_pending_wait(*handle) })?,
             Work::OnGpu(begun) => begun.wait()?,
         }
         Ok(self.tensor.shallow_clone())

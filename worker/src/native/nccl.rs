@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use parking_lot::{Mutex, MutexGuard};
 use tch::Tensor;
 
@@ -24,6 +24,7 @@ use self::functions::{Comm, Config, Functions, MAX, SUM, Stream};
 use self::given::Given;
 pub use self::unique_id::UniqueId;
 use self::watchdog::{Flight, Shared, watch};
+use super::collective::Failure;
 use super::device::{Lane, use_by_default};
 use super::store::Store;
 
@@ -86,7 +87,7 @@ impl Nccl {
         // SAFETY: pointers to values that live through the call.
         let code = unsafe { (functions.comm_init)(&raw mut comm, ranks, id, place, &raw mut config) };
         let settled = functions.settle(code, || {
-            ensure!(goes_on(), LATE);
+            ensure!(goes_on(), Failure::of_others(LATE));
             functions.state(comm)
         });
         if let Err(error) = settled {
@@ -119,7 +120,7 @@ impl Nccl {
             // GiB of its memory for each.
             match use_by_default(number) {
                 Ok(()) => watch(functions, &watched),
-                Err(error) => watched.lock().fail(functions, format!("{error:#}")),
+                Err(error) => watched.lock().fail(functions, Failure::own(format!("{error:#}"))),
             }
         });
         joined.watchdog = Some(watchdog.context("cannot start a thread")?);
@@ -150,7 +151,8 @@ impl Nccl {
         self.wait(&flight)
     }
 
-    /// The parts of all ranks one after the other, in `whole`; all parts have the same length.
+    /// The parts of all ranks one after the other, in `whole`; all parts have the same length. NCCL gathers in place where `part` is this
+    /// rank's place in `whole`.
     ///
     /// # Errors
     /// When a rank is gone or late.
@@ -177,7 +179,7 @@ impl Nccl {
 
     /// Ends it: whoever waits here is told `words`, and the other ranks find the connection closed.
     pub fn abort(&self, words: &str) {
-        self.shared.lock().fail(self.functions, words.to_owned());
+        self.shared.lock().fail(self.functions, Failure::of_others(words));
     }
 
     fn begin(&self, tensor: &Tensor, call: impl FnOnce(&Functions, Given, Comm, Stream) -> c_int) -> Result<Flight> {
@@ -191,7 +193,7 @@ impl Nccl {
         let _turn = self.turn.lock();
         let code = call(self.functions, given, self.living()?.comm, self.lane.stream());
         self.functions.settle(code, || {
-            ensure!(Instant::now() < ends, LATE);
+            ensure!(Instant::now() < ends, Failure::of_others(LATE));
             self.functions.state(self.living()?.comm)
         })?;
         let flight = Flight {
@@ -206,7 +208,7 @@ impl Nccl {
     fn living(&self) -> Result<MutexGuard<'_, Shared>> {
         let shared = self.shared.lock();
         match &shared.failed {
-            Some(words) => bail!("{words}"),
+            Some(failure) => Err(failure.clone().into()),
             None => Ok(shared),
         }
     }
@@ -219,8 +221,8 @@ impl Nccl {
             // Asked after the event: one of a communicator that was aborted passes, too, or fails.
             let failed = self.shared.lock().failed.clone();
             match (failed, passed) {
-                (Some(words), Ok(false)) if Instant::now() < flight.ends + GRACE => drop(words),
-                (Some(words), _) => bail!("{words}"),
+                (Some(_), Ok(false)) if Instant::now() < flight.ends + GRACE => {}
+                (Some(failure), _) => return Err(failure.into()),
                 (None, passed) => {
                     if passed? {
                         return Ok(());

@@ -4,7 +4,7 @@ use std::iter::Sum;
 use std::ops::Add;
 
 use ppo_crds::run_config::Algorithm;
-use ppo_crds::spec::{Aggregation, Profile};
+use ppo_crds::spec::{Aggregation, Profile, Ratio};
 use tch::{Kind, Tensor};
 
 use super::mask;
@@ -72,10 +72,33 @@ impl Sum for Denominator {
 /// PPOTrainer's: the token mean of this micro-batch over the number of micro-batches, so there the split matters. Under
 /// `alpacafarm` it is AlpacaFarm's, the same as `paddedMean`: over batch x time, padding included. Sequence means count the
 /// samples with at least one token.
+///
+/// With `ratio: sequence` it is the sequence mean of token means under `openrlhf` and `verl`, whatever is asked for.
 pub fn aggregate(algorithm: &Algorithm, per_token: &Tensor, mask: &Tensor, whole: &Denominator) -> Tensor {
+    reduce(algorithm, of_policy(algorithm), per_token, mask, whole)
+}
+
+/// The same for what stands beside the policy's loss: its KL term and entropy, and the critic's loss. OpenRLHF's `actor.loss_agg_mode` is of
+/// the policy's loss alone: ppo_actor.py (0.11.2) gives it to PolicyLoss, and neither to aggregate_loss of KL and entropy nor to
+/// ppo_critic.py's ValueLoss, which are token means.
+pub fn aggregate_beside(algorithm: &Algorithm, per_token: &Tensor, mask: &Tensor, whole: &Denominator) -> Tensor {
+    let convention = match (algorithm.profile, convention(algorithm)) {
+        (Profile::Openrlhf, Aggregation::SequenceMeanTokenMean) => Aggregation::TokenMean,
+        (_, convention) => convention,
+    };
+    reduce(algorithm, convention, per_token, mask, whole)
+}
+
+fn reduce(
+    algorithm: &Algorithm,
+    convention: Aggregation,
+    per_token: &Tensor,
+    mask: &Tensor,
+    whole: &Denominator,
+) -> Tensor {
     let kept = mask::keep(per_token, mask);
     let kind = kept.kind();
-    match convention(algorithm) {
+    match convention {
         Aggregation::PaddedMean => per_token.sum(kind) / at_least_one(whole.slots),
         Aggregation::TokenMean if algorithm.means_micro_batches() => {
             let tokens = mask::booleans(mask).sum(Kind::Double).clamp_min(1.0).to_kind(kind);
@@ -92,6 +115,15 @@ pub fn aggregate(algorithm: &Algorithm, per_token: &Tensor, mask: &Tensor, whole
             let lengths = lengths + length_eps(algorithm.profile);
             (kept.sum_dim_intlist(-1, false, kind) / lengths).sum(kind) / at_least_one(whole.sequences)
         }
+    }
+}
+
+/// The aggregation of the policy's loss. PolicyLoss of openrlhf/models/loss.py (0.11) and compute_policy_loss_gspo of verl's core_algos.py (0.9)
+/// settle it for GSPO by themselves.
+pub(super) fn of_policy(algorithm: &Algorithm) -> Aggregation {
+    match (algorithm.profile, algorithm.ratio) {
+        (Profile::Openrlhf | Profile::Verl, Ratio::Sequence) => Aggregation::SequenceMeanTokenMean,
+        _ => convention(algorithm),
     }
 }
 

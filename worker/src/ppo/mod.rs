@@ -18,6 +18,7 @@ mod grid;
 pub mod kl;
 pub mod mask;
 pub mod policy_loss;
+mod ratio;
 pub mod shape;
 pub mod stats;
 pub mod value_loss;

@@ -3,12 +3,12 @@
 use std::ops::AddAssign;
 
 use ppo_crds::run_config::Algorithm;
-use ppo_crds::spec::{Estimator, Profile};
+use ppo_crds::spec::{Aggregation, Estimator, Profile, Ratio};
 use tch::{Kind, Tensor};
 
-use super::aggregation::{Denominator, aggregate, at_least_one, counts_padding};
+use super::aggregation::{Denominator, aggregate, aggregate_beside, at_least_one, counts_padding, of_policy};
 use super::grid::wide_kind;
-use super::{Error, kl, mask};
+use super::{Error, kl, mask, ratio};
 
 /// A micro-batch of the policy's update. All tensors [batch, time].
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +47,7 @@ impl PolicyLoss {
     }
 }
 
-/// Sums over tokens (over sequences where the ratio is one per sequence).
+/// Sums over tokens, each with its ratio, whether that is its own or its response's (over sequences where a response is one action).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PolicyStats {
     /// Ratios counted.
@@ -140,13 +140,17 @@ impl AddAssign for PolicyStats {
 /// max(-A r, -A clip(r, 1 - low, 1 + high)) with r = exp(clamp(x - x_old, -20, 20)); with `clip.dual` = c, where A < 0 at
 /// most -c A (Ye et al. 2020, arXiv 1912.09729); times min(exp(x_old - x_rollout), c) with truncated importance sampling.
 ///
+/// With `ratio: sequence` r is the exp of the response's mean of x - x_old (GSPO, arXiv 2507.18071, equation 7). As in the frameworks its
+/// tokens share it, and the aggregation is over tokens.
+///
 /// The truncated weight makes samples of an older policy those of the present one, in expectation and up to the cap: the policy
 /// that generated (x_rollout) is told apart from the proximal one (x_old), from which alone the clip measures (Hilton et al. 2021,
 /// arXiv 2110.00641; truncated as in IMPALA, Espeholt et al. 2018, arXiv 1802.01561, section 4.1).
 ///
-/// `trl` and `alpacafarm` do not clamp the exponent. RLOO under `trl` has one ratio per sequence, that of the summed
-/// log-probs, likewise one importance weight, and the mean over sequences. `alpacafarm` counts padding: its slots should
-/// hold equal log-probs.
+/// `trl` and `alpacafarm` do not clamp the exponent. RLOO under `trl` takes a response as one action: one ratio, that of the summed
+/// log-probs, likewise one importance weight, and the mean over sequences. `verl` with `ratio: sequence` has GSPO-token's gradient
+/// (equation 13): of a token's own log-prob, by its own advantage. `openrlhf` then puts the engine's log-probs in the place of x_old
+/// where truncated importance sampling is on, without a weight. `alpacafarm` counts padding: its slots should hold equal log-probs.
 ///
 /// # Errors
 /// Inputs of different shapes; truncated importance sampling without the engine's log-probs.
@@ -155,13 +159,16 @@ pub fn policy_loss(algorithm: &Algorithm, input: &PolicyInput, whole: &Denominat
     Error::unless_shape("logprobs", &input.logprobs.size(), &shape)?;
     Error::unless_shape("old_logprobs", &input.old_logprobs.size(), &shape)?;
     Error::unless_shape("advantages", &input.advantages.size(), &shape)?;
-    let counted = counted(algorithm, input.mask);
+    let counted = counted(of_policy(algorithm) == Aggregation::PaddedMean, input.mask);
     let kind = wide_kind(input.logprobs.kind());
-    let difference = input.logprobs.to_kind(kind) - input.old_logprobs.to_kind(kind).detach();
-    let difference = mask::keep(&difference, &counted); // [batch, time]
+    let since = |before: &Tensor| {
+        let difference = input.logprobs.to_kind(kind) - before.to_kind(kind).detach();
+        mask::keep(&difference, &counted) // [batch, time]
+    };
+    let difference = since(input.old_logprobs);
     let advantages = mask::keep(&input.advantages.to_kind(kind).detach(), &counted);
     let weight = importance_weight(algorithm, input, &counted)?;
-    if sequence_ratio(algorithm) {
+    if is_one_action(algorithm) {
         return Ok(sequence_loss(
             algorithm,
             &difference,
@@ -171,17 +178,23 @@ pub fn policy_loss(algorithm: &Algorithm, input: &PolicyInput, whole: &Denominat
             whole,
         ));
     }
-    let bounded = bounded(algorithm.profile, &difference);
-    let surrogate = Surrogate::of(algorithm, &bounded.exp(), &advantages);
+    let to_engine = ratio::is_to_engine(algorithm);
+    let from_engine = to_engine.then(|| rollout_logprobs(input).map(since)).transpose()?;
+    let log_ratio = ratio::log_ratio(
+        algorithm,
+        from_engine.as_ref().unwrap_or(&difference),
+        &mask::booleans(input.mask),
+    );
+    let surrogate = Surrogate::of(algorithm, &log_ratio.exp(), &advantages);
     let per_token = weighted(&surrogate.loss, weight.as_ref());
     Ok(PolicyLoss {
         loss: aggregate(algorithm, &per_token, &counted, whole),
-        sums: surrogate.sums(&counted, &approx_kl(algorithm.profile, &difference, &bounded, &counted)),
+        sums: surrogate.sums(&counted, &approx_kl(algorithm, &difference, &counted)),
     })
 }
 
 /// Mean KL to the reference, to be multiplied by the coefficient and added to the loss (placement `loss`); a scalar with
-/// the graph of `logprobs`, aggregated as the policy loss is.
+/// the graph of `logprobs`, aggregated by [`aggregate_beside`].
 ///
 /// # Errors
 /// Inputs of different shapes.
@@ -194,7 +207,7 @@ pub fn kl_loss(
 ) -> Result<Tensor, Error> {
     Error::unless_shape("logprobs", &logprobs.size(), &mask.size())?;
     Error::unless_shape("ref_logprobs", &ref_logprobs.size(), &mask.size())?;
-    let counted = counted(algorithm, mask);
+    let counted = counted(counts_padding(algorithm), mask);
     // Masked before the estimate: exp of a padded slot's difference may be infinite.
     let kept = mask::keep(&(logprobs - ref_logprobs.detach()), &counted);
     let zero = kept.zeros_like().detach();
@@ -205,11 +218,11 @@ pub fn kl_loss(
         algorithm.kl.clamp,
         algorithm.profile,
     );
-    Ok(aggregate(algorithm, &estimate, &counted, whole))
+    Ok(aggregate_beside(algorithm, &estimate, &counted, whole))
 }
 
 /// Mean entropy, to be multiplied by the coefficient and subtracted from the loss; a scalar with the graph of `entropy`
-/// ([batch, time], from [`crate::model::token_logprobs`]), aggregated as the policy loss is.
+/// ([batch, time], from [`crate::model::token_logprobs`]), aggregated by [`aggregate_beside`].
 ///
 /// # Errors
 /// Inputs of different shapes.
@@ -220,7 +233,7 @@ pub fn entropy_bonus(
     whole: &Denominator,
 ) -> Result<Tensor, Error> {
     Error::unless_shape("entropy", &entropy.size(), &mask.size())?;
-    Ok(aggregate(
+    Ok(aggregate_beside(
         algorithm,
         &entropy.to_kind(wide_kind(entropy.kind())),
         mask,
@@ -229,32 +242,17 @@ pub fn entropy_bonus(
 }
 
 /// Every slot where padding is part of the mean, else the mask.
-fn counted(algorithm: &Algorithm, mask: &Tensor) -> Tensor {
+fn counted(with_padding: bool, mask: &Tensor) -> Tensor {
     let mask = mask::booleans(mask);
-    if counts_padding(algorithm) {
-        mask.ones_like()
-    } else {
-        mask
-    }
+    if with_padding { mask.ones_like() } else { mask }
 }
 
 /// TRL's RLOO, arXiv 2402.14740 section 3: the whole response is one action.
-fn sequence_ratio(algorithm: &Algorithm) -> bool {
+fn is_one_action(algorithm: &Algorithm) -> bool {
     algorithm.profile == Profile::Trl && algorithm.estimator == Estimator::Rloo
 }
 
-fn bounded(profile: Profile, difference: &Tensor) -> Tensor {
-    match profile {
-        Profile::Trl | Profile::Alpacafarm => difference.shallow_clone(),
-        Profile::Default | Profile::Openrlhf | Profile::Verl => difference.clamp(-20.0, 20.0),
-    }
-}
-
-/// [batch] where the ratio is one per sequence, else [batch, time].
-fn importance_weight(algorithm: &Algorithm, input: &PolicyInput, counted: &Tensor) -> Result<Option<Tensor>, Error> {
-    let Some(cap) = algorithm.truncated_importance_sampling else {
-        return Ok(None);
-    };
+fn rollout_logprobs<'a>(input: &PolicyInput<'a>) -> Result<&'a Tensor, Error> {
     let Some(rollout) = input.rollout_logprobs else {
         let why = "truncated importance sampling compares the actor's log-probs with the engine's".into();
         return Err(Error::Missing {
@@ -263,11 +261,21 @@ fn importance_weight(algorithm: &Algorithm, input: &PolicyInput, counted: &Tenso
         });
     };
     Error::unless_shape("rollout_logprobs", &rollout.size(), &input.mask.size())?;
+    Ok(rollout)
+}
+
+/// [batch] where a response is one action, else [batch, time].
+fn importance_weight(algorithm: &Algorithm, input: &PolicyInput, counted: &Tensor) -> Result<Option<Tensor>, Error> {
+    let cap = algorithm.truncated_importance_sampling;
+    let Some(cap) = cap.filter(|_| !ratio::is_to_engine(algorithm)) else {
+        return Ok(None);
+    };
+    let rollout = rollout_logprobs(input)?;
     let kind = wide_kind(input.old_logprobs.kind());
     let difference = (input.old_logprobs.to_kind(kind) - rollout.to_kind(kind)).detach();
     let difference = mask::keep(&difference, counted);
     // The whole response is one action, with one probability.
-    let difference = match sequence_ratio(algorithm) {
+    let difference = match is_one_action(algorithm) {
         true => difference.sum_dim_intlist(-1, false, kind),
         false => difference,
     };
@@ -312,18 +320,19 @@ struct KlSum {
     count: Tensor,
 }
 
-fn approx_kl(profile: Profile, difference: &Tensor, bounded: &Tensor, counted: &Tensor) -> KlSum {
-    match profile {
-        Profile::Trl | Profile::Alpacafarm => KlSum {
+/// Of tokens, whosever ratio is clipped.
+fn approx_kl(algorithm: &Algorithm, difference: &Tensor, counted: &Tensor) -> KlSum {
+    match (algorithm.profile, algorithm.ratio) {
+        (Profile::Trl | Profile::Alpacafarm, _) => KlSum {
             sum: number(&(difference.square() * 0.5)),
             count: number(&counted.ones_like()),
         },
-        Profile::Openrlhf => KlSum {
+        (Profile::Openrlhf, _) | (Profile::Verl, Ratio::Sequence) => KlSum {
             sum: number(difference).neg(),
             count: number(counted),
         },
-        Profile::Default | Profile::Verl => KlSum {
-            sum: number(bounded).neg(),
+        (Profile::Default, _) | (Profile::Verl, Ratio::Token) => KlSum {
+            sum: number(&ratio::of_token(algorithm.profile, difference)).neg(),
             count: number(counted),
         },
     }

@@ -5,7 +5,7 @@ use std::ops::AddAssign;
 use ppo_crds::run_config::Algorithm;
 use tch::{Kind, Tensor};
 
-use super::aggregation::{Denominator, aggregate, counts_padding};
+use super::aggregation::{Denominator, aggregate_beside, counts_padding};
 use super::grid::wide_kind;
 use super::{Error, mask};
 
@@ -76,7 +76,7 @@ impl AddAssign for ValueStats {
 }
 
 /// 0.5 max((V - Ret)^2, (V_old + clip(V - V_old, -eps, eps) - Ret)^2) with eps = `clip.value`; without it 0.5 (V - Ret)^2.
-/// Aggregated by `algorithm.aggregation`, divided by the counts of `whole` ([`Denominator::of`] the value masks).
+/// Aggregated by [`aggregate_beside`], divided by the counts of `whole` ([`Denominator::of`] the value masks).
 ///
 /// # Errors
 /// Inputs of different shapes.
@@ -108,7 +108,7 @@ pub fn value_loss(algorithm: &Algorithm, input: &ValueInput, whole: &Denominator
     let count = |flags: &Tensor| flags.sum(Kind::Double);
     let sums = [count(&counted), count(&clipped.logical_and(&counted))];
     Ok(ValueLoss {
-        loss: aggregate(algorithm, &squares, &counted, whole) * 0.5,
+        loss: aggregate_beside(algorithm, &squares, &counted, whole) * 0.5,
         sums: Tensor::stack(&sums, 0),
     })
 }

@@ -11,10 +11,10 @@ use super::meeting::Meeting;
 use super::order::Order;
 use super::pulse::{JOINING, Pulse, Watch, diagnose, say_lost};
 use crate::manifest::Invalid;
-use crate::native::collective::Group;
+use crate::native::collective::{Failure, Group};
 use crate::native::store::Store;
 use crate::outcome::{self, RankLost};
-use crate::stop::StopFlag;
+use crate::stop::{Interrupted, StopFlag};
 
 /// How often a wait looks whether the one it waits for still lives.
 const LOOK: Duration = Duration::from_secs(1);
@@ -34,11 +34,13 @@ struct Failed {
 }
 
 impl Failed {
-    /// For rank 0, which ends the run: what nobody can run there, nobody can run again.
+    /// For rank 0, which ends the run as it ended there: what nobody can run there, nobody can run again, and to be asked to stop is no
+    /// failure.
     fn at(&self, name: &str) -> anyhow::Error {
         let words = format!("{name}: {}", self.words);
         match self.code {
             exit_code::BAD_CONFIGURATION => Invalid::new(words).into(),
+            exit_code::INTERRUPTED => anyhow::Error::from(Interrupted).context(words),
             _ => anyhow!(words),
         }
     }
@@ -75,7 +77,9 @@ impl Link {
             let store = reach(&meeting, ends, stop)?;
             match await_all(&meeting, &store, ends, stop) {
                 Ok(()) => return Self::meet(meeting, store),
-                Err(error) if stop.requested() || Instant::now() >= ends => return Err(error),
+                // Rank 0 may have been asked to stop, too, and be gone for that.
+                Err(_) if stop.requested() => return Err(Interrupted.into()),
+                Err(error) if Instant::now() >= ends => return Err(error),
                 // It may have been an older attempt's, whose pod still had the name.
                 Err(error) => tracing::debug!("{error:#}; trying again"),
             }
@@ -106,6 +110,12 @@ impl Link {
             meeting.timing.collective,
         );
         let group = group.map_err(|error| {
+            if !Failure::is_of_others(&error) {
+                let name = meeting.name(rank);
+                // The others would wait for it; where rank 0 is gone nobody does.
+                let _ = say_lost(&store, &format!("{name} failed in {JOINING}: {error:#}"));
+                return error.context(format!("{name} has met the others and cannot compute with them"));
+            }
             let lost = find_lost(&store, &meeting, JOINING);
             let words = format!("the ranks met, but cannot reach each other: {lost}");
             error.context(RankLost(words))
@@ -140,6 +150,8 @@ impl Link {
     pub fn next_order(&self) -> Result<Order> {
         let number = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let mut lead = Watch::new(0);
+        // Of one that is lost before the first look below it is known then what it did.
+        let _ = lead.silent_for(&self.store);
         loop {
             let lost = |lead: &Watch| RankLost(lead.lost(&self.meeting));
             let order = self.store.wait(&order_key(number), LOOK);
@@ -223,9 +235,12 @@ impl Link {
         format!("reply/{last}/{rank}")
     }
 
-    /// A collective's failure with the name of whoever is lost.
+    /// A collective's failure, with the name of whoever is lost. What failed in this process is not laid at the others' door.
     pub fn explain(&self, what: &str, error: anyhow::Error) -> anyhow::Error {
         let stage = self.pulse.stage();
+        if !Failure::is_of_others(&error) {
+            return error.context(format!("{stage}: {what} over the ranks failed here"));
+        }
         let lost = find_lost(&self.store, &self.meeting, &stage);
         error.context(RankLost(format!("{stage}: {what} over the ranks failed: {lost}")))
     }

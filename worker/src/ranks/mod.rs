@@ -157,10 +157,7 @@ impl Ranks {
     pub fn gather(&self, whole: &Tensor) -> Result<()> {
         self.together("a gathering of weights", |link| {
             let length = whole.numel() as i64 / self.count() as i64;
-            // A copy: the library may write `whole` while it still reads the part.
-            let part = whole
-                .f_narrow(0, length * self.rank() as i64, length)?
-                .f_detach_copy()?;
+            let part = whole.f_narrow(0, length * self.rank() as i64, length)?;
             link.group.gather(whole, &part)
         })
     }

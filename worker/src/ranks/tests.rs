@@ -177,6 +177,22 @@ fn a_rank_that_waits_for_others_ends_when_it_is_asked_to() {
 }
 
 #[test]
+fn a_rank_that_is_asked_to_stop_with_rank_0_ends_as_asked_though_rank_0_is_gone_first() {
+    let stop = StopFlag::default();
+    let mut meetings = meetings(2, TIMING);
+    let first = Store::serve(meetings[0].port, TIMING.silence).unwrap();
+    let second = meetings.remove(1);
+    std::thread::scope(|scope| {
+        let second = scope.spawn(|| Ranks::join(second, &stop).unwrap_err());
+        assert!(first.wait("attempt-1/arrived/1", TIMING.join).unwrap().is_some());
+        stop.request();
+        drop(first);
+        let error = second.join().unwrap();
+        assert!(error.is::<Interrupted>(), "{error:#}");
+    });
+}
+
+#[test]
 fn a_rank_that_found_the_store_of_an_older_attempt_looks_again_when_that_is_gone() {
     let meetings = meetings(2, TIMING);
     let old = Store::serve(meetings[0].port, TIMING.silence).unwrap();
@@ -218,6 +234,23 @@ fn a_rank_that_dies_ends_the_others_by_its_name_and_last_stage() {
 }
 
 #[test]
+fn what_fails_in_a_rank_itself_is_no_loss_of_another() {
+    let errors = together(2, |ranks| {
+        ranks.enter("update_actor of step 4".into());
+        let gaps = Tensor::from_slice(&[1f32, 2.0, 3.0, 4.0]).view([2, 2]).transpose(0, 1);
+        let error = ranks.sum(&gaps).unwrap_err();
+        // Nobody has begun: they go on.
+        assert_eq!(ranks.sums([1.0]).unwrap(), [2.0]);
+        error
+    });
+    for error in errors {
+        let words = "update_actor of step 4: a sum over the ranks failed here: a tensor with gaps cannot be exchanged";
+        assert_eq!(format!("{error:#}"), words);
+        assert!(!error.is::<RankLost>());
+    }
+}
+
+#[test]
 fn a_rank_that_fails_says_why_and_the_others_end_with_its_words() {
     let words = together(3, |ranks| {
         ranks.sums([1.0]).unwrap();
@@ -251,14 +284,16 @@ fn followers_end_when_rank_0_is_gone_between_two_orders() {
 }
 
 #[test]
-fn what_came_of_an_order_is_told_by_rank_and_what_nobody_can_run_stays_that() {
+fn what_came_of_an_order_is_told_by_rank_and_what_nobody_can_run_or_was_asked_to_stop_stays_that() {
     together(3, |ranks| {
         if !ranks.leads() {
             ranks.next_order().unwrap();
             ranks.reply(Ok(ranks.rank() * 10)).unwrap();
             ranks.next_order().unwrap();
             let invalid = anyhow::Error::from(Invalid::new("no such model".into())).context("loading");
-            return ranks.reply::<()>(Err(&invalid)).unwrap();
+            ranks.reply::<()>(Err(&invalid)).unwrap();
+            ranks.next_order().unwrap();
+            return ranks.reply::<()>(Err(&anyhow::Error::from(Interrupted))).unwrap();
         }
         let order = Order::Values;
         ranks.order(&order).unwrap();
@@ -267,6 +302,10 @@ fn what_came_of_an_order_is_told_by_rank_and_what_nobody_can_run_stays_that() {
         let error = ranks.replies::<()>(TIMING.join).unwrap_err();
         assert!(error.is::<Invalid>());
         assert_eq!(error.to_string(), "rank 1 (demo-actor-1): loading: no such model");
+        ranks.order(&order).unwrap();
+        let error = ranks.replies::<()>(TIMING.join).unwrap_err();
+        assert!(error.is::<Interrupted>());
+        assert_eq!(error.to_string(), "rank 1 (demo-actor-1): asked to stop");
     });
 }
 

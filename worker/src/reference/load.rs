@@ -16,5 +16,6 @@ const FIELD: &str = "model.reference";
 pub fn load(location: &Location, target: Target) -> Result<Decoder> {
     let folder = resolve_location(location).context(FIELD)?;
     let model = named::described(FIELD, ModelConfig::read(&folder))?;
-    Decoder::new(&model, &Weights::load(&folder, &model, target)?)
+    let weights = named::found(FIELD, Weights::load(&folder, &model, target))?;
+    Decoder::new(&model, &weights)
 }

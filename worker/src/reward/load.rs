@@ -25,7 +25,8 @@ pub fn load(location: &Location, dtype: DType, policy: &Location) -> Result<Mode
     let folder = resolve_location(location).context(SOURCE)?;
     named::described(SOURCE, RewardModel::configuration(&folder))?;
     let tokenizer = Arc::new(named::found(SOURCE, Tokenizer::load(&folder))?);
-    let copies = device::on_each(|device| RewardModel::load(&folder, (kind(dtype), device)))?;
+    let copies = device::on_each(|device| RewardModel::load(&folder, (kind(dtype), device)));
+    let copies = named::found(SOURCE, copies)?;
     let first = copies.first().context("there is nothing to compute on")?;
     let digest = digest_of_model(first.config(), first.parameters())?;
     let (context, at_end_token) = (first.config().max_positions, first.config().scores_at_end_token());

@@ -6,6 +6,7 @@
 mod exact;
 mod expr;
 mod float;
+mod interval;
 mod lexer;
 mod parser;
 mod place;

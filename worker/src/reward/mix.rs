@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::{Result, bail};
 use ppo_crds::run_config::Reward as RewardConfig;
 
+use super::alike::Alike;
 use super::remote::{RemoteOptions, RemoteReward};
 use super::rule::Rule;
 use super::sample::ScoredSample;
@@ -39,6 +40,7 @@ impl Scores {
 /// Everything that `roles.reward` names.
 pub struct RewardSource {
     sources: Vec<Weighted>,
+    alike: Alike,
 }
 
 struct Weighted {
@@ -98,7 +100,10 @@ impl RewardSource {
         if sources.is_empty() {
             bail!("roles.reward has no source: want model, rules or remote");
         }
-        Ok(Self { sources })
+        Ok(Self {
+            sources,
+            alike: Alike::default(),
+        })
     }
 
     /// From now on `live` is told how far remote servers and a model in this process are.
@@ -170,6 +175,9 @@ impl RewardSource {
         mixed.scores = sums.into_iter().map(|sum| sum as f32).collect();
         mixed.compared = compared.into_iter().map(|sum| sum as f32).collect();
         check_finite("the weighted sum of all sources", &mixed.scores, samples)?;
+        if let Some(words) = self.alike.told(&mixed.scores, samples) {
+            tracing::warn!("{words}");
+        }
         Ok(mixed)
     }
 }

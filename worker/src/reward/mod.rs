@@ -1,5 +1,6 @@
 //! Where scores come from: a reward model, rules, a remote server; alone or as a weighted sum.
 
+mod alike;
 mod answer;
 mod lists;
 mod load;
@@ -8,6 +9,7 @@ mod mix;
 mod model;
 mod names;
 mod number;
+mod numbers;
 mod protocol;
 mod question;
 mod reading;
@@ -18,6 +20,7 @@ mod rule;
 mod sample;
 pub mod serve;
 mod split;
+mod unreached;
 
 pub(crate) use answer::check;
 pub use load::load;

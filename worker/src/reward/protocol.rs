@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use super::lists::{chats, labels, list, list_or_null};
+use super::numbers::numbers;
 use super::sample::ScoredSample;
 use crate::data::Label;
 
@@ -102,10 +103,10 @@ fn messages(samples: &[ScoredSample]) -> Option<Vec<Option<Vec<Value>>>> {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct ScoreResponse {
     /// One number per query: what the trainer optimises.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "numbers")]
     pub rewards: Option<Vec<Option<f64>>>,
     /// One number per query on the scale people read; `rewards` where absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "numbers")]
     pub scores: Option<Vec<Option<f64>>>,
     /// Further numbers for the logs. Servers that declare it as optional send null for none.
     #[serde(default, deserialize_with = "or_none", skip_serializing_if = "BTreeMap::is_empty")]

@@ -65,7 +65,10 @@ impl Reader {
             Reading::Ids => sample.prompt_ids.iter().chain(&sample.response_ids).copied().collect(),
             Reading::Chat(messages) => self.chat(messages, sample)?,
             Reading::Text => self.text(sample)?,
-            Reading::Query => self.query(&format!("{}{}", sample.prompt, sample.response))?,
+            // As OpenRLHF's `serve_rm.py`: nothing is stripped or added, so a response that was cut off has no end token.
+            Reading::Query => self
+                .tokenizer
+                .encode(&format!("{}{}", sample.prompt, sample.response), false)?,
         };
         ensure!(!ids.is_empty(), "an empty text has no score");
         Ok(ids)
@@ -122,16 +125,6 @@ impl Reader {
         Ok(ids)
     }
 
-    /// As OpenRLHF's `serve_rm.py`: pad and EOS are stripped from both ends, one EOS ends the text, nothing else is added.
-    fn query(&self, text: &str) -> Result<Vec<u32>> {
-        let (pad, eos) = (self.tokenizer.pad_id(), self.tokenizer.eos_id());
-        let filler = |id: &u32| Some(*id) == pad || Some(*id) == eos;
-        let ids = self.tokenizer.encode(text, false)?;
-        let first = ids.iter().position(|id| !filler(id)).unwrap_or(ids.len());
-        let last = ids.iter().rposition(|id| !filler(id)).map_or(first, |at| at + 1);
-        Ok(ids[first..last].iter().copied().chain(eos).collect())
-    }
-
     /// Says once which way samples are read: scores of a model that reads what it was not trained on look like any others.
     fn tell(&self, reading: &Reading, sample: &ScoredSample) {
         let bit = match reading {
@@ -162,7 +155,7 @@ impl Reader {
             ),
             Reading::Query => {
                 tracing::info!(
-                    "the reward model in {own} reads the text of requests, without what fills it, and its own end token"
+                    "the reward model in {own} reads the text of requests as it stands: it ends with an end token where they send one"
                 )
             }
         }

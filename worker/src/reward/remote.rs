@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use futures::{StreamExt, TryStreamExt};
 use ppo_crds::spec::RemoteRewardSpec;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, LOCATION, RETRY_AFTER};
@@ -15,8 +15,10 @@ use super::names::Names;
 use super::protocol::ScoreRequest;
 use super::retry::Failure;
 use super::sample::ScoredSample;
+use super::unreached::unreached;
 use crate::backoff::{Retry, after_status};
-use crate::http_client::{UVICORN_IDLE, innermost};
+use crate::http_client::UVICORN_IDLE;
+use crate::outcome::ServerFailed;
 use crate::telemetry::Live;
 
 /// How a remote reward is called.
@@ -167,12 +169,13 @@ impl RemoteReward {
                     Retry::Never => "; not tried again, as it would answer the same",
                     Retry::Backoff | Retry::After(_) => "",
                 };
-                return Err(anyhow!(
+                let words = format!(
                     "remote reward {url} failed for samples {first} to {last} (try {} of {}{no_more}): {}",
                     tries + 1,
                     options.max_retries + 1,
                     failure.cause
-                ));
+                );
+                return Err(ServerFailed(words).into());
             };
             tracing::warn!(%url, sample = samples[0].index, tries, ?wait, "remote reward: {}; trying again", failure.cause);
             tokio::time::sleep(wait).await;
@@ -223,12 +226,7 @@ impl RemoteReward {
         if error.is_timeout() {
             return Failure::passing(format!("no complete answer within {:?}", self.options.timeout));
         }
-        let what = if error.is_connect() {
-            "cannot connect"
-        } else {
-            "the connection broke"
-        };
-        Failure::passing(format!("{what}: {}", innermost(&error)))
+        Failure::passing(unreached(&error, |name| std::env::var(name).ok()))
     }
 }
 

@@ -98,9 +98,11 @@ impl Caller {
     ) -> Result<T, CallError> {
         let failed = |cause: String, may_pass: bool| CallError::new(role, member, path, cause, may_pass);
         let lost = |error: reqwest::Error| {
-            let cause = match error.is_timeout() {
-                true => format!("no answer within {} s", deadline.as_secs()),
-                false => innermost(&error),
+            let cause = match (error.is_timeout(), error.is_connect()) {
+                // It was not waited for any longer, however long an answer may take.
+                (true, true) => format!("no connection within {} s", CONNECT.min(deadline).as_secs()),
+                (true, false) => format!("no answer within {} s", deadline.as_secs()),
+                (false, _) => innermost(&error),
             };
             CallError {
                 unreachable: error.is_connect(),
@@ -150,8 +152,26 @@ fn shorter(role: Role) -> &'static str {
 mod tests {
     use axum::Router;
     use axum::routing::get;
+    use tokio::net::{TcpSocket, TcpStream};
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_pod_that_nobody_can_connect_to_was_not_waited_for_as_long_as_an_answer_may_take() {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = socket.listen(0).unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        // It waits to be taken, and there is no room for another: what comes then is dropped, as by a node that is lost.
+        let _first = TcpStream::connect(&address).await.unwrap();
+        let name = "math-reference-0".to_owned();
+        let caller = Caller::new("token".into()).unwrap();
+        let member = Member { name, address };
+        let answer = caller.get::<u32>(Role::Reference, &member, "/x", 100 * CONNECT).await;
+        let error = answer.unwrap_err();
+        assert!(error.unreachable);
+        assert_eq!(error.cause, "no connection within 5 s");
+    }
 
     #[tokio::test]
     async fn a_pod_that_takes_another_token_is_named_with_what_gives_pods_theirs() {

@@ -1,6 +1,6 @@
 //! The command line of `ppo-worker rollout`: vLLM's flags where it has one.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{AddrParseError, IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub struct RolloutArgs {
     #[arg(long, env = env::CONFIG, value_name = "FILE", conflicts_with = "model")]
     config: Option<PathBuf>,
     /// Address to listen on. Default: 127.0.0.1, with --config every address.
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = host_address)]
     host: Option<IpAddr>,
     /// Port to listen on; 0 takes a free one.
     #[arg(long, default_value_t = port::HTTP, value_name = "PORT")]
@@ -215,6 +215,14 @@ fn start_deadline() -> Result<Duration> {
     ready_deadline(|name| std::env::var(name).ok())
 }
 
+/// vLLM takes this machine's name, too.
+fn host_address(text: &str) -> Result<IpAddr, AddrParseError> {
+    match text {
+        "localhost" => Ok(Ipv4Addr::LOCALHOST.into()),
+        address => address.parse(),
+    }
+}
+
 /// A folder that exists is meant as one; `owner/name` is a model of the hub.
 fn location(model: PathBuf) -> Location {
     let id = model.to_string_lossy();
@@ -254,6 +262,8 @@ mod tests {
         assert_eq!(local.limits.logprobs, 20);
         let many = settings(&["--model", "some/model", "--max-logprobs", "100"]).unwrap();
         assert_eq!(many.limits.logprobs, 100);
+        let named = settings(&["--model", "/m", "--host", "localhost"]).unwrap();
+        assert_eq!(named.address, local.address);
         let open = ["--model", "/m", "--host", "0.0.0.0"];
         let error = settings(&open).unwrap_err();
         assert!(error.to_string().contains("--api-key-file"), "{error}");

@@ -17,6 +17,32 @@ use crate::serving::query::Query;
 pub struct PauseQuery {
     #[serde(default = "abort")]
     mode: String,
+    /// What vLLM had before it had `mode`, and takes still: true is `wait`, whatever the mode.
+    #[serde(default)]
+    wait_for_inflight_requests: String,
+}
+
+impl PauseQuery {
+    fn pause(&self) -> Result<Pause, ApiError> {
+        // In a query FastAPI takes each of these for a bool, and Python's requests writes True.
+        match self.wait_for_inflight_requests.to_ascii_lowercase().as_str() {
+            "" | "false" | "0" | "no" | "off" => {}
+            "true" | "1" | "yes" | "on" => return Ok(Pause::Wait),
+            other => {
+                let words = format!("{other:?} is neither true nor false");
+                return Err(ApiError::field("wait_for_inflight_requests", words));
+            }
+        }
+        match self.mode.as_str() {
+            "abort" => Ok(Pause::Abort),
+            "wait" => Ok(Pause::Wait),
+            "keep" => Ok(Pause::Keep),
+            other => Err(ApiError::field(
+                "mode",
+                format!("{other:?} is none of abort, wait and keep"),
+            )),
+        }
+    }
 }
 
 fn abort() -> String {
@@ -31,17 +57,7 @@ fn abort() -> String {
 /// (it goes on, and new requests are refused).
 pub async fn pause(State(service): State<Service>, Query(query): Query<PauseQuery>) -> Result<Json<Value>, ApiError> {
     let engine = service.model()?.engine.clone();
-    let pause = match query.mode.as_str() {
-        "abort" => Pause::Abort,
-        "wait" => Pause::Wait,
-        "keep" => Pause::Keep,
-        other => {
-            return Err(ApiError::field(
-                "mode",
-                format!("{other:?} is none of abort, wait and keep"),
-            ));
-        }
-    };
+    let pause = query.pause()?;
     let paused = service.set_paused(true, pause != Pause::Keep, || engine.pause(pause));
     let limit = service.limits.request_timeout;
     match tokio::time::timeout(limit, paused).await {
@@ -90,4 +106,27 @@ pub async fn abort_requests(State(service): State<Service>, request: Request) ->
     let aborted = found.len();
     engine.abort(found.into_iter().flatten().collect());
     Ok(Json(json!({"status": "aborted", "aborted": aborted})))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_older_way_to_ask_for_a_pause_that_waits_aborts_nothing() {
+        let pause = |mode: &str, waits: &str| {
+            let query = PauseQuery {
+                mode: mode.to_owned(),
+                wait_for_inflight_requests: waits.to_owned(),
+            };
+            query.pause().map_err(|error| error.param)
+        };
+        assert_eq!(pause("abort", ""), Ok(Pause::Abort));
+        for waits in ["true", "True", "1"] {
+            assert_eq!(pause("abort", waits), Ok(Pause::Wait), "{waits}");
+        }
+        assert_eq!(pause("keep", "False"), Ok(Pause::Keep));
+        assert_eq!(pause("soon", ""), Err(Some("mode".into())));
+        assert_eq!(pause("abort", "soon"), Err(Some("wait_for_inflight_requests".into())));
+    }
 }

@@ -58,7 +58,7 @@ impl Model {
             );
         }
         config.max_positions = config.max_positions.min(longest);
-        let weights = Weights::map(&folder, &config, kind)?;
+        let weights = named::found("model", Weights::map(&folder, &config, kind))?;
         let policy = PolicyEngine {
             model: &config,
             kind,

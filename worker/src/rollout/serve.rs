@@ -101,6 +101,12 @@ pub async fn serve(
         () = shutdown => Ok(()),
     };
     service.stop();
+    if outcome.is_ok() {
+        let grace = limits.shutdown_grace.as_secs();
+        tracing::info!(
+            "asked to end: requests in flight have {grace} s, then they are handed back; Ctrl-C once more ends it now"
+        );
+    }
     let _ = stop.send(true);
     let ended = drain(&service, &limits, &mut api, outcome.is_err()).await;
     api.abort();

@@ -33,7 +33,7 @@ impl Adapted<'_> {
     /// # Errors
     /// When the model, or the checkpoint's part of it, cannot be read.
     pub fn actor(&self, folder: &Path, model: &ModelConfig) -> Result<Actor> {
-        let base = Weights::load(folder, model, self.above.target)?;
+        let base = named::found("model.policy", Weights::load(folder, model, self.above.target))?;
         let mut adapter = match self.above.checkpoint {
             None => Adapter::new(model, self.adapter, self.above.config.seed ^ ACTOR_SEED)?,
             Some(checkpoint) => peft::load(&checkpoint.folder.join(POLICY), model, self.adapter)?.0,
@@ -77,7 +77,8 @@ impl Adapted<'_> {
             None => {
                 let source = CriticFolder::read(&folder, self.above.keeps_score());
                 let source = named::described("model.critic", source)?;
-                (source.config().clone(), source.load(self.above.target)?)
+                let weights = named::found("model.critic", source.load(self.above.target))?;
+                (source.config().clone(), weights)
             }
         };
         let mut adapter = match self.above.checkpoint {

@@ -40,7 +40,7 @@ impl Before {
             held_out: before.held_out,
             ..Inputs::default()
         };
-        let same = before.settings.asks_the_same(settings) && !asked.asks_others(inputs);
+        let same = asked.ask_the_same(&before.settings, (settings, inputs));
         same.then_some(before.evaluated)
     }
 
@@ -159,6 +159,13 @@ mod tests {
         }
         // The file holds other prompts by now.
         assert_eq!(read_with(&by_source, inputs(Some("2"))), None);
+        // It was moved, and holds the same.
+        let moved = Evaluation {
+            path: std::path::PathBuf::from("elsewhere/e.jsonl").into(),
+            ..by_source.clone()
+        };
+        assert_eq!(read(&moved).unwrap(), evaluated.report);
+        assert_eq!(read_with(&moved, inputs(None)), None);
         let fewer = Evaluation {
             max_prompts: Some(1),
             ..by_source

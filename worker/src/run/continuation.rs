@@ -2,13 +2,13 @@
 
 use anyhow::Result;
 use ppo_crds::RunConfig;
-use ppo_crds::run_config::Location;
 use ppo_crds::spec::Role;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::guard::Afresh;
-use crate::actor::checkpoint::{Inputs, State};
+use super::places;
+use crate::actor::checkpoint::State;
 use crate::actor::{planned_updates, schedule};
 use crate::data::total_steps;
 use crate::manifest::Invalid;
@@ -39,14 +39,14 @@ pub struct Continuation<'a> {
 
 impl Continuation<'_> {
     /// A checkpoint goes on only under the configuration that made it; the job's name, how long it is, how often to look and to save, and what
-    /// changes memory and speed alone, may change, and where the run diverged what may prevent it. So may a hub's revision where weights are
-    /// compared by digests: a run whose branch moved goes on with the commit that it began with.
+    /// changes memory and speed alone, may change, and where the run diverged what may prevent it. So may a path or a hub's revision where what
+    /// lies there is compared by digests: a run whose branch moved goes on with the commit that it began with.
     ///
     /// # Errors
     /// [`Invalid`], with every field that is another one.
     pub fn check(&self, afresh: Afresh) -> Result<()> {
-        let before = self.compared(self.before());
-        let after = self.compared(serde_json::to_value(self.now)?);
+        let (before, after) = self.both()?;
+        let (before, after) = (self.compared(before), self.compared(after));
         let fields = after.as_object().into_iter().flatten();
         let changed: Vec<String> = fields
             .filter(|(name, _)| !MAY_CHANGE.contains(&name.as_str()))
@@ -65,7 +65,7 @@ impl Continuation<'_> {
 
     /// What has changed and changes what is learnt, in words; the order of a run's steps comes from `prompts` prompts.
     pub fn changes(&self, prompts: usize) -> Vec<String> {
-        let (before, after) = (self.before(), serde_json::to_value(self.now).unwrap_or_default());
+        let (before, after) = self.both().unwrap_or_default();
         let cures = CURES.iter().filter_map(|field| {
             let pointer = pointer(field);
             let (was, is) = (before.pointer(&pointer)?, after.pointer(&pointer)?);
@@ -93,9 +93,15 @@ impl Continuation<'_> {
         if was == is {
             return None;
         }
+        let words = format!("the run had {was} steps, has {is}");
+        if is <= self.state.step {
+            return Some(format!(
+                "{words}: {} are made already, and it ends with these",
+                self.state.step
+            ));
+        }
         let optimizer = &self.now.optimizer;
         let rate = |steps| schedule::factor(optimizer, self.state.actor_updates, planned_updates(self.now, steps).0);
-        let words = format!("the run had {was} steps, has {is}");
         Some(match (rate(was), rate(is)) {
             (was, is) if was == is => words,
             (was, is) => format!(
@@ -105,16 +111,17 @@ impl Continuation<'_> {
         })
     }
 
-    /// The checkpoint's configuration with what newer fields default to, where an older version of this program made it.
-    fn before(&self) -> Value {
-        let saved = &self.state.run_config;
-        let filled = RunConfig::deserialize(saved).and_then(|mut saved| {
-            if let Some(known) = &self.state.inputs {
-                take_revisions(&mut saved, self.now, known);
-            }
-            serde_json::to_value(saved)
-        });
-        filled.unwrap_or_else(|_| saved.clone())
+    /// The checkpoint's configuration and the present one. Where an older version of this program made the checkpoint, it has what newer fields
+    /// default to.
+    fn both(&self) -> serde_json::Result<(Value, Value)> {
+        let Ok(saved) = RunConfig::deserialize(&self.state.run_config) else {
+            return Ok((self.state.run_config.clone(), serde_json::to_value(self.now)?));
+        };
+        let (mut saved, now) = (places::resolved(&saved), places::resolved(self.now));
+        if let Some(known) = &self.state.inputs {
+            places::take(&mut saved, &now, known);
+        }
+        Ok((serde_json::to_value(saved)?, serde_json::to_value(now)?))
     }
 
     /// A configuration without what may change within its blocks.
@@ -162,30 +169,6 @@ fn in_manifest(field: &str) -> String {
     }
 }
 
-/// Gives the models of `saved` the revisions of `now`, but for those whose weights nobody compares: those of policy and critic are in the
-/// checkpoint, or below an adapter and compared.
-fn take_revisions(saved: &mut RunConfig, now: &RunConfig, known: &Inputs) {
-    take_revision(Some(&mut saved.model.policy), Some(&now.model.policy));
-    take_revision(saved.model.critic.as_mut(), now.model.critic.as_ref());
-    if known.reference.is_some() {
-        take_revision(saved.model.reference.as_mut(), now.model.reference.as_ref());
-    }
-    if known.reward.is_some() {
-        let before = saved.reward.model.as_mut().map(|model| &mut model.source);
-        take_revision(before, now.reward.model.as_ref().map(|model| &model.source));
-    }
-}
-
-fn take_revision(saved: Option<&mut Location>, now: Option<&Location>) {
-    let Some(Location::Hub { id, revision: newer }) = now else {
-        return;
-    };
-    match saved {
-        Some(Location::Hub { id: same, revision }) if same == id => revision.clone_from(newer),
-        _ => {}
-    }
-}
-
 /// A configuration without the fields that say how a pass is cut and what of it is kept: they change memory and speed, and of results the
 /// rounding. Their defaults depend on the number of ranks.
 fn without_memory(mut config: Value, now: &RunConfig) -> Value {
@@ -208,12 +191,13 @@ mod tests {
     use std::path::Path;
 
     use ppo_crds::manifest::parse_manifest;
-    use ppo_crds::run_config::{RewardModel, RunLength};
+    use ppo_crds::run_config::{Location, RewardModel, RunLength};
     use ppo_crds::spec::{DType, Estimator, Overlap, Profile, Schedule};
     use ppo_crds::{Environment, resolve};
     use serde_json::json;
 
     use super::*;
+    use crate::actor::checkpoint::Inputs;
 
     fn config() -> RunConfig {
         let manifest = json!({
@@ -257,6 +241,9 @@ mod tests {
         let mut now = config();
         let mut saved = serde_json::to_value(&now).unwrap();
         saved.as_object_mut().unwrap().remove("overlap").unwrap();
+        for field in ["ratio", "maskTruncated"] {
+            saved["algorithm"].as_object_mut().unwrap().remove(field).unwrap();
+        }
         check((&saved, None), &now).unwrap();
         now.overlap = Overlap::OneStep;
         let words = check((&saved, None), &now).unwrap_err().to_string();
@@ -379,6 +366,53 @@ mod tests {
     }
 
     #[test]
+    fn what_is_compared_by_its_digest_may_have_moved_and_another_model_is_still_another_one() {
+        let mut now = config();
+        let saved = serde_json::to_value(&now).unwrap();
+        let known = Inputs {
+            reference: Some("1".into()),
+            ..Inputs::default()
+        };
+        let check = |inputs: &Inputs, now: &RunConfig| check((&saved, Some(inputs)), now);
+        now.prompts.path = Path::new("/elsewhere/d.jsonl").to_owned().into();
+        check(&Inputs::default(), &now).unwrap();
+        let moved = Location::Path("/elsewhere/p".into());
+        now.model.reference = now.model.reference.map(|_| moved.clone());
+        now.model.critic = now.model.critic.map(|_| moved.clone());
+        now.model.policy = moved;
+        check(&known, &now).unwrap();
+        // Nothing says that it is the model that the run began with.
+        let words = check(&Inputs::default(), &now).unwrap_err().to_string();
+        assert!(words.contains("model.policy.path: was"), "{words}");
+        now.model.policy = Location::Path("/elsewhere/q".into());
+        check(&known, &now).unwrap_err();
+    }
+
+    #[test]
+    fn a_place_is_the_same_one_however_its_path_is_written_and_wherever_the_run_is_started() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("model")).unwrap();
+        let at = |path: &str| RunConfig {
+            model: ppo_crds::run_config::Model {
+                policy: Location::Path(root.path().join(path)),
+                ..config().model
+            },
+            ..config()
+        };
+        let saved = serde_json::to_value(at("model")).unwrap();
+        check((&saved, None), &at("model/../model")).unwrap();
+        check((&saved, None), &at("other")).unwrap_err();
+        let mut relative = config();
+        relative.model.policy = Location::Path("p".into());
+        let kept = serde_json::to_value(places::kept(&relative)).unwrap();
+        assert_eq!(
+            kept["model"]["policy"]["path"],
+            json!(std::path::absolute("p").unwrap())
+        );
+        check((&kept, None), &relative).unwrap();
+    }
+
+    #[test]
     fn what_may_keep_a_run_from_diverging_may_change_where_it_did_and_is_told() {
         let mut now = config();
         now.algorithm.kl.stop_above = Some(1.0);
@@ -426,6 +460,12 @@ mod tests {
         let words = told(&now).remove(0);
         assert!(
             words.contains("had 5 steps, has 10") && words.contains("would be at 0.000"),
+            "{words}"
+        );
+        now.length = RunLength::Steps(4);
+        let words = told(&now).remove(0);
+        assert!(
+            words.ends_with("has 4: 5 are made already, and it ends with these"),
             "{words}"
         );
     }

@@ -14,7 +14,7 @@ impl Run {
     pub(super) fn evaluates_after(&self, step: u64) -> bool {
         let trainer = &self.roles.trainer;
         let settings = trainer.config.evaluation.as_ref();
-        settings.is_some_and(|it| step.is_multiple_of(it.every_steps) || step == trainer.total_steps)
+        settings.is_some_and(|it| step.is_multiple_of(it.every_steps) || step >= trainer.total_steps)
     }
 
     /// The policy's answers at step 0, kept in the folder for runs that resume.
@@ -42,7 +42,7 @@ impl Run {
     /// it is made in any case: its answers are those that the first ones are compared with.
     pub(super) fn finish_interrupted_evaluation(&mut self) -> Result<()> {
         let trainer = &self.roles.trainer;
-        let (done, last) = (trainer.steps_done, trainer.steps_done == trainer.total_steps);
+        let (done, last) = (trainer.steps_done, trainer.steps_done >= trainer.total_steps);
         if done == 0 || !self.evaluates_after(done) {
             return Ok(());
         }

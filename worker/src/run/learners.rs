@@ -145,7 +145,8 @@ impl Learners<'_> {
         }
         let flat = Flat::zeros(&Part::Whole.shapes(&model), self.target, self.ranks)?;
         let weights = flat.places();
-        weights.fill(&source, &model, Part::Whole)?;
+        let filled = weights.fill(&source, &model, Part::Whole);
+        of_policy(config, self.checkpoint, named::found, filled)?;
         let mut learner = self.actor_learner(flat)?;
         self.restore(&mut learner, ACTOR_OPTIMIZER, |it| it.state.actor_updates)?;
         let mut decoder = Decoder::new(&model, &weights)?;
@@ -174,7 +175,12 @@ impl Learners<'_> {
         }?;
         let flat = Flat::zeros(&Part::Whole.shapes(source.config()), self.target, self.ranks)?;
         let weights = flat.places();
-        source.fill(&weights)?;
+        let filled = source.fill(&weights);
+        let filled = match &saved {
+            Some(_) => filled,
+            None => named::found("model.critic", filled),
+        };
+        filled?;
         let mut learner = self.critic_learner(flat)?;
         self.restore(&mut learner, CRITIC_OPTIMIZER, |it| it.state.critic_updates)?;
         let mut model = ValueModel::new(source.config(), &weights)?;

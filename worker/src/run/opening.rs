@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use ppo_crds::RunConfig;
 
 use super::build::{self, Roles};
@@ -20,6 +20,7 @@ use crate::outcome;
 use crate::place::Peers;
 use crate::ranks::{Meeting, Ranks};
 use crate::stop::StopFlag;
+use crate::telemetry::run_dir::write_whole;
 use crate::telemetry::{OutputMode, Recorder, RunDir, Server};
 use crate::trainer::{Evaluated, Trainer};
 
@@ -173,7 +174,8 @@ fn records(
         output,
     )?;
     let path = folder.dir.manifest();
-    std::fs::write(&path, manifest).with_context(|| format!("cannot write {}", path.display()))?;
+    // Whole: it may be the very file that the manifest was read from, on a disk that is full.
+    write_whole(&path, manifest.as_bytes())?;
     if let Some(Verified { folder: from, state }) = found {
         recorder.event(
             "resumed",

@@ -9,6 +9,7 @@ use super::comparison::compare;
 use super::grace;
 use super::models::{write_adapter, write_models, write_policy};
 use super::opening::Run;
+use super::places;
 use crate::actor::checkpoint::State;
 use crate::actor::fence::Superseded;
 use crate::disk;
@@ -59,8 +60,9 @@ impl Run {
                 };
                 let stages = &self.roles.trainer.stages;
                 let told = self.recorder.ended(kind, &outcome::words(&error), stages);
-                let kept = self
-                    .saved
+                // Not the one whose policy is why it diverged.
+                let goes_on_from = self.saved.and_then(|saved| self.checkpoints.newest_good(saved));
+                let kept = goes_on_from
                     .map(|step| format!("; the checkpoint of step {step} is kept"))
                     .unwrap_or_default();
                 let words = format!("{kind} after step {}{kept}", self.roles.trainer.steps_done);
@@ -177,10 +179,11 @@ impl Run {
             critic_updates: trainer.critic.as_ref().map_or(0, |critic| critic.learner.updates()),
             quality: self.quality(),
             kl: None,
-            run_config: serde_json::to_value(&trainer.config)?,
+            run_config: serde_json::to_value(places::kept(&trainer.config))?,
             inputs: Some(self.roles.inputs()),
         };
         trainer.live.enter(Stage::Checkpoint);
+        self.recorder.settle()?;
         self.checkpoints.awaits(self.step_awaiting_score());
         self.checkpoints
             .save(state, |folder| write_models(&self.roles, folder))?;

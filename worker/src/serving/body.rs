@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use axum::extract::Request;
-use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
+use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use axum::http::{HeaderMap, StatusCode};
 use futures::StreamExt;
 use serde::de::DeserializeOwned;
@@ -141,6 +141,16 @@ fn check_kind(headers: &HeaderMap) -> Result<(), ApiError> {
     let is_empty = content_length(headers).unwrap_or(0) == 0 && !headers.contains_key(TRANSFER_ENCODING);
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let is_json = kind.is_some_and(|kind| kind.trim_start().to_ascii_lowercase().starts_with("application/json"));
+    // Unpacked, a body could be a thousand times as long as it was allowed to be; as it is it would be said to be no JSON.
+    let is_plain = headers
+        .get(CONTENT_ENCODING)
+        .is_none_or(|encoding| encoding.as_bytes().eq_ignore_ascii_case(b"identity"));
+    if !is_plain {
+        return Err(ApiError::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "the body is compressed (header content-encoding): send it as it is",
+        ));
+    }
     if is_empty || is_json {
         return Ok(());
     }
@@ -284,6 +294,22 @@ mod tests {
             String::deserialize(deserializer)?;
             Ok(Self(std::thread::current().id()))
         }
+    }
+
+    #[tokio::test]
+    async fn a_compressed_body_is_told_so_and_one_that_says_it_is_not_is_read() {
+        let bodies = Bodies::new(Limits::default());
+        let mut read = Vec::new();
+        for encoding in ["gzip", "identity"] {
+            let mut request = request(None, &[b"{}"], true);
+            let value = encoding.parse().unwrap();
+            request.headers_mut().insert(CONTENT_ENCODING, value);
+            read.push(json::<Value>(&bodies, request).await);
+        }
+        let error = read[0].clone().unwrap_err();
+        assert_eq!(error.status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+        assert!(error.message.contains("compressed"), "{error}");
+        assert!(read[1].is_ok());
     }
 
     #[tokio::test]

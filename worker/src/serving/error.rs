@@ -108,8 +108,9 @@ impl IntoResponse for ApiError {
                 .headers_mut()
                 .insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
-        // These may be said before the whole body was read: the client must not send its next request behind what is left.
-        if matches!(self.status.as_u16(), 400 | 401 | 403 | 408 | 409 | 413 | 415) {
+        // Any may be said before the whole body was read: the client must not send its next request behind what is left, on a connection
+        // that is about to end. Only how many wait is looked at behind the body.
+        if self.status != StatusCode::TOO_MANY_REQUESTS {
             response
                 .headers_mut()
                 .insert(CONNECTION, HeaderValue::from_static("close"));
@@ -136,5 +137,23 @@ impl From<EngineError> for ApiError {
             EngineError::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
         Self::new(status, error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_that_may_come_before_the_body_was_read_ends_its_connection_and_that_of_a_full_server_does_not() {
+        let closes = |status: u16| {
+            let status = StatusCode::from_u16(status).unwrap();
+            let response = ApiError::new(status, "words").into_response();
+            response.headers().get(CONNECTION).is_some_and(|value| value == "close")
+        };
+        for status in [400, 401, 403, 404, 405, 408, 409, 413, 415, 500, 503, 504] {
+            assert!(closes(status), "{status}");
+        }
+        assert!(!closes(429));
     }
 }

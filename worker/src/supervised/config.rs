@@ -1,6 +1,6 @@
 //! The files that `ppo-worker sft -f` and `ppo-worker rm -f` read.
 
-use std::path::{Path, PathBuf};
+use std::path::{Path, PathBuf, absolute};
 
 use anyhow::{Context, bail, ensure};
 use ppo_crds::run_config::Location;
@@ -244,7 +244,30 @@ impl<D: Data> Training<D> {
         for path in paths.chain(config.evaluation.as_mut().map(|evaluation| &mut evaluation.path)) {
             *path = folder.join(&*path);
         }
+        config.check_output().map_err(|error| invalid(format!("{error:#}")))?;
         Ok(config)
+    }
+
+    /// Refuses to write over the model that training starts from: nobody could start from it again.
+    fn check_output(&self) -> anyhow::Result<()> {
+        let output = without_links(&self.output);
+        for (name, source) in [("model.path", &self.model.path), ("model.config", &self.model.config)] {
+            let Some(given) = source else { continue };
+            let source = without_links(given);
+            let relation = if source == output {
+                "is the folder of"
+            } else if source.starts_with(&output) {
+                "holds"
+            } else {
+                continue;
+            };
+            bail!(
+                "output: {} {relation} {name}, and output is replaced whole: give a folder beside it, such as `output: {}-trained`",
+                self.output.display(),
+                given.display()
+            );
+        }
+        Ok(())
     }
 
     fn check(&self) -> anyhow::Result<()> {
@@ -289,6 +312,16 @@ impl<D: Data> Training<D> {
             ..OptimizerSpec::default()
         }
     }
+}
+
+/// A path without links, as far as it is there.
+fn without_links(path: &Path) -> PathBuf {
+    let whole = absolute(path).unwrap_or_else(|_| path.to_owned());
+    let resolved = |above: &Path| {
+        let rest = whole.strip_prefix(above).ok()?;
+        Some(above.canonicalize().ok()?.join(rest))
+    };
+    whole.ancestors().find_map(resolved).unwrap_or_else(|| whole.clone())
 }
 
 /// What these files call a field of a PpoJob's optimizer.
@@ -375,6 +408,35 @@ mod tests {
         let text = "{model: {path: m}, data: {path: d}, steps: 20, output: o, warmupSteps: 19, maxGradNorm: 0}";
         let config = read(text).unwrap();
         assert_eq!((config.warmup_steps, config.max_grad_norm), (19, 0.0));
+    }
+
+    #[test]
+    fn a_model_is_not_written_over_the_one_that_it_starts_from() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(folder.path().join("models/m")).unwrap();
+        std::os::unix::fs::symlink("models", folder.path().join("link")).unwrap();
+        let read = |model: &str, output: &str| {
+            let file = folder.path().join("sft.yaml");
+            let text = format!("{{model: {model}, data: {{path: d}}, steps: 1, output: {output}}}");
+            std::fs::write(&file, text).unwrap();
+            SftConfig::read(&file).map(drop).map_err(|error| format!("{error:#}"))
+        };
+        for (output, words) in [
+            ("models/m", "is the folder of model.path"),
+            ("link/m", "is the folder of model.path"),
+            ("link", "holds model.path"),
+            (".", "holds model.path"),
+        ] {
+            let error = read("{path: models/m}", output).unwrap_err();
+            assert!(
+                error.contains(words) && error.contains("give a folder beside it"),
+                "{error}"
+            );
+        }
+        read("{path: models/m}", "models/m-trained").unwrap();
+        read("{path: elsewhere}", "models/m").unwrap();
+        read("{config: models/m}", "models/m").unwrap_err();
+        read("{path: models/m}", "models/m/out").unwrap();
     }
 
     #[test]

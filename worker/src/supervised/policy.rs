@@ -11,7 +11,7 @@ use super::train::{self, HeldOut, Measure};
 use crate::actor::learner::Learner;
 use crate::actor::rows::Rows;
 use crate::model::target;
-use crate::model::{Decoder, ModelConfig, Weights};
+use crate::model::{Decoder, ModelConfig, Weights, named};
 use crate::stages::Sample;
 use crate::tokenizer::Tokenizer;
 
@@ -36,7 +36,7 @@ impl train::Student for Student {
         let model = ModelConfig::read(folder)?;
         let target = target(config.model.dtype)?;
         let mut weights = match has_weights {
-            true => Weights::load(folder, &model, target)?,
+            true => named::found("model", Weights::load(folder, &model, target))?,
             false => Weights::random(&model, target.kind, config.seed)?.on(target.device)?,
         };
         let learner = Learner::new(&mut weights, config.optimizer(), config.learning_rate, config.steps)?;

@@ -12,7 +12,7 @@ use super::train::{self, HeldOut, Measure};
 use crate::actor::learner::Learner;
 use crate::model::names::SCORE_WEIGHT;
 use crate::model::target;
-use crate::model::{Head, ModelConfig, RewardModel, Weights};
+use crate::model::{Head, ModelConfig, RewardModel, Weights, named};
 use crate::tokenizer::Tokenizer;
 
 /// The model, and how it is trained.
@@ -38,8 +38,8 @@ impl train::Student for Student {
         let has_head = source.head == Head::Score;
         let model = source.with_head(Head::Score);
         let mut weights = match (has_weights, has_head) {
-            (true, true) => Weights::load(folder, &model, target)?,
-            (true, false) => Weights::load_trunk(folder, &model, target)?,
+            (true, true) => named::found("model", Weights::load(folder, &model, target))?,
+            (true, false) => named::found("model", Weights::load_trunk(folder, &model, target))?,
             (false, _) => Weights::random(&model, target.kind, config.seed)?.on(target.device)?,
         };
         if has_weights && !has_head {

@@ -91,13 +91,13 @@ catalogue! {
         "Clipped value loss, before its coefficient."
         verl["critic/vf_loss"] trl["loss/value_avg"] alpacafarm["ppo/loss/value", "loss/value"] openrlhf["train/critic_loss"];
     Entropy "entropy" Gauge Nats
-        "Entropy of the policy, averaged as the loss is: per token with `algorithm.aggregation: tokenMean`."
+        "Entropy of the policy, averaged as `algorithm.aggregation` says: per token with `tokenMean`, and with `sequenceMeanTokenMean` under openrlhf."
         verl["actor/entropy"] trl["policy/entropy_avg"] alpacafarm["ppo/policy/entropy", "loss/entropy", "policy/entropy"] openrlhf[];
     SequenceEntropy "sequence_entropy" Gauge Nats
         "Mean over samples of minus the summed log-probabilities of the response's tokens before the step's updates."
         verl[] trl["objective/entropy"] alpacafarm[] openrlhf[];
     KlLoss "kl_loss" Gauge Nats
-        "KL term of the loss, averaged as the loss is, before its coefficient; only with the KL placed in the loss."
+        "KL term of the loss, averaged as the entropy is, before its coefficient; only with the KL placed in the loss."
         verl["actor/kl_loss"] trl[] alpacafarm[] openrlhf[];
     TotalLoss "total_loss" Gauge None
         "What was minimised: policy, value, entropy and KL terms with their coefficients."

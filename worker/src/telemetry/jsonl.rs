@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::run_dir::write_whole_by;
+use super::run_dir::{settle, write_whole_by};
 
 /// A file that grows by lines. A line is written by one call, so only a crash of the machine or a full disk tears one.
 #[derive(Debug)]
@@ -58,6 +58,11 @@ impl JsonLines {
         let written = self.file.write_all(&lines);
         self.torn = written.is_err();
         written.with_context(|| format!("cannot write {} bytes to {}", lines.len(), self.path.display()))
+    }
+
+    /// Makes the lines survive a loss of power.
+    pub fn settle(&self) -> Result<()> {
+        settle(&self.file, &self.path)
     }
 }
 
@@ -217,6 +222,15 @@ mod tests {
             error.contains("cannot write 11 bytes to /dev/full") && error.contains("No space left"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn lines_are_made_durable_where_they_are_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut file = JsonLines::open(&folder.path().join("metrics.jsonl"), 0).unwrap();
+        file.append(&json!({"step": 1})).unwrap();
+        file.settle().unwrap();
+        JsonLines::open(Path::new("/dev/null"), 0).unwrap().settle().unwrap();
     }
 
     #[test]

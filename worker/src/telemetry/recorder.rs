@@ -19,6 +19,7 @@ use super::step::{EvaluationReport, EventRecord, SampleRecord, SetReport, StepRe
 use super::tensorboard::EventFile;
 use super::time_left::TimeLeft;
 use super::{BeforeAfter, Metric, Stage};
+use crate::actor::durable::sync_folder;
 
 /// The sinks of a run: metrics.jsonl, evaluation.jsonl, samples.jsonl, events.jsonl, TensorBoard, Prometheus, progress.
 pub struct Recorder {
@@ -186,6 +187,20 @@ impl Recorder {
     pub fn samples(&mut self, step: u64, samples: &[SampleRecord]) -> Result<()> {
         let lines: Vec<_> = samples.iter().map(|sample| SampleLine { step, sample }).collect();
         self.samples.append_all(&lines)
+    }
+
+    /// Makes the records survive a loss of power: before a checkpoint does, for the run that goes on from it can not make up for what they lack.
+    ///
+    /// # Errors
+    /// When the disk refuses, naming the file.
+    pub fn settle(&self) -> Result<()> {
+        let files = [&self.metrics, &self.evaluations, &self.samples, &self.events];
+        files.into_iter().try_for_each(JsonLines::settle)?;
+        if let Some(tensorboard) = &self.tensorboard {
+            tensorboard.settle()?;
+            sync_folder(&self.dir.tensorboard())?;
+        }
+        sync_folder(self.dir.root())
     }
 
     /// Something happened: one word and a sentence. It goes to events.jsonl and to the log.

@@ -158,7 +158,24 @@ pub(super) fn write_whole_by(path: &Path, parts: impl FnOnce(&mut BufWriter<File
         file.into_inner()?.sync_all()?;
         std::fs::rename(&aside, path)
     };
-    write().with_context(|| format!("cannot write {}", path.display()))
+    let written = write();
+    if written.is_err() && !is_special {
+        // Where the disk is full, what is told of that needs the room.
+        let _ = std::fs::remove_file(&aside);
+    }
+    written.with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Makes what was written to a file survive a loss of power. A pipe or a device keeps nothing.
+///
+/// # Errors
+/// When the disk refuses, naming the file.
+pub(super) fn settle(file: &File, path: &Path) -> Result<()> {
+    let settled = match file.metadata() {
+        Ok(metadata) if metadata.is_file() => file.sync_all(),
+        looked => looked.map(drop),
+    };
+    settled.with_context(|| format!("cannot make {} durable", path.display()))
 }
 
 /// Writes a value as indented JSON, whole or not at all.

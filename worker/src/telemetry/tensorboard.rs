@@ -9,6 +9,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
 
+use super::run_dir::settle;
+
 /// A growing event file.
 #[derive(Debug)]
 pub(super) struct EventFile {
@@ -50,6 +52,11 @@ impl EventFile {
     /// Adds one event with a scalar per tag.
     pub fn scalars(&mut self, step: u64, values: &[(String, f64)]) -> Result<()> {
         self.write(&scalars(step, values))
+    }
+
+    /// Makes the events survive a loss of power.
+    pub fn settle(&self) -> Result<()> {
+        settle(&self.file, &self.path)
     }
 
     fn write(&mut self, event: &[u8]) -> Result<()> {

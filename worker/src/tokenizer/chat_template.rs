@@ -61,6 +61,21 @@ impl ChatTemplate {
         Ok(Some(template))
     }
 
+    /// The template for chats with tools, where `tokenizer_config.json` has one beside the default (Hermes 2 Pro, Hermes 3) and no
+    /// `chat_template.jinja` stands for all of them.
+    ///
+    /// # Errors
+    /// When it does not compile; with the line.
+    pub fn read_for_tools(folder: &Path, config: &TokenizerConfig) -> Result<Option<Self>> {
+        if folder.join("chat_template.jinja").exists() {
+            return Ok(None);
+        }
+        let file = folder.join("tokenizer_config.json");
+        let compile =
+            |source| Self::compile(source).with_context(|| format!("{}: chat template \"tool_use\"", file.display()));
+        config.tool_template().map(compile).transpose()
+    }
+
     /// Compiles a template.
     ///
     /// # Errors

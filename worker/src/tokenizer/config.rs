@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use serde::Deserialize;
 use serde_json::{Map, Value};
+use tokenizers::AddedToken;
 
 /// Names of the tokens with a meaning of their own. The chat template sees them under the same names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,6 +25,10 @@ pub struct SpecialTokens {
 pub struct TokenizerConfig {
     /// Names of special tokens.
     pub special: SpecialTokens,
+    /// Further tokens that are special, by name.
+    pub other_special: Vec<String>,
+    /// What is said of added tokens: the white space that they take, and whether they are special.
+    pub added: Vec<AddedToken>,
     /// The class in transformers; decides who adds BOS.
     pub class: String,
     /// Llama and Gemma: put BOS before a text.
@@ -65,6 +71,12 @@ impl TokenizerConfig {
                 pad_token: token("pad_token", pad),
                 unk_token: token("unk_token", unk),
             },
+            other_special: [Some(&fields), map.as_ref()]
+                .into_iter()
+                .flatten()
+                .flat_map(other_special)
+                .collect(),
+            added: added_tokens(&fields),
             class,
             add_bos_token: fields.get("add_bos_token").and_then(Value::as_bool),
             add_eos_token: fields.get("add_eos_token").and_then(Value::as_bool),
@@ -81,6 +93,11 @@ impl TokenizerConfig {
     /// When it is neither a template nor a list of which one is the default.
     pub fn chat_template(&self) -> Result<Option<String>> {
         self.chat_template.as_ref().map(default_template).transpose()
+    }
+
+    /// The Jinja source of the template for chats with tools, which a list of named ones may have beside the default.
+    pub fn tool_template(&self) -> Option<&str> {
+        named_template(self.chat_template.as_ref()?, "tool_use")
     }
 
     /// True for the classes that decide BOS and EOS by `add_bos_token` and `add_eos_token`, whatever `tokenizer.json` says.
@@ -170,15 +187,36 @@ fn token_content(value: &Value) -> Option<String> {
         .map(str::to_owned)
 }
 
+/// The tokens of `additional_special_tokens`, and those of the roles that no causal model has a use for.
+fn other_special(fields: &Map<String, Value>) -> Vec<String> {
+    let more = fields.get("additional_special_tokens").and_then(Value::as_array);
+    let roles = ["cls_token", "mask_token", "sep_token"].map(|name| fields.get(name));
+    let tokens = more.into_iter().flatten().chain(roles.into_iter().flatten());
+    tokens.filter_map(token_content).collect()
+}
+
+/// Those of `added_tokens_decoder` that transformers has written; what is no such token says nothing.
+fn added_tokens(fields: &Map<String, Value>) -> Vec<AddedToken> {
+    let tokens = fields.get("added_tokens_decoder").and_then(Value::as_object);
+    let tokens = tokens.into_iter().flatten();
+    tokens
+        .filter_map(|(_, token)| AddedToken::deserialize(token).ok())
+        .collect()
+}
+
 /// One template, or a list of named ones of which `default` is meant.
 fn default_template(value: &Value) -> Result<String> {
     if let Some(source) = value.as_str() {
         return Ok(source.to_owned());
     }
-    let named = value.as_array().map(Vec::as_slice).unwrap_or_default();
-    let default = named.iter().find(|entry| entry["name"] == "default");
-    match default.and_then(|entry| entry["template"].as_str()) {
+    match named_template(value, "default") {
         Some(source) => Ok(source.to_owned()),
         None => bail!("chat_template: want a template, or a list of {{name, template}} with one named \"default\""),
     }
+}
+
+/// The template of that name in a list of named ones.
+fn named_template<'a>(list: &'a Value, name: &str) -> Option<&'a str> {
+    let entry = list.as_array()?.iter().find(|entry| entry["name"] == name)?;
+    entry["template"].as_str()
 }

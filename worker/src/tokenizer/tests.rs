@@ -523,6 +523,88 @@ fn a_token_with_a_role_is_special_whatever_tokenizer_json_calls_it() {
 }
 
 #[test]
+fn what_the_configuration_says_of_an_added_token_wins_over_tokenizer_json() {
+    let copy = tempfile::tempdir().unwrap();
+    let source = std::fs::read(fixture("chatml").join("tokenizer.json")).unwrap();
+    let mut content: Value = serde_json::from_slice(&source).unwrap();
+    for token in [1, 2] {
+        content["added_tokens"][token]["special"] = json!(false);
+    }
+    let write = |name: &str, content: &Value| std::fs::write(copy.path().join(name), content.to_string()).unwrap();
+    write("tokenizer.json", &content);
+    let visible = |config: Value| {
+        write("tokenizer_config.json", &config);
+        let tokenizer = Tokenizer::load(copy.path()).unwrap();
+        let ids = tokenizer.encode("a<|im_start|>b<|im_end|>  c", false).unwrap();
+        tokenizer.decode(&ids, true).unwrap()
+    };
+    let said = |name: &str, special: bool, rstrip: bool| {
+        let mut token = json!({"lstrip": false, "normalized": false, "single_word": false});
+        (token["content"], token["rstrip"], token["special"]) = (name.into(), rstrip.into(), special.into());
+        token
+    };
+    let start = "<|im_start|>";
+    let end = said("<|im_end|>", false, true);
+    for (config, wanted) in [
+        (json!({}), "a<|im_start|>b<|im_end|>  c"),
+        (json!({"additional_special_tokens": [start]}), "ab<|im_end|>  c"),
+        (
+            json!({"additional_special_tokens": [{"content": start}, "<|nope|>"]}),
+            "ab<|im_end|>  c",
+        ),
+        (json!({"sep_token": start}), "ab<|im_end|>  c"),
+        (
+            json!({"added_tokens_decoder": {"1": said(start, true, false)}}),
+            "ab<|im_end|>  c",
+        ),
+        (json!({"added_tokens_decoder": {"2": end}}), "a<|im_start|>b<|im_end|>c"),
+        (
+            json!({"added_tokens_decoder": {"900": said("<|nope|>", true, false)}}),
+            "a<|im_start|>b<|im_end|>  c",
+        ),
+    ] {
+        assert_eq!(visible(config.clone()), wanted, "{config}");
+    }
+    write(
+        "special_tokens_map.json",
+        &json!({"additional_special_tokens": [start]}),
+    );
+    assert_eq!(visible(json!({})), "ab<|im_end|>  c");
+}
+
+#[test]
+fn a_template_for_tools_is_taken_for_a_chat_that_has_some() {
+    let copy = tempfile::tempdir().unwrap();
+    let source = fixture("chatml").join("tokenizer.json");
+    std::fs::copy(source, copy.path().join("tokenizer.json")).unwrap();
+    let write = |name: &str, text: &str| std::fs::write(copy.path().join(name), text).unwrap();
+    let rendered = |variables: Value| {
+        let messages = [json!({"role": "user", "content": "Hi"})];
+        let tokenizer = Tokenizer::load(copy.path()).unwrap();
+        let text = tokenizer.render_chat_with(&messages, true, variables.as_object().unwrap());
+        text.unwrap_or_else(|error| format!("{error:#}"))
+    };
+    let [none, null, some] = [json!({}), json!({"tools": null}), json!({"tools": [{"name": "w"}]})];
+    let named = json!({"chat_template": [
+        {"name": "default", "template": "plain"},
+        {"name": "tool_use", "template": "{{ tools[0].name }}"},
+    ]});
+    write("tokenizer_config.json", &named.to_string());
+    let given = [&none, &null, &some].map(|variables| rendered(variables.clone()));
+    assert_eq!(given, ["plain", "plain", "w"]);
+    let broken = named.to_string().replace("{{ tools[0].name }}", "{% if %}");
+    write("tokenizer_config.json", &broken);
+    assert_eq!(rendered(none), "plain");
+    let error = rendered(some.clone());
+    assert!(
+        error.contains("tokenizer_config.json: chat template \"tool_use\": line 1"),
+        "{error}"
+    );
+    write("chat_template.jinja", "file");
+    assert_eq!(rendered(some), "file");
+}
+
+#[test]
 fn tokens_that_an_older_folder_names_in_its_map_are_those_and_a_newer_folders_map_is_no_word() {
     let copy = tempfile::tempdir().unwrap();
     std::fs::copy(

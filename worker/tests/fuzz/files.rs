@@ -192,6 +192,7 @@ fn rows_of_parquet() {
         "fixtures/prompts/zstd.parquet",
         "fixtures/prompts/lz4.parquet",
         "fixtures/prompts/binary.parquet",
+        "fixtures/prompts/warehouse.parquet",
     ]);
     let parse = in_file("rows.parquet", |file| {
         let _ = read_rows(file);

@@ -82,6 +82,12 @@ fn names_are_taken_in_the_spellings_of_the_frameworks() {
     ] {
         assert_eq!(aggregate(ours), aggregate(theirs), "{theirs}");
     }
+    let ratio = |name: &str| {
+        let block = json!({"logprobs": [[1, 2]], "oldLogprobs": [[1, 1]], "advantages": [[1, 2]], "mask": [[1, 1]], "ratio": name});
+        answer(json!({"policyLoss": block}))["policyLoss"].clone()
+    };
+    assert_eq!(ratio("sequence"), ratio("GSPO"));
+    assert_eq!(ratio("token"), ratio("vanilla"));
 }
 
 #[test]
@@ -200,6 +206,10 @@ fn a_complaint_names_the_block_the_field_and_what_was_found() {
         (
             policy(json!({"aggregation": "mean"})),
             "policyLoss.aggregation: unknown aggregation \"mean\"",
+        ),
+        (
+            policy(json!({"ratio": "word"})),
+            "policyLoss.ratio: unknown ratio \"word\"; expected token or sequence",
         ),
         (
             policy(json!({"dualClip": 0.9})),

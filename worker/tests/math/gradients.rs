@@ -1,6 +1,7 @@
 //! Gradients against finite differences, and every combination of settings.
 
-use ppo_crds::spec::{Estimator, KlEstimator};
+use ppo_crds::run_config::Algorithm;
+use ppo_crds::spec::{Estimator, KlEstimator, Ratio};
 use tch::{Kind, Tensor};
 
 use crate::step::{AGGREGATIONS, ESTIMATORS, PROFILES, Step, everything};
@@ -69,26 +70,33 @@ fn every_profile_runs_every_estimator_and_aggregation() {
 fn a_single_token_an_empty_response_and_equal_scores_give_no_nan() {
     for profile in PROFILES {
         for estimator in ESTIMATORS {
-            let algorithm = everything(profile, estimator, AGGREGATIONS[0]);
-            let mut one_token = Step::random(1, 2);
-            one_token.mask = one_token.mask.zeros_like();
-            let _ = one_token.mask.get(1).get(0).fill_(1.0); // and row 0 is empty
-            assert_finite(&one_token, &algorithm);
-
-            let mut nothing = Step::random(2, 2);
-            nothing.mask = nothing.mask.zeros_like();
-            assert_finite(&nothing, &algorithm);
-
-            let mut equal = Step::random(3, 6);
-            equal.scores = equal.scores.zeros_like() + 0.7;
-            equal.reference = equal.old.copy();
-            equal.values = equal.values.zeros_like();
-            assert_finite(&equal, &algorithm);
+            let mut algorithm = everything(profile, estimator, AGGREGATIONS[0]);
+            for ratio in [Ratio::Token, Ratio::Sequence] {
+                algorithm.ratio = ratio;
+                assert_finite_at_the_edges(&algorithm);
+            }
         }
     }
 }
 
-fn assert_finite(step: &Step, algorithm: &ppo_crds::run_config::Algorithm) {
+fn assert_finite_at_the_edges(algorithm: &Algorithm) {
+    let mut one_token = Step::random(1, 2);
+    one_token.mask = one_token.mask.zeros_like();
+    let _ = one_token.mask.get(1).get(0).fill_(1.0); // and row 0 is empty
+    assert_finite(&one_token, algorithm);
+
+    let mut nothing = Step::random(2, 2);
+    nothing.mask = nothing.mask.zeros_like();
+    assert_finite(&nothing, algorithm);
+
+    let mut equal = Step::random(3, 6);
+    equal.scores = equal.scores.zeros_like() + 0.7;
+    equal.reference = equal.old.copy();
+    equal.values = equal.values.zeros_like();
+    assert_finite(&equal, algorithm);
+}
+
+fn assert_finite(step: &Step, algorithm: &Algorithm) {
     let given = step.advantages(algorithm);
     let losses = step.losses(algorithm, &given.advantages, &given.returns, step.counts(algorithm));
     assert!(losses.loss.is_finite(), "{algorithm:?}");

@@ -3,6 +3,7 @@
 
 mod command;
 mod gradients;
+mod gspo;
 mod invariance;
 mod reference;
 mod stale;

@@ -285,6 +285,39 @@ def policy(profile, d, adv, low, high, dual, aggregation, tis=None):
     return {"loss": total, "clipFraction": fraction, "approxKl": kl, "gradient": x.grad}
 
 
+def gspo(profile, d, adv, low, high, dual, aggregation, tis=None):
+    """One ratio per sequence: verl's compute_policy_loss_gspo, OpenRLHF's PolicyLoss with policy_loss_type gspo, TRL's
+    GRPOTrainer with importance_sampling_level sequence, which the profiles without a GSPO of their own do too."""
+    x = d["new"].clone().requires_grad_(True)
+    mask, m = d["mask"], d["mask"].double()
+    lengths = m.sum(-1).clamp(min=1)
+    if profile == "verl":
+        of_sequence = ((x - d["old"]) * m).sum(-1) / lengths
+        ratio = (x - x.detach() + of_sequence.detach().unsqueeze(-1)).clamp(max=10.0).exp()
+        aggregation, dual = "sequenceMeanTokenMean", None
+    elif profile == "openrlhf":
+        log_ratio = x - (d["rollout"] if tis else d["old"])
+        ratio = ((log_ratio * m).sum(-1) / lengths).exp().unsqueeze(-1) * m
+        aggregation, tis = "sequenceMeanTokenMean", None
+    else:
+        ratio = (((x - d["old"]) * m).sum(-1) / lengths).unsqueeze(-1).exp()
+        if profile == "alpacafarm":  # nothing is masked
+            ratio = torch.where(mask, ratio, 1.0)
+    first, second = -adv * ratio, -adv * torch.clamp(ratio, 1 - low, 1 + high)
+    loss = torch.max(first, second)
+    if dual:
+        loss = torch.where(adv < 0, torch.min(-adv * dual, loss), loss)
+    if tis:
+        loss = loss * (d["old"] - d["rollout"]).exp().clamp(max=tis)
+    total = reduce(profile, loss, mask, aggregation)
+    total.backward()
+    clipped, since = (second > first).double(), (x - d["old"]).masked_fill(~mask, 0)
+    everywhere = profile == "alpacafarm" and aggregation == "tokenMean"
+    fraction = clipped.mean() if everywhere else (clipped * m).sum() / m.sum()
+    kl = 0.5 * (since**2).mean() if profile in ("trl", "alpacafarm") else -since.sum() / m.sum()
+    return {"loss": total, "clipFraction": fraction, "approxKl": kl, "gradient": x.grad}
+
+
 def trl_rloo_policy(d, adv, low, high):
     """One ratio per sequence, as TRL's RLOOTrainer before it became a GRPO."""
     x = d["new"].clone().requires_grad_(True)
@@ -436,7 +469,35 @@ def cases():
         question = {"coef": beta, "target": 0.1, "horizon": 1000, "observations": seen}
         want = {"coefs": controller(profile, beta, 0.1, 1000, seen)}
         out.append({"name": f"{profile} adaptive", "input": {"profile": profile, "klController": question}, "expected": {"klController": want}})
+    for seed, profile in enumerate(PROFILES, 1000):
+        out.extend(gspo_cases(profile, seed))
     return out
+
+
+def gspo_cases(profile, seed):
+    d = batch(seed, PROFILES[profile][0][-1])
+    if profile == "alpacafarm":
+        d = at_padding(d)
+    d["new"] = d["old"] + 0.1 * (d["new"] - d["old"])  # sequences on either side of the bounds, and between them
+    adv = (torch.randn(8, 7, generator=torch.Generator().manual_seed(seed)) * 2).round(decimals=3)
+    common = {"logprobs": d["new"], "oldLogprobs": d["old"], "advantages": adv, "mask": d["mask"], "ratio": "sequence"}
+    cases = []
+
+    def case(name, ask, want):
+        question = {"profile": profile, "policyLoss": plain(common | ask)}
+        cases.append({"name": f"{profile} gspo {name}", "input": question, "expected": {"policyLoss": plain(want)}})
+
+    for aggregation in ("tokenMean", "sequenceMeanTokenMean", "tokenSum"):
+        ask = {"clipLow": 0.003, "clipHigh": 0.004, "aggregation": aggregation}
+        case(aggregation, ask, gspo(profile, d, adv, 0.003, 0.004, None, aggregation))
+    own = (3e-4, 4e-4, None, "sequenceMeanTokenMean") if profile == "default" else (0.2, 0.2, None, "tokenMean")
+    case("left out", {}, gspo(profile, d, adv, *own))
+    ask = {"clipLow": 0.003, "clipHigh": 0.004, "rolloutLogprobs": d["rollout"], "truncatedImportanceSampling": 1.1}
+    if profile != "verl":  # which has no dual clip there
+        ask["dualClip"] = 1.002
+    ask["aggregation"] = "tokenMean"
+    case("dual clip, importance", ask, gspo(profile, d, adv, 0.003, 0.004, 1.002, "tokenMean", tis=1.1))
+    return cases
 
 
 def main():

@@ -7,8 +7,9 @@ use ppo_worker::ppo::Error;
 use ppo_worker::ppo::advantage::{AdvantageInput, advantages};
 use ppo_worker::ppo::aggregation::Denominator;
 use ppo_worker::ppo::controller::{KlController, observed_kl};
-use ppo_worker::ppo::policy_loss::{PolicyInput, PolicyLoss, kl_loss, policy_loss};
+use ppo_worker::ppo::policy_loss::{PolicyInput, PolicyLoss, entropy_bonus, kl_loss, policy_loss};
 use ppo_worker::ppo::shape::{ShapeInput, Shaped, shape};
+use ppo_worker::ppo::value_loss::{ValueInput, value_loss};
 use ppo_worker::ppo::whiten;
 use tch::{Kind as DType, Tensor};
 
@@ -350,4 +351,42 @@ fn masked_means_ignore_aggregation_names_for_full_rows_of_one_token() {
             .loss;
         assert!((loss.double_value(&[]) + 2.0).abs() < 1e-12);
     }
+}
+
+#[test]
+fn openrlhfs_sequence_mean_is_of_the_policy_loss_alone() {
+    // Rows of three tokens and of one: a token mean is 1/4 of the sum, a mean of means is not.
+    let mask = matrix(&[[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]]);
+    let x = matrix(&[[-1.0, -1.0, -1.0], [-1.0, 0.0, 0.0]]);
+    let zeros = x.zeros_like();
+    let one = matrix(&[[0.0, 0.0, 0.0], [1.0, 0.0, 0.0]]);
+    let whole = Denominator::of(&mask, 3);
+    let of = |profile| {
+        let mut algorithm = settings(profile, Estimator::Gae);
+        algorithm.aggregation = Aggregation::SequenceMeanTokenMean;
+        algorithm.kl.estimator = ppo_crds::spec::KlEstimator::K1;
+        algorithm.clip.value = None;
+        let policy = PolicyInput {
+            logprobs: &x,
+            old_logprobs: &x,
+            advantages: &one,
+            mask: &mask,
+            rollout_logprobs: None,
+        };
+        let value = ValueInput {
+            values: &one,
+            old_values: &one,
+            returns: &zeros,
+            mask: &mask,
+        };
+        let losses = [
+            -policy_loss(&algorithm, &policy, &whole).unwrap().loss,
+            kl_loss(&algorithm, &(&x + &one), &x, &mask, &whole).unwrap(),
+            entropy_bonus(&algorithm, &one, &mask, &whole).unwrap(),
+            value_loss(&algorithm, &value, &whole).unwrap().loss * 2.0,
+        ];
+        losses.map(|loss| (loss.double_value(&[]) * 1e6).round() / 1e6)
+    };
+    assert_eq!(of(Profile::Openrlhf), [0.5, 0.25, 0.25, 0.25]);
+    assert_eq!(of(Profile::Verl), [0.5; 4]);
 }

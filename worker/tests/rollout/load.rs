@@ -141,6 +141,27 @@ async fn answer(server: &Server, bytes: &[u8]) -> [u8; 12] {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_comes_before_the_body_says_that_the_connection_ends() {
+    let server = Server::start().await;
+    server.ok("/pause?mode=wait", json!({})).await;
+    // Of the body only the first byte is there.
+    let begun = head("content-length: 1000000") + "{";
+    for (path, status) in [("/v1/completions", 503), ("/no/such/path", 404), ("/version", 405)] {
+        let mut stream = connect(&server).await;
+        let begun = begun.replace("/v1/completions", path);
+        stream.write_all(begun.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        // It ends without waiting for the rest; what is left unread may reset it behind the answer.
+        let _ = tokio::time::timeout(LONG, stream.read_to_end(&mut answer))
+            .await
+            .unwrap();
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{path}: {answer}");
+        assert!(answer.contains("connection: close\r\n"), "{path}: {answer}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_text_that_no_context_holds_is_refused_before_it_is_split() {
     let server = Server::start_with(Wanted {
         max_length: Some(64),

@@ -1,14 +1,16 @@
 //! SIGTERM.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ppo_worker::rollout::Ended;
 use ppo_worker::serving::Limits;
 use serde_json::Value;
 
 use crate::process::{output, signal};
-use crate::support::{Server, Wanted, ids, long, make_model, serving};
+use crate::support::{LONG, Server, Wanted, ids, long, make_model, serving};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_asked_to_end_finishes_what_it_has_and_takes_no_more() {
@@ -61,6 +63,40 @@ fn the_command_serves_until_sigterm_and_exits_0() {
     signal(&server, "-TERM");
     let status = server.ended("a server that was asked to end");
     assert!(status.success(), "{status}");
+}
+
+#[test]
+fn ctrl_c_once_more_waits_for_nothing_that_is_in_flight() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("model");
+    make_model(&model, 0);
+    let (mut server, said) = serving(Command::new(env!("CARGO_BIN_EXE_ppo-worker")), &model);
+    let address = said.split("rollout server on http://").nth(1).unwrap();
+    let mut client = TcpStream::connect(address.split_whitespace().next().unwrap()).unwrap();
+    let mut request = long(60_000);
+    request["model"] = Value::Null;
+    request["n"] = 64.into();
+    request["stream"] = true.into();
+    let body = request.to_string();
+    let head = "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json";
+    write!(client, "{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).unwrap();
+    client.set_read_timeout(Some(LONG)).unwrap();
+    let mut answer = [0; 12];
+    client.read_exact(&mut answer).unwrap();
+    assert_eq!(answer, *b"HTTP/1.1 200");
+    let began = Instant::now();
+    let status = loop {
+        signal(&server, "-INT");
+        if let Some(status) = server.try_wait().unwrap() {
+            break status;
+        }
+        assert!(
+            began.elapsed() < Duration::from_secs(20),
+            "it waits for its grace period"
+        );
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    assert_eq!(status.code(), Some(130), "{status}");
 }
 
 #[test]

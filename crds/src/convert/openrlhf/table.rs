@@ -120,6 +120,11 @@ pub const ROWS: &[Row] = &[
         One(&[("gae", "gae"), ("reinforce", "reinforcePlusPlus"), ("rloo", "rloo"),
               ("reinforce_baseline", "reinforcePlusPlusBaseline"), ("group_norm", "grpo"), ("dr_grpo", "drGrpo")]),
     ),
+    field(
+        &["actor.loss_agg_mode"],
+        &["algorithm.aggregation"],
+        One(&[("token-mean", "tokenMean"), ("seq-mean-token-mean", "sequenceMeanTokenMean")]),
+    ),
     field(&["algo.advantage.gamma", "gamma"], &["algorithm.advantage.gamma"], Number),
     field(&["algo.advantage.lambd", "lambd"], &["algorithm.advantage.lambda"], Number),
     nowhere(
@@ -135,6 +140,11 @@ pub const ROWS: &[Row] = &[
     ).or("k1"),
     field(&["use_kl_estimator_k3"], &["algorithm.kl.estimator"], Is("k3")),
     field(&["algo.kl.use_loss", "use_kl_loss"], &["algorithm.kl.placement"], Is("loss")),
+    computed(
+        &["algo.kl.unbiased_gradient"],
+        &["algorithm.kl.estimator"],
+        "k2 with use_loss, whose gradient it is but for the weight of a ratio; without use_loss it does nothing",
+    ),
     computed(&["algo.kl.target", "kl_target"], &["algorithm.kl.controller.adaptive.target"], ""),
     computed(
         &["algo.kl.horizon", "kl_horizon"],
@@ -150,7 +160,11 @@ pub const ROWS: &[Row] = &[
     field(&["actor.dual_clip", "dual_clip"], &["algorithm.clip.dual"], Number),
     field(&["critic.value_clip", "value_clip"], &["algorithm.clip.value"], Number),
     field(&["actor.entropy_coef", "entropy_loss_coef"], &["algorithm.entropyCoef"], Number),
-    field(&["actor.policy_loss_type", "policy_loss_type"], &[], One(&[("ppo", "")])),
+    field(
+        &["actor.policy_loss_type", "policy_loss_type"],
+        &["algorithm.ratio"],
+        One(&[("ppo", "token"), ("gspo", "sequence")]),
+    ),
     nowhere(&["actor.aux_loss_coef", "aux_loss_coef"], "models are dense: there is no balancing loss of experts").off(&["0", "0.0"]),
     nowhere(
         &["reward.normalize_enable", "normalize_reward"],
@@ -186,6 +200,17 @@ pub const ROWS: &[Row] = &[
         &["algorithm.truncatedImportanceSampling"],
         "the upper one; there is no lower one here",
     ).or("0.5 5.0"),
+    computed(
+        &["algo.advantage.is_correction_level"],
+        &["algorithm.truncatedImportanceSampling"],
+        "of 0.11.2: `token` with mode `clip` is the truncated ratio; what other schemes leave out is learnt from here",
+    ),
+    computed(&["algo.advantage.is_correction_mode"], &["algorithm.truncatedImportanceSampling"], "with a level"),
+    computed(
+        &["algo.advantage.is_correction_gating"],
+        &["algorithm.truncatedImportanceSampling"],
+        "with a level; by `binary_kl` or `tv` there is no gate, and a ratio is truncated at 2",
+    ),
     field(&["algo.advantage.is_correction_type", "vllm_is_correction_type"], &[], One(&[("tis", "")])),
     nowhere(
         &["use_icepop"],

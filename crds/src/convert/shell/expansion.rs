@@ -2,7 +2,7 @@
 
 use super::command::is_name;
 use super::condition::variable as variable_of;
-use super::{LONGEST, Lexer, Unreadable, Word};
+use super::{LONGEST, Lexer, Unreadable, Word, operation};
 use crate::convert::arithmetic;
 
 /// Nobody's script has defaults within defaults as deep as this.
@@ -50,46 +50,91 @@ impl Lexer<'_> {
         Ok(())
     }
 
-    /// `${NAME}`, a whole array, or either with a default; of the script's own arguments, `${@:2}` say, there are none. What is done to a
-    /// text is not worked out.
+    /// `${NAME}`, a whole array, how long either is, or either with a default or changed; of the script's own arguments, `${@:2}` say, there
+    /// are none.
     fn braced(&mut self, inside: &str, quoted: bool) -> Result<(), Unreadable> {
+        if let Some(length) = self.length(inside) {
+            length.to_string().chars().for_each(|c| self.push(c));
+            return Ok(());
+        }
         let end = inside
             .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
             .unwrap_or(inside.len());
-        let (variable, operation) = inside.split_at(end);
+        let (variable, behind) = inside.split_at(end);
         // In quotes, `[*]` is one word.
-        let is_one = quoted && operation.starts_with("[*]");
-        let array = ["[@]", "[*]"].iter().find_map(|all| operation.strip_prefix(all));
-        let operation = array.unwrap_or(operation);
+        let is_one = quoted && behind.starts_with("[*]");
+        let array = ["[@]", "[*]"].iter().find_map(|all| behind.strip_prefix(all));
+        let behind = array.unwrap_or(behind);
         // With a colon, an empty value is as none.
-        let (colon, operation) = match operation.strip_prefix(':') {
-            Some(operation) => (true, operation),
-            None => (false, operation),
+        let (colon, behind) = match behind.strip_prefix(':') {
+            Some(behind) => (true, behind),
+            None => (false, behind),
         };
+        let is_empty = |words: &Vec<Word>| words.iter().all(|word| *word == Word::default());
         let set = self.value(variable);
         let set = if is_one { set.map(|words| vec![one(words)]) } else { set };
         if is_own_arguments(inside) {
             self.no_words = true;
         } else if inside == "#" {
             self.push('0');
-        } else if (operation.is_empty() && !colon) || operation.starts_with('?') {
+        } else if (behind.is_empty() && !colon) || behind.starts_with('?') {
             self.put(variable, set, quoted)?;
-        } else if let Some(otherwise) = operation.strip_prefix(['-', '=']) {
-            if self.depth == DEEPEST {
-                self.not_known(&format!("${variable}"));
-                return Ok(());
-            }
-            let otherwise = vec![self.inner(otherwise)?];
-            let is_empty = |words: &Vec<Word>| words.iter().all(|word| *word == Word::default());
+        } else if behind.starts_with(['-', '=', '+']) && self.depth == DEEPEST {
+            self.not_known(&format!("${variable}"));
+        } else if let Some(text) = behind.strip_prefix('+') {
             let set = set.filter(|words| !colon || !is_empty(words));
-            if set.is_none() && operation.starts_with('=') && is_name(variable) {
+            self.put_instead(variable, set, text, quoted)?;
+        } else if let Some(otherwise) = behind.strip_prefix(['-', '=']) {
+            let otherwise = vec![self.inner(otherwise)?];
+            let set = set.filter(|words| !colon || !is_empty(words));
+            if set.is_none() && behind.starts_with('=') && is_name(variable) {
                 self.set(variable, otherwise.clone());
             }
             self.put(variable, set.or(Some(otherwise)), quoted)?;
         } else {
-            self.not_known(&format!("${{{inside}}}"));
+            let set = set.filter(|_| !colon);
+            match set.and_then(|words| operation::applied(&words, behind)) {
+                Some(words) => self.put(variable, Some(words), quoted)?,
+                None => self.not_known(&format!("${{{inside}}}")),
+            }
         }
         Ok(())
+    }
+
+    /// `${NAME:+TEXT}`: the text where the variable has a value, else nothing. `${NAME[@]+"${NAME[@]}"}` is the array, word by word.
+    fn put_instead(
+        &mut self,
+        variable: &str,
+        set: Option<Vec<Word>>,
+        text: &str,
+        quoted: bool,
+    ) -> Result<(), Unreadable> {
+        let is_array = text.trim_matches('"') == format!("${{{variable}[@]}}");
+        match set {
+            None => self.no_words |= is_array,
+            Some(words) if is_array => self.put(variable, Some(words), true)?,
+            Some(words) if words.iter().any(|word| word.unknown.is_some()) => self.not_known(&format!("${variable}")),
+            Some(_) => {
+                let text = self.inner(text)?;
+                self.put(variable, Some(vec![text]), quoted)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// `${#NAME}` and `${#NAME[@]}`, where what is counted is known.
+    fn length(&self, inside: &str) -> Option<usize> {
+        let name = inside.strip_prefix('#')?;
+        let array = name.strip_suffix("[@]").or_else(|| name.strip_suffix("[*]"));
+        let name = Some(array.unwrap_or(name)).filter(|name| is_name(name))?;
+        let words = self.value(name)?;
+        if words.iter().any(|word| word.unknown.is_some()) {
+            return None;
+        }
+        Some(match array {
+            Some(_) => words.len(),
+            None => words.first().map_or(0, |word| word.text.chars().count()),
+        })
     }
 
     /// What a variable is set to, here or outside.

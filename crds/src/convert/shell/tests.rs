@@ -178,3 +178,36 @@ fn a_text_of_a_script_is_a_variables_value() {
     );
     assert_eq!(words("read A B <<EOF\nx y\nEOF\nrun z")[1], ["run", "z"]);
 }
+
+#[test]
+fn what_is_done_to_a_value_that_is_known_is_worked_out() {
+    let script = "M=org/Model-7B\nA=(x.y=1 x.y=2)\nrun ${M##*/} \"${M,,}\" ${M//\\//_} \"${A[@]//x.y/z}\" ${A[1]} ${#A[@]} ${#M}";
+    assert_eq!(
+        words(script),
+        [[
+            "run",
+            "Model-7B",
+            "org/model-7b",
+            "org_Model-7B",
+            "z=1",
+            "z=2",
+            "x.y=2",
+            "2",
+            "12"
+        ]]
+    );
+    let flags = "F=\"\n a.b=1 \\\n a.c=2\"\nG=\"${F//a./d.}\"\nrun $G";
+    assert_eq!(words(flags), [["run", "d.b=1", "d.c=2"]]);
+}
+
+#[test]
+fn a_text_stands_in_place_of_a_value_that_is_there() {
+    let script = "M=a\nE=\nrun ${M:+--x $M} ${E:+--y} ${E+--z} ${N:+--n} x${N+y}";
+    assert_eq!(words(script), [["run", "--x", "a", "--z", "x"]]);
+    let array = "A=(a \"b c\")\nrun ${A[@]+\"${A[@]}\"} \"${B[@]+\"${B[@]}\"}\" d";
+    assert_eq!(words(array), [["run", "a", "b c", "d"]]);
+    let find = |script| commands(script, &|_| None).unwrap().remove(0).remove(1).unknown;
+    assert_eq!(find("W=$(pwd)\nrun ${W:+--x}").as_deref(), Some("$W"));
+    assert_eq!(find("W=$(pwd)\nrun ${W##*/}").as_deref(), Some("${W##*/}"));
+    assert_eq!(find("run ${#W[@]}").as_deref(), Some("${#W[@]}"));
+}

@@ -51,8 +51,9 @@ fn what_a_job_has_in_place_of_a_word_that_is_not_here_is_said_in_plain_words() {
         let notes = converted(framework, flags).notes;
         assert!(notes.iter().any(|note| note.message == message), "{notes:?}");
     };
-    let mode = "actor_rollout_ref.model.path=/m actor_rollout_ref.actor.policy_loss.loss_mode=gspo";
-    said(Framework::Verl, mode, "gspo is not available; the job uses vanilla");
+    let mode = "actor_rollout_ref.model.path=/m actor_rollout_ref.actor.policy_loss.loss_mode=gpg";
+    let message = "gpg is not available (these are: vanilla, gspo); see that algorithm.ratio is what you want";
+    said(Framework::Verl, mode, message);
     let ppo = "ppo.py --sft_model_path /m --reward_model_path /rm --dataset_name /d.jsonl --stop_token period";
     said(Framework::Trl, ppo, "period is not available; the job uses eos");
     let grpo = "trl grpo --model_name_or_path /m --dataset_name /d.jsonl --repetition_penalty 1.05";
@@ -83,7 +84,7 @@ fn the_bounds_of_a_loss_that_is_not_here_are_left_out() {
     assert_eq!(of(Framework::Verl, &clip), (taken, false));
     let mode = format!("{actor}.policy_loss.loss_mode");
     assert_eq!(of(Framework::Verl, &format!("{clip} {mode}=vanilla")), (taken, false));
-    assert_eq!(of(Framework::Verl, &format!("{clip} {mode}=gspo")), (none, true));
+    assert_eq!(of(Framework::Verl, &format!("{clip} {mode}=sapo")), (none, true));
     // Bounds that PPO's ratio cannot have.
     let cispo = format!("{mode}=cispo {actor}.clip_ratio_low=10 {actor}.clip_ratio_high=0.2");
     assert_eq!(of(Framework::Verl, &cispo), (none, true));
@@ -92,15 +93,97 @@ fn the_bounds_of_a_loss_that_is_not_here_are_left_out() {
     let openrlhf = "--pretrain a/b --eps_clip_low_high 3e-4 4e-4 --policy_loss_type";
     let taken = (Some(0.0003), Some(0.0004), None);
     assert_eq!(of(Framework::Openrlhf, &format!("{openrlhf} ppo")), (taken, false));
-    assert_eq!(of(Framework::Openrlhf, &format!("{openrlhf} gspo")), (none, true));
+    assert_eq!(of(Framework::Openrlhf, &format!("{openrlhf} gspo")), (taken, false));
+    assert_eq!(of(Framework::Openrlhf, &format!("{openrlhf} cispo")), (none, true));
     let trl = "trl grpo --model_name_or_path /m --dataset_name /d.jsonl --epsilon 3e-4 --epsilon_high 4e-4";
     for (flags, expected) in [
         ("--loss_type dr_grpo --importance_sampling_level token", (taken, false)),
-        ("--importance_sampling_level sequence", (none, true)),
+        ("--importance_sampling_level sequence", (taken, false)),
+        ("--importance_sampling_level sequence_token", (none, true)),
         ("--loss_type cispo", (none, true)),
     ] {
         assert_eq!(of(Framework::Trl, &format!("{trl} {flags}")), expected, "{flags}");
     }
+}
+
+#[test]
+fn gspo_of_each_framework_is_the_ratio_of_sequences_with_the_bounds_that_it_is_given() {
+    use crate::spec::Ratio;
+    let of = |framework, command: &str| {
+        let conversion = converted(framework, command);
+        let algorithm = conversion.job.spec.algorithm;
+        let said: Vec<_> = conversion.notes.into_iter().map(|note| note.subject).collect();
+        (algorithm, said)
+    };
+    let actor = "actor_rollout_ref.actor";
+    let verl = format!(
+        "actor_rollout_ref.model.path=/m {actor}.policy_loss.loss_mode=gspo {actor}.clip_ratio_low=0.0003 {actor}.clip_ratio_high=0.0004 \
+         {actor}.clip_ratio_c=10.0 {actor}.loss_agg_mode=seq-mean-token-mean"
+    );
+    let (algorithm, said) = of(Framework::Verl, &verl);
+    let clip = algorithm.clip;
+    assert_eq!(
+        (algorithm.ratio, clip.policy_low, clip.policy_high, clip.dual),
+        (Ratio::Sequence, Some(0.0003), Some(0.0004), None)
+    );
+    assert!(said.iter().any(|subject| subject.contains("clip_ratio_c")), "{said:?}");
+
+    let openrlhf = "--actor.model_name_or_path a/b --actor.policy_loss_type gspo --actor.dual_clip 3 \
+                    --algo.advantage.is_correction_level seq --algo.advantage.is_correction_gating binary_kl \
+                    --algo.advantage.is_correction_threshold 3e-3";
+    let (algorithm, said) = of(Framework::Openrlhf, openrlhf);
+    assert_eq!((algorithm.ratio, algorithm.clip.dual), (Ratio::Sequence, Some(3.0)));
+    assert_eq!(algorithm.truncated_importance_sampling, Some(2.0));
+    assert!(
+        !said.iter().any(|subject| subject.contains("is_correction")),
+        "{said:?}"
+    );
+
+    let trl = "trl grpo --model_name_or_path /m --dataset_name /d.jsonl --reward_model_name_or_path /rm --loss_type grpo \
+               --importance_sampling_level";
+    for (level, ratio) in [("sequence", Ratio::Sequence), ("token", Ratio::Token)] {
+        let (algorithm, said) = of(Framework::Trl, &format!("{trl} {level}"));
+        assert_eq!(algorithm.ratio, ratio);
+        assert_eq!(
+            algorithm.aggregation,
+            Some(crate::spec::Aggregation::SequenceMeanTokenMean)
+        );
+        assert!(
+            !said.iter().any(|subject| subject.contains("importance_sampling_level")),
+            "{said:?}"
+        );
+    }
+}
+
+#[test]
+fn verls_weight_decay_is_of_matrices_alone_here_which_is_said_where_there_is_one() {
+    let of = |decay: &str| {
+        let conversion = verl(&format!("actor_rollout_ref.actor.optim.weight_decay={decay}"));
+        let said = |note: &Note| note.message.contains("norms and biases");
+        (
+            conversion.job.spec.optimizer.weight_decay,
+            conversion.notes.iter().any(said),
+        )
+    };
+    assert_eq!(of("0.1"), (0.1, true));
+    assert_eq!(of("0.0"), (0.0, false));
+}
+
+#[test]
+fn trls_truncated_completions_are_left_out() {
+    let of = |flags: &str| {
+        let flags =
+            format!("trl grpo --model_name_or_path /m --dataset_name /d.jsonl --reward_model_name_or_path /rm {flags}");
+        let conversion = converted(Framework::Trl, &flags);
+        let said = |note: &Note| note.subject.contains("mask_truncated");
+        (
+            conversion.job.spec.algorithm.mask_truncated,
+            conversion.notes.iter().any(said),
+        )
+    };
+    assert_eq!(of("--mask_truncated_completions"), (true, false));
+    assert_eq!(of("--mask_truncated_completions false"), (false, false));
+    assert_eq!(of(""), (false, false));
 }
 
 #[test]
@@ -179,4 +262,40 @@ fn verls_first_name_of_the_mean_over_tokens_is_taken() {
     };
     assert_eq!(of("True"), Some(Aggregation::TokenMean));
     assert_eq!(of("False"), Some(Aggregation::SequenceMeanTokenMean));
+}
+
+#[test]
+fn openrlhfs_correction_by_level_is_the_truncated_ratio_and_what_else_it_does_is_told() {
+    let of = |flags: &str| {
+        let advantage = "--algo.advantage.is_correction";
+        let flags = flags.replace('@', advantage);
+        let conversion = converted(Framework::Openrlhf, &format!("--actor.model_name_or_path a/b {flags}"));
+        let is_about = |name: &str| conversion.notes.iter().any(|note| note.subject.ends_with(name));
+        let said = [is_about("_level"), is_about("_gating"), is_about("_threshold")];
+        (conversion.job.spec.algorithm.truncated_importance_sampling, said)
+    };
+    assert_eq!(of("@_level off"), (None, [false; 3]));
+    assert_eq!(of("@_level token @_mode clip"), (Some(5.0), [false, false, true]));
+    assert_eq!(of("@_level token @_mode clip @_threshold 3"), (Some(3.0), [false; 3]));
+    assert_eq!(of("@_level token"), (Some(5.0), [true, false, false]));
+    assert_eq!(of("@_level seq @_threshold 0.5 2"), (Some(2.0), [true, false, false]));
+    let gated = of("@_level seq @_gating binary_kl @_threshold 3e-3");
+    assert_eq!(gated, (Some(2.0), [false, true, false]));
+}
+
+#[test]
+fn what_openrlhf_has_had_since_0_11_1_is_read() {
+    use crate::spec::{Aggregation, Estimator, KlEstimator};
+    let flags = "--actor.model_name_or_path a/b --reward.model_name_or_path a/rm --actor.loss_agg_mode seq-mean-token-mean \
+                 --algo.advantage.estimator flash_reinforce --algo.kl.use_loss --algo.kl.estimator k3 --algo.kl.unbiased_gradient";
+    let conversion = converted(Framework::Openrlhf, flags);
+    let spec = &conversion.job.spec;
+    assert_eq!(spec.algorithm.aggregation, Some(Aggregation::SequenceMeanTokenMean));
+    assert_eq!(spec.algorithm.advantage.estimator, Estimator::ReinforcePlusPlus);
+    assert_eq!(spec.algorithm.kl.estimator, Some(KlEstimator::K2));
+    assert!(spec.model.critic.is_none());
+    for subject in ["algo.advantage.estimator", "algo.kl.unbiased_gradient"] {
+        let said = conversion.notes.iter().filter(|note| note.subject.contains(subject));
+        assert_eq!(said.count(), 1, "{subject}: {:?}", conversion.notes);
+    }
 }

@@ -163,3 +163,45 @@ fn verl_with_megatron_keeps_its_schedule() {
     let said = |end: &str| conversion.notes.iter().any(|note| note.subject.ends_with(end));
     assert!(said("min_lr") && said("model_engine"), "{:?}", conversion.notes);
 }
+
+#[test]
+fn defaults_that_newer_versions_of_trl_have_changed_are_told_of() {
+    let said = |command: &str, words: &str| {
+        let notes = converted(Framework::Trl, command).notes;
+        notes.iter().any(|note| note.message.starts_with(words))
+    };
+    let grpo = "trl grpo --model_name_or_path /m --dataset_name /d.jsonl --reward_model_name_or_path /rm";
+    let ppo = "ppo.py --sft_model_path /m --reward_model_path /rm --dataset_name /d.jsonl";
+    let (with_kl, with_vllm) = (format!("{grpo} --beta 0.1"), format!("{grpo} --use_vllm"));
+    for (command, flags, words) in [
+        (grpo, "--max_completion_length 512", "max_completion_length is 256"),
+        (ppo, "--learning_rate 3e-6", "learning_rate is 5e-5"),
+        (
+            with_kl.as_str(),
+            "--use_bias_correction_kl false",
+            "use_bias_correction_kl is true",
+        ),
+        (
+            with_vllm.as_str(),
+            "--vllm_importance_sampling_mode token_truncate --vllm_importance_sampling_cap 2",
+            "vLLM's correction truncates",
+        ),
+    ] {
+        assert!(said(command, words), "{command}");
+        assert!(!said(&format!("{command} {flags}"), words), "{command} {flags}");
+    }
+    assert!(!said(grpo, "use_bias_correction_kl") && !said(grpo, "vLLM's correction"));
+}
+
+#[test]
+fn names_that_transformers_5_and_verl_0_9_1_have_since_are_known() {
+    let grpo = "trl grpo --model_name_or_path /m --dataset_name /d.jsonl --reward_model_name_or_path /rm --enable_jit_checkpoint true \
+                --train_sampling_strategy random --trackio_bucket_id x --activation_checkpointing false";
+    assert!(!converted(Framework::Trl, grpo).job.spec.model.activation_checkpointing);
+    let verl = "actor_rollout_ref.model.path=/m trainer.checkpoint_callback_class=a.B critic.fsdp.turbo_config.distributed.tensor_parallel_size=2 \
+                critic.profiler.relocate_results=True critic.veomni.qat_implementation=none actor_rollout_ref.rollout.router_config_path=/r";
+    let notes = converted(Framework::Verl, verl).notes;
+    let is_left =
+        |note: &Note| note.subject.ends_with("checkpoint_callback_class") && note.kind == NoteKind::NotTranslated;
+    assert!(notes.iter().any(is_left), "{notes:?}");
+}

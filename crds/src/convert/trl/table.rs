@@ -14,7 +14,12 @@ pub const COMMON: &[Row] = &[
     ),
     computed(&["bf16"], &["model.dtype"], "false is float32, unless dtype is given"),
     nowhere(&["fp16"], "weights are bfloat16 or float32 (model.dtype)").off(&["false"]),
-    field(&["gradient_checkpointing"], &["model.activationCheckpointing"], Truth).or("True"),
+    // The second is its name since transformers 5.
+    field(
+        &["gradient_checkpointing", "activation_checkpointing"],
+        &["model.activationCheckpointing"],
+        Truth,
+    ).or("True"),
     computed(&["use_peft"], &["model.adapter"], ""),
     computed(&["lora_r"], &["model.adapter.rank"], "with use_peft").or("16"),
     computed(&["lora_alpha"], &["model.adapter.alpha"], "with use_peft"),
@@ -36,10 +41,12 @@ pub const COMMON: &[Row] = &[
     ),
     needless(
         &["trust_remote_code", "attn_implementation", "model_init_kwargs", "disable_dropout",
-          "gradient_checkpointing_kwargs", "tf32", "optim", "torch_compile*", "deepspeed", "fsdp*", "ddp_*",
+          "gradient_checkpointing_kwargs", "activation_checkpointing_kwargs", "tf32", "optim", "torch_compile*",
+          "deepspeed", "fsdp*", "ddp_*",
           "dataloader_*", "dataset_num_proc", "remove_unused_columns", "ds3_gather_for_generation",
           "use_liger_kernel", "use_cache", "no_cuda", "use_cpu", "local_rank", "log_level*", "disable_tqdm",
-          "trackio_space_id", "do_train", "auto_find_batch_size", "accelerator_config", "parallelism_config",
+          "trackio_space_id", "trackio_bucket_id", "trackio_static_space_id", "do_train", "auto_find_batch_size",
+          "accelerator_config", "parallelism_config",
           "gradient_checkpointing_use_reentrant", "ignore_bias_buffers", "liger_kernel_config", "bf16_full_eval",
           "fp16_full_eval", "fp16_backend", "fp16_opt_level", "half_precision_backend", "jit_mode_eval",
           "torch_empty_cache_steps", "torchdynamo", "average_tokens_across_devices", "debug", "tpu_*",
@@ -47,7 +54,8 @@ pub const COMMON: &[Row] = &[
         "is transformers' or PyTorch's matter",
     ),
     needless(
-        &["group_by_length", "length_column_name", "label_names", "label_smoothing_factor", "past_index", "do_predict",
+        &["group_by_length", "train_sampling_strategy", "length_column_name", "label_names", "label_smoothing_factor",
+          "past_index", "do_predict",
           "prediction_loss_only", "batch_eval_metrics", "include_for_metrics", "include_inputs_for_metrics",
           "eval_accumulation_steps", "eval_delay", "eval_do_concat_batches", "eval_use_gather_object",
           "use_legacy_prediction_loop"],
@@ -90,7 +98,7 @@ pub const COMMON: &[Row] = &[
     needless(
         &["resume_from_checkpoint", "overwrite_output_dir", "save_only_model", "save_safetensors",
           "metric_for_best_model", "greater_is_better", "ignore_data_skip", "save_on_each_node",
-          "restore_callback_states_from_checkpoint"],
+          "restore_callback_states_from_checkpoint", "enable_jit_checkpoint"],
         "a run always goes on from its last checkpoint; checkpoints have one format",
     ),
     nowhere(&["push_to_hub", "push_to_hub_*", "hub_*"], "push runs/<name>/model yourself: it is in Hugging Face layout").off(&["false"]),
@@ -261,10 +269,7 @@ pub const ONLINE: &[Row] = &[
     ),
     field(&["epsilon", "cliprange"], &["algorithm.clip.policyLow", "algorithm.clip.policyHigh"], Number),
     field(&["epsilon_high"], &["algorithm.clip.policyHigh"], Number),
-    nowhere(
-        &["mask_truncated_completions"],
-        "a response that did not finish is learnt from; algorithm.score.missingEosPenalty lowers its score",
-    ).off(&["false"]),
+    field(&["mask_truncated_completions"], &["algorithm.maskTruncated"], Truth),
     nowhere(&["sync_ref_model"], "the reference stays as it was at step 0").off(&["false"]),
     needless(&["ref_model_mixup_alpha", "ref_model_sync_steps"], "has nothing to act on: the reference stays"),
 ];
@@ -307,7 +312,7 @@ pub const GRPO: &[Row] = &[
         One(&[("dapo", "tokenMean"), ("bnpo", "tokenMean"), ("grpo", "sequenceMeanTokenMean"),
               ("dr_grpo", "sequenceMeanTokenSumNorm")]),
     ).or("dapo"),
-    field(&["importance_sampling_level"], &[], One(&[("token", "")])),
+    field(&["importance_sampling_level"], &["algorithm.ratio"], One(&[("token", "token"), ("sequence", "sequence")])),
     nowhere(&["top_entropy_quantile"], "every token is learnt from").off(&["1.0", "1"]),
     needless(&["use_liger_loss"], "is a kernel's matter"),
     computed(

@@ -55,6 +55,18 @@ fn settings_that_contradict_each_other_are_refused() {
             "spec.algorithm.clip.dual: is 0.5; it must be above 1",
         ),
         (
+            "algorithm: {profile: trl, ratio: sequence, advantage: {estimator: rloo}}\n  batch: {nSamplesPerPrompt: 2}",
+            "spec.algorithm.ratio: is sequence, and rloo under trl has one ratio per sequence already",
+        ),
+        (
+            "algorithm: {profile: alpacafarm, maskTruncated: true}",
+            "spec.algorithm.maskTruncated: is true, and the mean is one that counts padding",
+        ),
+        (
+            "algorithm: {maskTruncated: true, aggregation: paddedMean}",
+            "spec.algorithm.maskTruncated: is true, and the mean is one that counts padding",
+        ),
+        (
             "algorithm: {score: {clip: {min: 1, max: 1}}}",
             "spec.algorithm.score.clip: min is 1 and max is 1; min must be below max",
         ),

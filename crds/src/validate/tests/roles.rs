@@ -32,6 +32,14 @@ fn a_reward_must_exist_weigh_something_and_make_sense() {
             "spec.roles.reward.remote.urls[0]: \"verifier:5000\" starts with verifier:",
         ),
         (
+            "reward: {remote: {urls: ['reward_func.py']}}",
+            "spec.roles.reward.remote.urls[0]: \"reward_func.py\" is no URL: a reward in Python is called over HTTP: serve it",
+        ),
+        (
+            "reward: {remote: {urls: ['reward.py:score']}}",
+            "spec.roles.reward.remote.urls[0]: \"reward.py:score\" is no URL: a reward in Python",
+        ),
+        (
             "reward: {remote: {urls: ['verifier']}}",
             "spec.roles.reward.remote.urls[0]: \"verifier\" is not a URL",
         ),

@@ -123,6 +123,10 @@ fn a_setting_that_does_nothing_here_is_warned_of_where_it_was_given() {
     assert_eq!(aggregates("trl"), ["spec.algorithm.aggregation"]);
     assert!(aggregates("default").is_empty());
 
+    let gspo = |profile: &str, way: &str| fields(&format!("profile: {profile}, ratio: sequence, aggregation: {way}"));
+    assert_eq!(gspo("verl", "tokenMean"), ["spec.algorithm.aggregation"]);
+    assert!(gspo("verl", "sequenceMeanTokenMean").is_empty() && gspo("trl", "tokenMean").is_empty());
+
     let discounts = |profile: &str, estimator: &str, kl: &str| {
         fields(&format!(
             "profile: {profile}, advantage: {{estimator: {estimator}, gamma: 0.9}}, kl: {{{kl}}}"

@@ -49,11 +49,14 @@ fn of_pod(evidence: &Evidence, pod: &Pod, now: Timestamp) -> Vec<Finding> {
     if let Some((container, since)) = initializing(pod) {
         return begins(evidence, container, age::seconds_since(since, now));
     }
-    let waiting: Vec<Finding> = pods::containers(pod)
-        .filter_map(|status| waiting(evidence, pod, status, now))
-        .collect();
-    if !waiting.is_empty() {
-        return waiting;
+    // While an init container cannot start, the others wait for it and not for the node.
+    let (prepared, stuck): (Vec<_>, Vec<_>) = pods::containers(pod).partition(|status| is_being_prepared(status));
+    for statuses in [stuck, prepared] {
+        let each = statuses.into_iter();
+        let found: Vec<Finding> = each.filter_map(|status| waiting(evidence, pod, status, now)).collect();
+        if !found.is_empty() {
+            return found;
+        }
     }
     if pods::is_ready(pod) {
         return pods::containers(pod)
@@ -154,7 +157,7 @@ fn waiting(evidence: &Evidence, pod: &Pod, status: &ContainerStatus, now: Timest
             );
             Some(Finding { what, ..finding })
         }
-        "ContainerCreating" | "PodInitializing" => preparing(evidence, pod, now),
+        _ if is_being_prepared(status) => preparing(evidence, pod, now),
         reason => {
             let fix = remedy::of_preparation(&said);
             Some(Finding::blocking(
@@ -164,6 +167,13 @@ fn waiting(evidence: &Evidence, pod: &Pod, status: &ContainerStatus, now: Timest
             ))
         }
     }
+}
+
+/// Whether the container's turn has not come yet.
+fn is_being_prepared(status: &ContainerStatus) -> bool {
+    let waiting = status.state.as_ref().and_then(|state| state.waiting.as_ref());
+    let reason = waiting.and_then(|waiting| waiting.reason.as_deref());
+    matches!(reason, Some("ContainerCreating" | "PodInitializing"))
 }
 
 /// The init container that runs, but for those that run beside the others, and since when.

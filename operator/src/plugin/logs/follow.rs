@@ -1,10 +1,12 @@
 //! `kubectl ppo logs --follow`: looks for pods again and again, and reads the log of each beside the others'.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
+use std::io;
+use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use futures::stream::StreamExt as _;
+use futures::stream::{Stream, StreamExt as _};
 use k8s_openapi::api::core::v1::{ContainerState, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
@@ -13,22 +15,41 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{OPEN, Writer, is_chosen, open};
+use super::choice::{is_chosen, unfit};
+use super::open::{OPEN, Refusal, open};
+use super::{Writer, whole};
 use crate::plugin::cli::LogsArgs;
 use crate::plugin::connection::Connection;
 use crate::plugin::merge::Line;
+use crate::plugin::printer::visible;
 use crate::plugin::refusal::PATIENCE;
 use crate::plugin::{job, pods, situation};
 
 /// Pause between two looks for new pods.
 const LOOK: Duration = Duration::from_secs(2);
+/// After so long without a line a log is opened again: a connection that something on the way has dropped is as silent as a quiet pod.
+const QUIET: Duration = Duration::from_secs(180);
+/// How often the log of a job that has ended is asked for anew when its connection breaks.
+const TRIES: u32 = 5;
 
 /// What a task that reads one log sends.
 enum Message {
     /// A line of the pod with this name, in this run of its container.
     Line(Run, String, Line),
-    /// Nothing more is read of this run now, and whether that was the last of it.
-    End(Run, bool),
+    /// Nothing more is read of this run, of the pod with this name, now.
+    Stop(Run, String, Stop),
+}
+
+/// Why a task reads no further.
+enum Stop {
+    /// The log came to its end, or there is none; whether that is the last of it.
+    End(bool),
+    /// No line came for long; whether the job had ended before.
+    Quiet(bool),
+    /// The connection broke; whether the job had ended before.
+    Cut(bool),
+    /// The log did not open; whether the job had ended before.
+    Refused(Refusal, bool),
 }
 
 /// A container's run: uid of the pod, and how often the container was restarted in it.
@@ -43,6 +64,10 @@ struct Reading {
     is_last: bool,
     /// Time of the last line.
     last: Option<Timestamp>,
+    /// How often in a row it did not open, or broke without a line.
+    failures: u32,
+    /// It broke off after the last line.
+    is_cut: bool,
 }
 
 impl Reading {
@@ -50,11 +75,39 @@ impl Reading {
     fn has_more(self, state: &ContainerState) -> bool {
         !self.is_open && !self.is_last && (state.running.is_some() || state.terminated.is_some())
     }
+
+    /// Whether there are lines, as far as is known, that nobody will read any more.
+    fn is_lost(self) -> bool {
+        self.is_last && self.failures > 0 && (self.is_cut || self.last.is_none())
+    }
+
+    fn stop(&mut self, stop: &Stop) {
+        self.is_open = false;
+        match *stop {
+            Stop::End(is_last) => (self.is_last, self.failures, self.is_cut) = (is_last, 0, false),
+            Stop::Quiet(job_has_ended) => {
+                (self.is_last, self.failures, self.is_cut) = (job_has_ended, 0, false);
+                // Without a time `--tail` would count from the end again, past the lines that come meanwhile.
+                self.last = self.last.or_else(|| Timestamp::now().checked_sub(QUIET).ok());
+            }
+            Stop::Cut(job_has_ended) => {
+                self.failures += 1;
+                self.is_cut = true;
+                self.is_last = job_has_ended && self.failures >= TRIES;
+            }
+            Stop::Refused(_, job_has_ended) => {
+                self.failures += 1;
+                self.is_last = job_has_ended;
+            }
+        }
+    }
 }
 
 /// Logs that are being followed.
 struct Followed {
     readings: HashMap<Run, Reading>,
+    /// Why no log will open.
+    forbidden: Option<anyhow::Error>,
     tasks: JoinSet<()>,
     sender: mpsc::Sender<Message>,
 }
@@ -65,35 +118,53 @@ impl Followed {
         match message {
             Message::Line(run, pod, line) => {
                 let reading = self.readings.entry(run).or_default();
-                reading.last = reading.last.max(line.time);
+                (reading.last, reading.failures) = (reading.last.max(line.time), 0);
                 Some((pod, line))
             }
-            Message::End(run, is_last) => {
+            Message::Stop(run, pod, stop) => {
                 let reading = self.readings.entry(run).or_default();
-                (reading.is_open, reading.is_last) = (false, is_last);
+                reading.stop(&stop);
+                let (is_again, is_last) = (reading.failures == 2, reading.is_last);
+                if let Stop::Refused(refusal, _) = stop {
+                    if is_again || is_last {
+                        let words = format!("no log of {pod}: {:#}", refusal.error);
+                        anstream::eprintln!("{}", visible(&words));
+                    }
+                    if refusal.is_of_all() {
+                        self.forbidden = Some(refusal.error);
+                    }
+                }
                 None
             }
         }
+    }
+
+    /// How many logs were not read to their end.
+    fn lost(&self) -> usize {
+        self.readings.values().filter(|reading| reading.is_lost()).count()
     }
 }
 
 /// Prints the logs until the job ends.
 ///
 /// # Errors
-/// When there is no such job, or the API server was away for too long.
+/// When there is no such job, its logs may not be read, some of them were not read to the end, or the API server was away for too long.
 pub async fn main(connection: &Connection, args: &LogsArgs) -> Result<()> {
     follow(connection, args, Writer::new(args.timestamps, std::iter::empty())).await
 }
 
 async fn follow(connection: &Connection, args: &LogsArgs, mut writer: Writer) -> Result<()> {
-    job::object(connection, &args.name).await?;
+    let job = timeout(OPEN, job::object(connection, &args.name)).await;
+    job.with_context(|| silence(connection))??;
     let (sender, mut messages) = mpsc::channel(1024);
     let mut followed = Followed {
         readings: HashMap::new(),
+        forbidden: None,
         tasks: JoinSet::new(),
         sender,
     };
-    let (mut answered, mut said) = (Instant::now(), String::new());
+    // Whoever may not list pods is told so at once; later answers may fail for a while.
+    let (mut answered, mut said): (Option<Instant>, _) = (None, String::new());
     // Beside the logs: however slow the API server is to say which pods there are, lines of those that are known are printed.
     let mut asked = Box::pin(ask(connection, args, Duration::ZERO));
     loop {
@@ -105,16 +176,21 @@ async fn follow(connection: &Connection, args: &LogsArgs, mut writer: Writer) ->
                 if messages.is_empty() {
                     writer.flush()?;
                 }
+                if let Some(forbidden) = followed.forbidden.take() {
+                    writer.flush()?;
+                    return Err(forbidden);
+                }
             },
             answer = &mut asked => {
                 asked.set(ask(connection, args, LOOK));
                 match answer {
                     Ok(found) => {
-                        answered = Instant::now();
+                        answered = Some(Instant::now());
                         match look(connection, args, &mut followed, found) {
                             Look::Ended(phase) => {
                                 anstream::eprintln!("{} has ended: {phase}.", args.name);
-                                return writer.flush();
+                                writer.flush()?;
+                                return whole(followed.lost(), &args.name);
                             }
                             Look::Waits(what) if what != said => {
                                 anstream::eprintln!("{what}");
@@ -123,7 +199,7 @@ async fn follow(connection: &Connection, args: &LogsArgs, mut writer: Writer) ->
                             Look::Waits(_) | Look::Reads => {}
                         }
                     }
-                    Err(error) if answered.elapsed() > PATIENCE => return Err(error),
+                    Err(error) if answered.is_none_or(|answered| answered.elapsed() > PATIENCE) => return Err(error),
                     Err(_) => {}
                 }
             },
@@ -135,7 +211,11 @@ async fn follow(connection: &Connection, args: &LogsArgs, mut writer: Writer) ->
 async fn ask(connection: &Connection, args: &LogsArgs, pause: Duration) -> Result<Option<Found>> {
     sleep(pause).await;
     let found = timeout(OPEN, find(connection, args)).await;
-    found.with_context(|| format!("{} did not answer within {} s", connection.url, OPEN.as_secs()))?
+    found.with_context(|| silence(connection))?
+}
+
+fn silence(connection: &Connection) -> String {
+    format!("{} did not answer within {} s", connection.url, OPEN.as_secs())
 }
 
 /// A job's phase, and its pods.
@@ -176,22 +256,18 @@ fn look(connection: &Connection, args: &LogsArgs, followed: &mut Followed, found
         let (name, shown, after) = (pod.name_any(), pods::short_name(pod), reading.last);
         let (has_ended, job_has_ended) = (state.terminated.is_some(), phase.is_finished());
         followed.tasks.spawn(async move {
-            let is_last = match open(&connection, &args, &name, after).await {
-                Ok(log) => {
-                    let mut log = Box::pin(log);
-                    while let Some(line) = log.next().await {
-                        let line = Message::Line(run.clone(), shown.clone(), line);
-                        if sender.send(line).await.is_err() {
-                            return;
-                        }
-                    }
-                    has_ended
-                }
-                // A pod that has just started may refuse: the next look tries again, while the job goes on.
-                Err(_) => job_has_ended,
+            let stop = match open(&connection, &args, &name, after).await {
+                Ok(log) => match pass_on(log, &run, &shown, &sender).await {
+                    Ok(Passed::All) => Stop::End(has_ended),
+                    Ok(Passed::Quiet) => Stop::Quiet(job_has_ended),
+                    Err(_) => Stop::Cut(job_has_ended),
+                },
+                // Its pod went meanwhile, or has just started: the next look tries again, while the job goes on.
+                Err(refusal) if refusal.is_of_no_log() => Stop::End(job_has_ended),
+                Err(refusal) => Stop::Refused(refusal, job_has_ended),
             };
             // The receiver is gone only when the command ends.
-            let _ = sender.send(Message::End(run, is_last)).await;
+            let _ = sender.send(Message::Stop(run, shown, stop)).await;
         });
     }
     let is_open = followed.readings.values().any(|reading| reading.is_open);
@@ -202,41 +278,42 @@ fn look(connection: &Connection, args: &LogsArgs, followed: &mut Followed, found
     }
 }
 
+/// How far a log was passed on.
+enum Passed {
+    /// To its end.
+    All,
+    /// As far as it went before it fell silent.
+    Quiet,
+}
+
+/// Sends the lines of a log, until it ends, breaks or falls silent.
+async fn pass_on(
+    log: impl Stream<Item = io::Result<Line>>,
+    run: &Run,
+    pod: &str,
+    sender: &mpsc::Sender<Message>,
+) -> io::Result<Passed> {
+    let mut log = pin!(log);
+    loop {
+        let Ok(next) = timeout(QUIET, log.next()).await else {
+            return Ok(Passed::Quiet);
+        };
+        let Some(line) = next else { return Ok(Passed::All) };
+        // As above.
+        let _ = sender.send(Message::Line(run.clone(), pod.to_owned(), line?)).await;
+    }
+}
+
 /// What is waited for while no log is read, as a sentence.
 fn awaited(args: &LogsArgs, phase: Phase, pods: &[Pod]) -> String {
-    let (name, container) = (&args.name, &args.container);
+    let name = &args.name;
     if phase == Phase::Suspended {
         return format!("{name} is suspended and has no pods; waiting for them.");
     }
-    let chosen: Vec<&Pod> = pods.iter().filter(|pod| is_chosen(pod, args)).collect();
-    if chosen.is_empty() && !pods.is_empty() {
-        let role = args.role.map(|role| format!(" --role {}", role.name()));
-        let index = args.index.map(|index| format!(" --index {index}"));
-        let flags = [role, index].map(Option::unwrap_or_default).concat();
-        return format!(
-            "None of the {} pods of {name} ({phase:?}) is chosen by{flags}; waiting for one that is.",
-            pods.len()
-        );
-    }
-    let there: BTreeSet<&str> = chosen.iter().copied().flat_map(container_names).collect();
-    if !chosen.is_empty() && !there.contains(container.as_str()) {
-        let there: Vec<&str> = there.into_iter().collect();
-        return format!(
-            "None of the {} chosen pods of {name} ({phase:?}) has a container {container}, they have {}; waiting for one that has.",
-            chosen.len(),
-            there.join(", ")
-        );
+    if let Some(unfit) = unfit(args, phase, pods) {
+        return format!("{unfit}; waiting for such a one.");
     }
     format!("{name} has no running pods ({phase:?}); waiting for them.")
-}
-
-/// Containers that the pod has or will have.
-fn container_names(pod: &Pod) -> impl Iterator<Item = &str> {
-    let containers = pod
-        .spec
-        .iter()
-        .flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers));
-    containers.map(|container| container.name.as_str())
 }
 
 /// The present run of a pod's container, and its state.

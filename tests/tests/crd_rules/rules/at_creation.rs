@@ -58,6 +58,21 @@ pub(super) fn at_creation() -> Vec<Case> {
             json!({"algorithm": {"profile": "verl", "kl": adaptive(10000.0)}}),
         ),
         of(
+            "spec.algorithm",
+            "ratio: sequence is not for rloo under trl",
+            json!({"algorithm": {"profile": "trl", "ratio": "sequence", "advantage": {"estimator": "rloo"}}, "batch": {"nSamplesPerPrompt": 2}}),
+        ),
+        of(
+            "spec.algorithm",
+            "maskTruncated is not for means that count padding",
+            json!({"algorithm": {"maskTruncated": true, "aggregation": "paddedMean"}}),
+        ),
+        of(
+            "spec.algorithm",
+            "maskTruncated is not for means that count padding",
+            json!({"algorithm": {"maskTruncated": true, "profile": "alpacafarm"}}),
+        ),
+        of(
             "spec",
             "horizon must be above a fifth",
             json!({"algorithm": {"kl": adaptive(25.6)}}),

@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
+use ppo_crds::run_config::Evaluation;
 use serde::{Deserialize, Serialize};
 
 use super::sums::{FileEntry, Files, files_below, hash, several_at_once};
@@ -85,9 +86,19 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    /// Whether the held-out prompts of two are other ones, where both are known.
-    pub fn asks_others(&self, other: &Self) -> bool {
-        matches!((&self.held_out, &other.held_out), (Some(own), Some(other)) if own != other)
+    /// Whether answers to the held-out prompts of `own` can be compared with those of `others`. Where both digests are known these say which
+    /// prompts they are, and not the path to them.
+    pub fn ask_the_same(&self, own: &Evaluation, (others, inputs): (&Evaluation, &Self)) -> bool {
+        match (&self.held_out, &inputs.held_out) {
+            (Some(asked), Some(others_asked)) => {
+                let there = Evaluation {
+                    path: own.path.clone(),
+                    ..others.clone()
+                };
+                asked == others_asked && own.asks_the_same(&there)
+            }
+            _ => own.asks_the_same(others),
+        }
     }
 }
 

@@ -111,7 +111,7 @@ impl Judge {
 
     fn is_as(&self, other: &Self) -> bool {
         match (&self.evaluation, &other.evaluation) {
-            (Some(own), Some(others)) => own.asks_the_same(others) && !self.inputs.asks_others(&other.inputs),
+            (Some(own), Some(others)) => self.inputs.ask_the_same(own, (others, &other.inputs)),
             (own, others) => own.is_none() && others.is_none(),
         }
     }

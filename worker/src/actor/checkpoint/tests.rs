@@ -164,6 +164,8 @@ fn a_policy_beyond_the_limit_is_not_the_best_and_pushes_out_none_that_is_within_
         checkpoints.measured(step, kl).unwrap();
     }
     assert_eq!(steps(&checkpoints), [1, 2, 3]);
+    // What the run's last words name.
+    assert_eq!(checkpoints.newest_good(3), Some(2));
     checkpoints.save(state(4, Some(0.4)), write).unwrap();
     assert_eq!(steps(&checkpoints), [1, 2, 4]);
 }

@@ -477,3 +477,60 @@ fn a_step_that_diverges_names_the_stage_the_step_and_the_number() {
         assert!(said.starts_with(words), "{said}");
     }
 }
+
+/// What one step learns that leaves out the samples that `truncated` names, whose advantages, returns and old numbers are `theirs`.
+fn learn_without(truncated: impl Fn(usize) -> bool, theirs: f32, profile: Profile) -> (Vec<f32>, [Option<f64>; 3]) {
+    let mut config = config(8, 2, "float32");
+    config.algorithm.profile = profile;
+    let ranks = Ranks::alone();
+    let (mut actor, mut critic) = begin(&config, &ranks);
+    let mut known = Known::new(false);
+    for at in (0..SAMPLES).filter(|&at| truncated(at)) {
+        known.samples[at].finish_reason = FinishReason::Length;
+        let numbers = known.numbers.iter_mut().flat_map(|of_samples| &mut of_samples[at]);
+        numbers.for_each(|number| *number = theirs);
+    }
+    let lesson = known.lesson().without_truncated().unwrap();
+    let update = Update {
+        config: &config,
+        step: 0,
+        kl_coefficient: 0.05,
+        lesson: &lesson,
+        ranks: &ranks,
+        live: &Live::new("test", 1),
+    };
+    let learnt = update.run(&mut actor, Some(&mut critic)).unwrap();
+    let weights = [actor.learner.parameters.weights(), critic.learner.parameters.weights()];
+    let tensors = weights.into_iter().flat_map(|weights| weights.0.into_values());
+    let flat: Vec<Tensor> = tensors
+        .map(|tensor| tensor.reshape([-1]).to_kind(Kind::Float))
+        .collect();
+    let numbers = [
+        learnt.policy_loss(),
+        learnt.value_loss(),
+        Some(learnt.policy_stats.count),
+    ];
+    (Vec::<f32>::try_from(Tensor::cat(&flat, 0)).unwrap(), numbers)
+}
+
+#[test]
+fn nothing_is_learnt_from_a_response_that_was_cut_off_where_those_are_left_out() {
+    let third = |at: usize| at.is_multiple_of(3);
+    for profile in [Profile::Default, Profile::Trl] {
+        let (weights, numbers) = learn_without(third, 0.5, profile);
+        let (others, other_numbers) = learn_without(third, -3.0, profile);
+        assert_eq!(numbers, other_numbers, "{profile:?}");
+        close(&weights, &others, 0.0);
+
+        let samples = Known::new(false).samples;
+        let kept = samples.iter().enumerate().filter(|(at, _)| !third(*at));
+        let kept: usize = kept.map(|(_, sample)| sample.response.len()).sum();
+        assert_eq!(numbers[2], Some(2.0 * kept as f64), "of two epochs");
+
+        let (all, numbers) = learn_without(|_| true, 0.5, profile);
+        assert_eq!(numbers, [Some(0.0); 3], "{profile:?}");
+        let nothing_learnt = learn_without(|_| true, -3.0, profile).0;
+        close(&all, &nothing_learnt, 0.0);
+        assert!(all.iter().all(|weight| weight.is_finite()) && all != weights);
+    }
+}

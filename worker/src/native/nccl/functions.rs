@@ -5,9 +5,10 @@ use std::ptr::{null, null_mut};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Result, anyhow};
 
 use super::unique_id::UniqueId;
+use crate::native::collective::Failure;
 use crate::native::library;
 
 const LIBRARY: &str = "libnccl.so.2";
@@ -16,6 +17,10 @@ const LIBRARY: &str = "libnccl.so.2";
 pub(super) const SUCCESS: c_int = 0;
 /// See [`SUCCESS`].
 pub(super) const IN_PROGRESS: c_int = 7;
+/// `ncclUnhandledCudaError`, `ncclInvalidArgument` and `ncclInvalidUsage`: this process failed, and no other.
+const OWN: [c_int; 3] = [1, 4, 5];
+/// How NCCL says that `/dev/shm` is full, as an error of the system (`ncclShmOpen` in its `misc/shmutils.cc`), like those of the network.
+const NO_ROOM: &str = "shared memory segment";
 /// `ncclSum` and `ncclMax` of `ncclRedOp_t`.
 pub(super) const SUM: c_int = 0;
 /// See [`SUM`].
@@ -120,14 +125,25 @@ impl Functions {
         }
     }
 
+    /// What a result that is no success means, and whose failure it is.
+    pub(super) fn failure(&self, code: c_int, comm: Comm) -> Failure {
+        let words = self.words(code, comm);
+        Failure {
+            of_others: is_of_others(code, &words),
+            words,
+        }
+    }
+
     /// The end of a call: a non-blocking communicator may still be at it, and is [asked](Self::state) until it is not.
     pub(super) fn settle(&self, mut code: c_int, mut ask: impl FnMut() -> Result<c_int>) -> Result<()> {
         while code == IN_PROGRESS {
             std::thread::sleep(Duration::from_millis(1));
             code = ask()?;
         }
-        ensure!(code == SUCCESS, self.words(code, null_mut()));
-        Ok(())
+        match code {
+            SUCCESS => Ok(()),
+            code => Err(self.failure(code, null_mut()).into()),
+        }
     }
 
     /// What a communicator that lives is at.
@@ -135,14 +151,31 @@ impl Functions {
         let mut code = SUCCESS;
         // SAFETY: the caller's word that it lives.
         let asked = unsafe { (self.comm_error)(comm, &raw mut code) };
-        ensure!(asked == SUCCESS, self.words(asked, comm));
-        Ok(code)
+        match asked {
+            SUCCESS => Ok(code),
+            asked => Err(self.failure(asked, comm).into()),
+        }
     }
+}
+
+/// Whether others were not reached, by a result and what NCCL says of it; else this process failed.
+fn is_of_others(code: c_int, words: &str) -> bool {
+    !OWN.contains(&code) && !words.contains(NO_ROOM)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_peer_that_is_gone_is_others_failure_and_memory_that_ran_out_is_this_process_own() {
+        // ncclRemoteError and ncclSystemError.
+        assert!(is_of_others(6, "remote process exited or there was a network error"));
+        assert!(is_of_others(2, "Connection refused"));
+        let full = "Error while creating shared memory segment /dev/shm/nccl-VPyhzw (size 21823872), error: No space left on device (28)";
+        assert!(!is_of_others(2, full));
+        assert!(!is_of_others(1, "Cuda failure 2 'out of memory'"));
+    }
 
     #[test]
     fn a_library_that_is_missing_is_an_error_that_says_where_it_comes_from() {

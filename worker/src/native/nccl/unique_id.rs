@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use super::functions::{Functions, SUCCESS};
+use crate::native::collective::Failure;
 use crate::native::store::Store;
 
 /// `ncclUniqueId`: what the ranks of a communicator have in common.
@@ -35,8 +36,9 @@ impl UniqueId {
             store.set(&key, &id.0)?;
             return Ok(id);
         }
-        let told = store.wait(&key, deadline)?;
-        let told = told.context("rank 0 did not say how to reach it by NCCL")?;
+        let told = store.wait(&key, deadline);
+        let told = told.map_err(|error| Failure::of_others(format!("{error:#}")))?;
+        let told = told.ok_or_else(|| Failure::of_others("rank 0 did not say how to reach it by NCCL"))?;
         let bytes = <[u8; 128]>::try_from(told).ok();
         Ok(Self(bytes.context("rank 0 speaks of another NCCL")?))
     }

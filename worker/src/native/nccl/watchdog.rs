@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::functions::{Comm, Functions, IN_PROGRESS, SUCCESS};
+use crate::native::collective::Failure;
 use crate::native::device::Event;
 
 /// How often the watchdog looks.
@@ -17,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(100);
 pub(super) struct Shared {
     /// Null after it was aborted.
     pub(super) comm: Comm,
-    pub(super) failed: Option<String>,
+    pub(super) failed: Option<Failure>,
     pub(super) over: bool,
     pub(super) flights: VecDeque<Flight>,
 }
@@ -27,10 +28,10 @@ unsafe impl Send for Shared {}
 
 impl Shared {
     /// The first failure is the one that is told.
-    pub(super) fn fail(&mut self, functions: &Functions, words: String) {
+    pub(super) fn fail(&mut self, functions: &Functions, failure: Failure) {
         if self.failed.is_none() {
             // Said before the abort lets events pass.
-            self.failed = Some(words);
+            self.failed = Some(failure);
             let comm = std::mem::replace(&mut self.comm, null_mut());
             // SAFETY: nobody uses it after `failed` is set.
             unsafe { (functions.comm_abort)(comm) };
@@ -64,18 +65,18 @@ pub(super) fn watch(functions: &Functions, shared: &Mutex<Shared>) {
         let mut code = SUCCESS;
         // SAFETY: it lives until `failed` or `over` is set.
         let asked = unsafe { (functions.comm_error)(shared.comm, &raw mut code) };
-        let words = match (asked, code) {
+        let failure = match (asked, code) {
             (SUCCESS, SUCCESS | IN_PROGRESS) => {
                 let late = shared
                     .flights
                     .front()
                     .is_some_and(|flight| Instant::now() > flight.ends);
-                late.then(|| "NCCL: the other ranks did not come to a collective in time".to_owned())
+                late.then(|| Failure::of_others("NCCL: the other ranks did not come to a collective in time"))
             }
-            (SUCCESS, code) | (code, _) => Some(functions.words(code, shared.comm)),
+            (SUCCESS, code) | (code, _) => Some(functions.failure(code, shared.comm)),
         };
-        if let Some(words) = words {
-            shared.fail(functions, words);
+        if let Some(failure) = failure {
+            shared.fail(functions, failure);
             return;
         }
     }

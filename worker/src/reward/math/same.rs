@@ -3,6 +3,7 @@
 use super::exact::Exact;
 use super::expr::Expr;
 use super::float::{Float, POINTS};
+use super::interval;
 use super::value::value;
 use super::written;
 
@@ -19,6 +20,11 @@ const LEAST_POINTS: usize = 3;
 pub(super) fn same(label: &Expr, given: &Expr) -> bool {
     let (label, given) = (&settled(label), &settled(given));
     match (label, given) {
+        (Expr::List(relations), Expr::Union(parts)) | (Expr::Union(parts), Expr::List(relations))
+            if relations.iter().all(is_relation) =>
+        {
+            in_any_order(relations, parts)
+        }
         (Expr::List(_) | Expr::Set(_), _) | (_, Expr::List(_) | Expr::Set(_)) => {
             in_any_order(members(label), members(given))
         }
@@ -27,8 +33,8 @@ pub(super) fn same(label: &Expr, given: &Expr) -> bool {
             signs == other_signs && in_order(sides, other_sides)
                 || *signs == turned_signs && in_order(sides, &turned_sides)
         }
-        (Expr::Relation(..), _) => what_is_named(label).is_some_and(|label| same(label, given)),
-        (_, Expr::Relation(..)) => what_is_named(given).is_some_and(|given| same(label, given)),
+        (Expr::Relation(..), _) => what_it_says(label).is_some_and(|label| same(&label, given)),
+        (_, Expr::Relation(..)) => what_it_says(given).is_some_and(|given| same(label, &given)),
         (Expr::Percent(label), Expr::Percent(given)) => same(label, given),
         // 50% is 50, as in the data sets, and 0.5, as in mathematics.
         (Expr::Percent(hundredths), _) => same(hundredths, given) || is_equal(label, given),
@@ -72,15 +78,23 @@ fn settled(expr: &Expr) -> Expr {
     }
 }
 
-/// What `x = ..`, `f(x) = ..`, `(x, y) = ..`, `x \in ..` say of what they name.
-fn what_is_named(expr: &Expr) -> Option<&Expr> {
+/// What `x = ..`, `f(x) = ..`, `(x, y) = ..`, `x \in ..` say of what they name, and in which interval `1 < x` says that it lies.
+fn what_it_says(expr: &Expr) -> Option<Expr> {
     let Expr::Relation(sides, signs) = expr else {
         return None;
     };
     match (sides.as_slice(), signs.as_slice()) {
-        ([name, value], ['=' | '∈']) if is_name(name) => Some(value),
-        _ => None,
+        ([name, value], ['=' | '∈']) if is_name(name) => Some(value.clone()),
+        (_, ['>' | '≥', ..]) => {
+            let (sides, signs) = turned(sides, signs);
+            interval::of_relation(&sides, &signs)
+        }
+        _ => interval::of_relation(sides, signs),
     }
+}
+
+fn is_relation(expr: &Expr) -> bool {
+    matches!(expr, Expr::Relation(..))
 }
 
 fn is_name(expr: &Expr) -> bool {

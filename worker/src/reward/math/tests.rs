@@ -100,6 +100,12 @@ const SAME: &[(&str, &str)] = &[
     ("y = 2x+3", "2x + 3 = y"),
     ("x > 5", "5 < x"),
     (r"0 \le x < 1", r"0\leq x<1"),
+    // Inequalities and intervals.
+    ("(1,2]", r"1 < x \le 2"),
+    (r"[1,\infty)", r"x \geq 1"),
+    (r"x < \frac12", r"(-\infty, 0.5)"),
+    (r"(-\infty,\pi]", r"\pi \ge t"),
+    (r"(-\infty, 0) \cup (1, \infty)", r"x > 1 \text{ or } x < 0"),
     // Tuples, intervals and sets.
     (r"(3, \frac{1}{2})", r"\left( 3, 0.5 \right)"),
     ("[0,1)", r"[0, 1)"),
@@ -214,6 +220,9 @@ const OTHER: &[(&str, &str)] = &[
     ("5", "x > 5"),
     ("x > 5", r"x \ge 5"),
     ("x > 5", "5 > x"),
+    ("(1,2)", r"1 \le x < 2"),
+    (r"(1,\infty)", "x < 1"),
+    (r"(-\infty, 0) \cup (1, \infty)", "x > 1"),
     ("4", "3 = 4"),
     // Tuples, intervals and sets.
     ("(1,2)", "[1,2]"),

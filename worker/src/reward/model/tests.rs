@@ -133,17 +133,17 @@ async fn a_response_that_has_not_ended_gets_no_end_token() {
 }
 
 #[tokio::test]
-async fn a_servers_text_is_stripped_of_padding_and_ends_with_one_eos() {
+async fn a_servers_text_is_read_as_it_stands_and_one_that_was_cut_off_gets_no_end_token() {
     let chatml = tokenizer("chatml");
-    let mut wanted = chatml.encode("<|im_start|>Hi42", false).unwrap();
-    wanted.extend(chatml.eos_id());
     let model = |scorer| ModelReward::new(vec![scorer], chatml.clone(), 100).unwrap();
-    for response in ["42", "42<|im_end|>", "42<|im_end|><|endoftext|><|endoftext|>"] {
+    for (response, has_end) in [("42", false), ("42<|im_end|>", true)] {
+        let wanted = chatml.encode(&format!("<|im_start|>Hi{response}"), false).unwrap();
+        assert_eq!(wanted.last().copied() == chatml.eos_id(), has_end, "{response}");
         let text = ScoredSample {
             tokenizer: None,
             ..sample(response)
         };
-        assert_eq!(seen(model, &[text]).await, [wanted.clone()], "{response}");
+        assert_eq!(seen(model, &[text]).await, [wanted], "{response}");
     }
 }
 

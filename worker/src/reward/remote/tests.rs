@@ -371,7 +371,12 @@ async fn retry_after_is_obeyed_up_to_the_cap() {
 #[tokio::test]
 async fn answers_that_are_not_scores_are_refused() {
     let cases = [
-        ("{\"rewards\": [1]}", "rewards has 1 numbers for 2 samples"),
+        (
+            "{\"rewards\": [1]}",
+            "rewards has 1 numbers for 2 samples; a server that scores one sample a call needs roles.reward.remote.batchSize: 1",
+        ),
+        ("{\"rewards\": 0.5}", "batchSize: 1"),
+        (" [1, 2]", "the answer is a list; want {\"rewards\": [number, ..]}"),
         ("{\"rewards\": [1, 2, 3]}", "rewards has 3 numbers for 2 samples"),
         (
             "{\"rewards\": [1, null]}",
@@ -386,7 +391,7 @@ async fn answers_that_are_not_scores_are_refused() {
         ("{\"reward\": [1, 2]}", "neither \"rewards\" nor \"scores\""),
         (
             "{\"rewards\": [1, 2], \"extra_logs\": {\"a\": [1]}}",
-            "extra_logs.a has 1 numbers for 2 samples",
+            "extra_logs.a has 1 numbers for 2 samples: answer begins",
         ),
         ("<html>proxy</html>", "want {\"rewards\": [number, ..]}"),
         ("", "(empty answer)"),

@@ -54,6 +54,7 @@ fn config(profile: Profile) -> RunConfig {
                 dual: None,
                 value: None,
             },
+            ratio: Ratio::default(),
             score: Score {
                 clip: None,
                 scale: 1.0,
@@ -63,6 +64,7 @@ fn config(profile: Profile) -> RunConfig {
             value_coef: 0.5,
             entropy_coef: 0.0,
             aggregation: Aggregation::default(),
+            mask_truncated: false,
             truncated_importance_sampling: None,
         },
         batch: Batch {

@@ -91,7 +91,11 @@ pub const ROWS: &[Row] = &[
         "sequenceMeanTokenSumNorm divides by generation.maxNewTokens",
     ),
     field(&["actor_rollout_ref.actor.entropy_coeff"], &["algorithm.entropyCoef"], Number),
-    field(&["actor_rollout_ref.actor.policy_loss.loss_mode"], &[], One(&[("vanilla", "")])),
+    field(
+        &["actor_rollout_ref.actor.policy_loss.loss_mode"],
+        &["algorithm.ratio"],
+        One(&[("vanilla", "token"), ("gspo", "sequence")]),
+    ),
     needless(
         &["actor_rollout_ref.actor.policy_loss.*", "actor_rollout_ref.actor.tau_pos",
           "actor_rollout_ref.actor.tau_neg"],
@@ -104,7 +108,11 @@ pub const ROWS: &[Row] = &[
     ),
     field(&["actor_rollout_ref.actor.optim.lr"], &["optimizer.actorLearningRate"], Number),
     field(&["actor_rollout_ref.actor.optim.betas"], &["optimizer.beta1", "optimizer.beta2"], Numbers).or("0.9 0.999"),
-    field(&["actor_rollout_ref.actor.optim.weight_decay"], &["optimizer.weightDecay"], Number).or("0.01"),
+    field(
+        &["actor_rollout_ref.actor.optim.weight_decay"],
+        &["optimizer.weightDecay"],
+        Number,
+    ).or("0.01").off(&["0", "0.0"]).note("verl's optimizer decays norms and biases, too; here matrices alone"),
     computed(
         &["actor_rollout_ref.actor.optim.lr_warmup_steps"],
         &["optimizer.warmupUpdates"],

@@ -36,6 +36,10 @@ pub const ROWS: &[Row] = &[
         &["trainer.val_before_train"],
         "with evaluation.source the evaluation before the first step is always made",
     ).off(&["true"]),
+    nowhere(
+        &["trainer.checkpoint_callback_class"],
+        "it is Python, and nothing is called when a checkpoint is saved: watch its folder (checkpoint.path)",
+    ),
     needless(&["trainer.*"], "is Ray's matter, or always so: a run writes samples"),
     needless(
         &["ray_kwargs.*", "ray_init.*", "actor_rollout_ref.profiler.*", "global_profiler.*", "transfer_queue.*", "hydra.*"],

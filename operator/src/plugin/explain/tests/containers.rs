@@ -267,6 +267,28 @@ fn an_init_container_of_the_template_may_take_as_long_as_it_takes() {
 }
 
 #[test]
+fn an_init_container_that_cannot_start_is_the_cause_and_not_the_node_on_which_the_others_wait() {
+    let mut evidence = actor(container(json!({"waiting": {"reason": "PodInitializing"}}), json!({})));
+    let mut pod = serde_json::to_value(&evidence.pods[4]).unwrap();
+    pod["status"]["startTime"] = json!("2026-01-01T02:30:00Z");
+    pod["status"]["initContainerStatuses"] = json!([{"name": "copy-model", "image": "", "imageID": "", "ready": false,
+        "restartCount": 6, "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": {"exitCode": 1, "message": "no such bucket"}}}]);
+    pod["spec"]["initContainers"] = json!([{"name": "copy-model"}]);
+    evidence.pods[4] = serde_json::from_value(pod).unwrap();
+    let found: Vec<Cause> = explain(&evidence, now())
+        .into_iter()
+        .map(|finding| finding.cause)
+        .collect();
+    assert_eq!(found, [Cause::Crashed]);
+    says(
+        &first(&evidence),
+        Cause::Crashed,
+        &["copy-model", "no such bucket", "restarted 6 times"],
+    );
+}
+
+#[test]
 fn what_failed_before_the_pod_was_prepared_is_not_its_trouble_any_more() {
     let prepared = |is_prepared: &str| {
         let mut evidence = actor(container(

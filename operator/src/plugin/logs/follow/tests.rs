@@ -88,6 +88,7 @@ fn followed() -> (Followed, mpsc::Receiver<Message>) {
     let (sender, messages) = mpsc::channel(16);
     let followed = Followed {
         readings: HashMap::new(),
+        forbidden: None,
         tasks: JoinSet::new(),
         sender,
     };
@@ -240,4 +241,64 @@ fn a_container_that_was_restarted_in_its_pod_has_a_log_of_its_own() {
     };
     assert_ne!(run(&pod(0), "worker").unwrap().0, run(&pod(1), "worker").unwrap().0);
     assert!(run(&pod(0), "vllm").is_none());
+}
+
+#[test]
+fn a_log_that_breaks_off_is_read_on_though_its_container_has_ended_and_is_lost_when_that_never_helps() {
+    let ended = state(json!({"terminated": {"exitCode": 0}}));
+    let mut reading = Reading::default();
+    reading.stop(&Stop::Cut(false));
+    assert!(reading.has_more(&ended) && !reading.is_lost());
+    for _ in 1..TRIES {
+        assert!(reading.has_more(&ended));
+        reading.stop(&Stop::Cut(true));
+    }
+    assert!(!reading.has_more(&ended) && reading.is_lost());
+    let mut whole = Reading::default();
+    for stop in [Stop::Cut(true), Stop::End(true)] {
+        whole.stop(&stop);
+    }
+    assert!(!whole.has_more(&ended) && !whole.is_lost());
+}
+
+#[test]
+fn a_log_that_was_silent_from_the_start_is_read_on_from_a_time_and_ends_with_its_job() {
+    let running = state(json!({"running": {}}));
+    let mut reading = Reading::default();
+    reading.stop(&Stop::Quiet(false));
+    assert!(reading.has_more(&running) && reading.last.is_some());
+    let last = reading.last;
+    reading.stop(&Stop::Quiet(true));
+    assert!(!reading.has_more(&running) && !reading.is_lost());
+    assert_eq!(reading.last, last);
+}
+
+#[tokio::test]
+async fn who_may_not_read_logs_or_list_pods_is_told_so_and_does_not_wait() {
+    let forbidden = || get(|| async { (StatusCode::FORBIDDEN, "no") });
+    let job = || get(|| async { Json(job_in("Running")) });
+    let pods = || get(|| async { Json(list(json!([pod("rollout", 2, json!({"running": {}}))]))) });
+    let no_logs = Router::new()
+        .route(JOB, job())
+        .route(PODS, pods())
+        .route(LOG, forbidden());
+    let no_pods = Router::new().route(JOB, job()).route(PODS, forbidden());
+    for (router, right) in [
+        (no_logs, "you may not get pods/log"),
+        (no_pods, "you may not list pods"),
+    ] {
+        let connection = Connection::served(router).await;
+        let writer = Writer::onto(std::io::sink(), false, std::iter::empty());
+        let error = soon(follow(&connection, &args(), writer)).await.unwrap_err();
+        assert!(error.to_string().contains(right), "{error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_never_answers_ends_the_command() {
+    let never = get(|| async { pending::<StatusCode>().await });
+    let connection = Connection::served(Router::new().route(JOB, never)).await;
+    let writer = Writer::onto(std::io::sink(), false, std::iter::empty());
+    let ended = timeout(OPEN * 2, follow(&connection, &args(), writer)).await;
+    assert!(ended.unwrap().is_err());
 }

@@ -1,0 +1,94 @@
+//! Opens the log of one container.
+
+use std::io;
+use std::time::Duration;
+
+use futures::stream::{Stream, StreamExt as _};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
+use kube::Error;
+use kube::api::{Api, LogParams};
+use tokio::time::timeout;
+
+use crate::plugin::cli::LogsArgs;
+use crate::plugin::connection::Connection;
+use crate::plugin::merge::{Line, lines};
+use crate::plugin::refusal::Request;
+
+/// Longest wait for a log to open, and for the list of pods while following.
+pub const OPEN: Duration = Duration::from_secs(30);
+
+/// Why a log does not open.
+#[derive(Debug)]
+pub struct Refusal {
+    /// The API server's status; None: it did not answer.
+    pub code: Option<u16>,
+    /// The same in words.
+    pub error: anyhow::Error,
+}
+
+impl Refusal {
+    /// Whether there is no such log, now or at all: the container has not started, or its pod is gone.
+    pub fn is_of_no_log(&self) -> bool {
+        matches!(self.code, Some(400 | 404))
+    }
+
+    /// Whether every log is refused so.
+    pub fn is_of_all(&self) -> bool {
+        matches!(self.code, Some(401 | 403))
+    }
+}
+
+/// The log of the chosen container of the pod `name`, from the end of an earlier reading on where there is one. A connection that breaks is
+/// its last item.
+pub async fn open(
+    connection: &Connection,
+    args: &LogsArgs,
+    name: &str,
+    after: Option<Timestamp>,
+) -> Result<impl Stream<Item = io::Result<Line>> + use<>, Refusal> {
+    let api: Api<Pod> = Api::namespaced(connection.client.clone(), &connection.namespace);
+    let parameters = LogParams {
+        container: Some(args.container.clone()),
+        follow: args.follow,
+        previous: args.previous,
+        // The API takes whole seconds, and kube rounds to the nearest one, which may lie ahead.
+        since_time: after.and_then(|after| Timestamp::from_second(after.as_second()).ok()),
+        tail_lines: args.tail.filter(|_| after.is_none()).map(i64::from),
+        timestamps: true,
+        ..LogParams::default()
+    };
+    let log = match timeout(OPEN, api.log_stream(name, &parameters)).await {
+        Ok(Ok(log)) => log,
+        Ok(Err(error)) => return Err(refused(connection, error)),
+        Err(_) => {
+            let error = anyhow::anyhow!("the kubelet did not answer in {} s", OPEN.as_secs());
+            return Err(Refusal { code: None, error });
+        }
+    };
+    // Lines of the last second come again.
+    let is_new = move |line: &io::Result<Line>| match line {
+        Ok(line) => after.is_none() || line.time > after,
+        Err(_) => true,
+    };
+    Ok(lines(Box::pin(log)).filter(move |line| std::future::ready(is_new(line))))
+}
+
+fn refused(connection: &Connection, error: Error) -> Refusal {
+    let code = match &error {
+        Error::Api(status) => Some(status.code),
+        _ => None,
+    };
+    let error = match error {
+        // The kubelet's own words: `container "worker" in pod "a-actor-0" is waiting to start: ContainerCreating`.
+        Error::Api(status) if status.code == 400 => anyhow::anyhow!("{}", status.message),
+        error => Request {
+            verb: "get",
+            resource: "pods/log",
+            namespace: &connection.namespace,
+            url: &connection.url,
+        }
+        .refused(error),
+    };
+    Refusal { code, error }
+}

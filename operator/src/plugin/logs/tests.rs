@@ -1,0 +1,91 @@
+//! An API server of one job with one pod, whose log is what a test says.
+
+use std::io;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::RawQuery;
+use axum::http::StatusCode;
+use axum::routing::{MethodRouter, get};
+use axum::{Json, Router};
+use k8s_openapi::jiff::Timestamp;
+use serde_json::json;
+use tokio::time::sleep;
+
+use super::*;
+
+fn args() -> LogsArgs {
+    LogsArgs {
+        name: "a".into(),
+        role: None,
+        index: None,
+        follow: false,
+        tail: None,
+        container: "worker".into(),
+        previous: false,
+        timestamps: false,
+    }
+}
+
+async fn with_log(log: MethodRouter) -> Connection {
+    let job = json!({
+        "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a"}, "status": {"phase": "Running"},
+    });
+    let pod = json!({
+        "metadata": {"name": "a-actor-0", "labels": {"ppojob.dev/role": "actor", "ppojob.dev/index": "0"}},
+        "spec": {"containers": [{"name": "worker"}]},
+    });
+    let pods = json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": [pod]});
+    let router = Router::new()
+        .route(
+            "/apis/ppojob.dev/v1alpha1/namespaces/n/ppojobs/a",
+            get(move || async move { Json(job) }),
+        )
+        .route("/api/v1/namespaces/n/pods", get(move || async move { Json(pods) }))
+        .route("/api/v1/namespaces/n/pods/{name}/log", log);
+    Connection::served(router).await
+}
+
+/// What the command says in the end.
+async fn printed(connection: &Connection) -> Result<()> {
+    print_all(connection, &args(), |pods| Writer::onto(io::sink(), false, pods)).await
+}
+
+/// One line, and then the connection is gone.
+async fn broken() -> Body {
+    let line = stream::once(async { Ok::<_, io::Error>("2026-01-01T00:00:01Z a line\n") });
+    let end = stream::once(async {
+        sleep(Duration::from_millis(200)).await;
+        Err(io::Error::other("gone"))
+    });
+    Body::from_stream(line.chain(end))
+}
+
+#[tokio::test]
+async fn a_log_that_breaks_off_is_an_error_and_one_that_ends_is_none() {
+    let words = printed(&with_log(get(broken)).await).await.unwrap_err().to_string();
+    assert!(
+        words.contains("1 of the logs of a could not be read to the end"),
+        "{words}"
+    );
+    let whole = get(|| async { "2026-01-01T00:00:01Z a line\n" });
+    printed(&with_log(whole).await).await.unwrap();
+}
+
+#[tokio::test]
+async fn who_may_not_read_logs_is_told_the_right_that_is_missing() {
+    let log = get(|| async { (StatusCode::FORBIDDEN, "no") });
+    let words = printed(&with_log(log).await).await.unwrap_err().to_string();
+    assert!(words.contains("you may not get pods/log in namespace n"), "{words}");
+}
+
+#[tokio::test]
+async fn a_log_is_read_on_from_the_second_of_its_last_line_not_from_the_next_one() {
+    let query =
+        |RawQuery(query): RawQuery| async move { format!("2026-01-01T00:00:09Z {}\n", query.unwrap_or_default()) };
+    let connection = with_log(get(query)).await;
+    let last: Timestamp = "2026-01-01T00:00:01.7Z".parse().unwrap();
+    let log = open(&connection, &args(), "a-actor-0", Some(last)).await.unwrap();
+    let asked = Box::pin(log).next().await.unwrap().unwrap().text;
+    assert!(asked.contains("sinceTime=2026-01-01T00%3A00%3A01Z"), "{asked}");
+}

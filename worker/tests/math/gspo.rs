@@ -1,0 +1,163 @@
+//! One ratio for all tokens of a response.
+
+use ppo_crds::defaults;
+use ppo_crds::run_config::Algorithm;
+use ppo_crds::spec::{Aggregation, Estimator, Profile, Ratio};
+use ppo_worker::ppo::aggregation::Denominator;
+use ppo_worker::ppo::policy_loss::{PolicyInput, PolicyLoss, policy_loss};
+use tch::{Kind, Tensor};
+
+use crate::step::{AGGREGATIONS, LONGEST, PROFILES, Step, assert_close, everything};
+
+fn sequences(profile: Profile, aggregation: Aggregation) -> Algorithm {
+    let mut algorithm = everything(profile, Estimator::Grpo, aggregation);
+    algorithm.ratio = Ratio::Sequence;
+    (algorithm.clip.policy_low, algorithm.clip.policy_high) = (0.05, 0.08);
+    algorithm
+}
+
+fn of(algorithm: &Algorithm, step: &Step, logprobs: &Tensor, advantages: &Tensor) -> PolicyLoss {
+    let input = PolicyInput {
+        logprobs,
+        old_logprobs: &step.old,
+        advantages,
+        mask: &step.mask,
+        rollout_logprobs: Some(&step.reference),
+    };
+    policy_loss(algorithm, &input, &Denominator::of(&step.mask, LONGEST)).unwrap()
+}
+
+/// Loss and gradient at these log-probs.
+fn slope(algorithm: &Algorithm, step: &Step, advantages: &Tensor) -> (f64, Tensor) {
+    let leaf = step.new.copy().set_requires_grad(true);
+    let loss = of(algorithm, step, &leaf, advantages).loss;
+    loss.backward();
+    (loss.double_value(&[]), leaf.grad())
+}
+
+/// The first column's on every token of the row.
+fn alike(advantages: &Tensor) -> Tensor {
+    advantages.narrow(1, 0, 1).expand_as(advantages).contiguous()
+}
+
+#[track_caller]
+fn assert_finite_differences(algorithm: &Algorithm, step: &mut Step, advantages: &Tensor) {
+    let gradient = slope(algorithm, step, advantages).1;
+    let here = step.new.copy();
+    for cell in 0..here.numel() as i64 {
+        let far = 1e-6;
+        let mut at = |by: f64| {
+            step.new = here.copy();
+            let _ = step.new.view(-1).get(cell).g_add_scalar_(by);
+            slope(algorithm, step, advantages).0
+        };
+        let found = (at(far) - at(-far)) / (2.0 * far);
+        let ours = gradient.view(-1).double_value(&[cell]);
+        assert!((found - ours).abs() < 1e-6, "{algorithm:?} {cell}: {found} {ours}");
+    }
+    step.new = here;
+}
+
+#[test]
+fn the_gradient_of_a_responses_ratio_is_that_of_finite_differences() {
+    for profile in PROFILES.into_iter().filter(|&profile| profile != Profile::Verl) {
+        for aggregation in AGGREGATIONS {
+            let mut step = Step::random(12, 3);
+            let advantages = step.values.copy();
+            assert_finite_differences(&sequences(profile, aggregation), &mut step, &advantages);
+        }
+    }
+}
+
+#[test]
+fn verls_gradient_is_the_same_where_a_response_has_one_advantage_and_else_by_the_tokens_own() {
+    let mut verl = sequences(Profile::Verl, Aggregation::TokenMean);
+    verl.truncated_importance_sampling = None;
+    let mut step = Step::random(12, 3);
+    let of_responses = alike(&step.values);
+    assert_finite_differences(&verl, &mut step, &of_responses);
+
+    // Only the first token has an advantage, and it alone learns.
+    let mask = step.mask.to_kind(Kind::Double);
+    let one = mask.zeros_like();
+    let _ = one.narrow(1, 0, 1).fill_(1.0);
+    verl.clip.policy_high = 1000.0;
+    let gradient = slope(&verl, &step, &one).1;
+    assert_close(&(&gradient * (&one - 1.0)), &mask.zeros_like());
+    assert!(gradient.abs().max().double_value(&[]) > 0.01);
+    let mut openrlhf = sequences(Profile::Openrlhf, Aggregation::TokenMean);
+    openrlhf.truncated_importance_sampling = None;
+    openrlhf.clip.policy_high = 1000.0;
+    let shared = slope(&openrlhf, &step, &one).1;
+    assert_close(&(alike(&shared) * &mask), &shared);
+}
+
+#[test]
+fn a_response_of_one_token_has_that_tokens_ratio() {
+    for profile in PROFILES {
+        let mut step = Step::random(3, 6);
+        let first = step.mask.zeros_like();
+        let _ = first.narrow(1, 0, 1).fill_(1.0);
+        step.mask = first;
+        let advantages = step.values.copy();
+        let mut algorithm = sequences(profile, Aggregation::SequenceMeanTokenMean);
+        algorithm.truncated_importance_sampling = None;
+        let by_sequence = slope(&algorithm, &step, &advantages);
+        algorithm.ratio = Ratio::Token;
+        let by_token = slope(&algorithm, &step, &advantages);
+        assert!((by_sequence.0 - by_token.0).abs() < 1e-12, "{profile:?}");
+        assert_close(&by_sequence.1, &by_token.1);
+    }
+}
+
+#[test]
+fn the_ratio_is_the_geometric_mean_and_the_numbers_are_of_tokens() {
+    // Log-ratios of 0.2 and 0.4, and of -0.5 for a response of one token; the last slot is padding.
+    let row = |rows: [[f64; 3]; 2]| Tensor::from_slice(&rows.concat()).view([2, 3]);
+    let step = Step {
+        mask: row([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]]),
+        old: row([[-1.0, -1.0, 0.0], [-1.0, 0.0, 0.0]]),
+        new: row([[-0.8, -0.6, 99.0], [-1.5, 99.0, 99.0]]),
+        ..Step::random(1, 2)
+    };
+    let mut algorithm = defaults::algorithm_by(Profile::Default, Estimator::Grpo, Ratio::Sequence);
+    (algorithm.clip.policy_low, algorithm.clip.policy_high) = (0.2, 0.5);
+    let advantages = row([[2.0, 2.0, 0.0], [-1.0, 0.0, 0.0]]);
+    let policy = of(&algorithm, &step, &step.new, &advantages);
+    // The second is below 1 - 0.2, where a negative advantage is held.
+    let expected = (-2.0 * 0.3_f64.exp() + 0.8) / 2.0;
+    assert!((policy.loss.double_value(&[]) - expected).abs() < 1e-12);
+    let stats = policy.stats().unwrap();
+    assert_eq!((stats.count, stats.clipped), (3.0, 1.0));
+    assert!((stats.ratio - (2.0 * 0.3_f64.exp() + (-0.5_f64).exp())).abs() < 1e-12);
+    assert!((stats.approx_kl() + 0.1 / 3.0).abs() < 1e-12);
+}
+
+#[test]
+fn each_profile_has_its_frameworks_bounds_and_mean() {
+    let of = |profile| {
+        let algorithm = defaults::algorithm_by(profile, Estimator::Grpo, Ratio::Sequence);
+        let clip = algorithm.clip;
+        (clip.policy_low, clip.policy_high, clip.dual, algorithm.aggregation)
+    };
+    let paper = (0.0003, 0.0004, None, Aggregation::SequenceMeanTokenMean);
+    assert_eq!(of(Profile::Default), paper);
+    for profile in [Profile::Openrlhf, Profile::Verl, Profile::Trl] {
+        assert_eq!(of(profile), (0.2, 0.2, None, Aggregation::TokenMean), "{profile:?}");
+    }
+    // Two of the frameworks take the mean of means whatever they are told.
+    let step = Step::random(4, 6);
+    let loss = |profile, aggregation| {
+        let algorithm = sequences(profile, aggregation);
+        slope(&algorithm, &step, &step.values).0
+    };
+    for (profile, settles) in [
+        (Profile::Openrlhf, true),
+        (Profile::Verl, true),
+        (Profile::Trl, false),
+        (Profile::Default, false),
+    ] {
+        let [one, other] = [Aggregation::TokenSum, Aggregation::SequenceMeanTokenMean].map(|way| loss(profile, way));
+        assert_eq!(one == other, settles, "{profile:?}: {one} {other}");
+    }
+}
