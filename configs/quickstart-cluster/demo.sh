@@ -10,6 +10,8 @@ python=${PYTHON:-python3}
 job=quickstart-cluster
 runs=runs/$job
 claim=$runs/volumes/quickstart
+# Ctrl-C ends a run with a checkpoint and status 0, after which bash would go on to the next command.
+trap 'exit 130' INT
 
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 fail() { echo "demo-cluster: $*" >&2; exit 1; }

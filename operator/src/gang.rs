@@ -125,14 +125,14 @@ impl Gang {
     /// What brings the gang's own object to what it should be.
     pub fn repair(self, job: &Job, intent: &Intent, seen: &Snapshot, settings: &PodSettings) -> Vec<Action> {
         let (kind, desired) = match self {
-            Self::Volcano | Self::Native(Kind::NativePodGroupAlpha) if *intent == Intent::Suspend => return Vec::new(),
+            Self::Volcano | Self::Native(_) if *intent == Intent::Suspend => return Vec::new(),
             Self::Volcano => (Kind::VolcanoPodGroup, volcano::pod_group(job, settings)),
             Self::Coscheduling => (Kind::CoschedulingPodGroup, coscheduling::pod_group(job, settings)),
             // What 1.36 has made it does not let anybody change: `native::upkeep` takes one of another floor away.
             Self::Native(Kind::NativePodGroupAlpha) if seen.exists(Kind::NativePodGroupAlpha, &members::name(job)) => {
                 return Vec::new();
             }
-            Self::Native(kind) => (kind, native::pod_group(kind, job)),
+            Self::Native(kind) => (kind, native::pod_group(kind, job, seen)),
             Self::Kueue => return kueue::repair(job, intent, seen, settings),
             Self::None | Self::Missing(_) => return Vec::new(),
         };
@@ -193,8 +193,8 @@ impl Gang {
             Self::Coscheduling => coscheduling::upkeep(job, &decision.intent, seen, now),
             Self::Kueue => kueue::upkeep(job, decision, seen, now),
             Self::Volcano => volcano::upkeep(job, &decision.intent, seen),
-            Self::Native(Kind::NativePodGroupAlpha) => native::upkeep(job, decision, seen),
-            Self::None | Self::Native(_) | Self::Missing(_) => Upkeep::default(),
+            Self::Native(kind) => native::upkeep(kind, job, decision, seen),
+            Self::None | Self::Missing(_) => Upkeep::default(),
         }
     }
 

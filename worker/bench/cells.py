@@ -1,5 +1,6 @@
 """figures.json and figures.md: written after every cell, so that a bench that was interrupted goes on where it was."""
 import datetime
+import hashlib
 import json
 import os
 import pathlib
@@ -8,6 +9,8 @@ import subprocess
 import report
 
 HERE = pathlib.Path(__file__).parent
+# What a change of makes another program.
+MEASURED = ["..", "../../crds", "../../Cargo.toml", "../../Cargo.lock", "../../rust-toolchain.toml"]
 
 
 class Figures:
@@ -41,9 +44,10 @@ def key(cell):
 
 
 def commit():
-    """The commit that is measured, with a plus where files differ from it."""
-    git = lambda *words: subprocess.run(["git", "-C", HERE, *words], capture_output=True, text=True).stdout.strip()
-    return (git("rev-parse", "--short=10", "HEAD") or "unknown") + ("+" if git("status", "--porcelain", "--untracked-files=no", "..") else "")
+    """The commit that is measured; where files differ from it, a plus and a digest of how: figures of other differences are others."""
+    git = lambda *words: subprocess.run(["git", "-C", HERE, *words], capture_output=True, text=True, errors="replace").stdout.strip()
+    differs = git("diff", "HEAD", "--", *MEASURED)
+    return (git("rev-parse", "--short=10", "HEAD") or "unknown") + (f"+{hashlib.sha256(differs.encode()).hexdigest()[:6]}" if differs else "")
 
 
 def write(path, text):

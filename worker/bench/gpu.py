@@ -21,7 +21,7 @@ import sys
 
 import report
 import steps
-from process import BenchError, Process, bench_line
+from process import BenchError, Process, bench_line, program
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -234,4 +234,4 @@ def tell(figures, options):
 
 
 if __name__ == "__main__":
-    main()
+    program(main)

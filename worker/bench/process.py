@@ -4,6 +4,7 @@ import os
 import selectors
 import signal
 import subprocess
+import sys
 import time
 
 
@@ -61,8 +62,11 @@ class Process:
         return time.perf_counter() - self.began
 
     def ask(self, line, deadline):
-        self.child.stdin.write(line.encode() + b"\n")
-        self.child.stdin.flush()
+        try:
+            self.child.stdin.write(line.encode() + b"\n")
+            self.child.stdin.flush()
+        except BrokenPipeError:
+            pass  # It has ended: `expect` tells its last words.
         return self.expect(deadline)
 
     def freeze(self):
@@ -98,6 +102,17 @@ class Process:
 
 def bench_line(line):
     return json.loads(line.removeprefix("BENCH ")) if line.startswith("BENCH ") else None
+
+
+def program(main):
+    """Runs `main`. Ended from outside it still ends the processes that it started: they may be frozen, and are in groups of their own."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: ended by SIGTERM"))
+    try:
+        main()
+    except BenchError as error:
+        sys.exit(f"bench: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 def tail(path, lines=12):

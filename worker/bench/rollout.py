@@ -4,7 +4,7 @@ import statistics
 import sys
 
 import environments
-from process import Process
+from process import BenchError, Process
 from workload import BATCHES, NEW_TOKENS, rollout_prompts
 
 HERE = pathlib.Path(__file__).parent
@@ -83,5 +83,5 @@ def one_run(process, batch):
     answer = process.ask(str(batch), RUN_DEADLINE)
     process.freeze()
     if answer["tokens"] != batch * NEW_TOKENS:
-        raise RuntimeError(f"{process.name} drew {answer['tokens']} tokens of {batch * NEW_TOKENS}: figures would not compare")
+        raise BenchError(f"{process.name} drew {answer['tokens']} tokens of {batch * NEW_TOKENS}: figures would not compare")
     return answer["tokens"] / answer["seconds"]

@@ -11,7 +11,6 @@ Started again with the same --out it goes on: cells of the same machine, threads
 import argparse
 import os
 import pathlib
-import signal
 import subprocess
 import sys
 
@@ -20,7 +19,7 @@ import environments
 import report
 import rollout
 import steps
-from process import BenchError
+from process import program
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 VOCABULARY = {"3M": 512, "135M": 49152}
@@ -102,9 +101,4 @@ def main():
 
 
 if __name__ == "__main__":
-    # Ended from outside, it still ends the peers it started: they may be frozen.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: ended by SIGTERM"))
-    try:
-        main()
-    except BenchError as error:
-        sys.exit(f"bench: {error}")
+    program(main)

@@ -46,14 +46,16 @@ def wanted(name):
 
 
 def download(into):
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", str(into),
+    # Without pip's cache, which would keep the wheels beside what is taken from them.
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-cache-dir", "--no-deps", "--only-binary=:all:", "--dest", str(into),
                "--python-version", "3.12", "--platform", "manylinux_2_28_x86_64", "--platform", "manylinux_2_25_x86_64",
                "--platform", "manylinux2014_x86_64", "--platform", "manylinux_2_17_x86_64", "--platform", "manylinux1_x86_64"]
     print(f"fetching libtorch {TORCH} from PyPI (530 MB, once per machine) ...", file=sys.stderr)
     done = subprocess.run(command + WHEELS)
     if done.returncode != 0:
         fail(f"pip could not download {' '.join(WHEELS)}; pip's own words are above. Needed: network access to PyPI, "
-             "or LIBTORCH_SOURCE=<site-packages>/torch of an installed torch " + TORCH)
+             f"2 GB of room in {into.parent} and 1 GB in {tempfile.gettempdir()} (TMPDIR names another folder); "
+             f"or LIBTORCH_SOURCE=<site-packages>/torch of an installed torch {TORCH}")
     return sorted(into.glob("*.whl"))
 
 
@@ -101,14 +103,29 @@ def main():
         fail(f"only Linux on x86-64 is supported, this is {platform.system()} on {platform.machine()}")
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache", "ppo")
     home = cache / f"libtorch-{TORCH}-cpu"
+    check_named(os.environ.get("LIBTORCH"))
     cache.mkdir(parents=True, exist_ok=True)
     with alone(cache / f"libtorch-{TORCH}-cpu.lock"):
         if not (home / "build-version").is_file():
             install(home)
         link = pathlib.Path(__file__).resolve().parents[2] / ".libtorch"
         if not link.is_symlink() or os.readlink(link) != str(home):
+            if link.is_dir() and not link.is_symlink():
+                fail(f"{link} is a folder, and is to be a link to {home}: move it away")
             link.unlink(missing_ok=True)
             link.symlink_to(home)
+
+
+def check_named(place):
+    """A LIBTORCH of the user's own is what cargo builds against, in place of ours: it must be of our version."""
+    if not place:
+        return
+    header = pathlib.Path(place, "include/torch/headeronly/version.h")
+    if not header.is_file():
+        fail(f"LIBTORCH={place} is no libtorch {TORCH}: it has no {header.relative_to(place)}. Unset LIBTORCH: one is fetched")
+    found = re.search(r'#define TORCH_VERSION \\?\s*"([^"+]*)', header.read_text())
+    if not found or found[1] != TORCH:
+        fail(f"LIBTORCH={place} is libtorch {found[1] if found else 'of an unknown version'}, wanted is {TORCH}. Unset LIBTORCH: one is fetched")
 
 
 @contextlib.contextmanager
@@ -143,4 +160,9 @@ def install(home):
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by way of what removes the partial folder
-    main()
+    try:
+        main()
+    except OSError as error:
+        fail(f"{error}; nothing incomplete is left behind, and the same command tries again")
+    except KeyboardInterrupt:
+        sys.exit(130)

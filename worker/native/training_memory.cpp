@@ -40,6 +40,14 @@ class HugePages final : public c10::Allocator {
     madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
   }
 
+  // The heap gave its end back: what it grows by over the same addresses are pages that nobody has asked about.
+  void shrunk() {
+    const uintptr_t end = heap_end();
+    uintptr_t advised = advised_.load(std::memory_order_relaxed);
+    while (end < advised && !advised_.compare_exchange_weak(advised, end)) {
+    }
+  }
+
  private:
   c10::Allocator* libtorchs_;
   std::atomic<uintptr_t> advised_;
@@ -54,7 +62,7 @@ HugePages* huge_pages = nullptr;
 // Keeps freed tensors on the heap for the next ones. Returns whether the allocator agreed: it must be glibc's.
 extern "C" bool ppo_training_keep_memory() {
 #ifdef __GLIBC__
-  // Tensors lie on the heap and not in mappings of their own; its top is never given back, and grows by 64 MiB at a time.
+  // Tensors lie on the heap and not in mappings of their own; its top is not given back unasked, and grows by 64 MiB at a time.
   // One heap serves all threads, so that what one frees another can use.
   const bool agreed = mallopt(M_MMAP_MAX, 0) && mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max()) &&
                       mallopt(M_TOP_PAD, 64 << 20) && mallopt(M_ARENA_MAX, 1);
@@ -77,5 +85,6 @@ extern "C" void ppo_training_advise_memory() {
 extern "C" void ppo_training_return_memory() {
 #ifdef __GLIBC__
   malloc_trim(0);
+  if (huge_pages) huge_pages->shrunk();
 #endif
 }

@@ -15,8 +15,17 @@ use crate::snapshot::Snapshot;
 use crate::world::{Kind, PodView};
 
 /// The gang.
-pub fn pod_group(kind: Kind, job: &Job) -> DynamicObject {
-    let spec = json!({"schedulingPolicy": {"gang": {"minCount": members::floor(job)}}});
+pub fn pod_group(kind: Kind, job: &Job, seen: &Snapshot) -> DynamicObject {
+    let mut spec = json!({"schedulingPolicy": {"gang": {"minCount": members::floor(job)}}});
+    // Where Kubernetes preempts for whole gangs, the group's priority counts and not its pods'. Nobody may change it later: what a group
+    // that is there has, be it nothing, stays.
+    let class = match seen.object(kind, &members::name(job)) {
+        Some(group) => group.data["spec"]["priorityClassName"].clone(),
+        None => json!(job.spec.scheduling.priority_class_name),
+    };
+    if class.as_str().is_some_and(|name| !name.is_empty()) {
+        spec["priorityClassName"] = class;
+    }
     let mut group = DynamicObject::new("", &kind.resource()).data(json!({"spec": spec}));
     group.metadata = metadata(job, &members::name(job));
     group
@@ -45,18 +54,20 @@ pub fn holds_back(job: &Job, ledger: &Ledger, seen: &Snapshot) -> bool {
     outdated(job, ledger, seen).is_some() && seen.pods(job).any(|pod| is_current(ledger, pod))
 }
 
-/// Takes the group away that nobody wants, or that has another floor, once its pods are gone.
-pub fn upkeep(job: &Job, decision: &Decision, seen: &Snapshot) -> Upkeep {
+/// Takes the group away that nobody wants, or that has another floor and cannot change, once its pods are gone. A suspended job's is made
+/// anew when it is resumed: only so can its priority be another.
+pub fn upkeep(kind: Kind, job: &Job, decision: &Decision, seen: &Snapshot) -> Upkeep {
     let group = match decision.intent {
-        Intent::Run | Intent::Queue(_) => outdated(job, &decision.ledger, seen),
-        _ => seen.object(Kind::NativePodGroupAlpha, &members::name(job)),
+        Intent::Run | Intent::Queue(_) if kind == Kind::NativePodGroupAlpha => outdated(job, &decision.ledger, seen),
+        Intent::Run | Intent::Queue(_) => None,
+        _ => seen.object(kind, &members::name(job)),
     };
     let group = group.filter(|group| group.metadata.deletion_timestamp.is_none());
     let gone = !seen.pods(job).any(|pod| pod.alive);
     Upkeep {
         actions: group
             .filter(|_| gone)
-            .map(|group| Action::Delete(Target::of(Kind::NativePodGroupAlpha, group)))
+            .map(|group| Action::Delete(Target::of(kind, group)))
             .into_iter()
             .collect(),
         wake: None,

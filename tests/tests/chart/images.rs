@@ -105,6 +105,16 @@ fn a_recipe_names_our_rust_runs_as_nobody_and_starts_our_program() {
 }
 
 #[test]
+fn a_recipe_names_the_registry_of_each_image_for_engines_that_assume_none() {
+    for recipe in RECIPES {
+        for from in all(&instructions(recipe), "FROM") {
+            let registry = from.split_once('/').map_or("", |(registry, _)| registry);
+            assert!(from == "scratch" || registry.contains('.'), "{recipe}: {from}");
+        }
+    }
+}
+
+#[test]
 fn an_image_has_no_shell() {
     for recipe in RECIPES {
         let instructions = instructions(recipe);

@@ -7,6 +7,7 @@ Needs a C++ compiler, and neither a GPU nor an installed CUDA nor the 5 GB of to
 of NVIDIA's wheels, of the version that torch 2.11.0 was built with, and the libraries that are linked are empty ones of the right names.
 The real ones are in the process when this one is loaded, or are found by the loader under those names.
 """
+import contextlib
 import os
 import pathlib
 import signal
@@ -43,8 +44,8 @@ def toolkit(cache):
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache, prefix="cuda-") as folder:
         print(f"cuda-shim: fetching nvcc and CUDA's headers from PyPI ({', '.join(WHEELS)}; 100 MB, once per machine) ...", file=sys.stderr)
-        run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", folder, "--python-version", "3.12",
-             *(f"--platform=manylinux{version}_x86_64" for version in ("2010", "2014", "_2_12", "_2_17")), *WHEELS],
+        run([sys.executable, "-m", "pip", "download", "--quiet", "--no-cache-dir", "--no-deps", "--only-binary=:all:", "--dest", folder,
+             "--python-version", "3.12", *(f"--platform=manylinux{version}_x86_64" for version in ("2010", "2014", "_2_12", "_2_17")), *WHEELS],
             f"pip could not download {' '.join(WHEELS)}")
         unpacked = pathlib.Path(folder, "unpacked")
         for wheel in pathlib.Path(folder).glob("*.whl"):
@@ -80,11 +81,14 @@ def main():
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache", "ppo")
     cuda, compiler = toolkit(cache), os.environ.get("CXX", "c++")
     out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
+    # Beside its place, which it takes whole: a process may have the library before in its memory.
+    built = out.with_name(f".{out.name}.{os.getpid()}")
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as at_end:
+        at_end.callback(built.unlink, missing_ok=True)
         folder = pathlib.Path(folder)
         for soname in STAND_INS:
             stand_in(folder, soname, compiler)
-        kernels, built = folder / "kernels.o", folder / "libppo_cuda.so"
+        kernels = folder / "kernels.o"
         run([cuda / "bin/nvcc", "-std=c++17", "-O3", *CODES, "-ccbin", compiler, "-Xcompiler", "-fPIC", "-c", HERE / "kernels.cu", "-o", kernels],
             "nvcc could not compile the kernels")
         # The empty libraries define nothing: their symbols stay open until the real ones are loaded.
@@ -92,7 +96,7 @@ def main():
              "-isystem", cuda / "include",
              f"-L{libtorch / 'lib'}", "-Wl,--no-as-needed", *(folder / soname for soname in STAND_INS), "-l:libtorch_cpu.so", "-l:libc10.so",
              "-Wl,--allow-shlib-undefined", "-Wl,-soname,libppo_cuda.so"], "the shim did not compile")
-        os.replace(built, out) if built.stat().st_dev == out.parent.stat().st_dev else out.write_bytes(built.read_bytes())
+        os.replace(built, out)
     print(f"cuda-shim: {out}", file=sys.stderr)
 
 

@@ -169,7 +169,8 @@ impl ModelConfig {
         // Mistral has no such key.
         let attention_bias = family != Family::Mistral && keys.flag("attention_bias")?.unwrap_or(false);
         let (rope_theta, rope_scaling) = RopeScaling::from_config(&raw)?;
-        let is_openrlhf = class(&keys).is_some_and(|class| OPENRLHF.contains(&class));
+        let class = class(&keys);
+        let (is_named, is_openrlhf) = (class.is_some(), class.is_some_and(|class| OPENRLHF.contains(&class)));
         let mut config = Self {
             family,
             head,
@@ -198,6 +199,10 @@ impl ModelConfig {
             config.raw.remove("value_head_prefix");
             return Ok(config.scoring_at_end_token());
         }
+        if !is_named {
+            // vLLM loads no model that does not say it.
+            config.name_class();
+        }
         Ok(config)
     }
 
@@ -212,13 +217,16 @@ impl ModelConfig {
         self
     }
 
-    /// The same with the id of the token that fills a batch, unless the file names one.
+    /// The same with the id of the token that fills a batch: the one that the file names, unless it is the `end` of responses as well (as in
+    /// SmolLM2-Instruct's), else the tokenizer's, else none. transformers scores a sequence at the last token that is not this one.
     #[must_use]
-    pub fn padded_with(mut self, id: u32) -> Self {
-        let named = self.raw.entry("pad_token_id").or_insert(Value::Null);
-        if named.is_null() {
-            *named = id.into();
-        }
+    pub fn padded_with(mut self, tokenizers: Option<u32>, end: Option<u32>) -> Self {
+        let named = self.raw.get("pad_token_id").and_then(Value::as_u64);
+        let named = named.filter(|id| Some(*id) != end.map(u64::from));
+        match named.or(tokenizers.map(u64::from)) {
+            Some(id) => self.raw.insert("pad_token_id".into(), id.into()),
+            None => self.raw.remove("pad_token_id"),
+        };
         self
     }
 
@@ -488,13 +496,18 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_names_its_padding_keeps_it() {
-        for (named, padded) in [
-            (json!({}), 5),
-            (json!({"pad_token_id": null}), 5),
-            (json!({"pad_token_id": 0}), 0),
+    fn a_file_that_names_its_padding_keeps_it_unless_it_ends_responses_too() {
+        for (named, tokenizers, padded) in [
+            (json!({}), Some(5), Some(5)),
+            (json!({"pad_token_id": null}), Some(5), Some(5)),
+            (json!({"pad_token_id": -1}), Some(5), Some(5)),
+            (json!({"pad_token_id": 0}), Some(5), Some(0)),
+            (json!({"pad_token_id": 0}), None, Some(0)),
+            (json!({"pad_token_id": 2}), Some(5), Some(5)),
+            (json!({"pad_token_id": 2}), None, None),
         ] {
-            assert_eq!(config(named).unwrap().padded_with(5).raw["pad_token_id"], padded);
+            let saved = config(named).unwrap().padded_with(tokenizers, Some(2)).raw;
+            assert_eq!(saved.get("pad_token_id").and_then(Value::as_u64), padded);
         }
     }
 
@@ -529,6 +542,15 @@ mod tests {
         assert!(!model.scores_at_end_token());
         let saved = model.scoring_at_end_token().raw;
         assert!(ModelConfig::from_json(saved).unwrap().scores_at_end_token());
+    }
+
+    #[test]
+    fn a_file_without_a_class_is_saved_with_that_of_its_model_type() {
+        for class in [json!(null), json!([])] {
+            let model = config(json!({"architectures": class, "model_type": "qwen2"})).unwrap();
+            assert_eq!((model.family, model.head), (Family::Qwen2, Head::LanguageModel));
+            assert_eq!(model.raw["architectures"], json!(["Qwen2ForCausalLM"]));
+        }
     }
 
     #[test]

@@ -1,15 +1,20 @@
 //! What lies in a folder that is no whole model in Hugging Face layout, by the names of its files, and what makes one of it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What is there instead, and what to do; None where the names do not tell.
 pub fn told(folder: &Path) -> Option<&'static str> {
     let entries = std::fs::read_dir(folder).ok()?.flatten();
-    let names: Vec<String> = entries
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .collect();
+    let paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    let name = |path: &PathBuf| Some(path.file_name()?.to_string_lossy().into_owned());
+    let names: Vec<String> = paths.iter().filter_map(name).collect();
     let has = |is_such: fn(&str) -> bool| names.iter().any(|name| is_such(name));
-    if has(|name| name.ends_with(".safetensors") && !name.starts_with("adapter_")) {
+    if paths.iter().any(|path| is_lost(path)) {
+        Some(
+            "the folder has links to files that are not there, as a snapshot of the hub's cache has that was copied or mounted without the \
+             blobs beside it: copy it with `cp -rL`, or give the whole cache",
+        )
+    } else if has(|name| name.ends_with(".safetensors") && !name.starts_with("adapter_")) {
         None
     } else if has(|name| name.starts_with("adapter_model.") || name == "adapter_config.json") {
         Some(
@@ -28,6 +33,14 @@ pub fn told(folder: &Path) -> Option<&'static str> {
     } else {
         None
     }
+}
+
+/// Whether one of a model's files is a link that leads nowhere.
+fn is_lost(path: &Path) -> bool {
+    let is_of_a_model = path
+        .extension()
+        .is_some_and(|kind| kind == "json" || kind == "safetensors");
+    is_of_a_model && path.is_symlink() && !path.exists()
 }
 
 #[cfg(test)]
@@ -56,6 +69,13 @@ mod tests {
                 assert!(format!("{error:#}").contains(words), "{error:#}");
             }
         }
+        let snapshot = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("../../blobs/4d7a", snapshot.path().join("model.safetensors")).unwrap();
+        let lost = safetensors::visit(snapshot.path(), |_| true, |_, _| Ok(())).unwrap_err();
+        assert!(
+            format!("{lost:#}").contains("links to files that are not there"),
+            "{lost:#}"
+        );
         let folder = tempfile::tempdir().unwrap();
         for file in ["model.safetensors", "adapter_model.safetensors", "model.gguf"] {
             fs::write(folder.path().join(file), "").unwrap();

@@ -91,9 +91,13 @@ pub fn adapter(config: &ModelConfig, spec: &AdapterSpec) -> BTreeMap<String, Vec
     shapes
 }
 
-/// Names that older exporters wrote and no model needs: buffers that are recomputed, and the copy of a tied embedding.
+/// Names that older exporters wrote and no model needs: buffers that are recomputed, the copy of a tied embedding, and the value head that
+/// TRL's PPO saved with its policies (`AutoModelForCausalLMWithValueHead`), which transformers and vLLM leave out, too.
 pub fn ignored(config: &ModelConfig, name: &str) -> bool {
-    name.ends_with("rotary_emb.inv_freq") || (name == LM_HEAD && config.tied)
+    let of_policy = config.head == Head::LanguageModel;
+    name.ends_with("rotary_emb.inv_freq")
+        || (name == LM_HEAD && config.tied)
+        || (of_policy && name.starts_with("v_head."))
 }
 
 /// The name here of a tensor that a file has as `name`.
@@ -101,5 +105,23 @@ pub fn known<'a>(config: &ModelConfig, name: &'a str) -> &'a str {
     match config.head {
         Head::Score | Head::Value if name == VALUE_HEAD => SCORE_WEIGHT,
         Head::Score | Head::Value | Head::LanguageModel => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn a_policy_may_come_with_the_value_head_of_trl_and_a_reward_model_may_not() {
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+        let policy = ModelConfig::read(&fixtures.join("llama")).unwrap();
+        for name in ["v_head.summary.weight", "v_head.summary.bias"] {
+            assert!(ignored(&policy, name), "{name}");
+            assert!(!ignored(&policy.clone().with_head(Head::Score), name), "{name}");
+        }
+        assert!(!ignored(&policy, LM_HEAD));
     }
 }

@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 /// # Errors
 /// When `target` is something that a model must not replace, or cannot be written, or the disk has too little room.
 pub fn probe(target: &Path, bytes: u64) -> Result<()> {
+    let target = &behind_links(target);
     let place = Place::of(target)?;
     if target.exists() {
         ensure!(
@@ -55,6 +56,7 @@ pub fn probe(target: &Path, bytes: u64) -> Result<()> {
 
 /// Has `write` fill a temporary folder beside `target`, and puts it in its place.
 pub(super) fn replace_folder(target: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let target = &behind_links(target);
     let place = Place::of(target)?;
     place.sweep();
     let Place {
@@ -84,6 +86,18 @@ pub(super) fn replace_folder(target: &Path, write: impl FnOnce(&Path) -> Result<
     })?;
     sync(parent)?;
     remove_folder(old)
+}
+
+/// Where a link leads, there or not yet: the folder there is replaced, on its own disk, and the link stays.
+fn behind_links(target: &Path) -> PathBuf {
+    // As many as Linux follows. Without a slash at the end, behind which a link is the folder that it leads to.
+    let mut path: PathBuf = target.components().collect();
+    for _ in 0..40 {
+        let Ok(next) = fs::read_link(&path) else { break };
+        path.pop();
+        path.push(next);
+    }
+    path
 }
 
 /// Where a folder is replaced. What lies beside it is named after it and this process.
@@ -212,6 +226,28 @@ mod tests {
             ["file", "not", "photos"],
             "nothing is left behind"
         );
+    }
+
+    #[test]
+    fn a_model_goes_where_a_link_leads_and_the_link_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink("disk/model", &link).unwrap();
+        // First where nothing is yet, then over what is there, and by the link with a slash behind it.
+        for (target, content) in [
+            (link.clone(), "new"),
+            (link.clone(), "newer"),
+            (link.join(""), "newest"),
+        ] {
+            probe(&target, 1).unwrap();
+            replace_folder(&target, |half| Ok(fs::write(half.join("config.json"), content)?)).unwrap();
+            let real = folder.path().join("disk/model/config.json");
+            assert_eq!(fs::read_to_string(real).unwrap(), content);
+            assert!(link.is_symlink());
+        }
+        assert_eq!(files(folder.path()), ["disk", "link"]);
+        std::os::unix::fs::symlink("loop", folder.path().join("loop")).unwrap();
+        probe(&folder.path().join("loop/model"), 1).unwrap_err();
     }
 
     #[test]

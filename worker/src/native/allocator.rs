@@ -98,6 +98,19 @@ mod tests {
     }
 
     #[test]
+    fn what_the_heap_grows_by_after_it_gave_its_end_back_lies_in_huge_pages_too() {
+        keeping_memory(|| {
+            let fill = || (0..16).map(|_| tensor(16)).collect::<Vec<_>>();
+            for _ in 0..2 {
+                let tensors = fill();
+                assert_in_huge_pages(215);
+                drop(tensors);
+                return_memory();
+            }
+        });
+    }
+
+    #[test]
     fn an_engines_weights_lie_in_huge_pages_though_no_matrix_is_as_large_as_one() {
         keeping_memory(|| {
             // 2.25 MiB a layer, of which the largest matrix is one.

@@ -53,7 +53,8 @@ pub async fn answer(
     texts: Vec<String>,
 ) -> Result<Response, ApiError> {
     let model = service.admit()?;
-    let prompts = shortened(&asked, model.config.max_positions, prompts)?;
+    let response = asked.response_tokens().or(dialect.usual_tokens()).unwrap_or(1);
+    let prompts = shortened(&asked, model.config.max_positions, response, prompts)?;
     let name = name(headers, asked.request_id.clone());
     let name = name.unwrap_or_else(|| format!("{:032x}", rand::random::<u128>()));
     let mut job = Job::new(model, &service.limits, &asked, dialect, prompts, name)?;

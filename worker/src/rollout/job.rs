@@ -26,6 +26,16 @@ pub enum Dialect {
     Chat,
 }
 
+impl Dialect {
+    /// Tokens of a response at most, where the request does not say. None: what the context holds.
+    pub fn usual_tokens(self) -> Option<usize> {
+        match self {
+            Self::Completions => Some(DEFAULT_TOKENS),
+            Self::Chat => None,
+        }
+    }
+}
+
 /// What the answer shows.
 #[derive(Clone, Debug)]
 pub struct Shown {
@@ -285,8 +295,7 @@ fn sampling(
             ));
         }
         Some(tokens) => tokens,
-        None if dialect == Dialect::Chat => context,
-        None => DEFAULT_TOKENS,
+        None => dialect.usual_tokens().unwrap_or(context),
     };
     let min_new_tokens = asked.min_tokens.unwrap_or(0);
     let most = max_new_tokens.min(rooms.least());

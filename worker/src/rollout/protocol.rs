@@ -41,7 +41,7 @@ pub struct GenerateRequest {
     pub reasoning_effort: Option<String>,
     /// Chat: go on with the last message.
     pub continue_final_message: Option<bool>,
-    /// Tokens that a prompt is shortened to; -1 is as many as fit.
+    /// Tokens that a prompt is shortened to; -1 is as many as fit beside the longest response.
     #[serde(deserialize_with = "values::whole")]
     pub truncate_prompt_tokens: Option<i64>,
     /// Where it is cut then.
@@ -140,6 +140,8 @@ pub struct GenerateRequest {
     pub guided_choice: Given,
     /// As `structured_outputs`, in older words.
     pub guided_grammar: Given,
+    /// As `structured_outputs`, in older words.
+    pub structural_tag: Given,
     /// Chat: which tools the model has to call.
     pub tool_choice: Given,
     /// Chat: `tools` in older words.

@@ -34,6 +34,11 @@ const GIVEN: &[Refused] = &[
         "only text is generated",
     ),
     (
+        "structural_tag",
+        |it| given(it.structural_tag),
+        "only text is generated",
+    ),
+    (
         "prompt_embeds",
         |it| given(it.prompt_embeds),
         "a prompt is text or token ids",
@@ -211,6 +216,7 @@ mod tests {
             ("guided_regex", json!("a+"), json!("")),
             ("guided_choice", json!(["a"]), json!([])),
             ("guided_grammar", json!("root ::= a"), json!(null)),
+            ("structural_tag", json!("{\"structures\": []}"), json!(null)),
             ("prompt_embeds", json!("AAAA"), json!(null)),
             ("logits_processors", json!(["a.b"]), json!([])),
             ("length_penalty", json!(1.2), json!(1.0)),

@@ -40,21 +40,23 @@ impl Cut {
     }
 }
 
-/// The prompts of a request with no more tokens than it wants. `context` is the longest sequence, prompt and response.
+/// The prompts of a request with no more tokens than it wants. `context` is the longest sequence, prompt and response; where as many are
+/// wanted as fit, those of a longest `response` stay free, as in vLLM (`max_input_tokens` there).
 ///
 /// # Errors
 /// 400 when it wants none, or more than the context holds.
 pub fn shortened(
     asked: &GenerateRequest,
     context: usize,
+    response: usize,
     mut prompts: Vec<Vec<u32>>,
 ) -> Result<Vec<Vec<u32>>, ApiError> {
     let Some(wanted) = asked.truncate_prompt_tokens else {
         return Ok(prompts);
     };
     let most = match wanted {
-        // The last token is for the response.
-        -1 => Some(context.saturating_sub(1)),
+        // A response has a token at least, and so has a prompt: one that asks for more than the context is refused for that.
+        -1 => Some(context.saturating_sub(response.max(1)).max(1)),
         wanted => usize::try_from(wanted).ok().filter(|most| (1..=context).contains(most)),
     };
     let most = most.ok_or_else(|| {
@@ -79,7 +81,8 @@ mod tests {
 
     fn shorten(fields: Value) -> Result<Vec<Vec<u32>>, Option<String>> {
         let asked: GenerateRequest = serde_json::from_value(fields).unwrap();
-        let shortened = shortened(&asked, 4, vec![vec![1, 2, 3, 4, 5], vec![6]]);
+        let response = asked.response_tokens().unwrap_or(1);
+        let shortened = shortened(&asked, 4, response, vec![vec![1, 2, 3, 4, 5], vec![6]]);
         shortened.map_err(|error| error.param.map(|param| param.into_owned()))
     }
 
@@ -101,6 +104,23 @@ mod tests {
         ] {
             assert_eq!(shorten(fields.clone()), Ok(vec![first, vec![6]]), "{fields}");
         }
+    }
+
+    #[test]
+    fn where_as_many_tokens_are_kept_as_fit_the_longest_response_fits_too() {
+        for (tokens, first) in [
+            (0, vec![3, 4, 5]),
+            (1, vec![3, 4, 5]),
+            (2, vec![4, 5]),
+            (4, vec![5]),
+            (9, vec![5]),
+        ] {
+            let fields = json!({"truncate_prompt_tokens": -1, "max_tokens": tokens});
+            assert_eq!(shorten(fields), Ok(vec![first, vec![6]]), "{tokens}");
+        }
+        // A number that was named is kept to.
+        let named = json!({"truncate_prompt_tokens": 3, "max_tokens": 2});
+        assert_eq!(shorten(named), Ok(vec![vec![3, 4, 5], vec![6]]));
     }
 
     #[test]

@@ -82,10 +82,8 @@ impl train::Student for Student {
     /// Pairs end at the end token, and so scores are read there. With the token by which transformers finds the last one of each sequence in a batch: without it, it scores one at a time.
     fn config(&self, tokenizer: &Tokenizer) -> ModelConfig {
         let config = self.model.config().clone().scoring_at_end_token();
-        match padding(tokenizer, config.vocab) {
-            Some(id) => config.padded_with(id),
-            None => config,
-        }
+        let padding = padding(tokenizer, config.vocab);
+        config.padded_with(padding, tokenizer.eos_id())
     }
 
     fn learner(&self) -> &Learner {

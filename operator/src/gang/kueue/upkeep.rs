@@ -1,6 +1,6 @@
 //! What Kueue expects of the owner of a Workload: quota back after an eviction, word of readiness, word of the end.
 
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use kube::api::DynamicObject;
 use ppo_crds::spec::{CleanPodPolicy, Role};
@@ -11,6 +11,7 @@ use super::admission::{asked, assignments, reclaimed};
 use super::conditions::{
     ADMITTED, Change, EVICTED, FINISHED, PODS_READY, QUOTA_RESERVED, REQUEUED, get, holds, patch, since, words,
 };
+use super::lookups::Priority;
 use super::workload;
 use crate::gang::{Admission, Upkeep};
 use crate::job::Job;
@@ -28,11 +29,20 @@ const WAIT_FOR_START: &str = "WaitForStart";
 /// Reason of pods that were ready: Kueue counts from their loss.
 const WAIT_FOR_RECOVERY: &str = "WaitForRecovery";
 
-/// The status writes that are due.
+/// Between two looks for a priority class that is not there: nothing tells when it is made.
+const LOOK_FOR_CLASS_SECONDS: i64 = 30;
+
+/// The status writes that are due, and when to look for what nobody tells of.
 pub fn upkeep(job: &Job, decision: &Decision, seen: &Snapshot, now: Timestamp) -> Upkeep {
     let workload = workload::observed(job, &seen.children).filter(|workload| !holds(workload, FINISHED));
+    let wake = class_is_awaited(decision, seen)
+        .then(|| now.checked_add(SignedDuration::from_secs(LOOK_FOR_CLASS_SECONDS)).ok())
+        .flatten();
     let Some(workload) = workload else {
-        return Upkeep::default();
+        return Upkeep {
+            actions: Vec::new(),
+            wake,
+        };
     };
     let change = match &decision.intent {
         Intent::Complete(_) | Intent::Fail(_) | Intent::Ended => finish(job, decision, seen, workload, now),
@@ -42,8 +52,12 @@ pub fn upkeep(job: &Job, decision: &Decision, seen: &Snapshot, now: Timestamp) -
     let write = |patch| Action::MergeStatus(Kind::KueueWorkload, workload.name_any(), patch);
     Upkeep {
         actions: change.map(write).into_iter().collect(),
-        wake: None,
+        wake,
     }
+}
+
+fn class_is_awaited(decision: &Decision, seen: &Snapshot) -> bool {
+    matches!(decision.intent, Intent::Queue(_)) && seen.lookups.priority == Some(Priority::NoSuchClass)
 }
 
 /// The job is over and its GPUs are free: the next one may have the quota.

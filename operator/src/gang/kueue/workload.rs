@@ -94,15 +94,71 @@ fn pod_set(job: &Job, role: RolePods, settings: &PodSettings) -> Value {
     set
 }
 
-/// Where pods of a role are to lie close together, by the annotations that Kueue reads on the pod templates of jobs.
+/// Where pods of a role are to lie close together, by the annotations that Kueue reads on the pod templates of jobs
+/// (`pkg/controller/jobframework/tas.go`).
 fn topology(job: &Job, role: Role, settings: &PodSettings) -> Option<Value> {
     let annotations = role_template(job, role, settings).metadata?.annotations?;
-    let level = |word: &str| annotations.get(&format!("kueue.x-k8s.io/podset-{word}-topology"));
-    if let Some(level) = level("required") {
-        return Some(json!({"required": level}));
+    let read = |word: &str| annotations.get(&format!("kueue.x-k8s.io/podset-{word}"));
+    let mut request = match (
+        read("required-topology"),
+        read("preferred-topology"),
+        read("unconstrained-topology"),
+    ) {
+        (Some(level), ..) => json!({"required": level}),
+        (None, Some(level), _) => json!({"preferred": level}),
+        (None, None, Some(word)) => json!({"unconstrained": word == "true"}),
+        (None, None, None) => json!({}),
+    };
+    if let (Some(level), Some(size)) = (read("slice-required-topology"), read("slice-size")) {
+        request["podSetSliceRequiredTopology"] = json!(level);
+        // What is no number goes as it is, for the API server to name.
+        request["podSetSliceSize"] = size.parse::<u32>().map_or_else(|_| json!(size), |size| json!(size));
     }
-    if let Some(level) = level("preferred") {
-        return Some(json!({"preferred": level}));
+    let has_level = request.get("required").or(request.get("preferred")).is_some();
+    if let Some(group) = read("group-name").filter(|_| has_level) {
+        request["podSetGroupName"] = json!(group);
     }
-    level("unconstrained").map(|word| json!({"unconstrained": word == "true"}))
+    let says_something = request.as_object().is_some_and(|request| !request.is_empty());
+    says_something.then_some(request)
+}
+
+#[cfg(test)]
+mod tests {
+    use ppo_crds::PpoJob;
+
+    use super::*;
+
+    /// The topology that engines of a template with these annotations ask for.
+    fn asked(annotations: &Value) -> Option<Value> {
+        let object = json!({
+            "apiVersion": "ppojob.dev/v1alpha1", "kind": "PpoJob", "metadata": {"name": "a", "namespace": "n", "uid": "12345678-9"},
+            "spec": {
+                "model": {"policy": {"path": "/m"}}, "prompts": {"source": {"path": "/p.jsonl"}},
+                "roles": {
+                    "rollout": {"template": {"metadata": {"annotations": annotations}}},
+                    "reward": {"rules": [{"json": {}}]},
+                },
+                "scheduling": {"gang": "kueue", "queue": "rl"},
+            },
+        });
+        let job = Job::of(&serde_json::from_value::<PpoJob>(object).unwrap());
+        topology(&job, Role::Rollout, &PodSettings::default())
+    }
+
+    #[test]
+    fn slices_and_groups_of_a_topology_are_asked_for_as_kueue_asks_for_a_jobs() {
+        assert_eq!(
+            asked(
+                &json!({"kueue.x-k8s.io/podset-preferred-topology": "block", "kueue.x-k8s.io/podset-group-name": "all"})
+            ),
+            Some(json!({"preferred": "block", "podSetGroupName": "all"}))
+        );
+        let slices = json!({
+            "kueue.x-k8s.io/podset-slice-required-topology": "rack", "kueue.x-k8s.io/podset-slice-size": "2",
+            "kueue.x-k8s.io/podset-group-name": "all",
+        });
+        let expected = json!({"podSetSliceRequiredTopology": "rack", "podSetSliceSize": 2});
+        assert_eq!(asked(&slices), Some(expected), "a group is one of a level");
+        assert_eq!(asked(&json!({"example.org/team": "rl"})), None);
+    }
 }

@@ -51,7 +51,8 @@ fn seen(pods: Vec<PodView>, group: Option<u32>) -> Snapshot {
     if let Some(engines) = group {
         let job = job(engines, false);
         let key = (ALPHA, members::name(&job));
-        children.objects.insert(key, Arc::new(pod_group(ALPHA, &job)));
+        let none = Snapshot::plain(Children::default(), Gang::Native(ALPHA), Timestamp::UNIX_EPOCH);
+        children.objects.insert(key, Arc::new(pod_group(ALPHA, &job, &none)));
     }
     Snapshot::plain(children, Gang::Native(ALPHA), Timestamp::UNIX_EPOCH)
 }
@@ -121,4 +122,48 @@ fn a_suspended_job_keeps_no_group_of_the_floor_that_it_had() {
     assert_eq!(deletes(&plan, ALPHA), 1);
     let plan = look(&job(4, true), &seen(Vec::new(), None), &PpoJobStatus::default());
     assert_eq!(floor(&plan), None);
+}
+
+/// Priority class of the group that a job of this class should have, where `group` is there.
+fn class_of(class: &str, group: Option<Value>) -> Value {
+    const BETA: Kind = Kind::NativePodGroupBeta;
+    let mut job = job(2, false);
+    job.spec.scheduling.priority_class_name = class.to_owned();
+    let mut children = Children::default();
+    if let Some(spec) = group {
+        let name = members::name(&job);
+        let group = DynamicObject::new(&name, &BETA.resource()).data(json!({"spec": spec}));
+        children.objects.insert((BETA, name), Arc::new(group));
+    }
+    let seen = Snapshot::plain(children, Gang::Native(BETA), Timestamp::UNIX_EPOCH);
+    pod_group(BETA, &job, &seen).data["spec"]["priorityClassName"].clone()
+}
+
+#[test]
+fn a_group_has_the_priority_of_its_pods_and_keeps_the_one_that_it_was_made_with() {
+    assert_eq!(class_of("high", None), json!("high"));
+    assert_eq!(class_of("", None), Value::Null);
+    assert_eq!(
+        class_of("high", Some(json!({"priorityClassName": "low"}))),
+        json!("low")
+    );
+    // One that an operator made who knew nothing of it.
+    assert_eq!(class_of("high", Some(json!({}))), Value::Null);
+}
+
+#[test]
+fn a_suspended_job_keeps_no_group_of_the_priority_that_it_had() {
+    let kind = Kind::NativePodGroupBeta;
+    let job = job(2, true);
+    let mut children = Children::default();
+    let name = members::name(&job);
+    let group = DynamicObject::new(&name, &kind.resource());
+    children.objects.insert((kind, name), Arc::new(group));
+    let with = Snapshot::plain(children, Gang::Native(kind), Timestamp::UNIX_EPOCH);
+    assert_eq!(deletes(&look(&job, &with, &PpoJobStatus::default()), kind), 1);
+
+    let without = Snapshot::plain(Children::default(), Gang::Native(kind), Timestamp::UNIX_EPOCH);
+    let plan = look(&job, &without, &PpoJobStatus::default());
+    let makes = |action: &Action| matches!(action, Action::Create(made, _) if *made == kind);
+    assert!(!plan.waves.iter().flatten().any(makes));
 }

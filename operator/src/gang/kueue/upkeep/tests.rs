@@ -4,6 +4,7 @@ use ppo_crds::PpoJob;
 use ppo_crds::status::PpoJobStatus;
 
 use super::*;
+use crate::condition::Truth;
 use crate::gang::{Gang, Lookups, kueue, members};
 use crate::ledger::Ledger;
 use crate::world::Children;
@@ -124,4 +125,16 @@ fn what_engines_give_back_counts_from_those_that_were_asked_for_though_fewer_wer
     assert_eq!(reclaimable(1, &status), (1, None));
     // Kueue lets nobody take it back.
     assert_eq!(reclaimable(2, &status), (1, None));
+}
+
+#[test]
+fn a_job_whose_priority_class_is_not_there_yet_looks_for_it_again() {
+    let job = job();
+    let mut seen = Snapshot::plain(Children::default(), Gang::Kueue, EARLY.parse().unwrap());
+    let waits = decision(&job, Intent::Queue(Truth::no("PriorityClassMissing", "there is none")));
+    let look = |seen: &Snapshot| upkeep(&job, &waits, seen, LATE.parse().unwrap()).wake;
+    seen.lookups.priority = Some(Priority::NoSuchClass);
+    assert_eq!(look(&seen), Some("2026-01-01T00:10:30Z".parse().unwrap()));
+    seen.lookups.priority = Some(Priority::Of(0, None));
+    assert_eq!(look(&seen), None, "Kueue's answer is watched");
 }
