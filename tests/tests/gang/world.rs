@@ -63,7 +63,8 @@ pub async fn merge(namespace: &Namespace<'_>, name: &str, patch: Value) {
 }
 
 pub async fn wait_for_phase(namespace: &Namespace<'_>, name: &str, phase: Phase) -> PpoJob {
-    wait_for(&format!("{name} to be {phase:?}"), PATIENCE, async || {
+    // A scheduler that gave a gang up on its first try looks at it again after a pause of its own.
+    wait_for(&format!("{name} to be {phase:?}"), 2 * PATIENCE, async || {
         let job = namespace.api::<PpoJob>().get(name).await?;
         let status = job.status.clone().unwrap_or_default();
         anyhow::ensure!(status.phase == Some(phase), "{}", serde_yaml::to_string(&status)?);
