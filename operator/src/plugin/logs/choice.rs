@@ -52,7 +52,8 @@ pub fn none(args: &LogsArgs, phase: Phase, pods: &[Pod]) -> String {
     }
     match phase {
         Phase::Succeeded | Phase::Failed => format!(
-            "{name} has ended ({phase:?}) and its pods are gone, their logs with them: what is left is what a log collector of the              namespace has kept"
+            "{name} has ended ({phase:?}) and its pods are gone, their logs with them: what is left is what a log collector of the \
+             namespace has kept"
         ),
         Phase::Suspended => format!("{name} is suspended and has no pods; `kubectl ppo resume {name}` makes them"),
         _ => format!("{name} has no pods yet ({phase:?}); `kubectl ppo why {name}` says why"),
