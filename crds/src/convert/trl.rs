@@ -1,6 +1,7 @@
 //! TRL: the flags of `PPOConfig`, `RLOOConfig` and `GRPOConfig` of 0.24 to 1.16, with what they take from transformers'
 //! `TrainingArguments`, `ModelConfig` and `ScriptArguments`. Sizes count samples of one process there.
 
+mod newer;
 pub mod programs;
 mod rewards;
 pub mod table;
@@ -89,11 +90,7 @@ fn finish_ppo(draft: &mut Draft) -> Result<(), WrongValue> {
             &format!("{} / {batch} samples", draft.source("total_episodes")),
         );
     }
-    if !draft.is_given("learning_rate") {
-        let why = "learning_rate is 5e-5 up to 0.28, which is taken, and 3e-6 since 0.29: with a newer version give \
-                   optimizer.actorLearningRate and criticLearningRate";
-        draft.leave("TRL's default", why);
-    }
+    newer::learning_rate(draft);
     // `lr_scheduler.step()` once a batch, after its epochs (ppo_trainer.py).
     let updates = updates_per_step(draft);
     warm_up(draft, updates)?;
@@ -181,14 +178,9 @@ fn finish_grpo(draft: &mut Draft) -> Result<(), WrongValue> {
             json!(cap),
             &draft.source("vllm_importance_sampling_cap"),
         );
-        newer_correction(draft);
+        newer::correction(draft);
     }
-    // Without a KL it has nothing to act on.
-    if !draft.is_given("use_bias_correction_kl") && draft.number("beta")?.is_some_and(|beta| beta != 0.0) {
-        let why = "use_bias_correction_kl is true since 1.10, which weighs the estimate of the KL by the ratio; here it has no weight, as up \
-                   to 1.9";
-        draft.leave("TRL's default", why);
-    }
+    newer::weight_of_kl(draft)?;
     for loss in ["loss_type", "importance_sampling_level"] {
         other_loss::leave_bounds(draft, loss);
     }
@@ -199,16 +191,6 @@ fn finish_grpo(draft: &mut Draft) -> Result<(), WrongValue> {
         );
     }
     online(draft)
-}
-
-/// What vLLM's correction is by default, where the flags do not say (grpo_config.py of 0.24 to 1.16).
-fn newer_correction(draft: &mut Draft) {
-    let names = ["vllm_importance_sampling_mode", "vllm_importance_sampling_clip_max"];
-    if !names.iter().all(|name| draft.is_given(name)) {
-        let why = "vLLM's correction truncates a token's ratio, at 2 unless given, up to 0.25, as here (algorithm.truncatedImportanceSampling); \
-                   since 0.26 it leaves out sequences whose ratio is above 3 (vllm_importance_sampling_mode sequence_mask)";
-        draft.leave("TRL's default", why);
-    }
 }
 
 /// A generation batch serves `steps_per_generation / gradient_accumulation_steps` updates, `num_iterations` times over.
@@ -274,15 +256,7 @@ fn online(draft: &mut Draft) -> Result<(), WrongValue> {
     }
     rewards::functions(draft)?;
     special_tokens(draft)?;
-    if !draft.is_given("max_prompt_length") {
-        let why = "max_prompt_length is 512 up to 0.27, and there is no bound since 0.28: give prompts.maxLength as your data needs";
-        draft.leave("TRL's default", why);
-    }
-    if !draft.is_given("max_completion_length") {
-        let why = "max_completion_length is 256 up to 1.9, which is taken, and 512 since 1.10: with a newer version give \
-                   generation.maxNewTokens";
-        draft.leave("TRL's default", why);
-    }
+    newer::lengths(draft);
     common(draft, updates_per_step)
 }
 

@@ -36,15 +36,11 @@ const COLOURS: [AnsiColor; 6] = [
 pub async fn main(connection: &Connection, args: &LogsArgs) -> Result<()> {
     match args.follow {
         true => follow::main(connection, args).await,
-        false => print_all(connection, args, |pods| Writer::new(args.timestamps, pods)).await,
+        false => print_all(connection, args, Writer::new(args.timestamps)).await,
     }
 }
 
-async fn print_all(
-    connection: &Connection,
-    args: &LogsArgs,
-    writer: impl FnOnce(std::vec::IntoIter<String>) -> Writer,
-) -> Result<()> {
+async fn print_all(connection: &Connection, args: &LogsArgs, mut writer: Writer) -> Result<()> {
     let job = job::object(connection, &args.name).await?;
     let mut chosen = situation::read_pods(connection, &args.name).await?;
     let phase = job::phase(&job).unwrap_or_default();
@@ -79,8 +75,9 @@ async fn print_all(
             args.container
         );
     }
-    let shown: Vec<String> = chosen.iter().map(pods::short_name).collect();
-    let mut writer = writer(shown.into_iter());
+    for pod in &chosen {
+        writer.colour(&pods::short_name(pod));
+    }
     let mut merged = Box::pin(by_time(logs));
     while let Some((index, line)) = merged.next().await {
         match line {
@@ -113,27 +110,20 @@ struct Writer {
 }
 
 impl Writer {
-    fn new(timestamps: bool, pods: impl Iterator<Item = String>) -> Self {
-        Self::onto(anstream::stdout(), timestamps, pods)
+    fn new(timestamps: bool) -> Self {
+        Self::onto(anstream::stdout(), timestamps)
     }
 
-    fn onto(
-        output: impl std::io::Write + Send + 'static,
-        timestamps: bool,
-        pods: impl Iterator<Item = String>,
-    ) -> Self {
-        let mut writer = Self {
+    fn onto(output: impl std::io::Write + Send + 'static, timestamps: bool) -> Self {
+        Self {
             output: std::io::BufWriter::new(Box::new(output)),
             timestamps,
             width: "reference-0".len(),
             colours: HashMap::new(),
-        };
-        for pod in pods {
-            writer.colour(&pod);
         }
-        writer
     }
 
+    /// The pod's colour, which it has from now on, and room for its name in all further lines.
     fn colour(&mut self, pod: &str) -> Style {
         self.width = self.width.max(pod.len());
         let next = COLOURS[self.colours.len() % COLOURS.len()].on_default();

@@ -56,18 +56,18 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Others were not reached, or not in time.
+    /// Others were not reached, or not in time. An error comes with its causes.
     pub fn of_others(words: impl Display) -> Self {
         Self {
-            words: words.to_string(),
+            words: format!("{words:#}"),
             of_others: true,
         }
     }
 
-    /// This process failed.
+    /// This process failed. An error comes with its causes.
     pub fn own(words: impl Display) -> Self {
         Self {
-            words: words.to_string(),
+            words: format!("{words:#}"),
             of_others: false,
         }
     }
@@ -80,7 +80,7 @@ impl Failure {
 
 /// What Gloo answers. A tensor that it would not take was found before: what fails is the way to the others.
 fn exchanged(answer: *mut c_char) -> Result<()> {
-    checked(answer).map_err(|error| Failure::of_others(format!("{error:#}")).into())
+    checked(answer).map_err(|error| Failure::of_others(error).into())
 }
 
 /// Processes that compute together. All call the same functions in the same order, with tensors of the same shapes.
@@ -131,7 +131,7 @@ impl Group {
             })?;
             Ok(Self { handle, gpus: None })
         });
-        let mut group = joined.map_err(|error| Failure::of_others(format!("{error:#}")))?;
+        let mut group = joined.map_err(Failure::of_others)?;
         group.gpus = gpus;
         Ok(group)
     }

@@ -120,7 +120,7 @@ impl Nccl {
             // GiB of its memory for each.
             match use_by_default(number) {
                 Ok(()) => watch(functions, &watched),
-                Err(error) => watched.lock().fail(functions, Failure::own(format!("{error:#}"))),
+                Err(error) => watched.lock().fail(functions, Failure::own(error)),
             }
         });
         joined.watchdog = Some(watchdog.context("cannot start a thread")?);

@@ -259,22 +259,25 @@ def reduce(profile, loss, mask, aggregation):
     return total / mask.shape[1] if aggregation == "sequenceMeanTokenSumNorm" else total
 
 
-def policy(profile, d, adv, low, high, dual, aggregation, tis=None):
-    x = d["new"].clone().requires_grad_(True)
-    mask, m = d["mask"], d["mask"].double()
-    log_ratio = x - d["old"]
-    bounded = log_ratio if profile in ("trl", "alpacafarm") else log_ratio.clamp(-20, 20)
-    ratio = bounded.exp()
-    first = -adv * ratio
-    second = -adv * torch.clamp(ratio, 1 - low, 1 + high)
+def surrogate(d, adv, ratio, low, high, dual, tis):
+    """The loss of each token, which all frameworks take of a ratio in the same way, and where the clip holds it."""
+    first, second = -adv * ratio, -adv * torch.clamp(ratio, 1 - low, 1 + high)
     loss = torch.max(first, second)
     if dual:
         loss = torch.where(adv < 0, torch.min(-adv * dual, loss), loss)
     if tis:
         loss = loss * (d["old"] - d["rollout"]).exp().clamp(max=tis)
+    return loss, (second > first).double()
+
+
+def policy(profile, d, adv, low, high, dual, aggregation, tis=None):
+    x = d["new"].clone().requires_grad_(True)
+    mask, m = d["mask"], d["mask"].double()
+    log_ratio = x - d["old"]
+    bounded = log_ratio if profile in ("trl", "alpacafarm") else log_ratio.clamp(-20, 20)
+    loss, clipped = surrogate(d, adv, bounded.exp(), low, high, dual, tis)
     total = reduce(profile, loss, mask, aggregation)
     total.backward()
-    clipped = (second > first).double()
     if profile == "alpacafarm":
         fraction = clipped.mean() if aggregation == "tokenMean" else (clipped * m).sum() / m.sum()
         kl = 0.5 * (log_ratio**2).mean()
@@ -303,15 +306,10 @@ def gspo(profile, d, adv, low, high, dual, aggregation, tis=None):
         ratio = (((x - d["old"]) * m).sum(-1) / lengths).unsqueeze(-1).exp()
         if profile == "alpacafarm":  # nothing is masked
             ratio = torch.where(mask, ratio, 1.0)
-    first, second = -adv * ratio, -adv * torch.clamp(ratio, 1 - low, 1 + high)
-    loss = torch.max(first, second)
-    if dual:
-        loss = torch.where(adv < 0, torch.min(-adv * dual, loss), loss)
-    if tis:
-        loss = loss * (d["old"] - d["rollout"]).exp().clamp(max=tis)
+    loss, clipped = surrogate(d, adv, ratio, low, high, dual, tis)
     total = reduce(profile, loss, mask, aggregation)
     total.backward()
-    clipped, since = (second > first).double(), (x - d["old"]).masked_fill(~mask, 0)
+    since = (x - d["old"]).masked_fill(~mask, 0)
     everywhere = profile == "alpacafarm" and aggregation == "tokenMean"
     fraction = clipped.mean() if everywhere else (clipped * m).sum() / m.sum()
     kl = 0.5 * (since**2).mean() if profile in ("trl", "alpacafarm") else -since.sum() / m.sum()

@@ -150,7 +150,7 @@ impl Followed {
 /// # Errors
 /// When there is no such job, its logs may not be read, some of them were not read to the end, or the API server was away for too long.
 pub async fn main(connection: &Connection, args: &LogsArgs) -> Result<()> {
-    follow(connection, args, Writer::new(args.timestamps, std::iter::empty())).await
+    follow(connection, args, Writer::new(args.timestamps)).await
 }
 
 async fn follow(connection: &Connection, args: &LogsArgs, mut writer: Writer) -> Result<()> {

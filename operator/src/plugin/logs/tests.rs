@@ -48,7 +48,7 @@ async fn with_log(log: MethodRouter) -> Connection {
 
 /// What the command says in the end.
 async fn printed(connection: &Connection) -> Result<()> {
-    print_all(connection, &args(), |pods| Writer::onto(io::sink(), false, pods)).await
+    print_all(connection, &args(), Writer::onto(io::sink(), false)).await
 }
 
 /// One line, and then the connection is gone.

@@ -37,7 +37,7 @@ impl UniqueId {
             return Ok(id);
         }
         let told = store.wait(&key, deadline);
-        let told = told.map_err(|error| Failure::of_others(format!("{error:#}")))?;
+        let told = told.map_err(Failure::of_others)?;
         let told = told.ok_or_else(|| Failure::of_others("rank 0 did not say how to reach it by NCCL"))?;
         let bytes = <[u8; 128]>::try_from(told).ok();
         Ok(Self(bytes.context("rank 0 speaks of another NCCL")?))

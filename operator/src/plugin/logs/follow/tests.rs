@@ -145,7 +145,7 @@ async fn lines_are_printed_while_the_api_server_does_not_say_which_pods_there_ar
         .route(LOG, get(of_log));
     let (connection, args) = (Connection::served(router).await, args());
     let (sender, mut written) = mpsc::unbounded_channel();
-    let writer = Writer::onto(Written(sender), false, std::iter::empty());
+    let writer = Writer::onto(Written(sender), false);
     tokio::select! {
         ended = follow(&connection, &args, writer) => panic!("{ended:?}"),
         text = soon(written.recv()) => {
@@ -288,7 +288,7 @@ async fn who_may_not_read_logs_or_list_pods_is_told_so_and_does_not_wait() {
         (no_pods, "you may not list pods"),
     ] {
         let connection = Connection::served(router).await;
-        let writer = Writer::onto(std::io::sink(), false, std::iter::empty());
+        let writer = Writer::onto(std::io::sink(), false);
         let error = soon(follow(&connection, &args(), writer)).await.unwrap_err();
         assert!(error.to_string().contains(right), "{error}");
     }
@@ -298,7 +298,7 @@ async fn who_may_not_read_logs_or_list_pods_is_told_so_and_does_not_wait() {
 async fn an_api_server_that_never_answers_ends_the_command() {
     let never = get(|| async { pending::<StatusCode>().await });
     let connection = Connection::served(Router::new().route(JOB, never)).await;
-    let writer = Writer::onto(std::io::sink(), false, std::iter::empty());
+    let writer = Writer::onto(std::io::sink(), false);
     let ended = timeout(OPEN * 2, follow(&connection, &args(), writer)).await;
     assert!(ended.unwrap().is_err());
 }

@@ -1,0 +1,57 @@
+//! Defaults that newer versions of TRL have changed, where the flags do not say: the older one is taken, which is said.
+
+use crate::convert::draft::{Draft, WrongValue};
+
+/// Of PPO.
+pub(super) fn learning_rate(draft: &mut Draft) {
+    unless_given(
+        draft,
+        &["learning_rate"],
+        "learning_rate is 5e-5 up to 0.28, which is taken, and 3e-6 since 0.29: with a newer version give \
+         optimizer.actorLearningRate and criticLearningRate",
+    );
+}
+
+/// What vLLM's correction is (grpo_config.py of 0.24 to 1.16).
+pub(super) fn correction(draft: &mut Draft) {
+    unless_given(
+        draft,
+        &["vllm_importance_sampling_mode", "vllm_importance_sampling_clip_max"],
+        "vLLM's correction truncates a token's ratio, at 2 unless given, up to 0.25, as here (algorithm.truncatedImportanceSampling); \
+         since 0.26 it leaves out sequences whose ratio is above 3 (vllm_importance_sampling_mode sequence_mask)",
+    );
+}
+
+/// Of the KL's estimate; without a KL it has nothing to act on.
+pub(super) fn weight_of_kl(draft: &mut Draft) -> Result<(), WrongValue> {
+    if draft.number("beta")?.is_some_and(|beta| beta != 0.0) {
+        unless_given(
+            draft,
+            &["use_bias_correction_kl"],
+            "use_bias_correction_kl is true since 1.10, which weighs the estimate of the KL by the ratio; here it has no weight, as up \
+             to 1.9",
+        );
+    }
+    Ok(())
+}
+
+/// Of prompts and responses.
+pub(super) fn lengths(draft: &mut Draft) {
+    unless_given(
+        draft,
+        &["max_prompt_length"],
+        "max_prompt_length is 512 up to 0.27, and there is no bound since 0.28: give prompts.maxLength as your data needs",
+    );
+    unless_given(
+        draft,
+        &["max_completion_length"],
+        "max_completion_length is 256 up to 1.9, which is taken, and 512 since 1.10: with a newer version give \
+         generation.maxNewTokens",
+    );
+}
+
+fn unless_given(draft: &mut Draft, names: &[&str], why: &str) {
+    if !names.iter().all(|name| draft.is_given(name)) {
+        draft.leave("TRL's default", why);
+    }
+}
