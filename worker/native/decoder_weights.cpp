@@ -102,6 +102,14 @@ float * DecoderWeights::vector(int layer, DecoderVector which) const {
     }
 }
 
+// Where rows of a part lie among the outputs of its matrix.
+Rows DecoderWeights::rows_of(DecoderMatrix which, int part, int64_t first) const {
+    Rows rows{nullptr, 0, first, 0, 0, 1};
+    if (which == DECODER_QKV && part > 0) rows.first += int64_t(shape_.heads + (part - 1) * shape_.kv_heads) * shape_.head_dim;
+    if (which == DECODER_GATE_UP) rows.group = part, rows.stride = 2;
+    return rows;
+}
+
 void DecoderWeights::set_rows(
     int layer, DecoderMatrix which, int part, int64_t first, int64_t count, const void * data, int threads) {
     if (which == DECODER_EMBEDDING) {
@@ -110,13 +118,53 @@ void DecoderWeights::set_rows(
         return;
     }
     Matrix & w = matrix(layer, which);
-    Rows rows{data, w.k * element(), first, count, 0, 1};
-    if (which == DECODER_QKV && part > 0) rows.first += int64_t(shape_.heads + (part - 1) * shape_.kv_heads) * shape_.head_dim;
-    if (which == DECODER_GATE_UP) rows.group = part, rows.stride = 2;
+    Rows rows = rows_of(which, part, first);
+    rows.data = data, rows.row_bytes = w.k * element(), rows.count = count;
     // What arrives piece by piece is packed by one thread: a region of OpenMP for each piece would cost system calls.
     if (threads <= 1) return kernels().pack(w, rows, 0, 1);
 #pragma omp parallel num_threads(threads)
     kernels().pack(w, rows, omp_get_thread_num(), omp_get_num_threads());
+}
+
+void DecoderWeights::change(
+    int layer, DecoderMatrix which, int part, const uint8_t * gaps, int64_t count, const void * values) {
+    const Matrix * w = which == DECODER_EMBEDDING ? nullptr : &matrix(layer, which);
+    const int columns = w ? w->k : shape_.hidden, lanes = kernels().lanes, together = kLine / lanes;
+    const size_t size = element();
+    const Rows rows = rows_of(which, part, 0);
+    // The first number of an output, of which each step's unit of 32 bits is found as the kernels find it (decoder_gemm.inc).
+    const auto row_at = [&](int64_t row) {
+        if (!w) return embedding + row * columns * size;
+        const int64_t output = rows.first + row, group = rows.group + output / lanes * rows.stride;
+        return (char *) (w->panels + (size_t) (group / 2) * w->panel(lanes) + group % 2 * kLine + output % lanes);
+    };
+    const auto number_at = [&](char * row, int64_t column) {
+        if (!w) return row + column * size;
+        const int64_t unit = size == 2 ? column / 2 : column, half = size == 2 ? column % 2 : 0;
+        return row + ((unit / together) * (2 * kLine) + unit % together * lanes) * sizeof(uint32_t) + half * size;
+    };
+    const char * value = (const char *) values;
+    int64_t row = 0, column = 0;
+    char * at = row_at(0);
+    for (int64_t i = 0; i < count; i++) {
+        column += gaps[i];
+        if (gaps[i] == 255) continue;
+        if (column >= columns) {
+            row += column / columns, column %= columns;
+            at = row_at(row);
+        }
+        char * number = number_at(at, column);
+        if (size == 2) {
+            std::memcpy(number, value, sizeof(bf16));
+        } else {
+            bf16 bits;
+            std::memcpy(&bits, value, sizeof bits);
+            const uint32_t whole = uint32_t(bits) << 16;
+            std::memcpy(number, &whole, sizeof whole);
+        }
+        value += sizeof(bf16);
+        column++;
+    }
 }
 
 void DecoderWeights::set_vector(int layer, DecoderVector which, int64_t first, int64_t count, const float * data) {
@@ -136,6 +184,11 @@ void decoder_weights_free(DecoderWeights * weights) { delete weights; }
 void decoder_weights_set_rows(DecoderWeights * weights, int32_t layer, DecoderMatrix which, int32_t part, int64_t first,
     int64_t count, const void * data, int32_t threads) {
     weights->set_rows(layer, which, part, first, count, data, threads);
+}
+
+void decoder_weights_change(DecoderWeights * weights, int32_t layer, DecoderMatrix which, int32_t part, const uint8_t * gaps,
+    int64_t count, const void * values) {
+    weights->change(layer, which, part, gaps, count, values);
 }
 
 void decoder_weights_set_vector(

@@ -13,11 +13,13 @@ struct DecoderWeights {
     DecoderWeights(const DecoderShape & shape, bool apart);
     void set_rows(
         int layer, DecoderMatrix which, int part, int64_t first, int64_t count, const void * data, int threads);
+    void change(int layer, DecoderMatrix which, int part, const uint8_t * gaps, int64_t count, const void * values);
     void set_vector(int layer, DecoderVector which, int64_t first, int64_t count, const float * data);
 
 private:
     size_t shape_matrix(decoder::Matrix & w, int n, int k, int outputs_per_panel) const;
     float * new_vector(int length);
+    decoder::Rows rows_of(DecoderMatrix which, int part, int64_t first) const;
     decoder::Matrix & matrix(int layer, DecoderMatrix which);
     float * vector(int layer, DecoderVector which) const;
     size_t element() const { return shape_.bfloat16 ? 2 : 4; }

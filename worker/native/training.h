@@ -82,6 +82,7 @@ Tensor attention(const Tensor& queries, const Tensor& keys, const Tensor& values
 Tensor merge(const Tensor& weight, const Tensor& a, const Tensor& b, double scale);
 void join(const Tensor& rounded, const Tensor& rest, const Tensor& whole);
 void split(const Tensor& whole, const Tensor& rounded, const Tensor& rest);
+void split(const Tensor& whole, const Tensor& rounded, const Tensor& rest, const Tensor& marks, int64_t first);
 variable_list token_logprobs(const Tensor& hidden, const Tensor& weight, const Tensor& targets, double temperature,
                              int64_t kept_bytes);
 }  // namespace stock

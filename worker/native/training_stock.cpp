@@ -239,6 +239,18 @@ void split(const Tensor& whole, const Tensor& rounded, const Tensor& rest) {
   rounded.view(at::kShort).copy_((bits - low).bitwise_right_shift_(16));
 }
 
+void split(const Tensor& whole, const Tensor& rounded, const Tensor& rest, const Tensor& marks, int64_t first) {
+  const Tensor before = rounded.view(at::kShort).clone();
+  split(whole, rounded, rest);
+  // Filled up to whole bytes on both sides.
+  const int64_t front = first % 8, bytes = (front + whole.numel() + 7) / 8;
+  const Tensor changed = at::constant_pad_nd(before.ne(rounded.view(at::kShort)).to(at::kByte),
+                                             {front, bytes * 8 - front - whole.numel()});
+  const Tensor bit = at::bitwise_left_shift(at::ones({8}, changed.options()), at::arange(8, changed.options()));
+  const Tensor packed = changed.view({bytes, 8}).mul(bit).sum(1, /*keepdim=*/false, at::kByte);
+  marks.narrow(0, first / 8, bytes).bitwise_or_(packed);
+}
+
 // ---- Log-probabilities of given tokens: rows of logits by the slice, computed again in the backward pass or kept for it
 
 // Of one slice of logits in float32: products that keep a GPU busy, and little beside the weights; or what a cache holds.

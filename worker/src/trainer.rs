@@ -204,7 +204,8 @@ impl Trainer {
         synchronize(self.actor.decoder.device())?;
         let weights = self.actor.weights();
         let deadline = pace::deadline(weights.bytes());
-        self.rollout.publish(weights, self.steps_done, deadline)
+        let changed = self.actor.learner.parameters.changed()?;
+        self.rollout.publish(weights, changed.as_ref(), self.steps_done, deadline)
     }
 
     fn timed<T>(&mut self, stage: Stage, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {

@@ -70,7 +70,8 @@ pub fn follow(
     ranks.enter("loading models".into());
     let load = |fence| -> Result<_> {
         let policy = fetched?;
-        let (actor, critic) = run::learners(config, &policy, checkpoint.as_deref(), total_steps, ranks)?;
+        let (mut actor, critic) = run::learners(config, &policy, checkpoint.as_deref(), total_steps, ranks)?;
+        actor.mark_changes(config)?;
         // Rank 0 compares it with its own.
         let held = Held::of(config, &actor, critic.as_ref(), ranks)?;
         Ok((fence, actor, critic, held))

@@ -5,7 +5,7 @@
 use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
-use crate::native::master::{join, split};
+use crate::native::master::{join, split, split_marked};
 
 /// What a model's master weights have beside the model's own.
 #[derive(Debug)]
@@ -29,7 +29,8 @@ impl Master {
     }
 
     /// Shows `change` the weights `start..start + length` of `own` as float32, in one piece or several, each with where it begins. What
-    /// `change` leaves is kept; `own` gets it rounded to bfloat16.
+    /// `change` leaves is kept; `own` gets it rounded to bfloat16, and what becomes another number there is set in `marks`, the
+    /// [marks](crate::model::marks::Marks) of `own`.
     ///
     /// # Errors
     /// When libtorch fails, or `change` does.
@@ -38,6 +39,7 @@ impl Master {
         own: &Tensor,
         start: i64,
         length: i64,
+        marks: Option<&Tensor>,
         mut change: impl FnMut(&Tensor, i64) -> Result<()>,
     ) -> Result<()> {
         let rest = match self {
@@ -53,7 +55,10 @@ impl Master {
             let whole = room.f_narrow(0, 0, count)?;
             join(&rounded, &rest, &whole)?;
             change(&whole, from)?;
-            split(&whole, &rounded, &rest)?;
+            match marks {
+                None => split(&whole, &rounded, &rest)?,
+                Some(marks) => split_marked(&whole, &rounded, &rest, (marks, from))?,
+            }
             from += count;
         }
         Ok(())
@@ -87,7 +92,7 @@ mod tests {
                     let _ = weights.shallow_clone().f_add_scalar_(1.0 / 4096.0)?;
                     Ok(())
                 };
-                master.change(&own, start, length, add).unwrap();
+                master.change(&own, start, length, None, add).unwrap();
                 assert_eq!(seen, length);
             }
             // 64 / 4096 = 1 / 64 is two units in the last place of bfloat16 at 1; each change is a thirty-second of one.
@@ -96,5 +101,26 @@ mod tests {
             let outside = Tensor::cat(&[own.narrow(0, 0, start), own.narrow(0, count - 5, 5)], 0);
             assert!(bool::try_from(outside.eq(1.0).all()).unwrap());
         }
+    }
+
+    #[test]
+    fn what_becomes_another_number_in_bfloat16_is_marked_in_every_piece() {
+        let count = piece(Device::Cpu) + 100;
+        let own = Tensor::ones([count], (Kind::BFloat16, Device::Cpu));
+        let master = Master::of(&own).unwrap();
+        let marks = Tensor::zeros([count / 8 + 1], (Kind::Uint8, Device::Cpu));
+        let last = count - 1;
+        let moved = [3, 77, piece(Device::Cpu), piece(Device::Cpu) + 3, last];
+        let nudge = |weights: &Tensor, from: i64| {
+            let _ = weights.shallow_clone().f_add_scalar_(1e-6)?;
+            for number in moved.iter().filter(|number| (from..from + weights.size1().unwrap()).contains(*number)) {
+                let _ = weights.narrow(0, number - from, 1).f_add_scalar_(1.0 / 64.0)?;
+            }
+            Ok(())
+        };
+        master.change(&own, 3, count - 3, Some(&marks), nudge).unwrap();
+        let bits = Vec::<u8>::try_from(&marks).unwrap();
+        let found: Vec<i64> = (0..count).filter(|i| bits[(i / 8) as usize] >> (i % 8) & 1 == 1).collect();
+        assert_eq!(found, moved);
     }
 }

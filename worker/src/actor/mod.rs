@@ -39,7 +39,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use ppo_crds::RunConfig;
 use ppo_crds::run_config::Location;
-use ppo_crds::spec::AdapterSpec;
+use ppo_crds::spec::{AdapterSpec, Engine};
 use tch::Tensor;
 
 use self::kept::Kept;
@@ -87,6 +87,20 @@ impl Actor {
         let frozen = self.frozen.as_ref();
         let frozen = frozen.context("no weights are frozen: there is no adapter")?;
         pieces.logprobs(&frozen.decoder, ranks, temperature)
+    }
+
+    /// From now on it is marked which weights change, where that may spare engines in other processes most of a new version. All ranks mark
+    /// where rank 0 does.
+    ///
+    /// # Errors
+    /// When there is no memory for the marks.
+    pub fn mark_changes(&mut self, config: &RunConfig) -> Result<()> {
+        // vLLM takes whole tensors; an adapter changes all of those that it goes into.
+        let is_of_use = config.rollout.engine == Engine::Builtin && self.frozen.is_none();
+        match is_of_use {
+            true => self.learner.parameters.mark_changes(),
+            false => Ok(()),
+        }
     }
 
     /// The policy's weights as engines compute with them, an adapter merged into each when it is asked for. They share the trained

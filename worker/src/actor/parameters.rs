@@ -4,6 +4,8 @@
 //! are single operations, and no copy of the weights exists. Models that are updated in turns share the buffer of gradients. Where
 //! several ranks train, each has the whole model, and of gradients and master weights the part that it owns.
 
+use std::ops::Range;
+
 use anyhow::Context;
 use tch::{Kind, Tensor};
 
@@ -11,6 +13,7 @@ use super::flat::{Flat, Slot};
 use super::master::Master;
 use super::reducer::{BUCKET, Place, Reducer};
 use crate::model::Weights;
+use crate::model::marks::{Changed, Marks};
 use crate::native::optimizer::set_grad;
 use crate::ranks::Ranks;
 use crate::ranks::shard::Shard;
@@ -31,6 +34,8 @@ pub struct Parameters {
     not_finite: bool,
     /// Of the weights that the optimizer updates, what is not in the model.
     master: Master,
+    /// Which of the model's numbers changed; None where nobody asks.
+    marks: Option<Marks>,
 }
 
 #[derive(Debug)]
@@ -73,6 +78,7 @@ impl Parameters {
             slots,
             decayed,
             master: Master::of(&part)?,
+            marks: None,
             model,
             own,
             ranks: ranks.clone(),
@@ -116,16 +122,7 @@ impl Parameters {
 
     /// Sums the gradients of the model's tensors over the ranks.
     fn watch(&mut self) -> anyhow::Result<()> {
-        let mut start = 0;
-        let places = self.slots.iter().map(|Slot { name, view }| {
-            let range = start..start + view.numel() as i64;
-            start = range.end;
-            Place {
-                name: name.clone(),
-                range,
-            }
-        });
-        let places = places.collect();
+        let places = self.places().map(|(name, range)| Place { name, range }).collect();
         let leaves: Vec<&Tensor> = self.slots.iter().map(|slot| &slot.view).collect();
         let reducer = Reducer::new(&self.ranks, &leaves, places, BUCKET, self.model.device())?;
         self.grads = Gradients::Shared(reducer);
@@ -230,7 +227,51 @@ impl Parameters {
     ) -> anyhow::Result<()> {
         let _guard = tch::no_grad_guard();
         let own = self.model.f_narrow(0, self.own.start, self.own.length)?;
-        self.master.change(&own, start, length, change)
+        let marks = self.marks.as_ref().map(|marks| marks.of_rank(self.ranks.rank()));
+        let marks = marks.transpose()?;
+        self.master.change(&own, start, length, marks.as_ref(), change)
+    }
+
+    /// From now on it is marked which numbers of the model change. All ranks have to ask for it. Of a float32 model nothing is marked: almost
+    /// all of them do.
+    ///
+    /// # Errors
+    /// When there is no memory for the marks.
+    pub fn mark_changes(&mut self) -> anyhow::Result<()> {
+        if let Master::Rest(_) = self.master {
+            self.marks = Some(Marks::new(self.own, self.ranks.count(), self.model.device())?);
+        }
+        Ok(())
+    }
+
+    /// Nothing counts as changed so far.
+    ///
+    /// # Errors
+    /// When libtorch fails.
+    pub fn clear_marks(&self) -> anyhow::Result<()> {
+        self.marks.as_ref().map_or(Ok(()), Marks::clear)
+    }
+
+    /// What changed since the marks were cleared; None where it is not [marked](Self::mark_changes).
+    ///
+    /// # Errors
+    /// When libtorch fails.
+    pub fn changed(&self) -> anyhow::Result<Option<Changed>> {
+        let Some(marks) = &self.marks else { return Ok(None) };
+        Ok(Some(Changed {
+            places: self.places().collect(),
+            marks: marks.here()?,
+        }))
+    }
+
+    /// Where each tensor lies in the flat buffers.
+    fn places(&self) -> impl Iterator<Item = (String, Range<i64>)> {
+        let mut start = 0;
+        self.slots.iter().map(move |Slot { name, view }| {
+            let range = start..start + view.numel() as i64;
+            start = range.end;
+            (name.clone(), range)
+        })
     }
 
     /// What rounding took from the master weights of a bfloat16 model, [own] int16; None where the model's own are float32.
@@ -253,12 +294,14 @@ impl Parameters {
         Tensor::cat(&pieces, 0)
     }
 
-    /// Gets the weights that other ranks changed.
+    /// Gets the weights that other ranks changed, and their marks.
     ///
     /// # Errors
     /// When a rank is lost, naming it.
     pub fn gather(&mut self) -> anyhow::Result<()> {
-        self.ranks.gather(&self.model)
+        self.ranks.gather(&self.model)?;
+        let marks = self.marks.as_ref();
+        marks.map_or(Ok(()), |marks| self.ranks.gather(marks.bits()))
     }
 
     /// The model's tensors by name, sharing storage, not tracked.

@@ -90,6 +90,7 @@ impl Update<'_> {
     /// says, or that a rank is lost. All of them name stage and step.
     pub fn run(&self, actor: &mut Actor, mut critic: Option<&mut Critic>) -> Result<Learnt> {
         let mut learnt = Learnt::default();
+        actor.learner.parameters.clear_marks()?;
         let actors = self.lesson.on(actor.decoder.device())?;
         let critics = critic
             .as_ref()

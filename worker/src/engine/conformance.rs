@@ -6,6 +6,7 @@ use anyhow::Result;
 use proptest::prelude::*;
 use tch::{Device, Kind, Tensor};
 
+use super::changes::{Changes, Gaps};
 use super::decoder_shape::DecoderShape;
 use super::hash_runner;
 use super::request::{SamplingParams, TokenLogprob};
@@ -463,6 +464,65 @@ pub fn new_weights_replace_the_old<R: Subject>() {
     assert!(same_rows::<R>(&runner.rows(), &old, Kind::Float));
 }
 
+/// A change of a tensor as an engine gets it.
+fn changes(tensors: &[(&str, &[i64], &[f32])]) -> Changes {
+    let (mut body, mut ranges) = (Vec::new(), Vec::new());
+    for (name, places, numbers) in tensors {
+        let mut gaps = Gaps::default();
+        places.iter().for_each(|place| gaps.push(*place));
+        let start = body.len();
+        body.extend(&gaps.bytes);
+        let values = body.len();
+        for number in *numbers {
+            body.extend(((number.to_bits() >> 16) as u16).to_le_bytes());
+        }
+        ranges.push((*name, start..values, values..body.len()));
+    }
+    let mut changes = Changes::of(body);
+    for (name, gaps, values) in ranges {
+        changes.add(name, gaps, values).unwrap();
+    }
+    changes
+}
+
+pub fn numbers_that_change_one_by_one_give_what_all_of_the_new_weights_give<R: Subject>() {
+    for (kind, tied, hidden) in [(Kind::Float, true, 40), (Kind::BFloat16, true, 41), (Kind::BFloat16, false, 40)] {
+        let shape = DecoderShape {
+            tied,
+            hidden,
+            ..qwen(kind)
+        };
+        let batch = ForwardBatch {
+            chunks: vec![chunk(&tokens(1, 20), 0, &[0, 1], vec![draw(1, 0)])],
+        };
+        let weights = random_weights(&shape);
+        let (mut changed, mut parts) = (Weights::default(), Vec::new());
+        for (name, tensor) in &weights.0 {
+            if !name.ends_with("v_norm.weight") && !name.ends_with("o_proj.bias") {
+                // Here and there, the first and the last number among them; bfloat16 has all of these.
+                let count = tensor.numel() as i64;
+                let places: Vec<i64> = (0..count).filter(|place| place % 7 == 0 || place + 1 == count).collect();
+                let numbers: Vec<f32> = places.iter().map(|place| (place % 5) as f32 / 8.0 - 0.25).collect();
+                let values = Tensor::from_slice(&numbers).to_kind(kind);
+                let flat = tensor.copy().view([-1]).index_copy(0, &Tensor::from_slice(&places), &values);
+                changed.0.insert(name.clone(), flat.view(tensor.size().as_slice()));
+                parts.push((name.as_str(), places, numbers));
+            }
+        }
+        let mut whole = R::make(&shape, 4, 2).unwrap();
+        load(&mut whole, &changed).unwrap();
+        whole.forward(&batch).unwrap();
+        let mut runner: R = loaded(&shape, 4, 2);
+        let parts: Vec<_> = parts.iter().map(|(name, places, numbers)| (*name, &**places, &**numbers)).collect();
+        runner.change(&changes(&parts)).unwrap();
+        runner.forward(&batch).unwrap();
+        assert_eq!(runner.rows(), whole.rows(), "{kind:?}, {hidden}");
+    }
+    let unknown = changes(&[("model.layers.9.mlp.down_proj.weight", &[0], &[0.0])]);
+    let mut runner: R = loaded(&tiny(Kind::Float), 4, 1);
+    assert!(runner.change(&unknown).unwrap_err().to_string().contains("layers.9"));
+}
+
 pub fn a_tensor_that_is_missing_or_misshapen_is_named<R: Subject>() {
     let shape = tiny(Kind::Float);
     let mut weights = random_weights(&shape);
@@ -658,6 +718,7 @@ macro_rules! conforms {
             a_copied_block_serves_a_sibling
             siblings_of_a_prompt_draw_from_the_same_logits
             new_weights_replace_the_old
+            numbers_that_change_one_by_one_give_what_all_of_the_new_weights_give
             a_tensor_that_is_missing_or_misshapen_is_named
             nan_weights_give_no_token
             a_sequence_without_a_distribution_spoils_none_beside_it_and_none_that_gets_its_blocks

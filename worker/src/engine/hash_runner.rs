@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::changes::Changes;
 use super::request::{Details, FinishReason, Request, SamplingParams, TokenLogprob, TokenScore};
 use super::runner::{Draw, Drawn, ForwardBatch, Output, Runner};
 use crate::model::MergedWeights;
@@ -144,6 +145,11 @@ impl Runner for HashRunner {
 
     fn load(&mut self, _: &MergedWeights) -> anyhow::Result<()> {
         anyhow::ensure!(self.fault != Fault::Load, "tensor lm_head.weight is missing");
+        self.weights += 1;
+        Ok(())
+    }
+
+    fn change(&mut self, _: &Changes) -> anyhow::Result<()> {
         self.weights += 1;
         Ok(())
     }

@@ -5,6 +5,7 @@
 
 pub mod blocks;
 mod cache_size;
+pub mod changes;
 #[cfg(test)]
 pub(crate) mod conformance;
 pub mod decoder_shape;

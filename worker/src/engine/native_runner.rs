@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 
+use super::changes::Changes;
 use super::decoder_shape::DecoderShape;
 use super::flat::flatten;
 use super::found_weights::find;
@@ -118,6 +119,22 @@ impl Runner for NativeRunner {
         // Kept as it is: to get memory anew from the system costs as much as to pack into it.
         self.spare = self.weights.replace(weights);
         Ok(())
+    }
+
+    fn change(&mut self, changes: &Changes) -> Result<()> {
+        let places = places(self.decoder.shape());
+        let found: Vec<_> = changes
+            .iter()
+            .map(|change| {
+                let place = places.get(change.name);
+                Ok((place.with_context(|| format!("the model has no tensor {}", change.name))?, change))
+            })
+            .collect::<Result<_>>()?;
+        let weights = self.weights.as_mut();
+        let weights = weights.context("the runner has no weights that could change: load some first")?;
+        // Whoever sends what changed sends no whole set soon.
+        self.spare = None;
+        found.iter().try_for_each(|(place, change)| place.change(weights, change))
     }
 
     fn sleep(&mut self) {

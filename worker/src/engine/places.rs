@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
+use super::changes::Change;
 use super::decoder_shape::DecoderShape;
 use crate::native::bytes::bytes_of;
 use crate::native::packed::{Matrix, PackedWeights, Vector};
@@ -26,7 +27,7 @@ pub struct Place {
     /// What it becomes there.
     pub slot: Slot,
     /// Its shape.
-    pub size: Vec<usize>,
+    pub size: Vec<i64>,
 }
 
 /// The places of every tensor that the shape calls for.
@@ -35,7 +36,7 @@ pub fn places(s: &DecoderShape) -> BTreeMap<String, Place> {
     let mut places = BTreeMap::new();
     for layer in 0..s.layers {
         let mut put = |name: &str, slot: Slot, size: &[usize]| {
-            let size = size.to_vec();
+            let size = size.iter().map(|n| *n as i64).collect();
             places.insert(format!("model.layers.{layer}.{name}"), Place { layer, slot, size });
         };
         let (rows, numbers) = (Slot::Rows, Slot::Numbers);
@@ -67,7 +68,7 @@ pub fn places(s: &DecoderShape) -> BTreeMap<String, Place> {
     }
     let embedding = if s.tied { Matrix::Head } else { Matrix::Embedding };
     let mut put = |name: &str, slot: Slot, size: &[usize]| {
-        let size = size.to_vec();
+        let size = size.iter().map(|n| *n as i64).collect();
         places.insert(name.to_owned(), Place { layer: 0, slot, size });
     };
     put("model.norm.weight", Slot::Numbers(Vector::FinalNorm, 0), &[s.hidden]);
@@ -80,6 +81,19 @@ pub fn places(s: &DecoderShape) -> BTreeMap<String, Place> {
 }
 
 impl Place {
+    /// Writes what changed of the tensor.
+    ///
+    /// # Errors
+    /// When the tensor has no such numbers.
+    pub fn change(&self, weights: &mut PackedWeights, change: &Change) -> Result<()> {
+        match self.slot {
+            Slot::Rows(matrix, part) => weights.change(self.layer, (matrix, part), change.gaps, change.values),
+            Slot::Numbers(vector, first) => change.positions().zip(change.floats()).try_for_each(|(at, number)| {
+                weights.set_vector(self.layer, vector, first + usize::try_from(at)?, &[number])
+            }),
+        }
+    }
+
     /// Puts the whole tensor there, converted to what the decoder stores; `threads` compute.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::changes::Changes;
 use super::request::{SamplingParams, TokenLogprob, TokenScore};
 use crate::model::MergedWeights;
 use crate::native::packed::PackedWeights;
@@ -120,6 +121,12 @@ pub trait Runner {
         anyhow::bail!("this runner takes tensors and no packed weights")
     }
 
+    /// Writes numbers that changed over those that it has. The cache's contents are stale afterwards.
+    ///
+    /// # Errors
+    /// When it has no weights, or not such tensors.
+    fn change(&mut self, changes: &Changes) -> anyhow::Result<()>;
+
     /// Lets the system have what memory it can: weights and cache are needed no more until the next [`load`](Self::load).
     fn sleep(&mut self) {}
 }
@@ -155,6 +162,10 @@ impl<R: Runner + ?Sized> Runner for Box<R> {
 
     fn swap(&mut self, weights: PackedWeights) -> anyhow::Result<()> {
         (**self).swap(weights)
+    }
+
+    fn change(&mut self, changes: &Changes) -> anyhow::Result<()> {
+        (**self).change(changes)
     }
 
     fn sleep(&mut self) {

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, ensure};
 use tch::{Kind, Tensor};
 
+use super::changes::Changes;
 use super::places::{Place, Slot, places};
 use crate::model::{MergedWeights, Weights};
 use crate::native::filled::Filled;
@@ -21,6 +22,8 @@ pub enum NewWeights {
     Tensors(MergedWeights),
     /// Packed already, in what the engine [gave for it](super::Engine::stage).
     Packed(PackedWeights),
+    /// What changed of those that it has.
+    Changes(Changes),
 }
 
 impl<T: Into<MergedWeights>> From<T> for NewWeights {

@@ -273,6 +273,7 @@ impl<R: Runner> Worker<R> {
         let loaded = match weights {
             NewWeights::Tensors(tensors) => self.runner.load(&tensors),
             NewWeights::Packed(packed) => self.runner.swap(packed),
+            NewWeights::Changes(changes) => self.runner.change(&changes),
         };
         match loaded {
             Ok(()) => {

@@ -34,6 +34,7 @@ use self::steps::Steps;
 use self::steps::fused::{self, Fused};
 use self::steps::operators::Operators;
 use self::weights::Weights;
+use super::changes::Changes;
 use super::decoder_shape::DecoderShape;
 use super::flat::flatten;
 use super::logprobs::detailed;
@@ -243,6 +244,13 @@ impl Runner for TorchRunner {
         synchronize_shared(self.placement.device)?;
         self.decoder.weights.load(weights, &self.shape, &mut self.loaded)?;
         // They are changed there as soon as this has returned.
+        synchronize(self.placement.device)
+    }
+
+    fn change(&mut self, changes: &Changes) -> Result<()> {
+        let _no_grad = tch::no_grad_guard();
+        ensure!(self.loaded, "the runner has no weights that could change: load some first");
+        self.decoder.weights.change(changes, &self.shape, &mut self.loaded)?;
         synchronize(self.placement.device)
     }
 }

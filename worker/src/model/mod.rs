@@ -16,6 +16,7 @@ pub mod foreign;
 pub mod heads;
 pub mod linear;
 pub mod logprobs;
+pub mod marks;
 pub mod mlp;
 pub mod named;
 pub mod names;

@@ -11,6 +11,13 @@ use super::training::handle;
 unsafe extern "C" {
     fn ppo_master_join(rounded: *const c_void, rest: *const c_void, whole: *const c_void) -> *mut c_char;
     fn ppo_master_split(whole: *const c_void, rounded: *const c_void, rest: *const c_void) -> *mut c_char;
+    fn ppo_master_split_marked(
+        whole: *const c_void,
+        rounded: *const c_void,
+        rest: *const c_void,
+        marks: *const c_void,
+        first: i64,
+    ) -> *mut c_char;
 }
 
 /// Writes into `whole`, [n] float32, the numbers of which `rounded`, [n] bfloat16, and `rest`, [n] int16, are the halves.
@@ -29,6 +36,22 @@ pub fn join(rounded: &Tensor, rest: &Tensor, whole: &Tensor) -> Result<()> {
 pub fn split(whole: &Tensor, rounded: &Tensor, rest: &Tensor) -> Result<()> {
     // SAFETY: as above.
     checked(unsafe { ppo_master_split(handle(whole), handle(rounded), handle(rest)) }).context("splitting into halves")
+}
+
+/// As [`split`]; in `marks`, uint8, bit `first + i` is set, counted from the lowest of byte 0, for every number `i` whose bfloat16 half
+/// becomes another one.
+///
+/// # Errors
+/// As [`join`], and when `marks` has too few bits.
+pub fn split_marked(
+    whole: &Tensor,
+    rounded: &Tensor,
+    rest: &Tensor,
+    (marks, first): (&Tensor, i64),
+) -> Result<()> {
+    let (whole, rounded, rest, marks) = (handle(whole), handle(rounded), handle(rest), handle(marks));
+    // SAFETY: as above.
+    checked(unsafe { ppo_master_split_marked(whole, rounded, rest, marks, first) }).context("splitting into halves")
 }
 
 #[cfg(test)]
@@ -81,11 +104,46 @@ mod tests {
     }
 
     #[test]
+    fn every_number_whose_bfloat16_half_changes_is_marked_and_no_other() {
+        let count = 3000i64;
+        // Every seventh moves by one unit in the last place of bfloat16, the others by far less.
+        let shift = |i: i64| if i % 7 == 3 { 1.0 / 128.0 } else { 1e-6 };
+        let shifts = Tensor::from_slice(&(0..count).map(shift).collect::<Vec<f64>>()).to_kind(Kind::Float);
+        let check = || {
+            for first in [0, 1, 7, 8, 13, 1001] {
+                let ones = Tensor::ones([count], (Kind::Float, Device::Cpu));
+                let [rounded, rest] = halves(&ones);
+                let bytes = (first + count + 7) / 8 + 1;
+                let marks = Tensor::zeros([bytes], (Kind::Uint8, Device::Cpu));
+                // What is marked stays so.
+                let _ = marks.narrow(0, bytes - 1, 1).fill_(0b101);
+                split_marked(&(ones + &shifts), &rounded, &rest, (&marks, first)).unwrap();
+                let bits = Vec::<u8>::try_from(&marks).unwrap();
+                let is_marked = |i: i64| bits[(i / 8) as usize] >> (i % 8) & 1 == 1;
+                for i in 0..bytes * 8 {
+                    let inside = (first..first + count).contains(&i);
+                    let wanted = match inside {
+                        true => (i - first) % 7 == 3,
+                        false => i == (bytes - 1) * 8 || i == (bytes - 1) * 8 + 2,
+                    };
+                    assert_eq!(is_marked(i), wanted, "bit {i} of {count} numbers from {first}");
+                }
+            }
+        };
+        check();
+        without_kernels(check);
+    }
+
+    #[test]
     fn halves_of_other_kinds_or_lengths_are_refused() {
         let whole = Tensor::from_slice(&[1f32, 2.0]);
         let [rounded, rest] = halves(&whole);
         assert!(join(&whole, &rest, &whole).is_err());
         assert!(join(&rounded.narrow(0, 0, 1), &rest, &whole).is_err());
         assert!(split(&whole, &rounded, &rest.narrow(0, 0, 1)).is_err());
+        let marks = Tensor::zeros([1], (Kind::Uint8, Device::Cpu));
+        for first in [-1, 7] {
+            assert!(split_marked(&whole, &rounded, &rest, (&marks, first)).is_err(), "{first}");
+        }
     }
 }

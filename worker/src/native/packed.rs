@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::allocator::keeps_memory;
 use super::engine::{RawShape, text};
+use crate::engine::changes::positions;
 use crate::engine::decoder_shape::DecoderShape;
 
 /// A weight matrix of the decoder, rows are outputs.
@@ -63,6 +64,15 @@ unsafe extern "C" {
         count: i64,
         data: *const c_void,
         threads: i32,
+    );
+    fn decoder_weights_change(
+        weights: *mut RawWeights,
+        layer: i32,
+        which: Matrix,
+        part: i32,
+        gaps: *const u8,
+        count: i64,
+        values: *const u8,
     );
     fn decoder_weights_set_vector(
         weights: *mut RawWeights,
@@ -167,6 +177,39 @@ impl PackedWeights {
         Ok(())
     }
 
+    /// Writes numbers over those of a part of a matrix, at the places that [`gaps`](crate::engine::changes::Gaps) say; `values` are
+    /// bfloat16.
+    ///
+    /// # Errors
+    /// When there is no such part, or it has no such numbers.
+    pub fn change(&mut self, layer: usize, (which, part): (Matrix, usize), gaps: &[u8], values: &[u8]) -> Result<()> {
+        ensure!(layer < self.shape.layers, "layer {layer} of {}", self.shape.layers);
+        let size = self.size(which, part);
+        let (rows, columns) = size.with_context(|| format!("this model's {which:?} has no part {part}"))?;
+        let (count, last) = positions(gaps).fold((0, None), |(count, _), place| (count + 1, Some(place)));
+        ensure!(
+            last.is_none_or(|last| last < (rows * columns) as i64),
+            "{which:?}: number {} of {}",
+            last.unwrap_or_default(),
+            rows * columns
+        );
+        ensure!(values.len() == 2 * count, "{which:?}: {} bytes for {count} numbers", values.len());
+        // SAFETY: layer and part are the matrix's by the checks above, and so are the places of `gaps`, which ascend; `values` holds a number
+        // for each.
+        unsafe {
+            decoder_weights_change(
+                self.handle.as_ptr(),
+                i32::try_from(layer)?,
+                which,
+                i32::try_from(part)?,
+                gaps.as_ptr(),
+                i64::try_from(gaps.len())?,
+                values.as_ptr(),
+            );
+        }
+        Ok(())
+    }
+
     /// Copies numbers of a vector, from number `first` on.
     ///
     /// # Errors
@@ -228,6 +271,15 @@ mod tests {
         assert!(refusal(0, (Matrix::Head, 0), 101, &row).contains("1 rows from row 101 of 101"));
         assert!(refusal(0, (Matrix::Head, 0), usize::MAX, &row).contains("of 101"));
         assert!(refusal(0, (Matrix::Head, 0), 0, &row[1..]).contains("no rows of 160"));
+        let mut refusal = |layer: usize, part: (Matrix, usize), gaps: &[u8], values: &[u8]| {
+            weights.change(layer, part, gaps, values).unwrap_err().to_string()
+        };
+        assert!(refusal(2, (Matrix::Qkv, 0), &[0], &[0; 2]).contains("layer 2 of 2"));
+        assert!(refusal(0, (Matrix::Qkv, 3), &[0], &[0; 2]).contains("no part 3"));
+        assert!(refusal(0, (Matrix::Qkv, 0), &[0, 0], &[0; 2]).contains("2 bytes for 2 numbers"));
+        let numbers = 101 * shape.hidden;
+        let beyond = [vec![255; numbers / 255], vec![(numbers % 255) as u8]].concat();
+        assert!(refusal(0, (Matrix::Head, 0), &beyond, &[0; 2]).contains(&format!("number {numbers} of {numbers}")));
         let mut refusal = |layer: usize, vector: Vector, first: usize, length: usize| {
             let values = vec![0.0; length];
             weights

@@ -21,6 +21,8 @@ use super::work::Work;
 use super::{Caller, Members, Pending, Publication};
 use crate::engine::Request;
 use crate::model::MergedWeights;
+use crate::model::marks::Changed;
+use crate::rollout::weights::delta::Delta;
 use crate::stop::StopFlag;
 use crate::telemetry::Live;
 
@@ -103,12 +105,20 @@ impl Dealer {
     }
 
     /// Gives the weights to every engine that is there, all at once. One that fails, or is late when others have them, gets them before it
-    /// is next asked. A process that is asked to stop waits for none.
+    /// is next asked. A process that is asked to stop waits for none. `changed` is what differs from those that were published before.
     ///
     /// # Errors
     /// When the weights are not those of the model; engines that fail are logged.
-    pub fn publish(&self, weights: MergedWeights, version: u64, deadline: Duration) -> Result<()> {
+    pub fn publish(
+        &self,
+        weights: MergedWeights,
+        changed: Option<&Changed>,
+        version: u64,
+        deadline: Duration,
+    ) -> Result<()> {
         let publication = &self.options.publication;
+        let delta = changed.filter(|_| publication.is_held());
+        let delta = delta.map(|changed| Delta::of(&weights, changed)).transpose()?.flatten();
         let weights = match &self.copy {
             None => weights,
             Some(copy) => {
@@ -117,7 +127,7 @@ impl Dealer {
                 copy.shallow_clone()
             }
         };
-        publication.publish(weights, version);
+        publication.publish_with(weights, version, delta);
         self.version.store(version, Ordering::Relaxed);
         let handover = Handover {
             options: &self.options,

@@ -1,5 +1,6 @@
 //! One engine behind its HTTP door, in vLLM's dialect.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use ppo_crds::spec::Role;
@@ -14,6 +15,7 @@ use crate::engine::{Completion, FinishReason, Request};
 use crate::http_client::{innermost, refusal};
 use crate::rollout::weights::LoadedWeights;
 use crate::rollout::weights::attempt::PolicyVersion;
+use crate::rollout::weights::delta::Delta;
 use crate::vllm::transfer::{Init, Transfer, WorldSize};
 
 /// For an answer that needs no computing.
@@ -160,7 +162,7 @@ impl Endpoint {
     }
 
     /// Streams the published weights of `version`, a piece at a time; the engine checks their hash and swaps between two
-    /// passes.
+    /// passes. One that has the version before gets what changed, where that is little.
     ///
     /// # Errors
     /// When they did not arrive whole and in time; the engine then has the old ones.
@@ -171,14 +173,38 @@ impl Endpoint {
         deadline: Duration,
     ) -> Result<(), CallError> {
         let path = update_path(publication.policy(version));
-        let unread = |error: anyhow::Error| self.failed(&path, format!("the weights cannot be read: {error:#}"), false);
         let replaced = || self.failed(&path, "another version is published by now".into(), true);
-        let stream = publication.stream(version).map_err(unread)?.ok_or_else(replaced)?;
-        let sent = self.json::<LoadedWeights>(Method::POST, &path, deadline, |call| {
-            call.header(CONTENT_TYPE, "application/octet-stream")
-                .body(Body::wrap_stream(stream))
-        });
-        sent.await.map(drop)
+        let reading = publication.read(version).ok_or_else(replaced)?;
+        if let Some((delta, base)) = reading.delta_for(self.name()) {
+            match self.send_delta(&delta, &format!("{path}&delta_from={base}"), deadline).await {
+                Ok(loaded) => {
+                    reading.note_held(self.name(), loaded);
+                    return Ok(());
+                }
+                // It answers: it is another one under the same name, or was given others since.
+                Err(refused) if refused.status.is_some() => tracing::info!("{refused}; it gets all of the weights"),
+                Err(error) => return Err(error),
+            }
+        }
+        let unread = |error: anyhow::Error| self.failed(&path, format!("the weights cannot be read: {error:#}"), false);
+        let again = publication.read(version).ok_or_else(replaced)?;
+        let stream = again.stream().map_err(unread)?;
+        let loaded = self.send_stream(Body::wrap_stream(stream), &path, deadline).await?;
+        reading.note_held(self.name(), loaded);
+        Ok(())
+    }
+
+    async fn send_delta(&self, delta: &Delta, path: &str, deadline: Duration) -> Result<LoadedWeights, CallError> {
+        let pieces = delta.pieces().map(Ok::<_, Infallible>);
+        let body = Body::wrap_stream(futures::stream::iter(pieces));
+        self.send_stream(body, path, deadline).await
+    }
+
+    async fn send_stream(&self, body: Body, path: &str, deadline: Duration) -> Result<LoadedWeights, CallError> {
+        self.json(Method::POST, path, deadline, |call| {
+            call.header(CONTENT_TYPE, "application/octet-stream").body(body)
+        })
+        .await
     }
 
     /// GPUs of a vLLM behind its door.

@@ -1,7 +1,9 @@
 //! The weights that every sample has to be drawn with, as engines get them: piece by piece, copied out while nothing changes
 //! the tensors. No copy of all of them is made here: the actor trains in place, and a stream that an update overtakes ends
-//! unfinished. Where engines draw during updates, what is published is the dealer's copy.
+//! unfinished. Where engines draw during updates, what is published is the dealer's copy. An engine that has the publication before may
+//! get what changed since, where that is little.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,7 +14,9 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use crate::model::MergedWeights;
 use crate::pace;
+use crate::rollout::weights::LoadedWeights;
 use crate::rollout::weights::attempt::PolicyVersion;
+use crate::rollout::weights::delta::Delta;
 use crate::rollout::weights::frame;
 use crate::rollout::weights::source::Source;
 
@@ -30,6 +34,8 @@ struct Shared {
     /// Number of the publication that may be read; None while the tensors change. Held while a piece is copied out, or a tensor merged.
     open: RwLock<Option<u64>>,
     latest: Mutex<Option<Latest>>,
+    /// What engines said that they have, by their pods' names.
+    held: Mutex<HashMap<String, Held>>,
     /// Pieces and tensors of any version that went to engines.
     taken: AtomicU64,
 }
@@ -41,6 +47,15 @@ struct Latest {
     weights: MergedWeights,
     /// They as streams read them.
     source: Arc<Source>,
+    /// How they differ from the publication before.
+    delta: Option<Delta>,
+}
+
+/// What an engine has of what was published.
+struct Held {
+    number: u64,
+    /// As the engine calls it.
+    digest: String,
 }
 
 /// The weights of a version, to be read while they are published.
@@ -52,6 +67,7 @@ pub struct Reading {
     /// They may be the trained tensors themselves: what they hold is read [while they are open](Self::while_open).
     pub weights: MergedWeights,
     source: Arc<Source>,
+    delta: Option<Delta>,
 }
 
 impl Reading {
@@ -72,6 +88,47 @@ impl Reading {
     /// A piece of them, or a tensor, went to an engine.
     pub fn count_taken(&self) {
         self.shared.taken.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The engine in `pod` has them by now, and says what that is.
+    pub fn note_held(&self, pod: &str, loaded: LoadedWeights) {
+        let mut held = self.shared.held.lock();
+        match loaded.digest.filter(|_| loaded.takes_delta) {
+            Some(digest) => held.insert(pod.to_owned(), Held {
+                number: self.number,
+                digest,
+            }),
+            None => held.remove(pod),
+        };
+    }
+
+    /// How they differ from what the engine in `pod` has, and the digest of that. None where it has not the publication before, or too much
+    /// differs.
+    pub fn delta_for(&self, pod: &str) -> Option<(Delta, String)> {
+        let delta = self.delta.clone()?;
+        let held = self.shared.held.lock();
+        let held = held.get(pod).filter(|held| held.number + 1 == self.number)?;
+        Some((delta, held.digest.clone()))
+    }
+
+    /// All of them, as [`frame`] has them.
+    ///
+    /// # Errors
+    /// When a tensor is of a kind that is not sent.
+    pub fn stream(self) -> Result<PieceStream> {
+        let mut pieces = frame::pieces_of(self.source.clone())?;
+        let (sender, receiver) = tokio::sync::mpsc::channel(PIECES_AHEAD);
+        // Tensors are read where blocking is allowed; a receiver that is gone ends it.
+        tokio::task::spawn_blocking(move || {
+            while let Some(piece) = self.while_open(|| pieces.next().transpose()).transpose() {
+                let is_last = piece.is_err();
+                if sender.blocking_send(piece.map_err(std::io::Error::other)).is_err() || is_last {
+                    return;
+                }
+                self.count_taken();
+            }
+        });
+        Ok(ReceiverStream::new(receiver))
     }
 }
 
@@ -97,7 +154,11 @@ impl Publication {
 
     /// From now on these are the weights. They may be the trained tensors themselves.
     pub fn publish(&self, weights: impl Into<MergedWeights>, version: u64) {
-        let weights = weights.into();
+        self.publish_with(weights.into(), version, None);
+    }
+
+    /// The same; `delta` is how they differ from what was published before.
+    pub fn publish_with(&self, weights: MergedWeights, version: u64, delta: Option<Delta>) {
         let mut latest = self.0.latest.lock();
         let number = latest.as_ref().map_or(0, |latest| latest.number + 1);
         *latest = Some(Latest {
@@ -105,6 +166,7 @@ impl Publication {
             version,
             source: Arc::new(Source::new(weights.shallow_clone())),
             weights,
+            delta,
         });
         self.set_open(Some(number));
     }
@@ -140,7 +202,14 @@ impl Publication {
             version,
             weights: latest.weights.shallow_clone(),
             source: latest.source.clone(),
+            delta: latest.delta.clone(),
         })
+    }
+
+    /// Whether an engine has what was published last, so that it is of use to know how the next differs.
+    pub fn is_held(&self) -> bool {
+        let number = self.0.latest.lock().as_ref().map(|latest| latest.number);
+        self.0.held.lock().values().any(|held| Some(held.number) == number)
     }
 
     /// Grows while engines take weights, whoever brings them.
@@ -159,22 +228,7 @@ impl Publication {
     /// # Errors
     /// When a tensor is of a kind that is not sent.
     pub fn stream(&self, version: u64) -> Result<Option<PieceStream>> {
-        let Some(reading) = self.read(version) else {
-            return Ok(None);
-        };
-        let mut pieces = frame::pieces_of(reading.source.clone())?;
-        let (sender, receiver) = tokio::sync::mpsc::channel(PIECES_AHEAD);
-        // Tensors are read where blocking is allowed; a receiver that is gone ends it.
-        tokio::task::spawn_blocking(move || {
-            while let Some(piece) = reading.while_open(|| pieces.next().transpose()).transpose() {
-                let is_last = piece.is_err();
-                if sender.blocking_send(piece.map_err(std::io::Error::other)).is_err() || is_last {
-                    return;
-                }
-                reading.count_taken();
-            }
-        });
-        Ok(Some(ReceiverStream::new(receiver)))
+        self.read(version).map(Reading::stream).transpose()
     }
 }
 
@@ -221,6 +275,43 @@ mod tests {
         let pieces = publication.stream(3).unwrap().unwrap().count().await;
         assert!(pieces > PIECES_AHEAD);
         assert_eq!(publication.taken(), pieces as u64);
+    }
+
+    #[test]
+    fn what_changed_is_for_engines_that_have_the_publication_before_and_for_no_others() {
+        let of = |version: u64, takes_delta: bool| LoadedWeights {
+            digest: Some(format!("digest of {version}")),
+            takes_delta,
+            ..LoadedWeights::of(Publication::default().policy(version))
+        };
+        let publication = Publication::default();
+        publication.publish(weights(1.0), 3);
+        assert!(!publication.is_held());
+        let third = publication.read(3).unwrap();
+        third.note_held("job-rollout-0", of(3, true));
+        third.note_held("job-rollout-1", of(3, false));
+        assert!(publication.is_held());
+        let delta = || {
+            let places = vec![("w".to_owned(), 0..0)];
+            let own = crate::ranks::shard::Shard::of(0, 1, 0);
+            let marks = crate::model::marks::Marks::new(own, 1, tch::Device::Cpu).unwrap();
+            let changed = crate::model::marks::Changed { marks, places };
+            Delta::of(&weights(1.0).into(), &changed).unwrap()
+        };
+        publication.publish_with(weights(2.0).into(), 4, delta());
+        let fourth = publication.read(4).unwrap();
+        let base = |pod: &str| fourth.delta_for(pod).map(|(_, base)| base);
+        assert_eq!(base("job-rollout-0").unwrap(), "digest of 3");
+        assert_eq!(base("job-rollout-1"), None, "it takes none");
+        assert_eq!(base("job-rollout-2"), None, "nobody knows what it has");
+        assert!(!publication.is_held());
+        // The first misses a version.
+        publication.publish_with(weights(3.0).into(), 5, delta());
+        assert!(publication.read(5).unwrap().delta_for("job-rollout-0").is_none());
+        // It is not known any more how they differ.
+        publication.read(5).unwrap().note_held("job-rollout-0", of(5, true));
+        publication.publish(weights(4.0), 6);
+        assert!(publication.read(6).unwrap().delta_for("job-rollout-0").is_none());
     }
 
     #[test]

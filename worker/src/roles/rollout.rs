@@ -8,6 +8,7 @@ use tokio::runtime::Handle;
 use super::{Dealer, Pending};
 use crate::engine::{Engine, EngineError, Request};
 use crate::model::MergedWeights;
+use crate::model::marks::Changed;
 
 /// What the engine of this process is said to have done.
 const FAILED: &str = "the rollout engine failed";
@@ -61,18 +62,24 @@ impl Rollout {
         }
     }
 
-    /// Gives every engine new weights.
+    /// Gives every engine new weights. `changed` is how they differ from those before; None where nobody knows.
     ///
     /// # Errors
     /// When an engine in this process does not take them in time, or memory runs out. Engines behind HTTP take them at once,
     /// or before they are next asked.
-    pub fn publish(&self, weights: MergedWeights, version: u64, deadline: Duration) -> Result<()> {
+    pub fn publish(
+        &self,
+        weights: MergedWeights,
+        changed: Option<&Changed>,
+        version: u64,
+        deadline: Duration,
+    ) -> Result<()> {
         match self {
             Self::Here(engine) => {
                 let taken = engine.update_weights(weights, version).wait(deadline);
                 taken.context("the rollout engine did not take the new weights")
             }
-            Self::There(dealer) => dealer.publish(weights, version, deadline),
+            Self::There(dealer) => dealer.publish(weights, changed, version, deadline),
         }
     }
 

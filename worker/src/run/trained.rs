@@ -47,7 +47,10 @@ impl Trained {
             checkpoint: start.checkpoint.cloned().map(Box::new),
             total_steps,
         })?;
-        let (actor, critic) = learners(config, policy_folder, start.checkpoint, total_steps, ranks)?;
+        let (mut actor, critic) = learners(config, policy_folder, start.checkpoint, total_steps, ranks)?;
+        if around.peers.is_some() {
+            actor.mark_changes(config)?;
+        }
         let held = Held::of(config, &actor, critic.as_ref(), ranks)?;
         let peers = around.peers;
         let deadline = peers.map_or(LOAD_DEADLINE, |peers| peers.ready_deadline.max(LOAD_DEADLINE));

@@ -5,16 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ppo_crds::run_config::Location;
-use ppo_crds::spec::Role;
+use ppo_crds::spec::{DType, Role};
+use ppo_worker::actor::parameters::Parameters;
 use ppo_worker::engine::{Completion, Details, Request, SamplingParams};
-use ppo_worker::model::{ModelConfig, Weights};
+use ppo_worker::model::save::SHARD_BYTES;
+use ppo_worker::model::{MergedWeights, ModelConfig, Weights, save};
 use ppo_worker::roles::{Caller, Dealer, DealerOptions, Members, Pending, Publication};
+use ppo_worker::rollout::weights::digest::digest;
 use ppo_worker::rollout::{Model, ModelSettings};
 use ppo_worker::serving::Limits;
 use ppo_worker::stop::StopFlag;
 use ppo_worker::telemetry::Live;
 use serde_json::json;
-use tch::Kind;
+use tch::{Device, Kind, Tensor};
 use tokio::runtime::Handle;
 
 use crate::support::{LONG, Server, Wanted, make_model};
@@ -31,6 +34,11 @@ fn dealer(server: &Server, floor_deadline: Duration) -> Dealer {
 fn dealer_of(server: &Server, folder: &Path, attempt: u32, floor_deadline: Duration) -> Dealer {
     let config = ModelConfig::read(folder).unwrap();
     let weights = Weights::load(folder, &config, Kind::Float).unwrap();
+    dealer_with(server, (&weights).into(), attempt, floor_deadline)
+}
+
+/// The same of weights that are there.
+fn dealer_with(server: &Server, weights: MergedWeights, attempt: u32, floor_deadline: Duration) -> Dealer {
     let address = server.url.strip_prefix("http://").unwrap();
     let options = DealerOptions {
         members: Members::of("job", Role::Rollout, 1, address).unwrap(),
@@ -43,7 +51,7 @@ fn dealer_of(server: &Server, folder: &Path, attempt: u32, floor_deadline: Durat
         live: Arc::new(Live::new("job", 1)),
     };
     let (runtime, stop) = (Handle::current(), StopFlag::default());
-    Dealer::new(options, (&weights).into(), 0, runtime, stop).unwrap()
+    Dealer::new(options, weights, 0, runtime, stop).unwrap()
 }
 
 /// Asks for samples of `count` prompts, one each.
@@ -180,5 +188,79 @@ async fn what_an_engine_has_under_the_same_number_is_not_the_policy_unless_this_
         let dealer = dealer_of(&server, &folder, attempt, LONG);
         assert_eq!(drawn(&dealer), wanted, "attempt {attempt}");
         before = wanted;
+    }
+}
+
+/// The policy of the first attempt, in bfloat16 and in training.
+fn trained(folder: &Path) -> (Weights, Parameters) {
+    let config = ModelConfig::read(folder).unwrap();
+    let mut weights = Weights::load(folder, &config, Kind::BFloat16).unwrap();
+    let mut parameters = Parameters::adopt(&mut weights).unwrap();
+    parameters.mark_changes().unwrap();
+    (weights, parameters)
+}
+
+/// Every fifth number becomes a quarter larger.
+fn step(parameters: &mut Parameters) {
+    parameters.clear_marks().unwrap();
+    let count = parameters.count();
+    parameters
+        .change_master(0, count, |weights, _| {
+            let places = Tensor::arange(weights.size1()?, (Kind::Int64, Device::Cpu));
+            let far = places.remainder(20).eq(0).to_kind(Kind::Float);
+            let _ = weights.shallow_clone().f_mul_(&(far * 0.25 + 1.0))?;
+            Ok(())
+        })
+        .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_has_the_version_before_gets_what_changed_and_draws_what_all_of_the_weights_draw() {
+    let server = Server::start().await;
+    let (weights, mut parameters) = trained(&server.folder.path().join("model"));
+    let dealer = dealer_with(&server, (&weights).into(), 1, LONG);
+    let draw = || {
+        let pending = dealer.start(requests(2, 1.0), LONG);
+        let collect = || pending.collect(&StopFlag::default(), Duration::ZERO, &Live::new("job", 1));
+        tokio::task::block_in_place(collect).unwrap().completions
+    };
+    // The same weights in an engine that loads them.
+    let here = |version: u64| {
+        let folder = server.folder.path().join(format!("version-{version}"));
+        let config = ModelConfig::read(&server.folder.path().join("model")).unwrap();
+        let tokenizer = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tokenizer/chatml");
+        save(&folder, &tokenizer, &config, &weights, SHARD_BYTES).unwrap();
+        let mut here = ModelSettings::alone(Location::Path(folder), "here".to_owned());
+        (here.rollout.kv_cache_mebibytes, here.dtype) = (Some(16), Some(DType::Float32));
+        let draw = || Model::load(&here).unwrap().engine.generate(requests(2, 1.0), LONG);
+        tokio::task::block_in_place(draw).unwrap()
+    };
+    let same = |drawn: &[Vec<Completion>], wanted: &[Vec<Completion>]| {
+        let of = |completions: &[Vec<Completion>]| {
+            let each = completions.iter().flatten();
+            each.map(|one| (one.tokens.clone(), one.logprobs.clone())).collect::<Vec<_>>()
+        };
+        of(drawn) == of(wanted)
+    };
+    let publish = |parameters: &Parameters, version: u64| {
+        let changed = parameters.changed().unwrap();
+        tokio::task::block_in_place(|| dealer.publish((&weights).into(), changed.as_ref(), version, LONG)).unwrap();
+    };
+    let held = async || server.get_json("/weight_info").await;
+    assert!(same(&draw(), &here(0)));
+    for version in 1..4 {
+        dealer.withdraw();
+        step(&mut parameters);
+        if version == 3 {
+            // Somebody else gives it other weights: it says so, and gets all of them.
+            let folder = server.folder.path().join("model");
+            server.ok("/update_weights", json!({"path": folder, "weight_version": "7"})).await;
+        }
+        publish(&parameters, version);
+        let held = held().await;
+        assert_eq!(held["weight_version"], version.to_string());
+        let all = digest(&weights).unwrap().to_string();
+        assert_eq!(held["digest"] == all, version == 3, "{held}");
+        assert!(same(&draw(), &here(version)), "version {version}");
     }
 }

@@ -52,11 +52,11 @@ async fn new_weights_from_a_folder_change_tokens_and_versions_between_two_steps(
     let update = json!({"path": folder, "weight_version": "13", "digest": wanted});
     assert_eq!(
         server.ok("/update_weights", update).await,
-        json!({"weight_version": "13", "digest": wanted})
+        json!({"weight_version": "13", "digest": wanted, "takes_delta": true})
     );
     assert_eq!(
         server.get_json("/weight_info").await,
-        json!({"weight_version": "13", "digest": wanted})
+        json!({"weight_version": "13", "digest": wanted, "takes_delta": true})
     );
     let answer: Value = running.await.unwrap().unwrap().json().await.unwrap();
     let across = &answer["choices"][0];
@@ -117,7 +117,7 @@ async fn whoever_asks_for_the_version_during_an_update_is_told_the_new_one() {
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     let told: Value = asked.await.unwrap().unwrap().json().await.unwrap();
     let digest = digest(&weights).unwrap().to_string();
-    assert_eq!(told, json!({"weight_version": "13", "digest": digest}));
+    assert_eq!(told, json!({"weight_version": "13", "digest": digest, "takes_delta": true}));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -182,7 +182,7 @@ async fn an_older_attempt_of_an_actor_gives_no_weights_once_a_newer_one_has_and_
     for attempt in [1, 2] {
         let (status, answer) = upload(&server, &format!("7&attempt={attempt}"), stream.clone()).await;
         assert_eq!(status, 200, "{answer}");
-        let has = json!({"weight_version": "7", "attempt": attempt, "digest": digest});
+        let has = json!({"weight_version": "7", "attempt": attempt, "digest": digest, "takes_delta": true});
         assert_eq!(server.get_json("/weight_info").await, has);
     }
     let (status, answer) = upload(&server, "8&attempt=1", stream.clone()).await;
@@ -191,7 +191,7 @@ async fn an_older_attempt_of_an_actor_gives_no_weights_once_a_newer_one_has_and_
     assert!(message.contains("attempt 2 of the actor"), "{message}");
     assert_eq!(server.get_json("/weight_info").await["weight_version"], "7");
     assert_eq!(upload(&server, "9", stream).await.0, 200);
-    let has = json!({"weight_version": "9", "digest": digest});
+    let has = json!({"weight_version": "9", "digest": digest, "takes_delta": true});
     assert_eq!(server.get_json("/weight_info").await, has);
 }
 

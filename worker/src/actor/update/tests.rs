@@ -334,6 +334,45 @@ fn bfloat16_on_two_ranks_is_as_close_to_one_as_its_precision_allows() {
 }
 
 #[test]
+fn every_rank_knows_which_numbers_of_the_policy_a_step_changed() {
+    let config = config(8, 4, "bfloat16");
+    for count in [1, 2, 3] {
+        together(count, |ranks| {
+            let known = Known::new(false);
+            let (mut actor, mut critic) = begin(&config, &ranks);
+            actor.mark_changes(&config).unwrap();
+            for step in 0..2 {
+                let before = actor.learner.parameters.weights().deep_clone().unwrap();
+                let update = Update {
+                    config: &config,
+                    step,
+                    kl_coefficient: 0.05,
+                    lesson: &known.lesson(),
+                    ranks: &ranks,
+                    live: &Live::new("test", 1),
+                };
+                update.run(&mut actor, Some(&mut critic)).unwrap();
+                let changed = actor.learner.parameters.changed().unwrap().unwrap();
+                let after = actor.learner.parameters.weights();
+                let mut differs = 0;
+                for (name, range) in changed.places {
+                    let mut marked = Vec::new();
+                    changed.marks.each(range, |place| marked.push(place)).unwrap();
+                    let differ = before.0[&name].ne_tensor(&after.0[&name]).view([-1]).nonzero().view([-1]);
+                    let differ = Vec::<i64>::try_from(differ).unwrap();
+                    differs += differ.len();
+                    // A number that an update moved and the next moved back is marked too.
+                    assert!(differ.iter().all(|place| marked.binary_search(place).is_ok()), "{name}");
+                    let extra = marked.len() - differ.len();
+                    assert!(extra <= marked.len() / 2, "{extra} of {} in {name}", marked.len());
+                }
+                assert!(differs > 0);
+            }
+        });
+    }
+}
+
+#[test]
 fn a_step_that_keeps_its_first_pass_makes_the_updates_of_one_that_does_not() {
     let alone = learn(1, &config(8, 2, "float32"), false).remove(0).0;
     for (count, micro) in [(1, 2), (1, 8), (2, 4), (4, 2)] {

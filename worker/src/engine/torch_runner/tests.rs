@@ -85,6 +85,10 @@ impl<M: Make> Runner for Made<M> {
     fn load(&mut self, weights: &MergedWeights) -> Result<()> {
         self.0.load(weights)
     }
+
+    fn change(&mut self, changes: &Changes) -> Result<()> {
+        self.0.change(changes)
+    }
 }
 
 impl<M: Make> Subject for Made<M> {

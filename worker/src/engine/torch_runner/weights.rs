@@ -1,13 +1,16 @@
 //! The decoder's tensors on the device, those of one input fused into one product. They are written in place: a captured graph
 //! reads their addresses.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result};
 use tch::{Device, Tensor};
 
+use crate::engine::changes::Changes;
 use crate::engine::decoder_shape::DecoderShape;
-use crate::engine::found_weights::Found;
+use crate::engine::found_weights::find;
 use crate::model::MergedWeights;
-use crate::model::adapter::merged::Unmerged;
+use crate::model::names::{EMBEDDING, LM_HEAD};
 
 /// Tensors of one decoder block.
 #[derive(Debug)]
@@ -83,59 +86,96 @@ impl Weights {
         (s.layers * layer + embeddings) * s.kind.elt_size_in_bytes()
     }
 
-    /// Copies the tensors of `weights` over the present ones. `is_whole` is false while some are new and some old.
-    pub fn load(&self, weights: &MergedWeights, shape: &DecoderShape, is_whole: &mut bool) -> Result<()> {
-        // Everything is looked up first: a missing tensor must not leave a mixture of two policies.
-        let found = Found::all(weights, shape)?;
-        *is_whole = false;
-        for (layer, found) in self.layers.iter().zip(&found.layers) {
-            fuse(&layer.qkv, &found.qkv)?;
-            fuse(&layer.output, &[found.output])?;
-            fuse(&layer.gate_up, &found.gate_up)?;
-            fuse(&layer.down, &[found.down])?;
-            overwrite(&layer.attention_norm, &[found.attention_norm])?;
-            overwrite(&layer.mlp_norm, &[found.mlp_norm])?;
-            if let (Some(bias), Some(parts)) = (&layer.qkv_bias, &found.qkv_bias) {
-                overwrite(bias, parts)?;
+    /// Where each tensor of a model goes, by its name: views of the tensors here.
+    fn places(&self, s: &DecoderShape) -> Result<BTreeMap<String, Tensor>> {
+        let mut places = BTreeMap::new();
+        let (q, kv) = (s.heads * s.head_dim, s.kv_heads * s.head_dim);
+        for (index, layer) in self.layers.iter().enumerate() {
+            // Parts of a fused tensor follow each other.
+            let mut put = |whole: &Tensor, parts: &[(&str, usize)]| -> Result<()> {
+                let mut row = 0;
+                for (name, rows) in parts {
+                    let rows = *rows as i64;
+                    places.insert(format!("model.layers.{index}.{name}"), whole.f_narrow(0, row, rows)?);
+                    row += rows;
+                }
+                Ok(())
+            };
+            let three = [
+                ("self_attn.q_proj.weight", q),
+                ("self_attn.k_proj.weight", kv),
+                ("self_attn.v_proj.weight", kv),
+            ];
+            put(&layer.qkv, &three)?;
+            put(&layer.output, &[("self_attn.o_proj.weight", s.hidden)])?;
+            let two = [
+                ("mlp.gate_proj.weight", s.intermediate),
+                ("mlp.up_proj.weight", s.intermediate),
+            ];
+            put(&layer.gate_up, &two)?;
+            put(&layer.down, &[("mlp.down_proj.weight", s.hidden)])?;
+            put(&layer.attention_norm, &[("input_layernorm.weight", s.hidden)])?;
+            put(&layer.mlp_norm, &[("post_attention_layernorm.weight", s.hidden)])?;
+            if let Some(bias) = &layer.qkv_bias {
+                let three = [
+                    ("self_attn.q_proj.bias", q),
+                    ("self_attn.k_proj.bias", kv),
+                    ("self_attn.v_proj.bias", kv),
+                ];
+                put(bias, &three)?;
             }
-            if let (Some(bias), Some(found)) = (&layer.output_bias, found.output_bias) {
-                overwrite(bias, &[found])?;
+            if let Some(bias) = &layer.output_bias {
+                put(bias, &[("self_attn.o_proj.bias", s.hidden)])?;
             }
-            if let (Some([query, key]), Some([found_query, found_key])) = (&layer.qk_norm, found.qk_norm) {
-                overwrite(query, &[found_query])?;
-                overwrite(key, &[found_key])?;
+            if let Some([query, key]) = &layer.qk_norm {
+                put(query, &[("self_attn.q_norm.weight", s.head_dim)])?;
+                put(key, &[("self_attn.k_norm.weight", s.head_dim)])?;
             }
         }
-        overwrite(&self.final_norm, &[found.final_norm])?;
-        fuse(&self.embedding, &[found.embedding])?;
-        if !shape.tied {
-            fuse(&self.head, &[found.head])?;
+        places.insert("model.norm.weight".into(), self.final_norm.shallow_clone());
+        places.insert(EMBEDDING.into(), self.embedding.shallow_clone());
+        if !s.tied {
+            places.insert(LM_HEAD.into(), self.head.shallow_clone());
+        }
+        Ok(places)
+    }
+
+    /// Copies the tensors of `weights` over the present ones. `is_whole` is false while some are new and some old.
+    pub fn load(&self, weights: &MergedWeights, shape: &DecoderShape, is_whole: &mut bool) -> Result<()> {
+        let places = self.places(shape)?;
+        // Everything is looked up first: a missing tensor must not leave a mixture of two policies.
+        let found: Vec<_> = places
+            .iter()
+            .map(|(name, place)| Ok((place, find(weights, name, &place.size())?)))
+            .collect::<Result<_>>()?;
+        *is_whole = false;
+        for (place, tensor) in found {
+            // Merged when it is written, so that one merged tensor exists at a time.
+            place.shallow_clone().f_copy_(&tensor.merge()?)?;
         }
         *is_whole = true;
         Ok(())
     }
-}
 
-/// Merges the parts, each when it is written, so that one merged part exists at a time.
-fn fuse(whole: &Tensor, parts: &[Unmerged]) -> Result<()> {
-    let mut row = 0;
-    for part in parts {
-        row = write(whole, row, &part.merge()?)?;
+    /// Writes what changed over it, as [`load`](Self::load) does with all.
+    pub fn change(&self, changes: &Changes, shape: &DecoderShape, is_whole: &mut bool) -> Result<()> {
+        let places = self.places(shape)?;
+        let found: Vec<_> = changes
+            .iter()
+            .map(|change| {
+                let place = places.get(change.name);
+                Ok((place.with_context(|| format!("the model has no tensor {}", change.name))?, change))
+            })
+            .collect::<Result<_>>()?;
+        *is_whole = false;
+        for (place, change) in found {
+            let positions: Vec<i64> = change.positions().collect();
+            let values: Vec<f32> = change.floats().collect();
+            let values = Tensor::from_slice(&values).f_to_device(place.device())?.f_to_kind(place.kind())?;
+            let positions = Tensor::from_slice(&positions).f_to_device(place.device())?;
+            let _ = place.f_view([-1])?.f_index_copy_(0, &positions, &values)?;
+        }
+        *is_whole = true;
+        Ok(())
     }
-    Ok(())
-}
-
-fn overwrite(whole: &Tensor, parts: &[&Tensor]) -> Result<()> {
-    let mut row = 0;
-    for part in parts {
-        row = write(whole, row, part)?;
-    }
-    Ok(())
-}
-
-/// Converts and copies a part to rows from `row`; the row after it.
-fn write(whole: &Tensor, row: i64, part: &Tensor) -> Result<i64> {
-    let rows = part.size().first().copied().unwrap_or(0);
-    whole.f_narrow(0, row, rows)?.f_copy_(part)?;
-    Ok(row + rows)
 }

@@ -99,7 +99,7 @@ fn an_engine_that_starts_during_an_update_gets_the_version_that_it_draws_ahead_w
     assert_eq!(bench.fetched(3), Some(before.clone()));
     bench
         .dealer
-        .publish((&bench.trained).into(), 4, Duration::ZERO)
+        .publish((&bench.trained).into(), None, 4, Duration::ZERO)
         .unwrap();
     assert_eq!(bench.fetched(3), None);
     assert_ne!(bench.fetched(4).unwrap(), before);

@@ -31,7 +31,12 @@ fn header(tensors: &[Described]) -> Result<Vec<u8>> {
         fields.insert(name.clone(), place);
         at = end;
     }
-    let mut json = serde_json::to_vec(&fields)?;
+    prefixed(&fields)
+}
+
+/// The header of a safetensors file, with its length before it.
+pub(super) fn prefixed(fields: &serde_json::Map<String, serde_json::Value>) -> Result<Vec<u8>> {
+    let mut json = serde_json::to_vec(fields)?;
     // The tensors behind it are aligned, as safetensors wants.
     json.resize(json.len().next_multiple_of(8), b' ');
     Ok([&(json.len() as u64).to_le_bytes()[..], &json].concat())

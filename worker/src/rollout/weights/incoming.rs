@@ -99,28 +99,10 @@ where
 
     async fn some(&mut self, most: usize) -> Result<Bytes, ApiError> {
         while self.buffer.is_empty() {
-            let next = self.next().await?;
+            let next = next(&mut self.stream, self.patience).await?;
             self.buffer = next.ok_or_else(|| broken("the bytes that its header promises"))?;
         }
         Ok(self.buffer.split_to(most.min(self.buffer.len())))
-    }
-
-    /// What arrived next; None at the end.
-    async fn next(&mut self) -> Result<Option<Bytes>, ApiError> {
-        match tokio::time::timeout(self.patience, self.stream.next()).await {
-            Ok(None) => Ok(None),
-            Ok(Some(Ok(bytes))) => Ok(Some(bytes)),
-            Ok(Some(Err(error))) => Err(ApiError::bad(format!(
-                "the stream broke off: {error}; the old weights stay"
-            ))),
-            Err(_) => Err(ApiError::new(
-                StatusCode::REQUEST_TIMEOUT,
-                format!(
-                    "nothing arrived for {} s; the old weights stay",
-                    self.patience.as_secs_f64()
-                ),
-            )),
-        }
     }
 
     /// After the tensors comes their digest, and then nothing.
@@ -135,12 +117,34 @@ where
                 "the digest at the end of the stream is not that of what arrived: send it again; the old weights stay",
             ));
         }
-        if !self.buffer.is_empty() || self.next().await?.is_some_and(|more| !more.is_empty()) {
+        if !self.buffer.is_empty() || next(&mut self.stream, self.patience).await?.is_some_and(|more| !more.is_empty()) {
             return Err(ApiError::bad(
                 "there are bytes behind the stream's digest; the old weights stay",
             ));
         }
         Ok(found)
+    }
+}
+
+/// What arrives next, within `patience`; None at the end.
+///
+/// # Errors
+/// 400 when the stream breaks off, 408 when it stalls.
+pub(super) async fn next<S, E>(stream: &mut S, patience: Duration) -> Result<Option<Bytes>, ApiError>
+where
+    S: Stream<Item = Result<Bytes, E>> + Unpin,
+    E: std::fmt::Display,
+{
+    match tokio::time::timeout(patience, stream.next()).await {
+        Ok(None) => Ok(None),
+        Ok(Some(Ok(bytes))) => Ok(Some(bytes)),
+        Ok(Some(Err(error))) => Err(ApiError::bad(format!(
+            "the stream broke off: {error}; the old weights stay"
+        ))),
+        Err(_) => Err(ApiError::new(
+            StatusCode::REQUEST_TIMEOUT,
+            format!("nothing arrived for {} s; the old weights stay", patience.as_secs_f64()),
+        )),
     }
 }
 
@@ -189,7 +193,7 @@ fn plan(model: &ModelConfig, metadata: &Metadata) -> Result<Vec<Planned>, ApiErr
     )))
 }
 
-fn broken(what: &str) -> ApiError {
+pub(super) fn broken(what: &str) -> ApiError {
     ApiError::bad(format!("the stream ended before {what}; the old weights stay"))
 }
 

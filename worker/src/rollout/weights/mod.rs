@@ -2,6 +2,7 @@
 //! any of it, and it takes them between two passes; a failure leaves the old ones.
 
 pub mod attempt;
+pub mod delta;
 pub mod digest;
 pub mod folder;
 pub mod frame;
@@ -39,9 +40,13 @@ pub struct LoadedWeights {
     /// The actor's attempt that gave it them; absent for those that it started with, and where whoever gave them said none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
-    /// [`digest::digest`] of the tensors, as they were streamed or as the engine has them; absent for those that it started with.
+    /// [`digest::digest`] of the tensors, as they were streamed or as the engine has them; of weights that came as a [delta],
+    /// [`digest_after`](delta::digest_after) it. Absent for those that it started with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
+    /// Whether it takes the next version as a [delta] from these.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub takes_delta: bool,
 }
 
 impl LoadedWeights {
@@ -51,6 +56,7 @@ impl LoadedWeights {
             weight_version: weights.version.to_string(),
             attempt: weights.attempt,
             digest: None,
+            takes_delta: false,
         }
     }
 
@@ -116,6 +122,8 @@ pub struct UploadQuery {
     weight_version: Option<String>,
     /// The actor's attempt whose weights they are; who is no actor of a job has none.
     attempt: Option<u32>,
+    /// The stream is a [delta] from the weights of this digest.
+    delta_from: Option<String>,
 }
 
 impl UploadQuery {
@@ -123,8 +131,8 @@ impl UploadQuery {
     ///
     /// # Errors
     /// 400 when it has no version, or one that is no whole number.
-    pub fn policy(self) -> Result<PolicyVersion, ApiError> {
-        let version = self.weight_version.map(Version::Text);
+    pub fn policy(&self) -> Result<PolicyVersion, ApiError> {
+        let version = self.weight_version.clone().map(Version::Text);
         let version = version.ok_or_else(|| ApiError::field("weight_version", "is missing from the query"))?;
         Ok(PolicyVersion {
             attempt: self.attempt,
@@ -133,10 +141,11 @@ impl UploadQuery {
     }
 }
 
-/// `POST /update_weights`: JSON names a folder, `application/octet-stream` carries the tensors themselves.
+/// `POST /update_weights`: JSON names a folder, `application/octet-stream` carries the tensors themselves, or a [delta].
 ///
 /// # Errors
-/// 400 when tensors do not fit the model or their digest is another one, 409 while another update runs, and for weights of an older attempt.
+/// 400 when tensors do not fit the model or their digest is another one, 409 while another update runs, for weights of an older attempt, and
+/// for a delta from others than the engine has.
 pub async fn update(
     State(service): State<Service>,
     Query(query): Query<UploadQuery>,
@@ -144,10 +153,12 @@ pub async fn update(
 ) -> Result<Json<LoadedWeights>, ApiError> {
     service.model()?;
     if is_stream(request.headers()) {
-        let policy = query.policy()?;
-        return take(&service, policy, request.into_body().into_data_stream())
-            .await
-            .map(Json);
+        let (policy, stream) = (query.policy()?, request.into_body().into_data_stream());
+        let taken = match &query.delta_from {
+            None => take(&service, policy, stream).await,
+            Some(base) => take_delta(&service, policy, base, stream).await,
+        };
+        return taken.map(Json);
     }
     let asked: folder::FolderUpdate = body::json(&service.bodies, request).await?;
     let policy = PolicyVersion {
@@ -168,6 +179,30 @@ where
     replace(service, policy, read).await
 }
 
+/// Takes what changed since the weights of digest `base`.
+async fn take_delta<S, E>(
+    service: &Service,
+    policy: PolicyVersion,
+    base: &str,
+    stream: S,
+) -> Result<LoadedWeights, ApiError>
+where
+    S: Stream<Item = Result<Bytes, E>> + Unpin,
+    E: std::fmt::Display,
+{
+    let read = async {
+        let model = service.model()?;
+        let held = service.weights(model.engine.stats().policy_version);
+        if held.digest.as_deref() != Some(base) {
+            let words = "this engine has other weights than those that changed: send it all of the new ones";
+            return Err(ApiError::new(StatusCode::CONFLICT, words));
+        }
+        let (changes, hash) = delta::receive(&model.config, stream, service.limits.body_timeout).await?;
+        Ok((NewWeights::Changes(changes), delta::digest_after(base, hash)))
+    };
+    replace(service, policy, read).await
+}
+
 /// Reads weights aside, then swaps; one update at a time.
 async fn replace(
     service: &Service,
@@ -184,6 +219,7 @@ async fn replace(
     swap(service, policy.version, weights).await?;
     let loaded = LoadedWeights {
         digest: Some(digest.to_string()),
+        takes_delta: true,
         ..LoadedWeights::of(policy)
     };
     service.note_given(Some(loaded.clone()));

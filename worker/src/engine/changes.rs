@@ -1,0 +1,152 @@
+//! The numbers of a policy's tensors that a step changed, for an engine that has all others: it writes them over those that it has,
+//! between two passes.
+
+use std::ops::Range;
+
+/// Numbers that one byte of gaps counts at most; a byte of so much says that none of them changed, and that the gap goes on.
+const FAR: u8 = u8::MAX;
+
+/// What changed, in bfloat16. Whoever makes them has [checked](crate::rollout::weights::delta) that they are numbers of the model.
+#[derive(Debug, Default)]
+pub struct Changes {
+    tensors: Vec<Tensor>,
+    /// What the ranges are of.
+    body: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Tensor {
+    name: String,
+    gaps: Range<usize>,
+    values: Range<usize>,
+}
+
+/// What changed of one tensor.
+#[derive(Clone, Copy, Debug)]
+pub struct Change<'a> {
+    /// The tensor's name in Hugging Face layout.
+    pub name: &'a str,
+    /// How many numbers lie before each: see [`positions`].
+    pub gaps: &'a [u8],
+    /// What each is now: its bfloat16, the lower byte first.
+    pub values: &'a [u8],
+}
+
+impl Changes {
+    /// Of the tensors that [`add`](Self::add) names, in `body`.
+    pub fn of(body: Vec<u8>) -> Self {
+        Self {
+            tensors: Vec::new(),
+            body,
+        }
+    }
+
+    /// `gaps` and `values` are of the tensor `name`; None where the body has no such bytes.
+    #[must_use]
+    pub fn add(&mut self, name: &str, gaps: Range<usize>, values: Range<usize>) -> Option<Change<'_>> {
+        self.body.get(gaps.clone())?;
+        self.body.get(values.clone())?;
+        self.tensors.push(Tensor {
+            name: name.to_owned(),
+            gaps,
+            values,
+        });
+        self.iter().next_back()
+    }
+
+    /// Tensor by tensor.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Change<'_>> {
+        let bytes = |range: &Range<usize>| self.body.get(range.clone()).unwrap_or_default();
+        self.tensors.iter().map(move |tensor| Change {
+            name: &tensor.name,
+            gaps: bytes(&tensor.gaps),
+            values: bytes(&tensor.values),
+        })
+    }
+}
+
+impl Change<'_> {
+    /// The places of its numbers, in their order.
+    pub fn positions(&self) -> impl Iterator<Item = i64> + '_ {
+        positions(self.gaps)
+    }
+
+    /// Its numbers as float32.
+    pub fn floats(&self) -> impl Iterator<Item = f32> + '_ {
+        let halves = self.values.as_chunks::<2>().0.iter();
+        halves.map(|half| f32::from_bits(u32::from(u16::from_le_bytes(*half)) << 16))
+    }
+}
+
+/// Writes the places of a tensor's changed numbers, which ascend, as the gaps between them: how many unchanged ones lie before each. Where
+/// a step changes a few in a hundred that is a byte for each.
+#[derive(Debug, Default)]
+pub struct Gaps {
+    /// The bytes so far.
+    pub bytes: Vec<u8>,
+    next: i64,
+}
+
+impl Gaps {
+    /// The next place.
+    pub fn push(&mut self, position: i64) {
+        let mut gap = position - self.next;
+        while gap >= i64::from(FAR) {
+            self.bytes.push(FAR);
+            gap -= i64::from(FAR);
+        }
+        self.bytes.push(gap as u8);
+        self.next = position + 1;
+    }
+}
+
+/// The places that [`Gaps`] wrote.
+pub fn positions(gaps: &[u8]) -> impl Iterator<Item = i64> + '_ {
+    let mut next = 0;
+    gaps.iter().filter_map(move |gap| {
+        next += i64::from(*gap);
+        if *gap == FAR {
+            return None;
+        }
+        next += 1;
+        Some(next - 1)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_come_back_from_their_gaps_however_far_apart_they_are() {
+        for places in [
+            vec![],
+            vec![0],
+            vec![254],
+            vec![255, 256, 257],
+            vec![0, 1, 255, 511, 766, 767, 1_000_000],
+            vec![509, 510, 1021],
+        ] {
+            let mut gaps = Gaps::default();
+            places.iter().for_each(|place| gaps.push(*place));
+            assert_eq!(positions(&gaps.bytes).collect::<Vec<_>>(), places);
+        }
+    }
+
+    #[test]
+    fn neighbours_take_a_byte_each() {
+        let mut gaps = Gaps::default();
+        (5..100).for_each(|place| gaps.push(place));
+        assert_eq!(gaps.bytes.len(), 95);
+    }
+
+    #[test]
+    fn bytes_that_the_body_does_not_have_are_no_change() {
+        let mut changes = Changes::of(vec![0, 0, 0x80, 0x3f]);
+        assert!(changes.add("w", 0..5, 0..2).is_none() && changes.add("w", 0..1, 2..6).is_none());
+        let change = changes.add("w", 0..1, 2..4).unwrap();
+        assert_eq!(change.positions().collect::<Vec<_>>(), [0]);
+        assert_eq!(change.floats().collect::<Vec<_>>(), [1.0]);
+        assert_eq!(changes.iter().count(), 1);
+    }
+}
