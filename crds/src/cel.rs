@@ -209,6 +209,13 @@ const RULES: &[Rule] = &[
     rule("spec.algorithm", "!self.maskTruncated || (has(self.aggregation) ? self.aggregation != 'paddedMean' && \
         (self.profile != 'alpacafarm' || self.aggregation != 'tokenMean') : self.profile != 'alpacafarm')",
         "maskTruncated is not for means that count padding, paddedMean and the default of alpacafarm: give another aggregation"),
+    rule("spec.algorithm.advantage", "self.deviation == 'group' || self.estimator == 'grpo'",
+        "deviation: batch is for estimator: grpo; the others divide by no deviation"),
+    rule("spec.algorithm", "!has(self.truncatedImportanceSampling) || !has(self.rolloutCorrection)",
+        "give truncatedImportanceSampling or rolloutCorrection, not both"),
+    rule("spec.algorithm.rolloutCorrection", "self.low < self.high", "low must be below high"),
+    rule("spec.algorithm.rolloutCorrection", "self.level != 'geometric' || self.outside == 'mask'",
+        "level: geometric is for outside: mask, which leaves responses out; with truncate use token or sequence"),
     rule("spec.algorithm.clip.dual", "self == 0.0 || self > 1.0", "must be above 1, or 0 for off"),
     rule("spec.algorithm.score.clip", "self.min < self.max", "min must be below max"),
 

@@ -7,6 +7,7 @@ mod adapter;
 mod arguments;
 mod arithmetic;
 mod config_file;
+mod correction;
 mod dialect;
 mod draft;
 mod dynamic;

@@ -27,7 +27,7 @@ pub fn fill(job: &PpoJob) -> PpoJob {
         spec.episodes.get_or_insert(1);
     }
     fill_algorithm(&mut spec.algorithm);
-    if spec.overlap == Overlap::OneStep {
+    if spec.overlap == Overlap::OneStep && spec.algorithm.rollout_correction.is_none() {
         let cap = &mut spec.algorithm.truncated_importance_sampling;
         cap.get_or_insert(STALE_WEIGHT_CAP);
     }

@@ -225,6 +225,7 @@ pub(crate) fn algorithm(spec: &AlgorithmSpec) -> Algorithm {
         gamma: spec.advantage.gamma.unwrap_or(1.0),
         lambda: spec.advantage.lambda.unwrap_or(1.0),
         whiten: spec.advantage.whiten.unwrap_or_default(),
+        deviation: spec.advantage.deviation,
         kl: Kl {
             coef: if has_kl(spec) {
                 spec.kl.coef.unwrap_or_default()
@@ -258,6 +259,7 @@ pub(crate) fn algorithm(spec: &AlgorithmSpec) -> Algorithm {
         aggregation: spec.aggregation.unwrap_or_default(),
         mask_truncated: spec.mask_truncated,
         truncated_importance_sampling: off_at_zero(spec.truncated_importance_sampling),
+        rollout_correction: spec.rollout_correction,
     }
 }
 

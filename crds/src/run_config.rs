@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::spec::{
-    AdapterSpec, Aggregation, DType, Engine, Estimator, GenerationSpec, KlEstimator, KlPlacement, OptimizerSpec,
-    Overlap, Profile, Ratio, RemoteRewardSpec, RewardRule, Role, TelemetrySpec,
+    AdapterSpec, Aggregation, DType, Deviation, Engine, Estimator, GenerationSpec, KlEstimator, KlPlacement,
+    OptimizerSpec, Overlap, Profile, Ratio, RemoteRewardSpec, RewardRule, Role, RolloutCorrection, TelemetrySpec,
 };
 
 pub use data_paths::DataPaths;
@@ -214,6 +214,9 @@ pub struct Algorithm {
     pub lambda: f64,
     /// Whiten advantages over the step.
     pub whiten: bool,
+    /// Whose deviation grpo divides by. Absent where it is the group's, so that images of earlier versions read it.
+    #[serde(default, skip_serializing_if = "Deviation::is_of_group")]
+    pub deviation: Deviation,
     /// KL penalty.
     pub kl: Kl,
     /// Clipping of policy and value.
@@ -234,9 +237,18 @@ pub struct Algorithm {
     pub mask_truncated: bool,
     /// Cap on the ratio of the actor's policy to the engine's. None: off.
     pub truncated_importance_sampling: Option<f64>,
+    /// The correction with bounds of its own, in place of that cap. Absent where it is None, so that images of earlier versions read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout_correction: Option<RolloutCorrection>,
 }
 
 impl Algorithm {
+    /// What samples weigh for the policy that drew them, however it was written. None: all weigh the same.
+    pub fn correction(&self) -> Option<RolloutCorrection> {
+        let truncated = self.truncated_importance_sampling.map(RolloutCorrection::truncated);
+        self.rollout_correction.or(truncated)
+    }
+
     /// Whether a token mean is that of TRL's PPOTrainer: the mean over an update's micro-batches of their own token means, so that their size
     /// matters.
     pub fn means_micro_batches(&self) -> bool {

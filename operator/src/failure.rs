@@ -104,13 +104,18 @@ pub fn failure_of(pod: &PodView) -> Option<Failure> {
         reason,
         message,
         conditions: pod.conditions.clone(),
-        disrupted: deleted || asked || taken || lost || rejected(pod),
+        disrupted: !pod.failed_by_itself && (deleted || asked || taken || lost || rejected(pod)),
         ended_at: pod.ended_at,
         not_before: pod
             .created
-            .filter(|_| pod.attempt > 1 && !deleted)
+            .filter(|_| pod.attempt > 1 && (pod.failed_by_itself || !deleted))
             .and_then(|created| created.checked_add(SHORTEST_LIFE).ok()),
     })
+}
+
+/// Whether `pod` has failed, and was not taken away, lost or asked to stop.
+pub fn fails_by_itself(pod: &PodView) -> bool {
+    failure_of(pod).is_some_and(|failure| !failure.disrupted)
 }
 
 /// What to do about a failure.

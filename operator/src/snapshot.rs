@@ -42,7 +42,7 @@ pub struct Snapshot {
     pub restart_request: Option<String>,
     /// Since when this process listens for reports: silence before that says nothing.
     pub listening_since: Timestamp,
-    /// The actor's pods that are gone, as they were last seen.
+    /// The actor's pods that are gone, and others' that had failed, as they were last seen.
     pub vanished: Vec<Arc<PodView>>,
 }
 

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use ppo_crds::pod::{label, pod_name};
 use ppo_crds::spec::Role;
 
+use crate::failure::fails_by_itself;
 use crate::reports::Actor;
 
 pub use kind::Kind;
@@ -73,7 +74,7 @@ pub enum Observed {
 #[derive(Default)]
 pub struct World {
     children: Mutex<HashMap<JobKey, Children>>,
-    /// Actors' pods that are gone, as they were last seen, by job and name.
+    /// Actors' pods that are gone, and others' that had failed, as they were last seen, by job and name.
     vanished: Mutex<HashMap<JobKey, BTreeMap<String, Arc<PodView>>>>,
 }
 
@@ -95,7 +96,12 @@ impl World {
         let mut jobs = self.children.lock();
         let children = jobs.entry(key.clone()).or_default();
         match observed {
-            Observed::Pod(pod) => {
+            Observed::Pod(mut pod) => {
+                let known = children.pods.get(&pod.name).filter(|known| known.uid == pod.uid);
+                // Whoever deletes a pod that has failed takes away the pod and not the failure.
+                if known.is_some_and(|known| fails_by_itself(known)) {
+                    Arc::make_mut(&mut pod).failed_by_itself = true;
+                }
                 children.pods.insert(pod.name.clone(), pod);
             }
             Observed::Object(object) => {
@@ -112,21 +118,25 @@ impl World {
         match kind {
             Kind::Pod => {
                 let gone = children.pods.remove(name);
-                if let Some(pod) = gone.filter(|pod| pod.role == Role::Actor) {
+                if let Some(pod) = gone.filter(|pod| pod.role == Role::Actor || fails_by_itself(pod)) {
                     let mut vanished = self.vanished.lock();
                     vanished.entry(key.clone()).or_default().insert(name.to_owned(), pod);
                 }
             }
             _ => drop(children.objects.remove(&(kind, name.to_string()))),
         }
-        // A job has objects as long as it is there: what is remembered of one that was deleted goes with its last.
-        if children.pods.is_empty() && children.objects.is_empty() {
-            jobs.remove(key);
+        // A job has objects as long as it is there: what is remembered of one that was deleted goes with its last. A claim of checkpoints
+        // outlives its job.
+        let of_claims = |(kind, _): &(Kind, String)| *kind == Kind::PersistentVolumeClaim;
+        if children.pods.is_empty() && children.objects.keys().all(of_claims) {
             self.vanished.lock().remove(key);
+            if children.objects.is_empty() {
+                jobs.remove(key);
+            }
         }
     }
 
-    /// The actor's pods that are gone, as they were last seen.
+    /// The actor's pods that are gone, and others' that had failed, as they were last seen.
     pub fn vanished(&self, key: &JobKey) -> Vec<Arc<PodView>> {
         let jobs = self.vanished.lock();
         jobs.get(key).into_iter().flat_map(BTreeMap::values).cloned().collect()
@@ -196,5 +206,73 @@ fn names(children: &Children, kind: Kind) -> Vec<String> {
             .filter(|(of, _)| *of == kind)
             .map(|(_, name)| name.clone())
             .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn key() -> JobKey {
+        JobKey {
+            namespace: "n".into(),
+            name: "a".into(),
+        }
+    }
+
+    fn pod(role: &str, uid: &str, exit_code: Option<i32>, deleted: bool) -> Observed {
+        let ended = exit_code.map(|code| {
+            json!([{"name": "worker", "image": "i", "imageID": "", "ready": false, "restartCount": 0,
+                "state": {"terminated": {"exitCode": code}}}])
+        });
+        let pod = json!({
+            "metadata": {
+                "name": format!("a-{role}-0"), "uid": uid, "labels": {"ppojob.dev/role": role, "ppojob.dev/index": "0"},
+                "deletionTimestamp": deleted.then_some("2026-01-01T00:00:00Z"),
+            },
+            "spec": {"nodeName": "one"},
+            "status": {"phase": if exit_code.is_some() { "Failed" } else { "Running" }, "containerStatuses": ended},
+        });
+        let pod: SeenPod = serde_json::from_value(pod).unwrap();
+        Observed::Pod(Arc::new(PodView::of(&pod).unwrap()))
+    }
+
+    #[test]
+    fn a_pod_that_had_failed_when_it_was_deleted_is_remembered_and_one_that_ended_of_it_is_not() {
+        let gone = |looks: Vec<Observed>| {
+            let world = World::default();
+            world.insert(&key(), Kind::Pod, pod("actor", "1", None, false));
+            for look in looks {
+                world.insert(&key(), Kind::Pod, look);
+            }
+            world.remove(&key(), Kind::Pod, "a-rollout-0");
+            world.vanished(&key()).iter().any(|pod| pod.failed_by_itself)
+        };
+        let engine = |uid, exit_code, deleted| pod("rollout", uid, exit_code, deleted);
+        assert!(gone(vec![engine("2", Some(1), false), engine("2", Some(1), true)]));
+        assert!(!gone(vec![
+            engine("2", None, false),
+            engine("2", None, true),
+            engine("2", Some(143), true),
+        ]));
+        // Another of its name is another pod.
+        assert!(!gone(vec![engine("2", Some(1), false), engine("3", Some(143), true)]));
+    }
+
+    #[test]
+    fn of_a_deleted_job_whose_claim_stays_no_pod_is_remembered() {
+        let world = World::default();
+        let object = |kind: Kind, name: &str| Observed::Object(Box::new(DynamicObject::new(name, &kind.resource())));
+        let claim = Kind::PersistentVolumeClaim;
+        world.insert(&key(), claim, object(claim, "a-runs"));
+        world.insert(&key(), Kind::ConfigMap, object(Kind::ConfigMap, "a-config"));
+        world.insert(&key(), Kind::Pod, pod("actor", "1", None, false));
+        world.remove(&key(), Kind::Pod, "a-actor-0");
+        assert_eq!(world.vanished(&key()).len(), 1, "the job may still be there");
+        world.remove(&key(), Kind::ConfigMap, "a-config");
+        assert!(world.vanished(&key()).is_empty());
+        assert!(world.knows(&key(), claim, "a-runs"));
     }
 }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
@@ -27,8 +27,15 @@ fn binaries() -> PathBuf {
 
 /// `kubectl ppo ...`, run by the real kubectl.
 async fn ppo(namespace: &Namespace<'_>, args: &[&str]) -> Finished {
+    // A plugin gets its flags behind its name.
+    let args = [&["ppo"], args, &["--namespace", &namespace.name]].concat();
+    kubectl(namespace, &args, &binaries()).await
+}
+
+/// The real kubectl, with the plugin and this folder on its path.
+async fn kubectl(namespace: &Namespace<'_>, args: &[&str], folder: &Path) -> Finished {
     let kubectl = namespace.cluster.program("kubectl").unwrap();
-    let path = std::env::join_paths([binaries(), "/usr/bin".into(), "/bin".into()]).unwrap();
+    let path = std::env::join_paths([binaries(), folder.into(), "/usr/bin".into(), "/bin".into()]).unwrap();
     let env = BTreeMap::from([
         ("PATH".to_string(), path.into_string().unwrap()),
         (
@@ -36,9 +43,7 @@ async fn ppo(namespace: &Namespace<'_>, args: &[&str]) -> Finished {
             namespace.cluster.kubeconfig().display().to_string(),
         ),
     ]);
-    // A plugin gets its flags behind its name.
-    let args = [&["ppo"], args, &["--namespace", &namespace.name]].concat();
-    ppo_tests::run(&kubectl, &args, &env).await.unwrap()
+    ppo_tests::run(&kubectl, args, &env).await.unwrap()
 }
 
 /// A job of two engines and an actor, as a user applies it, and the status of an operator that saw it.
@@ -256,6 +261,63 @@ async fn who_has_no_rights_is_told_which_verb_is_missing() {
     let answer = ppo(&namespace, &["list", "--kubeconfig", kubeconfig.to_str().unwrap()]).await;
     let words = format!("forbidden: you may not list ppojobs in namespace {}", namespace.name);
     assert!(answer.code == Some(1) && answer.stderr.contains(&words), "{answer:?}");
+}
+
+#[tokio::test]
+async fn who_acts_as_another_has_the_rights_of_the_other() {
+    let cluster = ControlPlane::shared().await.unwrap();
+    let namespace = cluster.namespace("plugin").await.unwrap();
+    create_job(&namespace, "math", Value::Null).await;
+    let answer = ppo(&namespace, &["list", "--as", "eve"]).await;
+    assert!(
+        answer.code == Some(1) && answer.stderr.contains(r#"User "eve" cannot list"#),
+        "{answer:?}"
+    );
+    let as_group = ["list", "-o", "name", "--as", "eve", "--as-group", "system:masters"];
+    let names = ppo(&namespace, &as_group).await.success().unwrap();
+    assert_eq!(names, "ppojob.ppojob.dev/math\n");
+    // Who has no rights has not that one either.
+    let kubeconfig = namespace.service_account_kubeconfig("default").await.unwrap();
+    let with = ["list", "--as", "eve", "--kubeconfig", kubeconfig.to_str().unwrap()];
+    let answer = ppo(&namespace, &with).await;
+    assert!(
+        answer.code == Some(1) && answer.stderr.contains("verb `impersonate`"),
+        "{answer:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_job_of_another_namespace_is_found_there() {
+    let cluster = ControlPlane::shared().await.unwrap();
+    let namespace = cluster.namespace("plugin").await.unwrap();
+    let other = cluster.namespace("plugin").await.unwrap();
+    create_job(&other, "only-there", Value::Null).await;
+    let answer = ppo(&namespace, &["why", "only-there"]).await;
+    let words = format!("give -n {}", other.name);
+    assert!(answer.code == Some(1) && answer.stderr.contains(&words), "{answer:?}");
+}
+
+#[tokio::test]
+async fn kubectl_completes_commands_and_names_of_jobs() {
+    let cluster = ControlPlane::shared().await.unwrap();
+    let namespace = cluster.namespace("plugin").await.unwrap();
+    create_job(&namespace, "rloo-math", Value::Null).await;
+    let folder = tempfile::tempdir().unwrap();
+    let link = folder.path().join("kubectl_complete-ppo");
+    std::os::unix::fs::symlink(binaries().join("kubectl-ppo"), link).unwrap();
+    // So do the scripts of `kubectl completion`; behind the choices comes Cobra's directive: no files.
+    let completed = async |words: &[&str]| {
+        let args = [&["__complete", "ppo"], words].concat();
+        kubectl(&namespace, &args, folder.path()).await.success().unwrap()
+    };
+    let commands = completed(&["susp"]).await;
+    assert!(
+        commands.starts_with("suspend\t") && commands.ends_with(":4\n"),
+        "{commands}"
+    );
+    let chosen = format!("--namespace={}", namespace.name);
+    let names = completed(&["status", &chosen, "rl"]).await;
+    assert!(names.starts_with("rloo-math") && names.ends_with(":4\n"), "{names}");
 }
 
 #[tokio::test]

@@ -10,11 +10,15 @@ mod pods;
 mod worker;
 
 use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use pods::{Pods, STEPS, succeed};
+use ppo_crds::pod::env;
 use ppo_crds::report::exit_code;
+use ppo_tests::skipped;
 use serde_json::{Value, json};
-use worker::{Files, check_same_files, finish, number, signal, text, wait_for, with_another_weight};
+use worker::{Files, Running, check_same_files, finish, number, output, signal, text, wait_for, with_another_weight};
 
 fn last_checkpoint(pods: &Pods) -> Files {
     pods.bench.checkpoint("pods/checkpoints", STEPS)
@@ -65,6 +69,110 @@ fn check_that_a_killed_rank_changes_nothing(patch: &Value) -> Pods {
     succeed(killed.ranks(2, 2));
     check_same_files(&wanted, &last_checkpoint(&killed));
     whole
+}
+
+#[test]
+fn a_rank_whose_network_is_cut_ends_both_by_name_long_before_a_collectives_deadline_and_closes_nothing() {
+    let Some(cable) = Cable::lay() else { return };
+    let pods = Pods::new(json!({"steps": 500, "checkpoint": {"everySteps": 0}}));
+    let mut ranks = cable.ranks(&pods);
+    wait_for("a second step", || {
+        let ended = ranks.iter_mut().any(|rank| rank.try_wait().unwrap().is_some());
+        pods.steps() >= 2 || ended
+    });
+    assert!(pods.steps() >= 2, "{}", text(&finish(ranks.remove(0)).stderr));
+    cable.cut();
+    let cut = Instant::now();
+    let words: Vec<String> = ranks.into_iter().map(|rank| text(&finish(rank).stderr)).collect();
+    // Thirty seconds until it is noticed, and a few in which the others hear of it: the machine may be busy.
+    assert!(cut.elapsed() < Duration::from_secs(100), "{:?}", cut.elapsed());
+    let lost = "rank 1 (test-actor-1) is lost; it was last in";
+    assert!(words[0].contains(lost), "{}", words[0]);
+    assert!(words[1].contains("rank 0 (test-actor-0) is lost"), "{}", words[1]);
+}
+
+/// Two machines with a cable between them: namespaces of this one, which end with it.
+struct Cable([Running; 2]);
+
+impl Cable {
+    /// None where this machine makes none.
+    fn lay() -> Option<Self> {
+        let own = ["--net", "--uts"];
+        let tried = Command::new("unshare").args(own).args(["ip", "link"]).output();
+        if !tried.is_ok_and(|tried| tried.status.success()) {
+            skipped("a rank whose network is cut", "this machine makes no namespaces: it takes root, unshare and ip");
+            return None;
+        }
+        let machine = || Running::start(Command::new("unshare").args(own).args(["sleep", "600"]));
+        let cable = Self([machine(), machine()]);
+        let here = std::fs::read_link("/proc/self/ns/uts").unwrap();
+        for machine in &cable.0 {
+            let its = format!("/proc/{}/ns/uts", machine.id());
+            // The network's is made with it.
+            wait_for("a machine", || std::fs::read_link(&its).is_ok_and(|its| its != here));
+        }
+        let other = cable.0[1].id();
+        cable.on(0, &format!("ip link add wire type veth peer name wire netns {other}"));
+        for machine in 0..2 {
+            let address = Self::address(machine);
+            // A rank's own address is what its machine's name leads to.
+            cable.on(
+                machine,
+                &format!(
+                    "echo {address} > /proc/sys/kernel/hostname && ip link set lo up && ip addr add {address}/24 dev wire && \
+                     ip link set wire up"
+                ),
+            );
+        }
+        Some(cable)
+    }
+
+    fn address(machine: usize) -> String {
+        format!("10.77.0.{}", machine + 1)
+    }
+
+    fn enter(&self, machine: usize) -> Command {
+        let mut command = Command::new("nsenter");
+        let target = self.0[machine].id().to_string();
+        command.args(["--target", &target, "--net", "--uts"]);
+        command
+    }
+
+    fn on(&self, machine: usize, script: &str) {
+        let done = output(self.enter(machine).args(["sh", "-c", script]));
+        assert!(done.status.success(), "{script}: {}", text(&done.stderr));
+    }
+
+    /// Packets get no further, and nobody is told.
+    fn cut(&self) {
+        self.on(1, "ip link set wire down");
+    }
+
+    /// The actor as a rank on each.
+    fn ranks(&self, pods: &Pods) -> Vec<Running> {
+        let rank = |rank: usize| {
+            let worker = pods.command(&["actor", "--metrics-addr", "127.0.0.1:0", "--quiet"], 1);
+            let mut command = self.enter(rank);
+            command.arg(worker.get_program()).args(worker.get_args());
+            for (name, value) in worker.get_envs() {
+                match value {
+                    Some(value) => command.env(name, value),
+                    None => command.env_remove(name),
+                };
+            }
+            command
+                .current_dir(pods.bench.folder.path())
+                .env(env::INDEX, rank.to_string())
+                .env(env::WORLD_SIZE, "2")
+                .env(env::RENDEZVOUS, format!("{}:29500", Self::address(0)))
+                .env("NCCL_HOSTID", format!("test-{rank}"))
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped());
+            Running::start(&mut command)
+        };
+        (0..2).map(rank).collect()
+    }
 }
 
 #[test]

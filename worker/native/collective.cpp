@@ -12,6 +12,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <chrono>
+#include <condition_variable>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
@@ -23,8 +24,25 @@ using ppo::training::guarded;
 namespace {
 
 using Store = c10::intrusive_ptr<c10d::Store>;
-using Group = c10::intrusive_ptr<c10d::ProcessGroupGloo>;
-using Pending = c10::intrusive_ptr<c10d::Work>;
+using Gloo = c10::intrusive_ptr<c10d::ProcessGroupGloo>;
+
+// Rung at the end of a collective, and when the group is given up: c10d has no way to end a Gloo collective before its deadline.
+struct Bell {
+  std::mutex mutex;
+  std::condition_variable rung;
+  bool given_up = false;
+};
+
+struct Group {
+  Gloo gloo;
+  std::shared_ptr<Bell> bell = std::make_shared<Bell>();
+};
+
+// A collective that was begun. Its tensors are c10d's too until it ends, also where nobody waits for it any more.
+struct Pending {
+  c10::intrusive_ptr<c10d::Work> work;
+  std::shared_ptr<Bell> bell;
+};
 
 // Rust's side of the hook: takes the gradient of one parameter, answers with a message when it cannot.
 using Take = char* (*)(void* state, int64_t parameter, at::Tensor* gradient);
@@ -70,9 +88,33 @@ void quiet() {
 std::mutex beginning;
 
 template <class Begin>
-auto begun(Begin begin) {
+Pending begun(void* group, Begin begin) {
+  auto& it = *static_cast<Group*>(group);
+  {
+    const std::lock_guard<std::mutex> lock(it.bell->mutex);
+    TORCH_CHECK(!it.bell->given_up, "a rank is lost");
+  }
   const std::lock_guard<std::mutex> turn(beginning);
-  return begin();
+  return {begin(*it.gloo), it.bell};
+}
+
+// Waits for the end, or until the group is given up.
+void finish(const Pending& pending) {
+  auto future = pending.work->getFuture();
+  const auto bell = pending.bell;
+  future->addCallback(
+      [bell](c10::ivalue::Future&) {
+        // Who has found it unfinished waits by now.
+        { const std::lock_guard<std::mutex> lock(bell->mutex); }
+        bell->rung.notify_all();
+      },
+      /*uses_future=*/false);
+  {
+    std::unique_lock<std::mutex> lock(bell->mutex);
+    bell->rung.wait(lock, [&] { return bell->given_up || future->completed(); });
+  }
+  TORCH_CHECK(future->completed(), "a rank is lost");
+  pending.work->wait();
 }
 
 }  // namespace
@@ -126,11 +168,28 @@ char* ppo_group_open(void* store, const char* name, const char* host, int32_t ra
     auto options = c10d::ProcessGroupGloo::Options::create(std::chrono::milliseconds(deadline_ms));
     options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(host));
     auto meeting = c10::make_intrusive<c10d::PrefixStore>(name, *static_cast<Store*>(store));
-    *group = new Group(c10::make_intrusive<c10d::ProcessGroupGloo>(meeting, rank, count, options));
+    *group = new Group{c10::make_intrusive<c10d::ProcessGroupGloo>(meeting, rank, count, options)};
   });
 }
 
-void ppo_group_close(void* group) { delete static_cast<Group*>(group); }
+// Ends all waits of this process in the group, now and from now on.
+void ppo_group_give_up(void* group) {
+  auto& bell = *static_cast<Group*>(group)->bell;
+  {
+    const std::lock_guard<std::mutex> lock(bell.mutex);
+    bell.given_up = true;
+  }
+  bell.rung.notify_all();
+}
+
+void ppo_group_close(void* group) {
+  const std::unique_ptr<Group> it(static_cast<Group*>(group));
+  const std::lock_guard<std::mutex> lock(it->bell->mutex);
+  if (it->bell->given_up) {
+    // It would wait for its threads, and they for the lost rank until the deadline: they are left behind, and end with the process.
+    static_cast<void>(it->gloo.release());
+  }
+}
 
 // Sums (or takes the greatest of) the tensors of all ranks, in place.
 char* ppo_group_all_reduce(void* group, at::Tensor* tensor, bool greatest) {
@@ -138,7 +197,7 @@ char* ppo_group_all_reduce(void* group, at::Tensor* tensor, bool greatest) {
     std::vector<at::Tensor> tensors{*tensor};
     c10d::AllreduceOptions options;
     options.reduceOp = greatest ? c10d::ReduceOp::MAX : c10d::ReduceOp::SUM;
-    begun([&] { return (*static_cast<Group*>(group))->allreduce(tensors, options); })->wait();
+    finish(begun(group, [&](auto& gloo) { return gloo.allreduce(tensors, options); }));
   });
 }
 
@@ -147,13 +206,13 @@ char* ppo_group_broadcast(void* group, at::Tensor* tensor, int64_t root) {
     std::vector<at::Tensor> tensors{*tensor};
     c10d::BroadcastOptions options;
     options.rootRank = root;
-    begun([&] { return (*static_cast<Group*>(group))->broadcast(tensors, options); })->wait();
+    finish(begun(group, [&](auto& gloo) { return gloo.broadcast(tensors, options); }));
   });
 }
 
 // The parts of all ranks, one after the other, in `whole`.
 char* ppo_group_all_gather(void* group, at::Tensor* whole, at::Tensor* part) {
-  return guarded([&] { begun([&] { return (*static_cast<Group*>(group))->_allgather_base(*whole, *part, {}); })->wait(); });
+  return guarded([&] { finish(begun(group, [&](auto& gloo) { return gloo._allgather_base(*whole, *part); })); });
 }
 
 // Begins to sum the tensors of all ranks into the one of `root`.
@@ -162,13 +221,13 @@ char* ppo_group_reduce(void* group, at::Tensor* tensor, int64_t root, void** pen
     std::vector<at::Tensor> tensors{*tensor};
     c10d::ReduceOptions options;
     options.rootRank = root;
-    *pending = new Pending(begun([&] { return (*static_cast<Group*>(group))->reduce(tensors, options); }));
+    *pending = new Pending(begun(group, [&](auto& gloo) { return gloo.reduce(tensors, options); }));
   });
 }
 
 // Waits for the end of what was begun.
 char* ppo_pending_wait(void* pending) {
-  return guarded([&] { (*static_cast<Pending*>(pending))->wait(); });
+  return guarded([&] { finish(*static_cast<Pending*>(pending)); });
 }
 
 void ppo_pending_free(void* pending) { delete static_cast<Pending*>(pending); }

@@ -18,6 +18,7 @@ use sha2::{Digest, Sha256};
 use self::lock::{ANOTHERS_DOWNLOAD, alone};
 use self::token::known_token;
 use crate::manifest::Invalid;
+use crate::model::companions::MORE_TEMPLATES;
 use crate::pace;
 use crate::stop::StopFlag;
 
@@ -410,14 +411,18 @@ fn link(snapshot: &Path, mut files: Vec<(&str, String)>) -> Result<()> {
         let link = snapshot.join(name);
         if !link.exists() {
             let _ = std::fs::remove_file(&link);
-            std::os::unix::fs::symlink(Path::new("../../blobs").join(blob), &link)
+            let place = link.parent().unwrap_or(snapshot);
+            std::fs::create_dir_all(place).with_context(|| format!("cannot create {}", place.display()))?;
+            // From a folder inside it is one further up.
+            let up = "../".repeat(2 + name.matches('/').count());
+            std::os::unix::fs::symlink(Path::new(&up).join("blobs").join(blob), &link)
                 .with_context(|| format!("cannot create {}", link.display()))?;
         }
     }
     Ok(())
 }
 
-/// Configuration, tokenizer and safetensors in the top folder; nothing of other frameworks, and no weights twice: Mistral's own programs
+/// Configuration, tokenizer and safetensors in the top folder, and the folder of further chat templates; nothing of other frameworks, and no weights twice: Mistral's own programs
 /// read `consolidated*.safetensors`, beside which a model has the same ones as everybody names them.
 fn is_wanted(name: &str) -> bool {
     let ending = [".json", ".jinja", ".safetensors", ".model"]
@@ -425,7 +430,12 @@ fn is_wanted(name: &str) -> bool {
         .any(|ending| name.ends_with(ending));
     // What belongs to vocab.json.
     let is_merges = name == "merges.txt";
-    (ending || is_merges) && !name.contains('/') && !name.starts_with('.') && !name.starts_with("consolidated")
+    let plain = |name: &str| !name.contains('/') && !name.starts_with('.');
+    let named = name
+        .strip_prefix(MORE_TEMPLATES)
+        .and_then(|rest| rest.strip_prefix('/'));
+    let is_template = named.is_some_and(|file| plain(file) && file.ends_with(".jinja"));
+    is_template || (ending || is_merges) && plain(name) && !name.starts_with("consolidated")
 }
 
 /// The name that `huggingface_hub` gives a blob: the hash that is also its ETag.

@@ -2,6 +2,7 @@
 
 mod answer;
 mod block;
+mod correction;
 mod losses;
 mod names;
 mod question;
@@ -45,7 +46,7 @@ A setting left out takes the profile's value. Names: estimator gae, rloo, grpo, 
 
 What a block may leave out because another has it: advantage takes rewards, mask and scores from shape; policyLoss takes advantages, mask and estimator from advantage (oldLogprobs and mask from shape); valueLoss takes returns, mask and oldValues from advantage. Scores that are nowhere are the rows' sums of rewards, under trl with the slot after each response, where the score lies.
 
-More settings: shape {klClamp, scoreScale, missingEosPenalty, finished: [bool], lengths: [slots, tool tokens included]}; advantage {whitenRewards, scoreClip, nSamplesPerPrompt, klInReward}; policyLoss {estimator, rolloutLogprobs, truncatedImportanceSampling, maxResponseLength}; valueLoss {aggregation, maxResponseLength, valueMask}; kl {clamp}; whiten {keepMean}. scoreClip is c for [-c, c], or [least, greatest], or {min, max}. false switches it off, and false or 0 dualClip, valueLoss.clip, klClamp, kl.clamp and truncatedImportanceSampling.
+More settings: shape {klClamp, scoreScale, missingEosPenalty, finished: [bool], lengths: [slots, tool tokens included]}; advantage {whitenRewards, deviation: group | batch, scoreClip, nSamplesPerPrompt, klInReward}; policyLoss {estimator, rolloutLogprobs, truncatedImportanceSampling, rolloutCorrection: {level: token | sequence | geometric, outside: truncate | mask, low, high}, maxResponseLength}; valueLoss {aggregation, maxResponseLength, valueMask}; kl {clamp}; whiten {keepMean}. scoreClip is c for [-c, c], or [least, greatest], or {min, max}. false switches it off, and false or 0 dualClip, valueLoss.clip, klClamp, kl.clamp and truncatedImportanceSampling.
 
 - shape.kl is 0 outside the mask, and rewards hold the score at the profile's place; under alpacafarm nothing is masked there, either: give equal log-probs at padding. scores given to advantage are before the score clip.
 - gradient is the derivative of the loss with respect to logprobs (policyLoss) or values (valueLoss), and of the sum of kl with respect to logprobs (kl).
@@ -53,7 +54,8 @@ More settings: shape {klClamp, scoreScale, missingEosPenalty, finished: [bool], 
 - coefs has one entry for each observation: the coefficient after it, which is the one the next step uses. Without target the coefficient is fixed.
 - Under trl the value loss also counts the first slot after each response, as TRL's does; valueMask is taken as it is.
 - Under trl with rloo the policy loss is the mean over sequences, one ratio each: policyLoss.aggregation does nothing there.
-- With ratio sequence a token has its response's ratio, the exp of the mean of logprobs - oldLogprobs. Under openrlhf and verl the policy loss is sequenceMeanTokenMean then, and under openrlhf truncatedImportanceSampling puts rolloutLogprobs in the place of oldLogprobs. Under verl gradient is GSPO-token's. clipFraction and approxKl stay those of tokens.
+- With ratio sequence a token has its response's ratio, the exp of the mean of logprobs - oldLogprobs. Under openrlhf and verl the policy loss is sequenceMeanTokenMean then, and under openrlhf truncatedImportanceSampling and rolloutCorrection put rolloutLogprobs in the place of oldLogprobs. Under verl gradient is GSPO-token's. clipFraction and approxKl stay those of tokens.
+- rolloutCorrection multiplies a token's loss by exp(oldLogprobs - rolloutLogprobs): by its own (token), or by the product of its response's (sequence). Outside low and high it counts as the bound (truncate) or as 0 (mask). With geometric, for mask alone, the bounds are for the geometric mean of the response's, and a token keeps its own. truncatedImportanceSampling: c is {high: c}.
 - Under openrlhf sequenceMeanTokenMean is of the policy loss alone, as OpenRLHF's actor.loss_agg_mode: the value loss stays a token mean.
 - Under alpacafarm tokenMean is AlpacaFarm's mean over batch x time, and nothing is masked: give equal log-probs at padding.
 - grpo and drGrpo read scores, not token rewards (except under openrlhf and verl). klInReward adds the reward-to-go of the token KL that the rewards hold, as the trainer does when kl.placement is reward."#;

@@ -1,14 +1,16 @@
 //! Text to token ids and back, and the chat template.
 //!
 //! A model folder in Hugging Face layout says all of it: `tokenizer.json` (vocabulary and rules), `tokenizer_config.json`
-//! (names of special tokens, chat template), `special_tokens_map.json` (names of an older folder), `chat_template.jinja` (wins over
-//! the template inside the configuration), `generation_config.json` or `config.json` (the ids that end a response).
+//! (names of special tokens, chat template), `special_tokens_map.json` (names of an older folder), `chat_template.jinja` and
+//! `additional_chat_templates/` (win over templates inside the configuration), `generation_config.json` or `config.json` (the ids that end
+//! a response).
 
 mod chat_template;
 mod config;
 mod python_json;
 mod python_text;
 mod stream;
+mod template_source;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};

@@ -4,6 +4,7 @@ use crate::{parse_manifest, spec_schema};
 mod adapters;
 mod checkpoints;
 mod config_files;
+mod corrections;
 mod dynamic;
 mod engines;
 mod held_out;
@@ -148,7 +149,8 @@ fn old_and_new_names_of_openrlhf_mean_the_same() {
         (spec.prompts.max_length, spec.algorithm.clip.policy_high),
         (1024, Some(0.28))
     );
-    assert_eq!(spec.algorithm.truncated_importance_sampling, Some(5.0));
+    let correction = spec.algorithm.rollout_correction.unwrap();
+    assert_eq!((correction.low, correction.high), (0.5, 5.0));
     let adaptive = spec
         .algorithm
         .kl
@@ -237,7 +239,7 @@ fn trls_grpo_divides_by_the_deviation_as_it_does_there() {
 #[test]
 fn a_word_that_is_not_to_be_had_here_does_not_change_the_estimator() {
     let flags = "trl grpo --model_name_or_path /m --dataset_name /d.jsonl --reward_model_name_or_path /rm --num_generations 8 \
-                 --per_device_train_batch_size 8 --scale_rewards batch";
+                 --per_device_train_batch_size 8 --scale_rewards median";
     let conversion = converted(Framework::Trl, flags);
     assert_eq!(
         conversion.job.spec.algorithm.advantage.estimator,
@@ -247,8 +249,26 @@ fn a_word_that_is_not_to_be_had_here_does_not_change_the_estimator() {
         conversion
             .notes
             .iter()
-            .any(|note| note.message.starts_with("batch is not available"))
+            .any(|note| note.message.starts_with("median is not available"))
     );
+}
+
+#[test]
+fn trls_scaling_by_the_batch_is_grpo_by_the_deviation_of_the_step() {
+    use crate::spec::{Deviation, Estimator};
+    let of = |flags: &str| {
+        let trl = "trl grpo --model_name_or_path /m --dataset_name /d.jsonl --reward_model_name_or_path /rm";
+        let advantage = converted(Framework::Trl, &format!("{trl} {flags}"))
+            .job
+            .spec
+            .algorithm
+            .advantage;
+        (advantage.estimator, advantage.deviation)
+    };
+    assert_eq!(of("--scale_rewards batch"), (Estimator::Grpo, Deviation::Batch));
+    assert_eq!(of("--scale_rewards group"), (Estimator::Grpo, Deviation::Group));
+    assert_eq!(of(""), (Estimator::Grpo, Deviation::Group));
+    assert_eq!(of("--scale_rewards none"), (Estimator::DrGrpo, Deviation::Group));
 }
 
 #[test]

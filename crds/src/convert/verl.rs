@@ -1,6 +1,7 @@
 //! verl: the overrides of `verl.trainer.main_ppo`, with the defaults of `verl/trainer/config/ppo_trainer.yaml`.
 
 mod advantage;
+mod correction;
 mod data_sets;
 mod kl;
 mod pods;
@@ -42,7 +43,7 @@ pub(super) fn dialect(launcher: &[Word]) -> Dialect {
 fn finish_one_step_off(draft: &mut Draft) -> Result<(), WrongValue> {
     draft.set("overlap", "oneStep", "the recipe one_step_off_policy");
     finish(draft)?;
-    advantage::correction_ahead(draft);
+    correction::set_ahead(draft);
     Ok(())
 }
 
@@ -71,7 +72,7 @@ pub fn finish(draft: &mut Draft) -> Result<(), WrongValue> {
     evaluation(draft)?;
     advantage::estimator(draft)?;
     advantage::filter_groups(draft)?;
-    advantage::correction(draft)?;
+    correction::set(draft)?;
     other_loss::leave_bounds(draft, "actor_rollout_ref.actor.policy_loss.loss_mode");
     gspo(draft);
     adapter(draft, &ADAPTER)?;

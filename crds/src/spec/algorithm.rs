@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::RolloutCorrection;
+
 /// The PPO maths: advantage estimator, KL penalty, clipping, and whose conventions apply. A field without a value takes the
 /// profile's; `ppo-worker plan` prints them all.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, JsonSchema)]
@@ -27,7 +29,7 @@ pub struct AlgorithmSpec {
     /// response's, the exp of the mean of its tokens' log-ratios). `sequence` wants far narrower bounds (`clip`) and is meant for
     /// advantages that are the same on every token of a response (rloo, grpo, drGrpo). Under verl a token's gradient is by its own
     /// log-prob and its own advantage, elsewhere it is the true gradient of the response's ratio: the same where the advantages are. Under openrlhf with
-    /// `truncatedImportanceSampling` the ratio is to the engine's log-probs, and nothing else is weighted. Not for rloo under trl, which has
+    /// `truncatedImportanceSampling` or `rolloutCorrection` the ratio is to the engine's log-probs, and nothing else is weighted. Not for rloo under trl, which has
     /// a ratio of its own. Default token. OpenRLHF `actor.policy_loss_type` (ppo, gspo), verl
     /// `actor_rollout_ref.actor.policy_loss.loss_mode` (vanilla, gspo), TRL `importance_sampling_level`.
     #[serde(default)]
@@ -63,12 +65,18 @@ pub struct AlgorithmSpec {
     pub mask_truncated: bool,
     /// Corrects for the difference between the policy that drew a token, by the engine's log-prob, and the one that learns from
     /// it, by the actor's: multiplies each token's loss by min(exp(old log-prob - engine log-prob), this). 0 to 1000; 0
-    /// switches it off. Default: off, the difference is only measured; with `overlap: oneStep` 2. OpenRLHF
-    /// `algo.advantage.is_correction_threshold` (its upper bound), verl `algorithm.rollout_correction.rollout_is_threshold`,
-    /// TRL `vllm_importance_sampling_cap`.
+    /// switches it off. The short form of `rolloutCorrection: {high: this}`; give at most one of the two. Default: off, the difference is
+    /// only measured; with `overlap: oneStep`, where `rolloutCorrection` is left out, 2. verl
+    /// `algorithm.rollout_correction.rollout_is_threshold`, TRL `vllm_importance_sampling_cap`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0, max = 1000.0))]
     pub truncated_importance_sampling: Option<f64>,
+    /// The same correction with a choice of whose ratio is bounded, from which sides, and whether one outside the bounds is truncated or left
+    /// out: IcePop is `{outside: mask, low: 0.5, high: 5}`, TRL's default `{level: sequence, outside: mask, high: 3}`. Instead of
+    /// `truncatedImportanceSampling`. Default none. OpenRLHF `algo.advantage.is_correction_level`, verl `algorithm.rollout_correction`, TRL
+    /// `vllm_importance_sampling_mode`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout_correction: Option<RolloutCorrection>,
 }
 
 /// Whose conventions apply where frameworks differ.
@@ -115,6 +123,29 @@ pub struct AdvantageSpec {
     /// reinforcePlusPlus estimators, false for rloo, grpo and drGrpo, which have a scale of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub whiten: Option<bool>,
+    /// Whose scores' deviation grpo divides by: `group` (the prompt's own samples') or `batch` (those of all samples of the step, so that a
+    /// prompt whose samples hardly differ is not blown up; Liu et al. 2025, arXiv 2508.08221). For grpo only. Default group. TRL
+    /// `scale_rewards`.
+    #[serde(default)]
+    pub deviation: Deviation,
+}
+
+/// Whose scores' deviation grpo divides by.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq, Hash, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Deviation {
+    /// The prompt's samples'.
+    #[default]
+    Group,
+    /// The step's samples'.
+    Batch,
+}
+
+impl Deviation {
+    /// Whether it is the default.
+    pub fn is_of_group(&self) -> bool {
+        *self == Self::Group
+    }
 }
 
 /// How rewards become advantages.

@@ -77,7 +77,8 @@ pub struct SchedulingSpec {
     /// Queue of Kueue or Volcano. At most 253 characters. It changes only while the job wants no pods. Default empty: the scheduler's default.
     #[schemars(length(max = 253))]
     pub queue: String,
-    /// PriorityClass of the pods. At most 253 characters. Default empty: the cluster's default.
+    /// PriorityClass of the pods; under Kueue its WorkloadPriorityClass of that name, where there is one. At most 253 characters. Default empty: the
+    /// cluster's default; under Kueue its WorkloadPriorityClass `default`, where there is one.
     #[schemars(length(max = 253))]
     pub priority_class_name: String,
 }

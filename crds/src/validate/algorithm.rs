@@ -4,7 +4,7 @@ use super::doubtful::Doubtful;
 use super::{Problem, batch, those_given, written};
 use crate::PpoJobSpec;
 use crate::defaults::has_kl;
-use crate::spec::{Aggregation, Estimator, Profile, Ratio};
+use crate::spec::{Aggregation, CorrectionLevel, Deviation, Estimator, Outside, Profile, Ratio};
 
 /// Adds contradictions between settings.
 pub fn check(spec: &PpoJobSpec, doubtful: &Doubtful, problems: &mut Vec<Problem>) {
@@ -89,6 +89,11 @@ pub fn check(spec: &PpoJobSpec, doubtful: &Doubtful, problems: &mut Vec<Problem>
         let message = format!("is {dual}; it must be above 1 (3 is usual), or 0 for off");
         refuse(true, "spec.algorithm.clip.dual", &message);
     }
+    refuse(
+        algorithm.advantage.deviation == Deviation::Batch && algorithm.advantage.estimator != Estimator::Grpo,
+        "spec.algorithm.advantage.deviation",
+        &format!("is batch, which is for estimator: grpo; {estimator} divides by no deviation: remove it"),
+    );
     let is_one_action = (algorithm.profile, algorithm.advantage.estimator) == (Profile::Trl, Estimator::Rloo);
     refuse(
         is_one_action && algorithm.ratio == Ratio::Sequence,
@@ -104,6 +109,24 @@ pub fn check(spec: &PpoJobSpec, doubtful: &Doubtful, problems: &mut Vec<Problem>
         "spec.algorithm.maskTruncated",
         "is true, and the mean is one that counts padding and masks nothing; remove it, or give algorithm.aggregation: sequenceMeanTokenMean",
     );
+    if let Some(correction) = &algorithm.rollout_correction {
+        let field = "spec.algorithm.rolloutCorrection";
+        if let Some(cap) = algorithm.truncated_importance_sampling {
+            let message = format!("excludes truncatedImportanceSampling, {cap}; remove one of the two");
+            refuse(true, field, &message);
+        }
+        let (low, high) = (correction.low, correction.high);
+        refuse(
+            low >= high,
+            field,
+            &format!("low is {low} and high is {high}; low must be below high"),
+        );
+        refuse(
+            correction.level == CorrectionLevel::Geometric && correction.outside == Outside::Truncate,
+            field,
+            "level is geometric, which leaves responses out and truncates nothing; give outside: mask, or level token or sequence",
+        );
+    }
     if let Some(range) = algorithm.score.clip.as_ref().filter(|range| range.min >= range.max) {
         let message = format!("min is {} and max is {}; min must be below max", range.min, range.max);
         refuse(true, "spec.algorithm.score.clip", &message);

@@ -39,7 +39,9 @@ pub fn join(pod: &mut DynamicObject, job: &Job, role: Role, index: u32, seen: &S
         pod.annotations_mut().insert(UNCONSTRAINED.into(), "true".into());
     }
     let class = workload::observed(job, &seen.children).map(|workload| &workload.data["spec"]["priorityClassRef"]);
-    if class.is_some_and(|class| class["kind"] == "WorkloadPriorityClass")
+    // Of a job that names none the template's own stays.
+    let asked = !job.spec.scheduling.priority_class_name.is_empty();
+    if class.is_some_and(|class| asked && class["kind"] == "WorkloadPriorityClass")
         && let Some(spec) = pod.data["spec"].as_object_mut()
     {
         // A class of Kueue's alone: Kubernetes would refuse the pod.

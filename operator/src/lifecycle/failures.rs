@@ -1,4 +1,4 @@
-//! What has failed of a job: pods that ended badly, actor pods that are gone, an actor that hangs.
+//! What has failed of a job: pods that ended badly, though they may be gone by now, actor pods that are gone, an actor that hangs.
 
 use ppo_crds::spec::Role;
 
@@ -7,7 +7,7 @@ use crate::failure::{Failure, failure_of};
 use crate::job::Job;
 use crate::ledger::Ledger;
 use crate::snapshot::Snapshot;
-use crate::world::{Kind, Life};
+use crate::world::{Kind, Life, PodView};
 
 /// Everything that failed of the pods that the job has now.
 pub(super) fn all(job: &Job, seen: &Snapshot, ledger: &Ledger) -> Vec<Failure> {
@@ -19,17 +19,23 @@ pub(super) fn all(job: &Job, seen: &Snapshot, ledger: &Ledger) -> Vec<Failure> {
 
 /// The actor's pods that should be there and are gone. Their end may not have been looked at; a forced deletion even says nothing of
 /// their processes, which may still run where their node cannot be reached. Who comes after them is another attempt, so that
-/// those can write no more.
+/// those can write no more. Of the other roles those are remembered that had failed: somebody who removes a failed pod, by hand or with its
+/// node, removes neither its failure nor the time that its successor waits. (`kubectl ppo restart-role` does not wait.)
 fn vanished(job: &Job, seen: &Snapshot, ledger: &Ledger) -> Vec<Failure> {
     let gone = seen.vanished.iter().filter(|pod| {
         pod.owner.as_deref() == Some(job.uid.as_str())
+            && job.role(pod.role).is_some_and(|role| pod.index < seen.count(role))
             && pod.attempt == ledger.attempt_of(pod.role, pod.index)
             && !seen.exists(Kind::Pod, &pod.name)
     });
+    let without_end = |pod: &PodView| {
+        let of_actor = pod.role == Role::Actor;
+        of_actor.then(|| removed(pod.index, &pod.name, &pod.conditions))
+    };
     let mut failures: Vec<Failure> = gone
-        .map(|pod| failure_of(pod).unwrap_or_else(|| removed(pod.index, &pod.name, &pod.conditions)))
+        .filter_map(|pod| failure_of(pod).or_else(|| without_end(pod)))
         .collect();
-    if failures.is_empty() {
+    if failures.iter().all(|failure| failure.role != Role::Actor) {
         failures.extend(missed(job, seen, ledger));
     }
     failures

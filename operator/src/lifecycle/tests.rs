@@ -8,7 +8,7 @@ use super::*;
 use crate::condition::{self, kind};
 use crate::gang::Gang;
 use crate::snapshot::Heard;
-use crate::world::{Children, SeenPod};
+use crate::world::{Children, Observed, SeenPod, World};
 
 /// When the job was made.
 const MADE: i64 = 1_800_000_000;
@@ -622,4 +622,57 @@ fn a_rank_that_lost_another_waits_for_what_befell_it_and_a_lost_node_does_not_co
     // Or nothing comes to be known, as when the two do not reach each other.
     let decision = decide_at(&seen, 5050);
     assert_eq!((decision.notes.len(), decision.ledger.status.restarts), (1, 1));
+}
+
+#[test]
+fn an_engine_that_is_deleted_after_it_failed_has_failed_all_the_same_and_its_successor_waits_its_time() {
+    let (job, mut seen) = with_pods(Role::Rollout, 2);
+    fail(&mut seen, "a-rollout-1", Value::Null);
+    let first = decide(&job, &seen, &status(true, 60), at(5000));
+    let attempt = first.ledger.attempt_of(Role::Rollout, 1);
+    let failed = PodView {
+        attempt,
+        ..(*seen.children.pods["a-rollout-1"]).clone()
+    };
+    let deleted = PodView {
+        deleting_since: Some(at(5003)),
+        ..failed.clone()
+    };
+
+    let world = World::default();
+    world.insert(&job.key, Kind::Pod, Observed::Pod(running(1)));
+    for look in [failed, deleted] {
+        world.insert(&job.key, Kind::Pod, Observed::Pod(Arc::new(look)));
+    }
+    let mut going = seen.clone();
+    insert(&mut going, (*world.children(&job.key).pods["a-rollout-1"]).clone());
+    world.remove(&job.key, Kind::Pod, "a-rollout-1");
+    let mut gone = seen;
+    gone.children.pods.remove("a-rollout-1");
+    gone.vanished = world.vanished(&job.key);
+
+    for seen in [going, gone] {
+        let waits = decide(&job, &seen, &first.ledger.status, at(5005));
+        assert!(waits.held.contains("a-rollout-1"));
+        assert_eq!((waits.ledger.status.restarts, waits.wake), (1, Some(at(5010))));
+        let then = decide(&job, &seen, &first.ledger.status, at(5010));
+        assert_eq!((then.ledger.status.restarts, then.held.len()), (2, 0));
+        assert_eq!(then.ledger.attempt_of(Role::Rollout, 1), attempt + 1);
+        // Who cannot wait says so.
+        let mut asked = seen;
+        asked.restart_request = Some("rollout=now".into());
+        let at_once = decide(&job, &asked, &first.ledger.status, at(5005));
+        assert_eq!((at_once.ledger.status.restarts, at_once.held.len()), (1, 0));
+        assert_eq!(at_once.ledger.attempt_of(Role::Rollout, 1), attempt + 1);
+    }
+}
+
+#[test]
+fn a_failed_engine_that_is_gone_and_no_longer_wanted_is_no_failure() {
+    let (job, mut seen) = with_pods(Role::Rollout, 2);
+    fail(&mut seen, "a-rollout-1", Value::Null);
+    seen.vanished.extend(seen.children.pods.remove("a-rollout-1"));
+    assert_eq!(decide(&job, &seen, &status(true, 60), at(5000)).notes.len(), 1);
+    let (fewer, _) = with_pods(Role::Rollout, 1);
+    assert_eq!(decide(&fewer, &seen, &status(true, 60), at(5000)).notes.len(), 0);
 }

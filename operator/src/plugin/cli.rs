@@ -1,9 +1,13 @@
 //! The command line.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use ppo_crds::spec::Role;
+
+use super::output::{OBJECTS, Output, TEXTS, one_of};
+use super::timeout;
 
 /// PPO post-training jobs on Kubernetes: what they do, what they wait for, and why.
 #[derive(Debug, Parser)]
@@ -15,7 +19,7 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// Which cluster and namespace: kubectl's own flags.
+/// Which cluster and namespace, and as whom: kubectl's own flags.
 #[derive(Clone, Debug, Default, Args)]
 pub struct ConnectionArgs {
     /// Namespace of the job. Default: that of the context.
@@ -24,9 +28,27 @@ pub struct ConnectionArgs {
     /// Context of the kubeconfig. Default: its current one.
     #[arg(long, global = true)]
     pub context: Option<String>,
+    /// Cluster of the kubeconfig. Default: that of the context.
+    #[arg(long, global = true)]
+    pub cluster: Option<String>,
+    /// User of the kubeconfig. Default: that of the context.
+    #[arg(long, global = true)]
+    pub user: Option<String>,
     /// File with clusters and credentials. Default: $KUBECONFIG, else ~/.kube/config, else the pod's service account.
     #[arg(long, global = true, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
+    /// Act as this user, or service account (`system:serviceaccount:NAMESPACE:NAME`).
+    #[arg(long = "as", global = true, value_name = "USER")]
+    pub as_user: Option<String>,
+    /// Act as a member of this group; may be given more than once.
+    #[arg(long, global = true, value_name = "GROUP")]
+    pub as_group: Vec<String>,
+    /// Act as the user with this uid.
+    #[arg(long, global = true, value_name = "UID")]
+    pub as_uid: Option<String>,
+    /// Longest wait for one answer of the API server, as 5s or 2m; 0 waits for ever. Default: 30s.
+    #[arg(long, global = true, value_name = "TIME", value_parser = timeout::parse)]
+    pub request_timeout: Option<Duration>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -52,14 +74,14 @@ pub enum Command {
 
 #[derive(Debug, Args)]
 pub struct ListArgs {
-    /// Jobs of all namespaces.
-    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    /// Jobs of all namespaces, whatever `--namespace` says.
+    #[arg(short = 'A', long)]
     pub all_namespaces: bool,
     /// Only jobs with these labels, such as `team=math,stage!=test`.
     #[arg(short = 'l', long, default_value = "")]
     pub selector: String,
-    /// More columns, or the objects as JSON.
-    #[arg(short, long)]
+    /// More columns, the objects, or their names alone.
+    #[arg(short, long, value_parser = one_of(OBJECTS))]
     pub output: Option<Output>,
 }
 
@@ -67,8 +89,8 @@ pub struct ListArgs {
 pub struct StatusArgs {
     /// Name of the job.
     pub name: String,
-    /// `wide` adds the pods and their nodes; `json` is for programs.
-    #[arg(short, long)]
+    /// `wide` adds the pods and their nodes; `json` and `yaml` have job, pods and events.
+    #[arg(short, long, value_parser = one_of(OBJECTS))]
     pub output: Option<Output>,
 }
 
@@ -76,18 +98,9 @@ pub struct StatusArgs {
 pub struct WhyArgs {
     /// Name of the job.
     pub name: String,
-    /// `json`: the findings for programs. `wide` is the same as the text.
-    #[arg(short, long)]
+    /// `json` and `yaml`: the findings for programs. `wide` is the same as the text.
+    #[arg(short, long, value_parser = one_of(TEXTS))]
     pub output: Option<Output>,
-}
-
-/// How a command prints.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Output {
-    /// More columns.
-    Wide,
-    /// For programs.
-    Json,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -125,8 +138,8 @@ pub struct PlanArgs {
     /// Manifest; `-` reads standard input.
     #[arg(short, long, value_name = "FILE")]
     pub file: Option<PathBuf>,
-    /// `json`: the plan for programs. `wide` is the same as the text.
-    #[arg(short, long)]
+    /// `json` and `yaml`: the plan for programs. `wide` is the same as the text.
+    #[arg(short, long, value_parser = one_of(TEXTS))]
     pub output: Option<Output>,
 }
 
@@ -182,6 +195,30 @@ mod tests {
                 Some("a")
             );
         }
+    }
+
+    #[test]
+    fn what_a_command_cannot_print_is_refused_with_what_it_can() {
+        for output in ["name", "yaml", "json", "wide"] {
+            assert!(Cli::try_parse_from(["kubectl-ppo", "list", "-o", output]).is_ok());
+            assert!(Cli::try_parse_from(["kubectl-ppo", "status", "a", "-o", output]).is_ok());
+        }
+        for command in ["why", "plan"] {
+            let given = |output: &str| Cli::try_parse_from(["kubectl-ppo", command, "a", "-o", output]);
+            assert!(given("yaml").is_ok() && given("json").is_ok());
+            let error = given("name").unwrap_err().to_string();
+            assert!(error.contains("[possible values: wide, json, yaml]"), "{error}");
+        }
+    }
+
+    #[test]
+    fn groups_to_act_as_are_gathered_and_all_namespaces_win_over_one() {
+        let words = "kubectl-ppo list --as eve --as-group a --as-group b --request-timeout 2m -A -n c";
+        let cli = Cli::try_parse_from(words.split(' ')).unwrap();
+        assert_eq!(cli.connection.as_user.as_deref(), Some("eve"));
+        assert_eq!(cli.connection.as_group, ["a", "b"]);
+        assert_eq!(cli.connection.request_timeout, Some(Duration::from_secs(120)));
+        assert!(matches!(cli.command, Command::List(list) if list.all_namespaces));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Reads jobs, and finds the one that a mistyped name meant.
 
 use anyhow::{Result, anyhow};
-use kube::Error;
 use kube::api::{DynamicObject, ListParams};
+use kube::{Error, Resource as _};
 use ppo_crds::PpoJob;
 use ppo_crds::status::Phase;
 use serde_json::from_value;
@@ -39,12 +39,30 @@ pub async fn object(connection: &Connection, name: &str) -> Result<DynamicObject
     }
 }
 
+/// A job's name as kubectl takes it, a line: `ppojob.ppojob.dev/math`.
+pub fn named(name: &str) -> String {
+    format!("{}.{}/{name}\n", PpoJob::kind(&()).to_lowercase(), PpoJob::group(&()))
+}
+
+/// Whether somebody deleted the job: it goes when its finalizers are done, and no operator does anything with it.
+pub fn is_going(object: &DynamicObject) -> bool {
+    object.metadata.deletion_timestamp.is_some()
+}
+
 /// Where the operator saw such a job in its life.
 pub fn phase(object: &DynamicObject) -> Option<Phase> {
     from_value(object.data.pointer("/status/phase")?.clone()).ok()
 }
 
 async fn not_found(connection: &Connection, name: &str) -> anyhow::Error {
+    let elsewhere = elsewhere(connection, name).await;
+    if let Some(first) = elsewhere.first() {
+        return anyhow!(
+            "namespace {} has no PpoJob {name}, there is one in {}: give -n {first}",
+            connection.namespace,
+            elsewhere.join(", ")
+        );
+    }
     match connection.jobs().list_metadata(&ListParams::default()).await {
         Ok(list) => {
             let names: Vec<String> = list.items.into_iter().filter_map(|item| item.metadata.name).collect();
@@ -57,6 +75,17 @@ async fn not_found(connection: &Connection, name: &str) -> anyhow::Error {
         ),
         Err(error) => request(connection, "list").refused(error),
     }
+}
+
+/// Other namespaces that have a job of the name, as far as we may see them.
+async fn elsewhere(connection: &Connection, name: &str) -> Vec<String> {
+    let of_name = ListParams::default().fields(&format!("metadata.name={name}"));
+    let Ok(list) = connection.all_jobs().list_metadata(&of_name).await else {
+        return Vec::new();
+    };
+    let jobs = list.items.into_iter().map(|item| item.metadata);
+    let jobs = jobs.filter(|job| job.name.as_deref() == Some(name));
+    jobs.filter_map(|job| job.namespace).collect()
 }
 
 /// Says that there is no such job, and which were meant.
@@ -86,8 +115,10 @@ fn likeness(given: &str, name: &str) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use axum::Json;
     use axum::http::StatusCode;
     use axum::routing::get;
+    use serde_json::json;
 
     use super::*;
 
@@ -112,6 +143,34 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(words.contains("namespace n has no PpoJob zzz"), "{words}");
+    }
+
+    #[tokio::test]
+    async fn a_job_of_another_namespace_is_found_there() {
+        let (jobs, meta) = ("/apis/ppojob.dev/v1alpha1", "meta.k8s.io/v1");
+        let known = json!({
+            "apiVersion": meta, "kind": "PartialObjectMetadataList", "metadata": {},
+            "items": [{"apiVersion": meta, "kind": "PartialObjectMetadata", "metadata": {"name": "math", "namespace": "team"}}],
+        });
+        let router = axum::Router::new()
+            .route(&format!("{jobs}/ppojobs"), get(move || async move { Json(known) }))
+            .route(
+                &format!("{jobs}/namespaces/n/ppojobs/{{name}}"),
+                get(|| async { (StatusCode::NOT_FOUND, "no") }),
+            );
+        let words = object(&Connection::served(router).await, "math")
+            .await
+            .unwrap_err()
+            .to_string();
+        assert_eq!(
+            words,
+            "namespace n has no PpoJob math, there is one in team: give -n team"
+        );
+    }
+
+    #[test]
+    fn a_name_is_printed_as_kubectl_takes_it() {
+        assert_eq!(named("math"), "ppojob.ppojob.dev/math\n");
     }
 
     #[test]

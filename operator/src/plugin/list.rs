@@ -2,22 +2,23 @@
 
 use anyhow::Result;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, ApiResource, DynamicObject, ListParams};
-use ppo_crds::{PpoJob, PpoJobStatus};
+use kube::api::{DynamicObject, ListParams};
+use ppo_crds::PpoJobStatus;
 use serde_json::{Value, json};
 
 use super::age;
-use super::cli::{ListArgs, Output};
+use super::cli::ListArgs;
 use super::connection::Connection;
-use super::printer;
+use super::output::Output;
 use super::refusal::Request;
 use super::table::Table;
+use super::{job, printer};
 
 /// Prints all jobs of a namespace, or of all.
 pub async fn main(connection: &Connection, args: &ListArgs) -> Result<()> {
     // Read as they are: one job that this version cannot decode must not hide the others.
-    let api: Api<DynamicObject> = match args.all_namespaces {
-        true => Api::all_with(connection.client.clone(), &ApiResource::erase::<PpoJob>(&())),
+    let api = match args.all_namespaces {
+        true => connection.all_jobs(),
         false => connection.jobs(),
     };
     let request = Request {
@@ -28,8 +29,11 @@ pub async fn main(connection: &Connection, args: &ListArgs) -> Result<()> {
     };
     let list = api.list(&ListParams::default().labels(&args.selector)).await;
     let jobs = list.map_err(|error| request.refused(error))?.items;
-    if args.output == Some(Output::Json) {
-        return printer::print_json(&json!({"apiVersion": "v1", "kind": "List", "items": jobs}));
+    let objects = || json!({"apiVersion": "v1", "kind": "List", "items": jobs});
+    match args.output {
+        Some(Output::Json) => return printer::print_json(&objects()),
+        Some(Output::Yaml) => return printer::print_yaml(&objects()),
+        Some(Output::Name | Output::Wide) | None => {}
     }
     if jobs.is_empty() {
         let place = match args.all_namespaces {
@@ -38,6 +42,10 @@ pub async fn main(connection: &Connection, args: &ListArgs) -> Result<()> {
         };
         anstream::eprintln!("No PpoJobs {place}.");
         return Ok(());
+    }
+    if args.output == Some(Output::Name) {
+        let names = jobs.iter().filter_map(|it| it.metadata.name.as_deref());
+        return printer::print(&names.map(job::named).collect::<String>());
     }
     let wide = args.output == Some(Output::Wide);
     printer::print(&render(&jobs, args.all_namespaces, wide, Timestamp::now()))
@@ -78,7 +86,7 @@ fn row(job: &DynamicObject, namespaces: bool, wide: bool, now: Timestamp) -> Vec
     let number = |value: Option<f64>| value.map(significant).unwrap_or_default();
     let mut cells = vec![
         job.metadata.name.clone().unwrap_or_default(),
-        status.phase.map(|phase| format!("{phase:?}")).unwrap_or_default(),
+        state(job, &status),
         progress.summary,
         number(progress.reward),
         number(progress.kl),
@@ -120,6 +128,14 @@ fn row(job: &DynamicObject, namespaces: bool, wide: bool, now: Timestamp) -> Vec
         ]);
     }
     cells
+}
+
+/// The phase; of one that is being deleted that, as kubectl says of pods: the operator does nothing with it any more.
+fn state(job: &DynamicObject, status: &PpoJobStatus) -> String {
+    match job::is_going(job) {
+        true => "Terminating".into(),
+        false => status.phase.map(|phase| format!("{phase:?}")).unwrap_or_default(),
+    }
 }
 
 /// A number with four significant digits: 0.03125 and 123.4, never 0.0 for what is only small.
@@ -181,6 +197,15 @@ mod tests {
         // Suspended: the next pods may be another scheduler's.
         assert_eq!(shown(json!({"gang": "volcano"})), "auto");
         assert_eq!(shown(json!({})), "auto");
+    }
+
+    #[test]
+    fn a_job_that_is_being_deleted_is_not_called_running() {
+        let going = job(
+            json!({"metadata": {"name": "rloo", "deletionTimestamp": "2026-01-01T00:00:00Z"},
+                               "status": {"phase": "Running"}}),
+        );
+        assert_eq!(row(&going, false, false, Timestamp::UNIX_EPOCH)[1], "Terminating");
     }
 
     #[test]

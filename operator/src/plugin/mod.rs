@@ -1,5 +1,5 @@
 //! `kubectl ppo`: lists jobs, tells what they wait for, merges their logs, suspends and resumes them. It asks the API server
-//! alone, with the rights of whoever runs it.
+//! alone, with the rights of whoever runs it. Under the name `kubectl_complete-ppo` it completes command lines.
 //!
 //! Exit codes: 0 done (`why`: nothing holds the job up), 1 an error, 2 wrong arguments or a manifest that cannot be used, 3 (`why`
 //! only) something holds the job up.
@@ -7,6 +7,7 @@
 mod age;
 mod checkpoints;
 mod cli;
+mod completion;
 mod connection;
 mod descriptors;
 pub mod explain;
@@ -15,6 +16,7 @@ mod job;
 mod list;
 mod logs;
 mod merge;
+mod output;
 mod plan;
 mod pods;
 mod printer;
@@ -24,6 +26,7 @@ mod situation;
 mod status;
 mod suspend;
 mod table;
+mod timeout;
 mod unreadable;
 mod why;
 
@@ -39,6 +42,9 @@ const UNUSABLE: u8 = 2;
 
 /// Runs the command of the process's arguments.
 pub async fn main() -> ExitCode {
+    if completion::is_asked_for() {
+        return completion::main().await;
+    }
     let cli = Cli::parse();
     match run(cli).await {
         Ok(code) => code,

@@ -8,8 +8,9 @@ use kube::api::ObjectMeta;
 use ppo_crds::validate::ValidationErrors;
 use ppo_crds::{Environment, Plan, PpoJob, parse_manifest, render_plan};
 
-use super::cli::{ConnectionArgs, Output, PlanArgs};
+use super::cli::{ConnectionArgs, PlanArgs};
 use super::connection::Connection;
+use super::output::Output;
 use super::{job, printer};
 use crate::job::{at_a_dividing_scale, was_accepted};
 
@@ -40,6 +41,7 @@ pub async fn main(connection: &ConnectionArgs, args: &PlanArgs) -> Result<()> {
     };
     match args.output {
         Some(Output::Json) => printer::print_json(&plan),
+        Some(Output::Yaml) => printer::print_yaml(&plan),
         _ => printer::print(&render_plan(&plan)),
     }
 }

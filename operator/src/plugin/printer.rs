@@ -16,14 +16,21 @@ pub fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
-            '\n' | '\t' => shown.push(character),
-            // Bidirectional overrides and isolates.
-            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => shown.push('\u{fffd}'),
+            plain if !is_hidden(plain) => shown.push(plain),
             control if control.is_control() => shown.extend(control.escape_default()),
-            other => shown.push(other),
+            _ => shown.push('\u{fffd}'),
         }
     }
     shown
+}
+
+/// Whether a terminal obeys the character and does not show it: controls, bidirectional overrides and isolates.
+fn is_hidden(character: char) -> bool {
+    match character {
+        '\n' | '\t' => false,
+        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
+        other => other.is_control(),
+    }
 }
 
 /// Writes text with styles; what it has of others was made [visible] before. Colour is left out where nobody sees it: not a terminal,
@@ -37,7 +44,37 @@ pub fn print_styled(text: &str) -> Result<()> {
 
 /// Writes a value for programs.
 pub fn print_json(value: &impl Serialize) -> Result<()> {
-    print(&format!("{}\n", serde_json::to_string_pretty(value)?))
+    print_styled(&json(value)?)
+}
+
+/// The same for programs and people.
+pub fn print_yaml(value: &impl Serialize) -> Result<()> {
+    print_styled(&yaml(value)?)
+}
+
+/// JSON that reads back as it was: what a terminal would obey can only be within a string there, and is written as JSON's own escape.
+fn json(value: &impl Serialize) -> Result<String> {
+    let written = serde_json::to_string_pretty(value)?;
+    let mut shown = String::with_capacity(written.len() + 1);
+    for character in written.chars() {
+        match is_hidden(character) {
+            true => shown.push_str(&format!("\\u{:04x}", u32::from(character))),
+            false => shown.push(character),
+        }
+    }
+    shown.push('\n');
+    Ok(shown)
+}
+
+/// YAML writes most characters as they are, so text with one that a terminal would obey is written as JSON: that is YAML, too.
+fn yaml(value: &impl Serialize) -> Result<String> {
+    // By way of JSON, so that both have the same fields: YAML's writer has tags for the variants of an enum.
+    let value = serde_json::to_value(value)?;
+    let written = serde_yaml::to_string(&value)?;
+    match written.chars().any(is_hidden) {
+        true => json(&value),
+        false => Ok(written),
+    }
 }
 
 /// Whether the reader of our output has gone, as `head` does.
@@ -66,5 +103,26 @@ mod tests {
         assert!(shown.chars().all(plain) && !shown.contains('\u{202e}'), "{shown:?}");
         // Once is enough.
         assert_eq!(visible(&shown), shown);
+    }
+
+    #[test]
+    fn what_programs_read_has_every_character_and_none_that_a_terminal_obeys() {
+        let strange = serde_json::json!({"message": "a\u{9b}31m\u{1b}[2J\u{202e}b\u{7f}\tc", "steps": [1, 2.5]});
+        let (json, yaml) = (json(&strange).unwrap(), yaml(&strange).unwrap());
+        assert!(
+            !json.chars().any(is_hidden) && !yaml.chars().any(is_hidden),
+            "{json:?} {yaml:?}"
+        );
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&json).unwrap(), strange);
+        assert_eq!(serde_yaml::from_str::<serde_json::Value>(&yaml).unwrap(), strange);
+    }
+
+    #[test]
+    fn yaml_has_the_fields_of_json() {
+        #[derive(Serialize)]
+        enum Kind {
+            Of(u32),
+        }
+        assert_eq!(yaml(&[Kind::Of(3)]).unwrap(), "- Of: 3\n");
     }
 }

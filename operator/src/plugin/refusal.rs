@@ -35,6 +35,11 @@ impl Request<'_> {
             Error::Api(status) if status.code == 401 => {
                 anyhow!("{url} does not know you: the credentials of this context are wrong or have expired")
             }
+            Error::Api(status) if status.code == 403 && status.message.contains("cannot impersonate") => anyhow!(
+                "forbidden: you may not act as somebody else (--as, or `as` in the kubeconfig); whoever runs the cluster can grant the \
+                 verb `impersonate` ({})",
+                status.message
+            ),
             Error::Api(status) if status.code == 403 => anyhow!(
                 "forbidden: you may not {verb} {resource} {place}; whoever runs the cluster can grant the verb `{verb}` on \
                  `{resource}` ({})",
@@ -112,6 +117,19 @@ mod tests {
         );
         assert!(
             words.contains("you may not patch ppojobs in namespace research"),
+            "{words}"
+        );
+        assert!(words.contains(r#"User "eve""#), "{words}");
+    }
+
+    #[test]
+    fn who_may_not_act_as_another_is_not_told_to_ask_for_the_rights_of_the_other() {
+        let words = words(
+            403,
+            r#"users "bob" is forbidden: User "eve" cannot impersonate resource "users" in API group "" at the cluster scope"#,
+        );
+        assert!(
+            words.contains("verb `impersonate`") && !words.contains("`patch`"),
             "{words}"
         );
         assert!(words.contains(r#"User "eve""#), "{words}");

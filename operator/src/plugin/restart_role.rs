@@ -53,6 +53,9 @@ pub async fn main(connection: &Connection, args: &RestartRoleArgs) -> Result<()>
 
 /// Why the operator would not act on it.
 fn refusal(job: &PpoJob, role: Role) -> Option<String> {
+    if job.metadata.deletion_timestamp.is_some() {
+        return Some("the job was deleted, and is only waiting for its end".into());
+    }
     let phase = job.status.as_ref().and_then(|status| status.phase);
     if phase.is_some_and(Phase::is_finished) {
         return Some("the job has ended; a new run is a new job".into());
@@ -107,6 +110,13 @@ mod tests {
                 .unwrap()
                 .contains("resume")
         );
+    }
+
+    #[test]
+    fn a_job_that_was_deleted_restarts_nothing() {
+        let mut going = job(json!({"phase": "Running"}), false);
+        going.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+        assert!(refusal(&going, Role::Actor).unwrap().contains("deleted"));
     }
 
     #[test]

@@ -10,10 +10,11 @@ use ppo_crds::PpoJob;
 use ppo_crds::status::{PpoJobStatus, Progress, RoleStatus};
 use serde_json::json;
 
-use super::cli::{Output, StatusArgs};
+use super::cli::StatusArgs;
 use super::connection::Connection;
 use super::explain::event_time;
 use super::list::significant;
+use super::output::Output;
 use super::table::Table;
 use super::{age, job, pods, printer, situation};
 
@@ -23,10 +24,16 @@ const EVENTS: usize = 10;
 /// Prints one job.
 pub async fn main(connection: &Connection, args: &StatusArgs) -> Result<()> {
     let job = job::read(connection, &args.name).await?;
+    if args.output == Some(Output::Name) {
+        return printer::print(&job::named(&args.name));
+    }
     let pods = situation::read_pods(connection, &args.name).await?;
     let events = situation::events(connection, &job, &pods).await;
-    if args.output == Some(Output::Json) {
-        return printer::print_json(&json!({"job": job, "pods": pods, "events": events}));
+    let objects = || json!({"job": job, "pods": pods, "events": events});
+    match args.output {
+        Some(Output::Json) => return printer::print_json(&objects()),
+        Some(Output::Yaml) => return printer::print_yaml(&objects()),
+        Some(Output::Name | Output::Wide) | None => {}
     }
     let shown = (args.output == Some(Output::Wide)).then_some(pods.as_slice());
     printer::print(&render(&job, shown, &events, Timestamp::now()))
@@ -71,6 +78,13 @@ fn head(job: &PpoJob, status: &PpoJobStatus, now: Timestamp) -> String {
         ),
     };
     field("State", format!("{state}{attempt}"));
+    if let Some(since) = &job.metadata.deletion_timestamp {
+        let finalizers = match job.finalizers() {
+            [] => String::new(),
+            held => format!(", goes when these finalizers are done: {}", held.join(", ")),
+        };
+        field("Deleted", format!("{} ago{finalizers}", age::since(since.0, now)));
+    }
     field("Queue", job.spec.scheduling.queue.clone());
     let ago = |time: Timestamp| format!("{} ago", age::since(time, now));
     let created = job
@@ -271,6 +285,18 @@ mod tests {
         assert!(text.contains("State:       not looked at by an operator yet"), "{text}");
         assert!(
             text.contains("Roles\n  none") && text.contains("Pods\n  none"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_job_that_is_being_deleted_says_since_when_and_what_it_waits_for() {
+        let mut going = job(json!({"phase": "Running"}));
+        going.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T02:55:00Z")).unwrap();
+        going.metadata.finalizers = Some(vec!["foregroundDeletion".into()]);
+        let text = render(&going, None, &[], NOW.parse().unwrap());
+        assert!(
+            text.contains("Deleted:     5m ago, goes when these finalizers are done: foregroundDeletion"),
             "{text}"
         );
     }

@@ -31,10 +31,13 @@ pub async fn main(connection: &Connection, args: &SuspendArgs, suspend: bool) ->
     if let Some(phase) = job::phase(&job).filter(|phase| phase.is_finished()) {
         bail!("{name} has ended ({phase:?}) and cannot be {done}");
     }
+    if job::is_going(&job) {
+        bail!("{name} was deleted, is only waiting for its end, and cannot be {done}");
+    }
     let decoded = unreadable::decode(&job);
     let before = job.data.pointer("/spec/runPolicy/suspend").and_then(Value::as_bool);
     if before.unwrap_or_default() == suspend {
-        printer::print(&format!("ppojob {name} was {done} before\n"))?;
+        printer::print(&unchanged(name, job::phase(&job), suspend))?;
     } else {
         let patch = json!({"spec": {"runPolicy": {"suspend": suspend}}});
         let parameters = PatchParams {
@@ -55,6 +58,18 @@ pub async fn main(connection: &Connection, args: &SuspendArgs, suspend: bool) ->
         anstream::eprintln!("warning: {}", printer::visible(&words));
     }
     Ok(())
+}
+
+/// Says that the job is as it was to be. It may be told to run and yet have no pods: whoever resumes it wants to know why.
+fn unchanged(name: &str, phase: Option<Phase>, suspend: bool) -> String {
+    match (suspend, phase) {
+        (true, _) => format!("ppojob {name} was suspended before\n"),
+        (false, Some(Phase::Running)) => format!("ppojob {name} is not suspended: it runs\n"),
+        (false, phase) => {
+            let phase = phase.unwrap_or_default();
+            format!("ppojob {name} is not suspended ({phase:?}); `kubectl ppo why {name}` says what it waits for\n")
+        }
+    }
 }
 
 /// What a suspension costs the job, where it has made steps: the checkpoint that its actor saves goes with the pod.
@@ -296,6 +311,37 @@ mod tests {
         assert!(matches!(outcome(&failed, false), Outcome::Impossible(_)));
         let resumed = job(false, 3, json!({"phase": "Running", "observedGeneration": 3}));
         assert!(matches!(outcome(&resumed, true), Outcome::Impossible(why) if why.contains("resumed")));
+    }
+
+    #[test]
+    fn who_resumes_a_job_that_is_not_suspended_is_told_where_to_look() {
+        let queued = unchanged("a", Some(Phase::Queued), false);
+        assert!(
+            queued.contains("not suspended (Queued)") && queued.contains("`kubectl ppo why a`"),
+            "{queued}"
+        );
+        assert!(unchanged("a", Some(Phase::Running), false).ends_with("it runs\n"));
+        assert_eq!(
+            unchanged("a", Some(Phase::Suspended), true),
+            "ppojob a was suspended before\n"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_job_that_was_deleted_is_neither_suspended_nor_resumed() {
+        let mut going = job(false, 1, json!({"phase": "Running"}));
+        going.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+        let router = Router::new().route(
+            "/apis/ppojob.dev/v1alpha1/namespaces/n/ppojobs/a",
+            get(move || async move { Json(going) }),
+        );
+        let args = SuspendArgs {
+            name: "a".into(),
+            wait: false,
+            timeout: 1,
+        };
+        let error = main(&Connection::served(router).await, &args, true).await.unwrap_err();
+        assert!(error.to_string().contains("a was deleted"), "{error}");
     }
 
     #[test]

@@ -7,9 +7,10 @@ use anyhow::Result;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 
-use super::cli::{Output, WhyArgs};
+use super::cli::WhyArgs;
 use super::connection::Connection;
 use super::explain::{Evidence, Finding, explain, healthy};
+use super::output::Output;
 use super::printer::visible;
 use super::{printer, situation};
 
@@ -24,8 +25,10 @@ pub async fn main(connection: &Connection, args: &WhyArgs) -> Result<ExitCode> {
     let now = Timestamp::now();
     let findings = explain(&evidence, now);
     let held_up = findings.iter().any(|finding| finding.blocks);
+    let values = || json!({"heldUp": held_up, "findings": findings});
     match args.output {
-        Some(Output::Json) => printer::print_json(&json!({"heldUp": held_up, "findings": findings}))?,
+        Some(Output::Json) => printer::print_json(&values())?,
+        Some(Output::Yaml) => printer::print_yaml(&values())?,
         _ => printer::print_styled(&render(&evidence, &findings, now))?,
     }
     Ok(match held_up {

@@ -59,6 +59,8 @@ pub struct PodView {
     pub outcome: Option<Outcome>,
     /// Types of its conditions that are True, but for those that every healthy pod has.
     pub conditions: Vec<String>,
+    /// Whether it was seen failed before anybody took it away: what is done to it afterwards makes that no loss.
+    pub failed_by_itself: bool,
 }
 
 /// The label of one node alone.
@@ -128,6 +130,7 @@ impl PodView {
                 .filter(|ending| ending.of_worker)
                 .and_then(|ending| serde_json::from_str(&ending.message).ok()),
             conditions: true_conditions(status),
+            failed_by_itself: false,
         })
     }
 }

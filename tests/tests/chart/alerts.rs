@@ -82,6 +82,42 @@ fn every_alert_says_how_bad_it_is_what_is_wrong_and_what_to_do() {
 }
 
 #[test]
+fn every_alert_leads_to_a_section_of_the_docs_that_says_what_to_do() {
+    for (file, alert) in alerts() {
+        let link = alert.pointer("/annotations/runbook_url").and_then(Value::as_str);
+        let (page, anchor) = link.unwrap_or_default().split_once('#').unwrap_or_default();
+        assert!(page.starts_with("docs/"), "{file}: {alert}");
+        let page = fs::read_to_string(repository().join(page)).unwrap();
+        // The anchor of a heading that is one word.
+        let leads_there = |section: &&str| {
+            let heading = section.lines().next().unwrap_or_default();
+            heading.to_lowercase() == anchor && alert["alert"] == heading
+        };
+        let section = page.split("\n### ").find(leads_there);
+        let section = section.unwrap_or_else(|| panic!("{file}: {link:?} names no section"));
+        for part in ["\n* Means: ", "\n* Look at: ", "\n* Do: ", "`kubectl ppo "] {
+            assert!(section.contains(part), "{part:?} is not in {section}");
+        }
+    }
+}
+
+#[test]
+fn the_chart_puts_before_runbooks_where_the_repository_is_read() {
+    let base = "https://git.example.com/ml/ppo-operator/";
+    let set = format!("monitoring.rules.runbookBase={base}");
+    let rendered = objects(&template(&["--set", "monitoring.rules.enabled=true", "--set", &set]));
+    let rule = only(&rendered, "PrometheusRule");
+    let groups = rule["spec"]["groups"].as_array().unwrap().iter();
+    let rules: Vec<&Value> = groups.flat_map(|group| group["rules"].as_array().unwrap()).collect();
+    assert_eq!(rules.len(), alerts().len());
+    for alert in rules {
+        let link = alert["annotations"]["runbook_url"].as_str().unwrap();
+        let rest = link.strip_prefix(base).unwrap_or_else(|| panic!("{link}"));
+        assert!(rest.starts_with("docs/"), "{link}");
+    }
+}
+
+#[test]
 fn only_alerts_that_there_are_can_be_turned_off() {
     let schema = fs::read_to_string(repository().join("charts/ppo-operator/values.schema.json")).unwrap();
     let schema: Value = serde_json::from_str(&schema).unwrap();

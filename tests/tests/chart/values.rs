@@ -61,6 +61,10 @@ fn a_value_that_could_not_work_is_refused() {
             "monitoring.rules.disabled={PpoJobFaild}",
             "/monitoring/rules/disabled/0",
         ),
+        (
+            "monitoring.rules.runbookBase=https://git.example.com/ml",
+            "/monitoring/rules/runbookBase",
+        ),
         ("extraArgs={run}", "/extraArgs/0"),
         (
             "worker.podTemplate.spec.containers[0].name=logs",

@@ -189,6 +189,7 @@ fn the_files_that_a_model_is_read_from_are_wanted_and_those_that_are_saved_with_
         "config.json",
         "model-00001-of-00002.safetensors",
         "chat_template.jinja",
+        "additional_chat_templates/tool_use.jinja",
         "tokenizer.model",
         "vocab.json",
         "merges.txt",
@@ -198,10 +199,29 @@ fn the_files_that_a_model_is_read_from_are_wanted_and_those_that_are_saved_with_
         "LICENSE.txt",
         "pytorch_model.bin",
         "original/params.json",
+        "additional_chat_templates/notes.txt",
+        "additional_chat_templates/old/tool_use.jinja",
+        "additional_chat_templates/../x.jinja",
         "consolidated.safetensors",
     ];
     assert!(wanted.into_iter().all(is_wanted));
     assert!(!others.into_iter().any(is_wanted));
+}
+
+#[test]
+fn a_file_in_a_folder_of_a_snapshot_leads_to_its_blob() {
+    let cache = tempfile::tempdir().unwrap();
+    let blobs = cache.path().join("blobs");
+    std::fs::create_dir(&blobs).unwrap();
+    let snapshot = cache.path().join("snapshots").join(COMMIT);
+    let names = ["additional_chat_templates/tool_use.jinja", "chat_template.jinja"];
+    for name in names {
+        let blob = sha256(name.as_bytes());
+        std::fs::write(blobs.join(&blob), name).unwrap();
+        link(&snapshot, vec![(name, blob)]).unwrap();
+    }
+    let read = names.map(|name| std::fs::read_to_string(snapshot.join(name)).unwrap());
+    assert_eq!(read, names);
 }
 
 #[test]

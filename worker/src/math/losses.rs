@@ -9,8 +9,8 @@ use tch::{Kind, Tensor};
 
 use super::answer::Answer;
 use super::block::{self, Block};
-use super::names;
 use super::question::{Question, required_mask};
+use super::{correction, names};
 use crate::ppo::aggregation::Denominator;
 use crate::ppo::controller::KlController;
 use crate::ppo::policy_loss::{PolicyInput, policy_loss};
@@ -32,6 +32,7 @@ impl Question {
             "estimator",
             "rolloutLogprobs",
             "truncatedImportanceSampling",
+            "rolloutCorrection",
             "maxResponseLength",
         ];
         let block = Block::new("policyLoss", value, &known, self.kind)?;
@@ -66,7 +67,6 @@ impl Question {
             bail!("policyLoss.dualClip: expected a number above 1, or 0 for off, found {dual}");
         }
         read_aggregation(&block, &mut algorithm)?;
-        algorithm.truncated_importance_sampling = block.bound("truncatedImportanceSampling")?.flatten();
 
         let logprobs = block.required_matrix("logprobs")?;
         let old = block.matrix("oldLogprobs")?;
@@ -87,11 +87,7 @@ impl Question {
             ("advantages", Some(taken)),
             ("rolloutLogprobs", rollout.as_ref()),
         ])?;
-        ensure!(
-            rollout.is_some() || algorithm.truncated_importance_sampling.is_none(),
-            "policyLoss.rolloutLogprobs is missing: truncatedImportanceSampling compares oldLogprobs with those of the engine that \
-             generated"
-        );
+        correction::read(&block, self.kind, rollout.is_some(), &mut algorithm)?;
         let logprobs = logprobs.set_requires_grad(true);
         let input = PolicyInput {
             logprobs: &logprobs,

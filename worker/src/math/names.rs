@@ -1,7 +1,7 @@
 //! Names of profiles, estimators, ratios and aggregations, in the spellings of this project and of the frameworks.
 
 use anyhow::{Result, bail};
-use ppo_crds::spec::{Aggregation, Estimator, KlEstimator, Profile, Ratio};
+use ppo_crds::spec::{Aggregation, CorrectionLevel, Deviation, Estimator, KlEstimator, Outside, Profile, Ratio};
 use tch::Kind;
 
 pub(super) fn profile(path: &str, name: &str) -> Result<Profile> {
@@ -69,6 +69,31 @@ pub(super) fn ratio(path: &str, name: &str) -> Result<Ratio> {
         "token" | "ppo" | "vanilla" => Ratio::Token,
         "sequence" | "gspo" => Ratio::Sequence,
         _ => bail!("{path}: unknown ratio {name:?}; expected token or sequence"),
+    })
+}
+
+pub(super) fn deviation(path: &str, name: &str) -> Result<Deviation> {
+    Ok(match plain(name).as_str() {
+        "group" => Deviation::Group,
+        "batch" => Deviation::Batch,
+        _ => bail!("{path}: unknown deviation {name:?}; expected group or batch"),
+    })
+}
+
+pub(super) fn correction_level(path: &str, name: &str) -> Result<CorrectionLevel> {
+    Ok(match plain(name).as_str() {
+        "token" => CorrectionLevel::Token,
+        "sequence" => CorrectionLevel::Sequence,
+        "geometric" => CorrectionLevel::Geometric,
+        _ => bail!("{path}: unknown level {name:?}; expected token, sequence or geometric"),
+    })
+}
+
+pub(super) fn outside(path: &str, name: &str) -> Result<Outside> {
+    Ok(match plain(name).as_str() {
+        "truncate" | "clip" => Outside::Truncate,
+        "mask" => Outside::Mask,
+        _ => bail!("{path}: unknown treatment {name:?}; expected truncate or mask"),
     })
 }
 

@@ -104,6 +104,7 @@ impl Question {
             "lambda",
             "whiten",
             "whitenRewards",
+            "deviation",
             "scoreClip",
             "nSamplesPerPrompt",
             "klInReward",
@@ -118,6 +119,9 @@ impl Question {
         algorithm.gamma = block.number("gamma")?.unwrap_or(algorithm.gamma);
         algorithm.lambda = block.number("lambda")?.unwrap_or(algorithm.lambda);
         algorithm.whiten = block.flag("whiten")?.unwrap_or(algorithm.whiten);
+        if let Some(name) = block.text("deviation")? {
+            algorithm.deviation = names::deviation(&block.path("deviation"), name)?;
+        }
         algorithm.score.whiten_rewards = block.flag("whitenRewards")?.unwrap_or(algorithm.score.whiten_rewards);
         if let Some(shape) = &self.shape {
             algorithm.score.clip = shape.score.clip;

@@ -12,6 +12,7 @@ use tch::Kind;
 use self::keys::Keys;
 use super::foreign;
 use super::rope::RopeScaling;
+use super::unread;
 
 /// Most layers that are believed. A tensor's name is made for each before the weights are looked at, so a file that asks for
 /// more would cost memory by its word alone. The deepest models have some hundred.
@@ -361,8 +362,8 @@ fn refuse_unsupported(keys: &Keys, family: Family) -> Result<()> {
     {
         bail!("layer_types has {other}: only \"full_attention\" is supported");
     }
-    if keys.0.get("quantization_config").is_some_and(|value| !value.is_null()) {
-        bail!("quantization_config is set: only float32, float16 and bfloat16 weights are supported");
+    if let Some(why) = unread::by_config(keys.0) {
+        bail!("{why}");
     }
     Ok(())
 }

@@ -27,6 +27,7 @@ pub mod safetensors;
 pub mod save;
 mod shard_file;
 pub mod target;
+mod unread;
 pub mod weights;
 
 pub use adapter::Adapter;

@@ -18,6 +18,18 @@ pub const SCORE_BIAS: &str = "score.bias";
 /// What OpenRLHF called the weight of a score head before it took transformers' name.
 const VALUE_HEAD: &str = "value_head.weight";
 
+/// Ends of the names of buffers that a model computes by itself: rotary frequencies, what is made of them, places, and masks. transformers and
+/// vLLM leave them out as well (`_adjust_missing_and_unexpected_keys` in `modeling_utils.py`, GPT-2's `_keys_to_ignore_on_load_unexpected`;
+/// `AutoWeightsLoader`).
+const BUFFERS: [&str; 6] = [
+    "rotary_emb.inv_freq",
+    "rotary_emb.cos_cached",
+    "rotary_emb.sin_cached",
+    "position_ids",
+    "masked_bias",
+    "attn.bias",
+];
+
 /// Every tensor of the model with its shape, by name.
 pub fn expected(config: &ModelConfig) -> BTreeMap<String, Vec<i64>> {
     let mut shapes = trunk(config);
@@ -95,9 +107,12 @@ pub fn adapter(config: &ModelConfig, spec: &AdapterSpec) -> BTreeMap<String, Vec
 /// TRL's PPO saved with its policies (`AutoModelForCausalLMWithValueHead`), which transformers and vLLM leave out, too.
 pub fn ignored(config: &ModelConfig, name: &str) -> bool {
     let of_policy = config.head == Head::LanguageModel;
-    name.ends_with("rotary_emb.inv_freq")
-        || (name == LM_HEAD && config.tied)
-        || (of_policy && name.starts_with("v_head."))
+    // A whole part of a name: `self_attn.bias` would be a bias.
+    let is_buffer = |end: &str| {
+        let front = name.strip_suffix(end);
+        front.is_some_and(|front| front.is_empty() || front.ends_with('.'))
+    };
+    BUFFERS.into_iter().any(is_buffer) || (name == LM_HEAD && config.tied) || (of_policy && name.starts_with("v_head."))
 }
 
 /// The name here of a tensor that a file has as `name`.
@@ -123,5 +138,14 @@ mod tests {
             assert!(!ignored(&policy.clone().with_head(Head::Score), name), "{name}");
         }
         assert!(!ignored(&policy, LM_HEAD));
+    }
+
+    #[test]
+    fn a_mask_is_passed_over_and_no_bias() {
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+        let config = ModelConfig::read(&fixtures.join("qwen2")).unwrap();
+        assert!(expected(&config).keys().all(|name| !ignored(&config, name)));
+        assert!(ignored(&config, "model.layers.0.attn.bias"));
+        assert!(!ignored(&config, "model.layers.0.self_attn.bias"));
     }
 }

@@ -16,6 +16,7 @@ use tch::{Device, Kind, Tensor};
 
 use super::foreign;
 use super::target::Target;
+use super::unread;
 use crate::hub::only_a_pointer;
 use crate::native::{device, mapped};
 
@@ -214,7 +215,7 @@ impl Stored<'_> {
     /// It where it lies in the file.
     ///
     /// # Errors
-    /// When it is of no floating point type.
+    /// As [`kind`](Self::kind).
     fn mapped(&self) -> Result<Tensor> {
         let start = self.view.data().as_ptr() as usize - self.map.as_ptr() as usize;
         mapped::over(self.map, start, &self.size()?, self.kind()?)
@@ -223,7 +224,7 @@ impl Stored<'_> {
     /// Writes it into `target`, which has as many elements, in any precision and on any device.
     ///
     /// # Errors
-    /// When it is of no floating point type, or has another number of elements.
+    /// As [`kind`](Self::kind); when it has another number of elements.
     pub fn copy_to(&self, target: &Tensor) -> Result<()> {
         self.copy(target, self.view.data(), self.kind()?)
     }
@@ -231,12 +232,12 @@ impl Stored<'_> {
     /// Writes the elements `from..` of it into `target`, as many as that has. Whole numbers of 16 bits go where such are wanted.
     ///
     /// # Errors
-    /// As [`copy_to`](Self::copy_to).
+    /// When it is of no floating point type, or too short.
     pub fn copy_part_to(&self, target: &Tensor, from: usize) -> Result<()> {
         let kind = match (self.view.dtype(), target.kind()) {
             (Dtype::I16, Kind::Int16) => Kind::Int16,
             (other, Kind::Int16) => bail!("it is {other:?}; I16 is needed"),
-            _ => self.kind()?,
+            (other, _) => stored_kind(other).with_context(|| format!("it is {other:?}; floating point is needed"))?,
         };
         let size = kind.elt_size_in_bytes();
         let bytes = self.view.data().get(from * size..(from + target.numel()) * size);
@@ -275,9 +276,13 @@ impl Stored<'_> {
         let _ = self.map.advise_range(Advice::WillNeed, start, bytes.len());
     }
 
-    fn kind(&self) -> Result<Kind> {
+    /// What its numbers are.
+    ///
+    /// # Errors
+    /// When no weights of such numbers are read, with what to do.
+    pub fn kind(&self) -> Result<Kind> {
         let dtype = self.view.dtype();
-        stored_kind(dtype).with_context(|| format!("it is {dtype:?}; floating point is needed"))
+        stored_kind(dtype).with_context(|| unread::by_numbers(dtype))
     }
 }
 

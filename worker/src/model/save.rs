@@ -64,15 +64,23 @@ fn write_folder(
     shard_bytes: usize,
 ) -> Result<()> {
     write_json(&folder.join("config.json"), &Value::Object(config_of(config, weights)?))?;
-    for (name, bytes) in companions.files() {
-        let path = folder.join(name);
-        fs::write(&path, bytes).with_context(|| format!("writing {}", path.display()))?;
-        sync(&path)?;
+    for (file, bytes) in companions.files() {
+        write_companion(folder, file, bytes)?;
     }
     if config.head == Head::LanguageModel && !companions.has(GENERATION_CONFIG) {
         write_json(&folder.join(GENERATION_CONFIG), &generation_config(config))?;
     }
     write_weights(folder, weights, shard_bytes)
+}
+
+/// Writes one to its place, which may be a folder inside the model's.
+fn write_companion(folder: &Path, file: &Path, bytes: &[u8]) -> Result<()> {
+    let path = folder.join(file);
+    let place = path.parent().unwrap_or(folder);
+    fs::create_dir_all(place).with_context(|| format!("creating {}", place.display()))?;
+    fs::write(&path, bytes).with_context(|| format!("writing {}", path.display()))?;
+    sync(&path)?;
+    sync(place)
 }
 
 /// Where the source had none: what transformers makes of a configuration, and marks as made (`GenerationConfig.from_model_config` in

@@ -57,8 +57,8 @@ impl Weights {
     /// Reads the tensors that `config` calls for from a model folder to `target`.
     ///
     /// # Errors
-    /// When a file is missing, truncated or corrupt; when tensors are missing, unexpected or of another shape (one error
-    /// lists some of each).
+    /// When a file is missing, truncated or corrupt; when a tensor is of numbers that are not read, as quantised ones are; when tensors
+    /// are missing, unexpected or of another shape (one error lists some of each).
     pub fn load(folder: &Path, config: &ModelConfig, target: impl Into<Target>) -> Result<Self> {
         Self::read(folder, config, Part::Whole, (target.into(), Memory::Own))
     }
@@ -107,6 +107,8 @@ impl Weights {
         let mut found = BTreeMap::new();
         let wanted = |name: &str| part.wants(config, name);
         safetensors::visit(folder, wanted, |name, stored| {
+            // Of what nobody reads, too: which numbers it has says more than that it is unexpected.
+            stored.kind()?;
             let (name, size) = (names::known(config, name), stored.size()?);
             if expected.get(name) == Some(&size) {
                 stored.copy_to(self.get(name)?)?;

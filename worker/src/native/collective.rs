@@ -28,6 +28,7 @@ unsafe extern "C" {
         deadline_ms: i64,
         group: *mut *mut c_void,
     ) -> *mut c_char;
+    fn ppo_group_give_up(group: *mut c_void);
     fn ppo_group_close(group: *mut c_void);
     fn ppo_group_all_reduce(group: *mut c_void, tensor: Handle, greatest: bool) -> *mut c_char;
     fn ppo_group_broadcast(group: *mut c_void, tensor: Handle, root: i64) -> *mut c_char;
@@ -134,6 +135,15 @@ impl Group {
         let mut group = joined.map_err(Failure::of_others)?;
         group.gpus = gpus;
         Ok(group)
+    }
+
+    /// Ends it: whoever waits here is told that a rank is lost, and so is whoever would begin anything.
+    pub fn give_up(&self) {
+        // SAFETY: it lives until this is dropped, and its state is guarded by a lock.
+        unsafe { ppo_group_give_up(self.handle) };
+        if let Some(gpus) = &self.gpus {
+            gpus.abort("NCCL: a rank is lost");
+        }
     }
 
     /// Who exchanges this tensor between GPUs; None where it is in this machine's memory.

@@ -49,7 +49,8 @@ pub struct Advantages {
 /// * RLOO (arXiv 2402.14740): the baseline is the mean of the group's other scores, subtracted at the last token; A_t is
 ///   the reward-to-go, so that token KL stays. `verl` and `trl`: on the row's sum of rewards, constant over tokens;
 ///   `trl` whitens it over sequences ([`super::whiten`]).
-/// * GRPO (arXiv 2402.03300): (R - mean) / (unbiased std + 1e-6), constant over tokens; a group of one keeps R. Dr. GRPO
+/// * GRPO (arXiv 2402.03300): (R - mean) / (unbiased std + 1e-6), constant over tokens; a group of one keeps R. With
+///   `advantage.deviation: batch` the std is that of the whole step (arXiv 2508.08221). Dr. GRPO
 ///   (arXiv 2503.20783): without the division. With a KL penalty placed in the reward its reward-to-go is added, so that
 ///   it reaches the update. `verl`: on the row's sum. `trl`: eps 1e-4. `openrlhf`: eps 1e-9, then as its RLOO.
 /// * REINFORCE++ (arXiv 2501.03262): reward-to-go. Baseline: the group's mean is subtracted at the last token first;

@@ -8,7 +8,7 @@ use tch::{Kind, Tensor};
 
 use super::aggregation::{Denominator, aggregate, aggregate_beside, at_least_one, counts_padding, of_policy};
 use super::grid::wide_kind;
-use super::{Error, kl, mask, ratio};
+use super::{Error, correction, kl, mask, ratio};
 
 /// A micro-batch of the policy's update. All tensors [batch, time].
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +22,7 @@ pub struct PolicyInput<'a> {
     pub advantages: &'a Tensor,
     /// Response mask.
     pub mask: &'a Tensor,
-    /// Log-probs the engine recorded, under the policy that generated; read when `algorithm.truncated_importance_sampling` is set.
+    /// Log-probs the engine recorded, under the policy that generated; read when [`Algorithm::correction`] is set.
     pub rollout_logprobs: Option<&'a Tensor>,
 }
 
@@ -138,22 +138,22 @@ impl AddAssign for PolicyStats {
 }
 
 /// max(-A r, -A clip(r, 1 - low, 1 + high)) with r = exp(clamp(x - x_old, -20, 20)); with `clip.dual` = c, where A < 0 at
-/// most -c A (Ye et al. 2020, arXiv 1912.09729); times min(exp(x_old - x_rollout), c) with truncated importance sampling.
+/// most -c A (Ye et al. 2020, arXiv 1912.09729); with a correction times a weight of exp(x_old - x_rollout) between two bounds.
 ///
 /// With `ratio: sequence` r is the exp of the response's mean of x - x_old (GSPO, arXiv 2507.18071, equation 7). As in the frameworks its
 /// tokens share it, and the aggregation is over tokens.
 ///
-/// The truncated weight makes samples of an older policy those of the present one, in expectation and up to the cap: the policy
+/// The weight makes samples of an older policy those of the present one, in expectation and up to the bounds (`correction.rs`): the policy
 /// that generated (x_rollout) is told apart from the proximal one (x_old), from which alone the clip measures (Hilton et al. 2021,
-/// arXiv 2110.00641; truncated as in IMPALA, Espeholt et al. 2018, arXiv 1802.01561, section 4.1).
+/// arXiv 2110.00641).
 ///
 /// `trl` and `alpacafarm` do not clamp the exponent. RLOO under `trl` takes a response as one action: one ratio, that of the summed
 /// log-probs, likewise one importance weight, and the mean over sequences. `verl` with `ratio: sequence` has GSPO-token's gradient
 /// (equation 13): of a token's own log-prob, by its own advantage. `openrlhf` then puts the engine's log-probs in the place of x_old
-/// where truncated importance sampling is on, without a weight. `alpacafarm` counts padding: its slots should hold equal log-probs.
+/// where a correction is on, without a weight. `alpacafarm` counts padding: its slots should hold equal log-probs.
 ///
 /// # Errors
-/// Inputs of different shapes; truncated importance sampling without the engine's log-probs.
+/// Inputs of different shapes; a correction without the engine's log-probs.
 pub fn policy_loss(algorithm: &Algorithm, input: &PolicyInput, whole: &Denominator) -> Result<PolicyLoss, Error> {
     let shape = input.mask.size();
     Error::unless_shape("logprobs", &input.logprobs.size(), &shape)?;
@@ -254,7 +254,7 @@ fn is_one_action(algorithm: &Algorithm) -> bool {
 
 fn rollout_logprobs<'a>(input: &PolicyInput<'a>) -> Result<&'a Tensor, Error> {
     let Some(rollout) = input.rollout_logprobs else {
-        let why = "truncated importance sampling compares the actor's log-probs with the engine's".into();
+        let why = "the correction compares the actor's log-probs with the engine's".into();
         return Err(Error::Missing {
             name: "rollout_logprobs",
             why,
@@ -264,22 +264,18 @@ fn rollout_logprobs<'a>(input: &PolicyInput<'a>) -> Result<&'a Tensor, Error> {
     Ok(rollout)
 }
 
-/// [batch] where a response is one action, else [batch, time].
+/// [batch] where a response is one action, else [batch, time], or [batch, 1] for all tokens of a row.
 fn importance_weight(algorithm: &Algorithm, input: &PolicyInput, counted: &Tensor) -> Result<Option<Tensor>, Error> {
-    let cap = algorithm.truncated_importance_sampling;
-    let Some(cap) = cap.filter(|_| !ratio::is_to_engine(algorithm)) else {
+    let Some(correction) = algorithm.correction().filter(|_| !ratio::is_to_engine(algorithm)) else {
         return Ok(None);
     };
     let rollout = rollout_logprobs(input)?;
     let kind = wide_kind(input.old_logprobs.kind());
     let difference = (input.old_logprobs.to_kind(kind) - rollout.to_kind(kind)).detach();
     let difference = mask::keep(&difference, counted);
-    // The whole response is one action, with one probability.
-    let difference = match is_one_action(algorithm) {
-        true => difference.sum_dim_intlist(-1, false, kind),
-        false => difference,
-    };
-    Ok(Some(difference.exp().clamp_max(cap)))
+    let one = is_one_action(algorithm);
+    let weights = correction::weights(&correction, &difference, input.mask, one);
+    Ok(Some(if one { weights.squeeze_dim(-1) } else { weights }))
 }
 
 fn weighted(loss: &Tensor, weight: Option<&Tensor>) -> Tensor {

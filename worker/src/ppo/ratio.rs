@@ -22,9 +22,7 @@ pub(super) fn log_ratio(algorithm: &Algorithm, difference: &Tensor, mask: &Tenso
 /// Whether the ratio is to the engine's policy rather than to the actor's before the step: PolicyLoss in openrlhf/models/loss.py (0.11) so takes
 /// its correction into the ratio of a response, which it then does not weigh.
 pub(super) fn is_to_engine(algorithm: &Algorithm) -> bool {
-    algorithm.profile == Profile::Openrlhf
-        && algorithm.ratio == Ratio::Sequence
-        && algorithm.truncated_importance_sampling.is_some()
+    algorithm.profile == Profile::Openrlhf && algorithm.ratio == Ratio::Sequence && algorithm.correction().is_some()
 }
 
 /// Bounded against infinity.

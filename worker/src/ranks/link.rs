@@ -1,5 +1,6 @@
 //! A rank's connections to the others.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
@@ -7,6 +8,7 @@ use ppo_crds::report::exit_code;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::line::Lines;
 use super::meeting::Meeting;
 use super::order::Order;
 use super::pulse::{JOINING, Pulse, Watch, diagnose, say_lost};
@@ -52,13 +54,15 @@ pub struct Link {
     /// Who they are.
     pub meeting: Meeting,
     /// What they compute together.
-    pub group: Group,
+    pub group: Arc<Group>,
     /// This rank's signs of life.
     pub pulse: Pulse,
+    /// They find nodes that vanish.
+    pub lines: Lines,
     /// Number of the next order.
     next: std::sync::atomic::AtomicU64,
     // Last: it ends with rank 0's handle, and the others' signs of life with it.
-    store: Store,
+    store: Arc<Store>,
 }
 
 impl Link {
@@ -119,12 +123,16 @@ impl Link {
             let lost = find_lost(&store, &meeting, JOINING);
             let words = format!("the ranks met, but cannot reach each other: {lost}");
             error.context(RankLost(words))
-        })?;
+        });
+        let (group, store) = (Arc::new(group?), Arc::new(store));
+        let unreached = || RankLost("the ranks met, but cannot reach each other".into());
+        let lines = Lines::draw(&meeting, &store, &group).with_context(unreached)?;
         tracing::info!("{} of {count} has met the others", meeting.name(rank));
         Ok(Self {
             meeting,
             group,
             pulse,
+            lines,
             next: 0.into(),
             store,
         })
@@ -223,6 +231,10 @@ impl Link {
     /// # Errors
     /// When rank 0 is gone.
     pub fn leave_word(&self, error: &anyhow::Error) -> Result<()> {
+        // Its store would not be heard of for as long as there is patience.
+        if self.lines.lost().is_some() {
+            return Ok(());
+        }
         let name = self.meeting.name(self.meeting.rank);
         say_lost(
             &self.store,
@@ -241,7 +253,10 @@ impl Link {
         if !Failure::is_of_others(&error) {
             return error.context(format!("{stage}: {what} over the ranks failed here"));
         }
-        let lost = find_lost(&self.store, &self.meeting, &stage);
+        let lost = match self.lines.lost() {
+            Some(words) => words.to_owned(),
+            None => find_lost(&self.store, &self.meeting, &stage),
+        };
         error.context(RankLost(format!("{stage}: {what} over the ranks failed: {lost}")))
     }
 }

@@ -36,7 +36,7 @@ pub struct Timing {
     pub collective: Duration,
     /// Between two signs of life.
     pub beat: Duration,
-    /// Without a sign of life a rank is lost.
+    /// Without a sign of life a rank is lost: between collectives its process', within them its node's.
     pub silence: Duration,
 }
 

@@ -3,9 +3,10 @@
 //!
 //! Rank 0 leads: it alone talks to other roles, keeps the records and says what comes next (`order`); the others follow
 //! (`crate::actor::follower`). Collectives are PyTorch's (c10d), each with a deadline; a rank that is lost ends the others with
-//! its name and last stage (`pulse`).
+//! its name and last stage (`pulse`), also where its node vanished (`line`).
 
 pub mod deal;
+mod line;
 mod link;
 mod meeting;
 pub mod order;

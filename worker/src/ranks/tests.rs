@@ -13,7 +13,7 @@ use crate::outcome::RankLost;
 use crate::stop::Interrupted;
 
 /// Short enough for a test, long enough for a busy machine.
-const TIMING: Timing = Timing {
+pub const TIMING: Timing = Timing {
     join: Duration::from_secs(30),
     collective: Duration::from_secs(30),
     beat: Duration::from_millis(100),

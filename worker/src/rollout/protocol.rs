@@ -73,10 +73,12 @@ pub struct GenerateRequest {
     #[serde(deserialize_with = "seed_or_none")]
     pub seed: Option<Seed>,
     /// One seed for each sample, in order of the choices. A sample depends on prompt, parameters, weights and its seed alone.
+    #[serde(deserialize_with = "whole_list")]
     pub seeds: Option<Vec<Seed>>,
     /// Strings that end a response.
     pub stop: Option<Stop>,
     /// Tokens that end a response, beside the model's own.
+    #[serde(deserialize_with = "whole_list")]
     pub stop_token_ids: Option<Vec<u32>>,
     /// The model's own end tokens end nothing. Before `min_tokens` none of them is drawn all the same.
     pub ignore_eos: Option<bool>,
@@ -207,6 +209,23 @@ fn seed_or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<See
     number.as_ref().map(Seed::of).transpose()
 }
 
+/// A list whose elements are each read as [`values::whole`] reads a field.
+fn whole_list<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<Vec<T>>, D::Error> {
+    let list: Option<Vec<WholeNumber<T>>> = Option::deserialize(deserializer)?;
+    Ok(list.map(|list| list.into_iter().map(|WholeNumber(number)| number).collect()))
+}
+
+struct WholeNumber<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for WholeNumber<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let number: Option<T> = values::whole(deserializer)?;
+        number
+            .map(Self)
+            .ok_or_else(|| de::Error::invalid_type(Unexpected::Unit, &"a whole number"))
+    }
+}
+
 /// One stop string or several.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
@@ -304,83 +323,4 @@ pub struct StreamOptions {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::serving::body;
-
-    fn read(json: &str) -> Result<GenerateRequest, String> {
-        body::parse(json.as_bytes()).map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn null_is_as_good_as_nothing() {
-        let read = read(r#"{"stop": null, "logprobs": null, "stream_options": {"include_usage": null}}"#).unwrap();
-        assert_eq!((read.stop, read.logprobs), (None, None));
-        assert_eq!(read.stream_options.unwrap().include_usage, None);
-    }
-
-    #[test]
-    fn a_field_of_several_forms_is_read_in_each_and_named_when_it_has_none() {
-        assert_eq!(read(r#"{"stop": "a"}"#).unwrap().stop, Some(Stop::One("a".into())));
-        let many = Some(Stop::Many(vec!["a".into(), "b".into()]));
-        assert_eq!(read(r#"{"stop": ["a", "b"]}"#).unwrap().stop, many);
-        assert_eq!(
-            read(r#"{"logprobs": true}"#).unwrap().logprobs,
-            Some(Logprobs::Flag(true))
-        );
-        assert_eq!(read(r#"{"logprobs": 2}"#).unwrap().logprobs, Some(Logprobs::Count(2)));
-        for (json, words) in [
-            (
-                r#"{"stop": 1}"#,
-                "stop: invalid type: integer `1`, expected a text or a list of texts",
-            ),
-            (r#"{"stop": ["a", 1]}"#, "stop[1]: invalid type: integer `1`"),
-            (
-                r#"{"logprobs": -1}"#,
-                "logprobs: invalid type: integer `-1`, expected true, false or a number",
-            ),
-        ] {
-            let error = read(json).unwrap_err();
-            assert!(error.contains(words), "{json}: {error}");
-        }
-    }
-
-    #[test]
-    fn a_number_without_a_fraction_is_whole_however_it_is_written() {
-        let read_so = read(
-            r#"{"n": 1.0, "max_tokens": 2.0, "top_k": -1.0, "seed": 7.0, "logprobs": 3.0, "prompt_logprobs": 0.0, "min_tokens": 1e0}"#,
-        );
-        let fields = read_so.unwrap();
-        assert_eq!(
-            (fields.n, fields.max_tokens, fields.min_tokens),
-            (Some(1), Some(2), Some(1))
-        );
-        assert_eq!((fields.top_k, fields.prompt_logprobs), (Some(-1), Some(0)));
-        assert_eq!(
-            (fields.seed, fields.logprobs),
-            (Some(Seed(7)), Some(Logprobs::Count(3)))
-        );
-        let large = read(r#"{"seed": 18446744073709551615, "n": null}"#).unwrap();
-        assert_eq!((large.seed, large.n), (Some(Seed(u64::MAX)), None));
-        for (json, words) in [
-            (r#"{"n": 1.5}"#, "n: invalid type: floating point `1.5`, expected usize"),
-            (r#"{"n": -1.0}"#, "n: invalid value: integer `-1`, expected usize"),
-            (r#"{"n": "1"}"#, r#"n: invalid type: string "1", expected usize"#),
-            (r#"{"top_k": 1e300}"#, "top_k: invalid type: floating point"),
-            (r#"{"n": true}"#, "n: invalid type: boolean `true`, expected usize"),
-            (r#"{"n": [1]}"#, "n: invalid type: sequence, expected usize"),
-            (r#"{"seed": 0.5}"#, "0.5 is no seed"),
-        ] {
-            let error = read(json).unwrap_err();
-            assert!(error.contains(words), "{json}: {error}");
-        }
-    }
-
-    #[test]
-    fn no_more_stop_strings_are_kept_than_a_request_may_have() {
-        let stops = |count: usize| format!(r#"{{"stop": [{}]}}"#, vec![r#""a""#; count].join(","));
-        assert_eq!(read(&stops(256)).unwrap().stop, Some(Stop::Many(vec!["a".into(); 256])));
-        let error = read(&stops(257)).unwrap_err();
-        assert!(error.contains("stop: more than 256 strings"), "{error}");
-    }
-}
+mod tests;

@@ -16,7 +16,8 @@ use minijinja::{Environment, Error, ErrorKind, Value, filters, tests};
 use regex::Regex;
 
 use super::config::{SpecialTokens, TokenizerConfig};
-use super::{python_json, python_text};
+use super::template_source::Source;
+use super::{python_json, python_text, template_source};
 use crate::contained::contained;
 
 const NAME: &str = "chat_template";
@@ -40,40 +41,26 @@ pub struct ChatTemplate {
 }
 
 impl ChatTemplate {
-    /// The template of a model folder: `chat_template.jinja`, else the one in `tokenizer_config.json`, else none.
+    /// The template for all chats of a model folder, if it has one.
     ///
     /// # Errors
-    /// When it does not compile; with the line.
+    /// When it cannot be read or does not compile; with the line.
     pub fn read(folder: &Path, config: &TokenizerConfig) -> Result<Option<Self>> {
-        let file = folder.join("chat_template.jinja");
-        let (source, origin) = match std::fs::read_to_string(&file) {
-            Ok(source) => (source, file),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                let file = folder.join("tokenizer_config.json");
-                match config.chat_template().with_context(|| file.display().to_string())? {
-                    Some(source) => (source, file),
-                    None => return Ok(None),
-                }
-            }
-            Err(error) => return Err(error).with_context(|| format!("cannot read {}", file.display())),
-        };
-        let template = Self::compile(&source).with_context(|| format!("{}: chat template", origin.display()))?;
-        Ok(Some(template))
+        template_source::for_all_chats(folder, config)?
+            .map(Self::of)
+            .transpose()
     }
 
-    /// The template for chats with tools, where `tokenizer_config.json` has one beside the default (Hermes 2 Pro, Hermes 3) and no
-    /// `chat_template.jinja` stands for all of them.
+    /// The template for chats with tools, if the folder has one beside that for all chats.
     ///
     /// # Errors
-    /// When it does not compile; with the line.
+    /// As [`read`](Self::read).
     pub fn read_for_tools(folder: &Path, config: &TokenizerConfig) -> Result<Option<Self>> {
-        if folder.join("chat_template.jinja").exists() {
-            return Ok(None);
-        }
-        let file = folder.join("tokenizer_config.json");
-        let compile =
-            |source| Self::compile(source).with_context(|| format!("{}: chat template \"tool_use\"", file.display()));
-        config.tool_template().map(compile).transpose()
+        template_source::for_tools(folder, config)?.map(Self::of).transpose()
+    }
+
+    fn of(Source { text, called }: Source) -> Result<Self> {
+        Self::compile(&text).context(called)
     }
 
     /// Compiles a template.

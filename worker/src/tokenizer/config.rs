@@ -95,9 +95,9 @@ impl TokenizerConfig {
         self.chat_template.as_ref().map(default_template).transpose()
     }
 
-    /// The Jinja source of the template for chats with tools, which a list of named ones may have beside the default.
-    pub fn tool_template(&self) -> Option<&str> {
-        named_template(self.chat_template.as_ref()?, "tool_use")
+    /// The Jinja source of the template of that name, which a list of named ones may have beside the default.
+    pub fn named_template(&self, name: &str) -> Option<&str> {
+        named_template(self.chat_template.as_ref()?, name)
     }
 
     /// True for the classes that decide BOS and EOS by `add_bos_token` and `add_eos_token`, whatever `tokenizer.json` says.

@@ -601,7 +601,14 @@ fn a_template_for_tools_is_taken_for_a_chat_that_has_some() {
         "{error}"
     );
     write("chat_template.jinja", "file");
-    assert_eq!(rendered(some), "file");
+    assert_eq!(rendered(some.clone()), "file");
+    std::fs::create_dir(copy.path().join("additional_chat_templates")).unwrap();
+    let named = "additional_chat_templates/tool_use.jinja";
+    write(named, "{{ tools[0].name }}");
+    assert_eq!([null, some.clone()].map(rendered), ["file", "w"]);
+    write(named, "{% if %}");
+    let error = rendered(some);
+    assert!(error.contains("tool_use.jinja: chat template: line 1"), "{error}");
 }
 
 #[test]

@@ -224,6 +224,26 @@ fn a_complaint_names_the_block_the_field_and_what_was_found() {
             "policyLoss.rolloutLogprobs is missing: truncatedImportanceSampling",
         ),
         (
+            policy(json!({"rolloutCorrection": {}})),
+            "policyLoss.rolloutLogprobs is missing: rolloutCorrection",
+        ),
+        (
+            policy(json!({"rolloutCorrection": {"low": 3}})),
+            "policyLoss.rolloutCorrection: expected bounds from 0 to 1000, low below high, found low 3 and high 2",
+        ),
+        (
+            policy(json!({"rolloutCorrection": {"level": "word"}})),
+            "policyLoss.rolloutCorrection.level: unknown level \"word\"; expected token, sequence or geometric",
+        ),
+        (
+            policy(json!({"rolloutCorrection": {"level": "geometric"}})),
+            "policyLoss.rolloutCorrection: level geometric is for outside mask",
+        ),
+        (
+            policy(json!({"rolloutCorrection": {}, "truncatedImportanceSampling": 2})),
+            "policyLoss.rolloutCorrection excludes truncatedImportanceSampling",
+        ),
+        (
             json!({"shape": {"logprobs": [[0]], "refLogprobs": [[0]], "mask": [[1]], "scores": [1, 2]}}),
             "shape.scores has 2 element(s), the batch has 1",
         ),

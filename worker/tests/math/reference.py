@@ -259,13 +259,29 @@ def reduce(profile, loss, mask, aggregation):
     return total / mask.shape[1] if aggregation == "sequenceMeanTokenSumNorm" else total
 
 
+def correction(d, level="token", outside="truncate", low=0.0, high=2.0):
+    """The weights of TRL's vllm_importance_sampling_mode (token_ and sequence_, truncate and mask), which for tokens are
+    OpenRLHF's tis and icepop and verl's rollout_is too, and of OpenRLHF's seq-mask-tis."""
+    difference, m = d["old"] - d["rollout"], d["mask"].double()
+    if level == "geometric":
+        mean = (difference * m).sum(-1) / m.sum(-1)
+        kept = (mean.exp() >= low) & (mean.exp() <= high)
+        return kept.double().unsqueeze(-1) * difference.exp()
+    weight = difference.exp() if level == "token" else (difference * m).sum(-1, keepdim=True).exp()
+    if outside == "truncate":
+        return torch.clamp(weight, min=low, max=high)
+    return weight.masked_fill((weight < low) | (weight > high), 0.0)
+
+
 def surrogate(d, adv, ratio, low, high, dual, tis):
     """The loss of each token, which all frameworks take of a ratio in the same way, and where the clip holds it."""
     first, second = -adv * ratio, -adv * torch.clamp(ratio, 1 - low, 1 + high)
     loss = torch.max(first, second)
     if dual:
         loss = torch.where(adv < 0, torch.min(-adv * dual, loss), loss)
-    if tis:
+    if isinstance(tis, dict):
+        loss = loss * correction(d, **tis)
+    elif tis:
         loss = loss * (d["old"] - d["rollout"]).exp().clamp(max=tis)
     return loss, (second > first).double()
 
@@ -299,7 +315,7 @@ def gspo(profile, d, adv, low, high, dual, aggregation, tis=None):
         ratio = (x - x.detach() + of_sequence.detach().unsqueeze(-1)).clamp(max=10.0).exp()
         aggregation, dual = "sequenceMeanTokenMean", None
     elif profile == "openrlhf":
-        log_ratio = x - (d["rollout"] if tis else d["old"])
+        log_ratio = x - (d["rollout"] if tis is not None else d["old"])
         ratio = ((log_ratio * m).sum(-1) / lengths).exp().unsqueeze(-1) * m
         aggregation, tis = "sequenceMeanTokenMean", None
     else:
@@ -469,6 +485,57 @@ def cases():
         out.append({"name": f"{profile} adaptive", "input": {"profile": profile, "klController": question}, "expected": {"klController": want}})
     for seed, profile in enumerate(PROFILES, 1000):
         out.extend(gspo_cases(profile, seed))
+    out.extend(deviation_case(profile, seed) for seed, profile in enumerate(PROFILES, 3000))
+    for seed, profile in enumerate(PROFILES, 2000):
+        out.extend(correction_cases(profile, seed))
+    return out
+
+
+def deviation_case(profile, seed):
+    """TRL's scale_rewards batch: the deviation of all scores, the mean of the group's."""
+    d = batch(seed, "right")
+    d["scores"] = d["scores"].clamp(-9, 9)  # within OpenRLHF's clip
+    eps = {"openrlhf": 1e-9, "trl": 1e-4}.get(profile, 1e-6)
+    centre = by_group(d["scores"], d["groups"], lambda s: s - s.mean())
+    raw = (centre / (d["scores"].std() + eps))[:, None] * d["mask"].double()
+    ask = {"estimator": "grpo", "deviation": "batch", "mask": d["mask"], "groups": d["groups"], "scores": d["scores"]}
+    # The score stands in the last slot, for the profiles that compare the rows' sums or put another one in its place.
+    slots = torch.arange(d["mask"].shape[1])
+    ask["rewards"] = d["scores"][:, None] * (slots == d["lengths"][:, None] - 1)
+    want = {"rawAdvantages": raw, "advantages": raw, "returns": raw}
+    name = f"{profile} grpo by the deviation of the batch"
+    return {"name": name, "input": {"profile": profile, "advantage": plain(ask)}, "expected": {"advantage": plain(want)}}
+
+
+CORRECTIONS = [
+    {"high": 1.1},
+    {"low": 0.9, "high": 1.1},
+    {"outside": "mask", "low": 0.9, "high": 1.1},
+    {"level": "sequence", "low": 0.8, "high": 1.2},
+    {"level": "sequence", "outside": "mask", "high": 1.05},
+    {"level": "sequence", "outside": "mask", "low": 0.8, "high": 1.2},
+    {"level": "geometric", "outside": "mask", "low": 0.9, "high": 1.1},
+]
+
+
+def correction_cases(profile, seed):
+    d = batch(seed, PROFILES[profile][0][-1])
+    if profile == "alpacafarm":
+        d = at_padding(d)
+    dual = PROFILES[profile][2]
+    adv = (torch.randn(8, 7, generator=torch.Generator().manual_seed(seed)) * 2).round(decimals=3)
+    common = {"logprobs": d["new"], "oldLogprobs": d["old"], "advantages": adv, "mask": d["mask"]}
+    common |= {"rolloutLogprobs": d["rollout"], "clipLow": 0.2, "clipHigh": 0.2, "aggregation": "tokenMean"}
+    out = []
+    for asked in CORRECTIONS:
+        kept = correction(d, **asked)
+        left_out = (kept == 0).double().mean()
+        assert asked.get("outside") != "mask" or 0 < left_out < 1, f"{asked} leaves out {left_out} of {profile}'s"
+        for ratio, loss in (("token", policy), ("sequence", gspo))[: 2 if "level" in asked and "low" in asked else 1]:
+            ask = common | {"ratio": ratio, "rolloutCorrection": asked}
+            want = loss(profile, d, adv, 0.2, 0.2, dual, "tokenMean", tis=asked)
+            name = f"{profile} {ratio} ratio, correction {' '.join(map(str, asked.values()))}"
+            out.append({"name": name, "input": {"profile": profile, "policyLoss": plain(ask)}, "expected": {"policyLoss": plain(want)}})
     return out
 
 

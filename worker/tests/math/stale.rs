@@ -1,7 +1,7 @@
-//! Samples that an older policy drew, under truncated importance sampling.
+//! Samples that an older policy drew, under importance sampling.
 
 use ppo_crds::defaults;
-use ppo_crds::spec::{Estimator, Profile};
+use ppo_crds::spec::{Aggregation, CorrectionLevel, Estimator, Outside, Profile, RolloutCorrection};
 use ppo_worker::ppo::aggregation::Denominator;
 use ppo_worker::ppo::policy_loss::{PolicyInput, policy_loss};
 use tch::{Kind, Tensor};
@@ -85,4 +85,102 @@ fn a_response_that_is_one_action_has_one_weight_that_of_its_whole_probability() 
         "the whole is held by the cap, not its tokens"
     );
     assert!((loss(None) + 2.0).abs() < 1e-12);
+}
+
+/// What the losses of two tokens of a response weigh that the actor draws `ratios` times as often as the engine.
+fn weights(
+    level: CorrectionLevel,
+    outside: Outside,
+    [low, high]: [f64; 2],
+    ratios: [f64; 2],
+    aggregation: Aggregation,
+) -> [f64; 2] {
+    let mut algorithm = defaults::algorithm(Profile::Default, Estimator::Gae);
+    algorithm.aggregation = aggregation;
+    algorithm.rollout_correction = Some(RolloutCorrection {
+        level,
+        outside,
+        low,
+        high,
+    });
+    let row = |numbers: [f64; 3]| Tensor::from_slice(&numbers).unsqueeze(0); // [1, 3]
+    let logprobs = row([-1.0, -2.0, 0.0]).set_requires_grad(true);
+    let (old, mask) = (logprobs.detach(), row([1.0, 1.0, 0.0]));
+    let engine = &old - row([ratios[0].ln(), ratios[1].ln(), 99.0]);
+    let input = PolicyInput {
+        logprobs: &logprobs,
+        old_logprobs: &old,
+        advantages: &row([-1.0, -1.0, 0.0]),
+        mask: &mask,
+        rollout_logprobs: Some(&engine),
+    };
+    let whole = Denominator::of(&mask, 3);
+    policy_loss(&algorithm, &input, &whole).unwrap().loss.backward();
+    let gradient = logprobs.grad();
+    [0, 1].map(|token| gradient.double_value(&[0, token]))
+}
+
+#[test]
+fn a_ratio_outside_the_bounds_counts_as_the_bound_or_not_at_all_and_one_within_as_it_is() {
+    use CorrectionLevel::{Geometric, Sequence, Token};
+    use Outside::{Mask, Truncate};
+    // Their product is 0.5, its geometric mean 0.707.
+    let ratios = [2.0, 0.25];
+    for (level, outside, bounds, expected) in [
+        (Token, Truncate, [0.5, 1.5], [1.5, 0.5]),
+        (Token, Truncate, [0.0, 3.0], [2.0, 0.25]),
+        (Token, Mask, [0.5, 3.0], [2.0, 0.0]),
+        (Token, Mask, [0.0, 1.5], [0.0, 0.25]),
+        (Sequence, Truncate, [0.6, 2.0], [0.6, 0.6]),
+        (Sequence, Truncate, [0.0, 0.4], [0.4, 0.4]),
+        (Sequence, Mask, [0.4, 2.0], [0.5, 0.5]),
+        (Sequence, Mask, [0.6, 2.0], [0.0, 0.0]),
+        (Geometric, Mask, [0.7, 1.0], [2.0, 0.25]),
+        (Geometric, Mask, [0.8, 1.0], [0.0, 0.0]),
+        (Geometric, Mask, [0.0, 0.7], [0.0, 0.0]),
+    ] {
+        let found = weights(level, outside, bounds, ratios, Aggregation::TokenSum);
+        let apart = found
+            .iter()
+            .zip(expected)
+            .map(|(found, expected)| (found - expected).abs());
+        assert!(
+            apart.fold(0.0, f64::max) < 1e-12,
+            "{level:?} {outside:?} {bounds:?}: {found:?}, expected {expected:?}"
+        );
+    }
+}
+
+#[test]
+fn a_token_that_is_left_out_stays_in_what_the_loss_is_divided_by() {
+    let bounds = [0.5, 3.0];
+    let token = CorrectionLevel::Token;
+    let found = weights(token, Outside::Mask, bounds, [2.0, 0.25], Aggregation::TokenMean);
+    assert!((found[0] - 1.0).abs() < 1e-12 && found[1] == 0.0, "{found:?}");
+}
+
+#[test]
+fn a_token_that_the_engine_held_impossible_is_left_out_and_spoils_nothing() {
+    let bounds = [0.5, 3.0];
+    let token = CorrectionLevel::Token;
+    let found = weights(
+        token,
+        Outside::Mask,
+        bounds,
+        [1.0, f64::INFINITY],
+        Aggregation::TokenSum,
+    );
+    assert!((found[0] - 1.0).abs() < 1e-12 && found[1] == 0.0, "{found:?}");
+}
+
+#[test]
+fn the_short_form_is_the_long_one_with_an_upper_bound() {
+    let mut algorithm = defaults::algorithm(Profile::Default, Estimator::Gae);
+    assert_eq!(algorithm.correction(), None);
+    algorithm.truncated_importance_sampling = Some(3.0);
+    let long = RolloutCorrection {
+        high: 3.0,
+        ..RolloutCorrection::default()
+    };
+    assert_eq!(algorithm.correction(), Some(long));
 }

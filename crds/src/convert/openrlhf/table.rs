@@ -192,30 +192,39 @@ pub const ROWS: &[Row] = &[
     ),
     computed(
         &["algo.advantage.is_correction_enable", "enable_vllm_is_correction"],
-        &["algorithm.truncatedImportanceSampling"],
-        "its threshold, once it is on",
+        &["algorithm.rolloutCorrection"],
+        "its type and threshold, once it is on",
     ),
     computed(
         &["algo.advantage.is_correction_threshold", "vllm_is_truncated_threshold"],
-        &["algorithm.truncatedImportanceSampling"],
-        "the upper one; there is no lower one here",
+        &["algorithm.rolloutCorrection.low", "algorithm.rolloutCorrection.high"],
+        "with a level one number is the upper one; without a lower one truncated ratios are algorithm.truncatedImportanceSampling",
     ).or("0.5 5.0"),
     computed(
         &["algo.advantage.is_correction_level"],
-        &["algorithm.truncatedImportanceSampling"],
-        "of 0.11.2: `token` with mode `clip` is the truncated ratio; what other schemes leave out is learnt from here",
+        &["algorithm.rolloutCorrection.level"],
+        "of 0.11.2; seq is geometric",
     ),
-    computed(&["algo.advantage.is_correction_mode"], &["algorithm.truncatedImportanceSampling"], "with a level"),
+    computed(
+        &["algo.advantage.is_correction_mode"],
+        &["algorithm.rolloutCorrection.outside"],
+        "with a level; clip is truncate",
+    ),
     computed(
         &["algo.advantage.is_correction_gating"],
         &["algorithm.truncatedImportanceSampling"],
         "with a level; by `binary_kl` or `tv` there is no gate, and a ratio is truncated at 2",
     ),
-    field(&["algo.advantage.is_correction_type", "vllm_is_correction_type"], &[], One(&[("tis", "")])),
-    nowhere(
+    computed(
+        &["algo.advantage.is_correction_type", "vllm_is_correction_type"],
+        &["algorithm.rolloutCorrection.level", "algorithm.rolloutCorrection.outside"],
+        "tis truncates tokens' ratios, icepop leaves tokens out, seq-mask-tis responses by their geometric mean",
+    ).or("tis"),
+    computed(
         &["use_icepop"],
-        "the correction is the truncated ratio; no token is left out for its ratio",
-    ).off(&["false"]),
+        &["algorithm.rolloutCorrection.outside"],
+        "mask, once the correction is on",
+    ),
     // optimizer
     field(&["actor.adam.lr", "actor_learning_rate"], &["optimizer.actorLearningRate"], Number),
     field(&["critic.adam.lr", "critic_learning_rate"], &["optimizer.criticLearningRate"], Number),

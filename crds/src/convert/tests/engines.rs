@@ -239,7 +239,7 @@ fn a_run_that_generates_one_step_ahead_elsewhere_does_so_here_and_corrects_as_it
         let command = format!("--pretrain a/b {flags}");
         check(Framework::Openrlhf, &command, overlap, cap);
     };
-    let corrected = "--enable_vllm_is_correction --vllm_is_truncated_threshold 0.5 3";
+    let corrected = "--enable_vllm_is_correction --vllm_is_truncated_threshold 0 3";
     openrlhf("", Overlap::None, None);
     openrlhf("--async_train --async_queue_size 1", Overlap::OneStep, Some(0.0));
     openrlhf(

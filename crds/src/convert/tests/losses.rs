@@ -187,40 +187,6 @@ fn trls_truncated_completions_are_left_out() {
 }
 
 #[test]
-fn of_verls_two_bounds_of_a_weight_the_upper_one_is_taken_which_is_said() {
-    let correction = "algorithm.rollout_correction";
-    let of = |threshold: &str| {
-        let conversion = verl(&format!(
-            "{correction}.rollout_is=token {correction}.rollout_is_threshold={threshold}"
-        ));
-        let said = |note: &Note| note.message.contains("not between 0.5 and 4;");
-        let cap = conversion.job.spec.algorithm.truncated_importance_sampling;
-        (cap, conversion.notes.iter().any(said))
-    };
-    assert_eq!(of("0.5_4.0"), (Some(4.0), true));
-    assert_eq!(of("4.0"), (Some(4.0), false));
-    let flags = format!("{correction}.rollout_is=token {correction}.rollout_is_threshold=0.5_");
-    let error = convert(Framework::Verl, &flags, &nothing).unwrap_err().to_string();
-    assert!(error.contains("wants a number or LOW_HIGH"), "{error}");
-}
-
-#[test]
-fn the_lower_bound_of_openrlhfs_correction_is_told_of() {
-    let of = |flags: &str| {
-        let flags = format!("--pretrain a/b --enable_vllm_is_correction {flags}");
-        let conversion = converted(Framework::Openrlhf, &flags);
-        let lower = |note: &Note| note.message.starts_with("the lower bound, 0.5, is not here");
-        let cap = conversion.job.spec.algorithm.truncated_importance_sampling;
-        (cap, conversion.notes.iter().any(lower))
-    };
-    assert_eq!(of(""), (Some(5.0), true));
-    assert_eq!(of("--vllm_is_truncated_threshold 0 2"), (Some(2.0), false));
-    let one = "--pretrain a/b --enable_vllm_is_correction --vllm_is_truncated_threshold 2";
-    let error = convert(Framework::Openrlhf, one, &nothing).unwrap_err().to_string();
-    assert!(error.contains("wants 2 numbers, has 1"), "{error}");
-}
-
-#[test]
 fn trls_mean_of_micro_batches_is_not_that_of_an_update() {
     let said = |loss: &str| {
         let flags = format!(
@@ -262,25 +228,6 @@ fn verls_first_name_of_the_mean_over_tokens_is_taken() {
     };
     assert_eq!(of("True"), Some(Aggregation::TokenMean));
     assert_eq!(of("False"), Some(Aggregation::SequenceMeanTokenMean));
-}
-
-#[test]
-fn openrlhfs_correction_by_level_is_the_truncated_ratio_and_what_else_it_does_is_told() {
-    let of = |flags: &str| {
-        let advantage = "--algo.advantage.is_correction";
-        let flags = flags.replace('@', advantage);
-        let conversion = converted(Framework::Openrlhf, &format!("--actor.model_name_or_path a/b {flags}"));
-        let is_about = |name: &str| conversion.notes.iter().any(|note| note.subject.ends_with(name));
-        let said = [is_about("_level"), is_about("_gating"), is_about("_threshold")];
-        (conversion.job.spec.algorithm.truncated_importance_sampling, said)
-    };
-    assert_eq!(of("@_level off"), (None, [false; 3]));
-    assert_eq!(of("@_level token @_mode clip"), (Some(5.0), [false, false, true]));
-    assert_eq!(of("@_level token @_mode clip @_threshold 3"), (Some(3.0), [false; 3]));
-    assert_eq!(of("@_level token"), (Some(5.0), [true, false, false]));
-    assert_eq!(of("@_level seq @_threshold 0.5 2"), (Some(2.0), [true, false, false]));
-    let gated = of("@_level seq @_gating binary_kl @_threshold 3e-3");
-    assert_eq!(gated, (Some(2.0), [false, true, false]));
 }
 
 #[test]

@@ -69,7 +69,7 @@ fn every_flag_that_trl_has_had_since_has_a_row() {
     let trl = "trl grpo --model_name_or_path /m --dataset_name /d.jsonl --reward_model_name_or_path /rm --use_vllm \
                --vllm_importance_sampling_clip_max 3 --entropy_coef 0.01";
     let algorithm = converted(Framework::Trl, trl).job.spec.algorithm;
-    assert_eq!(algorithm.truncated_importance_sampling, Some(3.0));
+    assert_eq!(algorithm.rollout_correction.unwrap().high, 3.0);
     assert_eq!(algorithm.entropy_coef, Some(0.01));
 }
 

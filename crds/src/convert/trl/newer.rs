@@ -12,13 +12,13 @@ pub(super) fn learning_rate(draft: &mut Draft) {
     );
 }
 
-/// What vLLM's correction is (grpo_config.py of 0.24 to 1.16).
+/// What vLLM's correction is where no flag is given that only newer versions have (grpo_config.py of 0.24 to 1.16).
 pub(super) fn correction(draft: &mut Draft) {
-    unless_given(
-        draft,
-        &["vllm_importance_sampling_mode", "vllm_importance_sampling_clip_max"],
-        "vLLM's correction truncates a token's ratio, at 2 unless given, up to 0.25, as here (algorithm.truncatedImportanceSampling); \
-         since 0.26 it leaves out sequences whose ratio is above 3 (vllm_importance_sampling_mode sequence_mask)",
+    draft.leave(
+        "TRL's default",
+        "vLLM's correction truncates a token's ratio, at 2 unless given, up to 0.25, which is taken \
+         (algorithm.truncatedImportanceSampling); since 0.26 it leaves out sequences whose ratio is above 3: with a newer version give \
+         algorithm.rolloutCorrection: {level: sequence, outside: mask, high: 3} instead",
     );
 }
 

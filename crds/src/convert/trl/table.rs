@@ -304,7 +304,7 @@ pub const GRPO: &[Row] = &[
     field(
         &["scale_rewards"],
         &["algorithm.advantage.estimator"],
-        One(&[("group", "grpo"), ("true", "grpo"), ("none", "drGrpo"), ("false", "drGrpo")]),
+        One(&[("group", "grpo"), ("true", "grpo"), ("batch", "grpo"), ("none", "drGrpo"), ("false", "drGrpo")]),
     ).or("group"),
     field(
         &["loss_type"],
@@ -317,16 +317,20 @@ pub const GRPO: &[Row] = &[
     needless(&["use_liger_loss"], "is a kernel's matter"),
     computed(
         &["vllm_importance_sampling_correction"],
-        &["algorithm.truncatedImportanceSampling"],
+        &["algorithm.truncatedImportanceSampling", "algorithm.rolloutCorrection"],
         "with use_vllm",
     ).or("True"),
     computed(
         &["vllm_importance_sampling_clip_max", "vllm_importance_sampling_cap"],
-        &["algorithm.truncatedImportanceSampling"],
-        "with use_vllm; newer versions of TRL have 3, and leave out whole sequences above it",
+        &["algorithm.truncatedImportanceSampling", "algorithm.rolloutCorrection.high"],
+        "with use_vllm; 3 with a mode or clip_max; None, no bound, is 1000",
     ).or("2.0"),
-    nowhere(&["vllm_importance_sampling_clip_min"], "there is no lower bound: a ratio below it counts as it is"),
-    field(&["vllm_importance_sampling_mode"], &[], One(&[("token_truncate", "")])),
+    computed(&["vllm_importance_sampling_clip_min"], &["algorithm.rolloutCorrection.low"], "with use_vllm"),
+    computed(
+        &["vllm_importance_sampling_mode"],
+        &["algorithm.rolloutCorrection.level", "algorithm.rolloutCorrection.outside"],
+        "with use_vllm; without it, and without the bounds' newer names, token_truncate as up to 0.25",
+    ),
     nowhere(&["off_policy_mask_threshold"], "no sequence is left out for how far the policy has moved from it"),
     nowhere(&["use_bias_correction_kl"], "the estimate of the KL is not weighted by the ratio").off(&["false"]),
     field(&["multi_objective_aggregation"], &[], One(&[("sum_then_normalize", "")])),

@@ -1,10 +1,7 @@
-//! verl's estimators, the groups that they learn from, and what older samples weigh.
-
-use serde_json::json;
+//! verl's estimators, and the groups that they learn from.
 
 use crate::convert::draft::{Draft, WrongValue};
 use crate::convert::dynamic;
-use crate::convert::row::is_off;
 
 /// verl's estimators that are not here (verl/trainer/ppo/core_algos.py): the nearest, and in what theirs differs.
 const OTHERS: &[(&str, &str, &str)] = &[
@@ -97,68 +94,4 @@ pub(super) fn filter_groups(draft: &mut Draft) -> Result<(), WrongValue> {
         draft.leave(&metric, &why);
     }
     Ok(())
-}
-
-const CORRECTION: &str = "algorithm.truncatedImportanceSampling";
-
-/// Weights of tokens by the policy that drew them.
-pub(super) fn correction(draft: &mut Draft) -> Result<(), WrongValue> {
-    let older = "actor_rollout_ref.actor.tis_imp_ratio_cap";
-    if let Some(cap) = draft.number(older)?.filter(|cap| *cap > 0.0) {
-        draft.set(CORRECTION, json!(cap), &draft.source(older));
-    }
-    match draft.text("algorithm.rollout_correction.rollout_is").as_deref() {
-        None | Some("null" | "None") => {}
-        Some("token") => {
-            let name = "algorithm.rollout_correction.rollout_is_threshold";
-            let cap = threshold(draft, name)?;
-            draft.set(CORRECTION, json!(cap), &draft.source(name));
-        }
-        Some(other) => {
-            let why = format!("is {other}; only the correction by token is here");
-            draft.leave("algorithm.rollout_correction.rollout_is", &why);
-        }
-    }
-    Ok(())
-}
-
-/// The greatest weight. `low_high` are IcePop's bounds (verl/trainer/ppo/rollout_corr_helper.py).
-fn threshold(draft: &mut Draft, name: &str) -> Result<f64, WrongValue> {
-    let text = draft.text(name).unwrap_or_default();
-    let Some((low, high)) = text.split_once('_') else {
-        return Ok(draft.number(name)?.unwrap_or(2.0));
-    };
-    let high: f64 = high.parse().map_err(|_| WrongValue {
-        flag: draft.source(name),
-        message: format!("wants a number or LOW_HIGH, has {text:?}"),
-    })?;
-    let why = format!(
-        "verl leaves out a token whose weight is not between {low} and {high}; here one above {high} counts as {high}, one below {low} as it is"
-    );
-    draft.leave(name, &why);
-    Ok(high)
-}
-
-/// What the recipe that generates one step ahead does about samples of the policy before, where it is not told.
-pub(super) fn correction_ahead(draft: &mut Draft) {
-    if draft.has(CORRECTION) {
-        return;
-    }
-    // On by default in one_step_off_ppo_trainer.yaml since the recipe is in verl's own package.
-    let name = "algorithm.rollout_correction.bypass_mode";
-    let bypasses = match draft.given_below(name).last() {
-        Some(given) => !is_off(&given.values),
-        None => draft
-            .launcher
-            .last()
-            .is_some_and(|program| program.contains("experimental")),
-    };
-    if bypasses {
-        let why = "is on in this recipe, where PPO's ratio is to the policy that drew; here it is to the one before the update, and \
-                   algorithm.truncatedImportanceSampling, 2 with overlap, weighs what lies between the two";
-        draft.leave(name, why);
-    } else {
-        let source = "verl corrects for older samples only with rollout_is; leave it out for 2";
-        draft.set(CORRECTION, json!(0.0), source);
-    }
 }

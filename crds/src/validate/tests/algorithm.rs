@@ -67,6 +67,22 @@ fn settings_that_contradict_each_other_are_refused() {
             "spec.algorithm.maskTruncated: is true, and the mean is one that counts padding",
         ),
         (
+            "algorithm: {advantage: {deviation: batch}}",
+            "spec.algorithm.advantage.deviation: is batch, which is for estimator: grpo; gae divides by no deviation: remove it",
+        ),
+        (
+            "algorithm: {truncatedImportanceSampling: 2, rolloutCorrection: {}}",
+            "spec.algorithm.rolloutCorrection: excludes truncatedImportanceSampling, 2; remove one of the two",
+        ),
+        (
+            "algorithm: {rolloutCorrection: {low: 2}}",
+            "spec.algorithm.rolloutCorrection: low is 2 and high is 2; low must be below high",
+        ),
+        (
+            "algorithm: {rolloutCorrection: {level: geometric}}",
+            "spec.algorithm.rolloutCorrection: level is geometric, which leaves responses out and truncates nothing",
+        ),
+        (
             "algorithm: {score: {clip: {min: 1, max: 1}}}",
             "spec.algorithm.score.clip: min is 1 and max is 1; min must be below max",
         ),

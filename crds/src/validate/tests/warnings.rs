@@ -31,6 +31,8 @@ fn samples_that_are_a_step_old_are_corrected_for_unless_that_is_switched_off() {
     let given = "algorithm: {truncatedImportanceSampling: 3}";
     assert_eq!(resolved(&format!("overlap: oneStep\n  {given}")), (Some(3.0), 0));
     assert_eq!(resolved(&format!("overlap: oneStep\n  {off}")), (None, 1));
+    let long = "algorithm: {rolloutCorrection: {outside: mask, low: 0.5, high: 5}}";
+    assert_eq!(resolved(&format!("overlap: oneStep\n  {long}")), (None, 0));
 }
 
 #[test]

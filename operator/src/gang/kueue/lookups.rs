@@ -105,22 +105,39 @@ impl Flavors {
     }
 }
 
-/// As Kueue resolves it (`pkg/util/priority`): its own class of the name, else Kubernetes', else the default one.
+/// The class of Kueue's that Workloads have which name none, where somebody has made one of this name: `ApplyDefaultWorkloadPriorityClass`
+/// in its `pkg/controller/jobframework/defaults.go`. The feature gate WorkloadPriorityClassDefaulting is off in 0.18 and 0.19 and on from
+/// 0.20; no object tells which, and before that nobody had a reason to make a class of this name and mean another.
+const DEFAULT_CLASS: &str = "default";
+
+/// As Kueue resolves it (`pkg/util/priority`): its own class of the name, else Kubernetes'; without a name its own default one, else
+/// Kubernetes'.
 async fn priority(name: &str, client: &Client) -> kube::Result<Priority> {
     let classes: Api<PriorityClass> = Api::all(client.clone());
     if name.is_empty() {
+        if let Some(default) = workload_class(DEFAULT_CLASS, client).await? {
+            return Ok(default);
+        }
         let defaults = classes.list(&ListParams::default()).await?;
         let default = defaults.into_iter().filter(|class| class.global_default == Some(true));
         return Ok(default
             .min_by_key(|class| class.value)
             .map_or(Priority::Of(0, None), of));
     }
-    if let Some(class) = api("WorkloadPriorityClass", client).get_opt(name).await? {
-        let value = class.data["value"].as_i64().and_then(|value| i32::try_from(value).ok());
-        let reference = json!({"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": name});
-        return Ok(Priority::Of(value.unwrap_or_default(), Some(reference)));
+    if let Some(class) = workload_class(name, client).await? {
+        return Ok(class);
     }
     Ok(classes.get_opt(name).await?.map_or(Priority::NoSuchClass, of))
+}
+
+/// Kueue's own class of that name.
+async fn workload_class(name: &str, client: &Client) -> kube::Result<Option<Priority>> {
+    let class = api("WorkloadPriorityClass", client).get_opt(name).await?;
+    Ok(class.map(|class| {
+        let value = class.data["value"].as_i64().and_then(|value| i32::try_from(value).ok());
+        let reference = json!({"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": name});
+        Priority::Of(value.unwrap_or_default(), Some(reference))
+    }))
 }
 
 fn of(class: PriorityClass) -> Priority {
@@ -139,4 +156,77 @@ fn api(kind: &str, client: &Client) -> Api<DynamicObject> {
 
 fn gvk(kind: &str) -> GroupVersionKind {
     GroupVersionKind::gvk("kueue.x-k8s.io", "v1beta2", kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::Router;
+    use axum::http::{StatusCode, Uri};
+    use kube::Config;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// A client of an API server that has these objects, by their paths, and no others.
+    async fn client(objects: Vec<(&'static str, Value)>) -> Client {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let answer = move |uri: Uri| {
+            let found = objects.iter().find(|(path, _)| *path == uri.path());
+            let answer = match found {
+                Some((_, object)) => (StatusCode::OK, object.to_string()),
+                None => {
+                    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+                        "message": "not found", "reason": "NotFound", "code": 404});
+                    (StatusCode::NOT_FOUND, status.to_string())
+                }
+            };
+            std::future::ready(answer)
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(axum::serve(listener, Router::new().fallback(answer)).into_future());
+        Client::try_from(Config::new(url.parse().unwrap())).unwrap()
+    }
+
+    /// A class of Kueue's.
+    fn class(name: &str, value: i32) -> Value {
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value})
+    }
+
+    #[tokio::test]
+    async fn a_job_without_a_class_has_kueues_default_else_kubernetes_and_one_with_a_class_has_that() {
+        let classes = || {
+            let of_pods = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "usual"},
+                "value": 5, "globalDefault": true});
+            let all = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClassList", "metadata": {}, "items": [of_pods]});
+            vec![
+                ("/apis/scheduling.k8s.io/v1/priorityclasses", all),
+                (
+                    "/apis/kueue.x-k8s.io/v1beta2/workloadpriorityclasses/high",
+                    class("high", 9),
+                ),
+            ]
+        };
+        let said = |priority: Priority| match priority {
+            Priority::Of(value, Some(class)) => format!("{value} {} {}", class["kind"], class["name"]),
+            other => format!("{other:?}"),
+        };
+        let without = client(classes()).await;
+        let usual = priority("", &without).await.unwrap();
+        assert_eq!(said(usual), r#"5 "PriorityClass" "usual""#);
+
+        let default = "/apis/kueue.x-k8s.io/v1beta2/workloadpriorityclasses/default";
+        let mut with_default = classes();
+        with_default.push((default, class("default", 7)));
+        let with_default = client(with_default).await;
+        for (name, expected) in [
+            ("", r#"7 "WorkloadPriorityClass" "default""#),
+            ("high", r#"9 "WorkloadPriorityClass" "high""#),
+        ] {
+            let found = priority(name, &with_default).await.unwrap();
+            assert_eq!(said(found), expected, "{name:?}");
+        }
+        let none = priority("low", &with_default).await.unwrap();
+        assert_eq!(none, Priority::NoSuchClass);
+    }
 }

@@ -1,4 +1,4 @@
-//! Which of the nodes that Kueue chose a pod goes to.
+//! Which of the nodes that Kueue chose a pod goes to, and its priority class.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use ppo_crds::PpoJob;
 
 use super::*;
 use crate::gang::Gang;
-use crate::world::{Children, PodView, SeenPod};
+use crate::world::{Children, Kind, PodView, SeenPod};
 
 /// A job of three engines.
 fn job() -> Job {
@@ -98,4 +98,25 @@ fn racks_are_taken_by_index_as_no_pod_says_which_it_is_in() {
     let seen = Snapshot::plain(Children::default(), Gang::Kueue, Timestamp::UNIX_EPOCH);
     let chosen = chosen(&place, &job(), Role::Rollout, 2, &seen).unwrap();
     assert_eq!(chosen["rack"], "r2");
+}
+
+#[test]
+fn a_class_of_kueues_alone_is_no_pods_and_the_class_of_a_template_stays_where_the_job_names_none() {
+    let class_of_pod = |asked: &str| {
+        let mut job = job();
+        job.spec.scheduling.priority_class_name = asked.into();
+        let class = json!({"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "default"});
+        let workload = json!({"metadata": {"name": members::name(&job)}, "spec": {"priorityClassRef": class}});
+        let workload: DynamicObject = serde_json::from_value(workload).unwrap();
+        let mut children = Children::default();
+        let place = (Kind::KueueWorkload, members::name(&job));
+        children.objects.insert(place, Arc::new(workload));
+        let seen = Snapshot::plain(children, Gang::Kueue, Timestamp::UNIX_EPOCH);
+        let pod = json!({"metadata": {"name": "a-rollout-0"}, "spec": {"priorityClassName": "of-pods"}});
+        let mut pod: DynamicObject = serde_json::from_value(pod).unwrap();
+        join(&mut pod, &job, Role::Rollout, 0, &seen);
+        pod.data["spec"]["priorityClassName"].clone()
+    };
+    assert_eq!(class_of_pod("default"), Value::Null);
+    assert_eq!(class_of_pod(""), "of-pods");
 }

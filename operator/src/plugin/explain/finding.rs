@@ -21,6 +21,8 @@ pub struct Finding {
 /// Kinds of findings, each before those it brings about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum Cause {
+    /// The job was deleted, and is not gone yet.
+    Deleted,
     /// Another controller reconciles the job.
     ManagedElsewhere,
     /// The job ended without success.

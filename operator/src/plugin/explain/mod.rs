@@ -3,6 +3,7 @@
 mod autoscaler;
 mod containers;
 mod controller;
+mod deletion;
 mod edited;
 mod end;
 mod eviction;
@@ -58,6 +59,9 @@ fn placement(evidence: &Evidence, now: Timestamp) -> Vec<Finding> {
 }
 
 fn causes(evidence: &Evidence, now: Timestamp) -> Vec<Finding> {
+    if let Some(findings) = deletion::findings(evidence, now) {
+        return findings;
+    }
     if let Some(elsewhere) = controller::elsewhere(evidence) {
         return vec![elsewhere];
     }

@@ -4,6 +4,7 @@
 mod all;
 mod autoscaler;
 mod containers;
+mod deletion;
 mod ends;
 mod operator;
 mod progress;

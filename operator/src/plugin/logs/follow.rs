@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::choice::{is_chosen, unfit};
-use super::open::{OPEN, Refusal, open};
+use super::open::{Refusal, open};
 use super::{Writer, whole};
 use crate::plugin::cli::LogsArgs;
 use crate::plugin::connection::Connection;
@@ -154,7 +154,7 @@ pub async fn main(connection: &Connection, args: &LogsArgs) -> Result<()> {
 }
 
 async fn follow(connection: &Connection, args: &LogsArgs, mut writer: Writer) -> Result<()> {
-    let job = timeout(OPEN, job::object(connection, &args.name)).await;
+    let job = timeout(connection.answer, job::object(connection, &args.name)).await;
     job.with_context(|| silence(connection))??;
     let (sender, mut messages) = mpsc::channel(1024);
     let mut followed = Followed {
@@ -210,12 +210,16 @@ async fn follow(connection: &Connection, args: &LogsArgs, mut writer: Writer) ->
 /// The job as it is after that pause; None: it was deleted.
 async fn ask(connection: &Connection, args: &LogsArgs, pause: Duration) -> Result<Option<Found>> {
     sleep(pause).await;
-    let found = timeout(OPEN, find(connection, args)).await;
+    let found = timeout(connection.answer, find(connection, args)).await;
     found.with_context(|| silence(connection))?
 }
 
 fn silence(connection: &Connection) -> String {
-    format!("{} did not answer within {} s", connection.url, OPEN.as_secs())
+    format!(
+        "{} did not answer within {} s",
+        connection.url,
+        connection.answer.as_secs_f64()
+    )
 }
 
 /// A job's phase, and its pods.

@@ -1,7 +1,6 @@
 //! Opens the log of one container.
 
 use std::io;
-use std::time::Duration;
 
 use futures::stream::{Stream, StreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
@@ -14,9 +13,6 @@ use crate::plugin::cli::LogsArgs;
 use crate::plugin::connection::Connection;
 use crate::plugin::merge::{Line, lines};
 use crate::plugin::refusal::Request;
-
-/// Longest wait for a log to open, and for the list of pods while following.
-pub const OPEN: Duration = Duration::from_secs(30);
 
 /// Why a log does not open.
 #[derive(Debug)]
@@ -58,11 +54,11 @@ pub async fn open(
         timestamps: true,
         ..LogParams::default()
     };
-    let log = match timeout(OPEN, api.log_stream(name, &parameters)).await {
+    let log = match timeout(connection.answer, api.log_stream(name, &parameters)).await {
         Ok(Ok(log)) => log,
         Ok(Err(error)) => return Err(refused(connection, error)),
         Err(_) => {
-            let error = anyhow::anyhow!("the kubelet did not answer in {} s", OPEN.as_secs());
+            let error = anyhow::anyhow!("the kubelet did not answer in {} s", connection.answer.as_secs_f64());
             return Err(Refusal { code: None, error });
         }
     };

@@ -63,6 +63,26 @@ pub(super) fn at_creation() -> Vec<Case> {
             json!({"algorithm": {"profile": "trl", "ratio": "sequence", "advantage": {"estimator": "rloo"}}, "batch": {"nSamplesPerPrompt": 2}}),
         ),
         of(
+            "spec.algorithm.advantage",
+            "deviation: batch is for estimator: grpo",
+            json!({"algorithm": {"advantage": {"deviation": "batch"}}}),
+        ),
+        of(
+            "spec.algorithm",
+            "give truncatedImportanceSampling or rolloutCorrection",
+            json!({"algorithm": {"truncatedImportanceSampling": 2, "rolloutCorrection": {}}}),
+        ),
+        of(
+            "spec.algorithm.rolloutCorrection",
+            "low must be below high",
+            json!({"algorithm": {"rolloutCorrection": {"low": 2}}}),
+        ),
+        of(
+            "spec.algorithm.rolloutCorrection",
+            "level: geometric is for outside: mask",
+            json!({"algorithm": {"rolloutCorrection": {"level": "geometric"}}}),
+        ),
+        of(
             "spec.algorithm",
             "maskTruncated is not for means that count padding",
             json!({"algorithm": {"maskTruncated": true, "aggregation": "paddedMean"}}),

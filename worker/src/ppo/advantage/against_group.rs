@@ -87,6 +87,7 @@ fn centring<'a>(
             scores,
             groups,
             group_size: input.group_size,
+            deviation: algorithm.deviation,
             deviation_eps: deviation_eps(algorithm.profile),
             single: single_rule(algorithm.profile, estimator),
         })

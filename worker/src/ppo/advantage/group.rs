@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ppo_crds::spec::Estimator;
+use ppo_crds::spec::{Deviation, Estimator};
 
 use super::super::Error;
 
@@ -15,6 +15,8 @@ pub(super) struct Centring<'a> {
     pub groups: &'a [i64],
     /// Samples every group must have.
     pub group_size: Option<usize>,
+    /// Whose deviation GRPO divides by.
+    pub deviation: Deviation,
     /// Added to GRPO's deviation.
     pub deviation_eps: f64,
     pub single: Single,
@@ -75,17 +77,28 @@ fn centred_group(centring: &Centring, scores: &[f64]) -> Vec<f64> {
         };
         return vec![scores[0] / deviation];
     }
-    let mean = scores.iter().sum::<f64>() / count;
+    let mean = mean(scores);
     let scale = match centring.estimator {
         // R - mean of the others = (R - mean of all) n / (n - 1).
         Estimator::Rloo => count / (count - 1.0),
-        Estimator::Grpo => 1.0 / (unbiased_deviation(scores, mean) + centring.deviation_eps),
+        Estimator::Grpo => {
+            let deviation = match centring.deviation {
+                Deviation::Group => unbiased_deviation(scores),
+                Deviation::Batch => unbiased_deviation(centring.scores),
+            };
+            1.0 / (deviation + centring.deviation_eps)
+        }
         _ => 1.0,
     };
     scores.iter().map(|score| (score - mean) * scale).collect()
 }
 
-fn unbiased_deviation(scores: &[f64], mean: f64) -> f64 {
+fn mean(scores: &[f64]) -> f64 {
+    scores.iter().sum::<f64>() / scores.len() as f64
+}
+
+fn unbiased_deviation(scores: &[f64]) -> f64 {
+    let mean = mean(scores);
     let squares: f64 = scores.iter().map(|score| (score - mean).powi(2)).sum();
     (squares / (scores.len() as f64 - 1.0)).sqrt()
 }

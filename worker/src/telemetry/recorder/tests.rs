@@ -40,6 +40,7 @@ fn config(profile: Profile) -> RunConfig {
             gamma: 1.0,
             lambda: 0.95,
             whiten: true,
+            deviation: Deviation::default(),
             kl: Kl {
                 coef: 0.0,
                 estimator: KlEstimator::default(),
@@ -66,6 +67,7 @@ fn config(profile: Profile) -> RunConfig {
             aggregation: Aggregation::default(),
             mask_truncated: false,
             truncated_importance_sampling: None,
+            rollout_correction: None,
         },
         batch: Batch {
             rollout_batch_size: 4,

@@ -53,17 +53,33 @@ pub const ROWS: &[Row] = &[
     field(&["algorithm.lam"], &["algorithm.advantage.lambda"], Number),
     computed(
         &["algorithm.rollout_correction.rollout_is"],
-        &["algorithm.truncatedImportanceSampling"],
-        "token only",
+        &["algorithm.truncatedImportanceSampling", "algorithm.rolloutCorrection.level"],
+        "token or sequence",
     ).or("null"),
     computed(
         &["algorithm.rollout_correction.rollout_is_threshold"],
-        &["algorithm.truncatedImportanceSampling"],
-        "with rollout_is; the upper bound of `low_high`",
+        &["algorithm.truncatedImportanceSampling", "algorithm.rolloutCorrection.high"],
+        "with rollout_is; `low_high` leaves out what is outside",
     ).or("2.0"),
+    computed(
+        &["algorithm.rollout_correction.rollout_rs"],
+        &["algorithm.rolloutCorrection.level"],
+        "token_k1, seq_sum_k1 or seq_mean_k1, in older versions token, sequence or geometric, with outside: mask; what is left out stays in \
+         what losses are divided by",
+    ),
+    computed(
+        &["algorithm.rollout_correction.rollout_rs_threshold"],
+        &["algorithm.rolloutCorrection.low", "algorithm.rolloutCorrection.high"],
+        "with rollout_rs; k1's bounds are those of the ratio's inverse",
+    ),
+    computed(
+        &["algorithm.rollout_correction.rollout_rs_threshold_lower"],
+        &["algorithm.rolloutCorrection.low"],
+        "with rollout_rs, in older versions",
+    ),
     nowhere(
         &["algorithm.rollout_correction.*", "algorithm.use_pf_ppo"],
-        "samples are neither rejected nor weighted; algorithm.truncatedImportanceSampling is the one correction",
+        "a ratio of a token or a response is bounded (algorithm.rolloutCorrection), and samples are neither weighted nor left out otherwise",
     ).off(&["false"]),
     needless(&["algorithm.pf_ppo.*"], "counts only with use_pf_ppo"),
     computed(

@@ -299,6 +299,6 @@ async fn an_api_server_that_never_answers_ends_the_command() {
     let never = get(|| async { pending::<StatusCode>().await });
     let connection = Connection::served(Router::new().route(JOB, never)).await;
     let writer = Writer::onto(std::io::sink(), false);
-    let ended = timeout(OPEN * 2, follow(&connection, &args(), writer)).await;
+    let ended = timeout(connection.answer * 2, follow(&connection, &args(), writer)).await;
     assert!(ended.unwrap().is_err());
 }
