@@ -245,8 +245,25 @@ fn actor(config: &RunConfig, geometry: &Geometry, shapes: &Shapes) -> Vec<Part> 
         };
         parts.push(part("published weights", copied));
     }
+    if sends_changes(config) {
+        parts.push(part("marks of changed weights", policy.parameters().div_ceil(8)));
+        if !is_on_gpu(geometry, Role::Actor) {
+            parts.push(part("changed weights, at most", most_changed(policy)));
+        }
+    }
     parts.extend(passes::largest(config, geometry, policy, critic.as_ref()));
     parts
+}
+
+/// Whether engines get what a step changed (`rollout/weights/delta.rs` of the worker).
+fn sends_changes(config: &RunConfig) -> bool {
+    let is_builtin = config.rollout.engine == Engine::Builtin;
+    is_builtin && config.model.dtype == DType::Bfloat16 && config.model.adapter.is_none()
+}
+
+/// Bytes of that, at most: a quarter of all weights, which are bfloat16.
+fn most_changed(policy: &ModelShape) -> u64 {
+    policy.parameters() / 2
 }
 
 /// A model that learns.

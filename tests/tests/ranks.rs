@@ -100,7 +100,10 @@ impl Cable {
         let own = ["--net", "--uts"];
         let tried = Command::new("unshare").args(own).args(["ip", "link"]).output();
         if !tried.is_ok_and(|tried| tried.status.success()) {
-            skipped("a rank whose network is cut", "this machine makes no namespaces: it takes root, unshare and ip");
+            skipped(
+                "a rank whose network is cut",
+                "this machine makes no namespaces: it takes root, unshare and ip",
+            );
             return None;
         }
         let machine = || Running::start(Command::new("unshare").args(own).args(["sleep", "600"]));

@@ -205,7 +205,8 @@ impl Trainer {
         let weights = self.actor.weights();
         let deadline = pace::deadline(weights.bytes());
         let changed = self.actor.learner.parameters.changed()?;
-        self.rollout.publish(weights, changed.as_ref(), self.steps_done, deadline)
+        self.rollout
+            .publish(weights, changed.as_ref(), self.steps_done, deadline)
     }
 
     fn timed<T>(&mut self, stage: Stage, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {

@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-use super::{ModelShape, Part, Shapes, bytes, part, product, total};
+use super::{ModelShape, Part, Shapes, bytes, most_changed, part, product, sends_changes, total};
 use crate::geometry::{Geometry, RoleGeometry};
 use crate::run_config::RunConfig;
 use crate::spec::{DType, Engine, Role};
@@ -83,7 +83,7 @@ fn actor(config: &RunConfig, geometry: &Geometry, shapes: &Shapes, gpus: u64) ->
         1 => "process with CUDA".to_owned(),
         _ => format!("{gpus} processes with CUDA"),
     };
-    vec![
+    let mut parts = vec![
         part(&processes, product(&[gpus, PROCESS])),
         part("pinned memory", product(&[gpus, PINNED])),
         part("checkpoint being written", product(&[gpus, WRITTEN])),
@@ -95,7 +95,12 @@ fn actor(config: &RunConfig, geometry: &Geometry, shapes: &Shapes, gpus: u64) ->
             "samples of a step",
             product(&[gpus, geometry.samples_per_step, config.longest_sequence() as u64, TOKEN]),
         ),
-    ]
+    ];
+    if sends_changes(config) {
+        let marks = shapes.policy.parameters().div_ceil(8);
+        parts.push(part("changed weights, at most", marks + most_changed(&shapes.policy)));
+    }
+    parts
 }
 
 /// One process has a copy of its model on each GPU, and hashes one of them weight by weight.

@@ -113,14 +113,19 @@ mod tests {
         let moved = [3, 77, piece(Device::Cpu), piece(Device::Cpu) + 3, last];
         let nudge = |weights: &Tensor, from: i64| {
             let _ = weights.shallow_clone().f_add_scalar_(1e-6)?;
-            for number in moved.iter().filter(|number| (from..from + weights.size1().unwrap()).contains(*number)) {
+            for number in moved
+                .iter()
+                .filter(|number| (from..from + weights.size1().unwrap()).contains(*number))
+            {
                 let _ = weights.narrow(0, number - from, 1).f_add_scalar_(1.0 / 64.0)?;
             }
             Ok(())
         };
         master.change(&own, 3, count - 3, Some(&marks), nudge).unwrap();
         let bits = Vec::<u8>::try_from(&marks).unwrap();
-        let found: Vec<i64> = (0..count).filter(|i| bits[(i / 8) as usize] >> (i % 8) & 1 == 1).collect();
+        let found: Vec<i64> = (0..count)
+            .filter(|i| bits[(i / 8) as usize] >> (i % 8) & 1 == 1)
+            .collect();
         assert_eq!(found, moved);
     }
 }

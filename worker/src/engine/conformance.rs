@@ -486,7 +486,11 @@ fn changes(tensors: &[(&str, &[i64], &[f32])]) -> Changes {
 }
 
 pub fn numbers_that_change_one_by_one_give_what_all_of_the_new_weights_give<R: Subject>() {
-    for (kind, tied, hidden) in [(Kind::Float, true, 40), (Kind::BFloat16, true, 41), (Kind::BFloat16, false, 40)] {
+    for (kind, tied, hidden) in [
+        (Kind::Float, true, 40),
+        (Kind::BFloat16, true, 41),
+        (Kind::BFloat16, false, 40),
+    ] {
         let shape = DecoderShape {
             tied,
             hidden,
@@ -501,10 +505,15 @@ pub fn numbers_that_change_one_by_one_give_what_all_of_the_new_weights_give<R: S
             if !name.ends_with("v_norm.weight") && !name.ends_with("o_proj.bias") {
                 // Here and there, the first and the last number among them; bfloat16 has all of these.
                 let count = tensor.numel() as i64;
-                let places: Vec<i64> = (0..count).filter(|place| place % 7 == 0 || place + 1 == count).collect();
+                let places: Vec<i64> = (0..count)
+                    .filter(|place| place % 7 == 0 || place + 1 == count)
+                    .collect();
                 let numbers: Vec<f32> = places.iter().map(|place| (place % 5) as f32 / 8.0 - 0.25).collect();
                 let values = Tensor::from_slice(&numbers).to_kind(kind);
-                let flat = tensor.copy().view([-1]).index_copy(0, &Tensor::from_slice(&places), &values);
+                let flat = tensor
+                    .copy()
+                    .view([-1])
+                    .index_copy(0, &Tensor::from_slice(&places), &values);
                 changed.0.insert(name.clone(), flat.view(tensor.size().as_slice()));
                 parts.push((name.as_str(), places, numbers));
             }
@@ -513,7 +522,10 @@ pub fn numbers_that_change_one_by_one_give_what_all_of_the_new_weights_give<R: S
         load(&mut whole, &changed).unwrap();
         whole.forward(&batch).unwrap();
         let mut runner: R = loaded(&shape, 4, 2);
-        let parts: Vec<_> = parts.iter().map(|(name, places, numbers)| (*name, &**places, &**numbers)).collect();
+        let parts: Vec<_> = parts
+            .iter()
+            .map(|(name, places, numbers)| (*name, &**places, &**numbers))
+            .collect();
         runner.change(&changes(&parts)).unwrap();
         runner.forward(&batch).unwrap();
         assert_eq!(runner.rows(), whole.rows(), "{kind:?}, {hidden}");

@@ -127,14 +127,19 @@ impl Runner for NativeRunner {
             .iter()
             .map(|change| {
                 let place = places.get(change.name);
-                Ok((place.with_context(|| format!("the model has no tensor {}", change.name))?, change))
+                Ok((
+                    place.with_context(|| format!("the model has no tensor {}", change.name))?,
+                    change,
+                ))
             })
             .collect::<Result<_>>()?;
         let weights = self.weights.as_mut();
         let weights = weights.context("the runner has no weights that could change: load some first")?;
         // Whoever sends what changed sends no whole set soon.
         self.spare = None;
-        found.iter().try_for_each(|(place, change)| place.change(weights, change))
+        found
+            .iter()
+            .try_for_each(|(place, change)| place.change(weights, change))
     }
 
     fn sleep(&mut self) {

@@ -249,7 +249,10 @@ impl Runner for TorchRunner {
 
     fn change(&mut self, changes: &Changes) -> Result<()> {
         let _no_grad = tch::no_grad_guard();
-        ensure!(self.loaded, "the runner has no weights that could change: load some first");
+        ensure!(
+            self.loaded,
+            "the runner has no weights that could change: load some first"
+        );
         self.decoder.weights.change(changes, &self.shape, &mut self.loaded)?;
         synchronize(self.placement.device)
     }

@@ -91,8 +91,8 @@ impl Marks {
             // As much of the range as lies in one rank's part.
             let (rank, first) = (at / full, at % full);
             let last = full.min(first + range.end - at);
-            let bytes = usize::try_from(rank * part + first / PER_BYTE)?
-                ..usize::try_from(rank * part + bytes_of_part(last))?;
+            let bytes =
+                usize::try_from(rank * part + first / PER_BYTE)?..usize::try_from(rank * part + bytes_of_part(last))?;
             let bytes = bits.get(bytes).context("there are no marks of such numbers")?;
             // Number of the part's first bit in `bytes`, counted in the range.
             let base = at - range.start - first % PER_BYTE;
@@ -158,7 +158,12 @@ mod tests {
         let is_marked = |number: i64| number % 3 == 1 || number % 64 == 63;
         for (numbers, count) in [(1, 1), (7, 3), (300, 1), (301, 2), (1000, 3), (2, 4)] {
             let marks = marked(numbers, count, is_marked);
-            for range in [0..numbers, 0..1, numbers / 3..numbers, numbers / 2..numbers / 2 + numbers / 4] {
+            for range in [
+                0..numbers,
+                0..1,
+                numbers / 3..numbers,
+                numbers / 2..numbers / 2 + numbers / 4,
+            ] {
                 let mut found = Vec::new();
                 marks.each(range.clone(), |place| found.push(place)).unwrap();
                 let wanted: Vec<i64> = range.clone().filter(|number| is_marked(*number)).collect();

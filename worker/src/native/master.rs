@@ -43,12 +43,7 @@ pub fn split(whole: &Tensor, rounded: &Tensor, rest: &Tensor) -> Result<()> {
 ///
 /// # Errors
 /// As [`join`], and when `marks` has too few bits.
-pub fn split_marked(
-    whole: &Tensor,
-    rounded: &Tensor,
-    rest: &Tensor,
-    (marks, first): (&Tensor, i64),
-) -> Result<()> {
+pub fn split_marked(whole: &Tensor, rounded: &Tensor, rest: &Tensor, (marks, first): (&Tensor, i64)) -> Result<()> {
     let (whole, rounded, rest, marks) = (handle(whole), handle(rounded), handle(rest), handle(marks));
     // SAFETY: as above.
     checked(unsafe { ppo_master_split_marked(whole, rounded, rest, marks, first) }).context("splitting into halves")
@@ -143,7 +138,10 @@ mod tests {
         assert!(split(&whole, &rounded, &rest.narrow(0, 0, 1)).is_err());
         let marks = Tensor::zeros([1], (Kind::Uint8, Device::Cpu));
         for first in [-1, 7] {
-            assert!(split_marked(&whole, &rounded, &rest, (&marks, first)).is_err(), "{first}");
+            assert!(
+                split_marked(&whole, &rounded, &rest, (&marks, first)).is_err(),
+                "{first}"
+            );
         }
     }
 }

@@ -193,7 +193,11 @@ impl PackedWeights {
             last.unwrap_or_default(),
             rows * columns
         );
-        ensure!(values.len() == 2 * count, "{which:?}: {} bytes for {count} numbers", values.len());
+        ensure!(
+            values.len() == 2 * count,
+            "{which:?}: {} bytes for {count} numbers",
+            values.len()
+        );
         // SAFETY: layer and part are the matrix's by the checks above, and so are the places of `gaps`, which ascend; `values` holds a number
         // for each.
         unsafe {

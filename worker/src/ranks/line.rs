@@ -249,7 +249,10 @@ fn greeted(mut end: &TcpStream, secret: &str, count: usize) -> Result<usize> {
         length += read;
     }
     let (shown, rank) = hello.split_at(SECRET);
-    ensure!(bool::from(secret.as_bytes().ct_eq(shown)), "it does not know the secret");
+    ensure!(
+        bool::from(secret.as_bytes().ct_eq(shown)),
+        "it does not know the secret"
+    );
     let rank = u32::from_le_bytes(rank.try_into()?) as usize;
     ensure!((1..count).contains(&rank), "there is no rank {rank} of {count}");
     end.write_all(&[TAKEN])?;

@@ -176,7 +176,10 @@ impl Endpoint {
         let replaced = || self.failed(&path, "another version is published by now".into(), true);
         let reading = publication.read(version).ok_or_else(replaced)?;
         if let Some((delta, base)) = reading.delta_for(self.name()) {
-            match self.send_delta(&delta, &format!("{path}&delta_from={base}"), deadline).await {
+            match self
+                .send_delta(&delta, &format!("{path}&delta_from={base}"), deadline)
+                .await
+            {
                 Ok(loaded) => {
                     reading.note_held(self.name(), loaded);
                     return Ok(());

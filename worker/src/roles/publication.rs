@@ -94,10 +94,13 @@ impl Reading {
     pub fn note_held(&self, pod: &str, loaded: LoadedWeights) {
         let mut held = self.shared.held.lock();
         match loaded.digest.filter(|_| loaded.takes_delta) {
-            Some(digest) => held.insert(pod.to_owned(), Held {
-                number: self.number,
-                digest,
-            }),
+            Some(digest) => held.insert(
+                pod.to_owned(),
+                Held {
+                    number: self.number,
+                    digest,
+                },
+            ),
             None => held.remove(pod),
         };
     }

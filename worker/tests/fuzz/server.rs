@@ -1,14 +1,18 @@
 //! A running server under damaged requests: it answers each of them, none with its own failure, and goes on.
 
-use ppo_worker::model::{ModelConfig, Weights};
+use ppo_worker::actor::parameters::Parameters;
+use ppo_worker::model::{ModelConfig, Weights, names};
+use ppo_worker::rollout::weights::delta::{self, Delta};
+use ppo_worker::rollout::weights::digest::Hash;
 use ppo_worker::rollout::weights::frame;
 use ppo_worker::serving::Limits;
 use serde_json::json;
-use tch::Kind;
+use tch::{Kind, Tensor};
+use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use crate::harness::survives_if;
-use crate::support::{LONG, Server, Wanted};
+use crate::harness::{survives, survives_if};
+use crate::support::{LONG, Server, Wanted, make_model};
 
 /// Answers of a server that is well: what was asked, or that it cannot be.
 fn is_an_answer(status: u16) -> Result<(), String> {
@@ -68,4 +72,37 @@ fn streams_of_weights() {
     });
     // What did not arrive whole never reached the engine.
     runtime.block_on(server.ok("/v1/completions", json!({"prompt": [1, 2, 3], "max_tokens": 4})));
+}
+
+#[test]
+fn what_a_version_changed() {
+    let folder = TempDir::new().unwrap();
+    make_model(folder.path(), 1);
+    let config = ModelConfig::read(folder.path()).unwrap();
+    let mut weights = Weights::load(folder.path(), &config, Kind::BFloat16).unwrap();
+    let mut parameters = Parameters::adopt(&mut weights).unwrap();
+    parameters.mark_changes().unwrap();
+    let change = |weights: &Tensor, _| {
+        for place in (0..weights.size1()?).step_by(300) {
+            let _ = weights.narrow(0, place, 1).f_mul_scalar_(2.0)?;
+        }
+        Ok(())
+    };
+    parameters.change_master(0, parameters.count(), change).unwrap();
+    let changed = parameters.changed().unwrap().unwrap();
+    let delta = Delta::of(&(&weights).into(), &changed).unwrap().unwrap();
+    let mut sent: Vec<u8> = delta.pieces().collect::<Vec<_>>().concat();
+    sent.truncate(sent.len() - Hash::BYTES);
+    survives("delta", 400, vec![sent], move |body| {
+        // With a hash that fits: else nothing behind it would be read.
+        let hashed = [body, &Hash::of(body).bytes()].concat();
+        if let Ok((changes, _)) = delta::read(&config, hashed) {
+            let shapes = names::expected(&config);
+            for change in changes.iter() {
+                let numbers: i64 = shapes[change.name].iter().product();
+                assert!(change.positions().all(|place| place < numbers));
+                assert_eq!(change.positions().count(), change.floats().count());
+            }
+        }
+    });
 }

@@ -238,7 +238,8 @@ async fn an_engine_that_has_the_version_before_gets_what_changed_and_draws_what_
     let same = |drawn: &[Vec<Completion>], wanted: &[Vec<Completion>]| {
         let of = |completions: &[Vec<Completion>]| {
             let each = completions.iter().flatten();
-            each.map(|one| (one.tokens.clone(), one.logprobs.clone())).collect::<Vec<_>>()
+            each.map(|one| (one.tokens.clone(), one.logprobs.clone()))
+                .collect::<Vec<_>>()
         };
         of(drawn) == of(wanted)
     };
@@ -254,7 +255,9 @@ async fn an_engine_that_has_the_version_before_gets_what_changed_and_draws_what_
         if version == 3 {
             // Somebody else gives it other weights: it says so, and gets all of them.
             let folder = server.folder.path().join("model");
-            server.ok("/update_weights", json!({"path": folder, "weight_version": "7"})).await;
+            server
+                .ok("/update_weights", json!({"path": folder, "weight_version": "7"}))
+                .await;
         }
         publish(&parameters, version);
         let held = held().await;

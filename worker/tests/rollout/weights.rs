@@ -117,7 +117,10 @@ async fn whoever_asks_for_the_version_during_an_update_is_told_the_new_one() {
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     let told: Value = asked.await.unwrap().unwrap().json().await.unwrap();
     let digest = digest(&weights).unwrap().to_string();
-    assert_eq!(told, json!({"weight_version": "13", "digest": digest, "takes_delta": true}));
+    assert_eq!(
+        told,
+        json!({"weight_version": "13", "digest": digest, "takes_delta": true})
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -358,7 +358,11 @@ fn every_rank_knows_which_numbers_of_the_policy_a_step_changed() {
                 for (name, range) in changed.places {
                     let mut marked = Vec::new();
                     changed.marks.each(range, |place| marked.push(place)).unwrap();
-                    let differ = before.0[&name].ne_tensor(&after.0[&name]).view([-1]).nonzero().view([-1]);
+                    let differ = before.0[&name]
+                        .ne_tensor(&after.0[&name])
+                        .view([-1])
+                        .nonzero()
+                        .view([-1]);
                     let differ = Vec::<i64>::try_from(differ).unwrap();
                     differs += differ.len();
                     // A number that an update moved and the next moved back is marked too.

@@ -8,12 +8,16 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::Args;
+use ppo_worker::actor::parameters::Parameters;
 use ppo_worker::model::kind;
+use ppo_worker::model::marks::Changed;
 use ppo_worker::model::{ModelConfig, Weights};
 use ppo_worker::native::allocator;
 use ppo_worker::native::bytes::byte_length;
 use ppo_worker::roles::Publication;
+use ppo_worker::rollout::weights::delta::Delta;
 use serde_json::json;
+use tch::Kind;
 
 use super::server::Server;
 use super::workload::{DEADLINE, Precision, median};
@@ -32,6 +36,9 @@ pub struct WeightsArgs {
     /// Transfers that the medians are taken of, after one to warm up.
     #[arg(long, default_value_t = 9)]
     runs: usize,
+    /// One in so many numbers changes from version to version, and what changed is sent. Default: all weights are sent.
+    #[arg(long)]
+    changed: Option<i64>,
     /// Threads that compute. Default: all cores.
     #[arg(long)]
     threads: Option<u16>,
@@ -45,14 +52,30 @@ pub fn weights(args: &WeightsArgs) -> Result<()> {
         tch::set_num_threads(i32::from(threads));
     }
     let config = ModelConfig::read(&args.model)?;
-    let weights = Weights::load(&args.model, &config, kind(args.dtype.into()))?;
+    let mut weights = Weights::load(&args.model, &config, kind(args.dtype.into()))?;
     let bytes: usize = weights.0.values().map(byte_length).sum();
     let server = Server::start(&args.model, args.dtype.into())?;
     let publication = Publication::default();
-    let (mut sent, mut copied) = (Vec::new(), Vec::new());
+    let mut changing = args.changed.map(|each| Changing::of(&mut weights, each)).transpose()?;
+    let (mut sent, mut copied, mut delta_mib) = (Vec::new(), Vec::new(), None);
     for (run, version) in (0..=args.runs).zip(1..) {
-        publication.publish(weights.shallow_clone(), version);
+        let changed = changing.as_mut().map(Changing::step).transpose()?;
         let began = Instant::now();
+        let delta = changed.filter(|_| publication.is_held());
+        let delta = delta
+            .map(|changed| Delta::of(&(&weights).into(), &changed))
+            .transpose()?;
+        if run > 0 && args.changed.is_some() {
+            delta_mib = delta
+                .as_ref()
+                .and_then(Option::as_ref)
+                .map(|delta| mebibytes(delta.bytes()));
+            ensure!(
+                delta_mib.is_some(),
+                "too many numbers change: all weights would be sent"
+            );
+        }
+        publication.publish_with((&weights).into(), version, delta.flatten());
         let sending = server.endpoint.update_weights(&publication, version, DEADLINE);
         server.runtime.block_on(sending).context("sending weights")?;
         let seconds = (began.elapsed().as_secs_f64(), copy(bytes)?);
@@ -62,9 +85,10 @@ pub fn weights(args: &WeightsArgs) -> Result<()> {
         }
     }
     let (sent, copied) = (median(&mut sent), median(&mut copied));
-    let mib = bytes as f64 / f64::from(1 << 20);
+    let mib = mebibytes(bytes as u64);
     let figures = json!({
         "mib": mib,
+        "sent_mib": delta_mib.unwrap_or(mib),
         "seconds": sent,
         "mib_per_s": mib / sent,
         "copy_mib_per_s": mib / copied,
@@ -73,6 +97,40 @@ pub fn weights(args: &WeightsArgs) -> Result<()> {
     });
     println!("{figures}");
     Ok(())
+}
+
+fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+/// Weights of which an optimizer would change some numbers from version to version.
+struct Changing {
+    parameters: Parameters,
+    each: i64,
+}
+
+impl Changing {
+    /// One in `each` of `weights`.
+    fn of(weights: &mut Weights, each: i64) -> Result<Self> {
+        ensure!(each > 0, "--changed must be at least 1");
+        let mut parameters = Parameters::adopt(weights)?;
+        parameters.mark_changes()?;
+        Ok(Self { parameters, each })
+    }
+
+    fn step(&mut self) -> Result<Changed> {
+        self.parameters.clear_marks()?;
+        let (count, each) = (self.parameters.count(), self.each as f64);
+        self.parameters.change_master(0, count, |weights, _| {
+            let chosen = weights.f_rand_like()?.f_lt(1.0 / each)?.f_to_kind(Kind::Float)?;
+            // To the next number of bfloat16, or the one after it.
+            let _ = weights.shallow_clone().f_mul_(&(chosen * 0.01 + 1.0))?;
+            Ok(())
+        })?;
+        self.parameters
+            .changed()?
+            .context("only bfloat16 weights are sent as what changed")
+    }
 }
 
 /// Seconds that so many bytes take from memory to memory through a socket.

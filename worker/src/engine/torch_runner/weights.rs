@@ -164,14 +164,19 @@ impl Weights {
             .iter()
             .map(|change| {
                 let place = places.get(change.name);
-                Ok((place.with_context(|| format!("the model has no tensor {}", change.name))?, change))
+                Ok((
+                    place.with_context(|| format!("the model has no tensor {}", change.name))?,
+                    change,
+                ))
             })
             .collect::<Result<_>>()?;
         *is_whole = false;
         for (place, change) in found {
             let positions: Vec<i64> = change.positions().collect();
             let values: Vec<f32> = change.floats().collect();
-            let values = Tensor::from_slice(&values).f_to_device(place.device())?.f_to_kind(place.kind())?;
+            let values = Tensor::from_slice(&values)
+                .f_to_device(place.device())?
+                .f_to_kind(place.kind())?;
             let positions = Tensor::from_slice(&positions).f_to_device(place.device())?;
             let _ = place.f_view([-1])?.f_index_copy_(0, &positions, &values)?;
         }

@@ -80,7 +80,10 @@ fn both_ends_of_every_line_ask_for_signs_of_life_and_give_up_within_the_silence_
             .map(|(rank, end)| {
                 let socket = SockRef::from(end);
                 assert!(socket.keepalive().unwrap());
-                let (first, then) = (socket.tcp_keepalive_time().unwrap(), socket.tcp_keepalive_interval().unwrap());
+                let (first, then) = (
+                    socket.tcp_keepalive_time().unwrap(),
+                    socket.tcp_keepalive_interval().unwrap(),
+                );
                 assert!(first + then * socket.tcp_keepalive_retries().unwrap() <= TIMING.silence);
                 *rank
             })
@@ -122,5 +125,8 @@ fn a_rank_that_draws_no_line_is_named() {
     let first = meetings(3, timing).remove(0);
     let store = Store::serve(0, TIMING.silence).unwrap();
     let words = take_all(&first, &store).unwrap_err().to_string();
-    assert!(words.starts_with("rank 1 (demo-actor-1) did not connect to rank 0 (demo-actor-0)"), "{words}");
+    assert!(
+        words.starts_with("rank 1 (demo-actor-1) did not connect to rank 0 (demo-actor-0)"),
+        "{words}"
+    );
 }

@@ -67,7 +67,10 @@ impl Delta {
             }
             count += positions.len() as u64;
             let positions = Tensor::from_slice(&positions).f_to_device(tensor.device())?;
-            let chosen = tensor.f_reshape([-1])?.f_index_select(0, &positions)?.f_to_device(Device::Cpu)?;
+            let chosen = tensor
+                .f_reshape([-1])?
+                .f_index_select(0, &positions)?
+                .f_to_device(Device::Cpu)?;
             values.add(name, 2, bytes_of(&chosen)?);
             gaps.add(name, 1, &written.bytes);
         }
@@ -144,17 +147,15 @@ pub fn digest_after(base: &str, delta: Hash) -> Hash {
 /// # Errors
 /// 400 when the stream breaks off, its hash is another one, or what it has are no numbers of the model; 408 when it stalls; 413 when it is
 /// longer than a delta is.
-pub async fn receive<S, E>(
-    model: &ModelConfig,
-    mut stream: S,
-    patience: Duration,
-) -> Result<(Changes, Hash), ApiError>
+pub async fn receive<S, E>(model: &ModelConfig, mut stream: S, patience: Duration) -> Result<(Changes, Hash), ApiError>
 where
     S: Stream<Item = Result<Bytes, E>> + Unpin,
     E: std::fmt::Display,
 {
     let header = names::expected(model).len() * HEADER_OF_ONE;
-    let most = usize::try_from(most_bytes(model) / PART).unwrap_or(usize::MAX).saturating_add(header);
+    let most = usize::try_from(most_bytes(model) / PART)
+        .unwrap_or(usize::MAX)
+        .saturating_add(header);
     let mut bytes = Vec::new();
     while let Some(piece) = next(&mut stream, patience).await? {
         if bytes.len() + piece.len() > most {
@@ -181,8 +182,11 @@ pub fn read(model: &ModelConfig, mut bytes: Vec<u8>) -> Result<(Changes, Hash), 
             "the hash at the end of the changes is not that of what arrived: send them again; the old weights stay",
         ));
     }
-    let (length, metadata) = safetensors::SafeTensors::read_metadata(&bytes)
-        .map_err(|error| ApiError::bad(format!("what changed is no safetensors file: {error}; the old weights stay")))?;
+    let (length, metadata) = safetensors::SafeTensors::read_metadata(&bytes).map_err(|error| {
+        ApiError::bad(format!(
+            "what changed is no safetensors file: {error}; the old weights stay"
+        ))
+    })?;
     let changes = changes(model, bytes, length + 8, &metadata);
     let changes = changes.map_err(|error| ApiError::bad(format!("what changed {error}; the old weights stay")))?;
     Ok((changes, hash))
@@ -205,15 +209,23 @@ fn changes(model: &ModelConfig, body: Vec<u8>, start: usize, metadata: &Metadata
         let gaps = tensors.get(&format!("{name}{GAPS}"));
         let gaps = gaps.ok_or_else(|| format!("has no gaps of {name}"))?;
         if (values.dtype, gaps.dtype) != (Dtype::BF16, Dtype::U8) {
-            return Err(format!("of {name} is {:?} and {:?}, not BF16 and U8", values.dtype, gaps.dtype));
+            return Err(format!(
+                "of {name} is {:?} and {:?}, not BF16 and U8",
+                values.dtype, gaps.dtype
+            ));
         }
-        let shape = shapes.remove(name).ok_or_else(|| format!("has {name}, which is no tensor of this model"))?;
+        let shape = shapes
+            .remove(name)
+            .ok_or_else(|| format!("has {name}, which is no tensor of this model"))?;
         let range = |(from, to): (usize, usize)| start + from..start + to;
         let change = changes.add(name, range(gaps.data_offsets), range(values.data_offsets));
         let change = change.ok_or_else(|| format!("ends before {name}"))?;
         let (count, last) = change.positions().fold((0, 0), |(count, _), place| (count + 1, place));
         if change.values.len() != 2 * count {
-            return Err(format!("has {} bytes of {name} for {count} numbers", change.values.len()));
+            return Err(format!(
+                "has {} bytes of {name} for {count} numbers",
+                change.values.len()
+            ));
         }
         if last >= shape.iter().product() {
             return Err(format!("has number {last} of {name}, which is {shape:?}"));

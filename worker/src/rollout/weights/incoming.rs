@@ -117,7 +117,11 @@ where
                 "the digest at the end of the stream is not that of what arrived: send it again; the old weights stay",
             ));
         }
-        if !self.buffer.is_empty() || next(&mut self.stream, self.patience).await?.is_some_and(|more| !more.is_empty()) {
+        if !self.buffer.is_empty()
+            || next(&mut self.stream, self.patience)
+                .await?
+                .is_some_and(|more| !more.is_empty())
+        {
             return Err(ApiError::bad(
                 "there are bytes behind the stream's digest; the old weights stay",
             ));

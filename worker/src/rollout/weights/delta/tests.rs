@@ -87,7 +87,8 @@ fn what_changed_arrives_as_the_numbers_that_the_actor_has_and_nothing_else_is_se
         assert_eq!(patched, new.detach().view([-1]).to_kind(Kind::Float), "{}", change.name);
     }
     assert_eq!(count, delta.count);
-    let differ = |(name, tensor): (&String, &Tensor)| tensor.ne_tensor(&before.0[name]).sum(Kind::Int64).int64_value(&[]);
+    let differ =
+        |(name, tensor): (&String, &Tensor)| tensor.ne_tensor(&before.0[name]).sum(Kind::Int64).int64_value(&[]);
     let differ: i64 = trained.weights.0.iter().map(differ).sum();
     assert_eq!(delta.count as i64, differ);
     let whole = MergedWeights::from(&trained.weights).bytes();
@@ -128,7 +129,8 @@ async fn what_broke_on_the_way_is_refused_and_so_is_what_never_ends() {
     let mut trained = Trained::new();
     trained.step(50);
     let whole = sent(&trained.delta().unwrap());
-    let stream = |bytes: Vec<u8>| futures::stream::iter(bytes.chunks(100).map(Bytes::copy_from_slice).collect::<Vec<_>>());
+    let stream =
+        |bytes: Vec<u8>| futures::stream::iter(bytes.chunks(100).map(Bytes::copy_from_slice).collect::<Vec<_>>());
     let receive = async |bytes: Vec<u8>| {
         let pieces = futures::StreamExt::map(stream(bytes), Ok::<_, String>);
         receive(&model(), pieces, LATER).await
@@ -153,18 +155,39 @@ fn what_is_no_part_of_the_model_is_named() {
     let gaps = format!("{norm}{GAPS}");
     let refusal = |tensors: &[(&str, Kind, &[u8])]| read(&model(), file(tensors)).unwrap_err().message;
     let (number, byte) = (Kind::BFloat16, Kind::Uint8);
-    assert!(read(&model(), file(&[(&values, number, &[0; 2]), (&gaps, byte, &[last - 1])])).is_ok());
+    assert!(
+        read(
+            &model(),
+            file(&[(&values, number, &[0; 2]), (&gaps, byte, &[last - 1])])
+        )
+        .is_ok()
+    );
     for (tensors, words) in [
-        (vec![(&*values, number, &[0; 2][..])], "has no gaps of model.norm.weight"),
+        (
+            vec![(&*values, number, &[0; 2][..])],
+            "has no gaps of model.norm.weight",
+        ),
         (vec![(&gaps, byte, &[0])], "no half of a pair"),
         (vec![("model.norm.weight", number, &[0; 2])], "no half of a pair"),
-        (vec![(&values, number, &[0; 2]), (&gaps, byte, &[last])], "which is [32]"),
-        (vec![(&values, number, &[0; 4]), (&gaps, byte, &[0])], "4 bytes of model.norm.weight for 1 numbers"),
+        (
+            vec![(&values, number, &[0; 2]), (&gaps, byte, &[last])],
+            "which is [32]",
+        ),
+        (
+            vec![(&values, number, &[0; 4]), (&gaps, byte, &[0])],
+            "4 bytes of model.norm.weight for 1 numbers",
+        ),
         (vec![(&values, byte, &[0; 2]), (&gaps, byte, &[0])], "not BF16 and U8"),
-        (vec![("w:values", number, &[0; 2]), ("w:gaps", byte, &[0])], "w, which is no tensor"),
+        (
+            vec![("w:values", number, &[0; 2]), ("w:gaps", byte, &[0])],
+            "w, which is no tensor",
+        ),
     ] {
         let refusal = refusal(&tensors);
-        assert!(refusal.contains(words) && refusal.contains("the old weights stay"), "{refusal}");
+        assert!(
+            refusal.contains(words) && refusal.contains("the old weights stay"),
+            "{refusal}"
+        );
     }
     let no_file = read(&model(), hashed(vec![1; 40])).unwrap_err();
     assert!(no_file.message.contains("no safetensors file"), "{no_file}");
