@@ -74,8 +74,16 @@ void decoder_weights_set_rows(DecoderWeights * weights, int32_t layer, DecoderMa
     int64_t count, const void * data, int32_t threads);
 // Numbers of one part of a matrix that are others now, one after the other: each byte of `gaps` [count] says how many numbers are passed
 // over before the next, and 255 that there is none yet. `values` are bfloat16, at any address.
-void decoder_weights_change(DecoderWeights * weights, int32_t layer, DecoderMatrix which, int32_t part, const uint8_t * gaps,
-    int64_t count, const void * values);
+struct DecoderChange {
+    int32_t layer;
+    enum DecoderMatrix which;
+    int32_t part;
+    const uint8_t * gaps;
+    int64_t count;
+    const void * values;
+};
+// Each of another part.
+void decoder_weights_change(DecoderWeights * weights, const DecoderChange * changes, int64_t count, int32_t threads);
 // Numbers [first, first + count) of a vector.
 void decoder_weights_set_vector(
     DecoderWeights * weights, int32_t layer, DecoderVector which, int64_t first, int64_t count, const float * data);

@@ -126,12 +126,11 @@ void DecoderWeights::set_rows(
     kernels().pack(w, rows, omp_get_thread_num(), omp_get_num_threads());
 }
 
-void DecoderWeights::change(
-    int layer, DecoderMatrix which, int part, const uint8_t * gaps, int64_t count, const void * values) {
-    const Matrix * w = which == DECODER_EMBEDDING ? nullptr : &matrix(layer, which);
+void DecoderWeights::change(const DecoderChange & change) {
+    const Matrix * w = change.which == DECODER_EMBEDDING ? nullptr : &matrix(change.layer, change.which);
     const int columns = w ? w->k : shape_.hidden, lanes = kernels().lanes, together = kLine / lanes;
     const size_t size = element();
-    const Rows rows = rows_of(which, part, 0);
+    const Rows rows = rows_of(change.which, change.part, 0);
     // The first number of an output, of which each step's unit of 32 bits is found as the kernels find it (decoder_gemm.inc).
     const auto row_at = [&](int64_t row) {
         if (!w) return embedding + row * columns * size;
@@ -143,12 +142,12 @@ void DecoderWeights::change(
         const int64_t unit = size == 2 ? column / 2 : column, half = size == 2 ? column % 2 : 0;
         return row + ((unit / together) * (2 * kLine) + unit % together * lanes) * sizeof(uint32_t) + half * size;
     };
-    const char * value = (const char *) values;
+    const char * value = (const char *) change.values;
     int64_t row = 0, column = 0;
     char * at = row_at(0);
-    for (int64_t i = 0; i < count; i++) {
-        column += gaps[i];
-        if (gaps[i] == 255) continue;
+    for (int64_t i = 0; i < change.count; i++) {
+        column += change.gaps[i];
+        if (change.gaps[i] == 255) continue;
         if (column >= columns) {
             row += column / columns, column %= columns;
             at = row_at(row);
@@ -186,9 +185,9 @@ void decoder_weights_set_rows(DecoderWeights * weights, int32_t layer, DecoderMa
     weights->set_rows(layer, which, part, first, count, data, threads);
 }
 
-void decoder_weights_change(DecoderWeights * weights, int32_t layer, DecoderMatrix which, int32_t part, const uint8_t * gaps,
-    int64_t count, const void * values) {
-    weights->change(layer, which, part, gaps, count, values);
+void decoder_weights_change(DecoderWeights * weights, const DecoderChange * changes, int64_t count, int32_t threads) {
+#pragma omp parallel for schedule(dynamic) num_threads(threads)
+    for (int64_t i = 0; i < count; i++) weights->change(changes[i]);
 }
 
 void decoder_weights_set_vector(

@@ -13,7 +13,7 @@ struct DecoderWeights {
     DecoderWeights(const DecoderShape & shape, bool apart);
     void set_rows(
         int layer, DecoderMatrix which, int part, int64_t first, int64_t count, const void * data, int threads);
-    void change(int layer, DecoderMatrix which, int part, const uint8_t * gaps, int64_t count, const void * values);
+    void change(const DecoderChange & change);
     void set_vector(int layer, DecoderVector which, int64_t first, int64_t count, const float * data);
 
 private:

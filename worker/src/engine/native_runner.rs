@@ -7,7 +7,7 @@ use super::decoder_shape::DecoderShape;
 use super::flat::flatten;
 use super::found_weights::find;
 use super::logprobs::detailed;
-use super::places::places;
+use super::places::{self, places};
 use super::runner::{ForwardBatch, Output, Runner};
 use super::sampler::given;
 use crate::model::MergedWeights;
@@ -137,9 +137,7 @@ impl Runner for NativeRunner {
         let weights = weights.context("the runner has no weights that could change: load some first")?;
         // Whoever sends what changed sends no whole set soon.
         self.spare = None;
-        found
-            .iter()
-            .try_for_each(|(place, change)| place.change(weights, change))
+        places::change(weights, &found, self.threads)
     }
 
     fn sleep(&mut self) {

@@ -8,7 +8,7 @@ use tch::{Device, Kind, Tensor};
 use super::changes::Change;
 use super::decoder_shape::DecoderShape;
 use crate::native::bytes::bytes_of;
-use crate::native::packed::{Matrix, PackedWeights, Vector};
+use crate::native::packed::{Matrix, MatrixChange, PackedWeights, Vector};
 
 /// What a tensor becomes.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +28,29 @@ pub struct Place {
     pub slot: Slot,
     /// Its shape.
     pub size: Vec<i64>,
+}
+
+/// Writes what changed of tensors, each at its place; `threads` compute.
+///
+/// # Errors
+/// When a tensor has no such numbers.
+pub fn change(weights: &mut PackedWeights, changes: &[(&Place, Change)], threads: usize) -> Result<()> {
+    let mut matrices = Vec::new();
+    for (place, change) in changes {
+        match place.slot {
+            Slot::Rows(matrix, part) => matrices.push(MatrixChange {
+                layer: place.layer,
+                matrix: (matrix, part),
+                change: *change,
+            }),
+            Slot::Numbers(vector, first) => {
+                for (at, number) in change.positions().zip(change.floats()) {
+                    weights.set_vector(place.layer, vector, first + usize::try_from(at)?, &[number])?;
+                }
+            }
+        }
+    }
+    weights.change(&matrices, threads)
 }
 
 /// The places of every tensor that the shape calls for.
@@ -81,19 +104,6 @@ pub fn places(s: &DecoderShape) -> BTreeMap<String, Place> {
 }
 
 impl Place {
-    /// Writes what changed of the tensor.
-    ///
-    /// # Errors
-    /// When the tensor has no such numbers.
-    pub fn change(&self, weights: &mut PackedWeights, change: &Change) -> Result<()> {
-        match self.slot {
-            Slot::Rows(matrix, part) => weights.change(self.layer, (matrix, part), change.gaps, change.values),
-            Slot::Numbers(vector, first) => change.positions().zip(change.floats()).try_for_each(|(at, number)| {
-                weights.set_vector(self.layer, vector, first + usize::try_from(at)?, &[number])
-            }),
-        }
-    }
-
     /// Puts the whole tensor there, converted to what the decoder stores; `threads` compute.
     ///
     /// # Errors

@@ -79,12 +79,31 @@ impl Marks {
         })
     }
 
+    /// To be read by several threads.
+    ///
+    /// # Errors
+    /// When the marks are not [here](Self::here).
+    pub fn read(&self) -> Result<Bits<'_>> {
+        Ok(Bits {
+            bits: bytes_of(&self.bits)?,
+            full: self.full,
+        })
+    }
+}
+
+/// [`Marks`] in this machine's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Bits<'a> {
+    bits: &'a [u8],
+    full: i64,
+}
+
+impl Bits<'_> {
     /// Calls `found` with the place in `range` of every number of it that is marked, in their order.
     ///
     /// # Errors
-    /// When the marks are not [here](Self::here), or there are no such numbers.
+    /// When there are no such numbers.
     pub fn each(&self, range: Range<i64>, mut found: impl FnMut(i64)) -> Result<()> {
-        let bits = bytes_of(&self.bits)?;
         let (part, full) = (bytes_of_part(self.full), self.full.max(1));
         let mut at = range.start;
         while at < range.end {
@@ -93,7 +112,7 @@ impl Marks {
             let last = full.min(first + range.end - at);
             let bytes =
                 usize::try_from(rank * part + first / PER_BYTE)?..usize::try_from(rank * part + bytes_of_part(last))?;
-            let bytes = bits.get(bytes).context("there are no marks of such numbers")?;
+            let bytes = self.bits.get(bytes).context("there are no marks of such numbers")?;
             // Number of the part's first bit in `bytes`, counted in the range.
             let base = at - range.start - first % PER_BYTE;
             let until = base + first % PER_BYTE + last - first;
@@ -165,19 +184,27 @@ mod tests {
                 numbers / 2..numbers / 2 + numbers / 4,
             ] {
                 let mut found = Vec::new();
-                marks.each(range.clone(), |place| found.push(place)).unwrap();
+                marks
+                    .read()
+                    .unwrap()
+                    .each(range.clone(), |place| found.push(place))
+                    .unwrap();
                 let wanted: Vec<i64> = range.clone().filter(|number| is_marked(*number)).collect();
                 let wanted: Vec<i64> = wanted.iter().map(|number| number - range.start).collect();
                 assert_eq!(found, wanted, "{range:?} of {numbers}, {count} ranks");
             }
             marks.clear().unwrap();
-            marks.each(0..numbers, |place| panic!("{place}")).unwrap();
+            marks
+                .read()
+                .unwrap()
+                .each(0..numbers, |place| panic!("{place}"))
+                .unwrap();
         }
     }
 
     #[test]
     fn numbers_that_there_are_none_of_are_an_error() {
         let marks = marked(10, 1, |_| true);
-        assert!(marks.each(0..17, |_| ()).is_err());
+        assert!(marks.read().unwrap().each(0..17, |_| ()).is_err());
     }
 }

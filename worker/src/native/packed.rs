@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::allocator::keeps_memory;
 use super::engine::{RawShape, text};
-use crate::engine::changes::positions;
+use crate::engine::changes::{Change, positions};
 use crate::engine::decoder_shape::DecoderShape;
 
 /// A weight matrix of the decoder, rows are outputs.
@@ -52,6 +52,28 @@ pub(super) struct RawWeights {
     _opaque: [u8; 0],
 }
 
+/// `DecoderChange`.
+#[repr(C)]
+struct RawChange {
+    layer: i32,
+    which: Matrix,
+    part: i32,
+    gaps: *const u8,
+    count: i64,
+    values: *const u8,
+}
+
+/// What changed of a part of a matrix.
+#[derive(Clone, Copy, Debug)]
+pub struct MatrixChange<'a> {
+    /// Of the matrix.
+    pub layer: usize,
+    /// The matrix and its part.
+    pub matrix: (Matrix, usize),
+    /// What changed of it.
+    pub change: Change<'a>,
+}
+
 unsafe extern "C" {
     fn decoder_weights_new(shape: *const RawShape, apart: i32, error: *mut c_char, size: usize) -> *mut RawWeights;
     fn decoder_weights_free(weights: *mut RawWeights);
@@ -65,15 +87,7 @@ unsafe extern "C" {
         data: *const c_void,
         threads: i32,
     );
-    fn decoder_weights_change(
-        weights: *mut RawWeights,
-        layer: i32,
-        which: Matrix,
-        part: i32,
-        gaps: *const u8,
-        count: i64,
-        values: *const u8,
-    );
+    fn decoder_weights_change(weights: *mut RawWeights, changes: *const RawChange, count: i64, threads: i32);
     fn decoder_weights_set_vector(
         weights: *mut RawWeights,
         layer: i32,
@@ -177,12 +191,33 @@ impl PackedWeights {
         Ok(())
     }
 
-    /// Writes numbers over those of a part of a matrix, at the places that [`gaps`](crate::engine::changes::Gaps) say; `values` are
-    /// bfloat16.
+    /// Writes numbers over those of parts of matrices, each of another part; `threads` compute.
     ///
     /// # Errors
-    /// When there is no such part, or it has no such numbers.
-    pub fn change(&mut self, layer: usize, (which, part): (Matrix, usize), gaps: &[u8], values: &[u8]) -> Result<()> {
+    /// When there is no such part, or it has no such numbers: nothing is written then.
+    pub fn change(&mut self, changes: &[MatrixChange], threads: usize) -> Result<()> {
+        let raw: Vec<RawChange> = changes
+            .iter()
+            .map(|change| self.checked(change))
+            .collect::<Result<_>>()?;
+        // SAFETY: each is checked: its places are the part's and ascend, and it has a value for each. Parts share no byte.
+        unsafe {
+            decoder_weights_change(
+                self.handle.as_ptr(),
+                raw.as_ptr(),
+                i64::try_from(raw.len())?,
+                i32::try_from(threads.max(1))?,
+            );
+        }
+        Ok(())
+    }
+
+    fn checked(&self, change: &MatrixChange) -> Result<RawChange> {
+        let MatrixChange {
+            layer,
+            matrix: (which, part),
+            change: Change { gaps, values, .. },
+        } = *change;
         ensure!(layer < self.shape.layers, "layer {layer} of {}", self.shape.layers);
         let size = self.size(which, part);
         let (rows, columns) = size.with_context(|| format!("this model's {which:?} has no part {part}"))?;
@@ -198,20 +233,14 @@ impl PackedWeights {
             "{which:?}: {} bytes for {count} numbers",
             values.len()
         );
-        // SAFETY: layer and part are the matrix's by the checks above, and so are the places of `gaps`, which ascend; `values` holds a number
-        // for each.
-        unsafe {
-            decoder_weights_change(
-                self.handle.as_ptr(),
-                i32::try_from(layer)?,
-                which,
-                i32::try_from(part)?,
-                gaps.as_ptr(),
-                i64::try_from(gaps.len())?,
-                values.as_ptr(),
-            );
-        }
-        Ok(())
+        Ok(RawChange {
+            layer: i32::try_from(layer)?,
+            which,
+            part: i32::try_from(part)?,
+            gaps: gaps.as_ptr(),
+            count: i64::try_from(gaps.len())?,
+            values: values.as_ptr(),
+        })
     }
 
     /// Copies numbers of a vector, from number `first` on.
@@ -276,7 +305,17 @@ mod tests {
         assert!(refusal(0, (Matrix::Head, 0), usize::MAX, &row).contains("of 101"));
         assert!(refusal(0, (Matrix::Head, 0), 0, &row[1..]).contains("no rows of 160"));
         let mut refusal = |layer: usize, part: (Matrix, usize), gaps: &[u8], values: &[u8]| {
-            weights.change(layer, part, gaps, values).unwrap_err().to_string()
+            let change = Change {
+                name: "w",
+                gaps,
+                values,
+            };
+            let changes = [MatrixChange {
+                layer,
+                matrix: part,
+                change,
+            }];
+            weights.change(&changes, 2).unwrap_err().to_string()
         };
         assert!(refusal(2, (Matrix::Qkv, 0), &[0], &[0; 2]).contains("layer 2 of 2"));
         assert!(refusal(0, (Matrix::Qkv, 3), &[0], &[0; 2]).contains("no part 3"));

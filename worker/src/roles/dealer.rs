@@ -119,6 +119,10 @@ impl Dealer {
         let publication = &self.options.publication;
         let delta = changed.filter(|_| publication.is_held());
         let delta = delta.map(|changed| Delta::of(&weights, changed)).transpose()?.flatten();
+        if let Some(delta) = &delta {
+            let (count, bytes, all) = (delta.count, delta.bytes(), weights.bytes());
+            tracing::info!("version {version} has {count} other weights: {bytes} bytes of {all} are sent");
+        }
         let weights = match &self.copy {
             None => weights,
             Some(copy) => {

@@ -2,7 +2,7 @@
 
 use ppo_worker::actor::parameters::Parameters;
 use ppo_worker::model::{ModelConfig, Weights, names};
-use ppo_worker::rollout::weights::delta::{self, Delta};
+use ppo_worker::rollout::weights::delta::{Delta, arrival};
 use ppo_worker::rollout::weights::digest::Hash;
 use ppo_worker::rollout::weights::frame;
 use ppo_worker::serving::Limits;
@@ -96,7 +96,7 @@ fn what_a_version_changed() {
     survives("delta", 400, vec![sent], move |body| {
         // With a hash that fits: else nothing behind it would be read.
         let hashed = [body, &Hash::of(body).bytes()].concat();
-        if let Ok((changes, _)) = delta::read(&config, hashed) {
+        if let Ok((changes, _)) = arrival::read(&config, hashed) {
             let shapes = names::expected(&config);
             for change in changes.iter() {
                 let numbers: i64 = shapes[change.name].iter().product();

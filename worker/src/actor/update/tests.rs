@@ -357,7 +357,8 @@ fn every_rank_knows_which_numbers_of_the_policy_a_step_changed() {
                 let mut differs = 0;
                 for (name, range) in changed.places {
                     let mut marked = Vec::new();
-                    changed.marks.each(range, |place| marked.push(place)).unwrap();
+                    let bits = changed.marks.read().unwrap();
+                    bits.each(range, |place| marked.push(place)).unwrap();
                     let differ = before.0[&name]
                         .ne_tensor(&after.0[&name])
                         .view([-1])

@@ -197,7 +197,7 @@ where
             let words = "this engine has other weights than those that changed: send it all of the new ones";
             return Err(ApiError::new(StatusCode::CONFLICT, words));
         }
-        let (changes, hash) = delta::receive(&model.config, stream, service.limits.body_timeout).await?;
+        let (changes, hash) = delta::arrival::receive(&model.config, stream, service.limits.body_timeout).await?;
         Ok((NewWeights::Changes(changes), delta::digest_after(base, hash)))
     };
     replace(service, policy, read).await

@@ -1,5 +1,9 @@
-use tch::Tensor;
+use std::time::Duration;
 
+use axum::http::StatusCode;
+use tch::{Device, Tensor};
+
+use super::arrival::{read, receive};
 use super::*;
 use crate::actor::parameters::Parameters;
 use crate::model::{ModelConfig, Weights};

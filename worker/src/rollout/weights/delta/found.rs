@@ -1,0 +1,101 @@
+//! Finds what changed, tensor by tensor: threads look through the marks, and where numbers lie in this machine's memory they are copied
+//! at once.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::ScopedJoinHandle;
+
+use anyhow::{Result, bail};
+use tch::{Device, Tensor};
+
+use crate::engine::changes::Gaps;
+use crate::model::marks::{Bits, Changed};
+use crate::native::bytes::bytes_of;
+
+/// What changed of a tensor.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// Numbers.
+    pub(super) count: usize,
+    /// Where they are, as [`Gaps`] has it.
+    pub(super) gaps: Vec<u8>,
+    /// What they are now, once those of a device are [fetched](Self::fetch).
+    pub(super) values: Vec<u8>,
+    /// Of numbers that lie on a device.
+    positions: Vec<i64>,
+}
+
+impl Found {
+    /// In `range` of the flat buffer; `numbers` are the tensor's, where they lie in this machine's memory.
+    fn of(bits: Bits, range: Range<i64>, numbers: Option<&[[u8; 2]]>) -> Result<Self> {
+        let (mut gaps, mut values, mut positions, mut count) = (Gaps::default(), Vec::new(), Vec::new(), 0);
+        bits.each(range, |position| {
+            gaps.push(position);
+            count += 1;
+            match numbers {
+                None => positions.push(position),
+                // There are as many as the range has.
+                Some(numbers) => values.extend_from_slice(numbers.get(position as usize).unwrap_or(&[0; 2])),
+            }
+        })?;
+        Ok(Self {
+            gaps: gaps.bytes,
+            count,
+            values,
+            positions,
+        })
+    }
+
+    /// Brings the numbers of `tensor` here that lie on a device.
+    pub(super) fn fetch(&mut self, tensor: &Tensor) -> Result<()> {
+        if self.positions.is_empty() {
+            return Ok(());
+        }
+        let positions = Tensor::from_slice(&std::mem::take(&mut self.positions)).f_to_device(tensor.device())?;
+        let values = tensor.f_index_select(0, &positions)?.f_to_device(Device::Cpu)?;
+        self.values = bytes_of(&values)?.to_vec();
+        Ok(())
+    }
+}
+
+/// What changed of each of `tensors`, whose places are those of `changed`. Less where all of it would be more than `most` bytes.
+pub(super) fn find(changed: &Changed, tensors: &[Tensor], most: usize) -> Result<Vec<Found>> {
+    let bits = changed.marks.read()?;
+    let numbers = tensors.iter().map(|tensor| match tensor.device() {
+        Device::Cpu => bytes_of(tensor).map(|bytes| Some(bytes.as_chunks::<2>().0)),
+        _ => Ok(None),
+    });
+    let numbers: Vec<Option<&[[u8; 2]]>> = numbers.collect::<Result<_>>()?;
+    let places = &changed.places;
+    let (next, bytes) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let look = || -> Result<Vec<(usize, Found)>> {
+        let mut all = Vec::new();
+        while bytes.load(Ordering::Relaxed) <= most {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(((_, range), numbers)) = places.get(number).zip(numbers.get(number)) else {
+                break;
+            };
+            let found = Found::of(bits, range.clone(), *numbers)?;
+            bytes.fetch_add(found.gaps.len() + 2 * found.count, Ordering::Relaxed);
+            all.push((number, found));
+        }
+        Ok(all)
+    };
+    let threads = usize::try_from(tch::get_num_threads()).unwrap_or(1).max(1);
+    let shares = std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(look)).collect();
+        let mut shares = vec![look()];
+        let joined = |other: ScopedJoinHandle<_>| other.join().unwrap_or_else(|_| bail!("a thread panicked"));
+        shares.extend(others.into_iter().map(joined));
+        shares
+    });
+    let mut found: Vec<Found> = tensors.iter().map(|_| Found::default()).collect();
+    for share in shares {
+        for (number, of_one) in share? {
+            if let Some(place) = found.get_mut(number) {
+                *place = of_one;
+            }
+        }
+    }
+    Ok(found)
+}
