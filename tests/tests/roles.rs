@@ -9,7 +9,7 @@
 mod pods;
 mod worker;
 
-use pods::Pods;
+use pods::{Pods, STEPS};
 use ppo_crds::pod::env;
 use ppo_crds::report::exit_code;
 use serde_json::{Value, json};
@@ -84,6 +84,29 @@ fn samples_that_engines_draw_a_step_ahead_are_those_of_one_process() {
         let done = finish(pods.actor(1));
         assert!(done.status.success(), "{}", text(&done.stderr));
         pods.check_bits();
+    }
+}
+
+#[test]
+fn engines_that_get_what_a_step_changed_draw_what_one_process_draws() {
+    let (model, optimizer) = (json!({"dtype": "bfloat16"}), json!({"actorLearningRate": 2e-5}));
+    for patch in [
+        json!({"model": model, "optimizer": optimizer}),
+        json!({"model": model, "optimizer": optimizer, "overlap": "oneStep"}),
+        json!({"model": model, "optimizer": optimizer, "roles": {"rollout": {"dtype": "float32"}}}),
+    ] {
+        let mut pods = Pods::new(patch.clone());
+        pods.engine();
+        pods.engine();
+        pods.reference();
+        let done = finish(pods.actor(1));
+        let words = text(&done.stderr);
+        assert!(done.status.success(), "{words}");
+        pods.check_bits();
+        // All of the weights came first.
+        let versions = words.lines().filter(|line| line.contains(" other weights: ")).count() as u64;
+        assert_eq!(versions, STEPS, "{patch}: {words}");
+        assert!(!words.contains("it gets all of the weights"), "{words}");
     }
 }
 
