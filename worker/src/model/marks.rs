@@ -137,12 +137,11 @@ fn bytes_of_part(numbers: i64) -> i64 {
 
 /// Calls `word` with up to 64 bits at a time, and the number of the first.
 fn words(bytes: &[u8], mut word: impl FnMut(u64, i64)) {
-    let mut bit = 0;
-    for chunk in bytes.chunks(8) {
-        let mut whole = [0; 8];
-        whole.iter_mut().zip(chunk).for_each(|(to, from)| *to = *from);
-        word(u64::from_le_bytes(whole), bit);
-        bit += 64;
+    let (whole, rest) = bytes.as_chunks::<8>();
+    let mut last = [0; 8];
+    last.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+    for (bytes, number) in whole.iter().chain([&last]).zip(0..) {
+        word(u64::from_le_bytes(*bytes), 64 * number);
     }
 }
 

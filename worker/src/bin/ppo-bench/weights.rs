@@ -57,25 +57,16 @@ pub fn weights(args: &WeightsArgs) -> Result<()> {
     let server = Server::start(&args.model, args.dtype.into())?;
     let publication = Publication::default();
     let mut changing = args.changed.map(|each| Changing::of(&mut weights, each)).transpose()?;
-    let (mut sent, mut copied, mut delta_mib) = (Vec::new(), Vec::new(), None);
+    let (mut sent, mut copied, mut bytes_sent) = (Vec::new(), Vec::new(), 0);
     for (run, version) in (0..=args.runs).zip(1..) {
         let changed = changing.as_mut().map(Changing::step).transpose()?;
         let began = Instant::now();
-        let delta = changed.filter(|_| publication.is_held());
-        let delta = delta
-            .map(|changed| Delta::of(&(&weights).into(), &changed))
-            .transpose()?;
-        if run > 0 && args.changed.is_some() {
-            delta_mib = delta
-                .as_ref()
-                .and_then(Option::as_ref)
-                .map(|delta| mebibytes(delta.bytes()));
-            ensure!(
-                delta_mib.is_some(),
-                "too many numbers change: all weights would be sent"
-            );
-        }
-        publication.publish_with((&weights).into(), version, delta.flatten());
+        let delta = match changed.filter(|_| publication.is_held()) {
+            Some(changed) => Delta::of(&(&weights).into(), &changed)?,
+            None => None,
+        };
+        bytes_sent = delta.as_ref().map_or(bytes as u64, Delta::bytes);
+        publication.publish_with((&weights).into(), version, delta);
         let sending = server.endpoint.update_weights(&publication, version, DEADLINE);
         server.runtime.block_on(sending).context("sending weights")?;
         let seconds = (began.elapsed().as_secs_f64(), copy(bytes)?);
@@ -88,7 +79,7 @@ pub fn weights(args: &WeightsArgs) -> Result<()> {
     let mib = mebibytes(bytes as u64);
     let figures = json!({
         "mib": mib,
-        "sent_mib": delta_mib.unwrap_or(mib),
+        "sent_mib": mebibytes(bytes_sent),
         "seconds": sent,
         "mib_per_s": mib / sent,
         "copy_mib_per_s": mib / copied,

@@ -73,13 +73,16 @@ impl Delta {
             fields.insert(format!("{name}{ending}"), place);
         };
         for (name, found) in &tensors {
-            place(name, VALUES, "BF16", found.count, found.values.len());
+            place(name, VALUES, "BF16", found.count, 2 * found.count);
         }
         for (name, found) in &tensors {
             place(name, GAPS, "U8", found.gaps.len(), found.gaps.len());
         }
         let count = tensors.iter().map(|(_, found)| found.count as u64).sum();
-        let (values, gaps): (Vec<_>, Vec<_>) = tensors.into_iter().map(|(_, found)| (found.values, found.gaps)).unzip();
+        let (values, gaps): (Vec<_>, Vec<_>) = tensors
+            .into_iter()
+            .map(|(_, found)| (found.values.into_flattened(), found.gaps))
+            .unzip();
         let mut pieces = vec![Bytes::from(prefixed(&fields)?)];
         pieces.extend(values.into_iter().chain(gaps).map(Bytes::from));
         let mut hash = Hasher::default();

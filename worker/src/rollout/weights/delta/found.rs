@@ -12,6 +12,9 @@ use crate::engine::changes::Gaps;
 use crate::model::marks::{Bits, Changed};
 use crate::native::bytes::bytes_of;
 
+/// Numbers that are copied at a time, once their places are known: most are far apart in memory, and so many are fetched beside each other.
+const BLOCK: usize = 1 << 12;
+
 /// What changed of a tensor.
 #[derive(Debug, Default)]
 pub(super) struct Found {
@@ -20,7 +23,7 @@ pub(super) struct Found {
     /// Where they are, as [`Gaps`] has it.
     pub(super) gaps: Vec<u8>,
     /// What they are now, once those of a device are [fetched](Self::fetch).
-    pub(super) values: Vec<u8>,
+    pub(super) values: Vec<[u8; 2]>,
     /// Of numbers that lie on a device.
     positions: Vec<i64>,
 }
@@ -28,22 +31,31 @@ pub(super) struct Found {
 impl Found {
     /// In `range` of the flat buffer; `numbers` are the tensor's, where they lie in this machine's memory.
     fn of(bits: Bits, range: Range<i64>, numbers: Option<&[[u8; 2]]>) -> Result<Self> {
-        let (mut gaps, mut values, mut positions, mut count) = (Gaps::default(), Vec::new(), Vec::new(), 0);
+        let (mut found, mut gaps, mut block) = (Self::default(), Gaps::default(), Vec::with_capacity(BLOCK));
         bits.each(range, |position| {
             gaps.push(position);
-            count += 1;
-            match numbers {
-                None => positions.push(position),
-                // There are as many as the range has.
-                Some(numbers) => values.extend_from_slice(numbers.get(position as usize).unwrap_or(&[0; 2])),
+            block.push(position);
+            if block.len() == BLOCK {
+                found.take(&mut block, numbers);
             }
         })?;
-        Ok(Self {
-            gaps: gaps.bytes,
-            count,
-            values,
-            positions,
-        })
+        found.take(&mut block, numbers);
+        found.gaps = gaps.bytes;
+        Ok(found)
+    }
+
+    /// The next positions, and the numbers there if they lie here.
+    fn take(&mut self, block: &mut Vec<i64>, numbers: Option<&[[u8; 2]]>) {
+        self.count += block.len();
+        match numbers {
+            None => self.positions.extend_from_slice(block),
+            // There are as many as the range has.
+            Some(numbers) => {
+                let number = |position: &i64| numbers.get(*position as usize).copied().unwrap_or_default();
+                self.values.extend(block.iter().map(number));
+            }
+        }
+        block.clear();
     }
 
     /// Brings the numbers of `tensor` here that lie on a device.
@@ -53,7 +65,7 @@ impl Found {
         }
         let positions = Tensor::from_slice(&std::mem::take(&mut self.positions)).f_to_device(tensor.device())?;
         let values = tensor.f_index_select(0, &positions)?.f_to_device(Device::Cpu)?;
-        self.values = bytes_of(&values)?.to_vec();
+        self.values = bytes_of(&values)?.as_chunks().0.to_vec();
         Ok(())
     }
 }
