@@ -261,9 +261,9 @@ fn sends_changes(config: &RunConfig) -> bool {
     is_builtin && config.model.dtype == DType::Bfloat16 && config.model.adapter.is_none()
 }
 
-/// Bytes of that, at most: a quarter of all weights, which are bfloat16.
+/// Bytes of that, at most: an eighth of all weights, which are bfloat16.
 fn most_changed(policy: &ModelShape) -> u64 {
-    policy.parameters() / 2
+    policy.parameters() / 4
 }
 
 /// A model that learns.

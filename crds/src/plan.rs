@@ -296,7 +296,7 @@ mod tests {
         let (_, host) = text.split_once("\nHost memory per pod with GPUs, estimated\n").unwrap();
         let (host, _) = host.split_once("\n\nDisk of the checkpoints").unwrap();
         let lines: Vec<Vec<&str>> = host.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(lines[0], ["actor", "31.0", "GiB"]);
+        assert_eq!(lines[0], ["actor", "29.1", "GiB"]);
         assert_eq!(lines[1], ["8", "processes", "with", "CUDA", "24.0", "GiB"]);
         assert!(lines.contains(&vec!["checkpoint", "being", "written", "264.0", "MiB"]));
         assert!(lines.len() == 7, "only the actor has GPUs: {host}");

@@ -71,10 +71,10 @@ mod tests {
             warned(&format!("actor: {{gpusPerNode: {gpus}, {template}}}"))
         };
         let field = "spec.roles.actor.template.spec.containers[1].resources.limits.memory";
-        let message = "is 24Gi, and a pod is estimated to take 32 GiB of its node's memory; one that takes more than its limit is \
+        let message = "is 24Gi, and a pod is estimated to take 30 GiB of its node's memory; one that takes more than its limit is \
                        OOMKilled: raise it";
         assert_eq!(actor(8, "24Gi"), [(field.to_owned(), message.to_owned())]);
-        assert!(actor(8, "32Gi").is_empty());
+        assert!(actor(8, "30Gi").is_empty());
     }
 
     #[test]

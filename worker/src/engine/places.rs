@@ -30,6 +30,9 @@ pub struct Place {
     pub size: Vec<i64>,
 }
 
+/// Bytes of numbers that several threads write sooner than one.
+const WORTH_THREADS: usize = 1 << 20;
+
 /// Writes what changed of tensors, each at its place; `threads` compute.
 ///
 /// # Errors
@@ -50,7 +53,8 @@ pub fn change(weights: &mut PackedWeights, changes: &[(&Place, Change)], threads
             }
         }
     }
-    weights.change(&matrices, threads)
+    let bytes: usize = changes.iter().map(|(_, change)| change.values.len()).sum();
+    weights.change(&matrices, if bytes < WORTH_THREADS { 1 } else { threads })
 }
 
 /// The places of every tensor that the shape calls for.

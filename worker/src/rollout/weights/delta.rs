@@ -18,8 +18,9 @@ use super::frame::prefixed;
 use crate::model::MergedWeights;
 use crate::model::marks::Changed;
 
-/// A delta is made where it is at most this part of all weights: it is held until the next version.
-const PART: u64 = 4;
+/// A delta is made where it is at most this part of all weights: it is held until the next version, and to find and write more takes as
+/// long as to send all of them over a fast network.
+const PART: u64 = 8;
 /// Bytes that are given to the network at once.
 const PIECE: usize = 1 << 18;
 

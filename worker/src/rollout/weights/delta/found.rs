@@ -15,6 +15,9 @@ use crate::native::bytes::bytes_of;
 /// Numbers that are copied at a time, once their places are known: most are far apart in memory, and so many are fetched beside each other.
 const BLOCK: usize = 1 << 12;
 
+/// Numbers whose marks are worth another thread: with fewer it comes too late, as where a core is busy.
+const WORTH_A_THREAD: usize = 1 << 24;
+
 /// What changed of a tensor.
 #[derive(Debug, Default)]
 pub(super) struct Found {
@@ -93,7 +96,9 @@ pub(super) fn find(changed: &Changed, tensors: &[Tensor], most: usize) -> Result
         }
         Ok(all)
     };
-    let threads = usize::try_from(tch::get_num_threads()).unwrap_or(1).max(1);
+    let most = usize::try_from(tch::get_num_threads()).unwrap_or(1).max(1);
+    let numbers: i64 = places.iter().map(|(_, range)| range.end - range.start).sum();
+    let threads = most.min(1 + usize::try_from(numbers)? / WORTH_A_THREAD);
     let shares = std::thread::scope(|scope| {
         let others: Vec<_> = (1..threads).map(|_| scope.spawn(look)).collect();
         let mut shares = vec![look()];

@@ -96,7 +96,7 @@ fn what_changed_arrives_as_the_numbers_that_the_actor_has_and_nothing_else_is_se
     let differ: i64 = trained.weights.0.iter().map(differ).sum();
     assert_eq!(delta.count as i64, differ);
     let whole = MergedWeights::from(&trained.weights).bytes();
-    assert!(delta.bytes() < whole / 4, "{} of {whole} bytes", delta.bytes());
+    assert!(delta.bytes() < whole / 8, "{} of {whole} bytes", delta.bytes());
 }
 
 #[test]
