@@ -30,7 +30,6 @@ use crate::actor::{Actor, Critic};
 use crate::data::{PromptOrder, PromptSet};
 use crate::engine::SamplingParams;
 use crate::native::device::synchronize;
-use crate::pace;
 use crate::ppo::advantage::{AdvantageInput, advantages};
 use crate::ppo::controller::KlController;
 use crate::ppo::shape::{ShapeInput, shape};
@@ -203,10 +202,8 @@ impl Trainer {
         // Engines and streams read them by ways of their own; they are written by this thread.
         synchronize(self.actor.decoder.device())?;
         let weights = self.actor.weights();
-        let deadline = pace::deadline(weights.bytes());
         let changed = self.actor.learner.parameters.changed()?;
-        self.rollout
-            .publish(weights, changed.as_ref(), self.steps_done, deadline)
+        self.rollout.publish(weights, changed.as_ref(), self.steps_done)
     }
 
     fn timed<T>(&mut self, stage: Stage, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {

@@ -1,7 +1,10 @@
 //! The numbers of a policy's tensors that a step changed, for an engine that has all others: it writes them over those that it has,
 //! between two passes.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
+
+use anyhow::{Context, Result};
 
 /// Numbers that one byte of gaps counts at most; a byte of so much says that none of them changed, and that the gap goes on.
 const FAR: u8 = u8::MAX;
@@ -62,6 +65,21 @@ impl Changes {
             gaps: bytes(&tensor.gaps),
             values: bytes(&tensor.values),
         })
+    }
+
+    /// Each with its tensor's place among `places`, which has them by name.
+    ///
+    /// # Errors
+    /// When one has none, naming it.
+    pub fn placed<'a, P>(&'a self, places: &'a BTreeMap<String, P>) -> Result<Vec<(&'a P, Change<'a>)>> {
+        let placed = self.iter().map(|change| {
+            let place = places.get(change.name);
+            Ok((
+                place.with_context(|| format!("the model has no tensor {}", change.name))?,
+                change,
+            ))
+        });
+        placed.collect()
     }
 }
 

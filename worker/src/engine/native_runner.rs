@@ -123,16 +123,7 @@ impl Runner for NativeRunner {
 
     fn change(&mut self, changes: &Changes) -> Result<()> {
         let places = places(self.decoder.shape());
-        let found: Vec<_> = changes
-            .iter()
-            .map(|change| {
-                let place = places.get(change.name);
-                Ok((
-                    place.with_context(|| format!("the model has no tensor {}", change.name))?,
-                    change,
-                ))
-            })
-            .collect::<Result<_>>()?;
+        let found = changes.placed(&places)?;
         let weights = self.weights.as_mut();
         let weights = weights.context("the runner has no weights that could change: load some first")?;
         // Whoever sends what changed sends no whole set soon.

@@ -117,12 +117,7 @@ impl Dealer {
         deadline: Duration,
     ) -> Result<()> {
         let publication = &self.options.publication;
-        let delta = changed.filter(|_| publication.is_held());
-        let delta = delta.map(|changed| Delta::of(&weights, changed)).transpose()?.flatten();
-        if let Some(delta) = &delta {
-            let (count, bytes, all) = (delta.count, delta.bytes(), weights.bytes());
-            tracing::info!("version {version} has {count} other weights: {bytes} bytes of {all} are sent");
-        }
+        let delta = self.delta(&weights, changed)?;
         let weights = match &self.copy {
             None => weights,
             Some(copy) => {
@@ -147,6 +142,19 @@ impl Dealer {
             tracing::info!("asked to stop: engines that lack version {version} are not waited for");
         }
         Ok(())
+    }
+
+    /// What `changed`, for engines that have what is published now; None where none has, or too much changed.
+    fn delta(&self, weights: &MergedWeights, changed: Option<&Changed>) -> Result<Option<Delta>> {
+        let Some(changed) = changed.filter(|_| self.options.publication.is_held()) else {
+            return Ok(None);
+        };
+        let delta = Delta::of(weights, changed)?;
+        if let Some(delta) = &delta {
+            let (count, bytes, all) = (delta.count, delta.bytes(), weights.bytes());
+            tracing::info!("the new version has {count} other weights: {bytes} bytes of {all} are sent");
+        }
+        Ok(delta)
     }
 
     /// Samples whose engine failed before it answered, so that another one drew them, since this was last asked for.

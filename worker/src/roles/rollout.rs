@@ -9,6 +9,7 @@ use super::{Dealer, Pending};
 use crate::engine::{Engine, EngineError, Request};
 use crate::model::MergedWeights;
 use crate::model::marks::Changed;
+use crate::pace;
 
 /// What the engine of this process is said to have done.
 const FAILED: &str = "the rollout engine failed";
@@ -67,13 +68,8 @@ impl Rollout {
     /// # Errors
     /// When an engine in this process does not take them in time, or memory runs out. Engines behind HTTP take them at once,
     /// or before they are next asked.
-    pub fn publish(
-        &self,
-        weights: MergedWeights,
-        changed: Option<&Changed>,
-        version: u64,
-        deadline: Duration,
-    ) -> Result<()> {
+    pub fn publish(&self, weights: MergedWeights, changed: Option<&Changed>, version: u64) -> Result<()> {
+        let deadline = pace::deadline(weights.bytes());
         match self {
             Self::Here(engine) => {
                 let taken = engine.update_weights(weights, version).wait(deadline);

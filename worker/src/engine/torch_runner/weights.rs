@@ -160,16 +160,7 @@ impl Weights {
     /// Writes what changed over it, as [`load`](Self::load) does with all.
     pub fn change(&self, changes: &Changes, shape: &DecoderShape, is_whole: &mut bool) -> Result<()> {
         let places = self.places(shape)?;
-        let found: Vec<_> = changes
-            .iter()
-            .map(|change| {
-                let place = places.get(change.name);
-                Ok((
-                    place.with_context(|| format!("the model has no tensor {}", change.name))?,
-                    change,
-                ))
-            })
-            .collect::<Result<_>>()?;
+        let found = changes.placed(&places)?;
         *is_whole = false;
         for (place, change) in found {
             let positions: Vec<i64> = change.positions().collect();
