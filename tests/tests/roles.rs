@@ -106,7 +106,7 @@ fn engines_that_get_what_a_step_changed_draw_what_one_process_draws() {
         // All of the weights came first.
         let versions = words.lines().filter(|line| line.contains(" other weights: ")).count() as u64;
         assert_eq!(versions, STEPS, "{patch}: {words}");
-        assert!(!words.contains("it gets all of the weights"), "{words}");
+        assert!(!words.contains("all of the weights are sent"), "{words}");
     }
 }
 

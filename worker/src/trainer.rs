@@ -202,7 +202,10 @@ impl Trainer {
         // Engines and streams read them by ways of their own; they are written by this thread.
         synchronize(self.actor.decoder.device())?;
         let weights = self.actor.weights();
-        let changed = self.actor.learner.parameters.changed()?;
+        let changed = match self.rollout.takes_changes() {
+            true => self.actor.learner.parameters.changed()?,
+            false => None,
+        };
         self.rollout.publish(weights, changed.as_ref(), self.steps_done)
     }
 

@@ -99,6 +99,13 @@ pub struct Bits<'a> {
 }
 
 impl Bits<'_> {
+    /// How many numbers are marked.
+    pub fn count(&self) -> u64 {
+        let mut count = 0;
+        words(self.bits, |word, _| count += u64::from(word.count_ones()));
+        count
+    }
+
     /// Calls `found` with the place in `range` of every number of it that is marked, in their order.
     ///
     /// # Errors
@@ -192,7 +199,10 @@ mod tests {
                 let wanted: Vec<i64> = wanted.iter().map(|number| number - range.start).collect();
                 assert_eq!(found, wanted, "{range:?} of {numbers}, {count} ranks");
             }
+            let all = (0..numbers).filter(|number| is_marked(*number)).count();
+            assert_eq!(marks.read().unwrap().count(), all as u64);
             marks.clear().unwrap();
+            assert_eq!(marks.read().unwrap().count(), 0);
             marks
                 .read()
                 .unwrap()

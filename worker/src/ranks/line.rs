@@ -14,13 +14,13 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _};
-use std::net::{Shutdown, TcpListener, TcpStream, ToSocketAddrs as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use socket2::{SockRef, TcpKeepalive};
 use subtle::ConstantTimeEq as _;
@@ -50,8 +50,8 @@ const LOST: u8 = b'!';
 /// Where rank 0 waits for the others, and what they show: only who reaches the store knows it.
 #[derive(Deserialize, Serialize)]
 struct Invitation {
-    host: String,
-    port: u16,
+    /// No name: a pod's own is known to that pod alone.
+    address: SocketAddr,
     secret: String,
 }
 
@@ -200,12 +200,13 @@ fn drawing(meeting: &Meeting) -> Duration {
 
 /// Rank 0 invites the others, and waits for all of them. It listens on the address that Gloo listens on.
 fn take_all(meeting: &Meeting, store: &Store) -> Result<BTreeMap<usize, TcpStream>> {
-    let host = meeting.own_host.clone();
-    let listener = TcpListener::bind((host.as_str(), 0)).with_context(|| format!("cannot listen at {host}"))?;
+    let host = meeting.own_host.as_str();
+    let listener = TcpListener::bind((host, 0)).with_context(|| format!("cannot listen at {host}"))?;
     listener.set_nonblocking(true)?;
-    let port = listener.local_addr()?.port();
-    let secret = format!("{:0SECRET$x}", rand::random::<u128>());
-    let invitation = Invitation { host, port, secret };
+    let invitation = Invitation {
+        address: listener.local_addr()?,
+        secret: format!("{:0SECRET$x}", rand::random::<u128>()),
+    };
     store.set(&key(meeting.attempt), &serde_json::to_vec(&invitation)?)?;
     let limit = drawing(meeting);
     let until = Instant::now() + limit;
@@ -213,10 +214,10 @@ fn take_all(meeting: &Meeting, store: &Store) -> Result<BTreeMap<usize, TcpStrea
     while let Some(missing) = (1..meeting.count).find(|rank| !ends.contains_key(rank)) {
         ensure!(
             Instant::now() < until,
-            "{} did not connect to {} at {}:{port} within {} s",
+            "{} did not connect to {} at {} within {} s",
             meeting.name(missing),
             meeting.name(0),
-            invitation.host,
+            invitation.address,
             limit.as_secs()
         );
         match listener.accept() {
@@ -264,17 +265,10 @@ fn connect(meeting: &Meeting, store: &Store) -> Result<TcpStream> {
     let limit = drawing(meeting);
     let invitation = store.wait(&key(meeting.attempt), limit)?;
     let invitation = invitation.with_context(|| format!("{} invites nobody", meeting.name(0)))?;
-    let Invitation { host, port, secret } = serde_json::from_slice(&invitation)?;
-    let mut failed = anyhow!("its name has no address");
-    let addresses = (host.as_str(), port).to_socket_addrs();
-    for address in addresses.with_context(|| format!("cannot resolve {host}"))? {
-        let connected = TcpStream::connect_timeout(&address, limit);
-        match connected.and_then(|end| greet(end, &secret, meeting, limit)) {
-            Ok(end) => return Ok(end),
-            Err(error) => failed = error.into(),
-        }
-    }
-    Err(failed.context(format!("{} is not reached at {host}:{port}", meeting.name(0))))
+    let Invitation { address, secret } = serde_json::from_slice(&invitation)?;
+    let connected = TcpStream::connect_timeout(&address, limit);
+    let greeted = connected.and_then(|end| greet(end, &secret, meeting, limit));
+    greeted.with_context(|| format!("{} is not reached at {address}", meeting.name(0)))
 }
 
 fn greet(mut end: TcpStream, secret: &str, meeting: &Meeting, limit: Duration) -> io::Result<TcpStream> {

@@ -125,8 +125,15 @@ impl Link {
             error.context(RankLost(words))
         });
         let (group, store) = (Arc::new(group?), Arc::new(store));
-        let unreached = || RankLost("the ranks met, but cannot reach each other".into());
-        let lines = Lines::draw(&meeting, &store, &group).with_context(unreached)?;
+        let lines = Lines::draw(&meeting, &store, &group).map_err(|error| {
+            let name = meeting.name(rank);
+            // The others wait for what rank 0 says next.
+            let _ = say_lost(&store, &format!("{name} failed in {JOINING}: {error:#}"));
+            if rank == 0 {
+                leave_time_to_read(&meeting);
+            }
+            error.context(RankLost("the ranks met, but cannot reach each other".into()))
+        })?;
         tracing::info!("{} of {count} has met the others", meeting.name(rank));
         Ok(Self {
             meeting,
@@ -270,10 +277,14 @@ fn first_lost(meeting: &Meeting, stage: &str) -> RankLost {
 fn find_lost(store: &Store, meeting: &Meeting, stage: &str) -> String {
     let lost = diagnose(store, meeting, stage);
     if meeting.rank == 0 {
-        // Others still read here who is lost.
-        std::thread::sleep(meeting.timing.beat * 4);
+        leave_time_to_read(meeting);
     }
     lost
+}
+
+/// Others still read in rank 0's store who is lost.
+fn leave_time_to_read(meeting: &Meeting) {
+    std::thread::sleep(meeting.timing.beat * 4);
 }
 
 fn order_key(number: u64) -> String {

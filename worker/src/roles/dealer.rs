@@ -144,15 +144,22 @@ impl Dealer {
         Ok(())
     }
 
-    /// What `changed`, for engines that have what is published now; None where none has, or too much changed.
+    /// Whether an engine has what is published now, so that it is of use to know what changes.
+    pub fn takes_changes(&self) -> bool {
+        self.options.publication.is_held()
+    }
+
+    /// What `changed`, for engines that have what is published now; None where too much changed.
     fn delta(&self, weights: &MergedWeights, changed: Option<&Changed>) -> Result<Option<Delta>> {
-        let Some(changed) = changed.filter(|_| self.options.publication.is_held()) else {
-            return Ok(None);
-        };
+        let Some(changed) = changed else { return Ok(None) };
+        // One of them is held at a time.
+        self.options.publication.forget_delta();
         let delta = Delta::of(weights, changed)?;
         if let Some(delta) = &delta {
             let (count, bytes, all) = (delta.count, delta.bytes(), weights.bytes());
-            tracing::info!("the new version has {count} other weights: {bytes} bytes of {all} are sent");
+            tracing::info!(
+                "the new version has {count} other weights: {bytes} bytes of {all} for engines that have the one before"
+            );
         }
         Ok(delta)
     }

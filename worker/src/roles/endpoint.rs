@@ -15,7 +15,6 @@ use crate::engine::{Completion, FinishReason, Request};
 use crate::http_client::{innermost, refusal};
 use crate::rollout::weights::LoadedWeights;
 use crate::rollout::weights::attempt::PolicyVersion;
-use crate::rollout::weights::delta::Delta;
 use crate::vllm::transfer::{Init, Transfer, WorldSize};
 
 /// For an answer that needs no computing.
@@ -176,16 +175,16 @@ impl Endpoint {
         let replaced = || self.failed(&path, "another version is published by now".into(), true);
         let reading = publication.read(version).ok_or_else(replaced)?;
         if let Some((delta, base)) = reading.delta_for(self.name()) {
-            match self
-                .send_delta(&delta, &format!("{path}&delta_from={base}"), deadline)
-                .await
-            {
+            let pieces = reading.pieces(&delta).map(Ok::<_, Infallible>);
+            let body = Body::wrap_stream(futures::stream::iter(pieces));
+            let from = format!("{path}&delta_from={base}");
+            match self.send_stream(body, &from, deadline).await {
                 Ok(loaded) => {
                     reading.note_held(self.name(), loaded);
                     return Ok(());
                 }
                 // It answers: it is another one under the same name, or was given others since.
-                Err(refused) if refused.status.is_some() => tracing::info!("{refused}; it gets all of the weights"),
+                Err(refused) if refused.status.is_some() => tracing::info!("{refused}; all of the weights are sent"),
                 Err(error) => return Err(error),
             }
         }
@@ -195,12 +194,6 @@ impl Endpoint {
         let loaded = self.send_stream(Body::wrap_stream(stream), &path, deadline).await?;
         reading.note_held(self.name(), loaded);
         Ok(())
-    }
-
-    async fn send_delta(&self, delta: &Delta, path: &str, deadline: Duration) -> Result<LoadedWeights, CallError> {
-        let pieces = delta.pieces().map(Ok::<_, Infallible>);
-        let body = Body::wrap_stream(futures::stream::iter(pieces));
-        self.send_stream(body, path, deadline).await
     }
 
     async fn send_stream(&self, body: Body, path: &str, deadline: Duration) -> Result<LoadedWeights, CallError> {

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use axum::body::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tokio_stream::wrappers::ReceiverStream;
 
@@ -106,12 +107,20 @@ impl Reading {
     }
 
     /// How they differ from what the engine in `pod` has, and the digest of that. None where it has not the publication before, or too much
-    /// differs.
+    /// differs. What it has is in doubt until it [says](Self::note_held) so again.
     pub fn delta_for(&self, pod: &str) -> Option<(Delta, String)> {
         let delta = self.delta.clone()?;
-        let held = self.shared.held.lock();
-        let held = held.get(pod).filter(|held| held.number + 1 == self.number)?;
-        Some((delta, held.digest.clone()))
+        let held = self.shared.held.lock().remove(pod);
+        let held = held.filter(|held| held.number + 1 == self.number)?;
+        Some((delta, held.digest))
+    }
+
+    /// A delta for the network.
+    pub fn pieces(&self, delta: &Delta) -> impl Iterator<Item = Bytes> + Send + use<> {
+        let shared = self.shared.clone();
+        delta.pieces().inspect(move |_| {
+            shared.taken.fetch_add(1, Ordering::Relaxed);
+        })
     }
 
     /// All of them, as [`frame`] has them.
@@ -207,6 +216,13 @@ impl Publication {
             source: latest.source.clone(),
             delta: latest.delta.clone(),
         })
+    }
+
+    /// What was published last is no longer sent as what differs from the publication before.
+    pub fn forget_delta(&self) {
+        if let Some(latest) = self.0.latest.lock().as_mut() {
+            latest.delta = None;
+        }
     }
 
     /// Whether an engine has what was published last, so that it is of use to know how the next differs.

@@ -63,6 +63,14 @@ impl Rollout {
         }
     }
 
+    /// Whether an engine that has the present weights may get what changes, in place of all.
+    pub fn takes_changes(&self) -> bool {
+        match self {
+            Self::Here(_) => false,
+            Self::There(dealer) => dealer.takes_changes(),
+        }
+    }
+
     /// Gives every engine new weights. `changed` is how they differ from those before; None where nobody knows.
     ///
     /// # Errors

@@ -200,7 +200,7 @@ fn trained(folder: &Path) -> (Weights, Parameters) {
     (weights, parameters)
 }
 
-/// Every fifth number becomes a quarter larger.
+/// Every twentieth number becomes a quarter larger.
 fn step(parameters: &mut Parameters) {
     parameters.clear_marks().unwrap();
     let count = parameters.count();

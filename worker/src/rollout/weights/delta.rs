@@ -44,6 +44,10 @@ impl Delta {
     /// When libtorch fails.
     pub fn of(weights: &MergedWeights, changed: &Changed) -> Result<Option<Self>> {
         let most = usize::try_from(weights.bytes() / PART)?;
+        // Three bytes each, and seldom more: what is too much is not looked for.
+        if 3 * changed.marks.read()?.count() > most as u64 {
+            return Ok(None);
+        }
         let tensors = changed.places.iter().map(|(name, _)| {
             // In a row, on whatever device.
             Ok(weights.tensor(name)?.f_detach()?.f_contiguous()?.f_reshape([-1])?)
@@ -52,7 +56,7 @@ impl Delta {
         if tensors.iter().any(|tensor| tensor.kind() != Kind::BFloat16) {
             return Ok(None);
         }
-        let mut found = find(changed, &tensors, most)?;
+        let mut found = find(changed, &tensors)?;
         let length = |found: &Found| found.gaps.len() + 2 * found.count;
         if found.iter().map(length).sum::<usize>() > most {
             return Ok(None);
@@ -61,10 +65,11 @@ impl Delta {
             found.fetch(tensor)?;
         }
         let named = changed.places.iter().map(|(name, _)| name).zip(found);
-        Self::framed(named.filter(|(_, found)| found.count > 0).collect())
+        let framed = Self::framed(named.filter(|(_, found)| found.count > 0).collect());
+        framed.map(Some)
     }
 
-    fn framed(tensors: Vec<(&String, Found)>) -> Result<Option<Self>> {
+    fn framed(tensors: Vec<(&String, Found)>) -> Result<Self> {
         let mut fields = Map::new();
         let mut end = 0;
         let mut place = |name: &str, ending: &str, dtype: &str, numbers: usize, bytes: usize| {
@@ -89,7 +94,7 @@ impl Delta {
         let mut hash = Hasher::default();
         pieces.iter().for_each(|piece| hash.update(piece));
         pieces.push(Bytes::copy_from_slice(&hash.finish().bytes()));
-        Ok(Some(Self { pieces, count }))
+        Ok(Self { pieces, count })
     }
 
     /// As they are sent.

@@ -12,6 +12,7 @@ use safetensors::{Dtype, SafeTensors};
 use super::{GAPS, PART, VALUES};
 use crate::engine::changes::Changes;
 use crate::model::{ModelConfig, names};
+use crate::native::threads::blocking;
 use crate::rollout::weights::digest::Hash;
 use crate::rollout::weights::incoming::{broken, most_bytes, next};
 use crate::serving::error::ApiError;
@@ -43,7 +44,10 @@ where
         }
         bytes.extend_from_slice(&piece);
     }
-    read(model, bytes)
+    let model = model.clone();
+    // Of a large model it takes a moment, in which others are served.
+    let read = blocking(move || read(&model, bytes)).await;
+    read.map_err(ApiError::internal)?
 }
 
 /// As [`receive`], of what arrived.

@@ -8,12 +8,15 @@ use std::thread::ScopedJoinHandle;
 use anyhow::{Result, bail};
 use tch::{Device, Tensor};
 
-use crate::engine::changes::Gaps;
+use crate::engine::changes::{Gaps, positions};
 use crate::model::marks::{Bits, Changed};
 use crate::native::bytes::bytes_of;
 
 /// Numbers that are copied at a time, once their places are known: most are far apart in memory, and so many are fetched beside each other.
 const BLOCK: usize = 1 << 12;
+
+/// Numbers that a device is asked for at a time.
+const FETCHED: usize = 1 << 22;
 
 /// Numbers whose marks are worth another thread: with fewer it comes too late, as where a core is busy.
 const WORTH_A_THREAD: usize = 1 << 24;
@@ -27,8 +30,6 @@ pub(super) struct Found {
     pub(super) gaps: Vec<u8>,
     /// What they are now, once those of a device are [fetched](Self::fetch).
     pub(super) values: Vec<[u8; 2]>,
-    /// Of numbers that lie on a device.
-    positions: Vec<i64>,
 }
 
 impl Found {
@@ -44,37 +45,37 @@ impl Found {
         })?;
         found.take(&mut block, numbers);
         found.gaps = gaps.bytes;
+        found.gaps.shrink_to_fit();
+        found.values.shrink_to_fit();
         Ok(found)
     }
 
     /// The next positions, and the numbers there if they lie here.
     fn take(&mut self, block: &mut Vec<i64>, numbers: Option<&[[u8; 2]]>) {
         self.count += block.len();
-        match numbers {
-            None => self.positions.extend_from_slice(block),
+        if let Some(numbers) = numbers {
             // There are as many as the range has.
-            Some(numbers) => {
-                let number = |position: &i64| numbers.get(*position as usize).copied().unwrap_or_default();
-                self.values.extend(block.iter().map(number));
-            }
+            let number = |position: &i64| numbers.get(*position as usize).copied().unwrap_or_default();
+            self.values.extend(block.iter().map(number));
         }
         block.clear();
     }
 
     /// Brings the numbers of `tensor` here that lie on a device.
     pub(super) fn fetch(&mut self, tensor: &Tensor) -> Result<()> {
-        if self.positions.is_empty() {
-            return Ok(());
+        let mut positions = positions(&self.gaps).peekable();
+        while self.values.len() < self.count && positions.peek().is_some() {
+            let block: Vec<i64> = positions.by_ref().take(FETCHED).collect();
+            let block = Tensor::from_slice(&block).f_to_device(tensor.device())?;
+            let values = tensor.f_index_select(0, &block)?.f_to_device(Device::Cpu)?;
+            self.values.extend_from_slice(bytes_of(&values)?.as_chunks().0);
         }
-        let positions = Tensor::from_slice(&std::mem::take(&mut self.positions)).f_to_device(tensor.device())?;
-        let values = tensor.f_index_select(0, &positions)?.f_to_device(Device::Cpu)?;
-        self.values = bytes_of(&values)?.as_chunks().0.to_vec();
         Ok(())
     }
 }
 
-/// What changed of each of `tensors`, whose places are those of `changed`. Less where all of it would be more than `most` bytes.
-pub(super) fn find(changed: &Changed, tensors: &[Tensor], most: usize) -> Result<Vec<Found>> {
+/// What changed of each of `tensors`, whose places are those of `changed`.
+pub(super) fn find(changed: &Changed, tensors: &[Tensor]) -> Result<Vec<Found>> {
     let bits = changed.marks.read()?;
     let numbers = tensors.iter().map(|tensor| match tensor.device() {
         Device::Cpu => bytes_of(tensor).map(|bytes| Some(bytes.as_chunks::<2>().0)),
@@ -82,19 +83,16 @@ pub(super) fn find(changed: &Changed, tensors: &[Tensor], most: usize) -> Result
     });
     let numbers: Vec<Option<&[[u8; 2]]>> = numbers.collect::<Result<_>>()?;
     let places = &changed.places;
-    let (next, bytes) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let next = AtomicUsize::new(0);
     let look = || -> Result<Vec<(usize, Found)>> {
         let mut all = Vec::new();
-        while bytes.load(Ordering::Relaxed) <= most {
+        loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
             let Some(((_, range), numbers)) = places.get(number).zip(numbers.get(number)) else {
-                break;
+                return Ok(all);
             };
-            let found = Found::of(bits, range.clone(), *numbers)?;
-            bytes.fetch_add(found.gaps.len() + 2 * found.count, Ordering::Relaxed);
-            all.push((number, found));
+            all.push((number, Found::of(bits, range.clone(), *numbers)?));
         }
-        Ok(all)
     };
     let most = usize::try_from(tch::get_num_threads()).unwrap_or(1).max(1);
     let numbers: i64 = places.iter().map(|(_, range)| range.end - range.start).sum();
