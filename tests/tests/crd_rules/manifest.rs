@@ -79,6 +79,7 @@ fn needed_by(block: &str) -> Option<Value> {
     let hub = || json!({"path": null, "hub": {"id": "owner/model"}});
     let rule = |rule: Value| json!({"prompts": {"labelField": "answer"}, "roles": {"reward": {"rules": [rule]}}});
     Some(match block {
+        "spec.algorithm.rolloutCorrection" => json!({"algorithm": {"rolloutCorrection": {}}}),
         "spec.model.policy.pvc" => json!({"model": {"policy": claim()}}),
         "spec.model.policy.hub" => json!({"model": {"policy": hub()}}),
         "spec.model.critic" => json!({"model": {"critic": {"path": "/models/critic"}}}),

@@ -106,6 +106,9 @@ fn heeded_with(path: &str) -> Option<Value> {
     if path == "spec.roles.actor.nodes" {
         return Some(json!({"checkpoint": {"pvc": "claim"}}));
     }
+    if path == "spec.algorithm.advantage.deviation" {
+        return Some(json!({"algorithm": {"advantage": {"estimator": "grpo"}}, "batch": {"nSamplesPerPrompt": 2}}));
+    }
     let model = || json!({"roles": {"reward": {"model": {"source": {"path": "/models/reward"}}}}});
     path.starts_with("spec.roles.reward.placement").then(model)
 }
