@@ -99,7 +99,7 @@ fn engines_that_get_what_a_step_changed_draw_what_one_process_draws() {
         pods.engine();
         pods.engine();
         pods.reference();
-        let done = finish(pods.actor(1));
+        let done = finish(pods.actor_that_tells(1));
         let words = text(&done.stderr);
         assert!(done.status.success(), "{words}");
         pods.check_bits();

@@ -133,6 +133,17 @@ impl Pods {
     }
 
     pub fn actor_at(&self, port: u16, attempt: u32) -> Running {
+        Running::start(&mut self.actor_command(port, attempt))
+    }
+
+    /// The same, whose log tells of what goes well, too.
+    #[allow(dead_code, reason = "not every file of tests reads it")]
+    pub fn actor_that_tells(&self, attempt: u32) -> Running {
+        let mut command = self.actor_command(self.actor_port, attempt);
+        Running::start(command.env("PPO_LOG", "ppo_worker=info"))
+    }
+
+    fn actor_command(&self, port: u16, attempt: u32) -> Command {
         let address = |(port, _): &(u16, Running)| format!("127.0.0.1:{port}");
         let engines = self.engines.iter().map(address).chain(self.addresses.iter().cloned());
         let engines: Vec<String> = engines.collect();
@@ -146,7 +157,7 @@ impl Pods {
             let rewards: Vec<String> = self.rewards.iter().map(address).collect();
             command.env(env::service(Role::Reward), rewards.join(","));
         }
-        Running::start(&mut command)
+        command
     }
 
     /// The actor as so many ranks of an attempt, which meet on a port of their own.
