@@ -89,7 +89,7 @@ fn samples_that_engines_draw_a_step_ahead_are_those_of_one_process() {
 
 #[test]
 fn engines_that_get_what_a_step_changed_draw_what_one_process_draws() {
-    let (model, optimizer) = (json!({"dtype": "bfloat16"}), json!({"actorLearningRate": 2e-5}));
+    let (model, optimizer) = (json!({"dtype": "bfloat16"}), json!({"actorLearningRate": 3e-7}));
     for patch in [
         json!({"model": model, "optimizer": optimizer}),
         json!({"model": model, "optimizer": optimizer, "overlap": "oneStep"}),

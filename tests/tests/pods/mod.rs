@@ -137,7 +137,6 @@ impl Pods {
     }
 
     /// The same, whose log tells of what goes well, too.
-    #[allow(dead_code, reason = "not every file of tests reads it")]
     pub fn actor_that_tells(&self, attempt: u32) -> Running {
         let mut command = self.actor_command(self.actor_port, attempt);
         Running::start(command.env("PPO_LOG", "ppo_worker=info"))
