@@ -1,7 +1,7 @@
 //! One engine behind its HTTP door, in vLLM's dialect.
 
 use std::convert::Infallible;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ppo_crds::spec::Role;
 use reqwest::header::CONTENT_TYPE;
@@ -174,6 +174,7 @@ impl Endpoint {
         let path = update_path(publication.policy(version));
         let replaced = || self.failed(&path, "another version is published by now".into(), true);
         let reading = publication.read(version).ok_or_else(replaced)?;
+        let began = Instant::now();
         if let Some((delta, base)) = reading.delta_for(self.name()) {
             let pieces = reading.pieces(&delta).map(Ok::<_, Infallible>);
             let body = Body::wrap_stream(futures::stream::iter(pieces));
@@ -183,15 +184,15 @@ impl Endpoint {
                     reading.note_held(self.name(), loaded);
                     return Ok(());
                 }
-                // It answers: it is another one under the same name, or was given others since.
-                Err(refused) if refused.status.is_some() => tracing::info!("{refused}; all of the weights are sent"),
-                Err(error) => return Err(error),
+                // It is another one under the same name, or was given others since; it may not have waited for what it refuses.
+                Err(refused) => tracing::info!("{refused}; all of the weights are sent"),
             }
         }
         let unread = |error: anyhow::Error| self.failed(&path, format!("the weights cannot be read: {error:#}"), false);
         let again = publication.read(version).ok_or_else(replaced)?;
         let stream = again.stream().map_err(unread)?;
-        let loaded = self.send_stream(Body::wrap_stream(stream), &path, deadline).await?;
+        let left = deadline.saturating_sub(began.elapsed());
+        let loaded = self.send_stream(Body::wrap_stream(stream), &path, left).await?;
         reading.note_held(self.name(), loaded);
         Ok(())
     }

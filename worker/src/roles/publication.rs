@@ -315,7 +315,10 @@ mod tests {
             let own = crate::ranks::shard::Shard::of(0, 1, 0);
             let marks = crate::model::marks::Marks::new(own, 1, tch::Device::Cpu).unwrap();
             let changed = crate::model::marks::Changed { marks, places };
-            Delta::of(&weights(1.0).into(), &changed).unwrap()
+            let mut halves = weights(1.0);
+            let tensor = halves.0["w"].to_kind(tch::Kind::BFloat16);
+            halves.0.insert("w".into(), tensor);
+            Delta::of(&halves.into(), &changed).unwrap()
         };
         publication.publish_with(weights(2.0).into(), 4, delta());
         let fourth = publication.read(4).unwrap();
