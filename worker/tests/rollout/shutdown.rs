@@ -72,18 +72,31 @@ fn ctrl_c_once_more_waits_for_nothing_that_is_in_flight() {
     make_model(&model, 0);
     let (mut server, said) = serving(Command::new(env!("CARGO_BIN_EXE_ppo-worker")), &model);
     let address = said.split("rollout server on http://").nth(1).unwrap();
-    let mut client = TcpStream::connect(address.split_whitespace().next().unwrap()).unwrap();
+    let address = address.split_whitespace().next().unwrap();
     let mut request = long(60_000);
     request["model"] = Value::Null;
     request["n"] = 64.into();
     request["stream"] = true.into();
     let body = request.to_string();
     let head = "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json";
-    write!(client, "{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).unwrap();
-    client.set_read_timeout(Some(LONG)).unwrap();
-    let mut answer = [0; 12];
-    client.read_exact(&mut answer).unwrap();
-    assert_eq!(answer, *b"HTTP/1.1 200");
+    let ask = || {
+        let mut client = TcpStream::connect(address).unwrap();
+        write!(client, "{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).unwrap();
+        client.set_read_timeout(Some(LONG)).unwrap();
+        let mut answer = [0; 12];
+        client.read_exact(&mut answer).unwrap();
+        (answer, client)
+    };
+    let began = Instant::now();
+    // While its model loads it answers 503.
+    let _client = loop {
+        let (answer, client) = ask();
+        if answer == *b"HTTP/1.1 200" {
+            break client;
+        }
+        assert!(began.elapsed() < LONG, "{}", String::from_utf8_lossy(&answer));
+        std::thread::sleep(Duration::from_millis(50));
+    };
     let began = Instant::now();
     let status = loop {
         signal(&server, "-INT");
