@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::*;
-use crate::spec::{AdapterSpec, DType, Deviation, Role, RolloutCorrection};
+use crate::spec::{AdapterSpec, DType, Role, RolloutCorrection};
 use crate::{fill, resolve};
 
 #[test]
@@ -50,31 +50,18 @@ fn every_value_of_every_enum_reads_back_from_what_it_writes() {
     let mut whole = fill(&job("", "reward: {model: {source: {path: /rm}}}"));
     whole.spec.model.adapter = Some(AdapterSpec::default());
     whole.spec.algorithm.rollout_correction = Some(RolloutCorrection::default());
-    // The default is not written.
-    whole.spec.algorithm.advantage.deviation = Deviation::Batch;
     whole.spec.checkpoint.volume_claim =
         serde_json::from_str(r#"{"storage": "1Gi", "accessModes": ["ReadWriteOnce"]}"#).unwrap();
     whole.spec.failure_policy.rules = serde_json::from_str(r#"[{"action": "FailJob", "roles": ["actor"]}]"#).unwrap();
     let whole = serde_json::to_value(whole).unwrap();
     for (pointer, names) in enums(schema, String::from("/spec")) {
-        let mut written = Vec::new();
         for name in names {
             let mut changed = whole.clone();
             *changed
                 .pointer_mut(&pointer)
                 .unwrap_or_else(|| panic!("{pointer} is not in the job")) = name.clone();
             let read: PpoJob = serde_json::from_value(changed).unwrap();
-            let again = serde_json::to_value(&read).unwrap();
-            let value = again.pointer(&pointer).cloned();
-            assert!(
-                value.is_none() || value.as_ref() == Some(&name),
-                "{name} is written as {value:?}"
-            );
-            assert!(
-                !written.contains(&value),
-                "{pointer}: two values are written as {value:?}"
-            );
-            written.push(value);
+            assert_eq!(serde_json::to_value(&read).unwrap().pointer(&pointer), Some(&name));
             values += 1;
         }
     }
