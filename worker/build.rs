@@ -68,7 +68,7 @@ fn instructions(path: &Path) -> Option<&'static [&'static str]> {
         "decoder_portable" => Some(&[]),
         "decoder_avx2" => Some(&["-mavx2", "-mfma"]),
         "decoder_avx512" => Some(&["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma"]),
-        "decoder_avx512_bf16" => Some(&[
+        "decoder_avx512_bf16" | "decoder_amx" => Some(&[
             "-mavx512f",
             "-mavx512bw",
             "-mavx512dq",

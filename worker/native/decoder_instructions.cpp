@@ -8,6 +8,7 @@ namespace {
 const Kernels & choose() {
 #if defined(__x86_64__)
     switch (ppo::instructions()) {
+    case ppo::Instructions::kAmx: return amx_kernels;
     case ppo::Instructions::kAvx512Bf16: return avx512_bf16_kernels;
     case ppo::Instructions::kAvx512: return avx512_kernels;
     case ppo::Instructions::kAvx2: return avx2_kernels;

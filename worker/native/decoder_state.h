@@ -105,7 +105,7 @@ struct Kernels {
 
 extern const Kernels portable_kernels;
 #if defined(__x86_64__)
-extern const Kernels avx2_kernels, avx512_kernels, avx512_bf16_kernels;
+extern const Kernels avx2_kernels, avx512_kernels, avx512_bf16_kernels, amx_kernels;
 #endif
 
 // Those for this processor.

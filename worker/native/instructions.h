@@ -3,10 +3,10 @@
 
 namespace ppo {
 
-enum class Instructions { kPortable, kAvx2, kAvx512, kAvx512Bf16 };
+enum class Instructions { kPortable, kAvx2, kAvx512, kAvx512Bf16, kAmx };
 
-// The widest that this processor has and PPO_CPU_INSTRUCTIONS (portable, avx2 or avx512) allows. It never changes: a resumed run must
-// compute with the same kernels, bit for bit.
+// The widest that this processor has and PPO_CPU_INSTRUCTIONS (portable, avx2, avx512 or avx512_bf16) allows. kAmx is AMX, whose tiles
+// multiply bfloat16. It never changes: a resumed run must compute with the same kernels, bit for bit.
 Instructions instructions();
 
 } // namespace ppo

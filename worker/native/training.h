@@ -43,6 +43,11 @@ bool outer_product_into(const Tensor& outer, const Tensor& inner, bool add, cons
 // a [m, depth] times b [n, depth] transposed, bfloat16, to `result` [m, n] float32, under the same conditions.
 bool inner_product_into(const Tensor& a, const Tensor& b, const Tensor& result);
 
+// Whether `product` of these is multiplied by tiles: views of bfloat16 or float32 with neighbours in memory, on a processor that has them.
+bool is_tiled(const Tensor& a, const Tensor& b);
+// `product_into` of such views, where `result` is of their type or float32. Returns false, and does nothing, of others.
+bool tile_product_into(const Tensor& a, const Tensor& b, bool add, const Tensor& result);
+
 // The gradient that a backward pass may add to in place of answering with a new one, which would be added to it anyway: where
 // the parameter's gradients gather already, in its own precision or in float32. Else undefined.
 Tensor gathered_gradient(const Tensor& parameter);

@@ -92,13 +92,18 @@ Tensor wide_product(const Tensor& a, const Tensor& b, const std::optional<Tensor
   constexpr int64_t kMany = 32;
   if (a.device().is_cpu() && a.scalar_type() == at::kBFloat16 && b.size(0) >= kMany) {
     Tensor result = at::empty({a.size(0), b.size(0)}, a.options().dtype(at::kFloat));
-    if (inner_product_into(a, b, result) || through_mkl(a, b, false, result)) return bias ? result.add_(*bias) : result;
+    if (tile_product_into(a, b, false, result) || inner_product_into(a, b, result) || through_mkl(a, b, false, result)) return bias ? result.add_(*bias) : result;
   }
   const auto wide_bias = bias ? std::optional<Tensor>(bias->to(at::kFloat)) : std::nullopt;
   return product(a.to(at::kFloat), b.to(at::kFloat), wide_bias);
 }
 
 Tensor product(const Tensor& a, const Tensor& b, const std::optional<Tensor>& bias) {
+  if (is_tiled(a, b)) {
+    Tensor result = bias ? bias->expand({a.size(0), b.size(0)}).contiguous() : at::empty({a.size(0), b.size(0)}, a.options());
+    tile_product_into(a, b, bias.has_value(), result);
+    return result;
+  }
   if (to_be_widened(a)) return wide_product(a, b, bias).to(at::kBFloat16);
   if (through_onednn(a, b)) {
     return at::native::mkldnn_linear_pointwise(a, b, bias, "none", c10::List<std::optional<at::Scalar>>(), std::nullopt);
@@ -113,6 +118,7 @@ static void take(const Tensor& made, bool add, Tensor& result) {
 }
 
 void product_into(const Tensor& a, const Tensor& b, bool add, Tensor result) {
+  if (tile_product_into(a, b, add, result)) return;
   if (to_be_widened(a)) {
     if (result.scalar_type() != at::kFloat) return take(wide_product(a, b), add, result);
     if (!through_mkl(a, b, add, result)) product_into(a.to(at::kFloat), b.to(at::kFloat), add, result);

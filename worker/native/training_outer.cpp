@@ -5,7 +5,6 @@
 #include "training.h"
 
 #if defined(__x86_64__)
-#include <cpuid.h>
 #include <immintrin.h>
 
 #define PPO_PAIRS __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")))
@@ -18,12 +17,8 @@ constexpr int64_t kRows = 12, kColumns = 32;
 // Rows that are multiplied before the sums go back to memory. A panel of them stays in the outer cache.
 constexpr int64_t kDepth = 1024;
 
-// Whether this processor multiplies pairs itself, and has no tiles (AMX), with which oneDNN is faster than this.
-static bool multiplies_pairs() {
-  unsigned int eax, ebx, ecx, edx;
-  const bool tiles = __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && (edx & (1u << 24));
-  return !tiles && instructions() == Instructions::kAvx512Bf16;
-}
+// Whether this processor multiplies pairs itself. Of one that multiplies tiles, too, they were taken before this (training_tiles.cpp).
+static bool multiplies_pairs() { return instructions() >= Instructions::kAvx512Bf16; }
 
 typedef uint16_t Halves __attribute__((vector_size(32)));
 typedef uint32_t Units __attribute__((vector_size(64)));

@@ -28,7 +28,7 @@ impl Master {
         })
     }
 
-    /// Shows `change` the weights `start..start + length` of `own` as float32, in one piece or several, each with where it begins. What
+    /// Shows `change` the weights `start..start + length` of `own` as float32, in pieces, each with where it begins. What
     /// `change` leaves is kept; `own` gets it rounded to bfloat16, and what becomes another number there is set in `marks`, the
     /// [marks](crate::model::marks::Marks) of `own`.
     ///
@@ -42,22 +42,26 @@ impl Master {
         marks: Option<&Tensor>,
         mut change: impl FnMut(&Tensor, i64) -> Result<()>,
     ) -> Result<()> {
-        let rest = match self {
-            Self::Model => return change(&own.f_narrow(0, start, length)?, start),
-            Self::Rest(rest) => rest,
-        };
         let piece = piece(own.device()).min(length);
-        let room = Tensor::f_empty([piece], (Kind::Float, own.device()))?;
+        let room = match self {
+            Self::Model => None,
+            Self::Rest(rest) => Some((rest, Tensor::f_empty([piece], (Kind::Float, own.device()))?)),
+        };
         let mut from = start;
         while from < start + length {
             let count = piece.min(start + length - from);
-            let (rounded, rest) = (own.f_narrow(0, from, count)?, rest.f_narrow(0, from, count)?);
-            let whole = room.f_narrow(0, 0, count)?;
-            join(&rounded, &rest, &whole)?;
-            change(&whole, from)?;
-            match marks {
-                None => split(&whole, &rounded, &rest)?,
-                Some(marks) => split_marked(&whole, &rounded, &rest, (marks, from))?,
+            let own = own.f_narrow(0, from, count)?;
+            match &room {
+                None => change(&own, from)?,
+                Some((rest, room)) => {
+                    let (rest, whole) = (rest.f_narrow(0, from, count)?, room.f_narrow(0, 0, count)?);
+                    join(&own, &rest, &whole)?;
+                    change(&whole, from)?;
+                    match marks {
+                        None => split(&whole, &own, &rest)?,
+                        Some(marks) => split_marked(&whole, &own, &rest, (marks, from))?,
+                    }
+                }
             }
             from += count;
         }

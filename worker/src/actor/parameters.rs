@@ -181,16 +181,6 @@ impl Parameters {
         self.not_finite = true;
     }
 
-    /// Sets all gradients to zero.
-    pub fn zero_grads(&mut self) {
-        let _guard = tch::no_grad_guard();
-        self.not_finite = false;
-        match &mut self.grads {
-            Gradients::Whole(grads) => drop(grads.zero_()),
-            Gradients::Shared(reducer) => reducer.zero(),
-        }
-    }
-
     /// Gradients of the update so far, [own] float32.
     pub fn grads(&self) -> Tensor {
         match &self.grads {

@@ -108,12 +108,6 @@ impl Reducer {
     pub fn gather_in(&self, sums: Tensor) {
         self.state.lock().sums = sums;
     }
-
-    /// Begins the next update.
-    pub fn zero(&self) {
-        let _guard = tch::no_grad_guard();
-        let _ = self.state.lock().sums.zero_();
-    }
 }
 
 impl TakeGradient for State {
@@ -328,7 +322,5 @@ mod tests {
             reducer.finish().unwrap();
         }
         assert_eq!(reducer.sums(), Tensor::from_slice(&[3f32, 30.0, 300.0]));
-        reducer.zero();
-        assert_eq!(reducer.sums(), Tensor::from_slice(&[0f32, 0.0, 0.0]));
     }
 }

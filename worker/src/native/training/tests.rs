@@ -298,3 +298,22 @@ fn gradients_of_a_bfloat16_weight_are_added_in_float32_however_many_rows_there_a
         assert!(far < tolerance(Kind::BFloat16), "{rows} rows: {far}");
     }
 }
+
+#[test]
+fn products_of_float32_are_as_exact_as_float32_whatever_their_shape() {
+    // Whole tiles, and sizes that fill none; more than is summed at once, of rows, inputs and outputs.
+    for (rows, inputs, outputs) in [(64, 64, 64), (37, 70, 50), (33, 5000, 40), (3000, 40, 33), (40, 33, 5000)] {
+        let given = random::seeded(13, || {
+            [&[rows, inputs], &[outputs, inputs]].map(|dims| normal(dims, Kind::Float))
+        });
+        let product = |it: &[Tensor]| {
+            let [output] = linears(Front::Rows(&it[0]), [&it[1]], None).unwrap();
+            vec![output]
+        };
+        let exact = outcome(&given.each_ref().map(|it| it.to_kind(Kind::Double)), product);
+        for (number, (ours, exact)) in outcome(&given, product).iter().zip(&exact).enumerate() {
+            let far = distance(ours, exact);
+            assert!(far < 2e-6, "{rows} x {inputs} x {outputs}, tensor {number}: {far}");
+        }
+    }
+}
