@@ -18,10 +18,10 @@ namespace ppo::training {
 // row, of the right one it is a pair, as tdpbf16ps wants them.
 constexpr int64_t kLines = 16, kUnits = kLines * kLines, kDepth = 2 * kLines;
 // Packed columns of the wider operand that a thread multiplies at a time: with a tile of the other they stay in its L2 cache.
-constexpr int64_t kBytes = 768 * 1024;
-// Of the dimension that is summed over, what is multiplied at a time: a couple of groups of both operands stays in the L2 cache, and a chain
-// of sums that is not longer rounds less.
-constexpr int64_t kSlice = 2048;
+constexpr int64_t kBytes = 1024 * 1024;
+// Of the dimension that is summed over, what is multiplied at a time: two groups of the narrower operand stay in that cache, too, beside some
+// of the wider one, and a chain of sums that is not longer rounds less.
+constexpr int64_t slice_of(at::ScalarType type) { return type == at::kFloat ? 640 : 2048; }
 
 typedef uint32_t Units __attribute__((vector_size(64)));
 typedef uint16_t Halves __attribute__((vector_size(32)));
@@ -241,7 +241,7 @@ static void run(const Operand& a, const Operand& b, bool add, R* result, int64_t
 
 // Of a long dimension, as much as is multiplied before the sums go back to memory, in float32.
 static void run_slices(const Tensor& a, const Tensor& b, bool add, const Tensor& result) {
-  const int64_t depth = a.size(1), slices = (depth + kSlice - 1) / kSlice;
+  const int64_t depth = a.size(1), most = slice_of(a.scalar_type()), slices = (depth + most - 1) / most;
   for (int64_t slice = 0; slice < slices; slice++) {
     const int64_t start = depth * slice / slices, end = depth * (slice + 1) / slices;
     const Operand left(a.slice(1, start, end)), right(b.slice(1, start, end));
@@ -263,7 +263,7 @@ bool is_tiled(const Tensor& a, const Tensor& b) {
 
 bool tile_product_into(const Tensor& a, const Tensor& b, bool add, const Tensor& result) {
   if (!is_tiled(a, b) || result.stride(1) != 1 || (result.scalar_type() != at::kFloat && result.scalar_type() != a.scalar_type())) return false;
-  if (a.size(1) > kSlice && result.scalar_type() != at::kFloat) {
+  if (a.size(1) > slice_of(a.scalar_type()) && result.scalar_type() != at::kFloat) {
     const Tensor sums = add ? result.to(at::kFloat) : at::empty(result.sizes(), result.options().dtype(at::kFloat));
     run_slices(a, b, add, sums);
     result.copy_(sums);
