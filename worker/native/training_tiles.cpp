@@ -91,8 +91,10 @@ PPO_TILED static PPO_INLINE void put(__m512 x, __m512 y, uint32_t* to) {
   }
 }
 
-// Lines are too many, or too far apart, for the processor to see that they will be read. The address may be beyond what there is.
-static PPO_INLINE void fetch(const void* at) { __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(at))); }
+// What lies `ahead` bytes on will be read: lines are too many, or too far apart, for the processor to see. There may be nothing.
+static PPO_INLINE void fetch(const void* from, int64_t ahead) {
+  __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(from) + ahead));
+}
 
 // Sixteen rows or columns from `group` on to tiles: [blocks][planes][kLines][kLines]; what is beyond is zero.
 template <typename T, bool kLeft>
@@ -105,7 +107,7 @@ PPO_TILED static void fill(const Operand& from, int64_t group, uint32_t* to) {
       uint32_t* out = to + line * kLines;
       if (from.along()) {
         const T* at = static_cast<const T*>(from.data) + (start + std::min(line, there - 1)) * from.stride_of_count + depth;
-        fetch(at + 2 * kDepth);
+        fetch(at, 2 * kDepth * sizeof(T));
         const int64_t count = line < there ? left : 0;
         if constexpr (kPlanes == 3) put<true>(_mm512_maskz_loadu_ps(first(count), at), _mm512_maskz_loadu_ps(first(count - 16), at + 16), out);
         else
@@ -113,7 +115,8 @@ PPO_TILED static void fill(const Operand& from, int64_t group, uint32_t* to) {
       } else {
         const T* at = static_cast<const T*>(from.data) + (depth + std::min(2 * line, left - 1)) * from.stride_of_depth + start;
         const T* next = 2 * line + 1 < left ? at + from.stride_of_depth : at;
-        fetch(at + kDepth * from.stride_of_depth), fetch(next + kDepth * from.stride_of_depth);
+        const int64_t ahead = kDepth * from.stride_of_depth * sizeof(T);
+        fetch(at, ahead), fetch(next, ahead);
         const __mmask16 even = first(2 * line < left ? there : 0), odd = first(2 * line + 1 < left ? there : 0);
         if constexpr (kPlanes == 3) put<false>(_mm512_maskz_loadu_ps(even, at), _mm512_maskz_loadu_ps(odd, next), out);
         else
@@ -230,7 +233,7 @@ static void run(const Operand& a, const Operand& b, bool add, R* result, int64_t
               continue;
             }
           if (add)
-            for (int64_t line = 0; line < rows; line++) fetch(to + line * stride), fetch(to + line * stride + 64 / sizeof(R));
+            for (int64_t line = 0; line < rows; line++) fetch(to + line * stride, 0), fetch(to + line * stride, 64);
           multiply<kPlanes>(a0, a1, b0, b1, blocks, &sums[0][0], 32);
           take(sums, add, to, stride, rows, columns);
         }
