@@ -92,7 +92,8 @@ Tensor wide_product(const Tensor& a, const Tensor& b, const std::optional<Tensor
   constexpr int64_t kMany = 32;
   if (a.device().is_cpu() && a.scalar_type() == at::kBFloat16 && b.size(0) >= kMany) {
     Tensor result = at::empty({a.size(0), b.size(0)}, a.options().dtype(at::kFloat));
-    if (tile_product_into(a, b, false, result) || inner_product_into(a, b, result) || through_mkl(a, b, false, result)) return bias ? result.add_(*bias) : result;
+    if (tile_product_into(a, b, false, result) || inner_product_into(a, b, result) || through_mkl(a, b, false, result))
+      return bias ? result.add_(*bias) : result;
   }
   const auto wide_bias = bias ? std::optional<Tensor>(bias->to(at::kFloat)) : std::nullopt;
   return product(a.to(at::kFloat), b.to(at::kFloat), wide_bias);
