@@ -23,7 +23,7 @@ tools: # says clearly what is missing
 	need cargo "install Rust from https://rustup.rs"; \
 	need $(PYTHON) "install Python 3 with pip (Debian: apt install python3 python3-pip)"; \
 	need c++ "install a C++ compiler (Debian: apt install g++, Fedora: dnf install gcc-c++)"; \
-	if command -v c++ >/dev/null && [ "$$(uname -m)" = x86_64 ]; then echo | c++ -std=c++17 -mavx512bf16 -fsyntax-only -x c++ - 2>/dev/null || { echo "make: the C++ compiler is too old ($$(c++ --version | head -1)): GCC 10 or clang 9 is needed, as c++ in PATH" >&2; missing=1; }; fi; \
+	if command -v c++ >/dev/null && [ "$$(uname -m)" = x86_64 ]; then echo 'void tiles() { asm("tdpbf16ps %tmm2, %tmm1, %tmm0"); }' | c++ -std=c++17 -mavx512bf16 -c -o /dev/null -x c++ - 2>/dev/null || { echo "make: the C++ compiler or its assembler is too old ($$(c++ --version | head -1)): GCC 10 with binutils 2.35, or clang 11, is needed, as c++ in PATH" >&2; missing=1; }; fi; \
 	if command -v $(PYTHON) >/dev/null; then $(PYTHON) -m pip --version >/dev/null 2>&1 || { echo "make: $$(command -v $(PYTHON)) has no pip: install it (Debian: apt install python3-pip; in a virtual environment: $(PYTHON) -m ensurepip), or name another Python: make PYTHON=/usr/bin/python3" >&2; missing=1; }; fi; \
 	exit $$missing
 

@@ -14,8 +14,8 @@ namespace ppo {
 namespace {
 
 #if defined(__x86_64__)
-// Whether the processor has tiles of bfloat16, and the kernel lets this process use them, which it has to be asked for (Linux,
-// Documentation/arch/x86/xstate.rst).
+// Whether the processor has tiles of bfloat16, and the kernel lets this process use them, which it has to be asked for. It refuses where a thread's
+// stack for signals would not hold them (Linux, Documentation/arch/x86/xstate.rst).
 bool has_tiles() {
     constexpr unsigned kTile = 1u << 24, kBf16 = 1u << 22;
     constexpr long kRequestPermission = 0x1023, kTileData = 18; // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
@@ -25,11 +25,13 @@ bool has_tiles() {
 }
 #endif
 
-Instructions of_processor() {
+// The widest of this processor. Tiles are asked for where `most` is as wide.
+Instructions of_processor(Instructions most) {
 #if defined(__x86_64__)
     const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    if (avx512 && __builtin_cpu_supports("avx512bf16")) return has_tiles() ? Instructions::kAmx : Instructions::kAvx512Bf16;
+    if (avx512 && __builtin_cpu_supports("avx512bf16"))
+        return most == Instructions::kAmx && has_tiles() ? Instructions::kAmx : Instructions::kAvx512Bf16;
     if (avx512) return Instructions::kAvx512;
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return Instructions::kAvx2;
 #endif
@@ -49,7 +51,7 @@ Instructions allowed() {
 } // namespace
 
 Instructions instructions() {
-    static const Instructions chosen = std::min(of_processor(), allowed());
+    static const Instructions chosen = std::min(of_processor(allowed()), allowed());
     return chosen;
 }
 

@@ -100,10 +100,10 @@ Tensor wide_product(const Tensor& a, const Tensor& b, const std::optional<Tensor
 }
 
 Tensor product(const Tensor& a, const Tensor& b, const std::optional<Tensor>& bias) {
-  if (is_tiled(a, b)) {
-    Tensor result = bias ? bias->expand({a.size(0), b.size(0)}).contiguous() : at::empty({a.size(0), b.size(0)}, a.options());
-    tile_product_into(a, b, bias.has_value(), result);
-    return result;
+  if (is_tiled(a, b) && (!bias || bias->scalar_type() == a.scalar_type())) {
+    Tensor result = at::empty({a.size(0), b.size(0)}, a.options());
+    if (bias) result.copy_(bias->expand(result.sizes()));
+    if (tile_product_into(a, b, bias.has_value(), result)) return result;
   }
   if (to_be_widened(a)) return wide_product(a, b, bias).to(at::kBFloat16);
   if (through_onednn(a, b)) {
