@@ -302,7 +302,13 @@ fn gradients_of_a_bfloat16_weight_are_added_in_float32_however_many_rows_there_a
 #[test]
 fn products_of_float32_are_as_exact_as_float32_whatever_their_shape() {
     // Whole tiles, and sizes that fill none; more than is summed at once, of rows, inputs and outputs.
-    for (rows, inputs, outputs) in [(64, 64, 64), (37, 70, 50), (33, 5000, 40), (3000, 40, 33), (40, 33, 5000)] {
+    for (rows, inputs, outputs) in [
+        (64, 64, 64),
+        (37, 70, 50),
+        (33, 5000, 40),
+        (3000, 40, 33),
+        (40, 33, 5000),
+    ] {
         let given = random::seeded(13, || {
             [&[rows, inputs], &[outputs, inputs]].map(|dims| normal(dims, Kind::Float))
         });
