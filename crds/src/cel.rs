@@ -206,6 +206,10 @@ const RULES: &[Rule] = &[
     rule("spec.algorithm.kl.controller", "has(self.fixed) != has(self.adaptive)", "give exactly one of fixed, adaptive"),
     rule("spec.algorithm", "self.ratio != 'sequence' || self.profile != 'trl' || self.advantage.estimator != 'rloo'",
         "ratio: sequence is not for rloo under trl, which has one ratio per sequence already: use token, or another profile"),
+    rule("spec.algorithm", "self.surrogate != 'cispo' || self.profile != 'trl' || self.advantage.estimator != 'rloo'",
+        "surrogate: cispo is not for rloo under trl, which takes a response as one action: use clipped, or another profile"),
+    rule("spec.algorithm", "self.surrogate != 'cispo' || !has(self.clip.dual) || self.clip.dual == 0.0",
+        "clip.dual is not for surrogate: cispo, which has no dual clip: remove it, or give 0"),
     rule("spec.algorithm", "!self.maskTruncated || (has(self.aggregation) ? self.aggregation != 'paddedMean' && \
         (self.profile != 'alpacafarm' || self.aggregation != 'tokenMean') : self.profile != 'alpacafarm')",
         "maskTruncated is not for means that count padding, paddedMean and the default of alpacafarm: give another aggregation"),

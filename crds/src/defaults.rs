@@ -4,7 +4,7 @@
 use crate::run_config::Algorithm;
 use crate::spec::{
     Aggregation, AlgorithmSpec, BatchSpec, Estimator, FixedKl, KlControllerSpec, KlEstimator, KlPlacement, Overlap,
-    PpoJob, PpoJobSpec, Profile, Ratio, ScoreRange,
+    PpoJob, PpoJobSpec, Profile, Ratio, ScoreRange, Surrogate,
 };
 
 /// Samples per forward (and backward) pass that a default goes up to.
@@ -145,18 +145,34 @@ impl Conventions {
             Profile::Openrlhf | Profile::Trl | Profile::Alpacafarm => self,
         }
     }
+
+    /// With CISPO. `compute_policy_loss_cispo` in verl's core_algos.py reads PPO's bounds and no dual clip. The others have no lower bound, as in
+    /// arXiv 2506.13585, section 3.1, and GRPOTrainer; the upper one is that of ScaleRL (arXiv 2510.13786), which TRL recommends too: its own
+    /// default, 0.2, is a ratio there and would be below 1.
+    fn of_cispo(self, profile: Profile) -> Self {
+        let policy_clip = match profile {
+            Profile::Verl => self.policy_clip,
+            Profile::Default | Profile::Openrlhf | Profile::Trl | Profile::Alpacafarm => (1.0, 4.0),
+        };
+        Self {
+            policy_clip,
+            dual_clip: 0.0,
+            ..self
+        }
+    }
 }
 
 /// The maths of a profile with an estimator where nothing else is said.
 pub fn algorithm(profile: Profile, estimator: Estimator) -> Algorithm {
-    algorithm_by(profile, estimator, Ratio::Token)
+    algorithm_by(profile, estimator, Ratio::Token, Surrogate::Clipped)
 }
 
-/// The same with this ratio.
-pub fn algorithm_by(profile: Profile, estimator: Estimator, ratio: Ratio) -> Algorithm {
+/// The same with this ratio, and what the loss takes of it.
+pub fn algorithm_by(profile: Profile, estimator: Estimator, ratio: Ratio, surrogate: Surrogate) -> Algorithm {
     let mut spec = AlgorithmSpec {
         profile,
         ratio,
+        surrogate,
         ..AlgorithmSpec::default()
     };
     spec.advantage.estimator = estimator;
@@ -178,6 +194,10 @@ fn fill_algorithm(algorithm: &mut AlgorithmSpec) {
     let theirs = match algorithm.ratio {
         Ratio::Token => Conventions::of(profile),
         Ratio::Sequence => Conventions::of(profile).of_sequences(profile),
+    };
+    let theirs = match algorithm.surrogate {
+        Surrogate::Clipped => theirs,
+        Surrogate::Cispo => theirs.of_cispo(profile),
     };
 
     let advantage = &mut algorithm.advantage;

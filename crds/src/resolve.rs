@@ -248,6 +248,7 @@ pub(crate) fn algorithm(spec: &AlgorithmSpec) -> Algorithm {
             value: off_at_zero(spec.clip.value),
         },
         ratio: spec.ratio,
+        surrogate: spec.surrogate,
         score: Score {
             clip: spec.score.clip.as_ref().map(|range| (range.min, range.max)),
             scale: spec.score.scale.unwrap_or(1.0),

@@ -10,7 +10,8 @@ use serde_json::{Map, Value};
 
 use crate::spec::{
     AdapterSpec, Aggregation, DType, Deviation, Engine, Estimator, GenerationSpec, KlEstimator, KlPlacement,
-    OptimizerSpec, Overlap, Profile, Ratio, RemoteRewardSpec, RewardRule, Role, RolloutCorrection, TelemetrySpec,
+    OptimizerSpec, Overlap, Profile, Ratio, RemoteRewardSpec, RewardRule, Role, RolloutCorrection, Surrogate,
+    TelemetrySpec,
 };
 
 pub use data_paths::DataPaths;
@@ -224,6 +225,9 @@ pub struct Algorithm {
     /// Whose ratio is clipped.
     #[serde(default)]
     pub ratio: Ratio,
+    /// What the loss takes of it. Absent where it is the clipped ratio, so that images of earlier versions read it.
+    #[serde(default, skip_serializing_if = "Surrogate::is_clipped")]
+    pub surrogate: Surrogate,
     /// Treatment of scores.
     pub score: Score,
     /// Weight of the value loss.
@@ -443,6 +447,23 @@ mod tests {
         assert_eq!(serde_json::to_value(&evaluation).unwrap().get("setField"), None);
         evaluation.set_field = Some("data_source".into());
         assert_eq!(serde_json::to_value(&evaluation).unwrap()["setField"], "data_source");
+    }
+
+    #[test]
+    fn the_clipped_ratio_is_written_as_it_was_before_there_was_another_surrogate() {
+        let written = |surrogate| {
+            let algorithm = crate::defaults::algorithm_by(Profile::Default, Estimator::Gae, Ratio::Token, surrogate);
+            serde_json::to_value(&algorithm).unwrap()
+        };
+        let clipped = written(Surrogate::Clipped);
+        assert_eq!(clipped.get("surrogate"), None);
+        assert!(
+            serde_json::from_value::<Algorithm>(clipped)
+                .unwrap()
+                .surrogate
+                .is_clipped()
+        );
+        assert_eq!(written(Surrogate::Cispo)["surrogate"], "cispo");
     }
 
     #[test]

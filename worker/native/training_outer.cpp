@@ -2,13 +2,10 @@
 // round it to bfloat16 on its way and add it in a pass of its own, which for an output projection takes as long as the product. And logits,
 // which libtorch's product would round, too.
 #include "instructions.h"
+#include "pairs.h"
 #include "training.h"
 
 #if defined(__x86_64__)
-#include <immintrin.h>
-
-#define PPO_PAIRS __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")))
-
 namespace ppo::training {
 
 // A product runs over pairs of rows: a unit holds the same column of two rows, as vdpbf16ps wants it. `a` is cut into tiles of kRows
@@ -20,23 +17,15 @@ constexpr int64_t kDepth = 1024;
 // Whether this processor multiplies pairs itself. Of one that multiplies tiles, too, they were taken before this (training_tiles.cpp).
 static bool multiplies_pairs() { return instructions() >= Instructions::kAvx512Bf16; }
 
-typedef uint16_t Halves __attribute__((vector_size(32)));
-typedef uint32_t Units __attribute__((vector_size(64)));
-
-PPO_PAIRS static inline __mmask16 first(int64_t count) {
-  return static_cast<__mmask16>(count >= 16 ? 0xffff : count <= 0 ? 0 : (1 << count) - 1);
-}
-
 // `count` columns of `rows` rows (of `width` elements) to [pairs][block] units; what is beyond is zero.
 PPO_PAIRS static void pair_up(const uint16_t* from, int64_t width, int64_t rows, int64_t count, int64_t block, uint32_t* to) {
   for (int64_t row = 0; row < rows; row += 2, to += block)
     for (int64_t at = 0; at < block; at += 16) {
       const __mmask16 there = first(count - at);
       const uint16_t* upper = from + row * width + at;
-      const Halves even = (Halves)_mm256_maskz_loadu_epi16(there, upper);
-      const Halves odd = row + 1 < rows ? (Halves)_mm256_maskz_loadu_epi16(there, upper + width) : Halves{};
-      const Units pairs = __builtin_convertvector(even, Units) | __builtin_convertvector(odd, Units) << 16;
-      _mm512_mask_storeu_epi32(to + at, first(block - at), (__m512i)pairs);
+      const __m256i even = _mm256_maskz_loadu_epi16(there, upper);
+      const __m256i odd = row + 1 < rows ? _mm256_maskz_loadu_epi16(there, upper + width) : _mm256_setzero_si256();
+      _mm512_mask_storeu_epi32(to + at, first(block - at), pairs_of(even, odd));
     }
 }
 

@@ -36,13 +36,13 @@ The input is one JSON object. Every block is optional; the answer has a block of
    "dtype": "float64" | "float32",                                       (float64)
    "shape":        {logprobs, refLogprobs, mask, scores, klCoef, klEstimator, scoreClip} -> {rewards, kl}
    "advantage":    {estimator, rewards, values, mask, scores, groups, gamma, lambda, whiten} -> {rawAdvantages, advantages, returns}
-   "policyLoss":   {logprobs, oldLogprobs, advantages, mask, clipLow, clipHigh, dualClip, aggregation, ratio} -> {loss, clipFraction, approxKl, gradient}
+   "policyLoss":   {logprobs, oldLogprobs, advantages, mask, clipLow, clipHigh, dualClip, aggregation, ratio, surrogate} -> {loss, clipFraction, approxKl, gradient}
    "valueLoss":    {values, oldValues, returns, mask, clip} -> {loss, clipFraction, gradient}
    "kl":           {logprobs, refLogprobs, estimator} -> {kl, gradient}
    "klController": {coef, target, horizon, observations: [[kl, samples], ...]} -> {coefs}
    "whiten":       {values, mask} -> {whitened}}
 
-A setting left out takes the profile's value. Names: estimator gae, rloo, grpo, drGrpo, reinforcePlusPlus, reinforcePlusPlusBaseline; klEstimator k1, k2, k3, abs, oneSided; aggregation tokenMean, sequenceMeanTokenMean, sequenceMeanTokenSum, sequenceMeanTokenSumNorm, tokenSum, paddedMean; ratio token, sequence (GSPO). Other spellings of these (reinforce++, seq-mean-token-mean, gspo) are understood.
+A setting left out takes the profile's value. Names: estimator gae, rloo, grpo, drGrpo, reinforcePlusPlus, reinforcePlusPlusBaseline; klEstimator k1, k2, k3, abs, oneSided; aggregation tokenMean, sequenceMeanTokenMean, sequenceMeanTokenSum, sequenceMeanTokenSumNorm, tokenSum, paddedMean; ratio token, sequence (GSPO); surrogate clipped, cispo. Other spellings of these (reinforce++, seq-mean-token-mean, gspo) are understood.
 
 What a block may leave out because another has it: advantage takes rewards, mask and scores from shape; policyLoss takes advantages, mask and estimator from advantage (oldLogprobs and mask from shape); valueLoss takes returns, mask and oldValues from advantage. Scores that are nowhere are the rows' sums of rewards, under trl with the slot after each response, where the score lies.
 
@@ -55,6 +55,7 @@ More settings: shape {klClamp, scoreScale, missingEosPenalty, finished: [bool], 
 - Under trl the value loss also counts the first slot after each response, as TRL's does; valueMask is taken as it is.
 - Under trl with rloo the policy loss is the mean over sequences, one ratio each: policyLoss.aggregation does nothing there.
 - With ratio sequence a token has its response's ratio, the exp of the mean of logprobs - oldLogprobs. Under openrlhf and verl the policy loss is sequenceMeanTokenMean then, and under openrlhf truncatedImportanceSampling and rolloutCorrection put rolloutLogprobs in the place of oldLogprobs. Under verl gradient is GSPO-token's. clipFraction and approxKl stay those of tokens.
+- With surrogate cispo a token's loss is -advantage x logprob x its ratio between 1 - clipLow and 1 + clipHigh, of which no gradient is taken. clipLow 1 is no lower bound, and there is no dual clip. clipFraction is the share of ratios outside the bounds, under trl of those above with a positive advantage. TRL's epsilon_high is 1 + clipHigh. Not for rloo under trl.
 - rolloutCorrection multiplies a token's loss by exp(oldLogprobs - rolloutLogprobs): by its own (token), or by the product of its response's (sequence). Outside low and high it counts as the bound (truncate) or as 0 (mask). With geometric, for mask alone, the bounds are for the geometric mean of the response's, and a token keeps its own. truncatedImportanceSampling: c is {high: c}.
 - Under openrlhf sequenceMeanTokenMean is of the policy loss alone, as OpenRLHF's actor.loss_agg_mode: the value loss stays a token mean.
 - Under alpacafarm tokenMean is AlpacaFarm's mean over batch x time, and nothing is masked: give equal log-probs at padding.

@@ -110,7 +110,7 @@ impl Draft {
                 let Some((values, source)) = self.effective(index) else {
                     return Ok(());
                 };
-                if is_null(&values) && !matches!(read, Read::One(_) | Read::Truth) {
+                if is_null(&values) && !matches!(read, Read::One(_) | Read::Each(_) | Read::Truth) {
                     return Ok(());
                 }
                 if !given.is_empty() && !row.note.is_empty() && !row.is_silent_of(&values) {
@@ -118,10 +118,16 @@ impl Draft {
                 }
                 match read {
                     // A word that is not known here is a setting that is not translated.
-                    Read::One(words) => match (read.values(&values, fields.len()), values.as_slice()) {
-                        (Ok(read), _) => self.assign(fields, read, &source),
-                        (Err(_), [value]) => self.leave(&source, &row::not_available(value, words, fields)),
-                        (Err(message), _) => self.leave(&source, &message),
+                    Read::One(_) | Read::Each(_) => match read.values(&values, fields.len()) {
+                        Ok(words) => self.assign(fields, words, &source),
+                        Err(message) => {
+                            let why = match (values.as_slice(), read) {
+                                ([value], Read::One(words)) => row::not_available(value, words, fields),
+                                ([value], Read::Each(words)) => row::not_available(value, words, fields),
+                                _ => message,
+                            };
+                            self.leave(&source, &why);
+                        }
                     },
                     Read::Model => set_model(self, fields[0], &values, &source)?,
                     Read::Data => set_data(self, fields[0], &values, &source),
@@ -325,7 +331,7 @@ impl Draft {
     /// A setting's word, where it is one that is not here.
     pub fn other_word(&self, name: &str) -> Option<String> {
         let index = self.index(name)?;
-        let To::Fields(fields, words @ Read::One(_)) = self.rows[index].to else {
+        let To::Fields(fields, words @ (Read::One(_) | Read::Each(_))) = self.rows[index].to else {
             return None;
         };
         let (values, _) = self.effective(index)?;

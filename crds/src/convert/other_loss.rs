@@ -8,8 +8,8 @@ const BOUNDS: [&str; 3] = [
     "algorithm.clip.dual",
 ];
 
-/// Takes the bounds of the policy's ratio out where the setting `name` chooses another loss: what is right for it is wrong for PPO's.
-/// CISPO clips a weight at 10.
+/// Takes the bounds of the policy's ratio out where the setting `name` chooses another loss: what is right for it is wrong for
+/// PPO's.
 pub fn leave_bounds(draft: &mut Draft, name: &str) {
     let Some(loss) = draft.other_word(name) else {
         return;

@@ -143,6 +143,14 @@ fn knowledge(row: &Row) -> String {
             several => several.join(", "),
         });
     }
+    if let To::Fields(fields, Read::Each(words)) = row.to {
+        let word = |(theirs, ours): &(&str, &[&str])| {
+            let set = fields.iter().zip(ours.iter()).filter(|(_, ours)| !ours.is_empty());
+            let names = set.map(|(field, ours)| format!("`{}: {ours}`", field.rsplit('.').next().unwrap_or(field)));
+            format!("`{theirs}` is {}", names.collect::<Vec<_>>().join(" and "))
+        };
+        parts.push(words.iter().map(word).collect::<Vec<_>>().join(", "));
+    }
     if let Some(default) = row.default.filter(|default| !default.is_empty()) {
         parts.push(format!("default `{default}`"));
     }

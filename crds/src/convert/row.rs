@@ -57,6 +57,8 @@ pub enum Read {
     Is(&'static str),
     /// One of these: their word, and ours. An empty word of ours sets nothing.
     One(&'static [(&'static str, &'static str)]),
+    /// The same where a word of theirs is one of ours for each field.
+    Each(&'static [(&'static str, &'static [&'static str])]),
 }
 
 /// Why adapters have no dropout.
@@ -175,27 +177,39 @@ impl Read {
                 let Some((_, ours)) = words.iter().find(|(theirs, _)| *theirs == value) else {
                     return Err(format!("{value} is none of these: {}", theirs(words)));
                 };
-                same((!ours.is_empty()).then(|| Value::from(*ours)))
+                same(word(ours))
+            }
+            Self::Each(words) => {
+                let value = one()?.to_lowercase();
+                let Some((_, ours)) = words.iter().find(|(theirs, _)| *theirs == value) else {
+                    return Err(format!("{value} is none of these: {}", theirs(words)));
+                };
+                ours.iter().map(|ours| word(ours)).collect()
             }
         })
     }
 }
 
-fn theirs(words: &[(&str, &str)]) -> String {
+/// An empty one is none.
+fn word(ours: &str) -> Option<Value> {
+    (!ours.is_empty()).then(|| ours.into())
+}
+
+fn theirs<T>(words: &[(&str, T)]) -> String {
     let known: Vec<_> = words.iter().map(|(theirs, _)| *theirs).collect();
     known.join(", ")
 }
 
 /// What becomes of a word that is not here. Where all that are mean the same, because that is how it always is here, the job has the first.
-pub fn not_available(value: &str, words: &[(&str, &str)], fields: &[&str]) -> String {
+pub fn not_available<T: PartialEq>(value: &str, words: &[(&str, T)], fields: &[&str]) -> String {
     match words {
         [(first, ours), others @ ..] if others.iter().all(|(_, other)| other == ours) => {
             format!("{value} is not available; the job uses {first}")
         }
         _ => {
             let known = theirs(words);
-            let fields = fields.join(" and ");
-            format!("{value} is not available (these are: {known}); see that {fields} is what you want")
+            let (fields, are) = (fields.join(" and "), if fields.len() > 1 { "are" } else { "is" });
+            format!("{value} is not available (these are: {known}); see that {fields} {are} what you want")
         }
     }
 }

@@ -74,7 +74,7 @@ pub fn finish(draft: &mut Draft) -> Result<(), WrongValue> {
     advantage::filter_groups(draft)?;
     correction::set(draft)?;
     other_loss::leave_bounds(draft, "actor_rollout_ref.actor.policy_loss.loss_mode");
-    gspo(draft);
+    bounds(draft)?;
     adapter(draft, &ADAPTER)?;
     adapter(draft, &MEGATRON_ADAPTER)?;
     kl::reference(draft)?;
@@ -94,15 +94,25 @@ pub fn finish(draft: &mut Draft) -> Result<(), WrongValue> {
     Ok(())
 }
 
-/// `compute_policy_loss_gspo` in core_algos.py does not read `clip_ratio_c`.
-fn gspo(draft: &mut Draft) {
+/// `compute_policy_loss_gspo` and `compute_policy_loss_cispo` in core_algos.py do not read `clip_ratio_c`, and verl's example of the latter says by
+/// 10 that there is no lower bound, as 1 does.
+fn bounds(draft: &mut Draft) -> Result<(), WrongValue> {
     let (dual, bound) = ("algorithm.clip.dual", "actor_rollout_ref.actor.clip_ratio_c");
     let is_gspo = draft.get("algorithm.ratio").is_some_and(|ratio| ratio == "sequence");
-    if is_gspo && draft.has(dual) {
+    let is_cispo = draft.get("algorithm.surrogate").is_some_and(|loss| loss == "cispo");
+    if (is_gspo || is_cispo) && draft.has(dual) {
+        let loss = if is_gspo { "gspo" } else { "cispo" };
         draft.unset(dual);
         let source = draft.source(bound);
-        draft.leave(&source, "does nothing in verl with gspo, so the job has no dual clip");
+        let why = format!("does nothing in verl with {loss}, so the job has no dual clip");
+        draft.leave(&source, &why);
     }
+    let low = "actor_rollout_ref.actor.clip_ratio_low";
+    if is_cispo && draft.number(low)?.is_some_and(|low| low > 1.0) {
+        let source = format!("{}, no lower bound", draft.source(low));
+        draft.set("algorithm.clip.policyLow", 1.0, &source);
+    }
+    Ok(())
 }
 
 /// `apply_chat_template_kwargs.enable_thinking=False` gives the template a variable, here too.

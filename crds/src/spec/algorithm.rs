@@ -34,6 +34,15 @@ pub struct AlgorithmSpec {
     /// `actor_rollout_ref.actor.policy_loss.loss_mode` (vanilla, gspo), TRL `importance_sampling_level`.
     #[serde(default)]
     pub ratio: Ratio,
+    /// What the policy's loss takes of a ratio: `clipped` (PPO: -A r, held where the bounds of `clip` are passed, so that the token teaches
+    /// nothing more) or `cispo` (MiniMax-M1, arXiv 2506.13585: -A w log-prob, where w is the ratio between those bounds, of which no gradient is
+    /// taken, so that every token teaches). `cispo` is mostly used without a lower bound (`clip.policyLow: 1`) and with a wide upper one, and has
+    /// no dual clip. With `ratio: sequence` w is the response's, as in TRL. Under trl `clip_fraction` counts only ratios above the bound with
+    /// a positive advantage, elsewhere all outside the bounds. Not for rloo under trl, which takes a response as one action. Default clipped. verl
+    /// `actor_rollout_ref.actor.policy_loss.loss_mode` (vanilla, cispo), TRL `loss_type` (cispo), where `epsilon_high` is the bound itself
+    /// and not its distance from 1; OpenRLHF has none.
+    #[serde(default)]
+    pub surrogate: Surrogate,
     /// What happens to a sample's score before it becomes a reward.
     #[serde(default)]
     pub score: ScoreSpec,
@@ -291,23 +300,43 @@ pub enum Ratio {
     Sequence,
 }
 
+/// What the policy's loss takes of a ratio.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq, Hash, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Surrogate {
+    /// The ratio, clipped (PPO, Schulman et al. 2017).
+    #[default]
+    Clipped,
+    /// The log-prob, by the clipped ratio as a weight (CISPO, MiniMax 2025).
+    Cispo,
+}
+
+impl Surrogate {
+    /// Whether it is the default.
+    pub fn is_clipped(&self) -> bool {
+        *self == Self::Clipped
+    }
+}
+
 /// How far one step may move policy and value.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClipSpec {
-    /// The policy ratio is clipped at 1 - this. 0 to 1. Default 0.2, in this project's own profile 0.0003 with `ratio: sequence`. OpenRLHF `actor.eps_clip` or `eps_clip_low_high`, verl
+    /// The policy ratio is clipped at 1 - this; at 1 there is no lower bound. 0 to 1. Default 0.2, in this project's own profile 0.0003 with
+    /// `ratio: sequence`; 1 with `surrogate: cispo`, but under verl. OpenRLHF `actor.eps_clip` or `eps_clip_low_high`, verl
     /// `actor_rollout_ref.actor.clip_ratio_low`, TRL `epsilon`, in PPO `cliprange`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0, max = 1.0))]
     pub policy_low: Option<f64>,
     /// The policy ratio is clipped at 1 + this; greater than `policyLow` is "clip higher". 0 to 1000. Default 0.2, in this project's own
-    /// profile 0.0004 with `ratio: sequence`. OpenRLHF
-    /// `actor.eps_clip` or `eps_clip_low_high`, verl `actor_rollout_ref.actor.clip_ratio_high`, TRL `epsilon_high`, in PPO `cliprange`.
+    /// profile 0.0004 with `ratio: sequence`; 4 with `surrogate: cispo`, but under verl: a ratio of 5 (ScaleRL, arXiv 2510.13786). OpenRLHF
+    /// `actor.eps_clip` or `eps_clip_low_high`, verl `actor_rollout_ref.actor.clip_ratio_high`, TRL `epsilon_high` (with cispo
+    /// 1 less than that), in PPO `cliprange`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0, max = 1000.0))]
     pub policy_high: Option<f64>,
     /// Dual clip's c: with a negative advantage A the token's loss is at most -c A. Above 1, at most 1000; 0 switches it off.
-    /// Default off; verl 3, but off with `ratio: sequence`. OpenRLHF `actor.dual_clip`, verl `actor_rollout_ref.actor.clip_ratio_c`.
+    /// Default off; verl 3, but off with `ratio: sequence` or `surrogate: cispo`, which has none. OpenRLHF `actor.dual_clip`, verl `actor_rollout_ref.actor.clip_ratio_c`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0, max = 1000.0))]
     pub dual: Option<f64>,

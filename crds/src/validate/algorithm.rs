@@ -4,7 +4,7 @@ use super::doubtful::Doubtful;
 use super::{Problem, batch, those_given, written};
 use crate::PpoJobSpec;
 use crate::defaults::has_kl;
-use crate::spec::{Aggregation, CorrectionLevel, Deviation, Estimator, Outside, Profile, Ratio};
+use crate::spec::{Aggregation, CorrectionLevel, Deviation, Estimator, Outside, Profile, Ratio, Surrogate};
 
 /// Adds contradictions between settings.
 pub fn check(spec: &PpoJobSpec, doubtful: &Doubtful, problems: &mut Vec<Problem>) {
@@ -89,6 +89,13 @@ pub fn check(spec: &PpoJobSpec, doubtful: &Doubtful, problems: &mut Vec<Problem>
         let message = format!("is {dual}; it must be above 1 (3 is usual), or 0 for off");
         refuse(true, "spec.algorithm.clip.dual", &message);
     }
+    let is_cispo = algorithm.surrogate == Surrogate::Cispo;
+    if let Some(dual) = algorithm.clip.dual.filter(|&dual| is_cispo && dual != 0.0) {
+        let message = format!(
+            "is {dual}, and surrogate: cispo has no dual clip: policyHigh bounds a ratio whatever the advantage; remove it, or give 0"
+        );
+        refuse(true, "spec.algorithm.clip.dual", &message);
+    }
     refuse(
         algorithm.advantage.deviation == Deviation::Batch && algorithm.advantage.estimator != Estimator::Grpo,
         "spec.algorithm.advantage.deviation",
@@ -99,6 +106,11 @@ pub fn check(spec: &PpoJobSpec, doubtful: &Doubtful, problems: &mut Vec<Problem>
         is_one_action && algorithm.ratio == Ratio::Sequence,
         "spec.algorithm.ratio",
         "is sequence, and rloo under trl has one ratio per sequence already, that of the summed log-probs; use token, or another profile",
+    );
+    refuse(
+        is_one_action && is_cispo,
+        "spec.algorithm.surrogate",
+        "is cispo, which weighs tokens, and rloo under trl takes a response as one action; use clipped, or another profile",
     );
     let counts_padding = matches!(
         (algorithm.profile, algorithm.aggregation),

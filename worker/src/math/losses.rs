@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use ppo_crds::defaults;
 use ppo_crds::run_config::{self, Algorithm};
-use ppo_crds::spec::{Estimator, Profile, Ratio};
+use ppo_crds::spec::{Estimator, Profile, Ratio, Surrogate};
 use serde_json::Value;
 use tch::{Kind, Tensor};
 
@@ -29,6 +29,7 @@ impl Question {
             "dualClip",
             "aggregation",
             "ratio",
+            "surrogate",
             "estimator",
             "rolloutLogprobs",
             "truncatedImportanceSampling",
@@ -45,11 +46,20 @@ impl Question {
             Some(name) => names::ratio(&block.path("ratio"), name)?,
             None => Ratio::default(),
         };
+        let surrogate = match block.text("surrogate")? {
+            Some(name) => names::surrogate(&block.path("surrogate"), name)?,
+            None => Surrogate::default(),
+        };
+        let is_one_action = (self.profile, estimator) == (Profile::Trl, Estimator::Rloo);
         ensure!(
-            ratio == Ratio::Token || (self.profile, estimator) != (Profile::Trl, Estimator::Rloo),
+            ratio == Ratio::Token || !is_one_action,
             "policyLoss.ratio: rloo under trl has one ratio per sequence already, that of the summed log-probs; leave it out"
         );
-        let mut algorithm = defaults::algorithm_by(self.profile, estimator, ratio);
+        ensure!(
+            surrogate == Surrogate::Clipped || !is_one_action,
+            "policyLoss.surrogate: rloo under trl takes a response as one action, and cispo weighs tokens; leave it out"
+        );
+        let mut algorithm = defaults::algorithm_by(self.profile, estimator, ratio, surrogate);
         let clip = &mut algorithm.clip;
         clip.policy_low = block.number("clipLow")?.unwrap_or(clip.policy_low);
         clip.policy_high = block.number("clipHigh")?.unwrap_or(clip.policy_high);
@@ -66,6 +76,10 @@ impl Question {
         if let Some(dual) = clip.dual.filter(|&dual| dual <= 1.0) {
             bail!("policyLoss.dualClip: expected a number above 1, or 0 for off, found {dual}");
         }
+        ensure!(
+            surrogate == Surrogate::Clipped || clip.dual.is_none(),
+            "policyLoss.dualClip: cispo has no dual clip; leave it out"
+        );
         read_aggregation(&block, &mut algorithm)?;
 
         let logprobs = block.required_matrix("logprobs")?;

@@ -1,7 +1,9 @@
-//! Names of profiles, estimators, ratios and aggregations, in the spellings of this project and of the frameworks.
+//! Names of profiles, estimators, ratios, surrogates and aggregations, in the spellings of this project and of the frameworks.
 
 use anyhow::{Result, bail};
-use ppo_crds::spec::{Aggregation, CorrectionLevel, Deviation, Estimator, KlEstimator, Outside, Profile, Ratio};
+use ppo_crds::spec::{
+    Aggregation, CorrectionLevel, Deviation, Estimator, KlEstimator, Outside, Profile, Ratio, Surrogate,
+};
 use tch::Kind;
 
 pub(super) fn profile(path: &str, name: &str) -> Result<Profile> {
@@ -69,6 +71,14 @@ pub(super) fn ratio(path: &str, name: &str) -> Result<Ratio> {
         "token" | "ppo" | "vanilla" => Ratio::Token,
         "sequence" | "gspo" => Ratio::Sequence,
         _ => bail!("{path}: unknown ratio {name:?}; expected token or sequence"),
+    })
+}
+
+pub(super) fn surrogate(path: &str, name: &str) -> Result<Surrogate> {
+    Ok(match plain(name).as_str() {
+        "clipped" | "ppo" | "vanilla" => Surrogate::Clipped,
+        "cispo" => Surrogate::Cispo,
+        _ => bail!("{path}: unknown surrogate {name:?}; expected clipped or cispo"),
     })
 }
 

@@ -22,6 +22,7 @@ pub mod policy_loss;
 mod ratio;
 pub mod shape;
 pub mod stats;
+mod surrogate;
 pub mod value_loss;
 pub mod whiten;
 

@@ -1,4 +1,4 @@
-//! The clipped policy loss (Schulman et al. 2017, arXiv 1707.06347), with what it is added to: KL and entropy.
+//! The policy loss, PPO's clipped one (Schulman et al. 2017, arXiv 1707.06347) or CISPO, with what it is added to: KL and entropy.
 
 use std::ops::AddAssign;
 
@@ -8,6 +8,7 @@ use tch::{Kind, Tensor};
 
 use super::aggregation::{Denominator, aggregate, aggregate_beside, at_least_one, counts_padding, of_policy};
 use super::grid::wide_kind;
+use super::surrogate::Surrogate;
 use super::{Error, correction, kl, mask, ratio};
 
 /// A micro-batch of the policy's update. All tensors [batch, time].
@@ -52,7 +53,7 @@ impl PolicyLoss {
 pub struct PolicyStats {
     /// Ratios counted.
     pub count: f64,
-    /// Ratios whose clipped loss was the greater.
+    /// Ratios whose clipped loss was the greater; with CISPO those that the bounds changed, under `trl` from above with a positive advantage.
     pub clipped: f64,
     /// Ratios held by the dual clip.
     pub dual_clipped: f64,
@@ -137,8 +138,8 @@ impl AddAssign for PolicyStats {
     }
 }
 
-/// max(-A r, -A clip(r, 1 - low, 1 + high)) with r = exp(clamp(x - x_old, -20, 20)); with `clip.dual` = c, where A < 0 at
-/// most -c A (Ye et al. 2020, arXiv 1912.09729); with a correction times a weight of exp(x_old - x_rollout) between two bounds.
+/// max(-A r, -A clip(r, 1 - low, 1 + high)) with r = exp(clamp(x - x_old, -20, 20)), or with `surrogate: cispo` -A x times that clipped r
+/// without its gradient (`surrogate.rs`); with a correction times a weight of exp(x_old - x_rollout) between two bounds.
 ///
 /// With `ratio: sequence` r is the exp of the response's mean of x - x_old (GSPO, arXiv 2507.18071, equation 7). As in the frameworks its
 /// tokens share it, and the aggregation is over tokens.
@@ -166,12 +167,14 @@ pub fn policy_loss(algorithm: &Algorithm, input: &PolicyInput, whole: &Denominat
         mask::keep(&difference, &counted) // [batch, time]
     };
     let difference = since(input.old_logprobs);
+    let logprobs = mask::keep(&input.logprobs.to_kind(kind), &counted);
     let advantages = mask::keep(&input.advantages.to_kind(kind).detach(), &counted);
     let weight = importance_weight(algorithm, input, &counted)?;
     if is_one_action(algorithm) {
         return Ok(sequence_loss(
             algorithm,
             &difference,
+            &logprobs,
             &advantages,
             weight.as_ref(),
             &counted,
@@ -185,11 +188,11 @@ pub fn policy_loss(algorithm: &Algorithm, input: &PolicyInput, whole: &Denominat
         from_engine.as_ref().unwrap_or(&difference),
         &mask::booleans(input.mask),
     );
-    let surrogate = Surrogate::of(algorithm, &log_ratio.exp(), &advantages);
+    let surrogate = Surrogate::of(algorithm, &log_ratio.exp(), &logprobs, &advantages);
     let per_token = weighted(&surrogate.loss, weight.as_ref());
     Ok(PolicyLoss {
         loss: aggregate(algorithm, &per_token, &counted, whole),
-        sums: surrogate.sums(&counted, &approx_kl(algorithm, &difference, &counted)),
+        sums: sums(&surrogate, &counted, &approx_kl(algorithm, &difference, &counted)),
     })
 }
 
@@ -287,6 +290,7 @@ fn weighted(loss: &Tensor, weight: Option<&Tensor>) -> Tensor {
 fn sequence_loss(
     algorithm: &Algorithm,
     difference: &Tensor,
+    logprobs: &Tensor,
     advantages: &Tensor,
     weight: Option<&Tensor>,
     mask: &Tensor,
@@ -296,8 +300,9 @@ fn sequence_loss(
     let rows = mask.any_dim(-1, false); // [batch]
     let lengths = mask.sum_dim_intlist(-1, false, kind).clamp_min(1.0);
     let difference = difference.sum_dim_intlist(-1, false, kind);
+    let logprobs = logprobs.sum_dim_intlist(-1, false, kind);
     let advantages = advantages.sum_dim_intlist(-1, false, kind) / &lengths; // the same on every token
-    let surrogate = Surrogate::of(algorithm, &difference.exp(), &advantages);
+    let surrogate = Surrogate::of(algorithm, &difference.exp(), &logprobs, &advantages);
     let loss = mask::keep(&weighted(&surrogate.loss, weight), &rows);
     let count = number(&rows).clamp_min(1.0);
     let kl = KlSum {
@@ -306,7 +311,7 @@ fn sequence_loss(
     };
     PolicyLoss {
         loss: loss.sum(kind) / at_least_one(whole.sequences),
-        sums: surrogate.sums(&rows, &kl),
+        sums: sums(&surrogate, &rows, &kl),
     }
 }
 
@@ -334,57 +339,25 @@ fn approx_kl(algorithm: &Algorithm, difference: &Tensor, counted: &Tensor) -> Kl
     }
 }
 
-/// Clipped losses per ratio, any shape.
-struct Surrogate {
-    ratio: Tensor,
-    loss: Tensor,
-    clipped: Tensor,
-    dual_clipped: Tensor,
-}
-
-impl Surrogate {
-    fn of(algorithm: &Algorithm, ratio: &Tensor, advantages: &Tensor) -> Self {
-        let clip = &algorithm.clip;
-        let unclipped = -advantages * ratio;
-        let limited = -advantages * ratio.clamp(1.0 - clip.policy_low, 1.0 + clip.policy_high);
-        let greater = unclipped.maximum(&limited);
-        let (loss, dual_clipped) = match clip.dual {
-            None => (greater.shallow_clone(), greater.zeros_like().to_kind(Kind::Bool)),
-            Some(bound) => {
-                let bad = advantages.lt(0.0);
-                let ceiling = -advantages * bound;
-                let held = greater.minimum(&ceiling).where_self(&bad, &greater);
-                (held, greater.gt_tensor(&ceiling).logical_and(&bad))
-            }
-        };
-        Self {
-            ratio: ratio.detach(),
-            loss,
-            clipped: limited.gt_tensor(&unclipped),
-            dual_clipped,
-        }
-    }
-
-    /// In the order of [`PolicyStats::of`].
-    fn sums(&self, counted: &Tensor, kl: &KlSum) -> Tensor {
-        let ratio = mask::keep(&self.ratio.to_kind(Kind::Double), counted);
-        let greatest = if ratio.numel() == 0 {
-            number(&ratio)
-        } else {
-            ratio.max()
-        };
-        let sums = [
-            &number(counted),
-            &number(&self.clipped.logical_and(counted)),
-            &number(&self.dual_clipped.logical_and(counted)),
-            &kl.sum,
-            &kl.count,
-            &number(&ratio),
-            &number(&ratio.square()),
-            &greatest,
-        ];
-        Tensor::stack(&sums, 0)
-    }
+/// In the order of [`PolicyStats::of`].
+fn sums(surrogate: &Surrogate, counted: &Tensor, kl: &KlSum) -> Tensor {
+    let ratio = mask::keep(&surrogate.ratio.to_kind(Kind::Double), counted);
+    let greatest = if ratio.numel() == 0 {
+        number(&ratio)
+    } else {
+        ratio.max()
+    };
+    let sums = [
+        &number(counted),
+        &number(&surrogate.clipped.logical_and(counted)),
+        &number(&surrogate.dual_clipped.logical_and(counted)),
+        &kl.sum,
+        &kl.count,
+        &number(&ratio),
+        &number(&ratio.square()),
+        &greatest,
+    ];
+    Tensor::stack(&sums, 0)
 }
 
 /// The sum as a scalar, float64.

@@ -88,6 +88,13 @@ fn names_are_taken_in_the_spellings_of_the_frameworks() {
     };
     assert_eq!(ratio("sequence"), ratio("GSPO"));
     assert_eq!(ratio("token"), ratio("vanilla"));
+    let surrogate = |name: &str| {
+        let block = json!({"logprobs": [[1, 2]], "oldLogprobs": [[1, 1]], "advantages": [[1, 2]], "mask": [[1, 1]], "surrogate": name});
+        answer(json!({"policyLoss": block}))["policyLoss"].clone()
+    };
+    assert_eq!(surrogate("cispo"), surrogate("CISPO"));
+    assert_eq!(surrogate("clipped"), surrogate("vanilla"));
+    assert_ne!(surrogate("clipped"), surrogate("cispo"));
 }
 
 #[test]
@@ -210,6 +217,14 @@ fn a_complaint_names_the_block_the_field_and_what_was_found() {
         (
             policy(json!({"ratio": "word"})),
             "policyLoss.ratio: unknown ratio \"word\"; expected token or sequence",
+        ),
+        (
+            policy(json!({"surrogate": "sapo"})),
+            "policyLoss.surrogate: unknown surrogate \"sapo\"; expected clipped or cispo",
+        ),
+        (
+            policy(json!({"surrogate": "cispo", "dualClip": 3})),
+            "policyLoss.dualClip: cispo has no dual clip",
         ),
         (
             policy(json!({"dualClip": 0.9})),

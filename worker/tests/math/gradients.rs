@@ -1,7 +1,7 @@
 //! Gradients against finite differences, and every combination of settings.
 
 use ppo_crds::run_config::Algorithm;
-use ppo_crds::spec::{Estimator, KlEstimator, Ratio};
+use ppo_crds::spec::{Estimator, KlEstimator, Ratio, Surrogate};
 use tch::{Kind, Tensor};
 
 use crate::step::{AGGREGATIONS, ESTIMATORS, PROFILES, Step, everything};
@@ -73,7 +73,10 @@ fn a_single_token_an_empty_response_and_equal_scores_give_no_nan() {
             let mut algorithm = everything(profile, estimator, AGGREGATIONS[0]);
             for ratio in [Ratio::Token, Ratio::Sequence] {
                 algorithm.ratio = ratio;
-                assert_finite_at_the_edges(&algorithm);
+                for surrogate in [Surrogate::Clipped, Surrogate::Cispo] {
+                    algorithm.surrogate = surrogate;
+                    assert_finite_at_the_edges(&algorithm);
+                }
             }
         }
     }

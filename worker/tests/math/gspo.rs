@@ -2,7 +2,7 @@
 
 use ppo_crds::defaults;
 use ppo_crds::run_config::Algorithm;
-use ppo_crds::spec::{Aggregation, Estimator, Profile, Ratio};
+use ppo_crds::spec::{Aggregation, Estimator, Profile, Ratio, Surrogate};
 use ppo_worker::ppo::aggregation::Denominator;
 use ppo_worker::ppo::policy_loss::{PolicyInput, PolicyLoss, policy_loss};
 use tch::{Kind, Tensor};
@@ -120,7 +120,7 @@ fn the_ratio_is_the_geometric_mean_and_the_numbers_are_of_tokens() {
         new: row([[-0.8, -0.6, 99.0], [-1.5, 99.0, 99.0]]),
         ..Step::random(1, 2)
     };
-    let mut algorithm = defaults::algorithm_by(Profile::Default, Estimator::Grpo, Ratio::Sequence);
+    let mut algorithm = defaults::algorithm_by(Profile::Default, Estimator::Grpo, Ratio::Sequence, Surrogate::Clipped);
     (algorithm.clip.policy_low, algorithm.clip.policy_high) = (0.2, 0.5);
     let advantages = row([[2.0, 2.0, 0.0], [-1.0, 0.0, 0.0]]);
     let policy = of(&algorithm, &step, &step.new, &advantages);
@@ -136,7 +136,7 @@ fn the_ratio_is_the_geometric_mean_and_the_numbers_are_of_tokens() {
 #[test]
 fn each_profile_has_its_frameworks_bounds_and_mean() {
     let of = |profile| {
-        let algorithm = defaults::algorithm_by(profile, Estimator::Grpo, Ratio::Sequence);
+        let algorithm = defaults::algorithm_by(profile, Estimator::Grpo, Ratio::Sequence, Surrogate::Clipped);
         let clip = algorithm.clip;
         (clip.policy_low, clip.policy_high, clip.dual, algorithm.aggregation)
     };

@@ -1,7 +1,7 @@
 //! What must not change the loss or its gradient: the split, the padding, the order, the packing.
 
 use ppo_crds::defaults;
-use ppo_crds::spec::{Aggregation, Estimator, Profile, Ratio};
+use ppo_crds::spec::{Aggregation, Estimator, Profile, Ratio, Surrogate};
 use ppo_worker::ppo::advantage::{AdvantageInput, advantages};
 use ppo_worker::ppo::aggregation::Denominator;
 use proptest::prelude::*;
@@ -10,12 +10,13 @@ use tch::{Kind, Tensor};
 use crate::step::{AGGREGATIONS, ESTIMATORS, PROFILES, Step, assert_close, everything};
 
 const RATIOS: [Ratio; 2] = [Ratio::Token, Ratio::Sequence];
+const SURROGATES: [Surrogate; 2] = [Surrogate::Clipped, Surrogate::Cispo];
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 16, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_split_into_micro_batches_does_not_matter(seed in any::<u64>(), cut in 1_i64..7, profile in 0..5_usize, way in 0..6_usize, estimator in 0..6_usize, ratio in 0..2_usize) {
+    fn the_split_into_micro_batches_does_not_matter(seed in any::<u64>(), cut in 1_i64..7, profile in 0..5_usize, way in 0..6_usize, estimator in 0..6_usize, ratio in 0..2_usize, surrogate in 0..2_usize) {
         let (profile, aggregation, estimator) = (PROFILES[profile], AGGREGATIONS[way], ESTIMATORS[estimator]);
         // The token mean of TRL's PPO is one of micro-batches, which is tested below; that of its GRPO is not.
         let of_one_size = profile == Profile::Trl && aggregation == Aggregation::TokenMean && estimator == Estimator::Gae;
@@ -23,6 +24,7 @@ proptest! {
         let step = Step::random(seed, 8);
         let mut algorithm = everything(profile, estimator, aggregation);
         algorithm.ratio = RATIOS[ratio];
+        algorithm.surrogate = SURROGATES[surrogate];
         let given = step.advantages(&algorithm);
         let whole = step.losses(&algorithm, &given.advantages, &given.returns, step.counts(&algorithm));
 
@@ -44,10 +46,11 @@ proptest! {
     }
 
     #[test]
-    fn the_side_and_amount_of_padding_do_not_matter(seed in any::<u64>(), left in 0_i64..4, right in 0_i64..4, way in 0..5_usize, estimator in 0..6_usize, ratio in 0..2_usize) {
+    fn the_side_and_amount_of_padding_do_not_matter(seed in any::<u64>(), left in 0_i64..4, right in 0_i64..4, way in 0..5_usize, estimator in 0..6_usize, ratio in 0..2_usize, surrogate in 0..2_usize) {
         let step = Step::random(seed, 6);
         let mut algorithm = everything(Profile::Default, ESTIMATORS[estimator], AGGREGATIONS[way]);
         algorithm.ratio = RATIOS[ratio];
+        algorithm.surrogate = SURROGATES[surrogate];
         let bare = step.advantages(&algorithm);
         let bare_losses = step.losses(&algorithm, &bare.advantages, &bare.returns, step.counts(&algorithm));
         let padded = step.padded(left, right, 1e4); // exp of it is infinite
@@ -63,11 +66,12 @@ proptest! {
     }
 
     #[test]
-    fn the_amount_of_padding_on_the_right_does_not_matter_to_the_masking_profiles(seed in any::<u64>(), right in 1_i64..4, way in 0..5_usize, estimator in 0..6_usize, ratio in 0..2_usize) {
+    fn the_amount_of_padding_on_the_right_does_not_matter_to_the_masking_profiles(seed in any::<u64>(), right in 1_i64..4, way in 0..5_usize, estimator in 0..6_usize, ratio in 0..2_usize, surrogate in 0..2_usize) {
         for profile in [Profile::Openrlhf, Profile::Verl] {
             let step = Step::random(seed, 6);
             let mut algorithm = everything(profile, ESTIMATORS[estimator], AGGREGATIONS[way]);
             algorithm.ratio = RATIOS[ratio];
+            algorithm.surrogate = SURROGATES[surrogate];
             let bare = step.advantages(&algorithm);
             let bare_losses = step.losses(&algorithm, &bare.advantages, &bare.returns, step.counts(&algorithm));
             let padded = step.padded(0, right, 3.0);

@@ -6,8 +6,9 @@
 
 Needs torch and trl 0.24 (its masked_mean, masked_whiten and first_true_indices are called). The other frameworks'
 formulas are written out below from OpenRLHF 0.11 (models/utils.py, models/loss.py, experience_maker.py), verl 0.9
-(trainer/ppo/core_algos.py, utils/torch_functional.py) and AlpacaFarm 0.2 (rl/ppo_trainer.py, torch_ops.py), all in
-float64, in the order of the framework's own operations, gradients by autograd.
+(trainer/ppo/core_algos.py, utils/torch_functional.py), TRL 1.10 (trainer/grpo_trainer.py, for CISPO, which 0.24 does
+not have) and AlpacaFarm 0.2 (rl/ppo_trainer.py, torch_ops.py), all in float64, in the order of the framework's own
+operations, gradients by autograd.
 """
 
 import argparse
@@ -332,6 +333,41 @@ def gspo(profile, d, adv, low, high, dual, aggregation, tis=None):
     return {"loss": total, "clipFraction": fraction, "approxKl": kl, "gradient": x.grad}
 
 
+def cispo(profile, d, adv, low, high, aggregation, tis=None, level="token"):
+    """The log-prob by the clipped ratio: verl's compute_policy_loss_cispo, TRL's GRPOTrainer with loss_type cispo, whose
+    epsilon_high is 1 + high and which has no lower bound. The profiles without a CISPO of their own do as verl's, with the
+    bounds that they put on a log-ratio."""
+    x = d["new"].clone().requires_grad_(True)
+    mask, m = d["mask"], d["mask"].double()
+    since = x - d["old"]
+    if profile in ("default", "openrlhf", "verl"):
+        since = torch.clamp(since, min=-20.0, max=20.0)
+    log_weights = since
+    if level == "sequence":
+        log_weights = ((since * m).sum(-1) / m.sum(-1).clamp(min=1.0)).unsqueeze(-1)
+    ratio = torch.exp(log_weights)
+    if profile == "trl":
+        weight = torch.clamp(ratio, max=1 + high).detach()
+        clipped = ((ratio > 1 + high) & (adv > 0)).double()
+    else:
+        weight = torch.clamp(ratio, 1 - low, 1 + high).detach()
+        clipped = (ratio != weight).double() * torch.ones_like(m)
+    loss = -weight * adv * x
+    if tis:
+        loss = loss * (d["old"] - d["rollout"]).exp().clamp(max=tis)
+    total = reduce(profile, loss, mask, aggregation)
+    total.backward()
+    everywhere = profile == "alpacafarm" and aggregation == "tokenMean"
+    fraction = clipped.mean() if everywhere else (clipped * m).sum() / m.sum()
+    if profile == "trl":
+        kl = 0.5 * (since.masked_fill(~mask, 0) ** 2).mean()
+    elif profile == "alpacafarm":
+        kl = 0.5 * (since**2).mean()
+    else:
+        kl = (-since * m).sum() / m.sum()
+    return {"loss": total, "clipFraction": fraction, "approxKl": kl, "gradient": x.grad}
+
+
 def trl_rloo_policy(d, adv, low, high):
     """One ratio per sequence, as TRL's RLOOTrainer before it became a GRPO."""
     x = d["new"].clone().requires_grad_(True)
@@ -488,6 +524,8 @@ def cases():
     out.extend(deviation_case(profile, seed) for seed, profile in enumerate(PROFILES, 3000))
     for seed, profile in enumerate(PROFILES, 2000):
         out.extend(correction_cases(profile, seed))
+    for seed, profile in enumerate(PROFILES, 4000):
+        out.extend(cispo_cases(profile, seed))
     return out
 
 
@@ -562,6 +600,35 @@ def gspo_cases(profile, seed):
         ask["dualClip"] = 1.002
     ask["aggregation"] = "tokenMean"
     case("dual clip, importance", ask, gspo(profile, d, adv, 0.003, 0.004, 1.002, "tokenMean", tis=1.1))
+    return cases
+
+
+def cispo_cases(profile, seed):
+    d = batch(seed, PROFILES[profile][0][-1])
+    if profile == "alpacafarm":
+        d = at_padding(d)
+    far = {**d, "new": d["old"] + 6.0 * (d["new"] - d["old"])}  # some ratios beyond 5
+    adv = (torch.randn(8, 7, generator=torch.Generator().manual_seed(seed)) * 2).round(decimals=3)
+    common = {"oldLogprobs": d["old"], "advantages": adv, "mask": d["mask"], "surrogate": "cispo"}
+    low = 1.0 if profile == "trl" else 0.1
+    cases = []
+
+    def case(name, data, ask, want):
+        assert 0 < want["clipFraction"] < 1, f"{want['clipFraction']} of {profile}'s are clipped: {name}"
+        question = {"profile": profile, "policyLoss": plain(common | {"logprobs": data["new"]} | ask)}
+        cases.append({"name": f"{profile} cispo {name}", "input": question, "expected": {"policyLoss": plain(want)}})
+
+    bounds = {"clipLow": low, "clipHigh": 0.28}
+    for aggregation in AGGREGATIONS:
+        case(aggregation, d, bounds | {"aggregation": aggregation}, cispo(profile, d, adv, low, 0.28, aggregation))
+    # The bounds of verl's actor.yaml, of ScaleRL and TRL's manual elsewhere.
+    own = (0.2, 0.2) if profile == "verl" else (1.0, 4.0)
+    case("left out", far, {}, cispo(profile, far, adv, *own, "tokenMean"))
+    ask = bounds | {"aggregation": "tokenMean", "rolloutLogprobs": d["rollout"], "truncatedImportanceSampling": 1.1}
+    case("importance", d, ask, cispo(profile, d, adv, low, 0.28, "tokenMean", tis=1.1))
+    if profile in ("default", "trl"):  # TRL's importance_sampling_level sequence
+        ask = {"clipLow": 1.0, "clipHigh": 0.01, "aggregation": "tokenMean", "ratio": "sequence"}
+        case("of sequences", d, ask, cispo(profile, d, adv, 1.0, 0.01, "tokenMean", level="sequence"))
     return cases
 
 

@@ -52,7 +52,7 @@ fn what_a_job_has_in_place_of_a_word_that_is_not_here_is_said_in_plain_words() {
         assert!(notes.iter().any(|note| note.message == message), "{notes:?}");
     };
     let mode = "actor_rollout_ref.model.path=/m actor_rollout_ref.actor.policy_loss.loss_mode=gpg";
-    let message = "gpg is not available (these are: vanilla, gspo); see that algorithm.ratio is what you want";
+    let message = "gpg is not available (these are: vanilla, gspo, cispo); see that algorithm.ratio and algorithm.surrogate are what you want";
     said(Framework::Verl, mode, message);
     let ppo = "ppo.py --sft_model_path /m --reward_model_path /rm --dataset_name /d.jsonl --stop_token period";
     said(Framework::Trl, ppo, "period is not available; the job uses eos");
@@ -86,8 +86,8 @@ fn the_bounds_of_a_loss_that_is_not_here_are_left_out() {
     assert_eq!(of(Framework::Verl, &format!("{clip} {mode}=vanilla")), (taken, false));
     assert_eq!(of(Framework::Verl, &format!("{clip} {mode}=sapo")), (none, true));
     // Bounds that PPO's ratio cannot have.
-    let cispo = format!("{mode}=cispo {actor}.clip_ratio_low=10 {actor}.clip_ratio_high=0.2");
-    assert_eq!(of(Framework::Verl, &cispo), (none, true));
+    let sapo = format!("{mode}=sapo {actor}.clip_ratio_low=10 {actor}.clip_ratio_high=0.2");
+    assert_eq!(of(Framework::Verl, &sapo), (none, true));
     assert_eq!(of(Framework::Verl, &format!("{mode}=gpg")), (none, false));
 
     let openrlhf = "--pretrain a/b --eps_clip_low_high 3e-4 4e-4 --policy_loss_type";
@@ -100,10 +100,65 @@ fn the_bounds_of_a_loss_that_is_not_here_are_left_out() {
         ("--loss_type dr_grpo --importance_sampling_level token", (taken, false)),
         ("--importance_sampling_level sequence", (taken, false)),
         ("--importance_sampling_level sequence_token", (none, true)),
-        ("--loss_type cispo", (none, true)),
+        ("--loss_type sapo", (none, true)),
     ] {
         assert_eq!(of(Framework::Trl, &format!("{trl} {flags}")), expected, "{flags}");
     }
+}
+
+#[test]
+fn cispo_of_each_framework_has_its_bounds_whose_upper_one_is_a_ratio_in_trl() {
+    use crate::spec::{Aggregation, Ratio, Surrogate};
+    let of = |framework, command: &str| {
+        let conversion = converted(framework, command);
+        let algorithm = conversion.job.spec.algorithm;
+        assert_eq!(algorithm.surrogate, Surrogate::Cispo, "{command}");
+        let said: Vec<_> = conversion.notes.into_iter().map(|note| note.subject).collect();
+        let clip = &algorithm.clip;
+        ((clip.policy_low, clip.policy_high, clip.dual), said, algorithm)
+    };
+    let actor = "actor_rollout_ref.actor";
+    let verl = format!("actor_rollout_ref.model.path=/m {actor}.policy_loss.loss_mode=cispo");
+    let (clip, said, algorithm) = of(
+        Framework::Verl,
+        &format!("{verl} {actor}.clip_ratio_low=10 {actor}.clip_ratio_high=0.2"),
+    );
+    assert_eq!((clip, algorithm.ratio), ((Some(1.0), Some(0.2), None), Ratio::Token));
+    let about = |said: &[String], part: &str| said.iter().any(|subject| subject.contains(part));
+    assert!(!about(&said, "clip") && !about(&said, "loss_mode"), "{said:?}");
+    let (clip, said, _) = of(
+        Framework::Verl,
+        &format!("{verl} {actor}.clip_ratio_low=0.3 {actor}.clip_ratio_c=5"),
+    );
+    assert_eq!(clip, (Some(0.3), None, None));
+    assert!(about(&said, "clip_ratio_c"), "{said:?}");
+
+    let trl =
+        "trl grpo --model_name_or_path /m --dataset_name /d.jsonl --reward_model_name_or_path /rm --loss_type cispo";
+    for (flags, high) in [
+        ("--epsilon_high 5.0", Some(4.0)),
+        ("--epsilon 0.2 --epsilon_high 1.28", Some(0.28)),
+        ("--epsilon 3", Some(2.0)),
+        ("--epsilon_high 1", Some(0.0)),
+        // What its own default does, too: the bound is that of the profile.
+        ("--epsilon_high 0.28", None),
+        ("", None),
+    ] {
+        let (clip, said, algorithm) = of(Framework::Trl, &format!("{trl} {flags}"));
+        assert_eq!(clip, (Some(1.0), high, None), "{flags}");
+        assert_eq!(algorithm.aggregation, Some(Aggregation::TokenMean), "{flags}");
+        assert_eq!(about(&said, "algorithm.clip"), high.is_none(), "{flags}: {said:?}");
+        assert!(
+            !about(&said, "loss_type") && !about(&said, "delta"),
+            "{flags}: {said:?}"
+        );
+    }
+    let (clip, said, algorithm) = of(
+        Framework::Trl,
+        &format!("{trl} --epsilon_high 5 --delta 4 --importance_sampling_level sequence"),
+    );
+    assert_eq!((clip, algorithm.ratio), ((Some(1.0), Some(4.0), None), Ratio::Sequence));
+    assert_eq!(said.iter().filter(|subject| *subject == "delta").count(), 1, "{said:?}");
 }
 
 #[test]

@@ -26,6 +26,7 @@ pub(super) fn finish_grpo(draft: &mut Draft) -> Result<(), WrongValue> {
     }
     correction::set(draft)?;
     newer::weight_of_kl(draft)?;
+    cispo(draft)?;
     for loss in ["loss_type", "importance_sampling_level"] {
         other_loss::leave_bounds(draft, loss);
     }
@@ -36,6 +37,43 @@ pub(super) fn finish_grpo(draft: &mut Draft) -> Result<(), WrongValue> {
         );
     }
     online(draft)
+}
+
+/// With `cispo` GRPOTrainer bounds a ratio at `epsilon_high` itself, from above alone, and does not read `delta` (`_compute_loss` in
+/// grpo_trainer.py).
+fn cispo(draft: &mut Draft) -> Result<(), WrongValue> {
+    if draft.get("algorithm.surrogate").is_none_or(|loss| loss != "cispo") {
+        return Ok(());
+    }
+    let (low, high) = ("algorithm.clip.policyLow", "algorithm.clip.policyHigh");
+    for field in [low, high, "algorithm.clip.dual"] {
+        draft.unset(field);
+    }
+    let source = format!("{}, no lower bound", draft.source("loss_type"));
+    draft.set(low, 1.0, &source);
+    if draft.number("delta")?.is_some() {
+        draft.unsay("delta");
+        draft.leave("delta", "does nothing in TRL with cispo, so the job has no dual clip");
+    }
+    // `self.epsilon_high = args.epsilon_high if args.epsilon_high is not None else args.epsilon`
+    let own = draft.number("epsilon_high")?;
+    let name = own.map_or("epsilon", |_| "epsilon_high");
+    match draft.number(name)?.unwrap_or(0.2) {
+        greatest if greatest >= 1.0 => {
+            // 1.28 - 1 is 0.28.
+            let above = ((greatest - 1.0) * 1e9).round() / 1e9;
+            let source = format!("{} - 1", draft.source(name));
+            draft.set(high, above, &source);
+        }
+        greatest => {
+            let why = format!(
+                "TRL bounds a ratio at epsilon_high itself with cispo, and {greatest} is below 1, so that it weighs nearly every token alike; \
+                 the bound is 5, which TRL recommends: for another one give policyHigh, 1 less"
+            );
+            draft.leave("algorithm.clip", &why);
+        }
+    }
+    Ok(())
 }
 
 /// A generation batch serves `steps_per_generation / gradient_accumulation_steps` updates, `num_iterations` times over.

@@ -1,6 +1,6 @@
 //! The flags of `PPOConfig`, `RLOOConfig` and `GRPOConfig`, and of the classes of transformers and TRL that they come with.
 
-use crate::convert::row::Read::{Count, CountOrOff, Data, Folder, Model, Number, Numbers, One, Text, Truth};
+use crate::convert::row::Read::{Count, CountOrOff, Data, Each, Folder, Model, Number, Numbers, One, Text, Truth};
 use crate::convert::row::{NO_DROPOUT, Row, computed, field, needless, nowhere};
 
 /// Flags of every trainer.
@@ -308,9 +308,9 @@ pub const GRPO: &[Row] = &[
     ).or("group"),
     field(
         &["loss_type"],
-        &["algorithm.aggregation"],
-        One(&[("dapo", "tokenMean"), ("bnpo", "tokenMean"), ("grpo", "sequenceMeanTokenMean"),
-              ("dr_grpo", "sequenceMeanTokenSumNorm")]),
+        &["algorithm.aggregation", "algorithm.surrogate"],
+        Each(&[("dapo", &["tokenMean", ""]), ("bnpo", &["tokenMean", ""]), ("grpo", &["sequenceMeanTokenMean", ""]),
+               ("dr_grpo", &["sequenceMeanTokenSumNorm", ""]), ("cispo", &["tokenMean", "cispo"])]),
     ).or("dapo"),
     field(&["importance_sampling_level"], &["algorithm.ratio"], One(&[("token", "token"), ("sequence", "sequence")])),
     nowhere(&["top_entropy_quantile"], "every token is learnt from").off(&["1.0", "1"]),

@@ -59,6 +59,14 @@ fn settings_that_contradict_each_other_are_refused() {
             "spec.algorithm.ratio: is sequence, and rloo under trl has one ratio per sequence already",
         ),
         (
+            "algorithm: {profile: trl, surrogate: cispo, advantage: {estimator: rloo}}\n  batch: {nSamplesPerPrompt: 2}",
+            "spec.algorithm.surrogate: is cispo, which weighs tokens, and rloo under trl takes a response as one action",
+        ),
+        (
+            "algorithm: {surrogate: cispo, clip: {dual: 3}}",
+            "spec.algorithm.clip.dual: is 3, and surrogate: cispo has no dual clip",
+        ),
+        (
             "algorithm: {profile: alpacafarm, maskTruncated: true}",
             "spec.algorithm.maskTruncated: is true, and the mean is one that counts padding",
         ),
@@ -116,6 +124,19 @@ fn settings_that_contradict_each_other_are_refused() {
     for (blocks, expected) in refused {
         let text = one(blocks, RULE);
         assert!(text.contains(expected), "{blocks}: {text}");
+    }
+}
+
+#[test]
+fn cispo_is_taken_with_its_dual_clip_off_and_with_the_ratio_of_sequences() {
+    for blocks in [
+        "surrogate: cispo",
+        "surrogate: cispo, clip: {dual: 0, policyLow: 1, policyHigh: 4}",
+        "surrogate: cispo, profile: verl",
+        "surrogate: cispo, profile: trl, ratio: sequence",
+    ] {
+        let found = texts(&format!("algorithm: {{{blocks}}}"), RULE);
+        assert!(found.is_empty(), "{blocks}: {found:?}");
     }
 }
 

@@ -63,6 +63,16 @@ pub(super) fn at_creation() -> Vec<Case> {
             json!({"algorithm": {"profile": "trl", "ratio": "sequence", "advantage": {"estimator": "rloo"}}, "batch": {"nSamplesPerPrompt": 2}}),
         ),
         of(
+            "spec.algorithm",
+            "surrogate: cispo is not for rloo under trl",
+            json!({"algorithm": {"profile": "trl", "surrogate": "cispo", "advantage": {"estimator": "rloo"}}, "batch": {"nSamplesPerPrompt": 2}}),
+        ),
+        of(
+            "spec.algorithm",
+            "clip.dual is not for surrogate: cispo",
+            json!({"algorithm": {"surrogate": "cispo", "clip": {"dual": 3}}}),
+        ),
+        of(
             "spec.algorithm.advantage",
             "deviation: batch is for estimator: grpo",
             json!({"algorithm": {"advantage": {"deviation": "batch"}}}),

@@ -56,6 +56,7 @@ fn config(profile: Profile) -> RunConfig {
                 value: None,
             },
             ratio: Ratio::default(),
+            surrogate: Surrogate::default(),
             score: Score {
                 clip: None,
                 scale: 1.0,

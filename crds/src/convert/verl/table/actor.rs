@@ -1,6 +1,6 @@
 //! verl's settings of the models, and of the actor's update.
 
-use crate::convert::row::Read::{Count, Model, Number, Numbers, One, Truth};
+use crate::convert::row::Read::{Count, Each, Model, Number, Numbers, One, Truth};
 use crate::convert::row::{Row, computed, field, needless, nowhere};
 
 /// Every one of them.
@@ -93,8 +93,8 @@ pub const ROWS: &[Row] = &[
     field(&["actor_rollout_ref.actor.entropy_coeff"], &["algorithm.entropyCoef"], Number),
     field(
         &["actor_rollout_ref.actor.policy_loss.loss_mode"],
-        &["algorithm.ratio"],
-        One(&[("vanilla", "token"), ("gspo", "sequence")]),
+        &["algorithm.ratio", "algorithm.surrogate"],
+        Each(&[("vanilla", &["token", ""]), ("gspo", &["sequence", ""]), ("cispo", &["", "cispo"])]),
     ),
     needless(
         &["actor_rollout_ref.actor.policy_loss.*", "actor_rollout_ref.actor.tau_pos",
