@@ -300,26 +300,36 @@ fn gradients_of_a_bfloat16_weight_are_added_in_float32_however_many_rows_there_a
 }
 
 #[test]
-fn products_of_float32_are_as_exact_as_float32_whatever_their_shape() {
-    // Whole tiles, and sizes that fill none; more than is summed at once, of rows, inputs and outputs.
-    for (rows, inputs, outputs) in [
+fn products_are_as_exact_as_what_they_are_of_whatever_their_shape() {
+    // Whole tiles, and sizes that fill none; rows that are read where they lie, and such as lie too far apart for it; more than is summed at
+    // once, of rows, inputs and outputs.
+    let shapes = [
         (64, 64, 64),
         (37, 70, 50),
+        (45, 576, 80),
+        (100, 576, 50),
+        (40, 1024, 48),
         (33, 5000, 40),
         (3000, 40, 33),
         (40, 33, 5000),
-    ] {
-        let given = random::seeded(13, || {
-            [&[rows, inputs], &[outputs, inputs]].map(|dims| normal(dims, Kind::Float))
-        });
-        let product = |it: &[Tensor]| {
-            let [output] = linears(Front::Rows(&it[0]), [&it[1]], None).unwrap();
-            vec![output]
-        };
-        let exact = outcome(&given.each_ref().map(|it| it.to_kind(Kind::Double)), product);
-        for (number, (ours, exact)) in outcome(&given, product).iter().zip(&exact).enumerate() {
-            let far = distance(ours, exact);
-            assert!(far < 2e-6, "{rows} x {inputs} x {outputs}, tensor {number}: {far}");
+    ];
+    for (kind, near) in [(Kind::Float, 2e-6), (Kind::BFloat16, tolerance(Kind::BFloat16))] {
+        for (rows, inputs, outputs) in shapes {
+            let given = random::seeded(13, || {
+                [&[rows, inputs], &[outputs, inputs]].map(|dims| normal(dims, kind))
+            });
+            let product = |it: &[Tensor]| {
+                let [output] = linears(Front::Rows(&it[0]), [&it[1]], None).unwrap();
+                vec![output]
+            };
+            let exact = outcome(&given.each_ref().map(|it| it.to_kind(Kind::Double)), product);
+            for (number, (ours, exact)) in outcome(&given, product).iter().zip(&exact).enumerate() {
+                let far = distance(ours, exact);
+                assert!(
+                    far < near,
+                    "{kind:?}, {rows} x {inputs} x {outputs}, tensor {number}: {far}"
+                );
+            }
         }
     }
 }
