@@ -2,7 +2,7 @@
 // the sum of three bfloat16, so a product of float32 is six of them, the smallest three being left out: numbers as exact as float32's own, in
 // half the time (Henry, Tang and Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision Computations",
 // 2019, section II), between 1e-33 and 3.3e38: tiles take what is smaller than 1e-38 for zero, and what is infinite becomes NaN. In bfloat16
-// it is faster than oneDNN in that each operand is packed once and that float32 results are not rounded on their way.
+// it is faster than oneDNN in that an operand is packed once or not at all and that float32 results are not rounded on their way.
 #include "instructions.h"
 #include "training_operand.h"
 

@@ -84,6 +84,22 @@ impl Changes {
 }
 
 impl Change<'_> {
+    /// Whether it has a value for each of its places, and all of them are places of a tensor of so many `numbers`.
+    ///
+    /// # Errors
+    /// What is wrong otherwise.
+    pub fn check(&self, numbers: i64) -> Result<(), String> {
+        let (count, last) = self
+            .positions()
+            .fold((0, None), |(count, _), place| (count + 1, Some(place)));
+        let (name, bytes) = (self.name, self.values.len());
+        match last {
+            _ if bytes != 2 * count => Err(format!("has {bytes} bytes of {name} for {count} numbers")),
+            Some(last) if last >= numbers => Err(format!("has number {last} of {name}, which has {numbers}")),
+            _ => Ok(()),
+        }
+    }
+
     /// The places of its numbers, in their order.
     pub fn positions(&self) -> impl Iterator<Item = i64> + '_ {
         positions(self.gaps)

@@ -4,11 +4,11 @@
 use std::ffi::{c_char, c_void};
 use std::ptr::NonNull;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 
 use super::allocator::keeps_memory;
 use super::engine::{RawShape, text};
-use crate::engine::changes::{Change, positions};
+use crate::engine::changes::Change;
 use crate::engine::decoder_shape::DecoderShape;
 
 /// A weight matrix of the decoder, rows are outputs.
@@ -216,30 +216,21 @@ impl PackedWeights {
         let MatrixChange {
             layer,
             matrix: (which, part),
-            change: Change { gaps, values, .. },
+            change,
         } = *change;
         ensure!(layer < self.shape.layers, "layer {layer} of {}", self.shape.layers);
         let size = self.size(which, part);
         let (rows, columns) = size.with_context(|| format!("this model's {which:?} has no part {part}"))?;
-        let (count, last) = positions(gaps).fold((0, None), |(count, _), place| (count + 1, Some(place)));
-        ensure!(
-            last.is_none_or(|last| last < (rows * columns) as i64),
-            "{which:?}: number {} of {}",
-            last.unwrap_or_default(),
-            rows * columns
-        );
-        ensure!(
-            values.len() == 2 * count,
-            "{which:?}: {} bytes for {count} numbers",
-            values.len()
-        );
+        change
+            .check((rows * columns) as i64)
+            .map_err(|why| anyhow!("what changed of {which:?} {why}"))?;
         Ok(RawChange {
             layer: i32::try_from(layer)?,
             which,
             part: i32::try_from(part)?,
-            gaps: gaps.as_ptr(),
-            count: i64::try_from(gaps.len())?,
-            values: values.as_ptr(),
+            gaps: change.gaps.as_ptr(),
+            count: i64::try_from(change.gaps.len())?,
+            values: change.values.as_ptr(),
         })
     }
 

@@ -101,16 +101,7 @@ fn changes(model: &ModelConfig, body: Vec<u8>, start: usize, metadata: &Metadata
         let range = |(from, to): (usize, usize)| start + from..start + to;
         let change = changes.add(name, range(gaps.data_offsets), range(values.data_offsets));
         let change = change.ok_or_else(|| format!("ends before {name}"))?;
-        let (count, last) = change.positions().fold((0, 0), |(count, _), place| (count + 1, place));
-        if change.values.len() != 2 * count {
-            return Err(format!(
-                "has {} bytes of {name} for {count} numbers",
-                change.values.len()
-            ));
-        }
-        if last >= shape.iter().product() {
-            return Err(format!("has number {last} of {name}, which is {shape:?}"));
-        }
+        change.check(shape.iter().product())?;
     }
     Ok(changes)
 }

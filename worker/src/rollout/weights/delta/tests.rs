@@ -173,10 +173,7 @@ fn what_is_no_part_of_the_model_is_named() {
         ),
         (vec![(&gaps, byte, &[0])], "no half of a pair"),
         (vec![("model.norm.weight", number, &[0; 2])], "no half of a pair"),
-        (
-            vec![(&values, number, &[0; 2]), (&gaps, byte, &[last])],
-            "which is [32]",
-        ),
+        (vec![(&values, number, &[0; 2]), (&gaps, byte, &[last])], "which has 32"),
         (
             vec![(&values, number, &[0; 4]), (&gaps, byte, &[0])],
             "4 bytes of model.norm.weight for 1 numbers",
