@@ -310,10 +310,10 @@ mod tests {
         };
         assert!(refusal(2, (Matrix::Qkv, 0), &[0], &[0; 2]).contains("layer 2 of 2"));
         assert!(refusal(0, (Matrix::Qkv, 3), &[0], &[0; 2]).contains("no part 3"));
-        assert!(refusal(0, (Matrix::Qkv, 0), &[0, 0], &[0; 2]).contains("2 bytes for 2 numbers"));
+        assert!(refusal(0, (Matrix::Qkv, 0), &[0, 0], &[0; 2]).contains("2 bytes of w for 2 numbers"));
         let numbers = 101 * shape.hidden;
         let beyond = [vec![255; numbers / 255], vec![(numbers % 255) as u8]].concat();
-        assert!(refusal(0, (Matrix::Head, 0), &beyond, &[0; 2]).contains(&format!("number {numbers} of {numbers}")));
+        assert!(refusal(0, (Matrix::Head, 0), &beyond, &[0; 2]).contains(&format!("number {numbers} of w")));
         let mut refusal = |layer: usize, vector: Vector, first: usize, length: usize| {
             let values = vec![0.0; length];
             weights
