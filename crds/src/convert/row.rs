@@ -172,22 +172,18 @@ impl Read {
             Self::Truth => same(Some(truth(values)?.into())),
             Self::Text | Self::Model | Self::Data | Self::Folder => same(Some(one()?.into())),
             Self::Is(ours) => same((!is_off(values)).then(|| ours.into())),
-            Self::One(words) => {
-                let value = one()?.to_lowercase();
-                let Some((_, ours)) = words.iter().find(|(theirs, _)| *theirs == value) else {
-                    return Err(format!("{value} is none of these: {}", theirs(words)));
-                };
-                same(word(ours))
-            }
-            Self::Each(words) => {
-                let value = one()?.to_lowercase();
-                let Some((_, ours)) = words.iter().find(|(theirs, _)| *theirs == value) else {
-                    return Err(format!("{value} is none of these: {}", theirs(words)));
-                };
-                ours.iter().map(|ours| word(ours)).collect()
-            }
+            Self::One(words) => same(word(find(words, one()?)?)),
+            Self::Each(words) => find(words, one()?)?.iter().map(|ours| word(ours)).collect(),
         })
     }
+}
+
+/// What is ours for their word.
+fn find<'a, T>(words: &'a [(&str, T)], value: &str) -> Result<&'a T, String> {
+    let value = value.to_lowercase();
+    let found = words.iter().find(|(theirs, _)| *theirs == value);
+    let (_, ours) = found.ok_or_else(|| format!("{value} is none of these: {}", theirs(words)))?;
+    Ok(ours)
 }
 
 /// An empty one is none.

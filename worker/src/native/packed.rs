@@ -313,7 +313,10 @@ mod tests {
         assert!(refusal(0, (Matrix::Qkv, 0), &[0, 0], &[0; 2]).contains("2 bytes of w for 2 numbers"));
         let numbers = 101 * shape.hidden;
         let beyond = [vec![255; numbers / 255], vec![(numbers % 255) as u8]].concat();
-        assert!(refusal(0, (Matrix::Head, 0), &beyond, &[0; 2]).contains(&format!("number {numbers} of w")));
+        assert!(
+            refusal(0, (Matrix::Head, 0), &beyond, &[0; 2])
+                .contains(&format!("number {numbers} of w, which has {numbers}"))
+        );
         let mut refusal = |layer: usize, vector: Vector, first: usize, length: usize| {
             let values = vec![0.0; length];
             weights

@@ -3,11 +3,9 @@
 use ppo_crds::defaults;
 use ppo_crds::run_config::Algorithm;
 use ppo_crds::spec::{Aggregation, Estimator, Profile, Ratio, Surrogate};
-use ppo_worker::ppo::aggregation::Denominator;
-use ppo_worker::ppo::policy_loss::{PolicyInput, PolicyLoss, policy_loss};
 use tch::{Kind, Tensor};
 
-use crate::step::{LONGEST, PROFILES, Step, assert_close, everything};
+use crate::step::{PROFILES, Step, assert_close, everything};
 
 /// With bounds that random ratios pass on either side, and without a correction.
 fn cispo(profile: Profile, aggregation: Aggregation) -> Algorithm {
@@ -16,23 +14,6 @@ fn cispo(profile: Profile, aggregation: Aggregation) -> Algorithm {
     algorithm.truncated_importance_sampling = None;
     (algorithm.clip.policy_low, algorithm.clip.policy_high) = (0.1, 0.2);
     algorithm
-}
-
-fn of(algorithm: &Algorithm, step: &Step, logprobs: &Tensor, advantages: &Tensor) -> PolicyLoss {
-    let input = PolicyInput {
-        logprobs,
-        old_logprobs: &step.old,
-        advantages,
-        mask: &step.mask,
-        rollout_logprobs: Some(&step.reference),
-    };
-    policy_loss(algorithm, &input, &Denominator::of(&step.mask, LONGEST)).unwrap()
-}
-
-fn gradient(algorithm: &Algorithm, step: &Step, advantages: &Tensor) -> Tensor {
-    let leaf = step.new.copy().set_requires_grad(true);
-    of(algorithm, step, &leaf, advantages).loss.backward();
-    leaf.grad()
 }
 
 #[test]
@@ -44,12 +25,12 @@ fn a_token_teaches_by_its_clipped_ratio_where_ppo_has_no_gradient_too() {
         let weight = ratio.clamp(0.9, 1.2);
         let expected = -&weight * &step.values * &mask;
         let mut algorithm = cispo(profile, Aggregation::TokenSum);
-        assert_close(&gradient(&algorithm, &step, &step.values), &expected);
+        assert_close(&step.slope(&algorithm, &step.values).1, &expected);
 
         let outside = ratio.ne_tensor(&weight).logical_and(&step.mask);
         algorithm.surrogate = Surrogate::Clipped;
         algorithm.clip.dual = None;
-        let of_ppo = gradient(&algorithm, &step, &step.values);
+        let of_ppo = step.slope(&algorithm, &step.values).1;
         let silent = of_ppo.eq(0.0).logical_and(&outside).to_kind(Kind::Double);
         assert!(silent.sum(Kind::Double).double_value(&[]) > 0.0, "{profile:?}");
         assert!((&expected * silent).abs().max().double_value(&[]) > 0.01, "{profile:?}");
@@ -64,7 +45,7 @@ fn the_gradient_is_divided_as_every_loss_is() {
     let expected = -weight * &step.values * &mask / mask.sum(Kind::Double);
     for profile in [Profile::Default, Profile::Openrlhf, Profile::Verl, Profile::Trl] {
         let algorithm = cispo(profile, Aggregation::TokenMean);
-        assert_close(&gradient(&algorithm, &step, &step.values), &expected);
+        assert_close(&step.slope(&algorithm, &step.values).1, &expected);
     }
 }
 
@@ -78,9 +59,9 @@ fn before_an_update_the_gradient_is_that_of_the_clipped_ratio() {
             let advantages = step.values.narrow(1, 0, 1).expand_as(&step.values).contiguous();
             let mut algorithm = cispo(profile, Aggregation::TokenSum);
             algorithm.ratio = ratio;
-            let ours = gradient(&algorithm, &step, &advantages);
+            let ours = step.slope(&algorithm, &advantages).1;
             algorithm.surrogate = Surrogate::Clipped;
-            assert_close(&ours, &gradient(&algorithm, &step, &advantages));
+            assert_close(&ours, &step.slope(&algorithm, &advantages).1);
             assert!(ours.abs().max().double_value(&[]) > 0.01);
         }
     }
@@ -96,7 +77,7 @@ fn with_the_ratio_of_sequences_a_token_teaches_by_its_responses() {
     for profile in [Profile::Default, Profile::Trl] {
         let mut algorithm = cispo(profile, Aggregation::TokenSum);
         algorithm.ratio = Ratio::Sequence;
-        assert_close(&gradient(&algorithm, &step, &step.values), &expected);
+        assert_close(&step.slope(&algorithm, &step.values).1, &expected);
     }
 }
 
@@ -119,7 +100,7 @@ fn ratios_outside_the_bounds_are_counted_as_the_framework_counts_them() {
     ] {
         let mut algorithm = cispo(profile, Aggregation::TokenMean);
         (algorithm.clip.policy_low, algorithm.clip.policy_high) = (0.2, 1.0);
-        let policy = of(&algorithm, &step, &step.new, &advantages);
+        let policy = step.policy_loss(&algorithm, &step.new, &advantages);
         let expected = (0.8 * (below - 2.0) - 2.0 * (above - 2.0)) / 4.0;
         assert!((policy.loss.double_value(&[]) - expected).abs() < 1e-12, "{profile:?}");
         let stats = policy.stats().unwrap();

@@ -3,36 +3,15 @@
 use ppo_crds::defaults;
 use ppo_crds::run_config::Algorithm;
 use ppo_crds::spec::{Aggregation, Estimator, Profile, Ratio, Surrogate};
-use ppo_worker::ppo::aggregation::Denominator;
-use ppo_worker::ppo::policy_loss::{PolicyInput, PolicyLoss, policy_loss};
 use tch::{Kind, Tensor};
 
-use crate::step::{AGGREGATIONS, LONGEST, PROFILES, Step, assert_close, everything};
+use crate::step::{AGGREGATIONS, PROFILES, Step, assert_close, everything};
 
 fn sequences(profile: Profile, aggregation: Aggregation) -> Algorithm {
     let mut algorithm = everything(profile, Estimator::Grpo, aggregation);
     algorithm.ratio = Ratio::Sequence;
     (algorithm.clip.policy_low, algorithm.clip.policy_high) = (0.05, 0.08);
     algorithm
-}
-
-fn of(algorithm: &Algorithm, step: &Step, logprobs: &Tensor, advantages: &Tensor) -> PolicyLoss {
-    let input = PolicyInput {
-        logprobs,
-        old_logprobs: &step.old,
-        advantages,
-        mask: &step.mask,
-        rollout_logprobs: Some(&step.reference),
-    };
-    policy_loss(algorithm, &input, &Denominator::of(&step.mask, LONGEST)).unwrap()
-}
-
-/// Loss and gradient at these log-probs.
-fn slope(algorithm: &Algorithm, step: &Step, advantages: &Tensor) -> (f64, Tensor) {
-    let leaf = step.new.copy().set_requires_grad(true);
-    let loss = of(algorithm, step, &leaf, advantages).loss;
-    loss.backward();
-    (loss.double_value(&[]), leaf.grad())
 }
 
 /// The first column's on every token of the row.
@@ -42,14 +21,14 @@ fn alike(advantages: &Tensor) -> Tensor {
 
 #[track_caller]
 fn assert_finite_differences(algorithm: &Algorithm, step: &mut Step, advantages: &Tensor) {
-    let gradient = slope(algorithm, step, advantages).1;
+    let gradient = step.slope(algorithm, advantages).1;
     let here = step.new.copy();
     for cell in 0..here.numel() as i64 {
         let far = 1e-6;
         let mut at = |by: f64| {
             step.new = here.copy();
             let _ = step.new.view(-1).get(cell).g_add_scalar_(by);
-            slope(algorithm, step, advantages).0
+            step.slope(algorithm, advantages).0
         };
         let found = (at(far) - at(-far)) / (2.0 * far);
         let ours = gradient.view(-1).double_value(&[cell]);
@@ -82,13 +61,13 @@ fn verls_gradient_is_the_same_where_a_response_has_one_advantage_and_else_by_the
     let one = mask.zeros_like();
     let _ = one.narrow(1, 0, 1).fill_(1.0);
     verl.clip.policy_high = 1000.0;
-    let gradient = slope(&verl, &step, &one).1;
+    let gradient = step.slope(&verl, &one).1;
     assert_close(&(&gradient * (&one - 1.0)), &mask.zeros_like());
     assert!(gradient.abs().max().double_value(&[]) > 0.01);
     let mut openrlhf = sequences(Profile::Openrlhf, Aggregation::TokenMean);
     openrlhf.truncated_importance_sampling = None;
     openrlhf.clip.policy_high = 1000.0;
-    let shared = slope(&openrlhf, &step, &one).1;
+    let shared = step.slope(&openrlhf, &one).1;
     assert_close(&(alike(&shared) * &mask), &shared);
 }
 
@@ -102,9 +81,9 @@ fn a_response_of_one_token_has_that_tokens_ratio() {
         let advantages = step.values.copy();
         let mut algorithm = sequences(profile, Aggregation::SequenceMeanTokenMean);
         algorithm.truncated_importance_sampling = None;
-        let by_sequence = slope(&algorithm, &step, &advantages);
+        let by_sequence = step.slope(&algorithm, &advantages);
         algorithm.ratio = Ratio::Token;
-        let by_token = slope(&algorithm, &step, &advantages);
+        let by_token = step.slope(&algorithm, &advantages);
         assert!((by_sequence.0 - by_token.0).abs() < 1e-12, "{profile:?}");
         assert_close(&by_sequence.1, &by_token.1);
     }
@@ -123,7 +102,7 @@ fn the_ratio_is_the_geometric_mean_and_the_numbers_are_of_tokens() {
     let mut algorithm = defaults::algorithm_by(Profile::Default, Estimator::Grpo, Ratio::Sequence, Surrogate::Clipped);
     (algorithm.clip.policy_low, algorithm.clip.policy_high) = (0.2, 0.5);
     let advantages = row([[2.0, 2.0, 0.0], [-1.0, 0.0, 0.0]]);
-    let policy = of(&algorithm, &step, &step.new, &advantages);
+    let policy = step.policy_loss(&algorithm, &step.new, &advantages);
     // The second is below 1 - 0.2, where a negative advantage is held.
     let expected = (-2.0 * 0.3_f64.exp() + 0.8) / 2.0;
     assert!((policy.loss.double_value(&[]) - expected).abs() < 1e-12);
@@ -149,7 +128,7 @@ fn each_profile_has_its_frameworks_bounds_and_mean() {
     let step = Step::random(4, 6);
     let loss = |profile, aggregation| {
         let algorithm = sequences(profile, aggregation);
-        slope(&algorithm, &step, &step.values).0
+        step.slope(&algorithm, &step.values).0
     };
     for (profile, settles) in [
         (Profile::Openrlhf, true),

@@ -6,7 +6,7 @@ use ppo_crds::spec::{Aggregation, Estimator, Profile};
 use ppo_worker::ppo::advantage::{AdvantageInput, Advantages, advantages};
 use ppo_worker::ppo::aggregation::Denominator;
 use ppo_worker::ppo::mask::value_mask;
-use ppo_worker::ppo::policy_loss::{PolicyInput, entropy_bonus, kl_loss, policy_loss};
+use ppo_worker::ppo::policy_loss::{PolicyInput, PolicyLoss, entropy_bonus, kl_loss, policy_loss};
 use ppo_worker::ppo::shape::{ShapeInput, shape};
 use ppo_worker::ppo::value_loss::{ValueInput, value_loss};
 use rand::{RngExt, SeedableRng};
@@ -153,6 +153,30 @@ impl Step {
         (Denominator::of(&self.mask, LONGEST), of_values)
     }
 
+    fn input<'a>(&'a self, logprobs: &'a Tensor, advantages: &'a Tensor) -> PolicyInput<'a> {
+        PolicyInput {
+            logprobs,
+            old_logprobs: &self.old,
+            advantages,
+            mask: &self.mask,
+            rollout_logprobs: Some(&self.reference),
+        }
+    }
+
+    /// The policy loss of an update of all of them, at these log-probs.
+    pub fn policy_loss(&self, algorithm: &Algorithm, logprobs: &Tensor, advantages: &Tensor) -> PolicyLoss {
+        let whole = Denominator::of(&self.mask, LONGEST);
+        policy_loss(algorithm, &self.input(logprobs, advantages), &whole).unwrap()
+    }
+
+    /// That loss and its gradient at the new log-probs.
+    pub fn slope(&self, algorithm: &Algorithm, advantages: &Tensor) -> (f64, Tensor) {
+        let leaf = self.new.copy().set_requires_grad(true);
+        let loss = self.policy_loss(algorithm, &leaf, advantages).loss;
+        loss.backward();
+        (loss.double_value(&[]), leaf.grad())
+    }
+
     /// The whole loss of these rows as a micro-batch of an update with these counts, and its gradients.
     pub fn losses(
         &self,
@@ -163,14 +187,7 @@ impl Step {
     ) -> Losses {
         let leaf = |tensor: &Tensor| tensor.copy().set_requires_grad(true);
         let (new, new_values, entropy) = (leaf(&self.new), leaf(&self.new_values), leaf(&self.entropy));
-        let input = PolicyInput {
-            logprobs: &new,
-            old_logprobs: &self.old,
-            advantages,
-            mask: &self.mask,
-            rollout_logprobs: Some(&self.reference),
-        };
-        let policy = policy_loss(algorithm, &input, &policy_counts).unwrap();
+        let policy = policy_loss(algorithm, &self.input(&new, advantages), &policy_counts).unwrap();
         let mask = value_mask(algorithm.profile, &self.mask).unwrap();
         let input = ValueInput {
             values: &new_values,
