@@ -33,6 +33,9 @@ Tensor product(const Tensor& a, const Tensor& b, const std::optional<Tensor>& bi
 // 20 would move by up to 0.06.
 Tensor wide_product(const Tensor& a, const Tensor& b, const std::optional<Tensor>& bias = std::nullopt);
 
+// a times each of `bs`, or wide_product; no biases or one each.
+variable_list products(const Tensor& a, at::TensorList bs, at::TensorList biases, bool wide);
+
 // `product` into `result` [M, N], or added to it. Where `result` is float32 and the operands are not, it is added to in float32.
 void product_into(const Tensor& a, const Tensor& b, bool add, Tensor result);
 
@@ -47,6 +50,9 @@ bool inner_product_into(const Tensor& a, const Tensor& b, const Tensor& result);
 bool is_tiled(const Tensor& a, const Tensor& b);
 // `product_into` of such views, where `result` is of their type or float32. Returns false, and does nothing, of others.
 bool tile_product_into(const Tensor& a, const Tensor& b, bool add, const Tensor& result);
+// The same of one operand and each of several others, of which it is prepared once. All of them or none.
+bool tile_products_into(const Tensor& a, at::TensorList bs, bool add, at::TensorList results);
+bool tile_products_into(at::TensorList as, const Tensor& b, bool add, at::TensorList results);
 
 // The gradient that a backward pass may add to in place of answering with a new one, which would be added to it anyway: where
 // the parameter's gradients gather already, in its own precision or in float32. Else undefined.

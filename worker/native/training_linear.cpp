@@ -99,10 +99,16 @@ Tensor wide_product(const Tensor& a, const Tensor& b, const std::optional<Tensor
   return product(a.to(at::kFloat), b.to(at::kFloat), wide_bias);
 }
 
+// A result of a's type or float32, as its bias, if it has one, is to be added to.
+static Tensor start(const Tensor& a, const Tensor& b, const Tensor* bias, bool wide) {
+  Tensor result = at::empty({a.size(0), b.size(0)}, wide ? a.options().dtype(at::kFloat) : a.options());
+  if (bias) result.copy_(bias->expand(result.sizes()));
+  return result;
+}
+
 Tensor product(const Tensor& a, const Tensor& b, const std::optional<Tensor>& bias) {
   if (is_tiled(a, b) && (!bias || bias->scalar_type() == a.scalar_type())) {
-    Tensor result = at::empty({a.size(0), b.size(0)}, a.options());
-    if (bias) result.copy_(bias->expand(result.sizes()));
+    Tensor result = start(a, b, bias ? &*bias : nullptr, false);
     if (tile_product_into(a, b, bias.has_value(), result)) return result;
   }
   if (to_be_widened(a)) return wide_product(a, b, bias).to(at::kBFloat16);
@@ -110,6 +116,22 @@ Tensor product(const Tensor& a, const Tensor& b, const std::optional<Tensor>& bi
     return at::native::mkldnn_linear_pointwise(a, b, bias, "none", c10::List<std::optional<at::Scalar>>(), std::nullopt);
   }
   return bias ? at::addmm(*bias, a, b.t()) : at::mm(a, b.t());
+}
+
+variable_list products(const Tensor& a, at::TensorList bs, at::TensorList biases, bool wide) {
+  variable_list results;
+  const auto tiled = [&](const Tensor& b) { return is_tiled(a, b); };
+  const auto alike = [&](const Tensor& bias) { return bias.scalar_type() == a.scalar_type(); };
+  if (std::all_of(bs.begin(), bs.end(), tiled) && std::all_of(biases.begin(), biases.end(), alike)) {
+    for (size_t i = 0; i < bs.size(); i++) results.push_back(start(a, bs[i], biases.empty() ? nullptr : &biases[i], wide));
+    if (tile_products_into(a, bs, !biases.empty(), results)) return results;
+    results.clear();
+  }
+  for (size_t i = 0; i < bs.size(); i++) {
+    const auto bias = biases.empty() ? std::nullopt : std::optional<Tensor>(biases[i]);
+    results.push_back(wide ? wide_product(a, bs[i], bias) : product(a, bs[i], bias));
+  }
+  return results;
 }
 
 // What was made elsewhere, to `result` or added to it.
@@ -180,6 +202,35 @@ struct Front {
   }
 };
 
+// Gradients of weights that had one input: those that gather are added to, the others are new.
+class WeightGradients {
+ public:
+  // What to answer for a weight: its new gradient, which is there after `compute`, or nothing where its own gathers.
+  Tensor expect(const Tensor& gradient, const Tensor& weight) {
+    const Tensor gathered = gathered_gradient(weight), answer = gathered.defined() ? Tensor() : at::empty_like(weight);
+    Kind& kind = gathered.defined() ? gathering_ : fresh_;
+    kind.outputs.push_back(gradient.t());
+    kind.results.push_back(gathered.defined() ? gathered : answer);
+    return answer;
+  }
+
+  void compute(const Tensor& input) const {
+    gathering_.compute(input, true);
+    fresh_.compute(input, false);
+  }
+
+ private:
+  struct Kind {
+    variable_list outputs, results;
+
+    void compute(const Tensor& input, bool add) const {
+      if (results.empty() || tile_products_into(outputs, input.t(), add, results)) return;
+      for (size_t i = 0; i < results.size(); i++) product_into(outputs[i], input.t(), add, results[i]);
+    }
+  };
+  Kind gathering_, fresh_;
+};
+
 struct Linears : torch::autograd::Function<Linears> {
   // What `front` makes [rows, in], weights [out, in] each, no biases or one [out] each -> [rows, out] each; of 16 bits only unless `wide`
   static variable_list forward(AutogradContext* ctx, const Tensor& first, const std::optional<Tensor>& other, at::TensorList weights,
@@ -189,17 +240,13 @@ struct Linears : torch::autograd::Function<Linears> {
     // Rows themselves are for the gradients of weights alone.
     const auto learns = [](const Tensor& weight) { return weight.requires_grad(); };
     const bool kept = layer != Front::kRows || std::any_of(weights.begin(), weights.end(), learns);
-    variable_list saved = {kept ? first : Tensor(), second}, outputs;
-    for (size_t i = 0; i < weights.size(); i++) {
-      saved.push_back(weights[i]);
-      const auto bias = biases.empty() ? std::nullopt : std::optional<Tensor>(biases[i]);
-      outputs.push_back(wide ? wide_product(input, weights[i], bias) : product(input, weights[i], bias));
-    }
+    variable_list saved = {kept ? first : Tensor(), second};
+    saved.insert(saved.end(), weights.begin(), weights.end());
     ctx->save_for_backward(saved);
     ctx->saved_data["biased"] = !biases.empty();
     ctx->saved_data["layer"] = layer;
     ctx->saved_data["eps"] = eps;
-    return outputs;
+    return products(input, weights, biases, wide);
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
@@ -211,6 +258,7 @@ struct Linears : torch::autograd::Function<Linears> {
     const size_t count = gradients.size(), edges = 1 + has_second;
     variable_list answer(2 + count);
     Tensor input_gradient;
+    WeightGradients of_weights;
     for (size_t i = 0; i < count; i++) {
       if (!gradients[i].defined()) continue;
       const Tensor &weight = saved[2 + i], gradient = gradients[i].to(weight.scalar_type()).contiguous();
@@ -218,8 +266,9 @@ struct Linears : torch::autograd::Function<Linears> {
         if (input_gradient.defined()) product_into(gradient, weight.t(), true, input_gradient);
         else input_gradient = product(gradient, weight.t());
       }
-      if (ctx->needs_input_grad(edges + i)) answer[2 + i] = weight_gradient(gradient, input, weight);
+      if (ctx->needs_input_grad(edges + i)) answer[2 + i] = of_weights.expect(gradient, weight);
     }
+    of_weights.compute(input);
     if (input_gradient.defined()) {
       variable_list of_front = front.backward(input_gradient);
       answer[0] = std::move(of_front[0]), answer[1] = std::move(of_front[1]);
@@ -231,16 +280,6 @@ struct Linears : torch::autograd::Function<Linears> {
                              : Tensor());
     answer.resize(answer.size() + 3);
     return answer;
-  }
-
-  static Tensor weight_gradient(const Tensor& gradient, const Tensor& input, const Tensor& weight) {
-    if (Tensor gathered = gathered_gradient(weight); gathered.defined()) {
-      product_into(gradient.t(), input.t(), true, gathered);
-      return Tensor();
-    }
-    Tensor fresh = at::empty_like(weight);
-    product_into(gradient.t(), input.t(), false, fresh);
-    return fresh;
   }
 };
 

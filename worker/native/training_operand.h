@@ -76,36 +76,35 @@ static PPO_INLINE void fetch(const void* from, int64_t ahead) {
   __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(from) + ahead));
 }
 
-// Sixteen rows or columns from `group` on to tiles: [blocks][planes][kLines][kLines]; what is beyond is zero.
+// Bytes of rows whose neighbours are packed next, from one to what is read while this is packed.
+constexpr int64_t kAhead = 2 * kLineBytes;
+
+// One block of sixteen rows or columns from `group` on to tiles: [planes][kLines][kLines]; what is beyond is zero.
 template <typename T, bool kLeft>
-PPO_PAIRS static void fill(const Operand& from, int64_t group, uint32_t* to) {
-  const int64_t start = group * kLines, there = std::min(kLines, from.count - start);
-  for (int64_t block = 0; block < from.blocks(); block++, to += kPlanes<T> * kUnits) {
-    const int64_t depth = block * kDepth, left = from.depth - depth;
-    for (int64_t line = 0; line < kLines; line++) {
-      uint32_t* out = to + line * kLines;
-      if (from.along()) {
-        const T* at = static_cast<const T*>(from.data) + (start + std::min(line, there - 1)) * from.stride_of_count + depth;
-        fetch(at, 2 * kDepth * sizeof(T));
-        const int64_t count = line < there ? left : 0;
-        if constexpr (kPlanes<T> == 3) put<true>(_mm512_maskz_loadu_ps(first(count), at), _mm512_maskz_loadu_ps(first(count - 16), at + 16), out);
-        else
-          _mm512_store_si512(out, _mm512_maskz_loadu_epi16(count >= 32 ? ~0u : count <= 0 ? 0u : (1u << count) - 1, at));
-      } else {
-        const T* at = static_cast<const T*>(from.data) + (depth + std::min(2 * line, left - 1)) * from.stride_of_depth + start;
-        const T* next = 2 * line + 1 < left ? at + from.stride_of_depth : at;
-        const int64_t ahead = kDepth * from.stride_of_depth * sizeof(T);
-        fetch(at, ahead), fetch(next, ahead);
-        const __mmask16 even = first(2 * line < left ? there : 0), odd = first(2 * line + 1 < left ? there : 0);
-        if constexpr (kPlanes<T> == 3) put<false>(_mm512_maskz_loadu_ps(even, at), _mm512_maskz_loadu_ps(odd, next), out);
-        else
-          _mm512_store_si512(out, pairs_of(_mm256_maskz_loadu_epi16(even, at), _mm256_maskz_loadu_epi16(odd, next)));
-      }
+PPO_PAIRS static void fill(const Operand& from, int64_t group, int64_t block, uint32_t* to) {
+  const int64_t start = group * kLines, there = std::min(kLines, from.count - start), depth = block * kDepth, left = from.depth - depth;
+  for (int64_t line = 0; line < kLines; line++) {
+    uint32_t* out = to + line * kLines;
+    if (from.along()) {
+      const T* at = static_cast<const T*>(from.data) + (start + std::min(line, there - 1)) * from.stride_of_count + depth;
+      fetch(at, 2 * kDepth * sizeof(T));
+      const int64_t count = line < there ? left : 0;
+      if constexpr (kPlanes<T> == 3) put<true>(_mm512_maskz_loadu_ps(first(count), at), _mm512_maskz_loadu_ps(first(count - 16), at + 16), out);
+      else
+        _mm512_store_si512(out, _mm512_maskz_loadu_epi16(count >= 32 ? ~0u : count <= 0 ? 0u : (1u << count) - 1, at));
+    } else {
+      const T* at = static_cast<const T*>(from.data) + (depth + std::min(2 * line, left - 1)) * from.stride_of_depth + start;
+      const T* next = 2 * line + 1 < left ? at + from.stride_of_depth : at;
+      fetch(at, kAhead), fetch(next, kAhead);
+      const __mmask16 even = first(2 * line < left ? there : 0), odd = first(2 * line + 1 < left ? there : 0);
+      if constexpr (kPlanes<T> == 3) put<false>(_mm512_maskz_loadu_ps(even, at), _mm512_maskz_loadu_ps(odd, next), out);
+      else
+        _mm512_store_si512(out, pairs_of(_mm256_maskz_loadu_epi16(even, at), _mm256_maskz_loadu_epi16(odd, next)));
     }
-    // Lines are rows or columns `along`, pairs otherwise; the left operand's are to be rows, the right one's pairs.
-    if (from.along() != kLeft)
-      for (int plane = 0; plane < kPlanes<T>; plane++) transpose_tile(to + plane * kUnits);
   }
+  // Lines are rows or columns `along`, pairs otherwise; the left operand's are to be rows, the right one's pairs.
+  if (from.along() != kLeft)
+    for (int plane = 0; plane < kPlanes<T>; plane++) transpose_tile(to + plane * kUnits);
 }
 
 // Memory that starts at a line of the cache.
@@ -143,12 +142,25 @@ class Groups {
   // The groups from `begin` to `end`, in place of those that are there.
   PPO_PAIRS void pack(int64_t begin, int64_t end) {
     first_ = begin;
-    for (int64_t group = begin; group < end; group++) pack(group);
+    pack_some(begin, end);
   }
-  // One of those that there is room for, by any thread.
-  PPO_PAIRS void pack(int64_t group) {
-    if (!lie_) fill<T, kLeft>(of_, group, reinterpret_cast<uint32_t*>(buffer_.at + (group - first_) * bytes_));
-    else if (group == partial()) fill_up(group);
+  // Some of those that there is room for, by any thread. In the order in which they lie in memory.
+  PPO_PAIRS void pack_some(int64_t begin, int64_t end) {
+    if (lie_) {
+      if (partial() >= begin && partial() < end) fill_up(partial());
+      return;
+    }
+    const int64_t blocks = of_.blocks();
+    const auto pack = [&](int64_t group, int64_t block) {
+      fill<T, kLeft>(of_, group, block, reinterpret_cast<uint32_t*>(buffer_.at + (group - first_) * bytes_ + block * kPlanes<T> * kTileBytes));
+    };
+    if (of_.along()) {
+      for (int64_t group = begin; group < end; group++)
+        for (int64_t block = 0; block < blocks; block++) pack(group, block);
+    } else {
+      for (int64_t block = 0; block < blocks; block++)
+        for (int64_t group = begin; group < end; group++) pack(group, block);
+    }
   }
 
  private:

@@ -19,15 +19,19 @@ constexpr int64_t slice_of(at::ScalarType type) { return type == at::kFloat ? 64
 template <typename T>
 constexpr int64_t kBlocks = kPlanes<T> == 1 ? 9 : INT64_MAX / 2;
 constexpr int64_t kSums = 4 * kUnits;
+// What an operand may take that is packed whole for several others. A larger one is packed for each, or they are.
+constexpr int64_t kCommonBytes = 64 << 20;
 
-// What is multiplied next by the same columns, which comes from farther away than they do: some lines of it, again and again, on the way.
+// What is multiplied next by the same columns, which comes from farther away than they do: some bytes of it at each of so many blocks.
 struct Ahead {
-  const uint8_t *at, *end;
+  const uint8_t *at = nullptr, *end = nullptr;
+  int64_t some = 0;
+
+  Ahead() = default;
+  Ahead(const uint8_t* from, int64_t bytes, int64_t blocks) : at(from), end(from + bytes), some((bytes + blocks - 1) / blocks) {}
 
   PPO_INLINE void fetch_some() {
-    if (at >= end) return;
-#pragma GCC unroll 4
-    for (int line = 0; line < 4; line++, at += kLineBytes) __builtin_prefetch(at, 0, 2);
+    for (const uint8_t* until = std::min(end, at + some); at < until; at += kLineBytes) __builtin_prefetch(at, 0, 2);
   }
 };
 
@@ -106,12 +110,22 @@ PPO_PAIRS static void take(const float* sums, const Result<R>& result, R* to, in
     }
 }
 
-// Two groups of the narrower operand, from `n` on, times groups of the wider one.
-template <typename T, typename R, bool kLeftIsWide>
-static void sweep(const Groups<T, !kLeftIsWide>& narrow, int64_t n, const Groups<T, kLeftIsWide>& wide, int64_t begin, int64_t end,
+// An operand that another is multiplied by, and where their product goes.
+template <typename R>
+struct Other {
+  Operand operand;
+  Result<R> result;
+
+  int64_t couples() const { return (operand.groups() + 1) / 2; }
+};
+
+// Two groups of the common operand, from `c` on, times groups of another.
+template <typename T, typename R, bool kLeftIsCommon>
+static void sweep(const Groups<T, kLeftIsCommon>& common, int64_t c, const Groups<T, !kLeftIsCommon>& other, int64_t begin, int64_t end,
                   int64_t blocks, float* sums, const Result<R>& result) {
   const int64_t parts = std::max<int64_t>(1, (blocks + kBlocks<T> / 2) / kBlocks<T>);
-  Ahead ahead = n + 2 < narrow.count() ? Ahead{narrow.at(n + 2), narrow.at(n + 2) + 2 * narrow.bytes()} : Ahead{};
+  Ahead ahead;
+  if (c + 2 < common.count()) ahead = Ahead(common.at(c + 2), 2 * common.bytes(), (end - begin + 1) / 2 * blocks);
   for (int64_t part = 0; part < parts; part++) {
     const int64_t start = blocks * part / parts, count = blocks * (part + 1) / parts - start;
     // A group that has no neighbour is multiplied twice, and the second result left.
@@ -119,69 +133,90 @@ static void sweep(const Groups<T, !kLeftIsWide>& narrow, int64_t n, const Groups
       const int64_t at = start * groups.block(), next = std::min(group + 1, groups.count() - 1);
       return std::pair(groups.at(group) + at, groups.at(next) + at);
     };
-    const auto [n0, n1] = pieces(narrow, n);
-    for (int64_t w = begin; w < end; w += 2) {
-      const auto [w0, w1] = pieces(wide, w);
-      float* sum = parts == 1 ? sums : sums + (w - begin) / 2 * kSums;
-      const int64_t rows = kLeftIsWide ? wide.size(w) : narrow.size(n), columns = kLeftIsWide ? narrow.size(n) : wide.size(w);
-      R* to = result.at((kLeftIsWide ? w : n) * kLines, (kLeftIsWide ? n : w) * kLines);
+    const auto [c0, c1] = pieces(common, c);
+    for (int64_t o = begin; o < end; o += 2) {
+      const auto [o0, o1] = pieces(other, o);
+      float* sum = parts == 1 ? sums : sums + (o - begin) / 2 * kSums;
+      const int64_t rows = kLeftIsCommon ? common.size(c) : other.size(o), columns = kLeftIsCommon ? other.size(o) : common.size(c);
+      R* to = result.at((kLeftIsCommon ? c : o) * kLines, (kLeftIsCommon ? o : c) * kLines);
       const bool last = part + 1 == parts;
       if (last && result.add) expect(result, to, rows);
-      if constexpr (kLeftIsWide) multiply<T>(wide, w0, w1, narrow, n0, n1, count, part > 0, sum, ahead);
-      else multiply<T>(narrow, n0, n1, wide, w0, w1, count, part > 0, sum, ahead);
+      if constexpr (kLeftIsCommon) multiply<T>(common, c0, c1, other, o0, o1, count, part > 0, sum, ahead);
+      else multiply<T>(other, o0, o1, common, c0, c1, count, part > 0, sum, ahead);
       if (last) take(sum, result, to, rows, columns);
     }
   }
 }
 
-// The narrower operand is packed whole, the wider one a few columns at a time by whoever multiplies them.
-template <typename T, typename R, bool kLeftIsWide>
-static void run(const Operand& wider, const Operand& narrower, const Result<R>& result) {
-  Groups<T, !kLeftIsWide> narrow(narrower, narrower.groups());
-  if (narrow.as_they_lie()) {
-    narrow.pack(0, narrow.count());
-  } else {
-    at::parallel_for(0, narrow.count(), 1, [&](int64_t begin, int64_t end) {
-      for (int64_t group = begin; group < end; group++) narrow.pack(group);
-    });
+// A thread's share of another operand, from one couple of groups to another: packed some at a time, and multiplied by all of the common one.
+template <typename T, typename R, bool kLeftIsCommon>
+static void run_share(const Groups<T, kLeftIsCommon>& common, const Other<R>& other, int64_t begin, int64_t end) {
+  const int64_t blocks = other.operand.blocks(), couple_bytes = 2 * blocks * kPlanes<T> * kTileBytes;
+  const int64_t turns = std::max<int64_t>(1, ((end - begin) * couple_bytes + kBytes / 2) / kBytes), together = (end - begin + turns - 1) / turns;
+  Groups<T, !kLeftIsCommon> groups(other.operand, 2 * together);
+  const Buffer sums(together * kSums * sizeof(float));
+  for (int64_t from = 2 * begin; from < 2 * end; from += 2 * together) {
+    const int64_t until = std::min({from + 2 * together, 2 * end, groups.count()});
+    groups.pack(from, until);
+    for (int64_t c = 0; c < common.count(); c += 2)
+      sweep<T, R, kLeftIsCommon>(common, c, groups, from, until, blocks, reinterpret_cast<float*>(sums.at), other.result);
   }
-  const int64_t couples = (wider.groups() + 1) / 2, blocks = wider.blocks();
-  const int64_t couple_bytes = 2 * blocks * kPlanes<T> * kTileBytes;
+}
+
+// The common operand is packed whole and once. Threads share the couples of all others evenly, whichever they are of.
+template <typename T, typename R, bool kLeftIsCommon>
+static void run_all(const Operand& operand, const std::vector<Other<R>>& others) {
+  Groups<T, kLeftIsCommon> common(operand, operand.groups());
+  if (common.as_they_lie()) common.pack(0, common.count());
+  else at::parallel_for(0, common.count(), 1, [&](int64_t begin, int64_t end) { common.pack_some(begin, end); });
+  int64_t couples = 0;
+  for (const auto& other : others) couples += other.couples();
   at::parallel_for(0, couples, 1, [&](int64_t begin, int64_t end) {
-    const int64_t turns = std::max<int64_t>(1, ((end - begin) * couple_bytes + kBytes / 2) / kBytes), together = (end - begin + turns - 1) / turns;
-    Groups<T, kLeftIsWide> wide(wider, 2 * together);
-    const Buffer sums(together * kSums * sizeof(float));
     tiles::begin();
-    for (int64_t from = 2 * begin; from < 2 * end; from += 2 * together) {
-      const int64_t until = std::min({from + 2 * together, 2 * end, wide.count()});
-      wide.pack(from, until);
-      for (int64_t n = 0; n < narrow.count(); n += 2)
-        sweep<T, R, kLeftIsWide>(narrow, n, wide, from, until, blocks, reinterpret_cast<float*>(sums.at), result);
+    int64_t first = 0;
+    for (const auto& other : others) {
+      const int64_t from = std::max<int64_t>(begin - first, 0), until = std::min(end - first, other.couples());
+      if (from < until) run_share<T, R, kLeftIsCommon>(common, other, from, until);
+      first += other.couples();
     }
     tiles::end();
   });
 }
 
-template <typename T, typename R>
-static void run(const Tensor& a, const Tensor& b, bool add, const Tensor& result) {
-  const Operand left(a), right(b);
-  const Result<R> to{static_cast<R*>(result.data_ptr()), result.stride(0), add};
-  if (left.count > right.count) run<T, R, true>(left, right, to);
-  else run<T, R, false>(right, left, to);
-}
+// Of products of one operand, the left or the right one, with some others.
+struct Products {
+  const Tensor& common;
+  bool left_is_common;
+  at::TensorList others;
+  bool add;
+  at::TensorList results;
 
-// Of a long dimension, as much as is multiplied before the sums go back to memory, in float32.
-static void run_slices(const Tensor& a, const Tensor& b, bool add, const Tensor& result) {
-  const int64_t depth = a.size(1), most = slice_of(a.scalar_type()), slices = (depth + most - 1) / most;
-  const auto bound = [&](int64_t slice) { return slice == slices ? depth : depth * slice / slices / kDepth * kDepth; };
-  for (int64_t slice = 0; slice < slices; slice++) {
-    const Tensor left = a.slice(1, bound(slice), bound(slice + 1)), right = b.slice(1, bound(slice), bound(slice + 1));
-    const bool onto = add || slice > 0;
-    if (a.scalar_type() == at::kFloat) run<float, float>(left, right, onto, result);
-    else if (result.scalar_type() == at::kFloat) run<uint16_t, float>(left, right, onto, result);
-    else run<uint16_t, uint16_t>(left, right, onto, result);
+  const Tensor& left(size_t i) const { return left_is_common ? common : others[i]; }
+  const Tensor& right(size_t i) const { return left_is_common ? others[i] : common; }
+
+  template <typename T, typename R>
+  void run_slice(int64_t begin, int64_t end, bool onto) const {
+    std::vector<Other<R>> sliced;
+    for (size_t i = 0; i < others.size(); i++)
+      sliced.push_back({Operand(others[i].slice(1, begin, end)), {data<R>(results[i]), results[i].stride(0), onto}});
+    const Operand operand(common.slice(1, begin, end));
+    if (left_is_common) run_all<T, R, true>(operand, sliced);
+    else run_all<T, R, false>(operand, sliced);
   }
-}
+
+  // Of a long dimension, as much at a time as is multiplied before the sums go back to memory, in float32.
+  void run() const {
+    const int64_t depth = common.size(1), most = slice_of(common.scalar_type()), slices = (depth + most - 1) / most;
+    const auto bound = [&](int64_t slice) { return slice == slices ? depth : depth * slice / slices / kDepth * kDepth; };
+    for (int64_t slice = 0; slice < slices; slice++) {
+      const int64_t begin = bound(slice), end = bound(slice + 1);
+      const bool onto = add || slice > 0;
+      if (common.scalar_type() == at::kFloat) run_slice<float, float>(begin, end, onto);
+      else if (results[0].scalar_type() == at::kFloat) run_slice<uint16_t, float>(begin, end, onto);
+      else run_slice<uint16_t, uint16_t>(begin, end, onto);
+    }
+  }
+};
 
 bool is_tiled(const Tensor& a, const Tensor& b) {
   static const bool able = instructions() == Instructions::kAmx;
@@ -192,18 +227,57 @@ bool is_tiled(const Tensor& a, const Tensor& b) {
          std::min({a.size(0), b.size(0), a.size(1)}) >= kMany;
 }
 
-bool tile_product_into(const Tensor& a, const Tensor& b, bool add, const Tensor& result) {
-  if (!is_tiled(a, b) || result.stride(1) != 1 || (result.scalar_type() != at::kFloat && result.scalar_type() != a.scalar_type())) return false;
+static bool is_taken(const Tensor& a, const Tensor& b, const Tensor& result) {
+  const at::ScalarType to = result.scalar_type();
+  if (!is_tiled(a, b) || result.stride(1) != 1 || (to != at::kFloat && to != a.scalar_type())) return false;
   TORCH_CHECK(a.size(1) == b.size(1) && result.size(0) == a.size(0) && result.size(1) == b.size(0), "a product of ", a.sizes(), " and ",
               b.sizes(), " transposed to ", result.sizes());
-  if (a.size(1) > slice_of(a.scalar_type()) && result.scalar_type() != at::kFloat) {
+  return true;
+}
+
+// The narrower operand is packed whole.
+bool tile_product_into(const Tensor& a, const Tensor& b, bool add, const Tensor& result) {
+  if (!is_taken(a, b, result)) return false;
+  const bool left_is_common = a.size(0) <= b.size(0);
+  const Tensor &common = left_is_common ? a : b, &other = left_is_common ? b : a;
+  if (result.scalar_type() != at::kFloat && a.size(1) > slice_of(a.scalar_type())) {
+    // Sums that go back to memory more than once do so in float32.
     const Tensor sums = add ? result.to(at::kFloat) : at::empty(result.sizes(), result.options().dtype(at::kFloat));
-    run_slices(a, b, add, sums);
+    Products{common, left_is_common, other, add, sums}.run();
     result.copy_(sums);
   } else {
-    run_slices(a, b, add, result);
+    Products{common, left_is_common, other, add, result}.run();
   }
   return true;
+}
+
+// Otherwise each has its own way: a single one, results of several types, a large operand, or sums of bfloat16 that go back to memory more
+// than once.
+static bool is_packed_once(const Products& products) {
+  const Tensor &common = products.common, &first = products.results[0];
+  const int64_t planes = common.scalar_type() == at::kFloat ? kPlanes<float> : kPlanes<uint16_t>, most = slice_of(common.scalar_type());
+  const int64_t bytes = Operand(common).groups() * Operand(common.narrow(1, 0, std::min(common.size(1), most))).blocks() * planes * kTileBytes;
+  const auto alike = [&](const Tensor& result) { return result.scalar_type() == first.scalar_type(); };
+  return products.others.size() > 1 && bytes <= kCommonBytes && (first.scalar_type() == at::kFloat || common.size(1) <= most) &&
+         std::all_of(products.results.begin(), products.results.end(), alike);
+}
+
+static bool tile_products_into(const Products& products) {
+  for (size_t i = 0; i < products.others.size(); i++)
+    if (!is_taken(products.left(i), products.right(i), products.results[i])) return false;
+  if (is_packed_once(products)) products.run();
+  else
+    for (size_t i = 0; i < products.others.size(); i++)
+      tile_product_into(products.left(i), products.right(i), products.add, products.results[i]);
+  return true;
+}
+
+bool tile_products_into(const Tensor& a, at::TensorList bs, bool add, at::TensorList results) {
+  return tile_products_into({a, true, bs, add, results});
+}
+
+bool tile_products_into(at::TensorList as, const Tensor& b, bool add, at::TensorList results) {
+  return tile_products_into({b, false, as, add, results});
 }
 
 }  // namespace ppo::training
@@ -212,5 +286,7 @@ bool tile_product_into(const Tensor& a, const Tensor& b, bool add, const Tensor&
 namespace ppo::training {
 bool is_tiled(const Tensor&, const Tensor&) { return false; }
 bool tile_product_into(const Tensor&, const Tensor&, bool, const Tensor&) { return false; }
+bool tile_products_into(const Tensor&, at::TensorList, bool, at::TensorList) { return false; }
+bool tile_products_into(at::TensorList, const Tensor&, bool, at::TensorList) { return false; }
 }  // namespace ppo::training
 #endif

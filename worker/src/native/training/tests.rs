@@ -333,3 +333,26 @@ fn products_are_as_exact_as_what_they_are_of_whatever_their_shape() {
         }
     }
 }
+
+#[test]
+fn products_of_one_input_with_several_weights_are_those_with_each_alone_to_the_bit() {
+    for kind in [Kind::Float, Kind::BFloat16] {
+        // Of the last shape's bfloat16 sums go back to memory more than once.
+        for (rows, inputs) in [(45, 96), (700, 96), (40, 2500)] {
+            let given = random::seeded(17, || [rows, 40, 100, 33].map(|count| normal(&[count, inputs], kind)));
+            let together = outcome(&given, |it| {
+                linears(Front::Rows(&it[0]), [&it[1], &it[2], &it[3]], None)
+                    .unwrap()
+                    .into()
+            });
+            for weight in 1..=3 {
+                let alone = outcome(&[&given[0], &given[weight]].map(Tensor::shallow_clone), |it| {
+                    linears(Front::Rows(&it[0]), [&it[1]], None).unwrap().into()
+                });
+                let what = format!("{kind:?}, {rows} x {inputs}, weight {weight}");
+                assert_eq!(together[weight - 1], alone[0], "{what}: output");
+                assert_eq!(together[3 + weight], alone[2], "{what}: gradient");
+            }
+        }
+    }
+}
