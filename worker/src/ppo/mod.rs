@@ -12,7 +12,7 @@
 pub mod advantage;
 pub mod aggregation;
 pub mod controller;
-mod correction;
+pub mod correction;
 pub mod distribution;
 mod error;
 mod grid;

@@ -3,7 +3,7 @@
 use std::ops::AddAssign;
 
 use ppo_crds::run_config::Algorithm;
-use ppo_crds::spec::{Aggregation, Estimator, Profile, Ratio};
+use ppo_crds::spec::{Aggregation, Profile, Ratio};
 use tch::{Kind, Tensor};
 
 use super::aggregation::{Denominator, aggregate, aggregate_beside, at_least_one, counts_padding, of_policy};
@@ -170,7 +170,7 @@ pub fn policy_loss(algorithm: &Algorithm, input: &PolicyInput, whole: &Denominat
     let logprobs = mask::keep(&input.logprobs.to_kind(kind), &counted);
     let advantages = mask::keep(&input.advantages.to_kind(kind).detach(), &counted);
     let weight = importance_weight(algorithm, input, &counted)?;
-    if is_one_action(algorithm) {
+    if ratio::is_one_action(algorithm) {
         return Ok(sequence_loss(
             algorithm,
             &difference,
@@ -250,11 +250,6 @@ fn counted(with_padding: bool, mask: &Tensor) -> Tensor {
     if with_padding { mask.ones_like() } else { mask }
 }
 
-/// TRL's RLOO, arXiv 2402.14740 section 3: the whole response is one action.
-fn is_one_action(algorithm: &Algorithm) -> bool {
-    algorithm.profile == Profile::Trl && algorithm.estimator == Estimator::Rloo
-}
-
 fn rollout_logprobs<'a>(input: &PolicyInput<'a>) -> Result<&'a Tensor, Error> {
     let Some(rollout) = input.rollout_logprobs else {
         let why = "the correction compares the actor's log-probs with the engine's".into();
@@ -269,16 +264,15 @@ fn rollout_logprobs<'a>(input: &PolicyInput<'a>) -> Result<&'a Tensor, Error> {
 
 /// [batch] where a response is one action, else [batch, time], or [batch, 1] for all tokens of a row.
 fn importance_weight(algorithm: &Algorithm, input: &PolicyInput, counted: &Tensor) -> Result<Option<Tensor>, Error> {
-    let Some(correction) = algorithm.correction().filter(|_| !ratio::is_to_engine(algorithm)) else {
+    if algorithm.correction().is_none() {
         return Ok(None);
-    };
+    }
     let rollout = rollout_logprobs(input)?;
-    let kind = wide_kind(input.old_logprobs.kind());
-    let difference = (input.old_logprobs.to_kind(kind) - rollout.to_kind(kind)).detach();
-    let difference = mask::keep(&difference, counted);
-    let one = is_one_action(algorithm);
-    let weights = correction::weights(&correction, &difference, input.mask, one);
-    Ok(Some(if one { weights.squeeze_dim(-1) } else { weights }))
+    let weights = correction::weights(algorithm, input.old_logprobs, rollout, counted, input.mask);
+    Ok(weights.map(|weights| match ratio::is_one_action(algorithm) {
+        true => weights.weight.squeeze_dim(-1),
+        false => weights.weight,
+    }))
 }
 
 fn weighted(loss: &Tensor, weight: Option<&Tensor>) -> Tensor {

@@ -2,7 +2,7 @@
 //! 2507.18071).
 
 use ppo_crds::run_config::Algorithm;
-use ppo_crds::spec::{Profile, Ratio};
+use ppo_crds::spec::{Estimator, Profile, Ratio};
 use tch::Tensor;
 
 use super::mask;
@@ -23,6 +23,11 @@ pub(super) fn log_ratio(algorithm: &Algorithm, difference: &Tensor, mask: &Tenso
 /// its correction into the ratio of a response, which it then does not weigh.
 pub(super) fn is_to_engine(algorithm: &Algorithm) -> bool {
     algorithm.profile == Profile::Openrlhf && algorithm.ratio == Ratio::Sequence && algorithm.correction().is_some()
+}
+
+/// TRL's RLOO, arXiv 2402.14740 section 3: the whole response is one action.
+pub(super) fn is_one_action(algorithm: &Algorithm) -> bool {
+    algorithm.profile == Profile::Trl && algorithm.estimator == Estimator::Rloo
 }
 
 /// Bounded against infinity.

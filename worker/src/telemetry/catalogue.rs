@@ -192,6 +192,12 @@ catalogue! {
     LogprobDifferenceMax "logprob_difference_max" Gauge Nats
         "Greatest absolute difference between the log-probabilities of the rollout engine and of the actor."
         verl[] trl[] alpacafarm[] openrlhf[];
+    CorrectionOutside "correction_outside" Gauge Ratio
+        "Share of response tokens whose ratio of actor to engine, taken as `algorithm.rolloutCorrection` takes it, is outside its bounds: truncated, or left out of the policy loss; only where one is set."
+        verl[] trl[] alpacafarm[] openrlhf[];
+    CorrectionWeight "correction_weight" Gauge None
+        "Mean over response tokens of what they weigh by `algorithm.rolloutCorrection`; only where one is set."
+        verl[] trl[] alpacafarm[] openrlhf[];
     Staleness "staleness" Gauge None
         "Mean over response tokens of how many policy versions the one that drew the token was behind the one that learns from it."
         verl[] trl[] alpacafarm[] openrlhf[];

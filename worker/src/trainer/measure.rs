@@ -11,10 +11,11 @@ use super::{Diverged, Trainer};
 use crate::actor::update::Learnt;
 use crate::engine::FinishReason;
 use crate::ppo::controller::observed_kl;
+use crate::ppo::correction::corrected;
 use crate::ppo::mask::value_mask;
 use crate::ppo::shape::clip;
 use crate::ppo::stats::{explained_variance, mismatch, summary};
-use crate::stages::{Batch, Drawn, Sample};
+use crate::stages::{Batch, Drawn, Sample, Scored};
 use crate::telemetry::{Metric, StepReport};
 
 impl Trainer {
@@ -39,7 +40,7 @@ impl Trainer {
         drawn(&mut report, &scored.drawn, &self.config.batch)?;
         rewards(&mut report, batch, &self.config.algorithm.score)?;
         staleness(&mut report, scored.samples(), self.steps_done - 1);
-        per_token(&mut report, batch)?;
+        per_token(&mut report, batch, &self.config.algorithm)?;
         update(&mut report, learnt, &self.config.algorithm);
         report.set(Metric::KlCoefficient, self.kl.coef);
         if self.critic.is_some() {
@@ -161,16 +162,25 @@ fn staleness(report: &mut StepReport, samples: &[Sample], version: u64) {
     report.set(Metric::StalenessMax, behind().max().unwrap_or(0) as f64);
 }
 
-fn per_token(report: &mut StepReport, batch: &Batch) -> Result<()> {
-    let mask = &batch.scored.mask;
+fn per_token(report: &mut StepReport, batch: &Batch, algorithm: &Algorithm) -> Result<()> {
+    let Scored {
+        mask,
+        old_logprobs,
+        rollout_logprobs,
+        ..
+    } = &batch.scored;
     let advantages = summary(&batch.advantages.advantages, mask)?;
     report.set(Metric::AdvantageMean, advantages.mean);
     report.set(Metric::AdvantageStd, advantages.variance.sqrt());
     report.set(Metric::AdvantageMin, advantages.min);
     report.set(Metric::AdvantageMax, advantages.max);
-    let difference = mismatch(&batch.scored.old_logprobs, &batch.scored.rollout_logprobs, mask)?;
+    let difference = mismatch(old_logprobs, rollout_logprobs, mask)?;
     report.set(Metric::LogprobDifference, difference.mean);
     report.set(Metric::LogprobDifferenceMax, difference.max);
+    if let Some(corrected) = corrected(algorithm, old_logprobs, rollout_logprobs, mask)? {
+        report.set(Metric::CorrectionOutside, corrected.outside);
+        report.set(Metric::CorrectionWeight, corrected.weight);
+    }
     Ok(())
 }
 

@@ -1,8 +1,10 @@
 //! Samples that an older policy drew, under importance sampling.
 
 use ppo_crds::defaults;
-use ppo_crds::spec::{Aggregation, CorrectionLevel, Estimator, Outside, Profile, RolloutCorrection};
+use ppo_crds::run_config::Algorithm;
+use ppo_crds::spec::{Aggregation, CorrectionLevel, Estimator, Outside, Profile, Ratio, RolloutCorrection};
 use ppo_worker::ppo::aggregation::Denominator;
+use ppo_worker::ppo::correction::corrected;
 use ppo_worker::ppo::policy_loss::{PolicyInput, policy_loss};
 use tch::{Kind, Tensor};
 
@@ -183,4 +185,44 @@ fn the_short_form_is_the_long_one_with_an_upper_bound() {
         ..RolloutCorrection::default()
     };
     assert_eq!(algorithm.correction(), Some(long));
+}
+
+#[test]
+fn a_step_tells_which_share_of_its_tokens_the_bounds_hold_and_what_they_weigh() {
+    use CorrectionLevel::{Geometric, Sequence, Token};
+    use Outside::{Mask, Truncate};
+    // Of two tokens, and of one; the products are 0.5 and 4, the geometric means 0.707 and 4. What is not of a response is never read.
+    let ratios = Tensor::from_slice(&[2.0, 0.25, 4.0, f64::INFINITY]).view([2, 2]);
+    let mask = Tensor::from_slice(&[1.0, 1.0, 1.0, 0.0]).view([2, 2]);
+    let (old, engine) = (ratios.zeros_like(), -ratios.log());
+    let told = |algorithm: &Algorithm| corrected(algorithm, &old, &engine, &mask).unwrap();
+    let mut algorithm = defaults::algorithm(Profile::Default, Estimator::Gae);
+    assert_eq!(told(&algorithm), None);
+    for (level, outside, [low, high], out, weights) in [
+        (Token, Truncate, [0.5, 3.0], 2.0, [2.0, 0.5, 3.0]),
+        (Token, Mask, [0.0, 3.0], 1.0, [2.0, 0.25, 0.0]),
+        (Sequence, Truncate, [0.6, 5.0], 2.0, [0.6, 0.6, 4.0]),
+        (Sequence, Mask, [0.4, 2.0], 1.0, [0.5, 0.5, 0.0]),
+        (Geometric, Mask, [0.8, 5.0], 2.0, [0.0, 0.0, 4.0]),
+    ] {
+        algorithm.rollout_correction = Some(RolloutCorrection {
+            level,
+            outside,
+            low,
+            high,
+        });
+        let told = told(&algorithm).unwrap();
+        let weight = weights.iter().sum::<f64>() / 3.0;
+        assert!(
+            (told.outside - out / 3.0).abs() < 1e-12,
+            "{level:?} {outside:?}: {told:?}"
+        );
+        assert!((told.weight - weight).abs() < 1e-12, "{level:?} {outside:?}: {told:?}");
+    }
+    (algorithm.profile, algorithm.ratio) = (Profile::Openrlhf, Ratio::Sequence);
+    assert_eq!(
+        told(&algorithm),
+        None,
+        "there the ratio is to the engine, and nothing is weighed"
+    );
 }
