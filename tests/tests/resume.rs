@@ -594,3 +594,25 @@ fn nor_do_they_save_in_one() {
         "{words}"
     );
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn threads_of_a_run_spin_briefly_for_each_other_unless_they_are_told_how_long() {
+    for (given, expected) in [(None, "16000"), (Some("77"), "77")] {
+        let bench = Bench::new();
+        bench.manifest("job.yaml", json!({"steps": 400, "checkpoint": {"everySteps": 0}}));
+        let mut command = bench.command(["run", "-f", "job.yaml", "--run-dir", "run"]);
+        command.env_remove("GOMP_SPINCOUNT").env_remove("OMP_WAIT_POLICY");
+        let child = Running::start(command.envs(given.map(|turns| ("GOMP_SPINCOUNT", turns))));
+        wait_for("a step", || lines(&bench, "run/metrics.jsonl") > 0);
+        let environment = std::fs::read(format!("/proc/{}/environ", child.id())).unwrap();
+        let wanted = format!("GOMP_SPINCOUNT={expected}");
+        let found = environment
+            .split(|byte| *byte == 0)
+            .any(|variable| variable == wanted.as_bytes());
+        assert!(found, "{wanted} is not in {}", text(&environment));
+        signal(&child, "-TERM");
+        let stopped = child.ended("a run that was asked to stop");
+        assert!(stopped.success(), "{stopped}");
+    }
+}

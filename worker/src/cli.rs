@@ -8,7 +8,7 @@ use ppo_crds::report::exit_code;
 use crate::actor::pod::{self, ActorArgs};
 use crate::convert::ConvertArgs;
 use crate::math::MathArgs;
-use crate::native::{allocator, descriptors};
+use crate::native::{allocator, descriptors, threads};
 use crate::outcome::{self, Ended};
 use crate::output::tell;
 use crate::plan::PlanArgs;
@@ -98,6 +98,11 @@ const FAILED: u8 = 1;
 
 /// Runs the command; the exit status is 0, 1 (failed), 2 (bad input) or 3 (diverged), and 75 for a pod that was asked to stop.
 pub fn run(cli: Cli) -> u8 {
+    // What multiplies through libtorch for long. An engine's threads have a way to wait of their own, and it is to be ready soon.
+    if let Command::Run(_) | Command::Actor(_) | Command::Reference(_) | Command::Sft(_) | Command::Rm(_) = cli.command
+    {
+        threads::spin_briefly();
+    }
     if let Command::Run(_) | Command::Actor(_) | Command::Sft(_) | Command::Rm(_) | Command::Rollout(_) = cli.command {
         allocator::keep_memory();
     }
