@@ -603,7 +603,7 @@ fn threads_of_a_run_spin_briefly_for_each_other_unless_they_are_told_how_long() 
         bench.manifest("job.yaml", json!({"steps": 400, "checkpoint": {"everySteps": 0}}));
         let mut command = bench.command(["run", "-f", "job.yaml", "--run-dir", "run"]);
         command.env_remove("GOMP_SPINCOUNT").env_remove("OMP_WAIT_POLICY");
-        let child = Running::start(command.envs(given.map(|turns| ("GOMP_SPINCOUNT", turns))));
+        let mut child = Running::start(command.envs(given.map(|turns| ("GOMP_SPINCOUNT", turns))));
         wait_for("a step", || lines(&bench, "run/metrics.jsonl") > 0);
         let environment = std::fs::read(format!("/proc/{}/environ", child.id())).unwrap();
         let wanted = format!("GOMP_SPINCOUNT={expected}");
