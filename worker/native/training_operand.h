@@ -76,7 +76,7 @@ static PPO_INLINE void fetch(const void* from, int64_t ahead) {
   __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(from) + ahead));
 }
 
-// Bytes of rows whose neighbours are packed next, from one to what is read while this is packed.
+// Of rows that are read side by side, how far on each the next bytes to be packed are fetched.
 constexpr int64_t kAhead = 2 * kLineBytes;
 
 // One block of sixteen rows or columns from `group` on to tiles: [planes][kLines][kLines]; what is beyond is zero.

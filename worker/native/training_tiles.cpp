@@ -9,17 +9,17 @@
 #if defined(__x86_64__)
 namespace ppo::training {
 
-// Packed columns of the wider operand that a thread multiplies at a time: with some of the other they stay in its outer cache.
+// What a thread packs and multiplies at a time of an operand that is not the common one: with some of that it stays in its outer cache.
 constexpr int64_t kBytes = 768 * 1024;
 // Of the dimension that is summed over, what is multiplied before the sums go back to memory: a chain of sums that is not longer rounds less,
 // and two groups stay in that cache.
 constexpr int64_t slice_of(at::ScalarType type) { return type == at::kFloat ? 640 : 2048; }
-// Of that in bfloat16, blocks of which two groups of the narrower operand stay in the inner cache while the wider one's go by, and sums wait in
-// the outer one. The six products of a block in float32 take longer than its way from there.
+// Of that in bfloat16, blocks of which two groups of the common operand stay in the inner cache while the other's go by, and sums wait in the
+// outer one. The six products of a block in float32 take longer than its way from there.
 template <typename T>
 constexpr int64_t kBlocks = kPlanes<T> == 1 ? 9 : INT64_MAX / 2;
 constexpr int64_t kSums = 4 * kUnits;
-// What an operand may take that is packed whole for several others. A larger one is packed for each, or they are.
+// What the common operand of several products may take, which is packed whole. Products of a larger one are made one after the other.
 constexpr int64_t kCommonBytes = 64 << 20;
 
 // What is multiplied next by the same columns, which comes from farther away than they do: some bytes of it at each of so many blocks.
