@@ -26,7 +26,8 @@ pub fn values() -> Value {
 }
 
 /// A job of every role that shows what a panel can show: held-out prompts with two samples each, a test set of each of their eight answers,
-/// several sources of reward, a KL in the loss. It fails at the second failure of a pod, and does not end before.
+/// several sources of reward, a KL in the loss, a correction of what the engines drew. It fails at the second failure of a pod, and does not
+/// end before.
 fn patch() -> Value {
     let held_out = json!({"pvc": {"claimName": "data", "path": "prompts.jsonl"}});
     let model = json!({"source": {"pvc": {"claimName": "data", "path": "rm"}}, "weight": 0.5});
@@ -35,7 +36,7 @@ fn patch() -> Value {
         "evaluation": {
             "source": held_out, "everySteps": 2, "maxPrompts": 8, "temperature": 1, "nSamplesPerPrompt": 2, "setField": "answer",
         },
-        "algorithm": {"kl": {"placement": "loss"}, "clip": {"dual": 3.0}},
+        "algorithm": {"kl": {"placement": "loss"}, "clip": {"dual": 3.0}, "rolloutCorrection": {}},
         "roles": {"reward": {"model": model, "placement": {"gpusPerNode": 0}}},
         "failurePolicy": {"maxRestarts": 1},
     })
